@@ -1,0 +1,103 @@
+// Package topology declares what a lab is made of: networks, clusters with
+// their nodes, BGP routers and hosts, and how they are linked. A Topology is
+// plain data: it has no behaviour beyond validation and export, it imports
+// nothing of the project, and nothing here starts a container. Package
+// kindlab makes a topology real.
+package topology
+
+import "net/netip"
+
+// Topology is the declaration of one lab. The zero value is an empty lab;
+// Validate tells whether it can be built.
+type Topology struct {
+	// Name names the lab: every container, network and rule of it bears this
+	// name. Lower-case letters, digits and dashes, 32 characters at most
+	// (container names and link names are derived from it).
+	Name     string
+	Networks []Network
+	Clusters []Cluster
+	Routers  []Router
+	Hosts    []Host
+}
+
+// Network is one broadcast domain: a bridge of its own, with no way out.
+type Network struct {
+	Name string
+	// Subnet is the network's IPv4 prefix. Its first address belongs to the
+	// bridge on the machine that runs the lab; members may have any other.
+	Subnet netip.Prefix
+}
+
+// Link attaches a member (node, router or host) to a network. The first link
+// of a member is its eth0, the second its eth1, and so on.
+type Link struct {
+	Network string
+	Address netip.Addr
+}
+
+// Role is what a node does in its cluster.
+type Role string
+
+// Roles of a node.
+const (
+	ControlPlane Role = "control-plane"
+	Worker       Role = "worker"
+)
+
+// Cluster is one Kubernetes cluster.
+type Cluster struct {
+	Name string
+	// ASN is the autonomous system that the cluster's nodes speak BGP from.
+	ASN uint32
+	// PodCIDR is the range that kube-controller-manager cuts into one
+	// Node.spec.podCIDR of NodeMask bits for each node.
+	PodCIDR  netip.Prefix
+	NodeMask int
+	// ServiceCIDR holds the ClusterIPs.
+	ServiceCIDR netip.Prefix
+	// Nodes are registered with the API server in this order, one after the
+	// other, so that kube-controller-manager hands out Node.spec.podCIDRs in
+	// this order. The first one is the control plane.
+	Nodes []Node
+}
+
+// Node is one Kubernetes node.
+type Node struct {
+	// Name is the name of the Node object.
+	Name  string
+	Role  Role
+	Links []Link
+	// Via names the routers that hold the node's default route. With several
+	// the route has one next hop for each (ECMP). It is never empty: a lab
+	// has no other way out.
+	Via []string
+	// Kernel asks for a guest with this kernel (a Debian kernel version such
+	// as "6.1") in place of a container on the machine's own kernel.
+	Kernel string
+}
+
+// Router is a BGP router: a ToR, or whatever else has a RIB of its own.
+type Router struct {
+	Name string
+	ASN  uint32
+	// ID is the BGP identifier; by convention one of the router's addresses.
+	ID    netip.Addr
+	Links []Link
+	// Peers says whom the router accepts sessions from: dynamic neighbours
+	// of AS ASN on a network. The router never opens a session to them.
+	Peers []Peers
+}
+
+// Peers are the dynamic BGP neighbours of a router on one network.
+type Peers struct {
+	Network string
+	ASN     uint32
+}
+
+// Host is a machine outside every cluster.
+type Host struct {
+	Name  string
+	Links []Link
+	// Via names the routers that hold the host's default route, as in Node.
+	Via []string
+}
