@@ -1,0 +1,424 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sync/errgroup"
+)
+
+// Step is what happens to an image at one moment of Build.
+type Step string
+
+// Steps of an image, in the order in which they come. An image has Reused
+// alone, or some of the others and Built at the end.
+const (
+	Reused     Step = "reused"     // the cache holds it
+	Waiting    Step = "waiting"    // another process builds it
+	Compiling  Step = "compiling"  // Go programs, one go command at a time
+	Installing Step = "installing" // Debian packages
+	Assembling Step = "assembling" // layers
+	Running    Step = "running"    // the recipe's script
+	Built      Step = "built"
+)
+
+// Event tells about the start of an image's step.
+type Event struct {
+	Ref  string
+	Step Step
+	// Elapsed is the time since the image's first step.
+	Elapsed time.Duration
+}
+
+// Summary says what Build did.
+type Summary struct {
+	// Built are the images that were built, in the order in which they were
+	// ready; Reused those that the cache held, in order of build.
+	Built  []Timing
+	Reused []string
+	Took   time.Duration
+}
+
+// Timing is how long an image took. Images share compilers: their times may
+// overlap.
+type Timing struct {
+	Ref  string
+	Took time.Duration
+}
+
+// String renders the summary for people, one image a line.
+func (s Summary) String() string {
+	var b strings.Builder
+	for _, t := range s.Built {
+		fmt.Fprintf(&b, "built  %-50s %6.1fs\n", t.Ref, t.Took.Seconds())
+	}
+	for _, ref := range s.Reused {
+		fmt.Fprintf(&b, "reused %s\n", ref)
+	}
+	fmt.Fprintf(&b, "%d built, %d reused, %.1fs\n", len(s.Built), len(s.Reused), s.Took.Seconds())
+	return b.String()
+}
+
+// Build makes sure that the cache holds the images refs and the bases they
+// need. It calls progress, which may be nil, at the start of each step, never
+// twice at the same time. A build that fails returns a *BuildError with the
+// end of its log, an unknown ref an *UnknownImageError; images that were
+// ready by then stay in the cache.
+func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Event)) (Summary, error) {
+	start := time.Now()
+	needed, err := c.closure(refs)
+	if err != nil {
+		return Summary{}, err
+	}
+	keys, err := c.keys(needed)
+	if err != nil {
+		return Summary{}, err
+	}
+	if err := c.cache.prepare(); err != nil {
+		return Summary{}, err
+	}
+	workspace, remove, err := c.cache.workspace()
+	if err != nil {
+		return Summary{}, err
+	}
+	b := &build{
+		Catalogue: c, keys: keys, dir: workspace, progress: progress,
+		compiler: compiler{cache: c.cache, dir: workspace, groups: map[groupKey]*group{}},
+		ready:    map[string]chan struct{}{},
+	}
+	var missing []string
+	for _, ref := range needed {
+		b.ready[ref] = make(chan struct{})
+		_, cached, err := c.cache.lookup(ref, keys[ref])
+		switch {
+		case err != nil:
+			return Summary{}, err
+		case cached:
+			b.event(ref, Reused, time.Now())
+			b.summary.Reused = append(b.summary.Reused, ref)
+			close(b.ready[ref])
+		default:
+			missing = append(missing, ref)
+		}
+	}
+	err = b.run(ctx, missing)
+	if removeErr := remove(); err == nil && removeErr != nil {
+		err = fmt.Errorf("removing the build's folder: %w", removeErr)
+	}
+	b.summary.Took = time.Since(start)
+	return b.summary, err
+}
+
+// build is one call of Build.
+type build struct {
+	*Catalogue
+	keys     map[string]string
+	dir      string
+	compiler compiler
+	ready    map[string]chan struct{} // closed when the cache holds the image
+
+	mu       sync.Mutex // guards what follows
+	progress func(Event)
+	summary  Summary
+}
+
+func (b *build) event(ref string, step Step, since time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.progress != nil {
+		b.progress(Event{Ref: ref, Step: step, Elapsed: time.Since(since)})
+	}
+}
+
+func (b *build) run(ctx context.Context, missing []string) error {
+	for _, ref := range missing {
+		r := b.recipes[ref]
+		if r.inRoot() && os.Geteuid() != 0 {
+			return fmt.Errorf("building image %s: needs root, as debootstrap and chroot do; run it with sudo", ref)
+		}
+		if err := b.compiler.plan(r); err != nil {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, ref := range missing {
+		group.Go(func() error { return b.image(ctx, b.recipes[ref]) })
+	}
+	return group.Wait()
+}
+
+// image builds one image, if no other process has done so in the meantime.
+func (b *build) image(ctx context.Context, r *Recipe) error {
+	if r.Base != "" {
+		select {
+		case <-b.ready[r.Base]:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	start := time.Now()
+	unlock, err := b.cache.lock(ctx, r.Ref, func() { b.event(r.Ref, Waiting, start) })
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, cached, err := b.cache.lookup(r.Ref, b.keys[r.Ref])
+	if err != nil {
+		return err
+	}
+	if !cached {
+		if err := b.assemble(ctx, r, func(s Step) { b.event(r.Ref, s, start) }); err != nil {
+			return fmt.Errorf("image %s: %w", r.Ref, err)
+		}
+	}
+	b.event(r.Ref, Built, start)
+	close(b.ready[r.Ref])
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.summary.Built = append(b.summary.Built, Timing{r.Ref, time.Since(start)})
+	return nil
+}
+
+// assemble makes an image's layers, config and manifest, and enters it into
+// the cache.
+func (b *build) assemble(ctx context.Context, r *Recipe, step func(Step)) (err error) {
+	log, err := b.cache.newLog(r.Ref)
+	if err != nil {
+		return err
+	}
+	defer func() { err = log.close(ctx, r.Ref, err) }()
+
+	base := &v1.Manifest{}
+	config := &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}}
+	if r.Base != "" {
+		digest, _, err := b.cache.lookup(r.Base, b.keys[r.Base])
+		if err != nil {
+			return err
+		}
+		if base, err = b.cache.manifest(digest); err != nil {
+			return fmt.Errorf("reading base %s: %w", r.Base, err)
+		}
+		if config, err = b.cache.config(base); err != nil {
+			return fmt.Errorf("reading base %s: %w", r.Base, err)
+		}
+	}
+	layers, err := b.layers(ctx, r, base.Layers, log, step)
+	if err != nil {
+		return err
+	}
+	for _, layer := range layers {
+		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, layer.Digest) // not compressed: one and the same
+	}
+	r.configure(config)
+	configBlob, err := b.cache.putJSON(config, types.OCIConfigJSON)
+	if err != nil {
+		return fmt.Errorf("writing config: %w", err)
+	}
+	manifest, err := b.cache.putJSON(v1.Manifest{
+		SchemaVersion: 2,
+		MediaType:     types.OCIManifestSchema1,
+		Config:        configBlob,
+		Layers:        slices.Concat(base.Layers, layers),
+	}, types.OCIManifestSchema1)
+	if err != nil {
+		return fmt.Errorf("writing manifest: %w", err)
+	}
+	return b.cache.add(ctx, r.Ref, b.keys[r.Ref], manifest)
+}
+
+// layers makes the layers that the recipe adds to its base: Debian packages,
+// then programs and files, then what the script changes.
+func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log *log, step func(Step)) ([]v1.Descriptor, error) {
+	var layers []v1.Descriptor
+	add := func(fill func(*layerWriter) error) error {
+		layer, err := b.cache.layer(fill)
+		layers = append(layers, layer)
+		return err
+	}
+	root := rootfs{dir: filepath.Join(b.dir, fileName(r.Ref))}
+	if r.inRoot() && len(base) > 0 {
+		if err := root.unpack(ctx, b.cache, base); err != nil {
+			return nil, err
+		}
+	}
+	if r.Debian != nil {
+		step(Installing)
+		var tree string
+		var err error
+		if r.Base == "" {
+			tree, err = root.debootstrap(ctx, log, r.Debian)
+		} else {
+			tree, err = root.script(ctx, log, installPackages(r.Debian.Packages))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("installing Debian packages: %w", err)
+		}
+		if err := add(func(w *layerWriter) error { return w.writeTree(tree) }); err != nil {
+			return nil, fmt.Errorf("writing the layer of Debian packages: %w", err)
+		}
+	}
+	if len(r.Programs) > 0 {
+		step(Compiling)
+	}
+	programs, err := b.compiler.compile(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	step(Assembling)
+	items, err := r.items(ctx, programs, log)
+	if err != nil {
+		return nil, err
+	}
+	if len(items) > 0 {
+		if err := add(func(w *layerWriter) error { return w.writeItems(items) }); err != nil {
+			return nil, fmt.Errorf("writing the layer of programs and files: %w", err)
+		}
+	}
+	if r.Run != "" {
+		step(Running)
+		if len(items) > 0 {
+			if err := root.unpack(ctx, b.cache, layers[len(layers)-1:]); err != nil {
+				return nil, err
+			}
+		}
+		tree, err := root.script(ctx, log, r.Run)
+		if err != nil {
+			return nil, fmt.Errorf("running the recipe's script: %w", err)
+		}
+		if err := add(func(w *layerWriter) error { return w.writeTree(tree) }); err != nil {
+			return nil, fmt.Errorf("writing the layer of the script's changes: %w", err)
+		}
+	}
+	return layers, nil
+}
+
+// items lists the paths of the layer of programs and files.
+func (r *Recipe) items(ctx context.Context, programs []string, log *log) ([]item, error) {
+	var items []item
+	for i, p := range r.Programs {
+		items = append(items, item{path: p.Path, source: programs[i], mode: 0o755})
+	}
+	for _, d := range r.Directories {
+		mode := fs.FileMode(0o755)
+		if path.Clean(d) == "/tmp" {
+			mode = 0o1777
+		}
+		items = append(items, item{path: d, directory: true, mode: mode})
+	}
+	for _, from := range slices.Sorted(maps.Keys(r.Links)) {
+		items = append(items, item{path: from, link: r.Links[from], mode: 0o777})
+	}
+	for _, f := range r.Files {
+		folder := r.folder
+		if f.Module != "" {
+			var err error
+			if folder, err = moduleSource(ctx, log, r.moduleFolder(f.In), f.Module); err != nil {
+				return nil, err
+			}
+		}
+		found, err := f.items(filepath.Join(folder, f.Source))
+		if err != nil {
+			return nil, fmt.Errorf("taking %s: %w", f.Source, err)
+		}
+		items = append(items, found...)
+	}
+	return items, nil
+}
+
+// items lists the files at source, which f describes.
+func (f File) items(source string) ([]item, error) {
+	set, err := f.permissions()
+	if err != nil {
+		return nil, err
+	}
+	var items []item
+	err = filepath.WalkDir(source, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(source, file)
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			return err
+		}
+		mode := set
+		switch {
+		case mode != 0:
+		case info.Mode()&0o111 != 0:
+			mode = 0o755
+		default:
+			mode = 0o644
+		}
+		items = append(items, item{path: path.Join(f.Path, filepath.ToSlash(name)), source: file, mode: mode})
+		return nil
+	})
+	return items, err
+}
+
+// moduleSource returns the folder that holds a module's files, at the version
+// that the go.mod in folder asks for, and downloads it if need be.
+func moduleSource(ctx context.Context, log *log, folder, modulePath string) (string, error) {
+	if err := log.run(ctx, goCommand(folder, "mod", "download", modulePath)); err != nil {
+		return "", fmt.Errorf("downloading module %s: %w", modulePath, err)
+	}
+	out, err := goCommand(folder, "list", "-m", "-json", modulePath).Output()
+	if err != nil {
+		return "", fmt.Errorf("finding module %s: %w", modulePath, err)
+	}
+	var mod struct{ Dir string }
+	if err := json.Unmarshal(out, &mod); err != nil {
+		return "", fmt.Errorf("finding module %s: %w", modulePath, err)
+	}
+	return mod.Dir, nil
+}
+
+// configure enters what the recipe says about running the image.
+func (r *Recipe) configure(config *v1.ConfigFile) {
+	config.Created = v1.Time{Time: epoch.UTC()}
+	c := &config.Config
+	c.Entrypoint, c.Cmd = r.Entrypoint, r.Cmd // a base's would not fit
+	if r.User != "" {
+		c.User = r.User
+	}
+	if r.Workdir != "" {
+		c.WorkingDir = r.Workdir
+	}
+	if r.StopSignal != "" {
+		c.StopSignal = r.StopSignal
+	}
+	if len(c.Env) == 0 {
+		c.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		c.Env = slices.DeleteFunc(c.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+		c.Env = append(c.Env, name+"="+r.Env[name])
+	}
+	labels := maps.Clone(r.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if r.Component != "" {
+		labels["dev.relapse.component"] = r.Component
+		labels["dev.relapse.version"] = r.Version
+		labels["dev.relapse.form"] = string(r.Form)
+	}
+	if len(labels) > 0 {
+		c.Labels = labels
+	}
+}

@@ -1,0 +1,119 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/mod/module"
+)
+
+// compiler builds the Go programs of several images. Programs of one module
+// that take the same flags are built by one go command, which shares their
+// packages and links them in parallel. One go command runs at a time: it
+// uses all CPUs by itself.
+type compiler struct {
+	cache *cache
+	dir   string // where the programs go
+
+	running sync.Mutex // held while a go command runs
+	groups  map[groupKey]*group
+}
+
+// groupKey is what programs must have in common to be built together.
+type groupKey struct{ folder, tags, ldflags string }
+
+// group are programs that are built together.
+type group struct {
+	packages []string // no two of them make the same file name
+	dir      string
+	done     bool
+	err      error
+}
+
+// groupsOf returns the keys of a recipe's programs, in their order.
+func groupsOf(r *Recipe) []groupKey {
+	keys := make([]groupKey, len(r.Programs))
+	for i, p := range r.Programs {
+		keys[i] = groupKey{r.moduleFolder(p.In), strings.Join(p.Tags, ","), p.LDFlags}
+	}
+	return keys
+}
+
+// plan enters the programs of a recipe. All recipes are planned before the
+// first is compiled.
+func (c *compiler) plan(r *Recipe) error {
+	for i, key := range groupsOf(r) {
+		pkg := r.Programs[i].Package
+		g := c.groups[key]
+		if g == nil {
+			g = &group{dir: filepath.Join(c.dir, fmt.Sprint("programs-", len(c.groups)))}
+			c.groups[key] = g
+		}
+		if slices.Contains(g.packages, pkg) {
+			continue
+		}
+		for _, other := range g.packages {
+			if executable(other) == executable(pkg) {
+				return r.wrong("programs", "%s and %s make programs of the same name", other, pkg)
+			}
+		}
+		g.packages = append(g.packages, pkg)
+	}
+	return nil
+}
+
+// compile returns the files of a recipe's programs, in their order. It builds
+// those that are not built yet.
+func (c *compiler) compile(ctx context.Context, r *Recipe) ([]string, error) {
+	files := make([]string, len(r.Programs))
+	for i, key := range groupsOf(r) {
+		g := c.groups[key]
+		if err := c.build(ctx, r.Ref, key, g); err != nil {
+			return nil, err
+		}
+		files[i] = filepath.Join(g.dir, executable(r.Programs[i].Package))
+	}
+	return files, nil
+}
+
+func (c *compiler) build(ctx context.Context, ref string, key groupKey, g *group) error {
+	c.running.Lock()
+	defer c.running.Unlock()
+	if g.done {
+		return g.err
+	}
+	g.done = true
+	g.err = c.run(ctx, ref, key, g)
+	return g.err
+}
+
+func (c *compiler) run(ctx context.Context, ref string, key groupKey, g *group) error {
+	if err := os.MkdirAll(g.dir, 0o755); err != nil {
+		return err
+	}
+	log, err := c.cache.newLog("go-" + filepath.Base(key.folder) + "-" + ref)
+	if err != nil {
+		return err
+	}
+	args := []string{
+		"build", "-trimpath", "-buildvcs=false", "-tags=" + key.tags,
+		"-ldflags=" + strings.TrimSpace("-s -w "+key.ldflags), "-o", g.dir + "/",
+	}
+	return log.close(ctx, ref, log.run(ctx, goCommand(key.folder, append(args, g.packages...)...)))
+}
+
+// executable returns the name that go build gives to a package's program:
+// the last element of its path that is not a major version.
+func executable(pkg string) string {
+	prefix, _, ok := module.SplitPathVersion(pkg)
+	if !ok {
+		prefix = pkg
+	}
+	return path.Base(prefix)
+}

@@ -1,0 +1,74 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/client"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// LoadDocker makes a built image known to a Docker engine and returns the
+// name that it has there. The name ends in a part of the image's digest, so
+// that an image of another content has another name; an image that the
+// engine has is not sent again.
+func (c *Catalogue) LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error) {
+	digests, err := c.cached([]string{ref})
+	if err != nil {
+		return "", err
+	}
+	loaded := dockerName(ref, digests[ref])
+	_, err = docker.ImageInspect(ctx, loaded)
+	if err == nil {
+		return loaded, nil
+	}
+	if !errdefs.IsNotFound(err) {
+		return "", fmt.Errorf("asking Docker for image %s: %w", loaded, err)
+	}
+	if err := c.load(ctx, docker, loaded, digests[ref]); err != nil {
+		return "", fmt.Errorf("loading image %s into Docker: %w", loaded, err)
+	}
+	return loaded, nil
+}
+
+// dockerName adds 12 digits of the digest to the tag, the length that Docker
+// itself shortens identifiers to.
+func dockerName(ref string, digest v1.Hash) string { return ref + "-" + digest.Hex[:12] }
+
+// load sends an image as docker save would write it, without a file between.
+func (c *Catalogue) load(ctx context.Context, docker *client.Client, loaded string, digest v1.Hash) error {
+	image, err := c.cache.image(digest)
+	if err != nil {
+		return err
+	}
+	tag, err := name.NewTag(loaded)
+	if err != nil {
+		return err
+	}
+	archive, w := io.Pipe()
+	go func() { w.CloseWithError(tarball.Write(tag, image, w)) }()
+	defer archive.Close() // ends the writer if Docker stops reading
+	response, err := docker.ImageLoad(ctx, archive, client.ImageLoadWithQuiet(true))
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	// A failure comes inside an answer of status 200.
+	for decoder := json.NewDecoder(response.Body); ; {
+		var message struct{ Error string }
+		if err := decoder.Decode(&message); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("reading Docker's answer: %w", err)
+		}
+		if message.Error != "" {
+			return errors.New(message.Error)
+		}
+	}
+}

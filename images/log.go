@@ -1,0 +1,89 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// BuildError says that an image could not be built. The cause is in a log.
+type BuildError struct {
+	Ref string
+	// Log is the path of the whole log, Tail its last lines.
+	Log  string
+	Tail []string
+	Err  error
+}
+
+func (e *BuildError) Error() string {
+	return fmt.Sprintf("building image %s: %v; the log %s ends with\n\t%s", e.Ref, e.Err, e.Log, strings.Join(e.Tail, "\n\t"))
+}
+
+func (e *BuildError) Unwrap() error { return e.Err }
+
+// tailLines is how many lines of a failed build's log an error shows: a
+// compiler's or apt-get's message is in there, and it fits a terminal.
+const tailLines = 15
+
+// log is the file that takes the output of a build's commands.
+type log struct{ file *os.File }
+
+// newLog starts the named log anew.
+func (c *cache) newLog(name string) (*log, error) {
+	f, err := os.Create(filepath.Join(c.dir, "logs", fileName(name)+".log"))
+	if err != nil {
+		return nil, fmt.Errorf("creating a build log: %w", err)
+	}
+	return &log{f}, nil
+}
+
+// close closes the log and, if the build failed with err, says what is in it.
+// An interrupted build has nothing to show.
+func (l *log) close(ctx context.Context, ref string, err error) error {
+	l.file.Close()
+	var exit *exec.ExitError
+	if ctx.Err() != nil || !errors.As(err, &exit) {
+		return err
+	}
+	tail, readErr := l.tail()
+	return &BuildError{Ref: ref, Log: l.file.Name(), Tail: tail, Err: errors.Join(err, readErr)}
+}
+
+func (l *log) tail() ([]string, error) {
+	data, err := os.ReadFile(l.file.Name())
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
+	return lines[max(0, len(lines)-tailLines):], nil
+}
+
+// run runs a command with its output in the log. When ctx ends, the command
+// and its children are killed; they are also killed if this process dies.
+func (l *log) run(ctx context.Context, cmd *exec.Cmd) error {
+	// Pdeathsig is sent when the thread that started the child ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	fmt.Fprintf(l.file, "+ %s\n", strings.Join(cmd.Args, " "))
+	cmd.Stdout, cmd.Stderr = l.file, l.file
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	defer stop()
+	if err := cmd.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%s: %w", cmd.Args[0], err)
+	}
+	return nil
+}

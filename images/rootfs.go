@@ -1,0 +1,195 @@
+package images
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// rootfs is a file system tree in the making: folders stacked by overlayfs.
+// Every mount is made in a mount namespace of the command that needs it, so
+// that none can be left behind, whatever ends the build.
+type rootfs struct {
+	dir    string   // workspace
+	lowers []string // lowest first
+}
+
+// newFolder creates a folder of the workspace.
+func (r *rootfs) newFolder(name string) (string, error) {
+	dir := filepath.Join(r.dir, fmt.Sprintf("%s-%d", name, len(r.lowers)))
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// unpack adds an image's layers, from the cache, as one folder.
+func (r *rootfs) unpack(ctx context.Context, c *cache, layers []v1.Descriptor) error {
+	dir, err := r.newFolder("layers")
+	if err != nil {
+		return err
+	}
+	for _, layer := range layers {
+		blob := c.blob(layer.Digest)
+		if err := applyWhiteouts(blob, dir); err != nil {
+			return fmt.Errorf("unpacking %s: %w", blob, err)
+		}
+		cmd := exec.CommandContext(ctx, "tar", "--extract", "--file="+blob, "--directory="+dir,
+			"--numeric-owner", "--preserve-permissions", "--xattrs", "--xattrs-include=security.capability",
+			"--exclude="+whiteout+"*")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("unpacking %s: %w: %s", blob, err, out)
+		}
+	}
+	r.lowers = append(r.lowers, dir)
+	return nil
+}
+
+// applyWhiteouts removes from dir what the layer in blob says is removed.
+func applyWhiteouts(blob, dir string) error {
+	f, err := os.Open(blob)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for layer := tar.NewReader(f); ; {
+		header, err := layer.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		folder, base := path.Split(header.Name)
+		removed, isWhiteout := strings.CutPrefix(base, whiteout)
+		switch {
+		case base == opaque:
+			err = root.RemoveAll(path.Clean(folder))
+		case isWhiteout:
+			err = root.RemoveAll(path.Join(folder, removed))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// debootstrap adds a Debian suite with packages to an empty tree.
+func (r *rootfs) debootstrap(ctx context.Context, log *log, d *Debian) (string, error) {
+	dir, err := r.newFolder("debian")
+	if err != nil {
+		return "", err
+	}
+	args := []string{"debootstrap", "--variant=minbase"}
+	if len(d.Packages) > 0 {
+		args = append(args, "--include="+strings.Join(d.Packages, ","))
+	}
+	args = append(args, d.Suite, dir)
+	if mirror := aptMirror(ctx, d.Suite); mirror != "" {
+		args = append(args, mirror)
+	}
+	if err := log.run(ctx, inNamespaces(args...)); err != nil {
+		return "", err
+	}
+	// Lists, caches and logs would differ from build to build; documentation
+	// is a third of such a tree and read by nobody in a container.
+	if err := log.run(ctx, inNamespaces("chroot", dir, "sh", "-ec", cleanDebian)); err != nil {
+		return "", err
+	}
+	r.lowers = append(r.lowers, dir)
+	return dir, nil
+}
+
+// aptMirror returns the archive that this machine's apt takes the suite from,
+// so that a mirror set for the machine serves images too. Without one
+// debootstrap uses its own default.
+func aptMirror(ctx context.Context, suite string) string {
+	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)",
+		"Created-By: Packages", "Codename: "+suite, "Component: main").Output()
+	if err != nil {
+		return "" // not a Debian machine
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return first
+}
+
+const cleanDebian = `
+rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/ldconfig/* /var/log/*
+rm -rf /var/cache/debconf/*-old /var/lib/dpkg/*-old
+rm -rf /usr/share/doc/* /usr/share/man/* /usr/share/locale/* /usr/share/info/*
+rm -f /etc/resolv.conf /etc/hostname /usr/sbin/policy-rc.d
+if [ -e /etc/machine-id ]; then : >/etc/machine-id; fi
+`
+
+// installPackages is the script that adds packages to a Debian tree. No
+// service is started: policy-rc.d forbids it.
+func installPackages(packages []string) string {
+	return `
+printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update
+apt-get -q -y --no-install-recommends install ` + strings.Join(packages, " ") + "\n" + cleanDebian
+}
+
+// script runs a shell script as root in the tree, and returns the folder with
+// what it changed.
+func (r *rootfs) script(ctx context.Context, log *log, script string) (string, error) {
+	upper, err := r.newFolder("changes")
+	if err != nil {
+		return "", err
+	}
+	work, err := r.newFolder("work")
+	if err != nil {
+		return "", err
+	}
+	root, err := r.newFolder("root")
+	if err != nil {
+		return "", err
+	}
+	lowers := slices.Clone(r.lowers)
+	slices.Reverse(lowers) // overlayfs wants the highest first
+	// index, metacopy and redirect_dir are off so that the upper folder holds
+	// plain files and whiteouts only.
+	const mount = `
+mount -t overlay -o "index=off,metacopy=off,redirect_dir=off,lowerdir=$1,upperdir=$2,workdir=$3" overlay "$4"
+mount -t proc proc "$4/proc"
+mount -t sysfs -o ro sysfs "$4/sys"
+mount --rbind /dev "$4/dev"
+if [ -e /etc/resolv.conf ] && [ -d "$4/etc" ]; then
+	mount -t tmpfs tmpfs "$4/run"
+	cat /etc/resolv.conf >"$4/run/resolv.conf"
+	ln -sf /run/resolv.conf "$4/etc/resolv.conf"
+fi
+status=0
+chroot "$4" sh -ec "$5" || status=$?
+rm -f "$4/etc/resolv.conf"
+exit $status
+`
+	cmd := inNamespaces("sh", "-ec", mount, "sh", strings.Join(lowers, ":"), upper, work, root, script)
+	if err := log.run(ctx, cmd); err != nil {
+		return "", err
+	}
+	r.lowers = append(r.lowers, upper)
+	return upper, nil
+}
+
+// inNamespaces is a command in mount and PID namespaces of its own: its
+// mounts and its children end with it.
+func inNamespaces(args ...string) *exec.Cmd {
+	cmd := exec.Command("unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--"}, args...)...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	return cmd
+}
