@@ -92,4 +92,3 @@ func (c *Catalogue) push(tag name.Tag, digest v1.Hash, options ...remote.Option)
 	}
 	return remote.Write(tag, image, options...)
 }
-
