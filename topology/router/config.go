@@ -1,0 +1,122 @@
+package router
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+)
+
+// Names of the two sockets in Config.Sockets.
+const (
+	// GoBGPSocket serves GoBGP's gRPC API.
+	GoBGPSocket = "gobgp.sock"
+	// FIBSocket serves the HTTP API of this package.
+	FIBSocket = "fib.sock"
+)
+
+// bgpPort is the one that IANA assigned, and that peers dial.
+const bgpPort = 179
+
+// Hold times in seconds. RFC 4271 allows no less than three; nine notices a
+// silent peer soon and survives a machine whose CPUs are busy for a while. A
+// peer may negotiate a shorter one. A session that is closed, and not merely
+// silent, is noticed at once, whatever the hold time.
+const (
+	minHoldTime     = 3
+	defaultHoldTime = 9
+	maxHoldTime     = 1<<16 - 1
+)
+
+// Config is what a router needs to know. Its JSON form is the file that
+// cmd/tor reads.
+type Config struct {
+	AS uint32 `json:"as"`
+	// RouterID is the BGP identifier; by convention one of the router's
+	// addresses.
+	RouterID netip.Addr `json:"router_id"`
+	// Listen are the router's own addresses on which it accepts sessions.
+	// They must be there when the router starts.
+	Listen []netip.Addr `json:"listen"`
+	// Peers says whom it accepts sessions from.
+	Peers []Peers `json:"peers"`
+	// HoldTimeSeconds is offered to peers; zero means 9.
+	HoldTimeSeconds int `json:"hold_time_seconds,omitempty"`
+	// Sockets is the folder in which the two sockets are made.
+	Sockets string `json:"sockets"`
+}
+
+// Peers are dynamic neighbours: anybody in Prefix who says to be of AS. An AS
+// equal to the router's own makes them iBGP peers.
+type Peers struct {
+	Prefix netip.Prefix `json:"prefix"`
+	AS     uint32       `json:"as"`
+}
+
+// ReadConfig reads and validates a Config in its JSON form. An unknown field
+// is an error.
+func ReadConfig(r io.Reader) (Config, error) {
+	var c Config
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return Config{}, fmt.Errorf("parsing router configuration: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Config{}, errors.New("parsing router configuration: something follows the JSON object")
+	}
+	return c, c.Validate()
+}
+
+// Validate returns everything that is wrong with the configuration, joined.
+func (c Config) Validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("router configuration: "+format, args...))
+	}
+	if c.AS == 0 {
+		wrong("as: must not be 0 (RFC 7607)")
+	}
+	if !c.RouterID.Is4() || c.RouterID.IsUnspecified() {
+		wrong("router_id: want an IPv4 address, got %q", c.RouterID)
+	}
+	if len(c.Listen) == 0 {
+		wrong("listen: want at least one of the router's addresses")
+	}
+	for i, a := range c.Listen {
+		if !a.Is4() {
+			wrong("listen[%d]: want an IPv4 address, got %q", i, a)
+		}
+	}
+	seen := map[netip.Prefix]int{}
+	for i, p := range c.Peers {
+		if !p.Prefix.Addr().Is4() || p.Prefix != p.Prefix.Masked() {
+			wrong("peers[%d].prefix: want an IPv4 prefix without host bits, got %q", i, p.Prefix)
+		} else if first, ok := seen[p.Prefix]; ok {
+			// GoBGP picks a peer group by the address alone.
+			wrong("peers[%d].prefix: %s is already that of peers[%d]", i, p.Prefix, first)
+		} else {
+			seen[p.Prefix] = i
+		}
+		if p.AS == 0 {
+			wrong("peers[%d].as: must not be 0 (RFC 7607)", i)
+		}
+	}
+	if h := c.HoldTimeSeconds; h != 0 && (h < minHoldTime || h > maxHoldTime) {
+		wrong("hold_time_seconds: want %d to %d, or 0 for %d, got %d", minHoldTime, maxHoldTime, defaultHoldTime, h)
+	}
+	if c.Sockets == "" {
+		wrong("sockets: want the folder for the router's sockets")
+	}
+	return errors.Join(errs...)
+}
+
+// holdTime is the one to offer to peers.
+func (c Config) holdTime() time.Duration {
+	if c.HoldTimeSeconds == 0 {
+		return defaultHoldTime * time.Second
+	}
+	return time.Duration(c.HoldTimeSeconds) * time.Second
+}

@@ -1,0 +1,73 @@
+package router
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const goodConfig = `{
+	"as": 64524,
+	"router_id": "10.4.36.239",
+	"listen": ["10.4.94.2"],
+	"peers": [{"prefix": "10.4.94.0/24", "as": 64513}],
+	"sockets": "/run/relapse"
+}`
+
+func TestReadConfig(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		replace [2]string
+		want    []string // parts of the error; none for success
+	}{
+		{name: "good"},
+		{name: "unknown field", replace: [2]string{`"as": 64524`, `"asn": 64524`}, want: []string{`unknown field "asn"`}},
+		{name: "two objects", replace: [2]string{`relapse"` + "\n}", `relapse"` + "\n} {}"}, want: []string{"something follows"}},
+		{name: "AS 0", replace: [2]string{`"as": 64524`, `"as": 0`}, want: []string{"as: must not be 0"}},
+		{name: "router ID of IPv6", replace: [2]string{"10.4.36.239", "2001:db8::1"}, want: []string{`router_id: want an IPv4 address, got "2001:db8::1"`}},
+		{name: "host bits", replace: [2]string{"10.4.94.0/24", "10.4.94.1/24"}, want: []string{`peers[0].prefix: want an IPv4 prefix without host bits, got "10.4.94.1/24"`}},
+		{
+			name:    "same prefix twice",
+			replace: [2]string{`"as": 64513}`, `"as": 64513}, {"prefix": "10.4.94.0/24", "as": 64514}`},
+			want:    []string{"peers[1].prefix: 10.4.94.0/24 is already that of peers[0]"},
+		},
+		{name: "hold time too short", replace: [2]string{`"sockets"`, `"hold_time_seconds": 2, "sockets"`}, want: []string{"hold_time_seconds: want 3 to 65535"}},
+		{
+			name:    "all errors at once",
+			replace: [2]string{`"as": 64524`, `"as": 0, "hold_time_seconds": -1`},
+			want:    []string{"as: must not be 0", "hold_time_seconds: want"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := strings.Replace(goodConfig, tt.replace[0], tt.replace[1], 1)
+			c, err := ReadConfig(strings.NewReader(text))
+			if len(tt.want) == 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				written, err := json.Marshal(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				again, err := ReadConfig(strings.NewReader(string(written)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d := cmp.Diff(c, again, byValue); d != "" {
+					t.Errorf("written and read again (-want +got):\n%s", d)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error does not say %q:\n%v", w, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,210 @@
+package router
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// defaultPrefix is that of a default route.
+var defaultPrefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+
+// guard is the default route of a router that has none: it keeps packets
+// from leaving the lab by a default route that a container engine may add.
+// It is of type unreachable, not blackhole, because a router without a route
+// says so by ICMP, and senders learn at once rather than by a timeout.
+var guard = Route{
+	Prefix:   defaultPrefix,
+	Type:     TypeUnreachable,
+	Protocol: ProtocolStatic,
+	Metric:   guardMetric,
+}
+
+// errUnresolved tells that a next hop cannot be reached over any link.
+var errUnresolved = errors.New("not usable as next hop")
+
+// link is a connected prefix.
+type link struct {
+	prefix netip.Prefix
+	iface  string
+	own    netip.Addr
+}
+
+// links are the connected prefixes of a table. The kernel takes a connected
+// route away when the interface goes down, so these are links that are up.
+func links(table []Route) []link {
+	var ls []link
+	for _, r := range table {
+		if r.Protocol == ProtocolKernel && r.Type == TypeUnicast && len(r.NextHops) == 1 && !r.NextHops[0].Address.IsValid() {
+			ls = append(ls, link{prefix: r.Prefix, iface: r.NextHops[0].Interface, own: r.Source})
+		}
+	}
+	return ls
+}
+
+// resolve finds the interface that leads to a next hop, or says why there is
+// none. Next hops are not resolved recursively.
+func resolve(ls []link, addr netip.Addr) (NextHop, error) {
+	var on link
+	for _, l := range ls {
+		if l.own == addr {
+			return NextHop{}, fmt.Errorf("%w: it is the router's own address on %s", errUnresolved, l.iface)
+		}
+		if l.prefix.Contains(addr) && (!on.prefix.IsValid() || l.prefix.Bits() > on.prefix.Bits()) {
+			on = l
+		}
+	}
+	if !on.prefix.IsValid() {
+		return NextHop{}, fmt.Errorf("%w: not on-link on any interface", errUnresolved)
+	}
+	return NextHop{Address: addr, Interface: on.iface}, nil
+}
+
+// plan is the table as it should be, apart from routes that are not the
+// router's: what RIB and static routes ask for, given the links in table.
+// The next hops that it leaves out are returned with the reason.
+func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
+	ls := links(table)
+	taken := map[netip.Prefix]bool{}
+	for _, l := range ls {
+		taken[l.prefix] = true
+	}
+	routes := []Route{guard}
+	rejected := []Rejected{}
+
+	// offer installs a route to prefix unless a better one is there.
+	offer := func(prefix netip.Prefix, addrs []netip.Addr, proto Protocol, distance int) {
+		var hops []NextHop
+		for _, a := range addrs {
+			hop, err := resolve(ls, a)
+			if err != nil {
+				rejected = append(rejected, Rejected{Prefix: prefix, NextHop: a, Protocol: proto, Reason: err.Error()})
+				continue
+			}
+			hops = append(hops, hop)
+		}
+		if len(hops) == 0 || taken[prefix] {
+			return
+		}
+		slices.SortFunc(hops, compareHops)
+		taken[prefix] = true
+		routes = append(routes, Route{
+			Prefix:   prefix,
+			Type:     TypeUnicast,
+			NextHops: slices.Compact(hops), // two neighbours may name one next hop
+			Protocol: proto,
+			Metric:   distance,
+		})
+	}
+
+	for _, s := range statics {
+		offer(s.Prefix, s.NextHops, ProtocolStatic, DistanceStatic)
+	}
+	for _, group := range forwarding(paths) {
+		distance := DistanceEBGP
+		if group[0].Internal {
+			distance = DistanceIBGP
+		}
+		var addrs []netip.Addr
+		for _, p := range group {
+			if !slices.Contains(addrs, p.NextHop) {
+				addrs = append(addrs, p.NextHop)
+			}
+		}
+		offer(group[0].Prefix, addrs, ProtocolBGP, distance)
+	}
+	return routes, rejected
+}
+
+// forwarding groups the multipath sets of a RIB by prefix, in order of
+// prefix. A path that the router originates itself leads nowhere else, and
+// as the best path it leaves its prefix without a group.
+func forwarding(paths []Path) [][]Path {
+	sets := map[netip.Prefix][]Path{}
+	for _, p := range paths {
+		if p.Multipath && p.Neighbor.IsValid() {
+			sets[p.Prefix] = append(sets[p.Prefix], p)
+		}
+	}
+	groups := make([][]Path, 0, len(sets))
+	for _, g := range sets {
+		groups = append(groups, g)
+	}
+	slices.SortFunc(groups, func(a, b []Path) int { return comparePrefixes(a[0].Prefix, b[0].Prefix) })
+	return groups
+}
+
+// owned tells whether a route is the router's to remove: BGP's, the static
+// ones that were asked for, and every default route, whoever added it.
+func owned(r Route) bool {
+	return r.Prefix.Bits() == 0 ||
+		r.Protocol == ProtocolBGP ||
+		r.Protocol == ProtocolStatic && r.Metric == DistanceStatic
+}
+
+// diff is what turns the table as it is into the table as it should be.
+// Applied in that order, replacements first, no prefix that is in both
+// tables is ever without a route.
+func diff(is, should []Route) (replace, remove []Route) {
+	// The kernel's own key, but for TOS, which nobody here sets.
+	type key struct {
+		prefix netip.Prefix
+		metric int
+	}
+	have := map[key]Route{}
+	for _, r := range is {
+		have[key{r.Prefix, r.Metric}] = r
+	}
+	want := map[key]bool{}
+	for _, r := range should {
+		k := key{r.Prefix, r.Metric}
+		want[k] = true
+		if h, ok := have[k]; !ok || !same(h, r) {
+			replace = append(replace, r)
+		}
+	}
+	for _, r := range is {
+		if owned(r) && !want[key{r.Prefix, r.Metric}] {
+			remove = append(remove, r)
+		}
+	}
+	return replace, remove
+}
+
+// same tells whether two routes are alike in all that the router sets.
+func same(a, b Route) bool {
+	return a.Prefix == b.Prefix && a.Type == b.Type && a.Protocol == b.Protocol &&
+		a.Metric == b.Metric && slices.Equal(a.NextHops, b.NextHops)
+}
+
+func compareHops(a, b NextHop) int {
+	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Interface, b.Interface))
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+func compareRoutes(a, b Route) int {
+	return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), cmp.Compare(a.Metric, b.Metric))
+}
+
+// String is the route as ip(8) would print it.
+func (r Route) String() string {
+	var b strings.Builder
+	if r.Type != TypeUnicast {
+		b.WriteString(r.Type.String() + " ")
+	}
+	b.WriteString(r.Prefix.String())
+	for _, h := range r.NextHops {
+		if h.Address.IsValid() {
+			b.WriteString(" via " + h.Address.String())
+		}
+		b.WriteString(" dev " + h.Interface)
+	}
+	fmt.Fprintf(&b, " proto %s metric %d", r.Protocol, r.Metric)
+	return b.String()
+}

@@ -1,0 +1,214 @@
+package router
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var byValue = cmp.Options{
+	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
+	cmpopts.EquateEmpty(),
+}
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
+
+func connected(p, iface, own string) Route {
+	return Route{
+		Prefix: prefix(p), Type: TypeUnicast, Protocol: ProtocolKernel,
+		NextHops: []NextHop{{Interface: iface}}, Source: addr(own),
+	}
+}
+
+func via(p string, proto Protocol, metric int, hops ...string) Route {
+	r := Route{Prefix: prefix(p), Type: TypeUnicast, Protocol: proto, Metric: metric}
+	for i := 0; i < len(hops); i += 2 {
+		r.NextHops = append(r.NextHops, NextHop{Address: addr(hops[i]), Interface: hops[i+1]})
+	}
+	return r
+}
+
+func learned(p, nextHop, neighbor string) Path {
+	return Path{Prefix: prefix(p), NextHop: addr(nextHop), Neighbor: addr(neighbor), Multipath: true}
+}
+
+// twoLinks is the table of a router between a network of nodes and another.
+var twoLinks = []Route{
+	connected("10.4.94.0/24", "eth0", "10.4.94.2"),
+	connected("10.4.36.0/24", "eth1", "10.4.36.239"),
+}
+
+func TestPlan(t *testing.T) {
+	internal := learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")
+	internal.Internal = true
+	worse := learned("10.5.112.0/24", "10.4.94.21", "10.4.94.21")
+	worse.Multipath = false
+	local := learned("10.5.112.0/24", "0.0.0.0", "10.4.94.32")
+	local.Neighbor, local.Best = netip.Addr{}, true
+
+	for _, tt := range []struct {
+		name     string
+		paths    []Path
+		statics  []Static
+		table    []Route
+		want     []Route // but for the guard
+		rejected []Rejected
+	}{
+		{
+			name:  "nothing learned",
+			table: twoLinks,
+		},
+		{
+			name:  "one path",
+			paths: []Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
+			table: twoLinks,
+			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+		},
+		{
+			name:  "iBGP has a distance of its own",
+			paths: []Path{internal},
+			table: twoLinks,
+			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceIBGP, "10.4.94.32", "eth0")},
+		},
+		{
+			name: "equal paths share the traffic, in order of address",
+			paths: []Path{
+				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
+				learned("10.5.112.0/24", "10.4.36.9", "10.4.36.9"),
+			},
+			table: twoLinks,
+			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.36.9", "eth1", "10.4.94.32", "eth0")},
+		},
+		{
+			name: "two neighbours, one next hop",
+			paths: []Path{
+				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
+				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.21"),
+			},
+			table: twoLinks,
+			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+		},
+		{
+			name:  "a worse path forwards nothing",
+			paths: []Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), worse},
+			table: twoLinks,
+			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+		},
+		{
+			name:  "the router's own path is best",
+			paths: []Path{local, worse},
+			table: twoLinks,
+		},
+		{
+			name: "one of two next hops is not on-link",
+			paths: []Path{
+				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
+				learned("10.5.112.0/24", "192.0.2.1", "10.4.94.21"),
+			},
+			table: twoLinks,
+			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+			rejected: []Rejected{{
+				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: ProtocolBGP,
+				Reason: "not usable as next hop: not on-link on any interface",
+			}},
+		},
+		{
+			name:  "the next hop is the router itself",
+			paths: []Path{learned("10.5.112.0/24", "10.4.94.2", "10.4.94.32")},
+			table: twoLinks,
+			rejected: []Rejected{{
+				Prefix: prefix("10.5.112.0/24"), NextHop: addr("10.4.94.2"), Protocol: ProtocolBGP,
+				Reason: "not usable as next hop: it is the router's own address on eth0",
+			}},
+		},
+		{
+			name:    "static wins over eBGP",
+			paths:   []Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
+			statics: []Static{{Prefix: prefix("10.5.112.0/24"), NextHops: []netip.Addr{addr("10.4.94.21")}}},
+			table:   twoLinks,
+			want:    []Route{via("10.5.112.0/24", ProtocolStatic, DistanceStatic, "10.4.94.21", "eth0")},
+		},
+		{
+			name:    "static that leads nowhere gives way to BGP",
+			paths:   []Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
+			statics: []Static{{Prefix: prefix("10.5.112.0/24"), NextHops: []netip.Addr{addr("192.0.2.1")}}},
+			table:   twoLinks,
+			want:    []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+			rejected: []Rejected{{
+				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: ProtocolStatic,
+				Reason: "not usable as next hop: not on-link on any interface",
+			}},
+		},
+		{
+			name:  "connected wins over both",
+			paths: []Path{learned("10.4.36.0/24", "10.4.94.32", "10.4.94.32")},
+			table: twoLinks,
+		},
+		{
+			name:  "the longest connected prefix leads to the next hop",
+			paths: []Path{learned("10.5.112.0/24", "10.4.94.130", "10.4.94.130")},
+			table: append([]Route{connected("10.4.94.128/25", "eth2", "10.4.94.129")}, twoLinks...),
+			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.130", "eth2")},
+		},
+		{
+			name:  "BGP's default route is a route like any other",
+			paths: []Path{learned("0.0.0.0/0", "10.4.94.32", "10.4.94.32")},
+			table: twoLinks,
+			want:  []Route{via("0.0.0.0/0", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			routes, rejected := plan(tt.paths, tt.statics, tt.table)
+			if d := cmp.Diff(append([]Route{guard}, tt.want...), routes, byValue); d != "" {
+				t.Errorf("routes (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(tt.rejected, rejected, byValue); d != "" {
+				t.Errorf("rejected (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestDiff(t *testing.T) {
+	one := via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")
+	two := via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.21", "eth0", "10.4.94.32", "eth0")
+	static := via("10.5.112.0/24", ProtocolStatic, DistanceStatic, "10.4.94.21", "eth0")
+	engine := via("0.0.0.0/0", ProtocolBoot, 0, "10.4.94.1", "eth0")
+	foreign := via("198.51.100.0/24", ProtocolStatic, 0, "10.4.94.1", "eth0")
+
+	for _, tt := range []struct {
+		name            string
+		is, should      []Route
+		replace, remove []Route
+	}{
+		{name: "in line", is: []Route{guard, one}, should: []Route{guard, one}},
+		{name: "new", is: []Route{guard}, should: []Route{guard, one}, replace: []Route{one}},
+		{name: "gone", is: []Route{guard, one}, should: []Route{guard}, remove: []Route{one}},
+		{name: "grown to ECMP", is: []Route{guard, one}, should: []Route{guard, two}, replace: []Route{two}},
+		{name: "shrunk", is: []Route{guard, two}, should: []Route{guard, one}, replace: []Route{one}},
+		{
+			name: "static takes over", is: []Route{guard, one}, should: []Route{guard, static},
+			replace: []Route{static}, remove: []Route{one},
+		},
+		{
+			name: "default route of the container engine", is: []Route{engine}, should: []Route{guard},
+			replace: []Route{guard}, remove: []Route{engine},
+		},
+		{
+			name: "other people's routes stay", is: append([]Route{guard, foreign}, twoLinks...), should: []Route{guard},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			replace, remove := diff(tt.is, tt.should)
+			if d := cmp.Diff(tt.replace, replace, byValue); d != "" {
+				t.Errorf("replace (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(tt.remove, remove, byValue); d != "" {
+				t.Errorf("remove (-want +got):\n%s", d)
+			}
+		})
+	}
+}

@@ -1,0 +1,120 @@
+package router
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+)
+
+// maxBody bounds the body of a request, in bytes: a few next hops.
+const maxBody = 64 << 10
+
+// problem is the body of an answer that is not a success.
+type problem struct {
+	Error string `json:"error"`
+}
+
+// handler is the HTTP API:
+//
+//	GET    /status           Status
+//	GET    /fib              the kernel's main table, []Route
+//	PUT    /static/{prefix}  body Static (prefix may be left out)
+//	DELETE /static/{prefix}  no error when there is none
+//
+// A change is in the kernel's table when its answer comes.
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		neighbors, err := s.neighbors(r.Context())
+		if err != nil {
+			refuse(w, http.StatusInternalServerError, err)
+			return
+		}
+		s.mu.Lock()
+		status := s.status
+		status.Statics = s.staticsLocked()
+		s.mu.Unlock()
+		status.AS, status.RouterID, status.Neighbors = s.config.AS, s.config.RouterID, neighbors
+		answer(w, http.StatusOK, status)
+	})
+	mux.HandleFunc("GET /fib", func(w http.ResponseWriter, _ *http.Request) {
+		routes, err := s.fib()
+		if err != nil {
+			refuse(w, http.StatusInternalServerError, err)
+			return
+		}
+		answer(w, http.StatusOK, routes)
+	})
+	mux.HandleFunc("PUT /static/{prefix...}", func(w http.ResponseWriter, r *http.Request) {
+		st, err := parseStatic(w, r)
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		if err := s.addStatic(r.Context(), st); errors.Is(err, errUnresolved) {
+			refuse(w, http.StatusUnprocessableEntity, err)
+		} else if err != nil {
+			refuse(w, http.StatusInternalServerError, err)
+		} else {
+			w.WriteHeader(http.StatusNoContent)
+		}
+	})
+	mux.HandleFunc("DELETE /static/{prefix...}", func(w http.ResponseWriter, r *http.Request) {
+		prefix, err := parsePrefix(r.PathValue("prefix"))
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		if err := s.removeStatic(r.Context(), prefix); err != nil {
+			refuse(w, http.StatusInternalServerError, err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return mux
+}
+
+// parsePrefix accepts an IPv4 prefix without host bits.
+func parsePrefix(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil || !p.Addr().Is4() || p != p.Masked() {
+		return netip.Prefix{}, fmt.Errorf("%q is not an IPv4 prefix without host bits", s)
+	}
+	return p, nil
+}
+
+func parseStatic(w http.ResponseWriter, r *http.Request) (Static, error) {
+	prefix, err := parsePrefix(r.PathValue("prefix"))
+	if err != nil {
+		return Static{}, err
+	}
+	var st Static
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&st); err != nil {
+		return Static{}, fmt.Errorf("parsing the static route to %s: %w", prefix, err)
+	}
+	if st.Prefix.IsValid() && st.Prefix != prefix {
+		return Static{}, fmt.Errorf("static route to %s: the body says %s", prefix, st.Prefix)
+	}
+	st.Prefix = prefix
+	if len(st.NextHops) == 0 {
+		return Static{}, fmt.Errorf("static route to %s: want at least one next hop", prefix)
+	}
+	for _, a := range st.NextHops {
+		if !a.Is4() {
+			return Static{}, fmt.Errorf("static route to %s: next hop %q is not an IPv4 address", prefix, a)
+		}
+	}
+	return st, nil
+}
+
+func refuse(w http.ResponseWriter, code int, err error) { answer(w, code, problem{err.Error()}) }
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // the client has gone; nobody is left to tell
+}

@@ -1,0 +1,268 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// sysctl is a setting that the router needs in its network namespace.
+type sysctl struct {
+	path, value, why string
+}
+
+// sysctls are what the router cannot do without. Those under conf/all count
+// together with the setting of each interface, which kernel.Routes makes.
+var sysctls = []sysctl{
+	{"net/ipv4/ip_forward", "1", "a router forwards"},
+	{"net/ipv4/conf/all/rp_filter", "0", "with two routers, a packet and its answer may take different ones"},
+	{"net/ipv4/conf/all/send_redirects", "0", "a host that follows a redirect goes around the router"},
+}
+
+// setSysctls makes the settings under root (/proc/sys). Where that is
+// read-only, as it is in most containers, they must have been made when the
+// container was: the error says how.
+func setSysctls(root string) error {
+	var errs []error
+	for _, s := range sysctls {
+		file := root + "/" + s.path
+		is, err := os.ReadFile(file)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("reading a sysctl: %w", err))
+			continue
+		}
+		if strings.TrimSpace(string(is)) == s.value {
+			continue
+		}
+		if err := os.WriteFile(file, []byte(s.value), 0o644); err != nil {
+			errs = append(errs, fmt.Errorf("sysctl %s is %s and must be %s (%s); start the container with --sysctl %[1]s=%[3]s: %[5]w",
+				strings.ReplaceAll(s.path, "/", "."), strings.TrimSpace(string(is)), s.value, s.why, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// kernel is the main IPv4 routing table of a network namespace. It is not
+// safe for concurrent use.
+type kernel struct {
+	handle *netlink.Handle
+	// setup is for what the handle has no method for.
+	setup *nl.SocketHandle
+	// events is subscribed to changes of links, addresses and routes.
+	events *nl.NetlinkSocket
+	names  map[int]string
+	// known are the interfaces that were set up for routing.
+	known map[int]bool
+}
+
+// openKernel opens the routing table of the calling thread's namespace and
+// prepares the namespace for routing.
+func openKernel() (*kernel, error) {
+	if err := setSysctls("/proc/sys"); err != nil {
+		return nil, fmt.Errorf("preparing the network namespace: %w", err)
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
+	}
+	setup, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
+	}
+	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE)
+	if err != nil {
+		setup.Close()
+		handle.Close()
+		return nil, fmt.Errorf("subscribing to netlink events: %w", err)
+	}
+	return &kernel{
+		handle: handle,
+		setup:  &nl.SocketHandle{Socket: setup},
+		events: events,
+		known:  map[int]bool{},
+	}, nil
+}
+
+// Close ends Watch and every other use of the table.
+func (k *kernel) Close() {
+	k.events.Close()
+	k.setup.Close()
+	k.handle.Close()
+}
+
+// Watch calls changed after each change of a link, an address or a route,
+// until Close. It may run beside the other methods. Events that the kernel
+// drops because they come too fast (ENOBUFS) count as a change like any
+// other: nobody looks at what they say.
+func (k *kernel) Watch(changed func()) error {
+	for {
+		_, _, err := k.events.Receive()
+		switch {
+		case err == nil, errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
+			changed()
+		case errors.Is(err, os.ErrClosed):
+			return nil
+		default:
+			return fmt.Errorf("receiving netlink events: %w", err)
+		}
+	}
+}
+
+// dumpTries bounds how often a dump is asked for that a concurrent change
+// interrupts.
+const dumpTries = 5
+
+// Routes returns the table, in order of prefix and metric. Interfaces that
+// are new since the last call are set up for routing first.
+func (k *kernel) Routes() ([]Route, error) {
+	if err := k.readLinks(); err != nil {
+		return nil, err
+	}
+	var dump []netlink.Route
+	err := retryDump(func() (err error) {
+		dump, err = k.handle.RouteList(nil, netlink.FAMILY_V4)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing routes: %w", err)
+	}
+	routes := make([]Route, 0, len(dump))
+	for _, d := range dump {
+		routes = append(routes, k.fromNetlink(d))
+	}
+	slices.SortFunc(routes, compareRoutes)
+	return routes, nil
+}
+
+func (k *kernel) readLinks() error {
+	var dump []netlink.Link
+	err := retryDump(func() (err error) {
+		dump, err = k.handle.LinkList()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("listing links: %w", err)
+	}
+	names, known := map[int]string{}, map[int]bool{}
+	for _, l := range dump {
+		a := l.Attrs()
+		names[a.Index] = a.Name
+		if a.Flags&net.FlagLoopback == 0 && !k.known[a.Index] {
+			if err := k.setUpLink(a.Index); err != nil {
+				return fmt.Errorf("setting up %s for routing: %w", a.Name, err)
+			}
+		}
+		known[a.Index] = true
+	}
+	k.names, k.known = names, known
+	return nil
+}
+
+// Of linux/if_link.h and linux/ip.h; package unix does not have them.
+const (
+	iflaInetConf             = 1
+	ipv4DevconfSendRedirects = 6
+	ipv4DevconfRPFilter      = 8
+)
+
+// setUpLink turns off the reverse path filter and ICMP redirects of one
+// interface, for the reasons in sysctls. It goes through netlink because that
+// works where /proc/sys is read-only, and for interfaces that come later.
+func (k *kernel) setUpLink(index int) error {
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(index)
+	spec := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
+	conf := spec.AddRtAttr(unix.AF_INET, nil).AddRtAttr(iflaInetConf, nil)
+	conf.AddRtAttr(ipv4DevconfSendRedirects, nl.Uint32Attr(0))
+	conf.AddRtAttr(ipv4DevconfRPFilter, nl.Uint32Attr(0))
+	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.setup}
+	req.AddData(msg)
+	req.AddData(spec)
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	if errors.Is(err, unix.ENODEV) {
+		return nil // gone again since it was listed
+	}
+	return err
+}
+
+func retryDump(dump func() error) error {
+	var err error
+	for range dumpTries {
+		if err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+	}
+	return err
+}
+
+// Replace installs a route in place of the one with its prefix and metric,
+// if there is one, in one step.
+func (k *kernel) Replace(r Route) error {
+	n := toNetlink(r)
+	for _, h := range r.NextHops {
+		index := 0
+		for i, name := range k.names {
+			if name == h.Interface {
+				index = i
+			}
+		}
+		if index == 0 {
+			return fmt.Errorf("installing %s: no interface %q", r, h.Interface)
+		}
+		n.MultiPath = append(n.MultiPath, &netlink.NexthopInfo{LinkIndex: index, Gw: h.Address.AsSlice()})
+	}
+	if err := k.handle.RouteReplace(n); err != nil {
+		return fmt.Errorf("installing %s: %w", r, err)
+	}
+	return nil
+}
+
+// Remove removes a route. That it is gone already is no error.
+func (k *kernel) Remove(r Route) error {
+	if err := k.handle.RouteDel(toNetlink(r)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("removing %s: %w", r, err)
+	}
+	return nil
+}
+
+// toNetlink is the route without its next hops.
+func toNetlink(r Route) *netlink.Route {
+	return &netlink.Route{
+		Dst:      &net.IPNet{IP: r.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(r.Prefix.Bits(), 32)},
+		Type:     int(r.Type),
+		Protocol: netlink.RouteProtocol(r.Protocol),
+		Priority: r.Metric,
+	}
+}
+
+func (k *kernel) fromNetlink(n netlink.Route) Route {
+	r := Route{
+		Prefix:   defaultPrefix,
+		Type:     Type(n.Type),
+		Protocol: Protocol(n.Protocol),
+		Metric:   n.Priority,
+		Source:   address(n.Src),
+	}
+	if n.Dst != nil {
+		bits, _ := n.Dst.Mask.Size()
+		r.Prefix = netip.PrefixFrom(address(n.Dst.IP), bits)
+	}
+	if n.LinkIndex != 0 {
+		r.NextHops = append(r.NextHops, NextHop{Address: address(n.Gw), Interface: k.names[n.LinkIndex]})
+	}
+	for _, h := range n.MultiPath {
+		r.NextHops = append(r.NextHops, NextHop{Address: address(h.Gw), Interface: k.names[h.LinkIndex]})
+	}
+	slices.SortFunc(r.NextHops, compareHops)
+	return r
+}

@@ -1,0 +1,160 @@
+package router
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/apiutil"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// ipv4Unicast is the only address family that a lab routes.
+var ipv4Unicast = &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+
+// listRIB asks for every path of the global RIB. The binary form is cheaper
+// for both sides than a protobuf message for every attribute.
+var listRIB = &api.ListPathRequest{
+	TableType:        api.TableType_GLOBAL,
+	Family:           ipv4Unicast,
+	EnableOnlyBinary: true,
+}
+
+// defaultLocalPref is what GoBGP takes for a path without LOCAL_PREF.
+const defaultLocalPref = 100
+
+// rank is what GoBGP compares to tell whether two paths are equally good:
+// table.Path.Compare, which getMultiBestPath uses.
+type rank struct {
+	local     bool
+	internal  bool
+	localPref uint32
+	asPathLen int
+	origin    uint8
+	med       uint32
+}
+
+// pathsOf turns one destination of GoBGP's answer into paths. GoBGP lists
+// them in order of preference and marks only the first one as best, whatever
+// multipath is set to (ListPath compares sources too), so the set of equally
+// good paths is made here.
+func pathsOf(d *api.Destination, localAS uint32) ([]Path, error) {
+	paths := make([]Path, 0, len(d.Paths))
+	var best rank
+	for i, ap := range d.Paths {
+		p, r, err := pathOf(ap, localAS)
+		if err != nil {
+			return nil, fmt.Errorf("path %d to %s: %w", i, d.Prefix, err)
+		}
+		if i == 0 {
+			best = r
+			p.Multipath = p.Best
+		} else {
+			p.Multipath = paths[0].Best && r == best
+		}
+		paths = append(paths, p)
+	}
+	return paths, nil
+}
+
+// pathOf turns a path of GoBGP's API into one of this package.
+func pathOf(ap *api.Path, localAS uint32) (Path, rank, error) {
+	nlri, err := apiutil.GetNativeNlri(ap)
+	if err != nil {
+		return Path{}, rank{}, fmt.Errorf("decoding NLRI: %w", err)
+	}
+	prefix, err := netip.ParsePrefix(nlri.String())
+	if err != nil {
+		return Path{}, rank{}, fmt.Errorf("decoding NLRI: %w", err)
+	}
+	attrs, err := apiutil.GetNativePathAttributes(ap)
+	if err != nil {
+		return Path{}, rank{}, fmt.Errorf("decoding attributes: %w", err)
+	}
+	p := Path{
+		Prefix:    prefix,
+		LocalPref: defaultLocalPref,
+		Best:      ap.Best,
+		Received:  ap.Age.AsTime(),
+	}
+	// A path without a neighbour bears "<nil>" there.
+	if a, err := netip.ParseAddr(ap.NeighborIp); err == nil {
+		p.Neighbor = a
+		p.Internal = ap.SourceAsn == localAS
+	}
+	r := rank{local: !p.Neighbor.IsValid(), internal: p.Internal}
+	for _, attr := range attrs {
+		switch a := attr.(type) {
+		case *bgp.PathAttributeOrigin:
+			r.origin = a.Value
+		case *bgp.PathAttributeAsPath:
+			for _, segment := range a.Value {
+				p.ASPath = append(p.ASPath, segment.GetAS()...)
+				r.asPathLen += segment.ASLen()
+			}
+		case *bgp.PathAttributeNextHop:
+			p.NextHop = address(a.Value)
+		case *bgp.PathAttributeMpReachNLRI:
+			p.NextHop = address(a.Nexthop)
+		case *bgp.PathAttributeMultiExitDisc:
+			p.MED = a.Value
+		case *bgp.PathAttributeLocalPref:
+			p.LocalPref = a.Value
+		}
+	}
+	p.Origin = origin(r.origin)
+	r.localPref, r.med = p.LocalPref, p.MED
+	return p, r, nil
+}
+
+// address converts what GoBGP's packets hold; a bad one comes out invalid.
+func address(ip []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+func origin(v uint8) string {
+	switch v {
+	case bgp.BGP_ORIGIN_ATTR_TYPE_IGP:
+		return "igp"
+	case bgp.BGP_ORIGIN_ATTR_TYPE_EGP:
+		return "egp"
+	default:
+		return "incomplete"
+	}
+}
+
+// neighborOf turns a peer of GoBGP's API into one of this package.
+func neighborOf(ap *api.Peer) Neighbor {
+	n := Neighbor{
+		AS:    ap.GetState().GetPeerAsn(),
+		State: strings.ToLower(ap.GetState().GetSessionState().String()),
+	}
+	n.Address, _ = netip.ParseAddr(ap.GetState().GetNeighborAddress())
+	if n.State == StateEstablished {
+		n.RouterID, _ = netip.ParseAddr(ap.GetState().GetRouterId())
+		timers := ap.GetTimers().GetState()
+		n.HoldTime = time.Duration(timers.GetNegotiatedHoldTime()) * time.Second
+		n.Established = timers.GetUptime().AsTime()
+	}
+	for _, family := range ap.GetAfiSafis() {
+		if f := family.GetState().GetFamily(); f.GetAfi() == ipv4Unicast.Afi && f.GetSafi() == ipv4Unicast.Safi {
+			n.Received = family.State.Received
+			n.Accepted = family.State.Accepted
+		}
+	}
+	return n
+}
+
+func sortPaths(paths []Path) {
+	// Stable: among the paths to one prefix GoBGP's order is that of
+	// preference.
+	slices.SortStableFunc(paths, func(a, b Path) int { return comparePrefixes(a.Prefix, b.Prefix) })
+}
+
+func sortNeighbors(neighbors []Neighbor) {
+	slices.SortFunc(neighbors, func(a, b Neighbor) int { return a.Address.Compare(b.Address) })
+}

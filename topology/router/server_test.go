@@ -1,0 +1,235 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// memory is a table that is not a kernel's.
+type memory struct {
+	routes []Route
+	broken map[netip.Prefix]bool
+	lists  int
+}
+
+func (m *memory) Routes() ([]Route, error) {
+	m.lists++
+	return slices.Clone(m.routes), nil
+}
+
+func (m *memory) Replace(r Route) error {
+	if m.broken[r.Prefix] {
+		return errors.New("broken")
+	}
+	m.routes = slices.DeleteFunc(m.routes, func(o Route) bool { return o.Prefix == r.Prefix && o.Metric == r.Metric })
+	m.routes = append(m.routes, r)
+	return nil
+}
+
+func (m *memory) Remove(r Route) error {
+	m.routes = slices.DeleteFunc(m.routes, func(o Route) bool { return same(o, r) })
+	return nil
+}
+
+func testServer(m *memory, paths func(context.Context) ([]Path, error)) *server {
+	return newServer(Config{AS: 64524}, m, paths, log.New(io.Discard, "", 0))
+}
+
+func TestReconcileInstallsWhatItCan(t *testing.T) {
+	left := via("203.0.113.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.9", "eth0")
+	good := via("10.5.113.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.31", "eth0")
+	m := &memory{
+		routes: append([]Route{left, via("0.0.0.0/0", ProtocolBoot, 0, "10.4.94.1", "eth0")}, twoLinks...),
+		broken: map[netip.Prefix]bool{prefix("10.5.112.0/24"): true},
+	}
+	s := testServer(m, func(context.Context) ([]Path, error) {
+		return []Path{
+			learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
+			learned("10.5.113.0/24", "10.4.94.31", "10.4.94.31"),
+		}, nil
+	})
+	if err := s.reconcile(t.Context()); err == nil {
+		t.Error("no error for the route that cannot be installed")
+	}
+	if s.status.Error == "" {
+		t.Error("status does not tell the error")
+	}
+	if d := cmp.Diff(append(slices.Clone(twoLinks), guard, good), m.routes, byValue); d != "" {
+		t.Errorf("table (-want +got):\n%s", d)
+	}
+
+	if err := s.withdrawAll(); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(append(slices.Clone(twoLinks), guard), m.routes, byValue); d != "" {
+		t.Errorf("table at the end (-want +got):\n%s", d)
+	}
+}
+
+func TestReconcileLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{}
+		var listed []time.Duration
+		var fails bool
+		start := time.Now()
+		s := testServer(m, func(context.Context) ([]Path, error) {
+			listed = append(listed, time.Since(start))
+			if fails {
+				return nil, errors.New("not now")
+			}
+			return nil, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.reconcileLoop(ctx)
+		synctest.Wait()
+
+		// A burst of one event a millisecond, for 25 ms.
+		for range 25 {
+			s.request()
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		want := []time.Duration{0, settle, 2 * settle, 3 * settle}
+		if d := cmp.Diff(want, listed); d != "" {
+			t.Errorf("times of reconciliation in a burst (-want +got):\n%s", d)
+		}
+
+		listed, start, fails = nil, time.Now(), true
+		s.request()
+		time.Sleep(retryAfter / 2)
+		fails = false
+		time.Sleep(10 * retryAfter)
+		if d := cmp.Diff([]time.Duration{0, retryAfter}, listed); d != "" {
+			t.Errorf("times of reconciliation after a failure (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestHTTP(t *testing.T) {
+	bgp := learned("10.5.115.0/24", "10.4.94.23", "10.4.94.23")
+	m := &memory{routes: slices.Clone(twoLinks)}
+	s := testServer(m, func(context.Context) ([]Path, error) { return []Path{bgp}, nil })
+	web := httptest.NewServer(s.handler())
+	defer web.Close()
+
+	// One after the other, on one router.
+	for _, step := range []struct {
+		name, method, path, body string
+		code                     int
+		says                     string
+		route                    Route // to 10.5.115.0/24 afterwards
+	}{
+		{
+			name: "next hop not on-link", method: "PUT", path: "/static/10.5.115.0/24",
+			body: `{"next_hops":["192.0.2.1"]}`, code: 422, says: "next hop 192.0.2.1: not usable as next hop: not on-link",
+		},
+		{
+			name: "static wins", method: "PUT", path: "/static/10.5.115.0/24",
+			body: `{"next_hops":["10.4.94.21"]}`, code: 204,
+			route: via("10.5.115.0/24", ProtocolStatic, DistanceStatic, "10.4.94.21", "eth0"),
+		},
+		{
+			name: "static replaced", method: "PUT", path: "/static/10.5.115.0/24",
+			body: `{"next_hops":["10.4.94.22","10.4.94.21"]}`, code: 204,
+			route: via("10.5.115.0/24", ProtocolStatic, DistanceStatic, "10.4.94.21", "eth0", "10.4.94.22", "eth0"),
+		},
+		{
+			name: "static removed", method: "DELETE", path: "/static/10.5.115.0/24", code: 204,
+			route: via("10.5.115.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.23", "eth0"),
+		},
+		{
+			name: "removed twice", method: "DELETE", path: "/static/10.5.115.0/24", code: 204,
+			route: via("10.5.115.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.23", "eth0"),
+		},
+		{name: "host bits", method: "PUT", path: "/static/10.5.115.1/24", body: `{"next_hops":["10.4.94.21"]}`, code: 400, says: "without host bits"},
+		{name: "no prefix", method: "DELETE", path: "/static/", code: 400, says: "is not an IPv4 prefix"},
+		{name: "no next hop", method: "PUT", path: "/static/10.5.115.0/24", body: `{}`, code: 400, says: "at least one next hop"},
+		{name: "two prefixes", method: "PUT", path: "/static/10.5.115.0/24", body: `{"prefix":"10.5.114.0/24","next_hops":["10.4.94.21"]}`, code: 400, says: "the body says 10.5.114.0/24"},
+		{name: "unknown field", method: "PUT", path: "/static/10.5.115.0/24", body: `{"via":"10.4.94.21"}`, code: 400, says: "unknown field"},
+		{name: "no such path", method: "GET", path: "/rib", code: 404},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), step.method, web.URL+step.path, strings.NewReader(step.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := web.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != step.code || !strings.Contains(string(body), step.says) {
+				t.Errorf("answer %d %s, want %d and %q in it", resp.StatusCode, body, step.code, step.says)
+			}
+			if !step.route.Prefix.IsValid() {
+				return
+			}
+			routes := slices.DeleteFunc(slices.Clone(m.routes), func(r Route) bool { return r.Prefix != step.route.Prefix })
+			if d := cmp.Diff([]Route{step.route}, routes, byValue); d != "" {
+				t.Errorf("table (-want +got):\n%s", d)
+			}
+		})
+	}
+
+	t.Run("FIB is plain data", func(t *testing.T) {
+		resp, err := web.Client().Get(web.URL + "/fib")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var got []Route
+		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(m.routes, got, byValue); d != "" {
+			t.Errorf("routes (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestSetSysctls(t *testing.T) {
+	root := t.TempDir()
+	write := func(value func(sysctl) string) {
+		for _, s := range sysctls {
+			file := filepath.Join(root, s.path)
+			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(value(s)+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(func(sysctl) string { return "2" })
+	if err := setSysctls(root); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sysctls {
+		if got, err := os.ReadFile(filepath.Join(root, s.path)); err != nil || strings.TrimSpace(string(got)) != s.value {
+			t.Errorf("%s is %q (%v), want %q", s.path, got, err, s.value)
+		}
+	}
+	if err := setSysctls(filepath.Join(root, "nowhere")); err == nil {
+		t.Error("no error where there is no sysctl")
+	}
+}
