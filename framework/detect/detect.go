@@ -1,0 +1,62 @@
+// Package detect finds out, from what the layers of a network say, why users
+// are hurt or are about to be. A detector is a pure function of snapshots: it
+// looks at no traffic, keeps no state and can change nothing, so it runs the
+// same on a lab, on a stored run, and on a live cluster.
+package detect
+
+import (
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Detector looks for one class of fault.
+type Detector interface {
+	// Name is the detector's name in reports, such as "route-ownership".
+	Name() string
+	// Detect returns what is wrong at the moment of the last snapshot, in a
+	// stable order. History is in order of time and tells how long things
+	// have been so. One snapshot is enough; with more, what has only begun to
+	// change is given time to settle, for which History should reach
+	// back. A source that was not read leads to no finding about it.
+	Detect(history []snapshot.Snapshot) []Finding
+}
+
+// History is how far back the snapshots that a Detector is given should
+// reach. Older ones do no harm.
+const History = 30 * time.Second
+
+// State is whether a finding hurts already.
+type State string
+
+// States of a finding.
+const (
+	// Latent: nothing is broken yet.
+	Latent State = "latent"
+	// Active: traffic is being lost, if there is any.
+	Active State = "active"
+)
+
+// Kind is what a finding is about.
+type Kind string
+
+// Finding is one thing that is wrong: the object at fault, what one layer
+// says of it, and what the other layer says.
+type Finding struct {
+	Detector string `json:"detector"`
+	Kind     Kind   `json:"kind"`
+	State    State  `json:"state"`
+	// Object is what the layers disagree about, such as a prefix.
+	Object string `json:"object"`
+	// Owner is the node that Object belongs to, empty if there is none.
+	Owner string `json:"owner,omitempty"`
+	// Announcer is the node that says to have Object: its name, or its address
+	// if the name is not known. Empty if nobody says so.
+	Announcer string `json:"announcer,omitempty"`
+	// Routers are those where it is so.
+	Routers []string `json:"routers"`
+	// Pods are the pods that it concerns, as namespace/name.
+	Pods []string `json:"pods,omitempty"`
+	// Says is one sentence for the engineer on call.
+	Says string `json:"says"`
+}

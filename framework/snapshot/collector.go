@@ -1,0 +1,105 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Kubernetes is what a Collector asks of a cluster.
+type Kubernetes interface {
+	Nodes(context.Context) ([]Node, error)
+	// CiliumNodes returns none, and no error, in a cluster without Cilium.
+	CiliumNodes(context.Context) ([]CiliumNode, error)
+	Pods(context.Context) ([]Pod, error)
+}
+
+// RouterReader is what a Collector asks of a BGP router. A *router.Client is
+// one.
+type RouterReader interface {
+	RIB(context.Context) ([]Path, error)
+	FIB(context.Context) ([]Route, error)
+	Neighbors(context.Context) ([]Neighbor, error)
+}
+
+// RouteReader lists the main routing table of a node. NetnsRoutes makes one.
+type RouteReader func(context.Context) ([]Route, error)
+
+// Collector takes snapshots. Its fields are not changed after first use.
+type Collector struct {
+	Kubernetes Kubernetes
+	// Routers and Nodes are by name. Both may be empty.
+	Routers map[string]RouterReader
+	Nodes   map[string]RouteReader
+	// Timeout bounds one collection; zero means one second. What has not
+	// answered by then counts as not read.
+	Timeout time.Duration
+}
+
+// defaultTimeout is well above what a healthy source needs (milliseconds),
+// and no longer than detection may take.
+const defaultTimeout = time.Second
+
+// Collect asks all sources at once and returns what they said. It never
+// fails: a source that does not answer in time or at all is marked so, and
+// the others are not held up by it beyond the timeout.
+func (c Collector) Collect(ctx context.Context) Snapshot {
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout = defaultTimeout
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	defer cancel()
+
+	s := Snapshot{
+		Time:       time.Now(),
+		Routers:    make([]Router, len(c.Routers)),
+		NodeTables: make([]NodeTable, len(c.Nodes)),
+	}
+	var all sync.WaitGroup
+	all.Go(func() { s.Nodes = list(ctx, c.Kubernetes.Nodes) })
+	all.Go(func() { s.CiliumNodes = list(ctx, c.Kubernetes.CiliumNodes) })
+	all.Go(func() { s.Pods = list(ctx, c.Kubernetes.Pods) })
+	for i, name := range slices.Sorted(maps.Keys(c.Routers)) {
+		r := &s.Routers[i]
+		r.Name = name
+		all.Go(func() {
+			r.Paths = list(ctx, c.Routers[name].RIB)
+			r.Neighbors = list(ctx, c.Routers[name].Neighbors) // after Paths: see Router
+		})
+		all.Go(func() { r.Routes = list(ctx, c.Routers[name].FIB) })
+	}
+	for i, name := range slices.Sorted(maps.Keys(c.Nodes)) {
+		t := &s.NodeTables[i]
+		t.Node = name
+		all.Go(func() { t.Routes = list(ctx, c.Nodes[name]) })
+	}
+	all.Wait()
+	s.Took = time.Since(s.Time)
+	return s
+}
+
+// list asks one source. It returns when ctx ends, even if the source does not.
+func list[T any](ctx context.Context, source func(context.Context) ([]T, error)) List[T] {
+	began := time.Now()
+	answers := make(chan List[T], 1)
+	go func() {
+		items, err := source(ctx)
+		if err != nil {
+			answers <- List[T]{Error: err.Error()}
+			return
+		}
+		answers <- List[T]{Read: true, Items: items}
+	}()
+	var l List[T]
+	select {
+	case l = <-answers:
+	case <-ctx.Done():
+		l.Error = context.Cause(ctx).Error()
+	}
+	l.Took = time.Since(began)
+	return l
+}

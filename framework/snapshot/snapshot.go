@@ -1,0 +1,120 @@
+// Package snapshot collects what every layer of a cluster's network says at
+// one moment: Kubernetes, Cilium, the BGP routers and the kernels' routing
+// tables. It only reads, and it judges nothing: package detect does.
+package snapshot
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/router"
+)
+
+// What the routers say is in the words of package router.
+type (
+	// Path is one path of a router's RIB.
+	Path = router.Path
+	// Route is one route of a kernel's main table.
+	Route = router.Route
+	// NextHop is where a route leads.
+	NextHop = router.NextHop
+	// Neighbor is a BGP session, as the router sees it.
+	Neighbor = router.Neighbor
+)
+
+// Snapshot is what all layers said at one moment. It is plain data.
+type Snapshot struct {
+	// Time is when the collection began, Took how long it lasted: everything
+	// in the snapshot was read in between.
+	Time time.Time     `json:"time"`
+	Took time.Duration `json:"took_ns"`
+
+	Nodes       List[Node]       `json:"nodes"`
+	CiliumNodes List[CiliumNode] `json:"cilium_nodes"`
+	Pods        List[Pod]        `json:"pods"`
+	// Routers and NodeTables are in order of name, one for each that the
+	// collector was told of, whether it could be read or not.
+	Routers    []Router    `json:"routers"`
+	NodeTables []NodeTable `json:"node_tables"`
+}
+
+// List is what one source said. A source that could not be read is not the
+// same as one that lists nothing: whoever looks at Items asks for Read first.
+type List[T any] struct {
+	Read bool `json:"read"`
+	// Error says why the source was not read.
+	Error string        `json:"error,omitempty"`
+	Took  time.Duration `json:"took_ns"`
+	Items []T           `json:"items,omitempty"`
+}
+
+// Node is a Kubernetes Node.
+type Node struct {
+	Name string `json:"name"`
+	// UID tells a node that was removed and came back from one that stayed.
+	UID         string         `json:"uid"`
+	Created     time.Time      `json:"created"`
+	InternalIPs []netip.Addr   `json:"internal_ips"`
+	PodCIDRs    []netip.Prefix `json:"pod_cidrs,omitempty"` // spec.podCIDRs
+	Ready       bool           `json:"ready"`
+}
+
+// CiliumNode is a CiliumNode (cilium.io/v2).
+type CiliumNode struct {
+	Name string `json:"name"`
+	// PodCIDRs are spec.ipam.podCIDRs: where the node's pods get their
+	// addresses from.
+	PodCIDRs []netip.Prefix `json:"pod_cidrs,omitempty"`
+	// InternalIPs are the addresses of type InternalIP in spec.addresses.
+	InternalIPs []netip.Addr `json:"internal_ips,omitempty"`
+}
+
+// Pod is a pod with an address of its own. Pods in the host's network and
+// pods that have ended are left out.
+type Pod struct {
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	Node      string     `json:"node"`
+	IP        netip.Addr `json:"ip"`
+}
+
+func (p Pod) String() string { return p.Namespace + "/" + p.Name }
+
+// Router is what one BGP router says. Paths are read before Neighbors: a
+// session that is up in Neighbors was up when its paths were read, or came up
+// since.
+type Router struct {
+	Name      string         `json:"name"`
+	Paths     List[Path]     `json:"paths"`     // the RIB
+	Routes    List[Route]    `json:"routes"`    // the FIB
+	Neighbors List[Neighbor] `json:"neighbors"` // the sessions
+}
+
+// NodeTable is the main routing table of one node's kernel.
+type NodeTable struct {
+	Node   string      `json:"node"`
+	Routes List[Route] `json:"routes"`
+}
+
+// Unread says, for each source that was not read, which one it is and why.
+func (s Snapshot) Unread() []string {
+	var all []string
+	add := func(source string, read bool, reason string) {
+		if !read {
+			all = append(all, fmt.Sprintf("%s: %s", source, reason))
+		}
+	}
+	add("Nodes", s.Nodes.Read, s.Nodes.Error)
+	add("CiliumNodes", s.CiliumNodes.Read, s.CiliumNodes.Error)
+	add("Pods", s.Pods.Read, s.Pods.Error)
+	for _, r := range s.Routers {
+		add("RIB of "+r.Name, r.Paths.Read, r.Paths.Error)
+		add("FIB of "+r.Name, r.Routes.Read, r.Routes.Error)
+		add("sessions of "+r.Name, r.Neighbors.Read, r.Neighbors.Error)
+	}
+	for _, t := range s.NodeTables {
+		add("routes of "+t.Node, t.Routes.Read, t.Routes.Error)
+	}
+	return all
+}
