@@ -20,10 +20,10 @@ import (
 const (
 	// kubeadm refuses a control plane with less (NumCPU in its preflight).
 	minCPUs = 2
-	// A control plane, three nodes and their pods need between 2 and 3 GiB,
-	// the image builds before them about as much.
+	// Four nodes on one machine, and before them the Go builds of their
+	// images; less has not been tried.
 	minMemoryGiB = 4
-	// The images of one scenario, in Docker and in the cache.
+	// One scenario's images in Docker and in the cache, with their builds.
 	minFreeDisk = 5_000_000_000 // bytes
 )
 
