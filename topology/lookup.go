@@ -49,6 +49,9 @@ func (n Network) Bridge() netip.Addr {
 	return n.Subnet.Masked().Addr().Next()
 }
 
+// Broadcast is the network's broadcast address: its last one.
+func (n Network) Broadcast() netip.Addr { return lastAddr(n.Subnet) }
+
 // Network returns the network of that name.
 func (t Topology) Network(name string) (Network, bool) {
 	for _, n := range t.Networks {

@@ -1,0 +1,311 @@
+package kindlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/e2e-framework/klient"
+	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
+	"sigs.k8s.io/kind/pkg/cluster"
+	"sigs.k8s.io/kind/pkg/exec"
+
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// Images of every cluster, under the vendors' names.
+const (
+	nodeImage = "relapse.dev/node:v1.34.4"
+	apiPort   = 6443
+)
+
+// controlPlaneImages are what kubeadm and kubelet ask the registry for.
+var controlPlaneImages = []string{
+	"registry.k8s.io/etcd:3.6.5-0",
+	"registry.k8s.io/kube-apiserver:v1.34.4",
+	"registry.k8s.io/kube-controller-manager:v1.34.4",
+	"registry.k8s.io/kube-scheduler:v1.34.4",
+	"registry.k8s.io/pause:3.10",
+}
+
+// Cluster is a running Kubernetes cluster of a lab.
+type Cluster struct {
+	Name string
+	// Kubeconfig is the path of the administrator's kubeconfig (0600).
+	Kubeconfig string
+	// Client speaks to the API server as the administrator.
+	Client klient.Client
+
+	spec topology.Cluster
+	lab  *Lab
+}
+
+func kindName(lab, cluster string) string { return "relapse-" + lab + "-" + cluster }
+
+func (l *Lab) nodeContainer(c topology.Cluster, n topology.Node) string {
+	if n.Role == topology.ControlPlane {
+		return kindName(l.Topology.Name, c.Name) + "-control-plane" // kind's choice
+	}
+	return kindName(l.Topology.Name, c.Name) + "-" + n.Name
+}
+
+// endpoint is the API server's address and port on the nodes' network. Nodes
+// are given the address and not a name, so that no node depends on Docker's
+// name server.
+func apiEndpoint(c topology.Cluster) netip.AddrPort {
+	return netip.AddrPortFrom(c.Nodes[0].Links[0].Address, apiPort)
+}
+
+// initPatches change the configuration that kind writes for kubeadm
+// (v1beta3, up to Kubernetes 1.35).
+var initPatches = template.Must(template.New("init").Parse(`kind: ClusterConfiguration
+metadata: {name: config}
+controlPlaneEndpoint: "{{.Endpoint}}"
+etcd:
+  local:
+    extraArgs: # the lab's state is worth nothing after a power cut
+      unsafe-no-fsync: "true"
+controllerManager:
+  extraArgs: # alone, it need not wait for a lease after a restart
+    leader-elect: "false"
+    node-cidr-mask-size: "{{.NodeMask}}"
+scheduler:
+  extraArgs:
+    leader-elect: "false"
+---
+kind: InitConfiguration
+metadata: {name: config}
+nodeRegistration:
+  name: "{{.Name}}"
+skipPhases: [preflight, addon/kube-proxy, addon/coredns]
+---
+kind: KubeletConfiguration
+metadata: {name: config}
+serializeImagePulls: false
+registryPullQPS: 0
+`))
+
+// createControlPlane has kind create the cluster with its first node.
+func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) (*Cluster, error) {
+	first := c.Nodes[0]
+	var patches strings.Builder
+	err := initPatches.Execute(&patches, map[string]any{
+		"Endpoint": apiEndpoint(c), "NodeMask": c.NodeMask, "Name": first.Name,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
+	}
+	config := &v1alpha4.Cluster{
+		TypeMeta: v1alpha4.TypeMeta{APIVersion: "kind.x-k8s.io/v1alpha4", Kind: "Cluster"},
+		Networking: v1alpha4.Networking{
+			DisableDefaultCNI: true,
+			KubeProxyMode:     "none",
+			PodSubnet:         c.PodCIDR.String(),
+			ServiceSubnet:     c.ServiceCIDR.String(),
+			APIServerAddress:  "127.0.0.1",
+		},
+		Nodes: []v1alpha4.Node{{
+			Role:  v1alpha4.ControlPlaneRole,
+			Image: image,
+			ExtraMounts: []v1alpha4.Mount{{
+				HostPath: l.mirrorsDir(), ContainerPath: "/etc/containerd/certs.d", Readonly: true,
+			}},
+		}},
+		KubeadmConfigPatches: strings.Split(patches.String(), "---\n"),
+	}
+	kubeconfig := filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
+	// kind reads the network's name from the environment and nowhere else.
+	if err := os.Setenv("KIND_EXPERIMENTAL_DOCKER_NETWORK", networkName(l.Topology.Name, first.Links[0].Network)); err != nil {
+		return nil, err
+	}
+	created := make(chan error, 1)
+	go func() {
+		created <- cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log})).Create(
+			kindName(l.Topology.Name, c.Name),
+			cluster.CreateWithV1Alpha4Config(config),
+			cluster.CreateWithKubeconfigPath(kubeconfig),
+			cluster.CreateWithRetain(true), // its logs are evidence; Down removes it
+			cluster.CreateWithDisplayUsage(false),
+			cluster.CreateWithDisplaySalutation(false),
+		)
+	}()
+	select {
+	case err = <-created:
+	case <-ctx.Done():
+		// kind cannot be interrupted, but it fails once its node is gone.
+		removed := l.node(c, first).Remove(context.WithoutCancel(ctx))
+		<-created
+		err = errors.Join(ctx.Err(), removed)
+	}
+	if err != nil {
+		if failed := exec.RunErrorForError(err); failed != nil {
+			err = fmt.Errorf("%w: %s", err, lastLines(string(failed.Output), 15))
+		}
+		return nil, fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
+	}
+	return l.openCluster(c)
+}
+
+// openCluster connects to a cluster that runs.
+func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
+	kubeconfig := filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig of cluster %q: %w", c.Name, err)
+	}
+	// A harness that watches a whole cluster many times a second is not the
+	// client that the default limits (5 requests a second) are meant for.
+	config.QPS, config.Burst = -1, 0
+	kube, err := klient.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to cluster %q: %w", c.Name, err)
+	}
+	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: kube, spec: c, lab: l}, nil
+}
+
+// startWorker runs a node's container, as kind would run it.
+func (l *Lab) startWorker(ctx context.Context, c topology.Cluster, n topology.Node, image string) error {
+	node := l.node(c, n)
+	err := node.run(ctx, n.Links, &container.Config{
+		Image:    image,
+		Hostname: node.container,
+		Tty:      true,
+		Volumes:  map[string]struct{}{"/var": {}},
+	}, &container.HostConfig{
+		Privileged:   true,
+		CgroupnsMode: container.CgroupnsModePrivate,
+		SecurityOpt:  []string{"seccomp=unconfined", "apparmor=unconfined", "label=disable"},
+		Tmpfs:        map[string]string{"/tmp": "", "/run": ""},
+		Binds:        []string{"/lib/modules:/lib/modules:ro", l.mirrorsDir() + ":/etc/containerd/certs.d:ro"},
+	})
+	if err != nil {
+		return err
+	}
+	return await.Until(ctx, "containerd on "+n.Name, 100*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			saw, err := node.Exec(ctx, "systemctl", "is-active", "containerd")
+			return err == nil, strings.TrimSpace(saw), err
+		})
+}
+
+var joinConfig = template.Must(template.New("join").Parse(`apiVersion: kubeadm.k8s.io/v1beta4
+kind: JoinConfiguration
+nodeRegistration:
+  name: "{{.Name}}"
+  criSocket: unix:///run/containerd/containerd.sock
+  kubeletExtraArgs:
+  - {name: node-ip, value: "{{.Address}}"}
+discovery:
+  bootstrapToken:
+    apiServerEndpoint: "{{.Endpoint}}"
+    token: "{{.Token}}"
+    unsafeSkipCAVerification: true # the token came over the Docker socket
+skipPhases: [preflight]
+`))
+
+// Register creates the Node object of a node that has not joined yet and
+// waits until kube-controller-manager has given it a pod range. Nodes that
+// are registered one after the other get their ranges in that order, however
+// long each takes to boot.
+func (c *Cluster) Register(ctx context.Context, node string) error {
+	objects := c.Client.Resources()
+	err := objects.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("registering node %q: %w", node, err)
+	}
+	return await.Until(ctx, "a pod range for node "+node, 20*time.Millisecond, 30*time.Second,
+		func(ctx context.Context) (bool, string, error) {
+			var n corev1.Node
+			err := objects.Get(ctx, node, "", &n)
+			return err == nil && n.Spec.PodCIDR != "", "Node.spec.podCIDR is empty", err
+		})
+}
+
+// join makes a running node container a member of the cluster.
+func (c *Cluster) join(ctx context.Context, n topology.Node) error {
+	token, err := c.lab.Node(c.spec.Nodes[0].Name).Exec(ctx, "kubeadm", "token", "create", "--ttl", "10m")
+	if err != nil {
+		return fmt.Errorf("making a token for node %q: %w", n.Name, err)
+	}
+	var config strings.Builder
+	err = joinConfig.Execute(&config, map[string]any{
+		"Name": n.Name, "Address": n.Links[0].Address,
+		"Endpoint": apiEndpoint(c.spec), "Token": strings.TrimSpace(token),
+	})
+	if err != nil {
+		return fmt.Errorf("rendering kubeadm's configuration of node %q: %w", n.Name, err)
+	}
+	node := c.lab.Node(n.Name)
+	if _, err := node.ExecInput(ctx, strings.NewReader(config.String()), "sh", "-c",
+		"cat >/kind/kubeadm.conf && kubeadm join --config /kind/kubeadm.conf"); err != nil {
+		return fmt.Errorf("joining node %q: %w", n.Name, err)
+	}
+	return nil
+}
+
+// AddNode starts a container for a declared node that is not there and joins
+// it: the way back after Remove. The node gets a new Node object.
+func (c *Cluster) AddNode(ctx context.Context, name string) error {
+	for _, n := range c.spec.Nodes {
+		if n.Name != name {
+			continue
+		}
+		image, err := c.lab.options.Images.LoadDocker(ctx, c.lab.docker, nodeImage)
+		if err != nil {
+			return err
+		}
+		if err := c.lab.startWorker(ctx, c.spec, n, image); err != nil {
+			return err
+		}
+		if err := c.lab.wireMember(ctx, name); err != nil {
+			return err
+		}
+		if err := c.Register(ctx, name); err != nil {
+			return err
+		}
+		return c.join(ctx, n)
+	}
+	return fmt.Errorf("cluster %q has no node %q", c.Name, name)
+}
+
+// RestartControllerManager replaces the kube-controller-manager's process. A
+// fresh one hands out the lowest free pod range; a running one goes on from
+// the last that it gave.
+func (c *Cluster) RestartControllerManager(ctx context.Context) error {
+	const manifest = "/etc/kubernetes/manifests/kube-controller-manager.yaml"
+	first := c.lab.Node(c.spec.Nodes[0].Name)
+	if _, err := first.Exec(ctx, "mv", manifest, "/kind/"); err != nil {
+		return fmt.Errorf("stopping kube-controller-manager: %w", err)
+	}
+	pod := "kube-controller-manager-" + c.spec.Nodes[0].Name
+	objects := c.Client.Resources(metav1.NamespaceSystem)
+	err := await.Until(ctx, "kube-controller-manager to stop", 100*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			err := objects.Get(ctx, pod, metav1.NamespaceSystem, &corev1.Pod{})
+			return apierrors.IsNotFound(err), "its pod is still there", err
+		})
+	if err != nil {
+		return err
+	}
+	if _, err := first.Exec(ctx, "mv", "/kind/kube-controller-manager.yaml", manifest); err != nil {
+		return fmt.Errorf("starting kube-controller-manager: %w", err)
+	}
+	return nil
+}
+
+// node is the handle of a declared node, whether it runs or not.
+func (l *Lab) node(c topology.Cluster, n topology.Node) *Node {
+	return &Node{member{name: n.Name, lab: l.Topology.Name, container: l.nodeContainer(c, n), docker: l.docker}}
+}

@@ -1,0 +1,102 @@
+package kindlab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// InNetns runs do on a thread inside the member's network namespace. Sockets
+// and netlink handles that do opens stay there; /proc/sys/net is that
+// namespace's.
+func (m *member) InNetns(ctx context.Context, do func() error) error {
+	path, err := m.Netns(ctx)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() {
+		// The thread is not unlocked: it ends with the goroutine, so that no
+		// other goroutine ever finds itself in this namespace.
+		runtime.LockOSThread()
+		failed <- func() error {
+			ns, err := netns.GetFromPath(path)
+			if err != nil {
+				return fmt.Errorf("opening the network namespace of %s: %w", m.name, err)
+			}
+			defer ns.Close()
+			if err := netns.Set(ns); err != nil {
+				return fmt.Errorf("entering the network namespace of %s: %w", m.name, err)
+			}
+			return do()
+		}()
+	}()
+	return <-failed
+}
+
+// forwarding are the settings under which a member forwards packets that
+// come and go by different interfaces and next hops (ECMP): the reverse path
+// filter would drop them. They are set in the member's own namespace.
+var forwarding = map[string]string{
+	"net/ipv4/ip_forward":                 "1",
+	"net/ipv4/conf/*/rp_filter":           "0",
+	"net/ipv4/conf/all/send_redirects":    "0", // transit through the wrong node stays a transit
+	"net/ipv4/conf/*/send_redirects":      "0",
+	"net/ipv4/fib_multipath_hash_policy":  "1", // by ports too, so that probes spread over the next hops
+	"net/ipv4/conf/all/accept_redirects":  "0",
+	"net/ipv4/conf/*/accept_redirects":    "0",
+	"net/ipv4/conf/*/accept_source_route": "0",
+}
+
+// wire sets the member's sysctls and its default route, which goes to the
+// lab's routers in place of the bridge.
+func (m *member) wire(ctx context.Context, nextHops []netip.Addr) error {
+	return m.InNetns(ctx, func() error {
+		for pattern, value := range forwarding {
+			paths, err := filepath.Glob("/proc/sys/" + pattern)
+			if err != nil {
+				return fmt.Errorf("sysctl %s: %w", pattern, err)
+			}
+			for _, path := range paths {
+				if err := os.WriteFile(path, []byte(value), 0); err != nil {
+					return fmt.Errorf("on %s: setting %s: %w", m.name, strings.TrimPrefix(path, "/proc/sys/"), err)
+				}
+			}
+		}
+		if len(nextHops) == 0 {
+			return nil
+		}
+		route := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}
+		for _, hop := range nextHops {
+			route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: hop.AsSlice()})
+		}
+		if err := setNextHopLinks(route); err != nil {
+			return fmt.Errorf("on %s: %w", m.name, err)
+		}
+		if err := netlink.RouteReplace(route); err != nil {
+			return fmt.Errorf("on %s: setting the default route to %v: %w", m.name, nextHops, err)
+		}
+		return nil
+	})
+}
+
+// setNextHopLinks finds the interface of each next hop: a multipath route
+// names them.
+func setNextHopLinks(route *netlink.Route) error {
+	for _, hop := range route.MultiPath {
+		found, err := netlink.RouteGet(hop.Gw)
+		if err != nil || len(found) == 0 {
+			return fmt.Errorf("finding the interface towards next hop %s: %w", hop.Gw, err)
+		}
+		hop.LinkIndex = found[0].LinkIndex
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+package kindlab
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/docker/docker/client"
+)
+
+// Images makes the images of a lab available. It is implemented by
+// images.Catalogue.
+type Images interface {
+	// LoadDocker makes an image known to the Docker engine and returns the
+	// reference under which the engine knows it.
+	LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error)
+	// Push copies images into the registry at addr (host:port, plain HTTP).
+	Push(ctx context.Context, addr string, refs []string) error
+}
+
+// Options say how a topology is made real.
+type Options struct {
+	Images Images
+	// Serve names the images that the lab's registry serves to the nodes in
+	// addition to the control plane's own, under the vendors' names.
+	Serve []string
+	// Step, when set, is told when a step begins; the function that it
+	// returns is told when that step has ended. Steps overlap.
+	Step func(name string) (done func(error))
+	Log  *slog.Logger
+}
+
+func (o Options) step(name string, do func() error) error {
+	if o.Step == nil {
+		return do()
+	}
+	done := o.Step(name)
+	err := do()
+	done(err)
+	return err
+}

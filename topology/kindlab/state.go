@@ -1,0 +1,75 @@
+package kindlab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// StateDir holds one folder for each lab, with its kubeconfigs and sockets,
+// and the labs' locks. It lives as long as the machine is up, like the
+// containers do.
+const StateDir = "/run/relapse"
+
+func stateDir(lab string) string { return filepath.Join(StateDir, lab) }
+
+// holder is what a lock file says of the process that holds the lab.
+type holder struct {
+	PID     int       `json:"pid"`
+	Command string    `json:"command"`
+	Since   time.Time `json:"since"`
+}
+
+// HeldError says that another process is working on a lab.
+type HeldError struct {
+	Lab     string
+	PID     int
+	Command string
+	Since   time.Time
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("lab %q is held by process %d (%s) since %s: wait for it to end, or interrupt it",
+		e.Lab, e.PID, e.Command, e.Since.Format(time.TimeOnly))
+}
+
+// lock takes a lab for this process; the kernel gives it back when the
+// process ends, however it ends.
+func lock(lab string) (unlock func(), err error) {
+	if err := os.MkdirAll(StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating the folder of the labs' state: %w", err)
+	}
+	path := filepath.Join(StateDir, lab+".lock")
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock of lab %q: %w", lab, err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer file.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("locking lab %q: %w", lab, err)
+		}
+		var h holder
+		_ = json.NewDecoder(file).Decode(&h) // an unreadable holder is still a holder
+		return nil, &HeldError{Lab: lab, PID: h.PID, Command: h.Command, Since: h.Since}
+	}
+	text, err := json.Marshal(holder{PID: os.Getpid(), Command: strings.Join(os.Args, " "), Since: time.Now()})
+	if err == nil {
+		err = file.Truncate(0)
+	}
+	if err == nil {
+		_, err = file.WriteAt(text, 0)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("writing the lock of lab %q: %w", lab, err)
+	}
+	// The file stays: removing it would let two processes lock two files of
+	// one name.
+	return func() { file.Close() }, nil
+}
