@@ -37,15 +37,13 @@ const (
 	Active State = "active"
 )
 
-// Kind is what a finding is about.
-type Kind string
-
 // Finding is one thing that is wrong: the object at fault, what one layer
 // says of it, and what the other layer says.
 type Finding struct {
 	Detector string `json:"detector"`
-	Kind     Kind   `json:"kind"`
-	State    State  `json:"state"`
+	// Kind is what is wrong, in one word of the detector's.
+	Kind  string `json:"kind"`
+	State State  `json:"state"`
 	// Object is what the layers disagree about, such as a prefix.
 	Object string `json:"object"`
 	// Owner is the node that Object belongs to, empty if there is none.

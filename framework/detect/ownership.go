@@ -1,0 +1,454 @@
+package detect
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/router"
+)
+
+// Kinds of findings of RouteOwnership.
+const (
+	// Unannounced: a node's range that a router has no path for. Active.
+	Unannounced = "unannounced"
+	// WrongAnnouncer: a range that a router sends to a node that does not own
+	// it. Latent: the owner is alive, and the wrong node hides the fault by
+	// passing the packets on.
+	WrongAnnouncer = "wrong-announcer"
+	// AbsentNode: a route to a node that Kubernetes does not have, or to a
+	// range whose owner is gone. Latent: it hurts nobody until the range is
+	// given to another node or the removed machine is switched off.
+	AbsentNode = "absent-node"
+)
+
+const (
+	// grace is how long a node may be without a session before its range
+	// counts as unannounced: long enough for a node to join, or to be removed
+	// (the session goes first, the Node and CiliumNode objects some seconds
+	// later). A node that has its session gets none.
+	grace = 10 * time.Second
+	// settle is how long a session must be up before what it does not
+	// announce counts: the peer has sent its whole table by then. Routers know
+	// the beginning to the second, hence the second one.
+	settle = 2 * time.Second
+	// sightings is how many snapshots must agree that a node with a session
+	// does not announce its range. Lists and RIBs are not read at one instant,
+	// and one snapshot can catch a change halfway.
+	sightings = 2
+)
+
+// RouteOwnership compares who owns a pod range with who announces it.
+//
+// The owner is the node from whose range pods get their addresses: the
+// CiliumNode with the range in spec.ipam.podCIDRs. In a cluster without
+// CiliumNodes it is the Node with the range in spec.podCIDRs. The announcer
+// is the node that a router's path leads to, by its next hop or else by its
+// neighbour; a static route counts as an announcement by the operator.
+type RouteOwnership struct{}
+
+// Name implements Detector.
+func (RouteOwnership) Name() string { return "route-ownership" }
+
+// Detect implements Detector. Findings are in order of prefix.
+func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
+	if len(history) == 0 {
+		return nil
+	}
+	views := make([]*view, len(history))
+	at := func(i int) *view {
+		if views[i] == nil {
+			views[i] = newView(history[i])
+		}
+		return views[i]
+	}
+	now := at(len(history) - 1)
+	if !now.known {
+		return nil
+	}
+	o := ownership{now: now, at: at, n: len(history)}
+	findings := append(o.unannounced(), o.misplaced()...)
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return cmp.Or(comparePrefixes(netip.MustParsePrefix(a.Object), netip.MustParsePrefix(b.Object)), cmp.Compare(a.Announcer, b.Announcer))
+	})
+	for i := range findings {
+		findings[i].Detector = d.Name()
+	}
+	return findings
+}
+
+// view is one snapshot, indexed.
+type view struct {
+	snapshot.Snapshot
+	// known tells that both Nodes and CiliumNodes were read.
+	known bool
+	// cilium tells that CiliumNodes say who owns what.
+	cilium bool
+	nodes  map[string]snapshot.Node
+	// addresses are the InternalIPs of Nodes.
+	addresses map[netip.Addr]string
+	// owners are the nodes by range, whether they have a Node object or not.
+	owners map[netip.Prefix]string
+}
+
+func newView(s snapshot.Snapshot) *view {
+	v := &view{
+		Snapshot:  s,
+		known:     s.Nodes.Read && s.CiliumNodes.Read,
+		cilium:    len(s.CiliumNodes.Items) > 0,
+		nodes:     map[string]snapshot.Node{},
+		addresses: map[netip.Addr]string{},
+		owners:    map[netip.Prefix]string{},
+	}
+	for _, n := range s.Nodes.Items {
+		v.nodes[n.Name] = n
+		for _, a := range n.InternalIPs {
+			v.addresses[a] = n.Name
+		}
+		if !v.cilium {
+			for _, p := range n.PodCIDRs {
+				v.owners[p] = n.Name
+			}
+		}
+	}
+	for _, n := range s.CiliumNodes.Items {
+		for _, p := range n.PodCIDRs {
+			v.owners[p] = n.Name
+		}
+	}
+	return v
+}
+
+// layer is the kind of the objects that say who owns a range.
+func (v *view) layer() string {
+	if v.cilium {
+		return "CiliumNode"
+	}
+	return "Node"
+}
+
+// record is the object that says that a node owns a range.
+func (v *view) record(node string) string { return v.layer() + " " + node }
+
+// owner returns the node whose range p is or is a part of.
+func (v *view) owner(p netip.Prefix) (string, bool) {
+	// From p itself to wider ranges: the narrowest one decides.
+	for bits := p.Bits(); bits > 0; bits-- {
+		if node, ok := v.owners[netip.PrefixFrom(p.Addr(), bits).Masked()]; ok {
+			return node, true
+		}
+	}
+	return "", false
+}
+
+// allocated returns the node that has p in its Node.spec.podCIDRs, or "".
+func (v *view) allocated(p netip.Prefix) string {
+	for _, n := range v.Nodes.Items {
+		if slices.Contains(n.PodCIDRs, p) {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+func (v *view) router(name string) (snapshot.Router, bool) {
+	for _, r := range v.Routers {
+		if r.Name == name {
+			return r, true
+		}
+	}
+	return snapshot.Router{}, false
+}
+
+// speaking tells whether a node has a session with a router that is up for
+// long enough to have told everything.
+func (v *view) speaking(r snapshot.Router, node string) bool {
+	for _, a := range v.nodes[node].InternalIPs {
+		n, ok := session(r, a)
+		if ok && v.Time.Sub(n.Established) >= settle {
+			return true
+		}
+	}
+	return false
+}
+
+// session returns a router's established session with an address.
+func session(r snapshot.Router, a netip.Addr) (snapshot.Neighbor, bool) {
+	for _, n := range r.Neighbors.Items {
+		if n.Address == a && n.State == router.StateEstablished {
+			return n, true
+		}
+	}
+	return snapshot.Neighbor{}, false
+}
+
+// announcement is one way in which a router reaches a prefix.
+type announcement struct {
+	prefix netip.Prefix
+	// nextHop is where packets are sent, neighbor who said so.
+	nextHop, neighbor netip.Addr
+	// protocol is bgp, or that of a route that the operator made.
+	protocol router.Protocol
+	// internal tells of a path learned over iBGP.
+	internal bool
+}
+
+// announcements lists what a router has, from its RIB and the operator's
+// routes in its FIB. It does not know whether they are all if one of the two
+// was not read; a default route is none.
+func announcements(r snapshot.Router) (all []announcement) {
+	for _, p := range r.Paths.Items {
+		if p.Prefix.Bits() > 0 && p.Neighbor.IsValid() {
+			all = append(all, announcement{p.Prefix, p.NextHop, p.Neighbor, router.ProtocolBGP, p.Internal})
+		}
+	}
+	for _, f := range r.Routes.Items {
+		// BGP's routes are in the RIB; the kernel's are the router's own links.
+		if f.Protocol == router.ProtocolBGP || f.Protocol == router.ProtocolKernel ||
+			f.Type != router.TypeUnicast || f.Prefix.Bits() == 0 {
+			continue
+		}
+		for _, h := range f.NextHops {
+			all = append(all, announcement{prefix: f.Prefix, nextHop: h.Address, protocol: f.Protocol})
+		}
+	}
+	return all
+}
+
+// covered tells whether a router reaches a range: by a route to exactly that
+// range, wherever it leads, or by a wider one that leads to a node. A wider
+// route that leads elsewhere, such as a spine's aggregate, does not bring
+// packets to pods.
+func (v *view) covered(r snapshot.Router, p netip.Prefix) bool {
+	for _, a := range announcements(r) {
+		if a.prefix == p {
+			return true
+		}
+		if contains(a.prefix, p) {
+			if _, ok := v.addresses[a.nextHop]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ownership looks at the newest of n snapshots, with the others for context.
+type ownership struct {
+	now *view
+	at  func(int) *view
+	n   int
+}
+
+// unannounced finds ranges of nodes that routers do not have.
+func (o ownership) unannounced() []Finding {
+	var findings []Finding
+	for p, owner := range o.now.owners {
+		if _, ok := o.now.nodes[owner]; !ok {
+			continue // the owner is gone: nobody is there to be reached
+		}
+		var without, with []string
+		for _, r := range o.now.Routers {
+			switch {
+			case !complete(r): // says nothing either way
+			case o.now.covered(r, p):
+				with = append(with, r.Name)
+			case o.lasting(r.Name, p, owner):
+				without = append(without, r.Name)
+			}
+		}
+		if len(without) == 0 {
+			continue
+		}
+		pods := o.podsIn(p)
+		findings = append(findings, Finding{
+			Kind: Unannounced, State: Active, Object: p.String(), Owner: owner, Routers: without, Pods: pods,
+			Says: fmt.Sprintf("%s %s no route to %s%s: %s holds that range%s, but %s.",
+				and(without), plural(len(without), "has", "have"), p, unlike(with), o.now.record(owner),
+				o.sayPods(pods), o.saySpeaker(owner, without)),
+		})
+	}
+	return findings
+}
+
+// lasting tells whether a router has been without a node's range for long
+// enough to say so.
+func (o ownership) lasting(name string, p netip.Prefix, owner string) bool {
+	node := o.now.nodes[owner]
+	spoke := 0
+	since := node.Created // if history shows no beginning
+	first := o.now.Time
+	for i := o.n - 1; i >= 0; i-- {
+		v := o.at(i)
+		r, ok := v.router(name)
+		if !v.known || !ok || !complete(r) {
+			continue
+		}
+		if v.nodes[owner].UID != node.UID || v.owners[p] != owner || v.covered(r, p) {
+			since = first
+			break
+		}
+		first = v.Time
+		if v.speaking(r, owner) {
+			spoke++
+		}
+	}
+	return spoke >= min(sightings, o.n) || o.now.Time.Sub(since) >= grace
+}
+
+// complete tells whether all that a router announces was read.
+func complete(r snapshot.Router) bool { return r.Paths.Read && r.Routes.Read }
+
+// place is a route to somewhere that it should not lead to.
+type place struct {
+	prefix   netip.Prefix
+	to       speaker
+	kind     string
+	protocol router.Protocol
+}
+
+// misplaced finds routes that lead to a node that does not own the range, or
+// that have to do with a node that is gone.
+func (o ownership) misplaced() []Finding {
+	var places []place
+	routers := map[place][]string{}
+	for _, r := range o.now.Routers {
+		for _, a := range announcements(r) {
+			to, ok := o.speaker(r, a)
+			if !ok {
+				continue
+			}
+			p := place{prefix: a.prefix, to: to, kind: o.wrong(a.prefix, to), protocol: a.protocol}
+			if p.kind == "" {
+				continue
+			}
+			if routers[p] == nil {
+				places = append(places, p)
+			}
+			if !slices.Contains(routers[p], r.Name) {
+				routers[p] = append(routers[p], r.Name)
+			}
+		}
+	}
+	var findings []Finding
+	for _, p := range places {
+		owner, _ := o.now.owner(p.prefix)
+		findings = append(findings, Finding{
+			Kind: p.kind, State: Latent, Object: p.prefix.String(), Owner: owner, Announcer: p.to.String(),
+			Routers: routers[p], Pods: o.podsIn(p.prefix), Says: o.sayPlace(p, routers[p]),
+		})
+	}
+	return findings
+}
+
+// wrong returns what is wrong with a route, or "".
+func (o ownership) wrong(p netip.Prefix, to speaker) string {
+	owner, owned := o.now.owner(p)
+	_, alive := o.now.nodes[owner]
+	switch {
+	case !to.present:
+		return AbsentNode
+	case owned && owner == to.name:
+		return ""
+	case owned && alive:
+		return WrongAnnouncer
+	case owned, o.now.allocated(p) != "", o.formerOwner(p) != "":
+		return AbsentNode
+	}
+	return "" // no pod range: a Service's address, or what else a node announces
+}
+
+// speaker is the node that an announcement leads to.
+type speaker struct {
+	// name is empty for an absent node that no snapshot names.
+	name    string
+	address netip.Addr
+	// present tells that there is a Node object.
+	present bool
+}
+
+// String is the name, or the address if there is none.
+func (s speaker) String() string { return cmp.Or(s.name, s.address.String()) }
+
+// speaker returns the node that an announcement leads to, present or not. It
+// returns false for what leads to no node, such as a spine.
+func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
+	ends := []netip.Addr{a.nextHop, a.neighbor}
+	for _, end := range ends {
+		if name, ok := o.now.addresses[end]; ok {
+			return speaker{name, end, true}, true
+		}
+	}
+	for _, end := range ends {
+		if name := o.former(end); name != "" {
+			// A node that only has another address now is not absent.
+			_, still := o.now.nodes[name]
+			return speaker{name, end, false}, !still
+		}
+	}
+	// Whoever speaks eBGP from the nodes' own AS is one of them.
+	if a.protocol != router.ProtocolBGP || a.internal {
+		return speaker{}, false
+	}
+	var as uint32
+	for _, n := range r.Neighbors.Items {
+		if n.Address == a.neighbor {
+			as = n.AS
+		}
+	}
+	for _, n := range r.Neighbors.Items {
+		if _, node := o.now.addresses[n.Address]; node && n.AS == as && as != 0 {
+			return speaker{address: a.neighbor}, true
+		}
+	}
+	return speaker{}, false
+}
+
+// former returns the name of the node that had an address and is gone, as far
+// as its CiliumNode or an earlier snapshot knows.
+func (o ownership) former(a netip.Addr) string {
+	for i := o.n - 1; i >= 0; i-- {
+		v := o.at(i)
+		if name, ok := v.addresses[a]; ok {
+			return name
+		}
+		for _, n := range v.CiliumNodes.Items {
+			if slices.Contains(n.InternalIPs, a) {
+				return n.Name
+			}
+		}
+	}
+	return ""
+}
+
+// formerOwner returns the node that last owned a prefix, as far as history
+// knows.
+func (o ownership) formerOwner(p netip.Prefix) string {
+	for i := o.n - 1; i >= 0; i-- {
+		if owner, ok := o.at(i).owner(p); ok && o.at(i).known {
+			return owner
+		}
+	}
+	return ""
+}
+
+func (o ownership) podsIn(p netip.Prefix) []string {
+	var pods []string
+	for _, pod := range o.now.Pods.Items {
+		if p.Contains(pod.IP) {
+			pods = append(pods, pod.String())
+		}
+	}
+	return pods
+}
+
+func contains(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}

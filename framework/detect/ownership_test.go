@@ -1,0 +1,546 @@
+package detect
+
+import (
+	"flag"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/router"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden file")
+
+var (
+	addr   = netip.MustParseAddr
+	prefix = netip.MustParsePrefix
+	start  = time.Date(2022, 6, 1, 12, 0, 0, 0, time.UTC)
+)
+
+// Nodes of the incident: name, InternalIP, Node.spec.podCIDRs and the
+// CiliumNode's podCIDRs.
+var table = []struct{ name, ip, node, cilium string }{
+	{"master1", "10.4.94.32", "10.5.112.0/24", "10.5.113.0/24"},
+	{"master2", "10.4.94.21", "10.5.114.0/24", "10.5.115.0/24"},
+	{"master3", "10.4.94.31", "10.5.113.0/24", "10.5.114.0/24"},
+	{"node1", "10.4.94.23", "10.5.115.0/24", "10.5.112.0/24"},
+}
+
+var tors = []string{"tor1", "tor2"}
+
+// world is a snapshot in the making.
+type world struct{ snapshot.Snapshot }
+
+// incident is the cluster of the incident, with nodes that announce their
+// Node.spec.podCIDRs as Cilium 1.11 does, or else those of their CiliumNode
+// as 1.12 does. There is one pod in each range.
+func incident(affected bool) *world {
+	w := &world{}
+	w.Time = start
+	w.Nodes.Read, w.CiliumNodes.Read, w.Pods.Read = true, true, true
+	for _, name := range tors {
+		r := snapshot.Router{Name: name}
+		r.Paths.Read, r.Routes.Read, r.Neighbors.Read = true, true, true
+		w.Routers = append(w.Routers, r)
+	}
+	for _, n := range table {
+		w.node(n.name, n.ip, n.node, n.cilium)
+		w.pod(n.name, prefix(n.cilium).Addr().Next().Next())
+		announced := n.cilium
+		if affected {
+			announced = n.node
+		}
+		w.announce(n.ip, announced, tors...)
+	}
+	return w
+}
+
+func (w *world) node(name, ip, node, cilium string) {
+	w.Nodes.Items = append(w.Nodes.Items, snapshot.Node{
+		Name: name, UID: "uid-" + name, Created: start.Add(-time.Hour), Ready: true,
+		InternalIPs: []netip.Addr{addr(ip)}, PodCIDRs: []netip.Prefix{prefix(node)},
+	})
+	w.CiliumNodes.Items = append(w.CiliumNodes.Items, snapshot.CiliumNode{
+		Name: name, PodCIDRs: []netip.Prefix{prefix(cilium)}, InternalIPs: []netip.Addr{addr(ip)},
+	})
+	for i := range w.Routers {
+		w.session(i, ip, start.Add(-time.Hour))
+	}
+}
+
+func (w *world) session(router int, ip string, since time.Time) {
+	r := &w.Routers[router]
+	r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{
+		Address: addr(ip), AS: 64513, State: "established", Established: since,
+	})
+}
+
+func (w *world) pod(node string, ip netip.Addr) {
+	w.Pods.Items = append(w.Pods.Items, snapshot.Pod{
+		Namespace: "default", Name: fmt.Sprintf("on-%s-%d", node, len(w.Pods.Items)), Node: node, IP: ip,
+	})
+}
+
+func (w *world) at(name string) *snapshot.Router {
+	i := slices.Index(tors, name)
+	return &w.Routers[i]
+}
+
+func (w *world) announce(ip, p string, routers ...string) {
+	for _, name := range routers {
+		r := w.at(name)
+		r.Paths.Items = append(r.Paths.Items, snapshot.Path{
+			Prefix: prefix(p), NextHop: addr(ip), Neighbor: addr(ip), ASPath: []uint32{64513}, Best: true, Multipath: true,
+		})
+	}
+}
+
+func (w *world) static(p, nextHop string, routers ...string) {
+	for _, name := range routers {
+		r := w.at(name)
+		r.Routes.Items = append(r.Routes.Items, snapshot.Route{
+			Prefix: prefix(p), Type: router.TypeUnicast, Protocol: router.ProtocolStatic, Metric: router.DistanceStatic,
+			NextHops: []snapshot.NextHop{{Address: addr(nextHop), Interface: "eth0"}},
+		})
+	}
+}
+
+// silence ends a node's sessions and takes its routes with them.
+func (w *world) silence(ip string, routers ...string) {
+	for _, name := range routers {
+		r := w.at(name)
+		r.Neighbors.Items = slices.DeleteFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.Address == addr(ip) })
+		r.Paths.Items = slices.DeleteFunc(r.Paths.Items, func(p snapshot.Path) bool { return p.Neighbor == addr(ip) })
+	}
+}
+
+// withdraw takes a path away and leaves the session.
+func (w *world) withdraw(p string, routers ...string) {
+	for _, name := range routers {
+		r := w.at(name)
+		r.Paths.Items = slices.DeleteFunc(r.Paths.Items, func(x snapshot.Path) bool { return x.Prefix == prefix(p) })
+	}
+}
+
+// deleteNode removes the Node object; deleteCiliumNode the other one.
+func (w *world) deleteNode(name string) {
+	w.Nodes.Items = slices.DeleteFunc(w.Nodes.Items, func(n snapshot.Node) bool { return n.Name == name })
+	w.Pods.Items = slices.DeleteFunc(w.Pods.Items, func(p snapshot.Pod) bool { return p.Node == name })
+}
+
+func (w *world) deleteCiliumNode(name string) {
+	w.CiliumNodes.Items = slices.DeleteFunc(w.CiliumNodes.Items, func(n snapshot.CiliumNode) bool { return n.Name == name })
+}
+
+// remove is the fault of the incident.
+func (w *world) remove(name, ip string) {
+	w.deleteNode(name)
+	w.deleteCiliumNode(name)
+	w.silence(ip, tors...)
+}
+
+// allocate gives every node the same range in Node.spec and CiliumNode, as
+// ipam=kubernetes does, and lets it announce that.
+func (w *world) allocate() {
+	for i := range w.Nodes.Items {
+		w.CiliumNodes.Items[i].PodCIDRs = w.Nodes.Items[i].PodCIDRs
+	}
+	for i := range w.Pods.Items {
+		w.Pods.Items[i].IP = w.Nodes.Items[i].PodCIDRs[0].Addr().Next().Next()
+	}
+}
+
+// after changes a copy of w and returns it, seconds later.
+func after(w *world, seconds float64, change func(*world)) *world {
+	c := &world{w.Snapshot}
+	c.Time = w.Time.Add(time.Duration(seconds * float64(time.Second)))
+	c.Nodes.Items = slices.Clone(w.Nodes.Items)
+	c.CiliumNodes.Items = slices.Clone(w.CiliumNodes.Items)
+	c.Pods.Items = slices.Clone(w.Pods.Items)
+	c.Routers = slices.Clone(w.Routers)
+	for i := range c.Routers {
+		c.Routers[i].Paths.Items = slices.Clone(w.Routers[i].Paths.Items)
+		c.Routers[i].Routes.Items = slices.Clone(w.Routers[i].Routes.Items)
+		c.Routers[i].Neighbors.Items = slices.Clone(w.Routers[i].Neighbors.Items)
+	}
+	change(c)
+	return c
+}
+
+func nothing(*world) {}
+
+func removeNode1(w *world) { w.remove("node1", "10.4.94.23") }
+
+// broken is the incident's end, in one snapshot.
+func broken(changes ...func(*world)) []*world {
+	w := after(incident(true), 0, removeNode1)
+	for _, change := range changes {
+		change(w)
+	}
+	return []*world{w}
+}
+
+func healthy(changes ...func(*world)) []*world {
+	w := incident(false)
+	for _, change := range changes {
+		change(w)
+	}
+	return []*world{w}
+}
+
+func TestRouteOwnership(t *testing.T) {
+	var (
+		swapped = []string{
+			"wrong-announcer latent 10.5.112.0/24 owner=node1 announcer=master1 at=tor1,tor2",
+			"wrong-announcer latent 10.5.113.0/24 owner=master1 announcer=master3 at=tor1,tor2",
+			"wrong-announcer latent 10.5.114.0/24 owner=master3 announcer=master2 at=tor1,tor2",
+			"wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2",
+		}
+		// What the removal leaves, but for the range that is lost.
+		stale = []string{
+			"absent-node latent 10.5.112.0/24 owner= announcer=master1 at=tor1,tor2",
+			"wrong-announcer latent 10.5.113.0/24 owner=master1 announcer=master3 at=tor1,tor2",
+			"wrong-announcer latent 10.5.114.0/24 owner=master3 announcer=master2 at=tor1,tor2",
+		}
+		lost   = "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1,tor2"
+		hidden = slices.Concat(stale, []string{lost})
+	)
+	newcomer := func(w *world) {
+		w.node("node2", "10.4.94.24", "10.5.116.0/24", "10.5.116.0/24")
+		w.Nodes.Items[len(w.Nodes.Items)-1].Created = w.Time.Add(-3 * time.Second)
+		w.silence("10.4.94.24", tors...)
+	}
+	tests := []struct {
+		name    string
+		history func() []*world
+		want    []string
+	}{
+		{"affected, before the removal", func() []*world { return []*world{incident(true)} }, swapped},
+		{"affected, after the removal", func() []*world { return broken() }, hidden},
+		{"affected, the removal in history", func() []*world {
+			before := incident(true)
+			gone := after(before, 0.2, removeNode1)
+			return []*world{before, gone, after(gone, 0.2, nothing)}
+		}, hidden},
+		{"affected, the removal seen once", func() []*world {
+			before := incident(true)
+			return []*world{before, after(before, 0.2, removeNode1)}
+		}, stale},
+		{"affected, all agents restarted: sessions down", func() []*world {
+			gone := after(incident(true), 0.2, removeNode1)
+			still := after(gone, 0.2, nothing)
+			return []*world{incident(true), gone, still, after(still, 1, func(w *world) {
+				for _, n := range table {
+					w.silence(n.ip, tors...)
+				}
+			})}
+		}, []string{lost}},
+		{"affected, all agents restarted: sessions up again", func() []*world {
+			gone := after(incident(true), 0.2, removeNode1)
+			still := after(gone, 0.2, nothing)
+			return []*world{incident(true), gone, still, after(still, 5, func(w *world) {
+				for i := range w.Routers {
+					for j := range w.Routers[i].Neighbors.Items {
+						w.Routers[i].Neighbors.Items[j].Established = w.Time
+					}
+				}
+			})}
+		}, hidden},
+		{"fixed, before the removal", func() []*world { return healthy() }, nil},
+		{"fixed, after the removal", func() []*world {
+			before := incident(false)
+			gone := after(before, 0.2, removeNode1)
+			return []*world{before, gone, after(gone, 20, nothing)}
+		}, nil},
+		{"fixed, the session goes before the objects", func() []*world {
+			before := incident(false)
+			silent := after(before, 0.2, func(w *world) { w.silence("10.4.94.23", tors...) })
+			return []*world{before, silent, after(silent, 3, nothing)}
+		}, nil},
+		{"fixed, the objects go before the session", func() []*world {
+			before := incident(false)
+			return []*world{before, after(before, 0.2, func(w *world) {
+				w.deleteNode("node1")
+				w.deleteCiliumNode("node1")
+			})}
+		}, []string{"absent-node latent 10.5.112.0/24 owner= announcer=node1 at=tor1,tor2"}},
+		{"a session that stays down", func() []*world {
+			before := incident(false)
+			silent := after(before, 0.2, func(w *world) { w.silence("10.4.94.23", tors...) })
+			return []*world{before, silent, after(silent, 11, nothing)}
+		}, []string{"unannounced active 10.5.112.0/24 owner=node1 announcer= at=tor1,tor2"}},
+		{"a session that was down before history", func() []*world {
+			return healthy(func(w *world) { w.silence("10.4.94.23", "tor2") })
+		}, []string{"unannounced active 10.5.112.0/24 owner=node1 announcer= at=tor2"}},
+
+		{"second form: the Node is deleted and the agent runs on", func() []*world {
+			before := incident(true)
+			return []*world{before, after(before, 60, func(w *world) {
+				w.deleteNode("node1")
+				w.deleteCiliumNode("node1")
+			})}
+		}, append(slices.Clone(stale),
+			"absent-node latent 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2")},
+		{"second form, without history", func() []*world {
+			w := incident(true)
+			w.deleteNode("node1")
+			w.deleteCiliumNode("node1")
+			return []*world{w}
+		}, append(slices.Clone(stale),
+			"absent-node latent 10.5.115.0/24 owner=master2 announcer=10.4.94.23 at=tor1,tor2")},
+		{"second form, the CiliumNode lingers", func() []*world {
+			w := incident(true)
+			w.deleteNode("node1")
+			return []*world{w}
+		}, []string{
+			"absent-node latent 10.5.112.0/24 owner=node1 announcer=master1 at=tor1,tor2",
+			swapped[1], swapped[2],
+			"absent-node latent 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2",
+		}},
+		{"second form, fixed version", func() []*world {
+			w := incident(false)
+			w.deleteNode("node1")
+			return []*world{w}
+		}, []string{"absent-node latent 10.5.112.0/24 owner=node1 announcer=node1 at=tor1,tor2"}},
+
+		{"remedy: fixed speaker", func() []*world { return []*world{after(incident(false), 0, removeNode1)} }, nil},
+		{"remedy: static route to the owner", func() []*world {
+			return broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.21", tors...) })
+		}, stale},
+		{"remedy: static route on one router only", func() []*world {
+			return broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.21", "tor1") })
+		}, append(slices.Clone(stale), "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor2")},
+		{"remedy: static route to the wrong node", func() []*world {
+			return broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.32", tors...) })
+		}, append(slices.Clone(stale), "wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master1 at=tor1,tor2")},
+		{"remedy: ipam=kubernetes", func() []*world {
+			w := incident(true)
+			w.allocate()
+			return []*world{w}
+		}, nil},
+		{"remedy: ipam=kubernetes, after the removal", func() []*world {
+			w := incident(true)
+			w.allocate()
+			return []*world{after(w, 0, removeNode1)}
+		}, nil},
+		{"no CiliumNodes: Node.spec decides", func() []*world {
+			w := incident(true)
+			w.CiliumNodes.Items = nil
+			w.withdraw("10.5.114.0/24", "tor2")
+			return []*world{w}
+		}, []string{"unannounced active 10.5.114.0/24 owner=master2 announcer= at=tor2"}},
+
+		{"Nodes not read", func() []*world {
+			return broken(func(w *world) { w.Nodes = snapshot.List[snapshot.Node]{Error: "timeout"} })
+		}, nil},
+		{"CiliumNodes not read", func() []*world {
+			return broken(func(w *world) { w.CiliumNodes = snapshot.List[snapshot.CiliumNode]{Error: "timeout"} })
+		}, nil},
+		{"no RIB was read", func() []*world {
+			return broken(func(w *world) {
+				w.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"}
+				w.Routers[1].Paths = snapshot.List[snapshot.Path]{Error: "refused"}
+			})
+		}, nil},
+		{"one RIB was not read", func() []*world {
+			return broken(func(w *world) { w.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"} })
+		}, []string{
+			"absent-node latent 10.5.112.0/24 owner= announcer=master1 at=tor2",
+			"wrong-announcer latent 10.5.113.0/24 owner=master1 announcer=master3 at=tor2",
+			"wrong-announcer latent 10.5.114.0/24 owner=master3 announcer=master2 at=tor2",
+			"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor2",
+		}},
+		{"one FIB was not read: there may be a static route", func() []*world {
+			return broken(func(w *world) { w.Routers[1].Routes = snapshot.List[snapshot.Route]{Error: "refused"} })
+		}, append(slices.Clone(stale), "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1")},
+		{"sessions and pods were not read", func() []*world {
+			return broken(func(w *world) {
+				w.Pods = snapshot.List[snapshot.Pod]{Error: "timeout"}
+				w.Routers[0].Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"}
+				w.Routers[1].Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"}
+			})
+		}, hidden},
+		{"a source missing for a moment does not end the alarm", func() []*world {
+			gone := after(incident(true), 0.2, removeNode1)
+			still := after(gone, 0.2, nothing)
+			return []*world{incident(true), gone, after(gone, 0.1, func(w *world) { w.Nodes.Read = false }), still}
+		}, hidden},
+
+		{"ECMP: owner and another node announce", func() []*world {
+			return healthy(func(w *world) { w.announce("10.4.94.31", "10.5.115.0/24", "tor2") })
+		}, []string{"wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master3 at=tor2"}},
+		{"ECMP: static route to owner and another node", func() []*world {
+			return healthy(func(w *world) {
+				w.static("10.5.115.0/24", "10.4.94.21", tors...)
+				w.static("10.5.115.0/24", "10.4.94.31", tors...)
+			})
+		}, []string{"wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master3 at=tor1,tor2"}},
+		{"one router lacks the range", func() []*world {
+			return healthy(func(w *world) { w.withdraw("10.5.115.0/24", "tor2") })
+		}, []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor2"}},
+		{"a range with many pods", func() []*world {
+			return healthy(func(w *world) {
+				w.withdraw("10.5.115.0/24", tors...)
+				for i := range 5 {
+					w.pod("master2", netip.AddrFrom4([4]byte{10, 5, 115, byte(10 + i)}))
+				}
+			})
+		}, []string{lost}},
+		{"a range without pods", func() []*world {
+			return healthy(func(w *world) {
+				w.withdraw("10.5.115.0/24", tors...)
+				w.Pods.Items = nil
+			})
+		}, []string{lost}},
+
+		{"a node has just joined", func() []*world { return healthy(newcomer) }, nil},
+		{"a node has joined and stays silent", func() []*world {
+			w := incident(false)
+			newcomer(w)
+			return []*world{w, after(w, 10, nothing)}
+		}, []string{"unannounced active 10.5.116.0/24 owner=node2 announcer= at=tor1,tor2"}},
+		{"a node's session has just come up", func() []*world {
+			w := incident(false)
+			newcomer(w)
+			return []*world{w, after(w, 1, func(w *world) {
+				w.session(0, "10.4.94.24", w.Time.Add(-time.Second))
+				w.session(1, "10.4.94.24", w.Time.Add(-time.Second))
+			})}
+		}, nil},
+		{"a node came back under its name", func() []*world {
+			before := incident(false)
+			return []*world{before, after(before, 60, func(w *world) {
+				w.silence("10.4.94.23", tors...)
+				w.Nodes.Items[3].UID = "another"
+				w.Nodes.Items[3].Created = w.Time.Add(-time.Second)
+			})}
+		}, nil},
+
+		{"an address of a Service", func() []*world {
+			return healthy(func(w *world) { w.announce("10.4.94.21", "192.0.2.7/32", tors...) })
+		}, nil},
+		{"a spine's default route and aggregate", func() []*world {
+			return healthy(func(w *world) {
+				w.announce("10.4.36.1", "0.0.0.0/0", tors...)
+				w.announce("10.4.36.1", "10.0.0.0/8", tors...)
+				for i := range w.Routers {
+					for j := range w.Routers[i].Paths.Items {
+						if p := &w.Routers[i].Paths.Items[j]; p.Neighbor == addr("10.4.36.1") {
+							p.ASPath = []uint32{64999}
+						}
+					}
+				}
+				w.withdraw("10.5.115.0/24", "tor1")
+			})
+		}, []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1"}},
+		{"a node announces an aggregate", func() []*world {
+			return healthy(func(w *world) {
+				w.withdraw("10.5.115.0/24", tors...)
+				w.announce("10.4.94.32", "10.5.112.0/21", tors...)
+			})
+		}, nil},
+		{"a path learned from the other router", func() []*world {
+			return healthy(func(w *world) {
+				w.withdraw("10.5.115.0/24", "tor1")
+				w.announce("10.4.36.238", "10.5.115.0/24", "tor1")
+			})
+		}, nil},
+		{"a blackhole is no route", func() []*world {
+			return healthy(func(w *world) {
+				w.withdraw("10.5.115.0/24", "tor1")
+				r := w.at("tor1")
+				r.Routes.Items = append(r.Routes.Items, snapshot.Route{
+					Prefix: prefix("10.5.115.0/24"), Type: router.TypeBlackhole, Protocol: router.ProtocolStatic,
+				})
+			})
+		}, []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1"}},
+		{"no snapshot", func() []*world { return nil }, nil},
+	}
+	var golden strings.Builder
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var history []snapshot.Snapshot
+			for _, w := range tt.history() {
+				history = append(history, w.Snapshot)
+			}
+			var got []string
+			fmt.Fprintf(&golden, "# %s\n", tt.name)
+			for _, f := range (RouteOwnership{}).Detect(history) {
+				if f.Detector != "route-ownership" {
+					t.Errorf("detector %q", f.Detector)
+				}
+				got = append(got, fmt.Sprintf("%s %s %s owner=%s announcer=%s at=%s",
+					f.Kind, f.State, f.Object, f.Owner, f.Announcer, strings.Join(f.Routers, ",")))
+				fmt.Fprintf(&golden, "%s %s: %s\n", f.State, f.Kind, f.Says)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+	path := filepath.Join("testdata", "route-ownership.txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(golden.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), golden.String()); diff != "" {
+		t.Errorf("sentences (-want +got), run with -update if the change is meant:\n%s", diff)
+	}
+}
+
+// A detector that could act, or that saw traffic, would be no witness.
+func TestImportsNothingThatActs(t *testing.T) {
+	allowed := []string{
+		"github.com/relapse-dev/relapse/framework/snapshot",
+		"github.com/relapse-dev/relapse/topology/router", // for the words of the kernel and of BGP
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range f.Imports {
+			path := strings.Trim(spec.Path.Value, `"`)
+			forbidden := slices.Contains([]string{"os", "os/exec", "net", "net/http", "syscall"}, path)
+			if forbidden || strings.Contains(path, ".") && !slices.Contains(allowed, path) {
+				t.Errorf("%s imports %s", file, path)
+			}
+		}
+	}
+}
+
+func BenchmarkRouteOwnership(b *testing.B) {
+	// The longest history that the engine keeps, at one snapshot each 100 ms.
+	var history []snapshot.Snapshot
+	w := incident(true)
+	for range int(History / (100 * time.Millisecond)) {
+		history = append(history, w.Snapshot)
+		w = after(w, 0.1, nothing)
+	}
+	history = append(history, after(w, 0.1, removeNode1).Snapshot)
+	for b.Loop() {
+		RouteOwnership{}.Detect(history)
+	}
+}

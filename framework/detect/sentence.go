@@ -1,0 +1,127 @@
+package detect
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/topology/router"
+)
+
+// maxNamed is how many pods a sentence names; all are in Finding.Pods.
+const maxNamed = 3
+
+// sayPods goes on after "CiliumNode x holds that range".
+func (o ownership) sayPods(pods []string) string {
+	switch {
+	case !o.now.Pods.Read:
+		return " (its pods could not be read)"
+	case len(pods) == 0:
+		return ", with no pods in it yet"
+	}
+	named := pods[:min(len(pods), maxNamed)]
+	if more := len(pods) - len(named); more > 0 {
+		named = append(slices.Clone(named), fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf(", with %d %s in it (%s)", len(pods), plural(len(pods), "pod", "pods"), and(named))
+}
+
+// saySpeaker says what a node does on routers that lack its range.
+func (o ownership) saySpeaker(node string, routers []string) string {
+	var sessions, unread bool
+	var announced []netip.Prefix
+	for _, r := range o.now.Routers {
+		if !slices.Contains(routers, r.Name) {
+			continue
+		}
+		unread = unread || !r.Neighbors.Read
+		for _, a := range o.now.nodes[node].InternalIPs {
+			_, up := session(r, a)
+			sessions = sessions || up
+		}
+		for _, a := range announcements(r) {
+			to, ok := o.speaker(r, a)
+			if ok && to.name == node && a.protocol == router.ProtocolBGP && !slices.Contains(announced, a.prefix) {
+				announced = append(announced, a.prefix)
+			}
+		}
+	}
+	slices.SortFunc(announced, comparePrefixes)
+	switch {
+	case len(announced) > 0:
+		return fmt.Sprintf("%s announces %s instead", node, and(announced))
+	case sessions:
+		return node + " announces nothing"
+	case unread:
+		return "nobody announces it there"
+	}
+	return fmt.Sprintf("%s has no BGP session with %s", node, and(routers))
+}
+
+// sayPlace says where a route leads, and what Kubernetes says of it.
+func (o ownership) sayPlace(p place, routers []string) string {
+	target := p.to.address.String()
+	if p.to.name != "" {
+		target = fmt.Sprintf("%s (%s)", p.to.name, p.to.address)
+	}
+	how := fmt.Sprintf("%s %s %s to %s", and(routers), plural(len(routers), "routes", "route"), p.prefix, target)
+	if p.protocol != router.ProtocolBGP {
+		how = fmt.Sprintf("%s %s a %s route for %s to %s", and(routers), plural(len(routers), "has", "have"), p.protocol, p.prefix, target)
+	}
+	owner, owned := o.now.owner(p.prefix)
+	switch {
+	case !p.to.present && p.to.name == "":
+		how += ", which speaks from the nodes' AS and is no Node"
+	case !p.to.present:
+		how += ", which is no longer a Node"
+	case o.now.allocated(p.prefix) == p.to.name && o.now.cilium:
+		how += ", which has it in Node.spec.podCIDRs"
+	}
+	if p.kind == WrongAnnouncer {
+		return fmt.Sprintf("%s, but %s holds that range: packets for its pods go through %s.", how, o.now.record(owner), p.to.name)
+	}
+	_, alive := o.now.nodes[owner]
+	former := o.formerOwner(p.prefix)
+	switch {
+	case owned && alive:
+		return fmt.Sprintf("%s; %s holds that range.", how, o.now.record(owner))
+	case owned && !p.to.present:
+		return fmt.Sprintf("%s, though %s still holds that range.", how, o.now.record(owner))
+	case owned:
+		return fmt.Sprintf("%s, but %s holds that range and is no longer a Node.", how, o.now.record(owner))
+	case former != "":
+		return fmt.Sprintf("%s, but no %s holds that range since %s is gone.", how, o.now.layer(), former)
+	}
+	return fmt.Sprintf("%s, but no %s holds that range.", how, o.now.layer())
+}
+
+// unlike says which routers are better off.
+func unlike(routers []string) string {
+	if len(routers) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s %s)", and(routers), plural(len(routers), "has one", "have one"))
+}
+
+// and joins names as a sentence does.
+func and[T any](items []T) string {
+	var b strings.Builder
+	for i, item := range items {
+		switch {
+		case i > 0 && i == len(items)-1:
+			b.WriteString(" and ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, item)
+	}
+	return b.String()
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
