@@ -83,14 +83,14 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 	if err != nil {
 		return Summary{}, err
 	}
-	keys, err := c.keys(needed)
+	keys, err := c.keys(ctx, needed)
 	if err != nil {
 		return Summary{}, err
 	}
 	if err := c.cache.prepare(); err != nil {
 		return Summary{}, err
 	}
-	workspace, remove, err := c.cache.workspace()
+	workspace, remove, err := c.cache.workspace(ctx)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -146,7 +146,7 @@ func (b *build) event(ref string, step Step, since time.Time) {
 func (b *build) run(ctx context.Context, missing []string) error {
 	for _, ref := range missing {
 		r := b.recipes[ref]
-		if r.inRoot() && os.Geteuid() != 0 {
+		if r.needsRoot() && os.Geteuid() != 0 {
 			return fmt.Errorf("building image %s: needs root, as debootstrap and chroot do; run it with sudo", ref)
 		}
 		if err := b.compiler.plan(r); err != nil {
@@ -181,7 +181,7 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 	}
 	if !cached {
 		if err := b.assemble(ctx, r, func(s Step) { b.event(r.Ref, s, start) }); err != nil {
-			return fmt.Errorf("image %s: %w", r.Ref, err)
+			return err
 		}
 	}
 	b.event(r.Ref, Built, start)
@@ -223,11 +223,11 @@ func (b *build) assemble(ctx context.Context, r *Recipe, step func(Step)) (err e
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, layer.Digest) // not compressed: one and the same
 	}
 	r.configure(config)
-	configBlob, err := b.cache.putJSON(config, types.OCIConfigJSON)
+	configBlob, err := b.cache.putJSON(b.dir, config, types.OCIConfigJSON)
 	if err != nil {
 		return fmt.Errorf("writing config: %w", err)
 	}
-	manifest, err := b.cache.putJSON(v1.Manifest{
+	manifest, err := b.cache.putJSON(b.dir, v1.Manifest{
 		SchemaVersion: 2,
 		MediaType:     types.OCIManifestSchema1,
 		Config:        configBlob,
@@ -241,16 +241,16 @@ func (b *build) assemble(ctx context.Context, r *Recipe, step func(Step)) (err e
 
 // layers makes the layers that the recipe adds to its base: Debian packages,
 // then programs and files, then what the script changes.
-func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log *log, step func(Step)) ([]v1.Descriptor, error) {
+func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log *buildLog, step func(Step)) ([]v1.Descriptor, error) {
 	var layers []v1.Descriptor
 	add := func(fill func(*layerWriter) error) error {
-		layer, err := b.cache.layer(fill)
+		layer, err := b.cache.layer(b.dir, fill)
 		layers = append(layers, layer)
 		return err
 	}
 	root := rootfs{dir: filepath.Join(b.dir, fileName(r.Ref))}
-	if r.inRoot() && len(base) > 0 {
-		if err := root.unpack(ctx, b.cache, base); err != nil {
+	if r.needsRoot() && len(base) > 0 {
+		if err := root.unpack(ctx, log, b.cache, base); err != nil {
 			return nil, err
 		}
 	}
@@ -290,7 +290,7 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 	if r.Run != "" {
 		step(Running)
 		if len(items) > 0 {
-			if err := root.unpack(ctx, b.cache, layers[len(layers)-1:]); err != nil {
+			if err := root.unpack(ctx, log, b.cache, layers[len(layers)-1:]); err != nil {
 				return nil, err
 			}
 		}
@@ -306,7 +306,7 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 }
 
 // items lists the paths of the layer of programs and files.
-func (r *Recipe) items(ctx context.Context, programs []string, log *log) ([]item, error) {
+func (r *Recipe) items(ctx context.Context, programs []string, log *buildLog) ([]item, error) {
 	var items []item
 	for i, p := range r.Programs {
 		items = append(items, item{path: p.Path, source: programs[i], mode: 0o755})
@@ -373,11 +373,11 @@ func (f File) items(source string) ([]item, error) {
 
 // moduleSource returns the folder that holds a module's files, at the version
 // that the go.mod in folder asks for, and downloads it if need be.
-func moduleSource(ctx context.Context, log *log, folder, modulePath string) (string, error) {
-	if err := log.run(ctx, goCommand(folder, "mod", "download", modulePath)); err != nil {
+func moduleSource(ctx context.Context, log *buildLog, folder, modulePath string) (string, error) {
+	if err := log.run(ctx, goCommand(ctx, folder, "mod", "download", modulePath)); err != nil {
 		return "", fmt.Errorf("downloading module %s: %w", modulePath, err)
 	}
-	out, err := goCommand(folder, "list", "-m", "-json", modulePath).Output()
+	out, err := goCommand(ctx, folder, "list", "-m", "-json", modulePath).Output()
 	if err != nil {
 		return "", fmt.Errorf("finding module %s: %w", modulePath, err)
 	}

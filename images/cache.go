@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -103,7 +104,7 @@ func (c *cache) replaceFile(name string, data []byte) error {
 	return os.Rename(tmp.Name(), filepath.Join(c.dir, name))
 }
 
-// prepare creates the cache's folders and removes what killed builds left.
+// prepare creates the cache's folders.
 func (c *cache) prepare() error {
 	for _, dir := range []string{"blobs/sha256", "tmp", "locks", "logs"} {
 		if err := os.MkdirAll(filepath.Join(c.dir, dir), 0o755); err != nil {
@@ -115,9 +116,40 @@ func (c *cache) prepare() error {
 			return fmt.Errorf("creating the image cache: %w", err)
 		}
 	}
+	return nil
+}
+
+// workspace creates a folder for one build, after removing those that killed
+// builds left. A folder is in use for as long as its lock is held, that is,
+// for as long as the process lives or until remove is called.
+func (c *cache) workspace(ctx context.Context) (dir string, remove func() error, err error) {
+	unlock, err := c.lock(ctx, "tmp", nil)
+	if err != nil {
+		return "", nil, err
+	}
+	defer unlock()
+	if err := c.clean(); err != nil {
+		return "", nil, fmt.Errorf("removing what interrupted image builds left: %w", err)
+	}
+	dir, err = os.MkdirTemp(filepath.Join(c.dir, "tmp"), "build-")
+	if err != nil {
+		return "", nil, fmt.Errorf("creating a folder for the build: %w", err)
+	}
+	lock, err := tryLock(dir)
+	if err == nil && lock == nil {
+		err = errors.New("somebody else holds the lock")
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("locking the build's folder %s: %w", dir, err)
+	}
+	return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
+}
+
+// clean removes the folders of builds whose process is gone.
+func (c *cache) clean() error {
 	entries, err := os.ReadDir(filepath.Join(c.dir, "tmp"))
 	if err != nil {
-		return fmt.Errorf("cleaning the image cache: %w", err)
+		return err
 	}
 	for _, entry := range entries {
 		dir := filepath.Join(c.dir, "tmp", entry.Name())
@@ -125,33 +157,11 @@ func (c *cache) prepare() error {
 		if err != nil || lock == nil {
 			continue // in use
 		}
-		err = os.RemoveAll(dir)
-		lock.Close()
-		if err != nil {
-			return fmt.Errorf("removing what an interrupted image build left: %w", err)
+		if err := errors.Join(os.RemoveAll(dir), lock.Close()); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// workspace creates a folder for one build. It is locked for as long as the
-// process lives, which tells prepare that it is in use.
-func (c *cache) workspace() (dir string, remove func() error, err error) {
-	dir, err = os.MkdirTemp(filepath.Join(c.dir, "tmp"), "build-")
-	if err != nil {
-		return "", nil, fmt.Errorf("creating a folder for the build: %w", err)
-	}
-	lock, err := tryLock(dir)
-	if err != nil {
-		return "", nil, fmt.Errorf("locking %s: %w", dir, err)
-	}
-	if lock == nil {
-		return "", nil, fmt.Errorf("locking %s: another process cleans it", dir)
-	}
-	return dir, func() error {
-		err := os.RemoveAll(dir)
-		return errors.Join(err, lock.Close())
-	}, nil
 }
 
 // tryLock takes the lock on a file or folder; it returns nil if somebody else
@@ -217,17 +227,18 @@ func fileName(ref string) string {
 type blobWriter struct {
 	cache *cache
 	file  *os.File
+	hash  hash.Hash
 	io.Writer
-	hash interface{ Sum([]byte) []byte }
 }
 
-func (c *cache) newBlob() (*blobWriter, error) {
-	f, err := os.CreateTemp(filepath.Join(c.dir, "blobs", "sha256"), "tmp-")
+// newBlob starts a blob in a build's workspace.
+func (c *cache) newBlob(workspace string) (*blobWriter, error) {
+	f, err := os.CreateTemp(workspace, "blob-")
 	if err != nil {
 		return nil, err
 	}
 	h := sha256.New()
-	return &blobWriter{cache: c, file: f, Writer: io.MultiWriter(f, h), hash: h}, nil
+	return &blobWriter{c, f, h, io.MultiWriter(f, h)}, nil
 }
 
 // commit gives the blob its name.
@@ -253,12 +264,12 @@ func (w *blobWriter) discard() {
 }
 
 // putJSON stores a config or manifest.
-func (c *cache) putJSON(content any, mediaType types.MediaType) (v1.Descriptor, error) {
+func (c *cache) putJSON(workspace string, content any, mediaType types.MediaType) (v1.Descriptor, error) {
 	data, err := json.Marshal(content)
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
-	w, err := c.newBlob()
+	w, err := c.newBlob(workspace)
 	if err != nil {
 		return v1.Descriptor{}, err
 	}

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,18 +9,24 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // Catalogue is the set of images that the recipes of one source tree describe,
 // together with the cache they are built into. Its methods may be called at
-// the same time, from several processes as well.
+// the same time, from several processes as well. An image's inputs are looked at
+// once, when a method first needs them: what Push hands on is what Build built,
+// whatever is edited in between.
 type Catalogue struct {
 	root    string
 	recipes map[string]*Recipe // by ref
 	refs    []string           // in order of build: an image comes after its base
 	cache   *cache
+
+	mu    sync.Mutex
+	known map[string]string // keys by ref, each worked out once
 }
 
 // Option changes how Open opens a catalogue.
@@ -40,7 +47,7 @@ func Open(root string, options ...Option) (*Catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening image recipes: %w", err)
 	}
-	c := &Catalogue{root: root, recipes: map[string]*Recipe{}}
+	c := &Catalogue{root: root, recipes: map[string]*Recipe{}, known: map[string]string{}}
 	for _, option := range options {
 		option(c)
 	}
@@ -171,8 +178,8 @@ type Entry struct {
 
 // List returns all images, bases before those built on them, and whether the
 // cache holds them as the recipes are now.
-func (c *Catalogue) List() ([]Entry, error) {
-	keys, err := c.keys(c.refs)
+func (c *Catalogue) List(ctx context.Context) ([]Entry, error) {
+	keys, err := c.keys(ctx, c.refs)
 	if err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func (c *compiler) run(ctx context.Context, ref string, key groupKey, g *group) 
 		"build", "-trimpath", "-buildvcs=false", "-tags=" + key.tags,
 		"-ldflags=" + strings.TrimSpace("-s -w "+key.ldflags), "-o", g.dir + "/",
 	}
-	return log.close(ctx, ref, log.run(ctx, goCommand(key.folder, append(args, g.packages...)...)))
+	return log.close(ctx, ref, log.run(ctx, goCommand(ctx, key.folder, append(args, g.packages...)...)))
 }
 
 // executable returns the name that go build gives to a package's program:

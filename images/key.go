@@ -2,6 +2,7 @@ package images
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -26,25 +27,26 @@ const generation = "1"
 
 // keys returns the key of each image; refs holds bases before those built on
 // them.
-func (c *Catalogue) keys(refs []string) (map[string]string, error) {
+func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	keys := map[string]string{}
-	goVersion, err := goEnv(c.root, "GOVERSION")
-	if err != nil {
-		return nil, err
-	}
 	for _, ref := range refs {
-		r := c.recipes[ref]
-		key, err := c.key(r, goVersion, keys[r.Base])
-		if err != nil {
-			return nil, fmt.Errorf("hashing the inputs of %s: %w", ref, err)
+		if _, done := c.known[ref]; !done {
+			r := c.recipes[ref]
+			key, err := c.key(ctx, r, c.known[r.Base])
+			if err != nil {
+				return nil, fmt.Errorf("hashing the inputs of %s: %w", ref, err)
+			}
+			c.known[ref] = key
 		}
-		keys[ref] = key
+		keys[ref] = c.known[ref]
 	}
 	return keys, nil
 }
 
 // key hashes all that goes into one image.
-func (c *Catalogue) key(r *Recipe, goVersion, baseKey string) (string, error) {
+func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string, error) {
 	h := sha256.New()
 	recipe, err := r.canonical()
 	if err != nil {
@@ -52,12 +54,16 @@ func (c *Catalogue) key(r *Recipe, goVersion, baseKey string) (string, error) {
 	}
 	fmt.Fprintf(h, "generation %s\narch %s\nrecipe %s\nbase %s\n", generation, runtime.GOARCH, recipe, baseKey)
 	if len(r.Programs) > 0 {
-		fmt.Fprintf(h, "go %s\n", goVersion)
+		version, err := goVersion(ctx, c.root)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "go %s\n", version)
 	}
 	for _, p := range r.Programs {
 		folder := r.moduleFolder(p.In)
 		if folder == c.root {
-			err = hashPackage(h, folder, p)
+			err = hashPackage(ctx, h, folder, p)
 		} else {
 			err = hashModule(h, folder)
 		}
@@ -108,12 +114,12 @@ func hashModule(h hash.Hash, folder string) error {
 // hashPackage hashes what a program of the root module is made of: only the
 // packages that it imports, so that work on the rest of the tree rebuilds no
 // image.
-func hashPackage(h hash.Hash, folder string, p Program) error {
+func hashPackage(ctx context.Context, h hash.Hash, folder string, p Program) error {
 	args := []string{
 		"list", "-deps", "-trimpath", "-tags=" + strings.Join(p.Tags, ","),
 		"-json=ImportPath,Dir,Standard,Module,GoFiles,SFiles,EmbedFiles", p.Package,
 	}
-	cmd := goCommand(folder, args...)
+	cmd := goCommand(ctx, folder, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -226,19 +232,19 @@ func hashFile(h hash.Hash, path, name string) error {
 // goCommand prepares the go command in a module's folder. The user's own
 // flags and workspace are kept out: they would change what is built without
 // changing its key.
-func goCommand(folder string, args ...string) *exec.Cmd {
-	cmd := exec.Command("go", args...)
+func goCommand(ctx context.Context, folder string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = folder
 	cmd.Env = append(os.Environ(),
 		"PWD="+folder, "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly", "GOWORK=off")
 	return cmd
 }
 
-// goEnv asks the go command in a folder for one of its settings.
-func goEnv(folder, name string) (string, error) {
-	out, err := goCommand(folder, "env", name).Output()
+// goVersion asks the go command in a folder for its version.
+func goVersion(ctx context.Context, folder string) (string, error) {
+	out, err := goCommand(ctx, folder, "env", "GOVERSION").Output()
 	if err != nil {
-		return "", fmt.Errorf("asking go for %s: %w", name, err)
+		return "", fmt.Errorf("asking go for its version: %w", err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }

@@ -37,8 +37,8 @@ type layerWriter struct {
 	*tar.Writer
 }
 
-func (c *cache) newLayer() (*layerWriter, error) {
-	blob, err := c.newBlob()
+func (c *cache) newLayer(workspace string) (*layerWriter, error) {
+	blob, err := c.newBlob(workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +53,8 @@ func (w *layerWriter) commit() (v1.Descriptor, error) {
 }
 
 // layer writes one layer with what fill puts into it.
-func (c *cache) layer(fill func(*layerWriter) error) (v1.Descriptor, error) {
-	w, err := c.newLayer()
+func (c *cache) layer(workspace string, fill func(*layerWriter) error) (v1.Descriptor, error) {
+	w, err := c.newLayer(workspace)
 	if err != nil {
 		return v1.Descriptor{}, err
 	}

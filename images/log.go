@@ -32,31 +32,35 @@ func (e *BuildError) Unwrap() error { return e.Err }
 // compiler's or apt-get's message is in there, and it fits a terminal.
 const tailLines = 15
 
-// log is the file that takes the output of a build's commands.
-type log struct{ file *os.File }
+// buildLog is the file that takes the output of a build's commands.
+type buildLog struct{ file *os.File }
 
 // newLog starts the named log anew.
-func (c *cache) newLog(name string) (*log, error) {
+func (c *cache) newLog(name string) (*buildLog, error) {
 	f, err := os.Create(filepath.Join(c.dir, "logs", fileName(name)+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("creating a build log: %w", err)
 	}
-	return &log{f}, nil
+	return &buildLog{f}, nil
 }
 
-// close closes the log and, if the build failed with err, says what is in it.
-// An interrupted build has nothing to show.
-func (l *log) close(ctx context.Context, ref string, err error) error {
+// close closes the log and says that building ref failed, if it did: with the
+// end of the log where a command failed that wrote to it.
+func (l *buildLog) close(ctx context.Context, ref string, err error) error {
 	l.file.Close()
 	var exit *exec.ExitError
-	if ctx.Err() != nil || !errors.As(err, &exit) {
+	var known *BuildError
+	switch {
+	case err == nil || errors.As(err, &known):
 		return err
+	case ctx.Err() != nil || !errors.As(err, &exit):
+		return fmt.Errorf("building image %s: %w", ref, err)
 	}
 	tail, readErr := l.tail()
 	return &BuildError{Ref: ref, Log: l.file.Name(), Tail: tail, Err: errors.Join(err, readErr)}
 }
 
-func (l *log) tail() ([]string, error) {
+func (l *buildLog) tail() ([]string, error) {
 	data, err := os.ReadFile(l.file.Name())
 	if err != nil {
 		return nil, err
@@ -67,7 +71,7 @@ func (l *log) tail() ([]string, error) {
 
 // run runs a command with its output in the log. When ctx ends, the command
 // and its children are killed; they are also killed if this process dies.
-func (l *log) run(ctx context.Context, cmd *exec.Cmd) error {
+func (l *buildLog) run(ctx context.Context, cmd *exec.Cmd) error {
 	// Pdeathsig is sent when the thread that started the child ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -13,12 +13,12 @@ import (
 )
 
 // cached returns the digests of images that have been built, by ref.
-func (c *Catalogue) cached(refs []string) (map[string]v1.Hash, error) {
+func (c *Catalogue) cached(ctx context.Context, refs []string) (map[string]v1.Hash, error) {
 	needed, err := c.closure(refs)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := c.keys(needed)
+	keys, err := c.keys(ctx, needed)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func mirrorPath(ref string) string {
 // are left alone. Two images of different hosts that would get the same name
 // are an error.
 func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error {
-	digests, err := c.cached(refs)
+	digests, err := c.cached(ctx, refs)
 	if err != nil {
 		return err
 	}

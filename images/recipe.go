@@ -101,8 +101,8 @@ func (f File) permissions() (fs.FileMode, error) {
 	return fs.FileMode(mode), nil
 }
 
-// inRoot reports whether the recipe needs root to be built.
-func (r *Recipe) inRoot() bool { return r.Debian != nil || r.Run != "" }
+// needsRoot reports whether only root can build the image.
+func (r *Recipe) needsRoot() bool { return r.Debian != nil || r.Run != "" }
 
 // moduleFolder returns the folder of the go.mod that in names.
 func (r *Recipe) moduleFolder(in string) string { return filepath.Join(r.folder, in) }

@@ -31,7 +31,7 @@ func (r *rootfs) newFolder(name string) (string, error) {
 }
 
 // unpack adds an image's layers, from the cache, as one folder.
-func (r *rootfs) unpack(ctx context.Context, c *cache, layers []v1.Descriptor) error {
+func (r *rootfs) unpack(ctx context.Context, log *buildLog, c *cache, layers []v1.Descriptor) error {
 	dir, err := r.newFolder("layers")
 	if err != nil {
 		return err
@@ -41,11 +41,11 @@ func (r *rootfs) unpack(ctx context.Context, c *cache, layers []v1.Descriptor) e
 		if err := applyWhiteouts(blob, dir); err != nil {
 			return fmt.Errorf("unpacking %s: %w", blob, err)
 		}
-		cmd := exec.CommandContext(ctx, "tar", "--extract", "--file="+blob, "--directory="+dir,
+		cmd := exec.Command("tar", "--extract", "--file="+blob, "--directory="+dir,
 			"--numeric-owner", "--preserve-permissions", "--xattrs", "--xattrs-include=security.capability",
 			"--exclude="+whiteout+"*")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("unpacking %s: %w: %s", blob, err, out)
+		if err := log.run(ctx, cmd); err != nil {
+			return fmt.Errorf("unpacking %s: %w", blob, err)
 		}
 	}
 	r.lowers = append(r.lowers, dir)
@@ -87,7 +87,7 @@ func applyWhiteouts(blob, dir string) error {
 }
 
 // debootstrap adds a Debian suite with packages to an empty tree.
-func (r *rootfs) debootstrap(ctx context.Context, log *log, d *Debian) (string, error) {
+func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (string, error) {
 	dir, err := r.newFolder("debian")
 	if err != nil {
 		return "", err
@@ -101,6 +101,10 @@ func (r *rootfs) debootstrap(ctx context.Context, log *log, d *Debian) (string, 
 		args = append(args, mirror)
 	}
 	if err := log.run(ctx, inNamespaces(args...)); err != nil {
+		// The cause is in a log of its own, inside the tree.
+		if cause, readErr := os.ReadFile(filepath.Join(dir, "debootstrap", "debootstrap.log")); readErr == nil {
+			_, _ = log.file.Write(cause)
+		}
 		return "", err
 	}
 	// Lists, caches and logs would differ from build to build; documentation
@@ -146,7 +150,7 @@ apt-get -q -y --no-install-recommends install ` + strings.Join(packages, " ") + 
 
 // script runs a shell script as root in the tree, and returns the folder with
 // what it changed.
-func (r *rootfs) script(ctx context.Context, log *log, script string) (string, error) {
+func (r *rootfs) script(ctx context.Context, log *buildLog, script string) (string, error) {
 	upper, err := r.newFolder("changes")
 	if err != nil {
 		return "", err

@@ -1,0 +1,368 @@
+package images
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// tiny is a source tree with an image of files and one on top of it.
+var tiny = map[string]string{
+	"a/image.yaml": `
+images:
+  - ref: x.dev/a:1
+    files: [{source: etc, path: /etc, mode: "0600"}]
+    directories: [/tmp]
+    links: {/etc/second: first}
+    env: {B: "2", A: "1"}
+    entrypoint: [/bin/a]
+    stopSignal: SIGRTMIN+3
+  - ref: x.dev/b:1
+    base: x.dev/a:1
+    component: b
+    version: "1"
+    form: whole
+    files: [{source: etc/first, path: /b}]
+    env: {A: "3"}
+`,
+	"a/etc/first":      "1",
+	"a/etc/sub/second": "2",
+}
+
+// program is a source tree with an image of one Go program.
+func program(source string) map[string]string {
+	return map[string]string{
+		"p/image.yaml":   "images: [{ref: x.dev/p:1, programs: [{package: ./main, path: /p}]}]",
+		"p/go.mod":       "module p\n\ngo 1.24\n",
+		"p/go.sum":       "",
+		"p/main/main.go": source,
+	}
+}
+
+const hello = "package main\n\nfunc main() { println(1) }\n"
+
+// mustBuild builds refs and returns the digests of the cached images.
+func mustBuild(t *testing.T, c *Catalogue, refs ...string) map[string]v1.Hash {
+	t.Helper()
+	if _, err := c.Build(t.Context(), refs, nil); err != nil {
+		t.Fatal(err)
+	}
+	digests, err := c.cached(t.Context(), refs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digests
+}
+
+func TestBuildContent(t *testing.T) {
+	c := open(t, newRoot(t, tiny))
+	digest := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]
+	image, err := c.cache.image(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := image.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, layer := range layers {
+		content, err := layer.Uncompressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, listing(t, content)...)
+	}
+	want := []string{
+		"etc/first -rw-------", "etc/second -> first", "etc/sub/second -rw-------", "tmp/ dtrwxrwxrwx",
+		"b -rw-r--r--",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("layers hold\n%q, expected\n%q", got, want)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env := config.Config.Env; !slices.Equal(env[1:], []string{"B=2", "A=3"}) {
+		t.Errorf("environment is %q", env)
+	}
+	if config.Config.StopSignal != "SIGRTMIN+3" || config.Config.Entrypoint != nil {
+		t.Errorf("stop signal %q comes from the base, entrypoint %q must not", config.Config.StopSignal, config.Config.Entrypoint)
+	}
+	if config.Config.Labels["dev.relapse.form"] != "whole" {
+		t.Errorf("labels are %v", config.Config.Labels)
+	}
+}
+
+// listing renders a layer's entries, and closes it.
+func listing(t *testing.T, layer io.ReadCloser) []string {
+	t.Helper()
+	defer layer.Close()
+	var lines []string
+	for archive := tar.NewReader(layer); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return lines
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Typeflag == tar.TypeSymlink {
+			lines = append(lines, header.Name+" -> "+header.Linkname)
+			continue
+		}
+		lines = append(lines, header.Name+" "+header.FileInfo().Mode().String())
+	}
+}
+
+func TestBuildIsDeterministic(t *testing.T) {
+	files := program(hello)
+	for name, content := range tiny {
+		files[name] = content
+	}
+	refs := []string{"x.dev/b:1", "x.dev/p:1"}
+	first := mustBuild(t, open(t, newRoot(t, files)), refs...)
+	second := mustBuild(t, open(t, newRoot(t, files)), refs...)
+	for _, ref := range refs {
+		if first[ref] != second[ref] {
+			t.Errorf("%s is %s in one place and %s in another", ref, first[ref], second[ref])
+		}
+	}
+}
+
+func TestBuildReuses(t *testing.T) {
+	root := newRoot(t, tiny)
+	c := open(t, root)
+	mustBuild(t, c, "x.dev/a:1")
+	var steps []Step
+	summary, err := c.Build(t.Context(), []string{"x.dev/b:1"}, func(e Event) { steps = append(steps, e.Step) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []Step{Reused, Assembling, Built}; !slices.Equal(steps, want) {
+		t.Errorf("steps are %v, expected %v", steps, want)
+	}
+	if len(summary.Built) != 1 || summary.Built[0].Ref != "x.dev/b:1" || !slices.Equal(summary.Reused, []string{"x.dev/a:1"}) {
+		t.Errorf("summary is %+v", summary)
+	}
+}
+
+func TestKey(t *testing.T) {
+	files := program(hello)
+	for name, content := range tiny {
+		files[name] = content
+	}
+	keys := func(c *Catalogue) map[string]string {
+		keys, err := c.keys(t.Context(), c.refs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	root := newRoot(t, files)
+	before := keys(open(t, root))
+	if again := keys(open(t, newRoot(t, files))); again["x.dev/b:1"] != before["x.dev/b:1"] || again["x.dev/p:1"] != before["x.dev/p:1"] {
+		t.Error("equal inputs in two places have different keys")
+	}
+	tests := []struct {
+		name, file, content string
+		changes             []string
+	}{
+		{"go.sum", "p/go.sum", "x v1.0.0 h1:x=\n", []string{"x.dev/p:1"}},
+		{"go.mod", "p/go.mod", "module p\n\ngo 1.25\n", []string{"x.dev/p:1"}},
+		{"source", "p/main/main.go", hello + "\n", []string{"x.dev/p:1"}},
+		{"test", "p/main/main_test.go", "package main\n", nil},
+		{"file", "a/etc/sub/second", "3", []string{"x.dev/a:1", "x.dev/b:1"}},
+		{"recipe of one", "p/image.yaml", "images: [{ref: x.dev/p:1, user: '1', programs: [{package: ./main, path: /p}]}]", []string{"x.dev/p:1"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			changed := make(map[string]string)
+			for name, content := range files {
+				changed[name] = content
+			}
+			changed[test.file] = test.content
+			after := keys(open(t, newRoot(t, changed)))
+			for ref := range before {
+				if differs, want := after[ref] != before[ref], slices.Contains(test.changes, ref); differs != want {
+					t.Errorf("key of %s changed: %t, expected %t", ref, differs, want)
+				}
+			}
+		})
+	}
+}
+
+func TestFailedBuild(t *testing.T) {
+	root := newRoot(t, program("package main\n\nfunc main() { undefined() }\n"))
+	c := open(t, root)
+	_, err := c.Build(t.Context(), []string{"x.dev/p:1"}, nil)
+	var failed *BuildError
+	if !errors.As(err, &failed) {
+		t.Fatalf("got %v, expected a BuildError", err)
+	}
+	if failed.Ref != "x.dev/p:1" || !strings.Contains(strings.Join(failed.Tail, "\n"), "undefined: undefined") {
+		t.Errorf("error is %+v", failed)
+	}
+	if _, err := os.Stat(failed.Log); err != nil {
+		t.Error(err)
+	}
+	expectNothingHalfMade(t, c)
+}
+
+func TestInterruptedBuild(t *testing.T) {
+	c := open(t, newRoot(t, program(hello)))
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := c.Build(ctx, []string{"x.dev/p:1"}, func(e Event) {
+		if e.Step == Compiling {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	var failed *BuildError
+	if errors.As(err, &failed) {
+		t.Error("an interruption is no failure of the build")
+	}
+	expectNothingHalfMade(t, c)
+}
+
+// expectNothingHalfMade checks that a cache has no image and nothing of a build.
+func expectNothingHalfMade(t *testing.T, c *Catalogue) {
+	t.Helper()
+	x, err := c.cache.index()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x.Manifests) > 0 {
+		t.Errorf("the index has %v", x.Manifests)
+	}
+	for _, dir := range []string{"tmp", "blobs/sha256"} {
+		left, err := os.ReadDir(filepath.Join(c.cache.dir, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(left) > 0 {
+			t.Errorf("%s holds %v", dir, left)
+		}
+	}
+}
+
+func TestBuildRemovesWhatKilledBuildsLeft(t *testing.T) {
+	c := open(t, newRoot(t, tiny))
+	if err := c.cache.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	running, remove, err := c.cache.workspace(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	killed := filepath.Join(c.cache.dir, "tmp", "build-killed")
+	if err := os.MkdirAll(filepath.Join(killed, "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mustBuild(t, c, "x.dev/a:1")
+	if _, err := os.Stat(killed); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the killed build's folder: %v", err)
+	}
+	if _, err := os.Stat(running); err != nil {
+		t.Errorf("the running build's folder: %v", err)
+	}
+}
+
+func TestBuildsAtOnce(t *testing.T) {
+	root := newRoot(t, tiny)
+	var mu sync.Mutex
+	built := map[string]int{}
+	var all sync.WaitGroup
+	for range 4 {
+		c := open(t, root) // one cache
+		all.Go(func() {
+			_, err := c.Build(t.Context(), []string{"x.dev/b:1"}, func(e Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Step == Assembling {
+					built[e.Ref]++
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, ref := range []string{"x.dev/a:1", "x.dev/b:1"} {
+		if built[ref] != 1 {
+			t.Errorf("%s was built %d times", ref, built[ref])
+		}
+	}
+}
+
+func TestVerify(t *testing.T) {
+	c := open(t, newRoot(t, tiny))
+	digest := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]
+	if damages, err := c.Verify(t.Context()); err != nil || len(damages) > 0 {
+		t.Fatalf("a fresh cache: %v, %v", damages, err)
+	}
+	manifest, err := c.cache.manifest(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := c.cache.blob(manifest.Layers[1].Digest)
+	if err := os.WriteFile(last, make([]byte, manifest.Layers[1].Size), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	damages, err := c.Verify(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(damages) != 1 || damages[0].Ref != "x.dev/b:1" || !strings.Contains(damages[0].Err.Error(), "has the content of") {
+		t.Fatalf("damages are %v, expected one, of x.dev/b:1", damages)
+	}
+	if again := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]; again != digest {
+		t.Errorf("built anew it is %s, before it was %s", again, digest)
+	}
+	if damages, err := c.Verify(t.Context()); err != nil || len(damages) > 0 {
+		t.Errorf("after the build: %v, %v", damages, err)
+	}
+}
+
+func TestTruncatedBlobIsRebuilt(t *testing.T) {
+	root := newRoot(t, tiny)
+	c := open(t, root)
+	digest := mustBuild(t, c, "x.dev/a:1")["x.dev/a:1"]
+	manifest, err := c.cache.manifest(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(c.cache.blob(manifest.Layers[0].Digest), 1); err != nil {
+		t.Fatal(err)
+	}
+	summary, err := c.Build(t.Context(), []string{"x.dev/a:1"}, nil)
+	if err != nil || len(summary.Built) != 1 {
+		t.Errorf("got %+v, %v", summary, err)
+	}
+}
+
+func TestExecutable(t *testing.T) {
+	for pkg, want := range map[string]string{
+		"k8s.io/kubernetes/cmd/kubelet": "kubelet",
+		"go.etcd.io/etcd/server/v3":     "server",
+		"./agent":                       "agent",
+	} {
+		if got := executable(pkg); got != want {
+			t.Errorf("go build calls %s %q, not %q", pkg, want, got)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package images
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// newRoot writes a source tree; file names are relative to its images folder.
+func newRoot(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range files {
+		file := filepath.Join(root, "images", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// open opens a source tree's catalogue with a cache of its own.
+func open(t *testing.T, root string) *Catalogue {
+	t.Helper()
+	c, err := Open(root, WithCache(filepath.Join(root, "cache")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestOpenReportsBadRecipes(t *testing.T) {
+	tests := []struct {
+		name  string
+		files map[string]string
+		want  []string // each in the error, in any order
+	}{
+		{
+			name:  "unknown field",
+			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, entripoint: [/a]}]"},
+			want:  []string{"images/a/image.yaml", `unknown field "entripoint"`},
+		},
+		{
+			name:  "no images",
+			files: map[string]string{"a/image.yaml": "images: []"},
+			want:  []string{"images/a/image.yaml: images: expected at least one image"},
+		},
+		{
+			name:  "ref without host or tag",
+			files: map[string]string{"a/image.yaml": "images: [{ref: pause:1}, {ref: x.dev/a}]"},
+			want:  []string{"pause:1: ref:", "x.dev/a: ref:"},
+		},
+		{
+			name:  "unknown base",
+			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/b:1}]"},
+			want:  []string{`images/a/image.yaml: x.dev/a:1: base: no recipe makes image "x.dev/b:1"; there are x.dev/a:1`},
+		},
+		{
+			name: "cycle",
+			files: map[string]string{
+				"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/b:1}]",
+				"b/image.yaml": "images: [{ref: x.dev/b:1, base: x.dev/a:1}]",
+			},
+			want: []string{"images/b/image.yaml: x.dev/b:1: base: x.dev/a:1 is built on this image in turn"},
+		},
+		{
+			name: "duplicate name",
+			files: map[string]string{
+				"a/image.yaml": "images: [{ref: x.dev/a:1}]",
+				"b/image.yaml": "images: [{ref: x.dev/a:1}]",
+			},
+			want: []string{"images/b/image.yaml: x.dev/a:1: ref: also in", "images/a/image.yaml"},
+		},
+		{
+			name:  "missing file",
+			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{source: etc, path: /etc}]}]"},
+			want:  []string{"files[0].source", "no such file"},
+		},
+		{
+			name:  "file outside the folder",
+			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{source: ../b, path: /b}]}]"},
+			want:  []string{"files[0].source: expected a path inside the folder"},
+		},
+		{
+			name:  "missing go.mod",
+			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, programs: [{package: ./a, path: /a}]}]"},
+			want:  []string{"programs[0].in", "go.mod: no such file"},
+		},
+		{
+			name: "module that is not required",
+			files: map[string]string{
+				"a/go.mod":     "module a\n",
+				"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{module: b.dev/b, source: etc, path: /etc}]}]",
+			},
+			want: []string{"files[0].module", "go.mod does not require b.dev/b"},
+		},
+		{
+			name: "everything at once",
+			files: map[string]string{
+				"a/image.yaml": "images: [{ref: x.dev/a:1, form: half, run: 'true', directories: [tmp], links: {a: b}}]",
+				"b/image.yaml": "images: [{ref: x.dev/b:1, version: '1', debian: {suite: ../12, packages: ['-o=x', bash]}}]",
+				"c/image.yaml": "images: [{ref: x.dev/c:1, base: x.dev/b:1, debian: {suite: bookworm}}]",
+				"d/image.yaml": "images: {",
+			},
+			want: []string{
+				`a:1: form: "half" is neither`, "a:1: run: needs a base", "a:1: directories:", "a:1: links:",
+				"b:1: form: expected whole or slice", "b:1: debian.suite: expected a code name", `"-o=x" is no package name`,
+				"c:1: debian.suite: set in the base", "images/d/image.yaml",
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := Open(newRoot(t, test.files), WithCache(t.TempDir()))
+			if err == nil {
+				t.Fatal("Open accepted it")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error does not have %q:\n%v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenReadsThisTree(t *testing.T) {
+	c, err := Open("..", WithCache(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := c.Recipe("relapse.dev/node:v1.34.4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node.StopSignal != "SIGRTMIN+3" {
+		t.Errorf("the node's stop signal is %q", node.StopSignal)
+	}
+}
+
+func TestClosure(t *testing.T) {
+	c := open(t, newRoot(t, map[string]string{
+		"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/c:1}, {ref: x.dev/b:1, base: x.dev/a:1}]",
+		"c/image.yaml": "images: [{ref: x.dev/c:1}, {ref: x.dev/d:1}]",
+	}))
+	got, err := c.closure([]string{"x.dev/b:1", "x.dev/a:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"x.dev/c:1", "x.dev/a:1", "x.dev/b:1"}; !slices.Equal(got, want) {
+		t.Errorf("order of build is %v, expected %v", got, want)
+	}
+	var unknown *UnknownImageError
+	if _, err := c.closure([]string{"x.dev/e:1"}); !errors.As(err, &unknown) || unknown.Ref != "x.dev/e:1" {
+		t.Errorf("unknown ref: got %v", err)
+	}
+}

@@ -1,0 +1,139 @@
+package images
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/docker/docker/client"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+func TestPush(t *testing.T) {
+	files := map[string]string{"k/image.yaml": "images: [{ref: k8s.dev/group/k:v1, files: [{source: k, path: /k}]}]", "k/k": "k"}
+	for name, content := range tiny {
+		files[name] = content
+	}
+	c := open(t, newRoot(t, files))
+	refs := []string{"x.dev/a:1", "x.dev/b:1", "k8s.dev/group/k:v1"}
+	if err := c.Push(t.Context(), "127.0.0.1:1", refs); err == nil || !strings.Contains(err.Error(), "build it first") {
+		t.Errorf("pushing what is not built: %v", err)
+	}
+	digests := mustBuild(t, c, refs...)
+
+	var writes atomic.Int32
+	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			writes.Add(1)
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	addr := strings.TrimPrefix(server.URL, "http://")
+	if err := c.Push(t.Context(), addr, refs); err != nil {
+		t.Fatal(err)
+	}
+	for ref, path := range map[string]string{"x.dev/a:1": "a:1", "x.dev/b:1": "b:1", "k8s.dev/group/k:v1": "group/k:v1"} {
+		tag, err := name.NewTag(addr + "/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := remote.Head(tag)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		} else if got.Digest != digests[ref] {
+			t.Errorf("%s is %s, expected %s", path, got.Digest, digests[ref])
+		}
+	}
+	writes.Store(0)
+	if err := c.Push(t.Context(), addr, refs); err != nil {
+		t.Fatal(err)
+	}
+	if n := writes.Load(); n > 0 {
+		t.Errorf("pushing again wrote %d times", n)
+	}
+}
+
+func TestPushRefusesCollisions(t *testing.T) {
+	c := open(t, newRoot(t, map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1}, {ref: y.dev/a:1}]"}))
+	refs := []string{"x.dev/a:1", "y.dev/a:1"}
+	mustBuild(t, c, refs...)
+	err := c.Push(t.Context(), "127.0.0.1:1", refs)
+	if err == nil || !strings.Contains(err.Error(), "would both be a:1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// engine is as much of a Docker engine as LoadDocker speaks to.
+type engine struct {
+	images map[string]bool
+	loads  int
+	answer string
+}
+
+func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/images/load") {
+		e.loads++
+		for archive := tar.NewReader(r.Body); ; {
+			header, err := archive.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			var manifest []struct{ RepoTags []string }
+			if header.Name == "manifest.json" && json.NewDecoder(archive).Decode(&manifest) == nil {
+				e.images[manifest[0].RepoTags[0]] = true
+			}
+		}
+		_, _ = io.WriteString(w, e.answer)
+		return
+	}
+	_, image, _ := strings.Cut(r.URL.Path, "/images/")
+	if !e.images[strings.TrimSuffix(image, "/json")] {
+		http.Error(w, `{"message":"No such image"}`, http.StatusNotFound)
+		return
+	}
+	_, _ = io.WriteString(w, "{}")
+}
+
+func TestLoadDocker(t *testing.T) {
+	c := open(t, newRoot(t, tiny))
+	mustBuild(t, c, "x.dev/b:1")
+	e := &engine{images: map[string]bool{}}
+	server := httptest.NewServer(e)
+	t.Cleanup(server.Close)
+	docker, err := client.NewClientWithOpts(client.WithHost("tcp://"+strings.TrimPrefix(server.URL, "http://")), client.WithVersion("1.41"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { docker.Close() })
+	first, err := c.LoadDocker(t.Context(), docker, "x.dev/b:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(first, "x.dev/b:1-") || !e.images[first] {
+		t.Errorf("loaded as %q, the engine has %v", first, e.images)
+	}
+	second, err := c.LoadDocker(t.Context(), docker, "x.dev/b:1")
+	if err != nil || second != first || e.loads != 1 {
+		t.Errorf("second time: %q, %v, %d loads", second, err, e.loads)
+	}
+
+	e.images, e.answer = map[string]bool{}, `{"errorDetail":{"message":"no space"},"error":"no space left"}`
+	if _, err := c.LoadDocker(t.Context(), docker, "x.dev/b:1"); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("a failure in the answer: %v", err)
+	}
+}

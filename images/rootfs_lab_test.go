@@ -1,0 +1,70 @@
+//go:build lab
+
+package images
+
+import (
+	"os"
+	"slices"
+	"testing"
+)
+
+// TestScriptLayer runs a script over the real Debian base, needs root, and
+// checks that its changes, removals included, come out as a layer that has
+// the same effect when it is unpacked.
+func TestScriptLayer(t *testing.T) {
+	c, err := Open("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := c.cache.manifest(mustBuild(t, c, "relapse.dev/debian:bookworm")["relapse.dev/debian:bookworm"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	workspace, remove, err := c.cache.workspace(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	log, err := c.cache.newLog("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := rootfs{dir: workspace}
+	if err := root.unpack(t.Context(), log, c.cache, base.Layers); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := root.script(t.Context(), log, `
+rm /etc/debian_version
+rm -r /etc/skel && mkdir /etc/skel
+echo new >/etc/new && ln /etc/new /etc/new2
+test "$(id -u)" = 0 && test -r /proc/self/status
+`)
+	if err != nil {
+		t.Fatal(log.close(t.Context(), "test", err))
+	}
+	layer, err := c.cache.layer(workspace, func(w *layerWriter) error { return w.writeTree(changes) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob := c.cache.blob(layer.Digest)
+	f, err := os.Open(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"etc/ drwxr-xr-x", "etc/.wh.debian_version ----------", "etc/new -rw-r--r--", "etc/new2 -rw-r--r--",
+		"etc/skel/ drwxr-xr-x", "etc/skel/.wh..wh..opq ----------",
+	}
+	if got := listing(t, f); !slices.Equal(got, want) {
+		t.Errorf("the layer holds\n%q, expected\n%q", got, want)
+	}
+	again := rootfs{dir: t.TempDir()}
+	if err := again.unpack(t.Context(), log, c.cache, append(base.Layers, layer)); err != nil {
+		t.Fatal(err)
+	}
+	for path, there := range map[string]bool{"/etc/debian_version": false, "/etc/skel/.bashrc": false, "/etc/new2": true, "/etc/passwd": true} {
+		if _, err := os.Lstat(again.lowers[0] + path); (err == nil) != there {
+			t.Errorf("%s: there %t, expected %t (%v)", path, err == nil, there, err)
+		}
+	}
+}
