@@ -1,0 +1,223 @@
+// Package agent is the part of the agent slices that does not differ between
+// versions of Cilium. The whole agent cannot run in a lab: it needs a BPF
+// datapath that is compiled on the node and loaded by programs that the lab
+// has not got, and it stops where /proc/modules is missing. The slice is a
+// main package around the vendor's own packages instead.
+//
+// Vendor's code, unmodified, at the version that the main package's go.mod
+// asks for:
+//
+//   - flags, their defaults, the reading of --config-dir and the handling of
+//     signals: daemon/cmd (RootCmd and Execute; only RootCmd.Run is replaced),
+//     pkg/option.
+//   - the BGP speaker, what it announces, to whom, and when it stops:
+//     pkg/bgp/speaker, pkg/bgp/config, and MetalLB in the vendor's fork.
+//   - the watches on Nodes and CiliumNodes, and what their events lead to:
+//     pkg/k8s/watchers (node.go, cilium_node.go, subscriber).
+//   - the node's own CiliumNode, created if it is missing, else updated:
+//     pkg/nodediscovery (UpdateCiliumNodeResource, StartDiscovery).
+//   - which pod CIDR is the node's: pkg/k8s/init.go (WaitForNodeInformation):
+//     spec.ipam.podCIDRs of the CiliumNode with ipam=cluster-pool,
+//     spec.podCIDRs of the Node with ipam=kubernetes.
+//   - routes to other nodes' pod CIDRs: pkg/node/manager and
+//     pkg/datapath/linux/node.go (auto-direct-node-routes).
+//
+// The slice's own:
+//
+//   - the order of the calls in run below: that of runDaemon in
+//     daemon/cmd/daemon_main.go, NewDaemon in daemon/cmd/daemon.go and
+//     Reinitialize in pkg/datapath/loader/base.go, without what loads BPF,
+//     writes iptables rules, or serves policies, services, endpoints, health
+//     checks and the agent's API. Services, pods and policies are not watched.
+//   - the wiring of pods: a CNI configuration for the standard plugins ptp and
+//     host-local over the pod CIDR, in the place of cilium-cni, Cilium's IPAM
+//     and its datapath (package conflist). There is no cilium_host interface
+//     and no router address: CiliumNodes bear no CiliumInternalIP, and the
+//     route of the local pod CIDR to cilium_host (enable-local-node-route) is
+//     off. Nodes are not annotated (annotate-k8s-node).
+//   - configurations that need the parts left out are refused (refuse).
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/cilium/cilium/daemon/cmd"
+	"github.com/cilium/cilium/pkg/datapath"
+	linuxdatapath "github.com/cilium/cilium/pkg/datapath/linux"
+	"github.com/cilium/cilium/pkg/defaults"
+	ipamOption "github.com/cilium/cilium/pkg/ipam/option"
+	"github.com/cilium/cilium/pkg/k8s"
+	"github.com/cilium/cilium/pkg/k8s/watchers"
+	"github.com/cilium/cilium/pkg/logging"
+	"github.com/cilium/cilium/pkg/logging/logfields"
+	"github.com/cilium/cilium/pkg/maps/ctmap"
+	"github.com/cilium/cilium/pkg/maps/lbmap"
+	"github.com/cilium/cilium/pkg/maps/nat"
+	"github.com/cilium/cilium/pkg/maps/neighborsmap"
+	"github.com/cilium/cilium/pkg/mtu"
+	"github.com/cilium/cilium/pkg/node"
+	"github.com/cilium/cilium/pkg/nodediscovery"
+	"github.com/cilium/cilium/pkg/option"
+	"github.com/cilium/cilium/pkg/sysctl"
+	"github.com/cilium/cilium/pkg/version"
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/images/cilium/conflist"
+)
+
+// CNIConfiguration is where the slice writes the CNI configuration, below the
+// folder that $HOST_PREFIX names. Variable and default are those of the
+// vendor's cni-install.sh.
+const (
+	CNIConfiguration  = "etc/cni/net.d/05-cilium.conflist"
+	defaultHostPrefix = "/host"
+)
+
+// The groups that the slice watches, by the names that pkg/k8s/watchers has
+// for them.
+var watched = []string{"core/v1::Node", "cilium/v2::CiliumNode"}
+
+var log = logging.DefaultLogger.WithField(logfields.LogSubsys, "slice")
+
+// Parts are the vendor's objects as a version's daemon/cmd/daemon.go connects
+// them with each other.
+type Parts struct {
+	Watcher   *watchers.K8sWatcher
+	Discovery *nodediscovery.NodeDiscovery
+	// EnableWatchers starts the watches on the groups and returns when they
+	// run.
+	EnableWatchers func(ctx context.Context, groups []string) error
+	// StartDiscovery makes the local node known to the node manager and
+	// brings its CiliumNode up to date.
+	StartDiscovery func()
+}
+
+// Wire creates and connects the parts. It is where versions differ.
+type Wire func(context.Context, datapath.Datapath, mtu.Configuration) (Parts, error)
+
+// Main is the slice's main function: it runs until a signal ends it, and
+// leaves behind what the agent leaves: routes, CNI configuration and
+// CiliumNode. BGP sessions end with the process, without a notification.
+func Main(wire Wire) {
+	cmd.RootCmd.Run = func(*cobra.Command, []string) {
+		// Execute handles the same signals, but comes to end the process
+		// only when Run has returned.
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		if err := run(ctx, wire); err != nil && !errors.Is(err, context.Canceled) {
+			log.WithError(err).Fatal("Unable to start")
+		}
+	}
+	cmd.Execute()
+}
+
+// run does what initEnv, runDaemon and NewDaemon do in this order, and returns
+// when the agent is up.
+func run(ctx context.Context, wire Wire) error {
+	option.Config.SetMapElementSizes(
+		ctmap.SizeofCtKey6Global+ctmap.SizeofCtEntry,
+		nat.SizeofNatKey6+nat.SizeofNatEntry6,
+		neighborsmap.SizeofNeighKey6+neighborsmap.SizeOfNeighValue,
+		lbmap.SizeofSockRevNat6Key+lbmap.SizeofSockRevNat6Value)
+	option.Config.Populate()
+	// There is no cilium_host for the local pod CIDR to be routed to.
+	option.Config.EnableLocalNodeRoute = false
+	if err := logging.SetupLogging(option.Config.LogDriver, logging.LogOptions(option.Config.LogOpt), "cilium-agent", option.Config.Debug); err != nil {
+		return fmt.Errorf("setting up logging: %w", err)
+	}
+	option.LogRegisteredOptions(log)
+	log.Infof("Cilium %s, agent slice", version.Version)
+	if err := option.Config.Validate(); err != nil {
+		return fmt.Errorf("invalid daemon configuration: %w", err)
+	}
+	if err := refuse(option.Config); err != nil {
+		return err
+	}
+
+	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"} {
+		if err := sysctl.Enable(name); err != nil {
+			return fmt.Errorf("enabling sysctl %s: %w", name, err)
+		}
+	}
+	k8s.Configure(option.Config.K8sAPIServer, option.Config.K8sKubeConfigPath, defaults.K8sClientQPSLimit, defaults.K8sClientBurst)
+	if err := k8s.Init(option.Config); err != nil {
+		return fmt.Errorf("initializing the Kubernetes subsystem: %w", err)
+	}
+
+	mtuConfig := mtu.NewConfiguration(0, false, false, false, option.Config.MTU, node.GetIPv4())
+	dp := linuxdatapath.NewDatapath(linuxdatapath.DatapathConfiguration{HostDevice: defaults.HostDevice}, nil, nil)
+	parts, err := wire(ctx, dp, mtuConfig)
+	if err != nil {
+		return err
+	}
+
+	if err := parts.Watcher.WaitForCRDsToRegister(ctx); err != nil {
+		return err
+	}
+	parts.Watcher.NodesInit(k8s.Client())
+	if option.Config.IPAM == ipamOption.IPAMClusterPool {
+		parts.Discovery.UpdateCiliumNodeResource()
+	}
+	if err := k8s.WaitForNodeInformation(ctx, parts.Watcher); err != nil {
+		return fmt.Errorf("getting the node's specification from the API server: %w", err)
+	}
+	if err := parts.EnableWatchers(ctx, watched); err != nil {
+		return fmt.Errorf("watching %v: %w", watched, err)
+	}
+	parts.StartDiscovery()
+	if err := dp.Node().NodeConfigurationChanged(parts.Discovery.LocalConfig); err != nil {
+		return fmt.Errorf("configuring the node handler: %w", err)
+	}
+	return wirePods(mtuConfig.GetDeviceMTU())
+}
+
+// refuse returns an error if c asks for what the slice leaves out. Without it
+// a lab would run and not do what its configuration says.
+func refuse(c *option.DaemonConfig) error {
+	var errs []error
+	want := func(ok bool, key, value string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("the slice needs %s: %q", key, value))
+		}
+	}
+	want(c.EnableIPv4, option.EnableIPv4Name, "true")
+	want(!c.EnableIPv6, option.EnableIPv6Name, "false")
+	want(c.IPAM == ipamOption.IPAMClusterPool || c.IPAM == ipamOption.IPAMKubernetes, option.IPAM,
+		ipamOption.IPAMClusterPool+`" or "`+ipamOption.IPAMKubernetes)
+	want(c.Tunnel == option.TunnelDisabled, option.TunnelName, option.TunnelDisabled)
+	want(!c.EnableIPv4Masquerade, option.EnableIPv4Masquerade, "false")
+	want(!c.BGPAnnounceLBIP, option.BGPAnnounceLBIP, "false")
+	want(!c.EnableIPSec, option.EnableIPSecName, "false")
+	want(!c.EnableWireguard, option.EnableWireguard, "false")
+	want(c.KVStore == "", option.KVStore, "")
+	return errors.Join(errs...)
+}
+
+// wirePods writes the CNI configuration for the pod CIDR that the vendor's
+// code has found. The agent learns of another range only when it starts anew,
+// and so does the slice.
+func wirePods(mtu int) error {
+	prefix := os.Getenv("HOST_PREFIX")
+	if prefix == "" {
+		prefix = defaultHostPrefix
+	}
+	podCIDR, err := netip.ParsePrefix(node.GetIPv4AllocRange().String())
+	if err != nil {
+		return fmt.Errorf("reading the node's pod CIDR: %w", err)
+	}
+	file := filepath.Join(prefix, CNIConfiguration)
+	changed, err := conflist.Write(file, conflist.Network{Name: "cilium", PodCIDR: podCIDR, MTU: mtu})
+	if err != nil {
+		return err
+	}
+	log.WithField(logfields.V4Prefix, podCIDR).WithField(logfields.Path, file).WithField("changed", changed).
+		Info("Pods are wired by the CNI plugins ptp and host-local")
+	return nil
+}
