@@ -54,9 +54,10 @@ func namespaceRoutes(ctx context.Context, ns netns.NsHandle) ([]Route, error) {
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
-	// Without a filter the library leaves out all tables but main.
+	// Without a filter the library leaves out all tables but main. A nil route
+	// in place of an empty one is a panic in netlink 1.3.1.
 	list, err := dump(ctx, func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(netlink.FAMILY_V4, nil, 0)
+		return h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{}, 0)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing routes: %w", err)

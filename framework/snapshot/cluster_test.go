@@ -1,0 +1,214 @@
+package snapshot
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+var created = time.Date(2022, 6, 1, 12, 0, 0, 0, time.UTC)
+
+var (
+	nodeList = corev1.NodeList{Items: []corev1.Node{
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: "master2", UID: "u2", CreationTimestamp: metav1.NewTime(created)},
+			Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.5.114.0/24"}},
+			Status: corev1.NodeStatus{
+				Addresses: []corev1.NodeAddress{
+					{Type: corev1.NodeHostName, Address: "master2"},
+					{Type: corev1.NodeInternalIP, Address: "10.4.94.21"},
+				},
+				Conditions: []corev1.NodeCondition{
+					{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse},
+					{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+				},
+			},
+		},
+		{ObjectMeta: metav1.ObjectMeta{Name: "master1", UID: "u1"}},
+	}}
+	podList = corev1.PodList{Items: []corev1.Pod{
+		{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec:       corev1.PodSpec{NodeName: "master2"},
+			Status:     corev1.PodStatus{PodIP: "10.5.115.7"},
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-the-host"},
+			Spec:       corev1.PodSpec{NodeName: "master2", HostNetwork: true},
+			Status:     corev1.PodStatus{PodIP: "10.4.94.21"},
+		},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "starting"}, Spec: corev1.PodSpec{NodeName: "master2"}},
+	}}
+)
+
+const ciliumNodeList = `{"apiVersion":"cilium.io/v2","kind":"CiliumNodeList","metadata":{},"items":[
+ {"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":"master2"},"spec":{
+   "addresses":[{"type":"InternalIP","ip":"10.4.94.21"},{"type":"CiliumInternalIP","ip":"10.5.115.1"}],
+   "ipam":{"podCIDRs":["10.5.115.0/24"]}}},
+ {"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":"master1"},"spec":{}}]}`
+
+// serve is an API server with one answer for each path.
+func serve(t testing.TB, answers map[string]http.HandlerFunc) *rest.Config {
+	mux := http.NewServeMux()
+	for path, answer := range answers {
+		mux.HandleFunc("GET "+path, answer)
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL}
+}
+
+func protobuf(t testing.TB, list runtime.Object) http.HandlerFunc {
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
+			http.Error(w, "want protobuf", http.StatusNotAcceptable)
+			return
+		}
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+		w.Write(data)
+	}
+}
+
+func answer(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}
+}
+
+const (
+	nodesPath  = "/api/v1/nodes"
+	podsPath   = "/api/v1/pods"
+	ciliumPath = "/apis/cilium.io/v2/ciliumnodes"
+)
+
+// newAPIServer serves the lists above, with so many pods more.
+func newAPIServer(t testing.TB, pods int) *rest.Config {
+	list := podList.DeepCopy()
+	for i := range pods {
+		p := podList.Items[0].DeepCopy()
+		p.Name = fmt.Sprintf("web-%d", i)
+		list.Items = append(list.Items, *p)
+	}
+	return serve(t, map[string]http.HandlerFunc{
+		nodesPath:  protobuf(t, &nodeList),
+		podsPath:   protobuf(t, list),
+		ciliumPath: answer(http.StatusOK, ciliumNodeList),
+	})
+}
+
+func TestCluster(t *testing.T) {
+	c, err := NewCluster(newAPIServer(t, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := c.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range nodes {
+		nodes[i].Created = nodes[i].Created.UTC()
+	}
+	cilium, err := c.CiliumNodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := c.Pods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Snapshot{Nodes: List[Node]{Items: nodes}, CiliumNodes: List[CiliumNode]{Items: cilium}, Pods: List[Pod]{Items: pods}}
+	internal := []netip.Addr{netip.MustParseAddr("10.4.94.21")}
+	want := Snapshot{
+		Nodes: List[Node]{Items: []Node{
+			{Name: "master1", UID: "u1"},
+			{Name: "master2", UID: "u2", Created: created, InternalIPs: internal, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.114.0/24")}, Ready: true},
+		}},
+		CiliumNodes: List[CiliumNode]{Items: []CiliumNode{
+			{Name: "master1"},
+			{Name: "master2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.115.0/24")}, InternalIPs: internal},
+		}},
+		Pods: List[Pod]{Items: []Pod{{Namespace: "default", Name: "web", Node: "master2", IP: netip.MustParseAddr("10.5.115.7")}}},
+	}
+	compare := cmp.Options{
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	}
+	if diff := cmp.Diff(want, got, compare); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestClusterWithoutCilium(t *testing.T) {
+	// What an API server says of a resource that it does not know.
+	c, err := NewCluster(serve(t, map[string]http.HandlerFunc{ciliumPath: answer(http.StatusNotFound, "404 page not found\n")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := c.CiliumNodes(t.Context())
+	if err != nil || len(nodes) != 0 {
+		t.Errorf("CiliumNodes() = %v, %v, want none and no error", nodes, err)
+	}
+}
+
+func TestClusterErrors(t *testing.T) {
+	node := nodeList.DeepCopy()
+	node.Items[0].Spec.PodCIDRs = []string{"10.5.114.0/240"}
+	address := nodeList.DeepCopy()
+	address.Items[0].Status.Addresses[1].Address = "here"
+	pod := podList.DeepCopy()
+	pod.Items[0].Status.PodIP = "there"
+	forbidden := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"not allowed","code":403}`
+	tests := []struct {
+		name, path string
+		answer     http.HandlerFunc
+		want       string
+	}{
+		{"nodes forbidden", nodesPath, answer(http.StatusForbidden, forbidden), "listing Nodes: not allowed"},
+		{"pods forbidden", podsPath, answer(http.StatusForbidden, forbidden), "listing Pods: not allowed"},
+		{"CiliumNodes forbidden", ciliumPath, answer(http.StatusForbidden, forbidden), "listing CiliumNodes: not allowed"},
+		{"a node's range", nodesPath, protobuf(t, node), `node "master2": spec.podCIDRs: netip.ParsePrefix("10.5.114.0/240"): prefix length out of range`},
+		{"a node's address", nodesPath, protobuf(t, address), `node "master2": status.addresses: ParseAddr("here"): unable to parse IP`},
+		{"a pod's address", podsPath, protobuf(t, pod), `pod default/web: status.podIP: ParseAddr("there"): unable to parse IP`},
+		{"a CiliumNode's range", ciliumPath, answer(http.StatusOK, strings.Replace(ciliumNodeList, "10.5.115.0/24", "10.5.115.0", 1)),
+			`CiliumNode "master2": spec.ipam.podCIDRs: netip.ParsePrefix("10.5.115.0"): no '/'`},
+		{"a CiliumNode of another shape", ciliumPath, answer(http.StatusOK, strings.Replace(ciliumNodeList, `"spec":{}`, `"spec":{"ipam":7}`, 1)),
+			`CiliumNode "master1": `},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := NewCluster(serve(t, map[string]http.HandlerFunc{tt.path: tt.answer}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch tt.path {
+			case nodesPath:
+				_, err = c.Nodes(t.Context())
+			case podsPath:
+				_, err = c.Pods(t.Context())
+			default:
+				_, err = c.CiliumNodes(t.Context())
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("error %v, want %s", err, tt.want)
+			}
+		})
+	}
+}

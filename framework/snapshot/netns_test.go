@@ -1,0 +1,68 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/relapse-dev/relapse/topology/router"
+)
+
+func TestFromNetlink(t *testing.T) {
+	network := func(s string) *net.IPNet {
+		_, n, err := net.ParseCIDR(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	names := map[int]string{2: "eth0", 3: "eth1"}
+	a, b := netip.MustParseAddr("10.4.94.238"), netip.MustParseAddr("10.4.94.239")
+	tests := []struct {
+		name string
+		in   netlink.Route
+		want Route
+	}{
+		{"connected",
+			netlink.Route{Dst: network("10.4.94.0/24"), LinkIndex: 2, Src: net.IPv4(10, 4, 94, 32), Protocol: 2, Type: 1},
+			Route{Prefix: netip.MustParsePrefix("10.4.94.0/24"), Type: router.TypeUnicast, Protocol: router.ProtocolKernel,
+				NextHops: []NextHop{{Interface: "eth0"}}, Source: netip.MustParseAddr("10.4.94.32")}},
+		{"default with two next hops",
+			netlink.Route{Protocol: 3, Type: 1, MultiPath: []*netlink.NexthopInfo{
+				{LinkIndex: 3, Gw: net.IPv4(10, 4, 94, 239)}, {LinkIndex: 2, Gw: net.IPv4(10, 4, 94, 238)},
+			}},
+			Route{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: router.TypeUnicast, Protocol: router.ProtocolBoot,
+				NextHops: []NextHop{{Address: a, Interface: "eth0"}, {Address: b, Interface: "eth1"}}}},
+		{"unreachable",
+			netlink.Route{Dst: network("10.5.112.0/21"), Protocol: 4, Type: 7, Priority: 9},
+			Route{Prefix: netip.MustParsePrefix("10.5.112.0/21"), Type: router.TypeUnreachable, Protocol: router.ProtocolStatic, Metric: 9}},
+	}
+	compare := cmp.Options{
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, fromNetlink(tt.in, names), compare); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNetnsRoutesErrors(t *testing.T) {
+	gone := NetnsRoutes(func(context.Context) (string, error) { return "", errors.New("no such container") })
+	if _, err := gone(t.Context()); err == nil || err.Error() != "finding the network namespace: no such container" {
+		t.Errorf("error %v", err)
+	}
+	missing := NetnsRoutes(func(context.Context) (string, error) { return "/proc/0/ns/net", nil })
+	if _, err := missing(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "opening network namespace /proc/0/ns/net: ") {
+		t.Errorf("error %v", err)
+	}
+}
