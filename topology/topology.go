@@ -1,8 +1,11 @@
 // Package topology declares what a lab is made of: networks, clusters with
 // their nodes, BGP routers and hosts, and how they are linked. A Topology is
-// plain data: it has no behaviour beyond validation and export, it imports
-// nothing of the project, and nothing here starts a container. Package
-// kindlab makes a topology real.
+// plain data: it has no behaviour beyond validation, look-ups, and export to
+// and import from containerlab; it imports nothing of the project, and nothing
+// here starts a container. Package kindlab makes a topology real.
+//
+// Nodes, routers and hosts share one name space. Their names, after the lab's
+// name and a dash, become host names: 63 characters at most together.
 package topology
 
 import "net/netip"
@@ -22,6 +25,7 @@ type Topology struct {
 
 // Network is one broadcast domain: a bridge of its own, with no way out.
 type Network struct {
+	// Name is unique among networks, 15 characters at most.
 	Name string
 	// Subnet is the network's IPv4 prefix. Its first address belongs to the
 	// bridge on the machine that runs the lab; members may have any other.
@@ -29,7 +33,8 @@ type Network struct {
 }
 
 // Link attaches a member (node, router or host) to a network. The first link
-// of a member is its eth0, the second its eth1, and so on.
+// of a member is its eth0, the second its eth1, and so on. A member has at
+// least one link, and one at most to each network.
 type Link struct {
 	Network string
 	Address netip.Addr
@@ -57,7 +62,7 @@ type Cluster struct {
 	ServiceCIDR netip.Prefix
 	// Nodes are registered with the API server in this order, one after the
 	// other, so that kube-controller-manager hands out Node.spec.podCIDRs in
-	// this order. The first one is the control plane.
+	// this order. The first one is the control plane, the others are workers.
 	Nodes []Node
 }
 
