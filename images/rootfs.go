@@ -101,8 +101,11 @@ func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (str
 		args = append(args, mirror)
 	}
 	if err := log.run(ctx, inNamespaces(args...)); err != nil {
-		// The cause is in a log of its own, inside the tree.
-		if cause, readErr := os.ReadFile(filepath.Join(dir, "debootstrap", "debootstrap.log")); readErr == nil {
+		// When a package's script fails, debootstrap only names its own log,
+		// which goes with the tree.
+		const own = "debootstrap/debootstrap.log"
+		if tail, readErr := log.tail(); readErr == nil && strings.Contains(tail[len(tail)-1], own) {
+			cause, _ := os.ReadFile(filepath.Join(dir, own))
 			_, _ = log.file.Write(cause)
 		}
 		return "", err
