@@ -1,0 +1,223 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// Agent is the harness's end of a control connection to one agent.
+type Agent struct {
+	name string
+	conn io.ReadWriteCloser
+	// done is closed when the connection has ended; gone and why are set by
+	// then.
+	done chan struct{}
+	gone time.Time
+	why  error
+
+	write sync.Mutex
+
+	mu      sync.Mutex
+	n       uint64
+	pending map[uint64]func(reply)
+	// owner is the set that uses the agent; set is the same from the answer
+	// to its hello on. Reports before that are the last set's.
+	owner, set *Set
+	// offset is the agent's clock minus this machine's, in nanoseconds.
+	offset int64
+}
+
+// reply is an agent's answer and when it was read, by this machine's clock.
+type reply struct {
+	wire.Message
+	read int64
+}
+
+// Dial connects to the agent that listens on a unix socket. The path may lead
+// through another mount namespace (/proc/PID/root/...); the kernel takes 107
+// bytes at most.
+func Dial(ctx context.Context, name, path string) (*Agent, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the probe agent of %s: %w", name, err)
+	}
+	return Connect(ctx, name, conn)
+}
+
+// Connect talks to an agent over any byte stream, which is closed with the
+// Agent, and compares the clocks.
+func Connect(ctx context.Context, name string, conn io.ReadWriteCloser) (*Agent, error) {
+	a := &Agent{name: name, conn: conn, done: make(chan struct{}), pending: map[uint64]func(reply){}}
+	go a.read()
+	if err := a.compareClocks(ctx); err != nil {
+		a.Close()
+		return nil, fmt.Errorf("comparing clocks with the probe agent of %s: %w", name, err)
+	}
+	return a, nil
+}
+
+// Close ends the connection and with it every probe from this agent.
+func (a *Agent) Close() error {
+	err := a.conn.Close()
+	<-a.done
+	return err
+}
+
+// clockRounds is how many times the clock is asked for. The fastest answer
+// counts; five are enough to meet one that nothing held up.
+const clockRounds = 5
+
+// compareClocks finds out how far the agent's clock is from this machine's.
+// Under one kernel they are the same clock, and where the answers allow for
+// that it is taken to be so.
+func (a *Agent) compareClocks(ctx context.Context) error {
+	best := int64(-1)
+	for range clockRounds {
+		before := wire.Monotonic()
+		r, err := a.ask(ctx, wire.Request{Op: wire.Clock})
+		if err != nil {
+			return err
+		}
+		if rtt := r.read - before; best < 0 || rtt < best {
+			best = rtt
+			offset := r.At - before - rtt/2
+			if max(offset, -offset) <= rtt/2+1 {
+				offset = 0
+			}
+			a.mu.Lock()
+			a.offset = offset
+			a.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// time turns a time of the agent's into one of this machine's.
+func (a *Agent) time(at int64) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return wire.TimeOf(at - a.offset)
+}
+
+// ask sends a request and waits for its answer.
+func (a *Agent) ask(ctx context.Context, r wire.Request) (reply, error) {
+	return a.askThen(ctx, r, func(reply) {})
+}
+
+// askThen does then with the answer, unless it is an error, before anything
+// that the agent says later is looked at.
+func (a *Agent) askThen(ctx context.Context, r wire.Request, then func(reply)) (reply, error) {
+	answer := make(chan reply, 1)
+	a.mu.Lock()
+	a.n++
+	r.N = a.n
+	a.pending[r.N] = func(m reply) {
+		if m.Error == "" {
+			then(m)
+		}
+		answer <- m
+	}
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		delete(a.pending, r.N)
+		a.mu.Unlock()
+	}()
+	if err := a.send(ctx, r); err != nil {
+		return reply{}, fmt.Errorf("asking the probe agent of %s to %s: %w", a.name, r.Op, err)
+	}
+	select {
+	case m := <-answer:
+		if m.Error != "" {
+			return reply{}, fmt.Errorf("asking the probe agent of %s to %s: it says: %s", a.name, r.Op, m.Error)
+		}
+		return m, nil
+	case <-a.done:
+		return reply{}, fmt.Errorf("asking the probe agent of %s to %s: %w", a.name, r.Op, a.why)
+	case <-ctx.Done():
+		return reply{}, fmt.Errorf("asking the probe agent of %s to %s: no answer: %w", a.name, r.Op, context.Cause(ctx))
+	}
+}
+
+func (a *Agent) send(ctx context.Context, r wire.Request) error {
+	a.write.Lock()
+	defer a.write.Unlock()
+	// A stream that takes no bytes can only be given up: half a line may be
+	// out already.
+	defer context.AfterFunc(ctx, func() { a.conn.Close() })()
+	return wire.Encode(a.conn, r)
+}
+
+// read hands out messages until the connection ends.
+func (a *Agent) read() {
+	lines := wire.Lines(a.conn)
+	var err error
+	for err == nil && lines.Scan() {
+		read := wire.Monotonic()
+		var m wire.Message
+		if m, err = wire.DecodeMessage(lines.Bytes()); err != nil {
+			break
+		}
+		a.mu.Lock()
+		answer, set := a.pending[m.N], a.set
+		delete(a.pending, m.N)
+		a.mu.Unlock()
+		switch {
+		case m.Report != nil && set != nil:
+			err = set.add(a, a.time(m.At), m.Report)
+		case m.N != 0 && answer != nil:
+			answer(reply{m, read})
+		}
+	}
+	a.conn.Close()
+	a.gone = time.Now()
+	switch err = errors.Join(err, lines.Err()); {
+	case err == nil:
+		a.why = errors.New("the connection was closed")
+	default:
+		a.why = err
+	}
+	close(a.done)
+	a.mu.Lock()
+	set := a.set
+	a.mu.Unlock()
+	if set != nil {
+		set.left(a)
+	}
+}
+
+// join makes the agent report to a set, and to no other.
+func (a *Agent) join(ctx context.Context, s *Set) error {
+	a.mu.Lock()
+	if a.owner != nil && a.owner != s {
+		a.mu.Unlock()
+		return fmt.Errorf("the probe agent of %s is busy with another set: stop that first", a.name)
+	}
+	a.owner = s
+	a.mu.Unlock()
+	_, err := a.askThen(ctx, wire.Request{Op: wire.Hello, Set: s.id}, func(reply) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.set = s
+	})
+	if err != nil {
+		a.leave(s)
+	}
+	return err
+}
+
+// leave makes the agent free for another set.
+func (a *Agent) leave(s *Set) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.owner == s {
+		a.owner, a.set = nil, nil
+	}
+}

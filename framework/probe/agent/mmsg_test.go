@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// TestBatch sends three packets of which the kernel refuses the second (port
+// 0), and reads what comes with the others.
+func TestBatch(t *testing.T) {
+	local := netip.MustParseAddr("127.0.3.7")
+	a, err := listen(netip.AddrPortFrom(local, 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := listen(netip.MustParseAddrPort("0.0.0.0:0"), unix.IP_PKTINFO)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	out, in := newBatch(), newBatch()
+	to := netip.AddrPortFrom(local, b.conn.LocalAddr().(interface{ AddrPort() netip.AddrPort }).AddrPort().Port())
+	for i, port := range []uint16{to.Port(), 0, to.Port()} {
+		out.put(i, wire.Packet{Kind: wire.RequestPacket, Slot: uint32(i)}, sockaddr(netip.AddrPortFrom(local, port)))
+	}
+	refused := map[int]unix.Errno{}
+	a.Once(func(fd uintptr) {
+		out.send(fd, 3, func(i int, errno unix.Errno) { refused[i] = errno })
+	})
+	if len(refused) != 1 || refused[1] != unix.EINVAL {
+		t.Errorf("refused are %v, want EINVAL for packet 1", refused)
+	}
+	var got []uint32
+	b.Once(func(fd uintptr) {
+		n, errno := in.receive(fd)
+		if errno != 0 {
+			t.Errorf("receiving: %v", errno)
+		}
+		for i := range n {
+			p, err := in.packet(i)
+			if err != nil {
+				t.Error(err)
+			}
+			got = append(got, p.Slot)
+			if meta := in.ancillary(i); meta.ttl != 64 || meta.local != local.As4() || in.source(i) != local {
+				t.Errorf("packet %d: %+v from %s", p.Slot, meta, in.source(i))
+			}
+		}
+	})
+	if len(got) != 2 || got[0] != 0 || got[1] != 2 {
+		t.Errorf("arrived are %v, want 0 and 2", got)
+	}
+}
+
+// TestTake: a sender that wakes up late leaves out the slots that are past.
+func TestTake(t *testing.T) {
+	p := &sending{epoch: 1000, interval: 10}
+	for _, now := range []int64{1000, 1010, 1019 + 20, 1040} {
+		p.take(now)
+	}
+	want := wire.Runs{{0, 1}, {3, 4}}
+	if len(p.sent) != 2 || p.sent[0] != want[0] || p.sent[1] != want[1] || p.due() != 1050 {
+		t.Errorf("sent %v, next due at %d, want %v and 1050", p.sent, p.due(), want)
+	}
+}
+
+// TestNoAllocations: a full round of sending, answering and reading the
+// answers costs no memory per packet.
+func TestNoAllocations(t *testing.T) {
+	address := netip.MustParseAddrPort("127.0.3.8:7007")
+	a, err := Open(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &session{set: 1, probes: map[uint32]*sending{}, seen: map[seenKey]*receiving{}, reports: make(chan wire.Message, 1)}
+	a.sessions[s] = struct{}{}
+	const probes = 50
+	for id := range uint32(probes) {
+		s.probes[id] = &sending{id: id, kind: wire.UDP, to: sockaddr(address), epoch: wire.Monotonic(), interval: 1, quit: func() {}}
+		s.probes[id].rtt = make([]uint32, 0, 1<<16)
+	}
+	allocs := testing.AllocsPerRun(50, func() {
+		a.send()
+		a.drain(wire.Monotonic())
+		for _, p := range s.probes {
+			p.sent, p.answers, p.rtt = p.sent[:0], p.answers[:0], p.rtt[:0]
+		}
+	})
+	if allocs > probes/5 {
+		t.Errorf("%g allocations for a tick of %d packets", allocs, probes)
+	}
+	delete(a.sessions, s)
+}

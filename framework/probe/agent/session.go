@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// session is what one control connection runs.
+type session struct {
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	workers sync.WaitGroup
+	answers chan wire.Message
+	// reports is written under the agent's lock only, so that flush knows
+	// when there is room.
+	reports chan wire.Message
+
+	// The agent's lock guards what follows.
+	set     uint64
+	probes  map[uint32]*sending
+	seen    map[seenKey]*receiving
+	stalled int
+}
+
+type seenKey struct {
+	probe  uint32
+	source netip.Addr
+}
+
+// receiving is what arrived of one probe from one source since the last
+// report.
+type receiving struct {
+	slots wire.Runs
+	ttl   ttls
+}
+
+// sending is a probe that starts here, with what happened since the last
+// report.
+type sending struct {
+	id              uint32
+	kind            wire.Protocol
+	to              unix.RawSockaddrInet4
+	epoch, interval int64
+	next            uint32
+	stopped         bool
+	// quit ends the goroutine of a TCP probe.
+	quit context.CancelFunc
+
+	sent, answers wire.Runs
+	rtt           []uint32
+	ttl           ttls
+	errors        map[string]int
+}
+
+// lead is the time between the answer to a start and the first packet: the
+// harness knows of the probe before the far end can report it.
+const lead = 50 * time.Millisecond
+
+func newSending(p wire.Probe) *sending {
+	interval := int64(p.Interval)
+	return &sending{
+		id: p.ID, kind: p.Kind, to: sockaddr(p.To), interval: interval,
+		// A multiple of the interval, for all agents alike: see the package's
+		// comment.
+		epoch: next(wire.Monotonic()+int64(lead), interval),
+		quit:  func() {},
+	}
+}
+
+// due returns when the next slot is due.
+func (p *sending) due() int64 { return p.epoch + int64(p.next)*p.interval }
+
+// take returns the slot to send at now, and leaves out those that are past.
+func (p *sending) take(now int64) uint32 {
+	slot := uint32((now - p.epoch) / p.interval)
+	p.next = slot + 1
+	p.sent.Add(slot)
+	return slot
+}
+
+func (p *sending) answered(slot uint32, rtt int64) {
+	p.answers.Add(slot)
+	p.rtt = append(p.rtt, uint32(rtt/int64(time.Microsecond)))
+}
+
+func (p *sending) refused(why string) {
+	if p.errors == nil {
+		p.errors = map[string]int{}
+	}
+	p.errors[why]++
+}
+
+func (p *sending) stop() {
+	p.stopped = true
+	p.quit()
+}
+
+// report hands over what happened; the slices are the report's from then on.
+func (p *sending) report() wire.Sender {
+	r := wire.Sender{ID: p.id, Sent: p.sent, Got: p.answers, RTT: p.rtt, TTL: p.ttl.report(), Errors: p.errors}
+	p.sent, p.answers, p.errors = nil, nil, nil
+	p.rtt = make([]uint32, 0, len(r.RTT))
+	return r
+}
+
+func (p *sending) quiet() bool {
+	return len(p.sent) == 0 && len(p.answers) == 0 && len(p.errors) == 0
+}
+
+// reset forgets the set, stops its probes, and takes back the reports that
+// are not under way: after a hello's answer nothing of the last set is said.
+func (s *session) reset() {
+	for len(s.reports) > 0 {
+		select {
+		case <-s.reports:
+		default: // the writer was faster
+		}
+	}
+	for _, p := range s.probes {
+		p.stop()
+	}
+	s.set, s.probes, s.seen = 0, map[uint32]*sending{}, map[seenKey]*receiving{}
+}
+
+// flush reports what happened before now. A session that has not written its
+// last reports yet keeps collecting.
+func (s *session) flush(now int64) {
+	if len(s.reports) == cap(s.reports) {
+		if s.stalled++; s.stalled > maxStalled {
+			s.cancel(errStalled)
+		}
+		return
+	}
+	s.stalled = 0
+	report := &wire.Report{}
+	for _, p := range s.probes {
+		if !p.quiet() {
+			report.Probes = append(report.Probes, p.report())
+		}
+	}
+	for key, r := range s.seen {
+		if len(r.slots) == 0 {
+			delete(s.seen, key)
+			continue
+		}
+		report.Seen = append(report.Seen, wire.Responder{ID: key.probe, Source: key.source, Seen: r.slots, TTL: r.ttl.report()})
+		r.slots = nil
+	}
+	s.reports <- wire.Message{At: now, Report: report}
+}
+
+// connectEvery connects to the far end once an interval, for as long as the
+// probe runs. Attempts overlap where the far end is slow.
+func (a *Agent) connectEvery(s *session, p *sending, to netip.AddrPort, timeout time.Duration) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	p.quit = cancel
+	dialer := net.Dialer{Timeout: timeout, KeepAlive: -1}
+	if !a.addr.IsUnspecified() {
+		dialer.LocalAddr = &net.TCPAddr{IP: a.addr.AsSlice()}
+	}
+	attempt := func(slot uint32) {
+		start := wire.Monotonic()
+		// The session's context: an attempt under way outlives the stop.
+		conn, err := dialer.DialContext(s.ctx, "tcp4", to.String())
+		rtt := wire.Monotonic() - start
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if err == nil {
+			conn.Close()
+			p.answered(slot, rtt)
+			return
+		}
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			p.refused(unix.ErrnoName(errno))
+		}
+	}
+	s.workers.Go(func() {
+		var attempts sync.WaitGroup
+		defer attempts.Wait()
+		timer := time.NewTimer(time.Duration(p.epoch - wire.Monotonic()))
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			}
+			a.mu.Lock()
+			now := wire.Monotonic()
+			if now < p.due() { // the runtime's timers may be early by a hair on this clock
+				timer.Reset(time.Duration(p.due() - now))
+				a.mu.Unlock()
+				continue
+			}
+			slot := p.take(now)
+			timer.Reset(time.Duration(p.due() - now))
+			a.mu.Unlock()
+			attempts.Go(func() { attempt(slot) })
+		}
+	})
+}
+
+// ttls counts packets by received TTL. Two or three values are the rule, so
+// a short list beats a table.
+type ttls []wire.TTL
+
+func (t *ttls) add(ttl uint8) {
+	for i := range *t {
+		if (*t)[i][0] == uint32(ttl) {
+			(*t)[i][1]++
+			return
+		}
+	}
+	*t = append(*t, wire.TTL{uint32(ttl), 1})
+}
+
+func (t *ttls) report() []wire.TTL {
+	r := []wire.TTL(*t)
+	*t = nil
+	return r
+}

@@ -1,0 +1,524 @@
+package probe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/agent"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+var addresses atomic.Uint32
+
+// address returns an address of the loopback network that no other test, and
+// no other run of the tests, uses.
+func address() netip.AddrPort {
+	pid, n := os.Getpid(), addresses.Add(1)
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, byte(1 + pid>>8%254), byte(pid), byte(n)}), wire.DefaultPort)
+}
+
+// startEnd runs an agent inside the test.
+func startEnd(t *testing.T, name string) probe.End {
+	t.Helper()
+	end := probe.End{Name: name, Address: address()}
+	a, err := agent.Open(end.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	end.Agent = connect(t, name, a)
+	return end
+}
+
+func connect(t *testing.T, name string, a *agent.Agent) *probe.Agent {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	var session sync.WaitGroup
+	session.Go(func() { _ = a.Session(context.Background(), theirs) })
+	t.Cleanup(session.Wait)
+	c, err := probe.Connect(t.Context(), name, ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func start(t *testing.T, ends []probe.End, probes ...probe.Probe) *probe.Set {
+	t.Helper()
+	s, err := probe.New(ends, probes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func stop(t *testing.T, s *probe.Set) {
+	t.Helper()
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func timeline(t *testing.T, s *probe.Set, name string) probe.Timeline {
+	t.Helper()
+	line, err := s.Timeline(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+func waitClean(t *testing.T, s *probe.Set, window time.Duration, names ...string) time.Time {
+	t.Helper()
+	since, err := s.WaitClean(t.Context(), names, window, 3*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return since
+}
+
+func waitLoss(t *testing.T, s *probe.Set, since time.Time, names ...string) time.Time {
+	t.Helper()
+	first, err := s.WaitLoss(t.Context(), names, since, 3*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return first
+}
+
+// relay stands between two ends and drops what it is told to.
+type relay struct {
+	conn   *net.UDPConn
+	target netip.AddrPort
+	drop   atomic.Pointer[func(wire.Packet) bool]
+}
+
+func startRelay(t *testing.T, target netip.AddrPort) *relay {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(address()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{conn: conn, target: target}
+	r.dropping(func(wire.Packet) bool { return false })
+	var loop sync.WaitGroup
+	loop.Go(r.run)
+	t.Cleanup(func() { conn.Close(); loop.Wait() })
+	return r
+}
+
+func (r *relay) dropping(drop func(wire.Packet) bool) { r.drop.Store(&drop) }
+
+func (r *relay) address() netip.AddrPort { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
+
+func (r *relay) run() {
+	b := make([]byte, 64)
+	var client netip.AddrPort
+	for {
+		n, from, err := r.conn.ReadFromUDPAddrPort(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		p, err := wire.ParsePacket(b[:n])
+		if err != nil {
+			continue
+		}
+		to := client
+		if p.Kind == wire.RequestPacket {
+			client, to = from, r.target
+		}
+		if drop := *r.drop.Load(); !drop(p) {
+			_, _ = r.conn.WriteToUDPAddrPort(b[:n], to)
+		}
+	}
+}
+
+func TestNoLossIsNoLoss(t *testing.T) {
+	t.Parallel()
+	a, b := startEnd(t, "a"), startEnd(t, "b")
+	source := probe.Probe{Name: "declared", From: "a", To: "b", Source: a.Address.Addr()}
+	wrong := probe.Probe{Name: "masqueraded", From: "a", To: "b", Source: netip.MustParseAddr("10.5.115.7")}
+	tcp := probe.Probe{From: "b", To: "a", Protocol: probe.TCP, Interval: 20 * time.Millisecond}
+	began := time.Now()
+	s := start(t, []probe.End{a, b}, append(probe.Both("a", "b"), source, wrong, tcp)...)
+	since := waitClean(t, s, 400*time.Millisecond)
+	if since.Before(began) || since.After(time.Now()) {
+		t.Errorf("clean since %s, but the test ran from %s to %s", since, began, time.Now())
+	}
+	stop(t, s)
+	for _, line := range s.Timelines() {
+		c := line.Counts()
+		if c.Lost != 0 || c.InFlight != 0 || c.Received != c.Sent || c.Sent < int(400*time.Millisecond/line.Probe.Interval)/2 {
+			t.Errorf("%s", line.String())
+		}
+		if rtt := line.RTT(); rtt.Min <= 0 || rtt.Median < rtt.Min || rtt.Max < rtt.Median {
+			t.Errorf("%s: round trip times %+v", line.Probe.Name, rtt)
+		}
+		if line.Probe.Protocol == probe.TCP {
+			continue
+		}
+		if line.ReplyTTL[64] != c.Received || line.RequestTTL[64] != c.Sent {
+			t.Errorf("%s: %+v, TTLs of replies %v, of requests %v", line.Probe.Name, c, line.ReplyTTL, line.RequestTTL)
+		}
+		if got, want := len(line.Masqueraded()) != 0, line.Probe.Name == "masqueraded"; got != want {
+			t.Errorf("%s: masqueraded is %t, seen from %v", line.Probe.Name, got, line.Sources)
+		}
+	}
+}
+
+// TestFivePercent makes sure that the measure measures: a loss of 5% must not
+// pass for less than 1%.
+func TestFivePercent(t *testing.T) {
+	t.Parallel()
+	a, b := startEnd(t, "a"), startEnd(t, "b")
+	r := startRelay(t, b.Address)
+	r.dropping(func(p wire.Packet) bool { return p.Kind == wire.RequestPacket && p.Slot%20 == 10 })
+	b.Address = r.address()
+	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b", Interval: 2 * time.Millisecond, Timeout: 400 * time.Millisecond})
+	first := waitLoss(t, s, time.Time{}, "a->b")
+	_, err := s.WaitClean(t.Context(), nil, 200*time.Millisecond, 600*time.Millisecond)
+	if !errors.Is(err, probe.ErrBound) {
+		t.Errorf("200 ms without loss were found where every 20th packet of 2 ms is lost: %v", err)
+	}
+	stop(t, s)
+	line := timeline(t, s, "a->b")
+	c := line.Counts()
+	if ratio := c.LossRatio(); ratio < 0.03 || ratio > 0.08 {
+		t.Errorf("5%% loss was measured as %.1f%%: %+v", 100*ratio, c)
+	}
+	if c.LostRequest != c.Lost {
+		t.Errorf("only requests were dropped: %+v", c)
+	}
+	if loss, _ := line.FirstLoss(time.Time{}); loss.At != first || loss.Slot%20 != 10 {
+		t.Errorf("the first loss is %+v, WaitLoss said %s", loss, first)
+	}
+	for _, w := range line.Windows(0) {
+		if w.Lost != 1 || w.First%20 != 10 {
+			t.Errorf("window %+v", w)
+		}
+	}
+}
+
+func TestSidesAndRecovery(t *testing.T) {
+	t.Parallel()
+	a, b := startEnd(t, "a"), startEnd(t, "b")
+	r := startRelay(t, b.Address)
+	b.Address = r.address()
+	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b", Timeout: 400 * time.Millisecond})
+	for _, side := range []probe.Side{probe.Request, probe.Reply} {
+		waitClean(t, s, 100*time.Millisecond)
+		kind := wire.RequestPacket
+		if side == probe.Reply {
+			kind = wire.ReplyPacket
+		}
+		broken := time.Now()
+		r.dropping(func(p wire.Packet) bool { return p.Kind == kind })
+		first := waitLoss(t, s, broken)
+		if d := first.Sub(broken); d < 0 || d > 200*time.Millisecond {
+			t.Errorf("the first lost %s was found %s after the fault", side, d)
+		}
+		mended := time.Now()
+		r.dropping(func(wire.Packet) bool { return false })
+		since := waitClean(t, s, 50*time.Millisecond)
+		if d := since.Sub(mended); d < -20*time.Millisecond || d > 200*time.Millisecond {
+			t.Errorf("recovery is dated %s after the mending", d)
+		}
+		// A window of 50 ms, 100 ms to the report, and some for the machine:
+		// well under the timeout of 1 s.
+		if d := time.Since(mended); d > 600*time.Millisecond {
+			t.Errorf("recovery was found %s after the mending", d)
+		}
+	}
+	stop(t, s)
+	line := timeline(t, s, "a->b")
+	ws := line.Windows(50 * time.Millisecond)
+	if len(ws) != 2 || ws[0].LostRequest != ws[0].Lost || ws[1].LostReply != ws[1].Lost || ws[0].Open || ws[1].Open {
+		t.Errorf("want a window of lost requests and one of lost replies, got %+v", ws)
+	}
+}
+
+// TestLateReplies delays replies beyond the patience: the loss that was
+// presumed is taken back.
+func TestLateReplies(t *testing.T) {
+	t.Parallel()
+	a, b := startEnd(t, "a"), startEnd(t, "b")
+	r := startRelay(t, b.Address)
+	b.Address = r.address()
+	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b"})
+	waitClean(t, s, 50*time.Millisecond)
+	var once sync.Once
+	r.dropping(func(p wire.Packet) bool {
+		if p.Kind == wire.ReplyPacket {
+			// The relay stands still, and what queues up before it is late.
+			once.Do(func() { <-time.After(probe.Patience + 250*time.Millisecond) })
+		}
+		return false
+	})
+	waitLoss(t, s, time.Time{})
+	waitClean(t, s, 700*time.Millisecond)
+	stop(t, s)
+	line := timeline(t, s, "a->b")
+	if c := line.Counts(); c.Lost != 0 || line.RTT().Max < probe.Patience {
+		t.Errorf("all replies came, late: %s, round trip times %+v", line.String(), line.RTT())
+	}
+}
+
+func TestDeadFarEnd(t *testing.T) {
+	t.Parallel()
+	a := startEnd(t, "a")
+	nobody := probe.End{Name: "nobody", Address: address()}
+	s := start(t, []probe.End{a, nobody},
+		probe.Probe{From: "a", To: "nobody", Timeout: 300 * time.Millisecond},
+		probe.Probe{From: "a", To: "nobody", Protocol: probe.TCP, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond})
+	waitLoss(t, s, time.Time{})
+	_, err := s.WaitClean(t.Context(), []string{"a->nobody"}, 50*time.Millisecond, 200*time.Millisecond)
+	if !errors.Is(err, probe.ErrBound) || !strings.Contains(err.Error(), "a->nobody: ") {
+		t.Errorf("waiting for a dead end to recover says %v", err)
+	}
+	stop(t, s)
+	for _, line := range s.Timelines() {
+		if c := line.Counts(); c.Received != 0 || c.Lost != c.Sent || c.Lost == 0 || c.LostReply+c.LostRequest != 0 {
+			t.Errorf("%s", line.String())
+		}
+	}
+	line := timeline(t, s, "a->nobody/tcp")
+	if got, want := line.Errors["ECONNREFUSED"], line.Counts().Sent; got != want {
+		t.Errorf("of %d connects %d were refused: %v", want, got, line.Errors)
+	}
+}
+
+// program builds cmd/probe, once.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "probe")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "probe")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/relapse-dev/relapse/cmd/probe").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building cmd/probe: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := program(); err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// spawn runs an agent as a process of its own.
+func spawn(tb testing.TB, dir, name string) (probe.End, *exec.Cmd) {
+	tb.Helper()
+	path, err := program()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	end := probe.End{Name: name, Address: address()}
+	socket := filepath.Join(dir, name)
+	cmd := exec.Command(path, "agent", "--socket", socket, "--listen", end.Address.String())
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		end.Agent, err = probe.Dial(tb.Context(), name, socket)
+		if err == nil {
+			tb.Cleanup(func() { end.Agent.Close() })
+			return end, cmd
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("after 5s: %v", err)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// TestKilledAgent kills one end of two probes: the one from it ends without a
+// loss, the one to it loses everything from then on.
+func TestKilledAgent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, _ := spawn(t, dir, "a")
+	b, process := spawn(t, dir, "b")
+	s := start(t, []probe.End{a, b}, probe.Both("a", "b")...)
+	waitClean(t, s, 100*time.Millisecond)
+	killed := time.Now()
+	if err := process.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	first := waitLoss(t, s, killed.Add(-20*time.Millisecond), "a->b")
+	if d := first.Sub(killed); d > 200*time.Millisecond {
+		t.Errorf("the first loss is dated %s after the kill", d)
+	}
+	if _, err := s.WaitClean(t.Context(), []string{"b->a"}, 50*time.Millisecond, time.Second); !errors.Is(err, probe.ErrGone) {
+		t.Errorf("waiting for a probe whose end is gone says %v", err)
+	}
+	if err := s.Stop(t.Context(), "a->b"); err != nil {
+		t.Error(err)
+	}
+	stop(t, s)
+	from, to := timeline(t, s, "b->a"), timeline(t, s, "a->b")
+	if c := from.Counts(); c.Lost != 0 || from.Gone.Before(killed) || from.GoneWhy == "" {
+		t.Errorf("%s", from.String())
+	}
+	if c := to.Counts(); c.LostRequest < 5 || c.LostReply > 2 || !to.Gone.IsZero() || to.Stopped.Before(killed) {
+		t.Errorf("%s", to.String())
+	}
+}
+
+func TestSetsInTurn(t *testing.T) {
+	t.Parallel()
+	a, b := startEnd(t, "a"), startEnd(t, "b")
+	ends := []probe.End{a, b}
+	first := start(t, ends, probe.Both("a", "b")...)
+	second, err := probe.New(ends, []probe.Probe{{From: "b", To: "a", Protocol: probe.TCP}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Errorf("two sets share an agent: %v", err)
+	}
+	waitClean(t, first, 50*time.Millisecond)
+	stop(t, first)
+	before := timeline(t, first, "a->b")
+	if err := second.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitClean(t, second, 200*time.Millisecond)
+	stop(t, second)
+	after := timeline(t, first, "a->b")
+	if before.Counts() != after.Counts() {
+		t.Errorf("the first set went on: %+v, then %+v", before.Counts(), after.Counts())
+	}
+}
+
+// TestForeignClock lets an agent speak of a clock that began elsewhere.
+func TestForeignClock(t *testing.T) {
+	t.Parallel()
+	a, b := startEnd(t, "a"), startEnd(t, "b")
+	a.Agent.Close()
+	ours, theirs := net.Pipe()
+	var fake sync.WaitGroup
+	fake.Go(func() { foreignAgent(theirs, -int64(time.Hour)) })
+	t.Cleanup(fake.Wait)
+	far, err := probe.Connect(t.Context(), "a", ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	a.Agent = far
+	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b"})
+	line := timeline(t, s, "a->b")
+	if d := time.Since(line.Started); d < -time.Second || d > time.Second {
+		t.Errorf("started %s ago by a clock that is an hour behind", d)
+	}
+	stopped, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Stop(stopped); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an agent that never reports was stopped: %v", err)
+	}
+}
+
+// foreignAgent answers requests by a clock that is off, and does nothing.
+func foreignAgent(conn net.Conn, off int64) {
+	lines := wire.Lines(conn)
+	for lines.Scan() {
+		r, err := wire.DecodeRequest(lines.Bytes())
+		if err != nil {
+			return
+		}
+		now := wire.Monotonic() + off
+		if wire.Encode(conn, wire.Message{N: r.N, At: now, Epoch: now}) != nil {
+			return
+		}
+	}
+}
+
+// TestNonsenseEndsTheAgent: an agent that reports what cannot be is cut off,
+// and nothing of it is believed.
+func TestNonsenseEndsTheAgent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, line, want string }{
+		{"no JSON", "hello\n", "invalid character"},
+		{"no such probe", `{"at":1,"report":{"probes":[{"id":9}]}}` + "\n", "probe 9"},
+		{"seen no such probe", `{"at":1,"report":{"seen":[{"id":9,"src":"10.0.0.1","seen":[[0,1]]}]}}` + "\n", "probe 9"},
+		{"the future", `{"at":1,"report":{"probes":[{"id":0,"sent":[[4000000000,4000000000]]}]}}` + "\n", "not due"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ours, theirs := net.Pipe()
+			var fake sync.WaitGroup
+			fake.Go(func() { foreignAgent(theirs, 0) })
+			t.Cleanup(fake.Wait)
+			a, err := probe.Connect(t.Context(), "a", ours)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { a.Close() })
+			s := start(t, []probe.End{{Name: "a", Address: address(), Agent: a}}, probe.Probe{From: "a", To: "a"})
+			_, _ = theirs.Write([]byte(c.line))
+			_, err = s.WaitLoss(t.Context(), nil, time.Time{}, time.Second)
+			if !errors.Is(err, probe.ErrGone) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+func TestNewNamesAllThatIsWrong(t *testing.T) {
+	t.Parallel()
+	_, err := probe.New([]probe.End{{Name: "a"}, {Name: "a"}, {Name: "b", Address: address()}}, []probe.Probe{
+		{From: "a", To: "nowhere"}, {From: "b", To: "a"}, {From: "b", To: "a"},
+		{Name: "fast", From: "b", To: "b", Interval: 1}, {Name: "short", From: "b", To: "b", Timeout: 1}, {Name: "odd", From: "b", To: "b", Protocol: "sctp"},
+	})
+	for _, want := range []string{
+		`end "a": the name is empty or taken`, `no end "nowhere"`, `end "a" has no agent`, `probe b->a: the name is taken`,
+		`address invalid AddrPort of end "a"`, "interval 1ns", "timeout 1ns", `unknown protocol "sctp"`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in: %v", want, err)
+		}
+	}
+	if _, err := probe.New(nil, nil); err == nil {
+		t.Error("a set of nothing")
+	}
+}
+
+func TestLeavesNoGoroutines(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Run("a run", func(t *testing.T) {
+		a, b := startEnd(t, "a"), startEnd(t, "b")
+		s := start(t, []probe.End{a, b}, probe.Both("a", "b")...)
+		waitClean(t, s, 50*time.Millisecond)
+		stop(t, s)
+	})
+	deadline := time.Now().Add(time.Second)
+	for runtime.NumGoroutine() > before && time.Now().Before(deadline) {
+		<-time.After(5 * time.Millisecond)
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines before, %d after", before, after)
+	}
+}

@@ -1,0 +1,127 @@
+// Package probe is continuous traffic between named ends, and what became of
+// every packet of it.
+//
+// An End is a pod or host in which an agent runs (cmd/probe); a Probe goes
+// from one end to another. A Set starts probes, collects the agents' reports
+// and holds a Timeline for each probe, which can be read at any time without
+// stopping anything.
+//
+// # When a packet counts as lost
+//
+// A sender reports ten times a second. A packet that is unanswered Patience
+// after it was sent, at the time that the sender's last report speaks of, is
+// lost. A reply that comes later than that, but within the probe's Timeout,
+// takes the loss back: the packet was received, and late. After the Timeout
+// the verdict is final, and a reply only adds to Late. So a loss is known
+// some 0.4 s after the packet was sent, and is certain after the Timeout.
+//
+// Which way it was lost is the far end's word: a request that it saw and that
+// was not answered lost its reply; one that it did not see was lost itself.
+// Where the far end is no agent, or the probe is TCP, neither is claimed.
+//
+// # When a probe is clean
+//
+// It is clean since the first packet of the unbroken run of answered packets
+// that reaches up to now. Packets at the end that are younger than Patience
+// and unanswered are under way and do not break the run; an unanswered packet
+// before an answered one does, whatever its age. So recovery shows as soon as
+// the first report after it, without waiting for any time-out.
+//
+// # What is not counted
+//
+// An end that goes away can say nothing about packets that were under way, so
+// those are never lost: the timelines of its probes just end. Probes to it go
+// on, and lose their packets.
+package probe
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// Protocol is what a probe speaks.
+type Protocol = wire.Protocol
+
+// Protocols of a probe: UDP echo, or TCP connect and close.
+const (
+	UDP = wire.UDP
+	TCP = wire.TCP
+)
+
+// Patience is how long a packet may be unanswered before it is presumed lost.
+// On a busy machine with two processors echoes take up to some tens of
+// milliseconds; this is several times that, and still well under the second
+// in which a fault must be noticed.
+const Patience = 250 * time.Millisecond
+
+// Defaults of a probe.
+const (
+	DefaultInterval    = 10 * time.Millisecond
+	DefaultTCPInterval = 100 * time.Millisecond
+	DefaultTimeout     = time.Second
+)
+
+// Probe declares continuous traffic from one end to another. The zero values
+// of all but From and To stand for the defaults.
+type Probe struct {
+	// Name is From->To unless it is given.
+	Name     string
+	From, To string
+	// Protocol is UDP unless it is given.
+	Protocol Protocol
+	// Interval is the time between two packets: 10 ms for UDP, 100 ms for
+	// TCP.
+	Interval time.Duration
+	// Timeout is how late a reply may be and still count: 1 s.
+	Timeout time.Duration
+	// Source is the address that the far end should see the packets come
+	// from. It changes nothing but Timeline.Masqueraded.
+	Source netip.Addr
+}
+
+func (p Probe) withDefaults() Probe {
+	if p.Protocol == "" {
+		p.Protocol = UDP
+	}
+	if p.Name == "" {
+		p.Name = p.From + "->" + p.To
+		if p.Protocol == TCP {
+			p.Name += "/tcp"
+		}
+	}
+	if p.Interval == 0 {
+		p.Interval = DefaultInterval
+		if p.Protocol == TCP {
+			p.Interval = DefaultTCPInterval
+		}
+	}
+	if p.Timeout == 0 {
+		p.Timeout = DefaultTimeout
+	}
+	return p
+}
+
+func (p Probe) validate() error {
+	switch {
+	case p.Protocol != UDP && p.Protocol != TCP:
+		return fmt.Errorf("probe %s: unknown protocol %q: want udp or tcp", p.Name, p.Protocol)
+	case p.Interval < time.Millisecond:
+		return fmt.Errorf("probe %s: interval %s is under 1ms", p.Name, p.Interval)
+	case p.Timeout < Patience:
+		return fmt.Errorf("probe %s: timeout %s is under %s, before which no packet is given up", p.Name, p.Timeout, Patience)
+	}
+	return nil
+}
+
+// Both returns the UDP probes between a and each of the others, there and
+// back.
+func Both(a string, others ...string) []Probe {
+	var probes []Probe
+	for _, b := range others {
+		probes = append(probes, Probe{From: a, To: b}.withDefaults(), Probe{From: b, To: a}.withDefaults())
+	}
+	return probes
+}

@@ -1,0 +1,478 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// Timeline is what became of a probe's packets, as of one moment. The ones
+// that a Set hands out are copies: they do not change any more.
+//
+// Times are the slots' times: a packet left at most one interval after that,
+// mostly some tens of microseconds. They carry a monotonic reading of this
+// machine and compare with time.Now.
+type Timeline struct {
+	Probe  Probe
+	Target netip.AddrPort
+	// Started is when slot 0 was due; zero if the probe was never started.
+	Started time.Time
+	// Reported is up to when the sender has told all that it knows. What was
+	// sent later is not in here yet.
+	Reported time.Time
+	// Stopped is when the probe was told to stop, zero while it runs.
+	Stopped time.Time
+	// Gone is when the sender's end went away, and GoneWhy the reason.
+	Gone    time.Time
+	GoneWhy string
+
+	// Late are replies that came after the Timeout; their packets are lost.
+	Late int
+	// Duplicates are replies to what had been answered before.
+	Duplicates int
+	// ReplyTTL and RequestTTL count packets by the TTL that they arrived
+	// with, here and at the far end. They start out with 64.
+	ReplyTTL, RequestTTL map[uint8]int
+	// Sources are the addresses that the far end saw the probe come from, in
+	// order of their first appearance.
+	Sources []Source
+	// Errors counts the packets that the sender's kernel refused (ENETUNREACH,
+	// EPERM and so on), by errno. They are lost, too.
+	Errors map[string]int
+
+	// farReported and farGone are the same for the far end; both zero where
+	// that is no agent of the set.
+	farReported, farGone time.Time
+
+	sent, answered, seen slots
+	rtt                  histogram
+}
+
+// Source is an address that a probe's packets were seen to come from.
+type Source struct {
+	Address netip.Addr `json:"address"`
+	// First is when the first of these packets was sent.
+	First   time.Time `json:"first"`
+	Packets int       `json:"packets"`
+}
+
+// Side says which packet of an exchange was lost.
+type Side string
+
+// Sides of a loss.
+const (
+	// Request: the far end never saw it.
+	Request Side = "request"
+	// Reply: the far end saw the request, its answer never came back.
+	Reply Side = "reply"
+	// Unknown: the far end is no agent, or has not reported yet.
+	Unknown Side = "unknown"
+)
+
+// Loss is one lost packet.
+type Loss struct {
+	Slot uint32
+	// At is when it was sent.
+	At   time.Time
+	Side Side
+}
+
+// Window is a time of loss.
+type Window struct {
+	// Start and End are when the first and the last lost packet were sent,
+	// First and Last their sequence numbers.
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+	First uint32    `json:"first"`
+	Last  uint32    `json:"last"`
+	// Lost counts the lost packets; the others say which of them lost the
+	// request and which the reply, where that is known.
+	Lost        int `json:"lost"`
+	LostRequest int `json:"lost_request"`
+	LostReply   int `json:"lost_reply"`
+	// Open is true while nothing sent later has been answered.
+	Open bool `json:"open"`
+}
+
+// Counts are packets.
+type Counts struct {
+	Sent     int `json:"sent"`
+	Received int `json:"received"`
+	Lost     int `json:"lost"`
+	// LostRequest and LostReply are the losses whose side is known.
+	LostRequest int `json:"lost_request"`
+	LostReply   int `json:"lost_reply"`
+	// InFlight were sent less than Patience before the last report.
+	InFlight int `json:"in_flight"`
+	// Skipped are slots for which the sender woke up too late. They were not
+	// sent, and many of them make a probe that proves little.
+	Skipped int `json:"skipped"`
+}
+
+// LossRatio returns the share of packets that are lost among those whose fate
+// is known: 0 to 1.
+func (c Counts) LossRatio() float64 {
+	if c.Lost+c.Received == 0 {
+		return 0
+	}
+	return float64(c.Lost) / float64(c.Lost+c.Received)
+}
+
+// Clean is an unbroken run of answered packets.
+type Clean struct {
+	// Since and Until are when the first and the last of them were sent.
+	Since, Until time.Time
+	Packets      int
+}
+
+// fate is what became of a slot.
+type fate int
+
+const (
+	skipped fate = iota
+	received
+	inFlight
+	lost
+)
+
+func (t *Timeline) fate(slot uint32) fate {
+	switch {
+	case !t.sent.has(slot):
+		return skipped
+	case t.answered.has(slot):
+		return received
+	case t.Reported.Sub(t.at(slot)) < Patience:
+		return inFlight
+	}
+	return lost
+}
+
+func (t *Timeline) side(slot uint32) Side {
+	switch {
+	case t.Probe.Protocol == TCP || t.farReported.IsZero() && t.farGone.IsZero():
+		return Unknown
+	case t.seen.has(slot):
+		return Reply
+	case !t.farGone.IsZero() && t.at(slot).After(t.farReported):
+		// Sent before it went, it may have been seen and not reported; sent
+		// after, there was nobody to see it.
+		if t.at(slot).Before(t.farGone) {
+			return Unknown
+		}
+		return Request
+	case t.farReported.Sub(t.at(slot)) < Patience:
+		return Unknown
+	}
+	return Request
+}
+
+// at returns when a slot was due.
+func (t *Timeline) at(slot uint32) time.Time {
+	return t.Started.Add(time.Duration(slot) * t.Probe.Interval)
+}
+
+// from returns the first slot at or after a time.
+func (t *Timeline) from(at time.Time) uint32 {
+	d := at.Sub(t.Started)
+	if d <= 0 {
+		return 0
+	}
+	n := d / t.Probe.Interval
+	if d%t.Probe.Interval > 0 {
+		n++
+	}
+	return uint32(min(n, 1<<32-1))
+}
+
+// Counts returns the packets of the whole probe.
+func (t *Timeline) Counts() Counts { return t.count(0, t.sent.end()) }
+
+// Between returns the packets that were sent at or after from, and before to.
+func (t *Timeline) Between(from, to time.Time) Counts {
+	return t.count(t.from(from), min(t.from(to), t.sent.end()))
+}
+
+func (t *Timeline) count(first, end uint32) Counts {
+	var c Counts
+	for slot := first; slot < end; slot++ {
+		switch t.fate(slot) {
+		case skipped:
+			c.Skipped++
+			continue
+		case received:
+			c.Received++
+		case inFlight:
+			c.InFlight++
+		case lost:
+			c.Lost++
+			switch t.side(slot) {
+			case Request:
+				c.LostRequest++
+			case Reply:
+				c.LostReply++
+			}
+		}
+		c.Sent++
+	}
+	return c
+}
+
+// FirstLoss returns the first lost packet that was sent at or after since.
+func (t *Timeline) FirstLoss(since time.Time) (Loss, bool) {
+	for slot := t.from(since); slot < t.sent.end(); slot++ {
+		if t.fate(slot) == lost {
+			return Loss{Slot: slot, At: t.at(slot), Side: t.side(slot)}, true
+		}
+	}
+	return Loss{}, false
+}
+
+// Windows returns the times of loss in order. Losses that are at most gap
+// apart are one window: with gap 0, every answered packet ends one.
+func (t *Timeline) Windows(gap time.Duration) []Window {
+	var ws []Window
+	answered := false // since the last loss
+	for slot := range t.sent.end() {
+		switch t.fate(slot) {
+		case received:
+			answered = true
+			if len(ws) > 0 {
+				ws[len(ws)-1].Open = false
+			}
+		case lost:
+			at := t.at(slot)
+			if len(ws) == 0 || answered && at.Sub(ws[len(ws)-1].End) > gap {
+				ws = append(ws, Window{Start: at, First: slot})
+			}
+			w := &ws[len(ws)-1]
+			w.End, w.Last, w.Open = at, slot, true
+			w.Lost++
+			switch t.side(slot) {
+			case Request:
+				w.LostRequest++
+			case Reply:
+				w.LostReply++
+			}
+			answered = false
+		}
+	}
+	return ws
+}
+
+// Clean returns the run of answered packets that reaches up to the present:
+// see the package's comment for what breaks it. It is false when the last
+// packet whose fate is known is lost, or nothing was answered at all.
+func (t *Timeline) Clean() (Clean, bool) {
+	var c Clean
+	for slot := t.sent.end(); slot > 0; {
+		slot--
+		switch f := t.fate(slot); {
+		case f == received:
+			if c.Packets == 0 {
+				c.Until = t.at(slot)
+			}
+			c.Since = t.at(slot)
+			c.Packets++
+		case f == lost, f == inFlight && c.Packets > 0:
+			return c, c.Packets > 0
+		}
+	}
+	return c, c.Packets > 0
+}
+
+// dense says whether enough of the run's slots were sent for it to mean
+// something. Half of them leaves room for a machine that is busy, and none
+// for a sender that slept.
+func (c Clean) dense(interval time.Duration) bool {
+	return 2*c.Packets > int(c.Until.Sub(c.Since)/interval)
+}
+
+// RTT sums up the round trip times of the received packets.
+func (t *Timeline) RTT() RTT { return t.rtt.summary() }
+
+// Masqueraded returns the sources, other than the declared one, that the far
+// end saw. It is empty where no source was declared.
+func (t *Timeline) Masqueraded() []Source {
+	if !t.Probe.Source.IsValid() {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(t.Sources), func(s Source) bool { return s.Address == t.Probe.Source })
+}
+
+// String says in one line how the probe stands.
+func (t *Timeline) String() string {
+	var b strings.Builder
+	c := t.Counts()
+	fmt.Fprintf(&b, "%s: %d sent, %d received, %d lost", t.Probe.Name, c.Sent, c.Received, c.Lost)
+	if c.Lost > 0 {
+		fmt.Fprintf(&b, " (%d requests, %d replies)", c.LostRequest, c.LostReply)
+		ws := t.Windows(0)
+		w := ws[len(ws)-1]
+		fmt.Fprintf(&b, ", last from %s to %s", clock(w.Start), clock(w.End))
+	}
+	if run, ok := t.Clean(); ok {
+		fmt.Fprintf(&b, ", clean since %s", clock(run.Since))
+	}
+	for errno, n := range t.Errors {
+		fmt.Fprintf(&b, ", %d times %s", n, errno)
+	}
+	switch {
+	case t.Started.IsZero():
+		b.WriteString(", not started")
+	case !t.Gone.IsZero():
+		fmt.Fprintf(&b, ", end %s gone at %s (%s)", t.Probe.From, clock(t.Gone), t.GoneWhy)
+	default:
+		fmt.Fprintf(&b, ", reported up to %s", clock(t.Reported))
+	}
+	return b.String()
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.000") }
+
+// evidenceGap joins losses in evidence, so that a probe that loses every
+// other packet does not list each.
+const evidenceGap = 100 * time.Millisecond
+
+// MarshalJSON writes the timeline as evidence: counts, windows of loss (100 ms
+// apart at least), round trip times in microseconds, TTLs, sources.
+func (t Timeline) MarshalJSON() ([]byte, error) {
+	type rtt struct {
+		Min    int64 `json:"min"`
+		Median int64 `json:"median"`
+		Max    int64 `json:"max"`
+	}
+	r := t.RTT()
+	source := ""
+	if t.Probe.Source.IsValid() {
+		source = t.Probe.Source.String()
+	}
+	return json.Marshal(struct {
+		Probe      string         `json:"probe"`
+		From       string         `json:"from"`
+		To         string         `json:"to"`
+		Protocol   Protocol       `json:"protocol"`
+		Target     netip.AddrPort `json:"target"`
+		IntervalUS int64          `json:"interval_us"`
+		TimeoutUS  int64          `json:"timeout_us"`
+		Started    time.Time      `json:"started,omitzero"`
+		Reported   time.Time      `json:"reported,omitzero"`
+		Stopped    time.Time      `json:"stopped,omitzero"`
+		Gone       time.Time      `json:"gone,omitzero"`
+		GoneWhy    string         `json:"gone_why,omitempty"`
+		Packets    Counts         `json:"packets"`
+		Late       int            `json:"late"`
+		Duplicates int            `json:"duplicates"`
+		RTT        rtt            `json:"rtt_us"`
+		ReplyTTL   map[uint8]int  `json:"reply_ttl"`
+		RequestTTL map[uint8]int  `json:"request_ttl"`
+		Source     string         `json:"expected_source,omitempty"`
+		Sources    []Source       `json:"sources"`
+		Errors     map[string]int `json:"send_errors,omitempty"`
+		Windows    []Window       `json:"loss_windows"`
+	}{
+		t.Probe.Name, t.Probe.From, t.Probe.To, t.Probe.Protocol, t.Target,
+		t.Probe.Interval.Microseconds(), t.Probe.Timeout.Microseconds(),
+		t.Started, t.Reported, t.Stopped, t.Gone, t.GoneWhy,
+		t.Counts(), t.Late, t.Duplicates, rtt{r.Min.Microseconds(), r.Median.Microseconds(), r.Max.Microseconds()},
+		t.ReplyTTL, t.RequestTTL, source, t.Sources, t.Errors, t.Windows(evidenceGap),
+	})
+}
+
+// clone returns a copy that shares nothing with t.
+func (t *Timeline) clone() Timeline {
+	c := *t
+	c.ReplyTTL, c.RequestTTL = maps.Clone(t.ReplyTTL), maps.Clone(t.RequestTTL)
+	c.Sources, c.Errors = slices.Clone(t.Sources), maps.Clone(t.Errors)
+	c.sent, c.answered, c.seen = slices.Clone(t.sent), slices.Clone(t.answered), slices.Clone(t.seen)
+	return c
+}
+
+// ahead is by how much a report may name slots that are not due yet at the
+// time it speaks of: the agent may be held up between taking the time and
+// sending, and two clocks agree only so well.
+const ahead = time.Second
+
+// check refuses slots that cannot have been sent by a time.
+func (t *Timeline) check(runs wire.Runs, by time.Time) error {
+	limit := t.from(by.Add(ahead))
+	for _, run := range runs {
+		if run[1] > limit {
+			return fmt.Errorf("probe %s: slot %d is not due before %s", t.Probe.Name, run[1], clock(t.at(run[1])))
+		}
+	}
+	return nil
+}
+
+// addSender takes the sender's news up to a time.
+func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
+	if err := t.check(r.Sent, by); err != nil {
+		return err
+	}
+	for slot := range r.Sent.All {
+		t.sent.add(slot)
+	}
+	i := 0
+	for slot := range r.Got.All {
+		rtt := r.RTT[i]
+		i++
+		switch {
+		case !t.sent.has(slot): // nobody's packet
+		case micros(rtt) > t.Probe.Timeout:
+			t.Late++
+		case t.answered.add(slot):
+			t.rtt.add(rtt)
+		default:
+			t.Duplicates++
+		}
+	}
+	addTTL(&t.ReplyTTL, r.TTL)
+	for errno, n := range r.Errors {
+		if t.Errors == nil {
+			t.Errors = map[string]int{}
+		}
+		t.Errors[errno] += n
+	}
+	return nil
+}
+
+// maxSources bounds the source addresses that a timeline lists.
+const maxSources = 64
+
+// addResponder takes the far end's news up to a time.
+func (t *Timeline) addResponder(r wire.Responder, by time.Time) error {
+	if err := t.check(r.Seen, by); err != nil {
+		return err
+	}
+	if len(r.Seen) == 0 {
+		return nil
+	}
+	for slot := range r.Seen.All {
+		t.seen.add(slot)
+	}
+	addTTL(&t.RequestTTL, r.TTL)
+	i := slices.IndexFunc(t.Sources, func(s Source) bool { return s.Address == r.Source })
+	if i < 0 {
+		if len(t.Sources) == maxSources {
+			return nil
+		}
+		i = len(t.Sources)
+		t.Sources = append(t.Sources, Source{Address: r.Source, First: t.at(r.Seen[0][0])})
+	}
+	t.Sources[i].Packets += r.Seen.Len()
+	return nil
+}
+
+func addTTL(counts *map[uint8]int, ttls []wire.TTL) {
+	if *counts == nil {
+		*counts = map[uint8]int{}
+	}
+	for _, ttl := range ttls {
+		(*counts)[uint8(ttl[0])] += int(ttl[1])
+	}
+}

@@ -1,0 +1,296 @@
+package probe
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// base is when slot 0 of every drawn timeline was due.
+var base = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func ms(n int) time.Time { return base.Add(time.Duration(n) * time.Millisecond) }
+
+// draw makes a timeline of 10 ms slots from a drawing, one character a slot:
+//
+//	.  answered        q  lost request
+//	_  not sent        r  lost reply
+//
+// as reported up to the given number of milliseconds.
+func draw(slots string, reported int) *Timeline {
+	t := &Timeline{Probe: Probe{From: "a", To: "b"}.withDefaults(), Started: base, Reported: ms(reported), farReported: ms(reported)}
+	for i, c := range slots {
+		slot := uint32(i)
+		if c != '_' {
+			t.sent.add(slot)
+		}
+		if c == '.' || c == 'r' {
+			t.seen.add(slot)
+		}
+		if c == '.' {
+			t.answered.add(slot)
+		}
+	}
+	return t
+}
+
+func TestWindows(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		slots    string
+		reported int
+		gap      time.Duration
+		want     []Window
+	}{
+		{"no loss", "........", 1000, 0, nil},
+		{"nothing sent", "", 1000, 0, nil},
+		{"one packet", "..q..", 1000, 0, []Window{{Start: ms(20), End: ms(20), First: 2, Last: 2, Lost: 1, LostRequest: 1}}},
+		{"two windows", ".qq.r.", 1000, 0, []Window{
+			{Start: ms(10), End: ms(20), First: 1, Last: 2, Lost: 2, LostRequest: 2},
+			{Start: ms(40), End: ms(40), First: 4, Last: 4, Lost: 1, LostReply: 1}}},
+		{"two merged", ".qq.r.", 1000, 20 * time.Millisecond, []Window{{Start: ms(10), End: ms(40), First: 1, Last: 4, Lost: 3, LostRequest: 2, LostReply: 1}}},
+		{"too far apart to merge", "q..q.", 1000, 20 * time.Millisecond, []Window{
+			{Start: ms(0), End: ms(0), First: 0, Last: 0, Lost: 1, LostRequest: 1},
+			{Start: ms(30), End: ms(30), First: 3, Last: 3, Lost: 1, LostRequest: 1}}},
+		{"slots that were not sent do not end one", "q___q.", 1000, 0, []Window{{Start: ms(0), End: ms(40), First: 0, Last: 4, Lost: 2, LostRequest: 2}}},
+		{"open", "..qq", 1000, 0, []Window{{Start: ms(20), End: ms(30), First: 2, Last: 3, Lost: 2, LostRequest: 2, Open: true}}},
+		{"patience has not run out", "..qq", 269, 0, nil},
+		{"patience has run out for the first", "..qq", 270, 0, []Window{{Start: ms(20), End: ms(20), First: 2, Last: 2, Lost: 1, LostRequest: 1, Open: true}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, draw(c.slots, c.reported).Windows(c.gap)); diff != "" {
+				t.Errorf("windows (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestClean(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		slots    string
+		reported int
+		want     *Clean
+	}{
+		{"nothing sent", "", 1000, nil},
+		{"from the start", "....", 40, &Clean{ms(0), ms(30), 4}},
+		{"the last ones are under way", "...qq", 50, &Clean{ms(0), ms(20), 3}},
+		{"the last ones are lost", "...qq", 500, nil},
+		{"recovered", "..qq...", 1000, &Clean{ms(40), ms(60), 3}},
+		{"recovered before the loss was certain", "..qq...", 70, &Clean{ms(40), ms(60), 3}},
+		{"first answer after an outage, more under way", "..qq.qq", 70, &Clean{ms(40), ms(40), 1}},
+		{"slots that were not sent do not break it", "q..__..", 1000, &Clean{ms(10), ms(60), 4}},
+		{"nothing answered yet", "qqq", 30, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, ok := draw(c.slots, c.reported).Clean()
+			if ok != (c.want != nil) {
+				t.Fatalf("got %+v, %t", got, ok)
+			}
+			if ok && got != *c.want {
+				t.Errorf("got %+v, want %+v", got, *c.want)
+			}
+		})
+	}
+}
+
+func TestSide(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		edit func(*Timeline)
+		slot uint32
+		want Side
+	}{
+		{"the far end reports and did not see it", func(*Timeline) {}, 0, Request},
+		{"the far end saw it", func(*Timeline) {}, 1, Reply},
+		{"the far end has not reported yet", func(t *Timeline) { t.farReported = ms(100) }, 0, Unknown},
+		{"the far end is no agent", func(t *Timeline) { t.farReported = time.Time{} }, 0, Unknown},
+		{"TCP", func(t *Timeline) { t.Probe.Protocol = TCP }, 1, Unknown},
+		{"the far end was gone", func(t *Timeline) { t.farReported, t.farGone = ms(-150), ms(-50) }, 0, Request},
+		{"the far end went before it could tell", func(t *Timeline) { t.farReported, t.farGone = ms(-50), ms(50) }, 0, Unknown},
+		{"it was gone before it ever reported", func(t *Timeline) { t.farReported, t.farGone = time.Time{}, ms(-50) }, 0, Request},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			line := draw("qr.", 1000)
+			c.edit(line)
+			if got := line.side(c.slot); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestFirstLossAndBetween(t *testing.T) {
+	line := draw("..q.._.r..", 1000)
+	for _, c := range []struct {
+		name  string
+		since time.Time
+		want  uint32
+		ok    bool
+	}{
+		{"from the start of time", time.Time{}, 2, true},
+		{"at it", ms(20), 2, true},
+		{"just after it", ms(20).Add(1), 7, true},
+		{"after all", ms(71), 0, false},
+		{"in a distant future", base.AddDate(400, 0, 0), 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got, ok := line.FirstLoss(c.since); ok != c.ok || got.Slot != c.want {
+				t.Errorf("got slot %d, %t, want %d, %t", got.Slot, ok, c.want, c.ok)
+			}
+		})
+	}
+	if got, want := line.Between(ms(20), ms(70)), (Counts{Sent: 4, Received: 3, Lost: 1, LostRequest: 1, Skipped: 1}); got != want {
+		t.Errorf("between 20 and 70 ms: got %+v, want %+v", got, want)
+	}
+	if got, want := line.Counts(), (Counts{Sent: 9, Received: 7, Lost: 2, LostRequest: 1, LostReply: 1, Skipped: 1}); got != want {
+		t.Errorf("all: got %+v, want %+v", got, want)
+	}
+	if got := (Counts{}).LossRatio(); got != 0 {
+		t.Errorf("the ratio of nothing is %g", got)
+	}
+}
+
+func TestReplies(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		got   wire.Runs
+		rtt   []uint32 // µs
+		want  Counts
+		late  int
+		twice int
+	}{
+		{"in time", wire.Runs{{0, 2}}, []uint32{100, 200, 300}, Counts{Sent: 3, Received: 3}, 0, 0},
+		{"none", nil, nil, Counts{Sent: 3, Lost: 3}, 0, 0},
+		{"after the patience, before the timeout", wire.Runs{{0, 2}}, []uint32{100, 999_999, 100}, Counts{Sent: 3, Received: 3}, 0, 0},
+		{"after the timeout", wire.Runs{{0, 2}}, []uint32{100, 1_000_001, 100}, Counts{Sent: 3, Received: 2, Lost: 1}, 1, 0},
+		{"twice", wire.Runs{{0, 0}, {0, 2}}, []uint32{100, 100, 100, 100}, Counts{Sent: 3, Received: 3}, 0, 1},
+		{"reordered", wire.Runs{{2, 2}, {0, 1}}, []uint32{100, 100, 100}, Counts{Sent: 3, Received: 3}, 0, 0},
+		{"to what was never sent", wire.Runs{{0, 3}}, []uint32{100, 100, 100, 100}, Counts{Sent: 3, Received: 3}, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			line := draw("", 2000)
+			line.farReported = time.Time{}
+			for _, r := range []wire.Sender{{Sent: wire.Runs{{0, 2}}}, {Got: c.got, RTT: c.rtt}} {
+				if err := line.addSender(r, ms(2000)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := line.Counts(); got != c.want || line.Late != c.late || line.Duplicates != c.twice {
+				t.Errorf("got %+v, %d late, %d twice, want %+v, %d, %d", got, line.Late, line.Duplicates, c.want, c.late, c.twice)
+			}
+		})
+	}
+}
+
+func TestImpossibleSlotsAreRefused(t *testing.T) {
+	line := draw("", 0)
+	far := wire.Runs{{1 << 30, 1 << 30}}
+	if err := line.addSender(wire.Sender{Sent: far}, ms(1000)); err == nil {
+		t.Error("the sender sent a packet of next year")
+	}
+	if err := line.addResponder(wire.Responder{Seen: far}, ms(1000)); err == nil {
+		t.Error("the far end saw a packet of next year")
+	}
+}
+
+func TestSources(t *testing.T) {
+	pod, node := netip.MustParseAddr("10.5.115.7"), netip.MustParseAddr("10.4.94.21")
+	line := draw("", 1000)
+	for _, r := range []wire.Responder{
+		{Source: pod, Seen: wire.Runs{{0, 9}}, TTL: []wire.TTL{{62, 10}}},
+		{Source: node, Seen: wire.Runs{{10, 14}}, TTL: []wire.TTL{{62, 5}}},
+		{Source: pod, Seen: wire.Runs{{15, 15}}, TTL: []wire.TTL{{63, 1}}},
+	} {
+		if err := line.addResponder(r, ms(1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []Source{{pod, ms(0), 11}, {node, ms(100), 5}}
+	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	if diff := cmp.Diff(want, line.Sources, same); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[uint8]int{62: 15, 63: 1}, line.RequestTTL); diff != "" {
+		t.Errorf("TTLs (-want +got):\n%s", diff)
+	}
+	if got := line.Masqueraded(); got != nil {
+		t.Errorf("no source was declared, but %v are wrong", got)
+	}
+	line.Probe.Source = pod
+	if diff := cmp.Diff(want[1:], line.Masqueraded(), same); diff != "" {
+		t.Errorf("masqueraded (-want +got):\n%s", diff)
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		us   []uint32
+		want RTT
+	}{
+		{"nothing", nil, RTT{}},
+		{"one", []uint32{1234}, RTT{micros(1234), micros(1234), micros(1234)}},
+		{"odd", []uint32{3, 1, 2}, RTT{micros(1), micros(2), micros(3)}},
+		{"wide", []uint32{10, 64, 1 << 31}, RTT{micros(10), micros(64), micros(1 << 31)}},
+		{"the greatest", []uint32{1<<32 - 1}, RTT{micros(1<<32 - 1), micros(1<<32 - 1), micros(1<<32 - 1)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var h histogram
+			for _, us := range c.us {
+				h.add(us)
+			}
+			if got := h.summary(); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+	for us := uint32(1); us < 1<<30; us += us/4 + 1 {
+		if f := floor(bucket(us)); f > us || us-f > us/16 {
+			t.Errorf("%d µs fall into the bucket from %d µs", us, f)
+		}
+	}
+}
+
+func TestEvidence(t *testing.T) {
+	line := draw("..qq..", 1000)
+	line.Target = netip.MustParseAddrPort("10.5.115.7:7007")
+	line.ReplyTTL = map[uint8]int{62: 4}
+	b, err := json.Marshal(line.clone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"probe":"a-\u003eb"`, `"lost":2`, `"target":"10.5.115.7:7007"`, `"reply_ttl":{"62":4}`,
+		`"loss_windows":[{"start":"2026-01-02T03:04:05.02Z","end":"2026-01-02T03:04:05.03Z","first":2,"last":3,`,
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %s in %s", want, b)
+		}
+	}
+	if got, want := line.String(), "a->b: 6 sent, 4 received, 2 lost (2 requests, 0 replies), last from 03:04:05.020 to 03:04:05.030, clean since 03:04:05.040, reported up to 03:04:06.000"; got != want {
+		t.Errorf("String says\n%s, want\n%s", got, want)
+	}
+}
+
+// TestMemory holds a probe of ten minutes, with the worst loss there can be,
+// to 64 kB.
+func TestMemory(t *testing.T) {
+	line := draw("", 0)
+	for slot := uint32(0); slot < 60_000; slot++ {
+		line.sent.add(slot)
+		line.seen.add(slot)
+		if slot%2 == 0 {
+			line.answered.add(slot)
+		}
+	}
+	if bytes := 8 * (cap(line.sent) + cap(line.seen) + cap(line.answered)); bytes > 64<<10 {
+		t.Errorf("%d bytes", bytes)
+	}
+}

@@ -1,0 +1,124 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Reasons for which a wait fails, beside the end of its context.
+var (
+	// ErrBound: the bound passed.
+	ErrBound = errors.New("it did not come in time")
+	// ErrGone: the end that sends has gone away, so it cannot come any more.
+	ErrGone = errors.New("the sending end has gone away")
+)
+
+// WaitLoss waits until each of the named probes has lost a packet that was
+// sent at or after since, and returns when the first of these was sent. The
+// error says how the probes stood at last; it is ErrBound, ErrGone or the
+// context's.
+func (s *Set) WaitLoss(ctx context.Context, names []string, since time.Time, bound time.Duration) (time.Time, error) {
+	which, err := s.find(names)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("waiting for loss: %w", err)
+	}
+	// Of the last look: a late reply may take back what an earlier one saw.
+	at := map[string]time.Time{}
+	err = s.wait(ctx, which, bound, "loss since "+clock(since), func(t *Timeline) (bool, error) {
+		loss, ok := t.FirstLoss(since)
+		if !ok && !t.Gone.IsZero() {
+			return false, ErrGone
+		}
+		at[t.Probe.Name] = loss.At
+		return ok, nil
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
+}
+
+// WaitClean waits until each of the named probes has been clean (see the
+// package's comment) for as long as window, up to a packet that was sent
+// after the call, and returns since when all of them are. More than half of
+// the slots in that time must have been sent. The error says how the probes
+// stood at last; it is ErrBound, ErrGone or the context's.
+func (s *Set) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error) {
+	which, err := s.find(names)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("waiting for clean probes: %w", err)
+	}
+	since := map[string]time.Time{}
+	called := time.Now()
+	err = s.wait(ctx, which, bound, fmt.Sprintf("%s without loss", window), func(t *Timeline) (bool, error) {
+		if !t.Gone.IsZero() {
+			return false, ErrGone
+		}
+		run, ok := t.Clean()
+		if !ok || run.Until.Before(called) || run.Until.Sub(run.Since) < window || !run.dense(t.Probe.Interval) {
+			return false, nil
+		}
+		since[t.Probe.Name] = run.Since
+		return true, nil
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return slices.MaxFunc(slices.Collect(maps.Values(since)), time.Time.Compare), nil
+}
+
+// wait waits until each probe meets a condition at the same moment.
+func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, what string, met func(*Timeline) (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, ErrBound)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		missing, err := s.missing(which, met)
+		if err == nil && len(missing) == 0 {
+			return nil
+		}
+		if err == nil {
+			select {
+			case <-tick.C:
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		}
+		return fmt.Errorf("waiting %s for %s: %w; last seen: %s", bound, what, err, s.describe(missing))
+	}
+}
+
+// missing returns the probes that do not meet the condition.
+func (s *Set) missing(which []int, met func(*Timeline) (bool, error)) ([]int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var missing []int
+	var errs error
+	for _, i := range which {
+		ok, err := met(s.timelines[i])
+		if err != nil {
+			errs = err
+		}
+		if !ok {
+			missing = append(missing, i)
+		}
+	}
+	return missing, errs
+}
+
+func (s *Set) describe(which []int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []string
+	for _, i := range which {
+		lines = append(lines, s.timelines[i].String())
+	}
+	return strings.Join(lines, "; ")
+}

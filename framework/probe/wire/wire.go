@@ -1,0 +1,281 @@
+// Package wire is what the harness and a probe agent say to each other: one
+// JSON object a line over any byte stream, and the layout of probe packets.
+//
+// The harness sends a Request and gets the Message with the same number N.
+// From the first hello on the agent also sends, every ReportInterval, a
+// Message without a number that holds a Report. All times are nanoseconds of
+// the agent's CLOCK_MONOTONIC; the clock request is there to find out how far
+// that is from the harness's own.
+//
+//	> {"n":1,"op":"hello","set":4711}
+//	< {"n":1,"at":812000000}
+//	> {"n":2,"op":"start","probe":{"id":1,"kind":"udp","to":"10.5.115.7:7007","interval":10000000,"timeout":1000000000}}
+//	< {"n":2,"at":813000000,"epoch":820000000}
+//	< {"at":900000000,"report":{"probes":[{"id":1,"sent":[[0,7]],"got":[[0,6]],"rtt":[210,190,205,180,200,190,185],"ttl":[[62,7]]}]}}
+//
+// Packets are named by slot: slot k of a probe is due at epoch + k*interval.
+// A sender that wakes up too late for a slot leaves it out, so that a slot
+// always tells the time to within one interval.
+package wire
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+)
+
+// DefaultPort is the port, UDP and TCP, that agents answer at.
+const DefaultPort = 7007
+
+// ReportInterval is how often an agent reports. It bounds how late the
+// harness learns of anything; a tenth of a second is small beside the second
+// that a detector is given.
+const ReportInterval = 100 * time.Millisecond
+
+// Bounds on what a peer may ask for or report, so that a confused one cannot
+// make the other allocate without end.
+const (
+	maxLine     = 4 << 20
+	maxRun      = 1 << 16
+	minInterval = time.Millisecond
+)
+
+// Op is what a request asks for.
+type Op string
+
+// Requests.
+const (
+	// Hello begins a set: whatever the session did before is forgotten.
+	Hello Op = "hello"
+	// Clock asks for the agent's time, Message.At.
+	Clock Op = "clock"
+	// Start starts a probe; the answer holds its epoch.
+	Start Op = "start"
+	// Stop ends the sending of probe ID. Replies under way still count.
+	Stop Op = "stop"
+)
+
+// Request goes from the harness to an agent.
+type Request struct {
+	N     uint64 `json:"n"`
+	Op    Op     `json:"op"`
+	Set   uint64 `json:"set,omitempty"`
+	ID    uint32 `json:"id,omitempty"`
+	Probe *Probe `json:"probe,omitempty"`
+}
+
+// Protocol is what a probe speaks.
+type Protocol string
+
+// Protocols of a probe.
+const (
+	UDP Protocol = "udp" // echo
+	TCP Protocol = "tcp" // connect, then close
+)
+
+// Probe is a probe as its sender sees it.
+type Probe struct {
+	ID       uint32         `json:"id"`
+	Kind     Protocol       `json:"kind"`
+	To       netip.AddrPort `json:"to"`
+	Interval time.Duration  `json:"interval"`
+	// Timeout is how long a TCP connect may take. UDP needs none here: the
+	// sender reports every reply, however late, and the harness judges.
+	Timeout time.Duration `json:"timeout"`
+}
+
+// Message goes from an agent to the harness.
+type Message struct {
+	// N is the number of the request that this answers, 0 for a report.
+	N uint64 `json:"n,omitempty"`
+	// At is the agent's time. In a report: all that arrived before it is in
+	// this report or an earlier one.
+	At     int64   `json:"at"`
+	Epoch  int64   `json:"epoch,omitempty"`
+	Error  string  `json:"error,omitempty"`
+	Report *Report `json:"report,omitempty"`
+}
+
+// Report is what happened since the last report.
+type Report struct {
+	Probes []Sender    `json:"probes,omitempty"`
+	Seen   []Responder `json:"seen,omitempty"`
+}
+
+// Sender is the sender's news of one probe.
+type Sender struct {
+	ID   uint32 `json:"id"`
+	Sent Runs   `json:"sent,omitempty"`
+	// Got are the slots that were answered, in order of arrival, and RTT
+	// their round trip times in microseconds, in the same order.
+	Got Runs     `json:"got,omitempty"`
+	RTT []uint32 `json:"rtt,omitempty"`
+	TTL []TTL    `json:"ttl,omitempty"`
+	// Errors counts the slots that the kernel refused to send, by errno.
+	// They are in Sent too.
+	Errors map[string]int `json:"errors,omitempty"`
+}
+
+// Responder is the far end's news of one probe from one source address.
+type Responder struct {
+	ID     uint32     `json:"id"`
+	Source netip.Addr `json:"src"`
+	Seen   Runs       `json:"seen"`
+	TTL    []TTL      `json:"ttl,omitempty"`
+}
+
+// TTL is a received TTL and how many packets bore it.
+type TTL [2]uint32
+
+// Run is a range of slots, both ends included.
+type Run [2]uint32
+
+// Runs are slots in the order in which something happened to them.
+type Runs []Run
+
+// Add appends one slot.
+func (r *Runs) Add(slot uint32) {
+	if n := len(*r); n > 0 {
+		if last := &(*r)[n-1]; last[1]+1 == slot && slot != 0 && last[1]-last[0] < maxRun-1 {
+			last[1] = slot
+			return
+		}
+	}
+	*r = append(*r, Run{slot, slot})
+}
+
+// Len returns the number of slots.
+func (r Runs) Len() int {
+	n := 0
+	for _, run := range r {
+		n += int(run[1]-run[0]) + 1
+	}
+	return n
+}
+
+// All yields the slots one by one.
+func (r Runs) All(yield func(slot uint32) bool) {
+	for _, run := range r {
+		for s := uint64(run[0]); s <= uint64(run[1]); s++ {
+			if !yield(uint32(s)) {
+				return
+			}
+		}
+	}
+}
+
+func (r Runs) validate() error {
+	for _, run := range r {
+		if run[1] < run[0] || run[1]-run[0] >= maxRun {
+			return fmt.Errorf("slots %d to %d are no run", run[0], run[1])
+		}
+	}
+	return nil
+}
+
+func (m Message) validate() error {
+	if m.Report == nil {
+		return nil
+	}
+	for _, p := range m.Report.Probes {
+		if err := errors.Join(p.Sent.validate(), p.Got.validate()); err != nil {
+			return fmt.Errorf("probe %d: %w", p.ID, err)
+		}
+		if p.Got.Len() != len(p.RTT) {
+			return fmt.Errorf("probe %d: %d answers, %d round trip times", p.ID, p.Got.Len(), len(p.RTT))
+		}
+		if err := validateTTL(p.TTL); err != nil {
+			return fmt.Errorf("probe %d: %w", p.ID, err)
+		}
+	}
+	for _, s := range m.Report.Seen {
+		if err := errors.Join(s.Seen.validate(), validateTTL(s.TTL)); err != nil {
+			return fmt.Errorf("seen of probe %d: %w", s.ID, err)
+		}
+	}
+	return nil
+}
+
+func validateTTL(ttls []TTL) error {
+	for _, t := range ttls {
+		if t[0] > 255 {
+			return fmt.Errorf("TTL %d", t[0])
+		}
+	}
+	return nil
+}
+
+func (r Request) validate() error {
+	switch r.Op {
+	case Hello:
+		if r.Set == 0 {
+			return errors.New("hello without the number of a set")
+		}
+		return nil
+	case Clock, Stop:
+		return nil
+	case Start:
+	default:
+		return fmt.Errorf("unknown request %q: want hello, clock, start or stop", r.Op)
+	}
+	switch p := r.Probe; {
+	case p == nil:
+		return errors.New("start without a probe")
+	case p.Kind != UDP && p.Kind != TCP:
+		return fmt.Errorf("probe %d: unknown kind %q: want udp or tcp", p.ID, p.Kind)
+	case !p.To.Addr().Is4() || p.To.Port() == 0:
+		return fmt.Errorf("probe %d: target %s is not an IPv4 address with a port", p.ID, p.To)
+	case p.Interval < minInterval:
+		return fmt.Errorf("probe %d: interval %s is under %s", p.ID, p.Interval, minInterval)
+	case p.Timeout <= 0:
+		return fmt.Errorf("probe %d: timeout %s is not positive", p.ID, p.Timeout)
+	}
+	return nil
+}
+
+// DecodeMessage reads one line of an agent. What it returns without an error
+// is consistent in itself; it may still name probes that nobody started.
+func DecodeMessage(line []byte) (Message, error) {
+	var m Message
+	if err := json.Unmarshal(line, &m); err != nil {
+		return Message{}, fmt.Errorf("reading an agent's message: %w", err)
+	}
+	if err := m.validate(); err != nil {
+		return Message{}, fmt.Errorf("reading an agent's message: %w", err)
+	}
+	return m, nil
+}
+
+// DecodeRequest reads one line of the harness. When a line is JSON but makes
+// no sense, the request is returned beside the error, so that the error can
+// be answered under its number.
+func DecodeRequest(line []byte) (Request, error) {
+	var r Request
+	if err := json.Unmarshal(line, &r); err != nil {
+		return Request{}, fmt.Errorf("reading a request: %w", err)
+	}
+	return r, r.validate()
+}
+
+// Encode writes v, a Request or a Message, as one line in one Write.
+func Encode(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding %T: %w", v, err)
+	}
+	if _, err := w.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("sending %T: %w", v, err)
+	}
+	return nil
+}
+
+// Lines returns a scanner over the lines of r, each at most 4 MiB long.
+func Lines(r io.Reader) *bufio.Scanner {
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 16<<10), maxLine)
+	return s
+}

@@ -1,0 +1,134 @@
+package wire
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRuns(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		add  []uint32
+		want Runs
+	}{
+		{"none", nil, nil},
+		{"one run", []uint32{3, 4, 5}, Runs{{3, 5}}},
+		{"a gap", []uint32{0, 2, 3}, Runs{{0, 0}, {2, 3}}},
+		{"reordered and twice", []uint32{1, 3, 2, 2}, Runs{{1, 1}, {3, 3}, {2, 2}, {2, 2}}},
+		{"no run wraps around", []uint32{1<<32 - 1, 0}, Runs{{1<<32 - 1, 1<<32 - 1}, {0, 0}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var r Runs
+			for _, slot := range c.add {
+				r.Add(slot)
+			}
+			if !slices.Equal(r, c.want) {
+				t.Errorf("got %v, want %v", r, c.want)
+			}
+			if got := slices.Collect(r.All); !slices.Equal(got, c.add) {
+				t.Errorf("All yields %v, want %v", got, c.add)
+			}
+			if r.Len() != len(c.add) {
+				t.Errorf("Len is %d, want %d", r.Len(), len(c.add))
+			}
+		})
+	}
+}
+
+func TestPacketRoundTrip(t *testing.T) {
+	want := Packet{Kind: ReplyPacket, Set: 1 << 50, Probe: 7, Slot: 1<<32 - 1, Sent: 123456789}
+	b := make([]byte, PacketSize)
+	want.Put(b)
+	if got, err := ParsePacket(b); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	for name, bad := range map[string][]byte{
+		"empty":      {},
+		"short":      b[:31],
+		"long":       append(slices.Clone(b), 0),
+		"magic":      append([]byte("GET "), b[4:]...),
+		"no kind":    append(slices.Concat(b[:4], []byte{0}), b[5:]...),
+		"other kind": append(slices.Concat(b[:4], []byte{3}), b[5:]...),
+	} {
+		if p, err := ParsePacket(bad); err == nil {
+			t.Errorf("%s: read as %+v", name, p)
+		}
+	}
+}
+
+func TestDecodeRequestRefuses(t *testing.T) {
+	for _, c := range []struct{ name, line, want string }{
+		{"no JSON", `start`, "invalid character"},
+		{"unknown", `{"n":1,"op":"dance"}`, `unknown request "dance"`},
+		{"no probe", `{"n":1,"op":"start"}`, "without a probe"},
+		{"no set", `{"n":1,"op":"hello"}`, "number of a set"},
+		{"kind", `{"n":1,"op":"start","probe":{"id":1,"kind":"icmp","to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, `unknown kind "icmp"`},
+		{"IPv6", `{"n":1,"op":"start","probe":{"id":1,"kind":"udp","to":"[::1]:7","interval":10000000,"timeout":1}}`, "not an IPv4"},
+		{"busy loop", `{"n":1,"op":"start","probe":{"id":1,"kind":"udp","to":"127.0.0.1:7","interval":1,"timeout":1}}`, "interval 1ns"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := DecodeRequest([]byte(c.line)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+func TestClock(t *testing.T) {
+	mono := Monotonic()
+	if d := time.Since(TimeOf(mono)); d < 0 || d > time.Second {
+		t.Errorf("CLOCK_MONOTONIC of just now is %s ago", d)
+	}
+}
+
+// FuzzDecodeMessage: whatever an agent sends, decoding neither panics nor
+// lets through what the harness relies on not to see.
+func FuzzDecodeMessage(f *testing.F) {
+	var b bytes.Buffer
+	_ = Encode(&b, Message{At: 1, Report: &Report{
+		Probes: []Sender{{ID: 1, Sent: Runs{{0, 9}}, Got: Runs{{0, 1}}, RTT: []uint32{5, 6}, TTL: []TTL{{64, 2}}, Errors: map[string]int{"EPERM": 1}}},
+		Seen:   []Responder{{ID: 1, Source: netip.MustParseAddr("10.0.0.1"), Seen: Runs{{0, 9}}}},
+	}})
+	f.Add(b.Bytes())
+	f.Add([]byte(`{"n":1,"at":5,"epoch":10}`))
+	f.Add([]byte(`{"report":{"probes":[{"sent":[[0,4294967295]]}]}}`))
+	f.Add([]byte(`{"report":{"probes":[{"got":[[5,4]],"rtt":[]}]}}`))
+	f.Add([]byte(`{"report":{"probes":[{"ttl":[[300,1]]}]}}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		m, err := DecodeMessage(line)
+		if err != nil || m.Report == nil {
+			return
+		}
+		for _, p := range m.Report.Probes {
+			if p.Got.Len() != len(p.RTT) {
+				t.Errorf("%d answers, %d round trip times", p.Got.Len(), len(p.RTT))
+			}
+			for _, run := range slices.Concat(p.Sent, p.Got) {
+				if run[1] < run[0] || run[1]-run[0] >= maxRun {
+					t.Errorf("run %v", run)
+				}
+			}
+		}
+	})
+}
+
+// FuzzDecodeRequest: nor does a request that the agent takes ask for the
+// impossible.
+func FuzzDecodeRequest(f *testing.F) {
+	f.Add([]byte(`{"n":1,"op":"hello","set":4711}`))
+	f.Add([]byte(`{"n":2,"op":"start","probe":{"id":1,"kind":"udp","to":"10.5.115.7:7007","interval":10000000,"timeout":1000000000}}`))
+	f.Add([]byte(`{"n":3,"op":"stop","id":1}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		r, err := DecodeRequest(line)
+		if err != nil || r.Op != Start {
+			return
+		}
+		if !r.Probe.To.Addr().Is4() || r.Probe.Interval < minInterval {
+			t.Errorf("start of %+v", *r.Probe)
+		}
+	})
+}
