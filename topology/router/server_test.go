@@ -24,11 +24,9 @@ import (
 type memory struct {
 	routes []Route
 	broken map[netip.Prefix]bool
-	lists  int
 }
 
 func (m *memory) Routes() ([]Route, error) {
-	m.lists++
 	return slices.Clone(m.routes), nil
 }
 
@@ -82,43 +80,44 @@ func TestReconcileInstallsWhatItCan(t *testing.T) {
 }
 
 func TestReconcileLoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &memory{}
-		var listed []time.Duration
-		var fails bool
-		start := time.Now()
-		s := testServer(m, func(context.Context) ([]Path, error) {
-			listed = append(listed, time.Since(start))
-			if fails {
-				return nil, errors.New("not now")
-			}
-			return nil, nil
+	for _, tt := range []struct {
+		name  string
+		asks  int // one a millisecond
+		fails int // reconciliations, from the first on
+		want  []time.Duration
+	}{
+		{name: "one event", asks: 1, want: []time.Duration{0}},
+		{name: "a burst", asks: 25, want: []time.Duration{0, settle, 2 * settle, 3 * settle}},
+		{name: "tried again", asks: 1, fails: 2, want: []time.Duration{0, retryAfter, 2 * retryAfter}},
+		{name: "an event comes before the retry", asks: 2, fails: 1, want: []time.Duration{0, settle}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var at []time.Duration
+				start := time.Now()
+				s := testServer(&memory{}, func(context.Context) ([]Path, error) {
+					at = append(at, time.Since(start))
+					if len(at) <= tt.fails {
+						return nil, errors.New("not now")
+					}
+					return nil, nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { s.reconcileLoop(ctx); close(done) }()
+				for range tt.asks {
+					s.request()
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(10 * retryAfter)
+				cancel()
+				<-done
+				if d := cmp.Diff(tt.want, at); d != "" {
+					t.Errorf("times of reconciliation (-want +got):\n%s", d)
+				}
+			})
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go s.reconcileLoop(ctx)
-		synctest.Wait()
-
-		// A burst of one event a millisecond, for 25 ms.
-		for range 25 {
-			s.request()
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Second)
-		want := []time.Duration{0, settle, 2 * settle, 3 * settle}
-		if d := cmp.Diff(want, listed); d != "" {
-			t.Errorf("times of reconciliation in a burst (-want +got):\n%s", d)
-		}
-
-		listed, start, fails = nil, time.Now(), true
-		s.request()
-		time.Sleep(retryAfter / 2)
-		fails = false
-		time.Sleep(10 * retryAfter)
-		if d := cmp.Diff([]time.Duration{0, retryAfter}, listed); d != "" {
-			t.Errorf("times of reconciliation after a failure (-want +got):\n%s", d)
-		}
-	})
+	}
 }
 
 func TestHTTP(t *testing.T) {

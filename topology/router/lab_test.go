@@ -1,0 +1,652 @@
+//go:build lab
+
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	api "github.com/osrg/gobgp/v3/api"
+	gobgp "github.com/osrg/gobgp/v3/pkg/server"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// The lab: a router with a link to each of two peers, each in a network
+// namespace and a process of its own (GoBGP keeps some of its settings in
+// package variables).
+//
+//	peer 1, AS 64513             router, AS 64524            peer 2, AS 64513
+//	192.0.2.2/25 ---- 192.0.2.1/25 r1   r2 192.0.2.129/25 ---- 192.0.2.130/25
+const (
+	routerAS, peersAS = 64524, 64513
+	roleVariable      = "RELAPSE_ROUTER_TEST_ROLE"
+)
+
+var (
+	shared = prefix("10.5.112.0/24") // announced by both peers
+	once   = prefix("10.5.113.0/24") // announced by peer 1
+	hops   = []NextHop{
+		{Address: addr("192.0.2.2"), Interface: "r1"},
+		{Address: addr("192.0.2.130"), Interface: "r2"},
+	}
+)
+
+// TestMain is also the main function of the router and of its peers: they are
+// this program, started again with a role.
+func TestMain(m *testing.M) {
+	switch role := os.Getenv(roleVariable); role {
+	case "":
+		os.Exit(m.Run())
+	case "router":
+		child(func(ctx context.Context, l *log.Logger) error {
+			c, err := ReadConfig(strings.NewReader(os.Args[1]))
+			if err != nil {
+				return err
+			}
+			return Run(ctx, c, l)
+		})
+	case "peer":
+		child(runPeer)
+	default:
+		fmt.Fprintf(os.Stderr, "no role %q\n", role)
+		os.Exit(2)
+	}
+}
+
+func child(run func(context.Context, *log.Logger) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	l := log.New(os.Stderr, os.Getenv(roleVariable)+" ", log.Lmicroseconds)
+	if err := run(ctx, l); err != nil {
+		l.Print(err)
+		os.Exit(1)
+	}
+}
+
+// runPeer is a BGP speaker that dials the router. Its arguments are its AS, its
+// own address, the router's, and the socket for its API.
+func runPeer(ctx context.Context, l *log.Logger) error {
+	as, err := strconv.ParseUint(os.Args[1], 10, 32)
+	if err != nil {
+		return err
+	}
+	own, router, socket := os.Args[2], os.Args[3], os.Args[4]
+	b := gobgp.NewBgpServer(
+		gobgp.LoggerOption(&bgpLogger{log: l, fatal: func(err error) { l.Fatal(err) }}),
+		gobgp.GrpcListenAddress("unix://"+socket),
+	)
+	go b.Serve()
+	if err := b.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+		Asn: uint32(as), RouterId: own, ListenPort: -1,
+	}}); err != nil {
+		return err
+	}
+	if err := b.AddPeer(ctx, &api.AddPeerRequest{Peer: &api.Peer{
+		Conf:   &api.PeerConf{NeighborAddress: router, PeerAsn: routerAS},
+		Timers: &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
+	}}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	b.Stop()
+	return nil
+}
+
+// within calls f in a network namespace, on a thread that does nothing else
+// meanwhile.
+func within(t *testing.T, ns netns.NsHandle, f func() error) {
+	t.Helper()
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer home.Close()
+	if err := netns.Set(ns); err != nil {
+		t.Fatal(err)
+	}
+	err = f()
+	if back := netns.Set(home); back != nil {
+		t.Fatal(back) // the thread stays locked, and ends with its goroutine
+	}
+	runtime.UnlockOSThread()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// namespace is a fresh network namespace.
+func namespace(t *testing.T) netns.NsHandle {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer home.Close()
+	ns, err := netns.New()
+	if err != nil {
+		t.Skipf("making a network namespace: %v (root needed)", err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	if err := netns.Set(home); err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+// cable links two namespaces: interface name with address at in a, eth0 with
+// address bt in b.
+func cable(t *testing.T, a netns.NsHandle, name, at string, b netns.NsHandle, bt string) {
+	t.Helper()
+	within(t, a, func() error {
+		return netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(b)),
+		})
+	})
+	end := func(name, address string) func() error {
+		return func() error {
+			l, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			a, err := netlink.ParseAddr(address)
+			if err != nil {
+				return err
+			}
+			if err := netlink.AddrAdd(l, a); err != nil {
+				return err
+			}
+			return netlink.LinkSetUp(l)
+		}
+	}
+	within(t, a, end(name, at))
+	within(t, b, end("eth0", bt))
+}
+
+// process is a child that runs in a namespace.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan error
+}
+
+func start(t *testing.T, ns netns.NsHandle, role string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command("/proc/self/exe", args...), exited: make(chan error, 1)}
+	p.cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	p.cmd.Stderr = os.Stderr
+	within(t, ns, p.cmd.Start)
+	go func() { p.exited <- p.cmd.Wait(); close(p.exited) }()
+	t.Cleanup(func() { p.cmd.Process.Kill(); <-p.exited })
+	return p
+}
+
+// end sends a signal and waits for the process to end.
+func (p *process) end(t *testing.T, s os.Signal) error {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-p.exited:
+		return err
+	case <-time.After(10 * time.Second):
+		t.Fatalf("process not ended 10 s after %s", s)
+		return nil
+	}
+}
+
+// eventually waits for a condition, for 15 s at most: a peer's first attempt
+// to connect may take some.
+func eventually(t *testing.T, what string, check func() (ok bool, last any)) {
+	t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for {
+		ok, last := check()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waiting until %s: last seen: %v", what, last)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// peer is a peer's process and its API.
+type peer struct {
+	*process
+	own    netip.Addr
+	client *Client
+}
+
+func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string) *peer {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "peer.sock")
+	p := &peer{process: start(t, ns, "peer", strconv.Itoa(as), own, router, socket), own: addr(own)}
+	var err error
+	if p.client, err = Dial("unix://"+socket, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.client.Close() })
+	eventually(t, "the session of "+own+" is up", func() (bool, any) {
+		n, err := p.client.Neighbors(t.Context())
+		return err == nil && len(n) == 1 && n[0].State == StateEstablished, fmt.Sprint(n, err)
+	})
+	return p
+}
+
+// path is the path that announces p.
+func (p *peer) path(t *testing.T, announced netip.Prefix, nextHop netip.Addr) *api.Path {
+	t.Helper()
+	pack := func(a *anypb.Any, err error) *anypb.Any {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	return &api.Path{
+		Family: ipv4Unicast,
+		Nlri:   pack(anypb.New(&api.IPAddressPrefix{Prefix: announced.Addr().String(), PrefixLen: uint32(announced.Bits())})),
+		Pattrs: []*anypb.Any{
+			pack(anypb.New(&api.OriginAttribute{Origin: 0})),
+			pack(anypb.New(&api.NextHopAttribute{NextHop: nextHop.String()})),
+		},
+	}
+}
+
+func (p *peer) announce(t *testing.T, announced netip.Prefix, nextHop netip.Addr) {
+	t.Helper()
+	if _, err := p.client.bgp.AddPath(t.Context(), &api.AddPathRequest{Path: p.path(t, announced, nextHop)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *peer) withdraw(t *testing.T, announced netip.Prefix) {
+	t.Helper()
+	_, err := p.client.bgp.DeletePath(t.Context(), &api.DeletePathRequest{Family: ipv4Unicast, Path: p.path(t, announced, p.own)})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lab is the router with its two peers' namespaces.
+type lab struct {
+	*process
+	config       Config
+	client       *Client
+	ns, ns1, ns2 netns.NsHandle
+	handle       *netlink.Handle
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{ns: namespace(t), ns1: namespace(t), ns2: namespace(t)}
+	cable(t, l.ns, "r1", "192.0.2.1/25", l.ns1, "192.0.2.2/25")
+	cable(t, l.ns, "r2", "192.0.2.129/25", l.ns2, "192.0.2.130/25")
+	var err error
+	if l.handle, err = netlink.NewHandleAt(l.ns); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.handle.Close)
+	l.config = Config{
+		AS: routerAS, RouterID: addr("192.0.2.1"),
+		Listen:  []netip.Addr{addr("192.0.2.1"), addr("192.0.2.129")},
+		Peers:   []Peers{{prefix("192.0.2.0/25"), peersAS}, {prefix("192.0.2.128/25"), peersAS}},
+		Sockets: t.TempDir(),
+	}
+	return l
+}
+
+// start starts the router and waits until it is ready.
+func (l *lab) start(t *testing.T) {
+	t.Helper()
+	text, err := json.Marshal(l.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.process = start(t, l.ns, "router", string(text))
+	if l.client, err = Open(l.config.Sockets); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.client.Close() })
+	eventually(t, "the router is ready", func() (bool, any) {
+		s, err := l.client.Status(t.Context())
+		return err == nil && s.Ready, err
+	})
+}
+
+// routes is what the kernel says of a prefix; not by way of the router.
+func (l *lab) routes(t *testing.T, p netip.Prefix) []Route {
+	t.Helper()
+	dump, err := l.handle.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := kernel{names: map[int]string{}}
+	links, err := l.handle.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		k.names[link.Attrs().Index] = link.Attrs().Name
+	}
+	var routes []Route
+	for _, d := range dump {
+		if r := k.fromNetlink(d); r.Prefix == p {
+			routes = append(routes, r)
+		}
+	}
+	return routes
+}
+
+// awaitRoutes waits until the kernel has these routes to p and no other, and
+// returns how long that took.
+func (l *lab) awaitRoutes(t *testing.T, p netip.Prefix, want ...Route) time.Duration {
+	t.Helper()
+	began := time.Now()
+	eventually(t, fmt.Sprintf("the FIB has %v", want), func() (bool, any) {
+		got := l.routes(t, p)
+		return cmp.Equal(want, got, byValue), got
+	})
+	return time.Since(began)
+}
+
+func bgpRoute(p netip.Prefix, hops ...NextHop) Route {
+	return Route{Prefix: p, Type: TypeUnicast, Protocol: ProtocolBGP, Metric: DistanceEBGP, NextHops: hops}
+}
+
+func TestLabRouter(t *testing.T) {
+	l := newLab(t)
+	// What a container engine and an earlier life may leave behind.
+	left := prefix("198.51.100.0/24")
+	gateway := net.IPv4(192, 0, 2, 2)
+	for _, r := range []*netlink.Route{
+		{Gw: gateway, Protocol: unix.RTPROT_BOOT},
+		{Gw: gateway, Protocol: unix.RTPROT_BGP, Priority: 20, Dst: &net.IPNet{IP: left.Addr().AsSlice(), Mask: net.CIDRMask(24, 32)}},
+	} {
+		if err := l.handle.RouteAdd(r); err != nil {
+			t.Fatalf("adding %v: %v", r, err)
+		}
+	}
+	within(t, l.ns, func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/conf/r1/rp_filter", []byte("2"), 0o644)
+	})
+	l.start(t)
+	l.awaitRoutes(t, left)
+	l.awaitRoutes(t, defaultPrefix, guard)
+	within(t, l.ns, func() error {
+		for file, want := range map[string]string{
+			"ip_forward": "1", "conf/r1/rp_filter": "0", "conf/r2/send_redirects": "0", "conf/all/send_redirects": "0",
+		} {
+			if got, err := os.ReadFile("/proc/sys/net/ipv4/" + file); err != nil || strings.TrimSpace(string(got)) != want {
+				t.Errorf("%s is %q (%v), want %s", file, got, err, want)
+			}
+		}
+		return nil
+	})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	changes := make(chan Change, 100)
+	watched := make(chan error, 1)
+	go func() { watched <- l.client.Watch(ctx, func(c Change) { changes <- c }) }()
+
+	p1 := startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1")
+	p2 := startPeer(t, l.ns2, peersAS, "192.0.2.130", "192.0.2.129")
+
+	p1.announce(t, once, p1.own)
+	t.Logf("announced, in FIB after %s", l.awaitRoutes(t, once, bgpRoute(once, hops[0])))
+	p1.announce(t, shared, p1.own)
+	l.awaitRoutes(t, shared, bgpRoute(shared, hops[0]))
+	p2.announce(t, shared, p2.own)
+	t.Logf("second path, in FIB after %s", l.awaitRoutes(t, shared, bgpRoute(shared, hops...)))
+
+	t.Run("RIB", func(t *testing.T) {
+		rib, err := l.client.RIB(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rib {
+			if age := time.Since(rib[i].Received); age < 0 || age > time.Minute {
+				t.Errorf("path received %s ago", age)
+			}
+			rib[i].Received = time.Time{}
+		}
+		// The older eBGP path is best.
+		path := func(p netip.Prefix, from string) Path {
+			return Path{
+				Prefix: p, NextHop: addr(from), Neighbor: addr(from), ASPath: []uint32{peersAS},
+				Origin: "igp", LocalPref: 100, Best: from == "192.0.2.2", Multipath: true,
+			}
+		}
+		want := []Path{path(shared, "192.0.2.2"), path(shared, "192.0.2.130"), path(once, "192.0.2.2")}
+		if d := cmp.Diff(want, rib, byValue); d != "" {
+			t.Errorf("RIB (-want +got):\n%s", d)
+		}
+	})
+	t.Run("neighbours", func(t *testing.T) {
+		neighbors, err := l.client.Neighbors(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, err := l.client.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(neighbors, status.Neighbors, byValue); d != "" {
+			t.Errorf("by gRPC and by HTTP (-gRPC +HTTP):\n%s", d)
+		}
+		for i := range neighbors {
+			if up := time.Since(neighbors[i].Established); up < 0 || up > time.Minute {
+				t.Errorf("session with %s up for %s", neighbors[i].Address, up)
+			}
+			neighbors[i].Established = time.Time{}
+		}
+		want := []Neighbor{
+			{Address: p1.own, AS: peersAS, RouterID: p1.own, State: StateEstablished, HoldTime: 9 * time.Second, Received: 2, Accepted: 2},
+			{Address: p2.own, AS: peersAS, RouterID: p2.own, State: StateEstablished, HoldTime: 9 * time.Second, Received: 1, Accepted: 1},
+		}
+		if d := cmp.Diff(want, neighbors, byValue); d != "" {
+			t.Errorf("neighbours (-want +got):\n%s", d)
+		}
+	})
+	t.Run("changes", func(t *testing.T) {
+		for i, want := range []string{once.String(), shared.String(), shared.String()} {
+			select {
+			case c := <-changes:
+				if c.Withdrawn || c.Path.Prefix.String() != want {
+					t.Errorf("change %d is %+v, want %s announced", i, c, want)
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatalf("change %d did not come in 5 s", i)
+			}
+		}
+	})
+	t.Run("next hop not on-link", func(t *testing.T) {
+		off := prefix("10.5.114.0/24")
+		p1.announce(t, off, addr("203.0.113.1"))
+		eventually(t, "the next hop is reported", func() (bool, any) {
+			s, err := l.client.Status(t.Context())
+			return err == nil && slices.ContainsFunc(s.Rejected, func(r Rejected) bool {
+				return r.Prefix == off && r.NextHop == addr("203.0.113.1")
+			}), s.Rejected
+		})
+		if got := l.routes(t, off); len(got) > 0 {
+			t.Errorf("installed all the same: %v", got)
+		}
+		p1.withdraw(t, off)
+	})
+	t.Run("static route", func(t *testing.T) {
+		static := Route{Prefix: once, Type: TypeUnicast, Protocol: ProtocolStatic, Metric: DistanceStatic, NextHops: hops[1:]}
+		if err := l.client.AddStatic(t.Context(), once, addr("203.0.113.1")); err == nil {
+			t.Error("a next hop that is not on-link was accepted")
+		}
+		if err := l.client.AddStatic(t.Context(), once, p2.own); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]Route{static}, l.routes(t, once), byValue); d != "" {
+			t.Errorf("FIB with the static route (-want +got):\n%s", d)
+		}
+		if err := l.client.RemoveStatic(t.Context(), once); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]Route{bgpRoute(once, hops[0])}, l.routes(t, once), byValue); d != "" {
+			t.Errorf("FIB without it (-want +got):\n%s", d)
+		}
+	})
+	t.Run("default route that comes later", func(t *testing.T) {
+		if err := l.handle.RouteAdd(&netlink.Route{Gw: gateway, Protocol: unix.RTPROT_BOOT}); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("removed after %s", l.awaitRoutes(t, defaultPrefix, guard))
+	})
+	t.Run("link goes down and up", func(t *testing.T) {
+		link, err := l.handle.LinkByName("r1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.handle.LinkSetDown(link); err != nil {
+			t.Fatal(err)
+		}
+		l.awaitRoutes(t, shared, bgpRoute(shared, hops[1]))
+		if err := l.handle.LinkSetUp(link); err != nil {
+			t.Fatal(err)
+		}
+		l.awaitRoutes(t, shared, bgpRoute(shared, hops...))
+	})
+	t.Run("session closes", func(t *testing.T) {
+		p2.end(t, syscall.SIGKILL)
+		t.Logf("session closed, ECMP shrunk after %s", l.awaitRoutes(t, shared, bgpRoute(shared, hops[0])))
+		p1.end(t, syscall.SIGKILL)
+		t.Logf("session closed, route gone after %s", l.awaitRoutes(t, shared))
+		l.awaitRoutes(t, once)
+		gone := map[string]bool{}
+		eventually(t, "the watch tells that all paths went", func() (bool, any) {
+			select {
+			case c := <-changes:
+				if c.Withdrawn {
+					gone[c.Path.Prefix.String()+" from "+c.Path.Neighbor.String()] = true
+				}
+			default:
+			}
+			return gone[once.String()+" from 192.0.2.2"] && gone[shared.String()+" from 192.0.2.2"] &&
+				gone[shared.String()+" from 192.0.2.130"], gone
+		})
+	})
+
+	p1 = startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1")
+	p1.announce(t, once, p1.own)
+	l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
+	cancel()
+	if err := <-watched; err != nil {
+		t.Error(err)
+	}
+	if rss, cpu := l.usage(t); rss > 64<<20 {
+		t.Errorf("router uses %d MB (CPU %s), want 64 at most", rss>>20, cpu)
+	} else {
+		t.Logf("router uses %d MB, CPU so far %s", rss>>20, cpu)
+	}
+	began := time.Now()
+	if err := l.end(t, syscall.SIGTERM); err != nil {
+		t.Errorf("router ended with %v", err)
+	}
+	t.Logf("router ended after %s", time.Since(began))
+	if got := l.routes(t, once); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+	l.awaitRoutes(t, defaultPrefix, guard)
+	if entries, err := os.ReadDir(l.config.Sockets); err != nil || len(entries) > 0 {
+		t.Errorf("sockets left behind: %v %v", entries, err)
+	}
+}
+
+// TestLabInternalPeer is a router whose peers are of its own AS.
+func TestLabInternalPeer(t *testing.T) {
+	l := newLab(t)
+	l.config.Peers = []Peers{{prefix("192.0.2.0/25"), routerAS}}
+	l.start(t)
+	p := startPeer(t, l.ns1, routerAS, "192.0.2.2", "192.0.2.1")
+	p.announce(t, once, p.own)
+	want := bgpRoute(once, hops[0])
+	want.Metric = DistanceIBGP
+	l.awaitRoutes(t, once, want)
+	rib, err := l.client.RIB(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rib) != 1 || !rib[0].Internal || !rib[0].Multipath || len(rib[0].ASPath) > 0 {
+		t.Errorf("RIB is %+v, want one internal path", rib)
+	}
+}
+
+// usage is the router's resident memory in bytes, and its CPU time.
+func (l *lab) usage(t *testing.T) (int, time.Duration) {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", l.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Fields 14, 15 and 24 of proc(5), counted from behind the name.
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	number := func(i int) int {
+		n, err := strconv.Atoi(fields[i-3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return number(24) * os.Getpagesize(), time.Duration(number(14)+number(15)) * 10 * time.Millisecond
+}
+
+// TestLabLatency measures how soon the FIB follows the peers: from before the
+// announcement is asked of the peer, and from before the peer is killed.
+func TestLabLatency(t *testing.T) {
+	const rounds = 10
+	l := newLab(t)
+	l.start(t)
+	var announced, closed []time.Duration
+	for range rounds {
+		p := startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1")
+		began := time.Now()
+		p.announce(t, once, p.own)
+		l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
+		announced = append(announced, time.Since(began))
+		began = time.Now()
+		if err := p.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		l.awaitRoutes(t, once)
+		closed = append(closed, time.Since(began))
+		<-p.exited
+	}
+	slices.Sort(announced)
+	slices.Sort(closed)
+	t.Logf("announcement to FIB: median %s, worst %s", announced[rounds/2], announced[rounds-1])
+	t.Logf("session close to FIB: median %s, worst %s", closed[rounds/2], closed[rounds-1])
+	// The budget for detection is a second; the router may take little of it.
+	if worst := max(announced[rounds-1], closed[rounds-1]); worst > 250*time.Millisecond {
+		t.Errorf("the FIB followed after %s, want 250 ms at most", worst)
+	}
+}
