@@ -155,6 +155,9 @@ func (c *Catalogue) closure(refs []string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(c.refs), func(ref string) bool { return !need[ref] }), nil
 }
 
+// CacheDir is the folder that holds the built images.
+func (c *Catalogue) CacheDir() string { return c.cache.dir }
+
 // Recipe returns the recipe of the image ref, or an *UnknownImageError.
 func (c *Catalogue) Recipe(ref string) (Recipe, error) {
 	r, ok := c.recipes[ref]

@@ -410,7 +410,7 @@ func (im *clabImport) mapping(path string, n *yaml.Node, known ...string) map[st
 		case values[key] != nil:
 			im.add(k.Line, join(path, key), "given twice, before on line %d", values[key].Line)
 		case len(known) > 0 && !slices.Contains(known, key):
-			im.add(k.Line, join(path, key), "a topology has no place for this%s", nearest(key, known))
+			im.add(k.Line, join(path, key), "a topology has no place for this%s", Nearest(key, known))
 		default:
 			values[key] = v
 		}
@@ -482,7 +482,7 @@ func (im *clabImport) item(item *clabItem, n *yaml.Node) bool {
 	want, ok := clabTypes[item.typ]
 	if !ok {
 		im.add(typ.Line, join(at, labelPrefix+labelType), "no type %q%s", typ.Value,
-			nearest(typ.Value, []string{"network", "cluster", "node", "router", "host"}))
+			Nearest(typ.Value, []string{"network", "cluster", "node", "router", "host"}))
 		return false
 	}
 	if kind, ok := im.need(fields, item.path, "kind", n); ok && kind.Value != want.kind {
@@ -491,7 +491,7 @@ func (im *clabImport) item(item *clabItem, n *yaml.Node) bool {
 	known := slices.Concat([]string{labelType, labelName}, want.required, want.allows)
 	for name, v := range item.labels {
 		if !slices.Contains(known, name) {
-			im.add(v.Line, join(at, labelPrefix+name), "a %s has no such label%s", item.typ, nearest(name, known))
+			im.add(v.Line, join(at, labelPrefix+name), "a %s has no such label%s", item.typ, Nearest(name, known))
 		}
 	}
 	for _, name := range append([]string{labelName}, want.required...) {
@@ -595,7 +595,7 @@ func (im *clabImport) end(path string, n *yaml.Node) *clabEnd {
 			keys = append(keys, k)
 		}
 		slices.Sort(keys)
-		im.add(node.Line, path+".node", "no node %q%s", node.Value, nearest(node.Value, keys))
+		im.add(node.Line, path+".node", "no node %q%s", node.Value, Nearest(node.Value, keys))
 		return nil
 	}
 	if e.iface, ok = im.need(fields, path, "interface", n); !ok {
@@ -663,7 +663,7 @@ func (im *clabImport) node(it *clabItem, clusters map[string]int) {
 			for _, c := range im.t.Clusters {
 				names = append(names, c.Name)
 			}
-			im.add(l.Line, it.label(labelCluster), "no cluster %q%s", name, nearest(name, names))
+			im.add(l.Line, it.label(labelCluster), "no cluster %q%s", name, Nearest(name, names))
 		}
 		return
 	}

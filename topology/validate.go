@@ -312,7 +312,7 @@ func (v *validator) known(path, network string) bool {
 	for i, n := range v.t.Networks {
 		names[i] = n.Name
 	}
-	v.add(path, "no network %q%s", network, nearest(network, names))
+	v.add(path, "no network %q%s", network, Nearest(network, names))
 	return false
 }
 
@@ -376,7 +376,7 @@ func (v *validator) via(path string, links []Link, via []string) {
 			for i, r := range v.t.Routers {
 				names[i] = r.Name
 			}
-			v.add(at, "no router %q%s", name, nearest(name, names))
+			v.add(at, "no router %q%s", name, Nearest(name, names))
 			continue
 		}
 		if _, ok := v.t.nextHop(links, r); !ok {
@@ -415,9 +415,9 @@ func (v *validator) ranges() {
 	}
 }
 
-// nearest renders the end of a sentence about a name that does not exist: the
+// Nearest renders the end of a sentence about a name that does not exist: the
 // nearest of names, or all of them if none is near.
-func nearest(name string, names []string) string {
+func Nearest(name string, names []string) string {
 	// More than half of a name changed is another name, not a slip.
 	best, least := "", max(1, len(name)/2)
 	for _, n := range names {

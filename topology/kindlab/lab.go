@@ -486,3 +486,40 @@ func removeStateDir(lab string) error {
 	}
 	return nil
 }
+
+// Logs returns what the lab's containers and the pods on its nodes printed,
+// by name. What could not be read is missing, and named by the error.
+func (l *Lab) Logs(ctx context.Context) (map[string]string, error) {
+	var mu sync.Mutex
+	logs := map[string]string{}
+	var errs []error
+	keep := func(name, text string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			errs = append(errs, err)
+			return
+		}
+		logs[name] = text
+	}
+	var all sync.WaitGroup
+	for _, m := range l.Topology.Members() {
+		handle := l.member(m.Name)
+		all.Go(func() {
+			if exists, err := handle.Exists(ctx); !exists && err == nil {
+				return // a fault has removed it
+			}
+			if m.Kind != topology.KindNode {
+				text, err := handle.Logs(ctx)
+				keep(m.Name, text, err)
+				return
+			}
+			text, err := handle.Exec(ctx, "sh", "-c", `tail -n +1 /var/log/pods/*/*/*.log`)
+			keep(m.Name+"-pods", text, err)
+			text, err = handle.Exec(ctx, "journalctl", "--no-pager", "-b", "-u", "kubelet", "-u", "containerd")
+			keep(m.Name+"-journal", text, err)
+		})
+	}
+	all.Wait()
+	return logs, errors.Join(errs...)
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/scenarios"
+)
+
+func listCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the scenarios and their variants",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			for _, s := range scenarios.All {
+				fmt.Fprintf(table, "%s\t%s\n", s.Incident.Name, s.Incident.Title)
+				for _, v := range s.Variants {
+					fmt.Fprintf(table, "  %s\t%s, %s: expected %s\n", v.Name, v.Role, v.Form, v.Expected())
+				}
+			}
+			return table.Flush()
+		},
+	}
+}
+
+func describeCommand() *cobra.Command {
+	var clab bool
+	cmd := &cobra.Command{
+		Use:   "describe NAME",
+		Short: "Tell what happened in an incident, and how it is reproduced",
+		Args:  oneArg("the name of a scenario"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := scenarioNamed(args[0])
+			if err != nil {
+				return err
+			}
+			if clab {
+				return s.Topology.ExportContainerlab(cmd.OutOrStdout())
+			}
+			describe(cmd.OutOrStdout(), s)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&clab, "containerlab", false, "print the topology as a containerlab file instead")
+	return cmd
+}
+
+// describe renders an incident's record.
+func describe(out io.Writer, s framework.Scenario) {
+	i := s.Incident
+	fmt.Fprintf(out, "%s: %s\n", i.Name, i.Title)
+	section := func(title, text string) {
+		fmt.Fprintf(out, "\n%s\n  %s\n", title, strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  "))
+	}
+	section("Source", i.Source)
+	section("Symptom", i.Symptom)
+	section("Cause", i.Cause)
+	section("Affected", i.Affected)
+	section("Fixed", i.Fixed)
+	section("Remedies", "- "+strings.Join(i.Remedies, "\n- "))
+	section("Lab", i.Diagram)
+	section("Reproduction", i.Reproduction)
+	var variants []string
+	for _, v := range s.Variants {
+		variants = append(variants, fmt.Sprintf("%s: %s, runs as %s, expected %s", v.Name, v.Role, v.Form, v.Expected()))
+	}
+	section("Variants", strings.Join(variants, "\n"))
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/images"
+)
+
+func imagesCommand(s *settings) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "images",
+		Short: "Build, list and verify the images that labs are made of",
+		Args:  noCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:   "build [REF...]",
+			Short: "Build images that are not in the cache; all of them without a reference",
+			RunE: func(cmd *cobra.Command, refs []string) error {
+				catalogue, _, err := openCatalogue()
+				if err != nil {
+					return err
+				}
+				if len(refs) == 0 {
+					entries, err := catalogue.List(cmd.Context())
+					if err != nil {
+						return err
+					}
+					for _, e := range entries {
+						refs = append(refs, e.Ref)
+					}
+				}
+				display := s.progress(os.Stdout)
+				defer display.Close()
+				summary, err := catalogue.Build(cmd.Context(), refs, func(e images.Event) {
+					display.Note("images", fmt.Sprintf("%s: %s", e.Ref, e.Step))
+				})
+				if err != nil {
+					return err
+				}
+				fmt.Fprint(cmd.OutOrStdout(), summary)
+				return nil
+			},
+		},
+		&cobra.Command{
+			Use:   "list",
+			Short: "List the images, and which of them the cache holds",
+			Args:  noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				catalogue, _, err := openCatalogue()
+				if err != nil {
+					return err
+				}
+				entries, err := catalogue.List(cmd.Context())
+				if err != nil {
+					return err
+				}
+				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				fmt.Fprintln(table, "IMAGE\tCOMPONENT\tFORM\tSIZE\tDIGEST")
+				for _, e := range entries {
+					size, digest := "-", "to be built"
+					if e.Digest.Hex != "" {
+						size, digest = fmt.Sprintf("%d MB", e.Size/1e6), e.Digest.String()[:19]
+					}
+					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\n", e.Ref, e.Component, e.Version, e.Form, size, digest)
+				}
+				return table.Flush()
+			},
+		},
+		&cobra.Command{
+			Use:   "verify",
+			Short: "Compare what the cache holds with its digests; what is damaged is built anew next time",
+			Args:  noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				catalogue, _, err := openCatalogue()
+				if err != nil {
+					return err
+				}
+				damages, err := catalogue.Verify(cmd.Context())
+				if err != nil {
+					return err
+				}
+				for _, d := range damages {
+					fmt.Fprintf(cmd.OutOrStdout(), "damaged: %s (%s): %v\n", d.Ref, d.Digest, d.Err)
+				}
+				if len(damages) > 0 {
+					return fmt.Errorf("%d images are damaged: relapse images build makes them anew", len(damages))
+				}
+				return nil
+			},
+		},
+	)
+	return cmd
+}

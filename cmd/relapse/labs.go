@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/docker/docker/client"
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+func upCommand(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use:   "up NAME",
+		Short: "Bring up a scenario's lab, without its components, and leave it running",
+		Args:  oneArg("the name of a scenario"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return up(cmd.Context(), s, args[0])
+		},
+	}
+}
+
+func up(ctx context.Context, s *settings, name string) error {
+	scenario, err := scenarioNamed(name)
+	if err != nil {
+		return err
+	}
+	log, err := s.logger()
+	if err != nil {
+		return err
+	}
+	if err := scenario.Topology.Validate(); err != nil {
+		return err
+	}
+	var o framework.Options
+	if err := prepare(ctx, &o); err != nil {
+		return err
+	}
+	defer o.Docker.Close()
+	there, err := kindlab.Exists(ctx, o.Docker, scenario.Topology.Name)
+	if err != nil {
+		return err
+	}
+	if there {
+		return usagef("lab %q is there already: relapse down %s", name, name)
+	}
+	display := s.progress(os.Stdout)
+	defer display.Close()
+	refs := kindlab.ImagesOf(scenario.Topology)
+	var serve []string
+	for _, v := range scenario.Variants {
+		serve = append(serve, v.Images...)
+	}
+	if _, err := o.Images.Build(ctx, append(refs, serve...), func(e images.Event) {
+		if e.Step != images.Reused {
+			display.Note("images", fmt.Sprintf("%s: %s", e.Ref, e.Step))
+		}
+	}); err != nil {
+		return err
+	}
+	lab, err := kindlab.Up(ctx, o.Docker, scenario.Topology, kindlab.Options{
+		Images: o.Images, Serve: serve, Log: log,
+		Step: func(step string) func(error) { return display.Step("lab", step) },
+	})
+	if err != nil {
+		// Never a half-built lab; but a lab that another process holds is not
+		// ours to remove.
+		var held *kindlab.HeldError
+		if !errors.As(err, &held) {
+			err = errors.Join(err, kindlab.Down(context.WithoutCancel(ctx), o.Docker, name))
+		}
+		return err
+	}
+	lab.Release()
+	for _, c := range lab.Clusters {
+		display.Note("lab", "kubeconfig of cluster "+c.Name+": "+c.Kubeconfig)
+	}
+	return nil
+}
+
+func downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down [NAME...]",
+		Short: "Remove labs, whatever state they are in; all of them without a name",
+		RunE: func(cmd *cobra.Command, names []string) error {
+			ctx := cmd.Context()
+			docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+			if err != nil {
+				return fmt.Errorf("connecting to Docker: %w", err)
+			}
+			defer docker.Close()
+			if len(names) == 0 {
+				if names, err = kindlab.Labs(ctx, docker); err != nil {
+					return err
+				}
+			}
+			var errs []error
+			for _, name := range names {
+				err := kindlab.Down(ctx, docker, name)
+				errs = append(errs, err)
+				if err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "lab %s is down\n", name)
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+}

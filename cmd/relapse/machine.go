@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/machine"
+)
+
+const modulePath = "github.com/relapse-dev/relapse"
+
+// sourceRoot finds relapse's own source, which the images are built from: the
+// folder above the program, or above the working directory, whose go.mod is
+// ours.
+func sourceRoot() (string, error) {
+	var starts []string
+	if program, err := os.Executable(); err == nil {
+		starts = append(starts, filepath.Dir(program))
+	}
+	if dir, err := os.Getwd(); err == nil {
+		starts = append(starts, dir)
+	}
+	for _, dir := range starts {
+		for ; ; dir = filepath.Dir(dir) {
+			text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+			if err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n") {
+				return dir, nil
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return "", fmt.Errorf("looking for relapse's source: %w", err)
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
+	}
+	return "", usagef("relapse builds its images from its own source and cannot find it: run it from a checkout")
+}
+
+func openCatalogue() (*images.Catalogue, string, error) {
+	root, err := sourceRoot()
+	if err != nil {
+		return nil, "", err
+	}
+	catalogue, err := images.Open(root)
+	return catalogue, root, err
+}
+
+func doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Tell whether this machine can run labs, and what cures it if not",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			catalogue, _, err := openCatalogue()
+			if err != nil {
+				return err
+			}
+			report := machine.Inspect(cmd.Context(), needs(catalogue))
+			if err := report.Write(cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			return report.Err()
+		},
+	}
+}
+
+func setupCommand() *cobra.Command {
+	var undo bool
+	cmd := &cobra.Command{
+		Use:   "setup",
+		Short: "Make this machine able to run labs; says each step before it takes it",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			announce := func(step string) { fmt.Fprintln(cmd.OutOrStdout(), "setup: "+step) }
+			if undo {
+				return machine.Undo(cmd.Context(), announce)
+			}
+			catalogue, root, err := openCatalogue()
+			if err != nil {
+				return err
+			}
+			if _, err := machine.Setup(cmd.Context(), needs(catalogue), root, announce); err != nil {
+				return &setupError{err}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "take back what setup has changed")
+	return cmd
+}
+
+// setupError is a cure that failed: the machine cannot run labs.
+type setupError struct{ error }
+
+func (e *setupError) Unwrap() error { return e.error }

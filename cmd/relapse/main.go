@@ -1,0 +1,98 @@
+// Command relapse reproduces documented Kubernetes network incidents on real
+// clusters, and asserts that each is detected and that the remedies work.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := command()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		var verdict *verdictError
+		if !errors.As(err, &verdict) { // a verdict has been printed as a table
+			fmt.Fprintln(os.Stderr, "relapse: "+err.Error())
+		}
+	}
+	return exitStatus(ctx, err)
+}
+
+// settings are the global flags.
+type settings struct {
+	logLevel string
+	noColor  bool
+}
+
+func (s *settings) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
+		return nil, usagef("--log-level: %q is none of debug, info, warn, error", s.logLevel)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+}
+
+func command() *cobra.Command {
+	var s settings
+	root := &cobra.Command{
+		Use:   "relapse",
+		Short: "Reproduce documented Kubernetes network incidents, and prove that they are detected and healed",
+		Long: `relapse builds clusters with BGP routers, makes documented incidents happen on
+them with the vendors' own code, and asserts that each is detected and that
+each remedy works.
+
+Exit status: 0 all verdicts as expected; 1 some were not; 2 bad usage or bad
+input; 3 this machine cannot run it (see relapse doctor); 4 inconclusive;
+130 interrupted, after the lab was taken down.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.PersistentFlags().StringVar(&s.logLevel, "log-level", "warn", "what to log on standard error: debug, info, warn or error")
+	root.PersistentFlags().BoolVar(&s.noColor, "no-color", os.Getenv("NO_COLOR") != "", "print no colours")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w (see relapse %s --help)", err, cmd.Name())
+	})
+	root.AddCommand(
+		runCommand(&s),
+		listCommand(),
+		describeCommand(),
+		upCommand(&s),
+		downCommand(),
+		doctorCommand(),
+		setupCommand(),
+		imagesCommand(&s),
+	)
+	return root
+}
+
+// noCommand is the root's argument check: an argument there is a command
+// that does not exist.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	return usagef("no command %q%s", args[0], topology.Nearest(args[0], names))
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/client"
+	"github.com/onsi/ginkgo/v2/formatter"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/machine"
+)
+
+func runCommand(s *settings) *cobra.Command {
+	var (
+		options framework.Options
+		ablate  string
+	)
+	cmd := &cobra.Command{
+		Use:   "run NAME...",
+		Short: "Run scenarios, each on a lab of its own, and judge them",
+		Long: `Run builds what the scenarios need, brings up a lab for each, makes the
+incident happen with every variant, and takes the lab down again.
+
+The report goes to OUTPUT/NAME: report.json, junit.xml and evidence/.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("run needs the name of a scenario: %s", strings.Join(scenarioNames(), ", "))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options.Ablate = framework.Part(ablate)
+			return runScenarios(cmd.Context(), s, args, options)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&options.Variants, "variant", nil, "run these variants only")
+	flags.BoolVar(&options.Keep, "keep", false, "leave the lab running, put back, for --reuse")
+	flags.BoolVar(&options.Reuse, "reuse", false, "use the lab that an earlier run has kept, if it is there")
+	flags.StringVar(&ablate, "ablate", "", "switch a part off, and see the verdict change: "+partNames())
+	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
+	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run")
+	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
+	return cmd
+}
+
+func partNames() string {
+	var names []string
+	for _, p := range framework.Parts {
+		names = append(names, string(p))
+	}
+	return strings.Join(names, ", ")
+}
+
+func runScenarios(ctx context.Context, s *settings, names []string, o framework.Options) error {
+	var chosen []framework.Scenario
+	for _, name := range names {
+		scenario, err := scenarioNamed(name)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(chosen, func(c framework.Scenario) bool { return c.Incident.Name == name }) {
+			return usagef("scenario %q is named twice", name)
+		}
+		chosen = append(chosen, scenario)
+	}
+	if err := checkVariants(chosen, o.Variants); err != nil {
+		return err
+	}
+	if o.Ablate != "" && !slices.Contains(framework.Parts, o.Ablate) {
+		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
+	}
+	log, err := s.logger()
+	if err != nil {
+		return err
+	}
+	display := s.progress(os.Stdout)
+	defer display.Close()
+	o.Progress, o.Log = display, log
+	if !o.DryRun {
+		if err := prepare(ctx, &o); err != nil {
+			return err
+		}
+		defer o.Docker.Close()
+	}
+	// Ginkgo's own account of the run goes to the report; people get ours.
+	formatter.ColorableStdOut = io.Discard
+	began := time.Now()
+	reports, err := framework.RunScenarios(ignoreFail{}, chosen, o)
+	display.Close()
+	if o.DryRun {
+		return err
+	}
+	for _, r := range reports {
+		printReport(os.Stdout, r, o.Output)
+	}
+	fmt.Printf("\n%d scenarios in %s\n", len(reports), time.Since(began).Round(time.Second))
+	if err != nil {
+		return err
+	}
+	return worst(reports)
+}
+
+// prepare finds what a run needs on this machine.
+func prepare(ctx context.Context, o *framework.Options) error {
+	catalogue, _, err := openCatalogue()
+	if err != nil {
+		return err
+	}
+	report := machine.Inspect(ctx, needs(catalogue))
+	if err := report.Err(); err != nil {
+		return err
+	}
+	o.Machine, o.Images = report.Facts, catalogue
+	o.Docker, err = client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		return fmt.Errorf("connecting to Docker: %w", err)
+	}
+	return nil
+}
+
+// ignoreFail takes Ginkgo's word that a suite failed; the reports say more.
+type ignoreFail struct{}
+
+func (ignoreFail) Fail() {}
+
+// worst is the run's outcome: a failure outweighs what could not be judged.
+func worst(reports []report.Report) error {
+	verdict := framework.Pass
+	for _, r := range reports {
+		switch framework.RunVerdict(r.Verdict) {
+		case framework.Fail:
+			return &verdictError{framework.Fail}
+		case framework.Pass:
+		default:
+			verdict = framework.Inconclusive
+		}
+	}
+	if verdict == framework.Pass {
+		return nil
+	}
+	return &verdictError{verdict}
+}
+
+func scenarioNames() []string {
+	var names []string
+	for _, s := range scenarios.All {
+		names = append(names, s.Incident.Name)
+	}
+	return names
+}
+
+func scenarioNamed(name string) (framework.Scenario, error) {
+	for _, s := range scenarios.All {
+		if s.Incident.Name == name {
+			return s, nil
+		}
+	}
+	return framework.Scenario{}, usagef("no scenario %q%s", name, topology.Nearest(name, scenarioNames()))
+}
+
+func checkVariants(chosen []framework.Scenario, wanted []string) error {
+	var names []string
+	for _, s := range chosen {
+		for _, v := range s.Variants {
+			names = append(names, v.Name)
+		}
+	}
+	var errs []error
+	for _, name := range wanted {
+		if !slices.Contains(names, name) {
+			errs = append(errs, usagef("no variant %q%s", name, topology.Nearest(name, names)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *settings) progress(out *os.File) *progress {
+	terminal := term.IsTerminal(int(out.Fd()))
+	return newProgress(out, terminal, terminal && !s.noColor)
+}
+
+// needs is what relapse needs of a machine.
+func needs(c *images.Catalogue) machine.Needs {
+	return machine.Needs{Packages: []string{"debootstrap"}, ImageCache: c.CacheDir()}
+}

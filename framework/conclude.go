@@ -1,0 +1,149 @@
+package framework
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+// verdict judges the variant.
+func (v *variantRun) verdict(context.Context) {
+	if v.scenario.broken != nil {
+		ginkgo.Skip("there is no lab")
+	}
+	v.judge()
+	text := fmt.Sprintf("%s: expected %s", v.result.Verdict, v.result.Expected)
+	v.scenario.options.Progress.Note(v.variant.Name, "verdict "+text)
+	if v.result.Verdict != v.result.Expected {
+		ginkgo.Fail(text)
+	}
+}
+
+func (v *variantRun) judge() {
+	if v.result.Verdict != "" {
+		return
+	}
+	verdict, why := judge(v.seen)
+	v.result.Verdict = string(verdict)
+	if verdict != v.variant.Expected() {
+		v.result.Reasons = append(v.result.Reasons, why)
+	}
+	if !v.began.IsZero() {
+		v.result.ElapsedMS = time.Since(v.began).Milliseconds()
+	}
+}
+
+// restore undoes the faults, if anybody is to use the lab again.
+func (v *variantRun) restore(ctx context.Context) {
+	if v.scenario.lab == nil || v.scenario.broken != nil {
+		ginkgo.Skip("there is no lab")
+	}
+	err := v.close(ctx)
+	last := v == v.scenario.variants[len(v.scenario.variants)-1]
+	if !last || v.scenario.options.Keep {
+		done := v.scenario.options.Progress.Step(v.variant.Name, "lab is put back")
+		for _, f := range slices.Backward(v.injected) {
+			if undoErr := f.Undo(ctx); undoErr != nil {
+				err = errors.Join(err, fmt.Errorf("undoing %q: %w", f.Name, undoErr))
+			}
+		}
+		done(err)
+	}
+	if err != nil {
+		v.scenario.broken = err // nothing that comes after would prove anything
+		ginkgo.Fail(err.Error())
+	}
+}
+
+// close ends the watching and the probes, and keeps what is worth keeping.
+// It can be called more than once.
+func (v *variantRun) close(ctx context.Context) error {
+	if v.watch != nil {
+		v.watch.Stop()
+		v.watch = nil
+		v.keepLogs(ctx)
+	}
+	err := v.stopProbes(ctx)
+	for _, c := range v.closers {
+		err = errors.Join(err, c())
+	}
+	v.closers = nil
+	return err
+}
+
+// conclude returns the report, whatever the variant came to.
+func (v *variantRun) conclude(ctx context.Context) report.Variant {
+	if err := v.close(ctx); err != nil {
+		v.result.Reasons = append(v.result.Reasons, err.Error())
+	}
+	v.judge()
+	return v.result
+}
+
+// outcome is what the variant means for the run.
+func (v *variantRun) outcome() RunVerdict {
+	switch {
+	case v.result.Verdict == string(Unknown) || v.result.Verdict == string(Vacuous):
+		return Inconclusive
+	case v.result.Verdict != v.result.Expected || len(v.result.Reasons) > 0:
+		return Fail
+	}
+	return Pass
+}
+
+// keepLogs keeps the logs of all that runs in the lab.
+func (v *variantRun) keepLogs(ctx context.Context) {
+	logs, err := v.run.Lab.Logs(ctx)
+	for name, text := range logs {
+		v.keep("log-"+name, text)
+	}
+	if err != nil {
+		v.scenario.options.Log.Warn("not all logs could be kept", "error", err)
+	}
+}
+
+// keepFailure keeps what tells why a step failed.
+func (v *variantRun) keepFailure(ctx context.Context) {
+	if v.run == nil {
+		return
+	}
+	if v.probes != nil {
+		v.keep("probes-at-failure", v.probes.Timelines())
+	}
+	if v.watch != nil {
+		findings, at := v.watch.now()
+		v.keep("snapshot-at-failure", at)
+		v.keep("findings-at-failure", findings)
+	}
+}
+
+// collectorOf makes a collector that reads all layers of a lab. The closers
+// are to be called even after an error.
+func collectorOf(lab *kindlab.Lab) (snapshot.Collector, []func() error, error) {
+	c := snapshot.Collector{
+		Routers: map[string]snapshot.RouterReader{},
+		Nodes:   map[string]snapshot.RouteReader{},
+	}
+	var closers []func() error
+	var err error
+	if c.Kubernetes, err = snapshot.NewCluster(lab.Clusters[0].Client.RESTConfig()); err != nil {
+		return c, closers, err
+	}
+	for _, r := range lab.Topology.Routers {
+		handle, err := lab.Router(r.Name)
+		if err != nil {
+			return c, closers, err
+		}
+		closers = append(closers, handle.Close)
+		c.Routers[r.Name] = handle
+	}
+	return c, closers, nil
+}

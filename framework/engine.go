@@ -1,0 +1,213 @@
+package framework
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+// scenarioRun is one scenario of a run: its lab, and its variants one after
+// the other on it.
+type scenarioRun struct {
+	scenario Scenario
+	options  Options
+	dir      string // of the report
+
+	lab      *kindlab.Lab
+	variants []*variantRun
+	began    time.Time
+	report   report.Report
+	// broken is why nothing could be judged at all.
+	broken error
+}
+
+// declare adds the scenario's specs to the Ginkgo suite. Every spec runs even
+// if an earlier one failed: what may still run after a failure is for the
+// variant to know, and the lab is put back in any case.
+func (s *scenarioRun) declare() {
+	ginkgo.Describe(s.scenario.Incident.Name, ginkgo.Ordered, ginkgo.ContinueOnFailure, func() {
+		ginkgo.BeforeAll(s.begin)
+		s.step("lab", "images are there", s.buildImages)
+		s.step("lab", "lab is up", s.bringUp)
+		for _, v := range s.scenario.Variants {
+			if len(s.options.Variants) > 0 && !slices.Contains(s.options.Variants, v.Name) {
+				continue
+			}
+			r := newVariantRun(s, v)
+			s.variants = append(s.variants, r)
+			r.declare()
+		}
+		s.step("lab", s.farewell(), s.finish)
+		// An interrupted suite runs no further spec, but it runs this.
+		ginkgo.AfterAll(func(ctx ginkgo.SpecContext) { s.end(ctx) })
+	})
+}
+
+// step declares one spec of the lab's own, in a container named scope.
+func (s *scenarioRun) step(scope, name string, do func(context.Context) error) {
+	ginkgo.Context(scope, func() {
+		ginkgo.It(name, func(ctx ginkgo.SpecContext) {
+			if s.broken != nil {
+				ginkgo.Skip("an earlier step failed")
+			}
+			done := s.options.Progress.Step(scope, name)
+			err := do(ctx)
+			done(err)
+			if err != nil {
+				s.broken = err
+				ginkgo.Fail(err.Error())
+			}
+		})
+	})
+}
+
+func (s *scenarioRun) begin() {
+	s.began = time.Now()
+	s.report = report.Report{
+		Schema: report.Schema, Scenario: s.scenario.Incident.Name, Verdict: string(Inconclusive),
+		Ablated: string(s.options.Ablate), Started: s.began, Machine: s.options.Machine,
+		Variants: []report.Variant{},
+	}
+	// What is there is an earlier run's; mixed up with this one's it would
+	// mislead.
+	if err := os.RemoveAll(filepath.Join(s.dir, "evidence")); err != nil {
+		ginkgo.Fail(fmt.Sprintf("removing the evidence of the last run: %v", err))
+	}
+}
+
+func (s *scenarioRun) buildImages(ctx context.Context) error {
+	began := time.Now()
+	refs := kindlab.ImagesOf(s.scenario.Topology)
+	for _, v := range s.variants {
+		refs = append(refs, v.variant.Images...)
+	}
+	slices.Sort(refs)
+	var mu sync.Mutex
+	building := map[string]func(error){}
+	_, err := s.options.Images.Build(ctx, slices.Compact(refs), func(e images.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case e.Step == images.Reused:
+		case e.Step == images.Built:
+			building[e.Ref](nil)
+			delete(building, e.Ref)
+		case building[e.Ref] == nil:
+			building[e.Ref] = s.options.Progress.Step("images", e.Ref)
+		}
+	})
+	for _, done := range building {
+		done(errors.New("not built"))
+	}
+	s.report.Timings.Images = time.Since(began).Milliseconds()
+	return err
+}
+
+func (s *scenarioRun) bringUp(ctx context.Context) error {
+	began := time.Now()
+	defer func() { s.report.Timings.Lab = time.Since(began).Milliseconds() }()
+	var serve []string
+	for _, v := range s.variants {
+		serve = append(serve, v.variant.Images...)
+	}
+	slices.Sort(serve)
+	options := kindlab.Options{
+		Images: s.options.Images, Serve: slices.Compact(serve), Log: s.options.Log,
+		Step: func(name string) func(error) { return s.options.Progress.Step("lab", name) },
+	}
+	name, docker := s.scenario.Topology.Name, s.options.Docker
+	there, err := kindlab.Exists(ctx, docker, name)
+	if err != nil {
+		return err
+	}
+	if there && s.options.Reuse {
+		s.lab, err = kindlab.Attach(ctx, docker, s.scenario.Topology, options)
+		return err
+	}
+	// What is left of an interrupted run is in the way.
+	if err := kindlab.Down(ctx, docker, name); err != nil {
+		return err
+	}
+	s.lab, err = kindlab.Up(ctx, docker, s.scenario.Topology, options)
+	return err
+}
+
+// farewell names the last step.
+func (s *scenarioRun) farewell() string {
+	if s.options.Keep {
+		return "lab is left running"
+	}
+	return "lab is down"
+}
+
+// finish lets go of the lab: it is kept, or taken down.
+func (s *scenarioRun) finish(ctx context.Context) error {
+	lab := s.lab
+	if lab == nil {
+		return nil
+	}
+	s.lab = nil
+	if s.options.Keep {
+		lab.Release()
+		return nil
+	}
+	return lab.Down(ctx)
+}
+
+// end writes the report; the lab is still there only if the run did not come
+// to finish it.
+func (s *scenarioRun) end(ctx context.Context) {
+	if s.options.DryRun {
+		return
+	}
+	var errs []error
+	for _, v := range s.variants {
+		s.report.Variants = append(s.report.Variants, v.conclude(ctx))
+	}
+	switch {
+	case s.lab != nil:
+		errs = append(errs, s.lab.Down(ctx))
+	case s.broken != nil && !isHeld(s.broken):
+		// The lab did not come up, or not whole.
+		errs = append(errs, kindlab.Down(ctx, s.options.Docker, s.scenario.Topology.Name))
+	}
+	s.report.Verdict = string(s.verdict())
+	s.report.Timings.Total = time.Since(s.began).Milliseconds()
+	errs = append(errs, s.report.Write(s.dir))
+	if err := errors.Join(errs...); err != nil {
+		ginkgo.Fail(err.Error())
+	}
+}
+
+func isHeld(err error) bool {
+	var held *kindlab.HeldError
+	return errors.As(err, &held)
+}
+
+// verdict is the run's: a failure outweighs what could not be judged.
+func (s *scenarioRun) verdict() RunVerdict {
+	verdict := Pass
+	if s.broken != nil {
+		verdict = Inconclusive
+	}
+	for _, v := range s.variants {
+		switch v.outcome() {
+		case Fail:
+			return Fail
+		case Inconclusive:
+			verdict = Inconclusive
+		}
+	}
+	return verdict
+}

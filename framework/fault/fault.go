@@ -1,0 +1,18 @@
+// Package fault holds the changes that start incidents, each with its undo.
+package fault
+
+import "context"
+
+// Fault is a change that starts an incident.
+type Fault struct {
+	// Name says what happens, in a few words.
+	Name string
+	// Inject makes it happen, and returns when it has.
+	Inject func(ctx context.Context) error
+	// Held tells whether the fault has taken hold: it looks at the lab and
+	// not at what Inject did. When it has not, it returns what it saw.
+	Held func(ctx context.Context) (held bool, saw string, err error)
+	// Undo takes the fault back, as far as it was injected, and returns when
+	// the lab is as before.
+	Undo func(ctx context.Context) error
+}

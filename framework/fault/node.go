@@ -1,0 +1,132 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+// nodeExists tells whether the API server has a Node object.
+func nodeExists(ctx context.Context, c *kindlab.Cluster, name string) (bool, error) {
+	err := c.Client.Resources().Get(ctx, name, "", &corev1.Node{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// DeleteNodeObject drains a node and deletes its Node object, while the
+// machine and all that runs on it goes on: what `kubectl drain` and
+// `kubectl delete node` do, before anybody has switched the machine off.
+//
+// It has no undo of its own: a node that is removed from its cluster comes
+// back by joining it, which is the undo of RemoveNode.
+func DeleteNodeObject(c *kindlab.Cluster, name string) Fault {
+	return Fault{
+		Name: "drain " + name + " and delete its Node object",
+		Inject: func(ctx context.Context) error {
+			if err := drain(ctx, c, name); err != nil {
+				return err
+			}
+			err := c.Client.Resources().Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting node %q: %w", name, err)
+			}
+			return nil
+		},
+		Held: func(ctx context.Context) (bool, string, error) {
+			exists, err := nodeExists(ctx, c, name)
+			return !exists, "the Node object " + name + " is there", err
+		},
+		Undo: func(context.Context) error { return nil },
+	}
+}
+
+// RemoveNode takes a node out of its cluster for good: drained, its Node
+// object deleted, its power cut, its disk thrown away. Undo joins a new
+// machine of the same name and address.
+func RemoveNode(l *kindlab.Lab, c *kindlab.Cluster, name string) Fault {
+	object := DeleteNodeObject(c, name)
+	machine := l.Node(name)
+	return Fault{
+		Name: "remove " + name + " from the cluster",
+		Inject: func(ctx context.Context) error {
+			if err := object.Inject(ctx); err != nil {
+				return err
+			}
+			return machine.Remove(ctx)
+		},
+		Held: func(ctx context.Context) (bool, string, error) {
+			held, saw, err := object.Held(ctx)
+			if !held || err != nil {
+				return false, saw, err
+			}
+			runs, err := machine.Exists(ctx)
+			return !runs, "the machine " + name + " is running", err
+		},
+		Undo: func(ctx context.Context) error {
+			exists, err := nodeExists(ctx, c, name)
+			if err != nil {
+				return fmt.Errorf("looking for node %q: %w", name, err)
+			}
+			runs, err := machine.Exists(ctx)
+			if err != nil {
+				return err
+			}
+			if exists && runs {
+				return nil // it was never removed
+			}
+			// The node is to get back the pod range that it had: the lowest
+			// free one, which only a fresh kube-controller-manager gives.
+			return errors.Join(
+				machine.Remove(ctx),
+				c.RestartControllerManager(ctx),
+				c.AddNode(ctx, name),
+			)
+		},
+	}
+}
+
+// drain evicts what a DaemonSet would not bring back.
+func drain(ctx context.Context, c *kindlab.Cluster, node string) error {
+	var pods corev1.PodList
+	onNode := resources.WithFieldSelector("spec.nodeName=" + node)
+	evictable := func(p corev1.Pod) bool {
+		owner := metav1.GetControllerOf(&p)
+		return owner == nil || owner.Kind != "DaemonSet"
+	}
+	objects := c.Client.Resources()
+	if err := objects.List(ctx, &pods, onNode); err != nil {
+		return fmt.Errorf("draining node %q: %w", node, err)
+	}
+	for _, p := range pods.Items {
+		if !evictable(p) {
+			continue
+		}
+		err := objects.Delete(ctx, &p)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("draining node %q of pod %s/%s: %w", node, p.Namespace, p.Name, err)
+		}
+	}
+	return await.Until(ctx, "node "+node+" to be drained", 50*time.Millisecond, 30*time.Second,
+		func(ctx context.Context) (bool, string, error) {
+			if err := objects.List(ctx, &pods, onNode); err != nil {
+				return false, "", err
+			}
+			for _, p := range pods.Items {
+				if evictable(p) {
+					return false, "pod " + p.Namespace + "/" + p.Name + " is still there", nil
+				}
+			}
+			return true, "", nil
+		})
+}

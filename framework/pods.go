@@ -1,0 +1,177 @@
+package framework
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+// ProbeImage is what a probe pod runs.
+const ProbeImage = "relapse.dev/probe:dev"
+
+const (
+	probeNamespace = metav1.NamespaceDefault
+	// socketDir is where an agent keeps its control socket, in a pod as well
+	// as on its node: the harness reaches it through the node's file system,
+	// never through the network under test.
+	socketDir = "/run/relapse"
+)
+
+// probePod is the pod of a probe agent on a node. Its name is the node's, so
+// that probes are named after the nodes whose pods they connect.
+func probePod(node string) *corev1.Pod {
+	hostDir := corev1.HostPathDirectoryOrCreate
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "probe-" + node, Namespace: probeNamespace,
+			Labels: map[string]string{"app": "probe"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node, // no scheduler: the pod is this node's
+			// A node may be unready, or removed, in the middle of a script.
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			// Short, but not zero: the object is to be there until the process,
+			// which owns the socket, is gone.
+			TerminationGracePeriodSeconds: new(int64(1)),
+			AutomountServiceAccountToken:  new(bool),
+			EnableServiceLinks:            new(bool),
+			Containers: []corev1.Container{{
+				Name: "probe", Image: ProbeImage,
+				Args:         []string{"agent", "--socket", podSocket(node)},
+				VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: socketDir}},
+			}},
+			Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: socketDir, Type: &hostDir},
+			}}},
+		},
+	}
+}
+
+func podSocket(node string) string { return socketDir + "/probe-" + node + ".sock" }
+
+// StartProbePods runs one probe pod on each of the nodes, in place of those
+// that are there, and waits until each has an address.
+func StartProbePods(ctx context.Context, c *kindlab.Cluster, nodes ...string) error {
+	if err := StopProbePods(ctx, c); err != nil {
+		return err
+	}
+	objects := c.Client.Resources(probeNamespace)
+	for _, node := range nodes {
+		if err := objects.Create(ctx, probePod(node)); err != nil {
+			return fmt.Errorf("creating the probe pod of %s: %w", node, err)
+		}
+	}
+	return await.Until(ctx, "the probe pods to run", 100*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			for _, node := range nodes {
+				var pod corev1.Pod
+				if err := objects.Get(ctx, "probe-"+node, probeNamespace, &pod); err != nil {
+					return false, "", err
+				}
+				if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" {
+					return false, describePod(pod), nil
+				}
+			}
+			return true, "", nil
+		})
+}
+
+// ProbeEnds dials the agents of the probe pods on nodes and of hosts. Each
+// end is named after its node or host.
+func ProbeEnds(ctx context.Context, r *Run, nodes, hosts []string) ([]probe.End, error) {
+	var ends []probe.End
+	dial := func(name, path string, addr netip.Addr) error {
+		var agent *probe.Agent
+		// The pod runs, but its agent may not listen yet.
+		err := await.Until(ctx, "the probe agent of "+name, 50*time.Millisecond, 10*time.Second,
+			func(ctx context.Context) (_ bool, _ string, err error) {
+				agent, err = probe.Dial(ctx, name, path)
+				return err == nil, "", err
+			})
+		if err != nil {
+			return err
+		}
+		ends = append(ends, probe.End{Name: name, Address: netip.AddrPortFrom(addr, wire.DefaultPort), Agent: agent})
+		return nil
+	}
+	for _, node := range nodes {
+		var pod corev1.Pod
+		if err := r.Cluster.Client.Resources().Get(ctx, "probe-"+node, probeNamespace, &pod); err != nil {
+			return ends, fmt.Errorf("looking for the probe pod of %s: %w", node, err)
+		}
+		addr, err := netip.ParseAddr(pod.Status.PodIP)
+		if err != nil {
+			return ends, fmt.Errorf("the probe pod of %s has no address: %w", node, err)
+		}
+		path, err := r.Lab.Node(node).Path(ctx, podSocket(node))
+		if err != nil {
+			return ends, err
+		}
+		if err := dial(node, path, addr); err != nil {
+			return ends, err
+		}
+	}
+	for _, host := range hosts {
+		declared, ok := r.Lab.Topology.Member(host)
+		if !ok {
+			return ends, fmt.Errorf("no host %q in the lab", host)
+		}
+		path, err := r.Lab.Host(host).Path(ctx, kindlab.AgentSocket)
+		if err != nil {
+			return ends, err
+		}
+		if err := dial(host, path, declared.Links[0].Address); err != nil {
+			return ends, err
+		}
+	}
+	return ends, nil
+}
+
+// describePod says why a pod does not run, as far as its status tells.
+func describePod(pod corev1.Pod) string {
+	text := fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.Status.Phase)
+	for _, s := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
+		if w := s.State.Waiting; w != nil {
+			text += fmt.Sprintf("; container %s waits: %s %s", s.Name, w.Reason, w.Message)
+		}
+		if t := s.State.Terminated; t != nil {
+			text += fmt.Sprintf("; container %s ended with %d: %s", s.Name, t.ExitCode, t.Message)
+		}
+	}
+	return text
+}
+
+// StopProbePods deletes the probe pods and waits until they are gone.
+func StopProbePods(ctx context.Context, c *kindlab.Cluster) error {
+	var pods corev1.PodList
+	objects := c.Client.Resources(probeNamespace)
+	if err := objects.List(ctx, &pods, resources.WithLabelSelector("app=probe")); err != nil {
+		return fmt.Errorf("listing the probe pods: %w", err)
+	}
+	var errs []error
+	for _, pod := range pods.Items {
+		if err := objects.Delete(ctx, &pod); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("deleting pod %q: %w", pod.Name, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return await.Until(ctx, "the old probe pods to go", 50*time.Millisecond, 30*time.Second,
+		func(ctx context.Context) (bool, string, error) {
+			err := objects.List(ctx, &pods, resources.WithLabelSelector("app=probe"))
+			return err == nil && len(pods.Items) == 0, fmt.Sprintf("%d of them are there", len(pods.Items)), err
+		})
+}

@@ -1,0 +1,140 @@
+// Package report holds what a run found out, in the form in which it is
+// stored (relapse.report/v1), and writes it.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Schema names the format of report.json.
+const Schema = "relapse.report/v1"
+
+// Report is one run of one scenario.
+type Report struct {
+	Schema   string    `json:"schema"`
+	Scenario string    `json:"scenario"`
+	Verdict  string    `json:"verdict"`           // pass, fail or inconclusive
+	Ablated  string    `json:"ablated,omitempty"` // the part that was switched off
+	Started  time.Time `json:"started"`
+	Variants []Variant `json:"variants"`
+	Timings  Timings   `json:"timings_ms"`
+	Machine  any       `json:"machine"`
+}
+
+// Variant is what became of one variant.
+type Variant struct {
+	Name       string            `json:"name"`
+	Role       string            `json:"role"`
+	Components map[string]string `json:"components"`
+	// Form tells how much of the vendor's program ran: whole, or a slice.
+	Form     string `json:"form"`
+	Expected string `json:"expected"`
+	Verdict  string `json:"verdict"`
+	// Reasons say why the verdict is not the expected one, or what else was
+	// not as it must be. Empty when all is well.
+	Reasons  []string `json:"reasons,omitempty"`
+	Baseline Baseline `json:"baseline"`
+	// Onset is when the first probe was lost after the fault; for a variant
+	// in which none was lost it is absent.
+	Onset       *time.Time `json:"onset,omitempty"`
+	ProbesHurt  []string   `json:"probes_hurt"`
+	Packets     Packets    `json:"packets"`
+	Findings    []Finding  `json:"findings"`
+	Remedies    []Remedy   `json:"remedies"`
+	Checks      []Check    `json:"checks,omitempty"`
+	ElapsedMS   int64      `json:"elapsed_ms"`
+	EvidenceDir string     `json:"evidence,omitempty"` // relative to the report
+}
+
+// Baseline is what the probes said before the fault.
+type Baseline struct {
+	Probes  int     `json:"probes"`
+	Seconds float64 `json:"seconds"`
+	Lost    int     `json:"lost"`
+}
+
+// Packets counts all probes of a variant, from the baseline to the end of
+// the symptom's observation.
+type Packets struct {
+	Sent int `json:"sent"`
+	Lost int `json:"lost"`
+}
+
+// Finding is what a detector said, when it said so first.
+type Finding struct {
+	Detector string `json:"detector"`
+	Kind     string `json:"kind"`
+	State    string `json:"state"` // latent or active
+	Object   string `json:"object"`
+	Says     string `json:"says"`
+	// TimeToDetectMS runs from the first lost probe (or from the fault,
+	// where no probe was lost) to the finding. Absent for what was there
+	// before the fault.
+	TimeToDetectMS *int64 `json:"time_to_detect_ms,omitempty"`
+}
+
+// Remedy is what a documented way out did.
+type Remedy struct {
+	Name     string `json:"name"`
+	Expected string `json:"expected"` // recovers or does-not-help
+	Verdict  string `json:"verdict"`
+	// TimeToRecoverMS runs from the start of the remedy to the first clean
+	// window. Absent where nothing recovered.
+	TimeToRecoverMS *int64 `json:"time_to_recover_ms,omitempty"`
+	Reason          string `json:"reason,omitempty"`
+}
+
+// Check is a fact of the incident that was asserted beside probes and
+// detectors.
+type Check struct {
+	Name   string `json:"name"`
+	Holds  bool   `json:"holds"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Timings say how long the parts of the run took.
+type Timings struct {
+	Images int64 `json:"images"`
+	Lab    int64 `json:"lab"`
+	Total  int64 `json:"total"`
+}
+
+// Write stores the report as dir/report.json.
+func (r Report) Write(dir string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the report of %q: %w", r.Scenario, err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("creating the report's folder: %w", err)
+	}
+	path := filepath.Join(dir, "report.json")
+	if err := os.WriteFile(path+".tmp", append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	// A reader never sees half a report.
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+// Read loads a stored report.
+func Read(path string) (Report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Report{}, fmt.Errorf("reading the report: %w", err)
+	}
+	var r Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return Report{}, fmt.Errorf("reading the report %s: %w", path, err)
+	}
+	if r.Schema != Schema {
+		return Report{}, fmt.Errorf("reading the report %s: its schema is %q, not %q", path, r.Schema, Schema)
+	}
+	return r, nil
+}

@@ -1,0 +1,138 @@
+package framework
+
+import (
+	"context"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Role says what a variant is there to show.
+type Role string
+
+// Roles of a variant.
+const (
+	Affected   Role = "affected"   // must show the symptom
+	Fixed      Role = "fixed"      // must not, under the same fault
+	Workaround Role = "workaround" // must not, with the affected version
+)
+
+// Form says how much of the vendor's program runs.
+type Form string
+
+// Forms of a component.
+const (
+	Whole Form = "whole" // the vendor's own program
+	Slice Form = "slice" // a main of ours around the vendor's own packages
+)
+
+// Scenario is the script that makes one incident happen on a lab.
+type Scenario struct {
+	Incident Incident
+	Topology topology.Topology
+	Variants []Variant
+}
+
+// Variant is one version or configuration of the component under test.
+type Variant struct {
+	Name string
+	Role Role
+	// Components are the versions under test, by name.
+	Components map[string]string
+	Form       Form
+	// Images are served to the nodes by the lab's registry.
+	Images []string
+	Script Script
+}
+
+// Expected is the verdict that a variant must get.
+func (v Variant) Expected() Verdict {
+	if v.Role == Affected {
+		return Reproduced
+	}
+	return Prevented
+}
+
+// Script is the incident, part by part. The engine decides when each part
+// runs and judges what follows.
+type Script struct {
+	// Install puts the components and the probes' ends into the lab, in place
+	// of whatever an earlier variant or run has left there. It returns when
+	// they work.
+	Install func(ctx context.Context, r *Run) error
+	// Ends dials the ends of the probes, but for those that are gone. It is
+	// called after Install, and after each remedy that replaces ends.
+	Ends func(ctx context.Context, r *Run, gone ...string) ([]probe.End, error)
+	// Probes run between the ends from the baseline on.
+	Probes    []probe.Probe
+	Detectors []detect.Detector
+	// Latent names the kinds of latent findings that the baseline may have:
+	// the incident waiting to happen.
+	Latent []string
+	// Baseline holds before the fault.
+	Baseline []Check
+	// Forms are lesser forms of the incident, each a fault that hurts no probe
+	// yet and that the detectors must name. They come before Fault.
+	Forms []LesserForm
+	// Fault starts the incident.
+	Fault func(r *Run) fault.Fault
+	// Gone names the ends that the fault takes away. The probes from and to
+	// them are stopped before it.
+	Gone []string
+	// Hurt names the probes that the incident hurts.
+	Hurt []string
+	// Observe bounds how long the traffic is watched for the symptom. A
+	// variant in which no probe is lost for so long is unhurt.
+	Observe time.Duration
+	// Aftermath holds after the fault.
+	Aftermath []Check
+	// Named are findings that the detectors must come to after the fault. A
+	// finding that is not named here is no error.
+	Named []Finding
+	// Remedies are tried one after the other, each from the broken state.
+	Remedies []Remedy
+}
+
+// LesserForm is a way in which the incident shows without hurting anybody
+// yet.
+type LesserForm struct {
+	Name  string
+	Fault func(r *Run) fault.Fault
+	// Named are the findings that the detectors must come to.
+	Named []Finding
+}
+
+// Check is a fact that must hold at a certain point of the script.
+type Check struct {
+	Name string
+	// Holds returns whether the fact holds and what it saw.
+	Holds func(ctx context.Context, r *Run) (holds bool, saw string, err error)
+	// Bound is how long the fact may take to come true. Zero: it must hold at
+	// once.
+	Bound time.Duration
+}
+
+// Finding is what a detector must say. Empty fields match anything.
+type Finding struct {
+	Kind, Object string
+}
+
+// Remedy is a documented way out of the incident, or one that is documented
+// not to help.
+type Remedy struct {
+	Name string
+	// Helps is whether it must help. A remedy that does not is asserted not to.
+	Helps bool
+	Apply func(ctx context.Context, r *Run) error
+	// Bound is how long recovery may take from the start of Apply.
+	Bound time.Duration
+	// Undo goes back to the broken state, for the next remedy. Nil where
+	// nothing comes after.
+	Undo func(ctx context.Context, r *Run) error
+	// ReplacesEnds is set where the pods that the probes run between are made
+	// anew.
+	ReplacesEnds bool
+}

@@ -1,0 +1,501 @@
+package framework
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+const (
+	// baselineFor is how long all must be well before the fault.
+	baselineFor = 5 * time.Second
+	// baselineWithin bounds the wait for it: an installation that is not well
+	// a while after it said that it works is not well.
+	baselineWithin = 30 * time.Second
+	// recoveredFor is how long probes must be clean after a remedy.
+	recoveredFor = time.Second
+	// unhelpedFor is how long the symptom is watched after a remedy that is
+	// not to help.
+	unhelpedFor = 3 * time.Second
+	// namedWithin bounds the wait for the detectors after the symptom.
+	namedWithin = 5 * time.Second
+	// relapsesWithin bounds the wait for the symptom after a remedy was undone.
+	relapsesWithin = 30 * time.Second
+)
+
+// Run is what the steps of a script work with.
+type Run struct {
+	Lab *kindlab.Lab
+	// Cluster is the lab's first cluster.
+	Cluster *kindlab.Cluster
+	// Snapshot is the newest one that the detectors saw. It is empty until
+	// the baseline.
+	Snapshot func() snapshot.Snapshot
+	// Findings are the detectors' newest ones.
+	Findings func() []detect.Finding
+	// Evidence keeps v, text or anything that JSON can hold, with the report.
+	Evidence func(name string, v any)
+}
+
+// variantRun is one variant of a run.
+type variantRun struct {
+	scenario *scenarioRun
+	variant  Variant
+	result   report.Variant
+
+	run      *Run
+	evidence evidence
+	probes   *probe.Set
+	agents   []*probe.Agent
+	watch    *watch
+	closers  []func() error
+
+	began    time.Time
+	injected []fault.Fault // to be undone, in reverse
+	faulted  time.Time     // when the fault's injection began
+	seen     observation
+	ended    bool // the script ended, well or not: the verdict stands
+}
+
+func newVariantRun(s *scenarioRun, v Variant) *variantRun {
+	return &variantRun{
+		scenario: s, variant: v,
+		evidence: evidence{dir: filepath.Join(s.dir, "evidence", v.Name)},
+		seen:     observation{expected: v.Script.Hurt, broken: errors.New("the variant did not run")},
+		result: report.Variant{
+			Name: v.Name, Role: string(v.Role), Components: v.Components, Form: string(v.Form),
+			Expected: string(v.Expected()), ProbesHurt: []string{}, Findings: []report.Finding{},
+			Remedies: []report.Remedy{}, EvidenceDir: filepath.Join("evidence", v.Name),
+		},
+	}
+}
+
+// declare adds the variant's specs, in the order in which they run.
+func (v *variantRun) declare() {
+	script := v.variant.Script
+	ginkgo.Context(v.variant.Name, func() {
+		v.step("components are installed", v.install)
+		v.step(fmt.Sprintf("baseline: %d probes clean for %s, detectors quiet", len(script.Probes), baselineFor), v.baseline)
+		for _, check := range script.Baseline {
+			v.step("before: "+check.Name, v.check(check))
+		}
+		for _, form := range script.Forms {
+			v.step("lesser form: "+form.Name, v.lesserForm(form))
+		}
+		v.step("fault", v.fault)
+		v.step(v.symptomText(), v.symptom)
+		v.step("detectors say what they must", v.detected)
+		for _, check := range script.Aftermath {
+			v.step("after: "+check.Name, v.check(check))
+		}
+		for _, remedy := range script.Remedies {
+			v.step(remedyText(remedy), v.remedy(remedy))
+		}
+		// The verdict is a spec of its own, so that it stands in every report;
+		// it runs whatever happened before.
+		ginkgo.It("verdict is "+string(v.variant.Expected()), func(ctx ginkgo.SpecContext) { v.verdict(ctx) })
+		ginkgo.It("lab is put back", func(ctx ginkgo.SpecContext) { v.restore(ctx) })
+	})
+}
+
+func (v *variantRun) symptomText() string {
+	if v.variant.Role == Affected {
+		return "symptom: " + strings.Join(v.variant.Script.Hurt, ", ") + " are hurt, and nothing else"
+	}
+	return "no probe is hurt"
+}
+
+func remedyText(r Remedy) string {
+	if r.Helps {
+		return "remedy: " + r.Name
+	}
+	return "no remedy: " + r.Name
+}
+
+// errNotAsExpected marks what is for the verdict, or for the list of reasons,
+// and not a breakdown: the script may go on.
+var errNotAsExpected = errors.New("not as expected")
+
+// step declares one spec. A step that breaks makes the verdict unknown and
+// ends the script; one that only sees what should not be goes into the
+// reasons.
+func (v *variantRun) step(name string, do func(context.Context) error) {
+	ginkgo.It(name, func(ctx ginkgo.SpecContext) {
+		switch {
+		case v.scenario.broken != nil:
+			ginkgo.Skip("there is no lab")
+		case v.ended:
+			ginkgo.Skip("an earlier step ended the script")
+		}
+		done := v.scenario.options.Progress.Step(v.variant.Name, name)
+		err := do(ctx)
+		done(err)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, errNotAsExpected) {
+			v.seen.broken = fmt.Errorf("%s: %w", name, err)
+			v.ended = true
+		}
+		v.result.Reasons = append(v.result.Reasons, name+": "+err.Error())
+		v.keepFailure(context.WithoutCancel(ctx))
+		ginkgo.Fail(err.Error())
+	})
+}
+
+func (v *variantRun) install(ctx context.Context) error {
+	v.began = time.Now()
+	v.seen.broken = nil
+	lab := v.scenario.lab
+	v.run = &Run{
+		Lab: lab, Cluster: lab.Clusters[0],
+		Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{} },
+		Findings: func() []detect.Finding { return nil },
+		Evidence: v.keep,
+	}
+	return v.variant.Script.Install(ctx, v.run)
+}
+
+// keep stores evidence. What cannot be stored is a reason not to trust the
+// run, and not one to end it.
+func (v *variantRun) keep(name string, data any) {
+	if err := v.evidence.write(name, data); err != nil {
+		v.result.Reasons = append(v.result.Reasons, err.Error())
+	}
+}
+
+// startProbes dials the ends and starts the probes between those of them
+// that are there.
+func (v *variantRun) startProbes(ctx context.Context, without ...string) error {
+	ends, err := v.variant.Script.Ends(ctx, v.run, without...)
+	for _, e := range ends {
+		v.agents = append(v.agents, e.Agent)
+	}
+	if err != nil {
+		return err
+	}
+	probes := slices.DeleteFunc(slices.Clone(v.variant.Script.Probes), func(p probe.Probe) bool {
+		return slices.Contains(without, p.From) || slices.Contains(without, p.To)
+	})
+	if v.probes, err = probe.New(ends, probes); err != nil {
+		return err
+	}
+	return v.probes.Start(ctx)
+}
+
+// stopProbes keeps what the probes saw, and frees their agents.
+func (v *variantRun) stopProbes(ctx context.Context) error {
+	if v.probes == nil {
+		return nil
+	}
+	err := v.probes.Stop(ctx)
+	v.keep("probes", v.probes.Timelines())
+	for _, a := range v.agents {
+		err = errors.Join(err, a.Close())
+	}
+	v.probes, v.agents = nil, nil
+	return err
+}
+
+func (v *variantRun) baseline(ctx context.Context) error {
+	if err := v.startProbes(ctx); err != nil {
+		return err
+	}
+	if err := v.startWatch(); err != nil {
+		return err
+	}
+	v.result.Baseline.Probes = len(v.variant.Script.Probes)
+	since, err := v.probes.WaitClean(ctx, nil, baselineFor, baselineWithin)
+	if ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
+		return v.badBaseline(err.Error())
+	}
+	now := time.Now()
+	v.result.Baseline.Seconds = now.Sub(since).Seconds()
+	for _, t := range v.probes.Timelines() {
+		v.result.Baseline.Lost += t.Between(since, now).Lost
+	}
+	// The first looks may have seen the installation settle; the last one
+	// must not see anything.
+	if err := v.watch.until(ctx, "a look of the detectors", namedWithin, func([]detect.Finding) bool { return true }); err != nil {
+		return err
+	}
+	findings, at := v.watch.now()
+	v.keep("snapshot-baseline", at)
+	for _, f := range findings {
+		v.addFinding(f, nil)
+		if f.State == detect.Active || !slices.Contains(v.variant.Script.Latent, f.Kind) {
+			return v.badBaseline("the detectors are not quiet: " + f.Says)
+		}
+	}
+	if unread := at.Unread(); len(unread) > 0 {
+		return v.badBaseline("not everything can be read: " + strings.Join(unread, "; "))
+	}
+	return nil
+}
+
+// badBaseline ends the script: what comes after a bad baseline proves
+// nothing.
+func (v *variantRun) badBaseline(why string) error {
+	v.seen.baseline = why
+	v.ended = true
+	return fmt.Errorf("%w: %s", errNotAsExpected, why)
+}
+
+func (v *variantRun) startWatch() error {
+	collector, closers, err := collectorOf(v.run.Lab)
+	v.closers = append(v.closers, closers...)
+	if err != nil {
+		return err
+	}
+	detectors := v.variant.Script.Detectors
+	if v.scenario.options.Ablate == AblateDetector {
+		detectors = nil
+	}
+	v.watch = startWatch(collector.Collect, detectors)
+	v.run.Snapshot = func() snapshot.Snapshot { _, at := v.watch.now(); return at }
+	v.run.Findings = func() []detect.Finding { findings, _ := v.watch.now(); return findings }
+	return nil
+}
+
+// check asserts a fact of the incident.
+func (v *variantRun) check(c Check) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, func(ctx context.Context) (bool, string, error) {
+			return c.Holds(ctx, v.run)
+		})
+		var timeout *await.TimeoutError
+		switch {
+		case err == nil:
+			v.result.Checks = append(v.result.Checks, report.Check{Name: c.Name, Holds: true})
+			return nil
+		case errors.As(err, &timeout):
+			v.result.Checks = append(v.result.Checks, report.Check{Name: c.Name, Reason: timeout.Saw})
+			return fmt.Errorf("%w: %s", errNotAsExpected, timeout.Saw)
+		}
+		return err
+	}
+}
+
+// inject makes a fault happen, unless faults are switched off, and notes it
+// for the undo.
+func (v *variantRun) inject(ctx context.Context, f fault.Fault) error {
+	if v.scenario.options.Ablate == AblateFault {
+		return nil
+	}
+	v.injected = append(v.injected, f) // before: half an injection is undone as well
+	return f.Inject(ctx)
+}
+
+// lesserForm injects a form of the incident that hurts nobody, and sees what
+// the detectors make of it.
+func (v *variantRun) lesserForm(form LesserForm) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := v.stopGone(ctx); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := v.inject(ctx, form.Fault(v.run)); err != nil {
+			return err
+		}
+		if err := v.expectNamed(ctx, form.Named); err != nil {
+			return err
+		}
+		findings, at := v.watch.now()
+		v.keep("snapshot-lesser-form", at)
+		for _, f := range findings {
+			v.addFinding(f, &began)
+		}
+		return nil
+	}
+}
+
+// expectNamed waits for findings. With the detectors or the fault switched
+// off there is nothing to wait for: the verdict tells.
+func (v *variantRun) expectNamed(ctx context.Context, named []Finding) error {
+	if v.scenario.options.Ablate == AblateDetector || v.scenario.options.Ablate == AblateFault {
+		return nil
+	}
+	err := v.watch.untilNamed(ctx, named, namedWithin)
+	var timeout *await.TimeoutError
+	if errors.As(err, &timeout) {
+		return fmt.Errorf("%w: %w", errNotAsExpected, err)
+	}
+	return err
+}
+
+// stopGone stops the probes of the ends that the fault takes away.
+func (v *variantRun) stopGone(ctx context.Context) error {
+	var names []string
+	for _, t := range v.probes.Timelines() {
+		if v.isGone(t.Probe) && t.Stopped.IsZero() {
+			names = append(names, t.Probe.Name)
+		}
+	}
+	if len(names) == 0 { // to Stop, no name means all
+		return nil
+	}
+	return v.probes.Stop(ctx, names...)
+}
+
+func (v *variantRun) isGone(p probe.Probe) bool {
+	gone := v.variant.Script.Gone
+	return slices.Contains(gone, p.From) || slices.Contains(gone, p.To)
+}
+
+func (v *variantRun) fault(ctx context.Context) error {
+	if err := v.stopGone(ctx); err != nil {
+		return err
+	}
+	f := v.variant.Script.Fault(v.run)
+	v.watch.forget()
+	v.faulted = time.Now()
+	if err := v.inject(ctx, f); err != nil {
+		return err
+	}
+	held, saw, err := f.Held(ctx)
+	if err != nil {
+		return err
+	}
+	if !held {
+		v.seen.held = saw
+		v.ended = true
+		return fmt.Errorf("%w: the fault did not take hold: %s", errNotAsExpected, saw)
+	}
+	return nil
+}
+
+// symptom watches the traffic after the fault.
+func (v *variantRun) symptom(ctx context.Context) error {
+	script := v.variant.Script
+	// When all that the incident hurts is hurt, or nothing was for so long ...
+	_, err := v.probes.WaitLoss(ctx, script.Hurt, v.faulted, script.Observe)
+	if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
+		return err
+	}
+	// ... the fate of every packet up to then must be known.
+	watched := time.Now()
+	err = await.Until(ctx, "the last packets' fate", 50*time.Millisecond, 2*probe.DefaultTimeout,
+		func(context.Context) (bool, string, error) {
+			for _, t := range v.probes.Timelines() {
+				if t.Stopped.IsZero() && t.Reported.Before(watched.Add(probe.DefaultTimeout)) {
+					return false, t.String(), nil
+				}
+			}
+			return true, "", nil
+		})
+	if err != nil {
+		return err
+	}
+	var onset time.Time
+	for _, t := range v.probes.Timelines() {
+		counts := t.Counts()
+		v.result.Packets.Sent += counts.Sent
+		v.result.Packets.Lost += counts.Lost
+		if v.isGone(t.Probe) {
+			continue
+		}
+		if t.Between(v.faulted, watched).Lost > 0 {
+			v.seen.hurt = append(v.seen.hurt, t.Probe.Name)
+			first, _ := t.FirstLoss(v.faulted)
+			if onset.IsZero() || first.At.Before(onset) {
+				onset = first.At
+			}
+		}
+	}
+	v.keep("probes-after-fault", v.probes.Timelines())
+	v.result.ProbesHurt = append(v.result.ProbesHurt, v.seen.hurt...)
+	if !onset.IsZero() {
+		v.result.Onset = &onset
+	}
+	expected := script.Hurt
+	if v.variant.Role != Affected {
+		expected = nil
+	}
+	slices.Sort(v.seen.hurt)
+	expected = slices.Sorted(slices.Values(expected))
+	if !slices.Equal(v.seen.hurt, expected) {
+		return fmt.Errorf("%w: hurt are %s; expected %s", errNotAsExpected, orNone(v.seen.hurt), orNone(expected))
+	}
+	return nil
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// detected sees what the detectors made of the fault.
+func (v *variantRun) detected(ctx context.Context) error {
+	script := v.variant.Script
+	var named error
+	if v.variant.Role == Affected {
+		named = v.expectNamed(ctx, script.Named)
+	} else {
+		named = v.watch.untilQuiet(ctx, namedWithin)
+	}
+	if ctx.Err() != nil {
+		return named
+	}
+	_, at := v.watch.now()
+	v.keep("snapshot-after-fault", at)
+	since := v.faulted
+	if v.result.Onset != nil {
+		since = *v.result.Onset
+	}
+	for _, s := range v.watch.seen() {
+		v.addFindingAt(s, since)
+		if s.State == detect.Active {
+			v.seen.active++
+		}
+	}
+	if named != nil && !errors.Is(named, errNotAsExpected) {
+		named = fmt.Errorf("%w: %w", errNotAsExpected, named)
+	}
+	if named == nil && v.variant.Role == Affected && v.seen.active == 0 {
+		named = fmt.Errorf("%w: no detector said a word", errNotAsExpected)
+	}
+	return named
+}
+
+func (v *variantRun) addFinding(f detect.Finding, since *time.Time) {
+	entry := report.Finding{Detector: f.Detector, Kind: f.Kind, State: string(f.State), Object: f.Object, Says: f.Says}
+	if since != nil {
+		ms := time.Since(*since).Milliseconds()
+		entry.TimeToDetectMS = &ms
+	}
+	for _, known := range v.result.Findings {
+		if known.Detector == f.Detector && known.Kind == f.Kind && known.Object == f.Object && known.State == string(f.State) {
+			return
+		}
+	}
+	v.result.Findings = append(v.result.Findings, entry)
+}
+
+func (v *variantRun) addFindingAt(s sighting, since time.Time) {
+	before := len(v.result.Findings)
+	v.addFinding(s.Finding, nil)
+	if len(v.result.Findings) > before {
+		// The layers may disagree before the first packet is lost.
+		ms := max(0, s.at.Sub(since).Milliseconds())
+		v.result.Findings[before].TimeToDetectMS = &ms
+	}
+}

@@ -1,0 +1,12 @@
+// Package scenarios is the catalogue of incidents that relapse reproduces.
+package scenarios
+
+import (
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/scenarios/nodedrain"
+)
+
+// All lists the scenarios in the order in which they run.
+var All = []framework.Scenario{
+	nodedrain.Scenario,
+}
