@@ -9,4 +9,5 @@ go 1.26
 require (
 	github.com/cilium/cilium v1.11.6
 	github.com/spf13/cobra v1.2.1
+	github.com/vishvananda/netlink v1.1.1-0.20220125195016-0639e7e787ba
 )

@@ -2,8 +2,7 @@
 // BGP speaker, the node's pod CIDR, its CiliumNode and the routes to the other
 // nodes, all by the vendor's packages. Package agent says which decisions are
 // the vendor's and which are the slice's. This file connects the vendor's
-// objects as daemon/cmd/daemon.go of this version does (NewDaemon, lines 475
-// to 683).
+// objects as NewDaemon in this version's daemon/cmd/daemon.go does.
 //
 // In this version the speaker follows CiliumNodes with ipam=cluster-pool
 // (pkg/bgp/speaker/speaker.go, OnAddCiliumNode and its like): it announces

@@ -19,8 +19,9 @@
 //   - which pod CIDR is the node's: pkg/k8s/init.go (WaitForNodeInformation):
 //     spec.ipam.podCIDRs of the CiliumNode with ipam=cluster-pool,
 //     spec.podCIDRs of the Node with ipam=kubernetes.
-//   - routes to other nodes' pod CIDRs: pkg/node/manager and
-//     pkg/datapath/linux/node.go (auto-direct-node-routes).
+//   - the route of the node's own pod CIDR to cilium_host and those of other
+//     nodes' pod CIDRs to the nodes (auto-direct-node-routes): pkg/node/manager
+//     and pkg/datapath/linux/node.go.
 //
 // The slice's own:
 //
@@ -31,10 +32,12 @@
 //     checks and the agent's API. Services, pods and policies are not watched.
 //   - the wiring of pods: a CNI configuration for the standard plugins ptp and
 //     host-local over the pod CIDR, in the place of cilium-cni, Cilium's IPAM
-//     and its datapath (package conflist). There is no cilium_host interface
-//     and no router address: CiliumNodes bear no CiliumInternalIP, and the
-//     route of the local pod CIDR to cilium_host (enable-local-node-route) is
-//     off. Nodes are not annotated (annotate-k8s-node).
+//     and its datapath (package conflist).
+//   - cilium_host, which drops what no pod has the address for; its address,
+//     the node's CiliumInternalIP, is always the first of the pod CIDR, which
+//     host-local keeps for the gateway (hostDevice).
+//   - enable-l2-neigh-discovery (neighbour entries for BPF programs) is off,
+//     and Nodes are not annotated (annotate-k8s-node).
 //   - configurations that need the parts left out are refused (refuse).
 package agent
 
@@ -72,11 +75,11 @@ import (
 	"github.com/relapse-dev/relapse/images/cilium/conflist"
 )
 
-// CNIConfiguration is where the slice writes the CNI configuration, below the
-// folder that $HOST_PREFIX names. Variable and default are those of the
-// vendor's cni-install.sh.
+// Where the slice writes the CNI configuration: below the folder that
+// $HOST_PREFIX names. Variable and default are those of the vendor's
+// cni-install.sh.
 const (
-	CNIConfiguration  = "etc/cni/net.d/05-cilium.conflist"
+	cniConfiguration  = "etc/cni/net.d/05-cilium.conflist"
 	defaultHostPrefix = "/host"
 )
 
@@ -127,8 +130,9 @@ func run(ctx context.Context, wire Wire) error {
 		neighborsmap.SizeofNeighKey6+neighborsmap.SizeOfNeighValue,
 		lbmap.SizeofSockRevNat6Key+lbmap.SizeofSockRevNat6Value)
 	option.Config.Populate()
-	// There is no cilium_host for the local pod CIDR to be routed to.
-	option.Config.EnableLocalNodeRoute = false
+	// No BPF program is there that needs to know the next hops' neighbour
+	// entries beforehand.
+	option.Config.EnableL2NeighDiscovery = false
 	if err := logging.SetupLogging(option.Config.LogDriver, logging.LogOptions(option.Config.LogOpt), "cilium-agent", option.Config.Debug); err != nil {
 		return fmt.Errorf("setting up logging: %w", err)
 	}
@@ -168,14 +172,23 @@ func run(ctx context.Context, wire Wire) error {
 	if err := k8s.WaitForNodeInformation(ctx, parts.Watcher); err != nil {
 		return fmt.Errorf("getting the node's specification from the API server: %w", err)
 	}
+	podCIDR, err := netip.ParsePrefix(node.GetIPv4AllocRange().String())
+	if err != nil {
+		return fmt.Errorf("reading the node's pod CIDR: %w", err)
+	}
 	if err := parts.EnableWatchers(ctx, watched); err != nil {
 		return fmt.Errorf("watching %v: %w", watched, err)
 	}
+	router := podCIDR.Addr().Next()
+	if err := hostDevice(router); err != nil {
+		return err
+	}
+	node.SetInternalIPv4Router(router.AsSlice())
 	parts.StartDiscovery()
 	if err := dp.Node().NodeConfigurationChanged(parts.Discovery.LocalConfig); err != nil {
 		return fmt.Errorf("configuring the node handler: %w", err)
 	}
-	return wirePods(mtuConfig.GetDeviceMTU())
+	return wirePods(podCIDR, mtuConfig.GetDeviceMTU())
 }
 
 // refuse returns an error if c asks for what the slice leaves out. Without it
@@ -203,16 +216,12 @@ func refuse(c *option.DaemonConfig) error {
 // wirePods writes the CNI configuration for the pod CIDR that the vendor's
 // code has found. The agent learns of another range only when it starts anew,
 // and so does the slice.
-func wirePods(mtu int) error {
+func wirePods(podCIDR netip.Prefix, mtu int) error {
 	prefix := os.Getenv("HOST_PREFIX")
 	if prefix == "" {
 		prefix = defaultHostPrefix
 	}
-	podCIDR, err := netip.ParsePrefix(node.GetIPv4AllocRange().String())
-	if err != nil {
-		return fmt.Errorf("reading the node's pod CIDR: %w", err)
-	}
-	file := filepath.Join(prefix, CNIConfiguration)
+	file := filepath.Join(prefix, cniConfiguration)
 	changed, err := conflist.Write(file, conflist.Network{Name: "cilium", PodCIDR: podCIDR, MTU: mtu})
 	if err != nil {
 		return err
