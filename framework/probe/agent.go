@@ -63,10 +63,14 @@ func Connect(ctx context.Context, name string, conn io.ReadWriteCloser) (*Agent,
 	return a, nil
 }
 
-// Close ends the connection and with it every probe from this agent.
+// Close ends the connection and with it every probe from this agent. That the
+// agent has gone away before is no error.
 func (a *Agent) Close() error {
 	err := a.conn.Close()
 	<-a.done
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
 	return err
 }
 

@@ -20,9 +20,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,12 +31,13 @@ import (
 // Agent answers and sends. Open makes one.
 type Agent struct {
 	addr netip.Addr
-	// echo is where requests arrive; replies come back to sender, which
-	// nobody waits on.
-	echo, sender *socket
-	connect      *net.TCPListener
-	timer        *timer
-	loops        sync.WaitGroup
+	// echo is where requests arrive. Replies come back to sender, a
+	// descriptor that nobody waits on.
+	echo    *waiter
+	sender  int
+	connect *net.TCPListener
+	timer   *waiter
+	loops   sync.WaitGroup
 	// ctx ends when the agent closes.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -59,23 +58,23 @@ func Open(address netip.AddrPort) (*Agent, error) {
 	if !address.Addr().Is4() {
 		return nil, fmt.Errorf("opening agent at %s: want an IPv4 address", address)
 	}
-	a := &Agent{addr: address.Addr(), sessions: map[*session]struct{}{}, tx: newBatch(), rx: newBatch()}
+	a := &Agent{addr: address.Addr(), sender: -1, sessions: map[*session]struct{}{}, tx: newBatch(), rx: newBatch()}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	var err error
-	if a.echo, err = listen(address, unix.IP_PKTINFO); err != nil {
-		return nil, fmt.Errorf("opening echo port: %w", err)
+	if a.echo, err = openEcho(address); err != nil {
+		return nil, fmt.Errorf("opening echo port %s: %w", address, err)
 	}
-	if a.sender, err = listen(netip.AddrPortFrom(address.Addr(), 0), 0); err != nil {
+	if a.sender, err = openSocket(netip.AddrPortFrom(address.Addr(), 0), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS); err != nil {
 		a.Close()
-		return nil, fmt.Errorf("opening sender: %w", err)
+		return nil, fmt.Errorf("opening socket to send from: %w", err)
 	}
 	if a.connect, err = net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(address)); err != nil {
 		a.Close()
 		return nil, fmt.Errorf("opening TCP port: %w", err)
 	}
-	if a.timer, err = newTimer(); err != nil {
+	if a.timer, err = openTimer(); err != nil {
 		a.Close()
-		return nil, err
+		return nil, fmt.Errorf("creating timer: %w", err)
 	}
 	a.loops.Go(a.answer)
 	a.loops.Go(a.accept)
@@ -90,9 +89,6 @@ func (a *Agent) Close() error {
 	if a.echo != nil {
 		errs = append(errs, a.echo.Close())
 	}
-	if a.sender != nil {
-		errs = append(errs, a.sender.Close())
-	}
 	if a.connect != nil {
 		errs = append(errs, a.connect.Close())
 	}
@@ -100,6 +96,14 @@ func (a *Agent) Close() error {
 		errs = append(errs, a.timer.Close())
 	}
 	a.loops.Wait()
+	// Nothing waits on the sender's socket, so it closes when nobody is in
+	// it: sessions that end later find it gone.
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sender >= 0 {
+		errs = append(errs, unix.Close(a.sender))
+		a.sender = -1
+	}
 	return errors.Join(errs...)
 }
 
@@ -125,34 +129,37 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 func (a *Agent) answer() {
 	in, out := newBatch(), newBatch()
 	refused := func(int, unix.Errno) {} // a reply that the kernel will not take is a reply lost: the sender notices
-	step := func(fd uintptr) bool {
-		n, errno := in.receive(fd)
-		if errno != 0 {
-			// EAGAIN waits for more; a pending ICMP error is nothing to us.
-			return errno != unix.EAGAIN
-		}
-		replies := 0
-		a.mu.Lock()
-		for i := range n {
-			p, err := in.packet(i)
-			if err != nil || p.Kind != wire.RequestPacket {
-				continue
+	a.echo.Each(func(fd int) {
+		for {
+			n, errno := in.receive(fd)
+			if errno != 0 {
+				// EAGAIN, mostly. ICMP errors are kept from sockets that are
+				// not connected.
+				return
 			}
-			meta := in.ancillary(i)
-			a.seen(p, in.source(i), meta.ttl)
-			p.Kind = wire.ReplyPacket
-			out.put(replies, p, in.names[i])
-			// The reply leaves from the address that was asked, whatever the
-			// routing table would choose on a host with several.
-			out.from(replies, meta.local)
-			replies++
+			replies := 0
+			a.mu.Lock()
+			for i := range n {
+				p, err := in.packet(i)
+				if err != nil || p.Kind != wire.RequestPacket {
+					continue
+				}
+				meta := in.ancillary(i)
+				a.seen(p, in.source(i), meta.ttl)
+				p.Kind = wire.ReplyPacket
+				out.put(replies, p, in.names[i])
+				// The reply leaves from the address that was asked, whatever
+				// the routing table would choose on a host with several.
+				out.from(replies, meta.local)
+				replies++
+			}
+			a.mu.Unlock()
+			out.send(fd, replies, refused)
+			if n < batchSize {
+				return
+			}
 		}
-		a.mu.Unlock()
-		out.send(fd, replies, refused)
-		return true
-	}
-	for a.echo.Read(step) == nil {
-	}
+	})
 }
 
 // seen notes for every session that runs the packet's set that it arrived.
@@ -201,11 +208,14 @@ func (a *Agent) accept() {
 
 // ticks sends and reports whenever the timer says so, until it closes.
 func (a *Agent) ticks() {
-	for a.timer.Wait() == nil {
+	a.timer.Each(func(fd int) {
+		if !expired(fd) {
+			return
+		}
 		a.mu.Lock()
+		defer a.mu.Unlock()
 		a.tick()
-		a.mu.Unlock()
-	}
+	})
 }
 
 func (a *Agent) tick() {
@@ -224,7 +234,7 @@ func (a *Agent) tick() {
 // arm sets the timer to whatever is due first.
 func (a *Agent) arm() {
 	if len(a.sessions) == 0 {
-		a.timer.Set(0)
+		a.timer.set(0)
 		return
 	}
 	due := a.nextFlush
@@ -235,7 +245,7 @@ func (a *Agent) arm() {
 			}
 		}
 	}
-	a.timer.Set(max(due, 1)) // 0 would disarm it
+	a.timer.set(max(due, 1)) // 0 would disarm it
 }
 
 // next returns the first multiple of interval after now.
@@ -244,31 +254,26 @@ func next(now, interval int64) int64 { return (now/interval + 1) * interval }
 // drain reads every reply that has arrived by now.
 func (a *Agent) drain(now int64) {
 	wall := time.Now().UnixNano()
-	a.sender.Once(func(fd uintptr) {
-		for {
-			n, errno := a.rx.receive(fd)
-			if errno == unix.EAGAIN || errno == unix.EBADF {
-				return
-			}
-			for i := range n {
-				p, err := a.rx.packet(i)
-				if err != nil || p.Kind != wire.ReplyPacket {
-					continue
-				}
-				meta := a.rx.ancillary(i)
-				at := now
-				if meta.stamp != 0 {
-					// Between two reads the packet arrived: whatever the wall
-					// clock was set to, it cannot have been outside of that.
-					at = min(max(now-(wall-meta.stamp), a.drained), now)
-				}
-				a.got(p, max(at-p.Sent, 0), meta.ttl)
-			}
-			if n < batchSize {
-				return
-			}
+	for n := batchSize; n == batchSize; {
+		var errno unix.Errno
+		if n, errno = a.rx.receive(a.sender); errno != 0 {
+			break
 		}
-	})
+		for i := range n {
+			p, err := a.rx.packet(i)
+			if err != nil || p.Kind != wire.ReplyPacket {
+				continue
+			}
+			meta := a.rx.ancillary(i)
+			at := now
+			if meta.stamp != 0 {
+				// Between two reads the packet arrived: whatever the wall
+				// clock was set to, it cannot have been outside of that.
+				at = min(max(now-(wall-meta.stamp), a.drained), now)
+			}
+			a.got(p, max(at-p.Sent, 0), meta.ttl)
+		}
+	}
 	a.drained = now
 }
 
@@ -306,97 +311,8 @@ func (a *Agent) send() {
 }
 
 func (a *Agent) transmit(n int) {
-	if n == 0 {
-		return
-	}
-	a.sender.Once(func(fd uintptr) {
-		a.tx.send(fd, n, func(i int, errno unix.Errno) { a.sent[i].refused(unix.ErrnoName(errno)) })
-	})
+	a.tx.send(a.sender, n, func(i int, errno unix.Errno) { a.sent[i].refused(unix.ErrnoName(errno)) })
 }
-
-// socket is a UDP socket that is read and written by raw system calls, while
-// the Go runtime waits for it.
-type socket struct {
-	conn *net.UDPConn
-	raw  syscall.RawConn
-}
-
-// listen opens a UDP socket that reports TTLs and, for extra, one more kind
-// of ancillary data: IP_PKTINFO, or time stamps where extra is 0.
-func listen(address netip.AddrPort, extra int) (*socket, error) {
-	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(address))
-	if err != nil {
-		return nil, err
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	var set error
-	err = raw.Control(func(fd uintptr) {
-		if extra != 0 {
-			set = errors.Join(set, unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, extra, 1))
-		} else {
-			set = errors.Join(set, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1))
-		}
-		set = errors.Join(set,
-			unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTTL, 1),
-			// Everybody starts at the same TTL, whatever the sysctl of its
-			// namespace says, so that 64 minus the received one is the
-			// number of routers that were crossed.
-			unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, 64))
-	})
-	if err := errors.Join(err, set); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("setting options of the socket at %s: %w", address, err)
-	}
-	return &socket{conn: conn, raw: raw}, nil
-}
-
-// Read calls step, again whenever the socket is readable for as long as step
-// says false.
-func (s *socket) Read(step func(fd uintptr) bool) error { return s.raw.Read(step) }
-
-// Once calls f with the descriptor; on a closed socket it does nothing.
-func (s *socket) Once(f func(fd uintptr)) { _ = s.raw.Control(f) }
-
-// Close closes the socket.
-func (s *socket) Close() error { return s.conn.Close() }
-
-// timer is a timerfd. The runtime's own timers are rounded to the
-// milliseconds of epoll_wait, which makes two wake-ups of one.
-type timer struct {
-	file *os.File
-	raw  syscall.RawConn
-	read func(fd uintptr) bool
-}
-
-func newTimer() (*timer, error) {
-	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("creating timer: %w", err)
-	}
-	t := &timer{file: os.NewFile(uintptr(fd), "timerfd")}
-	if t.raw, err = t.file.SyscallConn(); err != nil {
-		t.file.Close()
-		return nil, fmt.Errorf("creating timer: %w", err)
-	}
-	buf := new([8]byte)
-	t.read = func(fd uintptr) bool { return readTimer(fd, buf) }
-	return t, nil
-}
-
-// Wait waits until the time that Set named has come.
-func (t *timer) Wait() error { return t.raw.Read(t.read) }
-
-// Set has the timer fire at a time of CLOCK_MONOTONIC, or never for 0.
-func (t *timer) Set(at int64) {
-	_ = t.raw.Control(func(fd uintptr) { setTimer(fd, at) }) // closed: nobody waits either
-}
-
-// Close ends Wait.
-func (t *timer) Close() error { return t.file.Close() }
 
 // errStalled ends a session whose harness does not read.
 var errStalled = errors.New("harness has not read its reports for 10s")

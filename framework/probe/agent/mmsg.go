@@ -54,7 +54,7 @@ func newBatch() *batch {
 }
 
 // receive reads what is there, without waiting: EAGAIN when there is nothing.
-func (b *batch) receive(fd uintptr) (int, unix.Errno) {
+func (b *batch) receive(fd int) (int, unix.Errno) {
 	for i := range b.hdrs {
 		b.iovs[i].SetLen(len(b.data[i]))
 		h := &b.hdrs[i].hdr
@@ -63,7 +63,7 @@ func (b *batch) receive(fd uintptr) (int, unix.Errno) {
 		h.SetControllen(controlSize)
 	}
 	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, fd,
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd),
 			uintptr(unsafe.Pointer(&b.hdrs[0])), batchSize, unix.MSG_DONTWAIT, 0, 0)
 		if errno != unix.EINTR {
 			return int(n), errno
@@ -73,9 +73,9 @@ func (b *batch) receive(fd uintptr) (int, unix.Errno) {
 
 // send sends packets 0 to n-1 and calls refused for each that the kernel did
 // not take. A packet that is refused never holds up those behind it.
-func (b *batch) send(fd uintptr, n int, refused func(i int, errno unix.Errno)) {
+func (b *batch) send(fd int, n int, refused func(i int, errno unix.Errno)) {
 	for i := 0; i < n; {
-		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, fd,
+		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 			uintptr(unsafe.Pointer(&b.hdrs[i])), uintptr(n-i), unix.MSG_DONTWAIT, 0, 0)
 		switch {
 		case errno == unix.EINTR:

@@ -13,45 +13,45 @@ import (
 // 0), and reads what comes with the others.
 func TestBatch(t *testing.T) {
 	local := netip.MustParseAddr("127.0.3.7")
-	a, err := listen(netip.AddrPortFrom(local, 0), 0)
+	a, err := openSocket(netip.AddrPortFrom(local, 0), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.Close()
-	b, err := listen(netip.MustParseAddrPort("0.0.0.0:0"), unix.IP_PKTINFO)
+	defer unix.Close(a)
+	b, err := openSocket(netip.MustParseAddrPort("0.0.0.0:0"), unix.IPPROTO_IP, unix.IP_PKTINFO)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
+	defer unix.Close(b)
+	bound, err := unix.Getsockname(b)
+	if err != nil {
+		t.Fatal(err)
+	}
 	out, in := newBatch(), newBatch()
-	to := netip.AddrPortFrom(local, b.conn.LocalAddr().(interface{ AddrPort() netip.AddrPort }).AddrPort().Port())
-	for i, port := range []uint16{to.Port(), 0, to.Port()} {
+	open := uint16(bound.(*unix.SockaddrInet4).Port)
+	for i, port := range []uint16{open, 0, open} {
 		out.put(i, wire.Packet{Kind: wire.RequestPacket, Slot: uint32(i)}, sockaddr(netip.AddrPortFrom(local, port)))
 	}
 	refused := map[int]unix.Errno{}
-	a.Once(func(fd uintptr) {
-		out.send(fd, 3, func(i int, errno unix.Errno) { refused[i] = errno })
-	})
+	out.send(a, 3, func(i int, errno unix.Errno) { refused[i] = errno })
 	if len(refused) != 1 || refused[1] != unix.EINVAL {
 		t.Errorf("refused are %v, want EINVAL for packet 1", refused)
 	}
 	var got []uint32
-	b.Once(func(fd uintptr) {
-		n, errno := in.receive(fd)
-		if errno != 0 {
-			t.Errorf("receiving: %v", errno)
+	n, errno := in.receive(b)
+	if errno != 0 {
+		t.Fatalf("receiving: %v", errno)
+	}
+	for i := range n {
+		p, err := in.packet(i)
+		if err != nil {
+			t.Error(err)
 		}
-		for i := range n {
-			p, err := in.packet(i)
-			if err != nil {
-				t.Error(err)
-			}
-			got = append(got, p.Slot)
-			if meta := in.ancillary(i); meta.ttl != 64 || meta.local != local.As4() || in.source(i) != local {
-				t.Errorf("packet %d: %+v from %s", p.Slot, meta, in.source(i))
-			}
+		got = append(got, p.Slot)
+		if meta := in.ancillary(i); meta.ttl != 64 || meta.local != local.As4() || in.source(i) != local {
+			t.Errorf("packet %d: %+v from %s", p.Slot, meta, in.source(i))
 		}
-	})
+	}
 	if len(got) != 2 || got[0] != 0 || got[1] != 2 {
 		t.Errorf("arrived are %v, want 0 and 2", got)
 	}

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// waiter is a descriptor that is used by raw system calls, while the Go
+// runtime waits for it.
+type waiter struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+func wait(fd int, name string) (*waiter, error) {
+	w := &waiter{file: os.NewFile(uintptr(fd), name)}
+	var err error
+	if w.raw, err = w.file.SyscallConn(); err != nil {
+		w.file.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Each calls step whenever the descriptor becomes readable, and returns when
+// it is closed. step must take all there is, or it is not called again.
+func (w *waiter) Each(step func(fd int)) {
+	// One call for good, and not one for each time: a second attempt to read,
+	// to find nothing, is a quarter of a responder's work.
+	_ = w.raw.Read(func(fd uintptr) bool {
+		step(int(fd))
+		return false
+	})
+}
+
+// Close ends Each.
+func (w *waiter) Close() error { return w.file.Close() }
+
+// openSocket opens a UDP socket that reports TTLs and one more kind of
+// ancillary data.
+func openSocket(address netip.AddrPort, level, option int) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	err = errors.Join(
+		os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, 1)),
+		os.NewSyscallError("setsockopt IP_RECVTTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1)),
+		// Everybody starts at the same TTL, whatever the sysctl of its
+		// namespace says, so that 64 minus the received one is the number of
+		// routers that were crossed.
+		os.NewSyscallError("setsockopt IP_TTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, 64)),
+		os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrInet4{Addr: address.Addr().As4(), Port: int(address.Port())})),
+	)
+	if err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("UDP %s: %w", address, err)
+	}
+	return fd, nil
+}
+
+func openEcho(address netip.AddrPort) (*waiter, error) {
+	fd, err := openSocket(address, unix.IPPROTO_IP, unix.IP_PKTINFO)
+	if err != nil {
+		return nil, err
+	}
+	return wait(fd, "echo")
+}
+
+// openTimer opens a timerfd. The runtime's own timers are rounded to the
+// milliseconds of epoll_wait, which makes two wake-ups of one.
+func openTimer() (*waiter, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("timerfd_create", err)
+	}
+	return wait(fd, "timerfd")
+}
+
+// expired takes the expirations of a timer; false when there are none.
+func expired(fd int) bool {
+	var n uint64
+	_, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&n)), unsafe.Sizeof(n))
+	return errno == 0
+}
+
+// set has a timer fire at a time of CLOCK_MONOTONIC, or never for 0.
+func (w *waiter) set(at int64) {
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(at)}
+	_ = w.raw.Control(func(fd uintptr) { // an error is a timer that is closed: nobody waits for it either
+		_, _, _ = unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, fd, unix.TFD_TIMER_ABSTIME, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
+	})
+}
