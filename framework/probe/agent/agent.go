@@ -195,7 +195,12 @@ func (a *Agent) accept() {
 			return
 		}
 		if err != nil {
-			continue // the connection died in the queue
+			select { // out of descriptors: those in use are soon closed
+			case <-a.ctx.Done():
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
 		}
 		a.loops.Go(func() {
 			defer context.AfterFunc(a.ctx, func() { conn.Close() })()
