@@ -9,11 +9,13 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/klient/k8s"
 
 	"github.com/relapse-dev/relapse/topology/await"
@@ -38,31 +40,29 @@ func Apply(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 	})
 }
 
-// Delete deletes the objects of a manifest, with all that belongs to them,
-// and waits until they are gone. Objects that are not there are no error.
-func Delete(ctx context.Context, c *kindlab.Cluster, manifest string) error {
-	foreground := func(d *metav1.DeleteOptions) {
-		policy := metav1.DeletePropagationForeground
-		d.PropagationPolicy = &policy
-	}
-	err := eachObject(manifest, func(o *unstructured.Unstructured) error {
-		err := c.Client.Resources(o.GetNamespace()).Delete(ctx, o, foreground)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting %s %s: %w", o.GetKind(), o.GetName(), err)
+// DeleteWorkload deletes a DaemonSet or Deployment together with its pods, and
+// waits until the pods are gone. A workload that is not there is no error.
+//
+// It does not leave the pods to Kubernetes' garbage collector, which takes
+// half a minute to notice objects in a cluster whose types have just changed.
+func DeleteWorkload(ctx context.Context, c *kindlab.Cluster, workload k8s.Object, pods client.MatchingLabels) error {
+	kube := c.Client.Resources().GetControllerRuntimeClient()
+	namespace := client.InNamespace(workload.GetNamespace())
+	err := client.IgnoreNotFound(kube.Delete(ctx, workload, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	for _, kind := range []client.Object{&appsv1.ReplicaSet{}, &corev1.Pod{}} {
+		if err == nil {
+			err = kube.DeleteAllOf(ctx, kind, namespace, pods)
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
-	return eachObject(manifest, func(o *unstructured.Unstructured) error {
-		name := o.GetKind() + " " + o.GetName()
-		return await.Until(ctx, name+" to be deleted", 50*time.Millisecond, time.Minute,
-			func(ctx context.Context) (bool, string, error) {
-				err := c.Client.Resources().Get(ctx, o.GetName(), o.GetNamespace(), o)
-				return apierrors.IsNotFound(err), "it is still there", err
-			})
-	})
+	if err != nil {
+		return fmt.Errorf("deleting %s: %w", workload.GetName(), err)
+	}
+	return await.Until(ctx, "the pods of "+workload.GetName()+" to go", 50*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			var left corev1.PodList
+			err := kube.List(ctx, &left, namespace, pods)
+			return err == nil && len(left.Items) == 0, fmt.Sprintf("%d of them are there", len(left.Items)), err
+		})
 }
 
 func eachObject(manifest string, do func(*unstructured.Unstructured) error) error {

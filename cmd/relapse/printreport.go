@@ -36,7 +36,7 @@ func printReport(out io.Writer, r report.Report, dir string) {
 		for _, m := range v.Remedies {
 			took := ""
 			if m.TimeToRecoverMS != nil {
-				took = fmt.Sprintf(" in %.1fs", float64(*m.TimeToRecoverMS)/1000)
+				took = fmt.Sprintf(" in %d ms", *m.TimeToRecoverMS)
 			}
 			fmt.Fprintf(out, "    remedy     %s: %s%s (expected: %s)\n", m.Name, m.Verdict, took, m.Expected)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -184,7 +186,7 @@ func fixedScript() framework.Script {
 // install puts Cilium and the probe pods into the lab, from whatever state
 // an earlier variant or run has left.
 func install(ctx context.Context, r *framework.Run, version string) error {
-	if err := uninstall(ctx, r); err != nil {
+	if err := uninstall(ctx, r, all); err != nil {
 		return err
 	}
 	c := cilium{Version: version, IPAM: clusterPool}
@@ -202,23 +204,21 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 
 // uninstall removes Cilium, and what its agents leave behind when they stop:
 // CiliumNodes, the CNI configuration, and routes to other nodes' ranges.
-func uninstall(ctx context.Context, r *framework.Run) error {
-	if err := framework.StopProbePods(ctx, r.Cluster); err != nil {
+func uninstall(ctx context.Context, r *framework.Run, nodes []string) error {
+	var side errgroup.Group
+	agents := metav1.ObjectMeta{Name: "cilium", Namespace: metav1.NamespaceSystem}
+	side.Go(func() error {
+		return framework.DeleteWorkload(ctx, r.Cluster, &appsv1.DaemonSet{ObjectMeta: agents}, map[string]string{"k8s-app": "cilium"})
+	})
+	operator := metav1.ObjectMeta{Name: "cilium-operator", Namespace: metav1.NamespaceSystem}
+	side.Go(func() error {
+		return framework.DeleteWorkload(ctx, r.Cluster, &appsv1.Deployment{ObjectMeta: operator}, map[string]string{"name": "cilium-operator"})
+	})
+	side.Go(func() error { return framework.StopProbePods(ctx, r.Cluster) })
+	if err := side.Wait(); err != nil {
 		return err
 	}
-	c := cilium{Version: affected, IPAM: clusterPool}
-	agents, err := c.manifest(agentManifest)
-	if err != nil {
-		return err
-	}
-	operator, err := c.manifest(ciliumManifest)
-	if err != nil {
-		return err
-	}
-	if err := framework.Delete(ctx, r.Cluster, agents+"---\n"+operator); err != nil {
-		return err
-	}
-	return errors.Join(deleteCiliumNodes(ctx, r), cleanNodes(ctx, r, all))
+	return errors.Join(deleteCiliumNodes(ctx, r), cleanNodes(ctx, r, nodes))
 }
 
 // cleanNodes does what a reboot would do to what the agents have left.
@@ -258,7 +258,7 @@ func static(ctx context.Context, r *framework.Run, add bool) error {
 // speaker announces: agents and pods are made anew, with ranges from
 // Node.spec. The nodes' machines are kept; cleanNodes stands for their reboot.
 func agreeingAllocations(ctx context.Context, r *framework.Run) error {
-	if err := uninstall(ctx, r); err != nil {
+	if err := uninstall(ctx, r, staying); err != nil {
 		return err
 	}
 	side, ctx := errgroup.WithContext(ctx)

@@ -514,7 +514,7 @@ func (l *Lab) Logs(ctx context.Context) (map[string]string, error) {
 				keep(m.Name, text, err)
 				return
 			}
-			text, err := handle.Exec(ctx, "sh", "-c", `tail -n +1 /var/log/pods/*/*/*.log`)
+			text, err := handle.Exec(ctx, "sh", "-c", `find /var/log/pods -name '*.log' -exec tail -v -n +1 {} +`)
 			keep(m.Name+"-pods", text, err)
 			text, err = handle.Exec(ctx, "journalctl", "--no-pager", "-b", "-u", "kubelet", "-u", "containerd")
 			keep(m.Name+"-journal", text, err)
