@@ -3,6 +3,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -105,15 +106,18 @@ type Timings struct {
 
 // Write stores the report as dir/report.json.
 func (r Report) Write(dir string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false) // people read it too, and probes' names have a ">"
+	if err := encoder.Encode(r); err != nil {
 		return fmt.Errorf("encoding the report of %q: %w", r.Scenario, err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("creating the report's folder: %w", err)
 	}
 	path := filepath.Join(dir, "report.json")
-	if err := os.WriteFile(path+".tmp", append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(path+".tmp", text.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	// A reader never sees half a report.

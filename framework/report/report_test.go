@@ -1,0 +1,246 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// full has every field set.
+func full() report.Report {
+	began := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	return report.Report{
+		Schema: report.Schema, Scenario: "node-drain", Verdict: "fail", Ablated: "remedy", Started: began,
+		Variants: []report.Variant{{
+			Name: "cilium-1.11.6", Role: "affected", Components: map[string]string{"cilium": "1.11.6"},
+			Form: "slice", Expected: "reproduced", Verdict: "reproduced",
+			Reasons:    []string{"remedy: fixed-speaker: traffic did not come back"},
+			Baseline:   report.Baseline{Probes: 12, Seconds: 5, Lost: 0},
+			Onset:      new(began.Add(5678901 * time.Microsecond)),
+			ProbesHurt: []string{"outside->master2", "master2->outside"},
+			Packets:    report.Packets{Sent: 4210, Lost: 388},
+			Findings: []report.Finding{
+				{Detector: "route-ownership", Kind: "wrong-announcer", State: "latent", Object: "10.5.113.0/24", Says: "swapped"},
+				{
+					Detector: "route-ownership", Kind: "unannounced", State: "active", Object: "10.5.115.0/24",
+					Says: "nobody announces it", TimeToDetectMS: new(int64(412)),
+				},
+			},
+			Remedies: []report.Remedy{
+				{Name: "restart", Expected: "does-not-help", Verdict: "does-not-help"},
+				{Name: "fixed-speaker", Expected: "recovers", Verdict: "recovers", TimeToRecoverMS: new(int64(2300)), Reason: "late"},
+			},
+			Checks:    []report.Check{{Name: "routers follow", Holds: true}, {Name: "swap", Reason: "agreed by luck"}},
+			ElapsedMS: 61000, EvidenceDir: "evidence/cilium-1.11.6",
+		}},
+		Timings: report.Timings{Images: 1, Lab: 26000, Total: 81000},
+		Machine: map[string]any{"kernel": "6.1.0", "cpus": 2.0, "memory_gib": 24.0, "docker": "20.10"},
+	}
+}
+
+// bare is the report of a run that came to nothing.
+func bare() report.Report {
+	return report.Report{
+		Schema: report.Schema, Scenario: "node-drain", Verdict: "inconclusive",
+		Started: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC),
+		Variants: []report.Variant{{
+			Name: "cilium-1.11.6", Role: "affected", Form: "slice", Expected: "reproduced", Verdict: "unknown",
+			ProbesHurt: []string{}, Findings: []report.Finding{}, Remedies: []report.Remedy{},
+		}},
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for name, r := range map[string]report.Report{"full": full(), "bare": bare()} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "reports", r.Scenario) // is made
+			if err := r.Write(dir); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(filepath.Join(dir, "report.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", name+".json")
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("report.json (-want +got):\n%s", diff)
+			}
+			back, err := report.Read(filepath.Join(dir, "report.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(r, back); diff != "" {
+				t.Errorf("read back (-written +read):\n%s", diff)
+			}
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+				t.Errorf("%v, %v; want report.json alone", entries, err)
+			}
+		})
+	}
+}
+
+// contract is the report of the design document, which others parse.
+const contract = `{"schema":"relapse.report/v1","scenario":"node-drain","verdict":"pass",
+ "variants":[{"name":"cilium-1.11.6","role":"affected","components":{"cilium":"1.11.6"},"form":"slice",
+   "expected":"reproduced","verdict":"reproduced",
+   "baseline":{"probes":12,"seconds":5,"lost":0},
+   "onset":"2026-01-02T03:04:05.678901Z","probes_hurt":["outside->master2","master2->outside"],
+   "packets":{"sent":4210,"lost":388},
+   "findings":[{"detector":"route-ownership","object":"10.5.115.0/24","says":"...","time_to_detect_ms":412}],
+   "remedies":[{"name":"fixed-speaker","expected":"recovers","verdict":"recovers","time_to_recover_ms":2300}]}],
+ "timings_ms":{"images":0,"lab":26000,"total":81000},
+ "machine":{"kernel":"...","cpus":2,"memory_gib":24,"docker":"..."}}`
+
+// TestContract holds every field that the contract names against a report
+// that has them all: present under that name, with that type.
+func TestContract(t *testing.T) {
+	text, err := json.Marshal(full())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got any
+	for from, to := range map[string]*any{contract: &want, string(text): &got} {
+		if err := json.Unmarshal([]byte(from), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold(t, "report", want, got)
+	var r report.Report
+	if err := json.Unmarshal([]byte(contract), &r); err != nil {
+		t.Fatal(err)
+	}
+	if f := r.Variants[0].Findings[0]; *f.TimeToDetectMS != 412 || r.Timings.Lab != 26000 {
+		t.Errorf("the contract's example reads as %+v", r)
+	}
+}
+
+func hold(t *testing.T, at string, want, got any) {
+	t.Helper()
+	switch want := want.(type) {
+	case map[string]any:
+		object, ok := got.(map[string]any)
+		if !ok {
+			t.Errorf("%s is %T, want an object", at, got)
+			return
+		}
+		for _, key := range slices.Sorted(maps.Keys(want)) {
+			value, ok := object[key]
+			if !ok {
+				t.Errorf("%s has no %q", at, key)
+				continue
+			}
+			hold(t, at+"."+key, want[key], value)
+		}
+	case []any:
+		list, ok := got.([]any)
+		if !ok {
+			t.Errorf("%s is %T, want a list", at, got)
+			return
+		}
+		for _, item := range list {
+			if object, ok := item.(map[string]any); ok && strings.HasSuffix(at, "findings") && object["state"] == "latent" {
+				continue // found before the fault: has no time to detect
+			}
+			if object, ok := item.(map[string]any); ok && strings.HasSuffix(at, "remedies") && object["verdict"] != "recovers" {
+				continue // has no time to recover
+			}
+			hold(t, at+"[]", want[0], item)
+		}
+	default:
+		if a, b := kindOf(want), kindOf(got); a != b {
+			t.Errorf("%s is %s, want %s", at, b, a)
+		}
+	}
+}
+
+func kindOf(v any) string {
+	switch v.(type) {
+	case string:
+		return "text"
+	case float64:
+		return "number"
+	case bool:
+		return "truth"
+	}
+	return "something else"
+}
+
+// Reports are read by people too: "outside->a" is not to be "outside-\u003ea".
+func TestTextIsNotEscaped(t *testing.T) {
+	dir := t.TempDir()
+	if err := full().Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err != nil || !bytes.Contains(text, []byte(`"outside->master2"`)) {
+		t.Errorf("%v, or no probe's name in\n%s", err, text)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	for name, test := range map[string]struct{ text, says string }{
+		"half a report":      {`{"schema":"relapse.report/v1","scenario":`, "unexpected end of JSON input"},
+		"no JSON":            {"PASS", "invalid character"},
+		"empty":              {"", "unexpected end of JSON input"},
+		"another's JSON":     {`{"kind":"List"}`, `its schema is "", not "relapse.report/v1"`},
+		"a later schema":     {`{"schema":"relapse.report/v2"}`, `its schema is "relapse.report/v2", not "relapse.report/v1"`},
+		"a field's type":     {`{"schema":"relapse.report/v1","variants":"none"}`, "variants"},
+		"two reports in one": {`{"schema":"relapse.report/v1"}{"schema":"relapse.report/v1"}`, "after top-level value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "report.json")
+			if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := report.Read(path)
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%v; want the path and %q", err, test.says)
+			}
+		})
+	}
+	t.Run("no file", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "report.json")
+		if _, err := report.Read(path); err == nil || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%v; want it to say that %s is not there", err, path)
+		}
+	})
+}
+
+func TestWriteThatFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := full().Write(filepath.Join(file, "reports")); err == nil || !strings.Contains(err.Error(), "the report's folder") {
+		t.Errorf("%v; want it to name the folder", err)
+	}
+	r := full()
+	r.Machine = func() {}
+	if err := r.Write(t.TempDir()); err == nil || !strings.Contains(err.Error(), `"node-drain"`) {
+		t.Errorf("%v; want it to name the report", err)
+	}
+}
