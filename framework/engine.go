@@ -27,9 +27,13 @@ type scenarioRun struct {
 	lab      *kindlab.Lab
 	variants []*variantRun
 	began    time.Time
+	cleared  bool // the last run's evidence is gone
 	report   report.Report
 	// broken is why nothing could be judged at all.
 	broken error
+	// left is why the end did not go well: something of the lab may be left,
+	// or no report was written.
+	left error
 }
 
 // declare adds the scenario's specs to the Ginkgo suite. Every spec runs even
@@ -79,11 +83,19 @@ func (s *scenarioRun) begin() {
 		Ablated: string(s.options.Ablate), Started: s.began, Machine: s.options.Machine,
 		Variants: []report.Variant{},
 	}
-	// What is there is an earlier run's; mixed up with this one's it would
-	// mislead.
-	if err := os.RemoveAll(filepath.Join(s.dir, "evidence")); err != nil {
-		ginkgo.Fail(fmt.Sprintf("removing the evidence of the last run: %v", err))
+}
+
+// clearEvidence removes what an earlier run has left: mixed up with this
+// one's it would mislead.
+func (s *scenarioRun) clearEvidence() error {
+	if s.cleared {
+		return nil
 	}
+	s.cleared = true
+	if err := os.RemoveAll(filepath.Join(s.dir, "evidence")); err != nil {
+		return fmt.Errorf("removing the evidence of the last run: %w", err)
+	}
+	return nil
 }
 
 func (s *scenarioRun) buildImages(ctx context.Context) error {
@@ -133,14 +145,18 @@ func (s *scenarioRun) bringUp(ctx context.Context) error {
 	}
 	if there && s.options.Reuse {
 		s.lab, err = kindlab.Attach(ctx, docker, s.scenario.Topology, options)
+	} else {
+		// What is left of an interrupted run is in the way.
+		if err := kindlab.Down(ctx, docker, name); err != nil {
+			return err
+		}
+		s.lab, err = kindlab.Up(ctx, docker, s.scenario.Topology, options)
+	}
+	if err != nil {
 		return err
 	}
-	// What is left of an interrupted run is in the way.
-	if err := kindlab.Down(ctx, docker, name); err != nil {
-		return err
-	}
-	s.lab, err = kindlab.Up(ctx, docker, s.scenario.Topology, options)
-	return err
+	// Not earlier: while another process holds the lab, the folder is its.
+	return s.clearEvidence()
 }
 
 // farewell names the last step.
@@ -168,25 +184,25 @@ func (s *scenarioRun) finish(ctx context.Context) error {
 // end writes the report; the lab is still there only if the run did not come
 // to finish it.
 func (s *scenarioRun) end(ctx context.Context) {
-	if s.options.DryRun {
+	if s.options.DryRun || isHeld(s.broken) { // another process's lab, and its report
 		return
 	}
-	var errs []error
+	errs := []error{s.clearEvidence()} // of a run that never had a lab
 	for _, v := range s.variants {
 		s.report.Variants = append(s.report.Variants, v.conclude(ctx))
 	}
 	switch {
 	case s.lab != nil:
 		errs = append(errs, s.lab.Down(ctx))
-	case s.broken != nil && !isHeld(s.broken):
+	case s.broken != nil:
 		// The lab did not come up, or not whole.
 		errs = append(errs, kindlab.Down(ctx, s.options.Docker, s.scenario.Topology.Name))
 	}
 	s.report.Verdict = string(s.verdict())
 	s.report.Timings.Total = time.Since(s.began).Milliseconds()
 	errs = append(errs, s.report.Write(s.dir))
-	if err := errors.Join(errs...); err != nil {
-		ginkgo.Fail(err.Error())
+	if s.left = errors.Join(errs...); s.left != nil {
+		ginkgo.Fail(s.left.Error())
 	}
 }
 

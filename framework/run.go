@@ -83,8 +83,9 @@ type Options struct {
 //
 // The reports tell what became of the scenarios; the error is for runs that
 // could not be judged at all: ErrInterrupted, an image that does not build, a
-// lab that does not come up. Reports of what was judged until then are
-// returned with it.
+// lab that does not come up, or does not go down. Reports of what was judged
+// until then are returned with it; a scenario whose lab another process holds
+// has none.
 func RunScenarios(t ginkgo.GinkgoTestingT, scenarios []Scenario, o Options) ([]report.Report, error) {
 	for _, s := range scenarios {
 		if err := s.Topology.Validate(); err != nil {
@@ -123,17 +124,22 @@ func RunScenarios(t ginkgo.GinkgoTestingT, scenarios []Scenario, o Options) ([]r
 		return nil, nil
 	}
 	var reports []report.Report
-	var errs []error
+	var broken, left []error
 	for _, r := range runs {
+		broken = append(broken, r.broken)
+		if isHeld(r.broken) {
+			continue
+		}
 		reports = append(reports, r.report)
-		errs = append(errs, r.broken, writeJUnit(suite, r))
+		left = append(left, r.left, writeJUnit(suite, r))
 	}
 	if slices.ContainsFunc(suite.SpecialSuiteFailureReasons, func(reason string) bool {
 		return strings.Contains(reason, "Interrupted by User")
 	}) {
-		return reports, ErrInterrupted
+		// Steps that were cut short have nothing to tell.
+		return reports, errors.Join(append([]error{ErrInterrupted}, left...)...)
 	}
-	return reports, errors.Join(errs...)
+	return reports, errors.Join(append(broken, left...)...)
 }
 
 // writeJUnit writes a scenario's part of the suite's report.
