@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,8 +44,9 @@ func Apply(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 // DeleteWorkload deletes a DaemonSet or Deployment together with its pods, and
 // waits until the pods are gone. A workload that is not there is no error.
 //
-// It does not leave the pods to Kubernetes' garbage collector, which takes
-// half a minute to notice objects in a cluster whose types have just changed.
+// It does not leave the pods to Kubernetes' garbage collectors, which take
+// half a minute to notice objects in a cluster whose types have just changed,
+// and as long to give up the pods of a node that is gone.
 func DeleteWorkload(ctx context.Context, c *kindlab.Cluster, workload k8s.Object, pods client.MatchingLabels) error {
 	kube := c.Client.Resources().GetControllerRuntimeClient()
 	namespace := client.InNamespace(workload.GetNamespace())
@@ -60,8 +62,19 @@ func DeleteWorkload(ctx context.Context, c *kindlab.Cluster, workload k8s.Object
 	return await.Until(ctx, "the pods of "+workload.GetName()+" to go", 50*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			var left corev1.PodList
-			err := kube.List(ctx, &left, namespace, pods)
-			return err == nil && len(left.Items) == 0, fmt.Sprintf("%d of them are there", len(left.Items)), err
+			if err := kube.List(ctx, &left, namespace, pods); err != nil {
+				return false, "", err
+			}
+			for _, pod := range left.Items {
+				node := client.ObjectKey{Name: pod.Spec.NodeName}
+				if err := kube.Get(ctx, node, &corev1.Node{}); apierrors.IsNotFound(err) {
+					err = kube.Delete(ctx, &pod, client.GracePeriodSeconds(0)) // no kubelet will
+					if client.IgnoreNotFound(err) != nil {
+						return false, "", err
+					}
+				}
+			}
+			return len(left.Items) == 0, fmt.Sprintf("%d of them are there", len(left.Items)), nil
 		})
 }
 

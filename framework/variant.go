@@ -47,6 +47,8 @@ type Run struct {
 	Snapshot func() snapshot.Snapshot
 	// Findings are the detectors' newest ones.
 	Findings func() []detect.Finding
+	// Timelines are the probes' so far. There are none before the baseline.
+	Timelines func() []probe.Timeline
 	// Evidence keeps v, text or anything that JSON can hold, with the report.
 	Evidence func(name string, v any)
 }
@@ -165,6 +167,12 @@ func (v *variantRun) install(ctx context.Context) error {
 		Lab: lab, Cluster: lab.Clusters[0],
 		Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{} },
 		Findings: func() []detect.Finding { return nil },
+		Timelines: func() []probe.Timeline {
+			if v.probes == nil {
+				return nil
+			}
+			return v.probes.Timelines()
+		},
 		Evidence: v.keep,
 	}
 	return v.variant.Script.Install(ctx, v.run)

@@ -2,7 +2,6 @@ package fault
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -85,13 +84,10 @@ func RemoveNode(l *kindlab.Lab, c *kindlab.Cluster, name string) Fault {
 			if exists && runs {
 				return nil // it was never removed
 			}
-			// The node is to get back the pod range that it had: the lowest
-			// free one, which only a fresh kube-controller-manager gives.
-			return errors.Join(
-				machine.Remove(ctx),
-				c.RestartControllerManager(ctx),
-				c.AddNode(ctx, name),
-			)
+			if err := machine.Remove(ctx); err != nil {
+				return err
+			}
+			return c.ReplaceNode(ctx, name)
 		},
 	}
 }

@@ -106,7 +106,9 @@ func common(version string) framework.Script {
 			probe.Probe{From: "master1", To: "master2"}, probe.Probe{From: "master2", To: "master3"},
 			probe.Probe{From: "master3", To: "node1"}, probe.Probe{From: "node1", To: "master1"}),
 		Detectors: []detect.Detector{detect.RouteOwnership{}},
-		Baseline:  []framework.Check{{Name: "the allocations are the incident's", Holds: allocationsAreTheIncidents}},
+		Baseline: []framework.Check{
+			{Name: "the allocations are the incident's", Holds: allocationsAreTheIncidents},
+		},
 		Fault: func(r *framework.Run) fault.Fault {
 			return fault.RemoveNode(r.Lab, r.Cluster, removed)
 		},
@@ -130,6 +132,7 @@ func affectedScript() framework.Script {
 	s.Latent = []string{detect.WrongAnnouncer}
 	s.Baseline = append(s.Baseline,
 		framework.Check{Name: "the routers send each range of Node.spec to its node", Holds: routersFollow(specOf, all)},
+		framework.Check{Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
 		framework.Check{Name: "the detectors say that each range is announced by a node that does not own it", Holds: swapIsReported},
 	)
 	s.Forms = []framework.LesserForm{
@@ -175,7 +178,9 @@ func affectedScript() framework.Script {
 func fixedScript() framework.Script {
 	s := common(fixed)
 	s.Baseline = append(s.Baseline,
-		framework.Check{Name: "the routers send each range in use to its node", Holds: routersFollow(useOf, all)})
+		framework.Check{Name: "the routers send each range in use to its node", Holds: routersFollow(useOf, all)},
+		framework.Check{Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
+	)
 	s.Forms = []framework.LesserForm{deleteNode()}
 	s.Aftermath = []framework.Check{
 		{Name: "the routers have lost the removed node's own range and nothing else", Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},
@@ -196,10 +201,12 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 	if err := createCiliumNodes(ctx, r, ciliumOrder); err != nil {
 		return err
 	}
-	side, ctx := errgroup.WithContext(ctx)
-	side.Go(func() error { return c.applyAgents(ctx, r, all) })
-	side.Go(func() error { return framework.StartProbePods(ctx, r.Cluster, all...) })
-	return side.Wait()
+	if err := c.applyAgents(ctx, r, all); err != nil {
+		return err
+	}
+	// Not before: a pod that finds no CNI configuration is tried again only
+	// after a while.
+	return framework.StartProbePods(ctx, r.Cluster, all...)
 }
 
 // uninstall removes Cilium, and what its agents leave behind when they stop:
@@ -261,10 +268,10 @@ func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 	if err := uninstall(ctx, r, staying); err != nil {
 		return err
 	}
-	side, ctx := errgroup.WithContext(ctx)
-	side.Go(func() error { return cilium{Version: affected, IPAM: kubernetes}.apply(ctx, r, staying) })
-	side.Go(func() error { return framework.StartProbePods(ctx, r.Cluster, staying...) })
-	return side.Wait()
+	if err := (cilium{Version: affected, IPAM: kubernetes}).apply(ctx, r, staying); err != nil {
+		return err
+	}
+	return framework.StartProbePods(ctx, r.Cluster, staying...)
 }
 
 func specOf(a allocation) netip.Prefix { return a.spec }
@@ -328,6 +335,38 @@ func nextHops(t snapshot.Router) map[netip.Prefix][]netip.Addr {
 		}
 	}
 	return hops
+}
+
+// hops asserts that every probe from the outside comes to its pod over that
+// many forwarding hops, with the outside's own address: a probe that went
+// over the bridge of the machine, or through its NAT, would prove nothing
+// about routes.
+func hops(n int) func(context.Context, *framework.Run) (bool, string, error) {
+	const sentWith = 64 // TTL
+	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		outside := lab.Hosts[0].Links[0].Address
+		var wrong []string
+		for _, t := range r.Timelines() {
+			if t.Probe.From != "outside" {
+				continue
+			}
+			for ttl, packets := range t.RequestTTL {
+				if int(ttl) != sentWith-n {
+					wrong = append(wrong, fmt.Sprintf("%d packets of %s crossed %d hops, not %d", packets, t.Probe.Name, sentWith-int(ttl), n))
+				}
+			}
+			for _, s := range t.Sources {
+				if s.Address != outside {
+					wrong = append(wrong, fmt.Sprintf("packets of %s come from %s", t.Probe.Name, s.Address))
+				}
+			}
+			if len(t.RequestTTL) == 0 || len(t.Sources) == 0 {
+				wrong = append(wrong, "no packet of "+t.Probe.Name+" has come to its end")
+			}
+		}
+		slices.Sort(wrong)
+		return len(wrong) == 0, strings.Join(wrong, "; "), nil
+	}
 }
 
 // swapIsReported asserts that the incident shows before it happens.

@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -175,7 +177,8 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: kube, spec: c, lab: l}, nil
 }
 
-// startWorker runs a node's container, as kind would run it.
+// startWorker runs a node's container, as kind would run it, and waits until
+// it can be joined.
 func (l *Lab) startWorker(ctx context.Context, c topology.Cluster, n topology.Node, image string) error {
 	node := l.node(c, n)
 	err := node.run(ctx, n.Links, &container.Config{
@@ -193,11 +196,15 @@ func (l *Lab) startWorker(ctx context.Context, c topology.Cluster, n topology.No
 	if err != nil {
 		return err
 	}
-	return await.Until(ctx, "containerd on "+n.Name, 100*time.Millisecond, time.Minute,
+	err = await.Until(ctx, "containerd on "+n.Name, 100*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			saw, err := node.Exec(ctx, "systemctl", "is-active", "containerd")
 			return err == nil, strings.TrimSpace(saw), err
 		})
+	if err != nil {
+		return err
+	}
+	return l.wireMember(ctx, n.Name)
 }
 
 var joinConfig = template.Must(template.New("join").Parse(`apiVersion: kubeadm.k8s.io/v1beta4
@@ -255,35 +262,40 @@ func (c *Cluster) join(ctx context.Context, n topology.Node) error {
 	return nil
 }
 
-// AddNode starts a container for a declared node that is not there and joins
-// it: the way back after Remove. The node gets a new Node object.
-func (c *Cluster) AddNode(ctx context.Context, name string) error {
-	for _, n := range c.spec.Nodes {
-		if n.Name != name {
-			continue
-		}
-		image, err := c.lab.options.Images.LoadDocker(ctx, c.lab.docker, nodeImage)
-		if err != nil {
-			return err
-		}
-		if err := c.lab.startWorker(ctx, c.spec, n, image); err != nil {
-			return err
-		}
-		if err := c.lab.wireMember(ctx, name); err != nil {
-			return err
-		}
-		if err := c.Register(ctx, name); err != nil {
-			return err
-		}
-		return c.join(ctx, n)
+// ReplaceNode brings a declared node back after Remove, as a new machine of
+// the same name and addresses. Its new Node object gets the lowest pod range
+// that is free: that of the old one, when the newest node is replaced.
+func (c *Cluster) ReplaceNode(ctx context.Context, name string) error {
+	i := slices.IndexFunc(c.spec.Nodes, func(n topology.Node) bool { return n.Name == name })
+	if i < 0 {
+		return fmt.Errorf("cluster %q has no node %q", c.Name, name)
 	}
-	return fmt.Errorf("cluster %q has no node %q", c.Name, name)
+	node, step := c.spec.Nodes[i], c.lab.options.step
+	image, err := c.lab.options.Images.LoadDocker(ctx, c.lab.docker, nodeImage)
+	if err != nil {
+		return err
+	}
+	side, sideCtx := errgroup.WithContext(ctx)
+	side.Go(func() error {
+		return step(name+" boots", func() error { return c.lab.startWorker(sideCtx, c.spec, node, image) })
+	})
+	side.Go(func() error {
+		return step("kube-controller-manager starts anew", func() error {
+			// A running one goes on from the last range that it gave.
+			if err := c.restartControllerManager(sideCtx); err != nil {
+				return err
+			}
+			return c.Register(sideCtx, name)
+		})
+	})
+	if err := side.Wait(); err != nil {
+		return err
+	}
+	return step(name+" joins", func() error { return c.join(ctx, node) })
 }
 
-// RestartControllerManager replaces the kube-controller-manager's process. A
-// fresh one hands out the lowest free pod range; a running one goes on from
-// the last that it gave.
-func (c *Cluster) RestartControllerManager(ctx context.Context) error {
+// restartControllerManager replaces the kube-controller-manager's process.
+func (c *Cluster) restartControllerManager(ctx context.Context) error {
 	const manifest = "/etc/kubernetes/manifests/kube-controller-manager.yaml"
 	first := c.lab.Node(c.spec.Nodes[0].Name)
 	if _, err := first.Exec(ctx, "mv", manifest, "/kind/"); err != nil {

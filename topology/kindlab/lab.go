@@ -143,11 +143,8 @@ func (l *Lab) up(ctx context.Context) error {
 	l.Clusters = make([]*Cluster, len(l.Topology.Clusters))
 	all.Go(func() error {
 		for i, c := range l.Topology.Clusters {
-			err := l.options.step("cluster "+c.Name, func() (err error) {
-				l.Clusters[i], err = l.startCluster(ctx, c, images[nodeImage])
-				return err
-			})
-			if err != nil {
+			var err error
+			if l.Clusters[i], err = l.startCluster(ctx, c, images[nodeImage]); err != nil {
 				return err
 			}
 		}
@@ -161,16 +158,15 @@ func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, image string
 	first, workers := c.Nodes[0], c.Nodes[1:]
 	var running *Cluster
 	boot, bootCtx := errgroup.WithContext(ctx)
-	boot.Go(func() (err error) {
-		running, err = l.createControlPlane(bootCtx, c, image)
-		return err
+	boot.Go(func() error {
+		return l.options.step("control plane "+first.Name+", by kind", func() (err error) {
+			running, err = l.createControlPlane(bootCtx, c, image)
+			return err
+		})
 	})
 	for _, n := range workers {
 		boot.Go(func() error {
-			if err := l.startWorker(bootCtx, c, n, image); err != nil {
-				return err
-			}
-			return l.wireMember(bootCtx, n.Name)
+			return l.options.step(n.Name+" boots", func() error { return l.startWorker(bootCtx, c, n, image) })
 		})
 	}
 	if err := boot.Wait(); err != nil {
@@ -186,7 +182,9 @@ func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, image string
 	}
 	join, ctx := errgroup.WithContext(ctx)
 	for _, n := range workers {
-		join.Go(func() error { return running.join(ctx, n) })
+		join.Go(func() error {
+			return l.options.step(n.Name+" joins", func() error { return running.join(ctx, n) })
+		})
 	}
 	return running, join.Wait()
 }
@@ -300,9 +298,11 @@ func (l *Lab) startRegistry(ctx context.Context, image string) error {
 	if err != nil {
 		return err
 	}
-	refs := append(append([]string{}, controlPlaneImages...), l.options.Serve...)
-	if err := l.options.Images.Push(ctx, addr.String(), refs); err != nil {
-		return fmt.Errorf("filling the registry of lab %q: %w", l.Topology.Name, err)
+	// The control plane waits for its images; the others have time.
+	for _, refs := range [][]string{controlPlaneImages, l.options.Serve} {
+		if err := l.options.Images.Push(ctx, addr.String(), refs); err != nil {
+			return fmt.Errorf("filling the registry of lab %q: %w", l.Topology.Name, err)
+		}
 	}
 	return nil
 }

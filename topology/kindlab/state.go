@@ -16,6 +16,12 @@ import (
 // containers do.
 const StateDir = "/run/relapse"
 
+// isName tells whether a lab may have this name. The topology's validation is
+// stricter; this is what paths and labels are safe with.
+func isName(lab string) bool {
+	return lab != "" && strings.Trim(lab, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
 func stateDir(lab string) string { return filepath.Join(StateDir, lab) }
 
 // holder is what a lock file says of the process that holds the lab.
@@ -39,8 +45,12 @@ func (e *HeldError) Error() string {
 }
 
 // lock takes a lab for this process; the kernel gives it back when the
-// process ends, however it ends.
+// process ends, however it ends. All that makes or removes a lab begins here:
+// a name that is none would lead Down out of StateDir.
 func lock(lab string) (unlock func(), err error) {
+	if !isName(lab) {
+		return nil, fmt.Errorf("%q is no name of a lab: want lower-case letters, digits and dashes", lab)
+	}
 	if err := os.MkdirAll(StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder of the labs' state: %w", err)
 	}

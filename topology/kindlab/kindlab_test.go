@@ -1,0 +1,157 @@
+package kindlab
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/client"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// A name is part of paths that Down removes: what leads out of StateDir must
+// be refused before anything is touched.
+func TestNoLabOutsideStateDir(t *testing.T) {
+	for _, name := range []string{"", ".", "..", "../../etc", "a/b", "/etc", "a b", "a.lock", "Upper", "näme", "a\x00"} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := lock(name); err == nil || !strings.Contains(err.Error(), "no name of a lab") {
+				t.Errorf("locked: %v", err)
+			}
+			// The client is never used: there is no engine behind it.
+			docker, err := client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Down(t.Context(), docker, name); err == nil || !strings.Contains(err.Error(), "no name of a lab") {
+				t.Errorf("taken down: %v", err)
+			}
+		})
+	}
+	for _, name := range []string{"node-drain", "a", "kindlab-test", "0"} {
+		if !isName(name) {
+			t.Errorf("%q is refused", name)
+		}
+	}
+}
+
+func TestLabOf(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		labels map[string]string
+		want   string
+	}{
+		{"ours", map[string]string{labelLab: "node-drain"}, "node-drain"},
+		{"made by kind", map[string]string{labelKindCluster: "relapse-node-drain-k8s"}, "node-drain"},
+		{"ours outweighs kind's", map[string]string{labelLab: "a", labelKindCluster: "relapse-b-k8s"}, "a"},
+		{"somebody's kind cluster", map[string]string{labelKindCluster: "kind"}, ""},
+		{"somebody's, with our prefix", map[string]string{labelKindCluster: "relapse-k8s"}, ""},
+		{"somebody's container", map[string]string{"app": "relapse"}, ""},
+		{"no label", nil, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := labOf(test.labels); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// What kind makes is found by its cluster's name alone.
+func TestKindNameBelongsToItsLab(t *testing.T) {
+	for _, lab := range []string{"a", "node-drain", "a-b-c"} {
+		if got := labOf(map[string]string{labelKindCluster: kindName(lab, "k8s")}); got != lab {
+			t.Errorf("cluster of lab %q is taken for lab %q's", lab, got)
+		}
+	}
+}
+
+func TestBridgeName(t *testing.T) {
+	seen := map[string]string{}
+	for _, lab := range []string{"a", "b", strings.Repeat("l", 32)} {
+		for _, network := range []string{"nodes", "uplink", strings.Repeat("n", 15)} {
+			name := bridgeName(lab, network)
+			if len(name) > 15 { // IFNAMSIZ, with its zero
+				t.Errorf("%s is longer than the kernel takes", name)
+			}
+			if !strings.HasPrefix(name, "rl-") {
+				t.Errorf("%s cannot be told from other bridges", name)
+			}
+			if other, taken := seen[name]; taken {
+				t.Errorf("%s/%s and %s have one bridge", lab, network, other)
+			}
+			seen[name] = lab + "/" + network
+		}
+	}
+	if bridgeName("a", "nodes") != bridgeName("a", "nodes") {
+		t.Error("the rules that close a bridge must find it under the same name again")
+	}
+}
+
+func TestRegistryAddr(t *testing.T) {
+	node := func(addr string) topology.Node {
+		return topology.Node{Name: "n" + addr, Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr(addr)}}}
+	}
+	for _, test := range []struct {
+		name, subnet string
+		nodes        []string
+		want         string
+	}{
+		{"the highest address", "10.4.94.0/24", []string{"10.4.94.32"}, "10.4.94.254:5000"},
+		{"that no member has", "10.4.94.0/24", []string{"10.4.94.254", "10.4.94.253"}, "10.4.94.252:5000"},
+		{"of a small network", "10.0.0.0/29", []string{"10.0.0.2"}, "10.0.0.6:5000"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := &Lab{Topology: topology.Topology{
+				Networks: []topology.Network{{Name: "nodes", Subnet: netip.MustParsePrefix(test.subnet)}},
+				Clusters: []topology.Cluster{{Name: "k8s"}},
+			}}
+			for _, addr := range test.nodes {
+				l.Topology.Clusters[0].Nodes = append(l.Topology.Clusters[0].Nodes, node(addr))
+			}
+			if got := l.registryAddr().String(); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestImagesOf(t *testing.T) {
+	whole := ImagesOf(topology.Topology{
+		Clusters: make([]topology.Cluster, 1), Routers: make([]topology.Router, 1), Hosts: make([]topology.Host, 1),
+	})
+	for _, ref := range append([]string{registryImage, nodeImage, routerImage, hostImage}, controlPlaneImages...) {
+		if !slices.Contains(whole, ref) {
+			t.Errorf("%s is missing", ref)
+		}
+	}
+	if got := ImagesOf(topology.Topology{}); !slices.Equal(got, []string{registryImage}) {
+		t.Errorf("an empty lab needs %v", got)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{
+			&HeldError{Lab: "node-drain", PID: 17, Command: "relapse run node-drain", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+			`lab "node-drain" is held by process 17 (relapse run node-drain) since 03:04:05: wait for it to end, or interrupt it`,
+		},
+		{
+			&ExecError{Member: "master1", Command: []string{"sh", "-c", "exit 3"}, ExitCode: 3, Output: "no\n"},
+			"on master1: sh -c 'exit 3': exit status 3: no",
+		},
+	} {
+		if got := test.err.Error(); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+	long := &ExecError{Member: "m", Command: []string{"x"}, Output: strings.Repeat("line\n", 1000)}
+	if n := strings.Count(long.Error(), "\n"); n > 15 {
+		t.Errorf("a failed command's error has %d lines", n)
+	}
+}
