@@ -137,6 +137,9 @@ func collectorOf(lab *kindlab.Lab) (snapshot.Collector, []func() error, error) {
 	if c.Kubernetes, err = snapshot.NewCluster(lab.Clusters[0].Client.RESTConfig()); err != nil {
 		return c, closers, err
 	}
+	for _, node := range lab.Clusters[0].Nodes() {
+		c.Nodes[node] = snapshot.NetnsRoutes(lab.Node(node).Netns)
+	}
 	for _, r := range lab.Topology.Routers {
 		handle, err := lab.Router(r.Name)
 		if err != nil {

@@ -152,11 +152,26 @@ func (s *scenarioRun) bringUp(ctx context.Context) error {
 		}
 		s.lab, err = kindlab.Up(ctx, docker, s.scenario.Topology, options)
 	}
-	if err != nil {
+	if s.lab == nil {
 		return err
 	}
 	// Not earlier: while another process holds the lab, the folder is its.
-	return s.clearEvidence()
+	if err = errors.Join(err, s.clearEvidence()); err != nil && ctx.Err() == nil {
+		s.keepLogs(ctx)
+	}
+	return err
+}
+
+// keepLogs keeps what tells why a lab did not come up.
+func (s *scenarioRun) keepLogs(ctx context.Context) {
+	kept := evidence{dir: filepath.Join(s.dir, "evidence", "lab")}
+	logs, err := s.lab.Logs(ctx)
+	for name, text := range logs {
+		err = errors.Join(err, kept.write("log-"+name, text))
+	}
+	if err != nil {
+		s.options.Log.Warn("not all logs could be kept", "error", err)
+	}
 }
 
 // farewell names the last step.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/docker/docker/client"
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/kindlab"
 )
 
@@ -68,11 +70,8 @@ func up(ctx context.Context, s *settings, name string) error {
 		Step: func(step string) func(error) { return display.Step("lab", step) },
 	})
 	if err != nil {
-		// Never a half-built lab; but a lab that another process holds is not
-		// ours to remove.
-		var held *kindlab.HeldError
-		if !errors.As(err, &held) {
-			err = errors.Join(err, kindlab.Down(context.WithoutCancel(ctx), o.Docker, name))
+		if lab != nil { // never a half-built lab
+			err = errors.Join(err, lab.Down(context.WithoutCancel(ctx)))
 		}
 		return err
 	}
@@ -88,16 +87,27 @@ func downCommand() *cobra.Command {
 		Use:   "down [NAME...]",
 		Short: "Remove labs, whatever state they are in; all of them without a name",
 		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := requireRoot(); err != nil {
+				return err
+			}
 			ctx := cmd.Context()
 			docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 			if err != nil {
 				return fmt.Errorf("connecting to Docker: %w", err)
 			}
 			defer docker.Close()
-			if len(names) == 0 {
-				if names, err = kindlab.Labs(ctx, docker); err != nil {
-					return err
+			there, err := kindlab.Labs(ctx, docker)
+			if err != nil {
+				return fmt.Errorf("%w (see relapse doctor)", err)
+			}
+			known := slices.Compact(slices.Sorted(slices.Values(append(scenarioNames(), there...))))
+			for _, name := range names {
+				if !slices.Contains(known, name) {
+					return usagef("no lab %q%s", name, topology.Nearest(name, known))
 				}
+			}
+			if len(names) == 0 {
+				names = there
 			}
 			var errs []error
 			for _, name := range names {

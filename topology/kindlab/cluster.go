@@ -54,6 +54,15 @@ type Cluster struct {
 	lab  *Lab
 }
 
+// Nodes names the cluster's declared nodes, in the order of the topology.
+func (c *Cluster) Nodes() []string {
+	var names []string
+	for _, n := range c.spec.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
 func kindName(lab, cluster string) string { return "relapse-" + lab + "-" + cluster }
 
 func (l *Lab) nodeContainer(c topology.Cluster, n topology.Node) string {

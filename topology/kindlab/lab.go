@@ -76,8 +76,8 @@ func ImagesOf(t topology.Topology) []string {
 }
 
 // Up makes a topology real. Containers, routers and clusters come up side by
-// side. When it fails or ctx ends, what it made is left for Down, together
-// with its logs.
+// side. When it fails or ctx ends, the lab that it returns with the error is
+// what there is of it: its logs can be read, and it must be taken down.
 //
 // The topology must be valid. A lab of that name must not be running; a lab
 // that another process holds is a *HeldError.
@@ -86,11 +86,7 @@ func Up(ctx context.Context, docker *client.Client, t topology.Topology, o Optio
 	if err != nil {
 		return nil, err
 	}
-	if err := l.up(ctx); err != nil {
-		l.Release()
-		return nil, err
-	}
-	return l, nil
+	return l, l.up(ctx)
 }
 
 // Attach takes over a lab that an earlier run has left running.

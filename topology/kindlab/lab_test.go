@@ -76,18 +76,19 @@ func TestLab(t *testing.T) {
 		began := time.Now()
 		return func(err error) { t.Logf("%s: %s %v", name, time.Since(began).Round(time.Millisecond), err) }
 	}})
-	if err != nil {
-		down()
-		t.Fatal(err)
-	}
 	defer func() {
-		lab.Release()
+		if lab != nil {
+			lab.Release()
+		}
 		down()
 		down() // twice is no error
 		if left, err := kindlab.Labs(context.Background(), docker); err != nil || len(left) > 0 {
 			t.Errorf("labs left: %v, %v", left, err)
 		}
 	}()
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
 
 	t.Run("nodes have the declared names, addresses and ranges", func(t *testing.T) {
