@@ -37,6 +37,19 @@ not stale: master1 announces it.`,
 		"stopgap: a static route on the routers",
 		"restarting the agents does not help",
 	},
+	Reproduction: `The cluster is kind's: real API server, kube-controller-manager, kubelets and
+containerd. cilium-operator runs whole. The agent runs as a slice: the vendor's
+flags, watchers, node discovery, node routes and BGP speaker, without the BPF
+datapath; pods are wired by the CNI plugins ptp and host-local over the range
+that the vendor's code has found (package images/cilium/agent says it line by
+line). 1.11.6 stands for the incident's 1.11.9, which is not published as a Go
+module; the speaker is the same. One of the three masters is a control plane.
+
+Both allocations are made by the vendors' controllers. Only their order is
+forced: Nodes and CiliumNodes are created one after the other.
+
+A pass does not prove anything about Cilium's datapath, policies or services,
+nor about the newer BGP control plane (CiliumBGPPeeringPolicy).`,
 	Diagram: `          outside
              │
       ┌──────┴──────┐        uplink 10.4.36.0/24
