@@ -140,6 +140,32 @@ func TestBuildIsDeterministic(t *testing.T) {
 	}
 }
 
+// TestBuildOverlay builds a program that imports a package which only the
+// tree of another module has.
+func TestBuildOverlay(t *testing.T) {
+	files := program("package main\n\nimport \"x.dev/part/v1\"\n\nfunc main() { println(v1.Name) }\n")
+	files["p/image.yaml"] = "images: [{ref: x.dev/p:1, programs: [{package: ./main, path: /p," +
+		" overlay: {module: x.dev/whole, source: staging/part, path: ../part}}]}]"
+	files["p/go.mod"] = `module p
+
+go 1.24
+
+require (
+	x.dev/part v0.0.0
+	x.dev/whole v0.0.0
+)
+
+replace (
+	x.dev/part => ../part
+	x.dev/whole => ../whole
+)
+`
+	files["part/go.mod"] = "module x.dev/part\n\ngo 1.24\n"
+	files["whole/go.mod"] = "module x.dev/whole\n\ngo 1.24\n"
+	files["whole/staging/part/v1/v1.go"] = "package v1\n\nconst Name = \"part\"\n"
+	mustBuild(t, open(t, newRoot(t, files)), "x.dev/p:1")
+}
+
 func TestBuildReuses(t *testing.T) {
 	root := newRoot(t, tiny)
 	c := open(t, root)

@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path"
@@ -26,7 +27,10 @@ type compiler struct {
 }
 
 // groupKey is what programs must have in common to be built together.
-type groupKey struct{ folder, tags, ldflags string }
+type groupKey struct {
+	folder, tags, ldflags string
+	overlay               Overlay // its Path is absolute; zero means none
+}
 
 // group are programs that are built together.
 type group struct {
@@ -40,7 +44,11 @@ type group struct {
 func groupsOf(r *Recipe) []groupKey {
 	keys := make([]groupKey, len(r.Programs))
 	for i, p := range r.Programs {
-		keys[i] = groupKey{r.moduleFolder(p.In), strings.Join(p.Tags, ","), p.LDFlags}
+		keys[i] = groupKey{folder: r.moduleFolder(p.In), tags: strings.Join(p.Tags, ","), ldflags: p.LDFlags}
+		if p.Overlay != nil {
+			keys[i].overlay = *p.Overlay
+			keys[i].overlay.Path = filepath.Join(r.folder, p.Overlay.Path)
+		}
 	}
 	return keys
 }
@@ -105,7 +113,40 @@ func (c *compiler) run(ctx context.Context, ref string, key groupKey, g *group) 
 		"build", "-trimpath", "-buildvcs=false", "-tags=" + key.tags,
 		"-ldflags=" + strings.TrimSpace("-s -w "+key.ldflags), "-o", g.dir + "/",
 	}
-	return log.close(ctx, ref, log.run(ctx, goCommand(ctx, key.folder, append(args, g.packages...)...)))
+	err = func() error {
+		if key.overlay != (Overlay{}) {
+			file := g.dir + ".overlay"
+			if err := key.overlay.write(ctx, log, key.folder, file); err != nil {
+				return err
+			}
+			args = append(args, "-overlay="+file)
+		}
+		return log.run(ctx, goCommand(ctx, key.folder, append(args, g.packages...)...))
+	}()
+	return log.close(ctx, ref, err)
+}
+
+// write writes the file that go build's flag -overlay wants: which path of
+// this tree has the content of which file.
+func (o Overlay) write(ctx context.Context, log *buildLog, folder, file string) error {
+	module, err := moduleSource(ctx, log, folder, o.Module)
+	if err != nil {
+		return err
+	}
+	found, err := File{Path: o.Path}.items(filepath.Join(module, o.Source))
+	if err != nil {
+		return fmt.Errorf("taking %s of module %s: %w", o.Source, o.Module, err)
+	}
+	var overlay struct{ Replace map[string]string }
+	overlay.Replace = map[string]string{}
+	for _, it := range found {
+		overlay.Replace[it.path] = it.source
+	}
+	text, err := json.Marshal(overlay)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o600)
 }
 
 // executable returns the name that go build gives to a package's program:

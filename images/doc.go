@@ -29,6 +29,10 @@
 //	        path: /usr/bin/cilium-agent
 //	        ldflags: -X github.com/cilium/cilium/pkg/version.ciliumVersion=1.11.6
 //	        tags: [ipam_provider_operator]
+//	        overlay:            # the compiler sees a folder of a module, at the version that
+//	          module: k8s.io/kubernetes  # the go.mod asks for, in a folder of this tree that
+//	          source: staging/src/k8s.io/kube-proxy  # holds a go.mod and that a replace names
+//	          path: ../kube-proxy-api
 //	    files:
 //	      - source: files/etc   # file, or folder taken with all below it; in this folder
 //	        path: /etc          # where it goes: the file's or the folder's new name

@@ -77,6 +77,17 @@ type Program struct {
 	Path    string   `json:"path"`
 	LDFlags string   `json:"ldflags,omitempty"`
 	Tags    []string `json:"tags,omitempty"`
+	Overlay *Overlay `json:"overlay,omitempty"`
+}
+
+// Overlay makes the compiler see a folder of a Go module, at the version that
+// the program's go.mod asks for, inside a folder of this tree: what a release
+// keeps in its own tree and nobody publishes as a module can then stand in
+// for that module, without a copy of it here.
+type Overlay struct {
+	Module string `json:"module"`
+	Source string `json:"source"`
+	Path   string `json:"path"`
 }
 
 // File is a file, or a folder with all below it, taken from the recipe's
@@ -205,6 +216,18 @@ func (r *Recipe) validate() []error {
 		}
 		if _, err := readGoMod(r.moduleFolder(p.In)); err != nil {
 			wrong(at+".in", "%v", err)
+		}
+		if p.Overlay == nil {
+			continue
+		}
+		if _, err := requiredVersion(r.moduleFolder(p.In), p.Overlay.Module); err != nil {
+			wrong(at+".overlay.module", "%v", err)
+		}
+		if !filepath.IsLocal(p.Overlay.Source) {
+			wrong(at+".overlay.source", "expected a path inside the module, got %q", p.Overlay.Source)
+		}
+		if _, err := readGoMod(filepath.Join(r.folder, p.Overlay.Path)); err != nil {
+			wrong(at+".overlay.path", "expected a module's folder: %v", err)
 		}
 	}
 	for i, f := range r.Files {
