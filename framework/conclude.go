@@ -33,7 +33,7 @@ func (v *variantRun) judge() {
 	}
 	verdict, why := judge(v.seen)
 	v.result.Verdict = string(verdict)
-	if verdict != v.variant.Expected() {
+	if verdict != v.variant.Expected() && !slices.Contains(v.result.Reasons, why) {
 		v.result.Reasons = append(v.result.Reasons, why)
 	}
 	if !v.began.IsZero() {

@@ -50,6 +50,9 @@ func (v *variantRun) remedy(r Remedy) func(context.Context) error {
 		if err != nil && !errors.Is(err, errNotAsExpected) {
 			return err
 		}
+		if err != nil && v.scenario.options.Ablate == AblateRemedy {
+			v.ended = true // that the others do not help either shows nothing more
+		}
 		return errors.Join(err, v.undo(ctx, r))
 	}
 }

@@ -93,7 +93,7 @@ func (v *variantRun) declare() {
 		v.step("components are installed", v.install)
 		v.step(fmt.Sprintf("baseline: %d probes clean for %s, detectors quiet", len(script.Probes), baselineFor), v.baseline)
 		for _, check := range script.Baseline {
-			v.step("before: "+check.Name, v.check(check))
+			v.step("before: "+check.Name, v.checkBaseline(check))
 		}
 		for _, form := range script.Forms {
 			v.step("lesser form: "+form.Name, v.lesserForm(form))
@@ -301,6 +301,18 @@ func (v *variantRun) check(c Check) func(context.Context) error {
 	}
 }
 
+// checkBaseline asserts a fact without which the fault would prove nothing.
+func (v *variantRun) checkBaseline(c Check) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := v.check(c)(ctx)
+		if errors.Is(err, errNotAsExpected) {
+			v.seen.baseline = c.Name + ": " + err.Error()
+			v.ended = true
+		}
+		return err
+	}
+}
+
 // inject makes a fault happen, unless faults are switched off, and notes it
 // for the undo.
 func (v *variantRun) inject(ctx context.Context, f fault.Fault) error {
@@ -480,6 +492,7 @@ func (v *variantRun) detected(ctx context.Context) error {
 	}
 	if named == nil && v.variant.Role == Affected && v.seen.active == 0 {
 		named = fmt.Errorf("%w: no detector said a word", errNotAsExpected)
+		v.ended = true // no remedy can silence what says nothing
 	}
 	return named
 }
