@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/images"
@@ -32,9 +36,34 @@ func usagef(format string, args ...any) error {
 }
 
 // verdictError says that a run ended, but not with a pass.
-type verdictError struct{ verdict framework.RunVerdict }
+type verdictError struct {
+	verdict framework.RunVerdict
+	// broken is why the run could not be judged, or not as a whole. Nil where
+	// the verdicts say all.
+	broken error
+}
 
-func (e *verdictError) Error() string { return "verdict: " + string(e.verdict) }
+func (e *verdictError) Error() string {
+	if e.broken == nil {
+		return "verdict: " + string(e.verdict)
+	}
+	return e.broken.Error()
+}
+
+func (e *verdictError) Unwrap() error { return e.broken }
+
+// requireRoot is for commands that need nothing else of the machine's
+// inspection.
+func requireRoot() error {
+	uid := os.Geteuid()
+	if uid == 0 {
+		return nil
+	}
+	return &machine.UnfitError{Checks: []machine.Check{{
+		Name: "root", State: machine.Fatal, Found: fmt.Sprintf("uid %d", uid),
+		Want: "relapse must run as root", Cure: "run it with sudo",
+	}}}
+}
 
 // exitStatus maps what a command returned to the process's exit status.
 func exitStatus(ctx context.Context, err error) int {
@@ -44,6 +73,7 @@ func exitStatus(ctx context.Context, err error) int {
 		unknown *images.UnknownImageError
 		build   *images.BuildError
 		unfit   *machine.UnfitError
+		setup   *setupError
 		held    *kindlab.HeldError
 		overlap *kindlab.OverlapError
 		verdict *verdictError
@@ -55,7 +85,9 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitExpected
 	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown):
 		return exitUsage
-	case errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &held), errors.As(err, &overlap):
+	case errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
+		errors.As(err, &held), errors.As(err, &overlap),
+		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC):
 		return exitMachine
 	case errors.As(err, &verdict) && verdict.verdict == framework.Inconclusive:
 		return exitInconclusive

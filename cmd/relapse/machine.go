@@ -33,7 +33,8 @@ func sourceRoot() (string, error) {
 			if err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n") {
 				return dir, nil
 			}
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			// What cannot be read, above the program say, cannot be built from.
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 				return "", fmt.Errorf("looking for relapse's source: %w", err)
 			}
 			if dir == filepath.Dir(dir) {
@@ -50,7 +51,10 @@ func openCatalogue() (*images.Catalogue, string, error) {
 		return nil, "", err
 	}
 	catalogue, err := images.Open(root)
-	return catalogue, root, err
+	if err != nil {
+		return nil, "", &usageError{err} // recipes are input, and checked as such
+	}
+	return catalogue, root, nil
 }
 
 func doctorCommand() *cobra.Command {

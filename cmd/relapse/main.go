@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -26,13 +27,26 @@ func run(args []string) int {
 	root := command()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if err != nil {
-		var verdict *verdictError
-		if !errors.As(err, &verdict) { // a verdict has been printed as a table
-			fmt.Fprintln(os.Stderr, "relapse: "+err.Error())
-		}
+	if text := complaint(ctx, err); text != "" {
+		fmt.Fprintln(os.Stderr, "relapse: "+text)
 	}
 	return exitStatus(ctx, err)
+}
+
+// complaint is what standard error is told of a command's end.
+func complaint(ctx context.Context, err error) string {
+	var verdict *verdictError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &verdict) && verdict.broken == nil:
+		return "" // it has been printed as a table
+	case ctx.Err() != nil && !errors.Is(err, framework.ErrInterrupted):
+		// Whatever was under way says that it was cancelled, each thing in its
+		// own words.
+		return framework.ErrInterrupted.Error()
+	}
+	return err.Error()
 }
 
 // settings are the global flags.
@@ -58,9 +72,10 @@ func command() *cobra.Command {
 them with the vendors' own code, and asserts that each is detected and that
 each remedy works.
 
-Exit status: 0 all verdicts as expected; 1 some were not; 2 bad usage or bad
-input; 3 this machine cannot run it (see relapse doctor); 4 inconclusive;
-130 interrupted, after the lab was taken down.`,
+Exit status: 0 all verdicts as expected, or done; 1 some were not, or the
+command failed; 2 bad usage or bad input; 3 this machine cannot run it (see
+relapse doctor); 4 inconclusive; 130 interrupted, after the lab was taken
+down.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noCommand,

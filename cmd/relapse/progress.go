@@ -19,6 +19,7 @@ type progress struct {
 	mu     sync.Mutex
 	steps  []*step // under way, oldest first
 	ticker *time.Ticker
+	close  sync.Once
 	closed chan struct{}
 }
 
@@ -47,16 +48,20 @@ func newProgress(out io.Writer, live, color bool) *progress {
 	return p
 }
 
-// Close ends the redrawing.
+// Close ends the redrawing, and clears the line. It can be called more than
+// once.
 func (p *progress) Close() {
-	if !p.live {
-		return
-	}
-	p.ticker.Stop()
-	close(p.closed)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	fmt.Fprint(p.out, "\r\x1b[K")
+	p.close.Do(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.live {
+			return
+		}
+		p.ticker.Stop()
+		close(p.closed)
+		p.live = false
+		fmt.Fprint(p.out, "\r\x1b[K")
+	})
 }
 
 // Step begins a step of a scope (a variant, or the lab); the function that

@@ -80,6 +80,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, o framework.
 	if err := checkVariants(chosen, o.Variants); err != nil {
 		return err
 	}
+	if o.Timeout <= 0 {
+		return usagef("--timeout: %s is no time to run in", o.Timeout)
+	}
 	if o.Ablate != "" && !slices.Contains(framework.Parts, o.Ablate) {
 		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
 	}
@@ -91,6 +94,10 @@ func runScenarios(ctx context.Context, s *settings, names []string, o framework.
 	defer display.Close()
 	o.Progress, o.Log = display, log
 	if !o.DryRun {
+		// Better now than after a run whose report has nowhere to go.
+		if err := os.MkdirAll(o.Output, 0o755); err != nil {
+			return usagef("--output: %w", err)
+		}
 		if err := prepare(ctx, &o); err != nil {
 			return err
 		}
@@ -107,11 +114,8 @@ func runScenarios(ctx context.Context, s *settings, names []string, o framework.
 	for _, r := range reports {
 		printReport(os.Stdout, r, o.Output)
 	}
-	fmt.Printf("\n%d scenarios in %s\n", len(reports), time.Since(began).Round(time.Second))
-	if err != nil {
-		return err
-	}
-	return worst(reports)
+	fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
+	return outcome(reports, err)
 }
 
 // prepare finds what a run needs on this machine.
@@ -137,13 +141,17 @@ type ignoreFail struct{}
 
 func (ignoreFail) Fail() {}
 
-// worst is the run's outcome: a failure outweighs what could not be judged.
-func worst(reports []report.Report) error {
+// outcome is what the runs together came to: a failure outweighs what could
+// not be judged.
+func outcome(reports []report.Report, broken error) error {
 	verdict := framework.Pass
+	if broken != nil {
+		verdict = framework.Inconclusive
+	}
 	for _, r := range reports {
 		switch framework.RunVerdict(r.Verdict) {
 		case framework.Fail:
-			return &verdictError{framework.Fail}
+			return &verdictError{framework.Fail, broken}
 		case framework.Pass:
 		default:
 			verdict = framework.Inconclusive
@@ -152,7 +160,7 @@ func worst(reports []report.Report) error {
 	if verdict == framework.Pass {
 		return nil
 	}
-	return &verdictError{verdict}
+	return &verdictError{verdict, broken}
 }
 
 func scenarioNames() []string {
@@ -172,18 +180,32 @@ func scenarioNamed(name string) (framework.Scenario, error) {
 	return framework.Scenario{}, usagef("no scenario %q%s", name, topology.Nearest(name, scenarioNames()))
 }
 
+// checkVariants refuses a choice of variants that is not in any of the
+// scenarios, or that leaves one of them without any: a scenario that runs
+// nothing proves nothing, and would look like a pass.
 func checkVariants(chosen []framework.Scenario, wanted []string) error {
-	var names []string
+	if len(wanted) == 0 {
+		return nil
+	}
+	var errs, empty []error
+	var all []string
 	for _, s := range chosen {
+		var names []string
 		for _, v := range s.Variants {
 			names = append(names, v.Name)
 		}
-	}
-	var errs []error
-	for _, name := range wanted {
-		if !slices.Contains(names, name) {
-			errs = append(errs, usagef("no variant %q%s", name, topology.Nearest(name, names)))
+		all = append(all, names...)
+		if !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(wanted, name) }) {
+			empty = append(empty, usagef("scenario %q has none of the variants asked for; there are %q", s.Incident.Name, names))
 		}
+	}
+	for _, name := range wanted {
+		if !slices.Contains(all, name) {
+			errs = append(errs, usagef("no variant %q%s", name, topology.Nearest(name, all)))
+		}
+	}
+	if len(errs) == 0 { // else a slip of the pen would be told twice
+		errs = empty
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// TestBadUsage is bad input that is refused before anything is looked at:
+// status 2, one sentence on standard error, nothing on standard output.
+func TestBadUsage(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"unknown command", []string{"rum"}, `no command "rum"; nearest is "run"`},
+		{"unknown command of images", []string{"images", "lst"}, `no command "lst"; nearest is "list"`},
+		{"run without a name", []string{"run"}, `run needs the name of a scenario: node-drain`},
+		{"unknown scenario", []string{"run", "node-drian"}, `no scenario "node-drian"; nearest is "node-drain"`},
+		{"unknown scenario to describe", []string{"describe", "nodedrain"}, `no scenario "nodedrain"; nearest is "node-drain"`},
+		{"unknown scenario to bring up", []string{"up", "nodes"}, `no scenario "nodes"; there are ["node-drain"]`},
+		{"one scenario twice", []string{"run", "node-drain", "node-drain"}, `scenario "node-drain" is named twice`},
+		{
+			"unknown variant", []string{"run", "node-drain", "--variant", "cilium-1.11.5"},
+			`no variant "cilium-1.11.5"; nearest is "cilium-1.11.6"`,
+		},
+		{
+			"a known and an unknown variant", []string{"run", "node-drain", "--variant", "cilium-1.12.0,cilium-1.13.0"},
+			`no variant "cilium-1.13.0"; nearest is "cilium-1.12.0"`,
+		},
+		{
+			"unknown part", []string{"run", "node-drain", "--ablate", "detectors"},
+			`--ablate: no part "detectors"; nearest is "detector"`,
+		},
+		{"unknown flag", []string{"run", "node-drain", "--kep"}, `unknown flag: --kep (see relapse run --help)`},
+		{"flag without a value", []string{"run", "--variant"}, `flag needs an argument: --variant (see relapse run --help)`},
+		{
+			"time-out that is no duration", []string{"run", "node-drain", "--timeout", "soon"},
+			`invalid argument "soon" for "--timeout" flag: time: invalid duration "soon" (see relapse run --help)`,
+		},
+		{"time-out of nothing", []string{"run", "node-drain", "--timeout", "0s"}, `--timeout: 0s is no time to run in`},
+		{"time-out in the past", []string{"run", "node-drain", "--timeout=-1m"}, `--timeout: -1m0s is no time to run in`},
+		{
+			"unknown log level", []string{"run", "node-drain", "--log-level", "loud"},
+			`--log-level: "loud" is none of debug, info, warn, error`,
+		},
+		{
+			"a report that has nowhere to go", []string{"run", "node-drain", "--output", "main_test.go/reports"},
+			`--output: mkdir main_test.go: not a directory`,
+		},
+		{"an argument too many", []string{"list", "node-drain"}, `relapse list takes no argument, not "node-drain"`},
+		{"an argument too few", []string{"describe"}, `relapse describe takes one argument, the name of a scenario`},
+		{"two where one is wanted", []string{"up", "a", "b"}, `relapse up takes one argument, the name of a scenario`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := relapse(t, test.args...)
+			want := ended{exitUsage, "", "relapse: " + test.says + "\n"}
+			if got != want {
+				t.Errorf("%+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestRendered(t *testing.T) {
+	for name, args := range map[string][]string{
+		"help":                   {"--help"},
+		"run-help":               {"run", "--help"},
+		"list":                   {"list"},
+		"describe":               {"describe", "node-drain"},
+		"dry-run":                {"run", "node-drain", "--dry-run"},
+		"dry-run-of-one-variant": {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := relapse(t, args...)
+			if got.status != exitExpected || got.stderr != "" {
+				t.Errorf("status %d, standard error %q", got.status, got.stderr)
+			}
+			if strings.HasPrefix(name, "dry-run") {
+				got.stdout = withoutTimes(got.stdout)
+			}
+			golden(t, name, got.stdout)
+		})
+	}
+}
+
+// withoutTimes drops the first column of a run's progress.
+func withoutTimes(text string) string {
+	var lines strings.Builder
+	for line := range strings.Lines(text) {
+		if _, rest, ok := strings.Cut(line, "s  "); ok {
+			line = rest
+		}
+		lines.WriteString(line)
+	}
+	return lines.String()
+}
+
+// A dry run must do nothing: neither look for Docker nor leave a report.
+func TestDryRunTouchesNothing(t *testing.T) {
+	dir := t.TempDir()
+	cmd := program(t.Context(), "run", "node-drain", "--dry-run")
+	cmd.Dir = dir // no source here either
+	cmd.Env = append(cmd.Env, "DOCKER_HOST=unix:///nonexistent/docker.sock")
+	got := end(t, cmd)
+	if got.status != exitExpected || !strings.Contains(got.stdout, "lab is up") {
+		t.Errorf("%+v", got)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left %v, %v", files, err)
+	}
+}
+
+// TestNoDocker points relapse at a socket that nobody listens on.
+func TestNoDocker(t *testing.T) {
+	for _, args := range [][]string{{"doctor"}, {"run", "node-drain"}, {"up", "node-drain"}, {"down"}, {"down", "node-drain"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "docker.sock")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if args[0] == "run" {
+				args = append(args, "--output", t.TempDir())
+			}
+			cmd := program(ctx, args...)
+			cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+socket)
+			got := end(t, cmd)
+			if got.status != exitMachine {
+				t.Errorf("status %d, want %d", got.status, exitMachine)
+			}
+			if args[0] == "down" && os.Geteuid() != 0 {
+				return // which is told first
+			}
+			for _, want := range []string{socket, "octor"} {
+				if args[0] == "down" && !strings.Contains(got.stderr, want) {
+					t.Errorf("standard error %q does not say %q", got.stderr, want)
+				}
+			}
+			if want := "Docker must answer at unix://" + socket; args[0] != "down" && !strings.Contains(got.stderr, want) {
+				t.Errorf("standard error %q does not say %q", got.stderr, want)
+			}
+			if want := "unset DOCKER_HOST, or start the engine that it names"; args[0] != "down" && !strings.Contains(got.stderr, want) {
+				t.Errorf("standard error %q does not name the cure: %q", got.stderr, want)
+			}
+			if strings.Contains(got.stderr, "goroutine") {
+				t.Error("a stack trace")
+			}
+		})
+	}
+}
+
+// source makes a source tree that has one image. Everybody may read it.
+func source(t *testing.T, recipe string, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module "+modulePath+"\n")
+	write("images/only/image.yaml", recipe)
+	for name, text := range files {
+		write("images/only/"+name, text)
+	}
+	return dir
+}
+
+// TestNotRoot runs relapse as somebody who is not root.
+func TestNotRoot(t *testing.T) {
+	dir := source(t, "images:\n- {ref: relapse.dev/only:dev, directories: [/only]}\n", nil)
+	for _, args := range [][]string{{"doctor"}, {"run", "node-drain"}, {"up", "node-drain"}, {"down"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			home := t.TempDir()
+			if args[0] == "run" {
+				args = append(args, "--output", home)
+			}
+			cmd := program(ctx, args...)
+			cmd.Dir = dir
+			cmd.Env = append(cmd.Env, "HOME="+home, "XDG_CACHE_HOME="+home)
+			uid := os.Geteuid()
+			if uid == 0 {
+				uid = 65534
+				if err := errors.Join(os.Chown(home, uid, uid), os.Chmod(filepath.Dir(home), 0o755)); err != nil {
+					t.Fatal(err)
+				}
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+			}
+			got := end(t, cmd)
+			want := fmt.Sprintf("relapse must run as root (found: uid %d): run it with sudo", uid)
+			if got.status != exitMachine || !strings.Contains(got.stderr, want) {
+				t.Errorf("status %d, standard error %q; want %d and %q", got.status, got.stderr, exitMachine, want)
+			}
+		})
+	}
+}
+
+// Images are built from relapse's own source; without it there is nothing to
+// build them from.
+func TestNoSource(t *testing.T) {
+	for name, mod := range map[string]string{
+		"nothing there":     "",
+		"another's go.mod":  "module example.com/other\n",
+		"a longer name":     "module github.com/relapse-dev/relapse-fork\n",
+		"an image's go.mod": "module github.com/relapse-dev/relapse/images/etcd\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := program(t.Context(), "images", "list")
+			cmd.Dir = t.TempDir()
+			if mod != "" {
+				if err := os.WriteFile(filepath.Join(cmd.Dir, "go.mod"), []byte(mod), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := ended{exitUsage, "", "relapse: relapse builds its images from its own source and cannot find it: run it from a checkout\n"}
+			if got := end(t, cmd); got != want {
+				t.Errorf("%+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestUnknownImage(t *testing.T) {
+	got := relapse(t, "images", "build", "relapse.dev/tro:dev")
+	if want := `relapse: no recipe makes image "relapse.dev/tro:dev"`; got.status != exitUsage || !strings.HasPrefix(got.stderr, want) {
+		t.Errorf("%+v\nwant status %d and %q", got, exitUsage, want)
+	}
+}
+
+// TestBrokenRecipe has relapse read a recipe that is none, and build one
+// whose program does not compile.
+func TestBrokenRecipe(t *testing.T) {
+	t.Run("recipe", func(t *testing.T) {
+		cmd := program(t.Context(), "images", "list")
+		cmd.Dir = source(t, "images:\n- ref: relapse.dev/broken:dev\n  entrypiont: [x]\n", nil)
+		got := end(t, cmd)
+		if got.status != exitUsage || !strings.Contains(got.stderr, "only/image.yaml") || !strings.Contains(got.stderr, "entrypiont") {
+			t.Errorf("%+v; want status %d, the file and the field", got, exitUsage)
+		}
+	})
+	t.Run("program", func(t *testing.T) {
+		cache := t.TempDir()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := program(ctx, "images", "build", "relapse.dev/broken:dev")
+		cmd.Dir = source(t, "images:\n- ref: relapse.dev/broken:dev\n  programs: [{package: ./program, path: /broken}]\n", map[string]string{
+			"go.mod":          "module broken\n\ngo 1.26\n",
+			"program/main.go": "package main\n\nfunc main() { undeclared() }\n",
+		})
+		cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache, "GOPROXY=off", "GOFLAGS=")
+		got := end(t, cmd)
+		if got.status != exitMachine {
+			t.Errorf("status %d, want %d", got.status, exitMachine)
+		}
+		for _, want := range []string{"building image relapse.dev/broken:dev", "program/main.go:3:15: undefined: undeclared"} {
+			if !strings.Contains(got.stderr, want) {
+				t.Errorf("standard error does not say %q:\n%s", want, got.stderr)
+			}
+		}
+		log := regexp.MustCompile(`the log (\S+) ends with`).FindStringSubmatch(got.stderr)
+		if log == nil || !strings.HasPrefix(log[1], cache) {
+			t.Fatalf("standard error does not name the log:\n%s", got.stderr)
+		}
+		if text, err := os.ReadFile(log[1]); err != nil || !strings.Contains(string(text), "undefined: undeclared") {
+			t.Errorf("the log has %q, %v", text, err)
+		}
+		left, err := fs.Glob(os.DirFS(cache), "relapse/images/tmp/*")
+		if err != nil || len(left) > 0 {
+			t.Errorf("the build left %v, %v", left, err)
+		}
+	})
+}

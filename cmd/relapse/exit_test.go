@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/docker/docker/client"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+	"github.com/relapse-dev/relapse/topology/machine"
+)
+
+func TestExitStatus(t *testing.T) {
+	dead, err := client.NewClientWithOpts(client.WithHost("unix://" + filepath.Join(t.TempDir(), "docker.sock")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, noDocker := dead.Ping(t.Context())
+	bad := topology.Topology{Name: "UPPER"}
+	invalid := bad.Validate()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	held := &kindlab.HeldError{Lab: "node-drain"}
+	for _, test := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"done", nil, exitExpected},
+		{"bad usage", usagef("no scenario"), exitUsage},
+		{"several slips", errors.Join(usagef("one"), usagef("two")), exitUsage},
+		{"a topology that cannot be built", invalid, exitUsage},
+		{"an image without a recipe", &images.UnknownImageError{}, exitUsage},
+		{"an image that does not build", &images.BuildError{Err: errors.New("exit status 1")}, exitMachine},
+		{"a machine that is not fit", &machine.UnfitError{}, exitMachine},
+		{"a cure that did not take", &setupError{errors.New("apt-get")}, exitMachine},
+		{"a lab that is held", held, exitMachine},
+		{"a lab that is held, found by a run", &verdictError{framework.Inconclusive, held}, exitMachine},
+		{
+			"a subnet that is in use",
+			errors.Join(&kindlab.OverlapError{Subnet: netip.MustParsePrefix("10.0.0.0/8")}), exitMachine,
+		},
+		{"no Docker", noDocker, exitMachine},
+		{"a full disk", fmt.Errorf("writing: %w", syscall.ENOSPC), exitMachine},
+		{"a failed verdict", &verdictError{framework.Fail, nil}, exitUnexpected},
+		{"a failed verdict, and a lab that did not go down", &verdictError{framework.Fail, errors.New("busy")}, exitUnexpected},
+		{"an inconclusive verdict", &verdictError{framework.Inconclusive, nil}, exitInconclusive},
+		{"a lab that did not come up", &verdictError{framework.Inconclusive, errors.New("no node")}, exitInconclusive},
+		{"a run that was interrupted", &verdictError{framework.Inconclusive, framework.ErrInterrupted}, exitInterrupted},
+		{"anything else", errors.New("lab is not down"), exitUnexpected},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := exitStatus(t.Context(), test.err); got != test.want {
+				t.Errorf("%d, want %d", got, test.want)
+			}
+			if got := exitStatus(cancelled, test.err); got != exitInterrupted {
+				t.Errorf("after a signal %d, want %d", got, exitInterrupted)
+			}
+		})
+	}
+}
+
+func TestComplaint(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, test := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want string
+	}{
+		{"all is well", t.Context(), nil, ""},
+		{"verdicts speak for themselves", t.Context(), &verdictError{framework.Fail, nil}, ""},
+		{"why there is no verdict", t.Context(), &verdictError{framework.Inconclusive, errors.New("no node")}, "no node"},
+		{"interrupted in the middle of something", cancelled, errors.New("dialling: context canceled"), "interrupted"},
+		{
+			"interrupted, with something left", cancelled,
+			&verdictError{framework.Inconclusive, errors.Join(framework.ErrInterrupted, errors.New("removing network: busy"))},
+			"interrupted\nremoving network: busy",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := complaint(test.ctx, test.err); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	runs := func(verdicts ...framework.RunVerdict) []report.Report {
+		var all []report.Report
+		for _, v := range verdicts {
+			all = append(all, report.Report{Verdict: string(v)})
+		}
+		return all
+	}
+	for _, test := range []struct {
+		name   string
+		runs   []report.Report
+		broken error
+		want   int
+	}{
+		{"all pass", runs(framework.Pass, framework.Pass), nil, exitExpected},
+		{"one fails", runs(framework.Pass, framework.Fail), nil, exitUnexpected},
+		{"one proves nothing", runs(framework.Inconclusive, framework.Pass), nil, exitInconclusive},
+		{"a failure outweighs what proves nothing", runs(framework.Inconclusive, framework.Fail), nil, exitUnexpected},
+		{"a verdict that is none", runs(framework.Pass, ""), nil, exitInconclusive},
+		{"broken after a pass", runs(framework.Pass), errors.New("no lab"), exitInconclusive},
+		{"broken after a failure", runs(framework.Fail), errors.New("no lab"), exitUnexpected},
+		{"nothing ran, for want of an image", nil, &images.BuildError{Err: errors.New("x")}, exitMachine},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := exitStatus(t.Context(), outcome(test.runs, test.broken)); got != test.want {
+				t.Errorf("%d, want %d", got, test.want)
+			}
+		})
+	}
+}

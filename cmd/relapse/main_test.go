@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// asProgram makes the test binary be relapse: the tests run the program as a
+// process of its own, with its exit status and its two streams, and need no
+// second build for it.
+const asProgram = "RELAPSE_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		os.Exit(run(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// program is the command line of relapse with arguments. It works from the
+// package's folder unless Dir is set, and so finds the source.
+func program(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd
+}
+
+// ended is a program that has run to its end.
+type ended struct {
+	status         int
+	stdout, stderr string
+}
+
+// end runs a program to its end. It must not take longer than a minute.
+func end(t *testing.T, cmd *exec.Cmd) ended {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = time.Second // what it started may hold its streams open
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("running %v: %v", cmd.Args[1:], err)
+	}
+	return ended{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// relapse runs relapse with arguments and nothing special.
+func relapse(t *testing.T, args ...string) ended {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return end(t, program(ctx, args...))
+}

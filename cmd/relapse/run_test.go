@@ -1,0 +1,54 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+)
+
+func TestCheckVariants(t *testing.T) {
+	scenario := func(name string, variants ...string) framework.Scenario {
+		s := framework.Scenario{Incident: framework.Incident{Name: name}}
+		for _, v := range variants {
+			s.Variants = append(s.Variants, framework.Variant{Name: v})
+		}
+		return s
+	}
+	two := []framework.Scenario{scenario("drain", "cilium-1", "cilium-2"), scenario("nic", "calico-3", "cilium-2")}
+	for _, test := range []struct {
+		name   string
+		chosen []framework.Scenario
+		wanted []string
+		says   string // of the error; empty: fine
+	}{
+		{"all of them", two, nil, ""},
+		{"one of each", two, []string{"cilium-1", "calico-3"}, ""},
+		{"one that both have", two, []string{"cilium-2"}, ""},
+		{"one of one", two[:1], []string{"cilium-1"}, ""},
+		{
+			"the other would run nothing", two, []string{"cilium-1"},
+			`scenario "nic" has none of the variants asked for; there are ["calico-3" "cilium-2"]`,
+		},
+		{
+			"of the other scenario alone", two[:1], []string{"calico-3"},
+			`no variant "calico-3"; nearest is "cilium-1"`,
+		},
+		{
+			"two slips", two, []string{"cilium-9", "calico-9"},
+			"no variant \"cilium-9\"; nearest is \"cilium-1\"\nno variant \"calico-9\"; nearest is \"calico-3\"",
+		},
+		{"a slip beside a good one", two, []string{"cilium-2", "calico-4"}, `no variant "calico-4"; nearest is "calico-3"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := checkVariants(test.chosen, test.wanted)
+			switch {
+			case err == nil && test.says != "":
+				t.Errorf("no error, want %q", test.says)
+			case err != nil && err.Error() != test.says:
+				t.Errorf("%q, want %q", err, test.says)
+			case err != nil && exitStatus(t.Context(), err) != exitUsage:
+				t.Errorf("status %d, want %d", exitStatus(t.Context(), err), exitUsage)
+			}
+		})
+	}
+}
