@@ -1,0 +1,74 @@
+# What people and CI jobs type. What is longer than a few lines is a script in
+# .ci/, or a command of relapse.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# sudo's PATH lacks the usual place of Go, and su's the sbin folders.
+export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+# No program of ours needs C; only the race detector does.
+export CGO_ENABLED := 0
+# The version stamp asks git, which refuses a checkout that belongs to another
+# user than root; nothing reads the stamp.
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+
+relapse := bin/relapse
+part := .ci/part
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: scenario
+scenario: build ## set up, run scenarios, tear down: NAME=node-drain [ARGS='--variant cilium-1.11.6']
+	@if [ -z '$(NAME)' ]; then \
+	  printf 'make scenario needs the name of a scenario, as in make scenario NAME=node-drain. There are:\n\n' >&2; \
+	  $(relapse) list >&2; \
+	  exit 2; \
+	fi
+# A wrong name or flag ends here, before anything on the machine changes.
+	@$(relapse) run --dry-run $(NAME) $(ARGS) >/dev/null
+	$(relapse) setup
+	$(relapse) run $(NAME) $(ARGS)
+
+.PHONY: scenarios
+scenarios: build ## list the scenarios and their variants
+	@$(relapse) list
+
+.PHONY: down
+down: build ## remove every lab, whatever state it is in
+	$(relapse) down
+
+.PHONY: build
+build: ## build the CLI, bin/relapse
+	@command -v go >/dev/null || { echo 'relapse needs Go 1.26 or newer, in PATH or in /usr/local/go' >&2; exit 3; }
+	@go build -o $(relapse) ./cmd/relapse
+
+.PHONY: setup
+setup: build ## make this machine able to run labs; UNDO=1 takes it back
+	$(relapse) setup $(if $(UNDO),--undo)
+
+.PHONY: images
+images: setup ## build every image that is not in the cache
+	$(relapse) images build
+
+# What needs neither root nor Docker nor a network namespace. The linter's
+# version is pinned in a go.mod of its own.
+.PHONY: check
+check: ## format, vet, lint, unit tests with the race detector
+	@$(part) 'format' bash -c 'unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w mends it):"; echo "$$unformatted"; exit 1; }'
+	@$(part) 'vet' go vet ./...
+	@$(part) 'vet, lab tests' go vet -tags lab ./...
+	@$(part) 'lint' go tool -modfile=.ci/tools/go.mod staticcheck -tags lab ./...
+	@$(part) 'C compiler, for the race detector' .ci/packages gcc libc6-dev
+	@CGO_ENABLED=1 $(part) 'unit tests' go test -race ./...
+
+.PHONY: test
+test: check build ## everything: check, then the tests in labs and all scenarios
+	@.ci/test
+
+.PHONY: bench
+bench: setup ## measure what there are budgets for
+	@go run ./cmd/bench
+	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe
