@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 )
@@ -21,11 +22,13 @@ import (
 // the server's own cache of the newest state: no watch, nothing to wait for.
 type Cluster struct {
 	core    typedcorev1.CoreV1Interface
+	apps    typedappsv1.AppsV1Interface
 	dynamic dynamic.Interface
 }
 
 // NewCluster makes a Cluster that reads with c's credentials. It needs list on
-// nodes, pods and ciliumnodes.cilium.io.
+// nodes, pods and ciliumnodes.cilium.io, and for Workloads on daemonsets,
+// deployments and statefulsets.
 func NewCluster(c *rest.Config) (*Cluster, error) {
 	c = rest.CopyConfig(c)
 	// A snapshot is three requests, several times a second: client-go's own
@@ -37,11 +40,15 @@ func NewCluster(c *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
 	}
+	apps, err := typedappsv1.NewForConfig(typed)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
+	}
 	dyn, err := dynamic.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
 	}
-	return &Cluster{core: core, dynamic: dyn}, nil
+	return &Cluster{core: core, apps: apps, dynamic: dyn}, nil
 }
 
 // Nodes lists the Nodes in order of name.
@@ -130,13 +137,14 @@ func (c *Cluster) CiliumNodes(ctx context.Context) ([]CiliumNode, error) {
 	return nodes, nil
 }
 
+// notEnded selects pods that have not ended. An ended pod keeps its address
+// and images in its status, and no longer has them.
+const notEnded = "status.phase!=Succeeded,status.phase!=Failed"
+
 // Pods lists the pods that have an address of their own, in order of
 // namespace and name.
 func (c *Cluster) Pods(ctx context.Context) ([]Pod, error) {
-	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		// An ended pod keeps its address in its status, and no longer has it.
-		FieldSelector: "status.phase!=Succeeded,status.phase!=Failed",
-	})
+	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: notEnded})
 	if err != nil {
 		return nil, fmt.Errorf("listing Pods: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
@@ -69,9 +70,14 @@ func serve(t testing.TB, answers map[string]http.HandlerFunc) *rest.Config {
 	return &rest.Config{Host: server.URL}
 }
 
+// protobuf answers with a list of the core group, protobufOf of another one.
 func protobuf(t testing.TB, list runtime.Object) http.HandlerFunc {
+	return protobufOf(t, corev1.SchemeGroupVersion, list)
+}
+
+func protobufOf(t testing.TB, group schema.GroupVersion, list runtime.Object) http.HandlerFunc {
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), list)
+	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, group), list)
 	if err != nil {
 		t.Fatal(err)
 	}

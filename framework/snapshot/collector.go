@@ -34,6 +34,10 @@ type Collector struct {
 	// Routers and Nodes are by name. Both may be empty.
 	Routers map[string]RouterReader
 	Nodes   map[string]RouteReader
+	// Images, when set, tells what is asked to run and what runs, and
+	// Registry, when set as well, what the names of those images stand for.
+	Images   ImageReader
+	Registry Resolver
 	// Timeout bounds one collection; zero means one second. What has not
 	// answered by then counts as not read.
 	Timeout time.Duration
@@ -76,6 +80,17 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 		t := &s.NodeTables[i]
 		t.Node = name
 		all.Go(func() { t.Routes = list(ctx, c.Nodes[name]) })
+	}
+	if c.Images != nil {
+		all.Go(func() {
+			var both sync.WaitGroup
+			both.Go(func() { s.Workloads = list(ctx, c.Images.Workloads) })
+			both.Go(func() { s.PodImages = list(ctx, c.Images.PodImages) })
+			both.Wait()
+			if c.Registry != nil {
+				s.Tags = resolve(ctx, c.Registry, s.Workloads.Items, s.PodImages.Items)
+			}
+		})
 	}
 	all.Wait()
 	s.Took = time.Since(s.Time)

@@ -1,6 +1,7 @@
 // Package snapshot collects what every layer of a cluster's network says at
-// one moment: Kubernetes, Cilium, the BGP routers and the kernels' routing
-// tables. It only reads, and it judges nothing: package detect does.
+// one moment: Kubernetes, Cilium, the BGP routers, the kernels' routing tables
+// and, where it is asked for, the images that run and those that a pull would
+// bring. It only reads, and it judges nothing: package detect does.
 package snapshot
 
 import (
@@ -33,6 +34,11 @@ type Snapshot struct {
 	Nodes       List[Node]       `json:"nodes"`
 	CiliumNodes List[CiliumNode] `json:"cilium_nodes"`
 	Pods        List[Pod]        `json:"pods"`
+	// Workloads, PodImages and Tags are not read unless the collector is told
+	// to. Tags are in order of image.
+	Workloads List[Workload]  `json:"workloads"`
+	PodImages List[PodImages] `json:"pod_images"`
+	Tags      List[Tag]       `json:"tags"`
 	// Routers and NodeTables are in order of name, one for each that the
 	// collector was told of, whether it could be read or not.
 	Routers    []Router    `json:"routers"`
@@ -41,6 +47,7 @@ type Snapshot struct {
 
 // List is what one source said. A source that could not be read is not the
 // same as one that lists nothing: whoever looks at Items asks for Read first.
+// One that was not asked for is not read, and has no Error.
 type List[T any] struct {
 	Read bool `json:"read"`
 	// Error says why the source was not read.
@@ -97,7 +104,7 @@ type NodeTable struct {
 	Routes List[Route] `json:"routes"`
 }
 
-// Unread says, for each source that was not read, which one it is and why.
+// Unread says, for each source that should have been read and was not, which one it is and why.
 func (s Snapshot) Unread() []string {
 	var all []string
 	add := func(source string, read bool, reason string) {
@@ -108,6 +115,11 @@ func (s Snapshot) Unread() []string {
 	add("Nodes", s.Nodes.Read, s.Nodes.Error)
 	add("CiliumNodes", s.CiliumNodes.Read, s.CiliumNodes.Error)
 	add("Pods", s.Pods.Read, s.Pods.Error)
+	add("workloads", s.Workloads.Read || s.Workloads.Error == "", s.Workloads.Error)
+	add("images of Pods", s.PodImages.Read || s.PodImages.Error == "", s.PodImages.Error)
+	for _, t := range s.Tags.Items {
+		add("the registry's "+t.Image, t.Error == "", t.Error)
+	}
 	for _, r := range s.Routers {
 		add("RIB of "+r.Name, r.Paths.Read, r.Paths.Error)
 		add("FIB of "+r.Name, r.Routes.Read, r.Routes.Error)

@@ -1,0 +1,169 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	oldDigest = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	newDigest = "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+)
+
+func TestParseReference(t *testing.T) {
+	for _, tt := range []struct {
+		name, image string
+		want        Reference
+	}{
+		{"no tag", "docker.io/cloudnativelabs/kube-router", Reference{Name: "docker.io/cloudnativelabs/kube-router"}},
+		{"a tag", "registry.k8s.io/pause:3.10", Reference{Name: "registry.k8s.io/pause", Tag: "3.10"}},
+		{"short", "busybox:latest", Reference{Name: "busybox", Tag: "latest"}},
+		{"a port, no tag", "registry:5000/tor", Reference{Name: "registry:5000/tor"}},
+		{"a port and a tag", "registry:5000/tor:dev", Reference{Name: "registry:5000/tor", Tag: "dev"}},
+		{"a digest", "quay.io/cilium/cilium@" + oldDigest, Reference{Name: "quay.io/cilium/cilium", Digest: oldDigest}},
+		{"a tag and a digest", "quay.io/cilium/cilium:v1@" + oldDigest, Reference{Name: "quay.io/cilium/cilium", Tag: "v1", Digest: oldDigest}},
+		{"an image ID of old", "docker-pullable://quay.io/cilium/cilium@" + oldDigest, Reference{Name: "quay.io/cilium/cilium", Digest: oldDigest}},
+		{"the digest of a configuration", oldDigest, Reference{Name: "sha256", Tag: oldDigest[len("sha256:"):]}},
+		{"nothing", "", Reference{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, ParseReference(tt.image)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzParseReference(f *testing.F) {
+	f.Add("registry:5000/tor:dev@" + oldDigest)
+	f.Fuzz(func(_ *testing.T, image string) { ParseReference(image) })
+}
+
+// routerSpec is a pod template in the shape of kube-router's.
+var routerSpec = corev1.PodSpec{
+	InitContainers: []corev1.Container{{Name: "install-cni", Image: "docker.io/cloudnativelabs/kube-router", ImagePullPolicy: corev1.PullAlways}},
+	Containers:     []corev1.Container{{Name: "kube-router", Image: "docker.io/cloudnativelabs/kube-router", ImagePullPolicy: corev1.PullAlways}},
+	NodeName:       "worker1",
+}
+
+func owned(kind, name string, labels map[string]string) metav1.ObjectMeta {
+	controller := true
+	return metav1.ObjectMeta{
+		Namespace: "kube-system", Name: name + "-x", UID: "u", Labels: labels,
+		OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: name, Controller: &controller}},
+	}
+}
+
+func TestClusterImages(t *testing.T) {
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "kube-system", Name: name}
+	}
+	template := corev1.PodTemplateSpec{Spec: routerSpec}
+	running := func(image string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{ImageID: image, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+	}
+	crashed := running("docker.io/cloudnativelabs/kube-router@" + newDigest)
+	crashed.Name, crashed.RestartCount = "kube-router", 2
+	crashed.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}}
+	crashed.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no RBAC\n"}}
+	done := running("docker.io/cloudnativelabs/kube-router@" + newDigest)
+	done.Name = "install-cni"
+	done.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	pods := corev1.PodList{Items: []corev1.Pod{
+		{
+			ObjectMeta: owned("DaemonSet", "kube-router", map[string]string{appsv1.ControllerRevisionHashLabelKey: "abc"}),
+			Spec:       routerSpec,
+			Status:     corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{done}, ContainerStatuses: []corev1.ContainerStatus{crashed}},
+		},
+		{ObjectMeta: owned("ReplicaSet", "coredns-5c6", map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "5c6"})},
+		{ObjectMeta: owned("Node", "worker1", nil)},
+	}}
+	apps := appsv1.SchemeGroupVersion
+	c, err := NewCluster(serve(t, map[string]http.HandlerFunc{
+		"/apis/apps/v1/daemonsets":   protobufOf(t, apps, &appsv1.DaemonSetList{Items: []appsv1.DaemonSet{{ObjectMeta: meta("kube-router"), Spec: appsv1.DaemonSetSpec{Template: template}}}}),
+		"/apis/apps/v1/deployments":  protobufOf(t, apps, &appsv1.DeploymentList{Items: []appsv1.Deployment{{ObjectMeta: meta("coredns")}}}),
+		"/apis/apps/v1/statefulsets": protobufOf(t, apps, &appsv1.StatefulSetList{Items: []appsv1.StatefulSet{{ObjectMeta: meta("db")}}}),
+		podsPath:                     protobuf(t, &pods),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := []Container{
+		{Name: "install-cni", Init: true, Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
+		{Name: "kube-router", Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
+	}
+	workloads, err := c.Workloads(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Workload{
+		{Kind: "DaemonSet", Namespace: "kube-system", Name: "kube-router", Containers: asked},
+		{Kind: "Deployment", Namespace: "kube-system", Name: "coredns"},
+		{Kind: "StatefulSet", Namespace: "kube-system", Name: "db"},
+	}, workloads); diff != "" {
+		t.Errorf("Workloads() (-want +got):\n%s", diff)
+	}
+	got, err := c.PodImages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := "docker.io/cloudnativelabs/kube-router@" + newDigest
+	if diff := cmp.Diff([]PodImages{
+		{Namespace: "kube-system", Name: "coredns-5c6-x", UID: "u", OwnerKind: "Deployment", OwnerName: "coredns", Template: "5c6"},
+		{
+			Namespace: "kube-system", Name: "kube-router-x", UID: "u", Node: "worker1", OwnerKind: "DaemonSet", OwnerName: "kube-router", Template: "abc",
+			Containers: []RunningContainer{
+				{Container: asked[0], ImageID: id},
+				{Container: asked[1], ImageID: id, Restarts: 2, Trouble: "CrashLoopBackOff: back-off 10s; ended with status 1: no RBAC"},
+			},
+		},
+		{Namespace: "kube-system", Name: "worker1-x", UID: "u", OwnerKind: "Node", OwnerName: "worker1"},
+	}, got); diff != "" {
+		t.Errorf("PodImages() (-want +got):\n%s", diff)
+	}
+	if pulled := got[1].Containers[0].Pulled(); pulled != newDigest {
+		t.Errorf("Pulled() = %q", pulled)
+	}
+}
+
+type fakeImages struct {
+	workloads []Workload
+	pods      []PodImages
+}
+
+func (f fakeImages) Workloads(context.Context) ([]Workload, error)  { return f.workloads, nil }
+func (f fakeImages) PodImages(context.Context) ([]PodImages, error) { return f.pods, nil }
+
+type fakeRegistry map[string]string
+
+func (f fakeRegistry) Resolve(_ context.Context, image string) (string, error) {
+	if digest, ok := f[image]; ok {
+		return digest, nil
+	}
+	return "", errors.New("MANIFEST_UNKNOWN")
+}
+
+func TestCollectImages(t *testing.T) {
+	pinned := "quay.io/cilium/cilium@" + oldDigest
+	s := Collector{
+		Kubernetes: fakeCluster{pods: noPods},
+		Images: fakeImages{
+			workloads: []Workload{{Containers: []Container{{Image: "b:1"}, {Image: pinned}}}},
+			pods:      []PodImages{{Containers: []RunningContainer{{Container: Container{Image: "a:2"}}, {Container: Container{Image: "b:1"}}}}},
+		},
+		Registry: fakeRegistry{"b:1": newDigest},
+	}.Collect(t.Context())
+	if diff := cmp.Diff([]Tag{{Image: "a:2", Error: "MANIFEST_UNKNOWN"}, {Image: "b:1", Digest: newDigest}}, s.Tags.Items); diff != "" || !s.Tags.Read {
+		t.Errorf("tags (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"the registry's a:2: MANIFEST_UNKNOWN"}, s.Unread()); diff != "" {
+		t.Errorf("Unread() (-want +got):\n%s", diff)
+	}
+}
