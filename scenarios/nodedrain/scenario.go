@@ -306,8 +306,17 @@ func routersFollow(rangeOf func(allocation) netip.Prefix, nodes []string) func(c
 		want[rangeOf(rowOf(node))], _ = lab.AddressOn(node, "nodes")
 	}
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
-		var wrong []string
+		routers := map[string]snapshot.Router{}
 		for _, t := range r.Snapshot().Routers {
+			routers[t.Name] = t
+		}
+		var wrong []string
+		for _, declared := range lab.Routers {
+			t := routers[declared.Name]
+			if !t.Routes.Read {
+				wrong = append(wrong, declared.Name+" was not read")
+				continue
+			}
 			got := nextHops(t)
 			for prefix, hop := range want {
 				if !slices.Equal(got[prefix], []netip.Addr{hop}) {
@@ -345,11 +354,12 @@ func hops(n int) func(context.Context, *framework.Run) (bool, string, error) {
 	const sentWith = 64 // TTL
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		outside := lab.Hosts[0].Links[0].Address
+		probes := slices.DeleteFunc(r.Timelines(), func(t probe.Timeline) bool { return t.Probe.From != "outside" })
+		if len(probes) == 0 {
+			return false, "no probe from outside runs", nil
+		}
 		var wrong []string
-		for _, t := range r.Timelines() {
-			if t.Probe.From != "outside" {
-				continue
-			}
+		for _, t := range probes {
 			for ttl, packets := range t.RequestTTL {
 				if int(ttl) != sentWith-n {
 					wrong = append(wrong, fmt.Sprintf("%d packets of %s crossed %d hops, not %d", packets, t.Probe.Name, sentWith-int(ttl), n))

@@ -1,0 +1,534 @@
+package nodedrain
+
+import (
+	"bytes"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/router"
+)
+
+// The detectors and checks below are given the incident's own snapshots.
+
+func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
+
+// looked makes a run whose detectors have just seen a snapshot.
+func looked(at snapshot.Snapshot, found ...detect.Finding) *framework.Run {
+	return &framework.Run{
+		Snapshot: func() snapshot.Snapshot { return at },
+		Findings: func() []detect.Finding { return found },
+	}
+}
+
+// allocated is a snapshot of both allocations. Each row is node, Node.spec's
+// range and CiliumNode's; an empty one is not there.
+func allocated(rows ...[3]string) snapshot.Snapshot {
+	var s snapshot.Snapshot
+	for _, row := range rows {
+		node, use := snapshot.Node{Name: row[0]}, snapshot.CiliumNode{Name: row[0]}
+		if row[1] != "" {
+			node.PodCIDRs = []netip.Prefix{prefix(row[1])}
+		}
+		if row[2] != "" {
+			use.PodCIDRs = []netip.Prefix{prefix(row[2])}
+		}
+		s.Nodes.Items = append(s.Nodes.Items, node)
+		s.CiliumNodes.Items = append(s.CiliumNodes.Items, use)
+	}
+	return s
+}
+
+// theIncident is the table as it was in production.
+var theIncident = [][3]string{
+	{"master1", "10.5.112.0/24", "10.5.113.0/24"},
+	{"master2", "10.5.114.0/24", "10.5.115.0/24"},
+	{"master3", "10.5.113.0/24", "10.5.114.0/24"},
+	{"node1", "10.5.115.0/24", "10.5.112.0/24"},
+}
+
+func TestTableIsTheIncidents(t *testing.T) {
+	var got [][3]string
+	for _, row := range table {
+		got = append(got, [3]string{row.node, row.spec.String(), row.use.String()})
+	}
+	if diff := cmp.Diff(theIncident, got); diff != "" {
+		t.Errorf("(-incident +scenario):\n%s", diff)
+	}
+	for _, row := range table {
+		if !podCIDR.Contains(row.spec.Addr()) || !podCIDR.Contains(row.use.Addr()) {
+			t.Errorf("%s is outside %s", row.node, podCIDR)
+		}
+	}
+	if orphan.String() != "10.5.115.0/24" || rowOf(removed).spec != orphan {
+		t.Errorf("the range in use by %s (%s) must be the one that %s announces (%s)", victim, orphan, removed, rowOf(removed).spec)
+	}
+}
+
+// Both controllers hand out the lowest free range: the table follows from the
+// orders of creation.
+func TestTableFollowsFromTheOrders(t *testing.T) {
+	spec, use := map[string]netip.Prefix{}, map[string]netip.Prefix{}
+	for i, n := range lab.Clusters[0].Nodes {
+		spec[n.Name] = nth(i)
+	}
+	for i, name := range ciliumOrder {
+		use[name] = nth(i)
+	}
+	for _, row := range table {
+		if spec[row.node] != row.spec || use[row.node] != row.use {
+			t.Errorf("%s gets %s and %s, the incident's are %s and %s", row.node, spec[row.node], use[row.node], row.spec, row.use)
+		}
+	}
+}
+
+// nth is the pod range that is handed out after n others.
+func nth(n int) netip.Prefix {
+	base := podCIDR.Addr().As4()
+	base[2] += byte(n)
+	return netip.PrefixFrom(netip.AddrFrom4(base), lab.Clusters[0].NodeMask)
+}
+
+func TestAllocationsAreTheIncidents(t *testing.T) {
+	changed := func(i int, row [3]string) [][3]string {
+		rows := slices.Clone(theIncident)
+		rows[i] = row
+		return rows
+	}
+	for _, test := range []struct {
+		name string
+		at   snapshot.Snapshot
+		saw  string // empty: it holds
+	}{
+		{"they are", allocated(theIncident...), ""},
+		{
+			"a node whose allocations agree by luck", allocated(changed(1, [3]string{"master2", "10.5.115.0/24", "10.5.115.0/24"})...),
+			"master2 has [10.5.115.0/24] in Node.spec and uses [10.5.115.0/24], not 10.5.114.0/24 and 10.5.115.0/24",
+		},
+		{
+			"a node without a CiliumNode's range", allocated(changed(3, [3]string{"node1", "10.5.115.0/24", ""})...),
+			"node1 has [10.5.115.0/24] in Node.spec and uses [], not 10.5.115.0/24 and 10.5.112.0/24",
+		},
+		{
+			"a node that is not there", allocated(theIncident[:3]...),
+			"node1 has [] in Node.spec and uses [], not 10.5.115.0/24 and 10.5.112.0/24",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			holds, saw, err := allocationsAreTheIncidents(t.Context(), looked(test.at))
+			if err != nil || holds != (test.saw == "") || saw != test.saw {
+				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
+			}
+		})
+	}
+	if holds, _, _ := allocationsAreTheIncidents(t.Context(), looked(snapshot.Snapshot{})); holds {
+		t.Error("holds without a snapshot")
+	}
+}
+
+func nextHop(addr string) snapshot.NextHop {
+	return snapshot.NextHop{Address: netip.MustParseAddr(addr)}
+}
+
+// fib makes a router's kernel routes. Each is a prefix and its next hops.
+func fib(name string, routes ...[]string) snapshot.Router {
+	r := snapshot.Router{Name: name}
+	r.Routes.Read = true
+	for _, words := range routes {
+		route := snapshot.Route{Prefix: prefix(words[0]), Protocol: router.ProtocolBGP}
+		for _, hop := range words[1:] {
+			route.NextHops = append(route.NextHops, nextHop(hop))
+		}
+		r.Routes.Items = append(r.Routes.Items, route)
+	}
+	return r
+}
+
+func TestRoutersFollow(t *testing.T) {
+	before := [][]string{
+		{"10.5.112.0/24", "10.4.94.32"}, {"10.5.113.0/24", "10.4.94.31"},
+		{"10.5.114.0/24", "10.4.94.21"}, {"10.5.115.0/24", "10.4.94.23"},
+	}
+	after := before[:3]
+	with := func(more ...[]string) [][]string { return append(slices.Clone(after), more...) }
+	static := fib("tor2", with([]string{"10.5.115.0/24", "10.4.94.21"})...)
+	static.Routes.Items[3].Protocol = router.ProtocolStatic
+	for _, test := range []struct {
+		name    string
+		nodes   []string
+		routers []snapshot.Router
+		saw     string // empty: it holds
+	}{
+		{"all announced", all, []snapshot.Router{fib("tor1", before...), fib("tor2", before...)}, ""},
+		{"the orphan withdrawn", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", after...)}, ""},
+		{
+			"what is no pod range is not looked at", staying,
+			[]snapshot.Router{fib("tor1", with([]string{"10.4.36.0/24", "10.4.94.1"}, []string{"0.0.0.0/0", "10.4.94.1"})...), fib("tor2", after...)}, "",
+		},
+		{"a static route is nobody's announcement", staying, []snapshot.Router{fib("tor1", after...), static}, ""},
+		{
+			"one router keeps the orphan", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", before...)},
+			"tor2 has 10.5.115.0/24 via [10.4.94.23]",
+		},
+		{
+			"one router has lost too much", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", after[1:]...)},
+			"tor2 sends 10.5.112.0/24 to [], not to 10.4.94.32",
+		},
+		{
+			"two next hops", staying,
+			[]snapshot.Router{fib("tor1", after...), fib("tor2", []string{"10.5.112.0/24", "10.4.94.32", "10.4.94.21"}, after[1], after[2])},
+			"tor2 sends 10.5.112.0/24 to [10.4.94.32 10.4.94.21], not to 10.4.94.32",
+		},
+		{
+			"a range within a range", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", with([]string{"10.5.112.128/25", "10.4.94.21"})...)},
+			"tor2 has 10.5.112.128/25 via [10.4.94.21]",
+		},
+		{"a router that nobody asked", staying, []snapshot.Router{fib("tor1", after...)}, "tor2 was not read"},
+		{"a router that did not answer", staying, []snapshot.Router{fib("tor1", after...), {Name: "tor2"}}, "tor2 was not read"},
+		{"no snapshot", staying, nil, "tor1 was not read; tor2 was not read"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			holds, saw, err := routersFollow(specOf, test.nodes)(t.Context(), looked(snapshot.Snapshot{Routers: test.routers}))
+			if err != nil || holds != (test.saw == "") || saw != test.saw {
+				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
+			}
+		})
+	}
+}
+
+func TestSwapIsReported(t *testing.T) {
+	var whole []detect.Finding
+	for _, row := range table {
+		whole = append(whole, detect.Finding{
+			Kind: detect.WrongAnnouncer, State: detect.Latent, Object: row.use.String(), Owner: row.node,
+		})
+	}
+	with := func(change func(*detect.Finding)) []detect.Finding {
+		changed := slices.Clone(whole)
+		change(&changed[1])
+		return changed
+	}
+	for _, test := range []struct {
+		name  string
+		found []detect.Finding
+		holds bool
+	}{
+		{"each range", whole, true},
+		{"one is missing", whole[1:], false},
+		{"none", nil, false},
+		{"one has another owner", with(func(f *detect.Finding) { f.Owner = "node1" }), false},
+		{"one hurts already", with(func(f *detect.Finding) { f.State = detect.Active }), false},
+		{"one is of another kind", with(func(f *detect.Finding) { f.Kind = detect.Unannounced }), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			holds, saw, err := swapIsReported(t.Context(), looked(snapshot.Snapshot{}, test.found...))
+			if holds != test.holds || err != nil || !holds && !strings.Contains(saw, "10.5.11") {
+				t.Errorf("%v, %q, %v; want %v", holds, saw, err, test.holds)
+			}
+		})
+	}
+}
+
+func TestHops(t *testing.T) {
+	timeline := func(from, to string, ttl map[uint8]int, sources ...string) probe.Timeline {
+		line := probe.Timeline{Probe: probe.Probe{Name: from + "->" + to, From: from, To: to}, RequestTTL: ttl}
+		for _, s := range sources {
+			line.Sources = append(line.Sources, probe.Source{Address: netip.MustParseAddr(s)})
+		}
+		return line
+	}
+	const outside = "10.4.36.10"
+	good := timeline("outside", "master1", map[uint8]int{61: 500}, outside)
+	for _, test := range []struct {
+		name  string
+		lines []probe.Timeline
+		saw   string // empty: it holds
+	}{
+		{"over the router and two nodes", []probe.Timeline{good}, ""},
+		{"others are not looked at", []probe.Timeline{good, timeline("master1", "outside", map[uint8]int{1: 1}, "1.2.3.4")}, ""},
+		{
+			"past the router", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9, 64: 3}, outside)},
+			"3 packets of outside->master2 crossed 0 hops, not 3",
+		},
+		{
+			"through a NAT", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9}, outside, "10.4.94.1")},
+			"packets of outside->master2 come from 10.4.94.1",
+		},
+		{
+			"never", []probe.Timeline{good, timeline("outside", "master2", nil)},
+			"no packet of outside->master2 has come to its end",
+		},
+		{"no probe at all", nil, "no probe from outside runs"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			run := looked(snapshot.Snapshot{})
+			run.Timelines = func() []probe.Timeline { return test.lines }
+			holds, saw, err := hops(3)(t.Context(), run)
+			if err != nil || holds != (test.saw == "") || saw != test.saw {
+				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
+			}
+		})
+	}
+}
+
+func TestMissingSessions(t *testing.T) {
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	up := func(addr string, change ...func(*snapshot.Neighbor)) snapshot.Neighbor {
+		n := snapshot.Neighbor{
+			Address: netip.MustParseAddr(addr), State: router.StateEstablished, Received: 1, Established: since,
+		}
+		for _, c := range change {
+			c(&n)
+		}
+		return n
+	}
+	const master1, master2 = "10.4.94.32", "10.4.94.21"
+	for _, test := range []struct {
+		name      string
+		neighbors []snapshot.Neighbor
+		want      []string
+	}{
+		{"all up", []snapshot.Neighbor{up(master1), up(master2)}, nil},
+		{"one is not there", []snapshot.Neighbor{up(master1)}, []string{"master2"}},
+		{"none is", nil, []string{"master1", "master2"}},
+		{"a stranger", []snapshot.Neighbor{up(master1), up("10.4.94.99")}, []string{"master2"}},
+		{
+			"one comes up", []snapshot.Neighbor{up(master1), up(master2, func(n *snapshot.Neighbor) { n.State = "openconfirm" })},
+			[]string{"master2"},
+		},
+		{
+			"one has said nothing yet", []snapshot.Neighbor{up(master1), up(master2, func(n *snapshot.Neighbor) { n.Received = 0 })},
+			[]string{"master2"},
+		},
+		{
+			"one is the old agent's", []snapshot.Neighbor{up(master1), up(master2, func(n *snapshot.Neighbor) { n.Established = since.Add(-time.Second) })},
+			[]string{"master2"},
+		},
+		{
+			"an old and a new one of one node",
+			[]snapshot.Neighbor{up(master1), up(master2, func(n *snapshot.Neighbor) { n.Established = since.Add(-time.Hour) }), up(master2)}, nil,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := missingSessions(test.neighbors, []string{"master1", "master2"}, since); !slices.Equal(got, test.want) {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestManifests renders what the cluster is given, in each configuration of
+// the script, and reads it as YAML.
+func TestManifests(t *testing.T) {
+	for _, c := range []cilium{
+		{Version: affected, IPAM: clusterPool},
+		{Version: fixed, IPAM: clusterPool},
+		{Version: affected, IPAM: kubernetes},
+		{Version: affected, IPAM: clusterPool, Restart: "by the operator"},
+	} {
+		t.Run(c.Version+" "+c.IPAM+" "+c.Restart, func(t *testing.T) {
+			objects := map[string]map[string]any{}
+			for _, m := range []*template.Template{ciliumManifest, agentManifest} {
+				text, err := c.manifest(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, document := range strings.Split(text, "\n---\n") {
+					var o map[string]any
+					if err := yaml.UnmarshalStrict([]byte(document), &o); err != nil {
+						t.Fatalf("document %d: %v\n%s", i, err, document)
+					}
+					name := at[string](t, o, "metadata", "name")
+					objects[at[string](t, o, "kind")+" "+name] = o
+				}
+			}
+			config := at[map[string]any](t, objects["ConfigMap cilium-config"], "data")
+			for key, want := range map[string]string{
+				"ipam": c.IPAM, "cluster-pool-ipv4-cidr": "10.5.112.0/21", "cluster-pool-ipv4-mask-size": "24",
+				"enable-ipv4-masquerade": "false", "tunnel": "disabled", "bgp-announce-pod-cidr": "true",
+			} {
+				if config[key] != want {
+					t.Errorf("%s is %v, want %q", key, config[key], want)
+				}
+			}
+			var bgp struct {
+				Peers []struct {
+					Address string `json:"peer-address"`
+					ASN     uint32 `json:"peer-asn"`
+					MyASN   uint32 `json:"my-asn"`
+				}
+			}
+			if err := yaml.Unmarshal([]byte(at[string](t, objects["ConfigMap bgp-config"], "data", "config.yaml")), &bgp); err != nil {
+				t.Fatal(err)
+			}
+			if len(bgp.Peers) != 2 || bgp.Peers[0].Address != "10.4.94.239" || bgp.Peers[1].Address != "10.4.94.238" {
+				t.Errorf("peers are %+v, want both ToRs on the nodes' network", bgp.Peers)
+			}
+			for _, p := range bgp.Peers {
+				if p.ASN != torASN || p.MyASN != clusterASN {
+					t.Errorf("peer %+v, want AS %d from AS %d", p, torASN, clusterASN)
+				}
+			}
+			images := Scenario.Variants[0].Images // serves both versions: one is a remedy
+			for _, name := range []string{"DaemonSet cilium", "Deployment cilium-operator"} {
+				spec := at[map[string]any](t, objects[name], "spec", "template", "spec")
+				for _, container := range spec["containers"].([]any) {
+					image := container.(map[string]any)["image"].(string)
+					if !slices.Contains(images, image) {
+						t.Errorf("%s runs %s, which the lab does not serve", name, image)
+					}
+					if !strings.HasSuffix(image, ":v"+c.Version) {
+						t.Errorf("%s runs %s, want %s", name, image, c.Version)
+					}
+				}
+			}
+			if node := at[string](t, objects["Deployment cilium-operator"], "spec", "template", "spec", "nodeName"); node == removed {
+				t.Errorf("the operator runs on %s, which goes away", node)
+			}
+			if got := at[string](t, objects["DaemonSet cilium"], "spec", "template", "metadata", "annotations", "relapse.dev/restarted"); got != c.Restart {
+				t.Errorf("the agents bear %q, want %q", got, c.Restart)
+			}
+		})
+	}
+}
+
+// at is the value at a path of an object.
+func at[T any](t *testing.T, o any, path ...string) T {
+	t.Helper()
+	for _, key := range path {
+		m, ok := o.(map[string]any)
+		if !ok {
+			t.Fatalf("nothing at %v", path)
+		}
+		o = m[key]
+	}
+	v, ok := o.(T)
+	if !ok {
+		t.Fatalf("%v is %T", path, o)
+	}
+	return v
+}
+
+func TestTopology(t *testing.T) {
+	if err := lab.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("comes back from containerlab", func(t *testing.T) {
+		var file bytes.Buffer
+		if err := lab.ExportContainerlab(&file); err != nil {
+			t.Fatal(err)
+		}
+		back, err := topology.ImportContainerlab(&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(lab, back, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("(-declared +imported):\n%s", diff)
+		}
+	})
+	t.Run("has the incident's numbers", func(t *testing.T) {
+		for member, want := range map[string]string{
+			"master1": "10.4.94.32", "master2": "10.4.94.21", "master3": "10.4.94.31", "node1": "10.4.94.23",
+		} {
+			if got, _ := lab.AddressOn(member, "nodes"); got.String() != want {
+				t.Errorf("%s is %s, want %s", member, got, want)
+			}
+		}
+		for member, want := range map[string]string{"tor1": "10.4.36.239", "tor2": "10.4.36.238"} {
+			if got, _ := lab.AddressOn(member, "uplink"); got.String() != want {
+				t.Errorf("%s is %s, want %s", member, got, want)
+			}
+		}
+	})
+	t.Run("lets nothing but the routers connect nodes and outside", func(t *testing.T) {
+		for _, m := range lab.Members() {
+			if m.Kind != topology.KindRouter && (len(m.Links) != 1 || len(m.Via) != 2) {
+				t.Errorf("%s has %d links and %v for its default route", m.Name, len(m.Links), m.Via)
+			}
+		}
+	})
+}
+
+func TestRecordIsComplete(t *testing.T) {
+	record := reflect.ValueOf(Record)
+	for i := range record.NumField() {
+		if record.Field(i).Len() == 0 {
+			t.Errorf("%s is empty", record.Type().Field(i).Name)
+		}
+	}
+	if Record.Name != lab.Name {
+		t.Errorf("lab %q and incident %q: down and run must find the lab under the scenario's name", lab.Name, Record.Name)
+	}
+	for _, row := range table {
+		for _, want := range []string{row.node, row.spec.String(), row.use.String()} {
+			if !strings.Contains(Record.Cause, want) {
+				t.Errorf("the cause does not name %s", want)
+			}
+		}
+	}
+}
+
+// TestScript holds the script against what a scenario must show.
+func TestScript(t *testing.T) {
+	roles := map[framework.Role]framework.Script{}
+	for _, v := range Scenario.Variants {
+		roles[v.Role] = v.Script
+	}
+	wrong, good := roles[framework.Affected], roles[framework.Fixed]
+	if wrong.Install == nil || good.Install == nil {
+		t.Fatal("there is no pair of an affected and a fixed variant")
+	}
+	if diff := cmp.Diff(wrong.Probes, good.Probes, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("the variants bear different loads (-affected +fixed):\n%s", diff)
+	}
+	if !slices.Equal(wrong.Hurt, good.Hurt) || !slices.Equal(wrong.Gone, good.Gone) || wrong.Observe != good.Observe {
+		t.Error("the variants are judged by different measures")
+	}
+	if len(good.Latent) > 0 {
+		t.Errorf("the fixed variant may have latent findings: %v", good.Latent)
+	}
+	names := map[string]bool{}
+	for _, p := range wrong.Probes {
+		name := p.Name
+		if name == "" {
+			name = p.From + "->" + p.To
+		}
+		names[name] = true
+	}
+	for _, node := range all {
+		if !names["outside->"+node] || !names[node+"->outside"] {
+			t.Errorf("nothing probes %s from and to the outside", node)
+		}
+	}
+	for _, name := range wrong.Hurt {
+		if !names[name] {
+			t.Errorf("no probe is called %s", name)
+		}
+	}
+	helps := map[bool]int{}
+	for i, r := range wrong.Remedies {
+		helps[r.Helps]++
+		if r.Helps && r.Bound == 0 {
+			t.Errorf("remedy %q may take for ever", r.Name)
+		}
+		if r.Helps && r.Undo == nil && i < len(wrong.Remedies)-1 {
+			t.Errorf("after remedy %q nothing is broken for the next", r.Name)
+		}
+	}
+	if helps[true] != 3 || helps[false] != 1 {
+		t.Errorf("%d remedies that help and %d that do not; documented are 3 and 1", helps[true], helps[false])
+	}
+}
