@@ -46,6 +46,12 @@ type Progress interface {
 	Note(scope, text string)
 }
 
+// silent is the Progress of somebody who reads Ginkgo's own.
+type silent struct{}
+
+func (silent) Step(string, string) func(error) { return func(error) {} }
+func (silent) Note(string, string)             {}
+
 // Images builds images and hands them to a lab.
 type Images interface {
 	kindlab.Images
@@ -71,7 +77,8 @@ type Options struct {
 	// Timeout bounds the whole run; zero means one hour.
 	Timeout time.Duration
 	// DryRun tells Progress every step, and runs none.
-	DryRun   bool
+	DryRun bool
+	// Progress and Log may be nil: Ginkgo tells of the specs in any case.
 	Progress Progress
 	Log      *slog.Logger
 	// Machine is what the report says of this machine.
@@ -94,6 +101,9 @@ func RunScenarios(t ginkgo.GinkgoTestingT, scenarios []Scenario, o Options) ([]r
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Progress == nil {
+		o.Progress = silent{}
 	}
 	var runs []*scenarioRun
 	for _, s := range scenarios {
