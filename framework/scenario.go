@@ -113,6 +113,9 @@ type Check struct {
 	// Bound is how long the fact may take to come true. Zero: it must hold at
 	// once.
 	Bound time.Duration
+	// AsksDetectors is set where the fact is what the detectors say. With the
+	// detectors switched off it is not checked.
+	AsksDetectors bool
 }
 
 // Finding is what a detector must say. Empty fields match anything.

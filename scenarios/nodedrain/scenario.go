@@ -133,7 +133,10 @@ func affectedScript() framework.Script {
 	s.Baseline = append(s.Baseline,
 		framework.Check{Name: "the routers send each range of Node.spec to its node", Holds: routersFollow(specOf, all)},
 		framework.Check{Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
-		framework.Check{Name: "the detectors say that each range is announced by a node that does not own it", Holds: swapIsReported},
+		framework.Check{
+			Name:  "the detectors say that each range is announced by a node that does not own it",
+			Holds: swapIsReported, AsksDetectors: true,
+		},
 	)
 	s.Forms = []framework.LesserForm{
 		deleteNode(framework.Finding{Kind: detect.AbsentNode, Object: rowOf(removed).spec.String()}),
