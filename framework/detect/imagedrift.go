@@ -1,0 +1,174 @@
+package detect
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Kinds of findings of ImageDrift.
+const (
+	// MixedImages: pods of one template run different images.
+	MixedImages = "mixed-images"
+	// ChangedImage: pods of a workload came to run another image while the
+	// image that they ask for stayed the same.
+	ChangedImage = "changed-image"
+)
+
+// ImageDrift finds containers that run another image than their siblings, or
+// than their predecessors, under the same name: a change that nobody made.
+//
+// The finding is latent, for the other image may do as well. It is active
+// when a router has no route to the pods of a node that runs the newer image.
+type ImageDrift struct{}
+
+// Name implements Detector.
+func (ImageDrift) Name() string { return "image-drift" }
+
+// Detect implements Detector. Findings are in order of workload, one for each
+// container.
+func (d ImageDrift) Detect(history []snapshot.Snapshot) []Finding {
+	if len(history) == 0 {
+		return nil
+	}
+	now := history[len(history)-1]
+	past := pastImages(history)
+	view := newView(now)
+	var findings []Finding
+	for _, u := range imageUses(now) {
+		for _, image := range imagesAskedFor(u) {
+			f, ok := drift(u, image, past[useKey{u.owner, u.container.Name, image}], view)
+			if !ok {
+				continue
+			}
+			f.Detector = d.Name()
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+// useKey is what must stay the same for an image to drift.
+type useKey struct{ owner, container, image string }
+
+// seenImage is one container in one pod, now or earlier.
+type seenImage struct {
+	digest, template, node string
+}
+
+// pastImages lists what containers ran in any snapshot, each pod once for
+// each image: in the order in which they were seen, those of one snapshot in
+// the order in which their pods were made.
+func pastImages(history []snapshot.Snapshot) map[useKey][]seenImage {
+	type podImage struct{ uid, container, digest string }
+	known := map[podImage]bool{}
+	all := map[useKey][]seenImage{}
+	for _, s := range history {
+		pods := slices.Clone(s.PodImages.Items)
+		slices.SortStableFunc(pods, func(a, b snapshot.PodImages) int { return a.Created.Compare(b.Created) })
+		for _, p := range pods {
+			for _, c := range p.Containers {
+				id := podImage{p.UID, c.Name, c.Pulled()}
+				if id.digest == "" || known[id] {
+					continue
+				}
+				known[id] = true
+				key := useKey{ownerOf(p), c.Name, c.Image}
+				all[key] = append(all[key], seenImage{id.digest, p.Template, p.Node})
+			}
+		}
+	}
+	return all
+}
+
+// imagesAskedFor lists the different images that the pods of a container ask
+// for: several while a change of the image rolls out.
+func imagesAskedFor(u imageUse) []string {
+	var images []string
+	for _, p := range u.pods {
+		if !slices.Contains(images, p.container.Image) {
+			images = append(images, p.container.Image)
+		}
+	}
+	slices.Sort(images)
+	return images
+}
+
+// drift judges one container, as far as it asks for one image.
+func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, bool) {
+	digests := map[string]bool{}
+	templates := map[string]map[string]bool{}
+	for _, s := range seen {
+		digests[s.digest] = true
+		if templates[s.template] == nil {
+			templates[s.template] = map[string]bool{}
+		}
+		templates[s.template][s.digest] = true
+	}
+	if len(digests) < 2 {
+		return Finding{}, false
+	}
+	f := Finding{Kind: ChangedImage, State: Latent, Object: u.String()}
+	how := "at another revision of the workload, which did not change the image"
+	for template, digests := range templates {
+		if len(digests) > 1 && template != "" {
+			f.Kind, how = MixedImages, "under one pod template"
+		}
+	}
+	// What came last is what nobody has asked for.
+	newest := seen[len(seen)-1].digest
+	running, ran := map[string][]string{}, map[string][]string{}
+	for _, p := range u.pods {
+		if digest := p.container.Pulled(); p.container.Image == image && digest != "" {
+			running[digest] = append(running[digest], p.pod.Node)
+			if digest == newest {
+				f.Pods = append(f.Pods, p.pod.String())
+			}
+		}
+	}
+	for _, s := range seen {
+		if running[s.digest] == nil {
+			ran[s.digest] = append(ran[s.digest], s.node)
+		}
+	}
+	f.Says = fmt.Sprintf("%s asks for %s; under that name %s", u, image, sayImages(running, "runs", "run"))
+	if len(ran) > 0 {
+		f.Says += ", and before that " + sayImages(ran, "ran", "ran")
+	}
+	f.Says += ", " + how
+	for _, node := range running[newest] {
+		for _, r := range view.routersWithout(node) {
+			f.State = Active
+			if !slices.Contains(f.Routers, r) {
+				f.Routers = append(f.Routers, r)
+			}
+		}
+	}
+	if f.State == Active {
+		f.Says += fmt.Sprintf("; %s %s no route to the pods behind the newer one", and(f.Routers), plural(len(f.Routers), "has", "have"))
+	}
+	f.Says += "."
+	return f, true
+}
+
+// routersWithout names the routers that reach a node's range nowhere. It
+// names none where that is not known.
+func (v *view) routersWithout(node string) []string {
+	if !v.known {
+		return nil
+	}
+	var routers []string
+	for p, owner := range v.owners {
+		if owner != node {
+			continue
+		}
+		for _, r := range v.Routers {
+			if complete(r) && !v.covered(r, p) && !slices.Contains(routers, r.Name) {
+				routers = append(routers, r.Name)
+			}
+		}
+	}
+	slices.Sort(routers)
+	return routers
+}

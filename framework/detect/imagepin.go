@@ -1,0 +1,184 @@
+package detect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Kinds of findings of ImagePin. All are latent: what runs, runs.
+const (
+	// Untagged: an image without tag and digest, which stands for latest.
+	Untagged = "untagged"
+	// LatestTag: an image with the tag latest.
+	LatestTag = "latest-tag"
+	// MovedTag: an image without digest whose name stands for another image
+	// in the registry than the one that runs under that name.
+	MovedTag = "moved-tag"
+)
+
+// ImagePin finds images that a restart may replace: it needs no damage, and
+// no change, to say so. It looks at the templates of workloads, and at pods
+// that have none: static ones, and those that nobody owns.
+type ImagePin struct{}
+
+// Name implements Detector.
+func (ImagePin) Name() string { return "image-pin" }
+
+// Detect implements Detector. Findings are in order of workload, one for each
+// container and kind.
+func (d ImagePin) Detect(history []snapshot.Snapshot) []Finding {
+	if len(history) == 0 {
+		return nil
+	}
+	now := history[len(history)-1]
+	uses := imageUses(now)
+	tags := map[string]string{}
+	for _, t := range now.Tags.Items {
+		tags[t.Image] = t.Digest
+	}
+	var findings []Finding
+	add := func(u imageUse, kind, says string) {
+		findings = append(findings, Finding{
+			Detector: d.Name(), Kind: kind, State: Latent, Object: u.String(), Pods: u.podNames(), Says: says,
+		})
+	}
+	for _, u := range uses {
+		ref := snapshot.ParseReference(u.container.Image)
+		if ref.Digest != "" {
+			continue
+		}
+		asks := fmt.Sprintf("%s asks for %s", u, u.container.Image)
+		switch ref.Tag {
+		case "":
+			add(u, Untagged, fmt.Sprintf("%s, without tag or digest: whatever latest stands for %s.", asks, u.when()))
+		case "latest":
+			add(u, LatestTag, fmt.Sprintf("%s: whatever latest stands for %s.", asks, u.when()))
+		}
+		served := tags[u.container.Image]
+		running := u.runningOtherThan(served)
+		if served == "" || len(running) == 0 {
+			continue
+		}
+		add(u, MovedTag, fmt.Sprintf("%s. The registry serves %s under that name now, but %s: it is replaced %s.",
+			asks, short(served), sayImages(running, "runs", "run"), u.when()))
+	}
+	return findings
+}
+
+// imageUse is one container of a workload, or of a pod without one, with all
+// pods that it is in.
+type imageUse struct {
+	owner     string // such as DaemonSet kube-system/kube-router
+	container snapshot.Container
+	pods      []runningImage
+}
+
+// runningImage is the container in one pod. It may differ from the template:
+// the pod may be older.
+type runningImage struct {
+	pod       snapshot.PodImages
+	container snapshot.RunningContainer
+}
+
+func (u imageUse) String() string {
+	word := "container"
+	if u.container.Init {
+		word = "init container"
+	}
+	return fmt.Sprintf("%s, %s %s", u.owner, word, u.container.Name)
+}
+
+func (u imageUse) podNames() []string {
+	var names []string
+	for _, p := range u.pods {
+		names = append(names, p.pod.String())
+	}
+	return names
+}
+
+// when says when the container's image is pulled next.
+func (u imageUse) when() string {
+	switch u.container.PullPolicy {
+	case "Never":
+		return "on a node that has it"
+	case "IfNotPresent":
+		return "when a pod starts on a node that does not have it"
+	}
+	return "when a pod starts"
+}
+
+// runningOtherThan returns the nodes that run something else under the image's
+// name, by what they run. A node that does not tell what it pulled is left
+// out.
+func (u imageUse) runningOtherThan(digest string) map[string][]string {
+	nodes := map[string][]string{}
+	for _, p := range u.pods {
+		if got := p.container.Pulled(); p.container.Image == u.container.Image && got != "" && got != digest {
+			nodes[got] = append(nodes[got], p.pod.Node)
+		}
+	}
+	return nodes
+}
+
+// imageUses lists the containers of a snapshot in order of owner, with the
+// pods that they are in.
+func imageUses(s snapshot.Snapshot) []imageUse {
+	var uses []imageUse
+	find := func(owner, container string) *imageUse {
+		for i := range uses {
+			if uses[i].owner == owner && uses[i].container.Name == container {
+				return &uses[i]
+			}
+		}
+		return nil
+	}
+	for _, w := range s.Workloads.Items {
+		for _, c := range w.Containers {
+			uses = append(uses, imageUse{owner: fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name), container: c})
+		}
+	}
+	for _, p := range s.PodImages.Items {
+		owner := ownerOf(p)
+		for _, c := range p.Containers {
+			u := find(owner, c.Name)
+			if u == nil {
+				// Whoever owns the pod is no workload that was read.
+				uses = append(uses, imageUse{owner: owner, container: c.Container})
+				u = &uses[len(uses)-1]
+			}
+			u.pods = append(u.pods, runningImage{p, c})
+		}
+	}
+	slices.SortStableFunc(uses, func(a, b imageUse) int { return strings.Compare(a.owner, b.owner) })
+	return uses
+}
+
+// ownerOf names what a pod was made from.
+func ownerOf(p snapshot.PodImages) string {
+	switch p.OwnerKind {
+	case "":
+		return "Pod " + p.String()
+	case "Node":
+		return "static Pod " + p.String()
+	}
+	return fmt.Sprintf("%s %s/%s", p.OwnerKind, p.Namespace, p.OwnerName)
+}
+
+// shortDigest is as much of a digest as tells two apart at sight.
+const shortDigest = len("sha256:") + 12
+
+func short(digest string) string { return digest[:min(len(digest), shortDigest)] }
+
+// sayImages says which nodes run what, in a stable order.
+func sayImages(nodes map[string][]string, one, many string) string {
+	var says []string
+	for digest, on := range nodes {
+		on = slices.Compact(slices.Sorted(slices.Values(on)))
+		says = append(says, fmt.Sprintf("%s %s %s", and(on), plural(len(on), one, many), short(digest)))
+	}
+	slices.Sort(says)
+	return strings.Join(says, ", ")
+}

@@ -1,0 +1,366 @@
+package detect
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+var (
+	oldDigest = "sha256:" + strings.Repeat("1", 64)
+	newDigest = "sha256:" + strings.Repeat("2", 64)
+)
+
+const routerImage = "docker.io/cloudnativelabs/kube-router"
+
+// imageWorld is a snapshot in the making: three nodes with routes on a ToR,
+// and a DaemonSet kube-router on them.
+type imageWorld struct{ snapshot.Snapshot }
+
+func kubeRouters(image string) *imageWorld {
+	w := &imageWorld{}
+	w.Time = start
+	w.Nodes.Read, w.CiliumNodes.Read, w.Workloads.Read, w.PodImages.Read, w.Tags.Read = true, true, true, true, true
+	r := snapshot.Router{Name: "tor"}
+	r.Paths.Read, r.Routes.Read, r.Neighbors.Read = true, true, true
+	w.Routers = []snapshot.Router{r}
+	w.workload("DaemonSet", "kube-router", asks("kube-router", image))
+	for i, node := range []string{"master", "worker1", "worker2"} {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 20, byte(64 + i), 0}), 24)
+		w.Nodes.Items = append(w.Nodes.Items, snapshot.Node{Name: node, Ready: true, PodCIDRs: []netip.Prefix{p}})
+		w.route(p)
+		w.pod("DaemonSet", "kube-router", node, "rev1", runs(asks("kube-router", image), oldDigest))
+	}
+	return w
+}
+
+func asks(name, image string) snapshot.Container {
+	return snapshot.Container{Name: name, Image: image, PullPolicy: "Always"}
+}
+
+func runs(c snapshot.Container, digest string) snapshot.RunningContainer {
+	r := snapshot.RunningContainer{Container: c}
+	if digest != "" {
+		r.ImageID = snapshot.ParseReference(c.Image).Name + "@" + digest
+	}
+	return r
+}
+
+func (w *imageWorld) workload(kind, name string, containers ...snapshot.Container) {
+	w.Workloads.Items = append(w.Workloads.Items, snapshot.Workload{Kind: kind, Namespace: "kube-system", Name: name, Containers: containers})
+}
+
+// pod adds a pod that is a second younger than the one before it.
+func (w *imageWorld) pod(kind, owner, node, template string, containers ...snapshot.RunningContainer) {
+	name := owner + "-" + node + "-" + template
+	w.PodImages.Items = append(w.PodImages.Items, snapshot.PodImages{
+		Namespace: "kube-system", Name: name, UID: name, Node: node, OwnerKind: kind, OwnerName: owner, Template: template,
+		Created: start.Add(time.Duration(len(w.PodImages.Items)) * time.Second), Containers: containers,
+	})
+}
+
+// replace is what a rollout does to one pod of kube-router.
+func (w *imageWorld) replace(i int, template, image, digest string) {
+	old := w.PodImages.Items[i]
+	w.pod("DaemonSet", "kube-router", old.Node, template, runs(asks("kube-router", image), digest))
+	last := len(w.PodImages.Items) - 1
+	added := w.PodImages.Items[last]
+	w.PodImages.Items = append([]snapshot.PodImages{}, w.PodImages.Items[:last]...)
+	added.Created = start.Add(time.Minute + time.Duration(i)*time.Second)
+	w.PodImages.Items[i] = added
+}
+
+func (w *imageWorld) route(p netip.Prefix) {
+	w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: p, Neighbor: addr("10.20.4.11"), NextHop: addr("10.20.4.11")})
+}
+
+func (w *imageWorld) serves(image, digest string) {
+	w.Tags.Items = append(w.Tags.Items, snapshot.Tag{Image: image, Digest: digest})
+}
+
+// brief is what tests compare of a finding, beside its sentence.
+type brief struct {
+	Kind   string
+	State  State
+	Object string
+	Pods   int
+}
+
+func briefs(findings []Finding) []brief {
+	var all []brief
+	for _, f := range findings {
+		all = append(all, brief{f.Kind, f.State, f.Object, len(f.Pods)})
+	}
+	return all
+}
+
+const routerObject = "DaemonSet kube-system/kube-router, container kube-router"
+
+func TestImagePin(t *testing.T) {
+	pinned := routerImage + "@" + oldDigest
+	tests := []struct {
+		name  string
+		world func() *imageWorld
+		want  []brief
+		says  string // of the last finding
+	}{
+		{
+			name:  "no tag",
+			world: func() *imageWorld { return kubeRouters(routerImage) },
+			want:  []brief{{Untagged, Latent, routerObject, 3}},
+			says:  "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router, without tag or digest: whatever latest stands for when a pod starts.",
+		},
+		{
+			name:  "latest",
+			world: func() *imageWorld { return kubeRouters(routerImage + ":latest") },
+			want:  []brief{{LatestTag, Latent, routerObject, 3}},
+		},
+		{
+			name: "a tag that has not moved",
+			world: func() *imageWorld {
+				w := kubeRouters(routerImage + ":v1.5.1")
+				w.serves(routerImage+":v1.5.1", oldDigest)
+				return w
+			},
+		},
+		{
+			name: "a tag that has moved",
+			world: func() *imageWorld {
+				w := kubeRouters(routerImage + ":v1.5")
+				w.serves(routerImage+":v1.5", newDigest)
+				return w
+			},
+			want: []brief{{MovedTag, Latent, routerObject, 3}},
+			says: "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router:v1.5. The registry serves sha256:222222222222 under that name now, but master, worker1 and worker2 run sha256:111111111111: it is replaced when a pod starts.",
+		},
+		{
+			name:  "no tag, and latest has moved",
+			world: func() *imageWorld { w := kubeRouters(routerImage); w.serves(routerImage, newDigest); return w },
+			want:  []brief{{Untagged, Latent, routerObject, 3}, {MovedTag, Latent, routerObject, 3}},
+		},
+		{
+			name:  "a digest",
+			world: func() *imageWorld { w := kubeRouters(pinned); w.serves(pinned, newDigest); return w },
+		},
+		{
+			name:  "a tag and a digest: the digest counts",
+			world: func() *imageWorld { return kubeRouters(routerImage + ":latest@" + oldDigest) },
+		},
+		{
+			name:  "a registry that was not asked",
+			world: func() *imageWorld { return kubeRouters(routerImage + ":v1.5.1") },
+		},
+		{
+			name: "a registry that does not know the tag",
+			world: func() *imageWorld {
+				w := kubeRouters(routerImage + ":v1.5.1")
+				w.Tags.Items = []snapshot.Tag{{Image: routerImage + ":v1.5.1", Error: "MANIFEST_UNKNOWN"}}
+				return w
+			},
+		},
+		{
+			name: "a node that does not tell what it pulled",
+			world: func() *imageWorld {
+				w := kubeRouters(routerImage + ":v1.5.1")
+				w.serves(routerImage+":v1.5.1", oldDigest)
+				w.PodImages.Items[1].Containers[0].ImageID = newDigest // of the configuration
+				return w
+			},
+		},
+		{
+			name: "pods of an older template do not count",
+			world: func() *imageWorld {
+				w := kubeRouters(pinned)
+				w.replace(0, "rev0", routerImage, newDigest)
+				return w
+			},
+		},
+		{
+			name: "init container, several containers, pulled where missing",
+			world: func() *imageWorld {
+				w := &imageWorld{}
+				init := asks("install-cni", routerImage)
+				init.Init, init.PullPolicy = true, "IfNotPresent"
+				w.workload("DaemonSet", "kube-router", init, asks("kube-router", pinned), asks("exporter", "exporter:latest"))
+				return w
+			},
+			want: []brief{
+				{Untagged, Latent, "DaemonSet kube-system/kube-router, init container install-cni", 0},
+				{LatestTag, Latent, "DaemonSet kube-system/kube-router, container exporter", 0},
+			},
+		},
+		{
+			name: "a workload without pods, pulled where missing",
+			world: func() *imageWorld {
+				w := &imageWorld{}
+				c := asks("web", "web")
+				c.PullPolicy = "IfNotPresent"
+				w.workload("Deployment", "web", c)
+				return w
+			},
+			want: []brief{{Untagged, Latent, "Deployment kube-system/web, container web", 0}},
+			says: "Deployment kube-system/web, container web asks for web, without tag or digest: whatever latest stands for when a pod starts on a node that does not have it.",
+		},
+		{
+			name: "a static pod, and one that nobody owns",
+			world: func() *imageWorld {
+				w := &imageWorld{}
+				w.pod("Node", "etcd", "master", "", runs(asks("etcd", "etcd"), oldDigest))
+				w.pod("", "debug", "master", "", runs(asks("sh", "busybox:latest"), oldDigest))
+				w.serves("busybox:latest", oldDigest)
+				return w
+			},
+			want: []brief{
+				{LatestTag, Latent, "Pod kube-system/debug-master-, container sh", 1},
+				{Untagged, Latent, "static Pod kube-system/etcd-master-, container etcd", 1},
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			findings := ImagePin{}.Detect([]snapshot.Snapshot{tt.world().Snapshot})
+			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+			if tt.says != "" && findings[len(findings)-1].Says != tt.says {
+				t.Errorf("says  %s\nwants %s", findings[len(findings)-1].Says, tt.says)
+			}
+		})
+	}
+	if got := (ImagePin{}).Detect(nil); got != nil {
+		t.Errorf("without a snapshot: %v", got)
+	}
+}
+
+func TestImageDrift(t *testing.T) {
+	pinned := routerImage + "@" + oldDigest
+	// Each step changes what the step before has left; a snapshot is taken
+	// after each.
+	type step func(*imageWorld)
+	roll := func(i int, template, image, digest string) step {
+		return func(w *imageWorld) { w.replace(i, template, image, digest) }
+	}
+	tests := []struct {
+		name  string
+		image string
+		steps []step
+		want  []brief
+		says  string
+	}{
+		{name: "all the same", image: routerImage},
+		{
+			name: "one pod of a new revision", image: routerImage,
+			steps: []step{roll(1, "rev2", routerImage, newDigest)},
+			want:  []brief{{ChangedImage, Latent, routerObject, 1}},
+			says:  "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router; under that name master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222, at another revision of the workload, which did not change the image.",
+		},
+		{
+			name: "all of a new revision: the past tells", image: routerImage,
+			steps: []step{roll(0, "rev2", routerImage, newDigest), roll(1, "rev2", routerImage, newDigest), roll(2, "rev2", routerImage, newDigest)},
+			want:  []brief{{ChangedImage, Latent, routerObject, 3}},
+			says:  "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router; under that name master, worker1 and worker2 run sha256:222222222222, and before that master, worker1 and worker2 ran sha256:111111111111, at another revision of the workload, which did not change the image.",
+		},
+		{
+			name: "a node without route runs the newer one", image: routerImage,
+			steps: []step{roll(1, "rev2", routerImage, newDigest), func(w *imageWorld) {
+				w.Routers[0].Paths.Items = append([]snapshot.Path{}, w.Routers[0].Paths.Items[0], w.Routers[0].Paths.Items[2])
+			}},
+			want: []brief{{ChangedImage, Active, routerObject, 1}},
+			says: "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router; under that name master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222, at another revision of the workload, which did not change the image; tor has no route to the pods behind the newer one.",
+		},
+		{
+			name: "a node without route runs the older one", image: routerImage,
+			steps: []step{roll(1, "rev2", routerImage, newDigest), func(w *imageWorld) {
+				w.Routers[0].Paths.Items = append([]snapshot.Path{}, w.Routers[0].Paths.Items[1:]...)
+			}},
+			want: []brief{{ChangedImage, Latent, routerObject, 1}},
+		},
+		{
+			name: "whether there is a route is not known", image: routerImage,
+			steps: []step{roll(1, "rev2", routerImage, newDigest), func(w *imageWorld) {
+				w.Routers = []snapshot.Router{{Name: "tor"}}
+			}},
+			want: []brief{{ChangedImage, Latent, routerObject, 1}},
+		},
+		{
+			name: "under one template", image: routerImage,
+			steps: []step{roll(2, "rev1", routerImage, newDigest)},
+			want:  []brief{{MixedImages, Latent, routerObject, 1}},
+			says:  "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router; under that name master and worker1 run sha256:111111111111, worker2 runs sha256:222222222222, under one pod template.",
+		},
+		{
+			name: "the image field changes with the image", image: routerImage,
+			steps: []step{roll(0, "rev2", pinned, newDigest), roll(1, "rev2", pinned, newDigest), roll(2, "rev2", pinned, newDigest)},
+		},
+		{
+			name: "a container is created", image: routerImage,
+			steps: []step{roll(0, "rev2", routerImage, "")},
+		},
+		{
+			name: "a node does not tell what it pulled", image: routerImage,
+			steps: []step{func(w *imageWorld) {
+				w.replace(0, "rev1", routerImage, newDigest)
+				w.PodImages.Items[0].Containers[0].ImageID = newDigest
+			}},
+		},
+		{
+			name: "a container that is restarted in its pod", image: routerImage,
+			steps: []step{func(w *imageWorld) {
+				w.PodImages.Items = append([]snapshot.PodImages{}, w.PodImages.Items...)
+				w.PodImages.Items[0].Containers = []snapshot.RunningContainer{runs(asks("kube-router", routerImage), newDigest)}
+			}},
+			want: []brief{{MixedImages, Latent, routerObject, 1}},
+		},
+		{
+			name: "another container of the pods", image: pinned,
+			steps: []step{func(w *imageWorld) {
+				w.PodImages.Items = append([]snapshot.PodImages{}, w.PodImages.Items...)
+				for i, digest := range []string{oldDigest, oldDigest, newDigest} {
+					p := &w.PodImages.Items[i]
+					p.Containers = append([]snapshot.RunningContainer{runs(snapshot.Container{Name: "install-cni", Init: true, Image: routerImage}, digest)}, p.Containers...)
+				}
+			}},
+			want: []brief{{MixedImages, Latent, "DaemonSet kube-system/kube-router, init container install-cni", 1}},
+		},
+		{
+			name: "static pods are each their own", image: pinned,
+			steps: []step{func(w *imageWorld) {
+				w.pod("Node", "etcd", "master", "", runs(asks("etcd", "etcd:3"), oldDigest))
+				w.pod("Node", "etcd", "worker1", "", runs(asks("etcd", "etcd:3"), newDigest))
+			}},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := kubeRouters(tt.image)
+			history := []snapshot.Snapshot{w.copy()}
+			for _, s := range tt.steps {
+				s(w)
+				history = append(history, w.copy())
+			}
+			findings := ImageDrift{}.Detect(history)
+			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+			if tt.says != "" && findings[0].Says != tt.says {
+				t.Errorf("says  %s\nwants %s", findings[0].Says, tt.says)
+			}
+		})
+	}
+	if got := (ImageDrift{}).Detect(nil); got != nil {
+		t.Errorf("without a snapshot: %v", got)
+	}
+}
+
+// copy is a snapshot that later steps do not change.
+func (w *imageWorld) copy() snapshot.Snapshot {
+	s := w.Snapshot
+	s.PodImages.Items = append([]snapshot.PodImages{}, s.PodImages.Items...)
+	s.Routers = append([]snapshot.Router{}, s.Routers...)
+	return s
+}
