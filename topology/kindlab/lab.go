@@ -272,8 +272,8 @@ func (l *Lab) startRegistry(ctx context.Context, image string) error {
 	if len(l.Topology.Clusters) == 0 {
 		return nil
 	}
-	addr := l.registryAddr()
-	m := &member{name: "registry", lab: l.Topology.Name, container: l.container("registry"), docker: l.docker}
+	m := l.Registry()
+	addr := m.Addr
 	link := topology.Link{Network: l.Topology.Clusters[0].Nodes[0].Links[0].Network, Address: addr.Addr()}
 	if err := m.run(ctx, []topology.Link{link}, &container.Config{Image: image}, &container.HostConfig{}); err != nil {
 		return err

@@ -1,0 +1,173 @@
+// Package registry speaks to the registry of a lab: it tells which digest a
+// name stands for, makes a name stand for another image, and reads from the
+// registry's own log who pulled what.
+//
+// Images are named as their vendors do. The registry has one name space for
+// all vendors' hosts, as containerd's mirrors want it: docker.io/library/x:1
+// is library/x:1 there.
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// Client speaks to one registry, over plain HTTP.
+type Client struct {
+	addr      string
+	transport *http.Transport
+}
+
+// New makes a client of the registry at addr ("host:port"). It does not
+// connect yet.
+func New(addr string) *Client {
+	t := remote.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = nil // a proxy of the environment cannot reach a lab's addresses
+	return &Client{addr: addr, transport: t}
+}
+
+// Close ends idle connections.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+func (c *Client) options(ctx context.Context) []remote.Option {
+	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(c.transport), remote.WithUserAgent("relapse")}
+}
+
+// NotFoundError says that the registry has no image of that name.
+type NotFoundError struct {
+	Image, Registry string
+}
+
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("the registry at %s has no image %s", e.Registry, e.Image)
+}
+
+// here is what an image is called in this registry.
+func (c *Client) here(image string) (name.Reference, error) {
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		return nil, fmt.Errorf("image %q: %w", image, err)
+	}
+	repository := c.addr + "/" + ref.Context().RepositoryStr()
+	if tag, ok := ref.(name.Tag); ok {
+		return name.NewTag(repository+":"+tag.TagStr(), name.Insecure)
+	}
+	return name.NewDigest(repository+"@"+ref.Identifier(), name.Insecure)
+}
+
+// Resolve returns the digest that a pull of an image would bring. A name
+// without tag stands for latest.
+func (c *Client) Resolve(ctx context.Context, image string) (string, error) {
+	ref, err := c.here(image)
+	if err != nil {
+		return "", err
+	}
+	found, err := remote.Head(ref, c.options(ctx)...)
+	if err != nil {
+		return "", c.explain(image, "resolving "+image, err)
+	}
+	return found.Digest.String(), nil
+}
+
+// Move makes the tag of an image stand for what another name stands for, in
+// the same repository, and returns the digest. The tag need not exist.
+func (c *Client) Move(ctx context.Context, image, to string) (string, error) {
+	doing := fmt.Sprintf("making %s stand for %s", image, to)
+	ref, err := c.here(image)
+	if err != nil {
+		return "", err
+	}
+	tag, ok := ref.(name.Tag)
+	if !ok {
+		return "", fmt.Errorf("%s: a digest cannot be moved", doing)
+	}
+	target, err := c.here(to)
+	if err != nil {
+		return "", err
+	}
+	if target.Context().String() != tag.Context().String() {
+		return "", fmt.Errorf("%s: they are not of one repository", doing)
+	}
+	found, err := remote.Get(target, c.options(ctx)...)
+	if err != nil {
+		return "", c.explain(to, doing, err)
+	}
+	if err := remote.Tag(tag, found, c.options(ctx)...); err != nil {
+		return "", c.explain(image, doing, err)
+	}
+	return found.Digest.String(), nil
+}
+
+// Copy fetches images from their vendors' registries, each under its own
+// name, as far as this registry does not have them already. It is for labs
+// that are to run exactly what the vendors published. from stands in place of
+// the vendors' hosts when it is not empty.
+func (c *Client) Copy(ctx context.Context, images []string, from string) error {
+	var errs []error
+	for _, image := range images {
+		if err := c.copyOne(ctx, image, from); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Client) copyOne(ctx context.Context, image, from string) error {
+	doing := "copying " + image
+	target, err := c.here(image)
+	if err != nil {
+		return err
+	}
+	var source name.Reference
+	options := []remote.Option{remote.WithContext(ctx)}
+	if from == "" {
+		source, err = name.ParseReference(image)
+	} else {
+		other := New(from)
+		defer other.Close()
+		source, err = other.here(image)
+		options = other.options(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	found, err := remote.Get(source, options...)
+	if err != nil {
+		return c.explain(image, doing, err)
+	}
+	if there, err := remote.Head(target, c.options(ctx)...); err == nil && there.Digest == found.Digest {
+		return nil
+	}
+	if found.MediaType.IsIndex() {
+		index, err := found.ImageIndex()
+		if err != nil {
+			return fmt.Errorf("%s: %w", doing, err)
+		}
+		err = remote.WriteIndex(target, index, c.options(ctx)...)
+		return c.explain(image, doing, err)
+	}
+	img, err := found.Image()
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return c.explain(image, doing, remote.Write(target, img, c.options(ctx)...))
+}
+
+// explain tells an image that is not there from a registry that does not
+// answer. It returns nil for no error.
+func (c *Client) explain(image, doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var answer *transport.Error
+	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+		return fmt.Errorf("%s: %w", doing, &NotFoundError{Image: image, Registry: c.addr})
+	}
+	return fmt.Errorf("%s: registry %s: %w", doing, c.addr, err)
+}

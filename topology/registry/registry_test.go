@@ -1,0 +1,190 @@
+package registry
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+const router = "docker.io/cloudnativelabs/kube-router"
+
+// serve is an empty registry; it returns its address and a client.
+func serve(t *testing.T) (string, *Client) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	addr := strings.TrimPrefix(server.URL, "http://")
+	c := New(addr)
+	t.Cleanup(c.Close)
+	return addr, c
+}
+
+// push puts an image, or an index of several, under a name.
+func push(t *testing.T, c *Client, image string, index bool) string {
+	ref, err := c.here(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var digest v1.Hash
+	if index {
+		i, randomErr := random.Index(64, 1, 2)
+		if randomErr != nil {
+			t.Fatal(randomErr)
+		}
+		err = remote.WriteIndex(ref, i, c.options(t.Context())...)
+		digest, _ = i.Digest()
+	} else {
+		i, randomErr := random.Image(64, 1)
+		if randomErr != nil {
+			t.Fatal(randomErr)
+		}
+		err = remote.Write(ref, i, c.options(t.Context())...)
+		digest, _ = i.Digest()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest.String()
+}
+
+func resolve(t *testing.T, c *Client, image string) string {
+	digest, err := c.Resolve(t.Context(), image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+func TestMove(t *testing.T) {
+	_, c := serve(t)
+	older, newer := push(t, c, router+":v1.5.1", false), push(t, c, router+":v2.1.0", true)
+	for _, step := range []struct{ to, want string }{{router + ":v1.5.1", older}, {router + ":v2.1.0", newer}, {router + "@" + older, older}} {
+		got, err := c.Move(t.Context(), router, step.to)
+		if err != nil || got != step.want {
+			t.Fatalf("Move(%s) = %s, %v, want %s", step.to, got, err, step.want)
+		}
+		if got := resolve(t, c, router); got != step.want {
+			t.Errorf("after Move(%s): %s, want %s", step.to, got, step.want)
+		}
+	}
+	if got := resolve(t, c, router+":v2.1.0"); got != newer {
+		t.Errorf("another tag moved too: %s, want %s", got, newer)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	addr, c := serve(t)
+	digest := push(t, c, router+":v1.5.1", false)
+	gone := New("127.0.0.1:1") // nobody listens on the port of tcpmux
+	t.Cleanup(gone.Close)
+	tests := []struct {
+		name string
+		do   func() error
+		want string
+		not  bool // there
+	}{
+		{"no such tag", func() error { _, err := c.Resolve(t.Context(), router); return err },
+			"resolving docker.io/cloudnativelabs/kube-router: the registry at " + addr + " has no image docker.io/cloudnativelabs/kube-router", true},
+		{"no such digest", func() error { _, err := c.Resolve(t.Context(), router+"@sha256:"+strings.Repeat("0", 64)); return err },
+			"resolving docker.io/cloudnativelabs/kube-router@sha256:000", true},
+		{"move to nothing", func() error { _, err := c.Move(t.Context(), router, router+":v3"); return err },
+			"making docker.io/cloudnativelabs/kube-router stand for docker.io/cloudnativelabs/kube-router:v3: the registry at " + addr + " has no image docker.io/cloudnativelabs/kube-router:v3", true},
+		{"move a digest", func() error { _, err := c.Move(t.Context(), router+"@"+digest, router+":v1.5.1"); return err },
+			"a digest cannot be moved", false},
+		{"move to another repository", func() error { _, err := c.Move(t.Context(), "docker.io/other/router", router+":v1.5.1"); return err },
+			"they are not of one repository", false},
+		{"no name at all", func() error { _, err := c.Resolve(t.Context(), "Not A Name"); return err }, `image "Not A Name": `, false},
+		{"registry unreachable", func() error { _, err := gone.Resolve(t.Context(), router); return err },
+			"resolving docker.io/cloudnativelabs/kube-router: registry 127.0.0.1:1: ", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.do()
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %s", err, tt.want)
+			}
+			var notFound *NotFoundError
+			if errors.As(err, &notFound) != tt.not {
+				t.Errorf("error %v: is it a NotFoundError? want %t", err, tt.not)
+			}
+		})
+	}
+}
+
+func TestCopy(t *testing.T) {
+	upstreamAddr, upstream := serve(t)
+	_, lab := serve(t)
+	images := []string{router + ":v0.4.0", router + ":v1.0.0-rc5", "busybox:1"}
+	want := map[string]string{
+		images[0]: push(t, upstream, images[0], false),
+		images[1]: push(t, upstream, images[1], true),
+		images[2]: push(t, upstream, images[2], false),
+	}
+	for range 2 { // the second time there is nothing to do
+		if err := lab.Copy(t.Context(), images, upstreamAddr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, image := range images {
+		if got := resolve(t, lab, image); got != want[image] {
+			t.Errorf("%s is %s, want %s", image, got, want[image])
+		}
+	}
+	err := lab.Copy(t.Context(), []string{router + ":none", images[0]}, upstreamAddr)
+	if err == nil || !strings.Contains(err.Error(), "copying "+router+":none: the registry at") {
+		t.Errorf("an image that is not there: %v", err)
+	}
+}
+
+// Lines as distribution 3.1.2 writes them, for containerd 2.2.0.
+const accessLog = `10.20.4.11 - - [20/Nov/2026:10:00:01 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/latest?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
+10.20.4.11 - - [20/Nov/2026:10:00:01 +0000] "GET /v2/cloudnativelabs/kube-router/manifests/sha256:1111?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
+10.20.4.11 - - [20/Nov/2026:10:00:01 +0000] "GET /v2/cloudnativelabs/kube-router/blobs/sha256:aaaa?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
+time="2026-11-20T10:00:02Z" level=warning msg="something"
+10.20.4.1 - - [20/Nov/2026:10:00:02 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/latest HTTP/1.1" 200 740 "" "relapse go-containerregistry/v0.22.1"
+10.20.4.12 - - [20/Nov/2026:10:00:02 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/latest?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
+10.20.4.11 - - [20/Nov/2026:10:00:03 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/latest?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
+10.20.4.11 - - [20/Nov/2026:10:00:04 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/sha256:2222?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
+10.20.4.11 - - [20/Nov/2026:10:00:04 +0000] "GET /v2/cloudnativelabs/kube-router/manifests/sha256:2222?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
+10.20.4.12 - - [20/Nov/2026:10:00:05 +0000] "HEAD /v2/pause/manifests/9 HTTP/1.1" 404 96 "" "containerd/v2.2.0"
+10.20.4.12 - - [20/Nov/2026:10:00:06 +0000] "GET /v2/ HTTP/1.1" 200 2 "" "containerd/v2.2.0"
+nobody - - [20/Nov/2026:10:00:06 +0000] "HEAD /v2/pause/manifests/9 HTTP/1.1" 404 96 "" "containerd/v2.2.0"
+10.20.4.12 - - [tomorrow] "HEAD /v2/pause/manifests/9 HTTP/1.1" 404 96 "" "containerd/v2.2.0"
+`
+
+func TestParseLog(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 11, 20, 10, 0, second, 0, time.UTC) }
+	one, two := netip.MustParseAddr("10.20.4.11"), netip.MustParseAddr("10.20.4.12")
+	want := []Pull{
+		{at(1), one, router, "latest", "sha256:1111", 200},
+		{at(2), two, router, "latest", "", 200},
+		{at(3), one, router, "latest", "", 200},
+		{at(4), one, router, "sha256:2222", "sha256:2222", 200},
+		{at(5), two, "pause", "9", "", 404},
+	}
+	compare := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(time.Time.Equal)}
+	if diff := cmp.Diff(want, ParseLog(accessLog), compare); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func FuzzParseLog(f *testing.F) {
+	f.Add(accessLog)
+	f.Fuzz(func(t *testing.T, log string) {
+		for _, p := range ParseLog(log) {
+			if p.Image == "" || p.Reference == "" || !p.Client.IsValid() {
+				t.Errorf("half a pull: %+v", p)
+			}
+		}
+	})
+}
