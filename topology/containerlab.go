@@ -31,6 +31,9 @@ import (
 // written for containerlab only.
 const labelPrefix = "relapse.dev/"
 
+// clabGracefulRestart marks peers of a router in labelPeers.
+const clabGracefulRestart = "graceful-restart"
+
 // Labels, without their prefix.
 const (
 	labelType        = "type"         // one of the clabTypes
@@ -45,7 +48,7 @@ const (
 	labelKernel      = "kernel"       // of a node, if it has one of its own
 	labelVia         = "via"          // of a node or host: routers, comma-separated
 	labelRouterID    = "router-id"    // of a router
-	labelPeers       = "peers"        // of a router: network:asn, comma-separated
+	labelPeers       = "peers"        // of a router: network:asn[:graceful-restart], comma-separated
 )
 
 // clabType is what a containerlab node stands for.
@@ -183,7 +186,11 @@ func (e *clabExport) build() error {
 		if len(r.Peers) > 0 {
 			var peers []string
 			for _, p := range r.Peers {
-				peers = append(peers, p.Network+":"+asnString(p.ASN))
+				text := p.Network + ":" + asnString(p.ASN)
+				if p.GracefulRestart {
+					text += ":" + clabGracefulRestart
+				}
+				peers = append(peers, text)
 			}
 			labels[labelPeers] = strings.Join(peers, ",")
 		}
@@ -767,11 +774,12 @@ func (im *clabImport) peers(it *clabItem) []Peers {
 		var peers []Peers
 		for part := range strings.SplitSeq(s, ",") {
 			network, number, _ := strings.Cut(part, ":")
+			number, graceful := strings.CutSuffix(number, ":"+clabGracefulRestart)
 			asn, err := parseASN(number)
 			if err != nil {
 				return nil, err
 			}
-			peers = append(peers, Peers{Network: network, ASN: asn})
+			peers = append(peers, Peers{Network: network, ASN: asn, GracefulRestart: graceful})
 		}
 		return peers, nil
 	})

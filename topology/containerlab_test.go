@@ -61,7 +61,7 @@ func awkward() Topology {
 	lab.Hosts[0].Links = append(lab.Hosts[0].Links, Link{Network: "rack", Address: addr("10.4.94.9")})
 	lab.Routers[0].Name = "drain"
 	lab.Routers[1].Peers = nil
-	lab.Routers[0].Peers = append(lab.Routers[0].Peers, Peers{Network: "outside", ASN: 4294967295})
+	lab.Routers[0].Peers = append(lab.Routers[0].Peers, Peers{Network: "outside", ASN: 4294967295, GracefulRestart: true})
 	for i := range lab.Clusters[0].Nodes {
 		lab.Clusters[0].Nodes[i].Via = []string{"tor2"}
 	}

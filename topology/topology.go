@@ -97,6 +97,9 @@ type Router struct {
 type Peers struct {
 	Network string
 	ASN     uint32
+	// GracefulRestart keeps the routes of a peer that asks for it while it
+	// restarts (RFC 4724), for as long as the peer says.
+	GracefulRestart bool
 }
 
 // Host is a machine outside every cluster.

@@ -188,7 +188,7 @@ func TestValidate(t *testing.T) {
 			t.Routers = append(t.Routers, t.Routers[1])
 			t.Routers[2].Name = "tor3"
 			t.Routers[2].Links = []Link{{"rack", addr("10.4.94.240")}}
-			t.Routers[2].Peers = []Peers{{"rack", 1}, {"rack", 1}, {"outside", 2}}
+			t.Routers[2].Peers = []Peers{{Network: "rack", ASN: 1}, {Network: "rack", ASN: 1, GracefulRestart: true}, {Network: "outside", ASN: 2}}
 		}, []string{
 			`routers[0].id: invalid IP is not a BGP identifier: expected an IPv4 address, by convention one of the router's`,
 			`routers[2].id: 10.4.36.238 is the identifier of routers[1] too`,

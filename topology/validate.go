@@ -280,7 +280,7 @@ func (v *validator) routers() {
 		for j, p := range r.Peers {
 			at := fmt.Sprintf("%s.peers[%d]", path, j)
 			v.asn(at+".asn", p.ASN)
-			if slices.Contains(r.Peers[:j], p) {
+			if slices.ContainsFunc(r.Peers[:j], func(q Peers) bool { return q.Network == p.Network && q.ASN == p.ASN }) {
 				v.add(at, "AS %d on network %q is listed before", p.ASN, p.Network)
 				continue
 			}

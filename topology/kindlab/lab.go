@@ -337,7 +337,7 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 	}
 	for _, p := range r.Peers {
 		network, _ := l.Topology.Network(p.Network)
-		config.Peers = append(config.Peers, router.Peers{Prefix: network.Subnet, AS: p.ASN})
+		config.Peers = append(config.Peers, router.Peers{Prefix: network.Subnet, AS: p.ASN, GracefulRestart: p.GracefulRestart})
 	}
 	text, err := json.Marshal(config)
 	if err != nil {

@@ -53,6 +53,10 @@ type Config struct {
 type Peers struct {
 	Prefix netip.Prefix `json:"prefix"`
 	AS     uint32       `json:"as"`
+	// GracefulRestart keeps the paths of a peer that has asked for it when its
+	// session breaks, until it is back or the time that it gave is over (RFC
+	// 4724). Without it a closed session takes its paths with it at once.
+	GracefulRestart bool `json:"graceful_restart,omitempty"`
 }
 
 // ReadConfig reads and validates a Config in its JSON form. An unknown field

@@ -82,8 +82,13 @@ func child(run func(context.Context, *log.Logger) error) {
 	}
 }
 
-// runPeer is a BGP speaker that dials the router. Its arguments are its AS, its
-// own address, the router's, and the socket for its API.
+// restartTime is what a peer asks of routers that help it to restart: more
+// than GoBGP takes to dial again (5 to 9 s).
+const restartTime = 12 * time.Second
+
+// runPeer is a BGP speaker that dials the router, and asks for help when it
+// restarts. Its arguments are its AS, its own address, the router's, and the
+// socket for its API.
 func runPeer(ctx context.Context, l *log.Logger) error {
 	as, err := strconv.ParseUint(os.Args[1], 10, 32)
 	if err != nil {
@@ -103,6 +108,13 @@ func runPeer(ctx context.Context, l *log.Logger) error {
 	if err := b.AddPeer(ctx, &api.AddPeerRequest{Peer: &api.Peer{
 		Conf:   &api.PeerConf{NeighborAddress: router, PeerAsn: routerAS},
 		Timers: &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
+		GracefulRestart: &api.GracefulRestart{
+			Enabled: true, RestartTime: uint32(restartTime / time.Second), LocalRestarting: true,
+		},
+		AfiSafis: []*api.AfiSafi{{
+			Config:            &api.AfiSafiConfig{Family: ipv4Unicast, Enabled: true},
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
+		}},
 	}}); err != nil {
 		return err
 	}
@@ -240,7 +252,9 @@ type peer struct {
 	client *Client
 }
 
-func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string) *peer {
+// startPeer starts a peer that announces what it is told before its session
+// is up, and waits until that is so.
+func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string, announced ...netip.Prefix) *peer {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "peer.sock")
 	p := &peer{process: start(t, ns, "peer", strconv.Itoa(as), own, router, socket), own: addr(own)}
@@ -249,6 +263,12 @@ func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string) *pee
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.client.Close() })
+	for _, a := range announced {
+		eventually(t, own+" announces "+a.String(), func() (bool, any) {
+			_, err := p.client.bgp.AddPath(t.Context(), &api.AddPathRequest{Path: p.path(t, a, p.own)})
+			return err == nil, err
+		})
+	}
 	eventually(t, "the session of "+own+" is up", func() (bool, any) {
 		n, err := p.client.Neighbors(t.Context())
 		return err == nil && len(n) == 1 && n[0].State == StateEstablished, fmt.Sprint(n, err)
@@ -312,7 +332,7 @@ func newLab(t *testing.T) *lab {
 	l.config = Config{
 		AS: routerAS, RouterID: addr("192.0.2.1"),
 		Listen:  []netip.Addr{addr("192.0.2.1"), addr("192.0.2.129")},
-		Peers:   []Peers{{prefix("192.0.2.0/25"), peersAS}, {prefix("192.0.2.128/25"), peersAS}},
+		Peers:   []Peers{{Prefix: prefix("192.0.2.0/25"), AS: peersAS}, {Prefix: prefix("192.0.2.128/25"), AS: peersAS}},
 		Sockets: t.TempDir(),
 	}
 	return l
@@ -584,7 +604,7 @@ func TestLabRouter(t *testing.T) {
 // TestLabInternalPeer is a router whose peers are of its own AS.
 func TestLabInternalPeer(t *testing.T) {
 	l := newLab(t)
-	l.config.Peers = []Peers{{prefix("192.0.2.0/25"), routerAS}}
+	l.config.Peers = []Peers{{Prefix: prefix("192.0.2.0/25"), AS: routerAS}}
 	l.start(t)
 	p := startPeer(t, l.ns1, routerAS, "192.0.2.2", "192.0.2.1")
 	p.announce(t, once, p.own)
@@ -597,6 +617,45 @@ func TestLabInternalPeer(t *testing.T) {
 	}
 	if len(rib) != 1 || !rib[0].Internal || !rib[0].Multipath || len(rib[0].ASPath) > 0 {
 		t.Errorf("RIB is %+v, want one internal path", rib)
+	}
+}
+
+// TestLabGracefulRestart kills a peer that comes back in time, and then for
+// good. (That a router which is not asked to help drops the paths at once,
+// though the peer offers graceful restart, is TestLabLatency.)
+func TestLabGracefulRestart(t *testing.T) {
+	l := newLab(t)
+	l.config.Peers[0].GracefulRestart = true
+	l.start(t)
+	kill := func(p *peer) time.Time {
+		began := time.Now()
+		if err := p.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the router has no session", func() (bool, any) {
+			n, err := l.client.Neighbors(t.Context())
+			up := slices.ContainsFunc(n, func(n Neighbor) bool { return n.State == StateEstablished })
+			return err == nil && !up, fmt.Sprint(n, err)
+		})
+		return began
+	}
+	p := startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1", once)
+	l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
+
+	kill(p)
+	if got := l.routes(t, once); len(got) != 1 {
+		t.Errorf("without a session: %v, want the route kept", got)
+	}
+	p = startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1", once)
+	l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
+
+	began := kill(p)
+	if got := l.routes(t, once); len(got) != 1 {
+		t.Errorf("without a session: %v, want the route kept", got)
+	}
+	l.awaitRoutes(t, once)
+	if kept := time.Since(began).Round(time.Second); kept != restartTime {
+		t.Errorf("the route was kept for %s, want %s", kept, restartTime)
 	}
 }
 

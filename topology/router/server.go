@@ -201,8 +201,6 @@ func (s *server) startBGP(ctx context.Context) error {
 	for _, a := range s.config.Listen {
 		listen = append(listen, a.String())
 	}
-	// Graceful restart is off unless asked for, so a closed session takes
-	// its paths with it at once.
 	err := s.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
 		Asn:              s.config.AS,
 		RouterId:         s.config.RouterID.String(),
@@ -225,10 +223,15 @@ func (s *server) startBGP(ctx context.Context) error {
 func (s *server) acceptPeers(ctx context.Context, p Peers) error {
 	hold := uint64(s.config.holdTime() / time.Second)
 	group := p.Prefix.String()
-	err := s.bgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: &api.PeerGroup{
+	peers := &api.PeerGroup{
 		Conf:   &api.PeerGroupConf{PeerGroupName: group, PeerAsn: p.AS},
 		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3}},
-	}})
+	}
+	if p.GracefulRestart {
+		// It helps others to restart, and keeps nothing over a restart of its own.
+		peers.GracefulRestart = &api.GracefulRestart{Enabled: true, HelperOnly: true}
+	}
+	err := s.bgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: peers})
 	if err != nil {
 		return err
 	}
