@@ -32,8 +32,11 @@ func New(addr string) *Client {
 	return &Client{addr: addr, transport: t}
 }
 
-// Close ends idle connections.
-func (c *Client) Close() { c.transport.CloseIdleConnections() }
+// Close ends idle connections. The error is always nil.
+func (c *Client) Close() error {
+	c.transport.CloseIdleConnections()
+	return nil
+}
 
 func (c *Client) options(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(c.transport), remote.WithUserAgent("relapse")}

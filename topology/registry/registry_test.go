@@ -25,7 +25,7 @@ func serve(t *testing.T) (string, *Client) {
 	t.Cleanup(server.Close)
 	addr := strings.TrimPrefix(server.URL, "http://")
 	c := New(addr)
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { c.Close() })
 	return addr, c
 }
 
@@ -86,7 +86,7 @@ func TestErrors(t *testing.T) {
 	addr, c := serve(t)
 	digest := push(t, c, router+":v1.5.1", false)
 	gone := New("127.0.0.1:1") // nobody listens on the port of tcpmux
-	t.Cleanup(gone.Close)
+	t.Cleanup(func() { gone.Close() })
 	tests := []struct {
 		name string
 		do   func() error
