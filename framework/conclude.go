@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/kindlab"
+	"github.com/relapse-dev/relapse/topology/registry"
 )
 
 // verdict judges the variant.
@@ -125,17 +126,23 @@ func (v *variantRun) keepFailure(ctx context.Context) {
 	}
 }
 
-// collectorOf makes a collector that reads all layers of a lab. The closers
-// are to be called even after an error.
-func collectorOf(lab *kindlab.Lab) (snapshot.Collector, []func() error, error) {
+// collectorOf makes a collector that reads all layers of a lab, images among
+// them if asked to. The closers are to be called even after an error.
+func collectorOf(lab *kindlab.Lab, images bool) (snapshot.Collector, []func() error, error) {
 	c := snapshot.Collector{
 		Routers: map[string]snapshot.RouterReader{},
 		Nodes:   map[string]snapshot.RouteReader{},
 	}
 	var closers []func() error
-	var err error
-	if c.Kubernetes, err = snapshot.NewCluster(lab.Clusters[0].Client.RESTConfig()); err != nil {
+	cluster, err := snapshot.NewCluster(lab.Clusters[0].Client.RESTConfig())
+	if err != nil {
 		return c, closers, err
+	}
+	c.Kubernetes = cluster
+	if images {
+		names := registry.New(lab.Registry().Addr.String())
+		closers = append(closers, names.Close)
+		c.Images, c.Registry = cluster, names
 	}
 	for _, node := range lab.Clusters[0].Nodes() {
 		c.Nodes[node] = snapshot.NetnsRoutes(lab.Node(node).Netns)

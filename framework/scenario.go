@@ -69,13 +69,16 @@ type Script struct {
 	// Probes run between the ends from the baseline on.
 	Probes    []probe.Probe
 	Detectors []detect.Detector
+	// Images is set where the detectors look at what runs under which name of
+	// an image: three lists and a question for each name, with every snapshot.
+	Images bool
 	// Latent names the kinds of latent findings that the baseline may have:
 	// the incident waiting to happen.
 	Latent []string
 	// Baseline holds before the fault.
 	Baseline []Check
 	// Forms are lesser forms of the incident, each a fault that hurts no probe
-	// yet and that the detectors must name. They come before Fault.
+	// and that the detectors must name. They come before Fault.
 	Forms []LesserForm
 	// Fault starts the incident.
 	Fault func(r *Run) fault.Fault
@@ -97,12 +100,15 @@ type Script struct {
 }
 
 // LesserForm is a way in which the incident shows without hurting anybody
-// yet.
+// yet: that no probe is lost is asserted.
 type LesserForm struct {
 	Name  string
 	Fault func(r *Run) fault.Fault
 	// Named are the findings that the detectors must come to.
 	Named []Finding
+	// TakenBack is set where the form is undone before what comes after it,
+	// and the detectors must fall silent again.
+	TakenBack bool
 }
 
 // Check is a fact that must hold at a certain point of the script.

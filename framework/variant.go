@@ -33,6 +33,9 @@ const (
 	unhelpedFor = 3 * time.Second
 	// namedWithin bounds the wait for the detectors after the symptom.
 	namedWithin = 5 * time.Second
+	// takenBackWithin bounds the wait for silent detectors after a lesser form
+	// was taken back.
+	takenBackWithin = 30 * time.Second
 	// relapsesWithin bounds the wait for the symptom after a remedy was undone.
 	relapsesWithin = 30 * time.Second
 )
@@ -51,6 +54,8 @@ type Run struct {
 	Timelines func() []probe.Timeline
 	// Evidence keeps v, text or anything that JSON can hold, with the report.
 	Evidence func(name string, v any)
+	// Note tells the reader of the run's progress what is going on.
+	Note func(text string)
 }
 
 // variantRun is one variant of a run.
@@ -174,6 +179,7 @@ func (v *variantRun) install(ctx context.Context) error {
 			return v.probes.Timelines()
 		},
 		Evidence: v.keep,
+		Note:     func(text string) { v.scenario.options.Progress.Note(v.variant.Name, text) },
 	}
 	return v.variant.Script.Install(ctx, v.run)
 }
@@ -267,7 +273,7 @@ func (v *variantRun) badBaseline(why string) error {
 }
 
 func (v *variantRun) startWatch() error {
-	collector, closers, err := collectorOf(v.run.Lab)
+	collector, closers, err := collectorOf(v.run.Lab, v.variant.Script.Images)
 	v.closers = append(v.closers, closers...)
 	if err != nil {
 		return err
@@ -348,7 +354,8 @@ func (v *variantRun) lesserForm(form LesserForm) func(context.Context) error {
 			return err
 		}
 		began := time.Now()
-		if err := v.inject(ctx, form.Fault(v.run)); err != nil {
+		f := form.Fault(v.run)
+		if err := v.inject(ctx, f); err != nil {
 			return err
 		}
 		if err := v.expectNamed(ctx, form.Named); err != nil {
@@ -359,8 +366,68 @@ func (v *variantRun) lesserForm(form LesserForm) func(context.Context) error {
 		for _, f := range findings {
 			v.addFinding(f, &began)
 		}
+		if err := v.expectUnhurt(ctx, began); err != nil {
+			return err
+		}
+		return v.takeBack(ctx, form, f)
+	}
+}
+
+// expectUnhurt asserts that no probe was lost since a moment.
+func (v *variantRun) expectUnhurt(ctx context.Context, since time.Time) error {
+	until := time.Now()
+	if err := v.fateKnown(ctx, until); err != nil {
+		return err
+	}
+	if hurt, _ := v.hurt(since, until); len(hurt) > 0 {
+		return fmt.Errorf("%w: hurt are %s; expected none", errNotAsExpected, strings.Join(hurt, ", "))
+	}
+	return nil
+}
+
+// takeBack undoes a lesser form that the rest of the script is to come
+// without.
+func (v *variantRun) takeBack(ctx context.Context, form LesserForm, f fault.Fault) error {
+	if !form.TakenBack || v.scenario.options.Ablate == AblateFault {
 		return nil
 	}
+	if err := f.Undo(ctx); err != nil {
+		return fmt.Errorf("taking it back: %w", err)
+	}
+	v.injected = v.injected[:len(v.injected)-1]
+	if err := v.watch.untilQuiet(ctx, takenBackWithin); err != nil {
+		return fmt.Errorf("taken back, but %w", err)
+	}
+	return nil
+}
+
+// fateKnown waits until it is known of each packet up to a moment whether it
+// was lost.
+func (v *variantRun) fateKnown(ctx context.Context, until time.Time) error {
+	return await.Until(ctx, "the last packets' fate", 50*time.Millisecond, 2*probe.DefaultTimeout,
+		func(context.Context) (bool, string, error) {
+			for _, t := range v.probes.Timelines() {
+				if t.Stopped.IsZero() && t.Reported.Before(until.Add(probe.DefaultTimeout)) {
+					return false, t.String(), nil
+				}
+			}
+			return true, "", nil
+		})
+}
+
+// hurt names the probes that lost a packet in a time, but for those whose
+// ends the fault takes away, and tells when the first packet was lost.
+func (v *variantRun) hurt(since, until time.Time) (names []string, onset time.Time) {
+	for _, t := range v.probes.Timelines() {
+		if v.isGone(t.Probe) || t.Between(since, until).Lost == 0 {
+			continue
+		}
+		names = append(names, t.Probe.Name)
+		if first, _ := t.FirstLoss(since); onset.IsZero() || first.At.Before(onset) {
+			onset = first.At
+		}
+	}
+	return names, onset
 }
 
 // expectNamed waits for findings. With the detectors or the fault switched
@@ -428,34 +495,16 @@ func (v *variantRun) symptom(ctx context.Context) error {
 	}
 	// ... the fate of every packet up to then must be known.
 	watched := time.Now()
-	err = await.Until(ctx, "the last packets' fate", 50*time.Millisecond, 2*probe.DefaultTimeout,
-		func(context.Context) (bool, string, error) {
-			for _, t := range v.probes.Timelines() {
-				if t.Stopped.IsZero() && t.Reported.Before(watched.Add(probe.DefaultTimeout)) {
-					return false, t.String(), nil
-				}
-			}
-			return true, "", nil
-		})
-	if err != nil {
+	if err := v.fateKnown(ctx, watched); err != nil {
 		return err
 	}
-	var onset time.Time
 	for _, t := range v.probes.Timelines() {
 		counts := t.Counts()
 		v.result.Packets.Sent += counts.Sent
 		v.result.Packets.Lost += counts.Lost
-		if v.isGone(t.Probe) {
-			continue
-		}
-		if t.Between(v.faulted, watched).Lost > 0 {
-			v.seen.hurt = append(v.seen.hurt, t.Probe.Name)
-			first, _ := t.FirstLoss(v.faulted)
-			if onset.IsZero() || first.At.Before(onset) {
-				onset = first.At
-			}
-		}
 	}
+	var onset time.Time
+	v.seen.hurt, onset = v.hurt(v.faulted, watched)
 	v.keep("probes-after-fault", v.probes.Timelines())
 	v.result.ProbesHurt = append(v.result.ProbesHurt, v.seen.hurt...)
 	if !onset.IsZero() {
