@@ -2,7 +2,6 @@ package kindlab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -155,10 +154,8 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 	select {
 	case err = <-created:
 	case <-ctx.Done():
-		// kind cannot be interrupted, but it fails once its node is gone.
-		removed := l.node(c, first).Remove(context.WithoutCancel(ctx))
-		<-created
-		err = errors.Join(ctx.Err(), removed)
+		abandon(context.WithoutCancel(ctx), l.node(c, first), created)
+		err = ctx.Err()
 	}
 	if err != nil {
 		if failed := exec.RunErrorForError(err); failed != nil {
@@ -167,6 +164,22 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		return nil, fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
 	}
 	return l.openCluster(c)
+}
+
+// abandon waits until kind has given up creating a cluster. kind cannot be
+// interrupted, but it fails once its node is gone; and as the node may be
+// about to be made, once is not enough.
+func abandon(ctx context.Context, node *Node, created <-chan error) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_ = node.Remove(ctx) // what fails now is tried again, and by Down in the end
+		select {
+		case <-created:
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // openCluster connects to a cluster that runs.
