@@ -58,14 +58,14 @@ images: setup ## build every image that is not in the cache
 # dependencies are compiled once, which is most of the work on a cold cache.
 # The linter's version is pinned in a go.mod of its own.
 raced := GOFLAGS='$(GOFLAGS) -race' CGO_ENABLED=1
-linter = $$(go tool -modfile=.ci/tools/go.mod -n staticcheck)
 
 .PHONY: check
 check: ## format, vet, lint, unit tests with the race detector
 	@$(part) 'format' bash -c 'unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w mends it):"; echo "$$unformatted"; exit 1; }'
 	@$(part) 'C compiler, for the race detector' .ci/packages gcc libc6-dev
 	@$(raced) $(part) 'vet' go vet -tags lab ./...
-	@staticcheck=$(linter); $(raced) $(part) 'lint' "$$staticcheck" -tags lab ./...
+	@$(part) 'linter is built' go -C .ci/tools build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck
+	@$(raced) $(part) 'lint' bin/staticcheck -tags lab ./...
 	@$(raced) $(part) 'unit tests' go test -vet=off ./...
 
 .PHONY: test
