@@ -15,6 +15,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -47,10 +51,10 @@ func TestBadUsage(t *testing.T) {
 	}{
 		{"unknown command", []string{"rum"}, `no command "rum"; nearest is "run"`},
 		{"unknown command of images", []string{"images", "lst"}, `no command "lst"; nearest is "list"`},
-		{"run without a name", []string{"run"}, `run needs the name of a scenario: node-drain`},
+		{"run without a name", []string{"run"}, `run needs the name of a scenario: ` + strings.Join(scenarioNames(), ", ")},
 		{"unknown scenario", []string{"run", "node-drian"}, `no scenario "node-drian"; nearest is "node-drain"`},
 		{"unknown scenario to describe", []string{"describe", "nodedrain"}, `no scenario "nodedrain"; nearest is "node-drain"`},
-		{"unknown scenario to bring up", []string{"up", "nodes"}, `no scenario "nodes"; there are ["node-drain"]`},
+		{"unknown scenario to bring up", []string{"up", "xyzzy"}, fmt.Sprintf(`no scenario "xyzzy"; there are %q`, scenarioNames())},
 		{"one scenario twice", []string{"run", "node-drain", "node-drain"}, `scenario "node-drain" is named twice`},
 		{
 			"unknown variant", []string{"run", "node-drain", "--variant", "cilium-1.11.5"},
@@ -99,8 +103,6 @@ func TestRendered(t *testing.T) {
 	for name, args := range map[string][]string{
 		"help":                   {"--help"},
 		"run-help":               {"run", "--help"},
-		"list":                   {"list"},
-		"describe":               {"describe", "node-drain"},
 		"dry-run":                {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant": {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
 	} {
@@ -115,6 +117,52 @@ func TestRendered(t *testing.T) {
 			}
 			golden(t, name, got.stdout)
 		})
+	}
+}
+
+// Every scenario of the catalogue must be listed, and describe itself.
+func TestCatalogue(t *testing.T) {
+	list := relapse(t, "list")
+	for _, s := range scenarios.All {
+		about := relapse(t, "describe", s.Incident.Name)
+		symptom, _, _ := strings.Cut(s.Incident.Symptom, "\n")
+		if about.status != exitExpected || !strings.Contains(about.stdout, symptom) {
+			t.Errorf("%+v", about)
+		}
+		wanted := []string{s.Incident.Name, s.Incident.Title}
+		for _, v := range s.Variants {
+			wanted = append(wanted, v.Name, fmt.Sprintf("%s, %s: expected %s", v.Role, v.Form, v.Expected()))
+		}
+		for _, want := range wanted {
+			if list.status != exitExpected || !strings.Contains(list.stdout, want) {
+				t.Errorf("list does not say %q:\n%s", want, list.stdout)
+			}
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	var out strings.Builder
+	describe(&out, framework.Scenario{
+		Incident: framework.Incident{
+			Name: "flood", Title: "water in the rack", Source: "production",
+			Symptom: "Cables float.\nNobody answers.\n", Cause: "A valve.",
+			Affected: "1.0", Fixed: "1.1", Remedies: []string{"close the valve", "a towel does not help"},
+			Reproduction: "A bucket.", Diagram: "  ~~~~\n  rack",
+		},
+		Variants: []framework.Variant{
+			{Name: "valve-1.0", Role: framework.Affected, Form: framework.Whole},
+			{Name: "valve-1.1", Role: framework.Fixed, Form: framework.Slice},
+		},
+	})
+	golden(t, "describe", out.String())
+}
+
+func TestDescribeContainerlab(t *testing.T) {
+	got := relapse(t, "describe", "node-drain", "--containerlab")
+	lab, err := topology.ImportContainerlab(strings.NewReader(got.stdout))
+	if got.status != exitExpected || err != nil || lab.Name != "node-drain" {
+		t.Errorf("%+v: %v", got, err)
 	}
 }
 

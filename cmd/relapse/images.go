@@ -43,6 +43,7 @@ func imagesCommand(s *settings) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				display.Close()
 				fmt.Fprint(cmd.OutOrStdout(), summary)
 				return nil
 			},

@@ -8,6 +8,9 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/scenarios"
 )
 
 // asProgram makes the test binary be relapse: the tests run the program as a
@@ -15,8 +18,21 @@ import (
 // second build for it.
 const asProgram = "RELAPSE_TEST_AS_PROGRAM"
 
+// fixedAsAffected makes that program take every fixed version for an affected
+// one, as a wrong declaration would.
+const fixedAsAffected = "RELAPSE_TEST_FIXED_AS_AFFECTED"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
+		if os.Getenv(fixedAsAffected) != "" {
+			for _, s := range scenarios.All {
+				for i := range s.Variants {
+					if v := &s.Variants[i]; v.Role == framework.Fixed {
+						v.Role = framework.Affected
+					}
+				}
+			}
+		}
 		os.Exit(run(os.Args[1:]))
 	}
 	os.Exit(m.Run())

@@ -103,6 +103,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, o framework.
 		}
 		defer o.Docker.Close()
 	}
+	if ctx.Err() != nil { // from here on Ginkgo hears the signals as well
+		return framework.ErrInterrupted
+	}
 	// Ginkgo's own account of the run goes to the report; people get ours.
 	formatter.ColorableStdOut = io.Discard
 	began := time.Now()
