@@ -28,6 +28,7 @@ type scenarioRun struct {
 	variants []*variantRun
 	began    time.Time
 	cleared  bool // the last run's evidence is gone
+	over     bool // end has run
 	report   report.Report
 	// broken is why nothing could be judged at all.
 	broken error
@@ -54,7 +55,11 @@ func (s *scenarioRun) declare() {
 		}
 		s.step("lab", s.farewell(), s.finish)
 		// An interrupted suite runs no further spec, but it runs this.
-		ginkgo.AfterAll(func(ctx ginkgo.SpecContext) { s.end(ctx) })
+		ginkgo.AfterAll(func(ctx ginkgo.SpecContext) {
+			if s.end(ctx); s.left != nil {
+				ginkgo.Fail(s.left.Error())
+			}
+		})
 	})
 }
 
@@ -198,10 +203,15 @@ func (s *scenarioRun) finish(ctx context.Context) error {
 
 // end writes the report; the lab is still there only if the run did not come
 // to finish it.
+//
+// It does nothing for a scenario that has not begun, or whose lab another
+// process holds: lab and report are that one's. It runs once, however often
+// it is called.
 func (s *scenarioRun) end(ctx context.Context) {
-	if s.options.DryRun || isHeld(s.broken) { // another process's lab, and its report
+	if s.over || s.began.IsZero() || s.options.DryRun || isHeld(s.broken) {
 		return
 	}
+	s.over = true
 	errs := []error{s.clearEvidence()} // of a run that never had a lab
 	for _, v := range s.variants {
 		s.report.Variants = append(s.report.Variants, v.conclude(ctx))
@@ -216,9 +226,7 @@ func (s *scenarioRun) end(ctx context.Context) {
 	s.report.Verdict = string(s.verdict())
 	s.report.Timings.Total = time.Since(s.began).Milliseconds()
 	errs = append(errs, s.report.Write(s.dir))
-	if s.left = errors.Join(errs...); s.left != nil {
-		ginkgo.Fail(s.left.Error())
-	}
+	s.left = errors.Join(errs...)
 }
 
 func isHeld(err error) bool {

@@ -24,6 +24,10 @@ import (
 // put back or taken down.
 var ErrInterrupted = errors.New("interrupted")
 
+// undoWithin bounds what comes after an interruption or the end of a run's
+// time: steps undo what they did, and the lab goes down.
+const undoWithin = 2 * time.Minute
+
 // Part is a part of the harness that can be switched off, to see that the
 // verdict changes.
 type Part string
@@ -120,8 +124,7 @@ func RunScenarios(t ginkgo.GinkgoTestingT, scenarios []Scenario, o Options) ([]r
 	if o.Timeout > 0 {
 		config.Timeout = o.Timeout
 	}
-	// An interrupted step has this long to undo what it did.
-	config.GracePeriod = 2 * time.Minute
+	config.GracePeriod = undoWithin
 	ginkgo.RunSpecs(t, "relapse", config, reporter)
 
 	if o.DryRun {
@@ -133,21 +136,29 @@ func RunScenarios(t ginkgo.GinkgoTestingT, scenarios []Scenario, o Options) ([]r
 		}
 		return nil, nil
 	}
+	// In a container that goes on after failures Ginkgo runs no AfterAll once
+	// the suite's time is up, nor after a second interruption.
+	ctx, cancel := context.WithTimeout(context.Background(), undoWithin)
+	defer cancel()
 	var reports []report.Report
 	var broken, left []error
 	for _, r := range runs {
+		r.end(ctx)
 		broken = append(broken, r.broken)
-		if isHeld(r.broken) {
+		if !r.over {
 			continue
 		}
 		reports = append(reports, r.report)
 		left = append(left, r.left, writeJUnit(suite, r))
 	}
-	if slices.ContainsFunc(suite.SpecialSuiteFailureReasons, func(reason string) bool {
-		return strings.Contains(reason, "Interrupted by User")
-	}) {
+	for _, reason := range suite.SpecialSuiteFailureReasons {
 		// Steps that were cut short have nothing to tell.
-		return reports, errors.Join(append([]error{ErrInterrupted}, left...)...)
+		switch {
+		case strings.Contains(reason, "Interrupted by User"):
+			broken = []error{ErrInterrupted}
+		case strings.Contains(reason, "Suite Timeout Elapsed"):
+			broken = []error{fmt.Errorf("the run took longer than %s", config.Timeout)}
+		}
 	}
 	return reports, errors.Join(append(broken, left...)...)
 }
