@@ -1,0 +1,320 @@
+//go:build lab
+
+package main
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// labRanges are the addresses of node-drain's lab: its networks and its pods.
+var labRanges = []netip.Prefix{
+	netip.MustParsePrefix("10.4.94.0/24"),
+	netip.MustParsePrefix("10.4.36.0/24"),
+	netip.MustParsePrefix("10.5.112.0/21"),
+}
+
+// capture looks at every packet that crosses an uplink of this machine, and
+// keeps those with an address of the lab. An uplink is whatever is neither
+// loopback nor bridge nor veth: by those alone no packet leaves.
+type capture struct {
+	sockets map[string]int // by uplink
+
+	mu     sync.Mutex
+	looked int
+	found  []string
+	failed error
+}
+
+// startCapture starts to look at the uplinks that there are, and stops when
+// the test ends.
+func startCapture(t *testing.T) *capture {
+	t.Helper()
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &capture{sockets: map[string]int{}}
+	done := make(chan struct{})
+	var ended sync.WaitGroup
+	t.Cleanup(func() {
+		close(done)
+		ended.Wait()
+		for _, socket := range c.sockets {
+			unix.Close(socket)
+		}
+	})
+	for _, link := range links {
+		if link.Attrs().Flags&net.FlagLoopback != 0 || link.Type() == "bridge" || link.Type() == "veth" {
+			continue
+		}
+		name := link.Attrs().Name
+		socket, err := packetSocket(link.Attrs().Index)
+		if err != nil {
+			t.Fatalf("looking at %s: %v", name, err)
+		}
+		c.sockets[name] = socket
+		ended.Go(func() { c.read(name, socket, done) })
+	}
+	return c
+}
+
+// packetSocket sees every packet of a link, from its network header on.
+func packetSocket(link int) (int, error) {
+	// Without a protocol it sees nothing until it is bound: nothing of other
+	// links gets in.
+	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	// Reads end now and then, to see whether the capture has ended.
+	err = unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000})
+	if err == nil {
+		err = unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL), Ifindex: link})
+	}
+	if err != nil {
+		unix.Close(socket)
+		return 0, err
+	}
+	return socket, nil
+}
+
+func bigEndian(v uint16) uint16 { return v<<8 | v>>8 }
+
+func (c *capture) read(name string, socket int, done <-chan struct{}) {
+	buffer := make([]byte, 128) // headers are all that is looked at
+	for {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		n, from, err := unix.Recvfrom(socket, buffer, 0)
+		switch {
+		case err == unix.EAGAIN, err == unix.EINTR, err == unix.ENETDOWN: // a link may be down at first
+		case err != nil:
+			c.mu.Lock()
+			c.failed = fmt.Errorf("reading from %s: %w", name, err)
+			c.mu.Unlock()
+			return
+		default:
+			if link, ok := from.(*unix.SockaddrLinklayer); ok {
+				c.look(name, bigEndian(link.Protocol), buffer[:n])
+			}
+		}
+	}
+}
+
+func (c *capture) look(name string, protocol uint16, packet []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looked++
+	for _, addr := range addresses(protocol, packet) {
+		if slices.ContainsFunc(labRanges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			c.found = append(c.found, fmt.Sprintf("%s on %s: % x", addr, name, packet[:min(len(packet), 40)]))
+			return
+		}
+	}
+}
+
+// addresses are those that a packet names as its own ends: IPv4's source and
+// destination, ARP's sender and target.
+func addresses(protocol uint16, packet []byte) []netip.Addr {
+	var at []int
+	switch {
+	case protocol == unix.ETH_P_IP && len(packet) >= 20:
+		at = []int{12, 16}
+	case protocol == unix.ETH_P_ARP && len(packet) >= 28:
+		at = []int{14, 24}
+	}
+	var addrs []netip.Addr
+	for _, i := range at {
+		addrs = append(addrs, netip.AddrFrom4([4]byte(packet[i:i+4])))
+	}
+	return addrs
+}
+
+// seen returns the lab's packets so far, and how many were looked at.
+func (c *capture) seen(t *testing.T) (found []string, looked int) {
+	t.Helper()
+	for name, socket := range c.sockets {
+		stats, err := unix.GetsockoptTpacketStats(socket, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+		if err != nil {
+			t.Fatalf("reading the statistics of %s: %v", name, err)
+		}
+		if stats.Drops > 0 {
+			t.Errorf("%d packets on %s went by unseen", stats.Drops, name)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed != nil {
+		t.Fatal(c.failed)
+	}
+	return slices.Clone(c.found), c.looked
+}
+
+// quiet sees that no packet of the lab has been found.
+func (c *capture) quiet(t *testing.T) {
+	t.Helper()
+	found, looked := c.seen(t)
+	if len(found) > 0 {
+		t.Errorf("%d of %d packets on the uplinks have an address of the lab; the first: %s", len(found), looked, found[0])
+	}
+}
+
+// strangers is a range that nobody has (TEST-NET-2).
+var strangers = netip.MustParsePrefix("198.51.100.0/24")
+
+// fakeUplink makes a link that swallows whatever is routed into it, with a
+// route to the strangers. It goes with the process.
+func fakeUplink(t *testing.T) netlink.Link {
+	t.Helper()
+	link := &netlink.Tuntap{
+		LinkAttrs: netlink.LinkAttrs{Name: "relapse-test"}, Mode: netlink.TUNTAP_MODE_TUN,
+		Flags: netlink.TUNTAP_NO_PI, NonPersist: true, Queues: 1,
+	}
+	if err := netlink.LinkAdd(link); err != nil {
+		t.Fatalf("making a link: %v", err)
+	}
+	t.Cleanup(func() {
+		for _, f := range link.Fds {
+			f.Close()
+		}
+	})
+	if err := netlink.LinkSetUp(link); err != nil {
+		t.Fatalf("bringing a link up: %v", err)
+	}
+	found, err := netlink.LinkByName(link.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := &netlink.Route{LinkIndex: found.Attrs().Index, Dst: &net.IPNet{
+		IP: strangers.Addr().AsSlice(), Mask: net.CIDRMask(strangers.Bits(), 32),
+	}}
+	if err := netlink.RouteAdd(route); err != nil {
+		t.Fatalf("routing %s into a link: %v", strangers, err)
+	}
+	return found
+}
+
+// TestCaptureSees proves that the capture is no blind witness: it sees the
+// packets of a lab's address on an uplink, whichever end has it, and no
+// others.
+func TestCaptureSees(t *testing.T) {
+	uplink := fakeUplink(t)
+	c := startCapture(t)
+	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	send := func(from, to string) {
+		packet := make([]byte, 20)
+		packet[0], packet[3], packet[8], packet[9] = 0x45, 20, 64, 253 // RFC 3692: for experiments
+		source, target := netip.MustParseAddr(from).As4(), netip.MustParseAddr(to).As4()
+		copy(packet[12:], source[:])
+		copy(packet[16:], target[:])
+		address := &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_IP), Ifindex: uplink.Attrs().Index}
+		if err := unix.Sendto(socket, packet, 0, address); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, before := c.seen(t)
+	send("198.51.100.1", "198.51.100.2") // nobody's
+	send("10.5.115.7", "198.51.100.2")   // from a pod
+	send("198.51.100.1", "10.4.94.32")   // to a node
+	var found []string
+	eventually(t, "three packets to be seen", 5*time.Second, func() (bool, string) {
+		var looked int
+		found, looked = c.seen(t)
+		return looked >= before+3, fmt.Sprintf("%d", looked-before)
+	})
+	if len(found) != 2 || !strings.HasPrefix(found[0], "10.5.115.7 on relapse-test") || !strings.HasPrefix(found[1], "10.4.94.32 on relapse-test") {
+		t.Errorf("found %q, want the pod's packet and the node's", found)
+	}
+}
+
+// listeners are the TCP sockets of this machine that can be reached from
+// elsewhere: listening, on another address than a loopback one.
+func listeners(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(file)
+		if os.IsNotExist(err) {
+			continue // no IPv6
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			const listening = "0A" // TCP_LISTEN
+			if len(fields) < 4 || fields[3] != listening {
+				continue
+			}
+			addr, port, _ := strings.Cut(fields[1], ":")
+			if ip := kernelAddr(t, addr); !ip.IsLoopback() {
+				number, err := hex.DecodeString(port)
+				if err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+				all = append(all, netip.AddrPortFrom(ip, binary.BigEndian.Uint16(number)).String())
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// kernelAddr reads an address as /proc/net prints it: 32-bit words in the
+// machine's byte order.
+func kernelAddr(t *testing.T, text string) netip.Addr {
+	t.Helper()
+	raw, err := hex.DecodeString(text)
+	if err != nil {
+		t.Fatalf("address %q: %v", text, err)
+	}
+	for i := 0; i+4 <= len(raw); i += 4 {
+		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
+	}
+	addr, ok := netip.AddrFromSlice(raw)
+	if !ok {
+		t.Fatalf("address %q has %d bytes", text, len(raw))
+	}
+	return addr.Unmap()
+}
+
+// TestListenersSees proves that a listener that could be reached is seen, and
+// one on loopback is not counted.
+func TestListenersSees(t *testing.T) {
+	before := listeners(t)
+	for addr, want := range map[string]int{"127.0.0.1:0": 0, "[::1]:0": 0, "127.0.0.2:0": 0, "0.0.0.0:0": 1} {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			if strings.HasPrefix(addr, "[") {
+				continue // no IPv6
+			}
+			t.Fatal(err)
+		}
+		if got := len(listeners(t)) - len(before); got != want {
+			t.Errorf("%s counts as %d, want %d", addr, got, want)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,699 @@
+//go:build lab
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+// The tests of this file run relapse as its users do, on real labs. Each
+// leaves the machine as it found it, and says so if it cannot.
+
+const (
+	scenario = "node-drain"
+	affected = "cilium-1.11.6"
+	fixed    = "cilium-1.12.0"
+	// prefixed is the prefix of all names that relapse gives to a lab's parts
+	// in Docker and nftables.
+	prefixed = "relapse-" + scenario
+)
+
+// eventually waits for a condition; it says what it saw in its place.
+func eventually(t *testing.T, what string, bound time.Duration, met func() (ok bool, saw string)) {
+	t.Helper()
+	err := await.Until(t.Context(), what, 10*time.Millisecond, bound, func(context.Context) (bool, string, error) {
+		ok, saw := met()
+		return ok, saw, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func engine(t *testing.T) *client.Client {
+	t.Helper()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { docker.Close() })
+	return docker
+}
+
+// parts lists what there is of any lab on this machine. It looks for itself
+// and does not ask package kindlab, whose word is what is being tested.
+func parts(t *testing.T, docker *client.Client) []string {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // also at clean-up
+	var all []string
+	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range containers {
+		if name := strings.TrimPrefix(c.Names[0], "/"); strings.HasPrefix(name, "relapse-") || c.Labels["dev.relapse.lab"] != "" {
+			all = append(all, "container "+name)
+		}
+	}
+	networks, err := docker.NetworkList(ctx, network.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range networks {
+		if strings.HasPrefix(n.Name, "relapse-") || n.Labels["dev.relapse.lab"] != "" {
+			all = append(all, "network "+n.Name)
+		}
+	}
+	tables, err := new(nftables.Conn).ListTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		if strings.HasPrefix(table.Name, "relapse-") {
+			all = append(all, "nftables table "+table.Name)
+		}
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l.Attrs().Name, "rl-") {
+			all = append(all, "link "+l.Attrs().Name)
+		}
+	}
+	folders, err := os.ReadDir(kindlab.StateDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, f := range folders {
+		if f.IsDir() {
+			all = append(all, "folder "+f.Name())
+		}
+	}
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range commands {
+		text, err := os.ReadFile(path)
+		if err == nil && strings.HasPrefix(filepath.Base(string(text)), "docker\x00") && bytes.Contains(text, []byte("relapse-")) {
+			all = append(all, "process "+strings.ReplaceAll(string(text), "\x00", " "))
+		}
+	}
+	return all
+}
+
+// machineState is what a lab must not change for good.
+func machineState(t *testing.T, docker *client.Client) map[string]string {
+	t.Helper()
+	state := map[string]string{}
+	volumes, err := docker.VolumeList(context.WithoutCancel(t.Context()), volume.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range volumes.Volumes {
+		state["volume "+v.Name] = "is there"
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		state["link "+l.Attrs().Name] = "is there"
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range routes {
+		state["route "+r.String()] = "is there"
+	}
+	for _, pattern := range []string{"/proc/sys/net/ipv4/*", "/proc/sys/net/ipv4/conf/all/*", "/proc/sys/net/ipv4/conf/default/*", "/proc/sys/net/bridge/*"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if text, err := os.ReadFile(f); err == nil { // some can only be written
+				state[f] = strings.TrimSpace(string(text))
+			}
+		}
+	}
+	for name, command := range map[string][]string{"iptables": {"iptables-save"}, "netns": {"ip", "netns", "list"}, "mounts": {"cat", "/proc/self/mountinfo"}} {
+		out, err := exec.Command(command[0], command[1:]...).Output()
+		if err != nil {
+			continue // not installed
+		}
+		for line := range strings.Lines(string(out)) {
+			if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ":") { // times, and counters
+				state[name+" "+strings.TrimSpace(line)] = "is there"
+			}
+		}
+	}
+	return state
+}
+
+// onlyLab makes sure that no lab is there, and that none is there when the
+// test ends and the machine is as it was.
+func onlyLab(t *testing.T) *client.Client {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("labs need root")
+	}
+	docker := engine(t)
+	if there := parts(t, docker); len(there) > 0 {
+		t.Fatalf("there is a lab already, which this test would disturb (relapse down): %q", there)
+	}
+	before := machineState(t, docker)
+	t.Cleanup(func() {
+		if there := parts(t, docker); len(there) > 0 {
+			t.Errorf("left behind: %q", there)
+			if got := end(t, program(context.WithoutCancel(t.Context()), "down")); got.status != exitExpected {
+				t.Errorf("down: %+v", got)
+			}
+		}
+		after := machineState(t, docker)
+		for _, key := range slices.Sorted(maps.Keys(before)) {
+			if after[key] != before[key] {
+				t.Errorf("%s was %q and is %q", key, before[key], after[key])
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(after)) {
+			if _, was := before[key]; !was {
+				t.Errorf("%s is new", key)
+			}
+		}
+	})
+	return docker
+}
+
+// session is a relapse that is running.
+type session struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	dir string // of the reports
+
+	mu     sync.Mutex
+	lines  []string
+	stderr bytes.Buffer
+	exited chan struct{}
+}
+
+// start runs relapse in the background, in a process group of its own as a
+// shell would. If it runs on when the test ends it is killed, and its lab is
+// taken down.
+func start(t *testing.T, env []string, args ...string) *session {
+	t.Helper()
+	s := &session{t: t, dir: t.TempDir(), exited: make(chan struct{})}
+	if args[0] == "run" && !slices.Contains(args, "--output") {
+		args = append(args, "--output", s.dir)
+	}
+	s.cmd = program(context.WithoutCancel(t.Context()), args...)
+	s.cmd.Env = append(s.cmd.Env, env...)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s.cmd.Stderr = &s.stderr
+	stdout, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cmd.Stdout = write
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	go func() {
+		defer stdout.Close()
+		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
+			s.mu.Lock()
+			s.lines = append(s.lines, scanner.Text())
+			s.mu.Unlock()
+		}
+	}()
+	go func() {
+		defer close(s.exited)
+		_ = s.cmd.Wait() // the status is looked at below
+	}()
+	t.Cleanup(func() {
+		select {
+		case <-s.exited:
+			return
+		default:
+		}
+		s.signal(syscall.SIGKILL)
+		<-s.exited
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", scenario)); got.status != exitExpected {
+			t.Errorf("down after a kill: %+v", got)
+		}
+	})
+	return s
+}
+
+// signal sends a signal to the process alone, if it is still there.
+func (s *session) signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
+
+// ctrlC does what a terminal does: all processes of the group get it, also
+// those that relapse has started.
+func (s *session) ctrlC() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT) }
+
+// hasChild tells whether a command of that name runs that relapse has started.
+func (s *session) hasChild(name string) bool {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	for _, path := range all {
+		// proc_pid_stat(5): pid (comm) state ppid ...
+		text, err := os.ReadFile(path)
+		_, child, _ := strings.Cut(string(text), "("+name+") ")
+		if fields := strings.Fields(child); err == nil && len(fields) > 1 && fields[1] == fmt.Sprint(s.cmd.Process.Pid) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *session) output() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lines, "\n")
+}
+
+// printed waits for a line of the session's output.
+func (s *session) printed(text string, bound time.Duration) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("relapse to print %q", text), bound, func() (bool, string) {
+		out := s.output()
+		select {
+		case <-s.exited:
+			if !strings.Contains(out, text) {
+				s.t.Fatalf("relapse ended with %d and never printed %q:\n%s\n%s", s.cmd.ProcessState.ExitCode(), text, out, s.stderr.String())
+			}
+		default:
+		}
+		return strings.Contains(out, text), out
+	})
+}
+
+// ends waits for the process's end and its status.
+func (s *session) ends(want int, bound time.Duration) {
+	s.t.Helper()
+	began := time.Now()
+	eventually(s.t, "relapse to end", bound, func() (bool, string) {
+		select {
+		case <-s.exited:
+			return true, ""
+		default:
+			return false, s.output()
+		}
+	})
+	s.t.Logf("ended after %s", time.Since(began).Round(10*time.Millisecond))
+	if got := s.cmd.ProcessState.ExitCode(); got != want {
+		s.t.Errorf("status %d, want %d:\n%s\n%s", got, want, s.output(), s.stderr.String())
+	}
+}
+
+// reports reads the session's report, and its one variant.
+func (s *session) reports() (report.Report, report.Variant) {
+	s.t.Helper()
+	r, err := report.Read(filepath.Join(s.dir, scenario, "report.json"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(r.Variants) != 1 {
+		s.t.Fatalf("%d variants in the report, want one", len(r.Variants))
+	}
+	return r, r.Variants[0]
+}
+
+// whole runs relapse to its end.
+func whole(t *testing.T, want int, env []string, args ...string) *session {
+	t.Helper()
+	s := start(t, env, args...)
+	s.ends(want, 5*time.Minute)
+	return s
+}
+
+// TestOneLab takes one lab through all that can be tried on it, in turn. What
+// it must show comes from report.json as well as from the status.
+func TestOneLab(t *testing.T) {
+	docker := onlyLab(t)
+	run := func(variant string, more ...string) []string {
+		return append([]string{"run", scenario, "--variant", variant, "--keep", "--reuse"}, more...)
+	}
+	fakeUplink(t)
+	uplinks := startCapture(t)
+	ok := t.Run("the affected version, while somebody else tries as well", func(t *testing.T) {
+		before := listeners(t)
+		first := start(t, nil, run(affected)...)
+		first.printed("routers and hosts", 2*time.Minute)
+		second := whole(t, exitMachine, nil, "run", scenario, "--output", first.dir)
+		for _, want := range []string{`lab "node-drain" is held by process`, fmt.Sprint(first.cmd.Process.Pid)} {
+			if !strings.Contains(second.stderr.String(), want) {
+				t.Errorf("the second run does not say %q: %s", want, second.stderr.String())
+			}
+		}
+		for _, args := range [][]string{{"down"}, {"down", scenario}} {
+			if got := relapse(t, args...); got.status != exitMachine || !strings.Contains(got.stderr, "is held by process") {
+				t.Errorf("%v of a lab that is held: %+v", args, got)
+			}
+		}
+		first.printed("lab is up", 2*time.Minute)
+		if during := listeners(t); !slices.Equal(during, before) {
+			t.Errorf("listening for others: %q; without a lab: %q", during, before)
+		}
+		first.ends(exitExpected, 5*time.Minute)
+		r, v := first.reports()
+		if r.Verdict != "pass" || v.Verdict != "reproduced" || len(v.Remedies) != 4 || len(v.Reasons) > 0 {
+			t.Errorf("%s, %s, %d remedies, reasons %q", r.Verdict, v.Verdict, len(v.Remedies), v.Reasons)
+		}
+		evidence, err := os.ReadDir(filepath.Join(first.dir, scenario, v.EvidenceDir))
+		if err != nil || len(evidence) < 10 || !strings.HasPrefix(evidence[0].Name(), "01-") {
+			t.Errorf("the second run disturbed the evidence: %v, %v", evidence, err)
+		}
+		uplinks.quiet(t)
+	})
+	if !ok {
+		return
+	}
+	t.Run("the lab has no way out", func(t *testing.T) {
+		stranger := strangers.Addr().Next()
+		if out, err := inside(t, "outside", "ping", "-c", "1", "-W", "1", "10.4.94.32"); err != nil {
+			t.Fatalf("ping works for nobody: %v, %s", err, out)
+		}
+		for _, way := range []string{"", "10.4.36.1"} { // over the routers, and past them
+			if way != "" {
+				if out, err := inside(t, "outside", "ip", "route", "add", strangers.String(), "via", way); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				defer inside(t, "outside", "ip", "route", "del", strangers.String(), "via", way)
+			}
+			if out, err := inside(t, "outside", "ping", "-c", "3", "-i", "0.2", "-W", "1", stranger.String()); err == nil {
+				t.Errorf("a stranger answers:\n%s", out)
+			}
+		}
+		uplinks.quiet(t)
+	})
+	t.Run("without the fault the run is vacuous", func(t *testing.T) {
+		r, v := whole(t, exitInconclusive, nil, run(affected, "--ablate", "fault")...).reports()
+		if r.Verdict != "inconclusive" || r.Ablated != "fault" || v.Verdict != "vacuous" || v.Packets.Lost > 0 {
+			t.Errorf("%s, %s, %d packets lost; want inconclusive, vacuous, 0", r.Verdict, v.Verdict, v.Packets.Lost)
+		}
+	})
+	t.Run("without the detectors the incident is missed", func(t *testing.T) {
+		r, v := whole(t, exitUnexpected, nil, run(affected, "--ablate", "detector")...).reports()
+		if r.Verdict != "fail" || r.Ablated != "detector" || v.Verdict != "missed" || len(v.Findings) > 0 || len(v.ProbesHurt) != 2 {
+			t.Errorf("%s, %s, %d findings, hurt %q; want fail, missed, none, two", r.Verdict, v.Verdict, len(v.Findings), v.ProbesHurt)
+		}
+	})
+	t.Run("without the remedies nothing recovers", func(t *testing.T) {
+		r, v := whole(t, exitUnexpected, nil, run(affected, "--ablate", "remedy")...).reports()
+		if r.Verdict != "fail" || r.Ablated != "remedy" || v.Verdict != "reproduced" || len(v.Reasons) == 0 {
+			t.Errorf("%s, %s, reasons %q; want fail, reproduced, and a reason", r.Verdict, v.Verdict, v.Reasons)
+		}
+		tried := false
+		for _, m := range v.Remedies {
+			tried = tried || m.Expected == "recovers"
+			if m.Verdict == "recovers" || m.TimeToRecoverMS != nil {
+				t.Errorf("%s: %s, although it was not applied", m.Name, m.Verdict)
+			}
+		}
+		if !tried {
+			t.Error("no remedy that helps was tried")
+		}
+	})
+	t.Run("a fixed version declared as affected fails the run", func(t *testing.T) {
+		r, v := whole(t, exitUnexpected, []string{fixedAsAffected + "=1"}, run(fixed)...).reports()
+		if r.Verdict != "fail" || v.Role != "affected" || v.Expected != "reproduced" || v.Verdict != "prevented" {
+			t.Errorf("%s, %s, %s, %s; want fail, affected, reproduced, prevented", r.Verdict, v.Role, v.Expected, v.Verdict)
+		}
+	})
+	t.Run("a lab that is kept is there, and up does not touch it", func(t *testing.T) {
+		got := relapse(t, "up", scenario)
+		if want := `lab "node-drain" is there already: relapse down node-drain`; got.status != exitUsage || !strings.Contains(got.stderr, want) {
+			t.Errorf("%+v, want status %d and %q", got, exitUsage, want)
+		}
+	})
+	t.Run("SIGTERM after the fault", func(t *testing.T) {
+		s := start(t, nil, run(affected)...)
+		s.printed("ok   cilium-1.11.6          fault", 2*time.Minute)
+		s.signal(syscall.SIGTERM)
+		s.interrupted(docker)
+		if r, v := s.reports(); r.Verdict != "inconclusive" || v.Verdict != "unknown" {
+			t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
+		}
+		uplinks.quiet(t)
+	})
+}
+
+// interrupted waits for the end of a run that has got a signal.
+func (s *session) interrupted(docker *client.Client) {
+	s.t.Helper()
+	s.ends(exitInterrupted, time.Minute)
+	if got := s.stderr.String(); got != "relapse: interrupted\n" {
+		s.t.Errorf("standard error %q", got)
+	}
+	if there := parts(s.t, docker); len(there) > 0 {
+		s.t.Errorf("left behind: %q", there)
+	}
+}
+
+// inside runs a command in a container of the lab.
+func inside(t *testing.T, member string, command ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "docker", append([]string{"exec", prefixed + "-" + member}, command...)...).CombinedOutput()
+	return string(out), err
+}
+
+// TestInterrupt interrupts runs at several steps.
+func TestInterrupt(t *testing.T) {
+	docker := onlyLab(t)
+	uplinks := startCapture(t)
+	for _, test := range []struct {
+		name string
+		// reached waits until the run is where it is to be interrupted.
+		reached func(*session)
+		stop    func(*session)
+	}{
+		{
+			"while images are looked at",
+			func(s *session) {
+				eventually(s.t, "relapse to ask go for the images' inputs", time.Minute, func() (bool, string) {
+					return s.hasChild("go"), s.output()
+				})
+			},
+			(*session).ctrlC,
+		},
+		{
+			"when networks are there",
+			func(s *session) { s.printed("networks, with no way out", time.Minute) },
+			func(s *session) { s.signal(syscall.SIGTERM) },
+		},
+		{
+			"while kind creates the cluster",
+			func(s *session) {
+				eventually(s.t, "kubeadm to run", time.Minute, func() (bool, string) {
+					_, err := inside(s.t, "k8s-control-plane", "pgrep", "kubeadm")
+					return err == nil, s.output()
+				})
+			},
+			(*session).ctrlC,
+		},
+		{
+			"in the baseline",
+			func(s *session) { s.printed("components are installed", 2*time.Minute) },
+			func(s *session) { s.signal(syscall.SIGINT) },
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := start(t, nil, "run", scenario, "--variant", affected)
+			test.reached(s)
+			test.stop(s)
+			s.interrupted(docker)
+		})
+	}
+	t.Run("when its time is up", func(t *testing.T) {
+		s := whole(t, exitInconclusive, nil, "run", scenario, "--variant", affected, "--timeout", "6s")
+		if r, v := s.reports(); r.Verdict != "inconclusive" || v.Verdict != "unknown" {
+			t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
+		}
+		if got, want := s.stderr.String(), "relapse: the run took longer than 6s\n"; got != want {
+			t.Errorf("standard error %q, want %q", got, want)
+		}
+		if there := parts(t, docker); len(there) > 0 {
+			t.Errorf("left behind: %q", there)
+		}
+	})
+	uplinks.quiet(t)
+}
+
+// TestKill kills runs outright; what they leave, down finds.
+func TestKill(t *testing.T) {
+	docker := onlyLab(t)
+	for _, test := range []struct {
+		name, at string
+	}{
+		{"while the lab comes up", "routers and hosts"},
+		{"while the lab is up", "lab is up"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := start(t, nil, "run", scenario, "--variant", affected)
+			s.printed(test.at, 2*time.Minute)
+			s.signal(syscall.SIGKILL)
+			s.ends(-1, time.Minute)
+			if there := parts(t, docker); len(there) == 0 {
+				t.Error("nothing was left: the kill came too late to show anything")
+			}
+			for i := range 2 {
+				got := relapse(t, "down")
+				if got.status != exitExpected || got.stderr != "" {
+					t.Errorf("down for the %d. time: %+v", i+1, got)
+				}
+			}
+			if there := parts(t, docker); len(there) > 0 {
+				t.Errorf("left behind: %q", there)
+			}
+		})
+	}
+}
+
+// TestUp brings a lab up without a run, uses it, and interrupts the use in
+// the installation.
+func TestUp(t *testing.T) {
+	docker := onlyLab(t)
+	up := whole(t, exitExpected, nil, "up", scenario)
+	if !strings.Contains(up.output(), "kubeconfig of cluster k8s: "+filepath.Join(kindlab.StateDir, scenario)) {
+		t.Errorf("it does not name the kubeconfig:\n%s", up.output())
+	}
+	s := start(t, nil, "run", scenario, "--variant", affected, "--reuse")
+	s.printed("lab is up", time.Minute) // what comes next is the installation
+	s.ctrlC()
+	s.interrupted(docker)
+}
+
+// fullDisk is a command that runs relapse with an image cache on a small file
+// system of its own, in a mount namespace of its own: it goes with the
+// process, however that ends.
+func fullDisk(t *testing.T, size string, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	script := fmt.Sprintf("mount -t tmpfs -o size=%s tmpfs %q && exec %q \"$@\"", size, cache, self)
+	cmd := program(t.Context())
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", script, "relapse"}, args...)
+	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache, "GOCACHE="+strings.TrimSpace(string(goCache)))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	return cmd
+}
+
+func TestFullDisk(t *testing.T) {
+	docker := onlyLab(t)
+	for _, args := range [][]string{{"doctor"}, {"up", scenario}, {"run", scenario, "--output", t.TempDir()}} {
+		t.Run(args[0], func(t *testing.T) {
+			got := end(t, fullDisk(t, "64m", args...))
+			for _, want := range []string{"the image cache needs 5 GB of free disk", "free some, or put the image cache elsewhere"} {
+				if got.status != exitMachine || !strings.Contains(got.stderr, want) {
+					t.Errorf("status %d, standard error %q; want %d and %q", got.status, got.stderr, exitMachine, want)
+				}
+			}
+		})
+	}
+	t.Run("while an image is built", func(t *testing.T) {
+		got := end(t, fullDisk(t, "128k", "images", "build", "registry.k8s.io/pause:3.10"))
+		if got.status != exitMachine || !strings.Contains(got.stderr, "no space left on device") {
+			t.Errorf("status %d, standard error %q; want %d and the reason", got.status, got.stderr, exitMachine)
+		}
+	})
+	if there := parts(t, docker); len(there) > 0 {
+		t.Errorf("left behind: %q", there)
+	}
+}
+
+// TestImageThatDoesNotBuild runs a scenario from a source tree in which the
+// recipe of one of its images is broken.
+func TestImageThatDoesNotBuild(t *testing.T) {
+	docker := onlyLab(t)
+	dir := t.TempDir()
+	tracked, err := exec.Command("git", "-C", "../..", "ls-files", "-z").Output()
+	if err != nil {
+		t.Skipf("no checkout to copy: %v", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(tracked), "\x00"), "\x00") {
+		if err := copyFile(filepath.Join("../..", name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recipe := filepath.Join(dir, "images", "host", "image.yaml")
+	text, err := os.ReadFile(recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, "    run: |\n      echo what went wrong; exit 7\n"...)
+	if err := os.WriteFile(recipe, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	output := t.TempDir()
+	cmd := program(t.Context(), "run", scenario, "--output", output)
+	cmd.Dir = dir
+	got := end(t, cmd)
+	for _, want := range []string{"building image relapse.dev/host:dev", "the log ", "\twhat went wrong"} {
+		if got.status != exitMachine || !strings.Contains(got.stderr, want) {
+			t.Errorf("status %d, standard error %q; want %d and %q", got.status, got.stderr, exitMachine, want)
+		}
+	}
+	if r, err := report.Read(filepath.Join(output, scenario, "report.json")); err != nil || r.Verdict != "inconclusive" {
+		t.Errorf("report: %v, verdict %q", err, r.Verdict)
+	}
+	if there := parts(t, docker); len(there) > 0 {
+		t.Errorf("left behind: %q", there)
+	}
+}
+
+func copyFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // deleted, and not committed yet
+	}
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, info.Mode().Perm())
+}
