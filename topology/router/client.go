@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
@@ -126,6 +127,23 @@ func (c *Client) Neighbors(ctx context.Context) ([]Neighbor, error) {
 		}
 		neighbors = append(neighbors, neighborOf(r.Peer))
 	}
+}
+
+// Clear closes the session with a neighbour and drops its paths at once, also
+// those that are kept while it restarts. A neighbour that is alive dials again.
+// One that is not there is no error.
+func (c *Client) Clear(ctx context.Context, neighbor netip.Addr) error {
+	there, err := c.Neighbors(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(there, func(n Neighbor) bool { return n.Address == neighbor }) {
+		return nil
+	}
+	if _, err := c.bgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: neighbor.String()}); err != nil {
+		return c.failed("clearing neighbour "+neighbor.String(), err)
+	}
+	return nil
 }
 
 // Watch calls changed, one call after the other, for every path that is there

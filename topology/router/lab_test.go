@@ -650,6 +650,19 @@ func TestLabGracefulRestart(t *testing.T) {
 	l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
 
 	began := kill(p)
+	for range 2 { // the second time it is not there
+		if err := l.client.Clear(t.Context(), p.own); err != nil {
+			t.Fatal(err)
+		}
+		l.awaitRoutes(t, once)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("cleared after %s", took)
+	}
+	p = startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1", once)
+	l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
+
+	began = kill(p)
 	if got := l.routes(t, once); len(got) != 1 {
 		t.Errorf("without a session: %v, want the route kept", got)
 	}
