@@ -9,6 +9,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/nftables v0.3.0
+	github.com/hashicorp/yamux v0.1.2
 	github.com/moby/sys/capability v0.4.0
 	github.com/onsi/ginkgo/v2 v2.34.0
 	github.com/osrg/gobgp/v3 v3.37.0

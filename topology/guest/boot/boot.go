@@ -1,0 +1,210 @@
+package boot
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The devices of a guest and the folders of the initramfs, which the
+// launcher and the image's recipe make.
+const (
+	// RootTag is the mount tag of the root file system on virtio-9p.
+	RootTag = "root"
+	disk    = "/dev/vda"
+	// modulesDir holds kernel modules, and a file that lists their names in
+	// the order in which they can be loaded.
+	modulesDir  = "/modules"
+	modulesList = modulesDir + "/order"
+)
+
+// Run is the initramfs's init: process 1. It ends in the root file system's
+// own init, or switches the guest off.
+func Run() {
+	err := run()
+	fmt.Println("relapse: the guest cannot boot:", err)
+	restart()
+}
+
+// restart ends the guest: QEMU runs with -no-reboot.
+func restart() {
+	unix.Sync()
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+}
+
+func run() error {
+	if err := mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return err
+	}
+	text, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	p, err := Parse(string(text))
+	if err != nil {
+		return err
+	}
+	if p.Probe {
+		fmt.Println(ProbeMarker)
+		restart()
+	}
+	if err := mount("devtmpfs", "/dev", "devtmpfs", 0, ""); err != nil {
+		return err
+	}
+	if err := loadModules(); err != nil {
+		return err
+	}
+	const root = "/root"
+	if err := mountRoot(root); err != nil {
+		return err
+	}
+	if err := network(p.Links); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(p.Hostname)); err != nil {
+		return fmt.Errorf("setting the host name: %w", err)
+	}
+	_ = os.RemoveAll(modulesDir) // only to give the memory back
+	return switchRoot(root)
+}
+
+func mount(source, target, kind string, flags uintptr, data string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(source, target, kind, flags, data); err != nil {
+		return fmt.Errorf("mounting %s (%s) on %s: %w", source, kind, target, err)
+	}
+	return nil
+}
+
+func loadModules() error {
+	list, err := os.Open(modulesList)
+	if err != nil {
+		return fmt.Errorf("reading the list of modules: %w", err)
+	}
+	defer list.Close()
+	for lines := bufio.NewScanner(list); lines.Scan(); {
+		if err := loadModule(filepath.Join(modulesDir, lines.Text())); err != nil {
+			return fmt.Errorf("loading module %s: %w", lines.Text(), err)
+		}
+	}
+	return nil
+}
+
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	flags := 0
+	if !strings.HasSuffix(path, ".ko") { // .ko.xz: the kernel unpacks it
+		flags = unix.MODULE_INIT_COMPRESSED_FILE
+	}
+	err = unix.FinitModule(int(f.Fd()), "", flags)
+	switch {
+	case errors.Is(err, unix.EEXIST): // built in or loaded already
+		return nil
+	case errors.Is(err, unix.ENODEV): // a faster variant for a CPU that this one is not
+		return nil
+	}
+	return err
+}
+
+// mountRoot puts the root file system together. What containerd and kubelet
+// write lies on the disk itself: an overlay cannot be the upper layer of
+// containerd's overlays.
+func mountRoot(root string) error {
+	const lower, scratch = "/lower", "/scratch"
+	// The image does not change under the guest, so it may cache all it likes.
+	err := mount(RootTag, lower, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose")
+	if err != nil {
+		return err
+	}
+	// The driver has found the disk by now, but its node may take a moment.
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err = os.Stat(disk); err == nil || time.Now().After(limit) {
+			break
+		}
+	}
+	if err := mount(disk, scratch, "ext4", unix.MS_NOATIME, ""); err != nil {
+		return err
+	}
+	upper, work := scratch+"/upper", scratch+"/work"
+	for _, dir := range []string{upper, work} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := mount("root", root, "overlay", unix.MS_NOATIME, "lowerdir="+lower+",upperdir="+upper+",workdir="+work); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/var/lib/containerd", "/var/lib/kubelet", "/var/log"} {
+		if err := os.MkdirAll(scratch+dir, 0o755); err != nil {
+			return err
+		}
+		if err := mount(scratch+dir, root+dir, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// network gives the interfaces their addresses. Routes are the lab's affair.
+func network(links []Link) error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("bringing lo up: %w", err)
+	}
+	for _, want := range links {
+		link, err := netlink.LinkByName(want.Name)
+		if err != nil {
+			return fmt.Errorf("finding interface %s: %w", want.Name, err)
+		}
+		if mac := link.Attrs().HardwareAddr; mac.String() != want.MAC.String() {
+			return fmt.Errorf("interface %s has the MAC address %s, expected %s", want.Name, mac, want.MAC)
+		}
+		address, err := netlink.ParseAddr(want.Address.String())
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(link, address); err != nil {
+			return fmt.Errorf("giving %s the address %s: %w", want.Name, want.Address, err)
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return fmt.Errorf("bringing %s up: %w", want.Name, err)
+		}
+	}
+	return nil
+}
+
+// switchRoot makes root the root file system and runs its init.
+func switchRoot(root string) error {
+	for _, dir := range []string{"/dev", "/proc"} {
+		if err := mount(dir, root+dir, "", unix.MS_MOVE, ""); err != nil {
+			return err
+		}
+	}
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("moving the root file system to /: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("changing the root: %w", err)
+	}
+	const init = "/sbin/init"
+	return fmt.Errorf("running %s: %w", init, unix.Exec(init, []string{init}, []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=linux"}))
+}

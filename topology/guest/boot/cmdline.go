@@ -1,0 +1,95 @@
+// Package boot takes a guest from its kernel to its init: it is what runs in
+// the initramfs. The root file system is the container's own, read-only over
+// virtio-9p, under an overlay whose upper layer is on the guest's disk.
+package boot
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// Parameters are what the kernel's command line tells the initramfs.
+type Parameters struct {
+	// Probe asks for nothing but ProbeMarker on the console, and power off.
+	Probe bool
+	// Hostname is the guest's host name.
+	Hostname string
+	// Links are the guest's interfaces.
+	Links []Link
+}
+
+// Link is an interface of the guest.
+type Link struct {
+	Name string
+	MAC  net.HardwareAddr
+	// Address is the interface's IPv4 address, with the network's prefix
+	// length.
+	Address netip.Prefix
+}
+
+// Names on the kernel's command line. A name with a dot that no module has
+// is left alone by the kernel.
+const (
+	paramProbe    = "relapse.probe"
+	paramHostname = "relapse.hostname"
+	paramLink     = "relapse.link"
+)
+
+// ProbeMarker is what a probed guest prints on its console once its kernel
+// and user space run.
+const ProbeMarker = "relapse: a guest runs"
+
+// CommandLine renders the parameters as a part of the kernel's command line.
+func (p Parameters) CommandLine() string {
+	var words []string
+	if p.Probe {
+		words = append(words, paramProbe)
+	}
+	if p.Hostname != "" {
+		words = append(words, paramHostname+"="+p.Hostname)
+	}
+	for _, l := range p.Links {
+		words = append(words, fmt.Sprintf("%s=%s,%s,%s", paramLink, l.Name, l.MAC, l.Address))
+	}
+	return strings.Join(words, " ")
+}
+
+// Parse reads the parameters from a kernel's command line; what is not ours
+// is skipped.
+func Parse(commandLine string) (Parameters, error) {
+	var p Parameters
+	for word := range strings.FieldsSeq(commandLine) {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case paramProbe:
+			p.Probe = true
+		case paramHostname:
+			p.Hostname = value
+		case paramLink:
+			link, err := parseLink(value)
+			if err != nil {
+				return Parameters{}, fmt.Errorf("kernel parameter %q: %w", word, err)
+			}
+			p.Links = append(p.Links, link)
+		}
+	}
+	return p, nil
+}
+
+func parseLink(value string) (Link, error) {
+	fields := strings.Split(value, ",")
+	if len(fields) != 3 || fields[0] == "" {
+		return Link{}, fmt.Errorf("expected NAME,MAC,ADDRESS/BITS")
+	}
+	mac, err := net.ParseMAC(fields[1])
+	if err != nil {
+		return Link{}, err
+	}
+	address, err := netip.ParsePrefix(fields[2])
+	if err != nil {
+		return Link{}, err
+	}
+	return Link{Name: fields[0], MAC: mac, Address: address}, nil
+}

@@ -1,0 +1,48 @@
+package boot
+
+import (
+	"net"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestCommandLine(t *testing.T) {
+	full := Parameters{
+		Hostname: "node1",
+		Links: []Link{
+			{Name: "eth0", MAC: net.HardwareAddr{2, 0x42, 10, 4, 94, 23}, Address: netip.MustParsePrefix("10.4.94.23/24")},
+			{Name: "eth1", MAC: net.HardwareAddr{2, 0x42, 10, 9, 0, 1}, Address: netip.MustParsePrefix("10.9.0.1/16")},
+		},
+	}
+	tests := []struct {
+		name string
+		p    Parameters
+		want string
+	}{
+		{"nothing", Parameters{}, ""},
+		{"probe", Parameters{Probe: true}, "relapse.probe"},
+		{"full", full, "relapse.hostname=node1 relapse.link=eth0,02:42:0a:04:5e:17,10.4.94.23/24 relapse.link=eth1,02:42:0a:09:00:01,10.9.0.1/16"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			text := test.p.CommandLine()
+			if text != test.want {
+				t.Errorf("got %q, want %q", text, test.want)
+			}
+			back, err := Parse("console=ttyS0 " + text + " quiet\n")
+			if err != nil || !reflect.DeepEqual(back, test.p) {
+				t.Errorf("came back as %+v, %v", back, err)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, value := range []string{"eth0", "eth0,x,10.0.0.1/24", "eth0,02:42:0a:04:5e:17,10.0.0.1", ",02:42:0a:04:5e:17,10.0.0.1/8"} {
+		if _, err := Parse("relapse.link=" + value); err == nil || !strings.Contains(err.Error(), "relapse.link="+value) {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package channel
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// pipes returns both ends of a byte pipe that buffers, as a serial port does.
+func pipes(t testing.TB) (machine, guest net.Conn) {
+	t.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]net.Conn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "pipe")
+		if ends[i], err = net.FileConn(file); err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+		t.Cleanup(func() { ends[i].Close() })
+	}
+	return ends[0], ends[1]
+}
+
+// connect begins a session and sends a word through it, both ways.
+func connect(t *testing.T, machine, guest net.Conn) (client, server *Session) {
+	t.Helper()
+	accepted := make(chan *Session, 1)
+	go func() {
+		session, err := Accept(t.Context(), guest)
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- session
+	}()
+	client, err := Open(t.Context(), machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = <-accepted
+	go func() {
+		stream, err := server.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.Copy(stream, stream)
+	}()
+	stream, err := client.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if _, err := io.WriteString(stream, "word"); err != nil {
+		t.Fatal(err)
+	}
+	word := make([]byte, 4)
+	if _, err := io.ReadFull(stream, word); err != nil || string(word) != "word" {
+		t.Fatalf("echo is %q, %v", word, err)
+	}
+	return client, server
+}
+
+func TestSession(t *testing.T) {
+	tests := []struct {
+		name               string
+		toGuest, toMachine string // what an earlier session left in the pipe
+	}{
+		{name: "clean pipe"},
+		{name: "a half line", toGuest: "hel", toMachine: "rea"},
+		{name: "an old handshake", toGuest: "hello 1\ngo 1\n", toMachine: "ready 1\nstart 1\n"},
+		{name: "bytes without an end", toGuest: strings.Repeat("\x00\xff", 500), toMachine: strings.Repeat("x", lineLimit)},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			machine, guest := pipes(t)
+			_, _ = io.WriteString(machine, test.toGuest)
+			_, _ = io.WriteString(guest, test.toMachine)
+			if test.name == "an old handshake" {
+				// The guest takes part in it, finds no session behind, and begins again.
+				old, err := Accept(t.Context(), guest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				old.Close()
+			}
+			connect(t, machine, guest)
+		})
+	}
+}
+
+// TestSecondSession replaces both ends' sessions on one pipe.
+func TestSecondSession(t *testing.T) {
+	machine, guest := pipes(t)
+	client, server := connect(t, machine, guest)
+	server.Close()
+	client.Close()
+	connect(t, machine, guest)
+}
+
+// TestGuestReplaced begins again after the guest's end died without a word.
+func TestGuestReplaced(t *testing.T) {
+	machine, guest := pipes(t)
+	client, server := connect(t, machine, guest)
+	server.Close() // of which the machine learns nothing but garbage
+	client.Close()
+	if err := guest.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := guest.Write([]byte{0, 1, 2}); err != nil {
+		t.Fatal(err)
+	}
+	connect(t, machine, guest)
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	machine, _ := pipes(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, machine); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+}
+
+func TestAcceptEndsWithItsContext(t *testing.T) {
+	_, guest := pipes(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := Accept(ctx, guest); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+}
+
+func TestFrames(t *testing.T) {
+	for _, length := range []int{0, 1, frameLimit, frameLimit + 1, 3 * frameLimit} {
+		content := bytes.Repeat([]byte{'x'}, length)
+		var stream bytes.Buffer
+		if err := WriteFrame(&stream, Stderr, content); err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		frames := 0
+		for stream.Len() > 0 {
+			kind, part, err := ReadFrame(&stream)
+			if err != nil || kind != Stderr {
+				t.Fatalf("%d bytes: kind %d, %v", length, kind, err)
+			}
+			got = append(got, part...)
+			frames++
+		}
+		if !bytes.Equal(got, content) || frames != max(1, (length+frameLimit-1)/frameLimit) {
+			t.Errorf("%d bytes came back as %d in %d frames", length, len(got), frames)
+		}
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 1, 'x'})
+	f.Add([]byte{1, 255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		kind, content, err := ReadFrame(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		if err := WriteFrame(&again, kind, content); err != nil || !bytes.HasPrefix(data, again.Bytes()) {
+			t.Errorf("%v became %v, %v", data, again.Bytes(), err)
+		}
+	})
+}
+
+func TestReadLine(t *testing.T) {
+	var stream bytes.Buffer
+	if err := WriteLine(&stream, Request{Exec: []string{"echo", "two\nlines"}}); err != nil {
+		t.Fatal(err)
+	}
+	stream.WriteString("rest")
+	r := bufio.NewReader(&stream)
+	var got Request
+	if err := ReadLine(r, &got); err != nil || len(got.Exec) != 2 || got.Exec[1] != "two\nlines" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if rest, _ := io.ReadAll(r); string(rest) != "rest" {
+		t.Errorf("behind the line is %q", rest)
+	}
+	if err := ReadLine(bufio.NewReader(strings.NewReader("{\n")), &got); err == nil {
+		t.Error("half an object was accepted")
+	}
+}
