@@ -4,6 +4,8 @@ package kindlab_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/kindlab"
 )
 
@@ -92,23 +95,26 @@ func TestLab(t *testing.T) {
 	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
 
 	t.Run("nodes have the declared names, addresses and ranges", func(t *testing.T) {
-		var nodes corev1.NodeList
-		if err := lab.Clusters[0].Client.Resources().List(ctx, &nodes); err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]string{}
-		for _, n := range nodes.Items {
-			for _, a := range n.Status.Addresses {
-				if a.Type == corev1.NodeInternalIP {
-					got[n.Name] = a.Address + " " + n.Spec.PodCIDR
-				}
-			}
-		}
 		want := map[string]string{"first": "10.231.1.21 10.232.0.0/24", "second": "10.231.1.11 10.232.1.0/24"}
-		for name := range want {
-			if got[name] != want[name] {
-				t.Errorf("%s: %q, want %q", name, got[name], want[name])
-			}
+		// A kubelet tells its addresses some time after it has joined.
+		err := await.Until(ctx, "the nodes' addresses and ranges", 100*time.Millisecond, 30*time.Second,
+			func(ctx context.Context) (bool, string, error) {
+				var nodes corev1.NodeList
+				if err := lab.Clusters[0].Client.Resources().List(ctx, &nodes); err != nil {
+					return false, "", err
+				}
+				got := map[string]string{}
+				for _, n := range nodes.Items {
+					for _, a := range n.Status.Addresses {
+						if a.Type == corev1.NodeInternalIP {
+							got[n.Name] = a.Address + " " + n.Spec.PodCIDR
+						}
+					}
+				}
+				return maps.Equal(got, want), fmt.Sprintf("%v, want %v", got, want), nil
+			})
+		if err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("the host reaches a node through the router", func(t *testing.T) {
