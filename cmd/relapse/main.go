@@ -11,7 +11,10 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	runtimelog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology"
@@ -55,12 +58,22 @@ type settings struct {
 	noColor  bool
 }
 
+// logger makes the log of this process, and says what the libraries' are.
 func (s *settings) logger() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
 		return nil, usagef("--log-level: %q is none of debug, info, warn, error", s.logLevel)
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	// Kubernetes' libraries log as errors what a harness that cuts connections
+	// expects; what is one comes back to us as one.
+	libraries := logr.Discard()
+	if level <= slog.LevelDebug {
+		libraries = logr.FromSlogHandler(log.Handler())
+	}
+	klog.SetLogger(libraries)
+	runtimelog.SetLogger(libraries)
+	return log, nil
 }
 
 func command() *cobra.Command {
