@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/guest/agent"
 	"github.com/relapse-dev/relapse/topology/guest/launch"
 )
@@ -75,6 +76,26 @@ func TestExecFails(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+func TestImage(t *testing.T) {
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kernel := range Kernels {
+		ref, err := Image(kernel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := catalogue.Recipe(ref); err != nil {
+			t.Error(err)
+		}
+	}
+	var unknown *UnknownKernelError
+	if _, err := Image("5.10"); !errors.As(err, &unknown) || !strings.Contains(err.Error(), `"5.10"; there are 6.1, 6.12`) {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestContainer(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 )
 
 // dockerAndImage connects to Docker and makes the guest's image known to it.
-func dockerAndImage(t *testing.T) (*client.Client, string) {
+func dockerAndImage(t *testing.T, kernel string) (*client.Client, string) {
 	t.Helper()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -34,7 +34,10 @@ func dockerAndImage(t *testing.T) (*client.Client, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := guest.Images["6.1"]
+	ref, err := guest.Image(kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +50,7 @@ func dockerAndImage(t *testing.T) (*client.Client, string) {
 
 // TestChooseAccelerator checks the limit and that the answer is remembered.
 func TestChooseAccelerator(t *testing.T) {
-	docker, image := dockerAndImage(t)
+	docker, image := dockerAndImage(t, "6.1")
 	remember := filepath.Join(t.TempDir(), "accelerator")
 	began := time.Now()
 	choice, err := guest.ChooseAccelerator(t.Context(), docker, image, nil, remember)
@@ -72,7 +75,7 @@ func TestChooseAccelerator(t *testing.T) {
 // TestGuest boots a guest on a network of its own, looks at it from all
 // sides, cuts its power, boots it again and removes it.
 func TestGuest(t *testing.T) {
-	docker, image := dockerAndImage(t)
+	docker, image := dockerAndImage(t, "6.1")
 	ctx := t.Context()
 	dir := t.TempDir()
 	choice, err := guest.ChooseAccelerator(ctx, docker, image, nil, filepath.Join(dir, "accelerator"))
