@@ -43,6 +43,9 @@ type Snapshot struct {
 	// collector was told of, whether it could be read or not.
 	Routers    []Router    `json:"routers"`
 	NodeTables []NodeTable `json:"node_tables"`
+	// Firewalls are in order of node. No collector reads them yet: they come
+	// from recorded output of iptables-save (ParseFilter).
+	Firewalls []Firewall `json:"firewalls,omitempty"`
 }
 
 // List is what one source said. A source that could not be read is not the

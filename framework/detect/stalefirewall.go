@@ -1,0 +1,114 @@
+package detect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Kinds of findings of StaleFirewallRules.
+const (
+	// FrozenRules: packets of a pod that lives are sent through rules that
+	// nobody keeps up to date any more, and that end at a REJECT. Active.
+	FrozenRules = "frozen-rules"
+	// LeftoverRules: the same for an address that no pod has. Latent, until a
+	// pod gets it.
+	LeftoverRules = "leftover-rules"
+)
+
+// Chains of kube-router's network policy controller.
+const (
+	podChains     = "KUBE-POD-FW-"        // one for each pod
+	forwardJumper = "KUBE-ROUTER-FORWARD" // since v1.0 all jumps to them stand in chains such as this
+)
+
+// StaleFirewallRules finds what kube-router before v1.0 leaves behind when a
+// later version takes over: jumps from FORWARD, INPUT and OUTPUT straight into
+// a pod's chain. v1.0 keeps its jumps in chains of its own and does not look
+// for the old ones, so those chains stay as they were on the day of the change:
+// they let through what the policies of that day allowed, and reject the rest.
+// Flushing the filter table, or a reboot, removes them.
+type StaleFirewallRules struct{}
+
+// Name implements Detector.
+func (StaleFirewallRules) Name() string { return "stale-firewall-rules" }
+
+// Detect implements Detector. Findings are in order of node and of the rules.
+func (d StaleFirewallRules) Detect(history []snapshot.Snapshot) []Finding {
+	if len(history) == 0 {
+		return nil
+	}
+	now := history[len(history)-1]
+	var findings []Finding
+	for _, f := range now.Firewalls {
+		for _, chain := range frozenChains(f.Rules.Items) {
+			findings = append(findings, d.finding(now, f, chain))
+		}
+	}
+	return findings
+}
+
+// frozenChain is a pod's chain of old.
+type frozenChain struct {
+	name string
+	from []string // chains that lead into it
+	pod  string   // its address, as the rules have it
+}
+
+// frozenChains lists the pods' chains that end at a REJECT and are entered
+// from a chain of iptables' own, where later versions keep a chain between.
+func frozenChains(rules []snapshot.Rule) []frozenChain {
+	taken := slices.ContainsFunc(rules, func(r snapshot.Rule) bool { return r.Target == forwardJumper })
+	if !taken {
+		return nil // there is no later version, and the rules are kept up to date
+	}
+	var chains []frozenChain
+	for _, r := range rules {
+		if !strings.HasPrefix(r.Target, podChains) || !slices.Contains([]string{"INPUT", "FORWARD", "OUTPUT"}, r.Chain) || !rejects(rules, r.Target) {
+			continue
+		}
+		i := slices.IndexFunc(chains, func(c frozenChain) bool { return c.name == r.Target })
+		if i < 0 {
+			chains = append(chains, frozenChain{name: r.Target})
+			i = len(chains) - 1
+		}
+		c := &chains[i]
+		if !slices.Contains(c.from, r.Chain) {
+			c.from = append(c.from, r.Chain)
+		}
+		if c.pod == "" && r.Destination.IsValid() {
+			c.pod = r.Destination.Addr().String()
+		} else if c.pod == "" && r.Source.IsValid() {
+			c.pod = r.Source.Addr().String()
+		}
+	}
+	return chains
+}
+
+// rejects tells whether whatever reaches the end of a chain is rejected.
+func rejects(rules []snapshot.Rule, chain string) bool {
+	return slices.ContainsFunc(rules, func(r snapshot.Rule) bool {
+		return r.Chain == chain && (r.Target == "REJECT" || r.Target == "DROP") && !r.Conditional
+	})
+}
+
+func (d StaleFirewallRules) finding(now snapshot.Snapshot, f snapshot.Firewall, c frozenChain) Finding {
+	finding := Finding{
+		Detector: d.Name(), Kind: LeftoverRules, State: Latent, Object: f.Node + " " + c.name, Owner: f.Node,
+	}
+	whose := fmt.Sprintf("%s, which no pod on it has", c.pod)
+	for _, p := range now.Pods.Items {
+		if p.Node == f.Node && p.IP.String() == c.pod {
+			finding.Kind, finding.State, finding.Pods = FrozenRules, Active, []string{p.String()}
+			whose = fmt.Sprintf("pod %s (%s)", p, c.pod)
+		}
+	}
+	if !now.Pods.Read {
+		whose = c.pod + " (the pods could not be read)"
+	}
+	finding.Says = fmt.Sprintf("%s sends packets of %s from %s straight to %s, which ends at a REJECT. kube-router's rules start from %s now: "+
+		"nobody keeps that chain up to date, until the filter table is flushed.", f.Node, whose, and(c.from), c.name, forwardJumper)
+	return finding
+}

@@ -1,0 +1,92 @@
+package detect
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+func TestStaleFirewallRules(t *testing.T) {
+	// The leftovers are in the form in which v0.4.0's network policy controller
+	// writes them, beside the chains of a later version.
+	const leftovers, clean = "kube-router-0.4.0-leftovers.iptables-save", "kube-router-1.5.1.iptables-save"
+	web := snapshot.Pod{Namespace: "default", Name: "web-1", Node: "worker1", IP: netip.MustParseAddr("10.20.65.3")}
+	elsewhere := web
+	elsewhere.Node = "worker2"
+	const first, second = "worker1 KUBE-POD-FW-63NCJEV4ZEEHVYFE", "worker1 KUBE-POD-FW-A7QCCHKRWXQH2QT2"
+	for _, tt := range []struct {
+		name   string
+		file   string
+		change func(string) string
+		pods   []snapshot.Pod
+		want   []brief
+		says   string // of the first
+	}{
+		{
+			name: "leftovers, one of a pod that lives", file: leftovers, pods: []snapshot.Pod{web},
+			want: []brief{{FrozenRules, Active, first, 1}, {LeftoverRules, Latent, second, 0}},
+			says: "worker1 sends packets of pod default/web-1 (10.20.65.3) from FORWARD and OUTPUT straight to KUBE-POD-FW-63NCJEV4ZEEHVYFE, which ends at a REJECT. " +
+				"kube-router's rules start from KUBE-ROUTER-FORWARD now: nobody keeps that chain up to date, until the filter table is flushed.",
+		},
+		{
+			name: "its pod is on another node", file: leftovers, pods: []snapshot.Pod{elsewhere},
+			want: []brief{{LeftoverRules, Latent, first, 0}, {LeftoverRules, Latent, second, 0}},
+		},
+		{name: "kube-router 1.5.1", file: clean, pods: []snapshot.Pod{web}},
+		{
+			name: "before the upgrade the rules are kept up to date", file: leftovers, pods: []snapshot.Pod{web},
+			change: func(s string) string { return strings.ReplaceAll(s, "-j KUBE-ROUTER-", "-j OTHER-") },
+		},
+		{
+			name: "flushed", file: leftovers, pods: []snapshot.Pod{web},
+			change: func(s string) string {
+				var kept []string
+				for line := range strings.Lines(s) {
+					if !strings.Contains(line, "63NCJEV4ZEEHVYFE") && !strings.Contains(line, "A7QCCHKRWXQH2QT2") {
+						kept = append(kept, line)
+					}
+				}
+				return strings.Join(kept, "")
+			},
+		},
+		{
+			name: "a chain that rejects only what is not marked", file: leftovers, pods: []snapshot.Pod{web},
+			change: func(s string) string {
+				return strings.ReplaceAll(s, "-j REJECT", "-m mark ! --mark 0x10000/0x10000 -j REJECT")
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("../snapshot/testdata", tt.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			saved := string(text)
+			if tt.change != nil {
+				saved = tt.change(saved)
+			}
+			rules, err := snapshot.ParseFilter(saved)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := snapshot.Snapshot{Firewalls: []snapshot.Firewall{{Node: "worker1", Rules: snapshot.List[snapshot.Rule]{Read: true, Items: rules}}}}
+			s.Pods.Read, s.Pods.Items = true, tt.pods
+			findings := StaleFirewallRules{}.Detect([]snapshot.Snapshot{s})
+			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+			if tt.says != "" && findings[0].Says != tt.says {
+				t.Errorf("says  %s\nwants %s", findings[0].Says, tt.says)
+			}
+		})
+	}
+	if got := (StaleFirewallRules{}).Detect(nil); got != nil {
+		t.Errorf("without a snapshot: %v", got)
+	}
+}
