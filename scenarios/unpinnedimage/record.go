@@ -1,0 +1,52 @@
+// Package unpinnedimage reproduces the incident in which a harmless change
+// restarts a DaemonSet, and its pods come back as another version.
+package unpinnedimage
+
+import "github.com/relapse-dev/relapse/framework"
+
+// Record is the incident as it is documented.
+var Record = framework.Incident{
+	Name:   "unpinned-image",
+	Title:  "a restart pulls a different kube-router",
+	Source: "production, 2020-06-10, kube-router v0.4.0 to v1.0.0-rc5; again in October 2023, v1.6.0 to v2.0.0: github.com/cloudnativelabs/kube-router/issues/1555",
+	Symptom: `A DaemonSet asks for cloudnativelabs/kube-router, without tag. An operator
+changes --enable-ibgp=false to true, and the pods restart. From then on pods
+cannot reach pods on other nodes. Taking the argument back heals nothing.`,
+	Cause: `An image without tag stands for latest, and latest is whatever the vendor
+published last. With imagePullPolicy Always each new pod asks the registry
+again: the restart was an upgrade that nobody asked for. The version that came
+needs more than the one that went: v2 lists EndpointSlices, which the ClusterRole
+of v1's manifest does not allow, so it waits for its caches in vain, speaks no
+BGP meanwhile, and ends with "failed to synchronize cache". Each node's routes
+go as its pod is replaced, when the time for a graceful restart is over. The
+argument had nothing to do with it, and a restart to take it back pulls the
+same image.`,
+	Affected: "any workload whose image has no tag, latest, or a tag that is moved; shown with kube-router 1.5.1 to 2.1.0",
+	Fixed:    "not a matter of version: an image named by digest",
+	Remedies: []string{
+		"pin the old version by digest",
+		"complete the upgrade: the new version's RBAC and manifest, pinned by digest",
+		"taking the argument back does not help",
+		"imagePullPolicy IfNotPresent only moves the upgrade to the next new node",
+	},
+	Reproduction: `Both kube-routers are the vendor's whole programs, built from its modules
+over Debian (the vendor builds over Alpine), and the manifests are its
+kubeadm-kuberouter.yaml of v1.5.1 and v2.1.0. Added to them: the address of the API
+server, for the lab has no service proxy; the ToR as a peer; and two shorter
+times, so that a run takes minutes: bgp-graceful-restart-time 20s (by default
+90s), cache-sync-timeout 30s (by default 1m). The nodes peer with the ToR and,
+as in the incident, not with each other until the argument is changed. The ToR
+helps peers to restart gracefully, as the vendor's manifest asks it to: so the
+restart of a kube-router that comes back costs no packet, and what is lost is
+the other version's doing. Pods reach the outside throughout, for kube-router
+translates their addresses to the node's.
+
+A pass does not prove that another pair of versions would fail the same way,
+or at all. The incident of 2020 itself needs v0.4.0 and v1.0.0-rc5, of which there
+are no modules to build from.`,
+	Diagram: `        outside
+           │             uplink 10.20.5.0/24
+          tor            AS 64524
+    ┌──────┼───────┐     nodes  10.20.4.0/24
+ master worker1 worker2  AS 64513, pods 10.20.64.0/20`,
+}

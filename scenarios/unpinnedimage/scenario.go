@@ -1,0 +1,463 @@
+package unpinnedimage
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/registry"
+)
+
+// The versions under test: what the cluster runs, and what latest becomes.
+const (
+	oldVersion = "1.5.1"
+	newVersion = "2.1.0"
+)
+
+// Scenario is the incident on a lab.
+var Scenario = framework.Scenario{
+	Incident: Record,
+	Topology: lab,
+	Variants: []framework.Variant{
+		{
+			Name: "untagged", Role: framework.Affected, Form: framework.Whole,
+			Components: components, Images: images, Script: untaggedScript(),
+		},
+		{
+			Name: "pinned-by-digest", Role: framework.Fixed, Form: framework.Whole,
+			Components: components, Images: images, Script: pinnedScript(),
+		},
+		{
+			Name: "untagged-if-not-present", Role: framework.Workaround, Form: framework.Whole,
+			Components: components, Images: images, Script: ifNotPresentScript(),
+		},
+	},
+}
+
+var (
+	components = map[string]string{"kube-router": oldVersion, "latest": newVersion}
+	images     = []string{older, newer, framework.ProbeImage}
+
+	all = []string{"master", "worker1", "worker2"}
+)
+
+// newcomer is the node whose machine is replaced by a new one.
+const newcomer = "worker2"
+
+// The objects that the detectors name.
+const (
+	agent     = "DaemonSet kube-system/kube-router, container kube-router"
+	installer = "DaemonSet kube-system/kube-router, init container install-cni"
+)
+
+// common is what all variants do: kube-router is installed at the old version,
+// latest becomes the new one, the operator changes an argument.
+func common(config func(context.Context, *framework.Run) (kubeRouter, error)) framework.Script {
+	return framework.Script{
+		Install: func(ctx context.Context, r *framework.Run) error { return install(ctx, r, config) },
+		Ends: func(ctx context.Context, r *framework.Run, gone ...string) ([]probe.End, error) {
+			nodes := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return slices.Contains(gone, n) })
+			return framework.ProbeEnds(ctx, r, nodes, []string{"outside"})
+		},
+		// Every node's pod from and to the outside, and a ring inside the
+		// cluster, which passes through the ToR.
+		Probes: append(probe.Both("outside", all...),
+			probe.Probe{From: "master", To: "worker1"}, probe.Probe{From: "worker1", To: "worker2"},
+			probe.Probe{From: "worker2", To: "master"}),
+		Detectors: []detect.Detector{detect.ImagePin{}, detect.ImageDrift{}, detect.RouteOwnership{}},
+		Images:    true,
+		Baseline: []framework.Check{
+			{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older)},
+		},
+		Forms: []framework.LesserForm{{
+			Name:  "latest becomes " + newVersion + ", and nothing happens",
+			Fault: latestMoves,
+		}},
+		Fault: func(r *framework.Run) fault.Fault { return changeArgument(r, config) },
+		// Pods' packets to the outside bear their node's address, so that
+		// replies find the way back without kube-router.
+		Hurt: []string{
+			"outside->master", "outside->worker1", "outside->worker2",
+			"master->worker1", "worker1->worker2", "worker2->master",
+		},
+		// The fault is over when the ToR has made up its mind about every node.
+		Observe: 5 * time.Second,
+	}
+}
+
+// asTheVendorHasIt is the vendor's manifest: no tag.
+func asTheVendorHasIt(policy corev1.PullPolicy) func(context.Context, *framework.Run) (kubeRouter, error) {
+	return func(context.Context, *framework.Run) (kubeRouter, error) {
+		return kubeRouter{Image: untagged, PullPolicy: policy}, nil
+	}
+}
+
+// pinnedTo is the manifest of v1.5.1 with the image of a version by digest.
+func pinnedTo(version string) func(context.Context, *framework.Run) (kubeRouter, error) {
+	return func(ctx context.Context, r *framework.Run) (kubeRouter, error) {
+		image, err := pinned(ctx, r, version)
+		return kubeRouter{Image: image, PullPolicy: corev1.PullAlways}, err
+	}
+}
+
+func untaggedScript() framework.Script {
+	vendors := asTheVendorHasIt(corev1.PullAlways)
+	s := common(vendors)
+	s.Latent = []string{detect.Untagged}
+	s.Baseline = append(s.Baseline, framework.Check{
+		Name: "the detectors say that nobody has pinned the image", Holds: unpinnedIsReported,
+	})
+	s.Forms[0].Named = []framework.Finding{
+		{Kind: detect.MovedTag, Object: agent}, {Kind: detect.MovedTag, Object: installer},
+	}
+	s.Named = []framework.Finding{
+		{Kind: detect.ChangedImage, Object: agent}, {Kind: detect.ChangedImage, Object: installer},
+	}
+	s.Aftermath = []framework.Check{
+		{Name: "every node runs " + newVersion, Holds: everyNodeRuns(newer)},
+		{Name: "every node has pulled " + newVersion + ", and asked for no version", Holds: everyNodePulled(newer)},
+		{Name: "the ToR has lost every pod range", Holds: noPodRange},
+		{Name: "kube-router ends for want of RBAC", Holds: crashes, Bound: cacheSyncTimeout},
+	}
+	s.Remedies = []framework.Remedy{
+		{
+			Name: "take the argument back",
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				k, err := vendors(ctx, r)
+				if err != nil {
+					return err
+				}
+				return tell(r, "argument-taken-back", func() error { return k.apply(ctx, r) })
+			},
+		},
+		{
+			Name: "pin " + oldVersion + " by digest", Helps: true, Bound: time.Minute,
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				k, err := pinnedTo(older)(ctx, r)
+				if err != nil {
+					return err
+				}
+				return tell(r, "pinned", func() error { return k.apply(ctx, r) })
+			},
+			Undo: func(ctx context.Context, r *framework.Run) error {
+				k, err := vendors(ctx, r)
+				if err != nil {
+					return err
+				}
+				if err := k.apply(ctx, r); err != nil {
+					return err
+				}
+				// That the routes go when the time for a restart is over has been
+				// seen; it need not be waited for again.
+				return clearNodes(ctx, r)
+			},
+		},
+		{
+			Name: "complete the upgrade to " + newVersion, Helps: true, Bound: time.Minute,
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				k, err := pinnedTo(newer)(ctx, r)
+				if err != nil {
+					return err
+				}
+				k.V2 = true
+				return tell(r, "upgraded", func() error { return k.apply(ctx, r) })
+			},
+		},
+	}
+	return s
+}
+
+func pinnedScript() framework.Script {
+	s := common(pinnedTo(older))
+	s.Aftermath = []framework.Check{
+		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older)},
+		{Name: "the ToR has a session with every node", Holds: everySession},
+	}
+	return s
+}
+
+// ifNotPresentScript is a workaround that only seems to be one: the restart
+// does no harm, for every node has an image of that name; a node that does
+// not have it gets another one.
+func ifNotPresentScript() framework.Script {
+	s := common(asTheVendorHasIt(corev1.PullIfNotPresent))
+	s.Latent = []string{detect.Untagged}
+	s.Gone = []string{newcomer}
+	s.Hurt = slices.DeleteFunc(s.Hurt, func(name string) bool { return strings.Contains(name, newcomer) })
+	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: agent}}
+	s.Forms = append(s.Forms, framework.LesserForm{
+		Name:      "a new node joins, and gets " + newVersion,
+		Fault:     newNode,
+		Named:     []framework.Finding{{Kind: detect.MixedImages, Object: agent}},
+		TakenBack: true,
+	})
+	s.Aftermath = []framework.Check{
+		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older)},
+	}
+	return s
+}
+
+// install puts kube-router and the probe pods into the lab, from whatever
+// state an earlier variant or run has left.
+func install(ctx context.Context, r *framework.Run, config func(context.Context, *framework.Run) (kubeRouter, error)) error {
+	if err := uninstall(ctx, r); err != nil {
+		return err
+	}
+	if err := moveLatest(ctx, r, older); err != nil {
+		return err
+	}
+	k, err := config(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := k.apply(ctx, r); err != nil {
+		return err
+	}
+	// A pod that comes too early is tried again only after a while.
+	if err := rangesWritten(ctx, r); err != nil {
+		return err
+	}
+	side, ctx := errgroup.WithContext(ctx)
+	side.Go(func() error { return framework.StartProbePods(ctx, r.Cluster, all...) })
+	side.Go(func() error { return announced(ctx, r) })
+	return side.Wait()
+}
+
+// latestMoves is what the vendor does on any day, and nobody notices.
+func latestMoves(r *framework.Run) fault.Fault {
+	return fault.Fault{
+		Name:   "latest becomes " + newVersion,
+		Inject: func(ctx context.Context) error { return moveLatest(ctx, r, newer) },
+		Held: func(ctx context.Context) (bool, string, error) {
+			latest, err := resolve(ctx, r, untagged)
+			if err != nil {
+				return false, "", err
+			}
+			want, err := resolve(ctx, r, newer)
+			return latest == want, "latest is " + latest, err
+		},
+		Undo: func(ctx context.Context) error { return moveLatest(ctx, r, older) },
+	}
+}
+
+// changeArgument is what the operator does: --enable-ibgp=false becomes true,
+// and the DaemonSet is rolled, node by node. It is over when the ToR either
+// has a session with a node again or has given its routes up.
+func changeArgument(r *framework.Run, config func(context.Context, *framework.Run) (kubeRouter, error)) fault.Fault {
+	return fault.Fault{
+		Name: "--enable-ibgp=false becomes true",
+		Inject: func(ctx context.Context) error {
+			k, err := config(ctx, r)
+			if err != nil {
+				return err
+			}
+			k.IBGP = true
+			return tell(r, "argument-changed", func() error {
+				if err := k.apply(ctx, r); err != nil {
+					return err
+				}
+				return decided(ctx, r)
+			})
+		},
+		Held: func(ctx context.Context) (bool, string, error) {
+			pods, err := routerPods(ctx, r)
+			if err != nil {
+				return false, "", err
+			}
+			for _, p := range pods {
+				if !slices.Contains(p.Spec.Containers[0].Args, "--enable-ibgp=true") {
+					return false, "pod " + p.Name + " still has --enable-ibgp=false", nil
+				}
+			}
+			return len(pods) == len(all), fmt.Sprintf("%d pods", len(pods)), nil
+		},
+		// The next variant installs kube-router anew, whatever is there.
+		Undo: func(context.Context) error { return nil },
+	}
+}
+
+// newNode replaces the machine of a node by a new one, which has no images
+// yet. Its undo is the operator's: the version of the others is put onto it.
+func newNode(r *framework.Run) fault.Fault {
+	machine := r.Lab.Node(newcomer)
+	runsNewer := func() bool {
+		holds, _, err := nodesRun(r.Snapshot(), []string{newcomer}, digestOf(r.Snapshot(), untagged))
+		return holds && err == nil
+	}
+	return fault.Fault{
+		Name: "a new machine joins as " + newcomer,
+		Inject: func(ctx context.Context) error {
+			removed := fault.RemoveNode(r.Lab, r.Cluster, newcomer)
+			if err := removed.Inject(ctx); err != nil {
+				return err
+			}
+			// Kubernetes takes a minute to collect it, and until then the new
+			// machine would take it for its own.
+			if err := deleteRouterPod(ctx, r, newcomer); err != nil {
+				return err
+			}
+			if err := r.Cluster.ReplaceNode(ctx, newcomer); err != nil {
+				return err
+			}
+			return rolledOut(ctx, r)
+		},
+		Held: func(context.Context) (bool, string, error) {
+			return runsNewer(), "the new node does not run " + newVersion, nil
+		},
+		Undo: func(ctx context.Context) error {
+			image, err := pinned(ctx, r, older)
+			if err != nil {
+				return err
+			}
+			if _, err := machine.Exec(ctx, "sh", "-c", fmt.Sprintf(
+				"ctr -n k8s.io images pull --hosts-dir /etc/containerd/certs.d %[1]s >/dev/null && ctr -n k8s.io images tag --force %[1]s %[2]s:latest",
+				image, untagged)); err != nil {
+				return fmt.Errorf("putting %s onto %s: %w", older, newcomer, err)
+			}
+			if err := deleteRouterPod(ctx, r, newcomer); err != nil {
+				return err
+			}
+			if err := rolledOut(ctx, r); err != nil {
+				return err
+			}
+			return announced(ctx, r)
+		},
+	}
+}
+
+// digestOf is what a name stands for, as the detectors see it.
+func digestOf(s snapshot.Snapshot, image string) string {
+	for _, t := range s.Tags.Items {
+		if t.Image == image {
+			return t.Digest
+		}
+	}
+	return ""
+}
+
+// everyNodeRuns asserts that each node's kube-router is of a version.
+func everyNodeRuns(version string) func(context.Context, *framework.Run) (bool, string, error) {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		want, err := resolve(ctx, r, version)
+		if err != nil {
+			return false, "", err
+		}
+		return nodesRun(r.Snapshot(), all, want)
+	}
+}
+
+func nodesRun(s snapshot.Snapshot, nodes []string, want string) (bool, string, error) {
+	var wrong []string
+	for _, name := range nodes {
+		if got := stateOf(s, name).digest; got != want {
+			wrong = append(wrong, fmt.Sprintf("%s runs %q", name, got))
+		}
+	}
+	return len(wrong) == 0, fmt.Sprintf("%s; not %s", strings.Join(wrong, ", "), want), nil
+}
+
+// everyNodePulled asserts that each node has asked the registry for latest, and
+// was given this version. The record is kept.
+func everyNodePulled(version string) func(context.Context, *framework.Run) (bool, string, error) {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		want, err := resolve(ctx, r, version)
+		if err != nil {
+			return false, "", err
+		}
+		log, err := r.Lab.Registry().Logs(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		pulls := registry.ParseLog(log)
+		r.Evidence("pulls", pulls)
+		missing := notPulled(pulls, want)
+		return len(missing) == 0, "not by " + strings.Join(missing, ", "), nil
+	}
+}
+
+// notPulled names the nodes that have not been given a digest for latest.
+func notPulled(pulls []registry.Pull, digest string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(name string) bool {
+		addr, _ := lab.AddressOn(name, "nodes")
+		return slices.ContainsFunc(pulls, func(p registry.Pull) bool {
+			return p.Client == addr && p.Image == untagged && p.Reference == "latest" && p.Digest == digest
+		})
+	})
+}
+
+// noPodRange asserts that the ToR reaches no node's pods.
+func noPodRange(_ context.Context, r *framework.Run) (bool, string, error) {
+	var left []netip.Prefix
+	routers := r.Snapshot().Routers
+	if len(routers) == 0 || !routers[0].Routes.Read {
+		return false, "it was not read", nil
+	}
+	for _, t := range routers {
+		for _, route := range t.Routes.Items {
+			if route.Prefix.Bits() > 0 && route.Prefix.Overlaps(podCIDR) {
+				left = append(left, route.Prefix)
+			}
+		}
+	}
+	return len(left) == 0, fmt.Sprintf("it has %v", left), nil
+}
+
+// everySession asserts that the ToR has a session with each node.
+func everySession(_ context.Context, r *framework.Run) (bool, string, error) {
+	var missing []string
+	for _, name := range all {
+		if !stateOf(r.Snapshot(), name).session {
+			missing = append(missing, name)
+		}
+	}
+	return len(missing) == 0, "none with " + strings.Join(missing, ", "), nil
+}
+
+// crashes asserts that a kube-router has ended, and that its log says why.
+func crashes(ctx context.Context, r *framework.Run) (bool, string, error) {
+	saw := "kube-router runs"
+	for _, name := range all {
+		if stateOf(r.Snapshot(), name).trouble == "" {
+			continue
+		}
+		log, err := r.Lab.Node(name).Exec(ctx, "sh", "-c", "cat /var/log/pods/kube-system_kube-router-*/kube-router/*.log")
+		if err != nil {
+			return false, "", err
+		}
+		var found []string
+		for _, says := range []string{"failed to synchronize cache", `cannot list resource "endpointslices"`} {
+			if strings.Contains(log, says) {
+				found = append(found, says)
+			}
+		}
+		if len(found) == 2 {
+			return true, "", nil
+		}
+		saw = fmt.Sprintf("on %s it has ended, and its log has %q only", name, found)
+	}
+	return false, saw, nil
+}
+
+// unpinnedIsReported asserts that the incident shows before it happens.
+func unpinnedIsReported(_ context.Context, r *framework.Run) (bool, string, error) {
+	var missing []string
+	for _, object := range []string{agent, installer} {
+		if !slices.ContainsFunc(r.Findings(), func(f detect.Finding) bool {
+			return f.Kind == detect.Untagged && f.State == detect.Latent && f.Object == object
+		}) {
+			missing = append(missing, object)
+		}
+	}
+	return len(missing) == 0, "no finding about " + strings.Join(missing, "; "), nil
+}
