@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
@@ -134,5 +135,51 @@ func TestEvidenceThatCannotBeKeptIsAReason(t *testing.T) {
 	v.result.Verdict = string(Reproduced)
 	if v.outcome() != Fail {
 		t.Errorf("outcome %s", v.outcome())
+	}
+}
+
+func TestTakeBack(t *testing.T) {
+	tests := []struct {
+		name   string
+		form   LesserForm
+		ablate Part
+		after  []detect.Finding // what the detectors say once it is undone
+		undone bool
+		want   string
+	}{
+		{name: "it stays", form: LesserForm{}},
+		{name: "it goes", form: LesserForm{TakenBack: true}, undone: true},
+		{name: "it was never there", form: LesserForm{TakenBack: true}, ablate: AblateFault},
+		{
+			name: "the detectors go on", form: LesserForm{TakenBack: true}, undone: true,
+			after: []detect.Finding{found("lost", "a", detect.Active)}, want: "taken back, but ",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			watching(t, func(t *testing.T, w *watch, d *said) {
+				d.says(found("mixed", "b", detect.Active))
+				looks(1)
+				v := newVariant(Workaround, tt.ablate)
+				v.watch = w
+				undone := false
+				f := fault.Fault{Undo: func(context.Context) error {
+					undone = true
+					d.says(tt.after...)
+					return nil
+				}}
+				v.injected = []fault.Fault{{Name: "before"}, f}
+				err := v.takeBack(t.Context(), tt.form, f)
+				if undone != tt.undone || len(v.injected) != 2 && !undone {
+					t.Errorf("undone: %v, want %v; %d faults to be undone", undone, tt.undone, len(v.injected))
+				}
+				if undone && len(v.injected) != 1 {
+					t.Errorf("%d faults to be undone, want what was before", len(v.injected))
+				}
+				if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%v, want %q", err, tt.want)
+				}
+			})
+		})
 	}
 }
