@@ -116,7 +116,7 @@ func untaggedScript() framework.Script {
 	s := common(vendors)
 	s.Latent = []string{detect.Untagged}
 	s.Baseline = append(s.Baseline, framework.Check{
-		Name: "the detectors say that nobody has pinned the image", Holds: unpinnedIsReported,
+		Name: "the detectors say that nobody has pinned the image", Holds: unpinnedIsReported, AsksDetectors: true,
 	})
 	s.Forms[0].Named = []framework.Finding{
 		{Kind: detect.MovedTag, Object: agent}, {Kind: detect.MovedTag, Object: installer},
