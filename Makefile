@@ -74,5 +74,5 @@ test: check build ## everything: check, then the tests in labs and all scenarios
 
 .PHONY: bench
 bench: setup ## measure what there are budgets for
-	@go run ./cmd/bench
 	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe
+	@go run ./cmd/bench
