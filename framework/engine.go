@@ -105,14 +105,13 @@ func (s *scenarioRun) clearEvidence() error {
 
 func (s *scenarioRun) buildImages(ctx context.Context) error {
 	began := time.Now()
-	refs := kindlab.ImagesOf(s.scenario.Topology)
+	var variants []Variant
 	for _, v := range s.variants {
-		refs = append(refs, v.variant.Images...)
+		variants = append(variants, v.variant)
 	}
-	slices.Sort(refs)
 	var mu sync.Mutex
 	building := map[string]func(error){}
-	_, err := s.options.Images.Build(ctx, slices.Compact(refs), func(e images.Event) {
+	_, err := s.options.Images.Build(ctx, s.scenario.ImagesOf(variants...), func(e images.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {

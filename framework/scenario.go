@@ -2,12 +2,14 @@ package framework
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/kindlab"
 )
 
 // Role says what a variant is there to show.
@@ -34,6 +36,17 @@ type Scenario struct {
 	Incident Incident
 	Topology topology.Topology
 	Variants []Variant
+}
+
+// ImagesOf names every image that some variants of the scenario need, each
+// once: the lab's own, and what its registry serves.
+func (s Scenario) ImagesOf(variants ...Variant) []string {
+	refs := kindlab.ImagesOf(s.Topology)
+	for _, v := range variants {
+		refs = append(refs, v.Images...)
+	}
+	slices.Sort(refs)
+	return slices.Compact(refs)
 }
 
 // Variant is one version or configuration of the component under test.

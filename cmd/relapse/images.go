@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/scenarios"
 )
 
 func imagesCommand(s *settings) *cobra.Command {
@@ -20,19 +21,15 @@ func imagesCommand(s *settings) *cobra.Command {
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "build [REF...]",
-			Short: "Build images that are not in the cache; all of them without a reference",
+			Short: "Build images that are not in the cache; without a reference, those that the scenarios use",
 			RunE: func(cmd *cobra.Command, refs []string) error {
 				catalogue, _, err := openCatalogue()
 				if err != nil {
 					return err
 				}
 				if len(refs) == 0 {
-					entries, err := catalogue.List(cmd.Context())
-					if err != nil {
-						return err
-					}
-					for _, e := range entries {
-						refs = append(refs, e.Ref)
+					for _, scenario := range scenarios.All {
+						refs = append(refs, scenario.ImagesOf(scenario.Variants...)...)
 					}
 				}
 				display := s.progress(os.Stdout)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"al.essio.dev/pkg/shellescape"
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
@@ -148,7 +149,7 @@ func (m *member) Stop(ctx context.Context) error {
 // Remove takes the member's container and its volumes away, running or not.
 func (m *member) Remove(ctx context.Context) error {
 	err := m.docker.ContainerRemove(ctx, m.container, container.RemoveOptions{Force: true, RemoveVolumes: true})
-	if err != nil && !client.IsErrNotFound(err) {
+	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("removing container %q: %w", m.container, err)
 	}
 	return nil
@@ -211,7 +212,7 @@ func endpoint(link topology.Link) *network.EndpointSettings {
 // Exists tells whether the member has a container, running or not.
 func (m *member) Exists(ctx context.Context) (bool, error) {
 	_, err := m.docker.ContainerInspect(ctx, m.container)
-	if client.IsErrNotFound(err) {
+	if errdefs.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {

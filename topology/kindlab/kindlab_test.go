@@ -85,8 +85,8 @@ func TestBridgeName(t *testing.T) {
 			seen[name] = lab + "/" + network
 		}
 	}
-	if bridgeName("a", "nodes") != bridgeName("a", "nodes") {
-		t.Error("the rules that close a bridge must find it under the same name again")
+	if again := bridgeName("a", "nodes"); seen[again] != "a/nodes" {
+		t.Errorf("the rules that close a bridge must find it under the same name again, not %s", again)
 	}
 }
 
