@@ -164,7 +164,14 @@ var ciliumNodes = schema.GroupVersionKind{Group: "cilium.io", Version: "v2", Kin
 func createCiliumNodes(ctx context.Context, r *framework.Run, nodes []string) error {
 	objects := r.Cluster.Client.Resources()
 	for _, name := range nodes {
-		node := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+		// With its address from the beginning, as the agents do it: when 1.11
+		// sees an address come later, it installs the node's route and then
+		// removes the one of no address, which is the same
+		// (pkg/datapath/linux/node.go, updateDirectRoute).
+		addr, _ := lab.AddressOn(name, "nodes")
+		node := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"addresses": []any{map[string]any{"type": "InternalIP", "ip": addr.String()}},
+		}}}
 		node.SetGroupVersionKind(ciliumNodes)
 		node.SetName(name)
 		// The operator registers the type when it starts.
