@@ -230,8 +230,9 @@ type session struct {
 // taken down.
 func start(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
-	s := &session{t: t, dir: t.TempDir(), exited: make(chan struct{})}
+	s := &session{t: t, exited: make(chan struct{})}
 	if args[0] == "run" && !slices.Contains(args, "--output") {
+		s.dir = reportsDir(t)
 		args = append(args, "--output", s.dir)
 	}
 	s.cmd = program(context.WithoutCancel(t.Context()), args...)
@@ -272,6 +273,22 @@ func start(t *testing.T, env []string, args ...string) *session {
 		}
 	})
 	return s
+}
+
+// reportsDir is where a run that is part of a test reports to: below the
+// folder that RELAPSE_REPORTS names, where it outlives the test, or else in a
+// folder that goes with it.
+func reportsDir(t *testing.T) string {
+	t.Helper()
+	keep := os.Getenv("RELAPSE_REPORTS")
+	if keep == "" {
+		return t.TempDir()
+	}
+	dir := filepath.Join(keep, "cli", strings.NewReplacer("/", "-", ",", "").Replace(t.Name()))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // signal sends a signal to the process alone, if it is still there.
