@@ -15,12 +15,13 @@ cannot reach pods on other nodes. Taking the argument back heals nothing.`,
 	Cause: `An image without tag stands for latest, and latest is whatever the vendor
 published last. With imagePullPolicy Always each new pod asks the registry
 again: the restart was an upgrade that nobody asked for. The version that came
-needs more than the one that went: v2 lists EndpointSlices, which the ClusterRole
-of v1's manifest does not allow, so it waits for its caches in vain, speaks no
-BGP meanwhile, and ends with "failed to synchronize cache". Each node's routes
-go as its pod is replaced, when the time for a graceful restart is over. The
-argument had nothing to do with it, and a restart to take it back pulls the
-same image.`,
+needs more than the one that went. In 2020 that was a filter table without the
+old version's rules. In 2023 it was RBAC: v2 lists EndpointSlices, which the
+ClusterRole of v1's manifest does not allow, so it waits for its caches in
+vain, speaks no BGP meanwhile, and ends with "failed to synchronize cache".
+Each node's routes go some time after its pod is replaced: when the time for a
+graceful restart is over. The argument had nothing to do with it, and a restart
+to take it back pulls the same image.`,
 	Affected: "any workload whose image has no tag, latest, or a tag that is moved; shown with kube-router 1.5.1 to 2.1.0",
 	Fixed:    "not a matter of version: an image named by digest",
 	Remedies: []string{
@@ -31,10 +32,10 @@ same image.`,
 	},
 	Reproduction: `Both kube-routers are the vendor's whole programs, built from its modules
 over Debian (the vendor builds over Alpine), and the manifests are its
-kubeadm-kuberouter.yaml of v1.5.1 and v2.1.0. Added to them: the address of the API
-server, for the lab has no service proxy; the ToR as a peer; and two shorter
-times, so that a run takes minutes: bgp-graceful-restart-time 20s (by default
-90s), cache-sync-timeout 30s (by default 1m). The nodes peer with the ToR and,
+kubeadm-kuberouter.yaml of v1.5.1 and v2.1.0. Added to them: the address of
+the API server, for the lab has no service proxy; the ToR as a peer; and two
+shorter times, so that a run takes minutes: bgp-graceful-restart-time 20s (by
+default 90s), cache-sync-timeout 30s (by default 1m). The nodes peer with the ToR and,
 as in the incident, not with each other until the argument is changed. The ToR
 helps peers to restart gracefully, as the vendor's manifest asks it to: so the
 restart of a kube-router that comes back costs no packet, and what is lost is
@@ -42,8 +43,8 @@ the other version's doing. Pods reach the outside throughout, for kube-router
 translates their addresses to the node's.
 
 A pass does not prove that another pair of versions would fail the same way,
-or at all. The incident of 2020 itself needs v0.4.0 and v1.0.0-rc5, of which there
-are no modules to build from.`,
+or at all. The incident of 2020 itself needs v0.4.0 and v1.0.0-rc5, of which
+there are no modules to build from.`,
 	Diagram: `        outside
            │             uplink 10.20.5.0/24
           tor            AS 64524

@@ -290,11 +290,6 @@ func changeArgument(r *framework.Run, config func(context.Context, *framework.Ru
 // newNode replaces the machine of a node by a new one, which has no images
 // yet. Its undo is the operator's: the version of the others is put onto it.
 func newNode(r *framework.Run) fault.Fault {
-	machine := r.Lab.Node(newcomer)
-	runsNewer := func() bool {
-		holds, _, err := nodesRun(r.Snapshot(), []string{newcomer}, digestOf(r.Snapshot(), untagged))
-		return holds && err == nil
-	}
 	return fault.Fault{
 		Name: "a new machine joins as " + newcomer,
 		Inject: func(ctx context.Context) error {
@@ -312,15 +307,19 @@ func newNode(r *framework.Run) fault.Fault {
 			}
 			return rolledOut(ctx, r)
 		},
-		Held: func(context.Context) (bool, string, error) {
-			return runsNewer(), "the new node does not run " + newVersion, nil
+		Held: func(ctx context.Context) (bool, string, error) {
+			want, err := resolve(ctx, r, newer)
+			if err != nil {
+				return false, "", err
+			}
+			return nodesRun(r.Snapshot(), []string{newcomer}, want)
 		},
 		Undo: func(ctx context.Context) error {
 			image, err := pinned(ctx, r, older)
 			if err != nil {
 				return err
 			}
-			if _, err := machine.Exec(ctx, "sh", "-c", fmt.Sprintf(
+			if _, err := r.Lab.Node(newcomer).Exec(ctx, "sh", "-c", fmt.Sprintf(
 				"ctr -n k8s.io images pull --hosts-dir /etc/containerd/certs.d %[1]s >/dev/null && ctr -n k8s.io images tag --force %[1]s %[2]s:latest",
 				image, untagged)); err != nil {
 				return fmt.Errorf("putting %s onto %s: %w", older, newcomer, err)
@@ -334,16 +333,6 @@ func newNode(r *framework.Run) fault.Fault {
 			return announced(ctx, r)
 		},
 	}
-}
-
-// digestOf is what a name stands for, as the detectors see it.
-func digestOf(s snapshot.Snapshot, image string) string {
-	for _, t := range s.Tags.Items {
-		if t.Image == image {
-			return t.Digest
-		}
-	}
-	return ""
 }
 
 // everyNodeRuns asserts that each node's kube-router is of a version.
