@@ -499,6 +499,12 @@ func (l *Lab) Logs(ctx context.Context) (map[string]string, error) {
 		logs[name] = text
 	}
 	var all sync.WaitGroup
+	if len(l.Topology.Clusters) > 0 {
+		all.Go(func() {
+			text, err := l.Registry().Logs(ctx)
+			keep("registry", text, err)
+		})
+	}
 	for _, m := range l.Topology.Members() {
 		handle := l.member(m.Name)
 		all.Go(func() {
