@@ -41,6 +41,10 @@ find . | sort | cpio --quiet -o -H newc --reproducible >/boot/initramfs
 rm -rf "$work"
 
 systemctl enable relapse-agent.service
+# Of no use to a node, and a fifth of a translated guest's boot.
+systemctl mask systemd-update-utmp.service systemd-update-utmp-runlevel.service systemd-sysusers.service \
+	modprobe@configfs.service modprobe@dm_mod.service modprobe@drm.service modprobe@efi_pstore.service \
+	modprobe@fuse.service modprobe@loop.service
 # In a guest /sys is the guest's own: nothing to hide from pods.
 jq 'del(.hooks)' /etc/containerd/cri-base.json >/etc/containerd/cri-base.json.new
 mv /etc/containerd/cri-base.json.new /etc/containerd/cri-base.json

@@ -31,7 +31,7 @@ func TestCommand(t *testing.T) {
 	}{
 		{
 			name: "tcg", c: Config{Accelerator: TCG, CPUs: 2, Memory: 1536},
-			want: []string{"tcg,thread=multi", "qemu64", "1536M", "nowatchdog", "relapse.hostname=node1",
+			want: []string{"tcg,thread=multi", "max", "1536M", "nowatchdog", "relapse.hostname=node1",
 				"tap,id=eth1,ifname=tap1,script=no,downscript=no", "virtio-net-pci,netdev=eth0,mac=02:42:0a:04:5e:17"},
 			not: []string{"kvm", "host"},
 		},
