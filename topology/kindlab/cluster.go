@@ -2,6 +2,7 @@ package kindlab
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os"
@@ -244,22 +245,76 @@ discovery:
 skipPhases: [preflight]
 `))
 
-// Register creates the Node object of a node that has not joined yet and
-// waits until kube-controller-manager has given it a pod range. Nodes that
-// are registered one after the other get their ranges in that order, however
-// long each takes to boot.
+// registerTries bounds how often a node is registered anew, because it did
+// not get the range that is its turn. Twice in a row was never seen.
+const registerTries = 4
+
+// Register creates the Node object of a node that has not joined yet, and
+// waits until kube-controller-manager has given it the lowest pod range that
+// is free. Nodes that are registered one after the other get their ranges in
+// that order, however long each takes to boot.
+//
+// kube-controller-manager promises no order. Now and then it allocates twice
+// for one node, because the second event of the node comes before its own
+// update; it gives the second range back, but goes on behind it. Such a node
+// is registered anew with a fresh kube-controller-manager.
 func (c *Cluster) Register(ctx context.Context, node string) error {
-	objects := c.Client.Resources()
-	err := objects.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("registering node %q: %w", node, err)
+	var given, lowest netip.Prefix
+	for range registerTries {
+		var err error
+		if given, lowest, err = c.register(ctx, node); err != nil || given == lowest {
+			return err
+		}
+		c.lab.log.Info("node got another pod range than the lowest that is free", "node", node, "given", given, "lowest", lowest)
+		if err := c.Client.Resources().Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}); err != nil {
+			return fmt.Errorf("registering node %q anew: %w", node, err)
+		}
+		if err := c.restartControllerManager(ctx); err != nil {
+			return err
+		}
 	}
-	return await.Until(ctx, "a pod range for node "+node, 20*time.Millisecond, 30*time.Second,
+	return fmt.Errorf("registering node %q: after %d tries it has pod range %s, not %s", node, registerTries, given, lowest)
+}
+
+// register creates a Node object and returns the pod range that it is given,
+// and the lowest one that no other node has.
+func (c *Cluster) register(ctx context.Context, node string) (given, lowest netip.Prefix, err error) {
+	objects := c.Client.Resources()
+	err = objects.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return given, lowest, fmt.Errorf("registering node %q: %w", node, err)
+	}
+	taken := map[string]bool{}
+	err = await.Until(ctx, "a pod range for node "+node, 20*time.Millisecond, 30*time.Second,
 		func(ctx context.Context) (bool, string, error) {
-			var n corev1.Node
-			err := objects.Get(ctx, node, "", &n)
-			return err == nil && n.Spec.PodCIDR != "", "Node.spec.podCIDR is empty", err
+			var nodes corev1.NodeList
+			if err := objects.List(ctx, &nodes); err != nil {
+				return false, "", err
+			}
+			clear(taken)
+			for _, n := range nodes.Items {
+				if n.Name != node {
+					taken[n.Spec.PodCIDR] = true
+				} else if n.Spec.PodCIDR != "" {
+					given, err = netip.ParsePrefix(n.Spec.PodCIDR)
+				}
+			}
+			return given.IsValid(), "Node.spec.podCIDR is empty", err
 		})
+	if err != nil {
+		return given, lowest, err
+	}
+	for lowest = netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask); taken[lowest.String()]; lowest = next(lowest) {
+	}
+	return given, lowest, nil
+}
+
+// next is the IPv4 prefix of the same length that comes after p.
+func next(p netip.Prefix) netip.Prefix {
+	addr := p.Addr().As4()
+	after := binary.BigEndian.Uint32(addr[:]) + 1<<(32-p.Bits())
+	binary.BigEndian.PutUint32(addr[:], after)
+	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
 }
 
 // join makes a running node container a member of the cluster.
