@@ -6,12 +6,9 @@ meta=$1
 work=$(mktemp -d)
 cd "$work"
 
+# Newer kernels for a release come with its security updates.
+sed 's,/debian \([a-z]*\) ,/debian-security \1-security ,' /etc/apt/sources.list >/etc/apt/sources.list.d/security.list
 apt-get -q update
-if ! apt-cache show "$meta" >/dev/null 2>&1; then
-	# Newer kernels for a release come with its security updates.
-	sed 's,/debian \([a-z]*\) ,/debian-security \1-security ,' /etc/apt/sources.list >/etc/apt/sources.list.d/security.list
-	apt-get -q update
-fi
 package=$(apt-cache depends "$meta" | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p')
 apt-get -q download "$package"
 dpkg-deb --extract linux-image-*.deb .

@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string) error {
 		flags := flag.NewFlagSet("guest launch", flag.ContinueOnError)
 		flags.StringVar((*string)(&c.Accelerator), "accelerator", string(launch.TCG), "what executes the guest's code: kvm or tcg")
 		flags.IntVar(&c.CPUs, "cpus", 2, "the guest's CPUs")
-		flags.IntVar(&c.Memory, "memory", 1024, "the guest's memory, in MiB")
+		flags.IntVar(&c.Memory, "memory", 1536, "the guest's memory, in MiB")
 		dir := flags.String("dir", "/run/relapse", "folder of the channel's socket")
 		if err := flags.Parse(rest); err != nil {
 			return err

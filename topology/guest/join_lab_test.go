@@ -15,7 +15,6 @@ import (
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/images"
@@ -61,12 +60,7 @@ discovery:
 skipPhases: [preflight]
 `
 
-// kubeProxy is the release with the deadlock; what it takes of a node, the
-// others take too.
-const kubeProxy = "k8s.gcr.io/kube-proxy:v1.13.0"
-
-// TestJoin has a guest join a cluster of containers, and runs kube-proxy on it in
-// the mode that the machine's own kernel may lack.
+// TestJoin has a guest join a cluster of containers, and runs a pod on it.
 func TestJoin(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -75,7 +69,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := catalogue.Build(ctx, append(kindlab.ImagesOf(oneNode), kubeProxy), func(images.Event) {}); err != nil {
+	if _, err := catalogue.Build(ctx, kindlab.ImagesOf(oneNode), func(images.Event) {}); err != nil {
 		t.Fatal(err)
 	}
 	down := func() {
@@ -85,7 +79,7 @@ func TestJoin(t *testing.T) {
 	}
 	down()
 	began := time.Now()
-	lab, err := kindlab.Up(ctx, docker, oneNode, kindlab.Options{Images: catalogue, Serve: []string{kubeProxy}})
+	lab, err := kindlab.Up(ctx, docker, oneNode, kindlab.Options{Images: catalogue})
 	if err != nil {
 		down()
 		t.Fatal(err)
@@ -153,30 +147,12 @@ func TestJoin(t *testing.T) {
 		t.Errorf("the node's kernel is %s", kernel)
 	}
 
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "guest-test"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "default"}},
-	}
-	if err := objects.Create(ctx, binding); err != nil {
-		t.Fatal(err)
-	}
-	privileged := true
-	modules := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/lib/modules"}}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy", Namespace: "kube-system"},
+		ObjectMeta: metav1.ObjectMeta{Name: "pause", Namespace: "default"},
 		Spec: corev1.PodSpec{
 			NodeName: "second", HostNetwork: true, // there is no CNI here
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Volumes:     []corev1.Volume{{Name: "modules", VolumeSource: modules}},
-			Containers: []corev1.Container{{
-				Name: "kube-proxy", Image: kubeProxy,
-				Command: []string{"kube-proxy", "--proxy-mode=ipvs", "--hostname-override=second"},
-				// The Service of the API server is what kube-proxy is to make.
-				Env:             []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "10.231.9.21"}, {Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}},
-				SecurityContext: &corev1.SecurityContext{Privileged: &privileged},
-				VolumeMounts:    []corev1.VolumeMount{{Name: "modules", MountPath: "/lib/modules", ReadOnly: true}},
-			}},
+			Containers:  []corev1.Container{{Name: "pause", Image: "registry.k8s.io/pause:3.10"}},
 		},
 	}
 	// The pod may come before its ServiceAccount.
@@ -189,26 +165,13 @@ func TestJoin(t *testing.T) {
 	}
 	err = await.Until(ctx, "a pod on the guest to run", 200*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
 		var p corev1.Pod
-		err := objects.Get(ctx, pod.Name, pod.Namespace, &p)
+		err := objects.Get(ctx, "pause", "default", &p)
 		return err == nil && p.Status.Phase == corev1.PodRunning, fmt.Sprint(p.Status.Phase, p.Status.ContainerStatuses), err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	lap("pod running")
-	// 10.96.0.1:443 as the kernel prints it.
-	err = await.Until(ctx, "a virtual server for the API server", 200*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
-		table, err := g.Exec(ctx, "cat", "/proc/net/ip_vs")
-		return strings.Contains(table, "0A600001:01BB rr"), table, err
-	})
-	if err != nil {
-		logs, _ := g.Exec(ctx, "sh", "-c", "cat /var/log/pods/*/kube-proxy/*.log")
-		t.Fatalf("%v; kube-proxy said\n%s", err, logs)
-	}
-	lap("virtual server")
-	if mode, err := g.Exec(ctx, "curl", "-s", "http://127.0.0.1:10249/proxyMode"); mode != "ipvs" {
-		t.Errorf("kube-proxy runs in mode %q, %v", mode, err)
-	}
 	memory, err := g.Exec(ctx, "free", "-m")
 	if err != nil {
 		t.Error(err)
@@ -229,7 +192,7 @@ func runNode(t *testing.T, docker *client.Client, image, state string) *guest.Gu
 	}
 	dir := filepath.Join(state, "second")
 	config, host := guest.Container(guest.Options{
-		Image: image, Hostname: "second", Dir: dir, Accelerator: choice.Accelerator, CPUs: 2, Memory: 1024,
+		Image: image, Hostname: "second", Dir: dir, Accelerator: choice.Accelerator, CPUs: 2, Memory: 1536,
 		Binds: []string{filepath.Join(state, "certs.d") + ":/etc/containerd/certs.d:ro"},
 	})
 	config.Labels = labels
