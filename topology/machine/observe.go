@@ -145,8 +145,10 @@ func (o observed) judge() Report {
 func (h host) dockerd() (pid string, ok bool) {
 	pid = strings.TrimSpace(read(h.pidFile))
 	// The file outlives a daemon that was killed, and the number may be
-	// another process's by now.
-	return pid, pid != "" && strings.TrimSpace(read(filepath.Join("/proc", pid, "comm"))) == "dockerd"
+	// another process's by now; or a zombie's, which has no program.
+	process := filepath.Join("/proc", pid)
+	_, err := os.Readlink(filepath.Join(process, "exe"))
+	return pid, pid != "" && err == nil && strings.TrimSpace(read(filepath.Join(process, "comm"))) == "dockerd"
 }
 
 // freeDisk measures the file system that would hold path.
