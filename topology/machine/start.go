@@ -23,7 +23,14 @@ func (h host) startDocker(ctx context.Context, announce func(string)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
-	if _, running := h.dockerd(); !running {
+	if pid, running := h.dockerd(); !running {
+		// A killed dockerd leaves its PID behind, and the next one refuses to
+		// start while any process has that number.
+		if pid != "" {
+			if err := os.Remove(h.pidFile); err != nil {
+				return fmt.Errorf("removing the PID file of a dockerd that is gone: %w", err)
+			}
+		}
 		if exists("/run/systemd/system") {
 			announce("starting Docker: systemctl start docker" + consequences)
 			if err := run(ctx, "", nil, "systemctl", "start", "docker"); err != nil {
@@ -36,11 +43,15 @@ func (h host) startDocker(ctx context.Context, announce func(string)) error {
 			}
 		}
 	}
-	return await.Until(ctx, "Docker to answer", 100*time.Millisecond, startBound,
+	err := await.Until(ctx, "Docker to answer", 100*time.Millisecond, startBound,
 		func(ctx context.Context) (bool, string, error) {
 			_, _, err := engineInfo(ctx)
 			return err == nil, "", err
 		})
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
 }
 
 // detachDockerd starts dockerd in a session of its own. Debian's init script
