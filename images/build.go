@@ -147,7 +147,7 @@ func (b *build) run(ctx context.Context, missing []string) error {
 	for _, ref := range missing {
 		r := b.recipes[ref]
 		if r.needsRoot() && os.Geteuid() != 0 {
-			return fmt.Errorf("building image %s: needs root, as debootstrap and chroot do; run it with sudo", ref)
+			return fmt.Errorf("building image %s: debootstrap and chroot need root; run it with sudo: %w", ref, fs.ErrPermission)
 		}
 		if err := b.compiler.plan(r); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -87,7 +88,7 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
 		errors.As(err, &held), errors.As(err, &overlap),
-		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC):
+		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
 		return exitMachine
 	case errors.As(err, &verdict) && verdict.verdict == framework.Inconclusive:
 		return exitInconclusive

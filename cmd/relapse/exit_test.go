@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"syscall"
@@ -50,6 +51,7 @@ func TestExitStatus(t *testing.T) {
 			errors.Join(&kindlab.OverlapError{Subnet: netip.MustParsePrefix("10.0.0.0/8")}), exitMachine,
 		},
 		{"no Docker", noDocker, exitMachine},
+		{"an image that needs root", fmt.Errorf("building image: %w", fs.ErrPermission), exitMachine},
 		{"a full disk", fmt.Errorf("writing: %w", syscall.ENOSPC), exitMachine},
 		{"a failed verdict", &verdictError{framework.Fail, nil}, exitUnexpected},
 		{"a failed verdict, and a lab that did not go down", &verdictError{framework.Fail, errors.New("busy")}, exitUnexpected},
