@@ -4,9 +4,11 @@ package scenarios
 import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
+	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
 )
 
 // All lists the scenarios in the order in which they run.
 var All = []framework.Scenario{
 	nodedrain.Scenario,
+	unpinnedimage.Scenario,
 }

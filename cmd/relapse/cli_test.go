@@ -105,6 +105,7 @@ func TestRendered(t *testing.T) {
 		"run-help":               {"run", "--help"},
 		"dry-run":                {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant": {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
+		"dry-run-unpinned-image": {"run", "unpinned-image", "--dry-run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

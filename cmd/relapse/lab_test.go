@@ -215,9 +215,10 @@ func onlyLab(t *testing.T) *client.Client {
 
 // session is a relapse that is running.
 type session struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	dir string // of the reports
+	t        *testing.T
+	cmd      *exec.Cmd
+	scenario string // whose lab it has
+	dir      string // of the reports
 
 	mu     sync.Mutex
 	lines  []string
@@ -225,12 +226,12 @@ type session struct {
 	exited chan struct{}
 }
 
-// start runs relapse in the background, in a process group of its own as a
-// shell would. If it runs on when the test ends it is killed, and its lab is
+// start runs a command of relapse on a scenario in the background, in a process
+// group of its own as a shell would. If it runs on when the test ends it is killed, and its lab is
 // taken down.
 func start(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
-	s := &session{t: t, exited: make(chan struct{})}
+	s := &session{t: t, scenario: args[1], exited: make(chan struct{})}
 	if args[0] == "run" && !slices.Contains(args, "--output") {
 		s.dir = reportsDir(t)
 		args = append(args, "--output", s.dir)
@@ -268,7 +269,7 @@ func start(t *testing.T, env []string, args ...string) *session {
 		}
 		s.signal(syscall.SIGKILL)
 		<-s.exited
-		if got := end(t, program(context.WithoutCancel(t.Context()), "down", scenario)); got.status != exitExpected {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", s.scenario)); got.status != exitExpected {
 			t.Errorf("down after a kill: %+v", got)
 		}
 	})
@@ -355,7 +356,7 @@ func (s *session) ends(want int, bound time.Duration) {
 // reports reads the session's report, and its one variant.
 func (s *session) reports() (report.Report, report.Variant) {
 	s.t.Helper()
-	r, err := report.Read(filepath.Join(s.dir, scenario, "report.json"))
+	r, err := report.Read(filepath.Join(s.dir, s.scenario, "report.json"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -433,34 +434,7 @@ func TestOneLab(t *testing.T) {
 		}
 		uplinks.quiet(t)
 	})
-	t.Run("without the fault the run is vacuous", func(t *testing.T) {
-		r, v := whole(t, exitInconclusive, nil, run(affected, "--ablate", "fault")...).reports()
-		if r.Verdict != "inconclusive" || r.Ablated != "fault" || v.Verdict != "vacuous" || v.Packets.Lost > 0 {
-			t.Errorf("%s, %s, %d packets lost; want inconclusive, vacuous, 0", r.Verdict, v.Verdict, v.Packets.Lost)
-		}
-	})
-	t.Run("without the detectors the incident is missed", func(t *testing.T) {
-		r, v := whole(t, exitUnexpected, nil, run(affected, "--ablate", "detector")...).reports()
-		if r.Verdict != "fail" || r.Ablated != "detector" || v.Verdict != "missed" || len(v.Findings) > 0 || len(v.ProbesHurt) != 2 {
-			t.Errorf("%s, %s, %d findings, hurt %q; want fail, missed, none, two", r.Verdict, v.Verdict, len(v.Findings), v.ProbesHurt)
-		}
-	})
-	t.Run("without the remedies nothing recovers", func(t *testing.T) {
-		r, v := whole(t, exitUnexpected, nil, run(affected, "--ablate", "remedy")...).reports()
-		if r.Verdict != "fail" || r.Ablated != "remedy" || v.Verdict != "reproduced" || len(v.Reasons) == 0 {
-			t.Errorf("%s, %s, reasons %q; want fail, reproduced, and a reason", r.Verdict, v.Verdict, v.Reasons)
-		}
-		tried := false
-		for _, m := range v.Remedies {
-			tried = tried || m.Expected == "recovers"
-			if m.Verdict == "recovers" || m.TimeToRecoverMS != nil {
-				t.Errorf("%s: %s, although it was not applied", m.Name, m.Verdict)
-			}
-		}
-		if !tried {
-			t.Error("no remedy that helps was tried")
-		}
-	})
+	ablations(t, 2, func(more ...string) []string { return run(affected, more...) })
 	t.Run("a fixed version declared as affected fails the run", func(t *testing.T) {
 		r, v := whole(t, exitUnexpected, []string{fixedAsAffected + "=1"}, run(fixed)...).reports()
 		if r.Verdict != "fail" || v.Role != "affected" || v.Expected != "reproduced" || v.Verdict != "prevented" {
@@ -485,6 +459,41 @@ func TestOneLab(t *testing.T) {
 	})
 }
 
+// ablations switches each part of the harness off, one after the other, on a
+// lab that is kept. run makes the arguments that run the affected variant,
+// which hurts so many probes.
+func ablations(t *testing.T, hurt int, run func(more ...string) []string) {
+	t.Helper()
+	t.Run("without the fault the run is vacuous", func(t *testing.T) {
+		r, v := whole(t, exitInconclusive, nil, run("--ablate", "fault")...).reports()
+		if r.Verdict != "inconclusive" || r.Ablated != "fault" || v.Verdict != "vacuous" || v.Packets.Lost > 0 {
+			t.Errorf("%s, %s, %d packets lost; want inconclusive, vacuous, 0", r.Verdict, v.Verdict, v.Packets.Lost)
+		}
+	})
+	t.Run("without the detectors the incident is missed", func(t *testing.T) {
+		r, v := whole(t, exitUnexpected, nil, run("--ablate", "detector")...).reports()
+		if r.Verdict != "fail" || r.Ablated != "detector" || v.Verdict != "missed" || len(v.Findings) > 0 || len(v.ProbesHurt) != hurt {
+			t.Errorf("%s, %s, %d findings, hurt %q; want fail, missed, none, %d", r.Verdict, v.Verdict, len(v.Findings), v.ProbesHurt, hurt)
+		}
+	})
+	t.Run("without the remedies nothing recovers", func(t *testing.T) {
+		r, v := whole(t, exitUnexpected, nil, run("--ablate", "remedy")...).reports()
+		if r.Verdict != "fail" || r.Ablated != "remedy" || v.Verdict != "reproduced" || len(v.Reasons) == 0 {
+			t.Errorf("%s, %s, reasons %q; want fail, reproduced, and a reason", r.Verdict, v.Verdict, v.Reasons)
+		}
+		tried := false
+		for _, m := range v.Remedies {
+			tried = tried || m.Expected == "recovers"
+			if m.Verdict == "recovers" || m.TimeToRecoverMS != nil {
+				t.Errorf("%s: %s, although it was not applied", m.Name, m.Verdict)
+			}
+		}
+		if !tried {
+			t.Error("no remedy that helps was tried")
+		}
+	})
+}
+
 // interrupted waits for the end of a run that has got a signal.
 func (s *session) interrupted(docker *client.Client) {
 	s.t.Helper()
@@ -504,6 +513,20 @@ func inside(t *testing.T, member string, command ...string) (string, error) {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "docker", append([]string{"exec", prefixed + "-" + member}, command...)...).CombinedOutput()
 	return string(out), err
+}
+
+// TestUnpinnedImage is what must fail of the scenario unpinned-image.
+func TestUnpinnedImage(t *testing.T) {
+	onlyLab(t)
+	const name = "unpinned-image"
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
+	})
+	ablations(t, 6, func(more ...string) []string {
+		return append([]string{"run", name, "--variant", "untagged", "--keep", "--reuse"}, more...)
+	})
 }
 
 // TestInterrupt interrupts runs at several steps.

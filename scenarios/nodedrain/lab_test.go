@@ -3,36 +3,10 @@
 package nodedrain_test
 
 import (
-	"os"
 	"testing"
-	"time"
 
-	"github.com/docker/docker/client"
-	"github.com/onsi/gomega"
-
-	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
+	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 )
 
-// TestNodeDrain is `relapse run node-drain` as a Go test: Ginkgo prints the
-// specs, and -ginkgo.v shows each. RELAPSE_REPORTS names the folder for the
-// report; without it the report goes when the test ends.
-func TestNodeDrain(t *testing.T) {
-	expect := gomega.NewWithT(t).Expect
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	expect(err).NotTo(gomega.HaveOccurred())
-	defer docker.Close()
-	catalogue, err := images.Open("../..")
-	expect(err).NotTo(gomega.HaveOccurred())
-	output := os.Getenv("RELAPSE_REPORTS")
-	if output == "" {
-		output = t.TempDir()
-	}
-	reports, err := framework.RunScenarios(t, []framework.Scenario{nodedrain.Scenario}, framework.Options{
-		Docker: docker, Images: catalogue, Output: output, Timeout: 20 * time.Minute,
-	})
-	expect(err).NotTo(gomega.HaveOccurred())
-	expect(reports).To(gomega.HaveLen(1))
-	expect(reports[0].Verdict).To(gomega.Equal(string(framework.Pass)), "%+v", reports[0])
-}
+func TestNodeDrain(t *testing.T) { scenariotest.Pass(t, nodedrain.Scenario) }
