@@ -76,10 +76,14 @@ type Node struct {
 	// the route has one next hop for each (ECMP). It is never empty: a lab
 	// has no other way out.
 	Via []string
-	// Kernel asks for a guest with this kernel (a Debian kernel version such
-	// as "6.1") in place of a container on the machine's own kernel.
+	// Kernel asks for a guest with this kernel, one of Kernels, in place of a
+	// container on the machine's own kernel. Control planes have none.
 	Kernel string
 }
+
+// Kernels are the kernels that a guest can have: Debian's, by the version of
+// their series.
+var Kernels = []string{"6.1", "6.12"}
 
 // Router is a BGP router: a ToR, or whatever else has a RIB of its own.
 type Router struct {

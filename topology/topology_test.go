@@ -223,9 +223,15 @@ func TestValidate(t *testing.T) {
 			`clusters[0].nodes[2].role: no role "etcd": expected "control-plane" or "worker"`,
 		}},
 		{"kernel", func(t *Topology) {
+			t.Clusters[0].Nodes[0].Kernel = "6.1"
+			t.Clusters[0].Nodes[1].Kernel = "6.12"
 			t.Clusters[0].Nodes[2].Kernel = "6.1.0-37"
 			t.Clusters[0].Nodes[3].Kernel = "latest"
-		}, []string{`clusters[0].nodes[3].kernel: "latest" is not a Debian kernel version such as "6.1"`}},
+		}, []string{
+			`clusters[0].nodes[0].kernel: a control plane runs on the machine's own kernel: expected none, not "6.1"`,
+			`clusters[0].nodes[2].kernel: no guest has kernel "6.1.0-37"; nearest is "6.1"`,
+			`clusters[0].nodes[3].kernel: no guest has kernel "latest"; there are ["6.1" "6.12"]`,
+		}},
 		{"cluster without nodes", func(t *Topology) { t.Clusters[0].Nodes = nil },
 			[]string{`clusters[0].nodes: no nodes: a cluster has a control plane at least`}},
 		{"too few ranges", func(t *Topology) { t.Clusters[0].NodeMask = 22 },

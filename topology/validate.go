@@ -65,11 +65,7 @@ const (
 	maxLinkName = 15 // Linux, IFNAMSIZ less the final zero byte
 )
 
-var (
-	nameRE = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
-	// kernelRE matches Debian's kernel versions: 6.1, 6.1.0-37, 6.12.9+bpo.
-	kernelRE = regexp.MustCompile(`^[0-9]+\.[0-9]+[0-9a-z.+-]*$`)
-)
+var nameRE = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
 // maxMaskSpan is the largest difference between a cluster's mask and a node's
 // that kubeadm accepts (cmd/kubeadm/app/constants: PodSubnetNodeMaskMaxDiff).
@@ -256,8 +252,11 @@ func (v *validator) node(path string, n Node, first bool) {
 	case !first && n.Role == ControlPlane:
 		v.add(path+".role", "a cluster has one control plane, its first node: expected %q", Worker)
 	}
-	if n.Kernel != "" && !kernelRE.MatchString(n.Kernel) {
-		v.add(path+".kernel", "%q is not a Debian kernel version such as \"6.1\"", n.Kernel)
+	switch {
+	case n.Kernel != "" && !slices.Contains(Kernels, n.Kernel):
+		v.add(path+".kernel", "no guest has kernel %q%s", n.Kernel, Nearest(n.Kernel, Kernels))
+	case n.Kernel != "" && n.Role == ControlPlane:
+		v.add(path+".kernel", "a control plane runs on the machine's own kernel: expected none, not %q", n.Kernel)
 	}
 	v.links(path, n.Links)
 	v.via(path, n.Links, n.Via)

@@ -27,24 +27,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/guest/launch"
 )
 
-// Kernels are the kernel versions that topology.Node.Kernel may ask for.
-var Kernels = []string{"6.1", "6.12"}
-
-// UnknownKernelError says that there is no guest image with a kernel.
-type UnknownKernelError struct{ Kernel string }
-
-func (e *UnknownKernelError) Error() string {
-	return fmt.Sprintf("no guest image has kernel %q; there are %s", e.Kernel, strings.Join(Kernels, ", "))
-}
-
-// Image names the image of guests with a kernel, one of Kernels. Another one
-// is an *UnknownKernelError.
-func Image(kernel string) (string, error) {
-	if !slices.Contains(Kernels, kernel) {
-		return "", &UnknownKernelError{Kernel: kernel}
-	}
-	return "relapse.dev/guest:" + kernel, nil
-}
+// Image names the image of guests with a kernel, one of topology.Kernels.
+func Image(kernel string) string { return "relapse.dev/guest:" + kernel }
 
 // runDir is where the launcher keeps its sockets in the container.
 const runDir = "/run/relapse"

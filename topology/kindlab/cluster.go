@@ -155,7 +155,7 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 	select {
 	case err = <-created:
 	case <-ctx.Done():
-		abandon(context.WithoutCancel(ctx), l.node(c, first), created)
+		abandon(context.WithoutCancel(ctx), l.Node(first.Name), created)
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -200,11 +200,23 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: kube, spec: c, lab: l}, nil
 }
 
-// startWorker runs a node's container, as kind would run it, and waits until
-// it can be joined.
-func (l *Lab) startWorker(ctx context.Context, c topology.Cluster, n topology.Node, image string) error {
-	node := l.node(c, n)
-	err := node.run(ctx, n.Links, &container.Config{
+// startWorker runs a node in the image of that name, and waits until it can be
+// joined.
+func (l *Lab) startWorker(ctx context.Context, n topology.Node, image string) error {
+	node := l.Node(n.Name)
+	run := l.runContainer
+	if n.Kernel != "" {
+		run = l.runGuest
+	}
+	if err := run(ctx, node, n, image); err != nil {
+		return err
+	}
+	return node.boot(ctx)
+}
+
+// runContainer runs a node on the machine's kernel, as kind would run it.
+func (l *Lab) runContainer(ctx context.Context, node *Node, n topology.Node, image string) error {
+	return node.run(ctx, n.Links, &container.Config{
 		Image:    image,
 		Hostname: node.container,
 		Tty:      true,
@@ -214,20 +226,8 @@ func (l *Lab) startWorker(ctx context.Context, c topology.Cluster, n topology.No
 		CgroupnsMode: container.CgroupnsModePrivate,
 		SecurityOpt:  []string{"seccomp=unconfined", "apparmor=unconfined", "label=disable"},
 		Tmpfs:        map[string]string{"/tmp": "", "/run": ""},
-		Binds:        []string{"/lib/modules:/lib/modules:ro", l.mirrorsDir() + ":/etc/containerd/certs.d:ro"},
+		Binds:        []string{"/lib/modules:/lib/modules:ro", l.mirrorsBind()},
 	})
-	if err != nil {
-		return err
-	}
-	err = await.Until(ctx, "containerd on "+n.Name, 100*time.Millisecond, time.Minute,
-		func(ctx context.Context) (bool, string, error) {
-			saw, err := node.Exec(ctx, "systemctl", "is-active", "containerd")
-			return err == nil, strings.TrimSpace(saw), err
-		})
-	if err != nil {
-		return err
-	}
-	return l.wireMember(ctx, n.Name)
 }
 
 var joinConfig = template.Must(template.New("join").Parse(`apiVersion: kubeadm.k8s.io/v1beta4
@@ -317,7 +317,7 @@ func next(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
 }
 
-// join makes a running node container a member of the cluster.
+// join makes a running node a member of the cluster.
 func (c *Cluster) join(ctx context.Context, n topology.Node) error {
 	token, err := c.lab.Node(c.spec.Nodes[0].Name).Exec(ctx, "kubeadm", "token", "create", "--ttl", "10m")
 	if err != nil {
@@ -348,13 +348,13 @@ func (c *Cluster) ReplaceNode(ctx context.Context, name string) error {
 		return fmt.Errorf("cluster %q has no node %q", c.Name, name)
 	}
 	node, step := c.spec.Nodes[i], c.lab.options.step
-	image, err := c.lab.options.Images.LoadDocker(ctx, c.lab.docker, nodeImage)
+	image, err := c.lab.options.Images.LoadDocker(ctx, c.lab.docker, imageOf(node))
 	if err != nil {
 		return err
 	}
 	side, sideCtx := errgroup.WithContext(ctx)
 	side.Go(func() error {
-		return step(name+" boots", func() error { return c.lab.startWorker(sideCtx, c.spec, node, image) })
+		return step(name+" boots", func() error { return c.lab.startWorker(sideCtx, node, image) })
 	})
 	side.Go(func() error {
 		return step("kube-controller-manager starts anew", func() error {
@@ -392,9 +392,4 @@ func (c *Cluster) restartControllerManager(ctx context.Context) error {
 		return fmt.Errorf("starting kube-controller-manager: %w", err)
 	}
 	return nil
-}
-
-// node is the handle of a declared node, whether it runs or not.
-func (l *Lab) node(c topology.Cluster, n topology.Node) *Node {
-	return &Node{member{name: n.Name, lab: l.Topology.Name, container: l.nodeContainer(c, n), docker: l.docker}}
 }

@@ -3,6 +3,7 @@ package kindlab
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/guest"
 )
 
 // Labels of the lab's containers and networks.
@@ -31,6 +33,8 @@ type member struct {
 	lab       string
 	container string // name of the container
 	docker    *client.Client
+	// guest runs in the container, if the member has a kernel of its own.
+	guest *guest.Guest
 }
 
 // Name is the member's name in the topology.
@@ -65,6 +69,13 @@ func (m *member) Exec(ctx context.Context, command ...string) (string, error) {
 
 // ExecInput is Exec with a standard input; a nil input is none.
 func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...string) (string, error) {
+	if m.guest != nil {
+		out, err := m.guest.ExecInput(ctx, input, command...)
+		if exit := new(guest.ExitError); errors.As(err, &exit) {
+			err = &ExecError{Member: m.name, Command: command, ExitCode: exit.Status, Output: exit.Output}
+		}
+		return out, err
+	}
 	wrap := func(err error) error {
 		return fmt.Errorf("on %s: %s: %w", m.name, shellescape.QuoteCommand(command), err)
 	}
@@ -105,9 +116,21 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 	return stdout.String(), nil
 }
 
+// OwnKernelError says that a node's processes and network cannot be reached
+// from the machine, because they are another kernel's.
+type OwnKernelError struct{ Member string }
+
+func (e *OwnKernelError) Error() string {
+	return fmt.Sprintf("%s has a kernel of its own, so the machine has no PID and no namespace of it: run commands on it", e.Member)
+}
+
 // PID is the process of the member's init, in the machine's own PID
-// namespace. It changes when the member is stopped and started.
+// namespace. It changes when the member is stopped and started. A node with a
+// kernel of its own has none: an *OwnKernelError.
 func (m *member) PID(ctx context.Context) (int, error) {
+	if m.guest != nil {
+		return 0, &OwnKernelError{Member: m.name}
+	}
 	info, err := m.docker.ContainerInspect(ctx, m.container)
 	if err != nil {
 		return 0, fmt.Errorf("inspecting container %q: %w", m.container, err)
@@ -118,7 +141,8 @@ func (m *member) PID(ctx context.Context) (int, error) {
 	return info.State.Pid, nil
 }
 
-// Netns is the path of the member's network namespace.
+// Netns is the path of the member's network namespace; of a node with a
+// kernel of its own an *OwnKernelError.
 func (m *member) Netns(ctx context.Context) (string, error) {
 	pid, err := m.PID(ctx)
 	if err != nil {
@@ -129,8 +153,12 @@ func (m *member) Netns(ctx context.Context) (string, error) {
 
 // Path is where the machine sees a path of the member's file system. A unix
 // socket behind it can be dialled: sockets with a path belong to the file
-// system and not to the network namespace.
+// system and not to the network namespace. Of a node with a kernel of its own
+// the machine sees sockets only, and read files with a command.
 func (m *member) Path(ctx context.Context, path string) (string, error) {
+	if m.guest != nil {
+		return m.guest.Path(ctx, path)
+	}
 	pid, err := m.PID(ctx)
 	if err != nil {
 		return "", err
@@ -155,7 +183,8 @@ func (m *member) Remove(ctx context.Context) error {
 	return nil
 }
 
-// Logs returns what the member's main process printed.
+// Logs returns what the member's main process printed; where that runs a
+// guest, the guest's console.
 func (m *member) Logs(ctx context.Context) (string, error) {
 	stream, err := m.docker.ContainerLogs(ctx, m.container, container.LogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/guest"
 	"github.com/relapse-dev/relapse/topology/router"
 )
 
@@ -29,7 +30,7 @@ const (
 	hostImage     = "relapse.dev/host:dev"
 )
 
-// runDir is where a router's or host's container keeps its sockets. The
+// runDir is where a router's, host's or guest's container keeps its sockets. The
 // machine sees the folder under StateDir.
 const runDir = "/run/relapse"
 
@@ -45,10 +46,9 @@ type Lab struct {
 	options Options
 	log     *slog.Logger
 	unlock  func()
+	// choosing is held while an accelerator is chosen: one probe is enough.
+	choosing sync.Mutex
 }
-
-// Node is a Kubernetes node of a lab.
-type Node struct{ member }
 
 // Host is a machine of a lab outside every cluster.
 type Host struct{ member }
@@ -66,6 +66,7 @@ func ImagesOf(t topology.Topology) []string {
 	if len(t.Clusters) > 0 {
 		refs = append(append(refs, nodeImage), controlPlaneImages...)
 	}
+	refs = append(refs, guestImages(t)...)
 	if len(t.Routers) > 0 {
 		refs = append(refs, routerImage)
 	}
@@ -140,7 +141,7 @@ func (l *Lab) up(ctx context.Context) error {
 	all.Go(func() error {
 		for i, c := range l.Topology.Clusters {
 			var err error
-			if l.Clusters[i], err = l.startCluster(ctx, c, images[nodeImage]); err != nil {
+			if l.Clusters[i], err = l.startCluster(ctx, c, images); err != nil {
 				return err
 			}
 		}
@@ -150,19 +151,19 @@ func (l *Lab) up(ctx context.Context) error {
 }
 
 // startCluster boots the cluster's nodes side by side and joins them.
-func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, image string) (*Cluster, error) {
+func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, images map[string]string) (*Cluster, error) {
 	first, workers := c.Nodes[0], c.Nodes[1:]
 	var running *Cluster
 	boot, bootCtx := errgroup.WithContext(ctx)
 	boot.Go(func() error {
 		return l.options.step("control plane "+first.Name+", by kind", func() (err error) {
-			running, err = l.createControlPlane(bootCtx, c, image)
+			running, err = l.createControlPlane(bootCtx, c, images[nodeImage])
 			return err
 		})
 	})
 	for _, n := range workers {
 		boot.Go(func() error {
-			return l.options.step(n.Name+" boots", func() error { return l.startWorker(bootCtx, c, n, image) })
+			return l.options.step(n.Name+" boots", func() error { return l.startWorker(bootCtx, n, images[imageOf(n)]) })
 		})
 	}
 	if err := boot.Wait(); err != nil {
@@ -231,13 +232,16 @@ func (l *Lab) makeStateDir() error {
 
 func (l *Lab) mirrorsDir() string { return filepath.Join(stateDir(l.Topology.Name), "certs.d") }
 
+// mirrorsBind mounts the registry mirrors into a node.
+func (l *Lab) mirrorsBind() string { return l.mirrorsDir() + ":/etc/containerd/certs.d:ro" }
+
 // loadImages makes the images of the lab's own containers known to Docker.
 func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
 	loaded := map[string]string{}
 	err := l.options.step("images into Docker", func() error {
 		var mu sync.Mutex
 		load, ctx := errgroup.WithContext(ctx)
-		for _, ref := range []string{registryImage, nodeImage, routerImage, hostImage} {
+		for _, ref := range append([]string{registryImage, nodeImage, routerImage, hostImage}, guestImages(l.Topology)...) {
 			load.Go(func() error {
 				known, err := l.options.Images.LoadDocker(ctx, l.docker, ref)
 				mu.Lock()
@@ -373,7 +377,7 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 	return err
 }
 
-// runFolder is where the machine sees a router's or host's runDir.
+// runFolder is where the machine sees a router's, host's or guest's runDir.
 func (l *Lab) runFolder(member string) string {
 	return filepath.Join(stateDir(l.Topology.Name), member)
 }
@@ -416,24 +420,24 @@ func (l *Lab) wireMember(ctx context.Context, name string) error {
 	return l.member(name).wire(ctx, hops)
 }
 
-// container is the name of a member's container.
-func (l *Lab) container(name string) string {
+func (l *Lab) member(name string) *member {
+	m := &member{name: name, lab: l.Topology.Name, container: "relapse-" + l.Topology.Name + "-" + name, docker: l.docker}
 	for _, c := range l.Topology.Clusters {
 		for _, n := range c.Nodes {
-			if n.Name == name {
-				return l.nodeContainer(c, n)
+			if n.Name != name {
+				continue
+			}
+			m.container = l.nodeContainer(c, n)
+			if n.Kernel != "" {
+				m.guest = guest.Open(l.docker, m.container, name, l.runFolder(name))
 			}
 		}
 	}
-	return "relapse-" + l.Topology.Name + "-" + name
-}
-
-func (l *Lab) member(name string) *member {
-	return &member{name: name, lab: l.Topology.Name, container: l.container(name), docker: l.docker}
+	return m
 }
 
 // Node is the handle of a declared node, whether it runs or not.
-func (l *Lab) Node(name string) *Node { return &Node{*l.member(name)} }
+func (l *Lab) Node(name string) *Node { return &Node{*l.member(name), l} }
 
 // Router is the handle of a declared router. It must be closed.
 func (l *Lab) Router(name string) (*Router, error) {
@@ -515,6 +519,10 @@ func (l *Lab) Logs(ctx context.Context) (map[string]string, error) {
 				text, err := handle.Logs(ctx)
 				keep(m.Name, text, err)
 				return
+			}
+			if handle.guest != nil { // first: it is there whatever became of the guest
+				text, err := handle.Logs(ctx)
+				keep(m.Name+"-console", text, err)
 			}
 			text, err := handle.Exec(ctx, "sh", "-c", `find /var/log/pods -name '*.log' -exec tail -v -n +1 {} +`)
 			keep(m.Name+"-pods", text, err)

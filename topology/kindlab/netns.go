@@ -59,6 +59,9 @@ var forwarding = map[string]string{
 // wire sets the member's sysctls and its default route, which goes to the
 // lab's routers in place of the bridge.
 func (m *member) wire(ctx context.Context, nextHops []netip.Addr) error {
+	if m.guest != nil {
+		return m.guest.Wire(ctx, forwarding, nextHops)
+	}
 	return m.InNetns(ctx, func() error {
 		for pattern, value := range forwarding {
 			paths, err := filepath.Glob("/proc/sys/" + pattern)

@@ -2,6 +2,7 @@ package kindlab
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/docker/docker/client"
@@ -26,7 +27,15 @@ type Options struct {
 	// Step, when set, is told when a step begins; the function that it
 	// returns is told when that step has ended. Steps overlap.
 	Step func(name string) (done func(error))
+	// Note, when set, is told what somebody who watches should know.
+	Note func(text string)
 	Log  *slog.Logger
+}
+
+func (o Options) note(format string, args ...any) {
+	if o.Note != nil {
+		o.Note(fmt.Sprintf(format, args...))
+	}
 }
 
 func (o Options) step(name string, do func() error) error {

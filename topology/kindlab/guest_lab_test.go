@@ -1,0 +1,283 @@
+//go:build lab
+
+package kindlab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/client"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/guest"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+// withGuest is small with a kernel of its own for the second node.
+func withGuest() topology.Topology {
+	t := small
+	t.Name = "kindlab-guest"
+	t.Clusters = []topology.Cluster{t.Clusters[0]}
+	t.Clusters[0].Nodes = append([]topology.Node{}, t.Clusters[0].Nodes...)
+	t.Clusters[0].Nodes[1].Kernel = "6.1"
+	return t
+}
+
+// upWithGuest brings the lab up, and takes it down at the test's end.
+func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology) (*kindlab.Lab, *client.Client) {
+	t.Helper()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := catalogue.Build(ctx, kindlab.ImagesOf(declared), func(images.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	down := func() {
+		if err := kindlab.Down(context.Background(), docker, declared.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	down()
+	began := time.Now()
+	lab, err := kindlab.Up(ctx, docker, declared, kindlab.Options{
+		Images: catalogue,
+		Step: func(name string) func(error) {
+			began := time.Now()
+			return func(err error) { t.Logf("%s: %s %v", name, time.Since(began).Round(time.Millisecond), err) }
+		},
+		Note: func(text string) { t.Log(text) },
+	})
+	t.Cleanup(func() {
+		if lab != nil {
+			lab.Release()
+		}
+		down()
+		down() // twice is no error
+		if there, err := kindlab.Exists(context.Background(), docker, declared.Name); err != nil || there {
+			t.Errorf("something is left: %t, %v", there, err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
+	return lab, docker
+}
+
+// TestGuestNode looks at a node with a kernel of its own from all sides: what
+// holds for a container must hold for it.
+func TestGuestNode(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	declared := withGuest()
+	lab, docker := upWithGuest(ctx, t, declared)
+	node := lab.Node("second")
+	objects := lab.Clusters[0].Client.Resources()
+
+	// kubelet tells of its node some time after it has joined.
+	registered := func(t *testing.T, before string) (bootID string) {
+		t.Helper()
+		began := time.Now()
+		var object corev1.Node
+		err := await.Until(ctx, "kubelet on the guest", 100*time.Millisecond, 90*time.Second,
+			func(ctx context.Context) (bool, string, error) {
+				err := objects.Get(ctx, "second", "", &object)
+				return err == nil && object.Status.NodeInfo.BootID != before && len(object.Status.Addresses) > 0,
+					fmt.Sprintf("%+v", object.Status.NodeInfo), err
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("kubelet has told of its node %s later", time.Since(began).Round(time.Millisecond))
+		if kernel := object.Status.NodeInfo.KernelVersion; !strings.HasPrefix(kernel, "6.1.") {
+			t.Errorf("the node's kernel is %s", kernel)
+		}
+		if object.Status.Addresses[0].Address != "10.231.1.11" || object.Spec.PodCIDR != "10.232.1.0/24" {
+			t.Errorf("address %v, range %s", object.Status.Addresses, object.Spec.PodCIDR)
+		}
+		return object.Status.NodeInfo.BootID
+	}
+	bootID := registered(t, "")
+
+	t.Run("commands", func(t *testing.T) {
+		if out, err := node.ExecInput(ctx, strings.NewReader("in"), "cat"); out != "in" || err != nil {
+			t.Errorf("%q, %v", out, err)
+		}
+		_, err := node.Exec(ctx, "sh", "-c", "echo why; exit 3")
+		var exit *kindlab.ExecError
+		if !errors.As(err, &exit) || exit.ExitCode != 3 || exit.Member != "second" || exit.Output != "why\n" {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("its namespaces are out of reach", func(t *testing.T) {
+		var own *kindlab.OwnKernelError
+		if _, err := node.Netns(ctx); !errors.As(err, &own) || own.Member != "second" {
+			t.Errorf("got %v", err)
+		}
+		if err := node.InNetns(ctx, func() error { return nil }); !errors.As(err, &own) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("sockets", func(t *testing.T) {
+		path, err := node.Path(ctx, "/run/containerd/containerd.sock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	})
+	t.Run("the host reaches it through the router", func(t *testing.T) {
+		if out, err := lab.Host("outside").Exec(ctx, "ping", "-c1", "-W5", "10.231.1.11"); err != nil {
+			t.Errorf("%s: %v", out, err)
+		}
+	})
+	t.Run("no way out", func(t *testing.T) {
+		// The machine would forward it, were the table not there: it has both
+		// networks. The destination is ours all the same.
+		if _, err := node.Exec(ctx, "ip", "route", "add", "10.231.2.10/32", "via", "10.231.1.1"); err != nil {
+			t.Fatal(err)
+		}
+		before := dropped(t, declared.Name)
+		if out, err := node.Exec(ctx, "ping", "-c2", "-W2", "10.231.2.10"); err == nil {
+			t.Errorf("it has a way out: %s", out)
+		}
+		if after := dropped(t, declared.Name); after == before {
+			t.Error("the lab's table has dropped nothing")
+		}
+		if _, err := node.Exec(ctx, "ip", "route", "del", "10.231.2.10/32"); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a pod from the lab's registry", func(t *testing.T) { runPause(ctx, t, lab) })
+	t.Run("taken over", func(t *testing.T) {
+		lab.Release()
+		again, err := kindlab.Attach(ctx, docker, declared, kindlab.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lab, node = again, again.Node("second")
+		facts, err := lab.Guests(ctx)
+		if err != nil || len(facts) != 1 || !strings.HasPrefix(facts[0].Kernel, "6.1.") || (facts[0].Accelerator == guest.TCG) != (facts[0].NotKVM != "") {
+			t.Fatalf("%+v, %v", facts, err)
+		}
+		t.Logf("%+v", facts[0])
+	})
+	t.Run("power cut and on again", func(t *testing.T) {
+		if err := node.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := node.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) {
+			t.Errorf("without power: %v", err)
+		}
+		began := time.Now()
+		if err := node.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("on again in %s", time.Since(began).Round(time.Millisecond))
+		if out, err := node.Exec(ctx, "ip", "route", "show", "default"); !strings.Contains(out, "10.231.1.253") {
+			t.Errorf("default route %q, %v", out, err)
+		}
+		registered(t, bootID)
+	})
+	t.Run("logs", func(t *testing.T) {
+		logs, err := lab.Logs(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		for name, want := range map[string]string{"second-console": "relapse: [qemu-system", "second-journal": "kubelet", "second-pods": ""} {
+			if text, ok := logs[name]; !ok || !strings.Contains(text, want) {
+				t.Errorf("log %s: %d bytes without %q", name, len(text), want)
+			}
+		}
+	})
+	t.Run("memory", func(t *testing.T) {
+		out, err := exec.Command("docker", "stats", "--no-stream", "--format", "{{.MemUsage}}", node.Container()).CombinedOutput()
+		t.Logf("container: %s %v", strings.TrimSpace(string(out)), err)
+		free, err := node.Exec(ctx, "free", "-m")
+		t.Logf("in the guest:\n%s%v", free, err)
+	})
+	t.Run("down with a guest without power", func(t *testing.T) {
+		if err := node.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		logs, err := lab.Logs(ctx)
+		if !strings.Contains(logs["second-console"], "relapse: [qemu-system") {
+			t.Error("the console is gone with the power")
+		}
+		if err == nil {
+			t.Error("the journal of a guest without power was read")
+		}
+	}) // the clean-up looks at what is left
+}
+
+func runPause(ctx context.Context, t *testing.T, lab *kindlab.Lab) {
+	objects := lab.Clusters[0].Client.Resources()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pause", Namespace: "default"},
+		Spec: corev1.PodSpec{
+			NodeName: "second", HostNetwork: true, // there is no CNI here
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers:  []corev1.Container{{Name: "pause", Image: "registry.k8s.io/pause:3.10"}},
+		},
+	}
+	began := time.Now()
+	// The pod may come before its ServiceAccount.
+	err := await.Until(ctx, "the pod's creation", 100*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
+		err := objects.Create(ctx, pod.DeepCopy())
+		return err == nil, "", err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = await.Until(ctx, "a pod on the guest to run", 200*time.Millisecond, 90*time.Second, func(ctx context.Context) (bool, string, error) {
+		var p corev1.Pod
+		err := objects.Get(ctx, "pause", "default", &p)
+		return err == nil && p.Status.Phase == corev1.PodRunning, fmt.Sprint(p.Status.Phase, p.Status.ContainerStatuses), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("runs %s after its creation", time.Since(began).Round(time.Millisecond))
+}
+
+// dropped counts the packets that a lab's table has dropped.
+func dropped(t *testing.T, lab string) (packets uint64) {
+	t.Helper()
+	conn, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: "relapse-" + lab}
+	rules, err := conn.GetRules(table, &nftables.Chain{Name: "forward", Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		for _, e := range r.Exprs {
+			if counter, ok := e.(*expr.Counter); ok {
+				packets += counter.Packets
+			}
+		}
+	}
+	return packets
+}
