@@ -1,0 +1,216 @@
+// Package autodetection tells which address calico-node would take for its
+// node's, from what is known of the node: the same choice in the same order as
+// Calico's own code, without its side effects.
+//
+// The source is github.com/projectcalico/calico, version
+// v1.11.0-cni-plugin.0.20250813170300-a0db560f0520 (the 3.28 line): in
+// node/pkg/lifecycle/startup, configureIPsAndSubnets of startup.go, and
+// autodetection_methods.go, autodetection_linux.go, filtered.go, interfaces.go
+// and reachaddr.go of its folder autodetection. Calico's packages are not
+// called: they read the interfaces of the machine that they run on, and end
+// the process on a method that they do not know.
+package autodetection
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Methods of IP_AUTODETECTION_METHOD. Those that end in "=" take a value.
+const (
+	FirstFound           = "first-found" // and the empty string
+	CanReach             = "can-reach="
+	ByInterface          = "interface="
+	SkipInterface        = "skip-interface="
+	ByCIDR               = "cidr="
+	KubernetesInternalIP = "kubernetes-internal-ip"
+)
+
+// excluded are the names that first-found and skip-interface pass over:
+// DEFAULT_INTERFACES_TO_EXCLUDE of autodetection_linux.go, word for word.
+var excluded = []string{
+	"^docker.*", "^cbr.*", "^dummy.*", "^podman.*",
+	"^virbr.*", "^lxcbr.*", "^veth.*", "^lo", "^br-.*",
+	"^cali.*", "^tunl.*", "^flannel.*", "^kube-ipvs.*", "^cni.*",
+	"^vxlan\\.calico.*", "^vxlan-v6\\.calico.*", "^wireguard\\.cali.*", "^wg-v6\\.cali.*",
+	"^nodelocaldns.*",
+}
+
+// Excluded returns the pattern for which first-found passes over an interface
+// of this name.
+func Excluded(name string) (pattern string, yes bool) {
+	for _, e := range excluded {
+		if regexp.MustCompile(e).MatchString(name) {
+			return e, true
+		}
+	}
+	return "", false
+}
+
+// Interface is what Calico looks at of a network interface. Whether it is up
+// makes no difference to it.
+type Interface struct {
+	Name string
+	// Addresses are in the kernel's order.
+	Addresses []netip.Prefix
+}
+
+// Host is what is known of a node.
+type Host struct {
+	// Interfaces are in the order in which the kernel lists them.
+	Interfaces []Interface
+	// InternalIPs are the Node's addresses of that type, in its order.
+	InternalIPs []netip.Addr
+	// Source returns the address that the node would send from to a
+	// destination. It is asked for can-reach alone; nil if nobody can tell.
+	Source func(to netip.Addr) (netip.Addr, error)
+}
+
+// Settings are the environment of calico-node, as far as it decides.
+type Settings struct {
+	IP     string // IP
+	Method string // IP_AUTODETECTION_METHOD
+}
+
+// Choice is the address that Calico takes.
+type Choice struct {
+	// Address is the node's address with the length of its subnet.
+	Address netip.Prefix
+	// Interface bears the address; empty if none does.
+	Interface string
+}
+
+// ErrNone says that Calico finds no address: it keeps the one that the node
+// has, and ends where it has none.
+var ErrNone = errors.New("autodetection finds no address")
+
+// Fixed tells that Calico does not look for an address by itself: it was told
+// one, or told to have none, or it was told nothing and the node has one.
+func (s Settings) Fixed(has bool) bool {
+	return s.IP != "autodetect" && (s.IP != "" || has)
+}
+
+// Choose returns the IPv4 address that autodetection by a method comes to. The
+// error is ErrNone, or says what it would take to know.
+func Choose(method string, h Host) (Choice, error) {
+	value := func(prefix string) string { return strings.TrimPrefix(method, prefix) }
+	switch {
+	case method == "" || method == FirstFound:
+		return enumerate(h, nil, excluded, nil)
+	case strings.HasPrefix(method, ByInterface):
+		return enumerate(h, list(value(ByInterface)), nil, nil)
+	case strings.HasPrefix(method, ByCIDR):
+		var cidrs []netip.Prefix
+		for _, text := range list(value(ByCIDR)) {
+			cidr, err := netip.ParsePrefix(text)
+			if err != nil { // autodetection_methods.go: "Invalid CIDR", and no address
+				return Choice{}, fmt.Errorf("%w: method %q names the invalid CIDR %q", ErrNone, method, text)
+			}
+			cidrs = append(cidrs, cidr.Masked())
+		}
+		return enumerate(h, nil, nil, cidrs)
+	case strings.HasPrefix(method, CanReach):
+		return reach(h, value(CanReach))
+	case strings.HasPrefix(method, SkipInterface):
+		return enumerate(h, nil, slices.Concat(excluded, list(value(SkipInterface))), nil)
+	case strings.HasPrefix(method, KubernetesInternalIP):
+		return internalIP(h)
+	}
+	return Choice{}, fmt.Errorf("%w: calico-node ends on the unknown method %q", ErrNone, method)
+}
+
+var comma = regexp.MustCompile(`\s*,\s*`)
+
+func list(text string) []string { return comma.Split(text, -1) }
+
+// matcher compiles patterns as interfaces.go does.
+func matcher(patterns []string) (*regexp.Regexp, error) {
+	r, err := regexp.Compile("(" + strings.Join(patterns, ")|(") + ")")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNone, err)
+	}
+	return r, nil
+}
+
+// enumerate takes the first global unicast address of the first interface that
+// passes, from the last interface to the first: FilteredEnumeration of
+// filtered.go over GetInterfaces of interfaces.go, whose loop runs in reverse
+// "to maintain behavior with older versions". That is why the newest wins.
+func enumerate(h Host, include, exclude []string, cidrs []netip.Prefix) (Choice, error) {
+	in, err := matcher(include)
+	if err != nil {
+		return Choice{}, err
+	}
+	out, err := matcher(exclude)
+	if err != nil {
+		return Choice{}, err
+	}
+	for _, i := range slices.Backward(h.Interfaces) {
+		if len(include) > 0 && !in.MatchString(i.Name) || len(exclude) > 0 && out.MatchString(i.Name) {
+			continue
+		}
+		for _, a := range i.Addresses {
+			// net.IP.IsGlobalUnicast, which Calico asks, and netip's agree.
+			if !a.Addr().Is4() || !a.Addr().IsGlobalUnicast() {
+				continue
+			}
+			if len(cidrs) == 0 || slices.ContainsFunc(cidrs, func(c netip.Prefix) bool { return c.Contains(a.Addr()) }) {
+				return Choice{Address: a, Interface: i.Name}, nil
+			}
+		}
+	}
+	return Choice{}, ErrNone
+}
+
+// reach takes the address that a UDP socket connected to a destination has:
+// ReachDestination of reachaddr.go.
+func reach(h Host, destination string) (Choice, error) {
+	to, err := netip.ParseAddr(destination)
+	if err != nil {
+		return Choice{}, fmt.Errorf("which address the name %q has on the node is not known", destination)
+	}
+	if h.Source == nil {
+		return Choice{}, errors.New("the node's routes are not known")
+	}
+	source, err := h.Source(to)
+	if err != nil {
+		return Choice{}, fmt.Errorf("which address reaches %s: %w", to, err)
+	}
+	if c := holder(h, source); c.Interface != "" {
+		return c, nil
+	}
+	return Choice{}, fmt.Errorf("%w: no interface has the address %s that reaches %s", ErrNone, source, to)
+}
+
+// internalIP takes the Node's first IPv4 InternalIP, whether an interface has
+// it or not: autoDetectUsingK8sInternalIP and GetLocalCIDR of
+// autodetection_methods.go. Without a subnet the address parses as no CIDR, and
+// nothing is detected.
+func internalIP(h Host) (Choice, error) {
+	for _, a := range h.InternalIPs {
+		if !a.Is4() {
+			continue
+		}
+		if c := holder(h, a); c.Interface != "" {
+			return c, nil
+		}
+		return Choice{}, fmt.Errorf("%w: no interface has the InternalIP %s", ErrNone, a)
+	}
+	return Choice{}, fmt.Errorf("%w: the Node has no InternalIP", ErrNone)
+}
+
+// holder is the interface that has an address.
+func holder(h Host, address netip.Addr) Choice {
+	for _, i := range slices.Backward(h.Interfaces) {
+		for _, a := range i.Addresses {
+			if a.Addr() == address {
+				return Choice{Address: a, Interface: i.Name}
+			}
+		}
+	}
+	return Choice{}
+}

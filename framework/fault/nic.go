@@ -1,0 +1,380 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/framework/detect/autodetection"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+// NIC is a network card that is plugged into a running node, on a network of
+// its own.
+type NIC struct {
+	Node string
+	// Name is the interface's name, such as eth1.
+	Name string
+	// Address is the interface's address with the length of its subnet.
+	Address netip.Prefix
+}
+
+// What is wrong with a NIC that would prove nothing, or something else.
+var (
+	// ErrSkipped: Calico's autodetection passes over an interface of the name.
+	ErrSkipped = errors.New("it would prove nothing")
+	// ErrReachable: other nodes reach the address.
+	ErrReachable = errors.New("it would prove nothing")
+	// ErrDuplicate: another node has the address. That is a failure of its
+	// own: calico-node finds the conflict, gives its address up and ends.
+	ErrDuplicate = errors.New("it is another failure: calico-node ends on the conflict and does not move BGP")
+)
+
+// Check tells, in one sentence, why a NIC is no good for a lab: ErrSkipped,
+// ErrDuplicate, ErrReachable, or what about it makes no sense.
+func (n NIC) Check(t topology.Topology) error {
+	i := slices.IndexFunc(t.Members(), func(m topology.Member) bool { return m.Name == n.Node && m.Kind == topology.KindNode })
+	if i < 0 {
+		return fmt.Errorf("NIC %s: the topology has no node %q", n.Name, n.Node)
+	}
+	if err := n.checkName(len(t.Members()[i].Links)); err != nil {
+		return err
+	}
+	return n.checkAddress(t)
+}
+
+// maxName is the kernel's IFNAMSIZ less the final zero.
+const maxName = 15
+
+func (n NIC) checkName(links int) error {
+	if n.Name == "" || len(n.Name) > maxName || strings.ContainsAny(n.Name, "/: \t\n") {
+		return fmt.Errorf("NIC name %q: want 1 to %d characters without blanks, colons and slashes, such as eth%d", n.Name, maxName, links)
+	}
+	if pattern, yes := autodetection.Excluded(n.Name); yes {
+		return fmt.Errorf("NIC name %q: Calico's autodetection passes over every interface that matches %s, so %w: take eth%d",
+			n.Name, pattern, ErrSkipped, links)
+	}
+	for i := range links {
+		if n.Name == fmt.Sprintf("eth%d", i) {
+			return fmt.Errorf("NIC name %q: node %s has an interface of that name: take eth%d", n.Name, n.Node, links)
+		}
+	}
+	return nil
+}
+
+func (n NIC) checkAddress(t topology.Topology) error {
+	addr, subnet := n.Address.Addr(), n.Address.Masked()
+	switch {
+	case !n.Address.IsValid() || !addr.Is4() || !addr.IsGlobalUnicast():
+		return fmt.Errorf("NIC address %s: want an IPv4 unicast address with the length of its subnet, such as 172.29.1.2/24", n.Address)
+	case n.Address.Bits() > 30 || addr == subnet.Addr():
+		return fmt.Errorf("NIC address %s: it is no address of a host in %s", n.Address, subnet)
+	}
+	for _, m := range t.Members() {
+		for _, l := range m.Links {
+			if l.Address != addr {
+				continue
+			}
+			if m.Name == n.Node {
+				return fmt.Errorf("NIC address %s: node %s has it on another interface, which changes nothing, so %w", addr, n.Node, ErrReachable)
+			}
+			if m.Kind == topology.KindNode {
+				return fmt.Errorf("NIC address %s: node %s has it, so %w", addr, m.Name, ErrDuplicate)
+			}
+		}
+	}
+	reached := func(what string, p netip.Prefix) error {
+		return fmt.Errorf("NIC address %s: its subnet overlaps %s (%s), which the other nodes reach, so %w: take a subnet of its own",
+			n.Address, what, p, ErrReachable)
+	}
+	for _, o := range t.Networks {
+		if o.Subnet.Overlaps(subnet) {
+			return reached("network "+o.Name, o.Subnet)
+		}
+	}
+	for _, c := range t.Clusters {
+		if c.PodCIDR.IsValid() && c.PodCIDR.Overlaps(subnet) {
+			return reached("the pods' range", c.PodCIDR)
+		}
+		if c.ServiceCIDR.IsValid() && c.ServiceCIDR.Overlaps(subnet) {
+			return reached("the Services' range", c.ServiceCIDR)
+		}
+	}
+	return nil
+}
+
+// machine is what PlugNIC needs of a node. A *kindlab.Node is one.
+type machine interface {
+	Name() string
+	Exec(ctx context.Context, command ...string) (string, error)
+	InNetns(ctx context.Context, do func() error) error
+	Path(ctx context.Context, path string) (string, error)
+}
+
+// PlugNIC plugs a network card into a node while it runs: what a hypervisor
+// does when somebody adds a card to a virtual machine. Undo pulls it out.
+//
+// The card is one end of a veth pair. The other end stands alone in a network
+// namespace that is named after the card and held by the node's own file
+// system: nothing else is on that network, and all of it goes with the node's
+// container, however that ends.
+//
+// The NIC is checked against the lab's topology first, and Inject returns what
+// is wrong with it before anything is changed.
+func PlugNIC(l *kindlab.Lab, c *kindlab.Cluster, n NIC) Fault {
+	var others []machine
+	for _, name := range c.Nodes() {
+		if name != n.Node {
+			others = append(others, l.Node(name))
+		}
+	}
+	return plugNIC(l.Node(n.Node), others, n, func() error { return n.Check(l.Topology) })
+}
+
+func plugNIC(m machine, others []machine, n NIC, check func() error) Fault {
+	return Fault{
+		Name: fmt.Sprintf("plug %s with %s into %s", n.Name, n.Address, n.Node),
+		Inject: func(ctx context.Context) error {
+			if err := check(); err != nil {
+				return err
+			}
+			return n.plug(ctx, m)
+		},
+		Held: func(ctx context.Context) (bool, string, error) {
+			if held, saw, err := n.held(ctx, m); !held || err != nil {
+				return false, saw, err
+			}
+			return n.unreached(ctx, others)
+		},
+		Undo: func(ctx context.Context) error { return n.unplug(ctx, m) },
+	}
+}
+
+// farNamespace is the network namespace at the other end of the wire, by its
+// name on the node.
+func (n NIC) farNamespace() string { return "relapse-" + n.Name }
+
+// farEnd is the other end of the wire. The kernel's default name for it would
+// say nothing.
+const farEnd = "wire"
+
+// netnsDir is where `ip netns` keeps the namespaces that it names.
+const netnsDir = "/run/netns/"
+
+func (n NIC) plug(ctx context.Context, m machine) error {
+	wrap := func(err error) error { return fmt.Errorf("plugging %s into %s: %w", n.Name, n.Node, err) }
+	// First: what is there under that name is not ours to take away again.
+	if _, there, err := n.link(ctx, m); err != nil {
+		return wrap(err)
+	} else if there {
+		return wrap(fmt.Errorf("the node has an interface %s", n.Name))
+	}
+	if _, err := m.Exec(ctx, "ip", "netns", "add", n.farNamespace()); err != nil {
+		return wrap(err)
+	}
+	far, err := n.openFar(ctx, m)
+	if err != nil {
+		return wrap(err)
+	}
+	defer far.Close()
+	err = m.InNetns(ctx, func() error {
+		present, err := netlink.LinkList()
+		if err != nil {
+			return fmt.Errorf("listing the interfaces: %w", err)
+		}
+		var indexes []int
+		for _, l := range present {
+			indexes = append(indexes, l.Attrs().Index)
+		}
+		card := &netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: n.Name, Index: newestIndex(indexes)},
+			PeerName:  farEnd, PeerNamespace: netlink.NsFd(int(far)),
+		}
+		if err := netlink.LinkAdd(card); err != nil {
+			return fmt.Errorf("making the interface: %w", err)
+		}
+		address := &netlink.Addr{IPNet: &net.IPNet{
+			IP: n.Address.Addr().AsSlice(), Mask: net.CIDRMask(n.Address.Bits(), n.Address.Addr().BitLen()),
+		}}
+		if err := netlink.AddrAdd(card, address); err != nil {
+			return fmt.Errorf("giving it %s: %w", n.Address, err)
+		}
+		if err := netlink.LinkSetUp(card); err != nil {
+			return fmt.Errorf("setting it up: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return wrap(err)
+	}
+	// Up on both ends, or the card has no carrier.
+	h, err := netlink.NewHandleAt(far, unix.NETLINK_ROUTE)
+	if err != nil {
+		return wrap(fmt.Errorf("opening netlink at its other end: %w", err))
+	}
+	defer h.Close()
+	wire, err := h.LinkByName(farEnd)
+	if err == nil {
+		err = h.LinkSetUp(wire)
+	}
+	if err != nil {
+		return wrap(fmt.Errorf("setting its other end up: %w", err))
+	}
+	return nil
+}
+
+// buckets is NETDEV_HASHENTRIES of the kernel's net/core/dev.h.
+const buckets = 256
+
+// newestIndex is an index for a new interface that the kernel lists last. A
+// machine numbers its cards as they come, and autodetection takes the last of
+// the list. In a container it needs a word: its eth0 was numbered on the
+// machine, where numbers are high, and what is made inside begins with 2.
+//
+// Kernels before 6.9 list interfaces by their index modulo 256, the newer
+// first under the same remainder; later ones by the index itself.
+func newestIndex(present []int) int {
+	highest, remainder := 0, 0
+	for _, i := range present {
+		highest, remainder = max(highest, i), max(remainder, i%buckets)
+	}
+	index := highest + 1
+	if remainder == buckets-1 {
+		return index // there is no higher remainder: right for later kernels alone
+	}
+	for index%buckets <= remainder {
+		index++
+	}
+	return index
+}
+
+// openFar opens the namespace at the other end.
+func (n NIC) openFar(ctx context.Context, m machine) (netns.NsHandle, error) {
+	path, err := m.Path(ctx, netnsDir+n.farNamespace())
+	if err != nil {
+		return netns.None(), err
+	}
+	far, err := netns.GetFromPath(path)
+	if err != nil {
+		return netns.None(), fmt.Errorf("opening network namespace %s: %w", path, err)
+	}
+	return far, nil
+}
+
+// link looks for the card on the node.
+func (n NIC) link(ctx context.Context, m machine) (l netlink.Link, there bool, err error) {
+	err = m.InNetns(ctx, func() (err error) {
+		l, err = netlink.LinkByName(n.Name)
+		return err
+	})
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("looking for %s on %s: %w", n.Name, n.Node, err)
+	}
+	return l, true, nil
+}
+
+// held tells whether the card is there, works and has its address.
+func (n NIC) held(ctx context.Context, m machine) (bool, string, error) {
+	l, there, err := n.link(ctx, m)
+	if err != nil {
+		return false, "", err
+	}
+	if !there {
+		return false, fmt.Sprintf("%s has no interface %s", n.Node, n.Name), nil
+	}
+	if state := l.Attrs().OperState; state != netlink.OperUp {
+		return false, fmt.Sprintf("%s of %s is %s", n.Name, n.Node, state), nil
+	}
+	var addresses []netlink.Addr
+	err = m.InNetns(ctx, func() (err error) {
+		addresses, err = netlink.AddrList(l, netlink.FAMILY_V4)
+		return err
+	})
+	if err != nil {
+		return false, "", fmt.Errorf("listing the addresses of %s on %s: %w", n.Name, n.Node, err)
+	}
+	if !slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return a.IPNet.String() == n.Address.String() }) {
+		return false, fmt.Sprintf("%s of %s has %v and not %s", n.Name, n.Node, addresses, n.Address), nil
+	}
+	return true, "", nil
+}
+
+const (
+	// kubeletPort answers on every address of a node.
+	kubeletPort = 10250
+	// reachWithin is how long an answer from a neighbour may take: hundreds of
+	// times what it takes on a busy machine.
+	reachWithin = 300 * time.Millisecond
+)
+
+// unreached tells whether no other node gets an answer from the card's
+// address, be it a refusal.
+func (n NIC) unreached(ctx context.Context, others []machine) (bool, string, error) {
+	to := netip.AddrPortFrom(n.Address.Addr(), kubeletPort).String()
+	errs := make([]error, len(others))
+	answered := make([]bool, len(others))
+	var all sync.WaitGroup
+	for i, m := range others {
+		all.Go(func() {
+			errs[i] = m.InNetns(ctx, func() error {
+				dialer := net.Dialer{Timeout: reachWithin}
+				conn, err := dialer.DialContext(ctx, "tcp4", to)
+				if err == nil {
+					conn.Close()
+				}
+				answered[i] = err == nil || errors.Is(err, syscall.ECONNREFUSED)
+				return nil
+			})
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return false, "", fmt.Errorf("trying to reach %s: %w", to, err)
+	}
+	for i, m := range others {
+		if answered[i] {
+			return false, fmt.Sprintf("%s reaches %s of %s, so %v", m.Name(), n.Address.Addr(), n.Node, ErrReachable), nil
+		}
+	}
+	return true, "", nil
+}
+
+// unplugWithin bounds the kernel's taking a namespace apart, which it does in
+// the background.
+const unplugWithin = 10 * time.Second
+
+func (n NIC) unplug(ctx context.Context, m machine) error {
+	wrap := func(err error) error { return fmt.Errorf("pulling %s out of %s: %w", n.Name, n.Node, err) }
+	// The other end tells whether the card is ours.
+	names, err := m.Exec(ctx, "ip", "netns", "list")
+	if err != nil {
+		return wrap(err)
+	}
+	if !slices.Contains(strings.Fields(names), n.farNamespace()) {
+		return nil // it was never plugged in, or is out already
+	}
+	if _, err := m.Exec(ctx, "ip", "netns", "delete", n.farNamespace()); err != nil {
+		return wrap(err)
+	}
+	return await.Until(ctx, n.Name+" to leave "+n.Node, 10*time.Millisecond, unplugWithin,
+		func(ctx context.Context) (bool, string, error) {
+			_, there, err := n.link(ctx, m)
+			return err == nil && !there, n.Name + " is there", err
+		})
+}

@@ -1,0 +1,240 @@
+//go:build lab
+
+package fault
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// box is a machine with a network and a file system of its own, that goes
+// when its process is killed: as much of a node as a NIC needs.
+type box struct {
+	name string
+	pid  int
+}
+
+// newBox starts one and sets lo up, and eth0 with an address where it is given.
+func newBox(t *testing.T, name string) *box {
+	t.Helper()
+	// A /run of its own: named namespaces are files there.
+	cmd := exec.Command("unshare", "--net", "--mount", "sh", "-c", "mount -t tmpfs run /run && ip link set lo up && touch /run/ready && exec sleep 1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b := &box{name: name, pid: cmd.Process.Pid}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	err := await.Until(t.Context(), "the machine "+name, 5*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/run/ready", b.pid))
+		return err == nil, "not yet", nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *box) Name() string { return b.name }
+
+func (b *box) Exec(ctx context.Context, command ...string) (string, error) {
+	enter := append([]string{"--target", strconv.Itoa(b.pid), "--net", "--mount"}, command...)
+	out, err := exec.CommandContext(ctx, "nsenter", enter...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("on %s: %s: %w: %s", b.name, strings.Join(command, " "), err, out)
+	}
+	return string(out), nil
+}
+
+func (b *box) Path(_ context.Context, path string) (string, error) {
+	return fmt.Sprintf("/proc/%d/root%s", b.pid, path), nil
+}
+
+func (b *box) InNetns(_ context.Context, do func() error) error {
+	failed := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with the goroutine
+		failed <- func() error {
+			ns, err := netns.GetFromPath(fmt.Sprintf("/proc/%d/ns/net", b.pid))
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := netns.Set(ns); err != nil {
+				return err
+			}
+			return do()
+		}()
+	}()
+	return <-failed
+}
+
+// interfaces are the box's, as Go's net package lists them to Calico.
+func (b *box) interfaces(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	err := b.InNetns(t.Context(), func() error {
+		all, err := net.Interfaces()
+		for _, i := range all {
+			names = append(names, i.Name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// connect puts eth0 of both boxes on one wire, each with a high index, as
+// Docker leaves it.
+func connect(t *testing.T, a, b *box, addrA, addrB string) {
+	t.Helper()
+	for _, step := range [][]string{
+		{"ip", "link", "add", "eth0", "index", "2347", "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(b.pid)},
+		{"ip", "address", "add", addrA, "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"},
+	} {
+		if _, err := a.Exec(t.Context(), step...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range [][]string{{"ip", "address", "add", addrB, "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
+		if _, err := b.Exec(t.Context(), step...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var card = NIC{Node: "node1", Name: "eth1", Address: netip.MustParsePrefix("192.168.77.5/24")}
+
+func good() error { return nil }
+
+func TestPlugNIC(t *testing.T) {
+	node, other := newBox(t, "node1"), newBox(t, "node2")
+	connect(t, node, other, "172.29.0.11/24", "172.29.0.12/24")
+	f := plugNIC(node, []machine{other}, card, good)
+	before := node.interfaces(t)
+	if held, saw, err := f.Held(t.Context()); held || err != nil || saw != "node1 has no interface eth1" {
+		t.Errorf("before: %v, %q, %v", held, saw, err)
+	}
+	for range 2 { // and once more after the undo
+		if err := f.Inject(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := await.Until(t.Context(), "carrier", 10*time.Millisecond, 5*time.Second, f.Held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := node.interfaces(t); !slices.Equal(now, append(slices.Clone(before), "eth1")) {
+			t.Errorf("interfaces are %v, want eth1 last after %v: autodetection would not take it", now, before)
+		}
+		if got := other.interfaces(t); slices.Contains(got, farEnd) {
+			t.Errorf("the other node has the wire: %v", got)
+		}
+		for range 2 { // the second finds everything done
+			if err := f.Undo(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if now := node.interfaces(t); !slices.Equal(now, before) {
+			t.Errorf("interfaces after undo are %v, want %v", now, before)
+		}
+		if names, err := node.Exec(t.Context(), "ip", "netns", "list"); err != nil || names != "" {
+			t.Errorf("namespaces after undo: %q, %v", names, err)
+		}
+	}
+}
+
+// What the node has is neither replaced nor, on undo, taken away.
+func TestPlugNICThatIsThere(t *testing.T) {
+	node := newBox(t, "node1")
+	if _, err := node.Exec(t.Context(), "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "mine"); err != nil {
+		t.Fatal(err)
+	}
+	f := plugNIC(node, nil, card, good)
+	if err := f.Inject(t.Context()); err == nil || !strings.Contains(err.Error(), "plugging eth1 into node1: the node has an interface eth1") {
+		t.Errorf("injected: %v", err)
+	}
+	if err := f.Undo(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if now := node.interfaces(t); !slices.Contains(now, "eth1") {
+		t.Errorf("undo took what was not ours: %v", now)
+	}
+}
+
+// An address that another node has a route to would prove nothing, and Held
+// says so, whatever the topology promised.
+func TestPlugNICThatIsReached(t *testing.T) {
+	node, other := newBox(t, "node1"), newBox(t, "node2")
+	connect(t, node, other, "172.29.0.11/24", "172.29.0.12/24")
+	if _, err := other.Exec(t.Context(), "ip", "route", "add", "192.168.77.0/24", "via", "172.29.0.11"); err != nil {
+		t.Fatal(err)
+	}
+	f := plugNIC(node, []machine{other}, card, good)
+	if err := f.Inject(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	saw := ""
+	err := await.Until(t.Context(), "an answer", 10*time.Millisecond, 5*time.Second, func(ctx context.Context) (bool, string, error) {
+		var held bool
+		var err error
+		held, saw, err = f.Held(ctx)
+		return !held && strings.Contains(saw, "reaches"), saw, err
+	})
+	if err != nil || saw != "node2 reaches 192.168.77.5 of node1, so it would prove nothing" {
+		t.Errorf("held: %q, %v", saw, err)
+	}
+}
+
+// A harness that is killed leaves nothing: all goes with the node.
+func TestPlugNICGoesWithTheNode(t *testing.T) {
+	node := newBox(t, "node1")
+	if err := plugNIC(node, nil, card, good).Inject(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	far, err := card.openFar(t.Context(), node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := netlink.NewHandleAt(far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	far.Close() // the handle's socket holds the namespace, and nothing else does
+	if _, err := h.LinkByName(farEnd); err != nil {
+		t.Fatal(err)
+	}
+	process, err := os.FindProcess(node.pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	err = await.Until(t.Context(), "the wire to go", 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+		_, err := h.LinkByName(farEnd)
+		return err != nil, "it is there", nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
