@@ -26,7 +26,16 @@ import (
 // Apply brings the objects of a manifest (YAML documents) to the state that
 // it asks for, as `kubectl apply --server-side` does.
 func Apply(ctx context.Context, c *kindlab.Cluster, manifest string) error {
-	return eachObject(manifest, func(o *unstructured.Unstructured) error {
+	objects, err := Objects(manifest)
+	if err != nil {
+		return err
+	}
+	return ApplyObjects(ctx, c, objects...)
+}
+
+// ApplyObjects is Apply for objects that have been read already.
+func ApplyObjects(ctx context.Context, c *kindlab.Cluster, objects ...*unstructured.Unstructured) error {
+	for _, o := range objects {
 		data, err := json.Marshal(o)
 		if err != nil {
 			return fmt.Errorf("encoding %s %s: %w", o.GetKind(), o.GetName(), err)
@@ -37,8 +46,8 @@ func Apply(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 		if err != nil {
 			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // DeleteWorkload deletes a DaemonSet or Deployment together with its pods, and
@@ -78,20 +87,19 @@ func DeleteWorkload(ctx context.Context, c *kindlab.Cluster, workload k8s.Object
 		})
 }
 
-func eachObject(manifest string, do func(*unstructured.Unstructured) error) error {
+// Objects reads a manifest (YAML documents), in its order.
+func Objects(manifest string) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
 	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096)
 	for {
-		var o unstructured.Unstructured
-		if err := documents.Decode(&o); errors.Is(err, io.EOF) {
-			return nil
+		o := &unstructured.Unstructured{}
+		if err := documents.Decode(o); errors.Is(err, io.EOF) {
+			return objects, nil
 		} else if err != nil {
-			return fmt.Errorf("reading a manifest: %w", err)
+			return nil, fmt.Errorf("reading a manifest: %w", err)
 		}
-		if len(o.Object) == 0 {
-			continue // nothing but a comment
-		}
-		if err := do(&o); err != nil {
-			return err
+		if len(o.Object) > 0 { // more than a comment
+			objects = append(objects, o)
 		}
 	}
 }

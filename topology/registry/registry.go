@@ -8,12 +8,16 @@
 package registry
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"path"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
@@ -105,6 +109,39 @@ func (c *Client) Move(ctx context.Context, image, to string) (string, error) {
 		return "", c.explain(image, doing, err)
 	}
 	return found.Digest.String(), nil
+}
+
+// File returns a file of an image that the registry has. file is its absolute
+// path in the image.
+func (c *Client) File(ctx context.Context, image, file string) ([]byte, error) {
+	doing := fmt.Sprintf("reading %s of image %s", file, image)
+	ref, err := c.here(image)
+	if err != nil {
+		return nil, err
+	}
+	img, err := remote.Image(ref, c.options(ctx)...)
+	if err != nil {
+		return nil, c.explain(image, doing, err)
+	}
+	tree := mutate.Extract(img)
+	defer tree.Close()
+	for files := tar.NewReader(tree); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%s: there is no such file", doing)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", doing, err)
+		}
+		if path.Join("/", header.Name) != file {
+			continue
+		}
+		data, err := io.ReadAll(files)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", doing, err)
+		}
+		return data, nil
+	}
 }
 
 // Copy fetches images from their vendors' registries, each under its own

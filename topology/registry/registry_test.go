@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/crane"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
@@ -187,4 +188,30 @@ func FuzzParseLog(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestFile(t *testing.T) {
+	_, c := serve(t)
+	const image = "relapse.dev/manifest:v1"
+	content, err := crane.Image(map[string][]byte{"calico.yaml": []byte("kind: List\n"), "other": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := c.here(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, content, c.options(t.Context())...); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.File(t.Context(), image, "/calico.yaml"); err != nil || string(got) != "kind: List\n" {
+		t.Errorf("File = %q, %v", got, err)
+	}
+	if _, err := c.File(t.Context(), image, "/calico"); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	var missing *NotFoundError
+	if _, err := c.File(t.Context(), "relapse.dev/none:v1", "/calico.yaml"); !errors.As(err, &missing) {
+		t.Errorf("an image that is not there: %v", err)
+	}
 }
