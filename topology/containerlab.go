@@ -49,6 +49,7 @@ const (
 	labelVia         = "via"          // of a node or host: routers, comma-separated
 	labelRouterID    = "router-id"    // of a router
 	labelPeers       = "peers"        // of a router: network:asn[:graceful-restart], comma-separated
+	labelImage       = "image"        // of a host, if it is not the common one
 )
 
 // clabType is what a containerlab node stands for.
@@ -62,7 +63,7 @@ var clabTypes = map[string]clabType{
 	"cluster": {kind: "k8s-kind", required: []string{labelASN, labelPodCIDR, labelNodeMask, labelServiceCIDR}},
 	"node":    {kind: "ext-container", required: []string{labelCluster, labelRole, labelVia}, allows: []string{labelKernel}},
 	"router":  {kind: "linux", required: []string{labelASN, labelRouterID}, allows: []string{labelPeers}},
-	"host":    {kind: "linux", required: []string{labelVia}},
+	"host":    {kind: "linux", required: []string{labelVia}, allows: []string{labelImage}},
 }
 
 // Images that containerlab's own examples use: the export is for drawing a
@@ -202,7 +203,11 @@ func (e *clabExport) build() error {
 	for _, h := range e.t.Hosts {
 		n := clabNode{Image: clabHostImage, NetworkMode: "none"}
 		m := Member{Kind: KindHost, Name: h.Name, Links: h.Links, Via: h.Via}
-		if err := e.member(nodes[h.Name], m, n, map[string]string{labelVia: strings.Join(h.Via, ",")}); err != nil {
+		labels := map[string]string{labelVia: strings.Join(h.Via, ",")}
+		if h.Image != "" {
+			labels[labelImage] = h.Image
+		}
+		if err := e.member(nodes[h.Name], m, n, labels); err != nil {
 			return err
 		}
 	}
@@ -656,7 +661,7 @@ func (im *clabImport) assemble() {
 			})
 		case "host":
 			im.place(it, fmt.Sprintf("hosts[%d]", len(im.t.Hosts)), map[string]string{".name": labelName, ".via": labelVia})
-			im.t.Hosts = append(im.t.Hosts, Host{Name: it.value(labelName), Links: it.sorted(), Via: it.list(labelVia)})
+			im.t.Hosts = append(im.t.Hosts, Host{Name: it.value(labelName), Links: it.sorted(), Via: it.list(labelVia), Image: it.value(labelImage)})
 		}
 	}
 }

@@ -66,6 +66,7 @@ func awkward() Topology {
 		lab.Clusters[0].Nodes[i].Via = []string{"tor2"}
 	}
 	lab.Hosts[0].Via = []string{"tor2", "drain"}
+	lab.Hosts[0].Image = "relapse.dev/mariadb:10.11"
 	lab.Clusters[0].Nodes[2].Kernel = "6.1"
 	lab.Clusters = append(lab.Clusters, Cluster{
 		Name: "drain-worker", ASN: 65000, PodCIDR: prefix("10.6.0.0/16"), NodeMask: 24, ServiceCIDR: prefix("10.96.0.0/16"),

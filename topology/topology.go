@@ -112,4 +112,8 @@ type Host struct {
 	Links []Link
 	// Via names the routers that hold the host's default route, as in Node.
 	Via []string
+	// Image is what the host's container is made from, for a host that offers
+	// a service. Empty: a host with nothing but a probe agent. It must be
+	// built on that one, whose agent runs here as well.
+	Image string
 }

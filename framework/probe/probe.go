@@ -17,7 +17,9 @@
 //
 // Which way it was lost is the far end's word: a request that it saw and that
 // was not answered lost its reply; one that it did not see was lost itself.
-// Where the far end is no agent, or the probe is TCP, neither is claimed.
+// Where the far end is no agent, or the probe is TCP or MySQL, neither is
+// claimed. A login that the server turned away is lost, too: at once, and
+// with the address that the server saw (Timeline.Sources).
 //
 // # When a probe is clean
 //
@@ -45,11 +47,16 @@ import (
 // Protocol is what a probe speaks.
 type Protocol = wire.Protocol
 
-// Protocols of a probe: UDP echo, or TCP connect and close.
+// Protocols of a probe: UDP echo, TCP connect and close, or a login to a MySQL
+// server, which is asked whom it takes the client for.
 const (
-	UDP = wire.UDP
-	TCP = wire.TCP
+	UDP   = wire.UDP
+	TCP   = wire.TCP
+	MySQL = wire.MySQL
 )
+
+// Login is who a MySQL probe logs in as.
+type Login = wire.Login
 
 // Patience is how long a packet may be unanswered before it is presumed lost.
 // On a busy machine with two processors echoes take up to some tens of
@@ -72,8 +79,10 @@ type Probe struct {
 	From, To string
 	// Protocol is UDP unless it is given.
 	Protocol Protocol
+	// Login is for MySQL alone, and must be there.
+	Login *Login
 	// Interval is the time between two packets: 10 ms for UDP, 100 ms for
-	// TCP.
+	// TCP and MySQL.
 	Interval time.Duration
 	// Timeout is how late a reply may be and still count: 1 s.
 	Timeout time.Duration
@@ -88,13 +97,13 @@ func (p Probe) withDefaults() Probe {
 	}
 	if p.Name == "" {
 		p.Name = p.From + "->" + p.To
-		if p.Protocol == TCP {
-			p.Name += "/tcp"
+		if p.Protocol != UDP {
+			p.Name += "/" + string(p.Protocol)
 		}
 	}
 	if p.Interval == 0 {
 		p.Interval = DefaultInterval
-		if p.Protocol == TCP {
+		if p.Protocol != UDP {
 			p.Interval = DefaultTCPInterval
 		}
 	}
@@ -106,8 +115,10 @@ func (p Probe) withDefaults() Probe {
 
 func (p Probe) validate() error {
 	switch {
-	case p.Protocol != UDP && p.Protocol != TCP:
-		return fmt.Errorf("probe %s: unknown protocol %q: want udp or tcp", p.Name, p.Protocol)
+	case p.Protocol != UDP && p.Protocol != TCP && p.Protocol != MySQL:
+		return fmt.Errorf("probe %s: unknown protocol %q: want udp, tcp or mysql", p.Name, p.Protocol)
+	case (p.Protocol == MySQL) != (p.Login != nil):
+		return fmt.Errorf("probe %s: a login is for protocol mysql, which must have one", p.Name)
 	case p.Interval < time.Millisecond:
 		return fmt.Errorf("probe %s: interval %s is under 1ms", p.Name, p.Interval)
 	case p.Timeout < Patience:

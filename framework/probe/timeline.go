@@ -40,7 +40,7 @@ type Timeline struct {
 	// with, here and at the far end. They start out with 64.
 	ReplyTTL, RequestTTL map[uint8]int
 	// Sources are the addresses that the far end saw the probe come from, in
-	// order of their first appearance.
+	// order of their first appearance. A MySQL server tells them itself.
 	Sources []Source
 	// Errors counts the packets that the sender's kernel refused (ENETUNREACH,
 	// EPERM and so on), by errno. They are lost, too.
@@ -50,8 +50,8 @@ type Timeline struct {
 	// that is no agent of the set.
 	farReported, farGone time.Time
 
-	sent, answered, seen slots
-	rtt                  histogram
+	sent, answered, seen, denied slots
+	rtt                          histogram
 }
 
 // Source is an address that a probe's packets were seen to come from.
@@ -60,6 +60,15 @@ type Source struct {
 	// First is when the first of these packets was sent.
 	First   time.Time `json:"first"`
 	Packets int       `json:"packets"`
+	// Last is when the last of them was sent, as far as a MySQL server is
+	// the far end; what follows is there for such alone. Client is USER(), and
+	// Account CURRENT_USER(): the account that let it in. Denied counts the
+	// logins that were turned away, and Error is what the server said then.
+	Last    time.Time `json:"last,omitzero"`
+	Client  string    `json:"client,omitempty"`
+	Account string    `json:"account,omitempty"`
+	Denied  int       `json:"denied,omitempty"`
+	Error   string    `json:"error,omitempty"`
 }
 
 // Side says which packet of an exchange was lost.
@@ -71,6 +80,8 @@ const (
 	Request Side = "request"
 	// Reply: the far end saw the request, its answer never came back.
 	Reply Side = "reply"
+	// Denied: the server turned the client away.
+	Denied Side = "denied"
 	// Unknown: the far end is no agent, or has not reported yet.
 	Unknown Side = "unknown"
 )
@@ -96,6 +107,7 @@ type Window struct {
 	Lost        int `json:"lost"`
 	LostRequest int `json:"lost_request"`
 	LostReply   int `json:"lost_reply"`
+	Denied      int `json:"denied,omitempty"`
 	// Open is true while nothing sent later has been answered.
 	Open bool `json:"open"`
 }
@@ -108,6 +120,8 @@ type Counts struct {
 	// LostRequest and LostReply are the losses whose side is known.
 	LostRequest int `json:"lost_request"`
 	LostReply   int `json:"lost_reply"`
+	// Denied are the losses that were logins turned away.
+	Denied int `json:"denied,omitempty"`
 	// InFlight were sent less than Patience before the last report.
 	InFlight int `json:"in_flight"`
 	// Skipped are slots for which the sender woke up too late. They were not
@@ -147,6 +161,8 @@ func (t *Timeline) fate(slot uint32) fate {
 		return skipped
 	case t.answered.has(slot):
 		return received
+	case t.denied.has(slot):
+		return lost
 	case t.Reported.Sub(t.at(slot)) < Patience:
 		return inFlight
 	}
@@ -155,7 +171,9 @@ func (t *Timeline) fate(slot uint32) fate {
 
 func (t *Timeline) side(slot uint32) Side {
 	switch {
-	case t.Probe.Protocol == TCP || t.farReported.IsZero() && t.farGone.IsZero():
+	case t.denied.has(slot):
+		return Denied
+	case t.Probe.Protocol != UDP || t.farReported.IsZero() && t.farGone.IsZero():
 		return Unknown
 	case t.seen.has(slot):
 		return Reply
@@ -216,6 +234,8 @@ func (t *Timeline) count(first, end uint32) Counts {
 				c.LostRequest++
 			case Reply:
 				c.LostReply++
+			case Denied:
+				c.Denied++
 			}
 		}
 		c.Sent++
@@ -258,6 +278,8 @@ func (t *Timeline) Windows(gap time.Duration) []Window {
 				w.LostRequest++
 			case Reply:
 				w.LostReply++
+			case Denied:
+				w.Denied++
 			}
 			answered = false
 		}
@@ -311,7 +333,11 @@ func (t *Timeline) String() string {
 	c := t.Counts()
 	fmt.Fprintf(&b, "%s: %d sent, %d received, %d lost", t.Probe.Name, c.Sent, c.Received, c.Lost)
 	if c.Lost > 0 {
-		fmt.Fprintf(&b, " (%d requests, %d replies)", c.LostRequest, c.LostReply)
+		if c.Denied > 0 {
+			fmt.Fprintf(&b, " (%d denied: %s)", c.Denied, t.denial())
+		} else {
+			fmt.Fprintf(&b, " (%d requests, %d replies)", c.LostRequest, c.LostReply)
+		}
 		ws := t.Windows(0)
 		w := ws[len(ws)-1]
 		fmt.Fprintf(&b, ", last from %s to %s", clock(w.Start), clock(w.End))
@@ -331,6 +357,17 @@ func (t *Timeline) String() string {
 		fmt.Fprintf(&b, ", reported up to %s", clock(t.Reported))
 	}
 	return b.String()
+}
+
+// denial is what the server said when it last turned the client away.
+func (t *Timeline) denial() string {
+	said, last := "", time.Time{}
+	for _, s := range t.Sources {
+		if s.Denied > 0 && s.Last.After(last) {
+			said, last = s.Error, s.Last
+		}
+	}
+	return said
 }
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
@@ -390,6 +427,7 @@ func (t *Timeline) clone() Timeline {
 	c.ReplyTTL, c.RequestTTL = maps.Clone(t.ReplyTTL), maps.Clone(t.RequestTTL)
 	c.Sources, c.Errors = slices.Clone(t.Sources), maps.Clone(t.Errors)
 	c.sent, c.answered, c.seen = slices.Clone(t.sent), slices.Clone(t.answered), slices.Clone(t.seen)
+	c.denied = slices.Clone(t.denied)
 	return c
 }
 
@@ -438,7 +476,40 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 		}
 		t.Errors[errno] += n
 	}
+	for _, a := range r.Logins {
+		if err := t.check(a.Slots, by); err != nil {
+			return err
+		}
+		t.addLogins(a)
+	}
 	return nil
+}
+
+// addLogins takes what the server said to some logins.
+func (t *Timeline) addLogins(a wire.Answer) {
+	if len(a.Slots) == 0 {
+		return
+	}
+	s := t.source(a.Address, t.at(a.Slots[0][0]))
+	if s == nil {
+		return
+	}
+	s.Client = a.Client
+	s.Packets += a.Slots.Len()
+	if last := t.at(a.Slots[len(a.Slots)-1][1]); last.After(s.Last) {
+		s.Last = last
+	}
+	if a.Account != "" {
+		s.Account = a.Account
+	}
+	if a.Denied == "" {
+		return
+	}
+	s.Denied += a.Slots.Len()
+	s.Error = a.Denied
+	for slot := range a.Slots.All {
+		t.denied.add(slot)
+	}
 }
 
 // maxSources bounds the source addresses that a timeline lists.
@@ -456,16 +527,24 @@ func (t *Timeline) addResponder(r wire.Responder, by time.Time) error {
 		t.seen.add(slot)
 	}
 	addTTL(&t.RequestTTL, r.TTL)
-	i := slices.IndexFunc(t.Sources, func(s Source) bool { return s.Address == r.Source })
+	if s := t.source(r.Source, t.at(r.Seen[0][0])); s != nil {
+		s.Packets += r.Seen.Len()
+	}
+	return nil
+}
+
+// source returns the entry of an address in Sources, which it makes if need
+// be; nil if there is no room for another.
+func (t *Timeline) source(addr netip.Addr, first time.Time) *Source {
+	i := slices.IndexFunc(t.Sources, func(s Source) bool { return s.Address == addr })
 	if i < 0 {
 		if len(t.Sources) == maxSources {
 			return nil
 		}
 		i = len(t.Sources)
-		t.Sources = append(t.Sources, Source{Address: r.Source, First: t.at(r.Seen[0][0])})
+		t.Sources = append(t.Sources, Source{Address: addr, First: first})
 	}
-	t.Sources[i].Packets += r.Seen.Len()
-	return nil
+	return &t.Sources[i]
 }
 
 func addTTL(counts *map[uint8]int, ttls []wire.TTL) {

@@ -126,6 +126,55 @@ func TestSide(t *testing.T) {
 	}
 }
 
+// A login that is turned away is lost at once, with the address that the
+// server saw.
+func TestLogins(t *testing.T) {
+	pod, node := netip.MustParseAddr("10.20.30.35"), netip.MustParseAddr("10.4.94.31")
+	line := &Timeline{Probe: Probe{From: "a", To: "db", Protocol: MySQL, Login: &Login{User: "app"}}.withDefaults(), Started: base, Reported: ms(450)}
+	const said = "Access denied for user 'app'@'10.4.94.31' (using password: YES)"
+	err := line.addSender(wire.Sender{
+		Sent: wire.Runs{{0, 4}}, Got: wire.Runs{{0, 1}}, RTT: []uint32{900, 800},
+		Logins: []wire.Answer{
+			{Client: "app@10.20.30.35", Address: pod, Account: "app@10.20.30.0/255.255.255.0", Slots: wire.Runs{{0, 1}}},
+			{Client: "app@10.4.94.31", Address: node, Denied: said, Slots: wire.Runs{{2, 3}}},
+		},
+	}, ms(450))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Slot 4 was sent 50 ms ago, and slot 3, which Patience would still wait
+	// for, is lost.
+	want := Counts{Sent: 5, Received: 2, Lost: 2, Denied: 2, InFlight: 1}
+	if got := line.Counts(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	loss, ok := line.FirstLoss(base)
+	if !ok || loss.Slot != 2 || loss.Side != Denied {
+		t.Errorf("first loss %+v, %v; want slot 2, denied", loss, ok)
+	}
+	if ws := line.Windows(0); len(ws) != 1 || ws[0].Denied != 2 || !ws[0].Open {
+		t.Errorf("windows %+v, want one, of two that were denied, open", ws)
+	}
+	sources := []Source{
+		{Address: pod, First: ms(0), Packets: 2, Last: ms(100), Client: "app@10.20.30.35", Account: "app@10.20.30.0/255.255.255.0"},
+		{Address: node, First: ms(200), Packets: 2, Last: ms(300), Client: "app@10.4.94.31", Denied: 2, Error: said},
+	}
+	if diff := cmp.Diff(sources, line.Sources, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+	if text := line.String(); !strings.Contains(text, "2 lost (2 denied: "+said+")") {
+		t.Errorf("%q does not say what the server said", text)
+	}
+	clone := line.clone()
+	line.denied.add(4)
+	if clone.denied.has(4) {
+		t.Error("the copy changes with the original")
+	}
+	if err := line.addSender(wire.Sender{Logins: []wire.Answer{{Address: pod, Slots: wire.Runs{{0, 1000}}}}}, ms(450)); err == nil {
+		t.Error("a login that is not due yet is taken")
+	}
+}
+
 func TestFirstLossAndBetween(t *testing.T) {
 	line := draw("..q.._.r..", 1000)
 	for _, c := range []struct {
@@ -212,7 +261,7 @@ func TestSources(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []Source{{pod, ms(0), 11}, {node, ms(100), 5}}
+	want := []Source{{Address: pod, First: ms(0), Packets: 11}, {Address: node, First: ms(100), Packets: 5}}
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	if diff := cmp.Diff(want, line.Sources, same); diff != "" {
 		t.Errorf("sources (-want +got):\n%s", diff)

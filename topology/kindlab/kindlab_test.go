@@ -127,6 +127,10 @@ func TestImagesOf(t *testing.T) {
 			t.Errorf("%s is missing", ref)
 		}
 	}
+	hosts := []topology.Host{{Image: "relapse.dev/mariadb:10.11"}, {}, {Image: "relapse.dev/mariadb:10.11"}}
+	if got := ImagesOf(topology.Topology{Hosts: hosts}); !slices.Equal(got, []string{registryImage, "relapse.dev/mariadb:10.11", hostImage}) {
+		t.Errorf("hosts with and without an image need %v", got)
+	}
 	if got := ImagesOf(topology.Topology{}); !slices.Equal(got, []string{registryImage}) {
 		t.Errorf("an empty lab needs %v", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,10 +71,20 @@ func ImagesOf(t topology.Topology) []string {
 	if len(t.Routers) > 0 {
 		refs = append(refs, routerImage)
 	}
-	if len(t.Hosts) > 0 {
-		refs = append(refs, hostImage)
+	for _, h := range t.Hosts {
+		if ref := hostImageOf(h); !slices.Contains(refs, ref) {
+			refs = append(refs, ref)
+		}
 	}
 	return refs
+}
+
+// hostImageOf is the image of a host's container.
+func hostImageOf(h topology.Host) string {
+	if h.Image == "" {
+		return hostImage
+	}
+	return h.Image
 }
 
 // Up makes a topology real. Containers, routers and clusters come up side by
@@ -241,7 +252,13 @@ func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
 	err := l.options.step("images into Docker", func() error {
 		var mu sync.Mutex
 		load, ctx := errgroup.WithContext(ctx)
-		for _, ref := range append([]string{registryImage, nodeImage, routerImage, hostImage}, guestImages(l.Topology)...) {
+		refs := append([]string{registryImage, nodeImage, routerImage}, guestImages(l.Topology)...)
+		for _, h := range l.Topology.Hosts {
+			if ref := hostImageOf(h); !slices.Contains(refs, ref) {
+				refs = append(refs, ref)
+			}
+		}
+		for _, ref := range refs {
 			load.Go(func() error {
 				known, err := l.options.Images.LoadDocker(ctx, l.docker, ref)
 				mu.Lock()
@@ -313,7 +330,7 @@ func (l *Lab) startRoutersAndHosts(ctx context.Context, images map[string]string
 		start.Go(func() error { return l.startRouter(ctx, r, images[routerImage]) })
 	}
 	for _, h := range l.Topology.Hosts {
-		start.Go(func() error { return l.startHost(ctx, h, images[hostImage]) })
+		start.Go(func() error { return l.startHost(ctx, h, images[hostImageOf(h)]) })
 	}
 	return start.Wait()
 }

@@ -402,8 +402,16 @@ func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 		}
 		p := newSending(*r.Probe)
 		s.probes[p.id] = p
-		if p.kind == wire.TCP {
-			a.connectEvery(s, p, r.Probe.To, r.Probe.Timeout)
+		switch p.kind {
+		case wire.TCP:
+			a.attemptEvery(s, p, a.connectTo(s, p, r.Probe.To, r.Probe.Timeout))
+		case wire.MySQL:
+			attempt, err := a.logInTo(s, p, *r.Probe)
+			if err != nil {
+				delete(s.probes, p.id)
+				return 0, err
+			}
+			a.attemptEvery(s, p, attempt)
 		}
 		a.arm()
 		return p.epoch, nil

@@ -59,6 +59,7 @@ type sending struct {
 	rtt           []uint32
 	ttl           ttls
 	errors        map[string]int
+	logins        []wire.Answer
 }
 
 // lead is the time between the answer to a start and the first packet: the
@@ -106,14 +107,14 @@ func (p *sending) stop() {
 
 // report hands over what happened; the slices are the report's from then on.
 func (p *sending) report() wire.Sender {
-	r := wire.Sender{ID: p.id, Sent: p.sent, Got: p.answers, RTT: p.rtt, TTL: p.ttl.report(), Errors: p.errors}
-	p.sent, p.answers, p.errors = nil, nil, nil
+	r := wire.Sender{ID: p.id, Sent: p.sent, Got: p.answers, RTT: p.rtt, TTL: p.ttl.report(), Errors: p.errors, Logins: p.logins}
+	p.sent, p.answers, p.errors, p.logins = nil, nil, nil, nil
 	p.rtt = make([]uint32, 0, len(r.RTT))
 	return r
 }
 
 func (p *sending) quiet() bool {
-	return len(p.sent) == 0 && len(p.answers) == 0 && len(p.errors) == 0
+	return len(p.sent) == 0 && len(p.answers) == 0 && len(p.errors) == 0 && len(p.logins) == 0
 }
 
 // reset forgets the set, stops its probes, and takes back the reports that
@@ -158,16 +159,13 @@ func (s *session) flush(now int64) {
 	s.reports <- wire.Message{At: now, Report: report}
 }
 
-// connectEvery connects to the far end once an interval, for as long as the
-// probe runs. Attempts overlap where the far end is slow.
-func (a *Agent) connectEvery(s *session, p *sending, to netip.AddrPort, timeout time.Duration) {
-	ctx, cancel := context.WithCancel(s.ctx)
-	p.quit = cancel
+// connectTo returns an attempt to connect to the far end.
+func (a *Agent) connectTo(s *session, p *sending, to netip.AddrPort, timeout time.Duration) func(slot uint32) {
 	dialer := net.Dialer{Timeout: timeout, KeepAlive: -1}
 	if !a.addr.IsUnspecified() {
 		dialer.LocalAddr = &net.TCPAddr{IP: a.addr.AsSlice()}
 	}
-	attempt := func(slot uint32) {
+	return func(slot uint32) {
 		start := wire.Monotonic()
 		// The session's context: an attempt under way outlives the stop.
 		conn, err := dialer.DialContext(s.ctx, "tcp4", to.String())
@@ -183,6 +181,13 @@ func (a *Agent) connectEvery(s *session, p *sending, to netip.AddrPort, timeout 
 			p.refused(unix.ErrnoName(errno))
 		}
 	}
+}
+
+// attemptEvery makes an attempt once an interval, for as long as the probe
+// runs. Attempts overlap where the far end is slow.
+func (a *Agent) attemptEvery(s *session, p *sending, attempt func(slot uint32)) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	p.quit = cancel
 	s.workers.Go(func() {
 		var attempts sync.WaitGroup
 		defer attempts.Wait()

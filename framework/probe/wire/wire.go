@@ -73,9 +73,17 @@ type Protocol string
 
 // Protocols of a probe.
 const (
-	UDP Protocol = "udp" // echo
-	TCP Protocol = "tcp" // connect, then close
+	UDP   Protocol = "udp"   // echo
+	TCP   Protocol = "tcp"   // connect, then close
+	MySQL Protocol = "mysql" // log in, ask who one is, log out
 )
+
+// Login is who a MySQL probe logs in as.
+type Login struct {
+	User     string `json:"user"`
+	Password string `json:"password"`
+	Database string `json:"database,omitempty"`
+}
 
 // Probe is a probe as its sender sees it.
 type Probe struct {
@@ -83,9 +91,12 @@ type Probe struct {
 	Kind     Protocol       `json:"kind"`
 	To       netip.AddrPort `json:"to"`
 	Interval time.Duration  `json:"interval"`
-	// Timeout is how long a TCP connect may take. UDP needs none here: the
-	// sender reports every reply, however late, and the harness judges.
+	// Timeout is how long a TCP connect, or a login, may take. UDP needs none
+	// here: the sender reports every reply, however late, and the harness
+	// judges.
 	Timeout time.Duration `json:"timeout"`
+	// Login is a MySQL probe's, and no other's.
+	Login *Login `json:"login,omitempty"`
 }
 
 // Message goes from an agent to the harness.
@@ -118,6 +129,23 @@ type Sender struct {
 	// Errors counts the slots that the kernel refused to send, by errno.
 	// They are in Sent too.
 	Errors map[string]int `json:"errors,omitempty"`
+	// Logins are what the server of a MySQL probe said of it.
+	Logins []Answer `json:"logins,omitempty"`
+}
+
+// Answer is what a MySQL server said to a number of logins: whom it took the
+// client for, and whether it let it in.
+type Answer struct {
+	// Client is USER(), or the user and host of the error: user@address.
+	Client string `json:"client"`
+	// Address is the client's, as the server sees it.
+	Address netip.Addr `json:"address"`
+	// Account is CURRENT_USER(), the account that let the client in. Empty
+	// where it was turned away.
+	Account string `json:"account,omitempty"`
+	// Denied is the server's error where it turned the client away.
+	Denied string `json:"denied,omitempty"`
+	Slots  Runs   `json:"slots"`
 }
 
 // Responder is the far end's news of one probe from one source address.
@@ -191,6 +219,11 @@ func (m Message) validate() error {
 		if err := validateTTL(p.TTL); err != nil {
 			return fmt.Errorf("probe %d: %w", p.ID, err)
 		}
+		for _, a := range p.Logins {
+			if err := a.Slots.validate(); err != nil {
+				return fmt.Errorf("probe %d: %w", p.ID, err)
+			}
+		}
 	}
 	for _, s := range m.Report.Seen {
 		if err := errors.Join(s.Seen.validate(), validateTTL(s.TTL)); err != nil {
@@ -225,8 +258,10 @@ func (r Request) validate() error {
 	switch p := r.Probe; {
 	case p == nil:
 		return errors.New("start without a probe")
-	case p.Kind != UDP && p.Kind != TCP:
-		return fmt.Errorf("probe %d: unknown kind %q: want udp or tcp", p.ID, p.Kind)
+	case p.Kind != UDP && p.Kind != TCP && p.Kind != MySQL:
+		return fmt.Errorf("probe %d: unknown kind %q: want udp, tcp or mysql", p.ID, p.Kind)
+	case (p.Kind == MySQL) != (p.Login != nil):
+		return fmt.Errorf("probe %d: a login is for kind mysql, which must have one", p.ID)
 	case !p.To.Addr().Is4() || p.To.Port() == 0:
 		return fmt.Errorf("probe %d: target %s is not an IPv4 address with a port", p.ID, p.To)
 	case p.Interval < minInterval:

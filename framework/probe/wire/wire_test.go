@@ -67,6 +67,8 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		{"no probe", `{"n":1,"op":"start"}`, "without a probe"},
 		{"no set", `{"n":1,"op":"hello"}`, "number of a set"},
 		{"kind", `{"n":1,"op":"start","probe":{"id":1,"kind":"icmp","to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, `unknown kind "icmp"`},
+		{"login to no database", `{"n":1,"op":"start","probe":{"id":1,"kind":"tcp","to":"127.0.0.1:7","interval":10000000,"timeout":1,"login":{"user":"app"}}}`, "a login is for kind mysql"},
+		{"database without a login", `{"n":1,"op":"start","probe":{"id":1,"kind":"mysql","to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, "which must have one"},
 		{"IPv6", `{"n":1,"op":"start","probe":{"id":1,"kind":"udp","to":"[::1]:7","interval":10000000,"timeout":1}}`, "not an IPv4"},
 		{"busy loop", `{"n":1,"op":"start","probe":{"id":1,"kind":"udp","to":"127.0.0.1:7","interval":1,"timeout":1}}`, "interval 1ns"},
 	} {
@@ -97,6 +99,7 @@ func FuzzDecodeMessage(f *testing.F) {
 	f.Add([]byte(`{"n":1,"at":5,"epoch":10}`))
 	f.Add([]byte(`{"report":{"probes":[{"sent":[[0,4294967295]]}]}}`))
 	f.Add([]byte(`{"report":{"probes":[{"got":[[5,4]],"rtt":[]}]}}`))
+	f.Add([]byte(`{"report":{"probes":[{"sent":[[0,1]],"logins":[{"client":"app@10.0.0.1","address":"10.0.0.1","denied":"no","slots":[[0,4294967295]]}]}]}}`))
 	f.Add([]byte(`{"report":{"probes":[{"ttl":[[300,1]]}]}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		m, err := DecodeMessage(line)

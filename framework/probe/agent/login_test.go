@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+func TestDeniedAddress(t *testing.T) {
+	for _, test := range []struct {
+		name, message string
+		want          string // empty: none
+	}{
+		{"wrong host for the user", "Access denied for user 'app'@'10.4.94.31' (using password: YES)", "10.4.94.31"},
+		{"host that no user may come from", "Host '10.4.94.31' is not allowed to connect to this MariaDB server", "10.4.94.31"},
+		{"user with an @", "Access denied for user 'a@b'@'10.20.30.40' (using password: NO)", "10.20.30.40"},
+		{"a name in place of an address", "Access denied for user 'app'@'node1.example.com' (using password: YES)", ""},
+		{"something else", "Too many connections", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := deniedAddress(test.message)
+			if (err == nil) != (test.want != "") || err == nil && got.String() != test.want {
+				t.Errorf("%s, %v; want %q", got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestReason(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, "ECONNREFUSED"},
+		{"the server's own", &mysql.MySQLError{Number: 1040, Message: "Too many connections"}, "MySQL error 1040"},
+		{"closed", driver.ErrBadConn, "connection lost"},
+		{"too late", fmt.Errorf("dialling: %w", context.DeadlineExceeded), "no answer in time"},
+		{"anything", errors.New("strange"), "strange"},
+	} {
+		if got := reason(test.err); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestLoggedInJoinsWhatIsTheSame(t *testing.T) {
+	var p sending
+	node, pod := netip.MustParseAddr("10.4.94.31"), netip.MustParseAddr("10.20.30.35")
+	denied := wire.Answer{Client: "app@10.4.94.31", Address: node, Denied: "Access denied"}
+	in := wire.Answer{Client: "app@10.20.30.35", Address: pod, Account: "app@10.20.30.0/255.255.255.0"}
+	for slot, answer := range []wire.Answer{in, in, denied, denied, in} {
+		p.loggedIn(answer, uint32(slot))
+	}
+	in.Slots, denied.Slots = wire.Runs{{0, 1}, {4, 4}}, wire.Runs{{2, 3}}
+	byAddress := cmpopts.EquateComparable(netip.Addr{})
+	if diff := cmp.Diff([]wire.Answer{in, denied}, p.logins, byAddress); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if p.quiet() {
+		t.Error("quiet, with logins to report")
+	}
+	if report := p.report(); len(report.Logins) != 2 || !p.quiet() {
+		t.Errorf("reported %d answers, want 2 and none left", len(report.Logins))
+	}
+}
+
+// Nobody listens at the port: the attempt is lost and counted by its errno.
+func TestLogInWhereNobodyListens(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := l.Addr().(*net.TCPAddr).AddrPort()
+	l.Close()
+	connector, err := mysql.NewConnector(&mysql.Config{Net: "tcp", Addr: to.String(), User: "app", AllowNativePasswords: true, MaxAllowedPacket: 1 << 20, Logger: &mysql.NopLogger{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := logIn(t.Context(), connector, "app")
+	if err == nil || reason(err) != "ECONNREFUSED" {
+		t.Errorf("%+v, %v; want ECONNREFUSED", answer, err)
+	}
+	if err != nil && strings.Contains(answer.Denied, "denied") {
+		t.Errorf("%q: no server has said so", answer.Denied)
+	}
+}
