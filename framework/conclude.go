@@ -126,9 +126,14 @@ func (v *variantRun) keepFailure(ctx context.Context) {
 	}
 }
 
-// collectorOf makes a collector that reads all layers of a lab, images among
-// them if asked to. The closers are to be called even after an error.
-func collectorOf(lab *kindlab.Lab, images bool) (snapshot.Collector, []func() error, error) {
+// birdSocket is BIRD's control socket on a node: calico-node's pod has the
+// node's /var/run/calico for its own. It is named without the symbolic link
+// /var/run, which would lead out of the node.
+const birdSocket = "/run/calico/bird.ctl"
+
+// collectorOf makes a collector that reads all layers of a lab that a script
+// asks for. The closers are to be called even after an error.
+func collectorOf(lab *kindlab.Lab, script Script) (snapshot.Collector, []func() error, error) {
 	c := snapshot.Collector{
 		Routers: map[string]snapshot.RouterReader{},
 		Nodes:   map[string]snapshot.RouteReader{},
@@ -139,13 +144,25 @@ func collectorOf(lab *kindlab.Lab, images bool) (snapshot.Collector, []func() er
 		return c, closers, err
 	}
 	c.Kubernetes = cluster
-	if images {
+	if script.Images {
 		names := registry.New(lab.Registry().Addr.String())
 		closers = append(closers, names.Close)
 		c.Images, c.Registry = cluster, names
 	}
 	for _, node := range lab.Clusters[0].Nodes() {
 		c.Nodes[node] = snapshot.NetnsRoutes(lab.Node(node).Netns)
+	}
+	if script.NodeAddresses {
+		c.Calico, c.Networks = cluster, map[string]snapshot.NetworkReader{}
+		for _, node := range lab.Clusters[0].Nodes() {
+			machine := lab.Node(node)
+			c.Networks[node] = snapshot.NetworkReader{
+				Interfaces: snapshot.NetnsInterfaces(machine.Netns),
+				BIRD: snapshot.BIRDSocket(func(ctx context.Context) (string, error) {
+					return machine.Path(ctx, birdSocket)
+				}),
+			}
+		}
 	}
 	for _, r := range lab.Topology.Routers {
 		handle, err := lab.Router(r.Name)

@@ -85,6 +85,9 @@ type Script struct {
 	// Images is set where the detectors look at what runs under which name of
 	// an image: three lists and a question for each name, with every snapshot.
 	Images bool
+	// NodeAddresses is set where the detectors look at the nodes' interfaces,
+	// at Calico's choice of their addresses and at BIRD's sessions.
+	NodeAddresses bool
 	// Latent names the kinds of latent findings that the baseline may have:
 	// the incident waiting to happen.
 	Latent []string

@@ -273,7 +273,7 @@ func (v *variantRun) badBaseline(why string) error {
 }
 
 func (v *variantRun) startWatch() error {
-	collector, closers, err := collectorOf(v.run.Lab, v.variant.Script.Images)
+	collector, closers, err := collectorOf(v.run.Lab, v.variant.Script)
 	v.closers = append(v.closers, closers...)
 	if err != nil {
 		return err

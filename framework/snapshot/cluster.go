@@ -77,6 +77,9 @@ func (c *Cluster) Nodes(ctx context.Context) ([]Node, error) {
 				n.Ready = condition.Status == corev1.ConditionTrue
 			}
 		}
+		if err := n.readAnnotations(o.Annotations); err != nil {
+			return nil, fmt.Errorf("node %q: annotation %w", o.Name, err)
+		}
 		nodes = append(nodes, n)
 	}
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })

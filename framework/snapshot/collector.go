@@ -38,6 +38,10 @@ type Collector struct {
 	// Registry, when set as well, what the names of those images stand for.
 	Images   ImageReader
 	Registry Resolver
+	// Networks, by node, tell what the nodes' interfaces and BGP daemons are,
+	// and Calico, when set, how calico-node chooses a node's address.
+	Networks map[string]NetworkReader
+	Calico   CalicoReader
 	// Timeout bounds one collection; zero means one second. What has not
 	// answered by then counts as not read.
 	Timeout time.Duration
@@ -59,9 +63,10 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 	defer cancel()
 
 	s := Snapshot{
-		Time:       time.Now(),
-		Routers:    make([]Router, len(c.Routers)),
-		NodeTables: make([]NodeTable, len(c.Nodes)),
+		Time:         time.Now(),
+		Routers:      make([]Router, len(c.Routers)),
+		NodeTables:   make([]NodeTable, len(c.Nodes)),
+		NodeNetworks: make([]NodeNetwork, len(c.Networks)),
 	}
 	var all sync.WaitGroup
 	all.Go(func() { s.Nodes = list(ctx, c.Kubernetes.Nodes) })
@@ -80,6 +85,19 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 		t := &s.NodeTables[i]
 		t.Node = name
 		all.Go(func() { t.Routes = list(ctx, c.Nodes[name]) })
+	}
+	for i, name := range slices.Sorted(maps.Keys(c.Networks)) {
+		n, reader := &s.NodeNetworks[i], c.Networks[name]
+		n.Node = name
+		if reader.Interfaces != nil {
+			all.Go(func() { n.Interfaces = list(ctx, reader.Interfaces) })
+		}
+		if reader.BIRD != nil {
+			all.Go(func() { n.BIRD = list(ctx, reader.BIRD) })
+		}
+	}
+	if c.Calico != nil {
+		all.Go(func() { s.CalicoAgents = list(ctx, c.Calico.CalicoAgents) })
 	}
 	if c.Images != nil {
 		all.Go(func() {

@@ -134,3 +134,59 @@ func BenchmarkCollectNetns(b *testing.B) {
 		}
 	}
 }
+
+func TestNetnsInterfaces(t *testing.T) {
+	path := newNode(t)
+	read := NetnsInterfaces(func(context.Context) (string, error) { return path, nil })
+	before, err := read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}, PeerName: "peer1"}); err != nil {
+		t.Fatal(err)
+	}
+	after, err := read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	eth0 := slices.IndexFunc(after, func(i Interface) bool { return i.Name == "eth0" })
+	eth1 := slices.IndexFunc(after, func(i Interface) bool { return i.Name == "eth1" })
+	if len(after) != len(before)+2 || eth0 < 0 || eth1 < 0 {
+		t.Fatalf("interfaces: %+v, and before %+v", after, before)
+	}
+	if i := after[eth0]; i.Type != "veth" || !i.Since.IsZero() || len(i.Addresses) == 0 || i.Addresses[0].String() != "10.4.94.32/24" {
+		t.Errorf("eth0: %+v", i)
+	}
+	if i := after[eth1]; i.Since.IsZero() || i.Index <= after[eth0].Index || eth1 < eth0 {
+		t.Errorf("eth1: %+v beside eth0 %+v", i, after[eth0])
+	}
+	// The order is the one in which Go's own list has them, which is Calico's.
+	failed := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with the goroutine
+		if err := netns.Set(ns); err != nil {
+			failed <- err
+			return
+		}
+		all, err := net.Interfaces()
+		for i := range all {
+			if err == nil && all[i].Name != after[i].Name {
+				err = fmt.Errorf("interface %d is %s, and for Go %s", i, after[i].Name, all[i].Name)
+			}
+		}
+		failed <- err
+	}()
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,7 +1,8 @@
 // Package snapshot collects what every layer of a cluster's network says at
 // one moment: Kubernetes, Cilium, the BGP routers, the kernels' routing tables
-// and, where it is asked for, the images that run and those that a pull would
-// bring. It only reads, and it judges nothing: package detect does.
+// and, where it is asked for, the nodes' interfaces, Calico and its BIRD, the
+// images that run and those that a pull would bring. It only reads, and it
+// judges nothing: package detect does.
 package snapshot
 
 import (
@@ -43,6 +44,10 @@ type Snapshot struct {
 	// collector was told of, whether it could be read or not.
 	Routers    []Router    `json:"routers"`
 	NodeTables []NodeTable `json:"node_tables"`
+	// NodeNetworks, in order of node, and CalicoAgents are not read unless the
+	// collector is told to.
+	NodeNetworks []NodeNetwork     `json:"node_networks,omitempty"`
+	CalicoAgents List[CalicoAgent] `json:"calico_agents"`
 	// Firewalls are in order of node. No collector reads them yet: they come
 	// from recorded output of iptables-save (ParseFilter).
 	Firewalls []Firewall `json:"firewalls,omitempty"`
@@ -68,6 +73,11 @@ type Node struct {
 	InternalIPs []netip.Addr   `json:"internal_ips"`
 	PodCIDRs    []netip.Prefix `json:"pod_cidrs,omitempty"` // spec.podCIDRs
 	Ready       bool           `json:"ready"`
+	// Calico is what calico-node says of the node, in its annotations.
+	Calico CalicoNode `json:"calico,omitzero"`
+	// KubeRouterAddresses are those that kube-router is told to speak BGP
+	// from, in the annotation kube-router.io/bgp-local-addresses.
+	KubeRouterAddresses []netip.Addr `json:"kube_router_addresses,omitempty"`
 }
 
 // CiliumNode is a CiliumNode (cilium.io/v2).
@@ -131,5 +141,10 @@ func (s Snapshot) Unread() []string {
 	for _, t := range s.NodeTables {
 		add("routes of "+t.Node, t.Routes.Read, t.Routes.Error)
 	}
+	for _, n := range s.NodeNetworks {
+		add("interfaces of "+n.Node, n.Interfaces.Read || n.Interfaces.Error == "", n.Interfaces.Error)
+		add("BIRD of "+n.Node, n.BIRD.Read || n.BIRD.Error == "", n.BIRD.Error)
+	}
+	add("calico-node's settings", s.CalicoAgents.Read || s.CalicoAgents.Error == "", s.CalicoAgents.Error)
 	return all
 }

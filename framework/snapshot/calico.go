@@ -1,0 +1,131 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CalicoNode is what calico-node writes into its Node's annotations.
+type CalicoNode struct {
+	// Address is the one that it took for the node, with the length of its
+	// subnet: BGP's source and router ID, and every other node's neighbour.
+	Address netip.Prefix `json:"address,omitzero"`
+	// RouteReflector is the cluster ID of a node that is one: such nodes are
+	// in no mesh.
+	RouteReflector string `json:"route_reflector,omitempty"`
+}
+
+// The annotations (libcalico-go/lib/backend/k8s/resources/node.go of
+// projectcalico/calico; network_routes_controller.go of kube-router).
+const (
+	calicoAddress         = "projectcalico.org/IPv4Address"
+	calicoRouteReflector  = "projectcalico.org/RouteReflectorClusterID"
+	kubeRouterLocalSource = "kube-router.io/bgp-local-addresses"
+)
+
+// readAnnotations reads what CNIs say of the node.
+func (n *Node) readAnnotations(annotations map[string]string) error {
+	n.Calico.RouteReflector = annotations[calicoRouteReflector]
+	if text := annotations[calicoAddress]; text != "" {
+		p, err := parseRange(text) // Calico, too, takes both forms
+		if err != nil {
+			return fmt.Errorf("%s: %w", calicoAddress, err)
+		}
+		n.Calico.Address = p
+	}
+	if text := annotations[kubeRouterLocalSource]; text != "" {
+		for part := range strings.SplitSeq(text, ",") {
+			a, err := netip.ParseAddr(strings.TrimSpace(part))
+			if err != nil {
+				return fmt.Errorf("%s: %w", kubeRouterLocalSource, err)
+			}
+			n.KubeRouterAddresses = append(n.KubeRouterAddresses, a)
+		}
+	}
+	return nil
+}
+
+// CalicoAgent is one calico-node, as its pod tells of it: how it chooses the
+// address of its node.
+type CalicoAgent struct {
+	Node string `json:"node"`
+	Pod  string `json:"pod"` // namespace/name
+	// IP and Method are IP and IP_AUTODETECTION_METHOD of its environment.
+	IP     string `json:"ip,omitempty"`
+	Method string `json:"method,omitempty"`
+	// Poll is how often it looks again: AUTODETECT_POLL_INTERVAL.
+	Poll time.Duration `json:"poll_ns"`
+	// Unknown are those of these variables whose values are not in the pod
+	// but, say, in a ConfigMap.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// CalicoReader tells how calico-node chooses the nodes' addresses. A *Cluster
+// does.
+type CalicoReader interface {
+	// CalicoAgents returns none, and no error, in a cluster without Calico.
+	CalicoAgents(context.Context) ([]CalicoAgent, error)
+}
+
+const (
+	// calicoLabel is on calico-node's pods, and calicoContainer the name of
+	// their main container, in Calico's manifests as in its operator's.
+	calicoLabel     = "k8s-app=calico-node"
+	calicoContainer = "calico-node"
+	// defaultPoll is DEFAULT_MONITOR_IP_POLL_INTERVAL of Calico's startup.go.
+	defaultPoll = 60 * time.Second
+)
+
+// CalicoAgents lists the pods of calico-node in order of node and name.
+func (c *Cluster) CalicoAgents(ctx context.Context) ([]CalicoAgent, error) {
+	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: calicoLabel, FieldSelector: notEnded})
+	if err != nil {
+		return nil, fmt.Errorf("listing the Pods of calico-node: %w", err)
+	}
+	var agents []CalicoAgent
+	for _, o := range l.Items {
+		for _, container := range o.Spec.Containers {
+			if container.Name == calicoContainer && o.Spec.NodeName != "" && o.DeletionTimestamp == nil {
+				agents = append(agents, calicoAgent(o, container))
+			}
+		}
+	}
+	slices.SortFunc(agents, func(a, b CalicoAgent) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Pod, b.Pod)) })
+	return agents, nil
+}
+
+func calicoAgent(pod corev1.Pod, container corev1.Container) CalicoAgent {
+	a := CalicoAgent{Node: pod.Spec.NodeName, Pod: pod.Namespace + "/" + pod.Name, Poll: defaultPoll}
+	for _, e := range container.Env {
+		var to *string
+		poll := ""
+		switch e.Name {
+		case "IP":
+			to = &a.IP
+		case "IP_AUTODETECTION_METHOD":
+			to = &a.Method
+		case "AUTODETECT_POLL_INTERVAL":
+			to = &poll
+		default:
+			continue
+		}
+		if e.ValueFrom != nil {
+			a.Unknown = append(a.Unknown, e.Name)
+			continue
+		}
+		*to = e.Value
+		// Calico falls back to the default in the same way.
+		if d, err := time.ParseDuration(poll); err == nil {
+			a.Poll = d
+		}
+	}
+	return a
+}
