@@ -45,6 +45,9 @@ type Run struct {
 	Lab *kindlab.Lab
 	// Cluster is the lab's first cluster.
 	Cluster *kindlab.Cluster
+	// Began is when the variant began. A lab that is reused has done things
+	// before.
+	Began time.Time
 	// Snapshot is the newest one that the detectors saw. It is empty until
 	// the baseline.
 	Snapshot func() snapshot.Snapshot
@@ -169,7 +172,7 @@ func (v *variantRun) install(ctx context.Context) error {
 	v.seen.broken = nil
 	lab := v.scenario.lab
 	v.run = &Run{
-		Lab: lab, Cluster: lab.Clusters[0],
+		Lab: lab, Cluster: lab.Clusters[0], Began: v.began,
 		Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{} },
 		Findings: func() []detect.Finding { return nil },
 		Timelines: func() []probe.Timeline {

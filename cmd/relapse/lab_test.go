@@ -524,9 +524,32 @@ func TestUnpinnedImage(t *testing.T) {
 			t.Errorf("down: %+v", got)
 		}
 	})
-	ablations(t, 6, func(more ...string) []string {
+	run := func(more ...string) []string {
 		return append([]string{"run", name, "--variant", "untagged", "--keep", "--reuse"}, more...)
-	})
+	}
+	ablations(t, 6, run)
+	// What the nodes cannot pull is no incident: nothing is claimed, and the
+	// reason is in the node's own words.
+	for _, test := range []struct{ damage, says string }{
+		{registryGone, "dial tcp"},
+		{noTag, "latest: not found"},
+		{noManifest, "latest: not found"},
+		{anotherDigest, "unexpected commit digest"},
+	} {
+		t.Run(test.damage, func(t *testing.T) {
+			s := whole(t, exitInconclusive, []string{sabotage + "=" + test.damage}, run()...)
+			r, v := s.reports()
+			if r.Verdict != "inconclusive" || v.Verdict != "unknown" {
+				t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
+			}
+			says := strings.Join(v.Reasons, "\n")
+			for _, want := range []string{"fault: node ", " cannot pull docker.io/cloudnativelabs/kube-router for container install-cni: ", test.says} {
+				if !strings.Contains(says, want) || !strings.Contains(s.output(), want) {
+					t.Errorf("the run does not say %q:\n%s\n%s", want, says, s.output())
+				}
+			}
+		})
+	}
 }
 
 // TestInterrupt interrupts runs at several steps.

@@ -33,6 +33,13 @@ func TestMain(m *testing.M) {
 				}
 			}
 		}
+		if damage := os.Getenv(sabotage); damage != "" {
+			for _, s := range scenarios.All {
+				for i, v := range s.Variants {
+					s.Variants[i] = sabotaged(v, damage)
+				}
+			}
+		}
 		os.Exit(run(os.Args[1:]))
 	}
 	os.Exit(m.Run())

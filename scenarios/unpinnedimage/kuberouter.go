@@ -31,12 +31,13 @@ const (
 	newer    = untagged + ":v" + newVersion
 )
 
-// Times that kube-router is given; see the record.
+// Times that kube-router is given; see the record. As with its defaults, a
+// kube-router that waits for its caches in vain ends before its routes go.
 const (
 	// restartTime outlasts the restart of a kube-router that comes back: some
 	// 3 s for the pod, and 5 to 9 s until its GoBGP dials the ToR.
-	restartTime      = 20 * time.Second
-	cacheSyncTimeout = 30 * time.Second
+	restartTime      = 18 * time.Second
+	cacheSyncTimeout = 12 * time.Second
 )
 
 //go:embed kube-router.yaml
@@ -52,6 +53,9 @@ type kubeRouter struct {
 	IBGP bool
 	// V2 asks for the manifest of v2.1.0 in place of that of v1.5.1.
 	V2 bool
+	// AtOnce replaces the pods of all nodes at once and not one after the
+	// other: nobody rolls gently where nothing works any more.
+	AtOnce bool
 }
 
 // manifest fills in what the lab knows.
@@ -302,4 +306,4 @@ ip link del kube-bridge 2>/dev/null || true
 while ip rule del table 77 2>/dev/null; do :; done
 iptables -F; iptables -X
 iptables-save -t nat | grep -v kube-router | iptables-restore -T nat
-crictl images -q ` + untagged + ` | sort -u | xargs -r crictl rmi >/dev/null`
+crictl --timeout 30s images -q ` + untagged + ` | sort -u | xargs -r crictl --timeout 30s rmi >/dev/null`

@@ -34,8 +34,8 @@ to take it back pulls the same image.`,
 over Debian (the vendor builds over Alpine), and the manifests are its
 kubeadm-kuberouter.yaml of v1.5.1 and v2.1.0. Added to them: the address of
 the API server, for the lab has no service proxy; the ToR as a peer; and two
-shorter times, so that a run takes minutes: bgp-graceful-restart-time 20s (by
-default 90s), cache-sync-timeout 30s (by default 1m). The nodes peer with the ToR and,
+shorter times, so that a run takes minutes: bgp-graceful-restart-time 18s (by
+default 90s), cache-sync-timeout 12s (by default 1m). The nodes peer with the ToR and,
 as in the incident, not with each other until the argument is changed. The ToR
 helps peers to restart gracefully, as the vendor's manifest asks it to: so the
 restart of a kube-router that comes back costs no packet, and what is lost is

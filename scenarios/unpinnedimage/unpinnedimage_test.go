@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -72,7 +73,7 @@ func TestManifest(t *testing.T) {
 		"--run-router=true", "--run-firewall=true", "--run-service-proxy=false", "--bgp-graceful-restart=true",
 		"--enable-ibgp=false",
 		"--cluster-asn=64513", "--peer-router-ips=10.20.4.254", "--peer-router-asns=64524",
-		"--bgp-graceful-restart-time=20s", "--cache-sync-timeout=30s",
+		"--bgp-graceful-restart-time=18s", "--cache-sync-timeout=12s",
 	}
 	if diff := cmp.Diff(want, spec.Containers[0].Args); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
@@ -88,6 +89,15 @@ func TestManifest(t *testing.T) {
 	changed.Spec.Template.Spec.Containers[0].Args[4] = "--enable-ibgp=false"
 	if diff := cmp.Diff(set, changed); diff != "" {
 		t.Errorf("the operator changes more than the argument (-before +after):\n%s", diff)
+	}
+
+	_, atOnce := objects(t, kubeRouter{Image: untagged, PullPolicy: corev1.PullAlways, AtOnce: true})
+	if got := atOnce.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String(); got != "100%" {
+		t.Errorf("at once, but %s may be unavailable", got)
+	}
+	atOnce.Spec.UpdateStrategy = set.Spec.UpdateStrategy
+	if diff := cmp.Diff(set, atOnce); diff != "" {
+		t.Errorf("at once is more than the strategy (-before +after):\n%s", diff)
 	}
 
 	role, set = objects(t, kubeRouter{Image: untagged + "@" + newDigest, PullPolicy: corev1.PullIfNotPresent, V2: true})
@@ -300,18 +310,50 @@ func TestTell(t *testing.T) {
 	}
 }
 
-func TestNotPulled(t *testing.T) {
-	pull := func(node, reference, digest string) registry.Pull {
-		return registry.Pull{Client: addr(t, node), Image: untagged, Reference: reference, Digest: digest}
-	}
+// pull is a line of the registry's record.
+func pull(t *testing.T, node, reference, digest string) registry.Pull {
+	return registry.Pull{Client: addr(t, node), Image: untagged, Reference: reference, Digest: digest}
+}
+
+func TestGiven(t *testing.T) {
 	pulls := []registry.Pull{
-		pull("master", "latest", oldDigest), pull("master", "latest", newDigest),
-		pull("worker1", newDigest, newDigest), // it asked for that one
-		pull("worker2", "latest", ""),
-		{Client: addr(t, "worker2"), Image: "docker.io/other", Reference: "latest", Digest: newDigest},
+		pull(t, "master", "latest", oldDigest), pull(t, "master", "latest", newDigest),
+		pull(t, "worker1", newDigest, newDigest), // it asked for that one
+		pull(t, "worker2", "latest", ""),
 	}
-	if got, want := notPulled(pulls, newDigest), []string{"worker1", "worker2"}; !slices.Equal(got, want) {
+	if got, want := given(pulls, newDigest), []string{"master"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestNotByDigest(t *testing.T) {
+	pulls := []registry.Pull{pull(t, "master", oldDigest, oldDigest), pull(t, "worker1", oldDigest, ""), pull(t, "worker2", oldDigest, "")}
+	if wrong := notByDigest(pulls, oldDigest); len(wrong) > 0 {
+		t.Error(wrong)
+	}
+	pulls = append(pulls[:2:2], pull(t, "worker1", "latest", newDigest))
+	want := []string{"worker1 has asked for latest", "worker2 has asked for nothing"}
+	if got := notByDigest(pulls, oldDigest); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestPullTimes(t *testing.T) {
+	began := time.Unix(1000, 500)
+	event := func(second int64, node, message string) corev1.Event {
+		return corev1.Event{Source: corev1.EventSource{Host: node}, FirstTimestamp: metav1.Unix(second, 0), Message: message}
+	}
+	// The kubelet's words, of Kubernetes 1.34.4.
+	const says = `Successfully pulled image "docker.io/cloudnativelabs/kube-router" in 612ms (613ms including waiting). Image size: 60731234 bytes.`
+	got := pullTimes([]corev1.Event{
+		event(1000, "worker1", says),
+		event(1004, "master", strings.Replace(says, "612ms", "1.25s", 1)),
+		event(999, "worker2", says),
+		event(1001, "worker2", `Container image "docker.io/cloudnativelabs/kube-router" already present on machine`),
+		event(1001, "worker2", `Successfully pulled image "relapse.dev/probe:dev" in 10ms (10ms including waiting). Image size: 9 bytes.`),
+	}, began)
+	if len(got) != 2 || got[0].Node != "master" || got[0].TookMS != 1250 || got[1].Node != "worker1" || got[1].TookMS != 612 {
+		t.Errorf("%+v", got)
 	}
 }
 
