@@ -1,0 +1,368 @@
+package detect
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/router"
+)
+
+// meshed is a moment of a Calico cluster of three nodes in full mesh, that a
+// test changes.
+type meshed struct {
+	snapshot.Snapshot
+}
+
+var (
+	noon       = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	nodeNames  = []string{"node1", "node2", "node3"}
+	newAddress = netip.MustParsePrefix("192.168.77.5/24")
+)
+
+func nodeIP(i int) netip.Addr { return netip.AddrFrom4([4]byte{172, 29, 0, byte(11 + i)}) }
+
+// newMesh is healthy: every session is up, and first-found takes eth0.
+func newMesh() *meshed {
+	m := &meshed{snapshot.Snapshot{Time: noon}}
+	m.Nodes.Read, m.CalicoAgents.Read, m.CiliumNodes.Read = true, true, true
+	for i, name := range nodeNames {
+		m.Nodes.Items = append(m.Nodes.Items, snapshot.Node{
+			Name: name, InternalIPs: []netip.Addr{nodeIP(i)},
+			Calico: snapshot.CalicoNode{Address: netip.PrefixFrom(nodeIP(i), 24)},
+		})
+		m.CalicoAgents.Items = append(m.CalicoAgents.Items, snapshot.CalicoAgent{
+			Node: name, Pod: "kube-system/calico-node-" + name, IP: "autodetect", Method: "first-found", Poll: 2 * time.Second,
+		})
+		m.NodeNetworks = append(m.NodeNetworks, snapshot.NodeNetwork{
+			Node: name,
+			Interfaces: snapshot.List[snapshot.Interface]{Read: true, Items: []snapshot.Interface{
+				{Name: "lo", Index: 1, Addresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}},
+				{Name: "eth0", Index: 2347, Type: "veth", Addresses: []netip.Prefix{netip.PrefixFrom(nodeIP(i), 24)}},
+				{Name: "cali0123", Index: 2350, Type: "veth"},
+			}},
+		})
+		m.NodeTables = append(m.NodeTables, snapshot.NodeTable{Node: name, Routes: snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{
+			{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: router.TypeUnicast, NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("172.29.0.2"), Interface: "eth0"}}},
+			{Prefix: netip.MustParsePrefix("172.29.0.0/24"), Type: router.TypeUnicast, Source: nodeIP(i), NextHops: []snapshot.NextHop{{Interface: "eth0"}}},
+		}}})
+	}
+	m.render(nil)
+	return m
+}
+
+// render gives every node's BIRD the neighbours that confd would, from the
+// nodes' annotations. Sessions with a node of unreached are not established.
+func (m *meshed) render(unreached []string) {
+	for i := range m.NodeNetworks {
+		n := &m.NodeNetworks[i]
+		n.BIRD = snapshot.List[snapshot.BIRDProtocol]{Read: true, Items: []snapshot.BIRDProtocol{{Name: "kernel1", Proto: "Kernel", State: "up"}}}
+		for _, o := range m.Nodes.Items {
+			if o.Name == n.Node || !o.Calico.Address.IsValid() {
+				continue
+			}
+			p := snapshot.BIRDProtocol{
+				Name:  "Mesh_" + strings.ReplaceAll(o.Calico.Address.Addr().String(), ".", "_"),
+				Proto: "BGP", State: "up", BGPState: snapshot.Established, Neighbor: o.Calico.Address.Addr(),
+			}
+			if slices.Contains(unreached, o.Name) || slices.Contains(unreached, n.Node) {
+				p.State, p.BGPState = "start", "Active"
+			}
+			n.BIRD.Items = append(n.BIRD.Items, p)
+		}
+	}
+}
+
+func (m *meshed) node(i int) *snapshot.Node { return &m.Nodes.Items[i] }
+
+// plug adds eth1 to node2, with a time if it was seen to come.
+func (m *meshed) plug(since time.Time) {
+	items := &m.NodeNetworks[1].Interfaces.Items
+	*items = append(*items, snapshot.Interface{Name: "eth1", Index: 2351, Type: "veth", Addresses: []netip.Prefix{newAddress}, Since: since})
+}
+
+// methods sets how every calico-node chooses.
+func (m *meshed) methods(ip, method string) {
+	for i := range m.CalicoAgents.Items {
+		m.CalicoAgents.Items[i].IP, m.CalicoAgents.Items[i].Method = ip, method
+	}
+}
+
+// move has Calico take the new address for node2.
+func (m *meshed) move() {
+	m.plug(noon)
+	m.node(1).Calico.Address = newAddress
+	m.render([]string{"node2"})
+}
+
+func TestNodeAddress(t *testing.T) {
+	const plugged = "node2 from 172.29.0.12 to 192.168.77.5 of eth1, which "
+	for _, c := range []struct {
+		name string
+		make func(m *meshed)
+		// want is "kind state object", and then what the sentence contains.
+		want [][]string
+	}{
+		{name: "all is well", make: func(*meshed) {}},
+		{
+			name: "a card that first-found will take",
+			make: func(m *meshed) { m.plug(noon) },
+			want: [][]string{{"next-address latent node2", plugged + "appeared after boot (at 12:00:00)", "every 2s or at its next start", "its method is first-found", "InternalIP is 172.29.0.12"}},
+		},
+		{
+			name: "the same, of a cluster that is looked at once",
+			make: func(m *meshed) { m.plug(time.Time{}) },
+			want: [][]string{{"next-address latent node2", plugged + "came after eth0 (index 2351 after 2347)"}},
+		},
+		{
+			name: "the method is not said",
+			make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "") },
+			want: [][]string{{"next-address latent node2", "its method is first-found"}},
+		},
+		{name: "kubernetes-internal-ip", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "kubernetes-internal-ip") }},
+		{name: "can-reach a router", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "can-reach=172.29.0.2") }},
+		{name: "can-reach by the default route", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "can-reach=8.8.8.8") }},
+		{
+			name: "can-reach into the new network",
+			make: func(m *meshed) {
+				m.plug(noon)
+				m.methods("autodetect", "can-reach=192.168.77.1")
+				routes := &m.NodeTables[1].Routes.Items
+				*routes = append(*routes, snapshot.Route{Prefix: newAddress.Masked(), Type: router.TypeUnicast, Source: newAddress.Addr(), NextHops: []snapshot.NextHop{{Interface: "eth1"}}})
+			},
+			want: [][]string{{"next-address latent node2", "its method is can-reach=192.168.77.1"}},
+		},
+		{
+			name: "can-reach a name",
+			make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "can-reach=tor1.example") },
+			want: [][]string{{"added-interface latent node2", "an interface eth1 with 192.168.77.5, which appeared after boot", `in place of 172.29.0.12 cannot be told`, `"tor1.example"`}},
+		},
+		{
+			name: "the method is in a ConfigMap",
+			make: func(m *meshed) {
+				m.plug(noon)
+				m.CalicoAgents.Items[1].Unknown = []string{"IP_AUTODETECTION_METHOD"}
+			},
+			want: [][]string{{"added-interface latent node2", "IP_AUTODETECTION_METHOD of pod kube-system/calico-node-node2 is not in the pod"}},
+		},
+		{name: "interface", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=eth0") }},
+		{
+			name: "an interface pattern that lets it in",
+			make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=eth.*") },
+			want: [][]string{{"next-address latent node2", "its method is interface=eth.*"}},
+		},
+		{name: "autodetection finds nothing", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=bond0") }},
+		{name: "no autodetection", make: func(m *meshed) { m.plug(noon); m.methods("", "") }},
+		{
+			name: "a card with another node's address",
+			make: func(m *meshed) {
+				m.plug(noon)
+				m.NodeNetworks[1].Interfaces.Items[3].Addresses[0] = netip.PrefixFrom(nodeIP(2), 24)
+			},
+			want: [][]string{{"next-address latent node2", "to 172.29.0.13 of eth1", "node3 has that address, so calico-node will give its own up and end."}},
+		},
+		{
+			name: "the incident",
+			make: func(m *meshed) { m.move() },
+			want: [][]string{{
+				"wrong-address active node2",
+				"Calico speaks for node2 from 192.168.77.5 of eth1, which appeared after boot (at 12:00:00), by the annotation projectcalico.org/IPv4Address; but the Node's InternalIP is 172.29.0.12: ",
+				"BIRD on node1 has 192.168.77.5 (node2) in state Active", "and 1 more.",
+			}},
+		},
+		{
+			name: "before the other nodes have heard of it",
+			make: func(m *meshed) {
+				birds := slices.Clone(m.NodeNetworks)
+				m.move()
+				for i := range birds {
+					m.NodeNetworks[i].BIRD = birds[i].BIRD
+				}
+			},
+			want: [][]string{{"wrong-address active node2", "BIRD on node1 has no neighbour 192.168.77.5 (node2)"}},
+		},
+		{
+			name: "the method was changed, and Calico has not looked yet",
+			make: func(m *meshed) { m.move(); m.methods("autodetect", "kubernetes-internal-ip") },
+			want: [][]string{{"wrong-address active node2"}},
+		},
+		{
+			name: "a wrong address that works",
+			make: func(m *meshed) { m.move(); m.render(nil) },
+			want: [][]string{{"wrong-address latent node2", "InternalIP is 172.29.0.12."}},
+		},
+		{name: "an address that was wanted", make: func(m *meshed) {
+			m.move()
+			m.render(nil)
+			m.methods("autodetect", "cidr=192.168.77.0/24,172.29.0.0/24")
+		}},
+		{
+			name: "an address that no interface has any more",
+			make: func(m *meshed) {
+				m.node(1).Calico.Address = newAddress
+				m.methods("autodetect", "kubernetes-internal-ip")
+				m.render([]string{"node2"})
+			},
+			want: [][]string{{"wrong-address active node2", "from 192.168.77.5, which no interface of it has, by the annotation"}},
+		},
+		{
+			name: "two nodes with one address",
+			make: func(m *meshed) { m.node(1).Calico.Address = m.node(2).Calico.Address; m.methods("none", "") },
+			want: [][]string{
+				{"duplicate-address active node2", "and for node3 from the same address"},
+				{"wrong-address active node2"},
+				{"duplicate-address active node3", "and for node2 from the same address"},
+			},
+		},
+		{name: "a session that is just coming up", make: func(m *meshed) { m.render([]string{"node2"}) }},
+		{
+			name: "no BGP at all",
+			make: func(m *meshed) {
+				m.node(1).Calico.Address = newAddress
+				m.methods("none", "")
+				for i := range m.NodeNetworks {
+					m.NodeNetworks[i].BIRD.Items = nil
+				}
+			},
+		},
+		{
+			name: "route reflectors are in no mesh",
+			make: func(m *meshed) {
+				m.node(0).Calico.RouteReflector = "244.0.0.1"
+				m.render([]string{"node1"})
+			},
+		},
+		{
+			name: "Cilium",
+			make: func(m *meshed) {
+				m.CiliumNodes.Items = []snapshot.CiliumNode{{Name: "node1", InternalIPs: []netip.Addr{nodeIP(0)}}, {Name: "node2", InternalIPs: []netip.Addr{newAddress.Addr(), netip.MustParseAddr("fd00::5")}}}
+			},
+			want: [][]string{{"wrong-address latent node2", "Cilium speaks for node2 from 192.168.77.5, which no interface of it has, by its CiliumNode"}},
+		},
+		{
+			name: "kube-router",
+			make: func(m *meshed) { m.node(1).KubeRouterAddresses = []netip.Addr{newAddress.Addr()} },
+			want: [][]string{{"wrong-address latent node2", "kube-router speaks for node2 from 192.168.77.5", "kube-router.io/bgp-local-addresses"}},
+		},
+		{
+			name: "interfaces that were not read",
+			make: func(m *meshed) { m.move(); m.NodeNetworks[1].Interfaces = snapshot.List[snapshot.Interface]{} },
+			want: [][]string{{"wrong-address active node2", "from 192.168.77.5, by the annotation"}},
+		},
+		{name: "Nodes that were not read", make: func(m *meshed) { m.move(); m.Nodes.Read = false }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMesh()
+			c.make(m)
+			checkFindings(t, NodeAddress{}.Detect([]snapshot.Snapshot{m.Snapshot}), c.want)
+		})
+	}
+}
+
+// checkFindings compares findings with "kind state object" and what their
+// sentences contain.
+func checkFindings(t *testing.T, got []Finding, want [][]string) {
+	t.Helper()
+	for i, f := range got {
+		key := fmt.Sprintf("%s %s %s", f.Kind, f.State, f.Object)
+		if f.Detector != "node-address" || i >= len(want) || key != want[i][0] {
+			t.Errorf("finding %d is %s: %s", i, key, f.Says)
+			continue
+		}
+		for _, part := range want[i][1:] {
+			if !strings.Contains(f.Says, part) {
+				t.Errorf("%s says %q, want %q in it", key, f.Says, part)
+			}
+		}
+		if !strings.HasSuffix(f.Says, ".") || strings.HasSuffix(f.Says, "..") {
+			t.Errorf("%s says %q", key, f.Says)
+		}
+	}
+	if len(got) < len(want) {
+		t.Errorf("%d findings, want %v", len(got), want)
+	}
+}
+
+// later is a snapshot so many seconds after noon.
+func (m *meshed) later(seconds int) snapshot.Snapshot {
+	s := m.Snapshot
+	s.Time = noon.Add(time.Duration(seconds) * time.Second)
+	return s
+}
+
+func TestNodeAddressOverTime(t *testing.T) {
+	well, down, moved, plugged := newMesh(), newMesh(), newMesh(), newMesh()
+	down.render([]string{"node2"})
+	moved.move()
+	plugged.plug(time.Time{})
+	stopped := newMesh() // a calico-node that does not run
+	stopped.NodeNetworks[1].BIRD.Items = nil
+	lacks := []string{"session-down active node2", "node2 has lacked BGP sessions of Calico's mesh for more than 10s", "BIRD on node1 has 172.29.0.12 (node2) in state Active"}
+	for _, c := range []struct {
+		name    string
+		history []snapshot.Snapshot
+		want    [][]string
+	}{
+		{"a short while", []snapshot.Snapshot{well.later(0), down.later(1), down.later(10)}, nil},
+		{"too long", []snapshot.Snapshot{well.later(0), down.later(1), down.later(6), down.later(11)}, [][]string{lacks}},
+		{"up in between", []snapshot.Snapshot{down.later(0), well.later(5), down.later(11)}, nil},
+		{"no BIRD for long", []snapshot.Snapshot{stopped.later(0), stopped.later(11)}, [][]string{{"session-down active node2", "BIRD on node2 has no neighbour 172.29.0.11 (node1)"}}},
+		{"the address was wrong until now", []snapshot.Snapshot{moved.later(0), moved.later(9), down.later(11)}, nil},
+		{"an interface that an earlier snapshot lacks", []snapshot.Snapshot{well.later(0), plugged.later(1)}, [][]string{{"next-address latent node2", "eth1, which appeared after boot (after 12:00:00)"}}},
+		{"nothing", nil, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			checkFindings(t, NodeAddress{}.Detect(c.history), c.want)
+		})
+	}
+}
+
+func TestSource(t *testing.T) {
+	interfaces := []snapshot.Interface{
+		{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("fd00::1/64"), netip.MustParsePrefix("172.29.0.12/24"), netip.MustParsePrefix("172.30.0.12/24")}},
+		{Name: "eth1", Addresses: []netip.Prefix{newAddress}},
+	}
+	hop := func(addr, name string) snapshot.NextHop {
+		h := snapshot.NextHop{Interface: name}
+		if addr != "" {
+			h.Address = netip.MustParseAddr(addr)
+		}
+		return h
+	}
+	route := func(prefix string, hops ...snapshot.NextHop) snapshot.Route {
+		return snapshot.Route{Prefix: netip.MustParsePrefix(prefix), Type: router.TypeUnicast, NextHops: hops}
+	}
+	metric := route("0.0.0.0/0", hop("192.168.77.1", "eth1"))
+	metric.Metric = 100
+	blocked := snapshot.Route{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Type: router.TypeUnreachable}
+	for _, c := range []struct {
+		name   string
+		routes []snapshot.Route
+		to     string
+		want   string
+	}{
+		{"the next hop's subnet decides", []snapshot.Route{route("0.0.0.0/0", hop("172.30.0.2", "eth0"))}, "8.8.8.8", "172.30.0.12"},
+		{"a next hop in no subnet", []snapshot.Route{route("0.0.0.0/0", hop("10.9.9.9", "eth0"))}, "8.8.8.8", "172.29.0.12"},
+		{"the longest prefix", []snapshot.Route{route("0.0.0.0/0", hop("172.29.0.2", "eth0")), route("8.8.0.0/16", hop("192.168.77.1", "eth1"))}, "8.8.8.8", "192.168.77.5"},
+		{"the lowest metric", []snapshot.Route{metric, route("0.0.0.0/0", hop("172.29.0.2", "eth0"))}, "8.8.8.8", "172.29.0.12"},
+		{"ECMP from one address", []snapshot.Route{route("0.0.0.0/0", hop("172.29.0.2", "eth0"), hop("172.29.0.3", "eth0"))}, "8.8.8.8", "172.29.0.12"},
+		{"ECMP from two", []snapshot.Route{route("0.0.0.0/0", hop("172.29.0.2", "eth0"), hop("192.168.77.1", "eth1"))}, "8.8.8.8", "several next hops, from 172.29.0.12 and 192.168.77.5"},
+		{"itself", nil, "192.168.77.5", "192.168.77.5"},
+		{"no route", nil, "8.8.8.8", "no route"},
+		{"unreachable", []snapshot.Route{blocked}, "10.1.1.1", "no route"},
+		{"no address", []snapshot.Route{route("0.0.0.0/0", hop("172.29.0.2", "eth7"))}, "8.8.8.8", "has no address"},
+	} {
+		got, err := source(c.routes, interfaces, netip.MustParseAddr(c.to))
+		text := got.String()
+		if err != nil {
+			text = err.Error()
+		}
+		if !strings.Contains(text, c.want) {
+			t.Errorf("%s: %s, want %s", c.name, text, c.want)
+		}
+	}
+}
