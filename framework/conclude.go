@@ -164,6 +164,15 @@ func collectorOf(lab *kindlab.Lab, script Script) (snapshot.Collector, []func() 
 			}
 		}
 	}
+	if script.NAT {
+		c.NAT, c.Outside = map[string]snapshot.NATReader{}, map[string]snapshot.SocketReader{}
+		for _, node := range lab.Clusters[0].Nodes() {
+			c.NAT[node] = snapshot.ContainerNAT{PID: lab.Node(node).PID}
+		}
+		for _, host := range lab.Topology.Hosts {
+			c.Outside[host.Name] = snapshot.NetnsSockets(lab.Host(host.Name).Netns)
+		}
+	}
 	for _, r := range lab.Topology.Routers {
 		handle, err := lab.Router(r.Name)
 		if err != nil {

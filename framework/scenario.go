@@ -88,6 +88,10 @@ type Script struct {
 	// NodeAddresses is set where the detectors look at the nodes' interfaces,
 	// at Calico's choice of their addresses and at BIRD's sessions.
 	NodeAddresses bool
+	// NAT is set where the detectors look at the nodes' translation of
+	// addresses: iptables-save, connections and the sockets of the hosts
+	// outside, with every snapshot.
+	NAT bool
 	// Latent names the kinds of latent findings that the baseline may have:
 	// the incident waiting to happen.
 	Latent []string

@@ -28,12 +28,24 @@ type RouterReader interface {
 // RouteReader lists the main routing table of a node. NetnsRoutes makes one.
 type RouteReader func(context.Context) ([]Route, error)
 
+// NATReader is what a Collector asks of a node that translates addresses.
+type NATReader interface {
+	Rules(context.Context) ([]NATRule, error)
+	Flows(context.Context) ([]Flow, error)
+}
+
+// SocketReader lists the TCP sockets of a host. NetnsSockets makes one.
+type SocketReader func(context.Context) ([]Socket, error)
+
 // Collector takes snapshots. Its fields are not changed after first use.
 type Collector struct {
 	Kubernetes Kubernetes
 	// Routers and Nodes are by name. Both may be empty.
 	Routers map[string]RouterReader
 	Nodes   map[string]RouteReader
+	// NAT is by node, Outside by host. Both may be empty.
+	NAT     map[string]NATReader
+	Outside map[string]SocketReader
 	// Images, when set, tells what is asked to run and what runs, and
 	// Registry, when set as well, what the names of those images stand for.
 	Images   ImageReader
@@ -67,6 +79,8 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 		Routers:      make([]Router, len(c.Routers)),
 		NodeTables:   make([]NodeTable, len(c.Nodes)),
 		NodeNetworks: make([]NodeNetwork, len(c.Networks)),
+		NAT:          make([]NodeNAT, len(c.NAT)),
+		Outside:      make([]HostSockets, len(c.Outside)),
 	}
 	var all sync.WaitGroup
 	all.Go(func() { s.Nodes = list(ctx, c.Kubernetes.Nodes) })
@@ -98,6 +112,17 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 	}
 	if c.Calico != nil {
 		all.Go(func() { s.CalicoAgents = list(ctx, c.Calico.CalicoAgents) })
+	}
+	for i, name := range slices.Sorted(maps.Keys(c.NAT)) {
+		n := &s.NAT[i]
+		n.Node = name
+		all.Go(func() { n.Rules = list(ctx, c.NAT[name].Rules) })
+		all.Go(func() { n.Flows = list(ctx, c.NAT[name].Flows) })
+	}
+	for i, name := range slices.Sorted(maps.Keys(c.Outside)) {
+		h := &s.Outside[i]
+		h.Host = name
+		all.Go(func() { h.Sockets = list(ctx, c.Outside[name]) })
 	}
 	if c.Images != nil {
 		all.Go(func() {

@@ -51,6 +51,10 @@ type Snapshot struct {
 	// Firewalls are in order of node. No collector reads them yet: they come
 	// from recorded output of iptables-save (ParseFilter).
 	Firewalls []Firewall `json:"firewalls,omitempty"`
+	// NAT and Outside are in order of name, one for each node and host that
+	// the collector was told to ask.
+	NAT     []NodeNAT     `json:"nat,omitempty"`
+	Outside []HostSockets `json:"outside,omitempty"`
 }
 
 // List is what one source said. A source that could not be read is not the
@@ -146,5 +150,12 @@ func (s Snapshot) Unread() []string {
 		add("BIRD of "+n.Node, n.BIRD.Read || n.BIRD.Error == "", n.BIRD.Error)
 	}
 	add("calico-node's settings", s.CalicoAgents.Read || s.CalicoAgents.Error == "", s.CalicoAgents.Error)
+	for _, n := range s.NAT {
+		add("nat table of "+n.Node, n.Rules.Read, n.Rules.Error)
+		add("flows of "+n.Node, n.Flows.Read, n.Flows.Error)
+	}
+	for _, h := range s.Outside {
+		add("sockets of "+h.Host, h.Sockets.Read, h.Sockets.Error)
+	}
 	return all
 }

@@ -1,0 +1,313 @@
+package detect
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Kinds of findings of SNAT.
+const (
+	// HiddenSource: a rule of a node hides the addresses of its pods from
+	// those outside, although the routers know the way to them. Active when a
+	// flow was translated by it, latent until then.
+	HiddenSource = "hidden-source"
+	// StaleTranslation: a flow goes on with a translation that no rule makes
+	// any more. Connection tracking keeps it for as long as packets flow.
+	// Active.
+	StaleTranslation = "stale-translation"
+)
+
+// SNAT compares the source address of pods' flows as the outside sees it with
+// the pods' own, and names the NAT rule that makes the difference. Where no
+// router has a route to a pod, its address must be translated: there is
+// nothing to say about such pods, nor where no router was read.
+type SNAT struct{}
+
+// Name implements Detector.
+func (SNAT) Name() string { return "snat" }
+
+// Detect implements Detector. Findings are in order of node, rules before
+// what they have left behind.
+func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
+	if len(history) == 0 {
+		return nil
+	}
+	now := history[len(history)-1]
+	if !now.Pods.Read {
+		return nil
+	}
+	var findings []Finding
+	for _, n := range now.NAT {
+		if n.Rules.Read {
+			findings = append(findings, d.node(history, now, n)...)
+		}
+	}
+	return findings
+}
+
+// hidden is what one rule does.
+type hidden struct {
+	rule  snapshot.NATRule
+	pods  []snapshot.Pod
+	route podRoute
+	// flow is one that was translated, as an example, and host who sees it,
+	// if anybody outside was asked and has it. Flows are none for a rule that
+	// only waits.
+	flow  snapshot.Flow
+	host  string
+	flows int
+}
+
+func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapshot.NodeNAT) []Finding {
+	pods := map[netip.Addr]snapshot.Pod{}
+	for _, p := range now.Pods.Items {
+		if p.Node == n.Node {
+			pods[p.IP] = p
+		}
+	}
+	var rules []*hidden
+	of := func(rule snapshot.NATRule) *hidden {
+		i := slices.IndexFunc(rules, func(h *hidden) bool { return h.rule.Text == rule.Text })
+		if i < 0 {
+			i = len(rules)
+			rules = append(rules, &hidden{rule: rule})
+		}
+		return rules[i]
+	}
+	var left []*hidden // by pod
+	for _, f := range n.Flows.Items {
+		pod, ok := pods[f.Source.Addr()]
+		if !ok || !f.Translated() {
+			continue
+		}
+		route, ok := routeTo(now, pod)
+		if !ok {
+			continue
+		}
+		if rule, ok := translates(n.Rules.Items, f); ok {
+			of(rule).add(now, pod, route, f)
+		} else if alive(history, n.Node, f) {
+			i := slices.IndexFunc(left, func(h *hidden) bool { return h.pods[0] == pod })
+			if i < 0 {
+				i = len(left)
+				left = append(left, &hidden{})
+			}
+			left[i].add(now, pod, route, f)
+		}
+	}
+	for _, rule := range n.Rules.Items {
+		if !isTranslation(rule) || !rule.Source.Range.IsValid() || rule.Source.Not || !reached(n.Rules.Items, rule.Chain) {
+			continue
+		}
+		for _, p := range now.Pods.Items {
+			route, ok := routeTo(now, p)
+			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
+				of(rule).addPod(p, route)
+			}
+		}
+	}
+	var findings []Finding
+	for _, h := range rules {
+		findings = append(findings, d.byRule(n.Node, h))
+	}
+	for _, h := range left {
+		findings = append(findings, d.stale(n.Node, h))
+	}
+	return findings
+}
+
+func (h *hidden) addPod(p snapshot.Pod, route podRoute) {
+	if !slices.Contains(h.pods, p) {
+		h.pods = append(h.pods, p)
+	}
+	h.route = route
+}
+
+func (h *hidden) add(now snapshot.Snapshot, p snapshot.Pod, route podRoute, f snapshot.Flow) {
+	h.addPod(p, route)
+	h.flows++
+	// The example is one that somebody outside has seen, if there is one.
+	if host := seenBy(now, f); h.flows == 1 || h.host == "" && host != "" {
+		h.flow, h.host = f, host
+	}
+}
+
+// seenBy names the host outside that has the flow among its sockets.
+func seenBy(now snapshot.Snapshot, f snapshot.Flow) string {
+	if f.Protocol != "tcp" {
+		return ""
+	}
+	for _, o := range now.Outside {
+		if slices.Contains(o.Sockets.Items, snapshot.Socket{Local: f.Destination, Remote: f.SeenAs}) {
+			return o.Host
+		}
+	}
+	return ""
+}
+
+// podRoute is how the routers get to a pod.
+type podRoute struct {
+	prefix  netip.Prefix
+	routers []string
+}
+
+// routeTo returns the most specific route to a pod that any router's kernel
+// has, but for the default route.
+func routeTo(now snapshot.Snapshot, pod snapshot.Pod) (podRoute, bool) {
+	var best podRoute
+	for _, r := range now.Routers {
+		for _, route := range r.Routes.Items {
+			if route.Prefix.Bits() == 0 || !route.Prefix.Contains(pod.IP) || len(route.NextHops) == 0 {
+				continue
+			}
+			switch {
+			case !best.prefix.IsValid() || route.Prefix.Bits() > best.prefix.Bits():
+				best = podRoute{route.Prefix, []string{r.Name}}
+			case route.Prefix == best.prefix && !slices.Contains(best.routers, r.Name):
+				best.routers = append(best.routers, r.Name)
+			}
+		}
+	}
+	return best, best.prefix.IsValid()
+}
+
+// isTranslation tells whether a rule gives packets another source.
+func isTranslation(r snapshot.NATRule) bool { return r.Target == "MASQUERADE" || r.Target == "SNAT" }
+
+// reached tells whether packets that leave can come to a chain.
+func reached(rules []snapshot.NATRule, chain string) bool {
+	chains := []string{"POSTROUTING"}
+	for i := 0; i < len(chains); i++ {
+		for _, r := range rules {
+			if r.Chain == chains[i] && r.Target != "" && !slices.Contains(chains, r.Target) {
+				chains = append(chains, r.Target)
+			}
+		}
+	}
+	return slices.Contains(chains, chain)
+}
+
+// maxDepth is how deep chains may call each other: the kernel refuses loops,
+// a recorded text may have one.
+const maxDepth = 16
+
+// translates returns the rule that gives a flow the source that the
+// destination sees. A rule that looks at something that is not known here,
+// such as a set or a mark, is it only if no other can be.
+func translates(rules []snapshot.NATRule, f snapshot.Flow) (rule snapshot.NATRule, found bool) {
+	var maybe *snapshot.NATRule
+	var walk func(chain string, sure bool, depth int) (ended bool)
+	walk = func(chain string, sure bool, depth int) bool {
+		for _, r := range rules {
+			if r.Chain != chain || depth > maxDepth || !r.Source.Matches(f.Source.Addr()) || !r.Destination.Matches(f.Destination.Addr()) {
+				continue
+			}
+			sure := sure && !r.Conditional
+			switch {
+			case isTranslation(r) && r.To.IsValid() && r.To != f.SeenAs.Addr():
+			case isTranslation(r) && sure:
+				rule, found = r, true
+				return true
+			case isTranslation(r):
+				if maybe == nil {
+					maybe = &r
+				}
+			case r.Target == "ACCEPT" && sure && r.Out == "":
+				return true
+			case r.Target == "RETURN" && sure && r.Out == "":
+				return false
+			default:
+				if walk(r.Target, sure, depth+1) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	walk("POSTROUTING", true, 0)
+	if !found && maybe != nil {
+		return *maybe, true
+	}
+	return rule, found
+}
+
+// silentFor is for how long a flow must have been silent to count as over,
+// where the kernel does not know. Entries expire by whole seconds, so that
+// less tells nothing.
+const silentFor = 2 * time.Second
+
+// alive tells whether packets of a flow still come.
+func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) bool {
+	if f.Protocol == "tcp" {
+		return f.Established
+	}
+	now := history[len(history)-1]
+	for _, s := range slices.Backward(history) {
+		passed := now.Time.Sub(s.Time)
+		if passed < silentFor {
+			continue
+		}
+		for _, n := range s.NAT {
+			i := slices.IndexFunc(n.Flows.Items, f.Same)
+			if n.Node == node && i >= 0 {
+				// A packet in between would have set it back.
+				return n.Flows.Items[i].Expires-f.Expires < passed-time.Second
+			}
+		}
+		break
+	}
+	return true // it is new, or there is nothing to compare it with
+}
+
+func (d SNAT) finding(node string, h *hidden) Finding {
+	f := Finding{Detector: d.Name(), State: Active, Owner: node, Routers: h.route.routers}
+	for _, p := range h.pods {
+		f.Pods = append(f.Pods, p.String())
+	}
+	return f
+}
+
+func (d SNAT) byRule(node string, h *hidden) Finding {
+	f := d.finding(node, h)
+	f.Kind = HiddenSource
+	f.Object = "rule " + h.rule.Comment
+	if r := h.rule.Source; r.Range.IsValid() && !r.Not {
+		f.Object = r.Range.String()
+	}
+	routed := fmt.Sprintf("%s %s a route to them (%s)", and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
+	if h.flows == 0 {
+		f.State = Latent
+		f.Says = fmt.Sprintf("%s will hide the addresses of %d %s behind its own, by %q, though %s.",
+			node, len(h.pods), plural(len(h.pods), "pod", "pods"), h.rule.Text, routed)
+		return f
+	}
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s): %s translates it, by %q, though %s.",
+		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.rule.Text, routed)
+	return f
+}
+
+func (d SNAT) stale(node string, h *hidden) Finding {
+	f := d.finding(node, h)
+	f.Kind, f.Object = StaleTranslation, h.flow.Source.Addr().String()
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s), though no rule of %s translates it any more: connection tracking keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it).",
+		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.flow.Source.Addr())
+	return f
+}
+
+// sees says whom the destination of the example takes it for.
+func (h *hidden) sees() string {
+	if h.host != "" {
+		return fmt.Sprintf("%s (%s) sees %s", h.host, h.flow.Destination, h.flow.SeenAs.Addr())
+	}
+	return fmt.Sprintf("%s is sent %s packets from %s", h.flow.Destination, h.flow.Protocol, h.flow.SeenAs.Addr())
+}
+
+// pod is that of the example.
+func (h *hidden) pod() snapshot.Pod {
+	i := slices.IndexFunc(h.pods, func(p snapshot.Pod) bool { return p.IP == h.flow.Source.Addr() })
+	return h.pods[i]
+}

@@ -1,0 +1,195 @@
+package detect
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// masqueraded is what the layers say after the upgrade to Cilium 1.11.1: the
+// nat table is the one that it has written.
+func masqueraded(t *testing.T) snapshot.Snapshot {
+	t.Helper()
+	saved, err := os.ReadFile("../snapshot/testdata/cilium-1.11.1-nat.iptables-save")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := snapshot.ParseNAT(string(saved))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s snapshot.Snapshot
+	s.Time = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s.Pods.Read = true
+	s.Pods.Items = []snapshot.Pod{
+		{Namespace: "default", Name: "app", Node: "node2", IP: netip.MustParseAddr("10.20.30.35")},
+		{Namespace: "default", Name: "other", Node: "node1", IP: netip.MustParseAddr("10.20.30.3")},
+	}
+	tor := snapshot.Router{Name: "tor"}
+	tor.Routes.Read = true
+	tor.Routes.Items = []snapshot.Route{
+		{Prefix: netip.MustParsePrefix("0.0.0.0/0"), NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.36.1")}}},
+		{Prefix: netip.MustParsePrefix("10.20.30.32/27"), NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.94.31")}}},
+	}
+	s.Routers = []snapshot.Router{tor}
+	n := snapshot.NodeNAT{Node: "node2"}
+	n.Rules.Read, n.Flows.Read = true, true
+	n.Rules.Items = rules
+	n.Flows.Items = []snapshot.Flow{
+		flow("tcp", "10.20.30.35:40312", "10.4.40.10:3306", "10.4.94.31:40312"),
+		flow("udp", "10.20.30.35:7008", "10.20.30.3:7007", "10.20.30.35:7008"),
+	}
+	s.NAT = []snapshot.NodeNAT{n}
+	return s
+}
+
+func flow(protocol, from, to, seen string) snapshot.Flow {
+	return snapshot.Flow{
+		Protocol: protocol, Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort(to),
+		SeenAs: netip.MustParseAddrPort(seen), Expires: 120 * time.Second,
+	}
+}
+
+func noRules(s *snapshot.Snapshot)  { s.NAT[0].Rules.Items = s.NAT[0].Rules.Items[:3] }
+func noFlows(s *snapshot.Snapshot)  { s.NAT[0].Flows.Items = nil }
+func noRoutes(s *snapshot.Snapshot) { s.Routers[0].Routes.Items = s.Routers[0].Routes.Items[:1] }
+
+func dbSees(s *snapshot.Snapshot) {
+	db := snapshot.HostSockets{Host: "db"}
+	db.Sockets.Read = true
+	db.Sockets.Items = []snapshot.Socket{{Local: netip.MustParseAddrPort("10.4.40.10:3306"), Remote: netip.MustParseAddrPort("10.4.94.31:40312")}}
+	s.Outside = []snapshot.HostSockets{db}
+}
+
+func TestSNAT(t *testing.T) {
+	const rule = `-A CILIUM_POST_nat -s 10.20.30.32/27 ! -d 10.20.30.0/24 ! -o cilium_+ -m comment --comment \"cilium masquerade non-cluster\" -j MASQUERADE`
+	type change func(*snapshot.Snapshot)
+	both := func(changes ...change) change {
+		return func(s *snapshot.Snapshot) {
+			for _, c := range changes {
+				c(s)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change change
+		want   []brief
+		says   string
+	}{
+		{
+			name: "hidden, and the server sees it", change: dbSees,
+			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
+			says: `db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): node2 translates it, by "` + rule + `", though tor has a route to them (10.20.30.32/27).`,
+		},
+		{
+			name: "hidden, and nobody outside was asked", change: func(*snapshot.Snapshot) {},
+			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
+			says: `10.4.40.10:3306 is sent tcp packets from 10.4.94.31, which is pod default/app`,
+		},
+		{
+			name: "the rule waits", change: noFlows,
+			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}},
+			says: `node2 will hide the addresses of 1 pod behind its own, by "` + rule + `", though tor has a route`,
+		},
+		{name: "no rule, no flow", change: both(noRules, noFlows)},
+		{name: "a connection that is over keeps its entry for a while", change: noRules},
+		{
+			name: "a connection from before goes on", change: both(noRules, func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = true }),
+			want: []brief{{StaleTranslation, Active, "10.20.30.35", 1}},
+			says: "10.4.40.10:3306 is sent tcp packets from 10.4.94.31, which is pod default/app (10.20.30.35), though no rule of node2 translates it any more: " +
+				"connection tracking keeps the translation of 1 flow for as long as packets flow (conntrack -D -s 10.20.30.35 ends it).",
+		},
+		{name: "pods that nobody routes must be translated", change: noRoutes},
+		{name: "the pods could not be read", change: func(s *snapshot.Snapshot) { s.Pods.Read = false }},
+		{name: "the rules could not be read", change: func(s *snapshot.Snapshot) { s.NAT[0].Rules.Read = false }},
+		{name: "the pod is another node's", change: func(s *snapshot.Snapshot) { s.Pods.Items[0].Node = "node1" }},
+		{
+			name:   "a rule that no packet comes to",
+			change: func(s *snapshot.Snapshot) { noFlows(s); s.NAT[0].Rules.Items = s.NAT[0].Rules.Items[3:] },
+		},
+		{
+			name: "a rule that looks at a set", change: func(s *snapshot.Snapshot) {
+				s.NAT[0].Rules.Items = []snapshot.NATRule{
+					{Chain: "POSTROUTING", Target: "cali-POSTROUTING", Text: "jump"},
+					{Chain: "cali-POSTROUTING", Target: "MASQUERADE", Conditional: true, Comment: "nat outgoing", Text: "masquerade"},
+				}
+			},
+			want: []brief{{HiddenSource, Active, "rule nat outgoing", 1}},
+			says: `node2 translates it, by "masquerade"`,
+		},
+		{
+			name: "a rule before it lets the flow pass", change: func(s *snapshot.Snapshot) {
+				s.NAT[0].Flows.Items[0].Established = true
+				s.NAT[0].Rules.Items = append([]snapshot.NATRule{{Chain: "POSTROUTING", Target: "ACCEPT", Text: "accept"}}, s.NAT[0].Rules.Items...)
+			},
+			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}, {StaleTranslation, Active, "10.20.30.35", 1}},
+		},
+		{
+			name: "SNAT to another address is not it", change: func(s *snapshot.Snapshot) {
+				s.NAT[0].Rules.Items = []snapshot.NATRule{
+					{Chain: "POSTROUTING", Target: "SNAT", To: netip.MustParseAddr("10.4.94.99"), Text: "other"},
+					{Chain: "POSTROUTING", Target: "SNAT", To: netip.MustParseAddr("10.4.94.31"), Comment: "this", Text: "this"},
+				}
+			},
+			want: []brief{{HiddenSource, Active, "rule this", 1}},
+		},
+		{
+			name: "chains that call each other", change: func(s *snapshot.Snapshot) {
+				s.NAT[0].Rules.Items = []snapshot.NATRule{
+					{Chain: "POSTROUTING", Target: "A", Text: "1"}, {Chain: "A", Target: "B", Text: "2"}, {Chain: "B", Target: "A", Text: "3"},
+				}
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := masqueraded(t)
+			tt.change(&s)
+			found := SNAT{}.Detect([]snapshot.Snapshot{s})
+			if diff := cmp.Diff(tt.want, briefs(found)); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+			if tt.says != "" && !strings.Contains(found[0].Says, tt.says) {
+				t.Errorf("says\n%s\nwant\n%s", found[0].Says, tt.says)
+			}
+		})
+	}
+	if found := (SNAT{}).Detect(nil); found != nil {
+		t.Errorf("%v without a snapshot", found)
+	}
+}
+
+// The kernel does not know when a UDP flow is over: its entry expires.
+func TestSNATLooksWhetherAFlowGoesOn(t *testing.T) {
+	const seconds = time.Second
+	for _, tt := range []struct {
+		name           string
+		passed, before time.Duration // before: what the entry had then, of 120 s now
+		want           int
+	}{
+		{"it went on", 5 * seconds, 120 * seconds, 1},
+		{"it went on, and packets are rare", 5 * seconds, 122 * seconds, 1},
+		{"silent", 5 * seconds, 125 * seconds, 0},
+		{"silent, and the seconds were cut off", 5 * seconds, 124 * seconds, 0},
+		{"not long enough to know", 1 * seconds, 121 * seconds, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now := masqueraded(t)
+			noRules(&now)
+			now.NAT[0].Flows.Items = []snapshot.Flow{flow("udp", "10.20.30.35:7008", "10.4.40.10:7007", "10.4.94.31:7008")}
+			then := masqueraded(t)
+			then.Time = now.Time.Add(-tt.passed)
+			then.NAT[0].Flows.Items = []snapshot.Flow{now.NAT[0].Flows.Items[0]}
+			then.NAT[0].Flows.Items[0].Expires = tt.before
+			if found := (SNAT{}).Detect([]snapshot.Snapshot{then, now}); len(found) != tt.want {
+				t.Errorf("found %v, want %d", found, tt.want)
+			}
+		})
+	}
+}
