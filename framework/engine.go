@@ -141,6 +141,7 @@ func (s *scenarioRun) bringUp(ctx context.Context) error {
 	options := kindlab.Options{
 		Images: s.options.Images, Serve: slices.Compact(serve), Log: s.options.Log,
 		Step: func(name string) func(error) { return s.options.Progress.Step("lab", name) },
+		Note: func(text string) { s.options.Progress.Note("lab", text) },
 	}
 	name, docker := s.scenario.Topology.Name, s.options.Docker
 	there, err := kindlab.Exists(ctx, docker, name)
@@ -159,9 +160,24 @@ func (s *scenarioRun) bringUp(ctx context.Context) error {
 	if s.lab == nil {
 		return err
 	}
+	if err == nil {
+		err = s.describeGuests(ctx)
+	}
 	// Not earlier: while another process holds the lab, the folder is its.
 	if err = errors.Join(err, s.clearEvidence()); err != nil && ctx.Err() == nil {
 		s.keepLogs(ctx)
+	}
+	return err
+}
+
+// describeGuests puts the nodes with a kernel of their own into the report.
+func (s *scenarioRun) describeGuests(ctx context.Context) error {
+	guests, err := s.lab.Guests(ctx)
+	s.report.Guests = nil
+	for _, g := range guests {
+		s.report.Guests = append(s.report.Guests, report.Guest{
+			Node: g.Node, Kernel: g.Kernel, Accelerator: string(g.Accelerator), NotKVM: g.NotKVM,
+		})
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/guest"
 	"github.com/relapse-dev/relapse/topology/kindlab"
 	"github.com/relapse-dev/relapse/topology/machine"
 )
@@ -77,6 +78,8 @@ func exitStatus(ctx context.Context, err error) int {
 		setup   *setupError
 		held    *kindlab.HeldError
 		overlap *kindlab.OverlapError
+		boot    *guest.BootError
+		image   *guest.ImageError
 		verdict *verdictError
 	)
 	switch {
@@ -87,7 +90,7 @@ func exitStatus(ctx context.Context, err error) int {
 	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown):
 		return exitUsage
 	case errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
-		errors.As(err, &held), errors.As(err, &overlap),
+		errors.As(err, &held), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image),
 		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
 		return exitMachine
 	case errors.As(err, &verdict) && verdict.verdict == framework.Inconclusive:

@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/guest"
 	"github.com/relapse-dev/relapse/topology/kindlab"
 	"github.com/relapse-dev/relapse/topology/machine"
 )
@@ -58,6 +59,8 @@ func TestExitStatus(t *testing.T) {
 		{"an inconclusive verdict", &verdictError{framework.Inconclusive, nil}, exitInconclusive},
 		{"a lab that did not come up", &verdictError{framework.Inconclusive, errors.New("no node")}, exitInconclusive},
 		{"a run that was interrupted", &verdictError{framework.Inconclusive, framework.ErrInterrupted}, exitInterrupted},
+		{"a guest that does not come up", &verdictError{framework.Inconclusive, fmt.Errorf("up: %w", &guest.BootError{Guest: "worker"})}, exitMachine},
+		{"a guest image without QEMU", &verdictError{framework.Inconclusive, &guest.ImageError{}}, exitMachine},
 		{"anything else", errors.New("lab is not down"), exitUnexpected},
 	} {
 		t.Run(test.name, func(t *testing.T) {

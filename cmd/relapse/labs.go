@@ -67,6 +67,7 @@ func up(ctx context.Context, s *settings, name string) error {
 	lab, err := kindlab.Up(ctx, o.Docker, scenario.Topology, kindlab.Options{
 		Images: o.Images, Serve: serve, Log: log,
 		Step: func(step string) func(error) { return display.Step("lab", step) },
+		Note: func(text string) { display.Note("lab", text) },
 	})
 	if err != nil {
 		if lab != nil { // never a half-built lab

@@ -24,6 +24,17 @@ type Report struct {
 	Variants []Variant `json:"variants"`
 	Timings  Timings   `json:"timings_ms"`
 	Machine  any       `json:"machine"`
+	// Guests are the lab's nodes with a kernel of their own.
+	Guests []Guest `json:"guests,omitempty"`
+}
+
+// Guest is what a node with a kernel of its own ran on.
+type Guest struct {
+	Node        string `json:"node"`
+	Kernel      string `json:"kernel"`      // its release, as uname -r prints it
+	Accelerator string `json:"accelerator"` // kvm, or tcg: QEMU translates
+	// NotKVM says why it was not kvm.
+	NotKVM string `json:"not_kvm,omitempty"`
 }
 
 // Variant is what became of one variant.

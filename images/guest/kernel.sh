@@ -10,6 +10,10 @@ cd "$work"
 sed 's,/debian \([a-z]*\) ,/debian-security \1-security ,' /etc/apt/sources.list >/etc/apt/sources.list.d/security.list
 apt-get -q update
 package=$(apt-cache depends "$meta" | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p')
+if [ -z "$package" ]; then
+	echo "the package archive has no kernel package $meta" >&2
+	exit 1
+fi
 apt-get -q download "$package"
 dpkg-deb --extract linux-image-*.deb .
 rm -rf /etc/apt/sources.list.d/security.list /var/lib/apt/lists/* /var/cache/apt/* /var/log/*

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,6 +26,9 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "guest:", err)
+		if broken := new(launch.ImageError); errors.As(err, &broken) {
+			os.Exit(launch.ImageStatus)
+		}
 		os.Exit(1)
 	}
 }

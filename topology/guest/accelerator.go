@@ -39,7 +39,8 @@ type Choice struct {
 // it, boots under it within 10 seconds, and TCG otherwise. The probe runs in a
 // container with the given labels, which does not outlive the call. The
 // choice is remembered in the file remember, which must not outlive the
-// machine's uptime; an image that was tried is not tried again.
+// machine's uptime; an image that was tried is not tried again. An image that
+// lacks what a guest needs is an *ImageError.
 func ChooseAccelerator(ctx context.Context, docker *client.Client, image string, labels map[string]string, remember string) (Choice, error) {
 	if text, err := os.ReadFile(remember); err == nil {
 		var known Choice
@@ -65,6 +66,14 @@ func ChooseAccelerator(ctx context.Context, docker *client.Client, image string,
 	return choice, nil
 }
 
+// ImageError says that an image cannot run guests.
+type ImageError struct {
+	Image string // as Docker knows it
+	Says  string
+}
+
+func (e *ImageError) Error() string { return fmt.Sprintf("image %s: %s", e.Image, e.Says) }
+
 // probe returns why KVM cannot be used, or nothing if it can.
 func probe(ctx context.Context, docker *client.Client, image string, labels map[string]string) (reason string, err error) {
 	if _, err := os.Stat("/dev/kvm"); errors.Is(err, fs.ErrNotExist) {
@@ -85,6 +94,7 @@ func probe(ctx context.Context, docker *client.Client, image string, labels map[
 	if err := docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
 		return "", err
 	}
+	var code int64
 	ended, failed := docker.ContainerWait(ctx, created.ID, container.WaitConditionNotRunning)
 	select {
 	case err := <-failed:
@@ -93,6 +103,7 @@ func probe(ctx context.Context, docker *client.Client, image string, labels map[
 		if status.StatusCode == 0 {
 			return "", nil
 		}
+		code = status.StatusCode
 	}
 	stream, err := docker.ContainerLogs(ctx, created.ID, container.LogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {
@@ -103,5 +114,9 @@ func probe(ctx context.Context, docker *client.Client, image string, labels map[
 	if _, err := stdcopy.StdCopy(&said, &said, stream); err != nil {
 		return "", err
 	}
-	return strings.TrimPrefix(strings.TrimSpace(said.String()), "guest: "), nil
+	reason = strings.TrimPrefix(strings.TrimSpace(said.String()), "guest: ")
+	if code == launch.ImageStatus {
+		return "", &ImageError{Image: image, Says: reason}
+	}
+	return reason, nil
 }

@@ -15,9 +15,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
@@ -133,8 +135,11 @@ func (g *Guest) Exec(ctx context.Context, command ...string) (string, error) {
 func (g *Guest) ExecInput(ctx context.Context, input io.Reader, command ...string) (string, error) {
 	var stdout, both bytes.Buffer
 	status, err := g.run(ctx, channel.Request{Exec: command}, input, io.MultiWriter(&stdout, &both), &both)
-	if err == nil && status.Error != "" {
+	switch {
+	case err == nil && status.Error != "":
 		err = errors.New(status.Error)
+	case errors.Is(err, ErrNotAnswering):
+		err = g.whyNot(ctx, err)
 	}
 	if err != nil {
 		return stdout.String(), fmt.Errorf("on %s: %s: %w", g.name, shellescape.QuoteCommand(command), err)
@@ -216,9 +221,54 @@ func (g *Guest) ask(ctx context.Context, request channel.Request) (net.Conn, *bu
 	return conn, bufio.NewReader(conn), nil
 }
 
+// whyNot says in place of err, an ErrNotAnswering, what became of the guest if
+// it does not run.
+func (g *Guest) whyNot(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	info, inspectErr := g.docker.ContainerInspect(ctx, g.container)
+	switch {
+	case errdefs.IsNotFound(inspectErr):
+		return fmt.Errorf("%w: its container is gone", ErrNotAnswering)
+	case inspectErr != nil || info.State == nil || info.State.Running:
+		return err
+	case info.State.Status == "created":
+		return fmt.Errorf("%w: it was never powered on", ErrNotAnswering)
+	case info.State.ExitCode == killed && !info.State.OOMKilled:
+		return fmt.Errorf("%w: its power is cut", ErrNotAnswering)
+	}
+	return fmt.Errorf("%w: it ended at %s with exit status %d: %s",
+		ErrNotAnswering, info.State.FinishedAt, info.State.ExitCode, g.consoleEnd(ctx, 1))
+}
+
+// killed is the exit status of a container that SIGKILL has ended.
+const killed = 128 + int(syscall.SIGKILL)
+
+// consoleEnd is the console's last lines, as far as they can be read.
+func (g *Guest) consoleEnd(ctx context.Context, n int) string {
+	console, err := g.Console(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(console), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// BootError says that a guest did not come up.
+type BootError struct {
+	Guest   string
+	Why     string
+	Console string // its last lines
+}
+
+func (e *BootError) Error() string {
+	return fmt.Sprintf("guest %s did not come up: %s; its console ends with: %s", e.Guest, e.Why, e.Console)
+}
+
 // Ready waits until the guest, whose container has been started, runs
-// commands, for bound at most. A guest that ends meanwhile is an error that
-// quotes the end of its console.
+// commands, for bound at most. A guest that does not, or that ends meanwhile,
+// is a *BootError.
 func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -233,13 +283,17 @@ func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 	}()
 	err := await.Until(ctx, "guest "+g.name+" to run a command", 100*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {
-			_, err := g.Exec(ctx, "true")
-			return err == nil, "", err
+			status, err := g.run(ctx, channel.Request{Exec: []string{"true"}}, nil, io.Discard, io.Discard)
+			return err == nil && status.Status == 0, fmt.Sprintf("%+v", status), err
 		})
-	if err != nil && context.Cause(ctx) == errEnded {
-		console, _ := g.Console(context.WithoutCancel(ctx)) // the error says enough without
-		lines := strings.Split(strings.TrimSpace(console), "\n")
-		return fmt.Errorf("guest %s ended; its console: %s", g.name, strings.Join(lines[max(0, len(lines)-5):], "\n"))
+	var late *await.TimeoutError
+	switch {
+	case err == nil:
+		return nil
+	case context.Cause(ctx) == errEnded:
+		return &BootError{Guest: g.name, Why: "it ended", Console: g.consoleEnd(context.WithoutCancel(ctx), 5)}
+	case errors.As(err, &late):
+		return &BootError{Guest: g.name, Why: fmt.Sprintf("it ran no command within %s", bound), Console: g.consoleEnd(ctx, 5)}
 	}
 	return err
 }

@@ -2,14 +2,21 @@ package guest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
@@ -27,7 +34,97 @@ func newGuest(t *testing.T) *Guest {
 	}
 	t.Cleanup(func() { l.Close() })
 	go func() { _ = agent.Serve(l) }() // ends with l
-	return Open(nil, "", "node1", dir)
+	return Open(engine(t, http.StatusNotFound, nil), "node1", "node1", dir)
+}
+
+// engine is a Docker engine that answers whoever asks for a container with
+// state, and for its log with a console of two lines.
+func engine(t *testing.T, status int, state *container.State) *client.Client {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/logs") {
+			const text = "guest boots\nguest: the guest was killed\n"
+			_, _ = stdcopy.NewStdWriter(w, stdcopy.Stderr).Write([]byte(text)) // the test tells
+			return
+		}
+		if strings.HasSuffix(r.URL.Path, "/wait") && state.Running {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush() // as the engine does: the answer comes later
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{State: state}})
+	}))
+	t.Cleanup(server.Close)
+	docker, err := client.NewClientWithOpts(client.WithHost("tcp://" + server.Listener.Addr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return docker
+}
+
+// TestExecWithoutGuest checks that a command that finds nobody says what
+// became of the guest.
+func TestExecWithoutGuest(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		status int
+		state  *container.State
+		want   string
+	}{
+		{"removed", http.StatusNotFound, nil, "its container is gone"},
+		{"not started", http.StatusOK, &container.State{Status: "created"}, "it was never powered on"},
+		{"power cut", http.StatusOK, &container.State{Status: "exited", ExitCode: 137}, "its power is cut"},
+		{
+			"ended", http.StatusOK, &container.State{Status: "exited", ExitCode: 1, FinishedAt: "2026-01-02T03:04:05Z"},
+			"it ended at 2026-01-02T03:04:05Z with exit status 1: guest: the guest was killed",
+		},
+		{
+			"launcher out of memory", http.StatusOK, &container.State{Status: "exited", ExitCode: 137, OOMKilled: true, FinishedAt: "now"},
+			"it ended at now with exit status 137: guest: the guest was killed",
+		},
+		{"boots", http.StatusOK, &container.State{Status: "running", Running: true}, "no such file or directory"},
+		{"no engine", http.StatusInternalServerError, nil, "no such file or directory"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := Open(engine(t, test.status, test.state), "c", "node2", t.TempDir())
+			_, err := g.Exec(t.Context(), "true")
+			if !errors.Is(err, ErrNotAnswering) || !strings.HasPrefix(err.Error(), "on node2: true: ") || !strings.HasSuffix(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestReady checks that a guest that does not come up is told of with the end
+// of its console.
+func TestReady(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		running bool
+		bound   time.Duration
+		why     string
+	}{
+		{"late", true, 50 * time.Millisecond, "it ran no command within 50ms"},
+		{"ended", false, time.Minute, "it ended"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := Open(engine(t, http.StatusOK, &container.State{Running: test.running}), "c", "node2", t.TempDir())
+			err := g.Ready(t.Context(), test.bound)
+			want := "guest node2 did not come up: " + test.why + "; its console ends with: guest boots\nguest: the guest was killed"
+			var boot *BootError
+			if !errors.As(err, &boot) || err.Error() != want {
+				t.Errorf("%q, want %q", err, want)
+			}
+		})
+	}
+	g := newGuest(t)
+	g.docker = engine(t, http.StatusOK, &container.State{Running: true})
+	if err := g.Ready(t.Context(), time.Minute); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestExec(t *testing.T) {
@@ -68,12 +165,6 @@ func TestExecFails(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if _, err := g.Exec(ctx, "sleep", "60"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-	})
-	t.Run("no launcher", func(t *testing.T) {
-		g := Open(nil, "", "node2", t.TempDir())
-		if _, err := g.Exec(t.Context(), "true"); !errors.Is(err, ErrNotAnswering) || !strings.Contains(err.Error(), "node2") {
 			t.Errorf("got %v", err)
 		}
 	})

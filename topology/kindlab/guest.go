@@ -88,11 +88,11 @@ func (l *Lab) chooseAccelerator(ctx context.Context, kernel, image string) (gues
 
 // GuestFacts say what a node with a kernel of its own runs on.
 type GuestFacts struct {
-	Node        string            `json:"node"`
-	Kernel      string            `json:"kernel"` // its release, as uname -r prints it
-	Accelerator guest.Accelerator `json:"accelerator"`
+	Node        string
+	Kernel      string // its release, as uname -r prints it
+	Accelerator guest.Accelerator
 	// NotKVM says why KVM is not used; empty if it is.
-	NotKVM string `json:"not_kvm,omitempty"`
+	NotKVM string
 }
 
 // Guests tells of every running guest of the lab, in the order of the

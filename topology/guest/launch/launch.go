@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
@@ -20,6 +22,9 @@ import (
 // has ended or ctx ends, which cuts its power. The guest's console is on
 // standard output.
 func Run(ctx context.Context, c Config, dir string) error {
+	if err := checkImage(); err != nil {
+		return err
+	}
 	hostname, err := os.Hostname()
 	if err != nil {
 		return err
@@ -46,15 +51,73 @@ func Run(ctx context.Context, c Config, dir string) error {
 	all.Go(func() error {
 		args := command(c, boot.Parameters{Hostname: hostname, Links: links}, taps)
 		fmt.Println("relapse:", args)
-		qemu := exec.CommandContext(ctx, args[0], args[1:]...)
-		qemu.Stdout, qemu.Stderr = os.Stdout, os.Stderr
-		qemu.ExtraFiles = []*os.File{guest} // its descriptor there is channelFD
-		if err := qemu.Run(); err != nil {
-			return fmt.Errorf("running the guest: %w", err)
-		}
-		return errors.New("the guest has ended")
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.ExtraFiles = []*os.File{guest} // its descriptor there is channelFD
+		err := cmd.Run()
+		return ended(err, outOfMemory())
 	})
 	return all.Wait()
+}
+
+// ended says how QEMU ended, for the last line of the console.
+func ended(err error, outOfMemory bool) error {
+	switch {
+	case err == nil: // a guest that restarts ends, and so does one whose kernel panicked
+		return errors.New("the guest has switched itself off, or its kernel has panicked")
+	case outOfMemory:
+		return errors.New("the guest was killed: QEMU took more memory than the container may")
+	}
+	return fmt.Errorf("running the guest: %w", err)
+}
+
+// outOfMemory tells whether the kernel has killed a process of the container
+// for its memory.
+func outOfMemory() bool {
+	for _, file := range []string{
+		"/sys/fs/cgroup/memory/memory.oom_control", // version 1
+		"/sys/fs/cgroup/memory.events",
+	} {
+		if text, err := os.ReadFile(file); err == nil {
+			return oomKills(string(text)) > 0
+		}
+	}
+	return false
+}
+
+// oomKills reads the kernel's count, which is a line of its own in both
+// versions of cgroups.
+func oomKills(text string) int {
+	for line := range strings.Lines(text) {
+		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(count)) // the kernel's own number
+			return n
+		}
+	}
+	return 0
+}
+
+// ImageError says that the image cannot run guests.
+type ImageError struct{ Lacks string }
+
+func (e *ImageError) Error() string {
+	return fmt.Sprintf("the image has no %s: build it anew", e.Lacks)
+}
+
+// ImageStatus is the exit status of a program that ended with an ImageError.
+const ImageStatus = 2
+
+// checkImage finds out whether all that a guest needs is in the image.
+func checkImage() error {
+	if _, err := exec.LookPath(qemu); err != nil {
+		return &ImageError{Lacks: qemu}
+	}
+	for _, file := range []string{kernel, initramfs} {
+		if _, err := os.Stat(file); err != nil {
+			return &ImageError{Lacks: file}
+		}
+	}
+	return nil
 }
 
 // diskSize is the size of the guest's disk in bytes. The file is sparse: it

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -31,14 +32,14 @@ func TestCommand(t *testing.T) {
 	}{
 		{
 			name: "tcg", c: Config{Accelerator: TCG, CPUs: 2, Memory: 1536},
-			want: []string{"tcg,thread=multi", "max", "1536M", "nowatchdog", "relapse.hostname=node1",
+			want: []string{"tcg,thread=multi,tb-size=256", "max", "1536M", "nowatchdog", "relapse.hostname=node1",
 				"tap,id=eth1,ifname=tap1,script=no,downscript=no", "virtio-net-pci,netdev=eth0,mac=02:42:0a:04:5e:17"},
 			not: []string{"kvm", "host"},
 		},
 		{
 			name: "kvm", c: Config{Accelerator: KVM, CPUs: 4, Memory: 1024},
 			want: []string{"kvm", "host", "4", "1024M"},
-			not:  []string{"tcg,thread=multi", "nowatchdog"},
+			not:  []string{"tcg,thread=multi,tb-size=256", "nowatchdog"},
 		},
 	}
 	for _, test := range tests {
@@ -54,6 +55,61 @@ func TestCommand(t *testing.T) {
 				if slices.Contains(words, not) {
 					t.Errorf("%q in %q", not, args)
 				}
+			}
+		})
+	}
+}
+
+// TestRunWithoutQEMU checks that an image that lacks something is told of
+// before anything is done to the network.
+func TestRunWithoutQEMU(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for name, run := range map[string]func() error{
+		"launch": func() error { return Run(t.Context(), Config{Accelerator: TCG}, t.TempDir()) },
+		"probe":  func() error { return ProbeKVM(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := run()
+			var broken *ImageError
+			if !errors.As(err, &broken) || err.Error() != "the image has no qemu-system-x86_64: build it anew" {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestEnded(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		oom  bool
+		want string
+	}{
+		{"by itself", nil, false, "the guest has switched itself off, or its kernel has panicked"},
+		{"an earlier kill is not QEMU's", nil, true, "the guest has switched itself off, or its kernel has panicked"},
+		{"memory", errors.New("signal: killed"), true, "the guest was killed: QEMU took more memory than the container may"},
+		{"crash", errors.New("signal: aborted"), false, "running the guest: signal: aborted"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := ended(test.err, test.oom).Error(); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestOOMKills(t *testing.T) {
+	for name, test := range map[string]struct {
+		text string
+		want int
+	}{
+		"version 1":         {"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", 2},
+		"version 2":         {"low 0\nhigh 0\nmax 17\noom 1\noom_kill 1\noom_group_kill 0\n", 1},
+		"an older kernel's": {"oom_kill_disable 0\nunder_oom 0\n", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := oomKills(test.text); got != test.want {
+				t.Errorf("%d, want %d", got, test.want)
 			}
 		})
 	}

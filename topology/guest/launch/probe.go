@@ -22,6 +22,9 @@ const probeLimit = 10 * time.Second
 // reports. Whether /dev/kvm is there and opens says little: inside a virtual
 // machine KVM may refuse to run a guest, or never come back from one.
 func ProbeKVM(ctx context.Context) error {
+	if err := checkImage(); err != nil {
+		return err
+	}
 	const device = "/dev/kvm"
 	if _, err := os.Stat(device); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no %s", device)
@@ -31,9 +34,9 @@ func ProbeKVM(ctx context.Context) error {
 	c := Config{Accelerator: KVM, CPUs: 1, Memory: 256}
 	args := append(machine(c), "-append", kernelCommandLine(c, boot.Parameters{Probe: true}))
 	var console, complaints bytes.Buffer
-	qemu := exec.CommandContext(ctx, args[0], args[1:]...)
-	qemu.Stdout, qemu.Stderr = &console, &complaints
-	err := qemu.Run()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = &console, &complaints
+	err := cmd.Run()
 	switch {
 	case strings.Contains(console.String(), boot.ProbeMarker):
 		return nil

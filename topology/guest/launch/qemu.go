@@ -71,10 +71,10 @@ func machine(c Config) []string {
 	accel := "kvm"
 	if c.Accelerator == TCG {
 		cpu = "max" // what QEMU can translate; other models boot no faster
-		accel = "tcg,thread=multi"
+		accel = fmt.Sprintf("tcg,thread=multi,tb-size=%d", translated)
 	}
 	return []string{
-		"qemu-system-" + qemuArch[runtime.GOARCH],
+		qemu,
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-machine", "q35", "-accel", accel, "-cpu", cpu,
 		"-smp", fmt.Sprint(c.CPUs), "-m", fmt.Sprintf("%dM", c.Memory),
@@ -82,6 +82,14 @@ func machine(c Config) []string {
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 	}
 }
+
+// translated bounds the code that TCG keeps, in MiB. QEMU's own bound is an
+// eighth of the machine's memory, 1 GiB at most, and a guest in which programs
+// come and go fills it: the container's limit then kills QEMU.
+const translated = 256
+
+// qemu is the program's name.
+var qemu = "qemu-system-" + qemuArch[runtime.GOARCH]
 
 // qemuArch are QEMU's names of Go's architectures.
 var qemuArch = map[string]string{"amd64": "x86_64"}
