@@ -17,6 +17,7 @@ import (
 	"github.com/google/nftables/expr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
@@ -35,8 +36,9 @@ func withGuest() topology.Topology {
 	return t
 }
 
-// upWithGuest brings the lab up, and takes it down at the test's end.
-func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology) (*kindlab.Lab, *client.Client) {
+// upWithGuest brings the lab up with a registry that serves images, and takes
+// it down at the test's end.
+func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology, serve ...string) (*kindlab.Lab, *client.Client) {
 	t.Helper()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -46,7 +48,7 @@ func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := catalogue.Build(ctx, kindlab.ImagesOf(declared), func(images.Event) {}); err != nil {
+	if _, err := catalogue.Build(ctx, append(kindlab.ImagesOf(declared), serve...), func(images.Event) {}); err != nil {
 		t.Fatal(err)
 	}
 	down := func() {
@@ -57,7 +59,7 @@ func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology) 
 	down()
 	began := time.Now()
 	lab, err := kindlab.Up(ctx, docker, declared, kindlab.Options{
-		Images: catalogue,
+		Images: catalogue, Serve: serve,
 		Step: func(name string) func(error) {
 			began := time.Now()
 			return func(err error) { t.Logf("%s: %s %v", name, time.Since(began).Round(time.Millisecond), err) }
@@ -96,7 +98,7 @@ func TestGuestNode(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		var object corev1.Node
-		err := await.Until(ctx, "kubelet on the guest", 100*time.Millisecond, 90*time.Second,
+		err := await.Until(ctx, "kubelet on the guest", 100*time.Millisecond, 2*time.Minute,
 			func(ctx context.Context) (bool, string, error) {
 				err := objects.Get(ctx, "second", "", &object)
 				return err == nil && object.Status.NodeInfo.BootID != before && len(object.Status.Addresses) > 0,
@@ -168,7 +170,16 @@ func TestGuestNode(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a pod from the lab's registry", func(t *testing.T) { runPause(ctx, t, lab) })
+	t.Run("a pod from the lab's registry", func(t *testing.T) {
+		runPod(ctx, t, objects, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "pause", Namespace: "default"},
+			Spec: corev1.PodSpec{
+				NodeName: "second", HostNetwork: true, // there is no CNI here
+				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				Containers:  []corev1.Container{{Name: "pause", Image: "registry.k8s.io/pause:3.10"}},
+			},
+		})
+	})
 	t.Run("taken over", func(t *testing.T) {
 		lab.Release()
 		again, err := kindlab.Attach(ctx, docker, declared, kindlab.Options{})
@@ -230,34 +241,27 @@ func TestGuestNode(t *testing.T) {
 	}) // the clean-up looks at what is left
 }
 
-func runPause(ctx context.Context, t *testing.T, lab *kindlab.Lab) {
-	objects := lab.Clusters[0].Client.Resources()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "pause", Namespace: "default"},
-		Spec: corev1.PodSpec{
-			NodeName: "second", HostNetwork: true, // there is no CNI here
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers:  []corev1.Container{{Name: "pause", Image: "registry.k8s.io/pause:3.10"}},
-		},
-	}
+// runPod creates a pod and waits until it runs.
+func runPod(ctx context.Context, t *testing.T, objects *resources.Resources, pod *corev1.Pod) {
+	t.Helper()
 	began := time.Now()
 	// The pod may come before its ServiceAccount.
-	err := await.Until(ctx, "the pod's creation", 100*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := await.Until(ctx, "the creation of pod "+pod.Name, 100*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
 		err := objects.Create(ctx, pod.DeepCopy())
 		return err == nil, "", err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = await.Until(ctx, "a pod on the guest to run", 200*time.Millisecond, 90*time.Second, func(ctx context.Context) (bool, string, error) {
+	err = await.Until(ctx, "pod "+pod.Name+" to run", 200*time.Millisecond, 4*time.Minute, func(ctx context.Context) (bool, string, error) {
 		var p corev1.Pod
-		err := objects.Get(ctx, "pause", "default", &p)
+		err := objects.Get(ctx, pod.Name, pod.Namespace, &p)
 		return err == nil && p.Status.Phase == corev1.PodRunning, fmt.Sprint(p.Status.Phase, p.Status.ContainerStatuses), err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("runs %s after its creation", time.Since(began).Round(time.Millisecond))
+	t.Logf("pod %s runs %s after its creation", pod.Name, time.Since(began).Round(time.Millisecond))
 }
 
 // dropped counts the packets that a lab's table has dropped.
