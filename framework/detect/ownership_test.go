@@ -508,7 +508,7 @@ func TestImportsNothingThatActs(t *testing.T) {
 	allowed := []string{
 		"github.com/relapse-dev/relapse/framework/snapshot",
 		"github.com/relapse-dev/relapse/framework/detect/autodetection", // which is held to the same
-		"github.com/relapse-dev/relapse/topology/router", // for the words of the kernel and of BGP
+		"github.com/relapse-dev/relapse/topology/router",                // for the words of the kernel and of BGP
 	}
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -19,7 +19,9 @@
 // was not answered lost its reply; one that it did not see was lost itself.
 // Where the far end is no agent, or the probe is TCP or MySQL, neither is
 // claimed. A login that the server turned away is lost, too: at once, and
-// with the address that the server saw (Timeline.Sources).
+// with the address that the server saw (Timeline.Sources). A DNS probe knows by
+// itself whether its name was not resolved, which is a loss at once, or was,
+// and the address did not answer.
 //
 // # When a probe is clean
 //
@@ -47,13 +49,19 @@ import (
 // Protocol is what a probe speaks.
 type Protocol = wire.Protocol
 
-// Protocols of a probe: UDP echo, TCP connect and close, or a login to a MySQL
-// server, which is asked whom it takes the client for.
+// Protocols of a probe: UDP echo, TCP connect and close, a login to a MySQL
+// server, which is asked whom it takes the client for, or the lookup of a name
+// and a TCP connect to the address that it has.
 const (
 	UDP   = wire.UDP
 	TCP   = wire.TCP
 	MySQL = wire.MySQL
+	DNS   = wire.DNS
 )
+
+// Lookup is what a DNS probe looks up for every packet: a name, as it is, and
+// the server that is asked.
+type Lookup = wire.Lookup
 
 // Login is who a MySQL probe logs in as.
 type Login = wire.Login
@@ -81,8 +89,12 @@ type Probe struct {
 	Protocol Protocol
 	// Login is for MySQL alone, and must be there.
 	Login *Login
+	// Lookup is for DNS alone, and must be there. The probe then connects to
+	// the address that the name has, and takes the port alone from the end To.
+	// Half of the Timeout is for the lookup.
+	Lookup *Lookup
 	// Interval is the time between two packets: 10 ms for UDP, 100 ms for
-	// TCP and MySQL.
+	// the others.
 	Interval time.Duration
 	// Timeout is how late a reply may be and still count: 1 s.
 	Timeout time.Duration
@@ -115,8 +127,10 @@ func (p Probe) withDefaults() Probe {
 
 func (p Probe) validate() error {
 	switch {
-	case p.Protocol != UDP && p.Protocol != TCP && p.Protocol != MySQL:
-		return fmt.Errorf("probe %s: unknown protocol %q: want udp, tcp or mysql", p.Name, p.Protocol)
+	case p.Protocol != UDP && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS:
+		return fmt.Errorf("probe %s: unknown protocol %q: want udp, tcp, mysql or dns", p.Name, p.Protocol)
+	case (p.Protocol == DNS) != (p.Lookup != nil):
+		return fmt.Errorf("probe %s: a lookup is for protocol dns, which must have one", p.Name)
 	case (p.Protocol == MySQL) != (p.Login != nil):
 		return fmt.Errorf("probe %s: a login is for protocol mysql, which must have one", p.Name)
 	case p.Interval < time.Millisecond:

@@ -43,7 +43,8 @@ type Timeline struct {
 	// order of their first appearance. A MySQL server tells them itself.
 	Sources []Source
 	// Errors counts the packets that the sender's kernel refused (ENETUNREACH,
-	// EPERM and so on), by errno. They are lost, too.
+	// EPERM and so on), by errno, and the lookups that failed, by reason. They
+	// are lost, too.
 	Errors map[string]int
 
 	// farReported and farGone are the same for the far end; both zero where
@@ -51,6 +52,7 @@ type Timeline struct {
 	farReported, farGone time.Time
 
 	sent, answered, seen, denied slots
+	resolved, unresolved         slots
 	rtt                          histogram
 }
 
@@ -82,6 +84,10 @@ const (
 	Reply Side = "reply"
 	// Denied: the server turned the client away.
 	Denied Side = "denied"
+	// Unresolved: the lookup gave no address, so there was nowhere to send to.
+	Unresolved Side = "unresolved"
+	// Resolved: the lookup gave an address, and that did not answer.
+	Resolved Side = "resolved"
 	// Unknown: the far end is no agent, or has not reported yet.
 	Unknown Side = "unknown"
 )
@@ -108,6 +114,8 @@ type Window struct {
 	LostRequest int `json:"lost_request"`
 	LostReply   int `json:"lost_reply"`
 	Denied      int `json:"denied,omitempty"`
+	Unresolved  int `json:"unresolved,omitempty"`
+	Resolved    int `json:"resolved,omitempty"`
 	// Open is true while nothing sent later has been answered.
 	Open bool `json:"open"`
 }
@@ -122,6 +130,10 @@ type Counts struct {
 	LostReply   int `json:"lost_reply"`
 	// Denied are the losses that were logins turned away.
 	Denied int `json:"denied,omitempty"`
+	// Unresolved and Resolved are the losses of a DNS probe without and with
+	// an address to connect to.
+	Unresolved int `json:"unresolved,omitempty"`
+	Resolved   int `json:"resolved,omitempty"`
 	// InFlight were sent less than Patience before the last report.
 	InFlight int `json:"in_flight"`
 	// Skipped are slots for which the sender woke up too late. They were not
@@ -161,7 +173,7 @@ func (t *Timeline) fate(slot uint32) fate {
 		return skipped
 	case t.answered.has(slot):
 		return received
-	case t.denied.has(slot):
+	case t.denied.has(slot), t.unresolved.has(slot):
 		return lost
 	case t.Reported.Sub(t.at(slot)) < Patience:
 		return inFlight
@@ -173,6 +185,10 @@ func (t *Timeline) side(slot uint32) Side {
 	switch {
 	case t.denied.has(slot):
 		return Denied
+	case t.unresolved.has(slot):
+		return Unresolved
+	case t.resolved.has(slot):
+		return Resolved
 	case t.Probe.Protocol != UDP || t.farReported.IsZero() && t.farGone.IsZero():
 		return Unknown
 	case t.seen.has(slot):
@@ -236,6 +252,10 @@ func (t *Timeline) count(first, end uint32) Counts {
 				c.LostReply++
 			case Denied:
 				c.Denied++
+			case Unresolved:
+				c.Unresolved++
+			case Resolved:
+				c.Resolved++
 			}
 		}
 		c.Sent++
@@ -280,6 +300,10 @@ func (t *Timeline) Windows(gap time.Duration) []Window {
 				w.LostReply++
 			case Denied:
 				w.Denied++
+			case Unresolved:
+				w.Unresolved++
+			case Resolved:
+				w.Resolved++
 			}
 			answered = false
 		}
@@ -333,9 +357,12 @@ func (t *Timeline) String() string {
 	c := t.Counts()
 	fmt.Fprintf(&b, "%s: %d sent, %d received, %d lost", t.Probe.Name, c.Sent, c.Received, c.Lost)
 	if c.Lost > 0 {
-		if c.Denied > 0 {
+		switch {
+		case c.Denied > 0:
 			fmt.Fprintf(&b, " (%d denied: %s)", c.Denied, t.denial())
-		} else {
+		case t.Probe.Protocol == DNS:
+			fmt.Fprintf(&b, " (%d not resolved, %d resolved and not answered)", c.Unresolved, c.Resolved)
+		default:
 			fmt.Fprintf(&b, " (%d requests, %d replies)", c.LostRequest, c.LostReply)
 		}
 		ws := t.Windows(0)
@@ -427,7 +454,7 @@ func (t *Timeline) clone() Timeline {
 	c.ReplyTTL, c.RequestTTL = maps.Clone(t.ReplyTTL), maps.Clone(t.RequestTTL)
 	c.Sources, c.Errors = slices.Clone(t.Sources), maps.Clone(t.Errors)
 	c.sent, c.answered, c.seen = slices.Clone(t.sent), slices.Clone(t.answered), slices.Clone(t.seen)
-	c.denied = slices.Clone(t.denied)
+	c.denied, c.resolved, c.unresolved = slices.Clone(t.denied), slices.Clone(t.resolved), slices.Clone(t.unresolved)
 	return c
 }
 
@@ -475,6 +502,18 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 			t.Errors = map[string]int{}
 		}
 		t.Errors[errno] += n
+	}
+	if err := t.check(r.Resolved, by); err != nil {
+		return err
+	}
+	for slot := range r.Resolved.All {
+		t.resolved.add(slot)
+	}
+	if err := t.check(r.Unresolved, by); err != nil {
+		return err
+	}
+	for slot := range r.Unresolved.All {
+		t.unresolved.add(slot)
 	}
 	for _, a := range r.Logins {
 		if err := t.check(a.Slots, by); err != nil {

@@ -405,6 +405,13 @@ func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 		switch p.kind {
 		case wire.TCP:
 			a.attemptEvery(s, p, a.connectTo(s, p, r.Probe.To, r.Probe.Timeout))
+		case wire.DNS:
+			attempt, err := a.lookUpAndConnect(s, p, *r.Probe)
+			if err != nil {
+				delete(s.probes, p.id)
+				return 0, err
+			}
+			a.attemptEvery(s, p, attempt)
 		case wire.MySQL:
 			attempt, err := a.logInTo(s, p, *r.Probe)
 			if err != nil {

@@ -52,7 +52,7 @@ type sending struct {
 	epoch, interval int64
 	next            uint32
 	stopped         bool
-	// quit ends the goroutine of a TCP probe.
+	// quit ends the goroutine of a probe that is not UDP.
 	quit context.CancelFunc
 
 	sent, answers wire.Runs
@@ -60,6 +60,8 @@ type sending struct {
 	ttl           ttls
 	errors        map[string]int
 	logins        []wire.Answer
+	// resolved and unresolved are a DNS probe's.
+	resolved, unresolved wire.Runs
 }
 
 // lead is the time between the answer to a start and the first packet: the
@@ -107,14 +109,17 @@ func (p *sending) stop() {
 
 // report hands over what happened; the slices are the report's from then on.
 func (p *sending) report() wire.Sender {
-	r := wire.Sender{ID: p.id, Sent: p.sent, Got: p.answers, RTT: p.rtt, TTL: p.ttl.report(), Errors: p.errors, Logins: p.logins}
+	r := wire.Sender{ID: p.id, Sent: p.sent, Got: p.answers, RTT: p.rtt, TTL: p.ttl.report(), Errors: p.errors, Logins: p.logins,
+		Resolved: p.resolved, Unresolved: p.unresolved}
+	p.resolved, p.unresolved = nil, nil
 	p.sent, p.answers, p.errors, p.logins = nil, nil, nil, nil
 	p.rtt = make([]uint32, 0, len(r.RTT))
 	return r
 }
 
 func (p *sending) quiet() bool {
-	return len(p.sent) == 0 && len(p.answers) == 0 && len(p.errors) == 0 && len(p.logins) == 0
+	return len(p.sent) == 0 && len(p.answers) == 0 && len(p.errors) == 0 && len(p.logins) == 0 &&
+		len(p.resolved) == 0 && len(p.unresolved) == 0
 }
 
 // reset forgets the set, stops its probes, and takes back the reports that

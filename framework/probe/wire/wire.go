@@ -76,6 +76,7 @@ const (
 	UDP   Protocol = "udp"   // echo
 	TCP   Protocol = "tcp"   // connect, then close
 	MySQL Protocol = "mysql" // log in, ask who one is, log out
+	DNS   Protocol = "dns"   // look a name up, connect to what it stands for, then close
 )
 
 // Login is who a MySQL probe logs in as.
@@ -85,18 +86,30 @@ type Login struct {
 	Database string `json:"database,omitempty"`
 }
 
+// Lookup is what a DNS probe looks up, anew for every slot.
+type Lookup struct {
+	// Name is taken as it is: no search list is tried.
+	Name string `json:"name"`
+	// Server is asked over UDP, once for each slot.
+	Server netip.AddrPort `json:"server"`
+}
+
 // Probe is a probe as its sender sees it.
 type Probe struct {
 	ID       uint32         `json:"id"`
 	Kind     Protocol       `json:"kind"`
 	To       netip.AddrPort `json:"to"`
 	Interval time.Duration  `json:"interval"`
-	// Timeout is how long a TCP connect, or a login, may take. UDP needs none
-	// here: the sender reports every reply, however late, and the harness
-	// judges.
+	// Timeout is how long a TCP connect, or a login, or a lookup and a connect
+	// together, may take. UDP needs none here: the sender reports every reply,
+	// however late, and the harness judges.
 	Timeout time.Duration `json:"timeout"`
 	// Login is a MySQL probe's, and no other's.
 	Login *Login `json:"login,omitempty"`
+	// Lookup is a DNS probe's, and no other's. Such a probe connects to the
+	// address that the name has, at To's port. The lookup may take half of the
+	// Timeout, so that there is time to see whether the address answers.
+	Lookup *Lookup `json:"lookup,omitempty"`
 }
 
 // Message goes from an agent to the harness.
@@ -131,6 +144,10 @@ type Sender struct {
 	Errors map[string]int `json:"errors,omitempty"`
 	// Logins are what the server of a MySQL probe said of it.
 	Logins []Answer `json:"logins,omitempty"`
+	// Resolved and Unresolved are the slots of a DNS probe whose lookup gave
+	// an address, and gave none. Errors counts the reasons of the latter.
+	Resolved   Runs `json:"resolved,omitempty"`
+	Unresolved Runs `json:"unresolved,omitempty"`
 }
 
 // Answer is what a MySQL server said to a number of logins: whom it took the
@@ -210,7 +227,7 @@ func (m Message) validate() error {
 		return nil
 	}
 	for _, p := range m.Report.Probes {
-		if err := errors.Join(p.Sent.validate(), p.Got.validate()); err != nil {
+		if err := errors.Join(p.Sent.validate(), p.Got.validate(), p.Resolved.validate(), p.Unresolved.validate()); err != nil {
 			return fmt.Errorf("probe %d: %w", p.ID, err)
 		}
 		if p.Got.Len() != len(p.RTT) {
@@ -258,8 +275,12 @@ func (r Request) validate() error {
 	switch p := r.Probe; {
 	case p == nil:
 		return errors.New("start without a probe")
-	case p.Kind != UDP && p.Kind != TCP && p.Kind != MySQL:
-		return fmt.Errorf("probe %d: unknown kind %q: want udp, tcp or mysql", p.ID, p.Kind)
+	case p.Kind != UDP && p.Kind != TCP && p.Kind != MySQL && p.Kind != DNS:
+		return fmt.Errorf("probe %d: unknown kind %q: want udp, tcp, mysql or dns", p.ID, p.Kind)
+	case (p.Kind == DNS) != (p.Lookup != nil):
+		return fmt.Errorf("probe %d: a lookup is for kind dns, which must have one", p.ID)
+	case p.Lookup != nil && (p.Lookup.Name == "" || !p.Lookup.Server.Addr().Is4() || p.Lookup.Server.Port() == 0):
+		return fmt.Errorf("probe %d: lookup of %q at %s: want a name, and an IPv4 address with a port", p.ID, p.Lookup.Name, p.Lookup.Server)
 	case (p.Kind == MySQL) != (p.Login != nil):
 		return fmt.Errorf("probe %d: a login is for kind mysql, which must have one", p.ID)
 	case !p.To.Addr().Is4() || p.To.Port() == 0:

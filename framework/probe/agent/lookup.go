@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// lookUpAndConnect returns an attempt to look a name up and to connect to the
+// address that it has. Neither the address nor the connection is kept: every
+// slot stands for a program that starts from nothing.
+func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func(slot uint32), error) {
+	name := probe.Lookup.Name
+	if !strings.HasSuffix(name, ".") {
+		name += "."
+	}
+	question, err := dnsmessage.NewName(name)
+	if err == nil {
+		_, err = packQuery(0, question)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("probe %d: name %q: %w", probe.ID, probe.Lookup.Name, err)
+	}
+	var fromUDP, fromTCP net.Addr // of the agent's own address, where it has one
+	if !a.addr.IsUnspecified() {
+		fromUDP, fromTCP = &net.UDPAddr{IP: a.addr.AsSlice()}, &net.TCPAddr{IP: a.addr.AsSlice()}
+	}
+	resolver, dialer := net.Dialer{LocalAddr: fromUDP}, net.Dialer{LocalAddr: fromTCP, KeepAlive: -1}
+	return func(slot uint32) {
+		start := wire.Monotonic()
+		// The session's context: an attempt under way outlives the stop.
+		ctx, cancel := context.WithTimeout(s.ctx, probe.Timeout)
+		defer cancel()
+		addr, err := lookUp(ctx, resolver, probe.Lookup.Server, question, probe.Timeout/2)
+		a.mu.Lock()
+		if err != nil {
+			p.unresolved.Add(slot)
+			p.refused("lookup: " + err.Error())
+		} else {
+			p.resolved.Add(slot)
+		}
+		a.mu.Unlock()
+		if err != nil {
+			return
+		}
+		conn, err := dialer.DialContext(ctx, "tcp4", netip.AddrPortFrom(addr, probe.To.Port()).String())
+		rtt := wire.Monotonic() - start
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if err == nil {
+			conn.Close()
+			p.answered(slot, rtt)
+			return
+		}
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			p.refused(unix.ErrnoName(errno))
+		}
+	}, nil
+}
+
+// maxAnswer is the size of an answer over UDP without EDNS (RFC 1035, 4.2.1).
+const maxAnswer = 512
+
+// errNoAnswer says that a DNS server kept silent.
+var errNoAnswer = errors.New("no answer")
+
+// lookUp asks a DNS server for the first IPv4 address of a name: one question
+// in one packet from a port of its own, within a time. The error is one of a
+// few short ones, so that they can be counted.
+func lookUp(ctx context.Context, dialer net.Dialer, server netip.AddrPort, name dnsmessage.Name, within time.Duration) (netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	id := uint16(rand.Uint32())
+	query, err := packQuery(id, name)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	conn, err := dialer.DialContext(ctx, "udp4", server.String())
+	if err != nil {
+		return netip.Addr{}, short(err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })() // reads know nothing of ctx
+	if _, err := conn.Write(query); err != nil {
+		return netip.Addr{}, short(err)
+	}
+	answer := make([]byte, maxAnswer)
+	for {
+		n, err := conn.Read(answer)
+		if err != nil {
+			return netip.Addr{}, short(err)
+		}
+		if addr, ours, err := readAnswer(answer[:n], id, name); ours {
+			return addr, err
+		}
+	}
+}
+
+func packQuery(id uint16, name dnsmessage.Name) ([]byte, error) {
+	m := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: id, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}},
+	}
+	return m.Pack()
+}
+
+// readAnswer reads an answer, and tells whether it is one to the question.
+func readAnswer(packet []byte, id uint16, name dnsmessage.Name) (addr netip.Addr, ours bool, err error) {
+	var m dnsmessage.Message
+	if err := m.Unpack(packet); err != nil || !m.Response || m.ID != id ||
+		len(m.Questions) != 1 || !strings.EqualFold(m.Questions[0].Name.String(), name.String()) {
+		return netip.Addr{}, false, nil
+	}
+	if m.RCode != dnsmessage.RCodeSuccess {
+		return netip.Addr{}, true, errors.New(strings.TrimPrefix(m.RCode.String(), "RCode"))
+	}
+	for _, r := range m.Answers { // an alias comes before what it stands for
+		if a, ok := r.Body.(*dnsmessage.AResource); ok {
+			return netip.AddrFrom4(a.A), true, nil
+		}
+	}
+	return netip.Addr{}, true, errors.New("no address")
+}
+
+// short is an error as it is counted: an errno's name, or that nobody answered.
+func short(err error) error {
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		return errors.New(unix.ErrnoName(errno))
+	}
+	return errNoAnswer
+}

@@ -1,0 +1,170 @@
+package probe_test
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+)
+
+// redis is the name that the tests look up.
+const redis = "redis.default.svc.cluster.local"
+
+// nameServer answers for one name as the test wants.
+type nameServer struct {
+	address netip.AddrPort
+	asked   atomic.Int64
+	// answer makes the answer to a question, nil for silence.
+	answer atomic.Pointer[func(dnsmessage.Message) *dnsmessage.Message]
+}
+
+func (s *nameServer) answers(f func(dnsmessage.Message) *dnsmessage.Message) { s.answer.Store(&f) }
+
+func startNameServer(t *testing.T) *nameServer {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address().Addr(), 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &nameServer{address: conn.LocalAddr().(*net.UDPAddr).AddrPort()}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		b := make([]byte, 512)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if err := m.Unpack(b[:n]); err != nil {
+				continue
+			}
+			s.asked.Add(1)
+			m.Response = true
+			if reply := (*s.answer.Load())(m); reply != nil {
+				packed, err := reply.Pack()
+				if err == nil {
+					_, err = conn.WriteToUDPAddrPort(packed, from)
+				}
+				if err != nil {
+					return
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() { conn.Close(); <-served })
+	return s
+}
+
+// record is an answer's resource record.
+func record(name string, body dnsmessage.ResourceBody) dnsmessage.Resource {
+	return dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(name), Class: dnsmessage.ClassINET, TTL: 30}, Body: body}
+}
+
+// pointing answers with an address, behind an alias.
+func pointing(to netip.Addr) func(dnsmessage.Message) *dnsmessage.Message {
+	return func(m dnsmessage.Message) *dnsmessage.Message {
+		m.Answers = []dnsmessage.Resource{
+			record(redis+".", &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName("one.example.")}),
+			record("one.example.", &dnsmessage.AResource{A: to.As4()}),
+		}
+		return &m
+	}
+}
+
+func silent(dnsmessage.Message) *dnsmessage.Message { return nil }
+
+func coded(code dnsmessage.RCode) func(dnsmessage.Message) *dnsmessage.Message {
+	return func(m dnsmessage.Message) *dnsmessage.Message {
+		m.RCode = code
+		return &m
+	}
+}
+
+// A DNS probe goes where the name leads, anew every time, and tells a lookup
+// that failed from an address that does not answer.
+func TestDNS(t *testing.T) {
+	t.Parallel()
+	server := startNameServer(t)
+	repo, redisEnd := startEnd(t, "repo"), startEnd(t, "redis")
+	nowhere := address().Addr()
+	server.answers(pointing(redisEnd.Address.Addr()))
+	declared := probe.Probe{
+		From: "repo", To: "service", Protocol: probe.DNS, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
+		Lookup: &probe.Lookup{Name: redis, Server: server.address},
+	}
+	// The end's own address is a Service's that nobody asks: the name decides.
+	service := probe.End{Name: "service", Address: netip.AddrPortFrom(nowhere, redisEnd.Address.Port())}
+	const name = "repo->service/dns"
+	s := start(t, []probe.End{repo, redisEnd, service}, declared)
+	waitClean(t, s, 200*time.Millisecond)
+
+	for _, fault := range []struct {
+		name   string
+		answer func(dnsmessage.Message) *dnsmessage.Message
+		side   probe.Side
+		error  string
+	}{
+		{"no answer", silent, probe.Unresolved, "lookup: no answer"},
+		{"no such name", coded(dnsmessage.RCodeNameError), probe.Unresolved, "lookup: NameError"},
+		{"a broken server", coded(dnsmessage.RCodeServerFailure), probe.Unresolved, "lookup: ServerFailure"},
+		{"no address", func(m dnsmessage.Message) *dnsmessage.Message { return &m }, probe.Unresolved, "lookup: no address"},
+		{"another question's answer", func(m dnsmessage.Message) *dnsmessage.Message { m.ID++; return &m }, probe.Unresolved, "lookup: no answer"},
+		{"an address that refuses", pointing(nowhere), probe.Resolved, "ECONNREFUSED"},
+	} {
+		before := timeline(t, s, name)
+		began := time.Now()
+		server.answers(fault.answer)
+		waitLoss(t, s, began, name)
+		server.answers(pointing(redisEnd.Address.Addr()))
+		waitClean(t, s, 100*time.Millisecond)
+		line := timeline(t, s, name)
+		// The first may have asked before the server changed its mind, and
+		// been answered after.
+		c := line.Between(began.Add(-declared.Interval), time.Now())
+		sides := map[probe.Side]int{probe.Unresolved: c.Unresolved, probe.Resolved: c.Resolved}
+		if c.Lost == 0 || sides[fault.side] != c.Lost {
+			t.Errorf("%s: %d lost, of them %v; want all %s", fault.name, c.Lost, sides, fault.side)
+		}
+		if line.Errors[fault.error] <= before.Errors[fault.error] {
+			t.Errorf("%s: errors are %v, want more of %q", fault.name, line.Errors, fault.error)
+		}
+	}
+	stop(t, s)
+	line := timeline(t, s, name)
+	if c := line.Counts(); c.Lost != c.Unresolved+c.Resolved || c.Sent != int(server.asked.Load()) {
+		t.Errorf("%d sent, %d lookups: %s", c.Sent, server.asked.Load(), line.String())
+	}
+	if text := line.String(); !strings.Contains(text, "not resolved, ") {
+		t.Errorf("the timeline says %q", text)
+	}
+}
+
+func TestDNSNeedsALookup(t *testing.T) {
+	a, b := startEnd(t, "a"), startEnd(t, "b")
+	for _, c := range []struct {
+		name  string
+		probe probe.Probe
+		want  string // of New, or of Start
+	}{
+		{"none", probe.Probe{From: "a", To: "b", Protocol: probe.DNS}, "a lookup is for protocol dns, which must have one"},
+		{"for TCP", probe.Probe{From: "a", To: "b", Protocol: probe.TCP, Lookup: &probe.Lookup{}}, "a lookup is for protocol dns"},
+		{"no server", probe.Probe{From: "a", To: "b", Protocol: probe.DNS, Lookup: &probe.Lookup{Name: redis}}, "want a name, and an IPv4 address with a port"},
+		{"a bad name", probe.Probe{From: "a", To: "b", Protocol: probe.DNS, Lookup: &probe.Lookup{Name: "a..b", Server: b.Address}}, `name "a..b"`},
+	} {
+		s, err := probe.New([]probe.End{a, b}, []probe.Probe{c.probe})
+		if err == nil {
+			err = s.Start(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+}
