@@ -29,17 +29,49 @@ const (
 	socketDir = "/run/relapse"
 )
 
-// probePod is the pod of a probe agent on a node. Its name is the node's, so
-// that probes are named after the nodes whose pods they connect.
-func probePod(node string) *corev1.Pod {
+// ProbePod is a pod in which a probe agent runs: the workload of an incident,
+// in the role that its name tells.
+type ProbePod struct {
+	// Name is the end's name in probes. Services select the pod by it, as the
+	// value of the label ProbeLabel.
+	Name string
+	Node string
+	// HostNetwork puts the agent into the node's own network.
+	HostNetwork bool
+}
+
+// ProbeLabel is the label that holds a probe pod's Name.
+const ProbeLabel = "relapse.dev/probe"
+
+// onEach are the probe pods that bear their nodes' names, so that probes are
+// named after the nodes whose pods they connect.
+func onEach(nodes []string) []ProbePod {
+	var pods []ProbePod
+	for _, node := range nodes {
+		pods = append(pods, ProbePod{Name: node, Node: node})
+	}
+	return pods
+}
+
+func (p ProbePod) name() string { return "probe-" + p.Name }
+
+func (p ProbePod) socket() string { return socketDir + "/" + p.name() + ".sock" }
+
+func (p ProbePod) pod() *corev1.Pod {
 	hostDir := corev1.HostPathDirectoryOrCreate
+	dns := corev1.DNSClusterFirst
+	if p.HostNetwork {
+		dns = corev1.DNSClusterFirstWithHostNet
+	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "probe-" + node, Namespace: probeNamespace,
-			Labels: map[string]string{"app": "probe"},
+			Name: p.name(), Namespace: probeNamespace,
+			Labels: map[string]string{"app": "probe", ProbeLabel: p.Name},
 		},
 		Spec: corev1.PodSpec{
-			NodeName: node, // no scheduler: the pod is this node's
+			NodeName:    p.Node, // no scheduler: the pod is this node's
+			HostNetwork: p.HostNetwork,
+			DNSPolicy:   dns,
 			// A node may be unready, or removed, in the middle of a script.
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			// Short, but not zero: the object is to be there until the process,
@@ -49,7 +81,7 @@ func probePod(node string) *corev1.Pod {
 			EnableServiceLinks:            new(bool),
 			Containers: []corev1.Container{{
 				Name: "probe", Image: ProbeImage,
-				Args:         []string{"agent", "--socket", podSocket(node)},
+				Args:         []string{"agent", "--socket", p.socket()},
 				VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: socketDir}},
 			}},
 			Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{
@@ -59,25 +91,30 @@ func probePod(node string) *corev1.Pod {
 	}
 }
 
-func podSocket(node string) string { return socketDir + "/probe-" + node + ".sock" }
-
 // StartProbePods runs one probe pod on each of the nodes, in place of those
-// that are there, and waits until each has an address.
+// that are there, and waits until each has an address. Each is named after its
+// node.
 func StartProbePods(ctx context.Context, c *kindlab.Cluster, nodes ...string) error {
+	return StartPods(ctx, c, onEach(nodes)...)
+}
+
+// StartPods runs these probe pods, in place of those that are there, and waits
+// until each has an address.
+func StartPods(ctx context.Context, c *kindlab.Cluster, pods ...ProbePod) error {
 	if err := StopProbePods(ctx, c); err != nil {
 		return err
 	}
 	objects := c.Client.Resources(probeNamespace)
-	for _, node := range nodes {
-		if err := objects.Create(ctx, probePod(node)); err != nil {
-			return fmt.Errorf("creating the probe pod of %s: %w", node, err)
+	for _, p := range pods {
+		if err := objects.Create(ctx, p.pod()); err != nil {
+			return fmt.Errorf("creating the probe pod of %s: %w", p.Name, err)
 		}
 	}
 	return await.Until(ctx, "the probe pods to run", 100*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
-			for _, node := range nodes {
+			for _, p := range pods {
 				var pod corev1.Pod
-				if err := objects.Get(ctx, "probe-"+node, probeNamespace, &pod); err != nil {
+				if err := objects.Get(ctx, p.name(), probeNamespace, &pod); err != nil {
 					return false, "", err
 				}
 				if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" {
@@ -91,6 +128,12 @@ func StartProbePods(ctx context.Context, c *kindlab.Cluster, nodes ...string) er
 // ProbeEnds dials the agents of the probe pods on nodes and of hosts. Each
 // end is named after its node or host.
 func ProbeEnds(ctx context.Context, r *Run, nodes, hosts []string) ([]probe.End, error) {
+	return PodEnds(ctx, r, onEach(nodes), hosts)
+}
+
+// PodEnds dials the agents of probe pods and of hosts. Each end bears the name
+// of its pod or host.
+func PodEnds(ctx context.Context, r *Run, pods []ProbePod, hosts []string) ([]probe.End, error) {
 	var ends []probe.End
 	dial := func(name, path string, addr netip.Addr) error {
 		var agent *probe.Agent
@@ -106,20 +149,20 @@ func ProbeEnds(ctx context.Context, r *Run, nodes, hosts []string) ([]probe.End,
 		ends = append(ends, probe.End{Name: name, Address: netip.AddrPortFrom(addr, wire.DefaultPort), Agent: agent})
 		return nil
 	}
-	for _, node := range nodes {
+	for _, p := range pods {
 		var pod corev1.Pod
-		if err := r.Cluster.Client.Resources().Get(ctx, "probe-"+node, probeNamespace, &pod); err != nil {
-			return ends, fmt.Errorf("looking for the probe pod of %s: %w", node, err)
+		if err := r.Cluster.Client.Resources().Get(ctx, p.name(), probeNamespace, &pod); err != nil {
+			return ends, fmt.Errorf("looking for the probe pod of %s: %w", p.Name, err)
 		}
 		addr, err := netip.ParseAddr(pod.Status.PodIP)
 		if err != nil {
-			return ends, fmt.Errorf("the probe pod of %s has no address: %w", node, err)
+			return ends, fmt.Errorf("the probe pod of %s has no address: %w", p.Name, err)
 		}
-		path, err := r.Lab.Node(node).Path(ctx, podSocket(node))
+		path, err := r.Lab.Node(p.Node).Path(ctx, p.socket())
 		if err != nil {
 			return ends, err
 		}
-		if err := dial(node, path, addr); err != nil {
+		if err := dial(p.Name, path, addr); err != nil {
 			return ends, err
 		}
 	}
