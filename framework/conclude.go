@@ -70,6 +70,10 @@ func (v *variantRun) close(ctx context.Context) error {
 	if v.watch != nil {
 		v.watch.Stop()
 		v.watch = nil
+	}
+	// Also of components that did not come up: nothing else tells why.
+	if v.run != nil && !v.logged {
+		v.logged = true
 		v.keepLogs(ctx)
 	}
 	err := v.stopProbes(ctx)

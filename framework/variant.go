@@ -79,6 +79,7 @@ type variantRun struct {
 	faulted  time.Time     // when the fault's injection began
 	seen     observation
 	ended    bool // the script ended, well or not: the verdict stands
+	logged   bool // the logs of the lab are kept
 }
 
 func newVariantRun(s *scenarioRun, v Variant) *variantRun {
