@@ -20,6 +20,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/guest"
 )
 
@@ -69,10 +70,27 @@ func TestChooseAccelerator(t *testing.T) {
 	}
 }
 
-// TestGuest boots a guest on a network of its own, looks at it from all
-// sides, cuts its power, boots it again and removes it.
+// TestNoKernelPackage runs the part of the image's recipe that takes the kernel
+// from the package archive, where the archive has none.
+func TestNoKernelPackage(t *testing.T) {
+	_, image := dockerAndImage(t, "6.1")
+	out, err := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--network", "none", "--entrypoint", "sh",
+		image, "-e", "/kind/kernel.sh", "linux-image-none").CombinedOutput()
+	if err == nil || !strings.HasSuffix(string(out), "the package archive has no kernel package linux-image-none\n") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestGuest boots a guest with each kernel on a network of its own, looks at
+// it from all sides, cuts its power, boots it again and removes it.
 func TestGuest(t *testing.T) {
-	docker, image := dockerAndImage(t, "6.1")
+	for _, kernel := range topology.Kernels {
+		t.Run(kernel, func(t *testing.T) { testGuest(t, kernel) })
+	}
+}
+
+func testGuest(t *testing.T, kernel string) {
+	docker, image := dockerAndImage(t, kernel)
 	ctx := t.Context()
 	dir := t.TempDir()
 	choice, err := guest.ChooseAccelerator(ctx, docker, image, nil, filepath.Join(dir, "accelerator"))
@@ -95,7 +113,7 @@ func TestGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, host := guest.Container(guest.Options{
-		Image: image, Hostname: "node1", Dir: dir, Accelerator: choice.Accelerator, CPUs: 2, Memory: 1536,
+		Image: image, Hostname: "node1", Dir: dir, Accelerator: choice.Accelerator, CPUs: 2, Memory: 1024,
 	})
 	host.NetworkMode = name
 	_, err = docker.ContainerCreate(ctx, config, host, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
@@ -132,7 +150,7 @@ func TestGuest(t *testing.T) {
 	powerOn(t)
 
 	t.Run("kernel and name are its own", func(t *testing.T) {
-		if got := run(t, "uname", "-nr"); !strings.HasPrefix(got, "node1 6.1.") {
+		if got := run(t, "uname", "-nr"); !strings.HasPrefix(got, "node1 "+kernel+".") {
 			t.Errorf("uname says %q", got)
 		}
 	})

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -40,6 +43,19 @@ func withGuest() topology.Topology {
 // it down at the test's end.
 func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology, serve ...string) (*kindlab.Lab, *client.Client) {
 	t.Helper()
+	docker, catalogue := dockerAndImages(ctx, t, append(kindlab.ImagesOf(declared), serve...))
+	began := time.Now()
+	lab, err := up(ctx, t, docker, declared, kindlab.Options{Images: catalogue, Serve: serve})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
+	return lab, docker
+}
+
+// dockerAndImages connects to Docker and makes sure that images are built.
+func dockerAndImages(ctx context.Context, t *testing.T, refs []string) (*client.Client, *images.Catalogue) {
+	t.Helper()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
 		t.Fatal(err)
@@ -48,39 +64,43 @@ func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := catalogue.Build(ctx, append(kindlab.ImagesOf(declared), serve...), func(images.Event) {}); err != nil {
+	if _, err := catalogue.Build(ctx, refs, func(images.Event) {}); err != nil {
 		t.Fatal(err)
 	}
-	down := func() {
-		if err := kindlab.Down(context.Background(), docker, declared.Name); err != nil {
-			t.Error(err)
-		}
+	return docker, catalogue
+}
+
+// up is kindlab.Up, of a lab that goes down with the test and leaves nothing.
+func up(ctx context.Context, t *testing.T, docker *client.Client, declared topology.Topology, o kindlab.Options) (*kindlab.Lab, error) {
+	t.Helper()
+	takeDown(t, docker, declared.Name)
+	o.Step = func(name string) func(error) {
+		began := time.Now()
+		return func(err error) { t.Logf("%s: %s %v", name, time.Since(began).Round(time.Millisecond), err) }
 	}
-	down()
-	began := time.Now()
-	lab, err := kindlab.Up(ctx, docker, declared, kindlab.Options{
-		Images: catalogue, Serve: serve,
-		Step: func(name string) func(error) {
-			began := time.Now()
-			return func(err error) { t.Logf("%s: %s %v", name, time.Since(began).Round(time.Millisecond), err) }
-		},
-		Note: func(text string) { t.Log(text) },
-	})
+	o.Note = func(text string) { t.Log(text) }
+	lab, err := kindlab.Up(ctx, docker, declared, o)
 	t.Cleanup(func() {
 		if lab != nil {
 			lab.Release()
 		}
-		down()
-		down() // twice is no error
-		if there, err := kindlab.Exists(context.Background(), docker, declared.Name); err != nil || there {
-			t.Errorf("something is left: %t, %v", there, err)
-		}
+		takeDown(t, docker, declared.Name)
 	})
-	if err != nil {
-		t.Fatal(err)
+	return lab, err
+}
+
+// takeDown takes a lab down and looks whether anything is left of it.
+func takeDown(t *testing.T, docker *client.Client, name string) {
+	t.Helper()
+	for range 2 { // twice is no error
+		if err := kindlab.Down(context.Background(), docker, name); err != nil {
+			t.Error(err)
+		}
 	}
-	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
-	return lab, docker
+	// Others may have labs on this machine.
+	if left, err := kindlab.Labs(context.Background(), docker); err != nil || slices.Contains(left, name) {
+		t.Errorf("labs left: %v, %v", left, err)
+	}
 }
 
 // TestGuestNode looks at a node with a kernel of its own from all sides: what
@@ -96,7 +116,6 @@ func TestGuestNode(t *testing.T) {
 	// kubelet tells of its node some time after it has joined.
 	registered := func(t *testing.T, before string) (bootID string) {
 		t.Helper()
-		began := time.Now()
 		var object corev1.Node
 		err := await.Until(ctx, "kubelet on the guest", 100*time.Millisecond, 2*time.Minute,
 			func(ctx context.Context) (bool, string, error) {
@@ -107,7 +126,7 @@ func TestGuestNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("kubelet has told of its node %s later", time.Since(began).Round(time.Millisecond))
+		t.Logf("kubelet has told of its node %s after power-on", sincePowerOn(ctx, t, docker, node))
 		if kernel := object.Status.NodeInfo.KernelVersion; !strings.HasPrefix(kernel, "6.1.") {
 			t.Errorf("the node's kernel is %s", kernel)
 		}
@@ -200,11 +219,21 @@ func TestGuestNode(t *testing.T) {
 		if _, err := node.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) {
 			t.Errorf("without power: %v", err)
 		}
-		began := time.Now()
-		if err := node.Start(ctx); err != nil {
+		if err := docker.ContainerStart(ctx, node.Container(), container.StartOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("on again in %s", time.Since(began).Round(time.Millisecond))
+		err := await.Until(ctx, "the first command", 50*time.Millisecond, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+			_, err := node.Exec(ctx, "true")
+			return err == nil, "", err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("first command %s after power-on", sincePowerOn(ctx, t, docker, node))
+		if err := node.Start(ctx); err != nil { // it is on: what is left is the wiring
+			t.Fatal(err)
+		}
+		t.Logf("containerd and routes %s after power-on", sincePowerOn(ctx, t, docker, node))
 		if out, err := node.Exec(ctx, "ip", "route", "show", "default"); !strings.Contains(out, "10.231.1.253") {
 			t.Errorf("default route %q, %v", out, err)
 		}
@@ -227,9 +256,18 @@ func TestGuestNode(t *testing.T) {
 		free, err := node.Exec(ctx, "free", "-m")
 		t.Logf("in the guest:\n%s%v", free, err)
 	})
-	t.Run("down with a guest without power", func(t *testing.T) {
+	t.Run("without power", func(t *testing.T) {
 		if err := node.Stop(ctx); err != nil {
 			t.Fatal(err)
+		}
+		if err := node.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := node.Exec(ctx, "true"); err == nil || !strings.Contains(err.Error(), "its power is cut") {
+			t.Errorf("got %v", err)
 		}
 		logs, err := lab.Logs(ctx)
 		if !strings.Contains(logs["second-console"], "relapse: [qemu-system") {
@@ -239,6 +277,118 @@ func TestGuestNode(t *testing.T) {
 			t.Error("the journal of a guest without power was read")
 		}
 	}) // the clean-up looks at what is left
+}
+
+// sincePowerOn is how long ago a node was powered on last.
+func sincePowerOn(ctx context.Context, t *testing.T, docker *client.Client, node *kindlab.Node) time.Duration {
+	t.Helper()
+	info, err := docker.ContainerInspect(ctx, node.Container())
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, err := time.Parse(time.RFC3339Nano, info.State.StartedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(began).Round(10 * time.Millisecond)
+}
+
+// spoiled hands out a guest image that is not whole.
+type spoiled struct {
+	kindlab.Images
+	image string
+}
+
+func (s spoiled) LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error) {
+	if ref == guest.Image("6.1") {
+		return s.image, nil
+	}
+	return s.Images.LoadDocker(ctx, docker, ref)
+}
+
+// TestGuestThatDoesNotBoot spoils the guest's image: what is wrong must be
+// said, and the console must be there to be kept.
+func TestGuestThatDoesNotBoot(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	declared := withGuest()
+	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
+	good, err := catalogue.LoadDocker(ctx, docker, guest.Image("6.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoil := func(t *testing.T, command string) kindlab.Options {
+		const tag = "relapse.dev/guest-test:spoiled"
+		build := exec.CommandContext(ctx, "docker", "build", "-q", "-t", tag, "-")
+		build.Stdin = strings.NewReader("FROM " + good + "\nRUN " + command + "\n")
+		id, err := build.Output()
+		if err != nil {
+			t.Fatalf("building the image: %v", err)
+		}
+		t.Cleanup(func() {
+			if out, err := exec.Command("docker", "rmi", "-f", tag).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v", out, err)
+			}
+		})
+		return kindlab.Options{Images: spoiled{catalogue, strings.TrimSpace(string(id))}}
+	}
+	t.Run("no QEMU", func(t *testing.T) {
+		_, err := up(ctx, t, docker, declared, spoil(t, "rm /usr/bin/qemu-system-x86_64"))
+		var broken *guest.ImageError
+		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no qemu-system-x86_64: build it anew") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("no kernel", func(t *testing.T) {
+		_, err := up(ctx, t, docker, declared, spoil(t, "rm /boot/vmlinuz"))
+		var broken *guest.ImageError
+		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no /boot/vmlinuz: build it anew") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("the kernel panics", func(t *testing.T) {
+		lab, err := up(ctx, t, docker, declared, spoil(t, "truncate -s 0 /boot/initramfs"))
+		var boot *guest.BootError
+		if !errors.As(err, &boot) || boot.Guest != "second" || !strings.HasSuffix(err.Error(), "or its kernel has panicked") {
+			t.Errorf("got %v", err)
+		}
+		logs, _ := lab.Logs(ctx) // most of it never came up
+		if console := logs["second-console"]; !strings.Contains(console, "Kernel panic") {
+			t.Errorf("the console does not tell of a panic: %s", console)
+		}
+	})
+}
+
+// TestKilledWithGuest kills the process that brings a lab up with SIGKILL,
+// while its guest boots.
+func TestKilledWithGuest(t *testing.T) {
+	const child = "RELAPSE_TEST_BRINGS_UP"
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	declared := withGuest()
+	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
+	if os.Getenv(child) != "" {
+		_, err := kindlab.Up(ctx, docker, declared, kindlab.Options{Images: catalogue})
+		t.Fatalf("it should have been killed: %v", err)
+	}
+	takeDown(t, docker, declared.Name)
+	process := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestKilledWithGuest$")
+	process.Env = append(os.Environ(), child+"=1")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	err := await.Until(ctx, "the guest's container to run", 50*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
+		info, err := docker.ContainerInspect(ctx, "relapse-kindlab-guest-k8s-second")
+		return err == nil && info.State.Running, "it does not run", err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := process.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = process.Wait() // killed
+	takeDown(t, docker, declared.Name)
 }
 
 // runPod creates a pod and waits until it runs.

@@ -1,6 +1,7 @@
 package kindlab
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -136,6 +137,49 @@ func TestImagesOf(t *testing.T) {
 	}
 }
 
+// guests is a lab of which two nodes have kernels of their own.
+func guests(t *testing.T) *Lab {
+	t.Helper()
+	docker, err := client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Lab{docker: docker, Topology: topology.Topology{Name: "l", Clusters: []topology.Cluster{{Name: "k8s", Nodes: []topology.Node{
+		{Name: "a", Role: topology.ControlPlane}, {Name: "b", Kernel: "6.12"}, {Name: "c", Kernel: "6.1"}, {Name: "d", Kernel: "6.12"},
+	}}}}}
+}
+
+func TestImagesOfGuests(t *testing.T) {
+	l := guests(t)
+	if got := guestImages(l.Topology); !slices.Equal(got, []string{"relapse.dev/guest:6.1", "relapse.dev/guest:6.12"}) {
+		t.Errorf("%v", got)
+	}
+	if got := ImagesOf(l.Topology); !slices.Contains(got, "relapse.dev/guest:6.12") || !slices.Contains(got, nodeImage) {
+		t.Errorf("%v", got)
+	}
+}
+
+// The machine cannot reach into a guest: whoever tries is told so before
+// anything is asked of Docker.
+func TestGuestsAreOutOfReach(t *testing.T) {
+	l := guests(t)
+	node := l.Node("b")
+	_, noPID := node.PID(t.Context())
+	_, noNetns := node.Netns(t.Context())
+	for name, err := range map[string]error{
+		"PID": noPID, "Netns": noNetns,
+		"InNetns": node.InNetns(t.Context(), func() error { return errors.New("it was reached") }),
+	} {
+		var own *OwnKernelError
+		if !errors.As(err, &own) || own.Member != "b" {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if l.Node("a").guest != nil {
+		t.Error("a container is taken for a guest")
+	}
+}
+
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -144,6 +188,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{
 			&HeldError{Lab: "node-drain", PID: 17, Command: "relapse run node-drain", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
 			`lab "node-drain" is held by process 17 (relapse run node-drain) since 03:04:05: wait for it to end, or interrupt it`,
+		},
+		{
+			&OwnKernelError{Member: "worker"},
+			"worker has a kernel of its own, so the machine has no PID and no namespace of it: run commands on it",
 		},
 		{
 			&ExecError{Member: "master1", Command: []string{"sh", "-c", "exit 3"}, ExitCode: 3, Output: "no\n"},
