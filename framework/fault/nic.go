@@ -233,8 +233,18 @@ func (n NIC) plug(ctx context.Context, m machine) error {
 	if err != nil {
 		return wrap(fmt.Errorf("setting its other end up: %w", err))
 	}
+	// The kernel notices the carrier in the background.
+	err = await.Until(ctx, n.Name+" of "+n.Node+" to be up", 5*time.Millisecond, carrierWithin,
+		func(ctx context.Context) (bool, string, error) { return n.held(ctx, m) })
+	if err != nil {
+		return wrap(err)
+	}
 	return nil
 }
+
+// carrierWithin bounds the kernel's noticing, at most once a second, that a
+// link has its carrier.
+const carrierWithin = 10 * time.Second
 
 // buckets is NETDEV_HASHENTRIES of the kernel's net/core/dev.h.
 const buckets = 256

@@ -1,0 +1,123 @@
+//go:build lab
+
+package fault
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/client"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/kindlab"
+)
+
+// nodesForNIC is two nodes and the router that is their default route.
+var nodesForNIC = topology.Topology{
+	Name:     "nic-test",
+	Networks: []topology.Network{{Name: "nodes", Subnet: netip.MustParsePrefix("10.231.9.0/24")}},
+	Clusters: []topology.Cluster{{
+		Name: "k8s", ASN: 64513, NodeMask: 24,
+		PodCIDR: netip.MustParsePrefix("10.233.0.0/16"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+		Nodes: []topology.Node{
+			{Name: "first", Role: topology.ControlPlane, Via: []string{"tor"},
+				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.9.21")}}},
+			{Name: "second", Role: topology.Worker, Via: []string{"tor"},
+				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.9.11")}}},
+		},
+	}},
+	Routers: []topology.Router{{
+		Name: "tor", ASN: 64524, ID: netip.MustParseAddr("10.231.9.253"),
+		Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.9.253")}},
+		Peers: []topology.Peers{{Network: "nodes", ASN: 64513}},
+	}},
+}
+
+// TestPlugNICIntoANode plugs a card into a node of a real lab, and takes the
+// lab down with the card in.
+func TestPlugNICIntoANode(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := catalogue.Build(ctx, kindlab.ImagesOf(nodesForNIC), func(images.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	down := func() {
+		if err := kindlab.Down(context.Background(), docker, nodesForNIC.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	down()
+	lab, err := kindlab.Up(ctx, docker, nodesForNIC, kindlab.Options{Images: catalogue})
+	defer down()
+	if lab != nil {
+		defer lab.Release()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := NIC{Node: "second", Name: "eth1", Address: netip.MustParsePrefix("192.168.77.5/24")}
+	f := PlugNIC(lab, lab.Clusters[0], n)
+	read := snapshot.NetnsInterfaces(lab.Node("second").Netns)
+	for round := range 2 { // the second card stays in
+		before, err := read(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := f.Inject(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if held, saw, err := f.Held(ctx); !held || err != nil {
+			t.Fatalf("not held: %q, %v", saw, err)
+		}
+		t.Logf("plugged in and unreached after %s", time.Since(began).Round(time.Millisecond))
+		after, err := read(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := after[len(after)-1]; len(after) != len(before)+1 || last.Name != "eth1" || last.Since.IsZero() {
+			t.Errorf("interfaces are %+v; want eth1 last after %+v", after, before)
+		}
+		if last := after[len(after)-1]; len(last.Addresses) == 0 || last.Addresses[0] != n.Address {
+			t.Errorf("eth1 is %+v", last)
+		}
+		if err := PlugNIC(lab, lab.Clusters[0], n).Inject(ctx); err == nil || !strings.Contains(err.Error(), "has an interface eth1") {
+			t.Errorf("plugged in twice: %v", err)
+		}
+		if round > 0 {
+			break
+		}
+		if err := f.Undo(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := read(ctx); err != nil || len(now) != len(before) {
+			t.Errorf("interfaces after undo are %+v, %v; want %+v", now, err, before)
+		}
+	}
+	t.Run("bad input changes nothing", func(t *testing.T) {
+		bad := n
+		bad.Address = netip.MustParsePrefix("10.231.9.77/24")
+		if err := PlugNIC(lab, lab.Clusters[0], bad).Inject(ctx); !errors.Is(err, ErrReachable) {
+			t.Errorf("injected: %v", err)
+		}
+	})
+	lab.Release()
+	down()
+	if left, err := kindlab.Labs(context.Background(), docker); err != nil || strings.Contains(strings.Join(left, " "), nodesForNIC.Name) {
+		t.Errorf("labs left: %v, %v", left, err)
+	}
+}
