@@ -26,6 +26,7 @@ type scenarioRun struct {
 
 	lab      *kindlab.Lab
 	variants []*variantRun
+	notRun   []report.NotRun // variants that this run cannot have
 	began    time.Time
 	cleared  bool // the last run's evidence is gone
 	over     bool // end has run
@@ -47,6 +48,10 @@ func (s *scenarioRun) declare() {
 		s.step("lab", "lab is up", s.bringUp)
 		for _, v := range s.scenario.Variants {
 			if len(s.options.Variants) > 0 && !slices.Contains(s.options.Variants, v.Name) {
+				continue
+			}
+			if runnable, why := v.Runnable(s.options.Upstreams); !runnable {
+				s.notRun = append(s.notRun, report.NotRun{Name: v.Name, Reason: why})
 				continue
 			}
 			r := newVariantRun(s, v)
@@ -86,7 +91,7 @@ func (s *scenarioRun) begin() {
 	s.report = report.Report{
 		Schema: report.Schema, Scenario: s.scenario.Incident.Name, Verdict: string(Inconclusive),
 		Ablated: string(s.options.Ablate), Started: s.began, Machine: s.options.Machine,
-		Variants: []report.Variant{},
+		Variants: []report.Variant{}, NotRun: s.notRun,
 	}
 }
 
@@ -111,7 +116,7 @@ func (s *scenarioRun) buildImages(ctx context.Context) error {
 	}
 	var mu sync.Mutex
 	building := map[string]func(error){}
-	_, err := s.options.Images.Build(ctx, s.scenario.ImagesOf(variants...), func(e images.Event) {
+	_, err := s.options.Images.Build(ctx, s.scenario.ImagesOf(s.options.Upstreams, variants...), func(e images.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -139,7 +144,7 @@ func (s *scenarioRun) bringUp(ctx context.Context) error {
 	}
 	slices.Sort(serve)
 	options := kindlab.Options{
-		Images: s.options.Images, Serve: slices.Compact(serve), Log: s.options.Log,
+		Images: s.options.Images, Serve: slices.Compact(serve), Upstreams: s.options.Upstreams, Log: s.options.Log,
 		Step: func(name string) func(error) { return s.options.Progress.Step("lab", name) },
 		Note: func(text string) { s.options.Progress.Note("lab", text) },
 	}

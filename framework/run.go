@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/kindlab"
+	"github.com/relapse-dev/relapse/topology/registry"
 )
 
 // ErrInterrupted says that a run was ended by a signal, after its lab was
@@ -66,6 +67,9 @@ type Images interface {
 type Options struct {
 	Docker *client.Client
 	Images Images
+	// Upstreams, where there are any, are where the vendors' images come from;
+	// without them they are built.
+	Upstreams registry.Upstreams
 	// Output is the folder for the reports: one folder in it for each
 	// scenario.
 	Output string

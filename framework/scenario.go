@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/kindlab"
+	"github.com/relapse-dev/relapse/topology/registry"
 )
 
 // Role says what a variant is there to show.
@@ -38,12 +39,16 @@ type Scenario struct {
 	Variants []Variant
 }
 
-// ImagesOf names every image that some variants of the scenario need, each
-// once: the lab's own, and what its registry serves.
-func (s Scenario) ImagesOf(variants ...Variant) []string {
+// ImagesOf names every image that must be built for some variants of the
+// scenario, each once: the lab's own, and what its registry serves, but for
+// what comes from upstreams.
+func (s Scenario) ImagesOf(from registry.Upstreams, variants ...Variant) []string {
 	refs := kindlab.ImagesOf(s.Topology)
 	for _, v := range variants {
 		refs = append(refs, v.Images...)
+	}
+	if len(from) > 0 {
+		refs = slices.DeleteFunc(refs, func(ref string) bool { return !kindlab.Ours(ref) })
 	}
 	slices.Sort(refs)
 	return slices.Compact(refs)
@@ -53,12 +58,33 @@ func (s Scenario) ImagesOf(variants ...Variant) []string {
 type Variant struct {
 	Name string
 	Role Role
+	// OnlyUpstream says why images of the variant cannot be built; empty: they
+	// can. Such a variant runs only with the images that the vendor publishes.
+	OnlyUpstream string
 	// Components are the versions under test, by name.
 	Components map[string]string
 	Form       Form
 	// Images are served to the nodes by the lab's registry.
 	Images []string
 	Script Script
+}
+
+// Runnable tells whether the variant can run with images from these upstreams,
+// or with none but built ones, and if not, why.
+func (v Variant) Runnable(from registry.Upstreams) (runnable bool, why string) {
+	if v.OnlyUpstream == "" || len(from) > 0 {
+		return true, ""
+	}
+	return false, "only with --images=upstream: " + v.OnlyUpstream
+}
+
+// Runnable lists the scenario's variants that can run with images from these
+// upstreams, or with none but built ones.
+func (s Scenario) Runnable(from registry.Upstreams) []Variant {
+	return slices.DeleteFunc(slices.Clone(s.Variants), func(v Variant) bool {
+		runnable, _ := v.Runnable(from)
+		return !runnable
+	})
 }
 
 // Expected is the verdict that a variant must get.

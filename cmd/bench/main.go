@@ -129,7 +129,7 @@ func (b *measurement) scenario(ctx context.Context, s framework.Scenario, may bu
 			b.duration(name+", "+v.Name+": time to detect", detected, may.detect)
 		}
 	}
-	for _, v := range s.Variants {
+	for _, v := range s.Runnable(nil) {
 		if v.Role != framework.Affected {
 			continue
 		}
@@ -145,7 +145,7 @@ func (b *measurement) scenario(ctx context.Context, s framework.Scenario, may bu
 	if _, _, err := b.relapse(ctx, "up", name); err != nil {
 		return err
 	}
-	for _, v := range s.Variants {
+	for _, v := range s.Runnable(nil) {
 		took, _, err := b.run(ctx, name, "--reuse", "--keep", "--variant", v.Name)
 		if err != nil {
 			return err

@@ -84,6 +84,12 @@ func TestBadUsage(t *testing.T) {
 			"a report that has nowhere to go", []string{"run", "node-drain", "--output", "main_test.go/reports"},
 			`--output: mkdir main_test.go: not a directory`,
 		},
+		{"images from nowhere", []string{"run", "unpinned-image", "--images", "pull"}, `--images: "pull" is none of build, upstream`},
+		{"a mirror for built images", []string{"run", "unpinned-image", "--upstream", "docker.io=http://10.0.0.1"}, `--upstream is for --images=upstream`},
+		{
+			"a mirror of nobody", []string{"run", "unpinned-image", "--images=upstream", "--upstream", "docker.oi=http://10.0.0.1"},
+			`--upstream: no vendor's host "docker.oi"; there are docker.io, gcr.io, quay.io, registry.k8s.io`,
+		},
 		{"an argument too many", []string{"list", "node-drain"}, `relapse list takes no argument, not "node-drain"`},
 		{"an argument too few", []string{"describe"}, `relapse describe takes one argument, the name of a scenario`},
 		{"two where one is wanted", []string{"up", "a", "b"}, `relapse up takes one argument, the name of a scenario`},

@@ -22,7 +22,7 @@ func listCommand() *cobra.Command {
 			for _, s := range scenarios.All {
 				fmt.Fprintf(table, "%s\t%s\n", s.Incident.Name, s.Incident.Title)
 				for _, v := range s.Variants {
-					fmt.Fprintf(table, "  %s\t%s, %s: expected %s\n", v.Name, v.Role, v.Form, v.Expected())
+					fmt.Fprintf(table, "  %s\t%s, %s: expected %s%s\n", v.Name, v.Role, v.Form, v.Expected(), notRunnable(v))
 				}
 			}
 			return table.Flush()
@@ -69,7 +69,16 @@ func describe(out io.Writer, s framework.Scenario) {
 	section("Reproduction", i.Reproduction)
 	var variants []string
 	for _, v := range s.Variants {
-		variants = append(variants, fmt.Sprintf("%s: %s, runs as %s, expected %s", v.Name, v.Role, v.Form, v.Expected()))
+		variants = append(variants, fmt.Sprintf("%s: %s, runs as %s, expected %s%s", v.Name, v.Role, v.Form, v.Expected(), notRunnable(v)))
 	}
 	section("Variants", strings.Join(variants, "\n"))
+}
+
+// notRunnable says why a variant does not run unless it is asked for images
+// that this machine cannot build.
+func notRunnable(v framework.Variant) string {
+	if runnable, why := v.Runnable(nil); !runnable {
+		return "; not runnable here, " + why
+	}
+	return ""
 }

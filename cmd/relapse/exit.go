@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/guest"
 	"github.com/relapse-dev/relapse/topology/kindlab"
 	"github.com/relapse-dev/relapse/topology/machine"
+	"github.com/relapse-dev/relapse/topology/registry"
 )
 
 // Exit statuses, as `relapse --help` promises them.
@@ -80,6 +81,7 @@ func exitStatus(ctx context.Context, err error) int {
 		overlap *kindlab.OverlapError
 		boot    *guest.BootError
 		image   *guest.ImageError
+		vendor  *registry.UpstreamError
 		verdict *verdictError
 	)
 	switch {
@@ -90,7 +92,7 @@ func exitStatus(ctx context.Context, err error) int {
 	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown):
 		return exitUsage
 	case errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
-		errors.As(err, &held), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image),
+		errors.As(err, &held), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor),
 		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
 		return exitMachine
 	case errors.As(err, &verdict) && verdict.verdict == framework.Inconclusive:

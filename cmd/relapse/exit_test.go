@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/guest"
 	"github.com/relapse-dev/relapse/topology/kindlab"
 	"github.com/relapse-dev/relapse/topology/machine"
+	"github.com/relapse-dev/relapse/topology/registry"
 )
 
 func TestExitStatus(t *testing.T) {
@@ -51,6 +52,7 @@ func TestExitStatus(t *testing.T) {
 			"a subnet that is in use",
 			errors.Join(&kindlab.OverlapError{Subnet: netip.MustParsePrefix("10.0.0.0/8")}), exitMachine,
 		},
+		{"a vendor's registry that does not answer", &verdictError{framework.Inconclusive, &registry.UpstreamError{Host: "docker.io"}}, exitMachine},
 		{"no Docker", noDocker, exitMachine},
 		{"an image that needs root", fmt.Errorf("building image: %w", fs.ErrPermission), exitMachine},
 		{"a full disk", fmt.Errorf("writing: %w", syscall.ENOSPC), exitMachine},

@@ -29,7 +29,7 @@ func imagesCommand(s *settings) *cobra.Command {
 				}
 				if len(refs) == 0 {
 					for _, scenario := range scenarios.All {
-						refs = append(refs, scenario.ImagesOf(scenario.Variants...)...)
+						refs = append(refs, scenario.ImagesOf(nil, scenario.Runnable(nil)...)...)
 					}
 				}
 				display := s.progress(os.Stdout)

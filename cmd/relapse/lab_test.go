@@ -552,6 +552,22 @@ func TestUnpinnedImage(t *testing.T) {
 	}
 }
 
+// TestUpstreamThatIsNotThere wants the vendors' images where nobody has them.
+func TestUpstreamThatIsNotThere(t *testing.T) {
+	docker := onlyLab(t)
+	// Nobody listens on the port of tcpmux.
+	const nowhere = "docker.io=http://127.0.0.1:1,registry.k8s.io=http://127.0.0.1:1"
+	s := whole(t, exitMachine, nil, "run", "unpinned-image", "--images=upstream", "--upstream", nowhere)
+	const want = "the images of docker.io come from http://127.0.0.1:1, which cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused: " +
+		"name a mirror that can, with --upstream docker.io=URL, or run without --images=upstream\n"
+	if !strings.Contains(s.stderr.String(), want) {
+		t.Errorf("standard error %q, want %q", s.stderr.String(), want)
+	}
+	if there := parts(t, docker); len(there) > 0 {
+		t.Errorf("left behind: %q", there)
+	}
+}
+
 // TestInterrupt interrupts runs at several steps.
 func TestInterrupt(t *testing.T) {
 	docker := onlyLab(t)

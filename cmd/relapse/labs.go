@@ -54,10 +54,11 @@ func up(ctx context.Context, s *settings, name string) error {
 	display := s.progress(os.Stdout)
 	defer display.Close()
 	var serve []string
-	for _, v := range scenario.Variants {
+	runnable := scenario.Runnable(nil)
+	for _, v := range runnable {
 		serve = append(serve, v.Images...)
 	}
-	if _, err := o.Images.Build(ctx, scenario.ImagesOf(scenario.Variants...), func(e images.Event) {
+	if _, err := o.Images.Build(ctx, scenario.ImagesOf(nil, runnable...), func(e images.Event) {
 		if e.Step != images.Reused {
 			display.Note("images", fmt.Sprintf("%s: %s", e.Ref, e.Step))
 		}

@@ -18,6 +18,9 @@ func printReport(out io.Writer, r report.Report, dir string) {
 	for _, v := range r.Variants {
 		fmt.Fprintf(table, "  %s\t%s\t%s\texpected %s\t%.1fs\n", v.Name, v.Role, v.Verdict, v.Expected, float64(v.ElapsedMS)/1000)
 	}
+	for _, v := range r.NotRun {
+		fmt.Fprintf(table, "  %s\tnot run: %s\n", v.Name, v.Reason)
+	}
 	table.Flush()
 	for _, v := range r.Variants {
 		fmt.Fprintf(out, "\n  %s (%s, %s)\n", v.Name, v.Role, v.Form)

@@ -36,6 +36,7 @@ func TestPrintReport(t *testing.T) {
 				Reasons: []string{"the variant did not run"},
 			},
 		},
+		NotRun:  []report.NotRun{{Name: "cilium-1.9.0", Reason: "only with --images=upstream: it is no Go module"}},
 		Timings: report.Timings{Images: 120, Lab: 26000, Total: 118000},
 	}, "reports")
 	golden(t, "report", out.String())

@@ -21,12 +21,15 @@ import (
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/machine"
+	"github.com/relapse-dev/relapse/topology/registry"
 )
 
 func runCommand(s *settings) *cobra.Command {
 	var (
 		options framework.Options
 		ablate  string
+		source  string
+		mirrors map[string]string
 	)
 	cmd := &cobra.Command{
 		Use:   "run NAME...",
@@ -43,6 +46,10 @@ The report goes to OUTPUT/NAME: report.json, junit.xml and evidence/.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Ablate = framework.Part(ablate)
+			var err error
+			if options.Upstreams, err = upstreams(source, mirrors); err != nil {
+				return err
+			}
 			return runScenarios(cmd.Context(), s, args, options)
 		},
 	}
@@ -51,10 +58,37 @@ The report goes to OUTPUT/NAME: report.json, junit.xml and evidence/.`,
 	flags.BoolVar(&options.Keep, "keep", false, "leave the lab running, put back, for --reuse")
 	flags.BoolVar(&options.Reuse, "reuse", false, "use the lab that an earlier run has kept, if it is there")
 	flags.StringVar(&ablate, "ablate", "", "switch a part off, and see the verdict change: "+partNames())
+	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream, their own registries")
+	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: another registry for a vendor's host, `HOST=URL`")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run")
 	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
 	return cmd
+}
+
+// Where the vendors' images come from.
+const (
+	imagesBuild    = "build"
+	imagesUpstream = "upstream"
+)
+
+// upstreams are the registries that the vendors' images come from; none if
+// they are built.
+func upstreams(source string, mirrors map[string]string) (registry.Upstreams, error) {
+	switch source {
+	case imagesBuild:
+		if len(mirrors) > 0 {
+			return nil, usagef("--upstream is for --images=upstream")
+		}
+		return nil, nil
+	case imagesUpstream:
+		from, err := registry.NewUpstreams(mirrors)
+		if err != nil {
+			return nil, usagef("--upstream: %w", err)
+		}
+		return from, nil
+	}
+	return nil, usagef("--images: %q is none of %s, %s", source, imagesBuild, imagesUpstream)
 }
 
 func partNames() string {
@@ -78,6 +112,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, o framework.
 		chosen = append(chosen, scenario)
 	}
 	if err := checkVariants(chosen, o.Variants); err != nil {
+		return err
+	}
+	if err := checkRunnable(chosen, o); err != nil {
 		return err
 	}
 	if o.Timeout <= 0 {
@@ -209,6 +246,20 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	}
 	if len(errs) == 0 { // else a slip of the pen would be told twice
 		errs = empty
+	}
+	return errors.Join(errs...)
+}
+
+// checkRunnable refuses variants that were asked for by name and cannot run.
+func checkRunnable(chosen []framework.Scenario, o framework.Options) error {
+	var errs []error
+	for _, s := range chosen {
+		for _, v := range s.Variants {
+			runnable, why := v.Runnable(o.Upstreams)
+			if slices.Contains(o.Variants, v.Name) && !runnable {
+				errs = append(errs, usagef("variant %q runs %s", v.Name, why))
+			}
+		}
 	}
 	return errors.Join(errs...)
 }

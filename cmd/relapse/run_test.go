@@ -4,7 +4,34 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/registry"
 )
+
+func TestCheckRunnable(t *testing.T) {
+	published := framework.Variant{Name: "old", OnlyUpstream: "it is no Go module"}
+	chosen := []framework.Scenario{{Variants: []framework.Variant{{Name: "new"}, published}}}
+	for _, test := range []struct {
+		name   string
+		wanted []string
+		from   registry.Upstreams
+		says   string // of the error; empty: fine
+	}{
+		{"all: what cannot run is left out", nil, nil, ""},
+		{"one that is built", []string{"new"}, nil, ""},
+		{"one that is not", []string{"new", "old"}, nil, `variant "old" runs only with --images=upstream: it is no Go module`},
+		{"from upstream", []string{"old"}, registry.Upstreams{"docker.io": "https://mirror"}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := checkRunnable(chosen, framework.Options{Variants: test.wanted, Upstreams: test.from})
+			if (err == nil) != (test.says == "") || err != nil && (err.Error() != test.says || exitStatus(t.Context(), err) != exitUsage) {
+				t.Errorf("%v, want %q", err, test.says)
+			}
+		})
+	}
+	if got := notRunnable(published); got != "; not runnable here, only with --images=upstream: it is no Go module" {
+		t.Errorf("listed as %q", got)
+	}
+}
 
 func TestCheckVariants(t *testing.T) {
 	scenario := func(name string, variants ...string) framework.Scenario {

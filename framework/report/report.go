@@ -22,10 +22,19 @@ type Report struct {
 	Ablated  string    `json:"ablated,omitempty"` // the part that was switched off
 	Started  time.Time `json:"started"`
 	Variants []Variant `json:"variants"`
-	Timings  Timings   `json:"timings_ms"`
-	Machine  any       `json:"machine"`
+	// NotRun are variants that cannot run here. The verdict says nothing about
+	// them.
+	NotRun  []NotRun `json:"not_run,omitempty"`
+	Timings Timings  `json:"timings_ms"`
+	Machine any      `json:"machine"`
 	// Guests are the lab's nodes with a kernel of their own.
 	Guests []Guest `json:"guests,omitempty"`
+}
+
+// NotRun is a variant that cannot run here.
+type NotRun struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 }
 
 // Guest is what a node with a kernel of its own ran on.

@@ -209,7 +209,23 @@ func (m *member) Logs(ctx context.Context) (string, error) {
 
 // run creates and starts the member's container with its links.
 func (m *member) run(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {
-	wrap := func(err error) error { return fmt.Errorf("starting container %q: %w", m.container, err) }
+	if err := m.create(ctx, links, config, host); err != nil {
+		return err
+	}
+	return m.start(ctx)
+}
+
+// start starts the member's container.
+func (m *member) start(ctx context.Context) error {
+	if err := m.docker.ContainerStart(ctx, m.container, container.StartOptions{}); err != nil {
+		return fmt.Errorf("starting container %q: %w", m.container, err)
+	}
+	return nil
+}
+
+// create creates the member's container with its links.
+func (m *member) create(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {
+	wrap := func(err error) error { return fmt.Errorf("creating container %q: %w", m.container, err) }
 	if config.Labels == nil {
 		config.Labels = map[string]string{}
 	}
@@ -227,9 +243,6 @@ func (m *member) run(ctx context.Context, links []topology.Link, config *contain
 		if err := m.docker.NetworkConnect(ctx, networkName(m.lab, link.Network), m.container, endpoint(link)); err != nil {
 			return wrap(err)
 		}
-	}
-	if err := m.docker.ContainerStart(ctx, m.container, container.StartOptions{}); err != nil {
-		return wrap(err)
 	}
 	return nil
 }

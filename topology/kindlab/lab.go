@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -130,6 +129,9 @@ func hold(docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
 func (l *Lab) Release() { l.unlock() }
 
 func (l *Lab) up(ctx context.Context) error {
+	if err := l.reachUpstreams(ctx); err != nil {
+		return err
+	}
 	if err := l.makeStateDir(); err != nil {
 		return err
 	}
@@ -208,6 +210,12 @@ func (l *Lab) attach(ctx context.Context) error {
 			return fmt.Errorf("lab %q has no container %q: take it down and run again without --reuse", l.Topology.Name, handle.container)
 		}
 	}
+	if len(l.Topology.Clusters) == 0 {
+		return nil
+	}
+	if err := l.checkSource(); err != nil {
+		return err
+	}
 	for _, c := range l.Topology.Clusters {
 		running, err := l.openCluster(c)
 		if err != nil {
@@ -232,10 +240,10 @@ func (l *Lab) makeStateDir() error {
 	if len(l.Topology.Clusters) == 0 {
 		return nil
 	}
-	// Whatever host an image's name has, the lab's registry answers for it.
-	url := fmt.Sprintf("http://%s", l.registryAddr())
-	mirror := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url, url)
-	if err := os.WriteFile(filepath.Join(l.mirrorsDir(), "_default", "hosts.toml"), []byte(mirror), 0o600); err != nil {
+	if err := os.WriteFile(l.sourceFile(), []byte(l.source()), 0o600); err != nil {
+		return fmt.Errorf("noting where the images of lab %q come from: %w", l.Topology.Name, err)
+	}
+	if err := l.writeMirrors(); err != nil {
 		return fmt.Errorf("writing the registry mirrors of lab %q: %w", l.Topology.Name, err)
 	}
 	return os.Chmod(dir, 0o700)
@@ -274,7 +282,11 @@ func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
 
 // registryAddr is where the lab's registry listens: on the first cluster's
 // network, at the highest address that no member has.
-func (l *Lab) registryAddr() netip.AddrPort {
+func (l *Lab) registryAddr() netip.AddrPort { return l.freeAddr(0) }
+
+// freeAddr is the address of the lab's registry, and below it those of its
+// caches, each the highest that no member and none before has.
+func (l *Lab) freeAddr(number int) netip.AddrPort {
 	name := l.Topology.Clusters[0].Nodes[0].Links[0].Network
 	network, _ := l.Topology.Network(name)
 	taken := map[netip.Addr]bool{}
@@ -283,45 +295,12 @@ func (l *Lab) registryAddr() netip.AddrPort {
 		taken[link.Address] = true
 	}
 	addr := network.Broadcast().Prev()
-	for taken[addr] {
-		addr = addr.Prev()
-	}
-	return netip.AddrPortFrom(addr, registryPort)
-}
-
-func (l *Lab) startRegistry(ctx context.Context, image string) error {
-	if len(l.Topology.Clusters) == 0 {
-		return nil
-	}
-	m := l.Registry()
-	addr := m.Addr
-	link := topology.Link{Network: l.Topology.Clusters[0].Nodes[0].Links[0].Network, Address: addr.Addr()}
-	if err := m.run(ctx, []topology.Link{link}, &container.Config{Image: image}, &container.HostConfig{}); err != nil {
-		return err
-	}
-	err := await.Until(ctx, "the lab's registry at "+addr.String(), 50*time.Millisecond, 30*time.Second,
-		func(ctx context.Context) (bool, string, error) {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr.String()+"/v2/", nil)
-			if err != nil {
-				return false, "", err
-			}
-			response, err := http.DefaultClient.Do(request)
-			if err != nil {
-				return false, "", err
-			}
-			response.Body.Close()
-			return response.StatusCode == http.StatusOK, response.Status, nil
-		})
-	if err != nil {
-		return err
-	}
-	// The control plane waits for its images; the others have time.
-	for _, refs := range [][]string{controlPlaneImages, l.options.Serve} {
-		if err := l.options.Images.Push(ctx, addr.String(), refs); err != nil {
-			return fmt.Errorf("filling the registry of lab %q: %w", l.Topology.Name, err)
+	for ; taken[addr] || number > 0; addr = addr.Prev() {
+		if !taken[addr] {
+			number--
 		}
 	}
-	return nil
+	return netip.AddrPortFrom(addr, registryPort)
 }
 
 func (l *Lab) startRoutersAndHosts(ctx context.Context, images map[string]string) error {
@@ -525,6 +504,12 @@ func (l *Lab) Logs(ctx context.Context) (map[string]string, error) {
 			text, err := l.Registry().Logs(ctx)
 			keep("registry", text, err)
 		})
+		for _, cache := range l.caches() {
+			all.Go(func() {
+				text, err := cache.Logs(ctx)
+				keep(cache.name, text, err)
+			})
+		}
 	}
 	for _, m := range l.Topology.Members() {
 		handle := l.member(m.Name)

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 
 	"github.com/docker/docker/client"
+
+	"github.com/relapse-dev/relapse/topology/registry"
 )
 
 // Images makes the images of a lab available. It is implemented by
@@ -24,6 +26,9 @@ type Options struct {
 	// Serve names the images that the lab's registry serves to the nodes in
 	// addition to the control plane's own, under the vendors' names.
 	Serve []string
+	// Upstreams, where there are any, are asked for what is not our own, as the
+	// vendors publish it. The nodes ask through caches in the lab.
+	Upstreams registry.Upstreams
 	// Step, when set, is told when a step begins; the function that it
 	// returns is told when that step has ended. Steps overlap.
 	Step func(name string) (done func(error))

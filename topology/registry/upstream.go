@@ -1,0 +1,116 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// Upstreams are the base URLs of the vendors' registries, by the host in their
+// images' names.
+type Upstreams map[string]string
+
+// own is where the vendors' registries are.
+var own = Upstreams{
+	"docker.io":       "https://registry-1.docker.io",
+	"gcr.io":          "https://gcr.io",
+	"quay.io":         "https://quay.io",
+	"registry.k8s.io": "https://registry.k8s.io",
+}
+
+// NewUpstreams are the vendors' own registries, but for those hosts for which
+// another one is named: a mirror that the machine can reach. The error says
+// everything that is wrong with these.
+func NewUpstreams(instead map[string]string) (Upstreams, error) {
+	u := maps.Clone(own)
+	var errs []error
+	for _, host := range slices.Sorted(maps.Keys(instead)) {
+		if _, known := own[host]; !known {
+			errs = append(errs, fmt.Errorf("no vendor's host %q; there are %s", host, strings.Join(own.Hosts(), ", ")))
+			continue
+		}
+		at, err := url.Parse(instead[host])
+		if err != nil || (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" || strings.Trim(at.Path, "/") != "" {
+			errs = append(errs, fmt.Errorf("%s: %q is no URL of a registry such as https://mirror.example:5000", host, instead[host]))
+			continue
+		}
+		u[host] = strings.TrimSuffix(instead[host], "/")
+	}
+	return u, errors.Join(errs...)
+}
+
+// Hosts lists the hosts, in order.
+func (u Upstreams) Hosts() []string { return slices.Sorted(maps.Keys(u)) }
+
+// HostOf is the host in an image's name: docker.io where it has none.
+func HostOf(image string) (string, error) {
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		return "", fmt.Errorf("image %q: %w", image, err)
+	}
+	if host := ref.Context().RegistryStr(); host != name.DefaultRegistry {
+		return host, nil
+	}
+	return "docker.io", nil
+}
+
+// UpstreamError says that a vendor's registry does not answer, or does not
+// give out an image.
+type UpstreamError struct {
+	Host, URL string
+	// Image is what was asked for; empty: anything at all.
+	Image string
+	Err   error
+}
+
+func (e *UpstreamError) Error() string {
+	what := fmt.Sprintf("the images of %s come from %s, which cannot be reached", e.Host, e.URL)
+	if e.Image != "" {
+		what = fmt.Sprintf("%s gives out no image %s", e.URL, e.Image)
+	}
+	return fmt.Sprintf("%s: %v: name a mirror that can, with --upstream %s=URL, or run without --images=upstream", what, e.Err, e.Host)
+}
+
+func (e *UpstreamError) Unwrap() error { return e.Err }
+
+// reachWithin bounds the wait for a registry's first answer.
+const reachWithin = 10 * time.Second
+
+// Reach asks each of the hosts' registries for a sign of life. Any answer is
+// one: that a registry wants to be told who asks is for later. Registries that
+// do not answer are *UpstreamError, joined.
+func (u Upstreams) Reach(ctx context.Context, hosts []string) error {
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	var errs []error
+	for _, host := range hosts {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, u[host]+"/v2/", nil)
+		if err != nil {
+			return fmt.Errorf("the registry of %s: %w", host, err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			errs = append(errs, &UpstreamError{Host: host, URL: u[host], Err: reason(err)})
+			continue
+		}
+		response.Body.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// reason is an error without the URL, which stands beside it.
+func reason(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		return request.Err
+	}
+	return err
+}

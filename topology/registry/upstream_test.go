@@ -1,0 +1,73 @@
+package registry
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestNewUpstreams(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		instead map[string]string
+		want    string // docker.io's
+		says    string // of the error; empty: fine
+	}{
+		{"the vendors' own", nil, "https://registry-1.docker.io", ""},
+		{"a mirror", map[string]string{"docker.io": "http://10.0.0.1:5000/"}, "http://10.0.0.1:5000", ""},
+		{"no vendor", map[string]string{"docker.oi": "http://10.0.0.1"}, "", `no vendor's host "docker.oi"; there are docker.io, gcr.io, quay.io, registry.k8s.io`},
+		{"no URL", map[string]string{"docker.io": "mirror:5000"}, "", `docker.io: "mirror:5000" is no URL of a registry such as https://mirror.example:5000`},
+		{"a path, which no registry has", map[string]string{"docker.io": "https://mirror/hub"}, "", `"https://mirror/hub" is no URL`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u, err := NewUpstreams(tt.instead)
+			if tt.says != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("error %v, want %s", err, tt.says)
+				}
+				return
+			}
+			if err != nil || u["docker.io"] != tt.want || u["quay.io"] != "https://quay.io" {
+				t.Errorf("%v, %v", u, err)
+			}
+		})
+	}
+	if own["docker.io"] != "https://registry-1.docker.io" {
+		t.Error("the vendors' own were changed")
+	}
+}
+
+func TestHostOf(t *testing.T) {
+	for image, want := range map[string]string{
+		"busybox": "docker.io", "cloudnativelabs/kube-router:v0.4.0": "docker.io", "docker.io/library/busybox:1": "docker.io",
+		"quay.io/cilium/cilium:v1.11.6": "quay.io", "relapse.dev/probe:dev": "relapse.dev",
+	} {
+		if got, err := HostOf(image); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", image, got, err, want)
+		}
+	}
+	if _, err := HostOf("Not A Name"); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestReach(t *testing.T) {
+	asks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	t.Cleanup(asks.Close)
+	u := Upstreams{"docker.io": asks.URL, "quay.io": "http://127.0.0.1:1"} // nobody listens on the port of tcpmux
+	if err := u.Reach(t.Context(), []string{"docker.io"}); err != nil {
+		t.Error(err)
+	}
+	err := u.Reach(t.Context(), u.Hosts())
+	var unreachable *UpstreamError
+	if !errors.As(err, &unreachable) || unreachable.Host != "quay.io" {
+		t.Fatalf("error %v", err)
+	}
+	const want = "the images of quay.io come from http://127.0.0.1:1, which cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused: " +
+		"name a mirror that can, with --upstream quay.io=URL, or run without --images=upstream"
+	if err.Error() != want {
+		t.Errorf("%s\nwant %s", err, want)
+	}
+}
