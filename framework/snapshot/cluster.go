@@ -15,20 +15,23 @@ import (
 	"k8s.io/client-go/dynamic"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	typeddiscoveryv1 "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
 )
 
 // Cluster reads a Kubernetes API server. Every call is a list, answered from
 // the server's own cache of the newest state: no watch, nothing to wait for.
 type Cluster struct {
-	core    typedcorev1.CoreV1Interface
-	apps    typedappsv1.AppsV1Interface
-	dynamic dynamic.Interface
+	core      typedcorev1.CoreV1Interface
+	apps      typedappsv1.AppsV1Interface
+	discovery typeddiscoveryv1.DiscoveryV1Interface
+	dynamic   dynamic.Interface
 }
 
 // NewCluster makes a Cluster that reads with c's credentials. It needs list on
-// nodes, pods and ciliumnodes.cilium.io, and for Workloads on daemonsets,
-// deployments and statefulsets.
+// nodes, pods and ciliumnodes.cilium.io, for Workloads on daemonsets,
+// deployments and statefulsets, and for Services on services and
+// endpointslices.
 func NewCluster(c *rest.Config) (*Cluster, error) {
 	c = rest.CopyConfig(c)
 	// A snapshot is three requests, several times a second: client-go's own
@@ -44,11 +47,15 @@ func NewCluster(c *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
 	}
+	discovery, err := typeddiscoveryv1.NewForConfig(typed)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
+	}
 	dyn, err := dynamic.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
 	}
-	return &Cluster{core: core, apps: apps, dynamic: dyn}, nil
+	return &Cluster{core: core, apps: apps, discovery: discovery, dynamic: dyn}, nil
 }
 
 // Nodes lists the Nodes in order of name.

@@ -54,6 +54,10 @@ type Collector struct {
 	// and Calico, when set, how calico-node chooses a node's address.
 	Networks map[string]NetworkReader
 	Calico   CalicoReader
+	// Services, when set, tells which Services there are. Proxies are by node,
+	// and say what becomes of Services there.
+	Services ServiceReader
+	Proxies  map[string]ProxyReader
 	// Timeout bounds one collection; zero means one second. What has not
 	// answered by then counts as not read.
 	Timeout time.Duration
@@ -81,6 +85,7 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 		NodeNetworks: make([]NodeNetwork, len(c.Networks)),
 		NAT:          make([]NodeNAT, len(c.NAT)),
 		Outside:      make([]HostSockets, len(c.Outside)),
+		Proxies:      make([]Proxy, len(c.Proxies)),
 	}
 	var all sync.WaitGroup
 	all.Go(func() { s.Nodes = list(ctx, c.Kubernetes.Nodes) })
@@ -124,6 +129,13 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 		h.Host = name
 		all.Go(func() { h.Sockets = list(ctx, c.Outside[name]) })
 	}
+	if c.Services != nil {
+		all.Go(func() { s.Services = list(ctx, c.Services.Services) })
+		all.Go(func() { s.EndpointSlices = list(ctx, c.Services.EndpointSlices) })
+	}
+	for i, name := range slices.Sorted(maps.Keys(c.Proxies)) {
+		all.Go(func() { s.Proxies[i] = readProxy(ctx, name, c.Proxies[name]) })
+	}
 	if c.Images != nil {
 		all.Go(func() {
 			var both sync.WaitGroup
@@ -160,4 +172,18 @@ func list[T any](ctx context.Context, source func(context.Context) ([]T, error))
 	}
 	l.Took = time.Since(began)
 	return l
+}
+
+// readProxy asks one kube-proxy, as list asks a source.
+func readProxy(ctx context.Context, node string, read ProxyReader) Proxy {
+	answer := list(ctx, func(ctx context.Context) ([]Proxy, error) {
+		p, err := read(ctx)
+		return []Proxy{p}, err
+	})
+	var p Proxy
+	if answer.Read {
+		p = answer.Items[0]
+	}
+	p.Node, p.Read, p.Error, p.Took = node, answer.Read, answer.Error, answer.Took
+	return p
 }

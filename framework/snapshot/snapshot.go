@@ -1,8 +1,9 @@
 // Package snapshot collects what every layer of a cluster's network says at
 // one moment: Kubernetes, Cilium, the BGP routers, the kernels' routing tables
 // and, where it is asked for, the nodes' interfaces, Calico and its BIRD, the
-// images that run and those that a pull would bring. It only reads, and it
-// judges nothing: package detect does.
+// images that run and those that a pull would bring, or Services, kube-proxies
+// and the kernels' IPVS tables. It only reads, and it judges nothing: package
+// detect does.
 package snapshot
 
 import (
@@ -48,6 +49,11 @@ type Snapshot struct {
 	// collector is told to.
 	NodeNetworks []NodeNetwork     `json:"node_networks,omitempty"`
 	CalicoAgents List[CalicoAgent] `json:"calico_agents"`
+	// Services, EndpointSlices and Proxies are not read unless the collector
+	// is told to. Proxies are in order of node.
+	Services       List[Service]       `json:"services"`
+	EndpointSlices List[EndpointSlice] `json:"endpoint_slices"`
+	Proxies        []Proxy             `json:"proxies,omitempty"`
 	// Firewalls are in order of node. No collector reads them yet: they come
 	// from recorded output of iptables-save (ParseFilter).
 	Firewalls []Firewall `json:"firewalls,omitempty"`
@@ -141,6 +147,11 @@ func (s Snapshot) Unread() []string {
 		add("RIB of "+r.Name, r.Paths.Read, r.Paths.Error)
 		add("FIB of "+r.Name, r.Routes.Read, r.Routes.Error)
 		add("sessions of "+r.Name, r.Neighbors.Read, r.Neighbors.Error)
+	}
+	add("Services", s.Services.Read || s.Services.Error == "", s.Services.Error)
+	add("EndpointSlices", s.EndpointSlices.Read || s.EndpointSlices.Error == "", s.EndpointSlices.Error)
+	for _, p := range s.Proxies {
+		add("kube-proxy of "+p.Node, p.Read, p.Error)
 	}
 	for _, t := range s.NodeTables {
 		add("routes of "+t.Node, t.Routes.Read, t.Routes.Error)
