@@ -135,7 +135,11 @@ func (v *variantRun) keepFailure(ctx context.Context) {
 // /var/run, which would lead out of the node.
 const birdSocket = "/run/calico/bird.ctl"
 
-// collectorOf makes a collector that reads all layers of a lab that a script
+// proxyTimeout bounds a look that asks guests. One whose processors are busy
+// may take seconds to run a command, and is no worse for it.
+const proxyTimeout = 5 * time.Second
+
+// collectorOf makes a collector that reads the layers of a lab that a script
 // asks for. The closers are to be called even after an error.
 func collectorOf(lab *kindlab.Lab, script Script) (snapshot.Collector, []func() error, error) {
 	c := snapshot.Collector{
@@ -153,8 +157,17 @@ func collectorOf(lab *kindlab.Lab, script Script) (snapshot.Collector, []func() 
 		closers = append(closers, names.Close)
 		c.Images, c.Registry = cluster, names
 	}
-	for _, node := range lab.Clusters[0].Nodes() {
-		c.Nodes[node] = snapshot.NetnsRoutes(lab.Node(node).Netns)
+	if script.Proxies {
+		c.Services, c.Proxies, c.Timeout = cluster, map[string]snapshot.ProxyReader{}, proxyTimeout
+	}
+	for _, node := range lab.Topology.Clusters[0].Nodes {
+		handle := lab.Node(node.Name)
+		switch {
+		case node.Kernel == "":
+			c.Nodes[node.Name] = snapshot.NetnsRoutes(handle.Netns)
+		case script.Proxies:
+			c.Proxies[node.Name] = snapshot.NodeProxy(handle.Exec)
+		}
 	}
 	if script.NodeAddresses {
 		c.Calico, c.Networks = cluster, map[string]snapshot.NetworkReader{}

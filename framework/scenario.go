@@ -118,6 +118,13 @@ type Script struct {
 	// addresses: iptables-save, connections and the sockets of the hosts
 	// outside, with every snapshot.
 	NAT bool
+	// Proxies is set where the detectors look at Services, and at kube-proxy and
+	// the IPVS table on the nodes with a kernel of their own. That takes a
+	// command on each of them with every look.
+	Proxies bool
+	// LookEvery is the time from one look of the detectors to the next; zero
+	// means 200 ms.
+	LookEvery time.Duration
 	// Latent names the kinds of latent findings that the baseline may have:
 	// the incident waiting to happen.
 	Latent []string

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -286,7 +287,7 @@ func (v *variantRun) startWatch() error {
 	if v.scenario.options.Ablate == AblateDetector {
 		detectors = nil
 	}
-	v.watch = startWatch(collector.Collect, detectors)
+	v.watch = startWatch(collector.Collect, detectors, cmp.Or(v.variant.Script.LookEvery, lookEvery))
 	v.run.Snapshot = func() snapshot.Snapshot { _, at := v.watch.now(); return at }
 	v.run.Findings = func() []detect.Finding { findings, _ := v.watch.now(); return findings }
 	return nil

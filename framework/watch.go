@@ -13,18 +13,16 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// lookEvery is the time from one look of the detectors to the next. A
-// finding is to come within a second of the first lost probe, which itself is
+// lookEvery is the time from one look of the detectors to the next, unless a
+// script says otherwise. A finding is to come within a second of the first lost probe, which itself is
 // known only some 0.4 s after it was sent.
 const lookEvery = 200 * time.Millisecond
-
-// remembered is how many snapshots the detectors are shown.
-const remembered = int(detect.History / lookEvery)
 
 // watch asks the detectors, again and again, from start to stop.
 type watch struct {
 	collect   func(context.Context) snapshot.Snapshot
 	detectors []detect.Detector
+	every     time.Duration // from one look to the next
 
 	stop func()
 	done chan struct{}
@@ -52,15 +50,15 @@ func keyOf(f detect.Finding) findingKey {
 	return findingKey{f.Detector, f.Kind, f.Object, f.Announcer, f.State}
 }
 
-func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector) *watch {
+func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector, every time.Duration) *watch {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watch{
-		collect: collect, detectors: detectors, stop: cancel,
+		collect: collect, detectors: detectors, every: every, stop: cancel,
 		done: make(chan struct{}), first: map[findingKey]sighting{},
 	}
 	go func() {
 		defer close(w.done)
-		tick := time.NewTicker(lookEvery)
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			w.look(ctx)
@@ -88,7 +86,7 @@ func (w *watch) look(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.history = append(w.history, now)
-	w.history = w.history[max(0, len(w.history)-remembered):]
+	w.history = w.history[max(0, len(w.history)-int(detect.History/w.every)):]
 	w.findings = nil
 	for _, d := range w.detectors {
 		w.findings = append(w.findings, d.Detect(w.history)...)
@@ -144,7 +142,7 @@ func (w *watch) active() []detect.Finding {
 // until waits for a look that began after the call and meets a condition.
 func (w *watch) until(ctx context.Context, what string, bound time.Duration, met func([]detect.Finding) bool) error {
 	begun := time.Now()
-	return await.Until(ctx, what, lookEvery/4, bound, func(context.Context) (bool, string, error) {
+	return await.Until(ctx, what, w.every/4, bound, func(context.Context) (bool, string, error) {
 		findings, seen := w.now()
 		return seen.Time.After(begun) && met(findings), describeFindings(findings), nil
 	})

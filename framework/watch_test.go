@@ -42,7 +42,7 @@ func watching(t *testing.T, do func(*testing.T, *watch, *said)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &said{}
-		w := startWatch(collectNow, []detect.Detector{d})
+		w := startWatch(collectNow, []detect.Detector{d}, lookEvery)
 		defer w.Stop()
 		do(t, w, d)
 	})
@@ -111,11 +111,11 @@ func TestWatchShowsDetectorsABoundedHistory(t *testing.T) {
 			longest.Store(max(longest.Load(), int64(len(history))))
 			return nil
 		})
-		w := startWatch(collectNow, []detect.Detector{d})
+		w := startWatch(collectNow, []detect.Detector{d}, lookEvery)
 		defer w.Stop()
-		looks(2 * remembered)
-		if got := longest.Load(); got != int64(remembered) {
-			t.Errorf("%d snapshots, want %d: %s of them", got, remembered, detect.History)
+		looks(2 * int(detect.History/lookEvery))
+		if got := longest.Load(); got != int64(int(detect.History/lookEvery)) {
+			t.Errorf("%d snapshots, want %d: %s of them", got, int(detect.History/lookEvery), detect.History)
 		}
 	})
 }
@@ -134,7 +134,7 @@ func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 		w := startWatch(func(ctx context.Context) snapshot.Snapshot {
 			<-ctx.Done()
 			return snapshot.Snapshot{}
-		}, []detect.Detector{d})
+		}, []detect.Detector{d}, lookEvery)
 		synctest.Wait()
 		w.Stop()
 		if seen := w.seen(); len(seen) > 0 {
