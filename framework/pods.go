@@ -118,7 +118,7 @@ func StartPods(ctx context.Context, c *kindlab.Cluster, pods ...ProbePod) error 
 					return false, "", err
 				}
 				if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" {
-					return false, describePod(pod), nil
+					return false, DescribePod(pod), nil
 				}
 			}
 			return true, "", nil
@@ -182,8 +182,8 @@ func PodEnds(ctx context.Context, r *Run, pods []ProbePod, hosts []string) ([]pr
 	return ends, nil
 }
 
-// describePod says why a pod does not run, as far as its status tells.
-func describePod(pod corev1.Pod) string {
+// DescribePod says why a pod does not run, as far as its status tells.
+func DescribePod(pod corev1.Pod) string {
 	text := fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.Status.Phase)
 	for _, s := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		if w := s.State.Waiting; w != nil {
