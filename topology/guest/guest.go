@@ -54,8 +54,11 @@ type Options struct {
 }
 
 // Overhead is the memory that a guest's container may take beyond the
-// guest's own, in MiB: QEMU with the code it translates, and its threads' stacks.
-const Overhead = 768
+// guest's own, in MiB. Under TCG that is the translated code (256) and the
+// softmmu's TLBs, which QEMU lets grow with the working set up to some 200 MiB
+// for each CPU and mode: one that ran kube-proxy among 300 endpoints was at 800
+// in a minute.
+const Overhead = 2048
 
 // Container is the container of a guest, for a member of a lab: the caller
 // adds labels and networks, which must be attached before it starts. The
