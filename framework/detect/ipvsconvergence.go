@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -108,7 +107,7 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 		state = Active
 	}
 	var findings []Finding
-	if p.Health.Status != 0 && p.Health.Status != http.StatusOK {
+	if p.Health.Late() {
 		findings = append(findings, Finding{
 			Kind: FrozenSync, State: state, Object: "kube-proxy",
 			Says: fmt.Sprintf("kube-proxy on %s finished its last sync %s ago, and says itself that this is too long (healthz: %d).",

@@ -42,6 +42,9 @@ type ProxyHealth struct {
 	CurrentTime time.Time `json:"current_time,omitzero"`
 }
 
+// Late tells whether kube-proxy says that its last sync is too long ago.
+func (h ProxyHealth) Late() bool { return h.Status == http.StatusServiceUnavailable }
+
 // Age is how long ago the last sync was finished, zero if that is not known.
 func (h ProxyHealth) Age() time.Duration {
 	if h.LastUpdated.IsZero() || h.CurrentTime.IsZero() {
