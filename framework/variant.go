@@ -202,7 +202,9 @@ func (v *variantRun) keep(name string, data any) {
 func (v *variantRun) startProbes(ctx context.Context, without ...string) error {
 	ends, err := v.variant.Script.Ends(ctx, v.run, without...)
 	for _, e := range ends {
-		v.agents = append(v.agents, e.Agent)
+		if e.Agent != nil { // else it only answers
+			v.agents = append(v.agents, e.Agent)
+		}
 	}
 	if err != nil {
 		return err

@@ -1,9 +1,11 @@
 package snapshot
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -80,15 +82,16 @@ func (g Goroutine) WaitsForIPVS() bool {
 type ProxyReader func(context.Context) (Proxy, error)
 
 // proxyScript prints all that is read of a node's kube-proxy. It is one
-// command, because each costs a guest without hardware support a tenth of a
-// second. The dump of the goroutines stops the program for a moment, and so is
-// taken of one that is not well only.
+// command of few processes, because on a guest without hardware support each of
+// them costs some tens of milliseconds. The dump of the goroutines stops the
+// program for a moment, and so is taken of one that is not well only.
 const proxyScript = `
-echo "== table"; cat /proc/net/ip_vs 2>/dev/null
-ask() { curl -s -m 2 -w '\n%{http_code}\n' "http://127.0.0.1:$1"; }
-echo "== mode"; ask 10249/proxyMode
-echo "== healthz"; health=$(ask 10256/healthz); echo "$health"
-case $health in *503) echo "== goroutines"; ask '10249/debug/pprof/goroutine?debug=2';; esac
+ask() { exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 && cat <&3; }
+exec 2>/dev/null
+echo "== table"; cat /proc/net/ip_vs
+echo; echo "== mode"; ask 10249 /proxyMode
+health=$(ask 10256 /healthz); echo; echo "== healthz"; echo "$health"
+case $health in *" 503 "*) echo "== goroutines"; ask 10249 '/debug/pprof/goroutine?debug=2';; esac
 true`
 
 // NodeProxy makes a ProxyReader of a function that runs a command on a node,
@@ -97,7 +100,7 @@ true`
 // of the goroutines takes one that runs with --profiling.
 func NodeProxy(exec func(ctx context.Context, command ...string) (string, error)) ProxyReader {
 	return func(ctx context.Context) (Proxy, error) {
-		output, err := exec(ctx, "sh", "-c", proxyScript)
+		output, err := exec(ctx, "bash", "-c", proxyScript)
 		if err != nil {
 			return Proxy{}, fmt.Errorf("asking kube-proxy: %w", err)
 		}
@@ -109,18 +112,18 @@ func parseProxy(output string) (Proxy, error) {
 	var p Proxy
 	for section := range strings.SplitSeq("\n"+output, "\n== ") {
 		name, text, _ := strings.Cut(section, "\n")
-		body, status := cutStatus(text)
 		var err error
 		switch name {
 		case "table":
 			p.Table, err = ParseIPVS(text)
 		case "mode":
-			if status == http.StatusOK {
+			if status, body := readResponse(text); status == http.StatusOK {
 				p.Mode = strings.TrimSpace(body)
 			}
 		case "healthz":
-			p.Health, err = parseHealth(body, status)
+			p.Health, err = parseHealth(readResponse(text))
 		case "goroutines":
+			_, body := readResponse(text)
 			for _, g := range ParseGoroutines(body) {
 				if g.WaitsForIPVS() {
 					p.Goroutines = append(p.Goroutines, g)
@@ -134,19 +137,20 @@ func parseProxy(output string) (Proxy, error) {
 	return p, nil
 }
 
-// cutStatus takes the HTTP status off the end of what curl printed; 0 is that
-// of a server that did not answer.
-func cutStatus(text string) (body string, status int) {
-	text = strings.TrimSpace(text)
-	i := strings.LastIndexByte(text, '\n') + 1
-	status, err := strconv.Atoi(text[i:])
+// readResponse takes an HTTP response apart; 0 is the status of a server that
+// did not answer.
+func readResponse(text string) (status int, body string) {
+	response, err := http.ReadResponse(bufio.NewReader(strings.NewReader(text)), nil)
 	if err != nil {
-		return text, 0
+		return 0, ""
 	}
-	return text[:i], status
+	defer response.Body.Close()
+	// What there is of a body that was cut short is worth having.
+	all, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(all)
 }
 
-func parseHealth(body string, status int) (ProxyHealth, error) {
+func parseHealth(status int, body string) (ProxyHealth, error) {
 	h := ProxyHealth{Status: status}
 	if status == 0 {
 		return h, nil
