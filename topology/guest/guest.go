@@ -54,11 +54,11 @@ type Options struct {
 }
 
 // Overhead is the memory that a guest's container may take beyond the
-// guest's own, in MiB. Under TCG that is the translated code (256) and the
-// softmmu's TLBs, which QEMU lets grow with the working set up to some 200 MiB
-// for each CPU and mode: one that ran kube-proxy among 300 endpoints was at 800
-// in a minute.
-const Overhead = 2048
+// guest's own, in MiB. Under TCG QEMU takes 256 for translated code (see
+// package launch) and some 170 for its TLBs and heap, with kube-proxy among 300
+// endpoints on the guest: 1190 MiB in all after ten minutes. The rest is page
+// cache, of the disk and the image, and room for TLBs of the whole memory.
+const Overhead = 768
 
 // Container is the container of a guest, for a member of a lab: the caller
 // adds labels and networks, which must be attached before it starts. The
