@@ -1,5 +1,7 @@
 //go:build lab
 
+//lint:file-ignore SA1019 kube-proxy 1.13 reads Endpoints and nothing else
+
 package kindlab_test
 
 import (
