@@ -208,6 +208,8 @@ require (
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/power-devops/perfstat v0.0.0-20210106213030-5aafc221ea8c // indirect
 	github.com/prometheus/common v0.32.1 // indirect
+	github.com/relapse-dev/relapse/images/cilium-rules v0.0.0
+	github.com/relapse-dev/relapse/images/conflist v0.0.0
 	github.com/rogpeppe/go-internal v1.8.0 // indirect
 	github.com/spf13/afero v1.8.2 // indirect
 	github.com/spf13/jwalterweatherman v1.1.0 // indirect
@@ -234,7 +236,6 @@ require (
 )
 
 replace (
-
 	github.com/miekg/dns => github.com/cilium/dns v1.1.4-0.20190417235132-8e25ec9a0ff3
 	github.com/optiopay/kafka => github.com/cilium/kafka v0.0.0-20180809090225-01ce283b732b
 	github.com/relapse-dev/relapse/images/cilium => ../cilium
@@ -245,3 +246,7 @@ replace (
 	// as to why we are using a private fork.
 	sigs.k8s.io/controller-tools => github.com/cilium/controller-tools v0.6.2
 )
+
+replace github.com/relapse-dev/relapse/images/cilium-rules => ../cilium-rules
+
+replace github.com/relapse-dev/relapse/images/conflist => ../conflist

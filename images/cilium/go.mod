@@ -8,6 +8,9 @@ go 1.26
 
 require (
 	github.com/cilium/cilium v1.11.6
+	github.com/relapse-dev/relapse/images/conflist v0.0.0
 	github.com/spf13/cobra v1.2.1
 	github.com/vishvananda/netlink v1.1.1-0.20220125195016-0639e7e787ba
 )
+
+replace github.com/relapse-dev/relapse/images/conflist => ../conflist

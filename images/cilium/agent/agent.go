@@ -72,7 +72,7 @@ import (
 	"github.com/cilium/cilium/pkg/version"
 	"github.com/spf13/cobra"
 
-	"github.com/relapse-dev/relapse/images/cilium/conflist"
+	"github.com/relapse-dev/relapse/images/conflist"
 )
 
 // Where the slice writes the CNI configuration: below the folder that
