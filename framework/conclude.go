@@ -190,6 +190,9 @@ func collectorOf(lab *kindlab.Lab, script Script) (snapshot.Collector, []func() 
 			c.Outside[host.Name] = snapshot.NetnsSockets(lab.Host(host.Name).Netns)
 		}
 	}
+	if len(script.ConfigMaps) > 0 {
+		c.ConfigMaps = cluster.ConfigMaps(script.ConfigMaps...)
+	}
 	for _, r := range lab.Topology.Routers {
 		handle, err := lab.Router(r.Name)
 		if err != nil {

@@ -125,6 +125,8 @@ type Script struct {
 	// LookEvery is the time from one look of the detectors to the next; zero
 	// means 200 ms.
 	LookEvery time.Duration
+	// ConfigMaps are those that the detectors look at, as namespace/name.
+	ConfigMaps []string
 	// Latent names the kinds of latent findings that the baseline may have:
 	// the incident waiting to happen.
 	Latent []string

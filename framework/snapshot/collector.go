@@ -58,6 +58,8 @@ type Collector struct {
 	// and say what becomes of Services there.
 	Services ServiceReader
 	Proxies  map[string]ProxyReader
+	// ConfigMaps, when set, lists ConfigMaps that detectors look at.
+	ConfigMaps func(context.Context) ([]ConfigMap, error)
 	// Timeout bounds one collection; zero means one second. What has not
 	// answered by then counts as not read.
 	Timeout time.Duration
@@ -135,6 +137,9 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 	}
 	for i, name := range slices.Sorted(maps.Keys(c.Proxies)) {
 		all.Go(func() { s.Proxies[i] = readProxy(ctx, name, c.Proxies[name]) })
+	}
+	if c.ConfigMaps != nil {
+		all.Go(func() { s.ConfigMaps = list(ctx, c.ConfigMaps) })
 	}
 	if c.Images != nil {
 		all.Go(func() {

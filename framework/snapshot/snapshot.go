@@ -41,6 +41,8 @@ type Snapshot struct {
 	Workloads List[Workload]  `json:"workloads"`
 	PodImages List[PodImages] `json:"pod_images"`
 	Tags      List[Tag]       `json:"tags"`
+	// ConfigMaps are those that the collector was told of.
+	ConfigMaps List[ConfigMap] `json:"config_maps"`
 	// Routers and NodeTables are in order of name, one for each that the
 	// collector was told of, whether it could be read or not.
 	Routers    []Router    `json:"routers"`
@@ -140,6 +142,7 @@ func (s Snapshot) Unread() []string {
 	add("Pods", s.Pods.Read, s.Pods.Error)
 	add("workloads", s.Workloads.Read || s.Workloads.Error == "", s.Workloads.Error)
 	add("images of Pods", s.PodImages.Read || s.PodImages.Error == "", s.PodImages.Error)
+	add("ConfigMaps", s.ConfigMaps.Read || s.ConfigMaps.Error == "", s.ConfigMaps.Error)
 	for _, t := range s.Tags.Items {
 		add("the registry's "+t.Image, t.Error == "", t.Error)
 	}
