@@ -189,7 +189,14 @@ func TestFivePercent(t *testing.T) {
 	t.Parallel()
 	a, b := startEnd(t, "a"), startEnd(t, "b")
 	r := startRelay(t, b.Address)
-	r.dropping(func(p wire.Packet) bool { return p.Kind == wire.RequestPacket && p.Slot%20 == 10 })
+	var dropped atomic.Int64
+	r.dropping(func(p wire.Packet) bool {
+		drop := p.Kind == wire.RequestPacket && p.Slot%20 == 10
+		if drop {
+			dropped.Add(1)
+		}
+		return drop
+	})
 	b.Address = r.address()
 	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b", Interval: 2 * time.Millisecond, Timeout: 400 * time.Millisecond})
 	first := waitLoss(t, s, time.Time{}, "a->b")
@@ -200,8 +207,9 @@ func TestFivePercent(t *testing.T) {
 	stop(t, s)
 	line := timeline(t, s, "a->b")
 	c := line.Counts()
-	if ratio := c.LossRatio(); ratio < 0.03 || ratio > 0.08 {
-		t.Errorf("5%% loss was measured as %.1f%%: %+v", 100*ratio, c)
+	// Against what was dropped, and not against 5%: a busy machine skips slots.
+	if want := float64(dropped.Load()) / float64(c.Sent); c.LossRatio() != want {
+		t.Errorf("%d dropped packets were measured as %.1f%%: %+v", dropped.Load(), 100*c.LossRatio(), c)
 	}
 	if c.LostRequest != c.Lost {
 		t.Errorf("only requests were dropped: %+v", c)
