@@ -91,7 +91,7 @@ etcd:
 controllerManager:
   extraArgs: # alone, it need not wait for a lease after a restart
     leader-elect: "false"
-    node-cidr-mask-size: "{{.NodeMask}}"
+    node-cidr-mask-size-ipv4: "{{.NodeMask}}" # the one of its names that kubeadm knows
 scheduler:
   extraArgs:
     leader-elect: "false"

@@ -1,0 +1,60 @@
+// Package masqueradedrift reproduces the incident in which an upgrade of
+// Cilium, with its ConfigMap untouched, starts to hide the pods' addresses
+// from a database that grants by address.
+package masqueradedrift
+
+import "github.com/relapse-dev/relapse/framework"
+
+// Record is the incident as it is documented.
+var Record = framework.Incident{
+	Name:   "masquerade-drift",
+	Title:  "an upgrade starts hiding pod addresses",
+	Source: "production, Cilium 1.8.1 to 1.11.1 with BGP and routable pods; cilium#12456; pkg/option and pkg/datapath/iptables of Cilium 1.8 to 1.12",
+	Symptom: `After an upgrade of Cilium with its ConfigMap unchanged, a MySQL server that
+grants to the pod range only refuses the application: it sees the address of
+the node. Traffic between pods and into the native CIDR is as before, and so
+are connections from before the upgrade: nobody notices until they end.`,
+	Cause: `The key that switches masquerading off was renamed, and the old name is
+dropped without a word:
+
+  version  masquerade                enable-ipv4-masquerade  native-routing-cidr
+  1.8      read, default true        ignored                 read
+  1.10     deprecated, still read    read, default true      deprecated, read
+  1.11     ignored                   read, default true      deprecated, read
+  1.12     ignored                   read, default true      ignored
+
+A cluster that had it off under the old name has it on with 1.11: the agent
+writes "-s <node's pods> ! -d <native CIDR> ... cilium masquerade non-cluster".
+1.10 refuses to start if both names are set; 1.11 refuses both names of the
+native CIDR; 1.12 refuses to start without the new one, if masquerading is on.
+
+In the incident's own cluster it was on all the time, by BPF, and a bug hid it:
+in 1.8.1 bpf_host.c leaves the call out with BPF NodePort in plain DSR mode
+(cilium#12456, fixed in 1.8.2).`,
+	Affected: "Cilium 1.8.1 to 1.11.1, configuration unchanged",
+	Fixed:    "the configuration translated to the new keys first",
+	Remedies: []string{
+		`the new keys (enable-ipv4-masquerade: "false", enable-bpf-masquerade: "false", ipv4-native-routing-cidr), agents restarted, translated connections forgotten`,
+		"restarting the agents does not help",
+	},
+	Reproduction: `The cluster is kind's: real API server, kubelets and containerd. The databases
+are Debian's MariaDB 10.11, the client is go-sql-driver/mysql. Cilium's agent
+runs as a slice at each version: the vendor's flags, ConfigMap reading, checks
+and iptables rules, without BPF (images/cilium-rules/rules.go says it line by
+line). Pods are wired by the CNI plugins ptp and host-local. The ToR has static
+routes to the pods, in place of BGP.
+
+So the scenario shows the drift of the keys, with masquerading by iptables. The
+incident's own cause is in BPF, and is shown apart from the cluster: to-netdev
+of 1.8.1, 1.8.2 and 1.11.1, compiled from the vendor's modules and attached on
+this machine's kernel, with the address on the wire (package bpfhost, lab test).
+With iptables in place of BPF the incident's ConfigMap masquerades at 1.8.1
+already, and the upgrade changes nothing.
+
+A pass does not prove anything about BPF masquerading in a whole agent, nor
+about ip-masq-agent, tunnels or IPv6.`,
+	Diagram: `    db 10.20.29.10      neighbour 10.20.30.200 (native CIDR)
+        └──────── tor ────────┘
+              ┌────┴────┐        nodes 10.20.28.0/24
+            node1     node2      pods in 10.20.30.0/25`,
+}

@@ -1,0 +1,116 @@
+package masqueradedrift
+
+import (
+	"net/netip"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+const (
+	torASN     = 64524
+	clusterASN = 64513
+)
+
+// nativeCIDR is the incident's native-routing-cidr: what goes to it is never
+// masqueraded. Pods have one half of it, other machines the other.
+var (
+	nativeCIDR = netip.MustParsePrefix("10.20.30.0/24")
+	podCIDR    = netip.MustParsePrefix("10.20.30.0/25")
+)
+
+// Addresses of the ToR and of the databases behind it.
+var (
+	torOnNodes  = netip.MustParseAddr("10.20.28.254")
+	torOutside  = netip.MustParseAddr("10.20.29.254")
+	torInside   = netip.MustParseAddr("10.20.30.254")
+	dbAddr      = netip.MustParseAddr("10.20.29.10")
+	neighbourIP = netip.MustParseAddr("10.20.30.200")
+)
+
+// mariadb is what both databases run.
+const mariadb = "relapse.dev/mariadb:10.11"
+
+// lab is a small cluster with routable pods, and two databases that grant to
+// the pod range only:
+//
+//	db 10.20.29.10       neighbour 10.20.30.200
+//	   │                     │
+//	   │ "outside"           │ "inside" 10.20.30.128/25: the half of the
+//	   │ 10.20.29.0/24       │ native CIDR that the pods do not have
+//	   └──────── tor ────────┘
+//	              │           "nodes" 10.20.28.0/24
+//	        ┌─────┴─────┐
+//	      node1       node2   pods in 10.20.30.0/25, a /27 each
+//
+// The incident's cluster spoke BGP. Here the ToR has a static route to each
+// node's range: nothing of the incident depends on how the routers know the
+// way. What matters is that they know it, so that no pod needs masquerading.
+//
+// The neighbour shows what the upgrade leaves alone: the same client, the same
+// grant, the same router, but an address in the native CIDR.
+var lab = topology.Topology{
+	Name: "masquerade-drift",
+	Networks: []topology.Network{
+		{Name: "nodes", Subnet: netip.MustParsePrefix("10.20.28.0/24")},
+		{Name: "outside", Subnet: netip.MustParsePrefix("10.20.29.0/24")},
+		{Name: "inside", Subnet: netip.MustParsePrefix("10.20.30.128/25")},
+	},
+	Clusters: []topology.Cluster{{
+		Name:        "k8s",
+		ASN:         clusterASN,
+		PodCIDR:     podCIDR,
+		NodeMask:    27,
+		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+		Nodes: []topology.Node{
+			node("node1", topology.ControlPlane, "10.20.28.11"),
+			node("node2", topology.Worker, "10.20.28.12"),
+		},
+	}},
+	Routers: []topology.Router{{
+		Name: "tor", ASN: torASN, ID: torOnNodes,
+		Links: []topology.Link{
+			{Network: "nodes", Address: torOnNodes},
+			{Network: "outside", Address: torOutside},
+			{Network: "inside", Address: torInside},
+		},
+	}},
+	Hosts: []topology.Host{
+		{
+			Name: "db", Image: mariadb, Via: []string{"tor"},
+			Links: []topology.Link{{Network: "outside", Address: dbAddr}},
+		},
+		{
+			Name: "neighbour", Image: mariadb, Via: []string{"tor"},
+			Links: []topology.Link{{Network: "inside", Address: neighbourIP}},
+		},
+	},
+}
+
+func node(name string, role topology.Role, addr string) topology.Node {
+	return topology.Node{
+		Name: name, Role: role,
+		Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr(addr)}},
+		Via:   []string{"tor"},
+	}
+}
+
+// all names the nodes. The order is the one in which kube-controller-manager
+// gives them their ranges.
+var all = []string{"node1", "node2"}
+
+// rangeOf is the range that a node's pods have.
+func rangeOf(name string) netip.Prefix {
+	addr := podCIDR.Addr().As4()
+	for i, n := range all {
+		if n == name {
+			addr[3] += byte(i << (32 - lab.Clusters[0].NodeMask))
+		}
+	}
+	return netip.PrefixFrom(netip.AddrFrom4(addr), lab.Clusters[0].NodeMask)
+}
+
+// addressOf is a node's address, which its pods are hidden behind.
+func addressOf(name string) netip.Addr {
+	addr, _ := lab.AddressOn(name, "nodes")
+	return addr
+}
