@@ -22,7 +22,7 @@ func (v *variantRun) verdict(context.Context) {
 	}
 	v.judge()
 	text := fmt.Sprintf("%s: expected %s", v.result.Verdict, v.result.Expected)
-	v.scenario.options.Progress.Note(v.variant.Name, "verdict "+text)
+	v.scenario.options.Progress.Note(v.label, "verdict "+text)
 	if v.result.Verdict != v.result.Expected {
 		ginkgo.Fail(text)
 	}
@@ -50,7 +50,7 @@ func (v *variantRun) restore(ctx context.Context) {
 	err := v.close(ctx)
 	last := v == v.scenario.variants[len(v.scenario.variants)-1]
 	if !last || v.scenario.options.Keep {
-		done := v.scenario.options.Progress.Step(v.variant.Name, "lab is put back")
+		done := v.scenario.options.Progress.Step(v.label, "lab is put back")
 		for _, f := range slices.Backward(v.injected) {
 			if undoErr := f.Undo(ctx); undoErr != nil {
 				err = errors.Join(err, fmt.Errorf("undoing %q: %w", f.Name, undoErr))

@@ -54,9 +54,14 @@ func (s *scenarioRun) declare() {
 				s.notRun = append(s.notRun, report.NotRun{Name: v.Name, Reason: why})
 				continue
 			}
-			r := newVariantRun(s, v)
-			s.variants = append(s.variants, r)
-			r.declare()
+			for i := range max(1, s.options.Repeat) {
+				r := newVariantRun(s, v)
+				if s.options.Repeat > 1 {
+					r.isRepeat(i+1, s.options.Repeat)
+				}
+				s.variants = append(s.variants, r)
+				r.declare()
+			}
 		}
 		s.step("lab", s.farewell(), s.finish)
 		// An interrupted suite runs no further spec, but it runs this.
@@ -235,6 +240,9 @@ func (s *scenarioRun) end(ctx context.Context) {
 	errs := []error{s.clearEvidence()} // of a run that never had a lab
 	for _, v := range s.variants {
 		s.report.Variants = append(s.report.Variants, v.conclude(ctx))
+	}
+	if s.options.Repeat > 1 {
+		s.report.Variants = mergeRepeats(s.variants, s.report.Variants)
 	}
 	switch {
 	case s.lab != nil:

@@ -82,6 +82,10 @@ type Options struct {
 	Reuse bool
 	// Ablate switches a part off.
 	Ablate Part
+	// Repeat runs each variant so many times on one lab, for the rate of its
+	// verdict; zero means once. More than once leaves lesser forms and remedies
+	// out: they take the time of several runs.
+	Repeat int
 	// Timeout bounds the whole run; zero means one hour.
 	Timeout time.Duration
 	// DryRun tells Progress every step, and runs none.

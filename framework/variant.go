@@ -66,7 +66,10 @@ type Run struct {
 type variantRun struct {
 	scenario *scenarioRun
 	variant  Variant
-	result   report.Variant
+	// label is what progress calls it: the variant's name, and the number of a
+	// repeat.
+	label  string
+	result report.Variant
 
 	run      *Run
 	evidence evidence
@@ -85,7 +88,7 @@ type variantRun struct {
 
 func newVariantRun(s *scenarioRun, v Variant) *variantRun {
 	return &variantRun{
-		scenario: s, variant: v,
+		scenario: s, variant: v, label: v.Name,
 		evidence: evidence{dir: filepath.Join(s.dir, "evidence", v.Name)},
 		seen:     observation{expected: v.Script.Hurt, broken: errors.New("the variant did not run")},
 		result: report.Variant{
@@ -99,7 +102,7 @@ func newVariantRun(s *scenarioRun, v Variant) *variantRun {
 // declare adds the variant's specs, in the order in which they run.
 func (v *variantRun) declare() {
 	script := v.variant.Script
-	ginkgo.Context(v.variant.Name, func() {
+	ginkgo.Context(v.label, func() {
 		v.step("components are installed", v.install)
 		v.step(fmt.Sprintf("baseline: %d probes clean for %s, detectors quiet", len(script.Probes), baselineFor), v.baseline)
 		for _, check := range script.Baseline {
@@ -153,7 +156,7 @@ func (v *variantRun) step(name string, do func(context.Context) error) {
 		case v.ended:
 			ginkgo.Skip("an earlier step ended the script")
 		}
-		done := v.scenario.options.Progress.Step(v.variant.Name, name)
+		done := v.scenario.options.Progress.Step(v.label, name)
 		err := do(ctx)
 		done(err)
 		if err == nil {
@@ -184,7 +187,7 @@ func (v *variantRun) install(ctx context.Context) error {
 			return v.probes.Timelines()
 		},
 		Evidence: v.keep,
-		Note:     func(text string) { v.scenario.options.Progress.Note(v.variant.Name, text) },
+		Note:     func(text string) { v.scenario.options.Progress.Note(v.label, text) },
 	}
 	return v.variant.Script.Install(ctx, v.run)
 }

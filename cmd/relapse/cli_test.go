@@ -74,6 +74,15 @@ func TestBadUsage(t *testing.T) {
 			"time-out that is no duration", []string{"run", "node-drain", "--timeout", "soon"},
 			`invalid argument "soon" for "--timeout" flag: time: invalid duration "soon" (see relapse run --help)`,
 		},
+		{"no run at all", []string{"run", "node-drain", "--repeat", "0"}, `--repeat: 0 is no number of runs`},
+		{
+			"half a run", []string{"run", "node-drain", "--repeat", "1.5"},
+			`invalid argument "1.5" for "--repeat" flag: strconv.ParseInt: parsing "1.5": invalid syntax (see relapse run --help)`,
+		},
+		{
+			"repeats without the remedies that they have not", []string{"run", "node-drain", "--repeat", "2", "--ablate", "remedy"},
+			`--repeat leaves the remedies out: --ablate remedy would switch nothing off`,
+		},
 		{"time-out of nothing", []string{"run", "node-drain", "--timeout", "0s"}, `--timeout: 0s is no time to run in`},
 		{"time-out in the past", []string{"run", "node-drain", "--timeout=-1m"}, `--timeout: -1m0s is no time to run in`},
 		{

@@ -43,6 +43,9 @@ func printReport(out io.Writer, r report.Report, dir string) {
 			}
 			fmt.Fprintf(out, "    remedy     %s: %s%s (expected: %s)\n", m.Name, m.Verdict, took, m.Expected)
 		}
+		if v.Repeats != nil {
+			printRepeats(out, v)
+		}
 		for _, reason := range v.Reasons {
 			fmt.Fprintf(out, "    because    %s\n", reason)
 		}
@@ -50,4 +53,24 @@ func printReport(out io.Writer, r report.Report, dir string) {
 	fmt.Fprintf(out, "\n  images %.1fs, lab %.1fs, total %.1fs; report: %s\n",
 		float64(r.Timings.Images)/1000, float64(r.Timings.Lab)/1000, float64(r.Timings.Total)/1000,
 		filepath.Join(dir, r.Scenario, "report.json"))
+}
+
+// printRepeats tells how often a variant came to its verdict.
+func printRepeats(out io.Writer, v report.Variant) {
+	rate, runs := v.Repeats.Expected, v.Repeats.Runs
+	fmt.Fprintf(out, "    repeated   %d of %d %s", rate.Count, rate.Runs, v.Expected)
+	if rate.Runs > 0 {
+		fmt.Fprintf(out, " (95%% confidence: %.1f%% to %.1f%%)", 100*rate.Low, 100*rate.High)
+	}
+	if more := len(runs) - rate.Runs; more > 0 {
+		fmt.Fprintf(out, ", %d could not be judged", more)
+	}
+	fmt.Fprintln(out)
+	for i, r := range runs {
+		onset := ""
+		if r.OnsetMS != nil {
+			onset = fmt.Sprintf(", hurt %.1fs after the fault", float64(*r.OnsetMS)/1000)
+		}
+		fmt.Fprintf(out, "      %3d      %s in %.1fs%s\n", i+1, r.Verdict, float64(r.ElapsedMS)/1000, onset)
+	}
 }

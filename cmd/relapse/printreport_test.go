@@ -41,3 +41,23 @@ func TestPrintReport(t *testing.T) {
 	}, "reports")
 	golden(t, "report", out.String())
 }
+
+func TestPrintRepeats(t *testing.T) {
+	var out strings.Builder
+	printReport(&out, report.Report{
+		Scenario: "ipvs-deadlock", Verdict: "inconclusive",
+		Variants: []report.Variant{{
+			Name: "kube-proxy-1.13.0", Role: "affected", Form: "whole", Expected: "reproduced", Verdict: "vacuous", ElapsedMS: 30100,
+			Repeats: &report.Repeats{
+				Expected: report.NewRate(2, 2),
+				Runs: []report.Repeat{
+					{Verdict: "reproduced", ElapsedMS: 81000, OnsetMS: new(int64(60500))},
+					{Verdict: "vacuous", ElapsedMS: 30100},
+					{Verdict: "reproduced", ElapsedMS: 79000, OnsetMS: new(int64(58400))},
+				},
+			},
+		}},
+		Timings: report.Timings{Images: 120, Lab: 26000, Total: 118000},
+	}, "reports")
+	golden(t, "repeats", out.String())
+}

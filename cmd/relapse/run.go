@@ -60,6 +60,7 @@ The report goes to OUTPUT/NAME: report.json, junit.xml and evidence/.`,
 	flags.StringVar(&ablate, "ablate", "", "switch a part off, and see the verdict change: "+partNames())
 	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream, their own registries")
 	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: another registry for a vendor's host, `HOST=URL`")
+	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant so many times, without remedies, and tell how often its verdict came")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run")
 	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
@@ -122,6 +123,12 @@ func runScenarios(ctx context.Context, s *settings, names []string, o framework.
 	}
 	if o.Ablate != "" && !slices.Contains(framework.Parts, o.Ablate) {
 		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
+	}
+	if o.Repeat < 1 {
+		return usagef("--repeat: %d is no number of runs", o.Repeat)
+	}
+	if o.Repeat > 1 && o.Ablate == framework.AblateRemedy {
+		return usagef("--repeat leaves the remedies out: --ablate %s would switch nothing off", o.Ablate)
 	}
 	log, err := s.logger()
 	if err != nil {

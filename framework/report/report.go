@@ -69,6 +69,28 @@ type Variant struct {
 	Checks      []Check    `json:"checks,omitempty"`
 	ElapsedMS   int64      `json:"elapsed_ms"`
 	EvidenceDir string     `json:"evidence,omitempty"` // relative to the report
+	// Repeats is there where the variant ran more than once. All else is then
+	// of the first run that did not come to the expected verdict, or of the
+	// last one.
+	Repeats *Repeats `json:"repeats,omitempty"`
+}
+
+// Repeats is what became of the same variant in several runs.
+type Repeats struct {
+	// Expected is how often the expected verdict came, among the runs that
+	// could be judged: a vacuous or unknown one says nothing about the rate.
+	Expected Rate     `json:"expected"`
+	Runs     []Repeat `json:"runs"`
+}
+
+// Repeat is one of several runs of a variant.
+type Repeat struct {
+	Verdict string   `json:"verdict"`
+	Reasons []string `json:"reasons,omitempty"`
+	// OnsetMS runs from the fault to the first lost probe, and is absent where
+	// none was lost. ElapsedMS is the time of the whole run.
+	OnsetMS   *int64 `json:"onset_ms,omitempty"`
+	ElapsedMS int64  `json:"elapsed_ms"`
 }
 
 // Baseline is what the probes said before the fault.
