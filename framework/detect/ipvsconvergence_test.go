@@ -1,0 +1,234 @@
+package detect
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// The Service that the cases are about: shop/web, 10.96.0.101:7007, behind it
+// what the cases say.
+var (
+	webAddress = netip.MustParseAddrPort("10.96.0.101:7007")
+	oldPod     = netip.MustParseAddr("10.30.64.3")
+	newPod     = netip.MustParseAddr("10.30.64.4")
+)
+
+// proxied is one look at one node.
+type proxied struct{ snapshot.Snapshot }
+
+// look is a look some seconds after the beginning: the Service leads to ready,
+// the table to served, and kube-proxy has just finished a sync.
+func look(at int, ready []netip.Addr, served ...snapshot.RealServer) *proxied {
+	p := &proxied{}
+	p.Time = start.Add(time.Duration(at) * time.Second)
+	port := snapshot.ServicePort{Protocol: "TCP", Port: 7007}
+	p.Services = snapshot.List[snapshot.Service]{Read: true, Items: []snapshot.Service{{
+		Namespace: "shop", Name: "web", ClusterIPs: []netip.Addr{webAddress.Addr()}, Ports: []snapshot.ServicePort{port},
+	}}}
+	p.EndpointSlices = snapshot.List[snapshot.EndpointSlice]{Read: true, Items: []snapshot.EndpointSlice{{
+		Namespace: "shop", Service: "web", Ports: []snapshot.ServicePort{port}, Ready: ready,
+	}}}
+	p.Proxies = []snapshot.Proxy{{
+		Node: "edge", Read: true, Mode: "ipvs",
+		Health: snapshot.ProxyHealth{Status: http.StatusOK, LastUpdated: p.Time, CurrentTime: p.Time},
+		Table:  []snapshot.VirtualServer{{Protocol: "TCP", Address: webAddress, Scheduler: "rr", Servers: served}},
+	}}
+	return p
+}
+
+func (p *proxied) proxy() *snapshot.Proxy { return &p.Proxies[0] }
+
+// frozen has kube-proxy finish no sync since the beginning.
+func (p *proxied) frozen() *proxied {
+	p.proxy().Health.LastUpdated = start
+	return p
+}
+
+// late has kube-proxy itself say so.
+func (p *proxied) late() *proxied {
+	p.frozen().proxy().Health.Status = http.StatusServiceUnavailable
+	return p
+}
+
+func (p *proxied) dead() *proxied {
+	p.proxy().Mode, p.proxy().Health = "", snapshot.ProxyHealth{}
+	return p
+}
+
+func (p *proxied) mode(mode string) *proxied {
+	p.proxy().Mode = mode
+	return p
+}
+
+func (p *proxied) unlisted() *proxied {
+	p.proxy().Table = nil
+	return p
+}
+
+func (p *proxied) waits(ids ...int) *proxied {
+	for _, id := range ids {
+		p.proxy().Goroutines = append(p.proxy().Goroutines, snapshot.Goroutine{ID: id, State: "syscall", Functions: []string{
+			"syscall.Syscall6", "k8s.io/kubernetes/vendor/github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive",
+			"k8s.io/kubernetes/vendor/github.com/docker/libnetwork/ipvs.execute",
+		}})
+	}
+	return p
+}
+
+func to(pod netip.Addr) snapshot.RealServer {
+	return snapshot.RealServer{Address: netip.AddrPortFrom(pod, 7007), Weight: 1}
+}
+
+func TestIPVSConvergence(t *testing.T) {
+	old, both, new := []netip.Addr{oldPod}, []netip.Addr{oldPod, newPod}, []netip.Addr{newPod}
+	drained := to(oldPod)
+	drained.Weight, drained.Active = 0, 7
+	for _, c := range []struct {
+		name    string
+		history []*proxied
+		// want is "kind state object" of each finding.
+		want []string
+	}{
+		{"nothing seen", nil, nil},
+		{"converged", []*proxied{look(0, both, to(oldPod), to(newPod)), look(20, both, to(newPod), to(oldPod))}, nil},
+		{"converged, and kube-proxy has nothing to do", []*proxied{look(0, old, to(oldPod)).frozen(), look(28, old, to(oldPod)).frozen()}, nil},
+		{
+			"a Service that rightly has no endpoints",
+			[]*proxied{look(0, nil).frozen(), look(12, nil).frozen(), look(28, nil).frozen().unlisted()}, nil,
+		},
+		{
+			"a connection that an old endpoint still has",
+			[]*proxied{look(0, new, to(newPod), drained).frozen(), look(28, new, to(newPod), drained).frozen()}, nil,
+		},
+		{
+			"a rollout that has just begun",
+			[]*proxied{look(0, old, to(oldPod)).frozen(), look(2, new, to(oldPod)).frozen(), look(11, new, to(oldPod)).frozen()}, nil,
+		},
+		{
+			"a rollout that is over",
+			[]*proxied{look(0, new, to(oldPod)).frozen(), look(9, new, to(oldPod)).frozen(), look(12, new, to(newPod)).frozen()}, nil,
+		},
+		{
+			"one rollout after the other",
+			[]*proxied{look(0, new, to(oldPod)).frozen(), look(9, old, to(newPod)).frozen(), look(18, new, to(oldPod)).frozen()}, nil,
+		},
+		{
+			"an endpoint that was replaced while nothing is synced",
+			[]*proxied{look(0, old, to(oldPod)).frozen(), look(3, new, to(oldPod)).frozen(), look(13, new, to(oldPod)).frozen()},
+			[]string{"missing-real-server active shop/web:7007/TCP", "stale-real-server active shop/web:7007/TCP"},
+		},
+		{
+			"the same while syncs go on",
+			[]*proxied{look(3, new, to(oldPod)), look(13, new, to(oldPod)), look(22, new, to(oldPod))}, nil,
+		},
+		{
+			"the same for too long whatever kube-proxy does",
+			[]*proxied{look(3, new, to(oldPod)), look(13, new, to(oldPod)), look(23, new, to(oldPod))},
+			[]string{"missing-real-server active shop/web:7007/TCP", "stale-real-server active shop/web:7007/TCP"},
+		},
+		{
+			"an endpoint whose server was drained by mistake",
+			[]*proxied{look(0, old, drained).frozen(), look(10, old, drained).frozen()},
+			[]string{"missing-real-server active shop/web:7007/TCP"},
+		},
+		{
+			"a Service that has no virtual server",
+			[]*proxied{look(0, old).frozen().unlisted(), look(10, old).frozen().unlisted()},
+			[]string{"missing-virtual-server active shop/web:7007/TCP"},
+		},
+		{
+			"a look that failed in between",
+			[]*proxied{look(0, old).frozen().unlisted(), unreadable(5), look(10, old).frozen().unlisted()},
+			[]string{"missing-virtual-server active shop/web:7007/TCP"},
+		},
+		{"a look that failed at last", []*proxied{look(0, old).frozen().unlisted(), look(10, old).frozen().unlisted(), unreadable(12)}, nil},
+		{
+			"a kube-proxy that has died",
+			[]*proxied{look(0, old, to(oldPod)), look(2, new, to(oldPod)).dead(), look(12, new, to(oldPod)).dead()},
+			[]string{"missing-real-server active shop/web:7007/TCP", "stale-real-server active shop/web:7007/TCP"},
+		},
+		{
+			"another mode",
+			[]*proxied{look(0, old).frozen().unlisted().mode("iptables"), look(20, old).late().unlisted().mode("iptables")}, nil,
+		},
+		{"a mode that nobody knows", []*proxied{look(0, old).dead().unlisted(), look(20, old).dead().unlisted()}, nil},
+		{
+			"no sync for long, and nothing to sync",
+			[]*proxied{look(0, old, to(oldPod)).late(), look(20, old, to(oldPod)).late()},
+			[]string{"frozen-sync latent kube-proxy"},
+		},
+		{
+			"goroutines that wait in vain",
+			[]*proxied{look(0, old, to(oldPod)).late().waits(7, 42), look(5, old, to(oldPod)).late().waits(7, 42)},
+			[]string{"frozen-sync latent kube-proxy", "netlink-deadlock latent kube-proxy"},
+		},
+		{
+			"goroutines that wait each for a moment",
+			[]*proxied{look(0, old, to(oldPod)).late().waits(7, 42), look(5, old, to(oldPod)).late().waits(7, 43)},
+			[]string{"frozen-sync latent kube-proxy"},
+		},
+		{
+			"one goroutine that waits",
+			[]*proxied{look(0, old, to(oldPod)).late().waits(7), look(5, old, to(oldPod)).late().waits(7)},
+			[]string{"frozen-sync latent kube-proxy"},
+		},
+		{
+			"all of it",
+			[]*proxied{look(0, new, to(oldPod)).late().waits(7, 42), look(20, new, to(oldPod)).late().waits(7, 42)},
+			[]string{
+				"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy",
+				"missing-real-server active shop/web:7007/TCP", "stale-real-server active shop/web:7007/TCP",
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var history []snapshot.Snapshot
+			for _, p := range c.history {
+				history = append(history, p.Snapshot)
+			}
+			var got []string
+			for _, f := range (IPVSConvergence{}).Detect(history) {
+				got = append(got, fmt.Sprintf("%s %s %s", f.Kind, f.State, f.Object))
+				if f.Detector != "ipvs-convergence" || f.Announcer != "edge" || !strings.HasSuffix(f.Says, ".") {
+					t.Errorf("%+v", f)
+				}
+			}
+			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
+				t.Errorf("found %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// unreadable is a look at which the node did not answer.
+func unreadable(at int) *proxied {
+	p := look(at, nil)
+	p.Proxies = []snapshot.Proxy{{Node: "edge", Error: "no answer within 5s"}}
+	return p
+}
+
+func TestIPVSConvergenceSays(t *testing.T) {
+	new := []netip.Addr{newPod}
+	history := []snapshot.Snapshot{
+		look(0, new, to(oldPod)).late().waits(7, 42).Snapshot, look(20, new, to(oldPod)).late().waits(7, 42).Snapshot,
+	}
+	var says []string
+	for _, f := range (IPVSConvergence{}).Detect(history) {
+		says = append(says, f.Says)
+	}
+	want := []string{
+		"kube-proxy on edge finished its last sync 20s ago, and says itself that this is too long (healthz: 503).",
+		"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 20s or longer: on one netlink socket, each has thrown away the answer to the other.",
+		"shop/web:7007/TCP has endpoint 10.30.64.4:7007, but the IPVS table of edge sends no connection there, for 20s or longer; kube-proxy's last sync was 20s ago.",
+		"The IPVS table of edge sends connections for shop/web:7007/TCP to 10.30.64.3:7007, which the EndpointSlices do not have, for 20s or longer; kube-proxy's last sync was 20s ago.",
+	}
+	if strings.Join(says, "\n") != strings.Join(want, "\n") {
+		t.Errorf("says\n%s\nwant\n%s", strings.Join(says, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,130 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	servicesPath = "/api/v1/services"
+	slicesPath   = "/apis/discovery.k8s.io/v1/endpointslices"
+)
+
+func newService(name string, spec corev1.ServiceSpec) corev1.Service {
+	spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}
+	return corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: spec}
+}
+
+func newSlice(name, service string, kind discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) discoveryv1.EndpointSlice {
+	return discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: kind, Endpoints: endpoints,
+		Ports: []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))}, {Name: new("any")}},
+	}
+}
+
+func TestClusterServices(t *testing.T) {
+	ready := func(address string, is *bool) discoveryv1.Endpoint {
+		return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: is}}
+	}
+	c, err := NewCluster(serve(t, map[string]http.HandlerFunc{
+		servicesPath: protobuf(t, &corev1.ServiceList{Items: []corev1.Service{
+			newService("web", corev1.ServiceSpec{ClusterIP: "10.96.0.101", ClusterIPs: []string{"10.96.0.101", "fd00::101"}}),
+			newService("headless", corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, ClusterIPs: []string{corev1.ClusterIPNone}}),
+			newService("elsewhere", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}),
+			newService("api", corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"}}),
+		}}),
+		slicesPath: protobufOf(t, discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSliceList{Items: []discoveryv1.EndpointSlice{
+			newSlice("web-2", "web", discoveryv1.AddressTypeIPv4, ready("10.30.64.5", nil)),
+			newSlice("web-1", "web", discoveryv1.AddressTypeIPv4, ready("10.30.64.3", new(true)), ready("10.30.64.4", new(false))),
+			newSlice("names", "web", discoveryv1.AddressTypeFQDN, ready("pod.example.com", nil)),
+		}}),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	services, err := c.Services(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices, err := c.EndpointSlices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddr
+	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	ports := []ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}
+	if diff := cmp.Diff([]Service{
+		{Namespace: "shop", Name: "api", ClusterIPs: []netip.Addr{at("10.96.0.1")}, Ports: ports},
+		{Namespace: "shop", Name: "web", ClusterIPs: []netip.Addr{at("10.96.0.101"), at("fd00::101")}, Ports: ports},
+	}, services, same); diff != "" {
+		t.Error(diff)
+	}
+	targets := []ServicePort{{Name: "http", Protocol: "TCP", Port: 8080}}
+	if diff := cmp.Diff([]EndpointSlice{
+		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}},
+		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.5")}},
+	}, slices, same); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestClusterServiceErrors(t *testing.T) {
+	c, err := NewCluster(serve(t, map[string]http.HandlerFunc{
+		servicesPath: protobuf(t, &corev1.ServiceList{Items: []corev1.Service{
+			newService("web", corev1.ServiceSpec{ClusterIP: "x", ClusterIPs: []string{"x"}}),
+		}}),
+		slicesPath: answer(403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"no"}`),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Services(t.Context()); err == nil || !strings.Contains(err.Error(), "shop/web: spec.clusterIPs") {
+		t.Errorf("services: %v", err)
+	}
+	if _, err := c.EndpointSlices(t.Context()); err == nil || !strings.Contains(err.Error(), "listing EndpointSlices") {
+		t.Errorf("slices: %v", err)
+	}
+}
+
+type fakeServices struct{ slices error }
+
+func (fakeServices) Services(context.Context) ([]Service, error) {
+	return []Service{{Name: "web"}}, nil
+}
+func (f fakeServices) EndpointSlices(context.Context) ([]EndpointSlice, error) {
+	return nil, f.slices
+}
+
+func TestCollectServices(t *testing.T) {
+	s := Collector{
+		Kubernetes: fakeCluster{pods: noPods},
+		Services:   fakeServices{slices: errors.New("forbidden")},
+		Proxies: map[string]ProxyReader{
+			"b": func(context.Context) (Proxy, error) { return Proxy{}, errors.New("the guest is off") },
+			"a": func(context.Context) (Proxy, error) { return Proxy{Mode: "ipvs"}, nil },
+		},
+	}.Collect(t.Context())
+	if !s.Services.Read || len(s.Services.Items) != 1 || s.EndpointSlices.Read {
+		t.Errorf("services %+v, slices %+v", s.Services, s.EndpointSlices)
+	}
+	a, b := s.Proxies[0], s.Proxies[1]
+	if a.Node != "a" || !a.Read || a.Mode != "ipvs" || b.Node != "b" || b.Read || b.Error == "" {
+		t.Errorf("proxies %+v", s.Proxies)
+	}
+	unread := strings.Join(s.Unread(), "\n")
+	for _, want := range []string{"EndpointSlices: forbidden", "kube-proxy of b: the guest is off"} {
+		if !strings.Contains(unread, want) {
+			t.Errorf("unread are %q, not %q", unread, want)
+		}
+	}
+}
