@@ -1,0 +1,163 @@
+// Package agents builds the agent slices of images/cilium-* and asks them what
+// the vendor's code makes of a ConfigMap. No cluster is needed for that, and no
+// privilege.
+package agents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// programs are the slices, oldest first: a version's module is images/cilium-VERSION.
+var programs = []struct{ version, program string }{
+	{"1.8.1", "./agent"},
+	{"1.8.2", "./agent"},
+	{"1.10.0", "./agent"},
+	{"1.11.1", "./agent"},
+	{"1.11.6", "./rules"},
+	{"1.12.0", "./rules"},
+}
+
+// Agent is the slice of one version.
+type Agent struct {
+	Version string
+	// Program is the file.
+	Program string
+}
+
+// In returns the agents that Build has left in a folder.
+func In(dir string) []Agent {
+	var all []Agent
+	for _, p := range programs {
+		all = append(all, Agent{p.version, filepath.Join(dir, p.version, "cilium-agent")})
+	}
+	return all
+}
+
+// Build builds all slices, oldest first, into a folder. Root is that of the repository.
+// Where none has been built before it takes many minutes.
+func Build(ctx context.Context, root, dir string) ([]Agent, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	all := In(dir)
+	for i, p := range programs {
+		a := all[i]
+		c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", a.Program, p.program)
+		c.Dir = filepath.Join(root, "images", "cilium-"+p.version)
+		c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
+		if text, err := c.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("building %s of %s: %w\n%s", p.program, c.Dir, err, text)
+		}
+	}
+	return all, nil
+}
+
+// Flag is a flag of the agent, which is also a key of its ConfigMap.
+type Flag struct {
+	Name, Type, Default, Deprecated string
+	Hidden                          bool
+}
+
+// Flags asks for the agent's flags.
+func (a Agent) Flags(ctx context.Context) ([]Flag, error) {
+	text, err := exec.CommandContext(ctx, a.Program, "flags").Output()
+	if err != nil {
+		return nil, fmt.Errorf("flags of %s: %w", a.Version, err)
+	}
+	var flags []Flag
+	if err := json.Unmarshal(text, &flags); err != nil {
+		return nil, fmt.Errorf("flags of %s: %w", a.Version, err)
+	}
+	return flags, nil
+}
+
+// Answer is what an agent makes of a configuration.
+type Answer struct {
+	// Values are those of all keys, Fields what the agent goes by
+	// (pkg/option.DaemonConfig).
+	Values, Fields map[string]string
+	// Invalid and Fatal are what the agent says if it does not start: Invalid
+	// when it has read all, Fatal before.
+	Invalid, Fatal string
+	// Masquerade and NativeRoutingCIDR are what comes of the keys for
+	// masquerading IPv4.
+	Masquerade        bool
+	NativeRoutingCIDR string `json:"native_routing_cidr"`
+}
+
+// Effective asks for what becomes of a ConfigMap.
+func (a Agent) Effective(ctx context.Context, config map[string]string) (Answer, error) {
+	dir, err := os.MkdirTemp("", "configmap-")
+	if err != nil {
+		return Answer{}, err
+	}
+	defer os.RemoveAll(dir)
+	for key, value := range config {
+		if err := os.WriteFile(filepath.Join(dir, key), []byte(value), 0o600); err != nil {
+			return Answer{}, err
+		}
+	}
+	var log bytes.Buffer
+	c := exec.CommandContext(ctx, a.Program, "effective", "--config-dir", dir)
+	// Nothing of the machine's own environment may count.
+	c.Env = []string{"HOME=" + dir, "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	c.Stderr = &log
+	text, err := c.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return Answer{Fatal: lastWords(log.String() + string(text))}, nil
+	}
+	if err != nil {
+		return Answer{}, fmt.Errorf("configuration of %s: %w", a.Version, err)
+	}
+	// Versions before 1.10 log to standard output as well.
+	var found Answer
+	if err := json.Unmarshal(text[bytes.LastIndexByte(bytes.TrimSpace(text), '\n')+1:], &found); err != nil {
+		return Answer{}, fmt.Errorf("configuration of %s: %w", a.Version, err)
+	}
+	// It is another folder every time.
+	delete(found.Values, "config-dir")
+	delete(found.Fields, "ConfigDir")
+	return found, nil
+}
+
+// lastWords is the message of the log line that ended the agent.
+func lastWords(log string) string {
+	for line := range strings.Lines(log) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "level=fatal msg="); ok {
+			var words []string
+			for rest != "" {
+				value, err := strconv.QuotedPrefix(rest)
+				if err != nil {
+					value, _, _ = strings.Cut(rest, " ")
+				}
+				rest = strings.TrimPrefix(rest[len(value):], " ")
+				if text, err := strconv.Unquote(value); err == nil {
+					value = text
+				}
+				words = append(words, value)
+				// Then comes the cause, if there is one.
+				var ok bool
+				if rest, ok = strings.CutPrefix(rest, "error="); !ok {
+					break
+				}
+			}
+			return strings.Join(words, ": ")
+		}
+		if strings.HasPrefix(line, "panic: ") {
+			return line
+		}
+	}
+	return "it ends without a reason"
+}

@@ -1,0 +1,407 @@
+// Package configdrift finds out what an upgrade makes of a configuration that
+// nobody changed: keys that the new version does not read, deprecates or
+// defaults differently, and what is in force before and after. It is a pure
+// function of two versions and a ConfigMap.
+//
+// What a version reads is in a table that was made by running the vendor's own
+// code (command generate), not by reading it: flags with types, defaults and
+// deprecations; what each key changes when it alone is set, which tells that
+// two keys are names of one setting; what is refused.
+package configdrift
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kind is what is wrong with a key.
+type Kind string
+
+// Kinds of a Drift, the worst first.
+const (
+	// Missing: without another key the new version does not start.
+	Missing Kind = "missing"
+	// Conflict: two keys cannot be set together; the new version does not
+	// start.
+	Conflict Kind = "conflict"
+	// BadValue: the value is empty or of another type; the new version does
+	// not start, or reads something else.
+	BadValue Kind = "bad-value"
+	// NotRead: the old version reads the key, the new one does not.
+	NotRead Kind = "not-read"
+	// NewlyRead: the old version does not read the key, the new one does.
+	NewlyRead Kind = "newly-read"
+	// DefaultChanged: the key is not set, and what holds without it changes.
+	DefaultChanged Kind = "default-changed"
+	// Deprecated: the new version reads the key and says that it is going
+	// away.
+	Deprecated Kind = "deprecated"
+	// Unknown: neither version reads the key.
+	Unknown Kind = "unknown"
+)
+
+var kinds = []Kind{Missing, Conflict, BadValue, NotRead, NewlyRead, DefaultChanged, Deprecated, Unknown}
+
+// Drift is what an upgrade does to one key.
+type Drift struct {
+	Key  string `json:"key"`
+	Kind Kind   `json:"kind"`
+	// Decides is the key that the new version reads for the same setting; empty if
+	// there is none.
+	Decides string `json:"decides,omitempty"`
+	// Before and After are the values in force, in the vendor's words for
+	// them; Refused where the agent does not start. Empty: none.
+	Before string `json:"before"`
+	After  string `json:"after"`
+	// Says is one sentence for who is about to upgrade.
+	Says string `json:"says"`
+}
+
+// Changed reports whether the upgrade changes what is in force.
+func (d Drift) Changed() bool { return d.Before != d.After }
+
+// Setup is a version, and the configuration that it has read or will read.
+type Setup struct {
+	// Version may begin with a v.
+	Version string
+	// Config is the ConfigMap's data.
+	Config map[string]string
+}
+
+// Compare returns what becomes of a configuration when one setup replaces
+// another, the worst first. For an upgrade with nothing else changed, Config is
+// the same in both. A version that the table does not know is an
+// *UnknownVersionError.
+func (t *Table) Compare(from, to Setup) ([]Drift, error) {
+	c := comparison{table: t, from: side{table: t, config: from.Config}, to: side{table: t, config: to.Config}}
+	var err error
+	if c.from.Version, err = t.find(from.Version); err != nil {
+		return nil, err
+	}
+	if c.to.Version, err = t.find(to.Version); err != nil {
+		return nil, err
+	}
+	var drifts []Drift
+	for _, key := range slices.Sorted(maps.Keys(to.Config)) {
+		if d, ok := c.set(key); ok {
+			drifts = append(drifts, d)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(t.Keys)) {
+		if d, ok := c.unset(key); ok {
+			drifts = append(drifts, d)
+		}
+	}
+	if d, ok := c.missing(); ok {
+		drifts = append(drifts, d)
+	}
+	slices.SortStableFunc(drifts, func(a, b Drift) int {
+		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
+	})
+	return drifts, nil
+}
+
+type comparison struct {
+	table    *Table
+	from, to side
+}
+
+// set judges a key that the new version finds in the ConfigMap.
+func (c comparison) set(key string) (Drift, bool) {
+	before, after := c.from.inForce(key), c.to.inForce(key)
+	d := Drift{Key: key, Decides: after.key, Before: before.value, After: after.value}
+	o, wasRead := c.from.option(key)
+	n, isRead := c.to.option(key)
+	is := fmt.Sprintf("%s is set to %q", key, c.to.config[key])
+	switch {
+	case !wasRead && !isRead:
+		d.Kind, d.Decides, d.Before, d.After = Unknown, "", "", ""
+		d.Says = fmt.Sprintf("%s, which neither %s nor %s reads%s.", is, c.from.name(), c.to.name(), c.elsewhere(key))
+	case !isRead:
+		d.Kind = NotRead
+		d.Says = fmt.Sprintf("%s, which %s does not read%s%s.", is, c.to.name(), c.instead(after), c.change(before, after))
+	case after.conflict != "":
+		d.Kind = Conflict
+		d.Says = fmt.Sprintf("%s, and %s to %q: %s does not start with both (%q).", is, n.Excludes, c.to.config[n.Excludes], c.to.name(), after.conflict)
+	case after.key == key && after.bad:
+		d.Kind = BadValue
+		d.Says = fmt.Sprintf("%s, which is no %s%s.", is, n.Type, c.change(before, after))
+	case !wasRead:
+		d.Kind = NewlyRead
+		d.Says = fmt.Sprintf("%s, which %s does not read and %s does%s.", is, c.from.name(), c.to.name(), c.change(before, after))
+	case n.Deprecated != "":
+		d.Kind = Deprecated
+		d.Says = fmt.Sprintf("%s, which %s still reads, but calls deprecated (%q)%s.", is, c.to.name(), n.Deprecated, c.change(before, after))
+	case o.Type != n.Type && before.value != after.value:
+		d.Kind = BadValue
+		d.Says = fmt.Sprintf("%s, a %s for %s and a %s for %s%s.", is, o.Type, c.from.name(), n.Type, c.to.name(), c.change(before, after))
+	default:
+		return Drift{}, false
+	}
+	return d, true
+}
+
+// unset judges a setting that no key is about which the new version finds. Of several
+// names for it, the one that the new version goes by speaks.
+func (c comparison) unset(key string) (Drift, bool) {
+	for _, name := range c.table.names(key) {
+		if _, ok := c.to.config[name]; ok {
+			return Drift{}, false
+		}
+	}
+	before, after := c.from.inForce(key), c.to.inForce(key)
+	if before.key == "" || after.key != key || before.value == after.value {
+		return Drift{}, false
+	}
+	was := say(before.value)
+	if before.set {
+		was += fmt.Sprintf(" (%s was set to it)", before.key)
+	}
+	return Drift{
+		Key: key, Kind: DefaultChanged, Decides: key, Before: before.value, After: after.value,
+		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(), was),
+	}, true
+}
+
+// missing judges what the new version asks for.
+func (c comparison) missing() (Drift, bool) {
+	if !c.to.lacks() || c.from.lacks() {
+		return Drift{}, false
+	}
+	n := c.to.Needs
+	d := Drift{Kind: Missing, After: Refused}
+	// The key that is asked for is one whose value is free.
+	for _, key := range slices.Sorted(maps.Keys(n.Unless)) {
+		if n.Unless[key] == Any && strings.Contains(n.Says, "--"+key) {
+			d.Key, d.Decides, d.Before = key, key, c.from.inForce(key).value
+			break
+		}
+	}
+	var with []string
+	for _, key := range slices.Sorted(maps.Keys(n.With)) {
+		with = append(with, fmt.Sprintf("%s is %q", key, n.With[key]))
+	}
+	d.Says = fmt.Sprintf("%s is not set, while %s: %s does not start (%q).", d.Key, strings.Join(with, " and "), c.to.name(), n.Says)
+	return d, true
+}
+
+// side is one of the two setups.
+type side struct {
+	Version
+	table  *Table
+	config map[string]string
+}
+
+func (s side) name() string { return s.Version.Version }
+
+// lacks reports whether the agent does not start for want of a key.
+func (s side) lacks() bool {
+	if s.Needs == nil {
+		return false
+	}
+	for key, value := range s.Needs.With {
+		if s.inForce(key).value != value {
+			return false
+		}
+	}
+	for key, value := range s.Needs.Unless {
+		got, set := s.config[key]
+		if set && (value == Any && got != "" || s.inForce(key).value == value) {
+			return false
+		}
+	}
+	return true
+}
+
+// force is a value in force, and the key that it is from.
+type force struct {
+	value, key string
+	set        bool   // in the ConfigMap
+	bad        bool   // the ConfigMap's value is empty or of another type
+	conflict   string // what the agent says of two keys that are both set
+}
+
+// inForce returns what the version goes by for the setting that a key stands
+// for: the one of its names that is set, or else the default.
+func (s side) inForce(key string) force {
+	var f force
+	for _, name := range s.table.names(key) {
+		o, ok := s.option(name)
+		if !ok {
+			continue
+		}
+		raw, set := s.config[name]
+		if !set {
+			if !f.set && (f.key == "" || o.Deprecated == "") {
+				f = force{value: normal(o.Type, o.Default), key: name}
+			}
+			continue
+		}
+		if other, both := s.config[o.Excludes]; both && raw != "" && other != "" {
+			return force{value: Refused, key: name, set: true, conflict: o.Says}
+		}
+		// Of two that are both set, an empty one counts for nothing, and an
+		// old name for less than a new one.
+		if !f.set || f.value == "" || (o.Deprecated == "" && raw != "") {
+			f = force{key: name, set: true}
+			f.value, f.bad = read(o, s.Version, raw)
+		}
+	}
+	return f
+}
+
+func (s side) option(key string) (Option, bool) {
+	o, ok := s.table.Keys[key][s.Version.Version]
+	return o, ok
+}
+
+// names are all names of a key's setting.
+func (t *Table) names(key string) []string {
+	if all := t.synonyms[key]; all != nil {
+		return all
+	}
+	return []string{key}
+}
+
+// read returns what a version takes a value of a ConfigMap for, and whether
+// that value is bad.
+func read(o Option, v Version, raw string) (value string, bad bool) {
+	kind := kindOf(o.Type)
+	if kind == "" {
+		return normal(o.Type, raw), false
+	}
+	if raw == "" {
+		return v.Empty[kind], true
+	}
+	if value, ok := parse(kind, raw); ok {
+		return value, false
+	}
+	return v.Wrong[kind], true
+}
+
+// kindOf is the type by which a version judges values, empty for those that
+// take any text.
+func kindOf(flagType string) string {
+	switch {
+	case flagType == "bool", flagType == "duration":
+		return flagType
+	case strings.HasPrefix(flagType, "int") && !strings.HasSuffix(flagType, "Slice"), strings.HasPrefix(flagType, "uint"):
+		return "int"
+	}
+	return ""
+}
+
+func parse(kind, raw string) (string, bool) {
+	switch kind {
+	case "bool":
+		b, err := strconv.ParseBool(raw)
+		return strconv.FormatBool(b), err == nil
+	case "duration":
+		d, err := time.ParseDuration(raw)
+		return d.String(), err == nil
+	}
+	n, err := strconv.ParseInt(raw, 0, 64)
+	return strconv.FormatInt(n, 10), err == nil
+}
+
+// normal gives equal values equal words.
+func normal(flagType, value string) string {
+	if kind := kindOf(flagType); kind != "" {
+		if v, ok := parse(kind, value); ok {
+			return v
+		}
+	}
+	if value == "[]" || value == "map[]" {
+		return ""
+	}
+	return value
+}
+
+func say(value string) string {
+	if value == "" {
+		return "nothing"
+	}
+	return value
+}
+
+// instead goes on after "which 1.11.1 does not read".
+func (c comparison) instead(after force) string {
+	switch {
+	case after.key == "":
+		return ", nor any other key for it"
+	case after.set:
+		return fmt.Sprintf("; %s decides there, and is set to %q", after.key, c.to.config[after.key])
+	}
+	return fmt.Sprintf("; %s decides there, and is not set", after.key)
+}
+
+// change says what is in force before and after.
+func (c comparison) change(before, after force) string {
+	switch {
+	case before.value == after.value:
+		return fmt.Sprintf(": %s, as before", say(after.value))
+	case after.value == Refused:
+		return fmt.Sprintf(": %s with %s, and %s does not start", say(before.value), c.from.name(), c.to.name())
+	case before.value == Refused:
+		return fmt.Sprintf(": %s does not start, and with %s it is %s", c.from.name(), c.to.name(), say(after.value))
+	}
+	return fmt.Sprintf(": %s with %s, %s with %s", say(before.value), c.from.name(), say(after.value), c.to.name())
+}
+
+// elsewhere says where an unknown key may be from: another version, or a slip.
+func (c comparison) elsewhere(key string) string {
+	if versions := c.table.Keys[key]; versions != nil {
+		var in []string
+		for _, v := range c.table.Versions {
+			if _, ok := versions[v.Version]; ok {
+				in = append(in, v.Version)
+			}
+		}
+		return fmt.Sprintf(", but %s %s", strings.Join(in, ", "), plural(len(in), "does", "do"))
+	}
+	// As far as a third of its letters a word may be a slip of the other.
+	nearest, least := "", len(key)/3+1
+	for other := range c.table.Keys {
+		if _, ok := c.to.option(other); !ok || max(len(key)-len(other), len(other)-len(key)) > least {
+			continue
+		}
+		if d := edits(key, other); d < least || d == least && nearest != "" && other < nearest {
+			nearest, least = other, d
+		}
+	}
+	if nearest == "" {
+		return ""
+	}
+	return fmt.Sprintf("; the nearest key that %s reads is %s", c.to.name(), nearest)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// edits is the Levenshtein distance.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = min(diagonal, row[j], row[j+1]) + 1
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,67 @@
+package configdrift
+
+import (
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Detector says, of a cluster's own ConfigMap, what an upgrade changes that
+// nobody has asked for.
+type Detector struct {
+	// Before is what the agents run with, or ran with before the upgrade.
+	Before Setup
+	// Version is the one that reads the ConfigMap next, or has read it.
+	Version string
+	// ConfigMap is its name, as namespace/name.
+	ConfigMap string
+	// Keys are the settings that matter, by any of their names; none means
+	// all.
+	Keys []string
+}
+
+// Name implements detect.Detector.
+func (Detector) Name() string { return "config-drift" }
+
+// Check returns an *UnknownVersionError where Detect would find nothing for
+// want of a table.
+func (d Detector) Check() error {
+	_, err := Cilium().Compare(d.Before, Setup{Version: d.Version})
+	return err
+}
+
+// Detect implements detect.Detector. All findings are latent: that somebody is
+// hurt by what changed is for others to see. Keys that come to the same are
+// passed over, whatever they are called; Compare tells of them.
+func (d Detector) Detect(history []snapshot.Snapshot) []detect.Finding {
+	if len(history) == 0 {
+		return nil
+	}
+	maps := history[len(history)-1].ConfigMaps.Items
+	i := slices.IndexFunc(maps, func(m snapshot.ConfigMap) bool { return m.String() == d.ConfigMap })
+	if i < 0 {
+		return nil
+	}
+	drifts, err := Cilium().Compare(d.Before, Setup{Version: d.Version, Config: maps[i].Data})
+	if err != nil {
+		return nil
+	}
+	var findings []detect.Finding
+	for _, drift := range drifts {
+		if !drift.Changed() || !d.matters(drift.Key) {
+			continue
+		}
+		findings = append(findings, detect.Finding{
+			Detector: d.Name(), Kind: string(drift.Kind), State: detect.Latent,
+			Object: "ConfigMap " + d.ConfigMap + ", " + drift.Key, Says: drift.Says,
+		})
+	}
+	return findings
+}
+
+func (d Detector) matters(key string) bool {
+	return len(d.Keys) == 0 || slices.ContainsFunc(d.Keys, func(k string) bool {
+		return slices.Contains(Cilium().names(k), key)
+	})
+}

@@ -1,0 +1,217 @@
+package configdrift
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+//go:generate go run ./generate
+
+//go:embed cilium.json
+var ciliumJSON []byte
+
+// Cilium returns the table of Cilium's agent. It was made by running the
+// vendor's own code at each version: see command generate.
+var Cilium = sync.OnceValue(func() *Table {
+	t := &Table{}
+	if err := json.Unmarshal(ciliumJSON, t); err != nil {
+		panic("configdrift: cilium.json: " + err.Error()) // it is part of the program
+	}
+	return t
+})
+
+// Table is what is known of a component's configuration.
+type Table struct {
+	Component string `json:"component"`
+	// Versions are in order, oldest first.
+	Versions []Version `json:"versions"`
+	// Keys are by name and version. A version that does not read a key has
+	// no Option for it.
+	Keys map[string]map[string]Option `json:"-"`
+
+	// synonyms are, for each key, the keys that stand for the same setting in
+	// one version or another, itself included, in order of name.
+	synonyms map[string][]string
+}
+
+// Refused stands for a value with which the agent does not start.
+const Refused = "refused"
+
+// Any is every value but none.
+const Any = "*"
+
+// Version is what holds for all keys of a version.
+type Version struct {
+	Version string `json:"version"`
+	// Empty and Wrong are what an empty value, and a value of another type,
+	// come out as: by type, Refused where the agent does not start.
+	Empty map[string]string `json:"empty"`
+	Wrong map[string]string `json:"wrong"`
+	// Needs is what native routing asks for, nil if nothing.
+	Needs *Need `json:"needs,omitempty"`
+}
+
+// Need is a configuration with which the agent does not start.
+type Need struct {
+	With map[string]string `json:"with"`
+	// Unless are the keys, with their values or Any, each of which makes it
+	// start.
+	Unless map[string]string `json:"unless"`
+	// Says is the agent's own message.
+	Says string `json:"says"`
+}
+
+// Option is what one version makes of one key.
+type Option struct {
+	// Type is that of the flag, in pflag's words.
+	Type    string `json:"type,omitempty"`
+	Default string `json:"default,omitempty"`
+	// Deprecated is the vendor's own note.
+	Deprecated string `json:"deprecated,omitempty"`
+	Hidden     bool   `json:"hidden,omitempty"`
+	// Unregistered: there is no such flag, but the key in a ConfigMap has an
+	// effect.
+	Unregistered bool `json:"unregistered,omitempty"`
+	// Sets are the fields of the agent's configuration that were seen to
+	// change when the key was set. It was not tried for keys that are the
+	// same in all versions.
+	Sets []string `json:"sets,omitempty"`
+	// Excludes is a key with which this one cannot be set together, Says what
+	// the agent says then.
+	Excludes string `json:"excludes,omitempty"`
+	Says     string `json:"says,omitempty"`
+}
+
+// Versioned is an Option that several versions have in common.
+type Versioned struct {
+	In []string `json:"in"`
+	Option
+}
+
+// Fold turns options by version into a list, in order of version.
+func Fold(versions []Version, options map[string]Option) []Versioned {
+	var all []Versioned
+	for _, v := range versions {
+		o, ok := options[v.Version]
+		if !ok {
+			continue
+		}
+		i := slices.IndexFunc(all, func(a Versioned) bool { return reflect.DeepEqual(a.Option, o) })
+		if i < 0 {
+			all = append(all, Versioned{Option: o})
+			i = len(all) - 1
+		}
+		all[i].In = append(all[i].In, v.Version)
+	}
+	return all
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Table) UnmarshalJSON(data []byte) error {
+	type plain Table
+	read := struct {
+		*plain
+		Keys map[string][]Versioned `json:"keys"`
+	}{plain: (*plain)(t)}
+	if err := json.Unmarshal(data, &read); err != nil {
+		return err
+	}
+	t.Keys = make(map[string]map[string]Option, len(read.Keys))
+	for key, all := range read.Keys {
+		t.Keys[key] = map[string]Option{}
+		for _, v := range all {
+			for _, version := range v.In {
+				t.Keys[key][version] = v.Option
+			}
+		}
+	}
+	t.findSynonyms()
+	return nil
+}
+
+// findSynonyms unites the keys that set the same one field in a version. A key
+// that sets several is another matter: turning IPv4 off also turns its
+// masquerading off.
+func (t *Table) findSynonyms() {
+	t.synonyms = map[string][]string{}
+	names := slices.Sorted(maps.Keys(t.Keys))
+	for _, key := range names {
+		t.synonyms[key] = []string{key}
+	}
+	for _, v := range t.Versions {
+		byField := map[string]string{}
+		for _, key := range names {
+			o, ok := t.Keys[key][v.Version]
+			if !ok || len(o.Sets) != 1 {
+				continue
+			}
+			other, ok := byField[o.Sets[0]]
+			byField[o.Sets[0]] = key
+			if !ok || slices.Contains(t.synonyms[other], key) || t.Keys[other][v.Version].Type != o.Type {
+				continue
+			}
+			united := slices.Concat(t.synonyms[other], t.synonyms[key])
+			slices.Sort(united)
+			for _, k := range united {
+				t.synonyms[k] = united
+			}
+		}
+	}
+}
+
+// UnknownVersionError says that the table does not know a version.
+type UnknownVersionError struct {
+	Component, Version string
+	// Nearest is the version in the table that is least far away, Known are
+	// all.
+	Nearest string
+	Known   []string
+}
+
+func (e *UnknownVersionError) Error() string {
+	return fmt.Sprintf("no table of %s %q; the nearest known version is %s (there are %s)",
+		e.Component, e.Version, e.Nearest, strings.Join(e.Known, ", "))
+}
+
+// find returns a version, which may begin with a v.
+func (t *Table) find(version string) (Version, error) {
+	version = strings.TrimPrefix(version, "v")
+	e := &UnknownVersionError{Component: t.Component, Version: version}
+	wanted := numbers(version)
+	var least [3]int
+	for _, v := range t.Versions {
+		if v.Version == version {
+			return v, nil
+		}
+		e.Known = append(e.Known, v.Version)
+		has := numbers(v.Version)
+		var distance [3]int
+		for i := range distance {
+			distance[i] = max(has[i]-wanted[i], wanted[i]-has[i])
+		}
+		if slices.Compare(has[:], wanted[:]) < 0 && has[0] != wanted[0] {
+			distance = [3]int{distance[0]} // the last one of an older major version
+		}
+		if e.Nearest == "" || slices.Compare(distance[:], least[:]) <= 0 {
+			e.Nearest, least = v.Version, distance
+		}
+	}
+	return Version{}, e
+}
+
+// numbers are a version's major, minor and patch number. What is no number
+// counts as 0.
+func numbers(version string) (n [3]int) {
+	for i, part := range strings.SplitN(version, ".", len(n)) {
+		digits, _, _ := strings.Cut(part, "-")
+		n[i], _ = strconv.Atoi(digits)
+	}
+	return n
+}
