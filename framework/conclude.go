@@ -169,6 +169,12 @@ func collectorOf(lab *kindlab.Lab, script Script) (snapshot.Collector, []func() 
 			c.Proxies[node.Name] = snapshot.NodeProxy(handle.Exec)
 		}
 	}
+	if script.Firewalls {
+		c.Firewalls = map[string]snapshot.FirewallReader{}
+		for _, node := range lab.Clusters[0].Nodes() {
+			c.Firewalls[node] = snapshot.ContainerFirewall(lab.Node(node).PID)
+		}
+	}
 	if script.NodeAddresses {
 		c.Calico, c.Networks = cluster, map[string]snapshot.NetworkReader{}
 		for _, node := range lab.Clusters[0].Nodes() {

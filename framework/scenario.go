@@ -127,6 +127,8 @@ type Script struct {
 	LookEvery time.Duration
 	// ConfigMaps are those that the detectors look at, as namespace/name.
 	ConfigMaps []string
+	// Firewalls is set where the detectors look at the nodes' filter tables.
+	Firewalls bool
 	// Latent names the kinds of latent findings that the baseline may have:
 	// the incident waiting to happen.
 	Latent []string

@@ -60,6 +60,8 @@ type Collector struct {
 	Proxies  map[string]ProxyReader
 	// ConfigMaps, when set, lists ConfigMaps that detectors look at.
 	ConfigMaps func(context.Context) ([]ConfigMap, error)
+	// Firewalls are by node.
+	Firewalls map[string]FirewallReader
 	// Timeout bounds one collection; zero means one second. What has not
 	// answered by then counts as not read.
 	Timeout time.Duration
@@ -116,6 +118,12 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 		if reader.BIRD != nil {
 			all.Go(func() { n.BIRD = list(ctx, reader.BIRD) })
 		}
+	}
+	s.Firewalls = make([]Firewall, len(c.Firewalls))
+	for i, name := range slices.Sorted(maps.Keys(c.Firewalls)) {
+		f := &s.Firewalls[i]
+		f.Node = name
+		all.Go(func() { f.Rules = list(ctx, c.Firewalls[name]) })
 	}
 	if c.Calico != nil {
 		all.Go(func() { s.CalicoAgents = list(ctx, c.Calico.CalicoAgents) })

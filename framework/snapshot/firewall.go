@@ -1,11 +1,15 @@
 package snapshot
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 )
+
+// FirewallReader lists the rules of a node's filter table.
+type FirewallReader func(context.Context) ([]Rule, error)
 
 // Firewall is the filter table of one node.
 type Firewall struct {

@@ -29,14 +29,49 @@ func (c ContainerNAT) Rules(ctx context.Context) ([]NATRule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the node's process: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "nsenter", "--target", strconv.Itoa(pid), "--mount", "--net", "--", "iptables-save", "--table", "nat")
+	saved, err := save(ctx, pid, "iptables-save", "--table", "nat")
+	if err != nil {
+		return nil, err
+	}
+	return ParseNAT(saved)
+}
+
+// save is what one of a node's own programs prints of the tables.
+func save(ctx context.Context, pid int, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--target", strconv.Itoa(pid), "--mount", "--net", "--", program}, args...)...)
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	saved, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("running iptables-save in the namespaces of process %d: %w: %s", pid, err, strings.TrimSpace(complaint.String()))
+		return "", fmt.Errorf("running %s in the namespaces of process %d: %w: %s", program, pid, err, strings.TrimSpace(complaint.String()))
 	}
-	return ParseNAT(string(saved))
+	return string(saved), nil
+}
+
+// ContainerFirewall returns a FirewallReader for a node that is a container on
+// this machine. It reads the rules of both kinds, legacy and nft: a program in
+// a pod may be of the other kind than the node's own.
+func ContainerFirewall(pid func(context.Context) (int, error)) FirewallReader {
+	return func(ctx context.Context) ([]Rule, error) {
+		process, err := pid(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("finding the node's process: %w", err)
+		}
+		var all []Rule
+		for _, program := range []string{"iptables-nft-save", "iptables-legacy-save"} {
+			// Without naming a table: that would make it, where it is not there.
+			saved, err := save(ctx, process, program)
+			if err != nil {
+				return nil, err
+			}
+			rules, err := ParseFilter(saved)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, rules...)
+		}
+		return all, nil
+	}
 }
 
 // Flows lists what the node's kernel tracks of IPv4, without what comes from

@@ -56,8 +56,8 @@ type Snapshot struct {
 	Services       List[Service]       `json:"services"`
 	EndpointSlices List[EndpointSlice] `json:"endpoint_slices"`
 	Proxies        []Proxy             `json:"proxies,omitempty"`
-	// Firewalls are in order of node. No collector reads them yet: they come
-	// from recorded output of iptables-save (ParseFilter).
+	// Firewalls, in order of node, are not read unless the collector is told
+	// to.
 	Firewalls []Firewall `json:"firewalls,omitempty"`
 	// NAT and Outside are in order of name, one for each node and host that
 	// the collector was told to ask.
@@ -158,6 +158,9 @@ func (s Snapshot) Unread() []string {
 	}
 	for _, t := range s.NodeTables {
 		add("routes of "+t.Node, t.Routes.Read, t.Routes.Error)
+	}
+	for _, f := range s.Firewalls {
+		add("filter table of "+f.Node, f.Rules.Read, f.Rules.Error)
 	}
 	for _, n := range s.NodeNetworks {
 		add("interfaces of "+n.Node, n.Interfaces.Read || n.Interfaces.Error == "", n.Interfaces.Error)

@@ -53,6 +53,8 @@ type kubeRouter struct {
 	IBGP bool
 	// V2 asks for the manifest of v2.1.0 in place of that of v1.5.1.
 	V2 bool
+	// V0 asks for that of v0.4.0.
+	V0 bool
 	// AtOnce replaces the pods of all nodes at once and not one after the
 	// other: nobody rolls gently where nothing works any more.
 	AtOnce bool
@@ -287,6 +289,7 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 		return framework.DeleteWorkload(ctx, r.Cluster, set, map[string]string{"k8s-app": "kube-router"})
 	})
 	side.Go(func() error { return framework.StopProbePods(ctx, r.Cluster) })
+	side.Go(func() error { return unguard(ctx, r) })
 	if err := side.Wait(); err != nil {
 		return err
 	}
@@ -299,11 +302,16 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 	return side.Wait()
 }
 
+// flushFilter empties the filter table, and that of kube-routers which speak to
+// the kernel in the older way.
+const flushFilter = `iptables -F; iptables -X
+if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -F; iptables-legacy -X; fi`
+
 // cleanNode ends well on a node that is clean.
 const cleanNode = `set -e
 rm -rf /etc/cni/net.d/10-kuberouter.conflist /var/lib/cni/networks
 ip link del kube-bridge 2>/dev/null || true
 while ip rule del table 77 2>/dev/null; do :; done
-iptables -F; iptables -X
+` + flushFilter + `
 iptables-save -t nat | grep -v kube-router | iptables-restore -T nat
 crictl --timeout 30s images -q ` + untagged + ` | sort -u | xargs -r crictl --timeout 30s rmi >/dev/null`

@@ -43,8 +43,12 @@ the other version's doing. Pods reach the outside throughout, for kube-router
 translates their addresses to the node's.
 
 A pass does not prove that another pair of versions would fail the same way,
-or at all. The incident of 2020 itself needs v0.4.0 and v1.0.0-rc5, of which
-there are no modules to build from.`,
+or at all.
+
+The incident of 2020 itself, v0.4.0 to v1.0.0-rc5, is a variant that runs only
+with --images=upstream, for neither version is published as a Go module. Its
+script follows from the sources of both versions. It has not run yet: where it
+was written no registry can be reached.`,
 	Diagram: `        outside
            │             uplink 10.20.5.0/24
           tor            AS 64524

@@ -24,6 +24,10 @@ const (
 	newVersion = "2.1.0"
 )
 
+// pair are two versions of an image, by tag: what latest is at first, and what
+// it becomes.
+type pair struct{ before, after string }
+
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record,
@@ -41,6 +45,7 @@ var Scenario = framework.Scenario{
 			Name: "untagged-if-not-present", Role: framework.Workaround, Form: framework.Whole,
 			Components: components, Images: images, Script: ifNotPresentScript(),
 		},
+		published,
 	},
 }
 
@@ -60,15 +65,18 @@ const (
 	installer = "DaemonSet kube-system/kube-router, init container install-cni"
 )
 
+// seenWithin is for facts of which one snapshot may have missed a source.
+const seenWithin = 5 * time.Second
+
 // recoversWithin is three times what a recovery takes: the pods are replaced,
 // their GoBGPs dial the ToR.
 const recoversWithin = 40 * time.Second
 
 // common is what all variants do: kube-router is installed at the old version,
 // latest becomes the new one, the operator changes an argument.
-func common(config func(context.Context, *framework.Run) (kubeRouter, error)) framework.Script {
+func common(latest pair, config func(context.Context, *framework.Run) (kubeRouter, error)) framework.Script {
 	return framework.Script{
-		Install: func(ctx context.Context, r *framework.Run) error { return install(ctx, r, config) },
+		Install: func(ctx context.Context, r *framework.Run) error { return install(ctx, r, latest, config) },
 		Ends: func(ctx context.Context, r *framework.Run, gone ...string) ([]probe.End, error) {
 			nodes := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return slices.Contains(gone, n) })
 			return framework.ProbeEnds(ctx, r, nodes, []string{"outside"})
@@ -81,11 +89,11 @@ func common(config func(context.Context, *framework.Run) (kubeRouter, error)) fr
 		Detectors: []detect.Detector{detect.ImagePin{}, detect.ImageDrift{}, detect.RouteOwnership{}},
 		Images:    true,
 		Baseline: []framework.Check{
-			{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older)},
+			{Name: "every node runs " + version(latest.before), Holds: everyNodeRuns(latest.before), Bound: seenWithin},
 		},
 		Forms: []framework.LesserForm{{
-			Name:  "latest becomes " + newVersion + ", and nothing happens",
-			Fault: latestMoves,
+			Name:  "latest becomes " + version(latest.after) + ", and nothing happens",
+			Fault: func(r *framework.Run) fault.Fault { return latestMoves(r, latest) },
 		}},
 		Fault: func(r *framework.Run) fault.Fault { return changeArgument(r, config) },
 		// Pods' packets to the outside bear their node's address, so that
@@ -99,6 +107,9 @@ func common(config func(context.Context, *framework.Run) (kubeRouter, error)) fr
 		Observe: 2 * time.Second,
 	}
 }
+
+// version is the version that a tag stands for.
+func version(tag string) string { return strings.TrimPrefix(tag, untagged+":v") }
 
 // asTheVendorHasIt is the vendor's manifest: no tag.
 func asTheVendorHasIt(policy corev1.PullPolicy) func(context.Context, *framework.Run) (kubeRouter, error) {
@@ -117,7 +128,7 @@ func pinnedTo(version string) func(context.Context, *framework.Run) (kubeRouter,
 
 func untaggedScript() framework.Script {
 	vendors := asTheVendorHasIt(corev1.PullAlways)
-	s := common(vendors)
+	s := common(pair{older, newer}, vendors)
 	s.Latent = []string{detect.Untagged}
 	s.Observe = 5 * time.Second // it ends when all are hurt
 	s.Baseline = append(s.Baseline, framework.Check{
@@ -130,9 +141,9 @@ func untaggedScript() framework.Script {
 		{Kind: detect.ChangedImage, Object: agent}, {Kind: detect.ChangedImage, Object: installer},
 	}
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + newVersion, Holds: everyNodeRuns(newer)},
+		{Name: "every node runs " + newVersion, Holds: everyNodeRuns(newer), Bound: seenWithin},
 		{Name: "every node has pulled " + newVersion + ", and asked for no version", Holds: pulledAsLatest(newer, all...)},
-		{Name: "the ToR has lost every pod range", Holds: noPodRange},
+		{Name: "the ToR has lost every pod range", Holds: noPodRange, Bound: seenWithin},
 		{Name: "kube-router ends for want of RBAC", Holds: crashes, Bound: cacheSyncTimeout},
 	}
 	s.Remedies = []framework.Remedy{
@@ -186,11 +197,11 @@ func untaggedScript() framework.Script {
 }
 
 func pinnedScript() framework.Script {
-	s := common(pinnedTo(older))
+	s := common(pair{older, newer}, pinnedTo(older))
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older)},
+		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older), Bound: seenWithin},
 		{Name: "every node has asked for that digest, and for nothing else", Holds: askedForDigest(older)},
-		{Name: "the ToR has a session with every node", Holds: everySession},
+		{Name: "the ToR has a session with every node", Holds: everySession, Bound: seenWithin},
 	}
 	return s
 }
@@ -199,7 +210,7 @@ func pinnedScript() framework.Script {
 // does no harm, for every node has an image of that name; a node that does
 // not have it gets another one.
 func ifNotPresentScript() framework.Script {
-	s := common(asTheVendorHasIt(corev1.PullIfNotPresent))
+	s := common(pair{older, newer}, asTheVendorHasIt(corev1.PullIfNotPresent))
 	s.Latent = []string{detect.Untagged}
 	s.Gone = []string{newcomer}
 	s.Hurt = slices.DeleteFunc(s.Hurt, func(name string) bool { return strings.Contains(name, newcomer) })
@@ -211,7 +222,7 @@ func ifNotPresentScript() framework.Script {
 		TakenBack: true,
 	})
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older)},
+		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older), Bound: seenWithin},
 		{Name: "only " + newcomer + " has pulled " + newVersion, Holds: pulledAsLatest(newer, newcomer)},
 		// The newcomer's kube-router was replaced twice, and need not have dialled
 		// in between.
@@ -222,11 +233,11 @@ func ifNotPresentScript() framework.Script {
 
 // install puts kube-router and the probe pods into the lab, from whatever
 // state an earlier variant or run has left.
-func install(ctx context.Context, r *framework.Run, config func(context.Context, *framework.Run) (kubeRouter, error)) error {
+func install(ctx context.Context, r *framework.Run, latest pair, config func(context.Context, *framework.Run) (kubeRouter, error)) error {
 	if err := uninstall(ctx, r); err != nil {
 		return err
 	}
-	if err := moveLatest(ctx, r, older); err != nil {
+	if err := moveLatest(ctx, r, latest.before); err != nil {
 		return err
 	}
 	k, err := config(ctx, r)
@@ -247,19 +258,19 @@ func install(ctx context.Context, r *framework.Run, config func(context.Context,
 }
 
 // latestMoves is what the vendor does on any day, and nobody notices.
-func latestMoves(r *framework.Run) fault.Fault {
+func latestMoves(r *framework.Run, latest pair) fault.Fault {
 	return fault.Fault{
-		Name:   "latest becomes " + newVersion,
-		Inject: func(ctx context.Context) error { return moveLatest(ctx, r, newer) },
+		Name:   "latest becomes " + version(latest.after),
+		Inject: func(ctx context.Context) error { return moveLatest(ctx, r, latest.after) },
 		Held: func(ctx context.Context) (bool, string, error) {
-			latest, err := resolve(ctx, r, untagged)
+			is, err := resolve(ctx, r, untagged)
 			if err != nil {
 				return false, "", err
 			}
-			want, err := resolve(ctx, r, newer)
-			return latest == want, "latest is " + latest, err
+			want, err := resolve(ctx, r, latest.after)
+			return is == want, "latest is " + is, err
 		},
-		Undo: func(ctx context.Context) error { return moveLatest(ctx, r, older) },
+		Undo: func(ctx context.Context) error { return moveLatest(ctx, r, latest.before) },
 	}
 }
 

@@ -1,0 +1,235 @@
+package unpinnedimage
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// The versions of 2020, by the vendor's tags.
+const (
+	v0  = untagged + ":v0.4.0"
+	rc5 = untagged + ":v1.0.0-rc5"
+)
+
+// published is the incident of 2020 itself. What v1.0.0-rc5 makes of v0.4.0's
+// rules is read from its source: it lists every KUBE-POD-FW chain that is not
+// its own as stale, takes the jumps to it out of its own chains only, empties
+// it, and cannot delete it, because FORWARD still leads there. With that its
+// clean-up ends, so one stale chain of each node is empty, and the others are
+// frozen as v0.4.0 left them, REJECT included. The sets of addresses that they
+// ask have the same names in both versions, and are kept up to date.
+//
+// So a policy that is changed after the restart shows the damage: what a new
+// policy allows no frozen chain lets through.
+var published = framework.Variant{
+	Name: "kube-router-v0.4.0-to-v1.0.0-rc5", Role: framework.Affected, Form: framework.Whole,
+	OnlyUpstream: "neither version is published as a Go module",
+	Components:   map[string]string{"kube-router": "0.4.0", "latest": "1.0.0-rc5"},
+	Images:       []string{v0, rc5, bystanderImage, framework.ProbeImage},
+	Script:       publishedScript(),
+}
+
+// guarded is the node on which pods are selected by a policy.
+const guarded = "worker1"
+
+// bystanders are pods beside the probe's on the guarded node. The stale chain
+// that is emptied is the first by name, which is a hash: the more there are,
+// the less likely is it the probe's, in which case nobody is hurt.
+const (
+	bystanders     = 15
+	bystanderImage = "registry.k8s.io/pause:3.10"
+)
+
+func publishedScript() framework.Script {
+	config := func(context.Context, *framework.Run) (kubeRouter, error) {
+		return kubeRouter{Image: untagged, PullPolicy: corev1.PullAlways, V0: true}, nil
+	}
+	s := common(pair{v0, rc5}, config)
+	install := s.Install
+	s.Install = func(ctx context.Context, r *framework.Run) error {
+		if err := install(ctx, r); err != nil {
+			return err
+		}
+		return guard(ctx, r)
+	}
+	// Every probe is a connection of its own: packets of those that are there
+	// pass, whatever the policies say.
+	for i := range s.Probes {
+		p := &s.Probes[i]
+		*p = probe.Probe{Name: p.From + "->" + p.To, From: p.From, To: p.To, Protocol: probe.TCP}
+	}
+	s.Detectors = append(s.Detectors, detect.StaleFirewallRules{})
+	s.Firewalls = true
+	s.Latent = []string{detect.Untagged}
+	s.Baseline = append(s.Baseline, framework.Check{
+		Name: guarded + " has a chain for each pod that a policy selects", Holds: guardedPods, Bound: time.Minute,
+	})
+	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: agent}}
+	s.Fault = func(r *framework.Run) fault.Fault {
+		f := changeArgument(r, config)
+		f.Name += ", and a policy is split in two"
+		roll := f.Inject
+		f.Inject = func(ctx context.Context) error {
+			if err := roll(ctx); err != nil {
+				return err
+			}
+			return framework.Apply(ctx, r.Cluster, policies(true))
+		}
+		return f
+	}
+	s.Hurt = []string{"master->" + guarded}
+	s.Observe = 15 * time.Second // a full sync of 16 pods' rules
+	s.Named = []framework.Finding{{Kind: detect.FrozenRules}}
+	s.Aftermath = []framework.Check{
+		{Name: "every node runs " + version(rc5), Holds: everyNodeRuns(rc5), Bound: seenWithin},
+		{Name: "every node has pulled " + version(rc5) + ", and asked for no version", Holds: pulledAsLatest(rc5, all...)},
+		{Name: "the ToR has a session with every node", Holds: everySession, Bound: seenWithin},
+	}
+	s.Remedies = []framework.Remedy{
+		{
+			Name: "take the argument back",
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				k, err := config(ctx, r)
+				if err != nil {
+					return err
+				}
+				return tell(r, "argument-taken-back", func() error { return k.apply(ctx, r) })
+			},
+		},
+		{Name: "flush the filter table, then roll", Helps: true, Bound: recoversWithin, Apply: flushAndRoll},
+	}
+	return s
+}
+
+// flushAndRoll is what v1.0 needs when it follows an older version; a reboot does
+// the same.
+func flushAndRoll(ctx context.Context, r *framework.Run) error {
+	var side errgroup.Group
+	for _, name := range all {
+		side.Go(func() error {
+			if _, err := r.Lab.Node(name).Exec(ctx, "sh", "-c", "set -e\n"+flushFilter); err != nil {
+				return fmt.Errorf("flushing the filter table of %s: %w", name, err)
+			}
+			return deleteRouterPod(ctx, r, name)
+		})
+	}
+	if err := side.Wait(); err != nil {
+		return err
+	}
+	return rolledOut(ctx, r)
+}
+
+// policies let the same callers through before and after the split. Before, one
+// policy names both the outside and the pods; then the pods have one of their
+// own.
+func policies(split bool) string {
+	outside, _ := lab.Network("uplink")
+	policy := func(name string, from ...netip.Prefix) string {
+		var peers strings.Builder
+		for _, p := range from {
+			fmt.Fprintf(&peers, "    - ipBlock: {cidr: %s}\n", p)
+		}
+		return fmt.Sprintf(`apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: %s, namespace: default, labels: {scenario: unpinned-image}}
+spec:
+  podSelector: {matchLabels: {guarded: "true"}}
+  ingress:
+  - from:
+%s`, name, peers.String())
+	}
+	if !split {
+		return policy("callers", outside.Subnet, podCIDR)
+	}
+	return policy("peers", podCIDR) + "---\n" + policy("callers", outside.Subnet)
+}
+
+// guard has a policy select the probe's pod and the bystanders on one node.
+func guard(ctx context.Context, r *framework.Run) error {
+	pods := r.Cluster.Client.Resources(metav1.NamespaceDefault).GetControllerRuntimeClient()
+	probes := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe-" + guarded, Namespace: metav1.NamespaceDefault}}
+	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"guarded":"true"}}}`))
+	if err := pods.Patch(ctx, probes, label); err != nil {
+		return fmt.Errorf("labelling the probe pod of %s: %w", guarded, err)
+	}
+	for i := range bystanders {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("bystander-%d", i), Namespace: metav1.NamespaceDefault,
+				Labels: map[string]string{"guarded": "true", "app": "bystander"},
+			},
+			Spec: corev1.PodSpec{NodeName: guarded, Containers: []corev1.Container{{Name: "pause", Image: bystanderImage}}},
+		}
+		if err := pods.Create(ctx, pod); err != nil {
+			return fmt.Errorf("creating pod %s: %w", pod.Name, err)
+		}
+	}
+	if err := framework.Apply(ctx, r.Cluster, policies(false)); err != nil {
+		return err
+	}
+	return await.Until(ctx, "the pods of "+guarded+" to run", 200*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			var list corev1.PodList
+			if err := pods.List(ctx, &list, client.MatchingLabels{"app": "bystander"}); err != nil {
+				return false, "", err
+			}
+			run := 0
+			for _, p := range list.Items {
+				if p.Status.PodIP != "" {
+					run++
+				}
+			}
+			return run == bystanders, fmt.Sprintf("%d of %d have an address", run, bystanders), nil
+		})
+}
+
+// unguard takes back what guard did, but for the label of a pod that goes.
+func unguard(ctx context.Context, r *framework.Run) error {
+	objects := r.Cluster.Client.Resources().GetControllerRuntimeClient()
+	in := client.InNamespace(metav1.NamespaceDefault)
+	err := objects.DeleteAllOf(ctx, &networkingv1.NetworkPolicy{}, in, client.MatchingLabels{"scenario": "unpinned-image"})
+	if err == nil {
+		err = objects.DeleteAllOf(ctx, &corev1.Pod{}, in, client.MatchingLabels{"app": "bystander"}, client.GracePeriodSeconds(0))
+	}
+	if err != nil {
+		return fmt.Errorf("removing policies and the pods that they select: %w", err)
+	}
+	return nil
+}
+
+// guardedPods asserts that the rules of the guarded node have a chain for each
+// pod that the policy selects.
+func guardedPods(_ context.Context, r *framework.Run) (bool, string, error) {
+	got := podChains(r.Snapshot(), guarded)
+	return len(got) == bystanders+1, fmt.Sprintf("%d of %d pods have one", len(got), bystanders+1), nil
+}
+
+// podChains are the chains for single pods that FORWARD leads to on a node.
+func podChains(s snapshot.Snapshot, node string) map[string]bool {
+	chains := map[string]bool{}
+	for _, f := range s.Firewalls {
+		for _, rule := range f.Rules.Items {
+			if f.Node == node && rule.Chain == "FORWARD" && strings.HasPrefix(rule.Target, "KUBE-POD-FW-") {
+				chains[rule.Target] = true
+			}
+		}
+	}
+	return chains
+}

@@ -1,0 +1,97 @@
+package unpinnedimage
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+func TestManifestOfV0(t *testing.T) {
+	role, set := objects(t, kubeRouter{Image: untagged, PullPolicy: corev1.PullAlways, V0: true})
+	spec := set.Spec.Template.Spec
+	if got := spec.InitContainers[0].Image; got != "docker.io/library/busybox" {
+		t.Errorf("the CNI configuration is installed by %s", got)
+	}
+	for _, arg := range spec.Containers[0].Args {
+		// pkg/options/options.go of v0.4.0 and v1.0.0-rc5 do not have it.
+		if strings.HasPrefix(arg, "--bgp-graceful-restart-time") {
+			t.Error("v0.4.0 ends at " + arg)
+		}
+	}
+	if slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == "xtables-lock" }) {
+		t.Error("v0.4.0's manifest has no lock")
+	}
+	if got := resourcesOf(role); slices.Contains(got, "endpointslices") {
+		t.Errorf("v0's role allows %v", got)
+	}
+}
+
+// The split must not change who is let through, only by which policy.
+func TestPolicies(t *testing.T) {
+	callers := func(split bool) (names, ranges []string) {
+		for part := range strings.SplitSeq(policies(split), "\n---\n") {
+			var p networkingv1.NetworkPolicy
+			if err := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(part)), 4096).Decode(&p); err != nil {
+				t.Fatalf("%v in\n%s", err, part)
+			}
+			if p.Spec.PodSelector.MatchLabels["guarded"] != "true" || len(p.Spec.Ingress) != 1 {
+				t.Errorf("%+v", p.Spec)
+			}
+			names = append(names, p.Name)
+			for _, from := range p.Spec.Ingress[0].From {
+				ranges = append(ranges, from.IPBlock.CIDR)
+			}
+		}
+		slices.Sort(ranges)
+		return names, ranges
+	}
+	was, before := callers(false)
+	is, after := callers(true)
+	if len(was) != 1 || len(is) != 2 || !slices.Contains(is, was[0]) {
+		t.Errorf("%v becomes %v", was, is)
+	}
+	if !slices.Equal(before, after) || len(before) != 2 {
+		t.Errorf("%v are let through, and then %v", before, after)
+	}
+}
+
+// The rules of a node on which v0.4.0's were left, as package snapshot has them.
+func TestLeftovers(t *testing.T) {
+	text, err := os.ReadFile("../../framework/snapshot/testdata/kube-router-0.4.0-leftovers.iptables-save")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := snapshot.ParseFilter(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := snapshot.Snapshot{Firewalls: []snapshot.Firewall{
+		{Node: "master"}, {Node: guarded, Rules: snapshot.List[snapshot.Rule]{Read: true, Items: rules}},
+	}}
+	if got := podChains(s, guarded); len(got) != 2 {
+		t.Errorf("chains %v, want those of two pods", got)
+	}
+	if got := podChains(s, "master"); len(got) != 0 {
+		t.Errorf("chains %v on another node", got)
+	}
+	if !slices.ContainsFunc(published.Script.Detectors, func(d detect.Detector) bool { return len(d.Detect([]snapshot.Snapshot{s})) > 0 }) {
+		t.Error("none of the variant's detectors names them")
+	}
+}
+
+func TestRunnable(t *testing.T) {
+	for _, v := range Scenario.Variants {
+		if runnable, why := v.Runnable(nil); runnable == (v.Name == published.Name) {
+			t.Errorf("%s: %v %s", v.Name, runnable, why)
+		}
+	}
+}
