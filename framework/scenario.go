@@ -163,6 +163,9 @@ type LesserForm struct {
 	Fault func(r *Run) fault.Fault
 	// Named are the findings that the detectors must come to.
 	Named []Finding
+	// Within bounds how long the detectors may take after the injection; zero
+	// means five seconds.
+	Within time.Duration
 	// TakenBack is set where the form is undone before what comes after it,
 	// and the detectors must fall silent again.
 	TakenBack bool

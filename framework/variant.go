@@ -32,7 +32,8 @@ const (
 	// unhelpedFor is how long the symptom is watched after a remedy that is
 	// not to help.
 	unhelpedFor = 3 * time.Second
-	// namedWithin bounds the wait for the detectors after the symptom.
+	// namedWithin bounds the wait for the detectors after the symptom, and after
+	// a lesser form that sets no bound of its own.
 	namedWithin = 5 * time.Second
 	// takenBackWithin bounds the wait for silent detectors after a lesser form
 	// was taken back.
@@ -368,7 +369,7 @@ func (v *variantRun) lesserForm(form LesserForm) func(context.Context) error {
 		if err := v.inject(ctx, f); err != nil {
 			return err
 		}
-		if err := v.expectNamed(ctx, form.Named); err != nil {
+		if err := v.expectNamed(ctx, form.Named, cmp.Or(form.Within, namedWithin)); err != nil {
 			return err
 		}
 		findings, at := v.watch.now()
@@ -442,11 +443,11 @@ func (v *variantRun) hurt(since, until time.Time) (names []string, onset time.Ti
 
 // expectNamed waits for findings. With the detectors or the fault switched
 // off there is nothing to wait for: the verdict tells.
-func (v *variantRun) expectNamed(ctx context.Context, named []Finding) error {
+func (v *variantRun) expectNamed(ctx context.Context, named []Finding, within time.Duration) error {
 	if v.scenario.options.Ablate == AblateDetector || v.scenario.options.Ablate == AblateFault {
 		return nil
 	}
-	err := v.watch.untilNamed(ctx, named, namedWithin)
+	err := v.watch.untilNamed(ctx, named, within)
 	var timeout *await.TimeoutError
 	if errors.As(err, &timeout) {
 		return fmt.Errorf("%w: %w", errNotAsExpected, err)
@@ -544,7 +545,7 @@ func (v *variantRun) detected(ctx context.Context) error {
 	script := v.variant.Script
 	var named error
 	if v.variant.Role == Affected {
-		named = v.expectNamed(ctx, script.Named)
+		named = v.expectNamed(ctx, script.Named, namedWithin)
 	} else {
 		named = v.watch.untilQuiet(ctx, namedWithin)
 	}

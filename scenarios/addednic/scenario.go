@@ -1,0 +1,412 @@
+package addednic
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+const (
+	version           = "3.28.5"
+	kubernetesVersion = "1.34.4"
+	coreDNSVersion    = "1.12.1"
+)
+
+// Scenario is the incident on a lab.
+var Scenario = framework.Scenario{
+	Incident: Record,
+	Topology: lab,
+	Variants: []framework.Variant{
+		{
+			Name: firstFound, Role: framework.Affected, Form: framework.Whole,
+			Components: components, Images: images, Script: affectedScript(),
+		},
+		{
+			Name: firstFound + "-restarted", Role: framework.Affected, Form: framework.Whole,
+			Components: components, Images: images, Script: restartedScript(),
+		},
+		{
+			Name: internalIP, Role: framework.Fixed, Form: framework.Whole,
+			Components: components, Images: images, Script: fixedScript(),
+		},
+	},
+}
+
+var (
+	components = map[string]string{
+		"calico": version, "bird": "1.6.8", "kube-proxy": kubernetesVersion, "coredns": coreDNSVersion,
+	}
+	images = []string{
+		"docker.io/calico/node:v" + version,
+		"docker.io/calico/cni:v" + version,
+		manifestImage,
+		"registry.k8s.io/kube-proxy:v" + kubernetesVersion,
+		"registry.k8s.io/coredns/coredns:v" + coreDNSVersion,
+		framework.ProbeImage,
+	}
+)
+
+// coreDNSNode runs CoreDNS, and gets the card.
+const coreDNSNode = "worker1"
+
+// nic is the card.
+var nic = fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")}
+
+const (
+	// poll is how often Calico looks for its address, where it is to find the
+	// card by itself: often enough for a run, and seldom enough for the
+	// detector to be first.
+	poll = 5 * time.Second
+	// never is longer than a run.
+	never = 10 * time.Minute
+	// observe is two looks of Calico, and time for what follows.
+	observe = 2*poll + 2*time.Second
+)
+
+// plugIn is the fault: the card, and nothing else.
+func plugIn(r *framework.Run) fault.Fault { return fault.PlugNIC(r.Lab, r.Cluster, nic) }
+
+// common is what all variants do.
+func common(s *story, c calico) framework.Script {
+	return framework.Script{
+		Install:       func(ctx context.Context, r *framework.Run) error { return install(ctx, r, c) },
+		Ends:          ends,
+		Probes:        probes(),
+		Detectors:     []detect.Detector{detect.NodeAddress{}},
+		NodeAddresses: true,
+		Baseline: []framework.Check{
+			{Name: "CoreDNS runs on " + coreDNSNode + " and nowhere else", Holds: coreDNSIsThere},
+			{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: allIsWell},
+			{Name: "evidence is kept", Holds: s.before},
+		},
+		Fault:   plugIn,
+		Hurt:    hurt(),
+		Observe: observe,
+	}
+}
+
+// factsHold are the facts of the incident, one by one.
+func factsHold() []framework.Check {
+	var checks []framework.Check
+	for i, f := range facts {
+		checks = append(checks, framework.Check{
+			Name: fmt.Sprintf("fact %d: %s", i+1, f.name), Holds: f.holds, Bound: 10 * time.Second,
+		})
+	}
+	return checks
+}
+
+func affectedScript() framework.Script {
+	s := &story{}
+	script := common(s, calico{Method: firstFound, Poll: poll})
+	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode}}
+	script.Aftermath = append(factsHold(),
+		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: addressMoved},
+		framework.Check{Name: "calico-node was not restarted", Holds: s.notRestarted},
+		framework.Check{
+			Name:  "the detector names the node, the address, the interface, and that this appeared after boot",
+			Holds: cardIsNamed, AsksDetectors: true,
+		},
+		framework.Check{Name: "evidence is kept", Holds: s.during},
+	)
+	script.Remedies = []framework.Remedy{
+		{
+			Name: "restart calico-node",
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				if err := restart(ctx, r, agent); err != nil {
+					return err
+				}
+				return birdRuns(ctx, r)
+			},
+		},
+		{
+			Name:  "restart kube-proxy",
+			Apply: func(ctx context.Context, r *framework.Run) error { return restart(ctx, r, "kube-proxy") },
+		},
+		{
+			Name: internalIP, Helps: true, Bound: time.Minute,
+			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, internalIP) },
+		},
+	}
+	return script
+}
+
+// restartedScript is the second form: Calico does not look by itself for as
+// long as the run lasts, and takes the card when calico-node is restarted for
+// whatever other reason.
+func restartedScript() framework.Script {
+	s := &story{}
+	script := common(s, calico{Method: firstFound, Poll: never})
+	script.Forms = []framework.LesserForm{{
+		Name: "the card is there, and Calico has not looked yet", Fault: plugIn,
+		Named:  []framework.Finding{{Kind: detect.NextAddress, Object: coreDNSNode}},
+		Within: time.Second,
+	}}
+	script.Fault = func(r *framework.Run) fault.Fault {
+		return fault.Fault{
+			Name:   "restart calico-node on " + coreDNSNode,
+			Inject: func(ctx context.Context) error { return restart(ctx, r, agent, coreDNSNode) },
+			Held: func(ctx context.Context) (bool, string, error) {
+				same, _, err := s.notRestarted(ctx, r)
+				return !same, "the old pod runs", err
+			},
+			Undo: func(context.Context) error { return nil },
+		}
+	}
+	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode}}
+	script.Aftermath = []framework.Check{
+		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: addressMoved, Bound: 5 * time.Second},
+	}
+	method := "can-reach=" + gateway.String()
+	script.Remedies = []framework.Remedy{{
+		Name: method, Helps: true, Bound: time.Minute,
+		Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, method) },
+	}}
+	return script
+}
+
+func fixedScript() framework.Script {
+	s := &story{}
+	script := common(s, calico{Method: internalIP, Poll: poll})
+	script.Aftermath = []framework.Check{
+		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: allIsWell},
+		{Name: "evidence is kept", Holds: s.during},
+	}
+	return script
+}
+
+// install puts kube-proxy, CoreDNS, Calico and the workloads into the lab,
+// from whatever state an earlier variant or run has left.
+func install(ctx context.Context, r *framework.Run, c calico) error {
+	if err := plugIn(r).Undo(ctx); err != nil { // of a run that was killed
+		return err
+	}
+	both, bothCtx := errgroup.WithContext(ctx)
+	both.Go(func() error { return applyServices(bothCtx, r) })
+	both.Go(func() error { return c.apply(bothCtx, r) })
+	if err := both.Wait(); err != nil {
+		return err
+	}
+	// Ready means, to calico-node, that BIRD has every session.
+	if err := ready(ctx, r, agent, 2*time.Minute); err != nil {
+		return err
+	}
+	if err := servicesReady(ctx, r); err != nil {
+		return err
+	}
+	return framework.StartPods(ctx, r.Cluster, workloads...)
+}
+
+// move changes the autodetection method, rolls calico-node, and keeps what
+// came of it.
+func (s *story) move(ctx context.Context, r *framework.Run, method string) error {
+	if err := (calico{Method: method, Poll: poll}).apply(ctx, r); err != nil {
+		return err
+	}
+	if err := ready(ctx, r, agent, time.Minute); err != nil {
+		return err
+	}
+	return s.record(ctx, r, "after")
+}
+
+// before remembers what the fault must not change, and what it will.
+func (s *story) before(ctx context.Context, r *framework.Run) (bool, string, error) {
+	var err error
+	s.configs = nil
+	if s.agents, err = agents(ctx, r); err != nil {
+		return false, "", err
+	}
+	err = s.record(ctx, r, "before")
+	return err == nil, "", err
+}
+
+func (s *story) during(ctx context.Context, r *framework.Run) (bool, string, error) {
+	err := s.record(ctx, r, "during")
+	return err == nil, "", err
+}
+
+// agents are calico-node's pods by node, and how often each was restarted.
+func agents(ctx context.Context, r *framework.Run) (map[string]string, error) {
+	list, err := pods(ctx, r, agent)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, p := range list {
+		for _, c := range p.Status.ContainerStatuses {
+			all[p.Spec.NodeName] = fmt.Sprintf("%s with %d restarts", p.Name, c.RestartCount)
+		}
+	}
+	return all, nil
+}
+
+func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, string, error) {
+	now, err := agents(ctx, r)
+	return maps.Equal(now, s.agents), fmt.Sprintf("before: %v, now: %v", s.agents, now), err
+}
+
+func coreDNSIsThere(ctx context.Context, r *framework.Run) (bool, string, error) {
+	list, err := pods(ctx, r, "kube-dns")
+	if err != nil {
+		return false, "", err
+	}
+	var on []string
+	for _, p := range list {
+		on = append(on, p.Spec.NodeName)
+	}
+	return slices.Equal(on, []string{coreDNSNode}), fmt.Sprintf("it runs on %v", on), nil
+}
+
+// birdRuns waits until every node's BIRD has neighbours again: until then a
+// restarted calico-node has not told what it makes of the network.
+func birdRuns(ctx context.Context, r *framework.Run) error {
+	return await.Until(ctx, "BIRD to run on every node", 100*time.Millisecond, 30*time.Second,
+		func(context.Context) (bool, string, error) {
+			var without []string
+			for _, n := range r.Snapshot().NodeNetworks {
+				if len(mesh(n)) == 0 {
+					without = append(without, n.Node)
+				}
+			}
+			return len(without) == 0, "no neighbour on " + strings.Join(without, ", "), nil
+		})
+}
+
+// mesh are the BGP sessions of a node, up or not.
+func mesh(n snapshot.NodeNetwork) []snapshot.BIRDProtocol {
+	return slices.DeleteFunc(slices.Clone(n.BIRD.Items), func(p snapshot.BIRDProtocol) bool { return !p.Neighbor.IsValid() })
+}
+
+// addressOf is Calico's address of a node.
+func addressOf(s snapshot.Snapshot, node string) netip.Addr {
+	for _, n := range s.Nodes.Items {
+		if n.Name == node {
+			return n.Calico.Address.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+// allIsWell asserts that Calico has the declared addresses, and that BIRD has
+// an established session with each of them.
+func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
+	at := r.Snapshot()
+	var wrong []string
+	up := 0
+	for _, n := range at.NodeNetworks {
+		want, _ := lab.AddressOn(n.Node, "nodes")
+		if got := addressOf(at, n.Node); got != want {
+			wrong = append(wrong, fmt.Sprintf("%s has %s, not %s", n.Node, got, want))
+		}
+		for _, p := range mesh(n) {
+			if p.BGPState != snapshot.Established {
+				wrong = append(wrong, fmt.Sprintf("on %s, %s is %s", n.Node, p.Name, p.BGPState))
+				continue
+			}
+			up++
+		}
+	}
+	nodes := len(r.Cluster.Nodes())
+	if all := nodes * (nodes - 1); len(wrong) == 0 && up != all {
+		wrong = append(wrong, fmt.Sprintf("%d ends of sessions are up, not %d", up, all))
+	}
+	return len(wrong) == 0, strings.Join(wrong, "; "), nil
+}
+
+// addressMoved asserts what the card has done: Calico's address, and the
+// sessions of its node. Those of the others among themselves are up.
+func addressMoved(_ context.Context, r *framework.Run) (bool, string, error) {
+	at := r.Snapshot()
+	if got := addressOf(at, coreDNSNode); got != nic.Address.Addr() {
+		return false, fmt.Sprintf("Calico's address is %s", got), nil
+	}
+	var wrong []string
+	for _, n := range at.NodeNetworks {
+		if len(mesh(n)) == 0 {
+			wrong = append(wrong, n.Node+" has no neighbour")
+		}
+		for _, p := range mesh(n) {
+			moved := n.Node == coreDNSNode || p.Neighbor == nic.Address.Addr()
+			if up := p.BGPState == snapshot.Established; up == moved {
+				wrong = append(wrong, fmt.Sprintf("on %s, %s is %s", n.Node, p.Name, p.BGPState))
+			}
+		}
+	}
+	return len(wrong) == 0, strings.Join(wrong, "; "), nil
+}
+
+// cardIsNamed asserts that an engineer who reads the finding knows what to look
+// at.
+func cardIsNamed(_ context.Context, r *framework.Run) (bool, string, error) {
+	var said []string
+	for _, f := range r.Findings() {
+		if f.Kind != detect.WrongAddress || f.Object != coreDNSNode {
+			continue
+		}
+		missing := slices.DeleteFunc([]string{coreDNSNode, nic.Address.Addr().String(), " " + nic.Name + ",", "appeared after boot"},
+			func(word string) bool { return strings.Contains(f.Says, word) })
+		if len(missing) == 0 {
+			return true, "", nil
+		}
+		said = append(said, f.Says)
+	}
+	return false, "it says: " + strings.Join(said, "; "), nil
+}
+
+// factOver is how much traffic tells whether a fact holds.
+const factOver = time.Second
+
+// holds asserts the fact over a second of traffic, all of it after the
+// incident has reached every probe that it hurts.
+func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
+	timelines := map[string]probe.Timeline{}
+	for _, t := range r.Timelines() {
+		timelines[t.Probe.Name] = t
+	}
+	var reached time.Time
+	for _, name := range hurt() {
+		t := timelines[name]
+		loss, lost := t.FirstLoss(time.Time{})
+		if !lost {
+			return false, name + " has lost nothing yet", nil
+		}
+		if loss.At.After(reached) {
+			reached = loss.At
+		}
+	}
+	var wrong []string
+	see := func(p probe.Probe, what string, as func(probe.Counts) bool) {
+		t := timelines[nameOf(p)]
+		end := t.Reported.Add(-probe.DefaultTimeout) // of what came later the fate is open
+		began := end.Add(-factOver)
+		counts := t.Between(began, end)
+		switch {
+		case !began.After(reached):
+			wrong = append(wrong, "too early to tell of "+nameOf(p))
+		case counts.Sent == 0 || !as(counts):
+			wrong = append(wrong, fmt.Sprintf("%s: %d of %d packets lost, not %s", nameOf(p), counts.Lost, counts.Sent, what))
+		}
+	}
+	for _, p := range f.lost {
+		see(p, "all", func(c probe.Counts) bool {
+			return c.Lost == c.Sent && (p.Protocol != probe.DNS || c.Unresolved == c.Lost)
+		})
+	}
+	for _, p := range f.fine {
+		see(p, "none", func(c probe.Counts) bool { return c.Received == c.Sent })
+	}
+	return len(wrong) == 0, strings.Join(wrong, "; "), nil
+}
