@@ -37,6 +37,19 @@ type Scenario struct {
 	Incident Incident
 	Topology topology.Topology
 	Variants []Variant
+	// Parameters may be set for a run, by With: it returns the scenario with
+	// the values that it is given by name, and the defaults of the others. Its
+	// error is one sentence about a value that makes no sense, or with which a
+	// run would prove nothing. Nil where there are no parameters.
+	Parameters []Parameter
+	With       func(values map[string]string) (Scenario, error)
+}
+
+// Parameter is something of a scenario that may be set for a run.
+type Parameter struct {
+	Name, Default string
+	// About says what it is, in a few words.
+	About string
 }
 
 // ImagesOf names every image that must be built for some variants of the

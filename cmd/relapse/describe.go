@@ -72,6 +72,13 @@ func describe(out io.Writer, s framework.Scenario) {
 		variants = append(variants, fmt.Sprintf("%s: %s, runs as %s, expected %s%s", v.Name, v.Role, v.Form, v.Expected(), notRunnable(v)))
 	}
 	section("Variants", strings.Join(variants, "\n"))
+	var parameters []string
+	for _, p := range s.Parameters {
+		parameters = append(parameters, fmt.Sprintf("--set %s=%s: %s", p.Name, p.Default, p.About))
+	}
+	if len(parameters) > 0 {
+		section("Parameters", strings.Join(parameters, "\n"))
+	}
 }
 
 // notRunnable says why a variant does not run unless it is asked for images

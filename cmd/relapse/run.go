@@ -30,6 +30,7 @@ func runCommand(s *settings) *cobra.Command {
 		ablate  string
 		source  string
 		mirrors map[string]string
+		set     map[string]string
 	)
 	cmd := &cobra.Command{
 		Use:   "run NAME...",
@@ -50,7 +51,7 @@ The report goes to OUTPUT/NAME: report.json, junit.xml and evidence/.`,
 			if options.Upstreams, err = upstreams(source, mirrors); err != nil {
 				return err
 			}
-			return runScenarios(cmd.Context(), s, args, options)
+			return runScenarios(cmd.Context(), s, args, set, options)
 		},
 	}
 	flags := cmd.Flags()
@@ -61,6 +62,7 @@ The report goes to OUTPUT/NAME: report.json, junit.xml and evidence/.`,
 	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream, their own registries")
 	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: another registry for a vendor's host, `HOST=URL`")
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant so many times, without remedies, and tell how often its verdict came")
+	flags.StringToStringVar(&set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run")
 	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
@@ -100,7 +102,7 @@ func partNames() string {
 	return strings.Join(names, ", ")
 }
 
-func runScenarios(ctx context.Context, s *settings, names []string, o framework.Options) error {
+func runScenarios(ctx context.Context, s *settings, names []string, set map[string]string, o framework.Options) error {
 	var chosen []framework.Scenario
 	for _, name := range names {
 		scenario, err := scenarioNamed(name)
@@ -111,6 +113,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, o framework.
 			return usagef("scenario %q is named twice", name)
 		}
 		chosen = append(chosen, scenario)
+	}
+	if err := setParameters(chosen, set); err != nil {
+		return err
 	}
 	if err := checkVariants(chosen, o.Variants); err != nil {
 		return err
@@ -225,6 +230,33 @@ func scenarioNamed(name string) (framework.Scenario, error) {
 		}
 	}
 	return framework.Scenario{}, usagef("no scenario %q%s", name, topology.Nearest(name, scenarioNames()))
+}
+
+// setParameters gives each scenario the values of those parameters that it has.
+func setParameters(chosen []framework.Scenario, set map[string]string) error {
+	var known []string
+	for i, s := range chosen {
+		values := map[string]string{}
+		for _, p := range s.Parameters {
+			known = append(known, p.Name)
+			if value, given := set[p.Name]; given {
+				values[p.Name] = value
+			}
+		}
+		if len(values) == 0 {
+			continue
+		}
+		var err error
+		if chosen[i], err = s.With(values); err != nil {
+			return usagef("--set: %w", err)
+		}
+	}
+	for name := range set {
+		if !slices.Contains(known, name) {
+			return usagef("--set: no parameter %q%s", name, topology.Nearest(name, known))
+		}
+	}
+	return nil
 }
 
 // checkVariants refuses a choice of variants that is not in any of the

@@ -11,10 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/fault"
 )
 
-// story is what a variant remembers of the time before the fault.
+// story is a variant's: its card, and what it remembers of the time before
+// the fault.
 type story struct {
+	nic fault.NIC
 	// configs are the nodes' bird.cfg, agents calico-node's pods with their
 	// restarts.
 	configs map[string]string

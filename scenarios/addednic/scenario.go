@@ -26,23 +26,47 @@ const (
 )
 
 // Scenario is the incident on a lab.
-var Scenario = framework.Scenario{
-	Incident: Record,
-	Topology: lab,
-	Variants: []framework.Variant{
-		{
-			Name: firstFound, Role: framework.Affected, Form: framework.Whole,
-			Components: components, Images: images, Script: affectedScript(),
+var Scenario = scenario(fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")})
+
+// coreDNSNode runs CoreDNS, and gets the card.
+const coreDNSNode = "worker1"
+
+// scenario is the incident with a card.
+func scenario(nic fault.NIC) framework.Scenario {
+	variant := func(name string, role framework.Role, script framework.Script) framework.Variant {
+		return framework.Variant{
+			Name: name, Role: role, Form: framework.Whole, Components: components, Images: images, Script: script,
+		}
+	}
+	return framework.Scenario{
+		Incident: Record,
+		Topology: lab,
+		Variants: []framework.Variant{
+			variant(firstFound, framework.Affected, affectedScript(nic)),
+			variant(firstFound+"-restarted", framework.Affected, restartedScript(nic)),
+			variant(internalIP, framework.Fixed, fixedScript(nic)),
 		},
-		{
-			Name: firstFound + "-restarted", Role: framework.Affected, Form: framework.Whole,
-			Components: components, Images: images, Script: restartedScript(),
+		Parameters: []framework.Parameter{
+			{Name: "nic", Default: nic.Name, About: "the card's name: none that Calico passes over"},
+			{Name: "address", Default: nic.Address.String(), About: "its address: none that other nodes reach, or have"},
 		},
-		{
-			Name: internalIP, Role: framework.Fixed, Form: framework.Whole,
-			Components: components, Images: images, Script: fixedScript(),
-		},
-	},
+		With: func(values map[string]string) (framework.Scenario, error) { return with(nic, values) },
+	}
+}
+
+// with is the scenario with another card.
+func with(nic fault.NIC, values map[string]string) (framework.Scenario, error) {
+	if name, given := values["nic"]; given {
+		nic.Name = name
+	}
+	if text, given := values["address"]; given {
+		address, err := netip.ParsePrefix(text)
+		if err != nil {
+			return framework.Scenario{}, fmt.Errorf("address %q: want an address with the length of its subnet, such as %s", text, nic.Address)
+		}
+		nic.Address = address
+	}
+	return scenario(nic), nic.Check(lab)
 }
 
 var (
@@ -59,12 +83,6 @@ var (
 	}
 )
 
-// coreDNSNode runs CoreDNS, and gets the card.
-const coreDNSNode = "worker1"
-
-// nic is the card.
-var nic = fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")}
-
 const (
 	// poll is how often Calico looks for its address, where it is to find the
 	// card by itself: often enough for a run, and seldom enough for the
@@ -77,12 +95,12 @@ const (
 )
 
 // plugIn is the fault: the card, and nothing else.
-func plugIn(r *framework.Run) fault.Fault { return fault.PlugNIC(r.Lab, r.Cluster, nic) }
+func (s *story) plugIn(r *framework.Run) fault.Fault { return fault.PlugNIC(r.Lab, r.Cluster, s.nic) }
 
 // common is what all variants do.
-func common(s *story, c calico) framework.Script {
+func (s *story) common(c calico) framework.Script {
 	return framework.Script{
-		Install:       func(ctx context.Context, r *framework.Run) error { return install(ctx, r, c) },
+		Install:       func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },
 		Ends:          ends,
 		Probes:        probes(),
 		Detectors:     []detect.Detector{detect.NodeAddress{}},
@@ -92,7 +110,7 @@ func common(s *story, c calico) framework.Script {
 			{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: allIsWell},
 			{Name: "evidence is kept", Holds: s.before},
 		},
-		Fault:   plugIn,
+		Fault:   s.plugIn,
 		Hurt:    hurt(),
 		Observe: observe,
 	}
@@ -109,16 +127,16 @@ func factsHold() []framework.Check {
 	return checks
 }
 
-func affectedScript() framework.Script {
-	s := &story{}
-	script := common(s, calico{Method: firstFound, Poll: poll})
+func affectedScript(nic fault.NIC) framework.Script {
+	s := &story{nic: nic}
+	script := s.common(calico{Method: firstFound, Poll: poll})
 	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode}}
 	script.Aftermath = append(factsHold(),
-		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: addressMoved},
+		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: s.addressMoved},
 		framework.Check{Name: "calico-node was not restarted", Holds: s.notRestarted},
 		framework.Check{
 			Name:  "the detector names the node, the address, the interface, and that this appeared after boot",
-			Holds: cardIsNamed, AsksDetectors: true,
+			Holds: s.cardIsNamed, AsksDetectors: true,
 		},
 		framework.Check{Name: "evidence is kept", Holds: s.during},
 	)
@@ -147,11 +165,11 @@ func affectedScript() framework.Script {
 // restartedScript is the second form: Calico does not look by itself for as
 // long as the run lasts, and takes the card when calico-node is restarted for
 // whatever other reason.
-func restartedScript() framework.Script {
-	s := &story{}
-	script := common(s, calico{Method: firstFound, Poll: never})
+func restartedScript(nic fault.NIC) framework.Script {
+	s := &story{nic: nic}
+	script := s.common(calico{Method: firstFound, Poll: never})
 	script.Forms = []framework.LesserForm{{
-		Name: "the card is there, and Calico has not looked yet", Fault: plugIn,
+		Name: "the card is there, and Calico has not looked yet", Fault: s.plugIn,
 		Named:  []framework.Finding{{Kind: detect.NextAddress, Object: coreDNSNode}},
 		Within: time.Second,
 	}}
@@ -168,7 +186,7 @@ func restartedScript() framework.Script {
 	}
 	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode}}
 	script.Aftermath = []framework.Check{
-		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: addressMoved, Bound: 5 * time.Second},
+		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: s.addressMoved, Bound: 5 * time.Second},
 	}
 	method := "can-reach=" + gateway.String()
 	script.Remedies = []framework.Remedy{{
@@ -178,9 +196,9 @@ func restartedScript() framework.Script {
 	return script
 }
 
-func fixedScript() framework.Script {
-	s := &story{}
-	script := common(s, calico{Method: internalIP, Poll: poll})
+func fixedScript(nic fault.NIC) framework.Script {
+	s := &story{nic: nic}
+	script := s.common(calico{Method: internalIP, Poll: poll})
 	script.Aftermath = []framework.Check{
 		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: allIsWell},
 		{Name: "evidence is kept", Holds: s.during},
@@ -190,8 +208,8 @@ func fixedScript() framework.Script {
 
 // install puts kube-proxy, CoreDNS, Calico and the workloads into the lab,
 // from whatever state an earlier variant or run has left.
-func install(ctx context.Context, r *framework.Run, c calico) error {
-	if err := plugIn(r).Undo(ctx); err != nil { // of a run that was killed
+func (s *story) install(ctx context.Context, r *framework.Run, c calico) error {
+	if err := s.plugIn(r).Undo(ctx); err != nil { // of a run that was killed
 		return err
 	}
 	both, bothCtx := errgroup.WithContext(ctx)
@@ -319,7 +337,7 @@ func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
 			up++
 		}
 	}
-	nodes := len(r.Cluster.Nodes())
+	nodes := len(lab.Clusters[0].Nodes)
 	if all := nodes * (nodes - 1); len(wrong) == 0 && up != all {
 		wrong = append(wrong, fmt.Sprintf("%d ends of sessions are up, not %d", up, all))
 	}
@@ -328,9 +346,9 @@ func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
 
 // addressMoved asserts what the card has done: Calico's address, and the
 // sessions of its node. Those of the others among themselves are up.
-func addressMoved(_ context.Context, r *framework.Run) (bool, string, error) {
+func (s *story) addressMoved(_ context.Context, r *framework.Run) (bool, string, error) {
 	at := r.Snapshot()
-	if got := addressOf(at, coreDNSNode); got != nic.Address.Addr() {
+	if got := addressOf(at, coreDNSNode); got != s.nic.Address.Addr() {
 		return false, fmt.Sprintf("Calico's address is %s", got), nil
 	}
 	var wrong []string
@@ -339,7 +357,7 @@ func addressMoved(_ context.Context, r *framework.Run) (bool, string, error) {
 			wrong = append(wrong, n.Node+" has no neighbour")
 		}
 		for _, p := range mesh(n) {
-			moved := n.Node == coreDNSNode || p.Neighbor == nic.Address.Addr()
+			moved := n.Node == coreDNSNode || p.Neighbor == s.nic.Address.Addr()
 			if up := p.BGPState == snapshot.Established; up == moved {
 				wrong = append(wrong, fmt.Sprintf("on %s, %s is %s", n.Node, p.Name, p.BGPState))
 			}
@@ -350,13 +368,13 @@ func addressMoved(_ context.Context, r *framework.Run) (bool, string, error) {
 
 // cardIsNamed asserts that an engineer who reads the finding knows what to look
 // at.
-func cardIsNamed(_ context.Context, r *framework.Run) (bool, string, error) {
+func (s *story) cardIsNamed(_ context.Context, r *framework.Run) (bool, string, error) {
 	var said []string
 	for _, f := range r.Findings() {
 		if f.Kind != detect.WrongAddress || f.Object != coreDNSNode {
 			continue
 		}
-		missing := slices.DeleteFunc([]string{coreDNSNode, nic.Address.Addr().String(), " " + nic.Name + ",", "appeared after boot"},
+		missing := slices.DeleteFunc([]string{coreDNSNode, s.nic.Address.Addr().String(), " " + s.nic.Name + ",", "appeared after boot"},
 			func(word string) bool { return strings.Contains(f.Says, word) })
 		if len(missing) == 0 {
 			return true, "", nil

@@ -1,0 +1,237 @@
+package addednic
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+func TestScenario(t *testing.T) {
+	if err := lab.Validate(); err != nil {
+		t.Error(err)
+	}
+	names := map[string]bool{}
+	for _, p := range probes() {
+		if names[nameOf(p)] {
+			t.Errorf("two probes are called %s", nameOf(p))
+		}
+		names[nameOf(p)] = true
+	}
+	for _, h := range hurt() {
+		if !names[h] {
+			t.Errorf("no probe %s", h)
+		}
+	}
+	if len(hurt()) == 0 || len(hurt()) == len(names) {
+		t.Errorf("%d of %d probes are hurt: nothing tells them apart", len(hurt()), len(names))
+	}
+	// The set names its probes itself, and nameOf must say the same.
+	var ends []probe.End
+	for _, w := range workloads {
+		ends = append(ends, probe.End{Name: w.Name, Address: netip.MustParseAddrPort("10.52.0.1:7007"), Agent: &probe.Agent{}})
+	}
+	ends = append(ends, probe.End{Name: byVIP, Address: netip.MustParseAddrPort("10.96.70.1:7007")})
+	set, err := probe.New(ends, probes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range set.Timelines() {
+		if !names[line.Probe.Name] {
+			t.Errorf("the set has a probe %s", line.Probe.Name)
+		}
+	}
+	if !strings.Contains(servicesYAML, "clusterIP: "+redisVIP.String()+"\n") {
+		t.Errorf("services.yaml does not give redis %s", redisVIP)
+	}
+}
+
+func TestWith(t *testing.T) {
+	for name, test := range map[string]struct {
+		values map[string]string
+		is     error
+		says   string
+	}{
+		"another card":           {values: map[string]string{"nic": "eth7", "address": "10.51.9.9/24"}},
+		"a name that is skipped": {map[string]string{"nic": "veth1"}, fault.ErrSkipped, "would prove nothing"},
+		"an address in reach":    {map[string]string{"address": "10.50.0.99/24"}, fault.ErrReachable, "would prove nothing"},
+		"another node's":         {map[string]string{"address": "10.50.0.22/24"}, fault.ErrDuplicate, "another failure"},
+		"no length":              {map[string]string{"address": "10.51.9.9"}, nil, "want an address with the length of its subnet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Scenario.With(test.values)
+			if test.says == "" {
+				if err != nil || s.Parameters[0].Default != "eth7" || s.Parameters[1].Default != "10.51.9.9/24" {
+					t.Errorf("%+v, %v", s.Parameters, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), test.says) || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// manifest is what matters here of the shape of the vendor's.
+const manifest = `
+kind: ServiceAccount
+apiVersion: v1
+metadata: {name: calico-kube-controllers, namespace: kube-system}
+---
+# nothing but a comment
+---
+kind: DaemonSet
+apiVersion: apps/v1
+metadata: {name: calico-node, namespace: kube-system}
+spec:
+  updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}
+  template:
+    spec:
+      containers:
+      - name: calico-node
+        image: docker.io/calico/node:v3.28.5
+        env:
+        - {name: IP, value: autodetect}
+        - {name: NODENAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+        - {name: CALICO_IPV4POOL_IPIP, value: Always}
+        readinessProbe: {exec: {command: [/bin/calico-node, -bird-ready]}, periodSeconds: 10}
+`
+
+func TestObjects(t *testing.T) {
+	objects, err := calico{Method: "can-reach=10.50.0.254", Poll: 5 * time.Second}.objects(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, o := range objects {
+		kinds = append(kinds, o.GetKind())
+	}
+	if want := []string{"ConfigMap", "DaemonSet"}; !slices.Equal(kinds, want) {
+		t.Fatalf("got %v, want %v", kinds, want)
+	}
+	var set appsv1.DaemonSet
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[1].Object, &set); err != nil {
+		t.Fatal(err)
+	}
+	container := set.Spec.Template.Spec.Containers[0]
+	got := map[string]string{}
+	for _, e := range container.Env {
+		got[e.Name] = e.Value
+	}
+	want := map[string]string{
+		"IP": "autodetect", "NODENAME": "", "CALICO_IPV4POOL_IPIP": "Never", "CALICO_IPV4POOL_CIDR": "10.52.0.0/16",
+		"IP_AUTODETECTION_METHOD": "can-reach=10.50.0.254", "AUTODETECT_POLL_INTERVAL": "5s",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(container.Env) != len(want) {
+		t.Errorf("%d variables (-want +got):\n%s", len(container.Env), diff)
+	}
+	if container.Image != "docker.io/calico/node:v"+version {
+		t.Errorf("the vendor's image is no more: %s", container.Image)
+	}
+	other := strings.ReplaceAll(manifest, "- name: calico-node", "- name: another")
+	if _, err := (calico{}).objects(other); err == nil || !strings.Contains(err.Error(), "no container calico-node") {
+		t.Errorf("a manifest of another shape: %v", err)
+	}
+}
+
+// at is a snapshot in which worker1 has an address of Calico's, and sessions
+// are up but for those with it, if it is not the declared one.
+func at(worker1 string) snapshot.Snapshot {
+	addresses := map[string]string{"master": "10.50.0.11", "worker1": worker1, "worker2": "10.50.0.22"}
+	var s snapshot.Snapshot
+	for _, node := range []string{"master", "worker1", "worker2"} {
+		n := snapshot.Node{Name: node}
+		n.Calico.Address = netip.MustParsePrefix(addresses[node] + "/24")
+		s.Nodes.Items = append(s.Nodes.Items, n)
+		network := snapshot.NodeNetwork{Node: node}
+		network.BIRD.Items = []snapshot.BIRDProtocol{{Name: "kernel1"}}
+		for _, other := range []string{"master", "worker1", "worker2"} {
+			if other == node {
+				continue
+			}
+			state := snapshot.Established
+			if worker1 != "10.50.0.21" && (node == "worker1" || other == "worker1") {
+				state = "Connect"
+			}
+			network.BIRD.Items = append(network.BIRD.Items, snapshot.BIRDProtocol{
+				Name: "Mesh_" + other, Neighbor: netip.MustParseAddr(addresses[other]), BGPState: state,
+			})
+		}
+		s.NodeNetworks = append(s.NodeNetworks, network)
+	}
+	return s
+}
+
+func TestChecks(t *testing.T) {
+	card := fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")}
+	s := &story{nic: card}
+	silent := at("10.51.7.21")
+	silent.NodeNetworks[1].BIRD.Items = nil
+	halfway := at("10.51.7.21")
+	halfway.NodeNetworks[1].BIRD.Items[1].BGPState = snapshot.Established
+	lacking := at("10.50.0.21")
+	lacking.NodeNetworks[0].BIRD.Items = lacking.NodeNetworks[0].BIRD.Items[:2]
+	for name, test := range map[string]struct {
+		at          snapshot.Snapshot
+		well, moved bool
+	}{
+		"before":               {at("10.50.0.21"), true, false},
+		"after":                {at("10.51.7.21"), false, true},
+		"another address":      {at("10.51.7.99"), false, false},
+		"a BIRD is silent":     {silent, false, false},
+		"a session stays":      {halfway, false, false},
+		"a session is lacking": {lacking, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &framework.Run{Snapshot: func() snapshot.Snapshot { return test.at }}
+			if well, saw, _ := allIsWell(t.Context(), r); well != test.well {
+				t.Errorf("all is well: %t, saw %q", well, saw)
+			}
+			if moved, saw, _ := s.addressMoved(t.Context(), r); moved != test.moved {
+				t.Errorf("moved: %t, saw %q", moved, saw)
+			}
+		})
+	}
+}
+
+func TestCardIsNamed(t *testing.T) {
+	s := &story{nic: fault.NIC{Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")}}
+	for says, want := range map[string]bool{
+		"Calico speaks for worker1 from 10.51.7.21 of eth1, which appeared after boot (at 12:00:00), by its annotation.": true,
+		"Calico speaks for worker1 from 10.51.7.21 of eth1, by its annotation.":                                          false,
+		"Calico speaks for worker1 from 10.51.7.21, which appeared after boot.":                                          false,
+	} {
+		r := &framework.Run{Findings: func() []detect.Finding {
+			return []detect.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode, Says: says}}
+		}}
+		if named, saw, _ := s.cardIsNamed(t.Context(), r); named != want {
+			t.Errorf("%q: %t, %s", says, named, saw)
+		}
+	}
+}
+
+func TestChanged(t *testing.T) {
+	before := map[string]string{"master": "a\nrouter id 1;\nb\nc\n", "worker1": "same\n"}
+	now := map[string]string{"master": "a\nrouter id 2;\nb\nc\n", "worker1": "same\n"}
+	got, err := changed([]string{"master", "worker1"}, before, now, "during")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "--- master/bird.cfg\tbefore\n+++ master/bird.cfg\tduring\n@@ -1,3 +1,3 @@\n a\n-router id 1;\n+router id 2;\n b\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
