@@ -559,6 +559,10 @@ func (v *variantRun) detected(ctx context.Context) error {
 		since = *v.result.Onset
 	}
 	for _, s := range v.watch.seen() {
+		if s.State == detect.Latent {
+			v.addFindingAt(s, v.faulted) // it comes before anything is lost
+			continue
+		}
 		v.addFindingAt(s, since)
 		if s.State == detect.Active {
 			v.seen.active++

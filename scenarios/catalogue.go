@@ -3,6 +3,7 @@ package scenarios
 
 import (
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/scenarios/addednic"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
 	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
 )
@@ -11,4 +12,5 @@ import (
 var All = []framework.Scenario{
 	nodedrain.Scenario,
 	unpinnedimage.Scenario,
+	addednic.Scenario,
 }

@@ -47,6 +47,10 @@ var budgets = map[string]budget{
 		whole: 150 * time.Second, single: 150 * time.Second, reuse: 60 * time.Second,
 		lab: 45 * time.Second, detect: time.Second,
 	},
+	"added-nic": {
+		whole: 180 * time.Second, single: 120 * time.Second, reuse: 75 * time.Second,
+		lab: 45 * time.Second, detect: time.Second,
+	},
 }
 
 // memory is what the CLI may hold at its peak, whatever it runs.

@@ -99,6 +99,27 @@ func TestBadUsage(t *testing.T) {
 			"a mirror of nobody", []string{"run", "unpinned-image", "--images=upstream", "--upstream", "docker.oi=http://10.0.0.1"},
 			`--upstream: no vendor's host "docker.oi"; there are docker.io, gcr.io, quay.io, registry.k8s.io`,
 		},
+		{
+			"unknown parameter", []string{"run", "added-nic", "--set", "adress=10.51.9.9/24"},
+			`--set: no parameter "adress"; nearest is "address"`,
+		},
+		{"a parameter of no scenario that runs", []string{"run", "node-drain", "--set", "nic=eth2"}, `--set: no parameter "nic"; none is declared`},
+		{
+			"a card that Calico passes over", []string{"run", "added-nic", "--set", "nic=veth0"},
+			`--set: NIC name "veth0": Calico's autodetection passes over every interface that matches ^veth.*, so it would prove nothing: take eth1`,
+		},
+		{
+			"a card that the other nodes reach", []string{"run", "added-nic", "--set", "address=10.50.0.77/24"},
+			`--set: NIC address 10.50.0.77/24: its subnet overlaps network nodes (10.50.0.0/24), which the other nodes reach, so it would prove nothing: take a subnet of its own`,
+		},
+		{
+			"a card with another node's address", []string{"run", "added-nic", "--set", "address=10.50.0.22/24"},
+			`--set: NIC address 10.50.0.22: node worker2 has it, so it is another failure: calico-node ends on the conflict and does not move BGP`,
+		},
+		{
+			"a card without the length of its subnet", []string{"run", "added-nic", "--set", "address=10.51.7.21"},
+			`--set: address "10.51.7.21": want an address with the length of its subnet, such as 10.51.7.21/24`,
+		},
 		{"an argument too many", []string{"list", "node-drain"}, `relapse list takes no argument, not "node-drain"`},
 		{"an argument too few", []string{"describe"}, `relapse describe takes one argument, the name of a scenario`},
 		{"two where one is wanted", []string{"up", "a", "b"}, `relapse up takes one argument, the name of a scenario`},
@@ -121,6 +142,7 @@ func TestRendered(t *testing.T) {
 		"dry-run":                {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant": {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
 		"dry-run-unpinned-image": {"run", "unpinned-image", "--dry-run"},
+		"dry-run-added-nic":      {"run", "added-nic", "--dry-run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

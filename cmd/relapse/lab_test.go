@@ -552,6 +552,20 @@ func TestUnpinnedImage(t *testing.T) {
 	}
 }
 
+// TestAddedNIC is what must fail of the scenario added-nic.
+func TestAddedNIC(t *testing.T) {
+	onlyLab(t)
+	const name = "added-nic"
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
+	})
+	ablations(t, 7, func(more ...string) []string {
+		return append([]string{"run", name, "--variant", "first-found", "--keep", "--reuse"}, more...)
+	})
+}
+
 // TestUpstreamThatIsNotThere wants the vendors' images where nobody has them.
 func TestUpstreamThatIsNotThere(t *testing.T) {
 	docker := onlyLab(t)
