@@ -3,10 +3,8 @@ package detect
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -53,8 +51,10 @@ type IPVSConvergence struct {
 func (IPVSConvergence) Name() string { return "ipvs-convergence" }
 
 // Detect implements Detector. Findings are in order of node; those of one
-// node begin with what is wrong with kube-proxy itself, and go on in order of
-// Service, one for each port and kind. Announcer is the node.
+// node begin with what is wrong with kube-proxy itself, and go on with one for
+// each kind of difference, which names some of the Services: on a node whose
+// syncs have stopped, all that change differ sooner or later. Object is
+// kube-proxy or the node, Announcer the node.
 func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 {
 		return nil
@@ -121,10 +121,10 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 				and(stuck), p.Node, seconds(now.Sub(since))),
 		})
 	}
-	for _, g := range groups(overdue) {
-		findings = append(findings, Finding{
-			Kind: g.kind, State: Active, Object: g.port.String(), Says: g.says(p, now),
-		})
+	for _, kind := range []string{MissingVirtualServer, MissingRealServer, StaleRealServer} {
+		if of := ofKind(overdue, kind); len(of) > 0 {
+			findings = append(findings, Finding{Kind: kind, State: Active, Object: p.Node, Says: says(p, kind, of, now)})
+		}
 	}
 	return findings
 }
@@ -267,75 +267,55 @@ func compare(found map[difference]bool, port servicePort, ready map[netip.AddrPo
 	}
 }
 
-// group are the differences of one port and kind.
-type group struct {
-	port    servicePort
-	kind    string
-	servers []netip.AddrPort
-	since   time.Time // of the oldest
+// lasted is a difference and since when it has been there.
+type lasted struct {
+	difference
+	since time.Time
 }
 
-// groups brings differences in order.
-func groups(differences map[difference]time.Time) []group {
-	byKind := map[difference]group{}
+// ofKind brings the differences of one kind in order.
+func ofKind(differences map[difference]time.Time, kind string) []lasted {
+	var all []lasted
 	for d, since := range differences {
-		key := difference{port: d.port, kind: d.kind}
-		g, ok := byKind[key]
-		if !ok {
-			g = group{port: d.port, kind: d.kind, since: since}
+		if d.kind == kind {
+			all = append(all, lasted{d, since})
 		}
-		if since.Before(g.since) {
-			g.since = since
-		}
-		if d.server.IsValid() {
-			g.servers = append(g.servers, d.server)
-		}
-		byKind[key] = g
 	}
-	all := slices.Collect(maps.Values(byKind))
-	slices.SortFunc(all, func(a, b group) int {
+	slices.SortFunc(all, func(a, b lasted) int {
 		return cmp.Or(cmp.Compare(a.port.service, b.port.service), a.port.address.Compare(b.port.address),
-			cmp.Compare(a.port.protocol, b.port.protocol), cmp.Compare(a.kind, b.kind))
+			cmp.Compare(a.port.protocol, b.port.protocol), a.server.Compare(b.server))
 	})
-	for i := range all {
-		slices.SortFunc(all[i].servers, netip.AddrPort.Compare)
-	}
 	return all
 }
 
-// says is one sentence about the differences on a node.
-func (g group) says(p snapshot.Proxy, now time.Time) string {
-	named := make([]string, 0, maxNamed+1)
-	for _, server := range g.servers[:min(len(g.servers), maxNamed)] {
-		named = append(named, server.String())
+// says is one sentence about all differences of a kind on a node.
+func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
+	oldest := now
+	var named []string
+	for _, d := range all {
+		if d.since.Before(oldest) {
+			oldest = d.since
+		}
+		switch {
+		case len(named) == maxNamed:
+		case kind == MissingVirtualServer:
+			named = append(named, fmt.Sprintf("%s (%s)", d.port, d.port.address))
+		default:
+			named = append(named, fmt.Sprintf("%s for %s", d.server, d.port))
+		}
 	}
-	if more := len(g.servers) - len(named); more > 0 {
+	if more := len(all) - len(named); more > 0 {
 		named = append(named, fmt.Sprintf("%d more", more))
 	}
-	var what string
-	switch g.kind {
-	case MissingVirtualServer:
-		what = fmt.Sprintf("the IPVS table of %s has no virtual server %s for %s, which has ready endpoints", p.Node, g.port.address, g.port)
-	case MissingRealServer:
-		what = fmt.Sprintf("%s has %s, but the IPVS table of %s sends no connection there", g.port, endpoints(named, len(g.servers)), p.Node)
-	default:
-		what = fmt.Sprintf("the IPVS table of %s sends connections for %s to %s, which the EndpointSlices do not have", p.Node, g.port, and(named))
-	}
+	what := map[string]string{
+		MissingVirtualServer: "has no virtual server for Services with ready endpoints",
+		MissingRealServer:    "sends no connection to ready endpoints",
+		StaleRealServer:      "sends connections to what the EndpointSlices do not have",
+	}[kind]
 	sync := "kube-proxy does not answer"
 	if p.Health.Status != 0 {
 		sync = fmt.Sprintf("kube-proxy's last sync was %s ago", seconds(p.Health.Age()))
 	}
-	return fmt.Sprintf("%s, for %s or longer; %s.", capital(what), seconds(now.Sub(g.since)), sync)
-}
-
-func endpoints(named []string, n int) string {
-	return plural(n, "endpoint ", "endpoints ") + and(named)
-}
-
-// capital begins a sentence. Names of Services stay as they are.
-func capital(text string) string {
-	if rest, ok := strings.CutPrefix(text, "the "); ok {
-		return "The " + rest
-	}
-	return text
+	return fmt.Sprintf("The IPVS table of %s %s: %s; the oldest for %s or longer. Meanwhile %s.",
+		p.Node, what, and(named), seconds(now.Sub(oldest)), sync)
 }

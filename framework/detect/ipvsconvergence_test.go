@@ -121,7 +121,7 @@ func TestIPVSConvergence(t *testing.T) {
 		{
 			"an endpoint that was replaced while nothing is synced",
 			[]*proxied{look(0, old, to(oldPod)).frozen(), look(3, new, to(oldPod)).frozen(), look(13, new, to(oldPod)).frozen()},
-			[]string{"missing-real-server active shop/web:7007/TCP", "stale-real-server active shop/web:7007/TCP"},
+			[]string{"missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
 			"the same while syncs go on",
@@ -130,28 +130,28 @@ func TestIPVSConvergence(t *testing.T) {
 		{
 			"the same for too long whatever kube-proxy does",
 			[]*proxied{look(3, new, to(oldPod)), look(13, new, to(oldPod)), look(23, new, to(oldPod))},
-			[]string{"missing-real-server active shop/web:7007/TCP", "stale-real-server active shop/web:7007/TCP"},
+			[]string{"missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
 			"an endpoint whose server was drained by mistake",
 			[]*proxied{look(0, old, drained).frozen(), look(10, old, drained).frozen()},
-			[]string{"missing-real-server active shop/web:7007/TCP"},
+			[]string{"missing-real-server active edge"},
 		},
 		{
 			"a Service that has no virtual server",
 			[]*proxied{look(0, old).frozen().unlisted(), look(10, old).frozen().unlisted()},
-			[]string{"missing-virtual-server active shop/web:7007/TCP"},
+			[]string{"missing-virtual-server active edge"},
 		},
 		{
 			"a look that failed in between",
 			[]*proxied{look(0, old).frozen().unlisted(), unreadable(5), look(10, old).frozen().unlisted()},
-			[]string{"missing-virtual-server active shop/web:7007/TCP"},
+			[]string{"missing-virtual-server active edge"},
 		},
 		{"a look that failed at last", []*proxied{look(0, old).frozen().unlisted(), look(10, old).frozen().unlisted(), unreadable(12)}, nil},
 		{
 			"a kube-proxy that has died",
 			[]*proxied{look(0, old, to(oldPod)), look(2, new, to(oldPod)).dead(), look(12, new, to(oldPod)).dead()},
-			[]string{"missing-real-server active shop/web:7007/TCP", "stale-real-server active shop/web:7007/TCP"},
+			[]string{"missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
 			"another mode",
@@ -183,7 +183,7 @@ func TestIPVSConvergence(t *testing.T) {
 			[]*proxied{look(0, new, to(oldPod)).late().waits(7, 42), look(20, new, to(oldPod)).late().waits(7, 42)},
 			[]string{
 				"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy",
-				"missing-real-server active shop/web:7007/TCP", "stale-real-server active shop/web:7007/TCP",
+				"missing-real-server active edge", "stale-real-server active edge",
 			},
 		},
 	} {
@@ -225,8 +225,8 @@ func TestIPVSConvergenceSays(t *testing.T) {
 	want := []string{
 		"kube-proxy on edge finished its last sync 20s ago, and says itself that this is too long (healthz: 503).",
 		"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 20s or longer: on one netlink socket, each has thrown away the answer to the other.",
-		"shop/web:7007/TCP has endpoint 10.30.64.4:7007, but the IPVS table of edge sends no connection there, for 20s or longer; kube-proxy's last sync was 20s ago.",
-		"The IPVS table of edge sends connections for shop/web:7007/TCP to 10.30.64.3:7007, which the EndpointSlices do not have, for 20s or longer; kube-proxy's last sync was 20s ago.",
+		"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 for shop/web:7007/TCP; the oldest for 20s or longer. Meanwhile kube-proxy's last sync was 20s ago.",
+		"The IPVS table of edge sends connections to what the EndpointSlices do not have: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 20s or longer. Meanwhile kube-proxy's last sync was 20s ago.",
 	}
 	if strings.Join(says, "\n") != strings.Join(want, "\n") {
 		t.Errorf("says\n%s\nwant\n%s", strings.Join(says, "\n"), strings.Join(want, "\n"))

@@ -1,0 +1,250 @@
+package ipvsdeadlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// The versions under test.
+const (
+	affected = "1.13.0"
+	fixed    = "1.13.2"
+)
+
+// Scenario is the incident on a lab.
+var Scenario = framework.Scenario{
+	Incident: Record,
+	Topology: lab,
+	Variants: []framework.Variant{
+		variant("kube-proxy-"+affected, framework.Affected, affectedScript(), affected, fixed),
+		variant("kube-proxy-"+fixed, framework.Fixed, unhurtScript(kubeProxy{fixed, ipvs}), fixed),
+		variant("kube-proxy-"+affected+"-iptables", framework.Workaround, unhurtScript(kubeProxy{affected, iptables}), affected),
+	},
+}
+
+// variant is one of kube-proxy; the first version is the one under test.
+func variant(name string, role framework.Role, s framework.Script, versions ...string) framework.Variant {
+	v := framework.Variant{
+		Name: name, Role: role, Form: framework.Whole, Script: s,
+		Components: map[string]string{"kube-proxy": versions[0]},
+		Images:     []string{framework.ProbeImage},
+	}
+	for _, version := range versions {
+		v.Images = append(v.Images, image(version))
+	}
+	return v
+}
+
+// settle is how long a difference may last: a sync under the load takes 3 s on
+// a quiet machine without hardware support for guests, and several times that
+// on a busy one.
+const settle = 15 * time.Second
+
+// The probes: from a pod on the node with IPVS to the Service, and to the pod
+// that is to be behind it.
+const (
+	toService = "edge->web/tcp"
+	toPod     = "edge->pod/tcp"
+)
+
+// story is what the steps of one variant know of each other.
+type story struct {
+	proxy kubeProxy
+	app   application
+	load  *load
+	// after is how kube-proxy stood when the load ended.
+	after standing
+}
+
+// common is what all variants do.
+func (s *story) common() framework.Script {
+	return framework.Script{
+		Install: s.install,
+		Ends:    s.ends,
+		Probes: []probe.Probe{
+			{From: edge, To: web, Protocol: probe.TCP},
+			{From: edge, To: "pod", Protocol: probe.TCP},
+		},
+		Detectors: []detect.Detector{detect.IPVSConvergence{Settle: settle}},
+		Proxies:   true,
+		LookEvery: 3 * time.Second, // each takes a command in the guest
+		Baseline: []framework.Check{
+			{Name: "kube-proxy says that it runs in mode " + s.proxy.Mode, Holds: s.mode},
+		},
+		Fault:   func(r *framework.Run) fault.Fault { return s.fault(r) },
+		Hurt:    []string{toService},
+		Observe: 10 * time.Second,
+	}
+}
+
+func affectedScript() framework.Script {
+	st := &story{proxy: kubeProxy{affected, ipvs}}
+	s := st.common()
+	s.Aftermath = []framework.Check{
+		{Name: "no sync was finished since the load ended", Holds: st.syncsFrozen},
+		{Name: "healthz says 503 and when the last sync was, before the load ended", Holds: st.healthFrozen, Bound: healthTimeout + 10*time.Second},
+		{Name: "two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute", Holds: st.twoStacks},
+		{Name: "a Service that was created after the load has no virtual server", Holds: st.lateIsMissing},
+		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Holds: st.webIsStale},
+		{
+			Name:  "the detectors say that the syncs have stopped, and on which goroutines",
+			Holds: deadlockIsReported, Bound: healthTimeout + 10*time.Second, AsksDetectors: true,
+		},
+	}
+	s.Named = []framework.Finding{
+		{Kind: detect.StaleRealServer, Object: edge}, {Kind: detect.MissingRealServer, Object: edge},
+	}
+	again := func(ctx context.Context, r *framework.Run) error {
+		if st.proxy.Version != affected {
+			st.proxy = kubeProxy{affected, ipvs}
+			if err := st.proxy.apply(ctx, r); err != nil {
+				return err
+			}
+		}
+		f := st.fault(r)
+		if err := f.Inject(ctx); err != nil {
+			return err
+		}
+		held, saw, err := f.Held(ctx)
+		if err == nil && !held {
+			err = errors.New(saw)
+		}
+		return err
+	}
+	moveTo := func(k kubeProxy) func(context.Context, *framework.Run) error {
+		return func(ctx context.Context, r *framework.Run) error {
+			st.proxy = k
+			return k.apply(ctx, r)
+		}
+	}
+	s.Remedies = []framework.Remedy{
+		{
+			Name: "restart kube-proxy, which lasts until the load comes back", Helps: true, Bound: time.Minute, ReplacesEnds: true,
+			Apply: func(ctx context.Context, r *framework.Run) error { return st.proxy.restart(ctx, r) },
+			Undo:  again,
+		},
+		{
+			Name: "kube-proxy " + fixed, Helps: true, Bound: time.Minute, ReplacesEnds: true,
+			Apply: moveTo(kubeProxy{fixed, ipvs}), Undo: again,
+		},
+		{
+			Name: "mode iptables", Helps: true, Bound: time.Minute, ReplacesEnds: true,
+			Apply: moveTo(kubeProxy{affected, iptables}),
+		},
+	}
+	return s
+}
+
+// unhurtScript is that of a kube-proxy which the load does not harm.
+func unhurtScript(k kubeProxy) framework.Script {
+	st := &story{proxy: k}
+	s := st.common()
+	s.Aftermath = []framework.Check{
+		{Name: "syncs are finished since the load ended", Holds: st.syncsGoOn},
+	}
+	if k.Mode == ipvs {
+		s.Aftermath = append(s.Aftermath,
+			framework.Check{Name: "a Service that was created after the load has a virtual server", Holds: st.lateIsServed},
+			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Holds: st.webIsNew},
+		)
+	}
+	return s
+}
+
+// install puts kube-proxy, the application and the load's Services into the
+// lab, in place of what is there.
+func (s *story) install(ctx context.Context, r *framework.Run) error {
+	s.stopLoad()
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy", Namespace: metav1.NamespaceSystem}}
+	err := framework.DeleteWorkload(ctx, r.Cluster, set, map[string]string{"k8s-app": "kube-proxy"})
+	if err != nil {
+		return err
+	}
+	if err := network(ctx, r); err != nil {
+		return err
+	}
+	side, ctx := errgroup.WithContext(ctx)
+	side.Go(func() error { return s.app.install(ctx, r) })
+	side.Go(func() error { return framework.StartProbePods(ctx, r.Cluster, edge) })
+	side.Go(func() error {
+		if err := createServices(ctx, r); err != nil {
+			return err
+		}
+		if err := mirrored(ctx, r); err != nil {
+			return err
+		}
+		return s.proxy.apply(ctx, r)
+	})
+	return side.Wait()
+}
+
+// ends are the probe pod on edge, the Service, and the pod that the next
+// rollout brings.
+func (s *story) ends(ctx context.Context, r *framework.Run, _ ...string) ([]probe.End, error) {
+	ends, err := framework.ProbeEnds(ctx, r, []string{edge}, nil)
+	return append(ends,
+		probe.End{Name: web, Address: netip.AddrPortFrom(webVIP, wire.DefaultPort)},
+		probe.End{Name: "pod", Address: netip.AddrPortFrom(s.app.standby.ip, wire.DefaultPort)},
+	), err
+}
+
+// conflist is a node's CNI configuration: the pods' range is Node.spec's.
+const conflist = `{"cniVersion": "1.0.0", "name": "relapse", "plugins": [{"type": "ptp", "mtu": 1500, "ipMasq": false,
+ "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+`
+
+// markDrop makes the chain that kubelets made up to 1.27. kube-proxy of this
+// age jumps to it in IPVS mode: without it no sync ends well.
+const markDrop = `iptables -w -t nat -N KUBE-MARK-DROP 2>/dev/null || exit 0
+iptables -w -t nat -A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000`
+
+// network wires pods, and has the ToR route to them and to the load's
+// endpoints: none of it is what the incident is about.
+func network(ctx context.Context, r *framework.Run) error {
+	tor, err := r.Lab.Router("tor")
+	if err != nil {
+		return err
+	}
+	defer tor.Close()
+	for _, name := range []string{master, edge} {
+		at, _ := lab.AddressOn(name, "nodes")
+		if err := tor.AddStatic(ctx, podRanges[name], at); err != nil {
+			return err
+		}
+		text := strings.NewReader(fmt.Sprintf(conflist, podRanges[name]))
+		if _, err := r.Lab.Node(name).ExecInput(ctx, text, "sh", "-c", "mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-relapse.conflist"); err != nil {
+			return fmt.Errorf("writing the CNI configuration of %s: %w", name, err)
+		}
+	}
+	if _, err := r.Lab.Node(edge).Exec(ctx, "sh", "-c", markDrop); err != nil {
+		return fmt.Errorf("making the chain KUBE-MARK-DROP on %s: %w", edge, err)
+	}
+	at, _ := lab.AddressOn(backends, "nodes")
+	for _, p := range []netip.Prefix{busyRange, churnRange} {
+		if err := tor.AddStatic(ctx, p, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *story) stopLoad() {
+	if s.load != nil {
+		s.load.stop()
+		s.load = nil
+	}
+}

@@ -1,0 +1,43 @@
+package ipvsdeadlock
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+var vips = map[string]netip.Addr{web: webVIP, late: lateVIP}
+
+// virtualServer is what edge's kernel has for a cluster IP, as the detectors
+// saw it last. It has no address if there is none.
+func virtualServer(r *framework.Run, vip netip.Addr, port uint16) snapshot.VirtualServer {
+	table := onEdge(r).Table
+	i := slices.IndexFunc(table, func(v snapshot.VirtualServer) bool {
+		return v.Protocol == "TCP" && v.Address == netip.AddrPortFrom(vip, port)
+	})
+	if i < 0 {
+		return snapshot.VirtualServer{}
+	}
+	return table[i]
+}
+
+// virtualServerOf is that of one of the application's Services.
+func virtualServerOf(r *framework.Run, service string) snapshot.VirtualServer {
+	return virtualServer(r, vips[service], wire.DefaultPort)
+}
+
+// serving are the addresses to which edge's kernel sends new connections to a
+// Service.
+func serving(r *framework.Run, service string) []netip.Addr {
+	v := virtualServerOf(r, service)
+	var addresses []netip.Addr
+	for _, server := range v.Servers {
+		if server.Weight > 0 {
+			addresses = append(addresses, server.Address.Addr())
+		}
+	}
+	return addresses
+}
