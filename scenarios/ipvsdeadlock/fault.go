@@ -29,10 +29,9 @@ const (
 
 // standing is how kube-proxy stood when the load ended.
 type standing struct {
-	mode        string
-	syncs       int
-	lastUpdated time.Time
-	hung        bool
+	mode  string
+	syncs int
+	hung  bool
 	// walked is how many entries of the list the log tells of.
 	walked int
 	took   time.Duration // of the load
@@ -114,8 +113,19 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	if s.after.walked, err = walked(ctx, r); err != nil {
 		return err
 	}
-	r.Note(fmt.Sprintf("%+v", s.after))
+	r.Note(s.after.String())
+	r.Evidence("load", s.after.String()+"\n")
 	return nil
+}
+
+// String says how kube-proxy stood the load.
+func (a standing) String() string {
+	how := "stood the load"
+	if a.hung {
+		how = "hung under the load"
+	}
+	return fmt.Sprintf("kube-proxy (%s) %s, which lasted %s: %d connections to %d endpoints, %d changes of Endpoints with pauses up to %s; %d syncs, %d looks at endpoints to be deleted",
+		a.mode, how, a.took.Round(time.Second), a.connections, a.endpoints, a.changes, a.worst.Round(time.Millisecond), a.syncs, a.walked)
 }
 
 // busyIsServed waits until connections to the busy Service go to all of its

@@ -169,6 +169,7 @@ func unhurtScript(k kubeProxy) framework.Script {
 // lab, in place of what is there.
 func (s *story) install(ctx context.Context, r *framework.Run) error {
 	s.stopLoad()
+	s.after = standing{}
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy", Namespace: metav1.NamespaceSystem}}
 	err := framework.DeleteWorkload(ctx, r.Cluster, set, map[string]string{"k8s-app": "kube-proxy"})
 	if err != nil {
