@@ -104,7 +104,12 @@ func churnName(i int) string { return fmt.Sprintf("churn-%02d", i) }
 func createServices(ctx context.Context, r *framework.Run) error {
 	kube := r.Cluster.Client.Resources().GetControllerRuntimeClient()
 	create := func(s *corev1.Service, addresses ...netip.Addr) error {
-		if err := kube.Create(ctx, s); err != nil && !apierrors.IsAlreadyExists(err) {
+		// Created blindly, one with a chosen address is refused for its address.
+		err := kube.Get(ctx, client.ObjectKeyFromObject(s), &corev1.Service{})
+		if apierrors.IsNotFound(err) {
+			err = kube.Create(ctx, s)
+		}
+		if err != nil {
 			return fmt.Errorf("creating Service %s: %w", s.Name, err)
 		}
 		return setEndpoints(ctx, r, s.Name, addresses...)
