@@ -4,6 +4,7 @@ package scenarios
 import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios/addednic"
+	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
 	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
 )
@@ -13,4 +14,5 @@ var All = []framework.Scenario{
 	nodedrain.Scenario,
 	unpinnedimage.Scenario,
 	addednic.Scenario,
+	masqueradedrift.Scenario,
 }

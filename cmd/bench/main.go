@@ -43,6 +43,10 @@ var budgets = map[string]budget{
 		whole: 150 * time.Second, single: 75 * time.Second, reuse: 40 * time.Second,
 		lab: 45 * time.Second, detect: time.Second,
 	},
+	"masquerade-drift": {
+		whole: 180 * time.Second, single: 90 * time.Second, reuse: 60 * time.Second,
+		lab: 45 * time.Second, detect: time.Second,
+	},
 	"unpinned-image": {
 		whole: 150 * time.Second, single: 150 * time.Second, reuse: 60 * time.Second,
 		lab: 45 * time.Second, detect: time.Second,

@@ -137,12 +137,13 @@ func TestBadUsage(t *testing.T) {
 
 func TestRendered(t *testing.T) {
 	for name, args := range map[string][]string{
-		"help":                   {"--help"},
-		"run-help":               {"run", "--help"},
-		"dry-run":                {"run", "node-drain", "--dry-run"},
-		"dry-run-of-one-variant": {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
-		"dry-run-unpinned-image": {"run", "unpinned-image", "--dry-run"},
-		"dry-run-added-nic":      {"run", "added-nic", "--dry-run"},
+		"help":                     {"--help"},
+		"run-help":                 {"run", "--help"},
+		"dry-run":                  {"run", "node-drain", "--dry-run"},
+		"dry-run-of-one-variant":   {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
+		"dry-run-unpinned-image":   {"run", "unpinned-image", "--dry-run"},
+		"dry-run-added-nic":        {"run", "added-nic", "--dry-run"},
+		"dry-run-masquerade-drift": {"run", "masquerade-drift", "--dry-run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -515,6 +515,20 @@ func inside(t *testing.T, member string, command ...string) (string, error) {
 	return string(out), err
 }
 
+// TestMasqueradeDrift is what must fail of the scenario masquerade-drift.
+func TestMasqueradeDrift(t *testing.T) {
+	onlyLab(t)
+	const name = "masquerade-drift"
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
+	})
+	ablations(t, 2, func(more ...string) []string {
+		return append([]string{"run", name, "--variant", "off-by-old-key", "--keep", "--reuse"}, more...)
+	})
+}
+
 // TestUnpinnedImage is what must fail of the scenario unpinned-image.
 func TestUnpinnedImage(t *testing.T) {
 	onlyLab(t)

@@ -86,6 +86,31 @@ func TestPairDiffersInTheKeysAlone(t *testing.T) {
 	}
 }
 
+// What config-drift says of each upgrade, from the ConfigMap alone, in time.
+func TestWarnings(t *testing.T) {
+	for _, d := range []drift{offByOldKey, translated, bothKeys, oldCIDRKey} {
+		t.Run(d.name, func(t *testing.T) {
+			if err := d.configDrift().Check(); err != nil {
+				t.Fatal(err)
+			}
+			at := snapshot.Snapshot{}
+			at.ConfigMaps.Read = true
+			at.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: d.then}}
+			said := d.configDrift().Detect([]snapshot.Snapshot{at})
+			if wrong := d.unwarned(said); len(wrong) > 0 {
+				t.Error(strings.Join(wrong, "; "))
+			}
+			if got := d.unwarned(nil); len(got) != len(d.warns) {
+				t.Errorf("without a word of it: %v", got)
+			}
+			d.warns = nil
+			if got := d.unwarned(said); len(got) != len(said) {
+				t.Errorf("findings that nobody expects: %v", got)
+			}
+		})
+	}
+}
+
 func TestGrants(t *testing.T) {
 	text := grants()
 	if !strings.Contains(text, "'app'@'10.20.30.0/255.255.255.128'") {
@@ -183,6 +208,22 @@ func run(sources map[string][]string) *framework.Run {
 	return &framework.Run{
 		Snapshot:  func() snapshot.Snapshot { return at },
 		Timelines: func() []probe.Timeline { return lines },
+	}
+}
+
+func TestAppIsDenied(t *testing.T) {
+	r := run(nil)
+	if holds, saw, _ := appIsDenied(t.Context(), r); holds || !strings.Contains(saw, "app on node1->db") {
+		t.Errorf("holds %v, %q, although nobody was turned away", holds, saw)
+	}
+	lines := r.Timelines()
+	for i := range lines {
+		if lines[i].Probe.To == dbServer {
+			lines[i].Sources = append(lines[i].Sources, probe.Source{Address: addressOf(lines[i].Probe.From), Packets: 3, Denied: 3})
+		}
+	}
+	if holds, saw, err := appIsDenied(t.Context(), r); !holds || err != nil {
+		t.Errorf("%q, %v", saw, err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -42,6 +43,9 @@ type drift struct {
 	// masquerades is whether the old version hides the pods already. Then
 	// nobody outside lets the application in, and it does not try.
 	masquerades bool
+	// warns is what config-drift says beforehand: what is wrong with which
+	// key. None where nothing changes.
+	warns []framework.Finding
 	// refuses is what the new version's agent says when it does not start.
 	refuses string
 }
@@ -62,6 +66,7 @@ var (
 	offByOldKey = drift{
 		name: "off-by-old-key", from: "1.8.1", to: "1.11.1",
 		before: common.with(off).with(native), then: common.with(off).with(native),
+		warns: []framework.Finding{warning(configdrift.NotRead, "masquerade")},
 	}
 	// translated: the same upgrade, after the ConfigMap was given the new keys
 	// as well. The old ones stay for as long as an old agent may start. The
@@ -75,6 +80,7 @@ var (
 	bothKeys = drift{
 		name: "1.10-both-keys", from: "1.8.1", to: "1.10.0",
 		before: common.with(off).with(native), then: common.with(off).with(native).with(translatedOff),
+		warns:   []framework.Finding{warning(configdrift.Conflict, "masquerade"), warning(configdrift.Conflict, "enable-ipv4-masquerade")},
 		refuses: "--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive",
 	}
 	// oldCIDRKey: masquerading is on and is wanted, but 1.12 does not know
@@ -83,9 +89,57 @@ var (
 		name: "1.12-old-cidr-key", from: "1.11.1", to: "1.12.0",
 		before: common.with(native), then: common.with(native),
 		masquerades: true,
+		warns:       []framework.Finding{warning(configdrift.Missing, "ipv4-native-routing-cidr"), warning(configdrift.NotRead, "native-routing-cidr")},
 		refuses:     "native routing cidr must be configured with option --ipv4-native-routing-cidr",
 	}
 )
+
+// configMap is where the agents have their configuration from.
+const configMap = "kube-system/cilium-config"
+
+// warning is a finding of config-drift about a key.
+func warning(kind configdrift.Kind, key string) framework.Finding {
+	return framework.Finding{Kind: string(kind), Object: "ConfigMap " + configMap + ", " + key}
+}
+
+// configDrift is the detector that compares what the old version runs with
+// and what the new one will read. It is asked about masquerading alone: other
+// defaults change as well between versions so far apart.
+func (d drift) configDrift() configdrift.Detector {
+	return configdrift.Detector{
+		Before:  configdrift.Setup{Version: d.from, Config: d.before},
+		Version: d.to, ConfigMap: configMap,
+		Keys: []string{"masquerade", "enable-bpf-masquerade", "native-routing-cidr"},
+	}
+}
+
+// warned asserts that config-drift gives each of its warnings, and no other.
+func (d drift) warned(_ context.Context, r *framework.Run) (bool, string, error) {
+	var said []detect.Finding
+	for _, f := range r.Findings() {
+		if f.Detector == d.configDrift().Name() {
+			said = append(said, f)
+		}
+	}
+	r.Evidence("config-drift", said)
+	wrong := d.unwarned(said)
+	return len(wrong) == 0, strings.Join(wrong, "; "), nil
+}
+
+func (d drift) unwarned(said []detect.Finding) []string {
+	var wrong []string
+	for _, w := range d.warns {
+		if !slices.ContainsFunc(said, func(f detect.Finding) bool { return f.Kind == w.Kind && f.Object == w.Object }) {
+			wrong = append(wrong, fmt.Sprintf("no finding %s about %s", w.Kind, w.Object))
+		}
+	}
+	for _, f := range said {
+		if !slices.ContainsFunc(d.warns, func(w framework.Finding) bool { return f.Kind == w.Kind && f.Object == w.Object }) {
+			wrong = append(wrong, f.Kind+": "+f.Says)
+		}
+	}
+	return wrong
+}
 
 func variant(role framework.Role, d drift) framework.Variant {
 	script := d.script()
@@ -121,8 +175,9 @@ func (d drift) script() framework.Script {
 		Probes: append(probe.Both("db", all...),
 			appProbe("node1", neighbourServer, "neighbour"), appProbe("node2", neighbourServer, "neighbour"),
 			probe.Probe{From: "node1", To: "node2"}, probe.Probe{From: "node2", To: "node1"}),
-		NAT:       true,
-		Detectors: []detect.Detector{detect.SNAT{}},
+		NAT:        true,
+		ConfigMaps: []string{configMap},
+		Detectors:  []detect.Detector{detect.SNAT{}, d.configDrift()},
 		Baseline: []framework.Check{
 			{Name: "inside the native CIDR pods are known by their own addresses", Holds: insideIsUntouched},
 		},
@@ -141,13 +196,19 @@ func (d drift) script() framework.Script {
 	if d.masquerades {
 		rules = framework.Check{Name: "the rules of Cilium " + d.from + " masquerade, but for the native CIDR", Holds: masquerading(true)}
 		// That they hide the pods is known, and was asked for.
-		s.Detectors = nil
+		s.Detectors = []detect.Detector{d.configDrift()}
 	} else {
 		s.Probes = append(s.Probes, appProbe("node1", dbServer, "db"), appProbe("node2", dbServer, "db"))
 		s.Hurt = []string{"app on node1->db", "app on node2->db"}
 		s.Baseline = append(s.Baseline, framework.Check{Name: "the database outside sees the pods' own addresses", Holds: outsideSeesPods})
 	}
-	s.Baseline = append(s.Baseline, rules)
+	for _, w := range d.warns {
+		s.Latent = append(s.Latent, w.Kind)
+	}
+	s.Baseline = append(s.Baseline, rules, framework.Check{
+		Name:  "config-drift says, while the old version runs, what the upgrade will change",
+		Holds: d.warned, AsksDetectors: true,
+	})
 	if d.refuses != "" {
 		s.Aftermath = append(s.Aftermath, framework.Check{Name: "the rules of Cilium " + d.from + " are still there", Holds: rules.Holds})
 	} else {
@@ -163,6 +224,7 @@ func (d drift) affected(s *framework.Script) {
 	}
 	s.Aftermath = []framework.Check{
 		{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)},
+		{Name: "the application is denied at the nodes' addresses, by the error that it gets", Holds: appIsDenied, Bound: 2 * time.Second},
 		{Name: "the server's log denies the application at the nodes' addresses", Holds: serverDenies, Bound: 5 * time.Second},
 		{Name: "inside the native CIDR pods are known by their own addresses", Holds: insideIsUntouched},
 		{Name: "a flow from before the upgrade keeps its address until it starts anew", Holds: oldFlowsKeepTheirAddress},
@@ -387,6 +449,22 @@ func insideIsUntouched(_ context.Context, r *framework.Run) (bool, string, error
 // outsideSeesPods asserts the same of packets to the outside.
 func outsideSeesPods(_ context.Context, r *framework.Run) (bool, string, error) {
 	wrong := seenAs(r, func(p probe.Probe) bool { return p.To == dbServer || p.To == "db" })
+	return len(wrong) == 0, strings.Join(wrong, "; "), nil
+}
+
+// appIsDenied asserts that the application, which the database let in at its
+// pod's address, is turned away at its node's.
+func appIsDenied(_ context.Context, r *framework.Run) (bool, string, error) {
+	var wrong []string
+	for _, t := range r.Timelines() {
+		if t.Probe.To != dbServer {
+			continue
+		}
+		i := slices.IndexFunc(t.Sources, func(s probe.Source) bool { return s.Address == addressOf(t.Probe.From) && s.Denied > 0 })
+		if i < 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: %+v", t.Probe.Name, t.Sources))
+		}
+	}
 	return len(wrong) == 0, strings.Join(wrong, "; "), nil
 }
 

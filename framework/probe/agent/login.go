@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -21,8 +22,9 @@ import (
 // Errors with which a MySQL server turns a client away, by their numbers in
 // the protocol (mysqld_error.h). Both name the address that it comes from.
 const (
-	accessDenied   = 1045 // Access denied for user 'app'@'10.4.94.31' (using password: YES)
-	hostNotAllowed = 1130 // Host '10.4.94.31' is not allowed to connect to this MariaDB server
+	accessDenied     = 1045 // Access denied for user 'app'@'10.4.94.31' (using password: YES)
+	accessDeniedHere = 1698 // Access denied for user 'app'@'10.4.94.31': MariaDB, where no account is for that address
+	hostNotAllowed   = 1130 // Host '10.4.94.31' is not allowed to connect to this MariaDB server
 )
 
 // logInTo returns an attempt to log in to a MySQL server and to ask it whom it
@@ -67,7 +69,8 @@ func (a *Agent) logInTo(s *session, p *sending, probe wire.Probe) (func(slot uin
 // the server turns the client away is an answer and no error.
 func logIn(ctx context.Context, connector driver.Connector, user string) (wire.Answer, error) {
 	conn, err := connector.Connect(ctx)
-	if denied := (*mysql.MySQLError)(nil); errors.As(err, &denied) && (denied.Number == accessDenied || denied.Number == hostNotAllowed) {
+	denials := []uint16{accessDenied, accessDeniedHere, hostNotAllowed}
+	if denied := (*mysql.MySQLError)(nil); errors.As(err, &denied) && slices.Contains(denials, denied.Number) {
 		address, err := deniedAddress(denied.Message)
 		return wire.Answer{Client: user + "@" + address.String(), Address: address, Denied: denied.Message}, err
 	}

@@ -24,6 +24,7 @@ func TestDeniedAddress(t *testing.T) {
 		want          string // empty: none
 	}{
 		{"wrong host for the user", "Access denied for user 'app'@'10.4.94.31' (using password: YES)", "10.4.94.31"},
+		{"no account for the host", "Access denied for user 'app'@'10.4.94.31'", "10.4.94.31"},
 		{"host that no user may come from", "Host '10.4.94.31' is not allowed to connect to this MariaDB server", "10.4.94.31"},
 		{"user with an @", "Access denied for user 'a@b'@'10.20.30.40' (using password: NO)", "10.20.30.40"},
 		{"a name in place of an address", "Access denied for user 'app'@'node1.example.com' (using password: YES)", ""},
