@@ -99,7 +99,7 @@ func (c calico) configure(set *appsv1.DaemonSet) error {
 	template := &set.Spec.Template
 	i := slices.IndexFunc(template.Spec.Containers, func(c corev1.Container) bool { return c.Name == agent })
 	if i < 0 {
-		return fmt.Errorf("Calico's DaemonSet has no container %s", agent)
+		return fmt.Errorf("no container %s in Calico's DaemonSet", agent)
 	}
 	container := &template.Spec.Containers[i]
 	for name, value := range map[string]string{
