@@ -34,6 +34,10 @@ func TestParseNAT(t *testing.T) {
 		"cilium-feeder: CILIUM_PRE_nat":    {Chain: "PREROUTING", Target: "CILIUM_PRE_nat"},
 		"cilium-feeder: CILIUM_OUTPUT_nat": {Chain: "OUTPUT", Target: "CILIUM_OUTPUT_nat"},
 		"cilium-feeder: CILIUM_POST_nat":   {Chain: "POSTROUTING", Target: "CILIUM_POST_nat"},
+		"exclude traffic to cluster nodes from masquerade": {
+			Chain: "CILIUM_POST_nat", Target: "ACCEPT", Conditional: true,
+			Source: Match{Range: netip.MustParsePrefix("10.20.30.32/27")},
+		},
 		"cilium masquerade non-cluster": {
 			Chain: "CILIUM_POST_nat", Target: "MASQUERADE", Out: "!cilium_+",
 			Source:      Match{Range: netip.MustParsePrefix("10.20.30.32/27")},

@@ -24,8 +24,8 @@ import (
 var (
 	pod       = netip.MustParseAddr("10.20.30.35")
 	gateway   = netip.MustParseAddr("10.20.30.33")
-	node      = netip.MustParseAddr("10.4.94.31")
-	outside   = netip.MustParseAddr("10.4.94.1")
+	node      = netip.MustParseAddr("10.20.28.12")
+	outside   = netip.MustParseAddr("10.20.28.254")
 	neighbour = netip.MustParseAddr("10.20.30.200")
 	native    = netip.MustParsePrefix("10.20.30.0/24")
 )
