@@ -67,21 +67,6 @@ func service(name string, clusterIP string) *corev1.Service {
 	}
 }
 
-// endpointsOf makes the v1 Endpoints of a Service, which is what kube-proxy of
-// these versions reads. Kubernetes mirrors them into EndpointSlices.
-func endpointsOf(name string, addresses ...netip.Addr) *corev1.Endpoints { //nolint:staticcheck // kube-proxy 1.13 reads nothing else
-	e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: loadNamespace, Labels: loadLabel}}
-	if len(addresses) == 0 {
-		return e
-	}
-	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: busyPort}}}
-	for _, a := range addresses {
-		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String()})
-	}
-	e.Subsets = []corev1.EndpointSubset{subset}
-	return e
-}
-
 // nth is an address of a range.
 func nth(p netip.Prefix, n int) netip.Addr {
 	bytes := p.Addr().As4()
@@ -121,20 +106,6 @@ func createServices(ctx context.Context, r *framework.Run) error {
 		if err := create(service(churnName(i), ""), nth(churnRange, 1)); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// setEndpoints says where a Service of the load leads.
-func setEndpoints(ctx context.Context, r *framework.Run, name string, addresses ...netip.Addr) error {
-	kube := r.Cluster.Client.Resources().GetControllerRuntimeClient()
-	e := endpointsOf(name, addresses...)
-	err := kube.Update(ctx, e) // without a version: whatever is there
-	if client.IgnoreNotFound(err) == nil && err != nil {
-		err = kube.Create(ctx, e)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the Endpoints of %s: %w", name, err)
 	}
 	return nil
 }
