@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
@@ -199,8 +199,11 @@ func DescribePod(pod corev1.Pod) string {
 // StopProbePods deletes the probe pods and waits until they are gone.
 func StopProbePods(ctx context.Context, c *kindlab.Cluster) error {
 	var pods corev1.PodList
-	objects := c.Client.Resources(probeNamespace)
-	if err := objects.List(ctx, &pods, resources.WithLabelSelector("app=probe")); err != nil {
+	// Not klient's own lists: their namespace is that of whoever asked last, in
+	// whatever goroutine.
+	objects := c.Client.Resources().GetControllerRuntimeClient()
+	ours := []client.ListOption{client.InNamespace(probeNamespace), client.MatchingLabels{"app": "probe"}}
+	if err := objects.List(ctx, &pods, ours...); err != nil {
 		return fmt.Errorf("listing the probe pods: %w", err)
 	}
 	var errs []error
@@ -214,7 +217,7 @@ func StopProbePods(ctx context.Context, c *kindlab.Cluster) error {
 	}
 	return await.Until(ctx, "the old probe pods to go", 50*time.Millisecond, 30*time.Second,
 		func(ctx context.Context) (bool, string, error) {
-			err := objects.List(ctx, &pods, resources.WithLabelSelector("app=probe"))
+			err := objects.List(ctx, &pods, ours...)
 			return err == nil && len(pods.Items) == 0, fmt.Sprintf("%d of them are there", len(pods.Items)), err
 		})
 }

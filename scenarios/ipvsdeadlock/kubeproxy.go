@@ -12,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -55,9 +55,10 @@ func (k kubeProxy) apply(ctx context.Context, r *framework.Run) error {
 
 // restart replaces the pod that runs by one of the DaemonSet as it is now.
 func (k kubeProxy) restart(ctx context.Context, r *framework.Run) error {
-	objects := r.Cluster.Client.Resources(metav1.NamespaceSystem)
+	objects := r.Cluster.Client.Resources().GetControllerRuntimeClient()
+	ours := []client.ListOption{client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"k8s-app": "kube-proxy"}}
 	var pods corev1.PodList
-	if err := objects.List(ctx, &pods, resources.WithLabelSelector("k8s-app=kube-proxy")); err != nil {
+	if err := objects.List(ctx, &pods, ours...); err != nil {
 		return fmt.Errorf("listing the pods of kube-proxy: %w", err)
 	}
 	old := map[string]bool{}
@@ -69,7 +70,7 @@ func (k kubeProxy) restart(ctx context.Context, r *framework.Run) error {
 	}
 	err := await.Until(ctx, "a new pod of kube-proxy", 200*time.Millisecond, 2*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
-			if err := objects.List(ctx, &pods, resources.WithLabelSelector("k8s-app=kube-proxy")); err != nil {
+			if err := objects.List(ctx, &pods, ours...); err != nil {
 				return false, "", err
 			}
 			saw := "there is none"

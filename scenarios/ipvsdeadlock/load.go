@@ -115,7 +115,7 @@ func mirrored(ctx context.Context, r *framework.Run) error {
 	return await.Until(ctx, "EndpointSlices of all Services", 200*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			var slices discoveryv1.EndpointSliceList
-			if err := r.Cluster.Client.Resources(loadNamespace).List(ctx, &slices); err != nil {
+			if err := r.Cluster.Client.Resources().GetControllerRuntimeClient().List(ctx, &slices, client.InNamespace(loadNamespace)); err != nil {
 				return false, "", err
 			}
 			services := map[string]int{}
