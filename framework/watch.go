@@ -133,12 +133,6 @@ func (w *watch) now() ([]detect.Finding, snapshot.Snapshot) {
 	return slices.Clone(w.findings), w.history[len(w.history)-1]
 }
 
-// active are the findings of something broken, of the last look.
-func (w *watch) active() []detect.Finding {
-	findings, _ := w.now()
-	return slices.DeleteFunc(findings, func(f detect.Finding) bool { return f.State != detect.Active })
-}
-
 // until waits for a look that began after the call and meets a condition.
 func (w *watch) until(ctx context.Context, what string, bound time.Duration, met func([]detect.Finding) bool) error {
 	begun := time.Now()

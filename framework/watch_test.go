@@ -81,8 +81,8 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("seen %v, want %v", got, want)
 		}
-		if active := w.active(); len(active) != 1 || active[0].Object != "b" {
-			t.Errorf("active %v, want b alone: a was seen earlier, not at the last look", active)
+		if last, _ := w.now(); len(last) != 1 || last[0].Object != "b" {
+			t.Errorf("found %v, want b alone: a was seen earlier, not at the last look", last)
 		}
 	})
 }
