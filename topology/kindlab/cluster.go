@@ -388,7 +388,12 @@ func (c *Cluster) restartControllerManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := first.Exec(ctx, "mv", "/kind/kube-controller-manager.yaml", manifest); err != nil {
+	// With another label it is another pod, to a kubelet, which would make one
+	// that it has started before wait: 10 s the second time, and ever longer.
+	another := fmt.Sprintf(`
+sed -e '/relapse.dev\/started:/d' -e 's|^  labels:$|&\n    relapse.dev/started: "%d"|' /kind/kube-controller-manager.yaml >/kind/another.yaml &&
+mv /kind/another.yaml %s`, time.Now().UnixNano(), manifest)
+	if _, err := first.Exec(ctx, "sh", "-c", another); err != nil {
 		return fmt.Errorf("starting kube-controller-manager: %w", err)
 	}
 	return nil

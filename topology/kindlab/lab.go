@@ -216,6 +216,10 @@ func (l *Lab) attach(ctx context.Context) error {
 	if err := l.checkSource(); err != nil {
 		return err
 	}
+	// Whoever brought the lab up may have had other variants in mind.
+	if err := l.serve(ctx); err != nil {
+		return err
+	}
 	for _, c := range l.Topology.Clusters {
 		running, err := l.openCluster(c)
 		if err != nil {

@@ -148,15 +148,31 @@ func (l *Lab) startRegistry(ctx context.Context, image string) error {
 		return err
 	}
 	// The control plane waits for its images; the others have time.
-	for _, refs := range [][]string{controlPlaneImages, l.options.Serve} {
-		if len(l.options.Upstreams) > 0 {
-			refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !Ours(ref) })
-		}
-		if err := l.options.Images.Push(ctx, ours.Addr.String(), refs); err != nil {
-			return fmt.Errorf("filling the registry of lab %q: %w", l.Topology.Name, err)
-		}
+	if err := l.push(ctx, controlPlaneImages); err != nil {
+		return err
 	}
-	return l.copyServed(ctx, ours)
+	return l.serve(ctx)
+}
+
+// serve puts what is to be pulled into the lab's registry. What is there
+// already stays.
+func (l *Lab) serve(ctx context.Context) error {
+	if err := l.push(ctx, l.options.Serve); err != nil {
+		return err
+	}
+	return l.copyServed(ctx, l.Registry())
+}
+
+// push copies images into the lab's registry, but for those that come from
+// upstreams.
+func (l *Lab) push(ctx context.Context, refs []string) error {
+	if len(l.options.Upstreams) > 0 {
+		refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !Ours(ref) })
+	}
+	if err := l.options.Images.Push(ctx, l.Registry().Addr.String(), refs); err != nil {
+		return fmt.Errorf("filling the registry of lab %q: %w", l.Topology.Name, err)
+	}
+	return nil
 }
 
 // copyServed copies the vendors' images that are to be served, through the
