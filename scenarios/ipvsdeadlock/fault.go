@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ const (
 	ticks = 2
 	// tickTakes bounds the time that a tick takes.
 	tickTakes = 30 * time.Second
+	// looksHung is in how many looks in a row, 3 s apart, the same goroutines
+	// wait for IPVS if kube-proxy hangs.
+	looksHung = 3
 	// churnPause is the longest pause of the churn with which it still is one.
 	churnPause = 5 * time.Second
 )
@@ -82,7 +86,9 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	started := time.Now().Add(-age)
+	// Both goroutines may be in a call at one look, and again at the next.
 	var last []int
+	alike := 0
 	err = await.Until(ctx, "the ticks of kube-proxy", 3*time.Second, (ticks+1)*period+2*tickTakes,
 		func(ctx context.Context) (bool, string, error) {
 			age := time.Since(started)
@@ -93,8 +99,13 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 			if err != nil {
 				return false, "", err
 			}
-			s.after.hung = len(waiting) > 1 && fmt.Sprint(ids(waiting)) == fmt.Sprint(last)
+			if slices.Equal(ids(waiting), last) {
+				alike++
+			} else {
+				alike = 1
+			}
 			last = ids(waiting)
+			s.after.hung = len(last) > 1 && alike >= looksHung
 			return s.after.hung || age > ticks*period+tickTakes/2, fmt.Sprintf("kube-proxy is %s old", age), nil
 		})
 	if err != nil {
