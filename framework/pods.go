@@ -110,7 +110,7 @@ func StartPods(ctx context.Context, c *kindlab.Cluster, pods ...ProbePod) error 
 			return fmt.Errorf("creating the probe pod of %s: %w", p.Name, err)
 		}
 	}
-	return await.Until(ctx, "the probe pods to run", 100*time.Millisecond, time.Minute,
+	return await.Until(ctx, "the probe pods to run", 100*time.Millisecond, 2*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			for _, p := range pods {
 				var pod corev1.Pod
