@@ -169,6 +169,9 @@ func (l *Lab) push(ctx context.Context, refs []string) error {
 	if len(l.options.Upstreams) > 0 {
 		refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !Ours(ref) })
 	}
+	if len(refs) == 0 {
+		return nil
+	}
 	if err := l.options.Images.Push(ctx, l.Registry().Addr.String(), refs); err != nil {
 		return fmt.Errorf("filling the registry of lab %q: %w", l.Topology.Name, err)
 	}
