@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,6 +110,9 @@ func startEngine(t *testing.T, dir string, h host, flags ...string) {
 		"--host", socket, "--config-file", h.daemonJSON, "--pidfile", h.pidFile,
 		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
 		"--bridge", "none", "--iptables=false", "--ip-forward=false")...)
+	// In a network of its own: an engine without a bridge removes docker0 when it
+	// starts, whoever made it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), sbinPath())
 	if err := cmd.Start(); err != nil {
