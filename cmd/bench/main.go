@@ -47,13 +47,6 @@ var budgets = map[string]budget{
 		whole: 180 * time.Second, single: 90 * time.Second, reuse: 60 * time.Second,
 		lab: 45 * time.Second, detect: time.Second,
 	},
-	// Without KVM: each time that kube-proxy is to hang it must have run for a
-	// minute. A difference of tables counts from 15 s on, of which 12 pass
-	// before the first packet is lost.
-	"ipvs-deadlock": {
-		whole: 10 * time.Minute, single: 7 * time.Minute, reuse: 6 * time.Minute,
-		lab: time.Minute, detect: 6 * time.Second,
-	},
 	"unpinned-image": {
 		whole: 150 * time.Second, single: 150 * time.Second, reuse: 60 * time.Second,
 		lab: 45 * time.Second, detect: time.Second,
