@@ -89,6 +89,11 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	if err := v.close(ctx); err != nil {
 		v.result.Reasons = append(v.result.Reasons, err.Error())
 	}
+	// A signal between two steps breaks neither: what was seen until then says
+	// nothing.
+	if v.result.Verdict == "" && v.seen.broken == nil {
+		v.seen.broken = errors.New("the run ended before the variant was judged")
+	}
 	v.judge()
 	return v.result
 }
