@@ -22,8 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// The load. What the numbers do for the rate of reproduction is in their
-// comments; how often the hang comes is in the record.
+// The load. The numbers were chosen, not measured against others.
 const (
 	// endpointsOfBusy is how many endpoints of one Service are taken away
 	// while connections to them are open. Each stays in the list of the

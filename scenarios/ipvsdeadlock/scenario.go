@@ -49,9 +49,9 @@ func variant(name string, role framework.Role, s framework.Script, versions ...s
 	return v
 }
 
-// settle is how long a difference may last: a sync under the load takes 3 s on
-// a quiet machine without hardware support for guests, and several times that
-// on a busy one.
+// settle is how long a difference may last: a sync under the load takes 4 to 6 s
+// without hardware support for guests, and several times that on a busy
+// machine.
 const settle = 15 * time.Second
 
 // The probes: from a pod on the node with IPVS to the Service, and to the pod
