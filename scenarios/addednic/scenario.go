@@ -199,15 +199,15 @@ func restartedScript(nic fault.NIC) framework.Script {
 
 // restartedHurt names the probes that the second form hurts. The node's own way
 // to the others' pods is not among them yet: the new BIRD is told to restart
-// gracefully (-R), and leaves the kernel's routes alone until it gives the
-// sessions up, after 240 s.
+// gracefully (-R), and seems to leave the kernel's routes alone until it gives
+// the sessions up; by its default that takes 240 s, which no run waits for.
 func restartedHurt() []string {
 	return slices.DeleteFunc(hurt(), func(name string) bool { return strings.HasPrefix(name, "host-"+coreDNSNode) })
 }
 
-// restartedProbes are those that tell of the address and not of the restart:
-// for a tenth of a second felix, when it starts, has its node's pods lose
-// packets.
+// restartedProbes are those that tell of the address and not of the restart,
+// around which the node's pods lose packets for some 150 ms. Why was not
+// traced; felix starts then.
 func restartedProbes() []probe.Probe {
 	hurt := restartedHurt()
 	return slices.DeleteFunc(probes(), func(p probe.Probe) bool {
