@@ -224,9 +224,7 @@ func ifNotPresentScript() framework.Script {
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older), Bound: seenWithin},
 		{Name: "only " + newcomer + " has pulled " + newVersion, Holds: pulledAsLatest(newer, newcomer)},
-		// The newcomer's kube-router was replaced twice, and need not have dialled
-		// in between.
-		{Name: "the ToR has a session with every node", Holds: everySession, Bound: restartTime},
+		{Name: "the ToR has a session with every node", Holds: everySession, Bound: seenWithin},
 	}
 	return s
 }
@@ -350,7 +348,12 @@ func newNode(r *framework.Run) fault.Fault {
 			if err := deleteRouterPod(ctx, r, newcomer); err != nil {
 				return err
 			}
-			return rolledOut(ctx, r)
+			if err := rolledOut(ctx, r); err != nil {
+				return err
+			}
+			// Its GoBGP takes a while to dial. Not before is the newcomer a node like
+			// the others, with a session for the fault to break.
+			return announced(ctx, r)
 		},
 	}
 }
