@@ -235,3 +235,31 @@ func TestChanged(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestLastLook(t *testing.T) {
+	const look = " stdout F 2026-11-20 16:15:46.363 [INFO][71] monitor-addresses/autodetection_methods.go 229: Including CIDR information from host interface. CIDR=\"10.50.0.21/24\"\n"
+	first, second := "2026-11-20T16:15:41.350862715Z", "2026-11-20T16:15:46.36438605Z"
+	for _, test := range []struct {
+		name, log string
+		want      string // empty: never
+	}{
+		{"none", "", ""},
+		{"the newest", first + look + second + look, second},
+		{"files in whatever order", second + look + first + look, second},
+		{"startup's own look is not the monitor's", second + strings.ReplaceAll(look, "monitor-addresses/", "startup/"), ""},
+		{"what else the monitor says", second + " stdout F [INFO][71] monitor-addresses/startup.go 431: Early log level set to info\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := lastLook(test.log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := got.Format(time.RFC3339Nano); got.IsZero() != (test.want == "") || test.want != "" && said != test.want {
+				t.Errorf("%s, want %q", said, test.want)
+			}
+		})
+	}
+	if _, err := lastLook("yesterday" + look); err == nil {
+		t.Error("a line without a time is taken for one")
+	}
+}

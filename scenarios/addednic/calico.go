@@ -152,6 +152,37 @@ func ready(ctx context.Context, r *framework.Run, name string, bound time.Durati
 		})
 }
 
+// podsCanStart waits until the newest calico-node runs on every node, which
+// means that the CNI plugin is installed, and has told the plugin the node's
+// name, without which the plugin refuses every pod.
+func podsCanStart(ctx context.Context, r *framework.Run) error {
+	return await.Until(ctx, "Calico's CNI plugin on every node", 200*time.Millisecond, 2*time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			var set appsv1.DaemonSet
+			if err := r.Cluster.Client.Resources().Get(ctx, agent, metav1.NamespaceSystem, &set); err != nil {
+				return false, "", err
+			}
+			list, err := pods(ctx, r, agent)
+			if err != nil {
+				return false, "", err
+			}
+			running := 0
+			for _, p := range list {
+				if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
+					running++
+				}
+			}
+			n := len(r.Cluster.Nodes())
+			if set.Status.ObservedGeneration < set.Generation || int(set.Status.UpdatedNumberScheduled) != n || len(list) != n || running != n {
+				return false, fmt.Sprintf("%d of %d updated, %d pods, %d of them run", set.Status.UpdatedNumberScheduled, n, len(list), running), nil
+			}
+			_, err = onEachNode(ctx, r, func(ctx context.Context, node string) (string, error) {
+				return r.Lab.Node(node).Exec(ctx, "test", "-s", "/var/lib/calico/nodename")
+			})
+			return err == nil, "", err
+		})
+}
+
 // pods lists the pods in kube-system that have this name for their k8s-app.
 func pods(ctx context.Context, r *framework.Run, name string) ([]corev1.Pod, error) {
 	var list corev1.PodList

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pmezard/go-difflib/difflib"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,8 @@ type story struct {
 	// restarts.
 	configs map[string]string
 	agents  map[string]string
+	// plugged is when the card was there.
+	plugged time.Time
 }
 
 // inCalico runs a command in calico-node's container on a node.

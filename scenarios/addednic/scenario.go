@@ -95,7 +95,16 @@ const (
 )
 
 // plugIn is the fault: the card, and nothing else.
-func (s *story) plugIn(r *framework.Run) fault.Fault { return fault.PlugNIC(r.Lab, r.Cluster, s.nic) }
+func (s *story) plugIn(r *framework.Run) fault.Fault {
+	f := fault.PlugNIC(r.Lab, r.Cluster, s.nic)
+	inject := f.Inject
+	f.Inject = func(ctx context.Context) error {
+		err := inject(ctx)
+		s.plugged = time.Now()
+		return err
+	}
+	return f
+}
 
 // common is what all variants do.
 func (s *story) common(c calico) framework.Script {
@@ -107,8 +116,7 @@ func (s *story) common(c calico) framework.Script {
 		NodeAddresses: true,
 		Baseline: []framework.Check{
 			{Name: "CoreDNS runs on " + coreDNSNode + " and nowhere else", Holds: coreDNSIsThere},
-			{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: allIsWell},
-			{Name: "evidence is kept", Holds: s.before},
+			{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: s.recorded("before", allIsWell)},
 		},
 		Fault:   s.plugIn,
 		Hurt:    hurt(),
@@ -132,13 +140,12 @@ func affectedScript(nic fault.NIC) framework.Script {
 	script := s.common(calico{Method: firstFound, Poll: poll})
 	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode}}
 	script.Aftermath = append(factsHold(),
-		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: s.addressMoved},
+		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: s.recorded("during", s.addressMoved)},
 		framework.Check{Name: "calico-node was not restarted", Holds: s.notRestarted},
 		framework.Check{
 			Name:  "the detector names the node, the address, the interface, and that this appeared after boot",
 			Holds: s.cardIsNamed, AsksDetectors: true,
 		},
-		framework.Check{Name: "evidence is kept", Holds: s.during},
 	)
 	script.Remedies = []framework.Remedy{
 		{
@@ -220,8 +227,8 @@ func fixedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(calico{Method: internalIP, Poll: poll})
 	script.Aftermath = []framework.Check{
-		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: allIsWell},
-		{Name: "evidence is kept", Holds: s.during},
+		{Name: "Calico has looked for the address of " + coreDNSNode + " with the card there", Holds: s.lookedAgain, Bound: 2 * poll},
+		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: s.recorded("during", allIsWell)},
 	}
 	return script
 }
@@ -238,14 +245,22 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico) error {
 	if err := both.Wait(); err != nil {
 		return err
 	}
+	// A pod that comes earlier is tried again only after a while.
+	if err := podsCanStart(ctx, r); err != nil {
+		return err
+	}
+	all, allCtx := errgroup.WithContext(ctx)
 	// Ready means, to calico-node, that BIRD has every session.
-	if err := ready(ctx, r, agent, 2*time.Minute); err != nil {
+	all.Go(func() error { return ready(allCtx, r, agent, 2*time.Minute) })
+	all.Go(func() error { return servicesReady(allCtx, r) })
+	all.Go(func() error { return framework.StartPods(allCtx, r.Cluster, workloads...) })
+	if err := all.Wait(); err != nil {
 		return err
 	}
-	if err := servicesReady(ctx, r); err != nil {
-		return err
-	}
-	return framework.StartPods(ctx, r.Cluster, workloads...)
+	var err error
+	s.configs = nil
+	s.agents, err = agents(ctx, r)
+	return err
 }
 
 // move changes the autodetection method, rolls calico-node, and keeps what
@@ -260,20 +275,49 @@ func (s *story) move(ctx context.Context, r *framework.Run, method string) error
 	return s.record(ctx, r, "after")
 }
 
-// before remembers what the fault must not change, and what it will.
-func (s *story) before(ctx context.Context, r *framework.Run) (bool, string, error) {
-	var err error
-	s.configs = nil
-	if s.agents, err = agents(ctx, r); err != nil {
-		return false, "", err
+// recorded keeps the evidence of a moment when what is asserted of it holds.
+func (s *story) recorded(when string, holds func(context.Context, *framework.Run) (bool, string, error)) func(context.Context, *framework.Run) (bool, string, error) {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		yes, saw, err := holds(ctx, r)
+		if yes && err == nil {
+			err = s.record(ctx, r, when)
+		}
+		return yes, saw, err
 	}
-	err = s.record(ctx, r, "before")
-	return err == nil, "", err
 }
 
-func (s *story) during(ctx context.Context, r *framework.Run) (bool, string, error) {
-	err := s.record(ctx, r, "during")
-	return err == nil, "", err
+// lookedAgain asserts that calico-node -monitor-addresses has looked for the
+// node's address since the card was plugged in: only then has it passed the
+// card over.
+func (s *story) lookedAgain(ctx context.Context, r *framework.Run) (bool, string, error) {
+	log, err := r.Lab.Node(coreDNSNode).Exec(ctx, "sh", "-c", "cat /var/log/pods/kube-system_"+agent+"-*/"+agent+"/*.log")
+	if err != nil {
+		return false, "", err
+	}
+	last, err := lastLook(log)
+	return last.After(s.plugged), fmt.Sprintf("the card is there since %s, the last look was at %s",
+		s.plugged.Format(time.TimeOnly), last.Format(time.TimeOnly)), err
+}
+
+// lastLook is when calico-node -monitor-addresses has last found the node's
+// InternalIP on an interface, by its log as the kubelet keeps it; zero for
+// never.
+func lastLook(log string) (time.Time, error) {
+	var last time.Time
+	for line := range strings.Lines(log) {
+		stamp, text, _ := strings.Cut(line, " ")
+		if !strings.Contains(text, "monitor-addresses/") || !strings.Contains(text, "Including CIDR information from host interface") {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, stamp)
+		if err != nil {
+			return last, fmt.Errorf("reading %s's log: %w", agent, err)
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last, nil
 }
 
 // agents are calico-node's pods by node, and how often each was restarted.
