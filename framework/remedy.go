@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/await"
 )
@@ -104,7 +103,7 @@ func (v *variantRun) expectNoRecovery(ctx context.Context, entry *report.Remedy)
 		func(context.Context) (bool, string, error) {
 			for _, name := range v.variant.Script.Hurt {
 				t, err := v.probes.Timeline(name)
-				if err != nil || t.Reported.Before(end.Add(probe.DefaultTimeout)) {
+				if err != nil || !t.Known(end) {
 					return false, t.String(), err
 				}
 			}

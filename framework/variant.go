@@ -38,6 +38,9 @@ const (
 	// takenBackWithin bounds the wait for silent detectors after a lesser form
 	// was taken back.
 	takenBackWithin = 30 * time.Second
+	// fateWithin bounds the wait until every packet's fate is known. It is
+	// probe.DefaultTimeout unless an agent does not get to run.
+	fateWithin = 15 * time.Second
 	// relapsesWithin bounds the wait for the symptom after a remedy was undone.
 	relapsesWithin = 30 * time.Second
 )
@@ -415,10 +418,10 @@ func (v *variantRun) takeBack(ctx context.Context, form LesserForm, f fault.Faul
 // fateKnown waits until it is known of each packet up to a moment whether it
 // was lost.
 func (v *variantRun) fateKnown(ctx context.Context, until time.Time) error {
-	return await.Until(ctx, "the last packets' fate", 50*time.Millisecond, 2*probe.DefaultTimeout,
+	return await.Until(ctx, "the last packets' fate", 50*time.Millisecond, fateWithin,
 		func(context.Context) (bool, string, error) {
 			for _, t := range v.probes.Timelines() {
-				if t.Stopped.IsZero() && t.Reported.Before(until.Add(probe.DefaultTimeout)) {
+				if !t.Known(until) {
 					return false, t.String(), nil
 				}
 			}

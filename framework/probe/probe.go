@@ -36,6 +36,10 @@
 // An end that goes away can say nothing about packets that were under way, so
 // those are never lost: the timelines of its probes just end. Probes to it go
 // on, and lose their packets.
+//
+// An agent that did not get to run, on a machine that is too busy, answers late
+// or never. It says so itself, and unanswered packets that were sent to it
+// meanwhile are neither lost nor received: they are unjudged.
 package probe
 
 import (

@@ -291,6 +291,13 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 			}
 		}
 	}
+	for _, still := range r.Still {
+		for _, t := range s.timelines {
+			if s.ends[t.Probe.To].Agent == a {
+				t.farStill = append(t.farStill, span{a.time(still[0]), a.time(still[1])})
+			}
+		}
+	}
 	for _, t := range s.timelines {
 		if s.ends[t.Probe.From].Agent == a && !t.Started.IsZero() && by.After(t.Reported) {
 			t.Reported = by

@@ -50,6 +50,8 @@ type Timeline struct {
 	// farReported and farGone are the same for the far end; both zero where
 	// that is no agent of the set.
 	farReported, farGone time.Time
+	// farStill are the times in which the far end's agent did not run.
+	farStill []span
 
 	sent, answered, seen, denied slots
 	resolved, unresolved         slots
@@ -134,6 +136,9 @@ type Counts struct {
 	// an address to connect to.
 	Unresolved int `json:"unresolved,omitempty"`
 	Resolved   int `json:"resolved,omitempty"`
+	// Unjudged are unanswered, and were sent while the far end's agent did not
+	// run: whether they were lost, nobody knows.
+	Unjudged int `json:"unjudged,omitempty"`
 	// InFlight were sent less than Patience before the last report.
 	InFlight int `json:"in_flight"`
 	// Skipped are slots for which the sender woke up too late. They were not
@@ -164,8 +169,12 @@ const (
 	skipped fate = iota
 	received
 	inFlight
+	unjudged
 	lost
 )
+
+// span is a time from which on, and until when, something was so.
+type span struct{ from, until time.Time }
 
 func (t *Timeline) fate(slot uint32) fate {
 	switch {
@@ -177,8 +186,26 @@ func (t *Timeline) fate(slot uint32) fate {
 		return lost
 	case t.Reported.Sub(t.at(slot)) < Patience:
 		return inFlight
+	case t.farStoodStill(t.at(slot)):
+		return unjudged
 	}
 	return lost
+}
+
+// farStoodStill says whether the far end's agent did not run when a packet
+// that was sent at a time may have arrived.
+func (t *Timeline) farStoodStill(at time.Time) bool {
+	return slices.ContainsFunc(t.farStill, func(s span) bool {
+		return at.After(s.from.Add(-wire.ReportInterval)) && at.Before(s.until)
+	})
+}
+
+// Known says whether the fate of every packet that was sent before a time is
+// certain, as far as it ever will be. That needs word from both ends: a far
+// end that says nothing may not have run.
+func (t *Timeline) Known(before time.Time) bool {
+	far := t.farReported.IsZero() || !t.farGone.IsZero() || !t.farReported.Before(before)
+	return !t.Stopped.IsZero() || !t.Reported.Before(before.Add(t.Probe.Timeout)) && far
 }
 
 func (t *Timeline) side(slot uint32) Side {
@@ -243,6 +270,8 @@ func (t *Timeline) count(first, end uint32) Counts {
 			c.Received++
 		case inFlight:
 			c.InFlight++
+		case unjudged:
+			c.Unjudged++
 		case lost:
 			c.Lost++
 			switch t.side(slot) {
@@ -453,6 +482,7 @@ func (t *Timeline) clone() Timeline {
 	c := *t
 	c.ReplyTTL, c.RequestTTL = maps.Clone(t.ReplyTTL), maps.Clone(t.RequestTTL)
 	c.Sources, c.Errors = slices.Clone(t.Sources), maps.Clone(t.Errors)
+	c.farStill = slices.Clone(t.farStill)
 	c.sent, c.answered, c.seen = slices.Clone(t.sent), slices.Clone(t.answered), slices.Clone(t.seen)
 	c.denied, c.resolved, c.unresolved = slices.Clone(t.denied), slices.Clone(t.resolved), slices.Clone(t.unresolved)
 	return c

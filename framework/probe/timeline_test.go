@@ -100,6 +100,55 @@ func TestClean(t *testing.T) {
 	}
 }
 
+// What is unanswered is excused only for as long as the far end did not run.
+func TestFarEndThatStoodStill(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		slots          string
+		from, until    int // of the standstill, in ms
+		lost, unjudged int
+		clean          int // packets of the run at the end
+	}{
+		{name: "all of it", slots: "..qqq..", from: 20, until: 50, unjudged: 3, clean: 4},
+		{name: "lost before and after", slots: strings.Repeat("q", 50) + ".", from: 200, until: 400, lost: 21, unjudged: 29, clean: 1},
+		{name: "what was answered in time is received", slots: ".......", from: 20, until: 50, clean: 7},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			line := draw(c.slots, 5000)
+			line.farStill = []span{{ms(c.from), ms(c.until)}}
+			counts := line.Counts()
+			run, _ := line.Clean()
+			if counts.Lost != c.lost || counts.Unjudged != c.unjudged || run.Packets != c.clean {
+				t.Errorf("%d lost, %d unjudged, clean for %d; want %d, %d, %d",
+					counts.Lost, counts.Unjudged, run.Packets, c.lost, c.unjudged, c.clean)
+			}
+		})
+	}
+}
+
+func TestKnown(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		edit func(*Timeline)
+		want bool
+	}{
+		{"both have reported", func(*Timeline) {}, true},
+		{"a reply may still come", func(t *Timeline) { t.Reported = ms(1099) }, false},
+		{"the far end says nothing", func(t *Timeline) { t.farReported = ms(99) }, false},
+		{"the far end is gone", func(t *Timeline) { t.farReported, t.farGone = ms(50), ms(60) }, true},
+		{"the far end is no agent", func(t *Timeline) { t.farReported = time.Time{} }, true},
+		{"stopped", func(t *Timeline) { t.Reported, t.farReported, t.Stopped = ms(50), ms(50), ms(50) }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			line := draw("....", 1100)
+			c.edit(line)
+			if got := line.Known(ms(100)); got != c.want {
+				t.Errorf("%t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
 func TestSide(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -50,6 +50,8 @@ type Agent struct {
 	// drained is when the sender's socket was last read empty.
 	drained   int64
 	nextFlush int64
+	// ticked is when the agent last ran; zero while it has nothing to run for.
+	ticked int64
 }
 
 // Open binds the UDP echo port and the TCP port at address, the unspecified
@@ -225,6 +227,7 @@ func (a *Agent) ticks() {
 
 func (a *Agent) tick() {
 	now := wire.Monotonic()
+	a.noteStandstill(now)
 	a.drain(now)
 	a.send()
 	if now >= a.nextFlush {
@@ -236,9 +239,20 @@ func (a *Agent) tick() {
 	a.arm()
 }
 
+// noteStandstill tells every session if the agent has not run for long.
+func (a *Agent) noteStandstill(now int64) {
+	if a.ticked != 0 && now-a.ticked > int64(wire.Standstill) {
+		for s := range a.sessions {
+			s.still = append(s.still, [2]int64{a.ticked, now})
+		}
+	}
+	a.ticked = now
+}
+
 // arm sets the timer to whatever is due first.
 func (a *Agent) arm() {
 	if len(a.sessions) == 0 {
+		a.ticked = 0
 		a.timer.set(0)
 		return
 	}

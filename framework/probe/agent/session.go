@@ -28,6 +28,7 @@ type session struct {
 	set     uint64
 	probes  map[uint32]*sending
 	seen    map[seenKey]*receiving
+	still   [][2]int64
 	stalled int
 }
 
@@ -134,7 +135,7 @@ func (s *session) reset() {
 	for _, p := range s.probes {
 		p.stop()
 	}
-	s.set, s.probes, s.seen = 0, map[uint32]*sending{}, map[seenKey]*receiving{}
+	s.set, s.probes, s.seen, s.still = 0, map[uint32]*sending{}, map[seenKey]*receiving{}, nil
 }
 
 // flush reports what happened before now. A session that has not written its
@@ -147,7 +148,8 @@ func (s *session) flush(now int64) {
 		return
 	}
 	s.stalled = 0
-	report := &wire.Report{}
+	report := &wire.Report{Still: s.still}
+	s.still = nil
 	for _, p := range s.probes {
 		if !p.quiet() {
 			report.Probes = append(report.Probes, p.report())

@@ -36,6 +36,10 @@ const DefaultPort = 7007
 // that a detector is given.
 const ReportInterval = 100 * time.Millisecond
 
+// Standstill is the least time without running that an agent reports. An agent
+// with anything to do runs at least every ReportInterval.
+const Standstill = 3 * ReportInterval
+
 // Bounds on what a peer may ask for or report, so that a confused one cannot
 // make the other allocate without end.
 const (
@@ -128,6 +132,10 @@ type Message struct {
 type Report struct {
 	Probes []Sender    `json:"probes,omitempty"`
 	Seen   []Responder `json:"seen,omitempty"`
+	// Still are the times, from and until by the agent's clock, in which the
+	// agent did not run for longer than Standstill. What was sent to it then
+	// may be unanswered for that reason alone.
+	Still [][2]int64 `json:"still,omitempty"`
 }
 
 // Sender is the sender's news of one probe.
