@@ -317,16 +317,38 @@ func next(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
 }
 
+// joinToken makes a bootstrap token, and waits until kube-controller-manager
+// has signed the ConfigMap cluster-info with it: a kubeadm join that finds it
+// unsigned looks again after five seconds.
+func (c *Cluster) joinToken(ctx context.Context) (string, error) {
+	token, err := c.lab.Node(c.spec.Nodes[0].Name).Exec(ctx, "kubeadm", "token", "create", "--ttl", "10m")
+	if err != nil {
+		return "", err
+	}
+	token = strings.TrimSpace(token)
+	id, _, _ := strings.Cut(token, ".")
+	signature := "jws-kubeconfig-" + id // k8s.io/cluster-bootstrap/token/api
+	err = await.Until(ctx, "cluster-info to be signed with the token", 50*time.Millisecond, 30*time.Second,
+		func(ctx context.Context) (bool, string, error) {
+			var info corev1.ConfigMap
+			if err := c.Client.Resources().Get(ctx, "cluster-info", metav1.NamespacePublic, &info); err != nil {
+				return false, "", err
+			}
+			return info.Data[signature] != "", signature + " is not there", nil
+		})
+	return token, err
+}
+
 // join makes a running node a member of the cluster.
 func (c *Cluster) join(ctx context.Context, n topology.Node) error {
-	token, err := c.lab.Node(c.spec.Nodes[0].Name).Exec(ctx, "kubeadm", "token", "create", "--ttl", "10m")
+	token, err := c.joinToken(ctx)
 	if err != nil {
 		return fmt.Errorf("making a token for node %q: %w", n.Name, err)
 	}
 	var config strings.Builder
 	err = joinConfig.Execute(&config, map[string]any{
 		"Name": n.Name, "Address": n.Links[0].Address,
-		"Endpoint": apiEndpoint(c.spec), "Token": strings.TrimSpace(token),
+		"Endpoint": apiEndpoint(c.spec), "Token": token,
 	})
 	if err != nil {
 		return fmt.Errorf("rendering kubeadm's configuration of node %q: %w", n.Name, err)
