@@ -141,8 +141,8 @@ func (v *variantRun) keepFailure(ctx context.Context) {
 const birdSocket = "/run/calico/bird.ctl"
 
 // proxyTimeout bounds a look that asks guests. One whose processors are busy
-// may take seconds to run a command, and is no worse for it.
-const proxyTimeout = 5 * time.Second
+// may take several seconds to run a command, and is no worse for it.
+const proxyTimeout = 15 * time.Second
 
 // collectorOf makes a collector that reads the layers of a lab that a script
 // asks for. The closers are to be called even after an error.

@@ -157,14 +157,21 @@ type Script struct {
 	Gone []string
 	// Hurt names the probes that the incident hurts.
 	Hurt []string
+	// HurtFor is how long a probe must have no answer at all to count as hurt;
+	// zero: one lost packet is enough. A node without hardware support for guests
+	// loses one now and then when the machine is busy.
+	HurtFor time.Duration
 	// Observe bounds how long the traffic is watched for the symptom. A
-	// variant in which no probe is lost for so long is unhurt.
+	// variant in which no probe is hurt for so long is unhurt.
 	Observe time.Duration
 	// Aftermath holds after the fault.
 	Aftermath []Check
 	// Named are findings that the detectors must come to after the fault. A
 	// finding that is not named here is no error.
 	Named []Finding
+	// NamedWithin bounds how long the detectors may take after the symptom; zero
+	// means five seconds.
+	NamedWithin time.Duration
 	// Remedies are tried one after the other, each from the broken state.
 	Remedies []Remedy
 }

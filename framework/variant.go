@@ -261,7 +261,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	}
 	// The first looks may have seen the installation settle; the last one
 	// must not see anything.
-	if err := v.watch.until(ctx, "a look of the detectors", namedWithin, func([]detect.Finding) bool { return true }); err != nil {
+	if err := v.watch.until(ctx, "a look of the detectors", v.lookWithin(), func([]detect.Finding) bool { return true }); err != nil {
 		return err
 	}
 	findings, at := v.watch.now()
@@ -276,6 +276,15 @@ func (v *variantRun) baseline(ctx context.Context) error {
 		return v.badBaseline("not everything can be read: " + strings.Join(unread, "; "))
 	}
 	return nil
+}
+
+// lookWithin bounds the wait for what the next look of the detectors will show.
+// Where they ask guests, that look may begin late and end late.
+func (v *variantRun) lookWithin() time.Duration {
+	if v.variant.Script.Proxies {
+		return namedWithin + 2*(v.variant.Script.LookEvery+proxyTimeout)
+	}
+	return namedWithin
 }
 
 // badBaseline ends the script: what comes after a bad baseline proves
@@ -429,15 +438,16 @@ func (v *variantRun) fateKnown(ctx context.Context, until time.Time) error {
 		})
 }
 
-// hurt names the probes that lost a packet in a time, but for those whose
-// ends the fault takes away, and tells when the first packet was lost.
+// hurt names the probes that were hurt in a time, but for those whose ends the
+// fault takes away, and tells when the first packet was lost.
 func (v *variantRun) hurt(since, until time.Time) (names []string, onset time.Time) {
 	for _, t := range v.probes.Timelines() {
-		if v.isGone(t.Probe) || t.Between(since, until).Lost == 0 {
+		first, out := t.FirstOutage(since, v.variant.Script.HurtFor)
+		if v.isGone(t.Probe) || !out || !first.At.Before(until) {
 			continue
 		}
 		names = append(names, t.Probe.Name)
-		if first, _ := t.FirstLoss(since); onset.IsZero() || first.At.Before(onset) {
+		if onset.IsZero() || first.At.Before(onset) {
 			onset = first.At
 		}
 	}
@@ -503,7 +513,7 @@ func (v *variantRun) fault(ctx context.Context) error {
 func (v *variantRun) symptom(ctx context.Context) error {
 	script := v.variant.Script
 	// When all that the incident hurts is hurt, or nothing was for so long ...
-	_, err := v.probes.WaitLoss(ctx, script.Hurt, v.faulted, script.Observe)
+	_, err := v.probes.WaitOutage(ctx, script.Hurt, v.faulted, script.HurtFor, script.Observe)
 	if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
 		return err
 	}
@@ -548,9 +558,9 @@ func (v *variantRun) detected(ctx context.Context) error {
 	script := v.variant.Script
 	var named error
 	if v.variant.Role == Affected {
-		named = v.expectNamed(ctx, script.Named, namedWithin)
+		named = v.expectNamed(ctx, script.Named, cmp.Or(script.NamedWithin, namedWithin))
 	} else {
-		named = v.watch.untilQuiet(ctx, namedWithin)
+		named = v.watch.untilQuiet(ctx, v.lookWithin())
 	}
 	if ctx.Err() != nil {
 		return named

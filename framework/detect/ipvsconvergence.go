@@ -33,9 +33,11 @@ const DefaultSettle = 10 * time.Second
 
 // IPVSConvergence compares the IPVS tables that kube-proxies keep with
 // Services and EndpointSlices. A difference is a finding, an active one, when
-// it has lasted for Settle and kube-proxy has finished no sync in that time,
-// or for twice as long whatever kube-proxy does: so neither a rollout nor a
-// Service without endpoints is one.
+// it has lasted for Settle and kube-proxy has stopped: its goroutines wait for
+// each other's answers, or it has finished no sync for SlowSync, or does not
+// answer. It also is one when it has lasted for twice Settle and two syncs were
+// finished meanwhile, the second of which must have begun after it. So neither a
+// rollout, nor a sync that takes its time, nor a Service without endpoints is one.
 //
 // An old sync alone, and goroutines that wait, are latent findings: they hurt
 // nobody until a Service changes. They are active on a node that has
@@ -45,6 +47,10 @@ const DefaultSettle = 10 * time.Second
 type IPVSConvergence struct {
 	// Settle is how long a difference may last; zero means DefaultSettle.
 	Settle time.Duration
+	// SlowSync is how long a kube-proxy may go without finishing a sync before
+	// it counts as stopped; zero means Settle. It is for nodes on which a sync
+	// takes longer than that.
+	SlowSync time.Duration
 }
 
 // Name implements Detector.
@@ -94,13 +100,16 @@ func proxyOf(s snapshot.Snapshot, node string) (snapshot.Proxy, bool) {
 func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []Finding {
 	settle := cmp.Or(d.Settle, DefaultSettle)
 	now := history[len(history)-1].Time
+	stuck, stuckSince := waiting(history, p)
+	deadlock := len(stuck) > 1 && now.Sub(stuckSince) >= settle/2
+	stopped := deadlock || p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, settle)
 	overdue := lasting(history, p.Node)
 	for diff, since := range overdue {
 		lasts := now.Sub(since)
-		synced := p.Health.Status != 0 && p.Health.Age() < lasts
-		if lasts < settle || synced && lasts < 2*settle {
-			delete(overdue, diff)
+		if lasts >= settle && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
+			continue
 		}
+		delete(overdue, diff)
 	}
 	state := Latent
 	if len(overdue) > 0 {
@@ -114,11 +123,11 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 				p.Node, seconds(p.Health.Age()), p.Health.Status),
 		})
 	}
-	if stuck, since := waiting(history, p); len(stuck) > 1 && now.Sub(since) >= settle/2 {
+	if deadlock {
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: state, Object: "kube-proxy",
 			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer: on one netlink socket, each has thrown away the answer to the other.",
-				and(stuck), p.Node, seconds(now.Sub(since))),
+				and(stuck), p.Node, seconds(now.Sub(stuckSince))),
 		})
 	}
 	for _, kind := range []string{MissingVirtualServer, MissingRealServer, StaleRealServer} {
@@ -130,6 +139,18 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 }
 
 func seconds(d time.Duration) string { return d.Round(time.Second).String() }
+
+// syncedTwice tells whether a kube-proxy has finished two syncs since a moment.
+// The first of them may have begun before it.
+func syncedTwice(history []snapshot.Snapshot, node string, since time.Time) bool {
+	finished := map[time.Time]bool{} // one of them at or before that moment
+	for _, s := range history {
+		if p, read := proxyOf(s, node); read && !s.Time.Before(since) && !p.Health.LastUpdated.IsZero() {
+			finished[p.Health.LastUpdated] = true
+		}
+	}
+	return len(finished) > 2
+}
 
 // waiting names the goroutines that wait for IPVS now and have done so in
 // every snapshot since.

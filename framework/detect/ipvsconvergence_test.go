@@ -133,6 +133,10 @@ func TestIPVSConvergence(t *testing.T) {
 			[]string{"missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
+			"the same for as long, while one sync was finished",
+			[]*proxied{look(3, new, to(oldPod)), look(23, new, to(oldPod))}, nil,
+		},
+		{
 			"an endpoint whose server was drained by mistake",
 			[]*proxied{look(0, old, drained).frozen(), look(10, old, drained).frozen()},
 			[]string{"missing-real-server active edge"},

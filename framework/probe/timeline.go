@@ -293,10 +293,25 @@ func (t *Timeline) count(first, end uint32) Counts {
 }
 
 // FirstLoss returns the first lost packet that was sent at or after since.
-func (t *Timeline) FirstLoss(since time.Time) (Loss, bool) {
+func (t *Timeline) FirstLoss(since time.Time) (Loss, bool) { return t.FirstOutage(since, 0) }
+
+// FirstOutage returns the first packet that was sent at or after since and lost,
+// and after which none was answered that was sent within lasting: at least
+// one sent that late or later is lost, too.
+func (t *Timeline) FirstOutage(since time.Time, lasting time.Duration) (Loss, bool) {
+	var first Loss
+	out := false
 	for slot := t.from(since); slot < t.sent.end(); slot++ {
-		if t.fate(slot) == lost {
-			return Loss{Slot: slot, At: t.at(slot), Side: t.side(slot)}, true
+		switch t.fate(slot) {
+		case received:
+			out = false
+		case lost:
+			if !out {
+				first, out = Loss{Slot: slot, At: t.at(slot), Side: t.side(slot)}, true
+			}
+			if t.at(slot).Sub(first.At) >= lasting {
+				return first, true
+			}
 		}
 	}
 	return Loss{}, false

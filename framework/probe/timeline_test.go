@@ -255,6 +255,37 @@ func TestFirstLossAndBetween(t *testing.T) {
 	}
 }
 
+func TestFirstOutage(t *testing.T) {
+	const lasting = 30 * time.Millisecond
+	for _, c := range []struct {
+		name  string
+		slots string
+		want  uint32
+		ok    bool
+	}{
+		{"no loss", "......", 0, false},
+		{"single packets", ".q.r.q..q.", 0, false},
+		{"not long enough", ".qqq.qqq..", 0, false},
+		{"just long enough", ".qqqq.", 1, true},
+		{"the second is long enough", ".qq.qqqqq.", 4, true},
+		{"slots that were not sent do not end it", ".q__q.", 1, true},
+		{"nor do they make it longer", ".q____.", 0, false},
+		{"it goes on", "..qqqqqqqq", 2, true},
+		{"it began before", "qqqqqqqq", 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			loss, ok := draw(c.slots, 1000).FirstOutage(base, lasting)
+			if ok != c.ok || loss.Slot != c.want || ok && loss.At != ms(10*int(c.want)) {
+				t.Errorf("%+v, %v; want slot %d, %v", loss, ok, c.want, c.ok)
+			}
+		})
+	}
+	// Packets whose fate is open are neither.
+	if loss, ok := draw(".qqqqq", 280).FirstOutage(base, lasting); ok {
+		t.Errorf("found %+v before the fate of the last was known", loss)
+	}
+}
+
 func TestReplies(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -23,14 +23,19 @@ var (
 // error says how the probes stood at last; it is ErrBound, ErrGone or the
 // context's.
 func (s *Set) WaitLoss(ctx context.Context, names []string, since time.Time, bound time.Duration) (time.Time, error) {
+	return s.WaitOutage(ctx, names, since, 0, bound)
+}
+
+// WaitOutage is WaitLoss for losses that last: see Timeline.FirstOutage.
+func (s *Set) WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
 	which, err := s.find(names)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("waiting for loss: %w", err)
 	}
 	// Of the last look: a late reply may take back what an earlier one saw.
 	at := map[string]time.Time{}
-	err = s.wait(ctx, which, bound, "loss since "+clock(since), func(t *Timeline) (bool, error) {
-		loss, ok := t.FirstLoss(since)
+	err = s.wait(ctx, which, bound, lossOf(lasting)+" since "+clock(since), func(t *Timeline) (bool, error) {
+		loss, ok := t.FirstOutage(since, lasting)
 		if !ok && !t.Gone.IsZero() {
 			return false, ErrGone
 		}
@@ -41,6 +46,13 @@ func (s *Set) WaitLoss(ctx context.Context, names []string, since time.Time, bou
 		return time.Time{}, err
 	}
 	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
+}
+
+func lossOf(lasting time.Duration) string {
+	if lasting == 0 {
+		return "loss"
+	}
+	return "loss for " + lasting.String()
 }
 
 // WaitClean waits until each of the named probes has been clean (see the

@@ -83,15 +83,16 @@ type ProxyReader func(context.Context) (Proxy, error)
 
 // proxyScript prints all that is read of a node's kube-proxy. It is one
 // command of few processes, because on a guest without hardware support each of
-// them costs some tens of milliseconds. The dump of the goroutines stops the
+// them costs some tens of milliseconds. The table comes last: so it is never
+// older than the last sync that healthz tells of. The dump of the goroutines stops the
 // program for a moment, and so is taken of one that is not well only.
 const proxyScript = `
 ask() { exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 && cat <&3; }
 exec 2>/dev/null
-echo "== table"; cat /proc/net/ip_vs
-echo; echo "== mode"; ask 10249 /proxyMode
+echo "== mode"; ask 10249 /proxyMode
 health=$(ask 10256 /healthz); echo; echo "== healthz"; echo "$health"
 case $health in *" 503 "*) echo "== goroutines"; ask 10249 '/debug/pprof/goroutine?debug=2';; esac
+echo; echo "== table"; cat /proc/net/ip_vs
 true`
 
 // NodeProxy makes a ProxyReader of a function that runs a command on a node,
