@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 // endpointsOf makes the v1 Endpoints of a Service, which is what kube-proxy of
@@ -27,6 +29,25 @@ func endpointsOf(name string, addresses ...netip.Addr) *corev1.Endpoints {
 	}
 	e.Subsets = []corev1.EndpointSubset{subset}
 	return e
+}
+
+// leadsTo waits until Kubernetes says that a Service leads to one address.
+func leadsTo(ctx context.Context, r *framework.Run, name string, address netip.Addr) error {
+	return await.Until(ctx, fmt.Sprintf("Service %s to lead to %s", name, address), 100*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			var e corev1.Endpoints
+			key := client.ObjectKey{Namespace: appNamespace, Name: name}
+			if err := r.Cluster.Client.Resources().GetControllerRuntimeClient().Get(ctx, key, &e); err != nil {
+				return false, "", err
+			}
+			var to []string
+			for _, subset := range e.Subsets {
+				for _, a := range subset.Addresses {
+					to = append(to, a.IP)
+				}
+			}
+			return len(to) == 1 && to[0] == address.String(), fmt.Sprintf("it leads to %q", to), nil
+		})
 }
 
 // setEndpoints says where a Service of the load leads.

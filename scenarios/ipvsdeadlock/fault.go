@@ -2,10 +2,9 @@ package ipvsdeadlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,37 +19,57 @@ const (
 	// period is from one tick of the graceful termination to the next
 	// (rsCheckDeleteInterval); the first comes with the start of kube-proxy.
 	period = time.Minute
-	// ticks is how many ticks a kube-proxy must stand under the load.
-	ticks = 2
-	// tickTakes bounds the time that a tick takes.
-	tickTakes = 30 * time.Second
-	// looksHung is in how many looks in a row, 3 s apart, the same goroutines
-	// wait for IPVS if kube-proxy hangs.
-	looksHung = 3
-	// churnPause is the longest pause of the churn with which it still is one.
-	churnPause = 5 * time.Second
+	// ticks is how many ticks a kube-proxy must stand under the load: one that
+	// walks the whole list. 1.13.0 has mostly hung within the first seconds of it.
+	ticks = 1
+	// ticksAffected is how many ticks 1.13.0 has to hang in.
+	ticksAffected = 2
+	// syncsMet is how many syncs must be finished after the tick has begun, for
+	// one of them to have met it: the first may have been nearly over.
+	syncsMet = 2
+	// loadTakes bounds what the load takes beside waiting for ticks, on a busy
+	// machine.
+	loadTakes = 4 * time.Minute
+	// lookPause is the time from one look at kube-proxy to the next.
+	lookPause = 2 * time.Second
 )
 
-// standing is how kube-proxy stood when the load ended.
+// standing is how kube-proxy stood the load.
 type standing struct {
 	mode  string
-	syncs int
 	hung  bool
-	// walked is how many entries of the list the log tells of.
+	syncs int // when the load ended
+	// walked is how many entries of the list the log tells of since the load
+	// began.
 	walked int
 	took   time.Duration // of the load
-	// What the load was like.
-	connections, endpoints int
-	changes                int64
-	worst                  time.Duration // pause between two changes
-	load                   error
+	// met is set once the tick has begun, or in another mode than IPVS the load;
+	// the others count from then on.
+	met         bool
+	metSyncs    int
+	metChanges  int64 // of Endpoints
+	connections int   // at the end, and to how many endpoints
+	endpoints   int
+	load        error
 }
 
-// fault is the load, for as long as kube-proxy stands it or for two ticks,
-// and then what happens every day: a rollout, and a new Service.
+// stood tells whether kube-proxy has stood so many ticks under the load. In
+// another mode than IPVS there are none: it is the time from one to the next.
+func (a standing) stood(mode string, ticks int) bool {
+	if a.metSyncs < syncsMet {
+		return false
+	}
+	if mode != ipvs {
+		return a.took >= period
+	}
+	return a.walked >= (1+ticks)*endpointsOfBusy
+}
+
+// fault is the load, for as long as kube-proxy stands it or for its ticks, and
+// then what happens every day: a rollout, and a new Service.
 func (s *story) fault(r *framework.Run) fault.Fault {
 	return fault.Fault{
-		Name: "load kube-proxy through its ticks, then roll " + web + " out",
+		Name: "load kube-proxy through a tick, then roll " + web + " out",
 		Inject: func(ctx context.Context) error {
 			if err := s.throughTicks(ctx, r); err != nil {
 				return err
@@ -58,7 +77,7 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 			if err := s.app.createLate(ctx, r); err != nil {
 				return err
 			}
-			return s.app.roll(ctx, r)
+			return s.app.roll(ctx, r, func(ctx context.Context) error { return s.fairChance(ctx, r) })
 		},
 		Held: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
 		Undo: func(context.Context) error { s.stopLoad(); return nil },
@@ -67,65 +86,52 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 
 // throughTicks runs the load, and notes how kube-proxy stood it.
 func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
-	s.after = standing{}
+	s.after, s.hang, s.looks = standing{}, hang{}, nil
 	if err := setEndpoints(ctx, r, "busy", busyEndpoints()...); err != nil {
 		return err
 	}
 	if err := s.busyIsServed(ctx, r); err != nil {
 		return err
 	}
+	before, _, err := s.look(ctx, r)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
-	var err error
 	if s.load, err = startLoad(ctx, r, s.proxy.Mode); err != nil {
 		return err
 	}
 	defer s.stopLoad()
 	r.Note(fmt.Sprintf("%d connections are open, %d endpoints taken away, %d Services churn", connections, endpointsOfBusy, churned))
-	age, err := proxyAge(ctx, r)
-	if err != nil {
-		return err
-	}
-	started := time.Now().Add(-age)
-	// Both goroutines may be in a call at one look, and again at the next.
-	var last []int
-	alike := 0
-	err = await.Until(ctx, "the ticks of kube-proxy", 3*time.Second, (ticks+1)*period+2*tickTakes,
+	var a standing
+	var met look
+	var changes int64
+	err = await.Until(ctx, "kube-proxy to hang under the load, or to stand it", lookPause, time.Duration(s.ticks)*period+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
-			age := time.Since(started)
-			if age < period {
-				return false, "the first tick is to come", nil
+			if s.load.why() != nil {
+				return true, "", nil // there is nothing more to stand
 			}
-			waiting, _, err := waitingGoroutines(ctx, r)
+			l, hangs, err := s.look(ctx, r)
 			if err != nil {
 				return false, "", err
 			}
-			if slices.Equal(ids(waiting), last) {
-				alike++
-			} else {
-				alike = 1
+			a.mode, a.hung, a.syncs, a.walked, a.took = l.mode, hangs, l.syncs, l.walked-before.walked, time.Since(began)
+			if !a.met && (s.proxy.Mode != ipvs || a.walked > endpointsOfBusy) {
+				a.met, met, changes = true, l, s.load.changes.Load()
 			}
-			last = ids(waiting)
-			s.after.hung = len(last) > 1 && alike >= looksHung
-			return s.after.hung || age > ticks*period+tickTakes/2, fmt.Sprintf("kube-proxy is %s old", age), nil
+			if a.met {
+				a.metSyncs, a.metChanges = l.syncs-met.syncs, s.load.changes.Load()-changes
+			}
+			return a.hung || a.stood(s.proxy.Mode, s.ticks), l.String(), nil
 		})
 	if err != nil {
 		return err
 	}
-	s.after.took = time.Since(began)
-	s.after.connections, s.after.endpoints = s.load.sink.counts()
-	s.after.changes, s.after.worst = s.load.changes.Load(), time.Duration(s.load.worst.Load())
-	s.after.load = s.load.why()
-	if s.after.mode, err = ask(ctx, r, "10249/proxyMode"); err != nil {
-		return err
-	}
-	if s.after.syncs, err = syncs(ctx, r); err != nil {
-		return err
-	}
-	if s.after.walked, err = walked(ctx, r); err != nil {
-		return err
-	}
-	r.Note(s.after.String())
-	r.Evidence("load", s.after.String()+"\n")
+	a.connections, a.endpoints = s.load.sink.counts()
+	a.load = s.load.why()
+	s.after = a
+	r.Note(a.String())
+	r.Evidence("load", a.String()+"\n"+s.log())
 	return nil
 }
 
@@ -135,8 +141,42 @@ func (a standing) String() string {
 	if a.hung {
 		how = "hung under the load"
 	}
-	return fmt.Sprintf("kube-proxy (%s) %s, which lasted %s: %d connections to %d endpoints, %d changes of Endpoints with pauses up to %s; %d syncs, %d looks at endpoints to be deleted",
-		a.mode, how, a.took.Round(time.Second), a.connections, a.endpoints, a.changes, a.worst.Round(time.Millisecond), a.syncs, a.walked)
+	return fmt.Sprintf("kube-proxy (%s) %s, which lasted %s: %d connections to %d endpoints; %d syncs, %d looks at endpoints to be deleted; since the tick began %d syncs and %d changes of Endpoints",
+		a.mode, how, a.took.Round(time.Second), a.connections, a.endpoints, a.syncs, a.walked, a.metSyncs, a.metChanges)
+}
+
+// fairChance waits until kube-proxy has had the time to do what Kubernetes says
+// now: two syncs, the second of which has begun after the call; or until it is
+// plain that it hangs.
+func (s *story) fairChance(ctx context.Context, r *framework.Run) error {
+	before, hangs, err := s.look(ctx, r)
+	if err != nil || hangs {
+		return err
+	}
+	return await.Until(ctx, "kube-proxy to finish two syncs, or to hang", lookPause, frozenFor+loadTakes,
+		func(ctx context.Context) (bool, string, error) {
+			l, hangs, err := s.look(ctx, r)
+			return err == nil && (hangs || l.syncs >= before.syncs+2), l.String(), err
+		})
+}
+
+// look looks at kube-proxy, and tells whether it hangs.
+func (s *story) look(ctx context.Context, r *framework.Run) (look, bool, error) {
+	l, err := s.proxy.look(ctx, r)
+	if err != nil {
+		return l, false, err
+	}
+	s.looks = append(s.looks, l)
+	return l, s.hang.see(l), nil
+}
+
+// log lists the looks at kube-proxy since the load began.
+func (s *story) log() string {
+	var text strings.Builder
+	for _, l := range s.looks {
+		fmt.Fprintln(&text, l)
+	}
+	return text.String()
 }
 
 // busyIsServed waits until connections to the busy Service go to all of its
@@ -156,51 +196,6 @@ func (s *story) busyIsServed(ctx context.Context, r *framework.Run) error {
 		})
 }
 
-// proxyAge is how long the process of kube-proxy has run.
-func proxyAge(ctx context.Context, r *framework.Run) (time.Duration, error) {
-	text, err := r.Lab.Node(edge).Exec(ctx, "ps", "-o", "etimes=", "-C", "kube-proxy")
-	if err != nil {
-		return 0, err
-	}
-	seconds, err := strconv.Atoi(strings.TrimSpace(text))
-	return time.Duration(seconds) * time.Second, err
-}
-
-// walked is how many entries of the graceful-termination list the log tells
-// of, for the busy Service.
-func walked(ctx context.Context, r *framework.Run) (int, error) {
-	text, err := r.Lab.Node(edge).Exec(ctx, "sh", "-c",
-		`cat $(ls -t /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log | head -n 1) | grep -c "Trying to delete rs: `+busyVIP.String()+`" || true`)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(text))
-}
-
-// waitingGoroutines are those of kube-proxy that wait for IPVS, and the dump
-// that says so.
-func waitingGoroutines(ctx context.Context, r *framework.Run) ([]snapshot.Goroutine, string, error) {
-	dump, err := ask(ctx, r, "10249/debug/pprof/goroutine?debug=2")
-	if err != nil {
-		return nil, "", err
-	}
-	var waiting []snapshot.Goroutine
-	for _, g := range snapshot.ParseGoroutines(dump) {
-		if g.WaitsForIPVS() {
-			waiting = append(waiting, g)
-		}
-	}
-	return waiting, dump, nil
-}
-
-func ids(goroutines []snapshot.Goroutine) []int {
-	var all []int
-	for _, g := range goroutines {
-		all = append(all, g.ID)
-	}
-	return all
-}
-
 // held tells whether the load was one under which 1.13.0 would hang.
 func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 	a := s.after
@@ -211,14 +206,14 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 		return false, fmt.Sprintf("kube-proxy runs in mode %q, not %q", a.mode, s.proxy.Mode), nil
 	case a.load != nil:
 		return false, "the load ended early: " + a.load.Error(), nil
-	case a.worst > churnPause:
-		return false, fmt.Sprintf("the churn paused for %s", a.worst), nil
 	case a.connections < connections, s.proxy.Mode == ipvs && a.endpoints < endpointsOfBusy:
 		return false, fmt.Sprintf("%d connections to %d endpoints were left", a.connections, a.endpoints), nil
 	case a.hung: // whatever the tick met, it met it
-	case s.proxy.Mode == ipvs && a.walked <= endpointsOfBusy:
-		// Each endpoint is told of once when it goes onto the list.
-		return false, fmt.Sprintf("no tick walked the list: the log tells of %d entries", a.walked), nil
+	case !a.stood(s.proxy.Mode, s.ticks):
+		return false, fmt.Sprintf("no tick walked the list while syncs went on: the log tells of %d entries, %d syncs were finished since it began",
+			a.walked, a.metSyncs), nil
+	case a.metChanges < churned:
+		return false, fmt.Sprintf("the churn stopped: %d changes since the tick began", a.metChanges), nil
 	}
 	return true, "", nil
 }
@@ -229,16 +224,25 @@ func (s *story) mode(ctx context.Context, r *framework.Run) (bool, string, error
 	return mode == s.proxy.Mode, fmt.Sprintf("it runs in mode %q", mode), err
 }
 
+// syncsSince looks how many syncs were finished since the load ended.
+func (s *story) syncsSince(ctx context.Context, r *framework.Run) (finished int, saw string, err error) {
+	l, _, err := s.look(ctx, r)
+	if err != nil {
+		return 0, "", err
+	}
+	saw = fmt.Sprintf("%d syncs when the load ended, %d now", s.after.syncs, l.syncs)
+	r.Evidence("syncs", fmt.Sprintf("%s: %s\n%s", syncMetric, saw, s.log()))
+	return l.syncs - s.after.syncs, saw, nil
+}
+
 func (s *story) syncsFrozen(ctx context.Context, r *framework.Run) (bool, string, error) {
-	n, err := syncs(ctx, r)
-	r.Evidence("syncs", fmt.Sprintf("%s: %d when the load ended, %d now\n", syncMetric, s.after.syncs, n))
-	return n == s.after.syncs, fmt.Sprintf("%d syncs when the load ended, %d now", s.after.syncs, n), err
+	n, saw, err := s.syncsSince(ctx, r)
+	return err == nil && n == 0, saw, err
 }
 
 func (s *story) syncsGoOn(ctx context.Context, r *framework.Run) (bool, string, error) {
-	n, err := syncs(ctx, r)
-	r.Evidence("syncs", fmt.Sprintf("%s: %d when the load ended, %d now\n", syncMetric, s.after.syncs, n))
-	return n > s.after.syncs, fmt.Sprintf("%d syncs when the load ended, %d now", s.after.syncs, n), err
+	n, saw, err := s.syncsSince(ctx, r)
+	return err == nil && n > 0, saw, err
 }
 
 // onEdge is kube-proxy on edge as the detectors saw it last.
@@ -258,14 +262,19 @@ func (s *story) healthFrozen(_ context.Context, r *framework.Run) (bool, string,
 }
 
 func (s *story) twoStacks(ctx context.Context, r *framework.Run) (bool, string, error) {
-	waiting, dump, err := waitingGoroutines(ctx, r)
-	if err == nil {
-		r.Evidence("goroutines", dump)
+	dump, err := ask(ctx, r, goroutines)
+	if err != nil {
+		return false, "", err
 	}
-	return len(waiting) == 2, fmt.Sprintf("%d goroutines wait for IPVS", len(waiting)), err
+	r.Evidence("goroutines", dump)
+	waiting := waitingForIPVS(dump)
+	return len(waiting) == 2, fmt.Sprintf("%d goroutines wait for IPVS", len(waiting)), nil
 }
 
 func (s *story) lateIsMissing(_ context.Context, r *framework.Run) (bool, string, error) {
+	if onEdge(r).Table == nil {
+		return false, "the table was not read", nil
+	}
 	v := virtualServerOf(r, late)
 	return !v.Address.IsValid(), fmt.Sprintf("it has %v", v), nil
 }
@@ -295,4 +304,22 @@ func deadlockIsReported(_ context.Context, r *framework.Run) (bool, string, erro
 		kinds[f.Kind] = f.State == detect.Active
 	}
 	return kinds[detect.FrozenSync] && kinds[detect.NetlinkDeadlock], fmt.Sprintf("active findings: %v", kinds), nil
+}
+
+// again breaks the lab for the next remedy, with 1.13.0 under the load.
+func (s *story) again(ctx context.Context, r *framework.Run) error {
+	if s.proxy.Version != affected {
+		if err := s.moveTo(ctx, r, kubeProxy{affected, ipvs}); err != nil {
+			return err
+		}
+	}
+	f := s.fault(r)
+	if err := f.Inject(ctx); err != nil {
+		return err
+	}
+	held, saw, err := f.Held(ctx)
+	if err == nil && !held {
+		err = errors.New(saw)
+	}
+	return err
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/relapse-dev/relapse/framework"
 )
 
@@ -59,7 +61,10 @@ func TestEndpoints(t *testing.T) {
 
 // A load under which 1.13.0 might not have hung proves nothing.
 func TestHeld(t *testing.T) {
-	good := standing{mode: ipvs, walked: 500, connections: connections, endpoints: endpointsOfBusy, worst: time.Second}
+	good := standing{
+		mode: ipvs, walked: 2 * endpointsOfBusy, took: period, met: true, metSyncs: syncsMet, metChanges: churned,
+		connections: connections, endpoints: endpointsOfBusy,
+	}
 	with := func(change func(*standing)) standing {
 		s := good
 		change(&s)
@@ -72,10 +77,18 @@ func TestHeld(t *testing.T) {
 		saw   string // empty: it held
 	}{
 		{"it stood the load", kubeProxy{fixed, ipvs}, good, ""},
-		{"it hung while the endpoints went onto the list", kubeProxy{affected, ipvs}, with(func(s *standing) { s.walked, s.hung = 202, true }), ""},
+		{
+			"it hung while the endpoints went onto the list", kubeProxy{affected, ipvs},
+			with(func(s *standing) { s.walked, s.metSyncs, s.metChanges, s.hung = 202, 0, 0, true }), "",
+		},
 		{
 			"iptables, whose connections go by chance", kubeProxy{affected, iptables},
 			with(func(s *standing) { s.mode, s.walked, s.endpoints = iptables, 0, 170 }), "",
+		},
+		{
+			"iptables, not for long", kubeProxy{affected, iptables},
+			with(func(s *standing) { s.mode, s.walked, s.took = iptables, 0, period/2 }),
+			"no tick walked the list while syncs went on: the log tells of 0 entries, 2 syncs were finished since it began",
 		},
 		{"no load", kubeProxy{affected, ipvs}, standing{}, "there was no load"},
 		{
@@ -83,21 +96,96 @@ func TestHeld(t *testing.T) {
 			`kube-proxy runs in mode "iptables", not "ipvs"`,
 		},
 		{"the load broke", kubeProxy{affected, ipvs}, with(func(s *standing) { s.load = errors.New("killed") }), "the load ended early: killed"},
-		{"the churn stopped", kubeProxy{affected, ipvs}, with(func(s *standing) { s.worst = 20 * time.Second }), "the churn paused for 20s"},
+		{
+			"the churn stopped", kubeProxy{affected, ipvs}, with(func(s *standing) { s.metChanges = churned - 1 }),
+			"the churn stopped: 39 changes since the tick began",
+		},
 		{
 			"connections were closed", kubeProxy{affected, ipvs}, with(func(s *standing) { s.connections = 12 }),
 			fmt.Sprintf("12 connections to %d endpoints were left", endpointsOfBusy),
 		},
 		{
-			"no tick came", kubeProxy{affected, ipvs}, with(func(s *standing) { s.walked = endpointsOfBusy }),
-			fmt.Sprintf("no tick walked the list: the log tells of %d entries", endpointsOfBusy),
+			"the tick did not walk the whole list", kubeProxy{affected, ipvs}, with(func(s *standing) { s.walked-- }),
+			"no tick walked the list while syncs went on: the log tells of 499 entries, 2 syncs were finished since it began",
+		},
+		{
+			"no sync met the tick", kubeProxy{affected, ipvs}, with(func(s *standing) { s.metSyncs = 1 }),
+			"no tick walked the list while syncs went on: the log tells of 500 entries, 1 syncs were finished since it began",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &story{proxy: c.proxy, after: c.after}
+			s := &story{proxy: c.proxy, ticks: ticks, after: c.after}
 			held, saw, err := s.held(t.Context(), nil)
 			if err != nil || held != (c.saw == "") || saw != c.saw {
 				t.Errorf("held %v, saw %q, %v; want %q", held, saw, err, c.saw)
+			}
+		})
+	}
+}
+
+func TestHang(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(second, syncs int, waiting ...int) look {
+		return look{at: start.Add(time.Duration(second) * time.Second), mode: ipvs, syncs: syncs, waiting: waiting}
+	}
+	long := int(frozenFor / time.Second)
+	for _, c := range []struct {
+		name  string
+		looks []look
+		hangs bool // at the last one, and at none before
+	}{
+		{"one look", []look{at(0, 5, 1, 31)}, false},
+		{"two goroutines wait for each other", []look{at(0, 5), at(2, 5, 1, 31), at(4, 5, 1, 31), at(6, 5, 1, 31)}, true},
+		{"not for long yet", []look{at(0, 5, 1, 31), at(2, 5, 1, 31)}, false},
+		{"one waits", []look{at(0, 5, 1), at(2, 5, 1), at(4, 5, 1), at(6, 5, 1)}, false},
+		{"others at each look", []look{at(0, 5, 1, 31), at(2, 5, 1, 32), at(4, 5, 1, 31), at(6, 5, 1, 32)}, false},
+		{"one of them comes through", []look{at(0, 5, 1, 31), at(2, 5, 1, 31), at(4, 5, 31), at(6, 5, 1, 31)}, false},
+		{"a sync is finished in between", []look{at(0, 5, 1, 31), at(2, 5, 1, 31), at(4, 6, 1, 31), at(6, 6, 1, 31)}, false},
+		{"slow syncs", []look{at(0, 5), at(40, 6), at(80, 7), at(120, 8), at(160, 9)}, false},
+		{"a slow sync", []look{at(0, 5), at(long-1, 5)}, false},
+		{"no sync for too long", []look{at(0, 5), at(10, 6), at(9+long, 6), at(10+long, 6)}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var h hang
+			for i, l := range c.looks {
+				last := i == len(c.looks)-1
+				if hangs := h.see(l); hangs != (last && c.hangs) {
+					t.Errorf("look %d: hangs %v", i, hangs)
+				}
+			}
+		})
+	}
+}
+
+func TestParseLook(t *testing.T) {
+	const metrics = "# TYPE x summary\n" + syncMetric + " 17\nother 3\n"
+	const dump = `goroutine 1 [syscall]:
+syscall.Syscall6(0x2d)
+k8s.io/kubernetes/vendor/github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive(0xc0)
+k8s.io/kubernetes/vendor/github.com/docker/libnetwork/ipvs.execute(0xc0)
+
+goroutine 2 [running]:
+main.main()
+`
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		name, text string
+		want       look
+		err        string
+	}{
+		{"all of it", "ipvs\n==\n" + metrics + "\n==\n" + dump + "\n==\n512\n", look{at, ipvs, 17, []int{1}, 512}, ""},
+		{"no sync yet", "ipvs\n==\n\n==\n\n==\n0\n", look{at, ipvs, 0, nil, 0}, ""},
+		{"cut short", "ipvs\n==\n" + metrics, look{}, "2 parts, not 4"},
+		{"no count", "ipvs\n==\n\n==\n\n==\n", look{}, "counting in kube-proxy's log"},
+		{"no number", "ipvs\n==\n" + syncMetric + " x\n==\n\n==\n0\n", look{}, "reading kube-proxy's metrics"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := parseLook(c.text, at)
+			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(look{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%v, want %q", err, c.err)
 			}
 		})
 	}

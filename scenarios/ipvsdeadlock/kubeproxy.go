@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
@@ -85,19 +86,60 @@ func (k kubeProxy) restart(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	return await.Until(ctx, "the first sync of kube-proxy in mode "+k.Mode, 2*time.Second, 3*time.Minute,
+	return await.Until(ctx, "the first sync of kube-proxy in mode "+k.Mode, time.Second, 3*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
-			mode, err := ask(ctx, r, "10249/proxyMode")
-			if err != nil {
-				return false, "", err
-			}
-			if mode != k.Mode {
-				return false, fmt.Sprintf("it runs in mode %q", mode), nil
-			}
-			n, err := syncs(ctx, r)
+			l, err := k.look(ctx, r)
 			// The first one ends at once: it has no Services yet.
-			return n > 1, fmt.Sprintf("%d syncs", n), err
+			return err == nil && l.mode == k.Mode && l.syncs > 1, fmt.Sprintf("%d syncs in mode %q", l.syncs, l.mode), err
 		})
+}
+
+// goroutines is where a kube-proxy that runs with --profiling dumps them.
+const goroutines = "10249/debug/pprof/goroutine?debug=2"
+
+// lookScript prints what a look is made of, with lines of == in between. It is
+// one command of few processes, for each takes some tens of milliseconds on a
+// guest without hardware support.
+var lookScript = fmt.Sprintf(`
+curl -sS -m 10 --fail-early -w '\n==\n' http://127.0.0.1:{10249/proxyMode,10249/metrics,%s} || exit
+log=$(ls -t /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log | head -n 1)
+grep -c "Trying to delete rs: %s" "$log" || true`, goroutines, busyVIP)
+
+// look looks at kube-proxy.
+func (kubeProxy) look(ctx context.Context, r *framework.Run) (look, error) {
+	text, err := r.Lab.Node(edge).Exec(ctx, "bash", "-c", lookScript)
+	if err != nil {
+		return look{}, err
+	}
+	return parseLook(text, time.Now())
+}
+
+// parseLook reads what lookScript printed.
+func parseLook(text string, at time.Time) (look, error) {
+	parts := strings.Split(text, "\n==\n")
+	if len(parts) != 4 {
+		return look{}, fmt.Errorf("reading what kube-proxy says: %d parts, not 4", len(parts))
+	}
+	l := look{at: at, mode: parts[0], waiting: waitingForIPVS(parts[2])}
+	var err error
+	if l.syncs, err = finishedSyncs(parts[1]); err != nil {
+		return look{}, fmt.Errorf("reading kube-proxy's metrics: %w", err)
+	}
+	if l.walked, err = strconv.Atoi(strings.TrimSpace(parts[3])); err != nil {
+		return look{}, fmt.Errorf("counting in kube-proxy's log: %w", err)
+	}
+	return l, nil
+}
+
+// waitingForIPVS names the goroutines of a dump that wait for IPVS.
+func waitingForIPVS(dump string) []int {
+	var waiting []int
+	for _, g := range snapshot.ParseGoroutines(dump) {
+		if g.WaitsForIPVS() {
+			waiting = append(waiting, g.ID)
+		}
+	}
+	return waiting
 }
 
 // ask asks kube-proxy on edge for a path at a port of its loopback.
@@ -107,18 +149,14 @@ func ask(ctx context.Context, r *framework.Run, where string) (string, error) {
 
 // healthTimeout is how old the last sync may be before healthz says 503: twice
 // the iptables sync period of the manifest.
-const healthTimeout = 30 * time.Second
+const healthTimeout = 20 * time.Second
 
 // syncMetric counts finished syncs; it is the 1.13's name.
 const syncMetric = "kubeproxy_sync_proxy_rules_latency_microseconds_count"
 
-// syncs is how many syncs kube-proxy has finished.
-func syncs(ctx context.Context, r *framework.Run) (int, error) {
-	text, err := ask(ctx, r, "10249/metrics")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(text) {
+// finishedSyncs is how many syncs kube-proxy has finished, by its metrics.
+func finishedSyncs(metrics string) (int, error) {
+	for line := range strings.Lines(metrics) {
 		if count, ok := strings.CutPrefix(line, syncMetric+" "); ok {
 			n, err := strconv.ParseFloat(strings.TrimSpace(count), 64)
 			return int(n), err

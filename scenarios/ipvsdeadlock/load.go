@@ -205,8 +205,6 @@ type load struct {
 	done   sync.WaitGroup
 
 	changes atomic.Int64 // of Endpoints
-	last    atomic.Int64 // when the last one was made, in Unix nanoseconds
-	worst   atomic.Int64 // the longest pause between two, in nanoseconds
 
 	mu  sync.Mutex
 	err error // why a part of it ended early
@@ -243,7 +241,6 @@ func startLoad(ctx context.Context, r *framework.Run, mode string) (*load, error
 		l.stop()
 		return nil, err
 	}
-	l.last.Store(time.Now().UnixNano())
 	l.done.Go(func() { l.failed(run, l.churn(run, r)) })
 	if err := setEndpoints(ctx, r, "busy"); err != nil {
 		l.stop()
@@ -261,10 +258,6 @@ func (l *load) churn(ctx context.Context, r *framework.Run) error {
 	for n := churned; ; n++ {
 		if err := setEndpoints(ctx, r, churnName(n%churned), nth(churnRange, n/churned%250+1)); err != nil {
 			return err
-		}
-		now := time.Now().UnixNano()
-		if pause := now - l.last.Swap(now); pause > l.worst.Load() {
-			l.worst.Store(pause)
 		}
 		l.changes.Add(1)
 		select {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,10 +27,6 @@ const (
 	web          = "web"
 	// late is a Service for the same pods that is created after the load.
 	late = "late"
-	// drain is how long a pod goes on serving after it was deleted, as
-	// applications do in order to give proxies time. A kube-proxy that works
-	// needs some seconds here, on a guest without hardware support.
-	drain = 12 * time.Second
 )
 
 var (
@@ -119,14 +116,11 @@ func (a *application) start(ctx context.Context, r *framework.Run) (webPod, erro
 		Spec: corev1.PodSpec{
 			NodeName:                      master,
 			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			TerminationGracePeriodSeconds: new(int64(drain/time.Second) + 2),
+			TerminationGracePeriodSeconds: new(int64(1)),
 			AutomountServiceAccountToken:  new(bool),
 			EnableServiceLinks:            new(bool),
 			Containers: []corev1.Container{{
 				Name: web, Image: framework.ProbeImage, Args: []string{"agent", "--socket", "/run/agent.sock"},
-				Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
-					Sleep: &corev1.SleepAction{Seconds: int64(drain / time.Second)},
-				}},
 				VolumeMounts: []corev1.VolumeMount{{Name: "run", MountPath: "/run"}},
 			}},
 			Volumes: []corev1.Volume{{Name: "run", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
@@ -156,19 +150,46 @@ func (a *application) start(ctx context.Context, r *framework.Run) (webPod, erro
 
 // serve puts a pod behind the Service.
 func (a *application) serve(ctx context.Context, r *framework.Run, p webPod) error {
+	return label(ctx, r, p, `"`+web+`"`)
+}
+
+// retire takes a pod from behind the Service. It goes on serving those who come.
+func (a *application) retire(ctx context.Context, r *framework.Run, p webPod) error {
+	return label(ctx, r, p, "null")
+}
+
+func label(ctx context.Context, r *framework.Run, p webPod, app string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: appNamespace}}
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"`+web+`"}}}`))
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":`+app+`}}}`))
 	if err := r.Cluster.Client.Resources().GetControllerRuntimeClient().Patch(ctx, pod, patch); err != nil {
-		return fmt.Errorf("putting pod %s behind Service %s: %w", p.name, web, err)
+		return fmt.Errorf("labelling pod %s with app %s: %w", p.name, app, err)
 	}
 	return nil
 }
 
 // roll replaces the pod behind the Service as a rollout does: the new one
-// comes in, the old one is deleted, and goes on serving for a while. It
-// returns when the old one is gone.
-func (a *application) roll(ctx context.Context, r *framework.Run) error {
+// comes in, the old one goes out, and goes on serving until proxies have had
+// time. It returns when the old one is gone.
+func (a *application) roll(ctx context.Context, r *framework.Run, proxiesHadTime func(context.Context) error) error {
 	if err := a.serve(ctx, r, a.standby); err != nil {
+		return err
+	}
+	if err := a.retire(ctx, r, a.serving); err != nil {
+		return err
+	}
+	for _, service := range []string{web, late} {
+		if err := leadsTo(ctx, r, service, a.standby.ip); err != nil {
+			return err
+		}
+	}
+	var next webPod
+	side, both := errgroup.WithContext(ctx)
+	side.Go(func() error { return proxiesHadTime(both) })
+	side.Go(func() (err error) {
+		next, err = a.start(both, r)
+		return err
+	})
+	if err := side.Wait(); err != nil {
 		return err
 	}
 	kube := r.Cluster.Client.Resources().GetControllerRuntimeClient()
@@ -187,9 +208,8 @@ func (a *application) roll(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	a.serving = a.standby
-	a.standby, err = a.start(ctx, r)
-	return err
+	a.serving, a.standby = a.standby, next
+	return nil
 }
 
 // createLate creates the Service that comes after the load.
