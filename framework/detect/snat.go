@@ -11,9 +11,10 @@ import (
 
 // Kinds of findings of SNAT.
 const (
-	// HiddenSource: a rule of a node hides the addresses of its pods from
-	// those outside, although the routers know the way to them. Active when a
-	// flow was translated by it, latent until then.
+	// HiddenSource: a rule of a node, or a BPF program on its way out, hides
+	// the addresses of its pods from those outside, although the routers know
+	// the way to them. Active when a flow was translated by it; latent until
+	// then, for a rule: what a program will do nobody can tell.
 	HiddenSource = "hidden-source"
 	// StaleTranslation: a flow goes on with a translation that no rule makes
 	// any more. Connection tracking keeps it for as long as packets flow.
@@ -22,8 +23,9 @@ const (
 )
 
 // SNAT compares the source address of pods' flows as the outside sees it with
-// the pods' own, and names the NAT rule that makes the difference. Where no
-// router has a route to a pod, its address must be translated: there is
+// the pods' own, and names the NAT rule that makes the difference. Where no rule
+// does, and a host outside has a connection from the node at the port of a
+// pod's, it names the BPF programs on the node's way out. Where no router has a route to a pod, its address must be translated: there is
 // nothing to say about such pods, nor where no router was read.
 type SNAT struct{}
 
@@ -49,11 +51,12 @@ func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
 	return findings
 }
 
-// hidden is what one rule does.
+// hidden is what one rule does, or the programs on the way out.
 type hidden struct {
-	rule  snapshot.NATRule
-	pods  []snapshot.Pod
-	route podRoute
+	rule     snapshot.NATRule
+	programs []snapshot.Program
+	pods     []snapshot.Pod
+	route    podRoute
 	// flow is one that was translated, as an example, and host who sees it,
 	// if anybody outside was asked and has it. Flows are none for a rule that
 	// only waits.
@@ -78,14 +81,26 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		}
 		return rules[i]
 	}
-	var left []*hidden // by pod
+	var left []*hidden       // by pod
+	var byPrograms []*hidden // by route
 	for _, f := range n.Flows.Items {
 		pod, ok := pods[f.Source.Addr()]
-		if !ok || !f.Translated() {
+		if !ok {
 			continue
 		}
 		route, ok := routeTo(now, pod)
 		if !ok {
+			continue
+		}
+		if !f.Translated() {
+			if past, ok := translatedPast(now, n.Node, f); ok && current(history, n.Node, f) {
+				i := slices.IndexFunc(byPrograms, func(h *hidden) bool { return h.route.prefix == route.prefix })
+				if i < 0 {
+					i = len(byPrograms)
+					byPrograms = append(byPrograms, &hidden{programs: n.Programs.Items})
+				}
+				byPrograms[i].add(now, pod, route, past)
+			}
 			continue
 		}
 		if rule, ok := translates(n.Rules.Items, f); ok {
@@ -113,6 +128,9 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 	var findings []Finding
 	for _, h := range rules {
 		findings = append(findings, d.byRule(n.Node, h))
+	}
+	for _, h := range byPrograms {
+		findings = append(findings, d.byProgram(n.Node, h))
 	}
 	for _, h := range left {
 		findings = append(findings, d.stale(n.Node, h))
@@ -147,6 +165,42 @@ func seenBy(now snapshot.Snapshot, f snapshot.Flow) string {
 		}
 	}
 	return ""
+}
+
+// translatedPast returns a flow as its destination sees it, if that is another
+// way than the node's connection tracking: a host outside has a connection from
+// an address of the node, at the port of the pod's, and none from the pod.
+// Whoever translates keeps the port if he can.
+func translatedPast(now snapshot.Snapshot, node string, f snapshot.Flow) (snapshot.Flow, bool) {
+	i := slices.IndexFunc(now.Nodes.Items, func(n snapshot.Node) bool { return n.Name == node })
+	if i < 0 || seenBy(now, f) != "" {
+		return f, false
+	}
+	for _, a := range now.Nodes.Items[i].InternalIPs {
+		f.SeenAs = netip.AddrPortFrom(a, f.Source.Port())
+		if seenBy(now, f) != "" {
+			return f, true
+		}
+	}
+	return f, false
+}
+
+// current tells whether a flow is of now: open, or of the time that the newest
+// snapshots are of. The kernel knows flows that are over for minutes, and so do
+// the hosts outside.
+func current(history []snapshot.Snapshot, node string, f snapshot.Flow) bool {
+	if f.Established {
+		return true
+	}
+	now := history[len(history)-1]
+	for _, s := range slices.Backward(history) {
+		if now.Time.Sub(s.Time) < silentFor {
+			continue
+		}
+		i := slices.IndexFunc(s.NAT, func(n snapshot.NodeNAT) bool { return n.Node == node })
+		return i >= 0 && s.NAT[i].Flows.Read && !slices.ContainsFunc(s.NAT[i].Flows.Items, f.Same)
+	}
+	return false // nobody knows
 }
 
 // podRoute is how the routers get to a pod.
@@ -287,6 +341,22 @@ func (d SNAT) byRule(node string, h *hidden) Finding {
 	}
 	f.Says = fmt.Sprintf("%s, which is pod %s (%s): %s translates it, by %q, though %s.",
 		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.rule.Text, routed)
+	return f
+}
+
+func (d SNAT) byProgram(node string, h *hidden) Finding {
+	f := d.finding(node, h)
+	f.Kind, f.Object = HiddenSource, h.route.prefix.String()
+	var programs []string
+	for _, p := range h.programs {
+		programs = append(programs, fmt.Sprintf("BPF program %s on the way out of %s", p.Name, p.Device))
+	}
+	by := "what does is not known"
+	if len(programs) > 0 {
+		by = "it passes " + and(programs) + " afterwards"
+	}
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s): no rule of %s translates it, %s, though %s %s a route to it (%s).",
+		h.sees(), h.pod(), h.flow.Source.Addr(), node, by, and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
 	return f
 }
 

@@ -60,6 +60,16 @@ func noRules(s *snapshot.Snapshot)  { s.NAT[0].Rules.Items = s.NAT[0].Rules.Item
 func noFlows(s *snapshot.Snapshot)  { s.NAT[0].Flows.Items = nil }
 func noRoutes(s *snapshot.Snapshot) { s.Routers[0].Routes.Items = s.Routers[0].Routes.Items[:1] }
 
+// byProgram makes the flow one that the node's connection tracking does not
+// translate, with a BPF program on its way out.
+func byProgram(s *snapshot.Snapshot) {
+	s.NAT[0].Flows.Items[0].SeenAs, s.NAT[0].Flows.Items[0].Established = s.NAT[0].Flows.Items[0].Source, true
+	s.NAT[0].Programs.Read = true
+	s.NAT[0].Programs.Items = []snapshot.Program{{Device: "eth0", Name: "bpf_host.o:[to-netdev]"}}
+	s.Nodes.Read = true
+	s.Nodes.Items = []snapshot.Node{{Name: "node2", InternalIPs: []netip.Addr{netip.MustParseAddr("10.4.94.31")}}}
+}
+
 func dbSees(s *snapshot.Snapshot) {
 	db := snapshot.HostSockets{Host: "db"}
 	db.Sockets.Read = true
@@ -106,6 +116,32 @@ func TestSNAT(t *testing.T) {
 			says: "10.4.40.10:3306 is sent tcp packets from 10.4.94.31, which is pod default/app (10.20.30.35), though no rule of node2 translates it any more: " +
 				"connection tracking keeps the translation of 1 flow for as long as packets flow (conntrack -D -s 10.20.30.35 ends it).",
 		},
+		{
+			name: "a BPF program hides it, and the server sees it", change: both(noRules, byProgram, dbSees),
+			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
+			says: `db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): no rule of node2 translates it, ` +
+				`it passes BPF program bpf_host.o:[to-netdev] on the way out of eth0 afterwards, though tor has a route to it (10.20.30.32/27).`,
+		},
+		{
+			name: "something hides it that nobody knows", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) { s.NAT[0].Programs.Items = nil }),
+			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
+			says: `no rule of node2 translates it, what does is not known, though`,
+		},
+		{name: "a BPF program, and nobody outside was asked", change: both(noRules, byProgram)},
+		{name: "a BPF program that hides nothing", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+			s.Outside[0].Sockets.Items[0].Remote = netip.MustParseAddrPort("10.20.30.35:40312")
+		})},
+		{name: "the server has seen the node at that port before, and sees the pod now", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+			s.Outside[0].Sockets.Items = append(s.Outside[0].Sockets.Items, snapshot.Socket{
+				Local: netip.MustParseAddrPort("10.4.40.10:3306"), Remote: netip.MustParseAddrPort("10.20.30.35:40312"),
+			})
+		})},
+		{name: "the server sees another client at that port", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+			s.Outside[0].Sockets.Items[0].Remote = netip.MustParseAddrPort("10.4.94.99:40312")
+		})},
+		{name: "a BPF program, and a connection that may be over", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+			s.NAT[0].Flows.Items[0].Established = false
+		})},
 		{name: "pods that nobody routes must be translated", change: noRoutes},
 		{name: "the pods could not be read", change: func(s *snapshot.Snapshot) { s.Pods.Read = false }},
 		{name: "the rules could not be read", change: func(s *snapshot.Snapshot) { s.NAT[0].Rules.Read = false }},
@@ -187,6 +223,38 @@ func TestSNATLooksWhetherAFlowGoesOn(t *testing.T) {
 			then.Time = now.Time.Add(-tt.passed)
 			then.NAT[0].Flows.Items = []snapshot.Flow{now.NAT[0].Flows.Items[0]}
 			then.NAT[0].Flows.Items[0].Expires = tt.before
+			if found := (SNAT{}).Detect([]snapshot.Snapshot{then, now}); len(found) != tt.want {
+				t.Errorf("found %v, want %d", found, tt.want)
+			}
+		})
+	}
+}
+
+// A connection that is over stays known for minutes, to the node and to the
+// server: whose address it had is no news.
+func TestSNATLooksWhetherAConnectionIsNew(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		passed time.Duration
+		change func(then *snapshot.Snapshot)
+		want   int
+	}{
+		{"it is new", 5 * time.Second, noFlows, 1},
+		{"it was there", 5 * time.Second, func(*snapshot.Snapshot) {}, 0},
+		{"not long enough to know", time.Second, noFlows, 0},
+		{"nobody looked then", 5 * time.Second, func(then *snapshot.Snapshot) { then.NAT[0].Flows.Read = false }, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now := masqueraded(t)
+			noRules(&now)
+			byProgram(&now)
+			dbSees(&now)
+			now.NAT[0].Flows.Items[0].Established = false
+			then := masqueraded(t)
+			byProgram(&then)
+			then.NAT[0].Flows.Items[0].Established = false
+			then.Time = now.Time.Add(-tt.passed)
+			tt.change(&then)
 			if found := (SNAT{}).Detect([]snapshot.Snapshot{then, now}); len(found) != tt.want {
 				t.Errorf("found %v, want %d", found, tt.want)
 			}

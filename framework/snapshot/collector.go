@@ -32,6 +32,7 @@ type RouteReader func(context.Context) ([]Route, error)
 type NATReader interface {
 	Rules(context.Context) ([]NATRule, error)
 	Flows(context.Context) ([]Flow, error)
+	Programs(context.Context) ([]Program, error)
 }
 
 // SocketReader lists the TCP sockets of a host. NetnsSockets makes one.
@@ -133,6 +134,7 @@ func (c Collector) Collect(ctx context.Context) Snapshot {
 		n.Node = name
 		all.Go(func() { n.Rules = list(ctx, c.NAT[name].Rules) })
 		all.Go(func() { n.Flows = list(ctx, c.NAT[name].Flows) })
+		all.Go(func() { n.Programs = list(ctx, c.NAT[name].Programs) })
 	}
 	for i, name := range slices.Sorted(maps.Keys(c.Outside)) {
 		h := &s.Outside[i]

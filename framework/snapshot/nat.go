@@ -9,12 +9,25 @@ import (
 )
 
 // NodeNAT is what one node does to the addresses of packets: the rules of its
-// nat table, and the flows that its kernel knows.
+// nat table, the flows that its kernel knows, and the BPF programs that packets
+// pass after both.
 type NodeNAT struct {
 	Node  string        `json:"node"`
 	Rules List[NATRule] `json:"rules"`
 	// Flows are of IPv4, without those of the loopback network.
 	Flows List[Flow] `json:"flows"`
+	// Programs are on the ways out of the node's network devices.
+	Programs List[Program] `json:"programs"`
+}
+
+// Program is a BPF program that traffic control (tc) runs on each packet that
+// leaves by a device. What it does to addresses comes after the nat table,
+// and connection tracking does not know of it.
+type Program struct {
+	Device string `json:"device"`
+	// Name is what the program was attached as, such as
+	// "bpf_host.o:[to-netdev]".
+	Name string `json:"name"`
 }
 
 // NATRule is one rule of a nat table, as far as it is understood here.

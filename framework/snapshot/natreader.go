@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -99,6 +100,45 @@ func (c ContainerNAT) Flows(ctx context.Context) ([]Flow, error) {
 		return nil
 	})
 	return flows, err
+}
+
+// Programs lists the BPF programs on the ways out of the node's devices.
+func (c ContainerNAT) Programs(ctx context.Context) ([]Program, error) {
+	pid, err := c.PID(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finding the node's process: %w", err)
+	}
+	programs := []Program{}
+	err = inNetns(fmt.Sprintf("/proc/%d/ns/net", pid), unix.NETLINK_ROUTE, func(h *netlink.Handle) error {
+		qdiscs, err := dump(ctx, func() ([]netlink.Qdisc, error) { return h.QdiscList(nil) })
+		if err != nil {
+			return fmt.Errorf("listing qdiscs: %w", err)
+		}
+		for _, q := range qdiscs {
+			if q.Type() != "clsact" {
+				continue
+			}
+			link, err := h.LinkByIndex(q.Attrs().LinkIndex)
+			var gone netlink.LinkNotFoundError
+			if errors.As(err, &gone) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("looking for device %d: %w", q.Attrs().LinkIndex, err)
+			}
+			filters, err := dump(ctx, func() ([]netlink.Filter, error) { return h.FilterList(link, netlink.HANDLE_MIN_EGRESS) })
+			if err != nil {
+				return fmt.Errorf("listing filters of %s: %w", link.Attrs().Name, err)
+			}
+			for _, f := range filters {
+				if b, ok := f.(*netlink.BpfFilter); ok {
+					programs = append(programs, Program{Device: link.Attrs().Name, Name: b.Name})
+				}
+			}
+		}
+		return nil
+	})
+	return programs, err
 }
 
 var protocols = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp"}
