@@ -3,6 +3,7 @@
 package bpfhost
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -52,24 +53,24 @@ func TestMasquerade(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec, err := Read(object)
+			compiled, err := Read(object)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if spec.Masquerades() != test.masquerades {
-				t.Errorf("masquerading is compiled in: %v, in %d instructions with the maps %v; want %v",
-					spec.Masquerades(), spec.Instructions(), spec.Maps(), test.masquerades)
+			if compiled.Translates() != test.masquerades {
+				t.Errorf("translating is compiled in: %v, in %d instructions with the maps %v; want %v",
+					compiled.Translates(), compiled.Instructions(), compiled.Maps(), test.masquerades)
 			}
-			program, err := spec.Load()
+			programs, err := compiled.Load()
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer program.Close()
-			if err := program.Know(pod, outside, neighbour); err != nil {
+			defer programs.Close()
+			if err := errors.Join(programs.Know(pod), programs.KnowWorld()); err != nil {
 				t.Fatal(err)
 			}
 			lab := newWire(t)
-			if err := program.Attach(lab.node, "eth0"); err != nil {
+			if err := programs.Attach(lab.node, "eth0"); err != nil {
 				t.Fatal(err)
 			}
 			want := pod
@@ -84,7 +85,7 @@ func TestMasquerade(t *testing.T) {
 				t.Errorf("a server in the native CIDR sees %s, want %s", in, pod)
 			}
 			fmt.Fprintf(&saw, "%-7s %-7s %5d instructions, %2d maps; outside %s is sent a packet from %s, %s (native CIDR) one from %s\n",
-				test.version, test.mode, spec.Instructions(), len(spec.Maps()), outside, out, neighbour, in)
+				test.version, test.mode, compiled.Instructions(), len(compiled.Maps()), outside, out, neighbour, in)
 		})
 	}
 	t.Log("\n" + saw.String())
@@ -218,7 +219,7 @@ func addRoute(t *testing.T, h *netlink.Handle, link netlink.Link, to string, via
 }
 
 // seenBy sends a packet from the pod to an address outside, and returns the
-// address that it comes from there.
+// address that it comes from there. The answer must come to the pod.
 func (w wire) seenBy(t *testing.T, server netip.Addr) netip.Addr {
 	t.Helper()
 	own, err := netns.Get()
@@ -253,6 +254,15 @@ func (w wire) seenBy(t *testing.T, server netip.Addr) netip.Addr {
 	_, from, err := listen.ReadFromUDPAddrPort(make([]byte, 16))
 	if err != nil {
 		t.Fatalf("no packet came to %s: %v", server, err)
+	}
+	if _, err := listen.WriteToUDPAddrPort([]byte("hello"), from); err != nil {
+		t.Fatal(err)
+	}
+	if err := send.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := send.Read(make([]byte, 16)); err != nil {
+		t.Errorf("the answer of %s to %s did not come to the pod: %v", server, from, err)
 	}
 	return from.Addr().Unmap()
 }
