@@ -1,8 +1,8 @@
 // Package rules is the part that does not differ between versions of Cilium of
 // the agent slices that read Cilium's configuration and write its iptables
-// rules. The whole agent cannot run in a lab: it needs a BPF datapath that is
-// compiled on the node and loaded by programs that the lab has not got, and
-// it stops where /proc/modules is missing.
+// rules. The whole agent cannot run in a lab: its BPF datapath is loaded by a
+// fork of iproute2 that the lab has not got, and it stops where /proc/modules is
+// missing.
 //
 // Vendor's code, unmodified, at the version that the main package's go.mod
 // asks for:
@@ -24,8 +24,10 @@
 //
 //   - the order of the calls in run below: that of initEnv and runDaemon in
 //     daemon/cmd/daemon_main.go, NewDaemon in daemon/cmd/daemon.go and
-//     Reinitialize in pkg/datapath/loader/base.go, without what loads BPF
-//     and without all that serves policies, services, endpoints and the API.
+//     Reinitialize in pkg/datapath/loader/base.go, without all that serves
+//     policies, services, endpoints and the API.
+//   - BPF programs are attached by two versions, to the nodes' cards alone:
+//     package datapath says what of that is whose. The others load none.
 //   - the fallback from BPF to iptables masquerading without BPF NodePort: five
 //     lines in the middle of NewDaemon (fallBack).
 //   - IptablesManager is used without its Init, which loads kernel modules and
@@ -102,6 +104,24 @@ type Version struct {
 	// Install removes the rules of the agent that ran before and installs
 	// new ones.
 	Install func(ctx context.Context, hostDevice string) error
+	// Datapath attaches BPF programs. Where it is nil the slice refuses
+	// configurations that need them.
+	Datapath *Datapath
+}
+
+// Datapath is how BPF programs get to the node's network cards: see package
+// datapath.
+type Datapath struct {
+	// FinishKubeProxyReplacement is the vendor's
+	// finishKubeProxyReplacementInit, in strict mode.
+	FinishKubeProxyReplacement func() error
+	// Masquerade is what NewDaemon does after the fallback to iptables about
+	// masquerading by BPF.
+	Masquerade func() error
+	// Start compiles the programs and attaches them, for pods of a range
+	// whose interfaces have an MTU. ended receives an error when nobody keeps
+	// the programs' maps up to date any more.
+	Start func(ctx context.Context, pods netip.Prefix, mtu int, ended chan<- error) error
 }
 
 // Main is the slice's main function: it runs until a signal ends it, and
@@ -112,9 +132,13 @@ func Main(v Version) {
 		// only when Run has returned.
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
-		if err := run(ctx, v); err != nil && !errors.Is(err, context.Canceled) {
+		ended := make(chan error, 1)
+		if err := run(ctx, v, ended); err != nil && !errors.Is(err, context.Canceled) {
 			log.WithError(err).Fatal("Unable to start")
 		}
+		go func() {
+			log.WithError(<-ended).Fatal("Unable to go on")
+		}()
 	}
 	cmd.RootCmd.AddCommand(flagsCommand(), effectiveCommand(v))
 	cmd.Execute()
@@ -122,7 +146,7 @@ func Main(v Version) {
 
 // run does what initEnv, runDaemon and NewDaemon do in this order, and returns
 // when the agent is up.
-func run(ctx context.Context, v Version) error {
+func run(ctx context.Context, v Version, ended chan<- error) error {
 	populate()
 	if err := logging.SetupLogging(option.Config.LogDriver, logging.LogOptions(option.Config.LogOpt), "cilium-agent", option.Config.Debug); err != nil {
 		return fmt.Errorf("setting up logging: %w", err)
@@ -132,13 +156,12 @@ func run(ctx context.Context, v Version) error {
 	if err := option.Config.Validate(); err != nil {
 		return fmt.Errorf("invalid daemon configuration: %w", err)
 	}
-	if err := refuse(option.Config); err != nil {
+	if err := refuse(option.Config, v.Datapath != nil); err != nil {
 		return err
 	}
 	if err := v.KubeProxyReplacement(); err != nil {
 		return fmt.Errorf("initializing kube-proxy replacement options: %w", err)
 	}
-	fallBack(v)
 
 	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"} {
 		if err := sysctl.Enable(name); err != nil {
@@ -157,6 +180,25 @@ func run(ctx context.Context, v Version) error {
 		return fmt.Errorf("reading the node's pod CIDR: %w", err)
 	}
 	v.SetRouter(podCIDR.Addr().Next().AsSlice())
+
+	bpf := option.Config.EnableNodePort
+	if bpf {
+		if err := v.Datapath.FinishKubeProxyReplacement(); err != nil {
+			return fmt.Errorf("finishing kube-proxy replacement: %w", err)
+		}
+	}
+	fallBack(v)
+	if bpf {
+		if err := v.Datapath.Masquerade(); err != nil {
+			return fmt.Errorf("initializing BPF masquerading: %w", err)
+		}
+		if err := v.Datapath.Start(ctx, podCIDR, mtu, ended); err != nil {
+			return fmt.Errorf("attaching BPF programs: %w", err)
+		}
+		log.WithField("masquerade", v.Masquerade() && option.Config.EnableBPFMasquerade).
+			WithField("mode", option.Config.NodePortMode).WithField(logfields.Devices, option.Config.Devices).
+			Info("The BPF programs are attached")
+	}
 
 	if err := v.Install(ctx, defaults.HostDevice); err != nil {
 		return fmt.Errorf("installing iptables rules: %w", err)
@@ -177,8 +219,9 @@ func populate() {
 }
 
 // refuse returns an error if c asks for what the slice leaves out. Without it
-// a lab would run and not do what its configuration says.
-func refuse(c *option.DaemonConfig) error {
+// a lab would run and not do what its configuration says. datapath tells
+// whether the slice can attach BPF programs.
+func refuse(c *option.DaemonConfig, datapath bool) error {
 	var errs []error
 	want := func(ok bool, key, value string) {
 		if !ok {
@@ -191,14 +234,32 @@ func refuse(c *option.DaemonConfig) error {
 	want(c.Tunnel == option.TunnelDisabled, option.TunnelName, option.TunnelDisabled)
 	want(!c.EnableIPSec, option.EnableIPSecName, "false")
 	want(!c.EnableIPMasqAgent, option.EnableIPMasqAgent, "false")
-	// With anything else BPF programs may be the ones that masquerade.
-	want(c.KubeProxyReplacement == option.KubeProxyReplacementDisabled, option.KubeProxyReplacement, option.KubeProxyReplacementDisabled)
+	if c.KubeProxyReplacement == option.KubeProxyReplacementDisabled {
+		return errors.Join(errs...)
+	}
+	if !datapath {
+		// BPF programs may be the ones that masquerade.
+		want(false, option.KubeProxyReplacement, option.KubeProxyReplacementDisabled)
+		return errors.Join(errs...)
+	}
+	// Only what is on a node's own cards is attached, and devices are not
+	// looked for.
+	want(c.KubeProxyReplacement == option.KubeProxyReplacementPartial, option.KubeProxyReplacement, option.KubeProxyReplacementPartial)
+	want(c.EnableNodePort, option.EnableNodePort, "true")
+	want(!c.EnableHostReachableServices, option.EnableHostReachableServices, "false")
+	want(c.NodePortAcceleration == option.NodePortAccelerationDisabled, option.NodePortAcceleration, option.NodePortAccelerationDisabled)
+	want(len(c.Devices) > 0, option.Devices, "DEVICE")
+	want(c.DirectRoutingDevice != "", option.DirectRoutingDevice, "DEVICE")
+	// Conditions of BPF masquerading in one of the versions, which fallBack
+	// does not look at.
+	want(c.EgressMasqueradeInterfaces == "", option.EgressMasqueradeInterfaces, "")
+	want(c.EnableRemoteNodeIdentity, option.EnableRemoteNodeIdentity, "true")
 	return errors.Join(errs...)
 }
 
 // fallBack lets iptables masquerade where BPF cannot. Of the conditions that
 // NewDaemon looks at, BPF NodePort is the first in all versions, and refuse
-// lets only configurations pass that turn it off.
+// sees to the others.
 func fallBack(v Version) {
 	if v.Masquerade() && option.Config.EnableBPFMasquerade && !option.Config.EnableNodePort {
 		option.Config.EnableBPFMasquerade = false
