@@ -30,8 +30,8 @@ var agentManifest = template.Must(template.New("agent").Parse(agentYAML))
 type config map[string]string
 
 // common are the keys that all variants have: they are read by every version
-// here, and none of them changes its meaning. kube-proxy-replacement is off
-// because with it BPF programs masquerade, which the slice has not got.
+// here, and none of them changes its meaning. Without kube-proxy replacement
+// iptables masquerade.
 var common = config{
 	"ipam":                     "kubernetes",
 	"enable-ipv4":              "true",
@@ -41,6 +41,27 @@ var common = config{
 	"identity-allocation-mode": "crd",
 	"cluster-name":             "default",
 }
+
+// byBPF are the keys that let BPF programs do what iptables do otherwise: BPF
+// NodePort in plain DSR mode, and with it BPF masquerading. Pods are not wired
+// by Cilium's own plugin, so their packets must pass the node's stack
+// (enable-host-legacy-routing): 1.8 does not know another way. For the check of
+// Services' source ranges later versions want CAP_SYS_RESOURCE, which not every
+// machine grants; there are no Services here.
+var byBPF = config{
+	"kube-proxy-replacement":        "partial",
+	"enable-node-port":              "true",
+	"node-port-mode":                "dsr",
+	"enable-bpf-masquerade":         "true",
+	"enable-remote-node-identity":   "true",
+	"enable-host-legacy-routing":    "true",
+	"enable-svc-source-range-check": "false",
+	"devices":                       outsideDevice,
+	"direct-routing-device":         outsideDevice,
+}
+
+// outsideDevice is the nodes' network card.
+const outsideDevice = "eth0"
 
 // with returns the common keys and more.
 func (c config) with(more config) config {
@@ -57,8 +78,17 @@ type cilium struct {
 	Restart string
 }
 
-// Image is the agent slice's.
-func (c cilium) Image() string { return "relapse.dev/cilium-rules:v" + c.Version }
+// Image is the agent slice's: of the one that attaches BPF programs only where
+// they are asked for, as it brings compilers with it.
+func (c cilium) Image() string {
+	if c.Config.bpf() {
+		return "relapse.dev/cilium-bpf:v" + c.Version
+	}
+	return "relapse.dev/cilium-rules:v" + c.Version
+}
+
+// bpf tells whether BPF programs are to be attached.
+func (c config) bpf() bool { return c["kube-proxy-replacement"] == byBPF["kube-proxy-replacement"] }
 
 func (c cilium) manifest() (string, error) {
 	var text strings.Builder
@@ -203,12 +233,17 @@ func route(ctx context.Context, r *framework.Run) error {
 }
 
 // clean does what a reboot would do to what agents of any version have left on
-// the nodes: their rules, the connections, and the CNI configuration.
+// the nodes: their rules, the BPF programs and maps, the connections, and the
+// configuration of CNI and of the programs. It leaves a BPF file system, as
+// systemd does on a machine.
 func clean(ctx context.Context, r *framework.Run) error {
 	const script = `
 iptables-save | grep -v CILIUM_ | iptables-restore
+tc qdisc delete dev ` + outsideDevice + ` clsact 2>/dev/null || true
+mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf
+rm -rf /sys/fs/bpf/tc
 conntrack -F 2>/dev/null
-rm -rf /etc/cni/net.d/05-cilium.conflist /var/lib/cni/networks`
+rm -rf /etc/cni/net.d/05-cilium.conflist /var/lib/cni/networks /var/run/cilium`
 	for _, n := range all {
 		if _, err := r.Lab.Node(n).Exec(ctx, "sh", "-ec", script); err != nil {
 			return fmt.Errorf("cleaning %s: %w", n, err)

@@ -60,7 +60,7 @@ func TestVariants(t *testing.T) {
 		}
 	}
 	want := map[string]framework.Role{
-		"off-by-old-key": framework.Affected, "translated": framework.Fixed,
+		"off-by-old-key": framework.Affected, "default-on": framework.Affected, "translated": framework.Fixed,
 		"1.10-both-keys": framework.Workaround, "1.12-old-cidr-key": framework.Workaround,
 	}
 	for name, role := range want {
@@ -88,7 +88,7 @@ func TestPairDiffersInTheKeysAlone(t *testing.T) {
 
 // What config-drift says of each upgrade, from the ConfigMap alone, in time.
 func TestWarnings(t *testing.T) {
-	for _, d := range []drift{offByOldKey, translated, bothKeys, oldCIDRKey} {
+	for _, d := range []drift{offByOldKey, defaultOn, translated, bothKeys, oldCIDRKey} {
 		t.Run(d.name, func(t *testing.T) {
 			if err := d.configDrift().Check(); err != nil {
 				t.Fatal(err)
@@ -106,6 +106,35 @@ func TestWarnings(t *testing.T) {
 			d.warns = nil
 			if got := d.unwarned(said); len(got) != len(said) {
 				t.Errorf("findings that nobody expects: %v", got)
+			}
+		})
+	}
+}
+
+func TestImageFollowsTheConfiguration(t *testing.T) {
+	for want, d := range map[string]drift{"relapse.dev/cilium-bpf:v1.11.1": defaultOn, "relapse.dev/cilium-rules:v1.11.1": offByOldKey} {
+		if got := (cilium{Version: d.to, Config: d.then}).Image(); got != want {
+			t.Errorf("%s runs %s, want %s", d.name, got, want)
+		}
+	}
+}
+
+func TestNotAsked(t *testing.T) {
+	const asked = "#define EVENTS_MAP cilium_events\n#define ENABLE_DSR 1\n#define ENABLE_MASQUERADE 1\n#define ENABLE_NODEPORT 1\n#define MTU 1500\n"
+	for _, test := range []struct {
+		name, header string
+		want         []string
+	}{
+		{"as the incident has it", asked, nil},
+		{"hybrid", asked + "#define ENABLE_DSR_HYBRID 1\n", []string{"node1: ENABLE_DSR_HYBRID is defined: true"}},
+		{"masquerading is off", strings.Replace(asked, "#define ENABLE_MASQUERADE 1\n", "", 1), []string{"node1: ENABLE_MASQUERADE is defined: false"}},
+		{"no BPF NodePort", "#define MTU 1500\n", []string{
+			"node1: ENABLE_DSR is defined: false", "node1: ENABLE_MASQUERADE is defined: false", "node1: ENABLE_NODEPORT is defined: false",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := notAsked("node1", test.header); !slices.Equal(got, test.want) {
+				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
 	}
@@ -224,6 +253,17 @@ func TestAppIsDenied(t *testing.T) {
 	}
 	if holds, saw, err := appIsDenied(t.Context(), r); !holds || err != nil {
 		t.Errorf("%q, %v", saw, err)
+	}
+}
+
+func TestOldFlowsAreHidden(t *testing.T) {
+	r := run(nil)
+	if hidden := hiddenFlows(r); len(hidden) != 0 {
+		t.Errorf("%v are hidden, although all are seen as themselves", hidden)
+	}
+	r = run(map[string][]string{"node1->db": {"10.20.30.3", "10.20.28.11"}, "node2->db": {"10.20.30.35", "10.20.28.11"}})
+	if hidden := hiddenFlows(r); !slices.Equal(hidden, []string{"node1"}) {
+		t.Errorf("%v are hidden behind their own node, want node1", hidden)
 	}
 }
 

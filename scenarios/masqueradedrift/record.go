@@ -12,8 +12,9 @@ var Record = framework.Incident{
 	Source: "production, Cilium 1.8.1 to 1.11.1 with BGP and routable pods; cilium#12456; pkg/option and pkg/datapath/iptables of Cilium 1.8 to 1.12",
 	Symptom: `After an upgrade of Cilium with its ConfigMap unchanged, a MySQL server that
 grants to the pod range only refuses the application: it sees the address of
-the node. Traffic between pods and into the native CIDR is as before, and so
-are connections from before the upgrade: nobody notices until they end.`,
+the node. Traffic between pods and into the native CIDR is as before, and
+where iptables masquerade so are connections from before the upgrade: nobody
+notices until they end.`,
 	Cause: `The key that switches masquerading off was renamed, and the old name is
 dropped without a word:
 
@@ -30,7 +31,9 @@ native CIDR; 1.12 refuses to start without the new one, if masquerading is on.
 
 In the incident's own cluster it was on all the time, by BPF, and a bug hid it:
 in 1.8.1 bpf_host.c leaves the call out with BPF NodePort in plain DSR mode
-(cilium#12456, fixed in 1.8.2).`,
+(cilium#12456, fixed in 1.8.2). No key changes its meaning, so that nothing in
+the configuration tells of it. And BPF programs look at each packet: flows from
+before the upgrade change their address in the middle.`,
 	Affected: "Cilium 1.8.1 to 1.11.1, configuration unchanged",
 	Fixed:    "the configuration translated to the new keys first",
 	Remedies: []string{
@@ -40,19 +43,19 @@ in 1.8.1 bpf_host.c leaves the call out with BPF NodePort in plain DSR mode
 	Reproduction: `The cluster is kind's: real API server, kubelets and containerd. The databases
 are Debian's MariaDB 10.11, the client is go-sql-driver/mysql. Cilium's agent
 runs as a slice at each version: the vendor's flags, ConfigMap reading, checks
-and iptables rules, without BPF (images/cilium-rules/rules.go says it line by
-line). Pods are wired by the CNI plugins ptp and host-local. The ToR has static
-routes to the pods, in place of BGP.
+and iptables rules (images/cilium-rules/rules.go says it line by line). Pods are
+wired by the CNI plugins ptp and host-local. The ToR has static routes to the
+pods, in place of BGP.
 
-So the scenario shows the drift of the keys, with masquerading by iptables. The
-incident's own cause is in BPF, and is shown apart from the cluster: to-netdev
-of 1.8.1, 1.8.2 and 1.11.1, compiled from the vendor's modules and attached on
-this machine's kernel, with the address on the wire (package bpfhost, lab test).
-With iptables in place of BPF the incident's ConfigMap masquerades at 1.8.1
-already, and the upgrade changes nothing.
+In default-on the slice attaches BPF as well: from-netdev and to-netdev of the
+version's bpf_host.c to the nodes' card. The vendor's code writes the headers
+from the ConfigMap, compiles, and sets the card's values; loading, attaching and
+telling which addresses are pods' is ours (images/cilium-rules/datapath). To the
+incident's keys come "partial" kube-proxy replacement and legacy host routing:
+Cilium's programs of pods and sockets are not there. The other variants show the drift of the keys, with masquerading by iptables.
 
-A pass does not prove anything about BPF masquerading in a whole agent, nor
-about ip-masq-agent, tunnels or IPv6.`,
+A pass does not prove anything about a whole agent's datapath, nor about
+ip-masq-agent, tunnels or IPv6.`,
 	Diagram: `    db 10.20.29.10      neighbour 10.20.30.200 (native CIDR)
         └──────── tor ────────┘
               ┌────┴────┐        nodes 10.20.28.0/24

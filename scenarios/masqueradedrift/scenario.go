@@ -27,6 +27,7 @@ var Scenario = framework.Scenario{
 	Topology: lab,
 	Variants: []framework.Variant{
 		variant(framework.Affected, offByOldKey),
+		variant(framework.Affected, defaultOn),
 		variant(framework.Fixed, translated),
 		variant(framework.Workaround, bothKeys),
 		variant(framework.Workaround, oldCIDRKey),
@@ -55,7 +56,9 @@ type drift struct {
 var (
 	native           = config{"native-routing-cidr": nativeCIDR.String()}
 	translatedNative = config{"ipv4-native-routing-cidr": nativeCIDR.String()}
-	// off and translatedOff switch masquerading off.
+	// on is what the incident's ConfigMap said, off and translatedOff switch
+	// masquerading off.
+	on            = config{"masquerade": "true"}
 	off           = config{"masquerade": "false"}
 	translatedOff = config{"enable-ipv4-masquerade": "false", "enable-bpf-masquerade": "false"}
 )
@@ -67,6 +70,13 @@ var (
 		name: "off-by-old-key", from: "1.8.1", to: "1.11.1",
 		before: common.with(off).with(native), then: common.with(off).with(native),
 		warns: []framework.Finding{warning(configdrift.NotRead, "masquerade")},
+	}
+	// defaultOn: the incident's own. Masquerading is on, by BPF, and a bug of
+	// 1.8.1 has kept it from happening. No key changes its meaning, so that
+	// config-drift has nothing to say.
+	defaultOn = drift{
+		name: "default-on", from: "1.8.1", to: "1.11.1",
+		before: common.with(on).with(native).with(byBPF), then: common.with(on).with(native).with(byBPF),
 	}
 	// translated: the same upgrade, after the ConfigMap was given the new keys
 	// as well. The old ones stay for as long as an old agent may start. The
@@ -149,7 +159,7 @@ func variant(role framework.Role, d drift) framework.Variant {
 	return framework.Variant{
 		Name: d.name, Role: role, Form: framework.Slice,
 		Components: map[string]string{"cilium": d.to, "cilium before the upgrade": d.from, "mariadb": "10.11"},
-		Images:     []string{cilium{Version: d.from}.Image(), cilium{Version: d.to}.Image(), framework.ProbeImage},
+		Images:     []string{cilium{Version: d.from, Config: d.before}.Image(), cilium{Version: d.to, Config: d.then}.Image(), framework.ProbeImage},
 		Script:     script,
 	}
 }
@@ -222,14 +232,34 @@ func (d drift) affected(s *framework.Script) {
 	for _, n := range all {
 		s.Named = append(s.Named, framework.Finding{Kind: detect.HiddenSource, Object: rangeOf(n).String()})
 	}
-	s.Aftermath = []framework.Check{
-		{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)},
+	denied := []framework.Check{
 		{Name: "the application is denied at the nodes' addresses, by the error that it gets", Holds: appIsDenied, Bound: 2 * time.Second},
 		{Name: "the server's log denies the application at the nodes' addresses", Holds: serverDenies, Bound: 5 * time.Second},
 		{Name: "inside the native CIDR pods are known by their own addresses", Holds: insideIsUntouched},
-		{Name: "a flow from before the upgrade keeps its address until it starts anew", Holds: oldFlowsKeepTheirAddress},
 	}
 	cured := cilium{Version: d.to, Config: common.with(translatedOff).with(translatedNative), Restart: "with the new keys"}
+	forget := framework.Remedy{
+		Name: "the new keys, agents restarted, translated connections forgotten", Helps: true, Bound: 30 * time.Second,
+		Apply: func(ctx context.Context, r *framework.Run) error { return cure(ctx, r, cured) },
+	}
+	if d.then.bpf() {
+		cured.Config = common.with(byBPF).with(translatedOff).with(translatedNative)
+		s.Baseline = append(s.Baseline, framework.Check{Name: "the agents of Cilium " + d.from + " were told to masquerade by BPF", Holds: toldToMasquerade})
+		s.Aftermath = append([]framework.Check{
+			{Name: "no rule masquerades", Holds: masquerading(false)},
+			{Name: "the agents of Cilium " + d.to + " were told the same", Holds: toldToMasquerade},
+			{Name: "flows from before the upgrade lose their address with their next packet", Holds: oldFlowsAreHidden, Bound: restartedWithin},
+		}, denied...)
+		forget = framework.Remedy{
+			Name: "the new keys, agents restarted", Helps: true, Bound: 30 * time.Second,
+			Apply: func(ctx context.Context, r *framework.Run) error { return cured.run(ctx, r) },
+		}
+	} else {
+		s.Aftermath = append([]framework.Check{{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)}}, denied...)
+		s.Aftermath = append(s.Aftermath, framework.Check{
+			Name: "a flow from before the upgrade keeps its address until it starts anew", Holds: oldFlowsKeepTheirAddress,
+		})
+	}
 	s.Remedies = []framework.Remedy{
 		{
 			Name: "restart every agent",
@@ -237,10 +267,7 @@ func (d drift) affected(s *framework.Script) {
 				return cilium{Version: d.to, Config: d.then, Restart: "by the operator"}.run(ctx, r)
 			},
 		},
-		{
-			Name: "the new keys, agents restarted, translated connections forgotten", Helps: true, Bound: 30 * time.Second,
-			Apply: func(ctx context.Context, r *framework.Run) error { return cure(ctx, r, cured) },
-		},
+		forget,
 	}
 }
 
@@ -381,6 +408,35 @@ func masquerading(want bool) func(context.Context, *framework.Run) (bool, string
 	}
 }
 
+// toldToMasquerade asserts that the header which the vendor's code has written
+// for the BPF programs asks for masquerading, with BPF NodePort in plain DSR
+// mode. It is evidence.
+func toldToMasquerade(ctx context.Context, r *framework.Run) (bool, string, error) {
+	var wrong []string
+	for _, n := range all {
+		header, err := r.Lab.Node(n).Exec(ctx, "cat", "/var/run/cilium/state/globals/node_config.h")
+		if err != nil {
+			return false, "", err
+		}
+		r.Evidence("node_config-"+n, header)
+		wrong = append(wrong, notAsked(n, header)...)
+	}
+	return len(wrong) == 0, strings.Join(wrong, "; "), nil
+}
+
+// notAsked says what a node's header does not define as the incident's
+// ConfigMap has it.
+func notAsked(node, header string) []string {
+	var wrong []string
+	for define, want := range map[string]bool{"ENABLE_NODEPORT": true, "ENABLE_DSR": true, "ENABLE_DSR_HYBRID": false, "ENABLE_MASQUERADE": true} {
+		if got := strings.Contains(header, "\n#define "+define+" 1\n"); got != want {
+			wrong = append(wrong, fmt.Sprintf("%s: %s is defined: %v", node, define, got))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
 // masqueradingEvidence keeps the nodes' tables and connections.
 func masqueradingEvidence(ctx context.Context, r *framework.Run, when string) error {
 	for _, n := range all {
@@ -468,6 +524,28 @@ func appIsDenied(_ context.Context, r *framework.Run) (bool, string, error) {
 	return len(wrong) == 0, strings.Join(wrong, "; "), nil
 }
 
+// hiddenFlows names the pods whose UDP flows to the outside have been seen as
+// their nodes'.
+func hiddenFlows(r *framework.Run) []string {
+	var hidden []string
+	for _, t := range r.Timelines() {
+		if t.Probe.To == "db" && slices.ContainsFunc(t.Sources, func(s probe.Source) bool { return s.Address == addressOf(t.Probe.From) }) {
+			hidden = append(hidden, t.Probe.From)
+		}
+	}
+	return hidden
+}
+
+// oldFlowsAreHidden asserts that the pods' UDP flows to the outside, which
+// began before the upgrade, have lost the pods' addresses: BPF programs
+// translate each packet, whatever connection tracking knows of its flow.
+func oldFlowsAreHidden(ctx context.Context, r *framework.Run) (bool, string, error) {
+	if hidden := hiddenFlows(r); len(hidden) != len(all) {
+		return false, fmt.Sprintf("hidden are %v", hidden), nil
+	}
+	return true, "", masqueradingEvidence(ctx, r, "after-the-upgrade")
+}
+
 // restartedWithin bounds how long a flow takes to be seen under another
 // address: its next packet makes it a new one, and the far end reports ten
 // times a second.
@@ -490,12 +568,7 @@ func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, stri
 	}
 	err := await.Until(ctx, "the flows to be seen as the nodes'", 50*time.Millisecond, restartedWithin,
 		func(context.Context) (bool, string, error) {
-			var hidden []string
-			for _, t := range r.Timelines() {
-				if toDB(t.Probe) && slices.ContainsFunc(t.Sources, func(s probe.Source) bool { return s.Address == addressOf(t.Probe.From) }) {
-					hidden = append(hidden, t.Probe.From)
-				}
-			}
+			hidden := hiddenFlows(r)
 			return len(hidden) == len(all), fmt.Sprintf("hidden are %v", hidden), nil
 		})
 	if err != nil {
