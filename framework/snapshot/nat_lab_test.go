@@ -14,7 +14,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // TestContainerNAT reads the rules, flows and sockets of a process in a
@@ -107,5 +111,48 @@ func TestContainerNAT(t *testing.T) {
 	}
 	if want := (Socket{Local: netip.MustParseAddrPort("10.20.29.10:3306"), Remote: from(conn)}); !slices.Contains(sockets, want) {
 		t.Errorf("%v is not among %v", want, sockets)
+	}
+
+	if programs, err := reader.Programs(t.Context()); err != nil || len(programs) != 0 {
+		t.Errorf("programs %+v, %v, where there are none", programs, err)
+	}
+	attach(t, there, "lo", "bpf_host.o:[to-netdev]")
+	if programs, err := reader.Programs(t.Context()); err != nil || !slices.Equal(programs, []Program{{Device: "lo", Name: "bpf_host.o:[to-netdev]"}}) {
+		t.Errorf("programs %+v, %v", programs, err)
+	}
+}
+
+// attach puts a program that does nothing on both ways of a device.
+func attach(t *testing.T, there netns.NsHandle, device, name string) {
+	t.Helper()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}, // TC_ACT_UNSPEC
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	h, err := netlink.NewHandleAt(there, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	link, err := h.LinkByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := link.Attrs().Index
+	if err := h.QdiscAdd(&netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for parent, name := range map[uint32]string{netlink.HANDLE_MIN_EGRESS: name, netlink.HANDLE_MIN_INGRESS: "of the way in"} {
+		if err := h.FilterAdd(&netlink.BpfFilter{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: parent, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1},
+			Fd:          program.FD(), Name: name, DirectAction: true,
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

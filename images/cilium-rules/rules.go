@@ -112,6 +112,9 @@ type Version struct {
 // Datapath is how BPF programs get to the node's network cards: see package
 // datapath.
 type Datapath struct {
+	// Refuse returns an error if a configuration with kube-proxy replacement
+	// asks for what is not attached.
+	Refuse func(*option.DaemonConfig) error
 	// FinishKubeProxyReplacement is the vendor's
 	// finishKubeProxyReplacementInit, in strict mode.
 	FinishKubeProxyReplacement func() error
@@ -156,7 +159,7 @@ func run(ctx context.Context, v Version, ended chan<- error) error {
 	if err := option.Config.Validate(); err != nil {
 		return fmt.Errorf("invalid daemon configuration: %w", err)
 	}
-	if err := refuse(option.Config, v.Datapath != nil); err != nil {
+	if err := refuse(option.Config, v.Datapath); err != nil {
 		return err
 	}
 	if err := v.KubeProxyReplacement(); err != nil {
@@ -196,7 +199,7 @@ func run(ctx context.Context, v Version, ended chan<- error) error {
 			return fmt.Errorf("attaching BPF programs: %w", err)
 		}
 		log.WithField("masquerade", v.Masquerade() && option.Config.EnableBPFMasquerade).
-			WithField("mode", option.Config.NodePortMode).WithField(logfields.Devices, option.Config.Devices).
+			WithField("mode", option.Config.NodePortMode).
 			Info("The BPF programs are attached")
 	}
 
@@ -219,9 +222,9 @@ func populate() {
 }
 
 // refuse returns an error if c asks for what the slice leaves out. Without it
-// a lab would run and not do what its configuration says. datapath tells
-// whether the slice can attach BPF programs.
-func refuse(c *option.DaemonConfig, datapath bool) error {
+// a lab would run and not do what its configuration says. datapath is nil where
+// the slice cannot attach BPF programs.
+func refuse(c *option.DaemonConfig, datapath *Datapath) error {
 	var errs []error
 	want := func(ok bool, key, value string) {
 		if !ok {
@@ -237,24 +240,12 @@ func refuse(c *option.DaemonConfig, datapath bool) error {
 	if c.KubeProxyReplacement == option.KubeProxyReplacementDisabled {
 		return errors.Join(errs...)
 	}
-	if !datapath {
+	if datapath == nil {
 		// BPF programs may be the ones that masquerade.
 		want(false, option.KubeProxyReplacement, option.KubeProxyReplacementDisabled)
 		return errors.Join(errs...)
 	}
-	// Only what is on a node's own cards is attached, and devices are not
-	// looked for.
-	want(c.KubeProxyReplacement == option.KubeProxyReplacementPartial, option.KubeProxyReplacement, option.KubeProxyReplacementPartial)
-	want(c.EnableNodePort, option.EnableNodePort, "true")
-	want(!c.EnableHostReachableServices, option.EnableHostReachableServices, "false")
-	want(c.NodePortAcceleration == option.NodePortAccelerationDisabled, option.NodePortAcceleration, option.NodePortAccelerationDisabled)
-	want(len(c.Devices) > 0, option.Devices, "DEVICE")
-	want(c.DirectRoutingDevice != "", option.DirectRoutingDevice, "DEVICE")
-	// Conditions of BPF masquerading in one of the versions, which fallBack
-	// does not look at.
-	want(c.EgressMasqueradeInterfaces == "", option.EgressMasqueradeInterfaces, "")
-	want(c.EnableRemoteNodeIdentity, option.EnableRemoteNodeIdentity, "true")
-	return errors.Join(errs...)
+	return errors.Join(append(errs, datapath.Refuse(c))...)
 }
 
 // fallBack lets iptables masquerade where BPF cannot. Of the conditions that

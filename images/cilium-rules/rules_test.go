@@ -1,20 +1,13 @@
 package rules
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	ipamOption "github.com/cilium/cilium/pkg/ipam/option"
 	"github.com/cilium/cilium/pkg/option"
 )
-
-// bpf is a configuration with BPF NodePort.
-func bpf(c *option.DaemonConfig) {
-	c.KubeProxyReplacement, c.EnableNodePort = option.KubeProxyReplacementPartial, true
-	c.NodePortMode, c.NodePortAcceleration = option.NodePortModeDSR, option.NodePortAccelerationDisabled
-	c.Devices, c.DirectRoutingDevice = []string{"eth0"}, "eth0"
-	c.EnableRemoteNodeIdentity = true
-}
 
 func TestRefuse(t *testing.T) {
 	for _, test := range []struct {
@@ -31,16 +24,8 @@ func TestRefuse(t *testing.T) {
 			c.EnableIPv6 = true
 			c.EnableIPMasqAgent = true
 		}, []string{"enable-ipv6", "enable-ip-masq-agent"}},
-		{"BPF", true, bpf, nil},
-		{"BPF, but the slice has none", false, bpf, []string{"kube-proxy-replacement"}},
-		{"all of kube-proxy replaced", true, func(c *option.DaemonConfig) {
-			bpf(c)
-			c.KubeProxyReplacement = option.KubeProxyReplacementStrict
-		}, []string{"kube-proxy-replacement"}},
-		{"BPF without a device, and with conditions of other versions", true, func(c *option.DaemonConfig) {
-			bpf(c)
-			c.Devices, c.DirectRoutingDevice, c.EgressMasqueradeInterfaces, c.EnableRemoteNodeIdentity = nil, "", "eth1", false
-		}, []string{"devices", "direct-routing-device", "egress-masquerade-interfaces", "enable-remote-node-identity"}},
+		{"BPF", true, func(c *option.DaemonConfig) { c.KubeProxyReplacement = option.KubeProxyReplacementPartial }, nil},
+		{"more than is attached", true, func(c *option.DaemonConfig) { c.KubeProxyReplacement = option.KubeProxyReplacementStrict }, []string{"too much"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := &option.DaemonConfig{
@@ -48,7 +33,16 @@ func TestRefuse(t *testing.T) {
 				KubeProxyReplacement: option.KubeProxyReplacementDisabled,
 			}
 			test.change(c)
-			err := refuse(c, test.datapath)
+			var datapath *Datapath
+			if test.datapath {
+				datapath = &Datapath{Refuse: func(c *option.DaemonConfig) error {
+					if c.KubeProxyReplacement == option.KubeProxyReplacementStrict {
+						return errors.New("too much")
+					}
+					return nil
+				}}
+			}
+			err := refuse(c, datapath)
 			if (err != nil) != (len(test.want) > 0) {
 				t.Fatalf("error %v, want one that names %v", err, test.want)
 			}

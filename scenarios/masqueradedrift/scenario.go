@@ -252,7 +252,13 @@ func (d drift) affected(s *framework.Script) {
 		}, denied...)
 		forget = framework.Remedy{
 			Name: "the new keys, agents restarted", Helps: true, Bound: 30 * time.Second,
-			Apply: func(ctx context.Context, r *framework.Run) error { return cured.run(ctx, r) },
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				if err := cured.run(ctx, r); err != nil {
+					return err
+				}
+				_, err := nodeHeaders(ctx, r)
+				return err
+			},
 		}
 	} else {
 		s.Aftermath = append([]framework.Check{{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)}}, denied...)
@@ -408,18 +414,31 @@ func masquerading(want bool) func(context.Context, *framework.Run) (bool, string
 	}
 }
 
-// toldToMasquerade asserts that the header which the vendor's code has written
-// for the BPF programs asks for masquerading, with BPF NodePort in plain DSR
-// mode. It is evidence.
-func toldToMasquerade(ctx context.Context, r *framework.Run) (bool, string, error) {
-	var wrong []string
+// nodeHeaders are what the vendor's code has written for each node's BPF
+// programs, by node. They are evidence.
+func nodeHeaders(ctx context.Context, r *framework.Run) (map[string]string, error) {
+	headers := map[string]string{}
 	for _, n := range all {
 		header, err := r.Lab.Node(n).Exec(ctx, "cat", "/var/run/cilium/state/globals/node_config.h")
 		if err != nil {
-			return false, "", err
+			return nil, fmt.Errorf("reading the header for %s: %w", n, err)
 		}
 		r.Evidence("node_config-"+n, header)
-		wrong = append(wrong, notAsked(n, header)...)
+		headers[n] = header
+	}
+	return headers, nil
+}
+
+// toldToMasquerade asserts that these headers ask for masquerading, with BPF
+// NodePort in plain DSR mode.
+func toldToMasquerade(ctx context.Context, r *framework.Run) (bool, string, error) {
+	headers, err := nodeHeaders(ctx, r)
+	if err != nil {
+		return false, "", err
+	}
+	var wrong []string
+	for _, n := range all {
+		wrong = append(wrong, notAsked(n, headers[n])...)
 	}
 	return len(wrong) == 0, strings.Join(wrong, "; "), nil
 }

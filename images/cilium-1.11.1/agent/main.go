@@ -39,6 +39,7 @@ func main() {
 			return (&iptables.IptablesManager{}).InstallRules(hostDevice, true, option.Config.InstallIptRules)
 		},
 		Datapath: &rules.Datapath{
+			Refuse:                     datapath.Refuse,
 			FinishKubeProxyReplacement: func() error { return finishKubeProxyReplacementInit(true) },
 			Masquerade:                 masquerade,
 			Start: func(ctx context.Context, pods netip.Prefix, mtu int, ended chan<- error) error {

@@ -33,6 +33,7 @@ func main() {
 		NativeRoutingCIDR: option.Config.IPv4NativeRoutingCIDR,
 		Install:           install,
 		Datapath: &rules.Datapath{
+			Refuse: datapath.Refuse,
 			FinishKubeProxyReplacement: func() error {
 				finishKubeProxyReplacementInit(true)
 				return nil

@@ -36,6 +36,7 @@ package datapath
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -71,6 +72,27 @@ type Version struct {
 	// InitClockSource is the vendor's initClockSourceOption, and InitMaps its
 	// InitMapInfo of pkg/maps/ctmap, with the agent's arguments.
 	InitClockSource, InitMaps func()
+}
+
+// Refuse returns an error if a configuration with kube-proxy replacement asks
+// for more than programs on the node's own cards, which must be named, or does
+// not meet conditions of BPF masquerading that one of the versions has.
+func Refuse(c *option.DaemonConfig) error {
+	var errs []error
+	want := func(ok bool, key, value string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("the slice needs %s: %q", key, value))
+		}
+	}
+	want(c.KubeProxyReplacement == option.KubeProxyReplacementPartial, option.KubeProxyReplacement, option.KubeProxyReplacementPartial)
+	want(c.EnableNodePort, option.EnableNodePort, "true")
+	want(!c.EnableHostReachableServices, option.EnableHostReachableServices, "false")
+	want(c.NodePortAcceleration == option.NodePortAccelerationDisabled, option.NodePortAcceleration, option.NodePortAccelerationDisabled)
+	want(len(c.Devices) > 0, option.Devices, "DEVICE")
+	want(c.DirectRoutingDevice != "", option.DirectRoutingDevice, "DEVICE")
+	want(c.EgressMasqueradeInterfaces == "", option.EgressMasqueradeInterfaces, "")
+	want(c.EnableRemoteNodeIdentity, option.EnableRemoteNodeIdentity, "true")
+	return errors.Join(errs...)
 }
 
 // hostEndpoint is the vendor's, but for the address of a pod.
