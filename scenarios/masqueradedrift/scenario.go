@@ -238,7 +238,7 @@ func (d drift) affected(s *framework.Script) {
 		{Name: "inside the native CIDR pods are known by their own addresses", Holds: insideIsUntouched},
 	}
 	cured := cilium{Version: d.to, Config: common.with(translatedOff).with(translatedNative), Restart: "with the new keys"}
-	forget := framework.Remedy{
+	remedy := framework.Remedy{
 		Name: "the new keys, agents restarted, translated connections forgotten", Helps: true, Bound: 30 * time.Second,
 		Apply: func(ctx context.Context, r *framework.Run) error { return cure(ctx, r, cured) },
 	}
@@ -250,7 +250,7 @@ func (d drift) affected(s *framework.Script) {
 			{Name: "the agents of Cilium " + d.to + " were told the same", Holds: toldToMasquerade},
 			{Name: "flows from before the upgrade lose their address with their next packet", Holds: oldFlowsAreHidden, Bound: restartedWithin},
 		}, denied...)
-		forget = framework.Remedy{
+		remedy = framework.Remedy{
 			Name: "the new keys, agents restarted", Helps: true, Bound: 30 * time.Second,
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				if err := cured.run(ctx, r); err != nil {
@@ -265,16 +265,15 @@ func (d drift) affected(s *framework.Script) {
 		s.Aftermath = append(s.Aftermath, framework.Check{
 			Name: "a flow from before the upgrade keeps its address until it starts anew", Holds: oldFlowsKeepTheirAddress,
 		})
-	}
-	s.Remedies = []framework.Remedy{
-		{
+		// Once is enough: it does as little for BPF.
+		s.Remedies = []framework.Remedy{{
 			Name: "restart every agent",
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return cilium{Version: d.to, Config: d.then, Restart: "by the operator"}.run(ctx, r)
 			},
-		},
-		forget,
+		}}
 	}
+	s.Remedies = append(s.Remedies, remedy)
 }
 
 // install puts databases, the old version of Cilium and the pods into the lab,
