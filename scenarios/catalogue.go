@@ -4,6 +4,7 @@ package scenarios
 import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios/addednic"
+	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
 	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
@@ -12,6 +13,7 @@ import (
 // All lists the scenarios in the order in which they run.
 var All = []framework.Scenario{
 	nodedrain.Scenario,
+	ipvsdeadlock.Scenario,
 	unpinnedimage.Scenario,
 	addednic.Scenario,
 	masqueradedrift.Scenario,

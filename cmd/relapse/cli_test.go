@@ -141,6 +141,7 @@ func TestRendered(t *testing.T) {
 		"run-help":                 {"run", "--help"},
 		"dry-run":                  {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant":   {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
+		"dry-run-ipvs-deadlock":    {"run", "ipvs-deadlock", "--dry-run"},
 		"dry-run-unpinned-image":   {"run", "unpinned-image", "--dry-run"},
 		"dry-run-added-nic":        {"run", "added-nic", "--dry-run"},
 		"dry-run-masquerade-drift": {"run", "masquerade-drift", "--dry-run"},

@@ -464,18 +464,7 @@ func TestOneLab(t *testing.T) {
 // which hurts so many probes.
 func ablations(t *testing.T, hurt int, run func(more ...string) []string) {
 	t.Helper()
-	t.Run("without the fault the run is vacuous", func(t *testing.T) {
-		r, v := whole(t, exitInconclusive, nil, run("--ablate", "fault")...).reports()
-		if r.Verdict != "inconclusive" || r.Ablated != "fault" || v.Verdict != "vacuous" || v.Packets.Lost > 0 {
-			t.Errorf("%s, %s, %d packets lost; want inconclusive, vacuous, 0", r.Verdict, v.Verdict, v.Packets.Lost)
-		}
-	})
-	t.Run("without the detectors the incident is missed", func(t *testing.T) {
-		r, v := whole(t, exitUnexpected, nil, run("--ablate", "detector")...).reports()
-		if r.Verdict != "fail" || r.Ablated != "detector" || v.Verdict != "missed" || len(v.Findings) > 0 || len(v.ProbesHurt) != hurt {
-			t.Errorf("%s, %s, %d findings, hurt %q; want fail, missed, none, %d", r.Verdict, v.Verdict, len(v.Findings), v.ProbesHurt, hurt)
-		}
-	})
+	quickAblations(t, hurt, run)
 	t.Run("without the remedies nothing recovers", func(t *testing.T) {
 		r, v := whole(t, exitUnexpected, nil, run("--ablate", "remedy")...).reports()
 		if r.Verdict != "fail" || r.Ablated != "remedy" || v.Verdict != "reproduced" || len(v.Reasons) == 0 {
@@ -490,6 +479,23 @@ func ablations(t *testing.T, hurt int, run func(more ...string) []string) {
 		}
 		if !tried {
 			t.Error("no remedy that helps was tried")
+		}
+	})
+}
+
+// quickAblations are those of the fault and of the detectors.
+func quickAblations(t *testing.T, hurt int, run func(more ...string) []string) {
+	t.Helper()
+	t.Run("without the fault the run is vacuous", func(t *testing.T) {
+		r, v := whole(t, exitInconclusive, nil, run("--ablate", "fault")...).reports()
+		if r.Verdict != "inconclusive" || r.Ablated != "fault" || v.Verdict != "vacuous" || v.Packets.Lost > 0 {
+			t.Errorf("%s, %s, %d packets lost; want inconclusive, vacuous, 0", r.Verdict, v.Verdict, v.Packets.Lost)
+		}
+	})
+	t.Run("without the detectors the incident is missed", func(t *testing.T) {
+		r, v := whole(t, exitUnexpected, nil, run("--ablate", "detector")...).reports()
+		if r.Verdict != "fail" || r.Ablated != "detector" || v.Verdict != "missed" || len(v.Findings) > 0 || len(v.ProbesHurt) != hurt {
+			t.Errorf("%s, %s, %d findings, hurt %q; want fail, missed, none, %d", r.Verdict, v.Verdict, len(v.Findings), v.ProbesHurt, hurt)
 		}
 	})
 }
@@ -526,6 +532,64 @@ func TestMasqueradeDrift(t *testing.T) {
 	})
 	ablations(t, 2, func(more ...string) []string {
 		return append([]string{"run", name, "--variant", "off-by-old-key", "--keep", "--reuse"}, more...)
+	})
+}
+
+// TestIPVSDeadlock is what must fail of the scenario ipvs-deadlock. That
+// remedies which are not applied do not help the other scenarios show, and
+// without a minute's wait.
+func TestIPVSDeadlock(t *testing.T) {
+	docker := onlyLab(t)
+	const name = "ipvs-deadlock"
+	const edge = "relapse-" + name + "-k8s-edge"
+	const poweredOn = "relapse: [qemu-system" // on its console
+	cutPower := func(t *testing.T) {
+		if out, err := exec.CommandContext(t.Context(), "docker", "kill", edge).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+	}
+	t.Run("a guest that does not come up", func(t *testing.T) {
+		s := start(t, nil, "run", name)
+		eventually(t, "the guest to be powered on", 2*time.Minute, func() (bool, string) {
+			console, _ := exec.CommandContext(t.Context(), "docker", "logs", edge).CombinedOutput()
+			return strings.Contains(string(console), poweredOn), string(console)
+		})
+		cutPower(t)
+		s.ends(exitMachine, 2*time.Minute)
+		if got := s.stderr.String(); !strings.Contains(got, "guest edge did not come up: it ended; its console ends with: ") {
+			t.Errorf("standard error %q", got)
+		}
+		consoles, _ := filepath.Glob(filepath.Join(s.dir, name, "evidence", "lab", "*-log-edge-console.txt"))
+		if len(consoles) != 1 {
+			t.Fatalf("%d consoles in the evidence, want one", len(consoles))
+		}
+		if text, err := os.ReadFile(consoles[0]); err != nil || !strings.Contains(string(text), poweredOn) {
+			t.Errorf("the console is %q, %v", text, err)
+		}
+		if there := parts(t, docker); len(there) > 0 {
+			t.Errorf("left behind: %q", there)
+		}
+	})
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
+	})
+	quickAblations(t, 1, func(more ...string) []string {
+		return append([]string{"run", name, "--variant", "kube-proxy-1.13.0", "--keep", "--reuse"}, more...)
+	})
+	t.Run("a guest loses its power under the load", func(t *testing.T) {
+		s := start(t, nil, "run", name, "--variant", "kube-proxy-1.13.2", "--reuse")
+		s.printed("Services churn", 3*time.Minute)
+		cutPower(t)
+		s.ends(exitInconclusive, 4*time.Minute)
+		r, v := s.reports()
+		if says := strings.Join(v.Reasons, "\n"); r.Verdict != "inconclusive" || v.Verdict != "unknown" || !strings.Contains(says, "edge") {
+			t.Errorf("%s, %s, %s; want inconclusive, unknown, and the guest's name", r.Verdict, v.Verdict, says)
+		}
+		if there := parts(t, docker); len(there) > 0 {
+			t.Errorf("left behind: %q", there)
+		}
 	})
 }
 
