@@ -30,8 +30,11 @@ const (
 	// loadTakes bounds what the load takes beside waiting for ticks, on a busy
 	// machine.
 	loadTakes = 4 * time.Minute
-	// lookPause is the time from one look at kube-proxy to the next.
-	lookPause = 2 * time.Second
+	// lookPause is the time from the end of one look at kube-proxy to the next
+	// one, while there is nothing to see: each look takes time from kube-proxy.
+	// hangPause is the same after a look that could be at one that hangs.
+	lookPause = 4 * time.Second
+	hangPause = 2 * time.Second
 )
 
 // standing is how kube-proxy stood the load.
@@ -106,10 +109,13 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	var a standing
 	var met look
 	var changes int64
-	err = await.Until(ctx, "kube-proxy to hang under the load, or to stand it", lookPause, time.Duration(s.ticks)*period+loadTakes,
+	err = await.Until(ctx, "kube-proxy to hang under the load, or to stand it", time.Second/4, time.Duration(s.ticks)*period+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
 			if s.load.why() != nil {
 				return true, "", nil // there is nothing more to stand
+			}
+			if !s.lookIsDue() {
+				return false, "", nil
 			}
 			l, hangs, err := s.look(ctx, r)
 			if err != nil {
@@ -153,11 +159,23 @@ func (s *story) fairChance(ctx context.Context, r *framework.Run) error {
 	if err != nil || hangs {
 		return err
 	}
-	return await.Until(ctx, "kube-proxy to finish two syncs, or to hang", lookPause, frozenFor+loadTakes,
+	return await.Until(ctx, "kube-proxy to finish two syncs, or to hang", time.Second/4, frozenFor+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
+			if !s.lookIsDue() {
+				return false, "", nil
+			}
 			l, hangs, err := s.look(ctx, r)
 			return err == nil && (hangs || l.syncs >= before.syncs+2), l.String(), err
 		})
+}
+
+// lookIsDue tells whether it is time for the next look.
+func (s *story) lookIsDue() bool {
+	pause := lookPause
+	if len(s.hang.last.waiting) > 1 {
+		pause = hangPause
+	}
+	return time.Since(s.hang.last.at) >= pause
 }
 
 // look looks at kube-proxy, and tells whether it hangs.

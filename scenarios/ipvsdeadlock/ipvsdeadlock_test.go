@@ -158,7 +158,8 @@ func TestHang(t *testing.T) {
 }
 
 func TestParseLook(t *testing.T) {
-	const metrics = "# TYPE x summary\n" + syncMetric + " 17\nother 3\n"
+	const ok = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n"
+	const metrics = syncMetric + " 17\n"
 	const dump = `goroutine 1 [syscall]:
 syscall.Syscall6(0x2d)
 k8s.io/kubernetes/vendor/github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive(0xc0)
@@ -173,11 +174,12 @@ main.main()
 		want       look
 		err        string
 	}{
-		{"all of it", "ipvs\n==\n" + metrics + "\n==\n" + dump + "\n==\n512\n", look{at, ipvs, 17, []int{1}, 512}, ""},
-		{"no sync yet", "ipvs\n==\n\n==\n\n==\n0\n", look{at, ipvs, 0, nil, 0}, ""},
-		{"cut short", "ipvs\n==\n" + metrics, look{}, "2 parts, not 4"},
-		{"no count", "ipvs\n==\n\n==\n\n==\n", look{}, "counting in kube-proxy's log"},
-		{"no number", "ipvs\n==\n" + syncMetric + " x\n==\n\n==\n0\n", look{}, "reading kube-proxy's metrics"},
+		{"all of it", ok + "ipvs\n==\n" + metrics + "\n==\n" + ok + dump + "\n==\n512\n", look{at, ipvs, 17, []int{1}, 512}, ""},
+		{"no sync yet", ok + "ipvs\n==\n\n==\n\n==\n0\n", look{at, ipvs, 0, nil, 0}, ""},
+		{"cut short", ok + "ipvs\n==\n" + metrics, look{}, "2 parts, not 4"},
+		{"no answer", "\n==\n\n==\n\n==\n0\n", look{}, "asking kube-proxy for its mode"},
+		{"no count", ok + "ipvs\n==\n\n==\n\n==\n", look{}, "counting in kube-proxy's log"},
+		{"no number", ok + "ipvs\n==\n" + syncMetric + " x\n==\n\n==\n0\n", look{}, "reading kube-proxy's metrics"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := parseLook(c.text, at)

@@ -98,15 +98,22 @@ func (k kubeProxy) restart(ctx context.Context, r *framework.Run) error {
 const goroutines = "10249/debug/pprof/goroutine?debug=2"
 
 // lookScript prints what a look is made of, with lines of == in between. It is
-// one command of few processes, for each takes some tens of milliseconds on a
-// guest without hardware support.
+// one command of few and small processes, for each takes some tens of
+// milliseconds on a guest without hardware support, and takes them from
+// kube-proxy. Of several logs the newest is that of the pod that runs.
 var lookScript = fmt.Sprintf(`
-curl -sS -m 10 --fail-early -w '\n==\n' http://127.0.0.1:{10249/proxyMode,10249/metrics,%s} || exit
-log=$(ls -t /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log | head -n 1)
-grep -c "Trying to delete rs: %s" "$log" || true`, goroutines, busyVIP)
+ask() { exec 3<>/dev/tcp/127.0.0.1/10249 && printf 'GET %%s HTTP/1.0\r\n\r\n' "$1" >&3; }
+ask /proxyMode && cat <&3 && printf '\n==\n' || exit
+ask /metrics && grep "^%s " <&3; printf '\n==\n'
+ask '/debug/pprof/goroutine?debug=2' && cat <&3; printf '\n==\n'
+for f in /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log; do [ "$f" -nt "$log" ] && log=$f; done
+grep -c "Trying to delete rs: %s" "$log"
+true`, syncMetric, busyVIP)
 
 // look looks at kube-proxy.
 func (kubeProxy) look(ctx context.Context, r *framework.Run) (look, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
 	text, err := r.Lab.Node(edge).Exec(ctx, "bash", "-c", lookScript)
 	if err != nil {
 		return look{}, err
@@ -114,13 +121,21 @@ func (kubeProxy) look(ctx context.Context, r *framework.Run) (look, error) {
 	return parseLook(text, time.Now())
 }
 
+// lookWithin bounds a look: on a busy machine one took 6 s.
+const lookWithin = 30 * time.Second
+
 // parseLook reads what lookScript printed.
 func parseLook(text string, at time.Time) (look, error) {
 	parts := strings.Split(text, "\n==\n")
 	if len(parts) != 4 {
 		return look{}, fmt.Errorf("reading what kube-proxy says: %d parts, not 4", len(parts))
 	}
-	l := look{at: at, mode: parts[0], waiting: waitingForIPVS(parts[2])}
+	_, mode, ok := strings.Cut(parts[0], "\r\n\r\n") // after the header
+	if !ok {
+		return look{}, fmt.Errorf("asking kube-proxy for its mode: it says %q", parts[0])
+	}
+	_, dump, _ := strings.Cut(parts[2], "\r\n\r\n")
+	l := look{at: at, mode: mode, waiting: waitingForIPVS(dump)}
 	var err error
 	if l.syncs, err = finishedSyncs(parts[1]); err != nil {
 		return look{}, fmt.Errorf("reading kube-proxy's metrics: %w", err)

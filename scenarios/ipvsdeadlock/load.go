@@ -38,8 +38,9 @@ const (
 	// the tick walks without a lock, and kube-proxy would crash and not hang.
 	churned = 40
 	// churnEvery is the time from one change to the next of a Service. All of
-	// them change one after the other.
-	churnEvery = 2 * time.Second
+	// them change one after the other. A sync takes longer: each finds all of them
+	// changed.
+	churnEvery = 4 * time.Second
 )
 
 const (

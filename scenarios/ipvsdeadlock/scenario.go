@@ -65,6 +65,10 @@ const (
 // detectors' next looks took up to 53 s on a busy machine.
 const recovers = 2 * time.Minute
 
+// probeEvery is the time between two packets: each takes time from kube-proxy
+// on a guest without hardware support.
+const probeEvery = 200 * time.Millisecond
+
 // story is what the steps of one variant know of each other.
 type story struct {
 	proxy kubeProxy
@@ -84,17 +88,17 @@ func (s *story) common() framework.Script {
 		Install: s.install,
 		Ends:    s.ends,
 		Probes: []probe.Probe{
-			{From: edge, To: web, Protocol: probe.TCP},
-			{From: edge, To: "pod", Protocol: probe.TCP},
+			{From: edge, To: web, Protocol: probe.TCP, Interval: probeEvery},
+			{From: edge, To: "pod", Protocol: probe.TCP, Interval: probeEvery},
 		},
 		Detectors: []detect.Detector{convergence},
 		Proxies:   true,
-		LookEvery: 3 * time.Second, // each takes a command in the guest
+		LookEvery: 5 * time.Second, // each takes a command in the guest
 		Baseline: []framework.Check{
 			{Name: "kube-proxy says that it runs in mode " + s.proxy.Mode, Holds: s.mode},
 		},
-		Fault:   func(r *framework.Run) fault.Fault { return s.fault(r) },
-		Hurt:    []string{toService},
+		Fault: func(r *framework.Run) fault.Fault { return s.fault(r) },
+		Hurt:  []string{toService},
 		// On a busy machine a guest without hardware support was once cut off
 		// for 2 s altogether. The incident is for good.
 		HurtFor: 5 * time.Second,
