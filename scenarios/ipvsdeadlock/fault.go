@@ -33,7 +33,7 @@ const (
 	// lookPause is the time from the end of one look at kube-proxy to the next
 	// one, while there is nothing to see: each look takes time from kube-proxy.
 	// hangPause is the same after a look that could be at one that hangs.
-	lookPause = 4 * time.Second
+	lookPause = 3 * time.Second
 	hangPause = 2 * time.Second
 )
 

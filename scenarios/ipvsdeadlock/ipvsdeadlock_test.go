@@ -98,7 +98,7 @@ func TestHeld(t *testing.T) {
 		{"the load broke", kubeProxy{affected, ipvs}, with(func(s *standing) { s.load = errors.New("killed") }), "the load ended early: killed"},
 		{
 			"the churn stopped", kubeProxy{affected, ipvs}, with(func(s *standing) { s.metChanges = churned - 1 }),
-			"the churn stopped: 39 changes since the tick began",
+			"the churn stopped: 59 changes since the tick began",
 		},
 		{
 			"connections were closed", kubeProxy{affected, ipvs}, with(func(s *standing) { s.connections = 12 }),

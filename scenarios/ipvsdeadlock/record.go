@@ -38,7 +38,7 @@ Endpoints that kube-proxy of that time reads.
 
 What took a day takes a minute or two, because of the load: 300 TCP connections
 through one Service whose 250 endpoints are then taken away, so that the list is
-long and a tick takes long; and 40 Services whose endpoints change all the time,
+long and a tick takes long; and 60 Services whose endpoints change all the time,
 so that a sync is always under way. The endpoints are written as an operator
 would write them, for Services without a selector. Sync periods are short.
 The load ends before the traffic is judged: what hangs then, hangs for good.

@@ -93,7 +93,7 @@ func (s *story) common() framework.Script {
 		},
 		Detectors: []detect.Detector{convergence},
 		Proxies:   true,
-		LookEvery: 5 * time.Second, // each takes a command in the guest
+		LookEvery: 3 * time.Second, // each takes a command in the guest
 		Baseline: []framework.Check{
 			{Name: "kube-proxy says that it runs in mode " + s.proxy.Mode, Holds: s.mode},
 		},
@@ -102,7 +102,7 @@ func (s *story) common() framework.Script {
 		// On a busy machine a guest without hardware support was once cut off
 		// for 2 s altogether. The incident is for good.
 		HurtFor: 5 * time.Second,
-		Observe: 8 * time.Second,
+		Observe: 6 * time.Second,
 	}
 }
 
