@@ -48,11 +48,11 @@ var budgets = map[string]budget{
 		lab: 45 * time.Second, detect: time.Second,
 	},
 	// Without KVM: each time that kube-proxy is to hang it must have run for a
-	// minute. Mostly the detectors know before the first packet is lost: the pod
-	// that the table still leads to goes some seconds after the hang.
+	// minute. healthz says 20 s after the last sync that it is late, and only then
+	// are goroutines asked for; the first packet may be lost before.
 	"ipvs-deadlock": {
 		whole: 10 * time.Minute, single: 7 * time.Minute, reuse: 6 * time.Minute,
-		lab: time.Minute, detect: 6 * time.Second,
+		lab: time.Minute, detect: 15 * time.Second,
 	},
 	"unpinned-image": {
 		whole: 150 * time.Second, single: 150 * time.Second, reuse: 60 * time.Second,
