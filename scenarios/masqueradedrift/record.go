@@ -54,6 +54,9 @@ telling which addresses are pods' is ours (images/cilium-rules/datapath). To the
 incident's keys come "partial" kube-proxy replacement and legacy host routing:
 Cilium's programs of pods and sockets are not there. The other variants show the drift of the keys, with masquerading by iptables.
 
+With --images=upstream the slices are built all the same, and only the control
+plane's images are the vendor's.
+
 A pass does not prove anything about a whole agent's datapath, nor about
 ip-masq-agent, tunnels or IPv6.`,
 	Diagram: `    db 10.20.29.10      neighbour 10.20.30.200 (native CIDR)
