@@ -52,7 +52,11 @@ version's bpf_host.c to the nodes' card. The vendor's code writes the headers
 from the ConfigMap, compiles, and sets the card's values; loading, attaching and
 telling which addresses are pods' is ours (images/cilium-rules/datapath). To the
 incident's keys come "partial" kube-proxy replacement and legacy host routing:
-Cilium's programs of pods and sockets are not there. The other variants show the drift of the keys, with masquerading by iptables.
+Cilium's programs of pods and sockets are not there. That 1.8.2 masquerades in
+the same mode, and 1.8.1 in hybrid mode, is shown without a cluster (package
+bpfhost, lab test).
+
+The other variants show the drift of the keys, with masquerading by iptables.
 
 With --images=upstream the slices are built all the same, and only the control
 plane's images are the vendor's.
