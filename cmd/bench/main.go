@@ -52,7 +52,7 @@ var budgets = map[string]budget{
 	// are goroutines asked for; the first packet may be lost before.
 	"ipvs-deadlock": {
 		whole: 10 * time.Minute, single: 7 * time.Minute, reuse: 6 * time.Minute,
-		lab: time.Minute, detect: 15 * time.Second,
+		lab: time.Minute, detect: 20 * time.Second,
 	},
 	"unpinned-image": {
 		whole: 150 * time.Second, single: 150 * time.Second, reuse: 60 * time.Second,

@@ -327,6 +327,9 @@ func deadlockIsReported(_ context.Context, r *framework.Run) (bool, string, erro
 // again breaks the lab for the next remedy, with 1.13.0 under the load.
 func (s *story) again(ctx context.Context, r *framework.Run) error {
 	if s.proxy.Version != affected {
+		if err := setEndpoints(ctx, r, "busy", busyEndpoints()...); err != nil {
+			return err
+		}
 		if err := s.moveTo(ctx, r, kubeProxy{affected, ipvs}); err != nil {
 			return err
 		}

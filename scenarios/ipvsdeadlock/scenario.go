@@ -184,7 +184,7 @@ func (s *story) install(ctx context.Context, r *framework.Run) error {
 }
 
 // restart restarts kube-proxy. The load's endpoints are put back before: they
-// are to be there when the next load comes.
+// are to be there when the next load comes, which has a tick to wait for anyway.
 func (s *story) restart(ctx context.Context, r *framework.Run) error {
 	if err := setEndpoints(ctx, r, "busy", busyEndpoints()...); err != nil {
 		return err
@@ -192,12 +192,9 @@ func (s *story) restart(ctx context.Context, r *framework.Run) error {
 	return s.proxy.restart(ctx, r)
 }
 
-// moveTo is restart with another version or mode.
+// moveTo brings kube-proxy to another version or mode.
 func (s *story) moveTo(ctx context.Context, r *framework.Run, k kubeProxy) error {
 	s.proxy = k
-	if err := setEndpoints(ctx, r, "busy", busyEndpoints()...); err != nil {
-		return err
-	}
 	return k.apply(ctx, r)
 }
 
