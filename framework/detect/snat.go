@@ -93,7 +93,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 			continue
 		}
 		if !f.Translated() {
-			if past, ok := translatedPast(now, n.Node, f); ok && current(history, n.Node, f) {
+			if past, ok := translatedPast(now, n.Node, f); ok && len(n.Programs.Items) > 0 && current(history, n.Node, f, past) {
 				i := slices.IndexFunc(byPrograms, func(h *hidden) bool { return h.route.prefix == route.prefix })
 				if i < 0 {
 					i = len(byPrograms)
@@ -185,22 +185,26 @@ func translatedPast(now snapshot.Snapshot, node string, f snapshot.Flow) (snapsh
 	return f, false
 }
 
-// current tells whether a flow is of now: open, or of the time that the newest
-// snapshots are of. The kernel knows flows that are over for minutes, and so do
-// the hosts outside.
-func current(history []snapshot.Snapshot, node string, f snapshot.Flow) bool {
-	if f.Established {
-		return true
-	}
+// current tells whether a flow, and the connection past that a host outside has
+// in its place, are of now. The kernel knows flows that are over for minutes,
+// and so do the hosts outside: an old connection from the node and a new flow
+// of a pod may have the same port.
+func current(history []snapshot.Snapshot, node string, f, past snapshot.Flow) bool {
 	now := history[len(history)-1]
 	for _, s := range slices.Backward(history) {
 		if now.Time.Sub(s.Time) < silentFor {
 			continue
 		}
 		i := slices.IndexFunc(s.NAT, func(n snapshot.NodeNAT) bool { return n.Node == node })
-		return i >= 0 && s.NAT[i].Flows.Read && !slices.ContainsFunc(s.NAT[i].Flows.Items, f.Same)
+		if i < 0 || !s.NAT[i].Flows.Read {
+			return f.Established
+		}
+		if slices.ContainsFunc(s.NAT[i].Flows.Items, f.Same) {
+			return f.Established
+		}
+		return seenBy(s, past) == ""
 	}
-	return false // nobody knows
+	return f.Established
 }
 
 // podRoute is how the routers get to a pod.
@@ -351,12 +355,8 @@ func (d SNAT) byProgram(node string, h *hidden) Finding {
 	for _, p := range h.programs {
 		programs = append(programs, fmt.Sprintf("BPF program %s on the way out of %s", p.Name, p.Device))
 	}
-	by := "what does is not known"
-	if len(programs) > 0 {
-		by = "it passes " + and(programs) + " afterwards"
-	}
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s): no rule of %s translates it, %s, though %s %s a route to it (%s).",
-		h.sees(), h.pod(), h.flow.Source.Addr(), node, by, and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s): no rule of %s translates it, it passes %s afterwards, though %s %s a route to it (%s).",
+		h.sees(), h.pod(), h.flow.Source.Addr(), node, and(programs), and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
 	return f
 }
 

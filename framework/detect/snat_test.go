@@ -123,9 +123,9 @@ func TestSNAT(t *testing.T) {
 				`it passes BPF program bpf_host.o:[to-netdev] on the way out of eth0 afterwards, though tor has a route to it (10.20.30.32/27).`,
 		},
 		{
-			name: "something hides it that nobody knows", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) { s.NAT[0].Programs.Items = nil }),
-			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
-			says: `no rule of node2 translates it, what does is not known, though`,
+			name: "the server has seen the node at that port before, and there is no program", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+				s.NAT[0].Programs.Items = nil
+			}),
 		},
 		{name: "a BPF program, and nobody outside was asked", change: both(noRules, byProgram)},
 		{name: "a BPF program that hides nothing", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
@@ -241,6 +241,7 @@ func TestSNATLooksWhetherAConnectionIsNew(t *testing.T) {
 	}{
 		{"it is new", 5 * time.Second, noFlows, 1},
 		{"it was there", 5 * time.Second, func(*snapshot.Snapshot) {}, 0},
+		{"it is new, and the server's is an old one from the node", 5 * time.Second, func(then *snapshot.Snapshot) { noFlows(then); dbSees(then) }, 0},
 		{"not long enough to know", time.Second, noFlows, 0},
 		{"nobody looked then", 5 * time.Second, func(then *snapshot.Snapshot) { then.NAT[0].Flows.Read = false }, 0},
 	} {
