@@ -3,6 +3,12 @@ package ipvsdeadlock
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -158,7 +164,9 @@ func TestHang(t *testing.T) {
 }
 
 func TestParseLook(t *testing.T) {
-	const ok = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n"
+	const status = "HTTP/1.0 200 OK\r\n"
+	const ok = status + "Content-Type: text/plain\r\n\r\n"
+	says := func(parts ...string) string { return strings.Join(parts, "\n==\n") }
 	const metrics = syncMetric + " 17\n"
 	const dump = `goroutine 1 [syscall]:
 syscall.Syscall6(0x2d)
@@ -174,12 +182,14 @@ main.main()
 		want       look
 		err        string
 	}{
-		{"all of it", ok + "ipvs\n==\n" + metrics + "\n==\n" + ok + dump + "\n==\n512\n", look{at, ipvs, 17, []int{1}, 512}, ""},
-		{"no sync yet", ok + "ipvs\n==\n\n==\n\n==\n0\n", look{at, ipvs, 0, nil, 0}, ""},
-		{"cut short", ok + "ipvs\n==\n" + metrics, look{}, "2 parts, not 4"},
-		{"no answer", "\n==\n\n==\n\n==\n0\n", look{}, "asking kube-proxy for its mode"},
-		{"no count", ok + "ipvs\n==\n\n==\n\n==\n", look{}, "counting in kube-proxy's log"},
-		{"no number", ok + "ipvs\n==\n" + syncMetric + " x\n==\n\n==\n0\n", look{}, "reading kube-proxy's metrics"},
+		{"all of it", says(ok+"ipvs", status+metrics, ok+dump, "512\n"), look{at, ipvs, 17, []int{1}, 512}, ""},
+		{"no sync yet", says(ok+"ipvs", status, ok+dump, "0\n"), look{at, ipvs, 0, []int{1}, 0}, ""},
+		{"cut short", says(ok+"ipvs", status+metrics), look{}, "2 parts, not 4"},
+		{"no mode", says("", status+metrics, ok+dump, "0\n"), look{}, "asking kube-proxy: it answers \"\""},
+		{"no metrics", says(ok+"ipvs", "", ok+dump, "0\n"), look{}, "asking kube-proxy: it answers \"\""},
+		{"no profiling", says(ok+"ipvs", status+metrics, "HTTP/1.0 404 Not Found\r\n\r\n", "0\n"), look{}, "404 Not Found"},
+		{"no count", says(ok+"ipvs", status, ok, ""), look{}, "counting in kube-proxy's log"},
+		{"no number", says(ok+"ipvs", status+syncMetric+" x\n", ok, "0\n"), look{}, "reading kube-proxy's metrics"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := parseLook(c.text, at)
@@ -190,5 +200,51 @@ main.main()
 				t.Errorf("%v, want %q", err, c.err)
 			}
 		})
+	}
+}
+
+// The script, asking a server that answers as kube-proxy's does.
+func TestLookScript(t *testing.T) {
+	mux := http.NewServeMux()
+	for path, body := range map[string]string{
+		"/proxyMode": ipvs, "/metrics": "# HELP x\n" + syncMetric + "_other 3\n" + syncMetric + " 17\n",
+		"/debug/pprof/goroutine": "goroutine 1 [running]:\nmain.main()\n",
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+	}
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := t.TempDir()
+	for i, name := range []string{"new", "old"} {
+		dir := filepath.Join(pods, "kube-system_kube-proxy-"+name, "kube-proxy")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		file, entry := filepath.Join(dir, "0.log"), "Trying to delete rs: "+busyVIP.String()+":80/TCP\n"
+		if err := os.WriteFile(file, []byte(strings.Repeat(entry, 3+i)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		written := time.Now().Add(-time.Duration(i) * time.Minute)
+		if err := os.Chtimes(file, written, written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := strings.NewReplacer("/10249", "/"+port, "/var/log/pods", pods).Replace(lookScript)
+	text, err := exec.CommandContext(t.Context(), "bash", "-c", script).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	got, err := parseLook(string(text), at)
+	if diff := cmp.Diff(look{at, ipvs, 17, nil, 3}, got, cmp.AllowUnexported(look{})); diff != "" || err != nil {
+		t.Errorf("%v, (-want +got):\n%s\n%s", err, diff, text)
+	}
+	server.Close()
+	if text, err := exec.CommandContext(t.Context(), "bash", "-c", script).Output(); err == nil {
+		t.Errorf("no kube-proxy, and no error: %s", text)
 	}
 }

@@ -104,7 +104,7 @@ const goroutines = "10249/debug/pprof/goroutine?debug=2"
 var lookScript = fmt.Sprintf(`
 ask() { exec 3<>/dev/tcp/127.0.0.1/10249 && printf 'GET %%s HTTP/1.0\r\n\r\n' "$1" >&3; }
 ask /proxyMode && cat <&3 && printf '\n==\n' || exit
-ask /metrics && grep "^%s " <&3; printf '\n==\n'
+ask /metrics && grep -e ^HTTP/ -e "^%s " <&3; printf '\n==\n'
 ask '/debug/pprof/goroutine?debug=2' && cat <&3; printf '\n==\n'
 for f in /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log; do [ "$f" -nt "$log" ] && log=$f; done
 grep -c "Trying to delete rs: %s" "$log"
@@ -130,10 +130,13 @@ func parseLook(text string, at time.Time) (look, error) {
 	if len(parts) != 4 {
 		return look{}, fmt.Errorf("reading what kube-proxy says: %d parts, not 4", len(parts))
 	}
-	_, mode, ok := strings.Cut(parts[0], "\r\n\r\n") // after the header
-	if !ok {
-		return look{}, fmt.Errorf("asking kube-proxy for its mode: it says %q", parts[0])
+	for _, answer := range parts[:3] {
+		// One that is missing is no look: no count of syncs is not a count of none.
+		if status, _, _ := strings.Cut(answer, "\n"); !strings.HasPrefix(status, "HTTP/1.0 200 ") {
+			return look{}, fmt.Errorf("asking kube-proxy: it answers %q", status)
+		}
 	}
+	_, mode, _ := strings.Cut(parts[0], "\r\n\r\n") // after the header
 	_, dump, _ := strings.Cut(parts[2], "\r\n\r\n")
 	l := look{at: at, mode: mode, waiting: waitingForIPVS(dump)}
 	var err error
