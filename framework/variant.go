@@ -82,12 +82,13 @@ type variantRun struct {
 	watch    *watch
 	closers  []func() error
 
-	began    time.Time
-	injected []fault.Fault // to be undone, in reverse
-	faulted  time.Time     // when the fault's injection began
-	seen     observation
-	ended    bool // the script ended, well or not: the verdict stands
-	logged   bool // the logs of the lab are kept
+	began      time.Time
+	cleanSince time.Time     // when the baseline's clean time began
+	injected   []fault.Fault // to be undone, in reverse
+	faulted    time.Time     // when the fault's injection began
+	seen       observation
+	ended      bool // the script ended, well or not: the verdict stands
+	logged     bool // the logs of the lab are kept
 }
 
 func newVariantRun(s *scenarioRun, v Variant) *variantRun {
@@ -255,6 +256,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 		return v.badBaseline(err.Error())
 	}
 	now := time.Now()
+	v.cleanSince = since
 	v.result.Baseline.Seconds = now.Sub(since).Seconds()
 	for _, t := range v.probes.Timelines() {
 		v.result.Baseline.Lost += t.Between(since, now).Lost
@@ -523,7 +525,7 @@ func (v *variantRun) symptom(ctx context.Context) error {
 		return err
 	}
 	for _, t := range v.probes.Timelines() {
-		counts := t.Counts()
+		counts := t.Between(v.cleanSince, watched)
 		v.result.Packets.Sent += counts.Sent
 		v.result.Packets.Lost += counts.Lost
 	}

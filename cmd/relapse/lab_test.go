@@ -488,8 +488,8 @@ func quickAblations(t *testing.T, hurt int, run func(more ...string) []string) {
 	t.Helper()
 	t.Run("without the fault the run is vacuous", func(t *testing.T) {
 		r, v := whole(t, exitInconclusive, nil, run("--ablate", "fault")...).reports()
-		if r.Verdict != "inconclusive" || r.Ablated != "fault" || v.Verdict != "vacuous" || v.Packets.Lost > 0 {
-			t.Errorf("%s, %s, %d packets lost; want inconclusive, vacuous, 0", r.Verdict, v.Verdict, v.Packets.Lost)
+		if r.Verdict != "inconclusive" || r.Ablated != "fault" || v.Verdict != "vacuous" {
+			t.Errorf("%s, %s; want inconclusive, vacuous", r.Verdict, v.Verdict)
 		}
 	})
 	t.Run("without the detectors the incident is missed", func(t *testing.T) {

@@ -100,8 +100,8 @@ type Baseline struct {
 	Lost    int     `json:"lost"`
 }
 
-// Packets counts all probes of a variant, from the baseline to the end of
-// the symptom's observation.
+// Packets counts all probes of a variant, from when the baseline began to be
+// clean to the end of the symptom's observation.
 type Packets struct {
 	Sent int `json:"sent"`
 	Lost int `json:"lost"`
