@@ -139,8 +139,11 @@ func TestDNS(t *testing.T) {
 	}
 	stop(t, s)
 	line := timeline(t, s, name)
-	if c := line.Counts(); c.Lost != c.Unresolved+c.Resolved || c.Sent != int(server.asked.Load()) {
-		t.Errorf("%d sent, %d lookups: %s", c.Sent, server.asked.Load(), line.String())
+	// Each packet asks anew, but for one whose time was over before it could, on
+	// a busy machine.
+	asked := int(server.asked.Load())
+	if c := line.Counts(); c.Lost != c.Unresolved+c.Resolved || asked > c.Sent || asked < c.Received {
+		t.Errorf("%d sent, %d lookups: %s", c.Sent, asked, line.String())
 	}
 	if text := line.String(); !strings.Contains(text, "not resolved, ") {
 		t.Errorf("the timeline says %q", text)
