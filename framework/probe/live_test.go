@@ -169,7 +169,9 @@ func TestNoLossIsNoLoss(t *testing.T) {
 		if c.Lost != 0 || c.InFlight != 0 || c.Received != c.Sent || c.Sent < int(400*time.Millisecond/line.Probe.Interval)/2 {
 			t.Errorf("%s", line.String())
 		}
-		if rtt := line.RTT(); rtt.Min <= 0 || rtt.Median < rtt.Min || rtt.Max < rtt.Median {
+		// The least may be zero: an agent that loses its CPU between its readings
+		// of two clocks dates what has arrived too early.
+		if rtt := line.RTT(); rtt.Median <= 0 || rtt.Median < rtt.Min || rtt.Max < rtt.Median {
 			t.Errorf("%s: round trip times %+v", line.Probe.Name, rtt)
 		}
 		if line.Probe.Protocol == probe.TCP {
