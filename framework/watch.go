@@ -15,8 +15,7 @@ import (
 
 // lookEvery is the time from one look of the detectors to the next, unless a
 // script says otherwise. A finding is to come within a second of the first
-// lost probe, which itself is
-// known only some 0.4 s after it was sent.
+// lost probe, which itself is known only some 0.4 s after it was sent.
 const lookEvery = 200 * time.Millisecond
 
 // watch asks the detectors, again and again, from start to stop.

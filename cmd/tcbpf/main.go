@@ -7,11 +7,10 @@
 // It prints a line when the programs are attached, and then keeps what they
 // know of pods up to date until its standard input ends. The programs stay, and
 // what they call stays pinned in /sys/fs/bpf/tc/globals, where the agent keeps
-// its maps. A pod is an
-// address of the pod CIDR that the node has a route to its own interface for:
-// CNI plugins that wire pods one by one make such routes, as the agent's
-// endpoints come from the CNI plugin, too. It ends with status 2 on bad usage,
-// 1 if anything else goes wrong.
+// its maps. A pod is an address of the pod CIDR that the node has a route to
+// its own interface for: CNI plugins that wire pods one by one make such routes,
+// as the agent's endpoints come from the CNI plugin, too. It ends with status 2
+// on bad usage, 1 if anything else goes wrong.
 package main
 
 import (

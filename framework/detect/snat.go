@@ -25,8 +25,9 @@ const (
 // SNAT compares the source address of pods' flows as the outside sees it with
 // the pods' own, and names the NAT rule that makes the difference. Where no rule
 // does, and a host outside has a connection from the node at the port of a
-// pod's, it names the BPF programs on the node's way out. Where no router has a route to a pod, its address must be translated: there is
-// nothing to say about such pods, nor where no router was read.
+// pod's, it names the BPF programs on the node's way out. Where no router has a
+// route to a pod, its address must be translated: there is nothing to say about
+// such pods, nor where no router was read.
 type SNAT struct{}
 
 // Name implements Detector.

@@ -84,8 +84,8 @@ type ProxyReader func(context.Context) (Proxy, error)
 // proxyScript prints all that is read of a node's kube-proxy. It is one
 // command of few processes, because on a guest without hardware support each of
 // them costs some tens of milliseconds. The table comes last: so it is never
-// older than the last sync that healthz tells of. The dump of the goroutines stops the
-// program for a moment, and so is taken of one that is not well only.
+// older than the last sync that healthz tells of. The dump of the goroutines
+// stops the program for a moment, and so is taken of one that is not well only.
 const proxyScript = `
 ask() { exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 && cat <&3; }
 exec 2>/dev/null

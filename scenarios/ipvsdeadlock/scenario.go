@@ -62,7 +62,7 @@ const (
 )
 
 // recovers bounds a remedy: a new pod of kube-proxy, its first syncs and the
-// detectors' next looks took up to 53 s on a busy machine.
+// detectors' next looks took up to 61 s on a busy machine.
 const recovers = 2 * time.Minute
 
 // probeEvery is the time between two packets: each takes time from kube-proxy
