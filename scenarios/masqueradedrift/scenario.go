@@ -265,7 +265,7 @@ func (d drift) affected(s *framework.Script) {
 		s.Aftermath = append(s.Aftermath, framework.Check{
 			Name: "a flow from before the upgrade keeps its address until it starts anew", Holds: oldFlowsKeepTheirAddress,
 		})
-		// Once is enough: it does as little for BPF.
+		// Once is enough: with BPF, too, it was seen to change nothing.
 		s.Remedies = []framework.Remedy{{
 			Name: "restart every agent",
 			Apply: func(ctx context.Context, r *framework.Run) error {
