@@ -30,7 +30,7 @@ func (v *variantRun) remedy(r Remedy) func(context.Context) error {
 		defer func() { v.result.Remedies = append(v.result.Remedies, entry) }()
 
 		// A remedy proves something only if the lab is broken.
-		if _, err := v.probes.WaitLoss(ctx, v.variant.Script.Hurt, time.Now(), relapsesWithin); err != nil {
+		if _, err := v.probes.WaitOutage(ctx, v.variant.Script.Hurt, time.Now(), v.variant.Script.HurtFor, relapsesWithin); err != nil {
 			return fmt.Errorf("the symptom is not there any more: %w", err)
 		}
 		began := time.Now()
@@ -147,7 +147,7 @@ func (v *variantRun) undo(ctx context.Context, r Remedy) error {
 	if err := r.Undo(ctx, v.run); err != nil {
 		return fmt.Errorf("undoing it: %w", err)
 	}
-	if _, err := v.probes.WaitLoss(ctx, v.variant.Script.Hurt, began, relapsesWithin); err != nil {
+	if _, err := v.probes.WaitOutage(ctx, v.variant.Script.Hurt, began, v.variant.Script.HurtFor, relapsesWithin); err != nil {
 		return fmt.Errorf("undone, but the symptom did not come back: %w", err)
 	}
 	return nil
