@@ -97,7 +97,7 @@ func waitClean(t *testing.T, s *probe.Set, window time.Duration, names ...string
 
 func waitLoss(t *testing.T, s *probe.Set, since time.Time, names ...string) time.Time {
 	t.Helper()
-	first, err := s.WaitLoss(t.Context(), names, since, 3*time.Second)
+	first, err := s.WaitOutage(t.Context(), names, since, 0, 3*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestFivePercent(t *testing.T) {
 		t.Errorf("only requests were dropped: %+v", c)
 	}
 	if loss, _ := line.FirstLoss(time.Time{}); loss.At != first || loss.Slot%20 != 10 {
-		t.Errorf("the first loss is %+v, WaitLoss said %s", loss, first)
+		t.Errorf("the first loss is %+v, WaitOutage said %s", loss, first)
 	}
 	for _, w := range line.Windows(0) {
 		// Two in a row where a busy machine skipped all the slots between them.
@@ -520,7 +520,7 @@ func TestNonsenseEndsTheAgent(t *testing.T) {
 			t.Cleanup(func() { a.Close() })
 			s := start(t, []probe.End{{Name: "a", Address: address(), Agent: a}}, probe.Probe{From: "a", To: "a"})
 			_, _ = theirs.Write([]byte(c.line))
-			_, err = s.WaitLoss(t.Context(), nil, time.Time{}, time.Second)
+			_, err = s.WaitOutage(t.Context(), nil, time.Time{}, 0, time.Second)
 			if !errors.Is(err, probe.ErrGone) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q in it", err, c.want)
 			}

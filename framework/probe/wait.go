@@ -18,15 +18,11 @@ var (
 	ErrGone = errors.New("the sending end has gone away")
 )
 
-// WaitLoss waits until each of the named probes has lost a packet that was
-// sent at or after since, and returns when the first of these was sent. The
-// error says how the probes stood at last; it is ErrBound, ErrGone or the
-// context's.
-func (s *Set) WaitLoss(ctx context.Context, names []string, since time.Time, bound time.Duration) (time.Time, error) {
-	return s.WaitOutage(ctx, names, since, 0, bound)
-}
-
-// WaitOutage is WaitLoss for losses that last: see Timeline.FirstOutage.
+// WaitOutage waits until each of the named probes has an outage that lasts at
+// least as long as lasting (see Timeline.FirstOutage: with 0 one lost packet is
+// enough) and began with a packet that was sent at or after since. It returns
+// when the first of these packets was sent. The error says how the probes stood
+// at last; it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
 	which, err := s.find(names)
 	if err != nil {

@@ -406,10 +406,15 @@ func runPod(ctx context.Context, t *testing.T, objects *resources.Resources, pod
 	err = await.Until(ctx, "pod "+pod.Name+" to run", 200*time.Millisecond, 4*time.Minute, func(ctx context.Context) (bool, string, error) {
 		var p corev1.Pod
 		err := objects.Get(ctx, pod.Name, pod.Namespace, &p)
-		return err == nil && p.Status.Phase == corev1.PodRunning, fmt.Sprint(p.Status.Phase, p.Status.ContainerStatuses), err
+		return err == nil && p.Status.Phase == corev1.PodRunning, fmt.Sprintf("%+v", p.Status), err
 	})
 	if err != nil {
-		t.Fatal(err)
+		var events corev1.EventList
+		listed := objects.List(context.Background(), &events)
+		for _, e := range events.Items {
+			t.Logf("%s %s/%s: %s %s", e.LastTimestamp.Format(time.TimeOnly), e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
+		}
+		t.Fatalf("%v (events: %v)", err, listed)
 	}
 	t.Logf("pod %s runs %s after its creation", pod.Name, time.Since(began).Round(time.Millisecond))
 }

@@ -49,7 +49,8 @@ func TestGuestUnderLoad(t *testing.T) {
 			t.Logf("logs: %v", err)
 			for name, text := range logs {
 				if strings.HasPrefix(name, "second-") {
-					t.Logf("%s:\n%s", name, text[max(0, len(text)-4000):])
+					lines := strings.Split(strings.TrimSpace(text), "\n")
+					t.Logf("%s:\n%s", name, strings.Join(lines[max(0, len(lines)-12):], "\n"))
 				}
 			}
 		}
