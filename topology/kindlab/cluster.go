@@ -339,7 +339,7 @@ func (c *Cluster) joinToken(ctx context.Context) (string, error) {
 	return token, err
 }
 
-// join makes a running node a member of the cluster.
+// join makes a running node a member of the cluster, to which pods can be bound.
 func (c *Cluster) join(ctx context.Context, n topology.Node) error {
 	token, err := c.joinToken(ctx)
 	if err != nil {
@@ -356,6 +356,19 @@ func (c *Cluster) join(ctx context.Context, n topology.Node) error {
 	node := c.lab.Node(n.Name)
 	if _, err := node.ExecInput(ctx, strings.NewReader(config.String()), "sh", "-c",
 		"cat >/kind/kubeadm.conf && kubeadm join --config /kind/kubeadm.conf"); err != nil {
+		return fmt.Errorf("joining node %q: %w", n.Name, err)
+	}
+	// The Node object is ours, and says nothing of room. Until kubelet has told, it
+	// rejects the pods that are bound to it (OutOfpods), and for good.
+	err = await.Until(ctx, "kubelet to say how many pods it takes", 50*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			var object corev1.Node
+			if err := c.Client.Resources().Get(ctx, n.Name, "", &object); err != nil {
+				return false, "", err
+			}
+			return !object.Status.Allocatable.Pods().IsZero(), "Node.status.allocatable has no pods", nil
+		})
+	if err != nil {
 		return fmt.Errorf("joining node %q: %w", n.Name, err)
 	}
 	return nil

@@ -94,6 +94,17 @@ func TestLab(t *testing.T) {
 	}
 	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
 
+	t.Run("pods can be bound to every node at once", func(t *testing.T) {
+		var nodes corev1.NodeList
+		if err := lab.Clusters[0].Client.Resources().List(ctx, &nodes); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes.Items {
+			if n.Status.Allocatable.Pods().IsZero() {
+				t.Errorf("kubelet on %s would reject them: allocatable are %v", n.Name, n.Status.Allocatable)
+			}
+		}
+	})
 	t.Run("nodes have the declared names, addresses and ranges", func(t *testing.T) {
 		want := map[string]string{"first": "10.231.1.21 10.232.0.0/24", "second": "10.231.1.11 10.232.1.0/24"}
 		// A kubelet tells its addresses some time after it has joined.
