@@ -358,8 +358,8 @@ func (c *Cluster) join(ctx context.Context, n topology.Node) error {
 		"cat >/kind/kubeadm.conf && kubeadm join --config /kind/kubeadm.conf"); err != nil {
 		return fmt.Errorf("joining node %q: %w", n.Name, err)
 	}
-	// The Node object is ours, and says nothing of room. Until kubelet has told, it
-	// rejects the pods that are bound to it (OutOfpods), and for good.
+	// The Node object is ours, and says nothing of room. A kubelet that looks at a
+	// pod before it has told itself rejects it (OutOfpods), and for good.
 	err = await.Until(ctx, "kubelet to say how many pods it takes", 50*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			var object corev1.Node

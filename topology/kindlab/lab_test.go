@@ -101,7 +101,7 @@ func TestLab(t *testing.T) {
 		}
 		for _, n := range nodes.Items {
 			if n.Status.Allocatable.Pods().IsZero() {
-				t.Errorf("kubelet on %s would reject them: allocatable are %v", n.Name, n.Status.Allocatable)
+				t.Errorf("kubelet on %s may reject them: allocatable are %v", n.Name, n.Status.Allocatable)
 			}
 		}
 	})
