@@ -403,11 +403,15 @@ func runPod(ctx context.Context, t *testing.T, objects *resources.Resources, pod
 	if err != nil {
 		t.Fatal(err)
 	}
+	var p corev1.Pod
 	err = await.Until(ctx, "pod "+pod.Name+" to run", 200*time.Millisecond, 4*time.Minute, func(ctx context.Context) (bool, string, error) {
-		var p corev1.Pod
 		err := objects.Get(ctx, pod.Name, pod.Namespace, &p)
-		return err == nil && p.Status.Phase == corev1.PodRunning, fmt.Sprintf("%+v", p.Status), err
+		settled := p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodFailed
+		return err == nil && settled, fmt.Sprintf("%+v", p.Status), err
 	})
+	if err == nil && p.Status.Phase == corev1.PodFailed { // it stays so
+		err = fmt.Errorf("pod %s: %s: %s", pod.Name, p.Status.Reason, p.Status.Message)
+	}
 	if err != nil {
 		var events corev1.EventList
 		listed := objects.List(context.Background(), &events)
