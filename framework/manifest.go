@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/e2e-framework/klient/k8s"
 
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // Apply brings the objects of a manifest (YAML documents) to the state that

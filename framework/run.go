@@ -17,8 +17,8 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/images"
-	"github.com/relapse-dev/relapse/topology/kindlab"
-	"github.com/relapse-dev/relapse/topology/registry"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // ErrInterrupted says that a run was ended by a signal, after its lab was

@@ -9,8 +9,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/kindlab"
-	"github.com/relapse-dev/relapse/topology/registry"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // Role says what a variant is there to show.

@@ -13,10 +13,10 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/guest"
-	"github.com/relapse-dev/relapse/topology/kindlab"
-	"github.com/relapse-dev/relapse/topology/machine"
-	"github.com/relapse-dev/relapse/topology/registry"
+	"github.com/relapse-dev/relapse/topology/lab/guest"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // Exit statuses, as `relapse --help` promises them.
@@ -62,8 +62,8 @@ func requireRoot() error {
 	if uid == 0 {
 		return nil
 	}
-	return &machine.UnfitError{Checks: []machine.Check{{
-		Name: "root", State: machine.Fatal, Found: fmt.Sprintf("uid %d", uid),
+	return &host.UnfitError{Checks: []host.Check{{
+		Name: "root", State: host.Fatal, Found: fmt.Sprintf("uid %d", uid),
 		Want: "relapse must run as root", Cure: "run it with sudo",
 	}}}
 }
@@ -75,7 +75,7 @@ func exitStatus(ctx context.Context, err error) int {
 		invalid *topology.InvalidError
 		unknown *images.UnknownImageError
 		build   *images.BuildError
-		unfit   *machine.UnfitError
+		unfit   *host.UnfitError
 		setup   *setupError
 		held    *kindlab.HeldError
 		overlap *kindlab.OverlapError

@@ -16,10 +16,10 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/guest"
-	"github.com/relapse-dev/relapse/topology/kindlab"
-	"github.com/relapse-dev/relapse/topology/machine"
-	"github.com/relapse-dev/relapse/topology/registry"
+	"github.com/relapse-dev/relapse/topology/lab/guest"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 func TestExitStatus(t *testing.T) {
@@ -44,7 +44,7 @@ func TestExitStatus(t *testing.T) {
 		{"a topology that cannot be built", invalid, exitUsage},
 		{"an image without a recipe", &images.UnknownImageError{}, exitUsage},
 		{"an image that does not build", &images.BuildError{Err: errors.New("exit status 1")}, exitMachine},
-		{"a machine that is not fit", &machine.UnfitError{}, exitMachine},
+		{"a machine that is not fit", &host.UnfitError{}, exitMachine},
 		{"a cure that did not take", &setupError{errors.New("apt-get")}, exitMachine},
 		{"a lab that is held", held, exitMachine},
 		{"a lab that is held, found by a run", &verdictError{framework.Inconclusive, held}, exitMachine},

@@ -28,7 +28,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The tests of this file run relapse as its users do, on real labs. Each

@@ -13,7 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 func upCommand(s *settings) *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/images"
-	"github.com/relapse-dev/relapse/topology/machine"
+	"github.com/relapse-dev/relapse/topology/host"
 )
 
 const modulePath = "github.com/relapse-dev/relapse"
@@ -67,7 +67,7 @@ func doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report := machine.Inspect(cmd.Context(), needs(catalogue))
+			report := host.Inspect(cmd.Context(), needs(catalogue))
 			if err := report.Write(cmd.OutOrStdout()); err != nil {
 				return err
 			}
@@ -85,13 +85,13 @@ func setupCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			announce := func(step string) { fmt.Fprintln(cmd.OutOrStdout(), "setup: "+step) }
 			if undo {
-				return machine.Undo(cmd.Context(), announce)
+				return host.Undo(cmd.Context(), announce)
 			}
 			catalogue, root, err := openCatalogue()
 			if err != nil {
 				return err
 			}
-			if _, err := machine.Setup(cmd.Context(), needs(catalogue), root, announce); err != nil {
+			if _, err := host.Setup(cmd.Context(), needs(catalogue), root, announce); err != nil {
 				return &setupError{err}
 			}
 			return nil

@@ -20,8 +20,8 @@ import (
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/machine"
-	"github.com/relapse-dev/relapse/topology/registry"
+	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 func runCommand(s *settings) *cobra.Command {
@@ -176,7 +176,7 @@ func prepare(ctx context.Context, o *framework.Options) error {
 	if err != nil {
 		return err
 	}
-	report := machine.Inspect(ctx, needs(catalogue))
+	report := host.Inspect(ctx, needs(catalogue))
 	if err := report.Err(); err != nil {
 		return err
 	}
@@ -309,6 +309,6 @@ func (s *settings) progress(out *os.File) *progress {
 }
 
 // needs is what relapse needs of a machine.
-func needs(c *images.Catalogue) machine.Needs {
-	return machine.Needs{Packages: []string{"debootstrap"}, ImageCache: c.CacheDir()}
+func needs(c *images.Catalogue) host.Needs {
+	return host.Needs{Packages: []string{"debootstrap"}, ImageCache: c.CacheDir()}
 }

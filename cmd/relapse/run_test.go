@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/topology/registry"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 func TestCheckRunnable(t *testing.T) {

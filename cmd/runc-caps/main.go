@@ -23,7 +23,7 @@ import (
 
 	"github.com/moby/sys/capability"
 
-	"github.com/relapse-dev/relapse/topology/machine/bounding"
+	"github.com/relapse-dev/relapse/topology/host/bounding"
 )
 
 func main() {

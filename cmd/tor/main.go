@@ -13,7 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 func main() {

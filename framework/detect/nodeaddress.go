@@ -11,7 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect/autodetection"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // Kinds of findings of NodeAddress. Object is always the node.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // meshed is a moment of a Calico cluster of three nodes in full mesh, that a

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // Kinds of findings of RouteOwnership.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // maxNamed is how many pods a sentence names; all are in Finding.Pods.

@@ -19,7 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/autodetection"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // NIC is a network card that is plugged into a running node, on a network of

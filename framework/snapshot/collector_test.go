@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // A router's client is all that a collector needs.

@@ -11,7 +11,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // What the routers say is in the words of package router.

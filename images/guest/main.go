@@ -12,9 +12,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/relapse-dev/relapse/topology/guest/agent"
-	"github.com/relapse-dev/relapse/topology/guest/boot"
-	"github.com/relapse-dev/relapse/topology/guest/launch"
+	"github.com/relapse-dev/relapse/topology/lab/guest/agent"
+	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
+	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
 )
 
 func main() {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/registry"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // manifestImage holds Calico's own manifest, manifests/calico.yaml.

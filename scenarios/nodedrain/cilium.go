@@ -20,7 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 //go:embed cilium.yaml

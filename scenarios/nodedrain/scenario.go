@@ -18,7 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // The versions under test.

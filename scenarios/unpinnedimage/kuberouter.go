@@ -20,8 +20,8 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/registry"
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // Names of the vendor's image.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/router"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // event is something that happened to one node while kube-router was rolled.

@@ -28,7 +28,7 @@
 //     the options of the agent.
 //   - attach, in the place of tc and the vendor's fork of iproute2, loads and
 //     attaches the objects, and tells the programs which addresses are pods':
-//     cmd/tcbpf. Maps are not pinned, but for the one of tail calls, which the
+//     images/tcbpf. Maps are not pinned, but for the one of tail calls, which the
 //     kernel empties otherwise when the agent ends: a new agent starts without
 //     translations. Services, policies and other nodes are not in them.
 package datapath
@@ -103,7 +103,7 @@ func (*hostEndpoint) IPv4Address() addressing.CiliumIPv4 { return nil }
 
 var log = logging.DefaultLogger.WithField(logfields.LogSubsys, "slice")
 
-// attach is the program that loads and attaches (cmd/tcbpf).
+// attach is the program that loads and attaches (images/tcbpf).
 const attach = "tcbpf"
 
 // Start compiles bpf_host.c and attaches it to the configured devices, for a

@@ -1,0 +1,260 @@
+//go:build lab
+
+package bpfhost
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// The addresses of the scenario: a pod, its node, and a server outside; and
+// one that is inside the native CIDR.
+var (
+	pod       = netip.MustParseAddr("10.20.30.35")
+	gateway   = netip.MustParseAddr("10.20.30.33")
+	node      = netip.MustParseAddr("10.20.28.12")
+	outside   = netip.MustParseAddr("10.20.28.254")
+	neighbour = netip.MustParseAddr("10.20.30.200")
+	native    = netip.MustParsePrefix("10.20.30.0/24")
+)
+
+// TestMasquerade compiles bpf_host.c of each version, attaches to-netdev to a
+// node's network card in namespaces of its own, on this machine's kernel, and
+// looks whom a server takes a pod for. In 1.8.1 the call is missing with plain
+// DSR (cilium#12456): that hid for a year that the cluster was told to
+// masquerade. RELAPSE_REPORTS names the folder for what it saw.
+func TestMasquerade(t *testing.T) {
+	var saw strings.Builder
+	for _, test := range []struct {
+		version     string
+		mode        Mode
+		masquerades bool
+	}{
+		{"1.8.1", DSR, false}, // the incident, before the upgrade
+		{"1.8.1", Hybrid, true},
+		{"1.8.2", DSR, true},
+		{"1.11.1", DSR, true}, // and after it
+	} {
+		t.Run(test.version+" "+string(test.mode), func(t *testing.T) {
+			object, err := Compile(t.Context(), module(t, test.version), t.TempDir(), Config{Mode: test.mode, Node: node, NativeCIDR: native})
+			if err != nil {
+				t.Fatal(err)
+			}
+			compiled, err := Read(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if compiled.Translates() != test.masquerades {
+				t.Errorf("translating is compiled in: %v, in %d instructions with the maps %v; want %v",
+					compiled.Translates(), compiled.Instructions(), compiled.Maps(), test.masquerades)
+			}
+			programs, err := compiled.Load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer programs.Close()
+			if err := errors.Join(programs.Know(pod), programs.KnowWorld()); err != nil {
+				t.Fatal(err)
+			}
+			lab := newWire(t)
+			if err := programs.Attach(lab.node, "eth0"); err != nil {
+				t.Fatal(err)
+			}
+			want := pod
+			if test.masquerades {
+				want = node
+			}
+			out, in := lab.seenBy(t, outside), lab.seenBy(t, neighbour)
+			if out != want {
+				t.Errorf("a server outside sees %s, want %s", out, want)
+			}
+			if in != pod {
+				t.Errorf("a server in the native CIDR sees %s, want %s", in, pod)
+			}
+			fmt.Fprintf(&saw, "%-7s %-7s %5d instructions, %2d maps; outside %s is sent a packet from %s, %s (native CIDR) one from %s\n",
+				test.version, test.mode, compiled.Instructions(), len(compiled.Maps()), outside, out, neighbour, in)
+		})
+	}
+	t.Log("\n" + saw.String())
+	if dir := os.Getenv("RELAPSE_REPORTS"); dir != "" {
+		dir = filepath.Join(dir, "masquerade-drift-bpf")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("to-netdev of bpf/bpf_host.c, ENABLE_MASQUERADE, pod %s on node %s\n\n%s", pod, node, saw.String())
+		if err := os.WriteFile(filepath.Join(dir, "to-netdev.txt"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// module is the folder of Cilium's module at a version: the one that the slice
+// of that version is built from.
+func module(t *testing.T, version string) string {
+	t.Helper()
+	list := exec.Command("go", "mod", "download", "-json", "github.com/cilium/cilium@v"+version)
+	list.Dir = "../../cilium-" + version
+	dir := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium")
+	dir.Dir = list.Dir
+	if said, err := list.CombinedOutput(); err != nil {
+		t.Fatalf("fetching Cilium %s: %v: %s", version, err, said)
+	}
+	out, err := dir.Output()
+	if err != nil {
+		t.Fatalf("looking for Cilium %s: %v", version, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// wire is a pod, its node and what is outside, each a network namespace.
+type wire struct {
+	pod, outside netns.NsHandle
+	node         *netlink.Handle
+}
+
+func newWire(t *testing.T) wire {
+	t.Helper()
+	runtime.LockOSThread() // and stays so: the thread ends with the test
+	own, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	var handles [3]*netlink.Handle
+	var spaces [3]netns.NsHandle
+	for i := range spaces {
+		if spaces[i], err = netns.New(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { spaces[i].Close() })
+		if handles[i], err = netlink.NewHandleAt(spaces[i], unix.NETLINK_ROUTE); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(handles[i].Close)
+	}
+	podSide, nodeSide, outsideSide := handles[0], handles[1], handles[2]
+	cable := func(from *netlink.Handle, name string, to netns.NsHandle) {
+		t.Helper()
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(to)}
+		if err := from.LinkAdd(veth); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cable(nodeSide, "lxc0", spaces[0])
+	cable(nodeSide, "eth0", spaces[2])
+	for _, l := range []struct {
+		h         *netlink.Handle
+		link      string
+		addresses []string
+		routes    map[string]netip.Addr // an invalid one is the link itself
+	}{
+		{podSide, "eth0", []string{pod.String() + "/32"}, map[string]netip.Addr{gateway.String() + "/32": {}}},
+		{nodeSide, "lxc0", []string{gateway.String() + "/32"}, map[string]netip.Addr{pod.String() + "/32": {}}},
+		{nodeSide, "eth0", []string{node.String() + "/24"}, map[string]netip.Addr{"0.0.0.0/0": outside}},
+		{outsideSide, "eth0", []string{outside.String() + "/24", neighbour.String() + "/32"}, map[string]netip.Addr{pod.String() + "/32": node}},
+	} {
+		link, err := l.h.LinkByName(l.link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.h.LinkSetUp(link); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range l.addresses {
+			addr, err := netlink.ParseAddr(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.h.AddrAdd(link, addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for to, via := range l.routes {
+			addRoute(t, l.h, link, to, via)
+		}
+	}
+	eth0, err := podSide.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addRoute(t, podSide, eth0, "0.0.0.0/0", gateway)
+	if err := netns.Set(spaces[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := netns.Set(own); err != nil {
+		t.Fatal(err)
+	}
+	return wire{pod: spaces[0], outside: spaces[2], node: nodeSide}
+}
+
+func addRoute(t *testing.T, h *netlink.Handle, link netlink.Link, to string, via netip.Addr) {
+	t.Helper()
+	_, dst, err := net.ParseCIDR(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst, Gw: via.AsSlice()}
+	if !via.IsValid() {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if err := h.RouteAdd(r); err != nil {
+		t.Fatalf("route to %s: %v", to, err)
+	}
+}
+
+// seenBy sends a packet from the pod to an address outside, and returns the
+// address that it comes from there. Answers are the scenario's: from-netdev of the
+// sample headers hands pods' packets to programs that are not loaded.
+func (w wire) seenBy(t *testing.T, server netip.Addr) netip.Addr {
+	t.Helper()
+	own, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	in := func(ns netns.NsHandle, do func() (net.Conn, error)) net.Conn {
+		t.Helper()
+		if err := netns.Set(ns); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := do()
+		if err := netns.Set(own); err != nil {
+			t.Fatal(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	to := &net.UDPAddr{IP: server.AsSlice(), Port: 3306}
+	listen := in(w.outside, func() (net.Conn, error) { return net.ListenUDP("udp4", to) }).(*net.UDPConn)
+	send := in(w.pod, func() (net.Conn, error) { return net.DialUDP("udp4", nil, to) })
+	if _, err := send.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := listen.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	_, from, err := listen.ReadFromUDPAddrPort(make([]byte, 16))
+	if err != nil {
+		t.Fatalf("no packet came to %s: %v", server, err)
+	}
+	return from.Addr().Unmap()
+}

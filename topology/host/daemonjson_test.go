@@ -1,0 +1,211 @@
+package host
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const shimPath = "/usr/local/lib/relapse/runc-caps"
+
+// Configurations as users have them, and what they become.
+var daemonConfigs = map[string]struct{ before, after string }{
+	"no file":    {"", `{"default-runtime":"runc-caps","runtimes":{"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`},
+	"empty file": {" \n", `{"default-runtime":"runc-caps","runtimes":{"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`},
+	"other settings": {
+		`{"log-opts":{"max-size":"10m"},"default-ulimits":{"nofile":{"Hard":64000}},"x-new":1.50}`,
+		`{"log-opts":{"max-size":"10m"},"default-ulimits":{"nofile":{"Hard":64000}},"x-new":1.50,"default-runtime":"runc-caps","runtimes":{"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`,
+	},
+	"another default runtime": {
+		`{"default-runtime":"nvidia","runtimes":{"nvidia":{"path":"nvidia-container-runtime","runtimeArgs":["a<b"]}}}`,
+		`{"default-runtime":"runc-caps","runtimes":{"nvidia":{"path":"nvidia-container-runtime","runtimeArgs":["a<b"]},"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`,
+	},
+	"no runtimes in runtimes": {
+		`{"runtimes":{}}`,
+		`{"default-runtime":"runc-caps","runtimes":{"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`,
+	},
+}
+
+func TestRegisterAndWithdraw(t *testing.T) {
+	for name, test := range daemonConfigs {
+		t.Run(name, func(t *testing.T) {
+			before := parsed(t, test.before)
+			after, err := before.register(shimPath)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(meaning(t, parsed(t, test.after)), meaning(t, after)); diff != "" {
+				t.Errorf("registered (-want +got):\n%s", diff)
+			}
+			again, err := after.register(shimPath)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(meaning(t, after), meaning(t, again)); diff != "" {
+				t.Errorf("registered twice (-once +twice):\n%s", diff)
+			}
+			back, err := after.withdraw(before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(meaning(t, before), meaning(t, back)); diff != "" {
+				t.Errorf("withdrawn (-before +now):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWithdrawKeepsLaterChanges(t *testing.T) {
+	before := parsed(t, `{"debug":false}`)
+	now := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"},"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`)
+	back, err := now.withdraw(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"}}}`)
+	if diff := cmp.Diff(meaning(t, want), meaning(t, back)); diff != "" {
+		t.Errorf("withdrawn (-want +got):\n%s", diff)
+	}
+}
+
+func TestExplicitNamesTheDefault(t *testing.T) {
+	told, err := parsed(t, `{"debug":true}`).explicit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := parsed(t, `{"debug":true,"default-runtime":"runc","runtimes":{}}`)
+	if diff := cmp.Diff(meaning(t, want), meaning(t, told)); diff != "" {
+		t.Errorf("explicit (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseDaemonConfigRefuses(t *testing.T) {
+	tests := map[string]string{
+		"no JSON":            "debug: true",
+		"a list":             "[]",
+		"runtimes is a list": `{"runtimes":[]}`,
+		"cut off":            `{"debug":`,
+	}
+	for name, text := range tests {
+		t.Run(name, func(t *testing.T) {
+			if config, err := parseDaemonConfig([]byte(text)); err == nil {
+				t.Errorf("parseDaemonConfig(%q) = %v, want an error", text, config)
+			}
+		})
+	}
+}
+
+// TestUndoRestoresTheFile undoes on a machine whose Docker is stopped.
+func TestUndoRestoresTheFile(t *testing.T) {
+	ours := string(daemonText(t, parsed(t, daemonConfigs["no file"].after)))
+	odd := "{ \"debug\":\n true }\n"
+	tests := map[string]struct {
+		before *string
+		now    string
+		want   *string
+	}{
+		"there was none":       {before: nil, now: ours, want: nil},
+		"as it was written":    {before: &odd, now: ours, want: &odd},
+		"it is gone already":   {before: &odd, now: "", want: &odd},
+		"changed by the owner": {before: nil, now: `{"debug":true,"default-runtime":"runc-caps"}`, want: new("{\n  \"debug\": true\n}\n")},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			h := host{
+				daemonJSON: filepath.Join(dir, "docker", "daemon.json"),
+				pidFile:    filepath.Join(dir, "docker.pid"),
+				shim:       filepath.Join(dir, "lib", "runc-caps"),
+				record:     filepath.Join(dir, "state", "setup.json"),
+			}
+			if test.now != "" {
+				if err := writeFile(h.daemonJSON, []byte(test.now), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := writeFile(h.shim, nil, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			err := h.remember(func(r *record) {
+				r.DaemonJSON = &change{Before: test.before, After: ours}
+				r.Packages = []string{"debootstrap"}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var steps []string
+			for range 2 { // the second time there is nothing to do
+				if err := h.undo(t.Context(), func(step string) { steps = append(steps, step) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(steps) != 2 {
+				t.Errorf("steps = %q, want the configuration and the packages", steps)
+			}
+			now, err := h.readDaemonJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, now.content); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", h.daemonJSON, diff)
+			}
+			if test.want != nil && test.now != "" && now.mode != 0o600 {
+				t.Errorf("mode = %o, want 600", now.mode)
+			}
+			if exists(h.shim) || exists(h.record) {
+				t.Error("the shim or the record is still there")
+			}
+		})
+	}
+}
+
+func TestWriteFileFollowsLinks(t *testing.T) {
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
+	if err := os.WriteFile(target, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(link, []byte("new"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(target); got != "new" {
+		t.Errorf("behind the link: %q, want %q", got, "new")
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link is gone: %v, %v", info, err)
+	}
+}
+
+func parsed(t *testing.T, text string) daemonConfig {
+	t.Helper()
+	config, err := parseDaemonConfig([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+func daemonText(t *testing.T, config daemonConfig) []byte {
+	t.Helper()
+	text, err := config.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// meaning is a configuration as it goes into a file and comes out again.
+func meaning(t *testing.T, config daemonConfig) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	if err := json.Unmarshal(daemonText(t, config), &values); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}

@@ -1,0 +1,71 @@
+package host
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var mixed = Report{Checks: []Check{
+	{Name: "root", State: Fatal, Found: "uid 1000", Want: "relapse must run as root", Cure: "run it with sudo"},
+	{Name: "CPUs", State: OK, Found: "2"},
+	{Name: "Docker engine", State: Curable, Found: "no Docker is installed", Want: "Docker must answer", Cure: "apt-get install docker.io"},
+}}
+
+func TestReportErr(t *testing.T) {
+	unfit, ok := errors.AsType[*UnfitError](mixed.Err())
+	if !ok {
+		t.Fatalf("Err() = %v, want an *UnfitError", mixed.Err())
+	}
+	want := "relapse must run as root (found: uid 1000): run it with sudo\n" +
+		"Docker must answer (found: no Docker is installed): apt-get install docker.io"
+	if diff := cmp.Diff(want, unfit.Error()); diff != "" {
+		t.Errorf("error (-want +got):\n%s", diff)
+	}
+	if err := (Report{Checks: mixed.Checks[1:2]}).Err(); err != nil {
+		t.Errorf("Err() of a fit machine = %v", err)
+	}
+}
+
+func TestReportWrite(t *testing.T) {
+	var out strings.Builder
+	if err := mixed.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := `fatal    root           uid 1000
+                        wanted: relapse must run as root
+                        cure: run it with sudo
+ok       CPUs           2
+curable  Docker engine  no Docker is installed
+                        wanted: Docker must answer
+                        cure: apt-get install docker.io
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}
+
+func TestMissingPackages(t *testing.T) {
+	down := errors.New("no such file")
+	tests := map[string]struct {
+		observed observed
+		want     []string
+	}{
+		"nothing": {observed: observed{engine: engine{command: true}}},
+		"fresh machine": {
+			observed: observed{needs: Needs{Packages: []string{"debootstrap"}}, engine: engine{err: down}},
+			want:     []string{"debootstrap", "docker.io"},
+		},
+		"Docker only stopped":      {observed: observed{engine: engine{err: down, installed: true, command: true}}},
+		"Docker without a command": {observed: observed{engine: engine{installed: true}}, want: []string{"docker-cli"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, test.observed.missingPackages()); diff != "" {
+				t.Errorf("missing (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

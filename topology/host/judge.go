@@ -1,0 +1,361 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/capability"
+
+	"github.com/relapse-dev/relapse/topology/host/bounding"
+)
+
+// Bounds of what a lab fits into.
+const (
+	// kubeadm refuses a control plane with less (NumCPU in its preflight).
+	minCPUs = 2
+	// Four nodes on one machine, and before them the Go builds of their
+	// images; less has not been tried.
+	minMemoryGiB = 4
+	// One scenario's images in Docker and in the cache, with their builds.
+	minFreeDisk = 5_000_000_000 // bytes
+)
+
+// Capabilities that no lab runs without: debootstrap, systemd in the nodes
+// and everything that handles networks need them. Any other one that is
+// missing can be left out of a container's request.
+var essential = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+	"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETPCAP",
+	"CAP_SETUID", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
+}
+
+// passed returns a check that found what it wanted.
+func passed(name, found string) Check { return Check{Name: name, State: OK, Found: found} }
+
+func judgeRoot(uid int) Check {
+	c := passed("root", fmt.Sprintf("uid %d", uid))
+	if uid != 0 {
+		c.State, c.Want, c.Cure = Fatal, "relapse must run as root", "run it with sudo"
+	}
+	return c
+}
+
+func judgeArchitecture(arch string) Check {
+	c := passed("architecture", arch)
+	if arch != "amd64" {
+		c.State, c.Want, c.Cure = Fatal, "the images are built for amd64", "use an amd64 machine"
+	}
+	return c
+}
+
+// judgePackages compares the wanted packages with the output of dpkg-query
+// in the format "${Package} ${db:Status-Status}\n".
+func judgePackages(wanted []string, dpkg string, apt bool) (c Check, missing []string) {
+	var installed []string
+	for line := range strings.Lines(dpkg) {
+		if name, ok := strings.CutSuffix(strings.TrimSpace(line), " installed"); ok {
+			installed = append(installed, name)
+		}
+	}
+	for _, name := range wanted {
+		if !slices.Contains(installed, name) {
+			missing = append(missing, name)
+		}
+	}
+	c = passed("Debian packages", "all of: "+strings.Join(wanted, " "))
+	switch {
+	case len(wanted) == 0:
+		c.Found = "none needed"
+	case len(missing) == 0:
+	case apt:
+		c.State, c.Found, c.Want = Curable, "missing: "+strings.Join(missing, " "), "packages must be installed"
+		c.Cure = aptInstall + " " + strings.Join(missing, " ")
+	default:
+		c.State, c.Found, c.Want = Fatal, "no apt-get", "relapse builds its images from Debian packages"
+		c.Cure = "use Debian or Ubuntu, or install " + strings.Join(missing, " ") + " there"
+	}
+	return c, missing
+}
+
+// engine is what was seen of Docker.
+type engine struct {
+	address   string // of its API
+	err       error  // why it does not answer; nil when it does
+	version   string
+	root      string // where it keeps its data
+	runtime   string // its default OCI runtime
+	installed bool   // there is a dockerd to start
+	command   bool   // there is a docker command, which kind runs
+}
+
+func judgeEngine(e engine, apt, systemd bool) Check {
+	const name = "Docker engine"
+	address, err := url.Parse(e.address)
+	if err != nil || address.Scheme != "unix" {
+		return Check{
+			Name: name, State: Fatal, Found: "DOCKER_HOST=" + e.address,
+			Want: "Docker must run on this machine, where the network namespaces of its containers can be entered",
+			Cure: "unset DOCKER_HOST",
+		}
+	}
+	if e.err == nil {
+		return passed(name, e.version+" at "+e.address)
+	}
+	c := Check{Name: name, State: Curable, Found: e.err.Error(), Want: "Docker must answer at " + e.address}
+	// Docker's client tells at length what it was doing; the sentence has
+	// that already.
+	if dial, ok := errors.AsType[*net.OpError](e.err); ok {
+		c.Found = dial.Err.Error()
+	}
+	switch {
+	case errors.Is(e.err, fs.ErrPermission):
+		c.State, c.Cure = Fatal, "run it with sudo"
+	case address.Path != defaultSocket:
+		c.State, c.Cure = Fatal, "unset DOCKER_HOST, or start the engine that it names"
+	case e.installed && systemd:
+		c.Cure = "systemctl start docker"
+	case e.installed:
+		c.Cure = "dockerd"
+	case apt:
+		c.Found = "no Docker is installed"
+		c.Cure = aptInstall + " " + dockerPackage
+	default:
+		c.State, c.Found, c.Cure = Fatal, "no Docker is installed", "install Docker"
+	}
+	return c
+}
+
+func judgeDockerCommand(e engine, apt bool) Check {
+	c := passed("docker command", "found")
+	switch {
+	case e.command:
+	case e.err != nil && !e.installed && apt:
+		// Comes with the engine.
+		c.State, c.Found, c.Want, c.Cure = Curable, "none", "kind needs it", aptInstall+" "+dockerPackage
+	case apt:
+		c.State, c.Found, c.Want, c.Cure = Curable, "none", "kind needs it", aptInstall+" "+dockerCommandPackage
+	default:
+		c.State, c.Found, c.Want, c.Cure = Fatal, "none", "kind needs the docker command", "install Docker's command line client"
+	}
+	return c
+}
+
+// judgeCapabilities looks at the bounding set in status, the text of
+// /proc/<pid>/status of the process that containers descend from.
+func judgeCapabilities(status string, last capability.Cap) (c Check, missing []string) {
+	set, err := bounding.Parse(status)
+	if err != nil {
+		return Check{
+			Name: "capabilities", State: Fatal, Found: err.Error(),
+			Want: "the capability bounding set must be readable", Cure: "mount /proc",
+		}, nil
+	}
+	missing = set.Missing(last)
+	c = passed("capabilities", "all granted")
+	if len(missing) > 0 {
+		c.Found = "all granted but " + strings.Join(missing, " ")
+	}
+	var needed []string
+	for _, name := range missing {
+		if slices.Contains(essential, name) {
+			needed = append(needed, name)
+		}
+	}
+	if len(needed) > 0 {
+		c.State, c.Found = Fatal, "not granted: "+strings.Join(needed, " ")
+		c.Want = "root must hold the capabilities that a lab needs"
+		c.Cure = "run relapse outside this container, or in a privileged one"
+	}
+	return c, missing
+}
+
+// trial is how it went to run a privileged container.
+type trial struct {
+	ran bool  // there was an engine to try
+	err error // nil: it worked
+	// shimmed tells that the shim was Docker's default runtime, and there.
+	shimmed bool
+}
+
+func judgePrivileged(t trial, missing []string) Check {
+	const want = "Docker must be able to run a privileged container"
+	switch {
+	case !t.ran:
+		return Check{
+			Name: "privileged container", State: Curable, Found: "not tried: no Docker engine answers",
+			Want: want, Cure: "start Docker first",
+		}
+	case t.err == nil && t.shimmed:
+		return passed("privileged container", "ran, by the OCI runtime "+runtimeName)
+	case t.err == nil:
+		return passed("privileged container", "ran")
+	}
+	c := Check{Name: "privileged container", State: Fatal, Found: t.err.Error(), Want: want}
+	if len(missing) > 0 && !t.shimmed {
+		c.State = Curable
+		c.Cure = fmt.Sprintf("relapse setup (registers the OCI runtime %s, which does not ask for %s)",
+			runtimeName, strings.Join(missing, " "))
+	} else {
+		c.Cure = "see Docker's log (journalctl -u docker, or " + dockerLog + ")"
+	}
+	return c
+}
+
+// Controllers that kubelet (pkg/kubelet/cm, validateSystemRequirements) and
+// runc cannot do without.
+var (
+	controllersV1 = []string{"cpu", "cpuacct", "cpuset", "devices", "memory", "pids"}
+	controllersV2 = []string{"cpu", "cpuset", "memory", "pids"}
+)
+
+// judgeCgroups reads the cgroup version from the text of
+// /proc/self/mountinfo. unified is the text of cgroup.controllers of the
+// version 2 hierarchy's root.
+func judgeCgroups(mountinfo, unified string) Check {
+	var v1, v2 bool
+	var controllers []string
+	for line := range strings.Lines(mountinfo) {
+		// proc_pid_mountinfo(5): after " - " come type, source and options.
+		_, tail, _ := strings.Cut(line, " - ")
+		fields := strings.Fields(tail)
+		if len(fields) < 3 {
+			continue
+		}
+		switch fields[0] {
+		case "cgroup":
+			v1 = true
+			controllers = append(controllers, strings.Split(fields[2], ",")...)
+		case "cgroup2":
+			v2 = true
+		}
+	}
+	wanted := controllersV1
+	c := passed("cgroups", "v1")
+	switch {
+	case v1 && v2:
+		c.Found = "hybrid: v1 controllers, v2 beside them"
+	case v2:
+		c.Found = "v2"
+		wanted, controllers = controllersV2, strings.Fields(unified)
+	case !v1:
+		return Check{
+			Name: "cgroups", State: Fatal, Found: "none mounted", Want: "cgroups must be mounted",
+			Cure: aptInstall + " cgroupfs-mount",
+		}
+	}
+	var missing []string
+	for _, controller := range wanted {
+		if !slices.Contains(controllers, controller) {
+			missing = append(missing, controller)
+		}
+	}
+	if len(missing) > 0 {
+		c.State, c.Found = Fatal, c.Found+", without "+strings.Join(missing, " ")
+		c.Want = "Kubernetes needs the cgroup controllers " + strings.Join(wanted, " ")
+		c.Cure = "boot the kernel with cgroup_enable=" + strings.Join(missing, " cgroup_enable=")
+	}
+	return c
+}
+
+// feature is something that the kernel can do, or why it cannot.
+type feature struct {
+	name string
+	err  error
+}
+
+func judgeFeatures(features []feature) Check {
+	var have, lack []string
+	for _, f := range features {
+		if f.err == nil {
+			have = append(have, f.name)
+		} else {
+			lack = append(lack, fmt.Sprintf("%s (%v)", f.name, f.err))
+		}
+	}
+	c := passed("kernel features", strings.Join(have, ", "))
+	if len(lack) > 0 {
+		c.State, c.Found = Fatal, "missing: "+strings.Join(lack, ", ")
+		c.Want = "the kernel must have what a lab's networks are made of"
+		c.Cure = "boot a distribution's standard kernel with its modules installed"
+	}
+	return c
+}
+
+// judgeForwarding reports net.ipv4.ip_forward. Either value will do: packets
+// of a lab are forwarded in the routers' namespaces, which have their own.
+func judgeForwarding(value string) Check {
+	found := "net.ipv4.ip_forward is " + sysctl(value)
+	if sysctl(value) == "0" {
+		found += " (dockerd sets it to 1 when it starts)"
+	}
+	return passed("IP forwarding", found)
+}
+
+// judgeBridgeFilter reports whether iptables sees bridged frames. Either way
+// will do: Docker accepts what stays on one bridge.
+func judgeBridgeFilter(value string) Check {
+	if value == "" {
+		return passed("br_netfilter", "not loaded")
+	}
+	return passed("br_netfilter", "net.bridge.bridge-nf-call-iptables is "+sysctl(value))
+}
+
+func sysctl(value string) string {
+	if value = strings.TrimSpace(value); value == "" {
+		return "not readable"
+	}
+	return value
+}
+
+func judgeCPUs(n int) Check {
+	c := passed("CPUs", strconv.Itoa(n))
+	if n < minCPUs {
+		c.State, c.Want, c.Cure = Fatal, fmt.Sprintf("a lab needs %d CPUs", minCPUs), "use a larger machine"
+	}
+	return c
+}
+
+// judgeMemory reads the machine's memory from the text of /proc/meminfo.
+func judgeMemory(meminfo string) (c Check, gib int) {
+	for line := range strings.Lines(meminfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != "MemTotal:" {
+			continue
+		}
+		if kib, err := strconv.ParseFloat(fields[1], 64); err == nil {
+			gib = int(math.Round(kib / (1 << 20)))
+		}
+	}
+	c = passed("memory", fmt.Sprintf("%d GiB", gib))
+	if gib < minMemoryGiB {
+		c.State, c.Want, c.Cure = Fatal, fmt.Sprintf("a lab needs %d GiB of memory", minMemoryGiB), "use a larger machine"
+	}
+	return c, gib
+}
+
+// disk is the room for new data below a directory.
+type disk struct {
+	what  string // what is kept there
+	path  string
+	bytes uint64 // free for root
+	err   error
+}
+
+func judgeDisk(d disk, cure string) Check {
+	c := passed("disk for "+d.what, fmt.Sprintf("%.1f GB free at %s", float64(d.bytes)/1e9, d.path))
+	if d.err != nil {
+		c.Found = d.err.Error()
+	}
+	if d.err != nil || d.bytes < minFreeDisk {
+		c.State, c.Want = Fatal, fmt.Sprintf("%s needs %d GB of free disk", d.what, minFreeDisk/1_000_000_000)
+		c.Cure = cure
+	}
+	return c
+}

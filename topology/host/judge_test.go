@@ -1,0 +1,295 @@
+package host
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/moby/sys/capability"
+)
+
+// verdict is what the tests look at of a check.
+type verdict struct {
+	state       State
+	found, cure string
+}
+
+func (v verdict) compare(t *testing.T, got Check) {
+	t.Helper()
+	if got.State != v.state {
+		t.Errorf("state = %q, want %q", got.State, v.state)
+	}
+	if got.Found != v.found {
+		t.Errorf("found = %q, want %q", got.Found, v.found)
+	}
+	if got.Cure != v.cure {
+		t.Errorf("cure = %q, want %q", got.Cure, v.cure)
+	}
+	if got.Name == "" || (got.State != OK && got.Want == "") {
+		t.Errorf("check without a name or without what is wanted: %+v", got)
+	}
+}
+
+func TestJudgePackages(t *testing.T) {
+	const dpkg = "debootstrap installed\nqemu-system-x86 config-files\n"
+	tests := map[string]struct {
+		wanted  []string
+		dpkg    string
+		apt     bool
+		want    verdict
+		missing []string
+	}{
+		"none wanted": {want: verdict{OK, "none needed", ""}},
+		"installed":   {wanted: []string{"debootstrap"}, dpkg: dpkg, apt: true, want: verdict{OK, "all of: debootstrap", ""}},
+		"removed, its configuration left": {
+			wanted: []string{"debootstrap", "qemu-system-x86"}, dpkg: dpkg, apt: true,
+			want: verdict{
+				Curable, "missing: qemu-system-x86",
+				"apt-get install --yes --no-install-recommends qemu-system-x86",
+			},
+			missing: []string{"qemu-system-x86"},
+		},
+		"another distribution": {
+			wanted:  []string{"debootstrap"},
+			want:    verdict{Fatal, "no apt-get", "use Debian or Ubuntu, or install debootstrap there"},
+			missing: []string{"debootstrap"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, missing := judgePackages(test.wanted, test.dpkg, test.apt)
+			test.want.compare(t, got)
+			if diff := cmp.Diff(test.missing, missing); diff != "" {
+				t.Errorf("missing (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// dialError is how Docker's client reports that it cannot connect.
+func dialError(errno syscall.Errno) error {
+	return errors.Join(errors.New("docker"), &net.OpError{
+		Op: "dial", Net: "unix", Err: &os.SyscallError{Syscall: "connect", Err: errno},
+	})
+}
+
+func TestJudgeEngine(t *testing.T) {
+	const socket = "unix:///var/run/docker.sock"
+	const noFile = "connect: no such file or directory"
+	tests := map[string]struct {
+		engine  engine
+		apt     bool
+		systemd bool
+		want    verdict
+	}{
+		"answers": {
+			engine: engine{address: socket, version: "20.10.24+dfsg1"},
+			want:   verdict{OK, "20.10.24+dfsg1 at unix:///var/run/docker.sock", ""},
+		},
+		"not started": {
+			engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, apt: true,
+			want: verdict{Curable, noFile, "dockerd"},
+		},
+		"not started under systemd": {
+			engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, systemd: true,
+			want: verdict{Curable, noFile, "systemctl start docker"},
+		},
+		"not installed": {
+			engine: engine{address: socket, err: dialError(syscall.ENOENT)}, apt: true,
+			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends docker.io"},
+		},
+		"not installed, no apt": {
+			engine: engine{address: socket, err: dialError(syscall.ENOENT)},
+			want:   verdict{Fatal, "no Docker is installed", "install Docker"},
+		},
+		"not allowed": {
+			engine: engine{address: socket, err: dialError(syscall.EACCES), installed: true}, apt: true,
+			want: verdict{Fatal, "connect: permission denied", "run it with sudo"},
+		},
+		"another socket": {
+			engine: engine{address: "unix:///home/u/.docker/run/docker.sock", err: dialError(syscall.ENOENT), installed: true}, apt: true,
+			want: verdict{Fatal, noFile, "unset DOCKER_HOST, or start the engine that it names"},
+		},
+		"another machine": {
+			engine: engine{address: "tcp://build.example.net:2376", version: "28.5.2"},
+			want:   verdict{Fatal, "DOCKER_HOST=tcp://build.example.net:2376", "unset DOCKER_HOST"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.want.compare(t, judgeEngine(test.engine, test.apt, test.systemd))
+		})
+	}
+}
+
+func TestJudgeDockerCommand(t *testing.T) {
+	tests := map[string]struct {
+		engine engine
+		apt    bool
+		want   verdict
+	}{
+		"there":               {engine: engine{command: true}, want: verdict{OK, "found", ""}},
+		"comes with Docker":   {engine: engine{err: fs.ErrNotExist}, apt: true, want: verdict{Curable, "none", aptInstall + " docker.io"}},
+		"split off":           {engine: engine{installed: true}, apt: true, want: verdict{Curable, "none", aptInstall + " docker-cli"}},
+		"no apt to get it by": {engine: engine{installed: true}, want: verdict{Fatal, "none", "install Docker's command line client"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.want.compare(t, judgeDockerCommand(test.engine, test.apt))
+		})
+	}
+}
+
+func TestJudgeCapabilities(t *testing.T) {
+	const leave = "run relapse outside this container, or in a privileged one"
+	tests := map[string]struct {
+		status string
+		want   verdict
+	}{
+		"all": {"CapBnd:\t000001ffffffffff\n", verdict{OK, "all granted", ""}},
+		"one that can be done without": {
+			"CapPrm:\t000001fffeffffff\nCapEff:\t000001fffeffffff\nCapBnd:\t000001fffeffffff\n",
+			verdict{OK, "all granted but CAP_SYS_RESOURCE", ""},
+		},
+		"unprivileged container": {
+			"CapBnd:\t00000000a80425fb\n",
+			verdict{Fatal, "not granted: CAP_NET_ADMIN CAP_SYS_PTRACE CAP_SYS_ADMIN", leave},
+		},
+		"no /proc": {"", verdict{Fatal, "no CapBnd line in the process's status", "mount /proc"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, _ := judgeCapabilities(test.status, capability.CAP_CHECKPOINT_RESTORE)
+			test.want.compare(t, got)
+		})
+	}
+}
+
+func TestJudgePrivileged(t *testing.T) {
+	// Recorded: Docker 20.10.24 without the shim on such a machine.
+	refused := errors.New("failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: unable to apply caps: operation not permitted: unknown")
+	const look = "see Docker's log (journalctl -u docker, or /var/log/docker.log)"
+	lacking := []string{"CAP_SYS_RESOURCE"}
+	tests := map[string]struct {
+		trial   trial
+		missing []string
+		want    verdict
+	}{
+		"ran":                           {trial{ran: true}, nil, verdict{OK, "ran", ""}},
+		"ran although something lacks":  {trial{ran: true}, lacking, verdict{OK, "ran", ""}},
+		"ran by the shim":               {trial{ran: true, shimmed: true}, lacking, verdict{OK, "ran, by the OCI runtime runc-caps", ""}},
+		"no engine":                     {trial{}, lacking, verdict{Curable, "not tried: no Docker engine answers", "start Docker first"}},
+		"failed with all capabilities":  {trial{ran: true, err: refused}, nil, verdict{Fatal, refused.Error(), look}},
+		"failed with the shim in place": {trial{ran: true, err: refused, shimmed: true}, lacking, verdict{Fatal, refused.Error(), look}},
+		"failed without the shim": {
+			trial{ran: true, err: refused}, lacking,
+			verdict{Curable, refused.Error(), "relapse setup (registers the OCI runtime runc-caps, which does not ask for CAP_SYS_RESOURCE)"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.want.compare(t, judgePrivileged(test.trial, test.missing))
+		})
+	}
+}
+
+func TestJudgeCgroups(t *testing.T) {
+	// Recorded on Debian 12 under systemd, and on a microVM without it.
+	const v2 = `25 30 0:23 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw
+33 25 0:28 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
+`
+	const v1 = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+33 31 0:30 / /sys/fs/cgroup/cpuacct rw,relatime - cgroup cgroup rw,cpuacct
+34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+36 31 0:33 / /sys/fs/cgroup/devices rw,relatime - cgroup cgroup rw,devices
+39 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+`
+	const unified = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
+	tests := map[string]struct {
+		mountinfo, controllers string
+		want                   verdict
+	}{
+		"v2":     {v2, "cpuset cpu io memory hugetlb pids rdma misc\n", verdict{OK, "v2", ""}},
+		"v1":     {v1, "", verdict{OK, "v1", ""}},
+		"hybrid": {v1 + unified, "", verdict{OK, "hybrid: v1 controllers, v2 beside them", ""}},
+		"controllers mounted together": {
+			"32 31 0:29 / /sys/fs/cgroup/all rw,relatime shared:3 - cgroup cgroup rw,cpu,cpuacct,cpuset,memory,devices,pids\n", "",
+			verdict{OK, "v1", ""},
+		},
+		"memory switched off": {
+			v2, "cpuset cpu io hugetlb pids rdma misc\n",
+			verdict{Fatal, "v2, without memory", "boot the kernel with cgroup_enable=memory"},
+		},
+		"none": {
+			"25 30 0:23 / /sys rw shared:7 - sysfs sysfs rw\n", "",
+			verdict{Fatal, "none mounted", "apt-get install --yes --no-install-recommends cgroupfs-mount"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.want.compare(t, judgeCgroups(test.mountinfo, test.controllers))
+		})
+	}
+}
+
+func TestJudgeMachine(t *testing.T) {
+	const larger = "use a larger machine"
+	small, _ := judgeMemory("MemTotal:        2014076 kB\nMemFree:          100000 kB\n")
+	large, gib := judgeMemory("MemTotal:       24684084 kB\nMemFree:        17220000 kB\n")
+	if gib != 24 {
+		t.Errorf("memory = %d GiB, want 24", gib)
+	}
+	none, _ := judgeMemory("")
+	tests := map[string]struct {
+		got  Check
+		want verdict
+	}{
+		"root":               {judgeRoot(0), verdict{OK, "uid 0", ""}},
+		"not root":           {judgeRoot(1000), verdict{Fatal, "uid 1000", "run it with sudo"}},
+		"amd64":              {judgeArchitecture("amd64"), verdict{OK, "amd64", ""}},
+		"arm64":              {judgeArchitecture("arm64"), verdict{Fatal, "arm64", "use an amd64 machine"}},
+		"two CPUs":           {judgeCPUs(2), verdict{OK, "2", ""}},
+		"one CPU":            {judgeCPUs(1), verdict{Fatal, "1", larger}},
+		"24 GiB":             {large, verdict{OK, "24 GiB", ""}},
+		"2 GiB":              {small, verdict{Fatal, "2 GiB", larger}},
+		"memory unknown":     {none, verdict{Fatal, "0 GiB", larger}},
+		"forwarding":         {judgeForwarding("1\n"), verdict{OK, "net.ipv4.ip_forward is 1", ""}},
+		"no forwarding":      {judgeForwarding("0\n"), verdict{OK, "net.ipv4.ip_forward is 0 (dockerd sets it to 1 when it starts)", ""}},
+		"forwarding unknown": {judgeForwarding(""), verdict{OK, "net.ipv4.ip_forward is not readable", ""}},
+		"bridge filter":      {judgeBridgeFilter("1\n"), verdict{OK, "net.bridge.bridge-nf-call-iptables is 1", ""}},
+		"no bridge filter":   {judgeBridgeFilter(""), verdict{OK, "not loaded", ""}},
+		"room": {
+			judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 70_310_000_000}, "free some"),
+			verdict{OK, "70.3 GB free at /var/lib/docker", ""},
+		},
+		"just no room": {
+			judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 4_999_999_999}, "free some"),
+			verdict{Fatal, "5.0 GB free at /var/lib/docker", "free some"},
+		},
+		"room unknown": {
+			judgeDisk(disk{what: "Docker's data", path: "/x", err: syscall.EIO}, "free some"),
+			verdict{Fatal, "input/output error", "free some"},
+		},
+		"features": {
+			judgeFeatures([]feature{{name: "bridge"}, {name: "veth"}}),
+			verdict{OK, "bridge, veth", ""},
+		},
+		"features missing": {
+			judgeFeatures([]feature{{name: "bridge"}, {"veth", syscall.EOPNOTSUPP}, {"overlay", syscall.ENODEV}}),
+			verdict{
+				Fatal, "missing: veth (operation not supported), overlay (no such device)",
+				"boot a distribution's standard kernel with its modules installed",
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { test.want.compare(t, test.got) })
+	}
+}

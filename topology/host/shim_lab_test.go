@@ -1,0 +1,137 @@
+//go:build lab
+
+package host
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// TestShim registers the shim with a Docker engine of the test's own, beside
+// the machine's, and takes it back.
+func TestShim(t *testing.T) {
+	dir := t.TempDir()
+	h := host{
+		daemonJSON: filepath.Join(dir, "daemon.json"),
+		pidFile:    filepath.Join(dir, "docker.pid"),
+		shim:       filepath.Join(dir, "runc-caps"),
+		record:     filepath.Join(dir, "setup.json"),
+	}
+	const original = `{ "debug":true, "log-opts":{"max-size":"10m"} }`
+	if err := os.WriteFile(h.daemonJSON, []byte(original), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	startEngine(t, dir, h)
+
+	before := h.observe(t.Context(), Needs{})
+	_, missing := judgeCapabilities(before.status, before.lastCap)
+	if before.trial.err == nil {
+		t.Skipf("Docker %s runs privileged containers here without the shim (missing: %q)", before.engine.version, missing)
+	}
+
+	var steps []string
+	announce := func(step string) { steps = append(steps, step) }
+	report, err := h.setup(t.Context(), Needs{}, filepath.Join("..", ".."), announce)
+	if err != nil {
+		t.Fatalf("setting up: %v", err)
+	}
+	if len(steps) != 2 || !strings.HasPrefix(steps[0], "building") || !strings.HasPrefix(steps[1], "making") {
+		t.Errorf("steps = %q, want building and registering the shim", steps)
+	}
+	if report.Err() != nil {
+		t.Errorf("after setting up: %v", report.Err())
+	}
+
+	steps = nil
+	if _, err := h.setup(t.Context(), Needs{}, "/nonexistent", announce); err != nil || steps != nil {
+		t.Errorf("setting up again: steps %q, error %v; want none", steps, err)
+	}
+
+	if err := h.undo(t.Context(), announce); err != nil {
+		t.Fatalf("undoing: %v", err)
+	}
+	if got := read(h.daemonJSON); got != original {
+		t.Errorf("daemon.json = %s, want %s", got, original)
+	}
+	after := h.observe(t.Context(), Needs{})
+	if after.engine.runtime != "runc" {
+		t.Errorf("default runtime after undoing = %q, want runc", after.engine.runtime)
+	}
+	if after.trial.err == nil {
+		t.Error("a privileged container still runs after undoing")
+	}
+}
+
+// TestRefusedConfigurationIsRolledBack makes dockerd refuse the shim: what
+// its command line says, the file may not say too.
+func TestRefusedConfigurationIsRolledBack(t *testing.T) {
+	dir := t.TempDir()
+	h := host{
+		daemonJSON: filepath.Join(dir, "daemon.json"),
+		pidFile:    filepath.Join(dir, "docker.pid"),
+		shim:       filepath.Join(dir, "runc-caps"),
+		record:     filepath.Join(dir, "setup.json"),
+	}
+	const original = "{}"
+	if err := os.WriteFile(h.daemonJSON, []byte(original), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	startEngine(t, dir, h, "--default-runtime", "runc")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := h.installShim(ctx, filepath.Join("..", ".."), []string{"CAP_SYS_RESOURCE"}, func(string) {})
+	if err == nil || !strings.Contains(err.Error(), "last seen: runc") {
+		t.Errorf("installShim = %v, want that the default stayed runc", err)
+	}
+	if got := read(h.daemonJSON); got != original {
+		t.Errorf("daemon.json = %s, want %s", got, original)
+	}
+}
+
+// startEngine starts a dockerd that shares nothing with the machine's, and
+// points DOCKER_HOST at it.
+func startEngine(t *testing.T, dir string, h host, flags ...string) {
+	t.Helper()
+	socket := "unix://" + filepath.Join(dir, "docker.sock")
+	t.Setenv("DOCKER_HOST", socket)
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(find("dockerd"), append(flags,
+		"--host", socket, "--config-file", h.daemonJSON, "--pidfile", h.pidFile,
+		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+		"--bridge", "none", "--iptables=false", "--ip-forward=false")...)
+	// In a network of its own: an engine without a bridge removes docker0 when it
+	// starts, whoever made it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), sbinPath())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		_ = log.Close()
+		if t.Failed() {
+			t.Logf("dockerd's log ends:\n%s", lastLines(read(log.Name()), 20))
+		}
+	})
+	err = await.Until(t.Context(), "Docker to answer", 100*time.Millisecond, startBound,
+		func(ctx context.Context) (bool, string, error) {
+			_, _, err := engineInfo(ctx)
+			return err == nil, "", err
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,178 @@
+// Package agent does in a guest what the machine asks for over the channel:
+// it runs commands and connects to unix sockets.
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
+)
+
+// Port is the name of the virtio serial port that is the channel.
+const Port = "dev.relapse.agent"
+
+// Run answers the machine until ctx ends. Sessions come and go with the
+// machine's end.
+func Run(ctx context.Context) error {
+	path, err := findPort("/sys/class/virtio-ports")
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if err := session(ctx, path); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "agent:", err)
+			select { // an end that is not connected reads as an end of file, at once
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+	return context.Cause(ctx)
+}
+
+func session(ctx context.Context, path string) error {
+	port, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("opening the channel: %w", err)
+	}
+	defer port.Close()
+	session, err := channel.Accept(ctx, port)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	return Serve(session)
+}
+
+// findPort returns the device of the port named Port. Nothing but udev makes
+// links by name, and udev does not run in a guest.
+func findPort(class string) (string, error) {
+	names, err := filepath.Glob(filepath.Join(class, "*", "name"))
+	if err != nil {
+		return "", err
+	}
+	for _, file := range names {
+		if name, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(name)) == Port {
+			return filepath.Join("/dev", filepath.Base(filepath.Dir(file))), nil
+		}
+	}
+	return "", fmt.Errorf("no virtio serial port is named %s", Port)
+}
+
+// Serve answers every stream that l accepts, each on its own, until l fails.
+func Serve(l net.Listener) error {
+	for {
+		stream, err := l.Accept()
+		if err != nil {
+			return fmt.Errorf("accepting a stream: %w", err)
+		}
+		go func() {
+			defer stream.Close()
+			r := bufio.NewReader(stream)
+			var request channel.Request
+			if err := channel.ReadLine(r, &request); err != nil {
+				return // the machine's end has gone
+			}
+			if len(request.Exec) > 0 {
+				run(stream, r, request.Exec)
+			} else {
+				dial(stream, r, request.Dial)
+			}
+		}()
+	}
+}
+
+// run runs a command with the stream's frames as its standard streams.
+func run(stream io.Writer, r io.Reader, command []string) {
+	var mu sync.Mutex // frames are whole
+	write := func(kind channel.Kind, content []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return channel.WriteFrame(stream, kind, content)
+	}
+	// A machine that goes away takes its command with it.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir = "/"
+	cmd.Stdout = frames(func(p []byte) error { return write(channel.Stdout, p) })
+	cmd.Stderr = frames(func(p []byte) error { return write(channel.Stderr, p) })
+	// What the command starts goes with it, and does not hold its output open.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	input, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err == nil {
+		go func() {
+			defer cancel()
+			for {
+				_, content, err := channel.ReadFrame(r)
+				switch {
+				case err != nil:
+					return
+				case len(content) == 0:
+					input.Close()
+				default:
+					_, _ = input.Write(content) // a command need not read its input
+				}
+			}
+		}()
+		err = cmd.Wait()
+	}
+	status, _ := json.Marshal(exitStatus(err)) // a struct of a number and a text
+	_ = write(channel.Exit, status)
+}
+
+func exitStatus(err error) channel.ExitStatus {
+	var exit *exec.ExitError
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // something it started holds its output
+		return channel.ExitStatus{}
+	case !errors.As(err, &exit):
+		return channel.ExitStatus{Status: 127, Error: err.Error()} // as a shell says it
+	}
+	if wait, ok := exit.Sys().(syscall.WaitStatus); ok && wait.Signaled() {
+		return channel.ExitStatus{Status: 128 + int(wait.Signal())}
+	}
+	return channel.ExitStatus{Status: exit.ExitCode()}
+}
+
+// frames is a writer that sends what it is given.
+type frames func([]byte) error
+
+func (f frames) Write(p []byte) (int, error) {
+	if err := f(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// dial makes the stream that of a unix socket.
+func dial(stream io.ReadWriter, r io.Reader, path string) {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		_ = channel.WriteLine(stream, channel.Reply{Error: err.Error()})
+		return
+	}
+	defer conn.Close()
+	if channel.WriteLine(stream, channel.Reply{}) != nil {
+		return
+	}
+	channel.Join(stream, r, conn, conn)
+}

@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
+)
+
+// ask connects to an agent and sends a request.
+func ask(t *testing.T, request channel.Request) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() { _ = Serve(l) }() // ends with l
+	conn, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	if err := channel.WriteLine(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	return conn, bufio.NewReader(conn)
+}
+
+// collect reads frames to the last.
+func collect(t *testing.T, r io.Reader) (stdout, stderr string, status channel.ExitStatus) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	for {
+		kind, content, err := channel.ReadFrame(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch kind {
+		case channel.Stdout:
+			out.Write(content)
+		case channel.Stderr:
+			errs.Write(content)
+		case channel.Exit:
+			if err := json.Unmarshal(content, &status); err != nil {
+				t.Fatal(err)
+			}
+			return out.String(), errs.String(), status
+		}
+	}
+}
+
+func TestRun(t *testing.T) {
+	tests := []struct {
+		name           string
+		command        []string
+		input          string
+		stdout, stderr string
+		status         int
+		failure        string // part of ExitStatus.Error
+	}{
+		{name: "output", command: []string{"sh", "-c", "echo out; echo err >&2"}, stdout: "out\n", stderr: "err\n"},
+		{name: "arguments stay apart", command: []string{"printf", "%s|", "a b", "", "c"}, stdout: "a b||c|"},
+		{name: "input", command: []string{"cat"}, input: strings.Repeat("0123456789", 20000), stdout: strings.Repeat("0123456789", 20000)},
+		{name: "input that is not read", command: []string{"true"}, input: strings.Repeat("x", 200000)},
+		{name: "status", command: []string{"sh", "-c", "exit 7"}, status: 7},
+		{name: "signal", command: []string{"sh", "-c", "kill -TERM $$"}, status: 128 + 15},
+		{name: "no such program", command: []string{"/nowhere/x"}, status: 127, failure: "no such file"},
+		{name: "child that keeps the output open", command: []string{"sh", "-c", "sleep 60 & echo done"}, stdout: "done\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			conn, r := ask(t, channel.Request{Exec: test.command})
+			go func() {
+				if test.input != "" {
+					_ = channel.WriteFrame(conn, channel.Input, []byte(test.input))
+				}
+				_ = channel.WriteFrame(conn, channel.Input, nil)
+			}()
+			stdout, stderr, status := collect(t, r)
+			if stdout != test.stdout || stderr != test.stderr || status.Status != test.status || !strings.Contains(status.Error, test.failure) {
+				t.Errorf("got %.50q, %.50q, %+v", stdout, stderr, status)
+			}
+		})
+	}
+}
+
+func TestRunEndsWithTheMachine(t *testing.T) {
+	conn, r := ask(t, channel.Request{Exec: []string{"sh", "-c", "echo $$; exec sleep 60"}})
+	_, pid, err := channel.ReadFrame(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	file := filepath.Join("/proc", strings.TrimSpace(string(pid)))
+	for limit := time.After(10 * time.Second); ; {
+		if _, err := os.Stat(file); err != nil {
+			return
+		}
+		select {
+		case <-limit:
+			t.Fatal("the command still runs")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func TestDial(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "echo")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(conn, conn)
+	}()
+	conn, r := ask(t, channel.Request{Dial: socket})
+	if _, err := io.WriteString(conn, "ping"); err != nil {
+		t.Fatal(err)
+	}
+	var reply channel.Reply
+	if err := channel.ReadLine(r, &reply); err != nil || reply.Error != "" {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	echo := make([]byte, 4)
+	if _, err := io.ReadFull(r, echo); err != nil || string(echo) != "ping" {
+		t.Errorf("echo is %q, %v", echo, err)
+	}
+
+	_, r = ask(t, channel.Request{Dial: socket + "-not"})
+	if err := channel.ReadLine(r, &reply); err != nil || !strings.Contains(reply.Error, "no such file") {
+		t.Errorf("a socket that is not there: %+v, %v", reply, err)
+	}
+}
+
+func TestFindPort(t *testing.T) {
+	class := t.TempDir()
+	for port, name := range map[string]string{"vport0p1": "org.example", "vport0p2": Port} {
+		if err := os.MkdirAll(filepath.Join(class, port), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(class, port, "name"), []byte(name+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if path, err := findPort(class); err != nil || path != "/dev/vport0p2" {
+		t.Errorf("got %q, %v", path, err)
+	}
+	if _, err := findPort(t.TempDir()); err == nil || !strings.Contains(err.Error(), Port) {
+		t.Errorf("no port: %v", err)
+	}
+}

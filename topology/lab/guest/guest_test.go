@@ -1,0 +1,216 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/guest/agent"
+	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
+)
+
+// newGuest returns a guest whose agent runs in this process.
+func newGuest(t *testing.T) *Guest {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, launch.Socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() { _ = agent.Serve(l) }() // ends with l
+	return Open(engine(t, http.StatusNotFound, nil), "node1", "node1", dir)
+}
+
+// engine is a Docker engine that answers whoever asks for a container with
+// state, and for its log with a console of two lines.
+func engine(t *testing.T, status int, state *container.State) *client.Client {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/logs") {
+			const text = "guest boots\nguest: the guest was killed\n"
+			_, _ = stdcopy.NewStdWriter(w, stdcopy.Stderr).Write([]byte(text)) // the test tells
+			return
+		}
+		if strings.HasSuffix(r.URL.Path, "/wait") && state.Running {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush() // as the engine does: the answer comes later
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{State: state}})
+	}))
+	t.Cleanup(server.Close)
+	docker, err := client.NewClientWithOpts(client.WithHost("tcp://" + server.Listener.Addr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return docker
+}
+
+// TestExecWithoutGuest checks that a command that finds nobody says what
+// became of the guest.
+func TestExecWithoutGuest(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		status int
+		state  *container.State
+		want   string
+	}{
+		{"removed", http.StatusNotFound, nil, "its container is gone"},
+		{"not started", http.StatusOK, &container.State{Status: "created"}, "it was never powered on"},
+		{"power cut", http.StatusOK, &container.State{Status: "exited", ExitCode: 137}, "its power is cut"},
+		{
+			"ended", http.StatusOK, &container.State{Status: "exited", ExitCode: 1, FinishedAt: "2026-01-02T03:04:05Z"},
+			"it ended at 2026-01-02T03:04:05Z with exit status 1: guest: the guest was killed",
+		},
+		{
+			"launcher out of memory", http.StatusOK, &container.State{Status: "exited", ExitCode: 137, OOMKilled: true, FinishedAt: "now"},
+			"it ended at now with exit status 137: guest: the guest was killed",
+		},
+		{"boots", http.StatusOK, &container.State{Status: "running", Running: true}, "no such file or directory"},
+		{"no engine", http.StatusInternalServerError, nil, "no such file or directory"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := Open(engine(t, test.status, test.state), "c", "node2", t.TempDir())
+			_, err := g.Exec(t.Context(), "true")
+			if !errors.Is(err, ErrNotAnswering) || !strings.HasPrefix(err.Error(), "on node2: true: ") || !strings.HasSuffix(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestReady checks that a guest that does not come up is told of with the end
+// of its console.
+func TestReady(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		running bool
+		bound   time.Duration
+		why     string
+	}{
+		{"late", true, 50 * time.Millisecond, "it ran no command within 50ms"},
+		{"ended", false, time.Minute, "it ended"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := Open(engine(t, http.StatusOK, &container.State{Running: test.running}), "c", "node2", t.TempDir())
+			err := g.Ready(t.Context(), test.bound)
+			want := "guest node2 did not come up: " + test.why + "; its console ends with: guest boots\nguest: the guest was killed"
+			var boot *BootError
+			if !errors.As(err, &boot) || err.Error() != want {
+				t.Errorf("%q, want %q", err, want)
+			}
+		})
+	}
+	g := newGuest(t)
+	g.docker = engine(t, http.StatusOK, &container.State{Running: true})
+	if err := g.Ready(t.Context(), time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExec(t *testing.T) {
+	g := newGuest(t)
+	out, err := g.Exec(t.Context(), "echo", "a b")
+	if out != "a b\n" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+	input := strings.Repeat("0123456789", 50000) // more than a frame holds
+	out, err = g.ExecInput(t.Context(), strings.NewReader(input), "cat")
+	if out != input || err != nil {
+		t.Errorf("%d bytes of %d came back, %v", len(out), len(input), err)
+	}
+	out, err = g.Exec(t.Context(), "cat") // no input ends at once
+	if out != "" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func TestExecFails(t *testing.T) {
+	g := newGuest(t)
+	t.Run("status", func(t *testing.T) {
+		out, err := g.Exec(t.Context(), "sh", "-c", "echo out; echo err >&2; exit 4")
+		var exit *ExitError
+		if out != "out\n" || !errors.As(err, &exit) || exit.Status != 4 {
+			t.Fatalf("%q, %v", out, err)
+		}
+		if text := err.Error(); !strings.HasPrefix(text, "on node1: sh -c ") || !strings.Contains(text, "exit status 4") || !strings.Contains(text, "err") {
+			t.Errorf("the error is %q", text)
+		}
+	})
+	t.Run("no such program", func(t *testing.T) {
+		if _, err := g.Exec(t.Context(), "/nowhere/x"); err == nil || !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("context", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := g.Exec(ctx, "sleep", "60"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestImage(t *testing.T) {
+	catalogue, err := images.Open("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kernel := range topology.Kernels {
+		if _, err := catalogue.Recipe(Image(kernel)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestContainer(t *testing.T) {
+	o := Options{Image: "i", Hostname: "node1", Dir: "/run/relapse/lab/node1", Binds: []string{"/a:/b:ro"}, Accelerator: TCG, CPUs: 2, Memory: 1024}
+	config, host := Container(o)
+	if !slices.Equal(host.Binds, []string{"/run/relapse/lab/node1:/run/relapse", "/a:/b:ro"}) {
+		t.Errorf("binds are %q", host.Binds)
+	}
+	if host.Memory != (1024+Overhead)<<20 || host.Privileged {
+		t.Errorf("memory %d, privileged %t", host.Memory, host.Privileged)
+	}
+	if len(host.Devices) != 1 || config.Hostname != "node1" {
+		t.Errorf("%+v", host.Devices)
+	}
+	o.Accelerator = KVM
+	if _, host := Container(o); len(host.Devices) != 2 || host.Devices[1].PathOnHost != "/dev/kvm" {
+		t.Errorf("with KVM: %+v", host.Devices)
+	}
+}
+
+func TestWiring(t *testing.T) {
+	got := wiring(map[string]string{"net/ipv4/ip_forward": "1", "net/ipv4/conf/*/rp_filter": "0"},
+		[]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")})
+	want := `for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >"$f"; done
+for f in /proc/sys/net/ipv4/ip_forward; do echo 1 >"$f"; done
+ip route replace default nexthop via 10.0.0.1 nexthop via 10.0.0.2
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if got := wiring(nil, nil); got != "" {
+		t.Errorf("nothing to do: %q", got)
+	}
+}

@@ -1,0 +1,224 @@
+//go:build lab
+
+package guest_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/guest"
+)
+
+// dockerAndImage connects to Docker and makes the guest's image known to it.
+func dockerAndImage(t *testing.T, kernel string) (*client.Client, string) {
+	t.Helper()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := images.Open("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := guest.Image(kernel)
+	if _, err := catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	image, err := catalogue.LoadDocker(t.Context(), docker, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return docker, image
+}
+
+// TestChooseAccelerator checks the limit and that the answer is remembered.
+func TestChooseAccelerator(t *testing.T) {
+	docker, image := dockerAndImage(t, "6.1")
+	remember := filepath.Join(t.TempDir(), "accelerator")
+	began := time.Now()
+	choice, err := guest.ChooseAccelerator(t.Context(), docker, image, nil, remember)
+	took := time.Since(began)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v after %s", choice, took.Round(time.Millisecond))
+	if took > 12*time.Second {
+		t.Errorf("the choice took %s; 10 s and a container are allowed", took)
+	}
+	if choice.Accelerator == guest.TCG && choice.Reason == "" {
+		t.Error("no reason why KVM is not used")
+	}
+	began = time.Now()
+	again, err := guest.ChooseAccelerator(t.Context(), docker, image, nil, remember)
+	if err != nil || again != choice || time.Since(began) > time.Second {
+		t.Errorf("asked again: %+v, %v after %s", again, err, time.Since(began))
+	}
+}
+
+// TestNoKernelPackage runs the part of the image's recipe that takes the kernel
+// from the package archive, where the archive has none.
+func TestNoKernelPackage(t *testing.T) {
+	_, image := dockerAndImage(t, "6.1")
+	out, err := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--network", "none", "--entrypoint", "sh",
+		image, "-e", "/kind/kernel.sh", "linux-image-none").CombinedOutput()
+	if err == nil || !strings.HasSuffix(string(out), "the package archive has no kernel package linux-image-none\n") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestGuest boots a guest with each kernel on a network of its own, looks at
+// it from all sides, cuts its power, boots it again and removes it.
+func TestGuest(t *testing.T) {
+	for _, kernel := range topology.Kernels {
+		t.Run(kernel, func(t *testing.T) { testGuest(t, kernel) })
+	}
+}
+
+func testGuest(t *testing.T, kernel string) {
+	docker, image := dockerAndImage(t, kernel)
+	ctx := t.Context()
+	dir := t.TempDir()
+	choice, err := guest.ChooseAccelerator(ctx, docker, image, nil, filepath.Join(dir, "accelerator"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "guest-test"
+	address := netip.MustParseAddr("10.231.7.11")
+	remove := func() {
+		_ = docker.ContainerRemove(context.Background(), name, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		_ = docker.NetworkRemove(context.Background(), name)
+	}
+	remove()
+	t.Cleanup(remove)
+	_, err = docker.NetworkCreate(ctx, name, network.CreateOptions{
+		Driver: "bridge", Internal: true,
+		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: "10.231.7.0/24", Gateway: "10.231.7.1"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, host := guest.Container(guest.Options{
+		Image: image, Hostname: "node1", Dir: dir, Accelerator: choice.Accelerator, CPUs: 2, Memory: 1024,
+	})
+	host.NetworkMode = name
+	_, err = docker.ContainerCreate(ctx, config, host, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+		name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: address.String()}},
+	}}, nil, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guest.Open(docker, name, "node1", dir)
+	t.Cleanup(func() {
+		if exists, _ := exec.Command("docker", "ps", "-aq", "--filter", "name="+name).Output(); t.Failed() && len(exists) > 0 {
+			console, err := g.Console(context.Background())
+			t.Logf("console: %v\n%s", err, console)
+		}
+	})
+	powerOn := func(t *testing.T) {
+		began := time.Now()
+		if err := docker.ContainerStart(ctx, name, container.StartOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Ready(ctx, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("first command %s after power-on", time.Since(began).Round(time.Millisecond))
+	}
+	run := func(t *testing.T, command ...string) string {
+		t.Helper()
+		out, err := g.Exec(ctx, command...)
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.TrimSpace(out)
+	}
+	powerOn(t)
+
+	t.Run("kernel and name are its own", func(t *testing.T) {
+		if got := run(t, "uname", "-nr"); !strings.HasPrefix(got, "node1 "+kernel+".") {
+			t.Errorf("uname says %q", got)
+		}
+	})
+	t.Run("streams and status", func(t *testing.T) {
+		out, err := g.ExecInput(ctx, strings.NewReader("in"), "sh", "-c", "cat; echo err >&2; exit 3")
+		var exit *guest.ExitError
+		if out != "in" || !errors.As(err, &exit) || exit.Status != 3 || !strings.Contains(exit.Output, "err") {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
+	t.Run("modules", func(t *testing.T) {
+		run(t, "modprobe", "-a", "ip_vs", "ip_vs_rr", "dummy", "br_netfilter", "ipip", "veth", "vxlan")
+	})
+	t.Run("owns the address", func(t *testing.T) {
+		// Nobody listens there: that the guest says so is the proof.
+		_, err := net.DialTimeout("tcp", netip.AddrPortFrom(address, 9).String(), 5*time.Second)
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dialling the guest: %v, want that it refuses", err)
+		}
+		if got := run(t, "ip", "-br", "-4", "address", "show", "eth0"); !strings.Contains(got, address.String()+"/24") {
+			t.Errorf("eth0 is %q", got)
+		}
+	})
+	t.Run("default route", func(t *testing.T) {
+		err := g.Wire(ctx, map[string]string{"net/ipv4/ip_forward": "1"}, []netip.Addr{netip.MustParseAddr("10.231.7.1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, "ip", "route", "show", "default"); !strings.Contains(got, "via 10.231.7.1 dev eth0") {
+			t.Errorf("the default route is %q", got)
+		}
+	})
+	t.Run("systemd and containerd", func(t *testing.T) {
+		began := time.Now()
+		for run(t, "systemctl", "show", "--property=ActiveState", "--value", "containerd") != "active" {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("containerd: %s", run(t, "systemctl", "status", "containerd"))
+			}
+		}
+		t.Logf("containerd active %s later", time.Since(began).Round(time.Millisecond))
+		t.Log(run(t, "systemctl", "--failed", "--no-legend"), run(t, "systemd-analyze"), run(t, "free", "-m"))
+	})
+	t.Run("power cut and on again", func(t *testing.T) {
+		run(t, "sh", "-c", "echo kept >/var/lib/kubelet/kept; echo kept >/etc/kept; sync")
+		if err := docker.ContainerKill(ctx, name, "KILL"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) {
+			t.Errorf("without power: %v", err)
+		}
+		powerOn(t)
+		if got := run(t, "cat", "/var/lib/kubelet/kept", "/etc/kept"); got != "kept\nkept" {
+			t.Errorf("the disk holds %q", got)
+		}
+	})
+	t.Run("memory and leftovers", func(t *testing.T) {
+		out, _ := exec.Command("docker", "stats", "--no-stream", "--format", "{{.MemUsage}} {{.CPUPerc}}", name).CombinedOutput()
+		t.Logf("container: %s", out)
+		remove()
+		if left, err := exec.Command("docker", "ps", "-aq", "--filter", "name="+name).Output(); err != nil || len(left) > 0 {
+			t.Errorf("left: %s, %v", left, err)
+		}
+		if left, err := os.ReadDir("/sys/class/net"); err == nil {
+			for _, l := range left {
+				if strings.HasPrefix(l.Name(), "tap") {
+					t.Errorf("interface %s is left", l.Name())
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,165 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
+)
+
+// Run runs the guest and serves its channel in the folder dir until the guest
+// has ended or ctx ends, which cuts its power. The guest's console is on
+// standard output.
+func Run(ctx context.Context, c Config, dir string) error {
+	if err := checkImage(); err != nil {
+		return err
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	links, taps, err := takeOver()
+	if err != nil {
+		return err
+	}
+	if err := makeDisk(ctx); err != nil {
+		return err
+	}
+	pipe, guest, err := socketPair()
+	if err != nil {
+		return err
+	}
+	defer pipe.Close()
+	defer guest.Close()
+	server, err := listen(dir)
+	if err != nil {
+		return err
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error { return server.run(ctx, pipe) })
+	all.Go(func() error {
+		args := command(c, boot.Parameters{Hostname: hostname, Links: links}, taps)
+		fmt.Println("relapse:", args)
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.ExtraFiles = []*os.File{guest} // its descriptor there is channelFD
+		err := cmd.Run()
+		return ended(err, outOfMemory())
+	})
+	return all.Wait()
+}
+
+// ended says how QEMU ended, for the last line of the console.
+func ended(err error, outOfMemory bool) error {
+	switch {
+	case err == nil: // a guest that restarts ends, and so does one whose kernel panicked
+		return errors.New("the guest has switched itself off, or its kernel has panicked")
+	case outOfMemory:
+		return errors.New("the guest was killed: QEMU took more memory than the container may")
+	}
+	return fmt.Errorf("running the guest: %w", err)
+}
+
+// outOfMemory tells whether the kernel has killed a process of the container
+// for its memory.
+func outOfMemory() bool {
+	for _, file := range []string{
+		"/sys/fs/cgroup/memory/memory.oom_control", // version 1
+		"/sys/fs/cgroup/memory.events",
+	} {
+		if text, err := os.ReadFile(file); err == nil {
+			return oomKills(string(text)) > 0
+		}
+	}
+	return false
+}
+
+// oomKills reads the kernel's count, which is a line of its own in both
+// versions of cgroups.
+func oomKills(text string) int {
+	for line := range strings.Lines(text) {
+		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(count)) // the kernel's own number
+			return n
+		}
+	}
+	return 0
+}
+
+// ImageError says that the image cannot run guests.
+type ImageError struct{ Lacks string }
+
+func (e *ImageError) Error() string {
+	return fmt.Sprintf("the image has no %s: build it anew", e.Lacks)
+}
+
+// ImageStatus is the exit status of a program that ended with an ImageError.
+const ImageStatus = 2
+
+// checkImage finds out whether all that a guest needs is in the image.
+func checkImage() error {
+	if _, err := exec.LookPath(qemu); err != nil {
+		return &ImageError{Lacks: qemu}
+	}
+	for _, file := range []string{kernel, initramfs} {
+		if _, err := os.Stat(file); err != nil {
+			return &ImageError{Lacks: file}
+		}
+	}
+	return nil
+}
+
+// diskSize is the size of the guest's disk in bytes. The file is sparse: it
+// takes what the guest has written.
+const diskSize = 16 << 30
+
+// makeDisk makes the guest's disk, unless there is one: a guest whose power
+// was cut finds what it had written.
+func makeDisk(ctx context.Context) error {
+	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(disk), 0o700); err != nil {
+		return err
+	}
+	fresh := disk + ".new" // a disk is there when it is whole
+	f, err := os.OpenFile(fresh, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Truncate(diskSize), f.Close()); err != nil {
+		return fmt.Errorf("making the guest's disk: %w", err)
+	}
+	mkfs := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=16", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", fresh)
+	if out, err := mkfs.CombinedOutput(); err != nil {
+		return fmt.Errorf("making the guest's disk: %w: %s", err, out)
+	}
+	return os.Rename(fresh, disk)
+}
+
+// socketPair is the channel's pipe: our end, and QEMU's.
+func socketPair() (ours net.Conn, theirs *os.File, err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the channel: %w", err)
+	}
+	file := os.NewFile(uintptr(fds[0]), "channel")
+	defer file.Close() // FileConn has a descriptor of its own
+	theirs = os.NewFile(uintptr(fds[1]), "channel")
+	if ours, err = net.FileConn(file); err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("making the channel: %w", err)
+	}
+	return ours, theirs, nil
+}

@@ -1,0 +1,281 @@
+package launch
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/lab/guest/agent"
+	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
+	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
+)
+
+func TestCommand(t *testing.T) {
+	p := boot.Parameters{Hostname: "node1", Links: []boot.Link{
+		{Name: "eth0", MAC: net.HardwareAddr{2, 0x42, 10, 4, 94, 23}, Address: netip.MustParsePrefix("10.4.94.23/24")},
+		{Name: "eth1", MAC: net.HardwareAddr{2, 0x42, 10, 9, 0, 1}, Address: netip.MustParsePrefix("10.9.0.1/16")},
+	}}
+	tests := []struct {
+		name      string
+		c         Config
+		want, not []string // arguments, or parts of the kernel's command line
+	}{
+		{
+			name: "tcg", c: Config{Accelerator: TCG, CPUs: 2, Memory: 1536},
+			want: []string{"tcg,thread=multi,tb-size=256", "max", "1536M", "nowatchdog", "relapse.hostname=node1",
+				"tap,id=eth1,ifname=tap1,script=no,downscript=no", "virtio-net-pci,netdev=eth0,mac=02:42:0a:04:5e:17"},
+			not: []string{"kvm", "host"},
+		},
+		{
+			name: "kvm", c: Config{Accelerator: KVM, CPUs: 4, Memory: 1024},
+			want: []string{"kvm", "host", "4", "1024M"},
+			not:  []string{"tcg,thread=multi,tb-size=256", "nowatchdog"},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			args := command(test.c, p, []string{"tap0", "tap1"})
+			words := slices.Concat(args, strings.Fields(args[slices.Index(args, "-append")+1]))
+			for _, want := range test.want {
+				if !slices.Contains(words, want) {
+					t.Errorf("no %q in %q", want, args)
+				}
+			}
+			for _, not := range test.not {
+				if slices.Contains(words, not) {
+					t.Errorf("%q in %q", not, args)
+				}
+			}
+		})
+	}
+}
+
+// TestRunWithoutQEMU checks that an image that lacks something is told of
+// before anything is done to the network.
+func TestRunWithoutQEMU(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for name, run := range map[string]func() error{
+		"launch": func() error { return Run(t.Context(), Config{Accelerator: TCG}, t.TempDir()) },
+		"probe":  func() error { return ProbeKVM(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := run()
+			var broken *ImageError
+			if !errors.As(err, &broken) || err.Error() != "the image has no qemu-system-x86_64: build it anew" {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestEnded(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		oom  bool
+		want string
+	}{
+		{"by itself", nil, false, "the guest has switched itself off, or its kernel has panicked"},
+		{"an earlier kill is not QEMU's", nil, true, "the guest has switched itself off, or its kernel has panicked"},
+		{"memory", errors.New("signal: killed"), true, "the guest was killed: QEMU took more memory than the container may"},
+		{"crash", errors.New("signal: aborted"), false, "running the guest: signal: aborted"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := ended(test.err, test.oom).Error(); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestOOMKills(t *testing.T) {
+	for name, test := range map[string]struct {
+		text string
+		want int
+	}{
+		"version 1":         {"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", 2},
+		"version 2":         {"low 0\nhigh 0\nmax 17\noom 1\noom_kill 1\noom_group_kill 0\n", 1},
+		"an older kernel's": {"oom_kill_disable 0\nunder_oom 0\n", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := oomKills(test.text); got != test.want {
+				t.Errorf("%d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestOtherMAC(t *testing.T) {
+	mac := net.HardwareAddr{0x02, 0x42, 1, 2, 3, 4}
+	other := otherMAC(mac)
+	if other.String() != "06:42:01:02:03:04" || mac[0] != 0x02 {
+		t.Errorf("%s became %s", mac, other)
+	}
+	if other[0]&1 != 0 || other[0]&2 == 0 {
+		t.Errorf("%s is not a local unicast address", other)
+	}
+}
+
+// serveGuest runs a server whose guest is an agent in this process.
+func serveGuest(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s, err := listen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, file, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := net.FileConn(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.run(ctx, ours) // ends with ctx
+	}()
+	go func() {
+		session, err := channel.Accept(ctx, theirs)
+		if err == nil {
+			_ = agent.Serve(session) // ends with the session
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		ours.Close()
+		theirs.Close()
+		<-ended
+	})
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		up := s.session != nil
+		s.mu.Unlock()
+		if up {
+			return dir
+		}
+		if time.Now().After(limit) {
+			t.Fatal("no session")
+		}
+	}
+}
+
+func dialServer(t *testing.T, path string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	return conn, bufio.NewReader(conn)
+}
+
+func TestServer(t *testing.T) {
+	dir := serveGuest(t)
+	conn, r := dialServer(t, filepath.Join(dir, Socket))
+	if err := channel.WriteLine(conn, channel.Request{Exec: []string{"echo", "hello"}}); err != nil {
+		t.Fatal(err)
+	}
+	kind, content, err := channel.ReadFrame(r)
+	if err != nil || kind != channel.Stdout || string(content) != "hello\n" {
+		t.Errorf("%d %q, %v", kind, content, err)
+	}
+	kind, content, err = channel.ReadFrame(r)
+	var status channel.ExitStatus
+	if err != nil || kind != channel.Exit || json.Unmarshal(content, &status) != nil || status.Status != 0 {
+		t.Errorf("%d %q, %v", kind, content, err)
+	}
+}
+
+func TestForward(t *testing.T) {
+	dir := serveGuest(t)
+	inGuest := filepath.Join(t.TempDir(), "echo")
+	forward := func() string {
+		conn, r := dialServer(t, filepath.Join(dir, Socket))
+		if err := channel.WriteLine(conn, channel.Request{Forward: inGuest}); err != nil {
+			t.Fatal(err)
+		}
+		var reply channel.Reply
+		if err := channel.ReadLine(r, &reply); err != nil || reply.Error != "" {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		return filepath.Join(dir, reply.Socket)
+	}
+	socket := forward()
+	if again := forward(); again != socket {
+		t.Errorf("asked twice: %s and %s", socket, again)
+	}
+	t.Run("nobody listens", func(t *testing.T) {
+		_, r := dialServer(t, socket)
+		if _, err := r.ReadByte(); err != io.EOF {
+			t.Errorf("got %v, want the connection's end", err)
+		}
+	})
+	t.Run("echo", func(t *testing.T) {
+		l, err := net.Listen("unix", inGuest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			if conn, err := l.Accept(); err == nil {
+				_, _ = io.Copy(conn, conn)
+			}
+		}()
+		conn, r := dialServer(t, socket)
+		if _, err := io.WriteString(conn, "ping"); err != nil {
+			t.Fatal(err)
+		}
+		echo := make([]byte, 4)
+		if _, err := io.ReadFull(r, echo); err != nil || string(echo) != "ping" {
+			t.Errorf("%q, %v", echo, err)
+		}
+	})
+}
+
+// TestServerWithoutGuest checks that a connection ends where no guest answers.
+func TestServerWithoutGuest(t *testing.T) {
+	dir := t.TempDir()
+	s, err := listen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.l.Close()
+	go s.accept(s.l, s.serve)
+	conn, r := dialServer(t, filepath.Join(dir, Socket))
+	if err := channel.WriteLine(conn, channel.Request{Exec: []string{"true"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ReadByte(); err != io.EOF {
+		t.Errorf("got %v, want the connection's end", err)
+	}
+}
+
+// TestListenReplaces checks that the socket of a guest whose power was cut
+// does not stand in the way.
+func TestListenReplaces(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, Socket), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := listen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.l.Close()
+}

@@ -1,0 +1,264 @@
+package kindlab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"al.essio.dev/pkg/shellescape"
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/guest"
+)
+
+// Labels of the lab's containers and networks.
+const (
+	labelLab    = "dev.relapse.lab"
+	labelMember = "dev.relapse.member"
+	// kind's own label; containers that kind makes bear no other.
+	labelKindCluster = "io.x-k8s.kind.cluster"
+)
+
+// member is one container of a lab. Node, Router and Host are members.
+type member struct {
+	name      string // in the topology
+	lab       string
+	container string // name of the container
+	docker    *client.Client
+	// guest runs in the container, if the member has a kernel of its own.
+	guest *guest.Guest
+}
+
+// Name is the member's name in the topology.
+func (m *member) Name() string { return m.name }
+
+// Container is the name of the member's container.
+func (m *member) Container() string { return m.container }
+
+// ExecError is a command that failed on a member of a lab.
+type ExecError struct {
+	Member   string
+	Command  []string
+	ExitCode int
+	Output   string // standard output and standard error, as they came
+}
+
+func (e *ExecError) Error() string {
+	return fmt.Sprintf("on %s: %s: exit status %d: %s",
+		e.Member, shellescape.QuoteCommand(e.Command), e.ExitCode, lastLines(e.Output, 15))
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// Exec runs a command on the member and returns its standard output. A
+// command that ends with another status than 0 is an *ExecError.
+func (m *member) Exec(ctx context.Context, command ...string) (string, error) {
+	return m.ExecInput(ctx, nil, command...)
+}
+
+// ExecInput is Exec with a standard input; a nil input is none.
+func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...string) (string, error) {
+	if m.guest != nil {
+		out, err := m.guest.ExecInput(ctx, input, command...)
+		if exit := new(guest.ExitError); errors.As(err, &exit) {
+			err = &ExecError{Member: m.name, Command: command, ExitCode: exit.Status, Output: exit.Output}
+		}
+		return out, err
+	}
+	wrap := func(err error) error {
+		return fmt.Errorf("on %s: %s: %w", m.name, shellescape.QuoteCommand(command), err)
+	}
+	exec, err := m.docker.ContainerExecCreate(ctx, m.container, container.ExecOptions{
+		Cmd: command, AttachStdin: input != nil, AttachStdout: true, AttachStderr: true,
+	})
+	if err != nil {
+		return "", wrap(err)
+	}
+	stream, err := m.docker.ContainerExecAttach(ctx, exec.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return "", wrap(err)
+	}
+	defer stream.Close()
+	// Reading from the hijacked connection knows nothing of ctx.
+	stop := context.AfterFunc(ctx, stream.Close)
+	defer stop()
+	if input != nil {
+		go func() {
+			_, _ = io.Copy(stream.Conn, input) // the command's status tells of a short input
+			_ = stream.CloseWrite()
+		}()
+	}
+	var stdout, both bytes.Buffer
+	if _, err := stdcopy.StdCopy(io.MultiWriter(&stdout, &both), &both, stream.Reader); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return "", wrap(err)
+	}
+	status, err := m.docker.ContainerExecInspect(ctx, exec.ID)
+	if err != nil {
+		return "", wrap(err)
+	}
+	if status.ExitCode != 0 {
+		return stdout.String(), &ExecError{Member: m.name, Command: command, ExitCode: status.ExitCode, Output: both.String()}
+	}
+	return stdout.String(), nil
+}
+
+// OwnKernelError says that a node's processes and network cannot be reached
+// from the machine, because they are another kernel's.
+type OwnKernelError struct{ Member string }
+
+func (e *OwnKernelError) Error() string {
+	return fmt.Sprintf("%s has a kernel of its own, so the machine has no PID and no namespace of it: run commands on it", e.Member)
+}
+
+// PID is the process of the member's init, in the machine's own PID
+// namespace. It changes when the member is stopped and started. A node with a
+// kernel of its own has none: an *OwnKernelError.
+func (m *member) PID(ctx context.Context) (int, error) {
+	if m.guest != nil {
+		return 0, &OwnKernelError{Member: m.name}
+	}
+	info, err := m.docker.ContainerInspect(ctx, m.container)
+	if err != nil {
+		return 0, fmt.Errorf("inspecting container %q: %w", m.container, err)
+	}
+	if info.State == nil || info.State.Pid == 0 {
+		return 0, fmt.Errorf("container %q is not running", m.container)
+	}
+	return info.State.Pid, nil
+}
+
+// Netns is the path of the member's network namespace; of a node with a
+// kernel of its own an *OwnKernelError.
+func (m *member) Netns(ctx context.Context) (string, error) {
+	pid, err := m.PID(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/proc/%d/ns/net", pid), nil
+}
+
+// Path is where the machine sees a path of the member's file system. A unix
+// socket behind it can be dialled: sockets with a path belong to the file
+// system and not to the network namespace. Of a node with a kernel of its own
+// the machine sees sockets only, and read files with a command.
+func (m *member) Path(ctx context.Context, path string) (string, error) {
+	if m.guest != nil {
+		return m.guest.Path(ctx, path)
+	}
+	pid, err := m.PID(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/proc/%d/root%s", pid, path), nil
+}
+
+// Stop cuts the member's power: its processes get no chance to say goodbye.
+func (m *member) Stop(ctx context.Context) error {
+	if err := m.docker.ContainerKill(ctx, m.container, "KILL"); err != nil {
+		return fmt.Errorf("cutting the power of %s: %w", m.name, err)
+	}
+	return nil
+}
+
+// Remove takes the member's container and its volumes away, running or not.
+func (m *member) Remove(ctx context.Context) error {
+	err := m.docker.ContainerRemove(ctx, m.container, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("removing container %q: %w", m.container, err)
+	}
+	return nil
+}
+
+// Logs returns what the member's main process printed; where that runs a
+// guest, the guest's console.
+func (m *member) Logs(ctx context.Context) (string, error) {
+	stream, err := m.docker.ContainerLogs(ctx, m.container, container.LogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		return "", fmt.Errorf("reading the log of container %q: %w", m.container, err)
+	}
+	defer stream.Close()
+	info, err := m.docker.ContainerInspect(ctx, m.container)
+	if err != nil {
+		return "", fmt.Errorf("inspecting container %q: %w", m.container, err)
+	}
+	var text bytes.Buffer
+	if info.Config.Tty { // one raw stream; kind's nodes have a terminal
+		_, err = io.Copy(&text, stream)
+	} else {
+		_, err = stdcopy.StdCopy(&text, &text, stream)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the log of container %q: %w", m.container, err)
+	}
+	return text.String(), nil
+}
+
+// run creates and starts the member's container with its links.
+func (m *member) run(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {
+	if err := m.create(ctx, links, config, host); err != nil {
+		return err
+	}
+	return m.start(ctx)
+}
+
+// start starts the member's container.
+func (m *member) start(ctx context.Context) error {
+	if err := m.docker.ContainerStart(ctx, m.container, container.StartOptions{}); err != nil {
+		return fmt.Errorf("starting container %q: %w", m.container, err)
+	}
+	return nil
+}
+
+// create creates the member's container with its links.
+func (m *member) create(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {
+	wrap := func(err error) error { return fmt.Errorf("creating container %q: %w", m.container, err) }
+	if config.Labels == nil {
+		config.Labels = map[string]string{}
+	}
+	config.Labels[labelLab] = m.lab
+	config.Labels[labelMember] = m.name
+	first, rest := links[0], links[1:]
+	host.NetworkMode = container.NetworkMode(networkName(m.lab, first.Network))
+	_, err := m.docker.ContainerCreate(ctx, config, host, &network.NetworkingConfig{
+		EndpointsConfig: map[string]*network.EndpointSettings{networkName(m.lab, first.Network): endpoint(first)},
+	}, nil, m.container)
+	if err != nil {
+		return wrap(err)
+	}
+	for _, link := range rest { // engines before 25.0 take one endpoint at creation
+		if err := m.docker.NetworkConnect(ctx, networkName(m.lab, link.Network), m.container, endpoint(link)); err != nil {
+			return wrap(err)
+		}
+	}
+	return nil
+}
+
+func endpoint(link topology.Link) *network.EndpointSettings {
+	return &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: link.Address.String()}}
+}
+
+// Exists tells whether the member has a container, running or not.
+func (m *member) Exists(ctx context.Context) (bool, error) {
+	_, err := m.docker.ContainerInspect(ctx, m.container)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for container %q: %w", m.container, err)
+	}
+	return true, nil
+}

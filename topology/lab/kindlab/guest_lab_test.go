@@ -1,0 +1,446 @@
+//go:build lab
+
+package kindlab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
+
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/guest"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// withGuest is small with a kernel of its own for the second node.
+func withGuest() topology.Topology {
+	t := small
+	t.Name = "kindlab-guest"
+	t.Clusters = []topology.Cluster{t.Clusters[0]}
+	t.Clusters[0].Nodes = append([]topology.Node{}, t.Clusters[0].Nodes...)
+	t.Clusters[0].Nodes[1].Kernel = "6.1"
+	return t
+}
+
+// upWithGuest brings the lab up with a registry that serves images, and takes
+// it down at the test's end.
+func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology, serve ...string) (*kindlab.Lab, *client.Client) {
+	t.Helper()
+	docker, catalogue := dockerAndImages(ctx, t, append(kindlab.ImagesOf(declared), serve...))
+	began := time.Now()
+	lab, err := up(ctx, t, docker, declared, kindlab.Options{Images: catalogue, Serve: serve})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
+	return lab, docker
+}
+
+// dockerAndImages connects to Docker and makes sure that images are built.
+func dockerAndImages(ctx context.Context, t *testing.T, refs []string) (*client.Client, *images.Catalogue) {
+	t.Helper()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := images.Open("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := catalogue.Build(ctx, refs, func(images.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	return docker, catalogue
+}
+
+// up is kindlab.Up, of a lab that goes down with the test and leaves nothing.
+func up(ctx context.Context, t *testing.T, docker *client.Client, declared topology.Topology, o kindlab.Options) (*kindlab.Lab, error) {
+	t.Helper()
+	takeDown(t, docker, declared.Name)
+	o.Step = func(name string) func(error) {
+		began := time.Now()
+		return func(err error) { t.Logf("%s: %s %v", name, time.Since(began).Round(time.Millisecond), err) }
+	}
+	o.Note = func(text string) { t.Log(text) }
+	lab, err := kindlab.Up(ctx, docker, declared, o)
+	t.Cleanup(func() {
+		if lab != nil {
+			lab.Release()
+		}
+		takeDown(t, docker, declared.Name)
+	})
+	return lab, err
+}
+
+// takeDown takes a lab down and looks whether anything is left of it.
+func takeDown(t *testing.T, docker *client.Client, name string) {
+	t.Helper()
+	for range 2 { // twice is no error
+		if err := kindlab.Down(context.Background(), docker, name); err != nil {
+			t.Error(err)
+		}
+	}
+	// Others may have labs on this machine.
+	if left, err := kindlab.Labs(context.Background(), docker); err != nil || slices.Contains(left, name) {
+		t.Errorf("labs left: %v, %v", left, err)
+	}
+}
+
+// TestGuestNode looks at a node with a kernel of its own from all sides: what
+// holds for a container must hold for it.
+func TestGuestNode(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	declared := withGuest()
+	lab, docker := upWithGuest(ctx, t, declared)
+	node := lab.Node("second")
+	objects := lab.Clusters[0].Client.Resources()
+
+	// kubelet tells of its node some time after it has joined.
+	registered := func(t *testing.T, before string) (bootID string) {
+		t.Helper()
+		var object corev1.Node
+		err := await.Until(ctx, "kubelet on the guest", 100*time.Millisecond, 2*time.Minute,
+			func(ctx context.Context) (bool, string, error) {
+				err := objects.Get(ctx, "second", "", &object)
+				return err == nil && object.Status.NodeInfo.BootID != before && len(object.Status.Addresses) > 0,
+					fmt.Sprintf("%+v", object.Status.NodeInfo), err
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("kubelet has told of its node %s after power-on", sincePowerOn(ctx, t, docker, node))
+		if kernel := object.Status.NodeInfo.KernelVersion; !strings.HasPrefix(kernel, "6.1.") {
+			t.Errorf("the node's kernel is %s", kernel)
+		}
+		if object.Status.Addresses[0].Address != "10.231.1.11" || object.Spec.PodCIDR != "10.232.1.0/24" {
+			t.Errorf("address %v, range %s", object.Status.Addresses, object.Spec.PodCIDR)
+		}
+		return object.Status.NodeInfo.BootID
+	}
+	bootID := registered(t, "")
+
+	t.Run("commands", func(t *testing.T) {
+		if out, err := node.ExecInput(ctx, strings.NewReader("in"), "cat"); out != "in" || err != nil {
+			t.Errorf("%q, %v", out, err)
+		}
+		_, err := node.Exec(ctx, "sh", "-c", "echo why; exit 3")
+		var exit *kindlab.ExecError
+		if !errors.As(err, &exit) || exit.ExitCode != 3 || exit.Member != "second" || exit.Output != "why\n" {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("its namespaces are out of reach", func(t *testing.T) {
+		var own *kindlab.OwnKernelError
+		if _, err := node.Netns(ctx); !errors.As(err, &own) || own.Member != "second" {
+			t.Errorf("got %v", err)
+		}
+		if err := node.InNetns(ctx, func() error { return nil }); !errors.As(err, &own) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("sockets", func(t *testing.T) {
+		path, err := node.Path(ctx, "/run/containerd/containerd.sock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	})
+	t.Run("the host reaches it through the router", func(t *testing.T) {
+		if out, err := lab.Host("outside").Exec(ctx, "ping", "-c1", "-W5", "10.231.1.11"); err != nil {
+			t.Errorf("%s: %v", out, err)
+		}
+	})
+	t.Run("no way out", func(t *testing.T) {
+		// The machine would forward it, were the table not there: it has both
+		// networks. The destination is ours all the same.
+		if _, err := node.Exec(ctx, "ip", "route", "add", "10.231.2.10/32", "via", "10.231.1.1"); err != nil {
+			t.Fatal(err)
+		}
+		before := dropped(t, declared.Name)
+		if out, err := node.Exec(ctx, "ping", "-c2", "-W2", "10.231.2.10"); err == nil {
+			t.Errorf("it has a way out: %s", out)
+		}
+		if after := dropped(t, declared.Name); after == before {
+			t.Error("the lab's table has dropped nothing")
+		}
+		if _, err := node.Exec(ctx, "ip", "route", "del", "10.231.2.10/32"); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a pod from the lab's registry", func(t *testing.T) {
+		runPod(ctx, t, objects, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "pause", Namespace: "default"},
+			Spec: corev1.PodSpec{
+				NodeName: "second", HostNetwork: true, // there is no CNI here
+				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				Containers:  []corev1.Container{{Name: "pause", Image: "registry.k8s.io/pause:3.10"}},
+			},
+		})
+	})
+	t.Run("taken over", func(t *testing.T) {
+		lab.Release()
+		again, err := kindlab.Attach(ctx, docker, declared, kindlab.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lab, node = again, again.Node("second")
+		facts, err := lab.Guests(ctx)
+		if err != nil || len(facts) != 1 || !strings.HasPrefix(facts[0].Kernel, "6.1.") || (facts[0].Accelerator == guest.TCG) != (facts[0].NotKVM != "") {
+			t.Fatalf("%+v, %v", facts, err)
+		}
+		t.Logf("%+v", facts[0])
+	})
+	t.Run("power cut and on again", func(t *testing.T) {
+		if err := node.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := node.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) {
+			t.Errorf("without power: %v", err)
+		}
+		if err := docker.ContainerStart(ctx, node.Container(), container.StartOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		err := await.Until(ctx, "the first command", 50*time.Millisecond, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+			_, err := node.Exec(ctx, "true")
+			return err == nil, "", err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("first command %s after power-on", sincePowerOn(ctx, t, docker, node))
+		if err := node.Start(ctx); err != nil { // it is on: what is left is the wiring
+			t.Fatal(err)
+		}
+		t.Logf("containerd and routes %s after power-on", sincePowerOn(ctx, t, docker, node))
+		if out, err := node.Exec(ctx, "ip", "route", "show", "default"); !strings.Contains(out, "10.231.1.253") {
+			t.Errorf("default route %q, %v", out, err)
+		}
+		registered(t, bootID)
+	})
+	t.Run("logs", func(t *testing.T) {
+		logs, err := lab.Logs(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		for name, want := range map[string]string{"second-console": "relapse: [qemu-system", "second-journal": "kubelet", "second-pods": ""} {
+			if text, ok := logs[name]; !ok || !strings.Contains(text, want) {
+				t.Errorf("log %s: %d bytes without %q", name, len(text), want)
+			}
+		}
+	})
+	t.Run("memory", func(t *testing.T) {
+		out, err := exec.Command("docker", "stats", "--no-stream", "--format", "{{.MemUsage}}", node.Container()).CombinedOutput()
+		t.Logf("container: %s %v", strings.TrimSpace(string(out)), err)
+		free, err := node.Exec(ctx, "free", "-m")
+		t.Logf("in the guest:\n%s%v", free, err)
+	})
+	t.Run("without power", func(t *testing.T) {
+		if err := node.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := node.Exec(ctx, "true"); err == nil || !strings.Contains(err.Error(), "its power is cut") {
+			t.Errorf("got %v", err)
+		}
+		logs, err := lab.Logs(ctx)
+		if !strings.Contains(logs["second-console"], "relapse: [qemu-system") {
+			t.Error("the console is gone with the power")
+		}
+		if err == nil {
+			t.Error("the journal of a guest without power was read")
+		}
+	}) // the clean-up looks at what is left
+}
+
+// sincePowerOn is how long ago a node was powered on last.
+func sincePowerOn(ctx context.Context, t *testing.T, docker *client.Client, node *kindlab.Node) time.Duration {
+	t.Helper()
+	info, err := docker.ContainerInspect(ctx, node.Container())
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, err := time.Parse(time.RFC3339Nano, info.State.StartedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(began).Round(10 * time.Millisecond)
+}
+
+// spoiled hands out a guest image that is not whole.
+type spoiled struct {
+	kindlab.Images
+	image string
+}
+
+func (s spoiled) LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error) {
+	if ref == guest.Image("6.1") {
+		return s.image, nil
+	}
+	return s.Images.LoadDocker(ctx, docker, ref)
+}
+
+// TestGuestThatDoesNotBoot spoils the guest's image: what is wrong must be
+// said, and the console must be there to be kept.
+func TestGuestThatDoesNotBoot(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	declared := withGuest()
+	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
+	good, err := catalogue.LoadDocker(ctx, docker, guest.Image("6.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoil := func(t *testing.T, command string) kindlab.Options {
+		const tag = "relapse.dev/guest-test:spoiled"
+		build := exec.CommandContext(ctx, "docker", "build", "-q", "-t", tag, "-")
+		build.Stdin = strings.NewReader("FROM " + good + "\nRUN " + command + "\n")
+		id, err := build.Output()
+		if err != nil {
+			t.Fatalf("building the image: %v", err)
+		}
+		t.Cleanup(func() {
+			if out, err := exec.Command("docker", "rmi", "-f", tag).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v", out, err)
+			}
+		})
+		return kindlab.Options{Images: spoiled{catalogue, strings.TrimSpace(string(id))}}
+	}
+	t.Run("no QEMU", func(t *testing.T) {
+		_, err := up(ctx, t, docker, declared, spoil(t, "rm /usr/bin/qemu-system-x86_64"))
+		var broken *guest.ImageError
+		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no qemu-system-x86_64: build it anew") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("no kernel", func(t *testing.T) {
+		_, err := up(ctx, t, docker, declared, spoil(t, "rm /boot/vmlinuz"))
+		var broken *guest.ImageError
+		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no /boot/vmlinuz: build it anew") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("the kernel panics", func(t *testing.T) {
+		lab, err := up(ctx, t, docker, declared, spoil(t, "truncate -s 0 /boot/initramfs"))
+		var boot *guest.BootError
+		if !errors.As(err, &boot) || boot.Guest != "second" || !strings.HasSuffix(err.Error(), "or its kernel has panicked") {
+			t.Errorf("got %v", err)
+		}
+		logs, _ := lab.Logs(ctx) // most of it never came up
+		if console := logs["second-console"]; !strings.Contains(console, "Kernel panic") {
+			t.Errorf("the console does not tell of a panic: %s", console)
+		}
+	})
+}
+
+// TestKilledWithGuest kills the process that brings a lab up with SIGKILL,
+// while its guest boots.
+func TestKilledWithGuest(t *testing.T) {
+	const child = "RELAPSE_TEST_BRINGS_UP"
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	declared := withGuest()
+	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
+	if os.Getenv(child) != "" {
+		_, err := kindlab.Up(ctx, docker, declared, kindlab.Options{Images: catalogue})
+		t.Fatalf("it should have been killed: %v", err)
+	}
+	takeDown(t, docker, declared.Name)
+	process := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestKilledWithGuest$")
+	process.Env = append(os.Environ(), child+"=1")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	err := await.Until(ctx, "the guest's container to run", 50*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
+		info, err := docker.ContainerInspect(ctx, "relapse-kindlab-guest-k8s-second")
+		return err == nil && info.State.Running, "it does not run", err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := process.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = process.Wait() // killed
+	takeDown(t, docker, declared.Name)
+}
+
+// runPod creates a pod and waits until it runs.
+func runPod(ctx context.Context, t *testing.T, objects *resources.Resources, pod *corev1.Pod) {
+	t.Helper()
+	began := time.Now()
+	// The pod may come before its ServiceAccount.
+	err := await.Until(ctx, "the creation of pod "+pod.Name, 100*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
+		err := objects.Create(ctx, pod.DeepCopy())
+		return err == nil, "", err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p corev1.Pod
+	err = await.Until(ctx, "pod "+pod.Name+" to run", 200*time.Millisecond, 4*time.Minute, func(ctx context.Context) (bool, string, error) {
+		err := objects.Get(ctx, pod.Name, pod.Namespace, &p)
+		settled := p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodFailed
+		return err == nil && settled, fmt.Sprintf("%+v", p.Status), err
+	})
+	if err == nil && p.Status.Phase == corev1.PodFailed { // it stays so
+		err = fmt.Errorf("pod %s: %s: %s", pod.Name, p.Status.Reason, p.Status.Message)
+	}
+	if err != nil {
+		var events corev1.EventList
+		listed := objects.List(context.Background(), &events)
+		for _, e := range events.Items {
+			t.Logf("%s %s/%s: %s %s", e.LastTimestamp.Format(time.TimeOnly), e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
+		}
+		t.Fatalf("%v (events: %v)", err, listed)
+	}
+	t.Logf("pod %s runs %s after its creation", pod.Name, time.Since(began).Round(time.Millisecond))
+}
+
+// dropped counts the packets that a lab's table has dropped.
+func dropped(t *testing.T, lab string) (packets uint64) {
+	t.Helper()
+	conn, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: "relapse-" + lab}
+	rules, err := conn.GetRules(table, &nftables.Chain{Name: "forward", Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		for _, e := range r.Exprs {
+			if counter, ok := e.(*expr.Counter); ok {
+				packets += counter.Packets
+			}
+		}
+	}
+	return packets
+}

@@ -1,0 +1,541 @@
+package kindlab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/guest"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+// Images of the lab's own containers.
+const (
+	registryImage = "relapse.dev/registry:3.1.2"
+	routerImage   = "relapse.dev/tor:dev"
+	hostImage     = "relapse.dev/host:dev"
+)
+
+// runDir is where a router's, host's or guest's container keeps its sockets. The
+// machine sees the folder under StateDir.
+const runDir = "/run/relapse"
+
+const registryPort = 5000
+
+// Lab is a topology that is running.
+type Lab struct {
+	Topology topology.Topology
+	// Clusters are the running clusters, in the order of the topology.
+	Clusters []*Cluster
+
+	docker  *client.Client
+	options Options
+	log     *slog.Logger
+	unlock  func()
+	// choosing is held while an accelerator is chosen: one probe is enough.
+	choosing sync.Mutex
+}
+
+// Host is a machine of a lab outside every cluster.
+type Host struct{ member }
+
+// Router is a BGP router of a lab.
+type Router struct {
+	member
+	*router.Client
+}
+
+// ImagesOf names the images that a topology needs, without those of its
+// workloads.
+func ImagesOf(t topology.Topology) []string {
+	refs := []string{registryImage}
+	if len(t.Clusters) > 0 {
+		refs = append(append(refs, nodeImage), controlPlaneImages...)
+	}
+	refs = append(refs, guestImages(t)...)
+	if len(t.Routers) > 0 {
+		refs = append(refs, routerImage)
+	}
+	for _, h := range t.Hosts {
+		if ref := hostImageOf(h); !slices.Contains(refs, ref) {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// hostImageOf is the image of a host's container.
+func hostImageOf(h topology.Host) string {
+	if h.Image == "" {
+		return hostImage
+	}
+	return h.Image
+}
+
+// Up makes a topology real. Containers, routers and clusters come up side by
+// side. When it fails or ctx ends, the lab that it returns with the error is
+// what there is of it: its logs can be read, and it must be taken down.
+//
+// The topology must be valid. A lab of that name must not be running; a lab
+// that another process holds is a *HeldError.
+func Up(ctx context.Context, docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
+	l, err := hold(docker, t, o)
+	if err != nil {
+		return nil, err
+	}
+	return l, l.up(ctx)
+}
+
+// Attach takes over a lab that an earlier run has left running.
+func Attach(ctx context.Context, docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
+	l, err := hold(docker, t, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.attach(ctx); err != nil {
+		l.Release()
+		return nil, err
+	}
+	return l, nil
+}
+
+func hold(docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
+	unlock, err := lock(t.Name)
+	if err != nil {
+		return nil, err
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Lab{Topology: t, docker: docker, options: o, log: log, unlock: unlock}, nil
+}
+
+// Release lets another process take the lab. The lab keeps running.
+func (l *Lab) Release() { l.unlock() }
+
+func (l *Lab) up(ctx context.Context) error {
+	if err := l.reachUpstreams(ctx); err != nil {
+		return err
+	}
+	if err := l.makeStateDir(); err != nil {
+		return err
+	}
+	images, err := l.loadImages(ctx)
+	if err != nil {
+		return err
+	}
+	err = l.options.step("networks, with no way out", func() error { return createNetworks(ctx, l.docker, l.Topology) })
+	if err != nil {
+		return err
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error {
+		return l.options.step("registry", func() error { return l.startRegistry(ctx, images[registryImage]) })
+	})
+	all.Go(func() error {
+		return l.options.step("routers and hosts", func() error { return l.startRoutersAndHosts(ctx, images) })
+	})
+	l.Clusters = make([]*Cluster, len(l.Topology.Clusters))
+	all.Go(func() error {
+		for i, c := range l.Topology.Clusters {
+			var err error
+			if l.Clusters[i], err = l.startCluster(ctx, c, images); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return all.Wait()
+}
+
+// startCluster boots the cluster's nodes side by side and joins them.
+func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, images map[string]string) (*Cluster, error) {
+	first, workers := c.Nodes[0], c.Nodes[1:]
+	var running *Cluster
+	boot, bootCtx := errgroup.WithContext(ctx)
+	boot.Go(func() error {
+		return l.options.step("control plane "+first.Name+", by kind", func() (err error) {
+			running, err = l.createControlPlane(bootCtx, c, images[nodeImage])
+			return err
+		})
+	})
+	for _, n := range workers {
+		boot.Go(func() error {
+			return l.options.step(n.Name+" boots", func() error { return l.startWorker(bootCtx, n, images[imageOf(n)]) })
+		})
+	}
+	if err := boot.Wait(); err != nil {
+		return nil, err
+	}
+	if err := l.wireMember(ctx, first.Name); err != nil {
+		return nil, err
+	}
+	for _, n := range c.Nodes { // in this order: see topology.Cluster.Nodes
+		if err := running.Register(ctx, n.Name); err != nil {
+			return nil, err
+		}
+	}
+	join, ctx := errgroup.WithContext(ctx)
+	for _, n := range workers {
+		join.Go(func() error {
+			return l.options.step(n.Name+" joins", func() error { return running.join(ctx, n) })
+		})
+	}
+	return running, join.Wait()
+}
+
+func (l *Lab) attach(ctx context.Context) error {
+	for _, m := range l.Topology.Members() {
+		handle := l.member(m.Name)
+		has, err := handle.Exists(ctx)
+		if err != nil {
+			return err
+		}
+		if !has {
+			return fmt.Errorf("lab %q has no container %q: take it down and run again without --reuse", l.Topology.Name, handle.container)
+		}
+	}
+	if len(l.Topology.Clusters) == 0 {
+		return nil
+	}
+	if err := l.checkSource(); err != nil {
+		return err
+	}
+	// Whoever brought the lab up may have had other variants in mind.
+	if err := l.serve(ctx); err != nil {
+		return err
+	}
+	for _, c := range l.Topology.Clusters {
+		running, err := l.openCluster(c)
+		if err != nil {
+			return err
+		}
+		l.Clusters = append(l.Clusters, running)
+	}
+	return nil
+}
+
+// Exists tells whether anything of a lab is there.
+func Exists(ctx context.Context, docker *client.Client, lab string) (bool, error) {
+	found, err := containersOf(ctx, docker, lab)
+	return len(found) > 0, err
+}
+
+func (l *Lab) makeStateDir() error {
+	dir := stateDir(l.Topology.Name)
+	if err := os.MkdirAll(filepath.Join(l.mirrorsDir(), "_default"), 0o700); err != nil {
+		return fmt.Errorf("creating the state folder of lab %q: %w", l.Topology.Name, err)
+	}
+	if len(l.Topology.Clusters) == 0 {
+		return nil
+	}
+	if err := os.WriteFile(l.sourceFile(), []byte(l.source()), 0o600); err != nil {
+		return fmt.Errorf("noting where the images of lab %q come from: %w", l.Topology.Name, err)
+	}
+	if err := l.writeMirrors(); err != nil {
+		return fmt.Errorf("writing the registry mirrors of lab %q: %w", l.Topology.Name, err)
+	}
+	return os.Chmod(dir, 0o700)
+}
+
+func (l *Lab) mirrorsDir() string { return filepath.Join(stateDir(l.Topology.Name), "certs.d") }
+
+// mirrorsBind mounts the registry mirrors into a node.
+func (l *Lab) mirrorsBind() string { return l.mirrorsDir() + ":/etc/containerd/certs.d:ro" }
+
+// loadImages makes the images of the lab's own containers known to Docker.
+func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
+	loaded := map[string]string{}
+	err := l.options.step("images into Docker", func() error {
+		var mu sync.Mutex
+		load, ctx := errgroup.WithContext(ctx)
+		refs := append([]string{registryImage, nodeImage, routerImage}, guestImages(l.Topology)...)
+		for _, h := range l.Topology.Hosts {
+			if ref := hostImageOf(h); !slices.Contains(refs, ref) {
+				refs = append(refs, ref)
+			}
+		}
+		for _, ref := range refs {
+			load.Go(func() error {
+				known, err := l.options.Images.LoadDocker(ctx, l.docker, ref)
+				mu.Lock()
+				defer mu.Unlock()
+				loaded[ref] = known
+				return err
+			})
+		}
+		return load.Wait()
+	})
+	return loaded, err
+}
+
+// registryAddr is where the lab's registry listens: on the first cluster's
+// network, at the highest address that no member has.
+func (l *Lab) registryAddr() netip.AddrPort { return l.freeAddr(0) }
+
+// freeAddr is the address of the lab's registry, and below it those of its
+// caches, each the highest that no member and none before has.
+func (l *Lab) freeAddr(number int) netip.AddrPort {
+	name := l.Topology.Clusters[0].Nodes[0].Links[0].Network
+	network, _ := l.Topology.Network(name)
+	taken := map[netip.Addr]bool{}
+	for _, m := range l.Topology.MembersOn(name) {
+		link, _ := m.LinkOn(name)
+		taken[link.Address] = true
+	}
+	addr := network.Broadcast().Prev()
+	for ; taken[addr] || number > 0; addr = addr.Prev() {
+		if !taken[addr] {
+			number--
+		}
+	}
+	return netip.AddrPortFrom(addr, registryPort)
+}
+
+func (l *Lab) startRoutersAndHosts(ctx context.Context, images map[string]string) error {
+	start, ctx := errgroup.WithContext(ctx)
+	for _, r := range l.Topology.Routers {
+		start.Go(func() error { return l.startRouter(ctx, r, images[routerImage]) })
+	}
+	for _, h := range l.Topology.Hosts {
+		start.Go(func() error { return l.startHost(ctx, h, images[hostImageOf(h)]) })
+	}
+	return start.Wait()
+}
+
+// AgentSocket is where a host's probe agent listens, in the host's own file
+// system.
+const AgentSocket = runDir + "/agent.sock"
+
+// startHost runs a host; the probe agent is all that runs there at first.
+func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) error {
+	err := l.startMember(ctx, h.Name, h.Links, &container.Config{
+		Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket},
+	})
+	if err != nil {
+		return err
+	}
+	return l.wireMember(ctx, h.Name)
+}
+
+// startRouter runs a router and waits until it accepts sessions.
+func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) error {
+	config := router.Config{AS: r.ASN, RouterID: r.ID, Sockets: runDir}
+	for _, link := range r.Links {
+		config.Listen = append(config.Listen, link.Address)
+	}
+	for _, p := range r.Peers {
+		network, _ := l.Topology.Network(p.Network)
+		config.Peers = append(config.Peers, router.Peers{Prefix: network.Subnet, AS: p.ASN, GracefulRestart: p.GracefulRestart})
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return fmt.Errorf("writing the configuration of router %q: %w", r.Name, err)
+	}
+	dir := l.runFolder(r.Name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the run folder of %s: %w", r.Name, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tor.json"), text, 0o600); err != nil {
+		return fmt.Errorf("writing the configuration of router %q: %w", r.Name, err)
+	}
+	err = l.startMember(ctx, r.Name, r.Links, &container.Config{
+		Image: image, Cmd: []string{"--config", runDir + "/tor.json"},
+	})
+	if err != nil {
+		return err
+	}
+	handle, err := l.Router(r.Name)
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	err = await.Until(ctx, "router "+r.Name+" to accept sessions", 50*time.Millisecond, 15*time.Second,
+		func(ctx context.Context) (bool, string, error) {
+			status, err := handle.Status(ctx)
+			return status.Ready && status.Error == "", "not ready: " + status.Error, err
+		})
+	if err != nil && ctx.Err() == nil {
+		log, logErr := handle.Logs(ctx)
+		return errors.Join(fmt.Errorf("%w; its log ends with: %s", err, lastLines(log, 5)), logErr)
+	}
+	return err
+}
+
+// runFolder is where the machine sees a router's, host's or guest's runDir.
+func (l *Lab) runFolder(member string) string {
+	return filepath.Join(stateDir(l.Topology.Name), member)
+}
+
+// startMember runs the container of a router or host.
+func (l *Lab) startMember(ctx context.Context, name string, links []topology.Link, config *container.Config) error {
+	dir := l.runFolder(name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the run folder of %s: %w", name, err)
+	}
+	config.Hostname = name
+	return l.member(name).run(ctx, links, config, &container.HostConfig{
+		CapAdd: []string{"NET_ADMIN"},
+		// Both directions of a flow may take different routers (ECMP), which a
+		// reverse path filter takes for a forgery.
+		Sysctls: map[string]string{
+			"net.ipv4.ip_forward":             "1",
+			"net.ipv4.conf.all.rp_filter":     "0",
+			"net.ipv4.conf.default.rp_filter": "0",
+			// A host that followed a redirect would go around the router.
+			"net.ipv4.conf.all.send_redirects":     "0",
+			"net.ipv4.conf.default.send_redirects": "0",
+			// By ports too, so that probes spread over the next hops.
+			"net.ipv4.fib_multipath_hash_policy": "1",
+		},
+		Binds: []string{dir + ":" + runDir},
+	})
+}
+
+// wireMember gives a node or host its sysctls and default route.
+func (l *Lab) wireMember(ctx context.Context, name string) error {
+	declared, ok := l.Topology.Member(name)
+	if !ok {
+		return fmt.Errorf("lab %q has no member %q", l.Topology.Name, name)
+	}
+	var hops []netip.Addr
+	for _, hop := range l.Topology.NextHops(declared) {
+		hops = append(hops, hop.Address)
+	}
+	return l.member(name).wire(ctx, hops)
+}
+
+func (l *Lab) member(name string) *member {
+	m := &member{name: name, lab: l.Topology.Name, container: "relapse-" + l.Topology.Name + "-" + name, docker: l.docker}
+	for _, c := range l.Topology.Clusters {
+		for _, n := range c.Nodes {
+			if n.Name != name {
+				continue
+			}
+			m.container = l.nodeContainer(c, n)
+			if n.Kernel != "" {
+				m.guest = guest.Open(l.docker, m.container, name, l.runFolder(name))
+			}
+		}
+	}
+	return m
+}
+
+// Node is the handle of a declared node, whether it runs or not.
+func (l *Lab) Node(name string) *Node { return &Node{*l.member(name), l} }
+
+// Router is the handle of a declared router. It must be closed.
+func (l *Lab) Router(name string) (*Router, error) {
+	client, err := router.Open(l.runFolder(name))
+	if err != nil {
+		return nil, err
+	}
+	return &Router{*l.member(name), client}, nil
+}
+
+// Host is the handle of a declared host.
+func (l *Lab) Host(name string) *Host { return &Host{*l.member(name)} }
+
+// Down removes the lab and lets go of it.
+func (l *Lab) Down(ctx context.Context) error {
+	err := down(ctx, l.docker, l.Topology.Name)
+	l.Release()
+	return err
+}
+
+// Down removes whatever there is of a lab, by its labels alone. Removing
+// what is not there is no error; a lab that a living process holds is a
+// *HeldError.
+func Down(ctx context.Context, docker *client.Client, lab string) error {
+	unlock, err := lock(lab)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return down(ctx, docker, lab)
+}
+
+func down(ctx context.Context, docker *client.Client, lab string) error {
+	killStrays(lab)
+	return errors.Join(
+		removeContainers(ctx, docker, lab),
+		removeNetworks(ctx, docker, lab),
+		removeTable(lab),
+		removeStateDir(lab),
+	)
+}
+
+func removeStateDir(lab string) error {
+	if err := os.RemoveAll(stateDir(lab)); err != nil {
+		return fmt.Errorf("removing the state folder of lab %q: %w", lab, err)
+	}
+	return nil
+}
+
+// Logs returns what the lab's containers and the pods on its nodes printed,
+// by name. What could not be read is missing, and named by the error.
+func (l *Lab) Logs(ctx context.Context) (map[string]string, error) {
+	var mu sync.Mutex
+	logs := map[string]string{}
+	var errs []error
+	keep := func(name, text string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			errs = append(errs, err)
+			return
+		}
+		logs[name] = text
+	}
+	var all sync.WaitGroup
+	if len(l.Topology.Clusters) > 0 {
+		all.Go(func() {
+			text, err := l.Registry().Logs(ctx)
+			keep("registry", text, err)
+		})
+		for _, cache := range l.caches() {
+			all.Go(func() {
+				text, err := cache.Logs(ctx)
+				keep(cache.name, text, err)
+			})
+		}
+	}
+	for _, m := range l.Topology.Members() {
+		handle := l.member(m.Name)
+		all.Go(func() {
+			if exists, err := handle.Exists(ctx); !exists && err == nil {
+				return // a fault has removed it
+			}
+			if m.Kind != topology.KindNode {
+				text, err := handle.Logs(ctx)
+				keep(m.Name, text, err)
+				return
+			}
+			if handle.guest != nil { // first: it is there whatever became of the guest
+				text, err := handle.Logs(ctx)
+				keep(m.Name+"-console", text, err)
+			}
+			text, err := handle.Exec(ctx, "sh", "-c", `find /var/log/pods -name '*.log' -exec tail -v -n +1 {} +`)
+			keep(m.Name+"-pods", text, err)
+			text, err = handle.Exec(ctx, "journalctl", "--no-pager", "-b", "-u", "kubelet", "-u", "containerd")
+			keep(m.Name+"-journal", text, err)
+		})
+	}
+	all.Wait()
+	return logs, errors.Join(errs...)
+}

@@ -1,0 +1,151 @@
+//go:build lab
+
+package kindlab_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/client"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// small is two nodes and a host with one router between them.
+var small = topology.Topology{
+	Name: "kindlab-test",
+	Networks: []topology.Network{
+		{Name: "nodes", Subnet: netip.MustParsePrefix("10.231.1.0/24")},
+		{Name: "uplink", Subnet: netip.MustParsePrefix("10.231.2.0/24")},
+	},
+	Clusters: []topology.Cluster{{
+		Name: "k8s", ASN: 64513, NodeMask: 24,
+		PodCIDR:     netip.MustParsePrefix("10.232.0.0/16"),
+		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+		Nodes: []topology.Node{
+			{Name: "first", Role: topology.ControlPlane, Via: []string{"tor"},
+				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.1.21")}}},
+			{Name: "second", Role: topology.Worker, Via: []string{"tor"},
+				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.1.11")}}},
+		},
+	}},
+	Routers: []topology.Router{{
+		Name: "tor", ASN: 64524, ID: netip.MustParseAddr("10.231.2.254"),
+		Links: []topology.Link{
+			{Network: "uplink", Address: netip.MustParseAddr("10.231.2.254")},
+			{Network: "nodes", Address: netip.MustParseAddr("10.231.1.253")},
+		},
+		Peers: []topology.Peers{{Network: "nodes", ASN: 64513}},
+	}},
+	Hosts: []topology.Host{{
+		Name: "outside", Via: []string{"tor"},
+		Links: []topology.Link{{Network: "uplink", Address: netip.MustParseAddr("10.231.2.10")}},
+	}},
+}
+
+// TestLab brings a lab up, looks at it from all sides and takes it down.
+func TestLab(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := images.Open("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := catalogue.Build(ctx, kindlab.ImagesOf(small), func(images.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	down := func() {
+		if err := kindlab.Down(context.Background(), docker, small.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	down()
+	began := time.Now()
+	lab, err := kindlab.Up(ctx, docker, small, kindlab.Options{Images: catalogue, Step: func(name string) func(error) {
+		began := time.Now()
+		return func(err error) { t.Logf("%s: %s %v", name, time.Since(began).Round(time.Millisecond), err) }
+	}})
+	defer func() {
+		if lab != nil {
+			lab.Release()
+		}
+		down()
+		down() // twice is no error
+		if left, err := kindlab.Labs(context.Background(), docker); err != nil || len(left) > 0 {
+			t.Errorf("labs left: %v, %v", left, err)
+		}
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
+
+	t.Run("pods can be bound to every node at once", func(t *testing.T) {
+		var nodes corev1.NodeList
+		if err := lab.Clusters[0].Client.Resources().List(ctx, &nodes); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes.Items {
+			if n.Status.Allocatable.Pods().IsZero() {
+				t.Errorf("kubelet on %s may reject them: allocatable are %v", n.Name, n.Status.Allocatable)
+			}
+		}
+	})
+	t.Run("nodes have the declared names, addresses and ranges", func(t *testing.T) {
+		want := map[string]string{"first": "10.231.1.21 10.232.0.0/24", "second": "10.231.1.11 10.232.1.0/24"}
+		// A kubelet tells its addresses some time after it has joined.
+		err := await.Until(ctx, "the nodes' addresses and ranges", 100*time.Millisecond, 30*time.Second,
+			func(ctx context.Context) (bool, string, error) {
+				var nodes corev1.NodeList
+				if err := lab.Clusters[0].Client.Resources().List(ctx, &nodes); err != nil {
+					return false, "", err
+				}
+				got := map[string]string{}
+				for _, n := range nodes.Items {
+					for _, a := range n.Status.Addresses {
+						if a.Type == corev1.NodeInternalIP {
+							got[n.Name] = a.Address + " " + n.Spec.PodCIDR
+						}
+					}
+				}
+				return maps.Equal(got, want), fmt.Sprintf("%v, want %v", got, want), nil
+			})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("the host reaches a node through the router", func(t *testing.T) {
+		route, err := lab.Host("outside").Exec(ctx, "ip", "route", "show", "default")
+		if err != nil || !strings.Contains(route, "10.231.2.254") {
+			t.Errorf("default route %q, %v; want it to go to the router", route, err)
+		}
+		if out, err := lab.Host("outside").Exec(ctx, "ping", "-c1", "-W2", "10.231.1.11"); err != nil {
+			t.Errorf("%s: %v", out, err)
+		}
+	})
+	t.Run("another process cannot take the lab", func(t *testing.T) {
+		if err := kindlab.Down(ctx, docker, small.Name); err == nil {
+			t.Error("the lab went down under its holder")
+		}
+	})
+	t.Run("kubeconfig is for its owner only", func(t *testing.T) {
+		info, err := os.Stat(lab.Clusters[0].Kubeconfig)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
+		}
+	})
+}

@@ -1,0 +1,206 @@
+//go:build lab
+
+package kindlab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
+)
+
+const registryImage = "relapse.dev/registry:3.1.2"
+
+// Two versions of one vendor's image: the lab serves one; the other is asked
+// for by a node alone.
+const (
+	served   = "docker.io/cloudnativelabs/kube-router:v1.5.1"
+	unserved = "docker.io/cloudnativelabs/kube-router:v2.1.0"
+)
+
+// startUpstream runs a registry that plays all vendors' at once, on Docker's
+// own bridge, and fills it.
+func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, catalogue *images.Catalogue, refs []string) (url, id string) {
+	t.Helper()
+	image, err := catalogue.LoadDocker(ctx, docker, registryImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := docker.ContainerCreate(ctx, &container.Config{Image: image}, nil, nil, nil, "relapse-test-upstream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := docker.ContainerRemove(context.Background(), created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	info, err := docker.ContainerInspect(ctx, created.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := info.NetworkSettings.Networks["bridge"].IPAddress + ":5000"
+	everywhere := registry.Upstreams{"docker.io": "http://" + addr}
+	err = await.Until(ctx, "the upstream registry", 50*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
+		err := everywhere.Reach(ctx, everywhere.Hosts())
+		return err == nil, "", err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := catalogue.Push(ctx, addr, refs); err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + addr, created.ID
+}
+
+// TestUpstream brings a lab up whose vendors' images come from upstream, all
+// of them, and looks at who answers for what.
+func TestUpstream(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer docker.Close()
+	catalogue, err := images.Open("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := append(kindlab.ImagesOf(small), served, unserved)
+	if _, err := catalogue.Build(ctx, all, func(images.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	var vendors []string
+	for _, ref := range all {
+		if !kindlab.Ours(ref) {
+			vendors = append(vendors, ref)
+		}
+	}
+	url, upstream := startUpstream(ctx, t, docker, catalogue, vendors)
+	from := registry.Upstreams{}
+	own, err := registry.NewUpstreams(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range own.Hosts() {
+		from[host] = url
+	}
+
+	down := func() {
+		if err := kindlab.Down(context.Background(), docker, small.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	down()
+	options := kindlab.Options{Images: catalogue, Serve: []string{served}, Upstreams: from}
+	lab, err := kindlab.Up(ctx, docker, small, options)
+	defer func() {
+		if lab != nil {
+			lab.Release()
+		}
+		down()
+		if left, err := kindlab.Exists(context.Background(), docker, small.Name); err != nil || left {
+			t.Errorf("something is left: %v, %v", left, err)
+		}
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	digest := func(at, image string) string {
+		t.Helper()
+		c := registry.New(strings.TrimPrefix(at, "http://"))
+		defer c.Close()
+		digest, err := c.Resolve(ctx, image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return digest
+	}
+	inLab := lab.Registry().Addr.String()
+	t.Run("the control plane's images came through a cache", func(t *testing.T) {
+		logs, err := lab.Logs(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = `"HEAD /v2/kube-apiserver/manifests/v1.34.4?ns=registry.k8s.io HTTP/1.1" 200`
+		if !strings.Contains(logs["cache-registry.k8s.io"], want) || !strings.Contains(logs["registry"], strings.Replace(want, "200", "404", 1)) {
+			t.Errorf("no %s in\n%s", want, logs["cache-registry.k8s.io"])
+		}
+	})
+	t.Run("what is served is the vendor's, and its tags can be moved", func(t *testing.T) {
+		want := digest(url, served)
+		if got := digest(inLab, served); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		c := registry.New(inLab)
+		defer c.Close()
+		if got, err := c.Move(ctx, "docker.io/cloudnativelabs/kube-router", served); err != nil || got != want {
+			t.Errorf("%s, %v, want %s", got, err, want)
+		}
+	})
+	pull := func(node, image string) error {
+		_, err := lab.Node(node).Exec(ctx, "crictl", "--timeout", "1m", "pull", image)
+		return err
+	}
+	t.Run("what is not served comes when a node asks for it, and stays", func(t *testing.T) {
+		want := digest(url, unserved)
+		if err := pull("first", unserved); err != nil {
+			t.Fatal(err)
+		}
+		pulled, err := lab.Node("first").Exec(ctx, "crictl", "inspecti", "-o", "go-template", "--template", "{{.status.repoDigests}}", unserved)
+		if err != nil || !strings.Contains(pulled, want) {
+			t.Errorf("%s, %v, want %s", pulled, err, want)
+		}
+		if err := docker.ContainerKill(ctx, upstream, "KILL"); err != nil {
+			t.Fatal(err)
+		}
+		if err := pull("second", unserved); err != nil {
+			t.Errorf("the cache does not keep it: %v", err)
+		}
+	})
+	t.Run("a node says why it cannot have what is nowhere", func(t *testing.T) {
+		err := pull("first", "docker.io/cloudnativelabs/kube-router:v0.4.0")
+		if err == nil || !strings.Contains(err.Error(), "kube-router:v0.4.0") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a run that builds its images does not take the lab", func(t *testing.T) {
+		lab.Release()
+		_, err := kindlab.Attach(ctx, docker, small, kindlab.Options{Images: catalogue})
+		if want := fmt.Sprintf("lab %q was brought up with --images=upstream, and not build", small.Name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if lab, err = kindlab.Attach(ctx, docker, small, options); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a lab does not begin to come up without its upstream", func(t *testing.T) {
+		if lab != nil {
+			lab.Release()
+		}
+		down()
+		var unreachable *registry.UpstreamError
+		if lab, err = kindlab.Up(ctx, docker, small, options); !errors.As(err, &unreachable) {
+			t.Errorf("%v", err)
+		}
+		if left, err := kindlab.Exists(ctx, docker, small.Name); left || err != nil {
+			t.Errorf("something of it is there: %v, %v", left, err)
+		}
+	})
+}
