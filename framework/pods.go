@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -22,7 +19,8 @@ import (
 const ProbeImage = "relapse.dev/probe:dev"
 
 const (
-	probeNamespace = metav1.NamespaceDefault
+	// ProbeNamespace is where probe pods are.
+	ProbeNamespace = metav1.NamespaceDefault
 	// socketDir is where an agent keeps its control socket, in a pod as well
 	// as on its node: the harness reaches it through the node's file system,
 	// never through the network under test.
@@ -53,9 +51,11 @@ func onEach(nodes []string) []ProbePod {
 	return pods
 }
 
-func (p ProbePod) name() string { return "probe-" + p.Name }
+// ObjectName is the pod's name in Kubernetes.
+func (p ProbePod) ObjectName() string { return "probe-" + p.Name }
 
-func (p ProbePod) socket() string { return socketDir + "/" + p.name() + ".sock" }
+// Socket is the path of the agent's control socket on the pod's node.
+func (p ProbePod) Socket() string { return socketDir + "/" + p.ObjectName() + ".sock" }
 
 func (p ProbePod) pod() *corev1.Pod {
 	hostDir := corev1.HostPathDirectoryOrCreate
@@ -65,7 +65,7 @@ func (p ProbePod) pod() *corev1.Pod {
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: p.name(), Namespace: probeNamespace,
+			Name: p.ObjectName(), Namespace: ProbeNamespace,
 			Labels: map[string]string{"app": "probe", ProbeLabel: p.Name},
 		},
 		Spec: corev1.PodSpec{
@@ -81,7 +81,7 @@ func (p ProbePod) pod() *corev1.Pod {
 			EnableServiceLinks:            new(bool),
 			Containers: []corev1.Container{{
 				Name: "probe", Image: ProbeImage,
-				Args:         []string{"agent", "--socket", p.socket()},
+				Args:         []string{"agent", "--socket", p.Socket()},
 				VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: socketDir}},
 			}},
 			Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{
@@ -104,7 +104,7 @@ func StartPods(ctx context.Context, c *kindlab.Cluster, pods ...ProbePod) error 
 	if err := StopProbePods(ctx, c); err != nil {
 		return err
 	}
-	objects := c.Client.Resources(probeNamespace)
+	objects := c.Client.Resources(ProbeNamespace)
 	for _, p := range pods {
 		if err := objects.Create(ctx, p.pod()); err != nil {
 			return fmt.Errorf("creating the probe pod of %s: %w", p.Name, err)
@@ -114,7 +114,7 @@ func StartPods(ctx context.Context, c *kindlab.Cluster, pods ...ProbePod) error 
 		func(ctx context.Context) (bool, string, error) {
 			for _, p := range pods {
 				var pod corev1.Pod
-				if err := objects.Get(ctx, p.name(), probeNamespace, &pod); err != nil {
+				if err := objects.Get(ctx, p.ObjectName(), ProbeNamespace, &pod); err != nil {
 					return false, "", err
 				}
 				if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" {
@@ -123,63 +123,6 @@ func StartPods(ctx context.Context, c *kindlab.Cluster, pods ...ProbePod) error 
 			}
 			return true, "", nil
 		})
-}
-
-// ProbeEnds dials the agents of the probe pods on nodes and of hosts. Each
-// end is named after its node or host.
-func ProbeEnds(ctx context.Context, r *Run, nodes, hosts []string) ([]probe.End, error) {
-	return PodEnds(ctx, r, onEach(nodes), hosts)
-}
-
-// PodEnds dials the agents of probe pods and of hosts. Each end bears the name
-// of its pod or host.
-func PodEnds(ctx context.Context, r *Run, pods []ProbePod, hosts []string) ([]probe.End, error) {
-	var ends []probe.End
-	dial := func(name, path string, addr netip.Addr) error {
-		var agent *probe.Agent
-		// The pod runs, but its agent may not listen yet.
-		err := await.Until(ctx, "the probe agent of "+name, 50*time.Millisecond, 10*time.Second,
-			func(ctx context.Context) (_ bool, _ string, err error) {
-				agent, err = probe.Dial(ctx, name, path)
-				return err == nil, "", err
-			})
-		if err != nil {
-			return err
-		}
-		ends = append(ends, probe.End{Name: name, Address: netip.AddrPortFrom(addr, wire.DefaultPort), Agent: agent})
-		return nil
-	}
-	for _, p := range pods {
-		var pod corev1.Pod
-		if err := r.Cluster.Client.Resources().Get(ctx, p.name(), probeNamespace, &pod); err != nil {
-			return ends, fmt.Errorf("looking for the probe pod of %s: %w", p.Name, err)
-		}
-		addr, err := netip.ParseAddr(pod.Status.PodIP)
-		if err != nil {
-			return ends, fmt.Errorf("the probe pod of %s has no address: %w", p.Name, err)
-		}
-		path, err := r.Lab.Node(p.Node).Path(ctx, p.socket())
-		if err != nil {
-			return ends, err
-		}
-		if err := dial(p.Name, path, addr); err != nil {
-			return ends, err
-		}
-	}
-	for _, host := range hosts {
-		declared, ok := r.Lab.Topology.Member(host)
-		if !ok {
-			return ends, fmt.Errorf("no host %q in the lab", host)
-		}
-		path, err := r.Lab.Host(host).Path(ctx, kindlab.AgentSocket)
-		if err != nil {
-			return ends, err
-		}
-		if err := dial(host, path, declared.Links[0].Address); err != nil {
-			return ends, err
-		}
-	}
-	return ends, nil
 }
 
 // DescribePod says why a pod does not run, as far as its status tells.
@@ -202,7 +145,7 @@ func StopProbePods(ctx context.Context, c *kindlab.Cluster) error {
 	// Not klient's own lists: their namespace is that of whoever asked last, in
 	// whatever goroutine.
 	objects := c.Client.Resources().GetControllerRuntimeClient()
-	ours := []client.ListOption{client.InNamespace(probeNamespace), client.MatchingLabels{"app": "probe"}}
+	ours := []client.ListOption{client.InNamespace(ProbeNamespace), client.MatchingLabels{"app": "probe"}}
 	if err := objects.List(ctx, &pods, ours...); err != nil {
 		return fmt.Errorf("listing the probe pods: %w", err)
 	}

@@ -79,7 +79,9 @@ type Variant struct {
 	Form       Form
 	// Images are served to the nodes by the lab's registry.
 	Images []string
-	Script Script
+	// Script makes the variant's script. It is made anew for each run: what the
+	// steps of one run know of each other, those of the next do not.
+	Script func() Script
 }
 
 // Runnable tells whether the variant can run with images from these upstreams,
@@ -115,9 +117,9 @@ type Script struct {
 	// of whatever an earlier variant or run has left there. It returns when
 	// they work.
 	Install func(ctx context.Context, r *Run) error
-	// Ends dials the ends of the probes, but for those that are gone. It is
-	// called after Install, and after each remedy that replaces ends.
-	Ends func(ctx context.Context, r *Run, gone ...string) ([]probe.End, error)
+	// Ends are what the probes run between. They are there when Install
+	// returns, and after each remedy that replaces them.
+	Ends []End
 	// Probes run between the ends from the baseline on.
 	Probes    []probe.Probe
 	Detectors []detect.Detector
@@ -152,11 +154,11 @@ type Script struct {
 	Forms []LesserForm
 	// Fault starts the incident.
 	Fault func(r *Run) fault.Fault
-	// Gone names the ends that the fault takes away. The probes from and to
-	// them are stopped before it.
-	Gone []string
-	// Hurt names the probes that the incident hurts.
-	Hurt []string
+	// Gone are the ends that the fault takes away. The probes from and to them
+	// are stopped before it.
+	Gone []End
+	// Hurt are the probes that the incident hurts.
+	Hurt []probe.Probe
 	// HurtFor is how long a probe must have no answer at all to count as hurt;
 	// zero: one lost packet is enough. A node without hardware support for guests
 	// loses one now and then when the machine is busy.

@@ -1,4 +1,4 @@
-package framework
+package engine
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -150,7 +151,7 @@ func (w *watch) untilQuiet(ctx context.Context, bound time.Duration) error {
 }
 
 // untilNamed waits until the detectors have come to each of the findings.
-func (w *watch) untilNamed(ctx context.Context, wanted []Finding, bound time.Duration) error {
+func (w *watch) untilNamed(ctx context.Context, wanted []framework.Finding, bound time.Duration) error {
 	var names []string
 	for _, f := range wanted {
 		names = append(names, fmt.Sprintf("%s %s", f.Kind, f.Object))
@@ -161,8 +162,8 @@ func (w *watch) untilNamed(ctx context.Context, wanted []Finding, bound time.Dur
 }
 
 // unnamed returns what is wanted and was not found.
-func unnamed(wanted []Finding, found []detect.Finding) []Finding {
-	return slices.DeleteFunc(slices.Clone(wanted), func(w Finding) bool {
+func unnamed(wanted []framework.Finding, found []detect.Finding) []framework.Finding {
+	return slices.DeleteFunc(slices.Clone(wanted), func(w framework.Finding) bool {
 		return slices.ContainsFunc(found, func(f detect.Finding) bool {
 			return (w.Kind == "" || w.Kind == f.Kind) && (w.Object == "" || w.Object == f.Object)
 		})

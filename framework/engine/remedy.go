@@ -1,4 +1,4 @@
-package framework
+package engine
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -21,7 +22,7 @@ const (
 
 // remedy applies a remedy to the broken lab, sees what it does, and breaks
 // the lab again for the next one.
-func (v *variantRun) remedy(r Remedy) func(context.Context) error {
+func (v *variantRun) remedy(r framework.Remedy) func(context.Context) error {
 	return func(ctx context.Context) error {
 		entry := report.Remedy{Name: r.Name, Expected: doesNotHelp}
 		if r.Helps {
@@ -30,7 +31,7 @@ func (v *variantRun) remedy(r Remedy) func(context.Context) error {
 		defer func() { v.result.Remedies = append(v.result.Remedies, entry) }()
 
 		// A remedy proves something only if the lab is broken.
-		if _, err := v.probes.WaitOutage(ctx, v.variant.Script.Hurt, time.Now(), v.variant.Script.HurtFor, relapsesWithin); err != nil {
+		if _, err := v.probes.WaitOutage(ctx, namesOf(v.script.Hurt), time.Now(), v.script.HurtFor, relapsesWithin); err != nil {
 			return fmt.Errorf("the symptom is not there any more: %w", err)
 		}
 		began := time.Now()
@@ -57,7 +58,7 @@ func (v *variantRun) remedy(r Remedy) func(context.Context) error {
 	}
 }
 
-func (v *variantRun) apply(ctx context.Context, r Remedy) error {
+func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 	if v.scenario.options.Ablate == AblateRemedy {
 		return nil
 	}
@@ -70,12 +71,12 @@ func (v *variantRun) apply(ctx context.Context, r Remedy) error {
 	if err := r.Apply(ctx, v.run); err != nil {
 		return err
 	}
-	return v.startProbes(ctx, v.variant.Script.Gone...)
+	return v.startProbes(ctx, v.script.Gone...)
 }
 
 // expectRecovery asserts a remedy twice: traffic is back, and the detectors
 // are quiet again.
-func (v *variantRun) expectRecovery(ctx context.Context, r Remedy, began time.Time, entry *report.Remedy) error {
+func (v *variantRun) expectRecovery(ctx context.Context, r framework.Remedy, began time.Time, entry *report.Remedy) error {
 	clean, err := v.probes.WaitClean(ctx, v.running(), recoveredFor, r.Bound-time.Since(began))
 	if err == nil {
 		ms := clean.Sub(began).Milliseconds()
@@ -101,7 +102,7 @@ func (v *variantRun) expectNoRecovery(ctx context.Context, entry *report.Remedy)
 	end := began.Add(unhelpedFor)
 	err := await.Until(ctx, "the traffic of "+unhelpedFor.String(), 100*time.Millisecond, unhelpedFor+baselineWithin,
 		func(context.Context) (bool, string, error) {
-			for _, name := range v.variant.Script.Hurt {
+			for _, name := range namesOf(v.script.Hurt) {
 				t, err := v.probes.Timeline(name)
 				if err != nil || !t.Known(end) {
 					return false, t.String(), err
@@ -113,7 +114,7 @@ func (v *variantRun) expectNoRecovery(ctx context.Context, entry *report.Remedy)
 		return err
 	}
 	entry.Verdict = doesNotHelp
-	for _, name := range v.variant.Script.Hurt {
+	for _, name := range namesOf(v.script.Hurt) {
 		t, err := v.probes.Timeline(name)
 		if err != nil {
 			return err
@@ -139,7 +140,7 @@ func (v *variantRun) expectNoRecovery(ctx context.Context, entry *report.Remedy)
 }
 
 // undo goes back to the broken state, and sees that it is broken.
-func (v *variantRun) undo(ctx context.Context, r Remedy) error {
+func (v *variantRun) undo(ctx context.Context, r framework.Remedy) error {
 	if r.Undo == nil || v.scenario.options.Ablate == AblateRemedy {
 		return nil
 	}
@@ -147,7 +148,7 @@ func (v *variantRun) undo(ctx context.Context, r Remedy) error {
 	if err := r.Undo(ctx, v.run); err != nil {
 		return fmt.Errorf("undoing it: %w", err)
 	}
-	if _, err := v.probes.WaitOutage(ctx, v.variant.Script.Hurt, began, v.variant.Script.HurtFor, relapsesWithin); err != nil {
+	if _, err := v.probes.WaitOutage(ctx, namesOf(v.script.Hurt), began, v.script.HurtFor, relapsesWithin); err != nil {
 		return fmt.Errorf("undone, but the symptom did not come back: %w", err)
 	}
 	return nil

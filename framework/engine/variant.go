@@ -1,4 +1,4 @@
-package framework
+package engine
 
 import (
 	"cmp"
@@ -10,15 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onsi/ginkgo/v2"
-
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 const (
@@ -45,42 +43,23 @@ const (
 	relapsesWithin = 30 * time.Second
 )
 
-// Run is what the steps of a script work with.
-type Run struct {
-	Lab *kindlab.Lab
-	// Cluster is the lab's first cluster.
-	Cluster *kindlab.Cluster
-	// Began is when the variant began. A lab that is reused has done things
-	// before.
-	Began time.Time
-	// Snapshot is the newest one that the detectors saw. It is empty until
-	// the baseline.
-	Snapshot func() snapshot.Snapshot
-	// Findings are the detectors' newest ones.
-	Findings func() []detect.Finding
-	// Timelines are the probes' so far. There are none before the baseline.
-	Timelines func() []probe.Timeline
-	// Evidence keeps v, text or anything that JSON can hold, with the report.
-	Evidence func(name string, v any)
-	// Note tells the reader of the run's progress what is going on.
-	Note func(text string)
-}
-
 // variantRun is one variant of a run.
 type variantRun struct {
-	scenario *scenarioRun
-	variant  Variant
+	scenario *Execution
+	variant  framework.Variant
+	// script is this run's own.
+	script framework.Script
 	// label is what progress calls it: the variant's name, and the number of a
 	// repeat.
 	label  string
 	result report.Variant
 
-	run      *Run
+	run      *framework.Run
 	evidence evidence
 	probes   *probe.Set
 	agents   []*probe.Agent
 	watch    *watch
-	closers  []func() error
+	reader   Reader
 
 	began      time.Time
 	cleanSince time.Time     // when the baseline's clean time began
@@ -91,11 +70,12 @@ type variantRun struct {
 	logged     bool // the logs of the lab are kept
 }
 
-func newVariantRun(s *scenarioRun, v Variant) *variantRun {
+func newVariantRun(e *Execution, v framework.Variant) *variantRun {
+	script := v.Script()
 	return &variantRun{
-		scenario: s, variant: v, label: v.Name,
-		evidence: evidence{dir: filepath.Join(s.dir, "evidence", v.Name)},
-		seen:     observation{expected: v.Script.Hurt, broken: errors.New("the variant did not run")},
+		scenario: e, variant: v, script: script, label: v.Name,
+		evidence: evidence{dir: filepath.Join(e.dir, "evidence", v.Name)},
+		seen:     observation{expected: namesOf(script.Hurt), broken: errors.New("the variant did not run")},
 		result: report.Variant{
 			Name: v.Name, Role: string(v.Role), Components: v.Components, Form: string(v.Form),
 			Expected: string(v.Expected()), ProbesHurt: []string{}, Findings: []report.Finding{},
@@ -104,42 +84,48 @@ func newVariantRun(s *scenarioRun, v Variant) *variantRun {
 	}
 }
 
-// declare adds the variant's specs, in the order in which they run.
-func (v *variantRun) declare() {
-	script := v.variant.Script
-	ginkgo.Context(v.label, func() {
-		v.step("components are installed", v.install)
-		v.step(fmt.Sprintf("baseline: %d probes clean for %s, detectors quiet", len(script.Probes), baselineFor), v.baseline)
-		for _, check := range script.Baseline {
-			v.step("before: "+check.Name, v.checkBaseline(check))
-		}
-		for _, form := range script.Forms {
-			v.step("lesser form: "+form.Name, v.lesserForm(form))
-		}
-		v.step("fault", v.fault)
-		v.step(v.symptomText(), v.symptom)
-		v.step("detectors say what they must", v.detected)
-		for _, check := range script.Aftermath {
-			v.step("after: "+check.Name, v.check(check))
-		}
-		for _, remedy := range script.Remedies {
-			v.step(remedyText(remedy), v.remedy(remedy))
-		}
-		// The verdict is a spec of its own, so that it stands in every report;
-		// it runs whatever happened before.
-		ginkgo.It("verdict is "+string(v.variant.Expected()), func(ctx ginkgo.SpecContext) { v.verdict(ctx) })
-		ginkgo.It("lab is put back", func(ctx ginkgo.SpecContext) { v.restore(ctx) })
-	})
+// namesOf are the names of probes, as timelines bear them.
+func namesOf(probes []probe.Probe) []string {
+	var names []string
+	for _, p := range probes {
+		names = append(names, p.WithDefaults().Name)
+	}
+	return names
+}
+
+// plan adds the variant's steps, in the order in which they run.
+func (v *variantRun) plan() {
+	v.step("components are installed", v.install)
+	v.step(fmt.Sprintf("baseline: %d probes clean for %s, detectors quiet", len(v.script.Probes), baselineFor), v.baseline)
+	for _, check := range v.script.Baseline {
+		v.step("before: "+check.Name, v.checkBaseline(check))
+	}
+	for _, form := range v.script.Forms {
+		v.step("lesser form: "+form.Name, v.lesserForm(form))
+	}
+	v.step("fault", v.fault)
+	v.step(v.symptomText(), v.symptom)
+	v.step("detectors say what they must", v.detected)
+	for _, check := range v.script.Aftermath {
+		v.step("after: "+check.Name, v.check(check))
+	}
+	for _, remedy := range v.script.Remedies {
+		v.step(remedyText(remedy), v.remedy(remedy))
+	}
+	// The verdict is a step of its own, so that it stands in every report; it
+	// runs whatever happened before.
+	v.scenario.add(v.label, "verdict is "+string(v.variant.Expected()), v.verdict)
+	v.scenario.add(v.label, "lab is put back", v.restore)
 }
 
 func (v *variantRun) symptomText() string {
-	if v.variant.Role == Affected {
-		return "symptom: " + strings.Join(v.variant.Script.Hurt, ", ") + " are hurt, and nothing else"
+	if v.variant.Role == framework.Affected {
+		return "symptom: " + strings.Join(namesOf(v.script.Hurt), ", ") + " are hurt, and nothing else"
 	}
 	return "no probe is hurt"
 }
 
-func remedyText(r Remedy) string {
+func remedyText(r framework.Remedy) string {
 	if r.Helps {
 		return "remedy: " + r.Name
 	}
@@ -150,22 +136,21 @@ func remedyText(r Remedy) string {
 // and not a breakdown: the script may go on.
 var errNotAsExpected = errors.New("not as expected")
 
-// step declares one spec. A step that breaks makes the verdict unknown and
-// ends the script; one that only sees what should not be goes into the
-// reasons.
+// step plans one step. One that breaks makes the verdict unknown and ends the
+// script; one that only sees what should not be goes into the reasons.
 func (v *variantRun) step(name string, do func(context.Context) error) {
-	ginkgo.It(name, func(ctx ginkgo.SpecContext) {
+	v.scenario.add(v.label, name, func(ctx context.Context) error {
 		switch {
 		case v.scenario.broken != nil:
-			ginkgo.Skip("there is no lab")
+			return &Skipped{"there is no lab"}
 		case v.ended:
-			ginkgo.Skip("an earlier step ended the script")
+			return &Skipped{"an earlier step ended the script"}
 		}
 		done := v.scenario.options.Progress.Step(v.label, name)
 		err := do(ctx)
 		done(err)
 		if err == nil {
-			return
+			return nil
 		}
 		if !errors.Is(err, errNotAsExpected) {
 			v.seen.broken = fmt.Errorf("%s: %w", name, err)
@@ -173,16 +158,15 @@ func (v *variantRun) step(name string, do func(context.Context) error) {
 		}
 		v.result.Reasons = append(v.result.Reasons, name+": "+err.Error())
 		v.keepFailure(context.WithoutCancel(ctx))
-		ginkgo.Fail(err.Error())
+		return err
 	})
 }
 
 func (v *variantRun) install(ctx context.Context) error {
 	v.began = time.Now()
 	v.seen.broken = nil
-	lab := v.scenario.lab
-	v.run = &Run{
-		Lab: lab, Cluster: lab.Clusters[0], Began: v.began,
+	v.run = &framework.Run{
+		Began:    v.began,
 		Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{} },
 		Findings: func() []detect.Finding { return nil },
 		Timelines: func() []probe.Timeline {
@@ -194,7 +178,8 @@ func (v *variantRun) install(ctx context.Context) error {
 		Evidence: v.keep,
 		Note:     func(text string) { v.scenario.options.Progress.Note(v.label, text) },
 	}
-	return v.variant.Script.Install(ctx, v.run)
+	v.scenario.lab.Attach(v.run)
+	return v.script.Install(ctx, v.run)
 }
 
 // keep stores evidence. What cannot be stored is a reason not to trust the
@@ -207,8 +192,13 @@ func (v *variantRun) keep(name string, data any) {
 
 // startProbes dials the ends and starts the probes between those of them
 // that are there.
-func (v *variantRun) startProbes(ctx context.Context, without ...string) error {
-	ends, err := v.variant.Script.Ends(ctx, v.run, without...)
+func (v *variantRun) startProbes(ctx context.Context, without ...framework.End) error {
+	gone := func(name string) bool {
+		return slices.ContainsFunc(without, func(e framework.End) bool { return e.Name == name })
+	}
+	there := slices.DeleteFunc(slices.Clone(v.script.Ends), func(e framework.End) bool { return gone(e.Name) })
+	probes := slices.DeleteFunc(slices.Clone(v.script.Probes), func(p probe.Probe) bool { return gone(p.From) || gone(p.To) })
+	ends, err := v.scenario.lab.Dial(ctx, v.run, there)
 	for _, e := range ends {
 		if e.Agent != nil { // else it only answers
 			v.agents = append(v.agents, e.Agent)
@@ -217,9 +207,6 @@ func (v *variantRun) startProbes(ctx context.Context, without ...string) error {
 	if err != nil {
 		return err
 	}
-	probes := slices.DeleteFunc(slices.Clone(v.variant.Script.Probes), func(p probe.Probe) bool {
-		return slices.Contains(without, p.From) || slices.Contains(without, p.To)
-	})
 	if v.probes, err = probe.New(ends, probes); err != nil {
 		return err
 	}
@@ -244,10 +231,10 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	if err := v.startProbes(ctx); err != nil {
 		return err
 	}
-	if err := v.startWatch(); err != nil {
+	if err := v.startWatch(ctx); err != nil {
 		return err
 	}
-	v.result.Baseline.Probes = len(v.variant.Script.Probes)
+	v.result.Baseline.Probes = len(v.script.Probes)
 	since, err := v.probes.WaitClean(ctx, nil, baselineFor, baselineWithin)
 	if ctx.Err() != nil {
 		return err
@@ -270,7 +257,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	v.keep("snapshot-baseline", at)
 	for _, f := range findings {
 		v.addFinding(f, nil)
-		if f.State == detect.Active || !slices.Contains(v.variant.Script.Latent, f.Kind) {
+		if f.State == detect.Active || !slices.Contains(v.script.Latent, f.Kind) {
 			return v.badBaseline("the detectors are not quiet: " + f.Says)
 		}
 	}
@@ -280,14 +267,14 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	return nil
 }
 
-// lookWithin bounds the wait for what the next look of the detectors will show.
-// Where they ask guests, that look may begin late and end late.
+// lookWithin bounds the wait for what the next look of the detectors will show:
+// that look may begin late and end late.
 func (v *variantRun) lookWithin() time.Duration {
-	if v.variant.Script.Proxies {
-		return namedWithin + 2*(v.variant.Script.LookEvery+proxyTimeout)
-	}
-	return namedWithin
+	return namedWithin + 2*(v.every()+v.reader.Timeout())
 }
+
+// every is the time from one look of the detectors to the next.
+func (v *variantRun) every() time.Duration { return cmp.Or(v.script.LookEvery, lookEvery) }
 
 // badBaseline ends the script: what comes after a bad baseline proves
 // nothing.
@@ -297,24 +284,23 @@ func (v *variantRun) badBaseline(why string) error {
 	return fmt.Errorf("%w: %s", errNotAsExpected, why)
 }
 
-func (v *variantRun) startWatch() error {
-	collector, closers, err := collectorOf(v.run.Lab, v.variant.Script)
-	v.closers = append(v.closers, closers...)
-	if err != nil {
+func (v *variantRun) startWatch(ctx context.Context) error {
+	var err error
+	if v.reader, err = v.scenario.lab.Open(ctx, v.script.Sources()); err != nil {
 		return err
 	}
-	detectors := v.variant.Script.Detectors
+	detectors := v.script.Detectors
 	if v.scenario.options.Ablate == AblateDetector {
 		detectors = nil
 	}
-	v.watch = startWatch(collector.Collect, detectors, cmp.Or(v.variant.Script.LookEvery, lookEvery))
+	v.watch = startWatch(v.reader.Collect, detectors, v.every())
 	v.run.Snapshot = func() snapshot.Snapshot { _, at := v.watch.now(); return at }
 	v.run.Findings = func() []detect.Finding { findings, _ := v.watch.now(); return findings }
 	return nil
 }
 
 // check asserts a fact of the incident.
-func (v *variantRun) check(c Check) func(context.Context) error {
+func (v *variantRun) check(c framework.Check) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if c.AsksDetectors && v.scenario.options.Ablate == AblateDetector {
 			return nil
@@ -350,7 +336,7 @@ func (v *variantRun) check(c Check) func(context.Context) error {
 }
 
 // checkBaseline asserts a fact without which the fault would prove nothing.
-func (v *variantRun) checkBaseline(c Check) func(context.Context) error {
+func (v *variantRun) checkBaseline(c framework.Check) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := v.check(c)(ctx)
 		if errors.Is(err, errNotAsExpected) {
@@ -373,7 +359,7 @@ func (v *variantRun) inject(ctx context.Context, f fault.Fault) error {
 
 // lesserForm injects a form of the incident that hurts nobody, and sees what
 // the detectors make of it.
-func (v *variantRun) lesserForm(form LesserForm) func(context.Context) error {
+func (v *variantRun) lesserForm(form framework.LesserForm) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := v.stopGone(ctx); err != nil {
 			return err
@@ -412,7 +398,7 @@ func (v *variantRun) expectUnhurt(ctx context.Context, since time.Time) error {
 
 // takeBack undoes a lesser form that the rest of the script is to come
 // without.
-func (v *variantRun) takeBack(ctx context.Context, form LesserForm, f fault.Fault) error {
+func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f fault.Fault) error {
 	if !form.TakenBack || v.scenario.options.Ablate == AblateFault {
 		return nil
 	}
@@ -444,7 +430,7 @@ func (v *variantRun) fateKnown(ctx context.Context, until time.Time) error {
 // fault takes away, and tells when the first packet was lost.
 func (v *variantRun) hurt(since, until time.Time) (names []string, onset time.Time) {
 	for _, t := range v.probes.Timelines() {
-		first, out := t.FirstOutage(since, v.variant.Script.HurtFor)
+		first, out := t.FirstOutage(since, v.script.HurtFor)
 		if v.isGone(t.Probe) || !out || !first.At.Before(until) {
 			continue
 		}
@@ -458,7 +444,7 @@ func (v *variantRun) hurt(since, until time.Time) (names []string, onset time.Ti
 
 // expectNamed waits for findings. With the detectors or the fault switched
 // off there is nothing to wait for: the verdict tells.
-func (v *variantRun) expectNamed(ctx context.Context, named []Finding, within time.Duration) error {
+func (v *variantRun) expectNamed(ctx context.Context, named []framework.Finding, within time.Duration) error {
 	if v.scenario.options.Ablate == AblateDetector || v.scenario.options.Ablate == AblateFault {
 		return nil
 	}
@@ -485,15 +471,14 @@ func (v *variantRun) stopGone(ctx context.Context) error {
 }
 
 func (v *variantRun) isGone(p probe.Probe) bool {
-	gone := v.variant.Script.Gone
-	return slices.Contains(gone, p.From) || slices.Contains(gone, p.To)
+	return slices.ContainsFunc(v.script.Gone, func(e framework.End) bool { return e.Name == p.From || e.Name == p.To })
 }
 
 func (v *variantRun) fault(ctx context.Context) error {
 	if err := v.stopGone(ctx); err != nil {
 		return err
 	}
-	f := v.variant.Script.Fault(v.run)
+	f := v.script.Fault(v.run)
 	v.watch.forget()
 	v.faulted = time.Now()
 	if err := v.inject(ctx, f); err != nil {
@@ -513,9 +498,9 @@ func (v *variantRun) fault(ctx context.Context) error {
 
 // symptom watches the traffic after the fault.
 func (v *variantRun) symptom(ctx context.Context) error {
-	script := v.variant.Script
+	script := v.script
 	// When all that the incident hurts is hurt, or nothing was for so long ...
-	_, err := v.probes.WaitOutage(ctx, script.Hurt, v.faulted, script.HurtFor, script.Observe)
+	_, err := v.probes.WaitOutage(ctx, namesOf(script.Hurt), v.faulted, script.HurtFor, script.Observe)
 	if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
 		return err
 	}
@@ -536,7 +521,7 @@ func (v *variantRun) symptom(ctx context.Context) error {
 	if !onset.IsZero() {
 		v.result.Onset = &onset
 	}
-	expected := script.Hurt
+	expected := namesOf(script.Hurt)
 	if v.variant.Role != Affected {
 		expected = nil
 	}
@@ -557,9 +542,9 @@ func orNone(names []string) string {
 
 // detected sees what the detectors made of the fault.
 func (v *variantRun) detected(ctx context.Context) error {
-	script := v.variant.Script
+	script := v.script
 	var named error
-	if v.variant.Role == Affected {
+	if v.variant.Role == framework.Affected {
 		named = v.expectNamed(ctx, script.Named, cmp.Or(script.NamedWithin, namedWithin))
 	} else {
 		named = v.watch.untilQuiet(ctx, v.lookWithin())
@@ -586,7 +571,7 @@ func (v *variantRun) detected(ctx context.Context) error {
 	if named != nil && !errors.Is(named, errNotAsExpected) {
 		named = fmt.Errorf("%w: %w", errNotAsExpected, named)
 	}
-	if named == nil && v.variant.Role == Affected && v.seen.active == 0 {
+	if named == nil && v.variant.Role == framework.Affected && v.seen.active == 0 {
 		named = fmt.Errorf("%w: no detector said a word", errNotAsExpected)
 		v.ended = true // no remedy can silence what says nothing
 	}

@@ -1,9 +1,10 @@
-package framework
+package engine
 
 import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
@@ -13,7 +14,7 @@ func (v *variantRun) isRepeat(number, of int) {
 	dir := filepath.Join("evidence", v.variant.Name, fmt.Sprintf("run-%02d", number))
 	v.evidence.dir = filepath.Join(v.scenario.dir, dir)
 	v.result.EvidenceDir = dir
-	v.variant.Script.Forms, v.variant.Script.Remedies = nil, nil
+	v.script.Forms, v.script.Remedies = nil, nil
 }
 
 // mergeRepeats makes one result of those of each variant. Results are in the
@@ -41,7 +42,7 @@ func mergeRepeat(runs []*variantRun, results []report.Variant) report.Variant {
 			repeat.OnsetMS = &ms
 		}
 		repeats.Runs = append(repeats.Runs, repeat)
-		if result.Verdict != string(Vacuous) && result.Verdict != string(Unknown) {
+		if result.Verdict != string(framework.Vacuous) && result.Verdict != string(framework.Unknown) {
 			judged++
 		}
 		if result.Verdict == result.Expected {
