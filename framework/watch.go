@@ -153,7 +153,7 @@ func (w *watch) untilQuiet(ctx context.Context, bound time.Duration) error {
 func (w *watch) untilNamed(ctx context.Context, wanted []Finding, bound time.Duration) error {
 	var names []string
 	for _, f := range wanted {
-		names = append(names, fmt.Sprintf("%s %s", f.Kind, f.Object))
+		names = append(names, f.String())
 	}
 	return w.until(ctx, "the detectors to name "+strings.Join(names, ", "), bound, func(findings []detect.Finding) bool {
 		return len(unnamed(wanted, findings)) == 0
@@ -163,9 +163,7 @@ func (w *watch) untilNamed(ctx context.Context, wanted []Finding, bound time.Dur
 // unnamed returns what is wanted and was not found.
 func unnamed(wanted []Finding, found []detect.Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(wanted), func(w Finding) bool {
-		return slices.ContainsFunc(found, func(f detect.Finding) bool {
-			return (w.Kind == "" || w.Kind == f.Kind) && (w.Object == "" || w.Object == f.Object)
-		})
+		return slices.ContainsFunc(found, w.Matches)
 	})
 }
 
