@@ -193,24 +193,6 @@ type LesserForm struct {
 	TakenBack bool
 }
 
-// Check is a fact that must hold at a certain point of the script.
-type Check struct {
-	Name string
-	// Holds returns whether the fact holds and what it saw.
-	Holds func(ctx context.Context, r *Run) (holds bool, saw string, err error)
-	// Bound is how long the fact may take to come true. Zero: it must hold at
-	// once.
-	Bound time.Duration
-	// AsksDetectors is set where the fact is what the detectors say. With the
-	// detectors switched off it is not checked.
-	AsksDetectors bool
-}
-
-// Finding is what a detector must say. Empty fields match anything.
-type Finding struct {
-	Kind, Object string
-}
-
 // Remedy is a documented way out of the incident, or one that is documented
 // not to help.
 type Remedy struct {

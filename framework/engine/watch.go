@@ -139,7 +139,7 @@ func (w *watch) until(ctx context.Context, what string, bound time.Duration, met
 	begun := time.Now()
 	return await.Until(ctx, what, w.every/4, bound, func(context.Context) (bool, string, error) {
 		findings, seen := w.now()
-		return seen.Time.After(begun) && met(findings), describeFindings(findings), nil
+		return seen.Time.After(begun) && met(findings), framework.DescribeFindings(findings), nil
 	})
 }
 
@@ -154,29 +154,9 @@ func (w *watch) untilQuiet(ctx context.Context, bound time.Duration) error {
 func (w *watch) untilNamed(ctx context.Context, wanted []framework.Finding, bound time.Duration) error {
 	var names []string
 	for _, f := range wanted {
-		names = append(names, fmt.Sprintf("%s %s", f.Kind, f.Object))
+		names = append(names, f.String())
 	}
 	return w.until(ctx, "the detectors to name "+strings.Join(names, ", "), bound, func(findings []detect.Finding) bool {
-		return len(unnamed(wanted, findings)) == 0
+		return len(framework.Missing(wanted, findings)) == 0
 	})
-}
-
-// unnamed returns what is wanted and was not found.
-func unnamed(wanted []framework.Finding, found []detect.Finding) []framework.Finding {
-	return slices.DeleteFunc(slices.Clone(wanted), func(w framework.Finding) bool {
-		return slices.ContainsFunc(found, func(f detect.Finding) bool {
-			return (w.Kind == "" || w.Kind == f.Kind) && (w.Object == "" || w.Object == f.Object)
-		})
-	})
-}
-
-func describeFindings(findings []detect.Finding) string {
-	if len(findings) == 0 {
-		return "no finding"
-	}
-	var says []string
-	for _, f := range findings {
-		says = append(says, fmt.Sprintf("%s (%s): %s", f.Kind, f.State, f.Says))
-	}
-	return strings.Join(says, "; ")
 }

@@ -150,12 +150,12 @@ func TestUntilNamed(t *testing.T) {
 		wanted []Finding
 		saw    string // of the error; empty: they are named
 	}{
-		{"by kind and object", []Finding{{"lost", "a"}, {"swapped", "b"}}, ""},
+		{"by kind and object", []Finding{{Kind: "lost", Object: "a"}, {Kind: "swapped", Object: "b"}}, ""},
 		{"by object alone", []Finding{{Object: "a"}}, ""},
 		{"by kind alone", []Finding{{Kind: "swapped"}}, ""},
 		{"none asked for", nil, ""},
-		{"wrong object", []Finding{{"lost", "b"}}, "lost (active): lost a; swapped (latent): swapped b"},
-		{"one of two", []Finding{{"lost", "a"}, {"lost", "c"}}, "lost (active): lost a; swapped (latent): swapped b"},
+		{"wrong object", []Finding{{Kind: "lost", Object: "b"}}, "lost (active): lost a; swapped (latent): swapped b"},
+		{"one of two", []Finding{{Kind: "lost", Object: "a"}, {Kind: "lost", Object: "c"}}, "lost (active): lost a; swapped (latent): swapped b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			watching(t, func(t *testing.T, w *watch, d *said) {

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/klient"
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/kind/pkg/cluster"
@@ -63,6 +64,25 @@ func (c *Cluster) Nodes() []string {
 	return names
 }
 
+// APIServer is the address and port at which the cluster's nodes, and pods in
+// their networks, reach the API server. It needs no Service proxy and no name
+// server.
+func (c *Cluster) APIServer() netip.AddrPort { return apiEndpoint(c.spec) }
+
+// PodRange asks the cluster for the range of addresses that
+// kube-controller-manager has given to a node's pods: Node.spec.podCIDR.
+func (c *Cluster) PodRange(ctx context.Context, node string) (netip.Prefix, error) {
+	var object corev1.Node
+	if err := c.Client.Resources().GetControllerRuntimeClient().Get(ctx, client.ObjectKey{Name: node}, &object); err != nil {
+		return netip.Prefix{}, fmt.Errorf("asking for the pod range of node %q: %w", node, err)
+	}
+	given, err := netip.ParsePrefix(object.Spec.PodCIDR)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("reading Node.spec.podCIDR of %q: %w", node, err)
+	}
+	return given, nil
+}
+
 func kindName(lab, cluster string) string { return "relapse-" + lab + "-" + cluster }
 
 func (l *Lab) nodeContainer(c topology.Cluster, n topology.Node) string {
@@ -72,7 +92,7 @@ func (l *Lab) nodeContainer(c topology.Cluster, n topology.Node) string {
 	return kindName(l.Topology.Name, c.Name) + "-" + n.Name
 }
 
-// endpoint is the API server's address and port on the nodes' network. Nodes
+// apiEndpoint is the API server's address and port on the nodes' network. Nodes
 // are given the address and not a name, so that no node depends on Docker's
 // name server.
 func apiEndpoint(c topology.Cluster) netip.AddrPort {
