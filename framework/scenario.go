@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -209,3 +210,7 @@ type Remedy struct {
 	// anew.
 	ReplacesEnds bool
 }
+
+// Sources are what the script's detectors and checks read, each once: also
+// where the detectors are switched off.
+func (s Script) Sources() []snapshot.Source { return nil }

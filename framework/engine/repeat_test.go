@@ -5,23 +5,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
 // repeated are runs of two variants that ended in these verdicts.
-func repeated(verdicts map[string][]Verdict) []report.Variant {
-	s := &scenarioRun{dir: "reports"}
+func repeated(verdicts map[string][]framework.Verdict) []report.Variant {
+	s := &Execution{dir: "reports"}
 	began := time.Now()
 	var runs []*variantRun
 	var results []report.Variant
 	for _, name := range []string{"a", "b"} {
 		for i, verdict := range verdicts[name] {
-			r := newVariantRun(s, Variant{Name: name, Role: Affected, Script: Script{
-				Forms: make([]LesserForm, 1), Remedies: make([]Remedy, 1),
-			}})
+			r := newVariantRun(s, framework.Variant{Name: name, Role: framework.Affected, Script: func() framework.Script { return framework.Script{} }})
 			r.isRepeat(i+1, len(verdicts[name]))
 			r.faulted = began
-			if verdict == Reproduced {
+			if verdict == framework.Reproduced {
 				onset := began.Add(time.Duration(i+1) * time.Second)
 				r.result.Onset = &onset
 			}
@@ -33,9 +32,9 @@ func repeated(verdicts map[string][]Verdict) []report.Variant {
 }
 
 func TestMergeRepeats(t *testing.T) {
-	merged := repeated(map[string][]Verdict{
-		"a": {Reproduced, Prevented, Vacuous, Reproduced},
-		"b": {Reproduced, Reproduced},
+	merged := repeated(map[string][]framework.Verdict{
+		"a": {framework.Reproduced, framework.Prevented, framework.Vacuous, framework.Reproduced},
+		"b": {framework.Reproduced, framework.Reproduced},
 	})
 	if len(merged) != 2 {
 		t.Fatalf("%d results, want one for each variant: %+v", len(merged), merged)
@@ -45,7 +44,7 @@ func TestMergeRepeats(t *testing.T) {
 		t.Errorf("a came in %+v, want %+v: a vacuous run does not count", a.Repeats.Expected, want)
 	}
 	// What did not come out as expected is what people want to see.
-	if a.Verdict != string(Prevented) || a.EvidenceDir != "evidence/a/run-02" {
+	if a.Verdict != string(framework.Prevented) || a.EvidenceDir != "evidence/a/run-02" {
 		t.Errorf("a is told by %s, %s", a.Verdict, a.EvidenceDir)
 	}
 	if want := report.NewRate(2, 2); b.Repeats.Expected != want || b.EvidenceDir != "evidence/b/run-02" {
@@ -64,17 +63,19 @@ func TestMergeRepeats(t *testing.T) {
 
 // Where nothing could be judged there is no rate.
 func TestMergeRepeatsThatSayNothing(t *testing.T) {
-	merged := repeated(map[string][]Verdict{"a": {Vacuous, Unknown}})
+	merged := repeated(map[string][]framework.Verdict{"a": {framework.Vacuous, framework.Unknown}})
 	if got := merged[0].Repeats.Expected; got != (report.Rate{}) {
 		t.Errorf("the rate is %+v", got)
 	}
 }
 
 func TestRepeatsLeaveOutRemedies(t *testing.T) {
-	v := Variant{Name: "a", Script: Script{Forms: make([]LesserForm, 1), Remedies: make([]Remedy, 1)}}
-	r := newVariantRun(&scenarioRun{}, v)
+	v := framework.Variant{Name: "a", Script: func() framework.Script {
+		return framework.Script{Forms: make([]framework.LesserForm, 1), Remedies: make([]framework.Remedy, 1)}
+	}}
+	r := newVariantRun(&Execution{}, v)
 	r.isRepeat(3, 20)
-	if r.label != "a 3/20" || r.variant.Script.Remedies != nil || r.variant.Script.Forms != nil || len(v.Script.Remedies) != 1 {
+	if r.label != "a 3/20" || r.script.Remedies != nil || r.script.Forms != nil {
 		t.Errorf("%+v", r)
 	}
 }

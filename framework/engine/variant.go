@@ -522,7 +522,7 @@ func (v *variantRun) symptom(ctx context.Context) error {
 		v.result.Onset = &onset
 	}
 	expected := namesOf(script.Hurt)
-	if v.variant.Role != Affected {
+	if v.variant.Role != framework.Affected {
 		expected = nil
 	}
 	slices.Sort(v.seen.hurt)

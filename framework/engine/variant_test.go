@@ -9,42 +9,36 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
 // newVariant is a variant that has not begun, with a part switched off.
-func newVariant(role Role, ablate Part) *variantRun {
-	return newVariantRun(&scenarioRun{options: Options{Ablate: ablate}}, Variant{Name: "v", Role: role})
-}
-
-func TestExpected(t *testing.T) {
-	for role, want := range map[Role]Verdict{Affected: Reproduced, Fixed: Prevented, Workaround: Prevented} {
-		if got := (Variant{Role: role}).Expected(); got != want {
-			t.Errorf("%s: %s, want %s", role, got, want)
-		}
-	}
+func newVariant(role framework.Role, ablate Part) *variantRun {
+	e := &Execution{options: Options{Ablate: ablate}.withDefaults()}
+	return newVariantRun(e, framework.Variant{Name: "v", Role: role, Script: func() framework.Script { return framework.Script{} }})
 }
 
 // A variant that never ran must not look like one that nothing happened to.
 func TestVariantThatDidNotRunIsUnknown(t *testing.T) {
-	for _, role := range []Role{Affected, Fixed} {
+	for _, role := range []Role{framework.Affected, framework.Fixed} {
 		v := newVariant(role, "")
 		v.judge()
-		if v.result.Verdict != string(Unknown) || v.outcome() != Inconclusive {
+		if v.result.Verdict != string(framework.Unknown) || v.outcome() != framework.Inconclusive {
 			t.Errorf("%s: %s, %s", role, v.result.Verdict, v.outcome())
 		}
 	}
 }
 
 func TestChecks(t *testing.T) {
-	fact := func(holds bool, saw string, err error) Check {
-		return Check{Name: "fact", Holds: func(context.Context, *Run) (bool, string, error) { return holds, saw, err }}
+	fact := func(holds bool, saw string, err error) framework.Check {
+		return framework.Check{Name: "fact", Holds: func(context.Context, *framework.Run) (bool, string, error) { return holds, saw, err }}
 	}
-	late := Check{Name: "fact", Bound: time.Minute, Holds: func() func(context.Context, *Run) (bool, string, error) {
+	late := framework.Check{Name: "fact", Bound: time.Minute, Holds: func() func(context.Context, *framework.Run) (bool, string, error) {
 		looks := 0
-		return func(context.Context, *Run) (bool, string, error) {
+		return func(context.Context, *framework.Run) (bool, string, error) {
 			looks++
 			return looks == 3, "not yet", nil
 		}
@@ -53,7 +47,7 @@ func TestChecks(t *testing.T) {
 	asking.AsksDetectors = true
 	for _, test := range []struct {
 		name     string
-		check    Check
+		check    framework.Check
 		ablate   Part
 		baseline string // why the baseline is bad; empty: it is good
 		reported []report.Check
@@ -79,7 +73,7 @@ func TestChecks(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			v := newVariant(Affected, test.ablate)
+			v := newVariant(framework.Affected, test.ablate)
 			err := v.checkBaseline(test.check)(t.Context())
 			if (err != nil) != (test.baseline != "") || err != nil && !errors.Is(err, errNotAsExpected) {
 				t.Errorf("%v", err)
@@ -93,7 +87,7 @@ func TestChecks(t *testing.T) {
 		})
 	}
 	t.Run("after the fault it is no bad baseline", func(t *testing.T) {
-		v := newVariant(Affected, "")
+		v := newVariant(framework.Affected, "")
 		if err := v.check(fact(false, "too much is gone", nil))(t.Context()); !errors.Is(err, errNotAsExpected) {
 			t.Error(err)
 		}
@@ -104,7 +98,7 @@ func TestChecks(t *testing.T) {
 }
 
 func TestFindingsAreReportedOnce(t *testing.T) {
-	v := newVariant(Affected, "")
+	v := newVariant(framework.Affected, "")
 	lost, swapped := found("lost", "a", detect.Active), found("swapped", "b", detect.Latent)
 	v.addFinding(swapped, nil)
 	onset := time.Now()
@@ -126,14 +120,14 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 
 // What cannot be kept makes the run fail, but does not end it.
 func TestEvidenceThatCannotBeKeptIsAReason(t *testing.T) {
-	v := newVariant(Affected, "")
+	v := newVariant(framework.Affected, "")
 	v.evidence.dir = "/dev/null/evidence"
 	v.keep("log", "text")
 	if len(v.result.Reasons) != 1 || !strings.Contains(v.result.Reasons[0], "evidence") {
 		t.Errorf("reasons %q", v.result.Reasons)
 	}
-	v.result.Verdict = string(Reproduced)
-	if v.outcome() != Fail {
+	v.result.Verdict = string(framework.Reproduced)
+	if v.outcome() != framework.Fail {
 		t.Errorf("outcome %s", v.outcome())
 	}
 }
@@ -141,17 +135,17 @@ func TestEvidenceThatCannotBeKeptIsAReason(t *testing.T) {
 func TestTakeBack(t *testing.T) {
 	tests := []struct {
 		name   string
-		form   LesserForm
+		form   framework.LesserForm
 		ablate Part
 		after  []detect.Finding // what the detectors say once it is undone
 		undone bool
 		want   string
 	}{
-		{name: "it stays", form: LesserForm{}},
-		{name: "it goes", form: LesserForm{TakenBack: true}, undone: true},
-		{name: "it was never there", form: LesserForm{TakenBack: true}, ablate: AblateFault},
+		{name: "it stays", form: framework.LesserForm{}},
+		{name: "it goes", form: framework.LesserForm{TakenBack: true}, undone: true},
+		{name: "it was never there", form: framework.LesserForm{TakenBack: true}, ablate: AblateFault},
 		{
-			name: "the detectors go on", form: LesserForm{TakenBack: true}, undone: true,
+			name: "the detectors go on", form: framework.LesserForm{TakenBack: true}, undone: true,
 			after: []detect.Finding{found("lost", "a", detect.Active)}, want: "taken back, but ",
 		},
 	}
@@ -160,7 +154,7 @@ func TestTakeBack(t *testing.T) {
 			watching(t, func(t *testing.T, w *watch, d *said) {
 				d.says(found("mixed", "b", detect.Active))
 				looks(1)
-				v := newVariant(Workaround, tt.ablate)
+				v := newVariant(framework.Workaround, tt.ablate)
 				v.watch = w
 				undone := false
 				f := fault.Fault{Undo: func(context.Context) error {

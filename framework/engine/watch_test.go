@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -147,15 +148,15 @@ func TestUntilNamed(t *testing.T) {
 	lost, swapped := found("lost", "a", detect.Active), found("swapped", "b", detect.Latent)
 	for _, test := range []struct {
 		name   string
-		wanted []Finding
+		wanted []framework.Finding
 		saw    string // of the error; empty: they are named
 	}{
-		{"by kind and object", []Finding{{Kind: "lost", Object: "a"}, {Kind: "swapped", Object: "b"}}, ""},
-		{"by object alone", []Finding{{Object: "a"}}, ""},
-		{"by kind alone", []Finding{{Kind: "swapped"}}, ""},
+		{"by kind and object", []framework.Finding{{Kind: "lost", Object: "a"}, {Kind: "swapped", Object: "b"}}, ""},
+		{"by object alone", []framework.Finding{{Object: "a"}}, ""},
+		{"by kind alone", []framework.Finding{{Kind: "swapped"}}, ""},
 		{"none asked for", nil, ""},
-		{"wrong object", []Finding{{Kind: "lost", Object: "b"}}, "lost (active): lost a; swapped (latent): swapped b"},
-		{"one of two", []Finding{{Kind: "lost", Object: "a"}, {Kind: "lost", Object: "c"}}, "lost (active): lost a; swapped (latent): swapped b"},
+		{"wrong object", []framework.Finding{{Kind: "lost", Object: "b"}}, "lost (active): lost a; swapped (latent): swapped b"},
+		{"one of two", []framework.Finding{{Kind: "lost", Object: "a"}, {Kind: "lost", Object: "c"}}, "lost (active): lost a; swapped (latent): swapped b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			watching(t, func(t *testing.T, w *watch, d *said) {
