@@ -45,7 +45,9 @@ func Server(name string, address func(*Run) netip.AddrPort) End {
 }
 
 // To is the UDP probe from the end to another one.
-func (e End) To(other End) probe.Probe { return probe.Probe{From: e.Name, To: other.Name}.WithDefaults() }
+func (e End) To(other End) probe.Probe {
+	return probe.Probe{From: e.Name, To: other.Name}.WithDefaults()
+}
 
 // Both returns the UDP probes between the end and each of the others, there
 // and back.

@@ -211,6 +211,15 @@ type Remedy struct {
 	ReplacesEnds bool
 }
 
-// Sources are what the script's detectors and checks read, each once: also
-// where the detectors are switched off.
-func (s Script) Sources() []snapshot.Source { return nil }
+// Reads lists the sources that the script's detectors and checks read. A
+// detector that is switched off counts: checks look at what it would have read.
+func (s Script) Reads() []snapshot.Source {
+	var all []snapshot.Source
+	for _, d := range s.Detectors {
+		all = append(all, d.Reads()...)
+	}
+	for _, c := range slices.Concat(s.Baseline, s.Aftermath) {
+		all = append(all, c.Reads...)
+	}
+	return all
+}

@@ -41,7 +41,13 @@ func (w *world) do(change func()) {
 // detectors come to their finding a little later.
 func (w *world) breaks(probes ...string) {
 	w.loses(probes...)
-	time.AfterFunc(300*time.Millisecond, func() { w.finds(theFinding) })
+	time.AfterFunc(300*time.Millisecond, func() {
+		w.do(func() {
+			if len(w.lost) > 0 { // it may have been healed in the meantime
+				w.found = []detect.Finding{theFinding}
+			}
+		})
+	})
 }
 
 func (w *world) loses(probes ...string) {
@@ -61,11 +67,11 @@ func (w *world) heals() {
 
 func (w *world) goesBlind(why string) { w.do(func() { w.blind = why }) }
 
-// loses tells whether a packet is lost.
-func (w *world) isLost(probe string) bool {
+// isLost tells whether a probe loses its packets.
+func (w *world) isLost(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lost[probe]
+	return w.lost[name]
 }
 
 // theFinding is what the detectors of the fake scenario are to come to.
@@ -117,12 +123,15 @@ func (l *fakeLabs) Down(context.Context, framework.Scenario) error {
 // fakeLab is a lab in which nothing runs but the agents of the probes.
 type fakeLab struct{ *fakeLabs }
 
-func (l *fakeLab) Attach(*framework.Run)                                 {}
-func (l *fakeLab) Guests(context.Context) ([]report.Guest, error)        { return nil, nil }
-func (l *fakeLab) Logs(context.Context) (map[string]string, error)       { return nil, nil }
-func (l *fakeLab) Release()                                              { l.released++ }
-func (l *fakeLab) Down(ctx context.Context) error                        { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
-func (l *fakeLab) Open(context.Context, []snapshot.Source) (Reader, error) { l.open++; return &fakeReader{l}, nil }
+func (l *fakeLab) Attach(*framework.Run)                           {}
+func (l *fakeLab) Guests(context.Context) ([]report.Guest, error)  { return nil, nil }
+func (l *fakeLab) Logs(context.Context) (map[string]string, error) { return nil, nil }
+func (l *fakeLab) Release()                                        { l.released++ }
+func (l *fakeLab) Down(ctx context.Context) error                  { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
+func (l *fakeLab) Open(context.Context, []snapshot.Source) (Reader, error) {
+	l.open++
+	return &fakeReader{l}, nil
+}
 
 // Dial makes an agent for each end, which knows by the addresses what a probe's
 // name is.
@@ -154,7 +163,7 @@ func (r *fakeReader) Collect(context.Context) snapshot.Snapshot {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
 	return snapshot.Snapshot{
-		Time: time.Now(), Sources: []string{snapshot.Nodes.String()},
+		Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}},
 		Nodes: snapshot.List[snapshot.Node]{Read: r.world.blind == "", Error: r.world.blind},
 	}
 }

@@ -286,7 +286,7 @@ func (v *variantRun) badBaseline(why string) error {
 
 func (v *variantRun) startWatch(ctx context.Context) error {
 	var err error
-	if v.reader, err = v.scenario.lab.Open(ctx, v.script.Sources()); err != nil {
+	if v.reader, err = v.scenario.lab.Open(ctx, v.script.Reads()); err != nil {
 		return err
 	}
 	detectors := v.script.Detectors
@@ -579,17 +579,20 @@ func (v *variantRun) detected(ctx context.Context) error {
 }
 
 func (v *variantRun) addFinding(f detect.Finding, since *time.Time) {
-	entry := report.Finding{Detector: f.Detector, Kind: f.Kind, State: string(f.State), Object: f.Object, Says: f.Says}
+	entry := report.Finding{
+		Detector: f.Detector, Kind: f.Kind, State: string(f.State), Object: f.Object.String(),
+		Owner: f.Owner, Announcer: f.Announcer, Routers: f.Routers, Pods: f.Pods, Says: f.Says,
+	}
 	if since != nil {
 		ms := time.Since(*since).Milliseconds()
 		entry.TimeToDetectMS = &ms
 	}
-	for _, known := range v.result.Findings {
-		if known.Detector == f.Detector && known.Kind == f.Kind && known.Object == f.Object && known.State == string(f.State) {
-			return
-		}
+	known := slices.ContainsFunc(v.result.Findings, func(k report.Finding) bool {
+		return k.Detector == entry.Detector && k.Kind == entry.Kind && k.Object == entry.Object && k.State == entry.State
+	})
+	if !known {
+		v.result.Findings = append(v.result.Findings, entry)
 	}
-	v.result.Findings = append(v.result.Findings, entry)
 }
 
 func (v *variantRun) addFindingAt(s sighting, since time.Time) {

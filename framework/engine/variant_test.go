@@ -23,7 +23,7 @@ func newVariant(role framework.Role, ablate Part) *variantRun {
 
 // A variant that never ran must not look like one that nothing happened to.
 func TestVariantThatDidNotRunIsUnknown(t *testing.T) {
-	for _, role := range []Role{framework.Affected, framework.Fixed} {
+	for _, role := range []framework.Role{framework.Affected, framework.Fixed} {
 		v := newVariant(role, "")
 		v.judge()
 		if v.result.Verdict != string(framework.Unknown) || v.outcome() != framework.Inconclusive {

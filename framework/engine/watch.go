@@ -37,8 +37,9 @@ type watch struct {
 // findingKey tells findings apart: what a detector says of an object may
 // change its wording from look to look.
 type findingKey struct {
-	detector, kind, object, announcer string
-	state                             detect.State
+	detector, kind, announcer string
+	object                    detect.Object
+	state                     detect.State
 }
 
 type sighting struct {
@@ -47,7 +48,7 @@ type sighting struct {
 }
 
 func keyOf(f detect.Finding) findingKey {
-	return findingKey{f.Detector, f.Kind, f.Object, f.Announcer, f.State}
+	return findingKey{f.Detector, f.Kind, f.Announcer, f.Object, f.State}
 }
 
 func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector, every time.Duration) *watch {
@@ -118,7 +119,7 @@ func (w *watch) seen() []sighting {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
 		}
-		return strings.Compare(a.Kind+a.Object, b.Kind+b.Object)
+		return strings.Compare(a.Kind+a.Object.String(), b.Kind+b.Object.String())
 	})
 	return all
 }

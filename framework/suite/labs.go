@@ -166,4 +166,3 @@ func (l lab) find(ctx context.Context, d framework.End) (netip.Addr, string, err
 	path, err := l.Node(d.Pod.Node).Path(ctx, d.Pod.Socket())
 	return addr, path, err
 }
-
