@@ -122,29 +122,13 @@ type Script struct {
 	// returns, and after each remedy that replaces them.
 	Ends []End
 	// Probes run between the ends from the baseline on.
-	Probes    []probe.Probe
+	Probes []probe.Probe
+	// Detectors look at each snapshot from the baseline on. The snapshots hold
+	// what the detectors and the checks read.
 	Detectors []detect.Detector
-	// Images is set where the detectors look at what runs under which name of
-	// an image: three lists and a question for each name, with every snapshot.
-	Images bool
-	// NodeAddresses is set where the detectors look at the nodes' interfaces,
-	// at Calico's choice of their addresses and at BIRD's sessions.
-	NodeAddresses bool
-	// NAT is set where the detectors look at the nodes' translation of
-	// addresses: iptables-save, connections and the sockets of the hosts
-	// outside, with every snapshot.
-	NAT bool
-	// Proxies is set where the detectors look at Services, and at kube-proxy and
-	// the IPVS table on the nodes with a kernel of their own. That takes a
-	// command on each of them with every look.
-	Proxies bool
 	// LookEvery is the time from one look of the detectors to the next; zero
 	// means 200 ms.
 	LookEvery time.Duration
-	// ConfigMaps are those that the detectors look at, as namespace/name.
-	ConfigMaps []string
-	// Firewalls is set where the detectors look at the nodes' filter tables.
-	Firewalls bool
 	// Latent names the kinds of latent findings that the baseline may have:
 	// the incident waiting to happen.
 	Latent []string

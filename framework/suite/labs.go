@@ -13,6 +13,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -103,7 +104,7 @@ type lab struct{ *kindlab.Lab }
 func (l lab) Attach(r *framework.Run) { r.Lab, r.Cluster = l.Lab, l.Clusters[0] }
 
 func (l lab) Open(ctx context.Context, sources []snapshot.Source) (engine.Reader, error) {
-	return snapshot.Open(ctx, snapshot.Access(nil), sources...)
+	return snapshot.Open(ctx, labaccess.Of(l.Lab), sources...)
 }
 
 func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
