@@ -142,8 +142,6 @@ func DescribePod(pod corev1.Pod) string {
 // StopProbePods deletes the probe pods and waits until they are gone.
 func StopProbePods(ctx context.Context, c *kindlab.Cluster) error {
 	var pods corev1.PodList
-	// Not klient's own lists: their namespace is that of whoever asked last, in
-	// whatever goroutine.
 	objects := c.Client.Resources().GetControllerRuntimeClient()
 	ours := []client.ListOption{client.InNamespace(ProbeNamespace), client.MatchingLabels{"app": "probe"}}
 	if err := objects.List(ctx, &pods, ours...); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -20,13 +19,12 @@ type Execution struct {
 	scenario framework.Scenario
 	options  Options
 	labs     Labs
-	dir      string // of the report
+	dir      string // of the run; empty until openFolder
 
 	lab      Lab
 	steps    []Step
 	variants []*variantRun
 	began    time.Time
-	cleared  bool // the last run's evidence is gone
 	over     bool // Finish has run
 	report   report.Report
 	// broken is why nothing could be judged at all.
@@ -51,7 +49,7 @@ func (s *Skipped) Error() string { return s.Why }
 
 // New plans the execution of a scenario. Nothing runs yet.
 func New(s framework.Scenario, labs Labs, o Options) *Execution {
-	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs, dir: filepath.Join(o.Output, s.Incident.Name)}
+	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs}
 	e.report = report.Report{
 		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
 		Ablated: string(o.Ablate), Machine: o.Machine, Variants: []report.Variant{},
@@ -82,7 +80,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 // Steps are those of the execution, in the order in which they are to run.
 func (e *Execution) Steps() []Step { return e.steps }
 
-// Dir is the folder of the report.
+// Dir is the folder of the run; empty where nothing was written.
 func (e *Execution) Dir() string { return e.dir }
 
 // Report is what the execution came to, and whether there is such a thing:
@@ -140,15 +138,18 @@ func (e *Execution) begin() {
 	}
 }
 
-// clearEvidence removes what an earlier run has left: mixed up with this
-// one's it would mislead.
-func (e *Execution) clearEvidence() error {
-	if e.cleared {
+// openFolder makes the run's folder, unless it is there.
+func (e *Execution) openFolder() error {
+	if e.dir != "" {
 		return nil
 	}
-	e.cleared = true
-	if err := os.RemoveAll(filepath.Join(e.dir, "evidence")); err != nil {
-		return fmt.Errorf("removing the evidence of the last run: %w", err)
+	dir, err := report.NewRun(e.options.Output, e.scenario.Incident.Name, e.began)
+	if err != nil {
+		return err
+	}
+	e.dir, e.report.Run = dir, filepath.Base(dir)
+	for _, v := range e.variants {
+		v.evidence.dir = filepath.Join(dir, v.result.EvidenceDir)
 	}
 	return nil
 }
@@ -180,8 +181,8 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	if err == nil {
 		e.report.Guests, err = e.lab.Guests(ctx)
 	}
-	// Not earlier: while another process holds the lab, the folder is its.
-	if err = errors.Join(err, e.clearEvidence()); err != nil && ctx.Err() == nil {
+	// Not earlier: a run whose lab another process holds leaves nothing.
+	if err = errors.Join(err, e.openFolder()); err != nil && ctx.Err() == nil {
 		e.keepLogs(ctx)
 	}
 	return err
@@ -232,7 +233,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		return
 	}
 	e.over = true
-	errs := []error{e.clearEvidence()} // of a run that never had a lab
+	errs := []error{e.openFolder()} // of a run that never had a lab
 	for _, v := range e.variants {
 		e.report.Variants = append(e.report.Variants, v.conclude(ctx))
 	}
@@ -248,7 +249,9 @@ func (e *Execution) Finish(ctx context.Context) {
 	}
 	e.report.Verdict = string(e.verdict())
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
-	errs = append(errs, e.report.Write(e.dir))
+	if e.dir != "" {
+		errs = append(errs, e.report.Write(e.dir), report.SetLatest(e.dir))
+	}
 	e.left = errors.Join(errs...)
 }
 

@@ -48,8 +48,8 @@ func (silent) Note(string, string)             {}
 
 // Options say how a scenario runs.
 type Options struct {
-	// Output is the folder for the reports: one folder in it for each
-	// scenario.
+	// Output is the folder for the reports: in it one folder for each scenario,
+	// and in that one for each run (report.NewRun).
 	Output string
 	// Variants restricts the run to the variants of these names; none means
 	// all.

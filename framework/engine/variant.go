@@ -74,8 +74,7 @@ func newVariantRun(e *Execution, v framework.Variant) *variantRun {
 	script := v.Script()
 	return &variantRun{
 		scenario: e, variant: v, script: script, label: v.Name,
-		evidence: evidence{dir: filepath.Join(e.dir, "evidence", v.Name)},
-		seen:     observation{expected: namesOf(script.Hurt), broken: errors.New("the variant did not run")},
+		seen: observation{expected: namesOf(script.Hurt), broken: errors.New("the variant did not run")},
 		result: report.Variant{
 			Name: v.Name, Role: string(v.Role), Components: v.Components, Form: string(v.Form),
 			Expected: string(v.Expected()), ProbesHurt: []string{}, Findings: []report.Finding{},

@@ -89,7 +89,10 @@ func Run(t ginkgo.GinkgoTestingT, scenarios []framework.Scenario, o Options) ([]
 			continue
 		}
 		reports = append(reports, r)
-		left = append(left, e.Left(), writeJUnit(suite, scenarios[i].Incident.Name, e.Dir()))
+		left = append(left, e.Left())
+		if e.Dir() != "" {
+			left = append(left, writeJUnit(suite, scenarios[i].Incident.Name, e.Dir()))
+		}
 	}
 	for _, reason := range suite.SpecialSuiteFailureReasons {
 		// Steps that were cut short have nothing to tell.
