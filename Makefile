@@ -73,6 +73,7 @@ test: check build ## everything: check, then the tests in labs and all scenarios
 	@.ci/test
 
 .PHONY: bench
-bench: setup ## measure what there are budgets for
+bench: setup ## measure what there are budgets for, and renew the README's figures
 	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe
 	@go run ./cmd/bench
+	@go generate ./cmd/readme
