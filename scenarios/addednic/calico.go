@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
@@ -52,12 +53,12 @@ func (c calico) apply(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	return framework.ApplyObjects(ctx, r.Cluster, objects...)
+	return workload.ApplyObjects(ctx, r.Cluster, objects...)
 }
 
 // objects are those of the vendor's manifest, for this lab.
 func (c calico) objects(manifest string) ([]*unstructured.Unstructured, error) {
-	objects, err := framework.Objects(manifest)
+	objects, err := workload.Objects(manifest)
 	if err != nil {
 		return nil, err
 	}

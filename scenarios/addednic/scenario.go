@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -79,7 +80,7 @@ var (
 		manifestImage,
 		"registry.k8s.io/kube-proxy:v" + kubernetesVersion,
 		"registry.k8s.io/coredns/coredns:v" + coreDNSVersion,
-		framework.ProbeImage,
+		workload.ProbeImage,
 	}
 )
 
@@ -218,7 +219,7 @@ func restartedHurt() []string {
 func restartedProbes() []probe.Probe {
 	hurt := restartedHurt()
 	return slices.DeleteFunc(probes(), func(p probe.Probe) bool {
-		i := slices.IndexFunc(workloads, func(w framework.ProbePod) bool { return w.Name == p.From })
+		i := slices.IndexFunc(workloads, func(w workload.ProbePod) bool { return w.Name == p.From })
 		return workloads[i].Node == coreDNSNode && !workloads[i].HostNetwork && !slices.Contains(hurt, nameOf(p))
 	})
 }
@@ -253,7 +254,7 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico) error {
 	// Ready means, to calico-node, that BIRD has every session.
 	all.Go(func() error { return ready(allCtx, r, agent, 2*time.Minute) })
 	all.Go(func() error { return servicesReady(allCtx, r) })
-	all.Go(func() error { return framework.StartPods(allCtx, r.Cluster, workloads...) })
+	all.Go(func() error { return workload.StartProbes(allCtx, r.Cluster, workloads) })
 	if err := all.Wait(); err != nil {
 		return err
 	}

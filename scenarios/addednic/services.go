@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
@@ -38,7 +39,7 @@ func applyServices(ctx context.Context, r *framework.Run) error {
 		}
 		manifest.WriteString(text + "\n---\n")
 	}
-	objects, err := framework.Objects(manifest.String())
+	objects, err := workload.Objects(manifest.String())
 	if err != nil {
 		return err
 	}
@@ -56,10 +57,10 @@ func applyServices(ctx context.Context, r *framework.Run) error {
 			return fmt.Errorf("writing CoreDNS's Deployment: %w", err)
 		}
 	}
-	if err := framework.ApplyObjects(ctx, r.Cluster, objects...); err != nil {
+	if err := workload.ApplyObjects(ctx, r.Cluster, objects...); err != nil {
 		return err
 	}
-	return framework.Apply(ctx, r.Cluster, servicesYAML)
+	return workload.Apply(ctx, r.Cluster, servicesYAML)
 }
 
 // servicesReady waits until kube-proxy and CoreDNS do their work.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 )
@@ -48,7 +49,7 @@ func (k kubeProxy) apply(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return fmt.Errorf("rendering kube-proxy's manifest: %w", err)
 	}
-	if err := framework.Apply(ctx, r.Cluster, text.String()); err != nil {
+	if err := workload.Apply(ctx, r.Cluster, text.String()); err != nil {
 		return err
 	}
 	return k.restart(ctx, r)
@@ -76,7 +77,7 @@ func (k kubeProxy) restart(ctx context.Context, r *framework.Run) error {
 			}
 			saw := "there is none"
 			for _, pod := range pods.Items {
-				saw = framework.DescribePod(pod)
+				saw = workload.DescribePod(pod)
 				if !old[pod.Name] && pod.Spec.Containers[0].Image == image(k.Version) && pod.Status.Phase == corev1.PodRunning {
 					return true, "", nil
 				}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -38,7 +39,7 @@ func variant(name string, role framework.Role, s framework.Script, versions ...s
 	v := framework.Variant{
 		Name: name, Role: role, Form: framework.Whole, Script: s,
 		Components: map[string]string{"kube-proxy": versions[0]},
-		Images:     []string{framework.ProbeImage},
+		Images:     []string{workload.ProbeImage},
 	}
 	for _, version := range versions {
 		v.Images = append(v.Images, image(version))
@@ -170,7 +171,7 @@ func (s *story) install(ctx context.Context, r *framework.Run) error {
 	}
 	side, ctx := errgroup.WithContext(ctx)
 	side.Go(func() error { return s.app.install(ctx, r) })
-	side.Go(func() error { return framework.StartProbePods(ctx, r.Cluster, edge) })
+	side.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(edge)) })
 	// The first tick is a minute after the start of kube-proxy: the sooner it
 	// starts the better.
 	side.Go(func() error { return s.proxy.apply(ctx, r) })

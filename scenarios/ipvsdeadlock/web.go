@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology/await"
 )
@@ -120,7 +121,7 @@ func (a *application) start(ctx context.Context, r *framework.Run) (webPod, erro
 			AutomountServiceAccountToken:  new(bool),
 			EnableServiceLinks:            new(bool),
 			Containers: []corev1.Container{{
-				Name: web, Image: framework.ProbeImage, Args: []string{"agent", "--socket", "/run/agent.sock"},
+				Name: web, Image: workload.ProbeImage, Args: []string{"agent", "--socket", "/run/agent.sock"},
 				VolumeMounts: []corev1.VolumeMount{{Name: "run", MountPath: "/run"}},
 			}},
 			Volumes: []corev1.Volume{{Name: "run", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
@@ -143,7 +144,7 @@ func (a *application) start(ctx context.Context, r *framework.Run) (webPod, erro
 					return err == nil, "", err
 				}
 			}
-			return false, framework.DescribePod(*pod), nil
+			return false, workload.DescribePod(*pod), nil
 		})
 	return started, err
 }
@@ -203,7 +204,7 @@ func (a *application) roll(ctx context.Context, r *framework.Run, proxiesHadTime
 			if apierrors.IsNotFound(err) {
 				return true, "", nil
 			}
-			return false, strings.TrimSpace(framework.DescribePod(*old)), err
+			return false, strings.TrimSpace(workload.DescribePod(*old)), err
 		})
 	if err != nil {
 		return err

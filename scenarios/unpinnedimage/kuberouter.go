@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 	"github.com/relapse-dev/relapse/topology/lab/router"
@@ -84,7 +85,7 @@ func (k kubeRouter) apply(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	if err := framework.Apply(ctx, r.Cluster, text); err != nil {
+	if err := workload.Apply(ctx, r.Cluster, text); err != nil {
 		return err
 	}
 	return rolledOut(ctx, r)
@@ -284,11 +285,8 @@ func pinned(ctx context.Context, r *framework.Run, version string) (string, erro
 // and none of kube-router's images.
 func uninstall(ctx context.Context, r *framework.Run) error {
 	var side errgroup.Group
-	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "kube-router", Namespace: metav1.NamespaceSystem}}
-	side.Go(func() error {
-		return framework.DeleteWorkload(ctx, r.Cluster, set, map[string]string{"k8s-app": "kube-router"})
-	})
-	side.Go(func() error { return framework.StopProbePods(ctx, r.Cluster) })
+	side.Go(func() error { return workload.SystemDaemonSet("kube-router").Delete(ctx, r.Cluster) })
+	side.Go(func() error { return workload.StopProbes(ctx, r.Cluster) })
 	side.Go(func() error { return unguard(ctx, r) })
 	if err := side.Wait(); err != nil {
 		return err

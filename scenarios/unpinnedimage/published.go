@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -42,7 +43,7 @@ var published = framework.Variant{
 	Name: "kube-router-v0.4.0-to-v1.0.0-rc5", Role: framework.Affected, Form: framework.Whole,
 	OnlyUpstream: "neither version is published as a Go module",
 	Components:   map[string]string{"kube-router": "0.4.0", "latest": "1.0.0-rc5"},
-	Images:       []string{v0, rc5, bystanderImage, framework.ProbeImage},
+	Images:       []string{v0, rc5, bystanderImage, workload.ProbeImage},
 	Script:       publishedScript(),
 }
 
@@ -90,7 +91,7 @@ func publishedScript() framework.Script {
 			if err := roll(ctx); err != nil {
 				return err
 			}
-			return framework.Apply(ctx, r.Cluster, policies(true))
+			return workload.Apply(ctx, r.Cluster, policies(true))
 		}
 		return f
 	}
@@ -181,7 +182,7 @@ func guard(ctx context.Context, r *framework.Run) error {
 			return fmt.Errorf("creating pod %s: %w", pod.Name, err)
 		}
 	}
-	if err := framework.Apply(ctx, r.Cluster, policies(false)); err != nil {
+	if err := workload.Apply(ctx, r.Cluster, policies(false)); err != nil {
 		return err
 	}
 	return await.Until(ctx, "the pods of "+guarded+" to run", 200*time.Millisecond, time.Minute,

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -51,7 +52,7 @@ var Scenario = framework.Scenario{
 
 var (
 	components = map[string]string{"kube-router": oldVersion, "latest": newVersion}
-	images     = []string{older, newer, framework.ProbeImage}
+	images     = []string{older, newer, workload.ProbeImage}
 
 	all = []string{"master", "worker1", "worker2"}
 )
@@ -250,7 +251,7 @@ func install(ctx context.Context, r *framework.Run, latest pair, config func(con
 		return err
 	}
 	side, ctx := errgroup.WithContext(ctx)
-	side.Go(func() error { return framework.StartProbePods(ctx, r.Cluster, all...) })
+	side.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...)) })
 	side.Go(func() error { return announced(ctx, r) })
 	return side.Wait()
 }
