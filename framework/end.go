@@ -3,6 +3,7 @@ package framework
 import (
 	"net/netip"
 
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -13,7 +14,7 @@ type End struct {
 	// Name is the end's name in probes.
 	Name string
 	// Pod is set where the end is a probe pod.
-	Pod *ProbePod
+	Pod *workload.ProbePod
 	// Host is the name of a host of the topology, where the end is one.
 	Host string
 	// Address is set where the end is a server that only answers, and tells
@@ -22,10 +23,10 @@ type End struct {
 }
 
 // PodEnd is the agent in a probe pod.
-func PodEnd(p ProbePod) End { return End{Name: p.Name, Pod: &p} }
+func PodEnd(p workload.ProbePod) End { return End{Name: p.Name, Pod: &p} }
 
 // PodOn is the agent in the probe pod that bears its node's name.
-func PodOn(node string) End { return PodEnd(ProbePod{Name: node, Node: node}) }
+func PodOn(node string) End { return PodEnd(workload.ProbePod{Name: node, Node: node}) }
 
 // PodsOn are the agents of one probe pod on each node.
 func PodsOn(nodes ...string) []End {
@@ -57,15 +58,4 @@ func (e End) Both(others ...End) []probe.Probe {
 		probes = append(probes, e.To(other), other.To(e))
 	}
 	return probes
-}
-
-// Pods are the probe pods among ends, in their order.
-func Pods(ends ...End) []ProbePod {
-	var pods []ProbePod
-	for _, e := range ends {
-		if e.Pod != nil {
-			pods = append(pods, *e.Pod)
-		}
-	}
-	return pods
 }

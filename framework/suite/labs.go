@@ -157,7 +157,7 @@ func (l lab) find(ctx context.Context, d framework.End) (netip.Addr, string, err
 		return declared.Links[0].Address, path, err
 	}
 	var pod corev1.Pod
-	if err := l.Clusters[0].Client.Resources().Get(ctx, d.Pod.ObjectName(), framework.ProbeNamespace, &pod); err != nil {
+	if err := l.Clusters[0].Client.Resources().GetControllerRuntimeClient().Get(ctx, d.Pod.Key(), &pod); err != nil {
 		return netip.Addr{}, "", fmt.Errorf("looking for the probe pod of %s: %w", d.Name, err)
 	}
 	addr, err := netip.ParseAddr(pod.Status.PodIP)

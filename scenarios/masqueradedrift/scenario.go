@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/fault"
@@ -159,7 +158,7 @@ func variant(role framework.Role, d drift) framework.Variant {
 	return framework.Variant{
 		Name: d.name, Role: role, Form: framework.Slice,
 		Components: map[string]string{"cilium": d.to, "cilium before the upgrade": d.from, "mariadb": "10.11"},
-		Images:     []string{cilium{Version: d.from, Config: d.before}.Image(), cilium{Version: d.to, Config: d.then}.Image(), framework.ProbeImage},
+		Images:     []string{cilium{Version: d.from, Config: d.before}.Image(), cilium{Version: d.to, Config: d.then}.Image(), workload.ProbeImage},
 		Script:     script,
 	}
 }
@@ -279,11 +278,8 @@ func (d drift) affected(s *framework.Script) {
 func (d drift) install(ctx context.Context, r *framework.Run) error {
 	var side errgroup.Group
 	side.Go(func() error { return startDatabases(ctx, r) })
-	side.Go(func() error {
-		agents := metav1.ObjectMeta{Name: "cilium", Namespace: metav1.NamespaceSystem}
-		return framework.DeleteWorkload(ctx, r.Cluster, &appsv1.DaemonSet{ObjectMeta: agents}, map[string]string{"k8s-app": "cilium"})
-	})
-	side.Go(func() error { return framework.StopProbePods(ctx, r.Cluster) })
+	side.Go(func() error { return workload.SystemDaemonSet("cilium").Delete(ctx, r.Cluster) })
+	side.Go(func() error { return workload.StopProbes(ctx, r.Cluster) })
 	if err := side.Wait(); err != nil {
 		return err
 	}
@@ -298,7 +294,7 @@ func (d drift) install(ctx context.Context, r *framework.Run) error {
 	}
 	// Not before: a pod that finds no CNI configuration is tried again only
 	// after a while.
-	if err := framework.StartProbePods(ctx, r.Cluster, all...); err != nil {
+	if err := workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...)); err != nil {
 		return err
 	}
 	// Agents read it when they start: the old ones do not notice.

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -52,7 +52,7 @@ func images(version string) []string {
 	return []string{
 		"quay.io/cilium/cilium:v" + version,
 		"quay.io/cilium/operator-generic:v" + version,
-		framework.ProbeImage,
+		workload.ProbeImage,
 	}
 }
 
@@ -209,22 +209,19 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 	}
 	// Not before: a pod that finds no CNI configuration is tried again only
 	// after a while.
-	return framework.StartProbePods(ctx, r.Cluster, all...)
+	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...))
 }
 
 // uninstall removes Cilium, and what its agents leave behind when they stop:
 // CiliumNodes, the CNI configuration, and routes to other nodes' ranges.
 func uninstall(ctx context.Context, r *framework.Run, nodes []string) error {
 	var side errgroup.Group
-	agents := metav1.ObjectMeta{Name: "cilium", Namespace: metav1.NamespaceSystem}
-	side.Go(func() error {
-		return framework.DeleteWorkload(ctx, r.Cluster, &appsv1.DaemonSet{ObjectMeta: agents}, map[string]string{"k8s-app": "cilium"})
-	})
-	operator := metav1.ObjectMeta{Name: "cilium-operator", Namespace: metav1.NamespaceSystem}
-	side.Go(func() error {
-		return framework.DeleteWorkload(ctx, r.Cluster, &appsv1.Deployment{ObjectMeta: operator}, map[string]string{"name": "cilium-operator"})
-	})
-	side.Go(func() error { return framework.StopProbePods(ctx, r.Cluster) })
+	side.Go(func() error { return workload.SystemDaemonSet("cilium").Delete(ctx, r.Cluster) })
+	operator := workload.Deployment{Name: "cilium-operator", Pods: workload.Pods{
+		Namespace: metav1.NamespaceSystem, Labels: map[string]string{"name": "cilium-operator"},
+	}}
+	side.Go(func() error { return operator.Delete(ctx, r.Cluster) })
+	side.Go(func() error { return workload.StopProbes(ctx, r.Cluster) })
 	if err := side.Wait(); err != nil {
 		return err
 	}
@@ -274,7 +271,7 @@ func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 	if err := (cilium{Version: affected, IPAM: kubernetes}).apply(ctx, r, staying); err != nil {
 		return err
 	}
-	return framework.StartProbePods(ctx, r.Cluster, staying...)
+	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(staying...))
 }
 
 func specOf(a allocation) netip.Prefix { return a.spec }
