@@ -363,10 +363,10 @@ func looked(at snapshot.Snapshot, found ...detect.Finding) *framework.Run {
 
 func TestNodesRun(t *testing.T) {
 	s := at(t, 1, "worker1", "a", oldDigest, "", true, true)
-	if holds, saw, _ := nodesRun(s, []string{"worker1"}, oldDigest); !holds {
+	if holds, saw, _ := nodesRun(s.Only(rollout...), []string{"worker1"}, oldDigest); !holds {
 		t.Error(saw)
 	}
-	if holds, saw, _ := nodesRun(s, []string{"worker1", "worker2"}, oldDigest); holds || !strings.HasPrefix(saw, `worker2 runs ""`) {
+	if holds, saw, _ := nodesRun(s.Only(rollout...), []string{"worker1", "worker2"}, oldDigest); holds || !strings.HasPrefix(saw, `worker2 runs ""`) {
 		t.Errorf("%v, %s", holds, saw)
 	}
 }
@@ -391,7 +391,7 @@ func TestNoPodRange(t *testing.T) {
 		{"no snapshot", snapshot.Snapshot{}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if holds, saw, _ := noPodRange(t.Context(), looked(tt.at)); holds != tt.holds {
+			if holds, saw, _ := noPodRange(t.Context(), looked(tt.at.Only(rollout...))); holds != tt.holds {
 				t.Errorf("%v, %s", holds, saw)
 			}
 		})
