@@ -100,7 +100,7 @@ func TestChecks(t *testing.T) {
 		"a session is lacking": {lacking, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &framework.Run{Snapshot: func() snapshot.Snapshot { return test.at }}
+			r := &framework.Run{Snapshot: func() snapshot.Snapshot { return test.at.Only(addressing...) }}
 			if well, saw, _ := allIsWell(t.Context(), r); well != test.well {
 				t.Errorf("all is well: %t, saw %q", well, saw)
 			}

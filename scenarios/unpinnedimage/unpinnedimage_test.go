@@ -77,10 +77,10 @@ func TestNodesRun(t *testing.T) {
 		OwnerKind: "DaemonSet", OwnerName: "kube-router", Node: "worker1",
 		Containers: []snapshot.RunningContainer{{Container: snapshot.Container{Name: "kube-router"}, ImageID: untagged + "@" + oldDigest}},
 	}}
-	if holds, saw, _ := nodesRun(s, []string{"worker1"}, oldDigest); !holds {
+	if holds, saw, _ := nodesRun(s.Only(rollout...), []string{"worker1"}, oldDigest); !holds {
 		t.Error(saw)
 	}
-	if holds, saw, _ := nodesRun(s, []string{"worker1", "worker2"}, oldDigest); holds || !strings.HasPrefix(saw, `worker2 runs ""`) {
+	if holds, saw, _ := nodesRun(s.Only(rollout...), []string{"worker1", "worker2"}, oldDigest); holds || !strings.HasPrefix(saw, `worker2 runs ""`) {
 		t.Errorf("%v, %s", holds, saw)
 	}
 }
@@ -105,7 +105,7 @@ func TestNoPodRange(t *testing.T) {
 		{"no snapshot", snapshot.Snapshot{}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if holds, saw, _ := noPodRange(t.Context(), looked(tt.at)); holds != tt.holds {
+			if holds, saw, _ := noPodRange(t.Context(), looked(tt.at.Only(rollout...))); holds != tt.holds {
 				t.Errorf("%v, %s", holds, saw)
 			}
 		})
