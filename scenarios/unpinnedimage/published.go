@@ -44,11 +44,11 @@ var published = framework.Variant{
 	OnlyUpstream: "neither version is published as a Go module",
 	Components:   map[string]string{"kube-router": "0.4.0", "latest": "1.0.0-rc5"},
 	Images:       []string{v0, rc5, bystanderImage, workload.ProbeImage},
-	Script:       publishedScript(),
+	Script:       publishedScript,
 }
 
 // guarded is the node on which pods are selected by a policy.
-const guarded = "worker1"
+const guarded = worker1
 
 // bystanders are pods beside the probe's on the guarded node. The stale chain
 // that is emptied is the first by name, which is a hash: the more there are,
@@ -74,7 +74,7 @@ func publishedScript() framework.Script {
 	// pass, whatever the policies say.
 	for i := range s.Probes {
 		p := &s.Probes[i]
-		*p = probe.Probe{Name: p.From + "->" + p.To, From: p.From, To: p.To, Protocol: probe.TCP}
+		*p = probe.Probe{Name: p.Name, From: p.From, To: p.To, Protocol: probe.TCP}.WithDefaults()
 	}
 	s.Detectors = append(s.Detectors, detect.StaleFirewallRules{})
 	s.Latent = []string{detect.Untagged}
@@ -94,8 +94,8 @@ func publishedScript() framework.Script {
 		}
 		return f
 	}
-	s.Hurt = []string{"master->" + guarded}
-	s.Observe = 15 * time.Second // a full sync of 16 pods' rules
+	s.Hurt = []probe.Probe{onMaster.To(onWorker1)} // of which worker1 is guarded
+	s.Observe = 15 * time.Second                   // a full sync of 16 pods' rules
 	s.Named = []framework.Finding{{Kind: detect.FrozenRules}}
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + kuberouter.Version(rc5), Reads: rollout, Holds: everyNodeRuns(rc5), Bound: seenWithin},
