@@ -46,11 +46,11 @@ CREATE USER IF NOT EXISTS 'monitor'@'%%' IDENTIFIED BY 'from-anywhere';
 // startDatabases starts MariaDB where it does not run yet, and empties its
 // logs.
 func startDatabases(ctx context.Context, r *framework.Run) error {
-	var side errgroup.Group
+	var servers errgroup.Group
 	for _, name := range databases {
-		side.Go(func() error { return startDatabase(ctx, r, name) })
+		servers.Go(func() error { return startDatabase(ctx, r, name) })
 	}
-	return side.Wait()
+	return servers.Wait()
 }
 
 func startDatabase(ctx context.Context, r *framework.Run, name string) error {
@@ -98,14 +98,14 @@ func serverDenies(ctx context.Context, r *framework.Run) (bool, string, error) {
 	if err != nil {
 		return false, "", err
 	}
-	var missing []string
-	for _, n := range all {
+	var missing framework.Mismatches
+	for _, n := range nodes {
 		if len(deniedTo(log, addressOf(n))) == 0 {
-			missing = append(missing, fmt.Sprintf("no line about %s, %s", n, addressOf(n)))
+			missing.Addf("no line about %s, %s", n, addressOf(n))
 		}
 	}
-	if len(missing) > 0 {
-		return false, strings.Join(missing, "; "), nil
+	if holds, saw, err := missing.Result(); !holds || err != nil {
+		return false, saw, err
 	}
 	r.Evidence("db-error-log", log)
 	return true, "", keepGeneralLog(ctx, r)

@@ -94,19 +94,15 @@ func node(name string, role topology.Role, addr string) topology.Node {
 	}
 }
 
-// all names the nodes. The order is the one in which kube-controller-manager
-// gives them their ranges.
-var all = []string{"node1", "node2"}
+// nodes names the nodes, in the order in which kube-controller-manager gives
+// them their ranges.
+var nodes = []string{"node1", "node2"}
 
-// rangeOf is the range that a node's pods have.
-func rangeOf(name string) netip.Prefix {
-	addr := podCIDR.Addr().As4()
-	for i, n := range all {
-		if n == name {
-			addr[3] += byte(i << (32 - lab.Clusters[0].NodeMask))
-		}
-	}
-	return netip.PrefixFrom(netip.AddrFrom4(addr), lab.Clusters[0].NodeMask)
+// rangeOf is the range that kube-controller-manager gives to a node's pods: the
+// first free one, in the order of the nodes.
+var rangeOf = map[string]netip.Prefix{
+	"node1": netip.MustParsePrefix("10.20.30.0/27"),
+	"node2": netip.MustParsePrefix("10.20.30.32/27"),
 }
 
 // addressOf is a node's address, which its pods are hidden behind.
