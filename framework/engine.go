@@ -3,8 +3,6 @@ package framework
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -22,13 +20,12 @@ import (
 type scenarioRun struct {
 	scenario Scenario
 	options  Options
-	dir      string // of the report
+	dir      string // of the run; empty until openFolder
 
 	lab      *kindlab.Lab
 	variants []*variantRun
 	notRun   []report.NotRun // variants that this run cannot have
 	began    time.Time
-	cleared  bool // the last run's evidence is gone
 	over     bool // end has run
 	report   report.Report
 	// broken is why nothing could be judged at all.
@@ -100,15 +97,18 @@ func (s *scenarioRun) begin() {
 	}
 }
 
-// clearEvidence removes what an earlier run has left: mixed up with this
-// one's it would mislead.
-func (s *scenarioRun) clearEvidence() error {
-	if s.cleared {
+// openFolder makes the run's folder, unless it is there.
+func (s *scenarioRun) openFolder() error {
+	if s.dir != "" {
 		return nil
 	}
-	s.cleared = true
-	if err := os.RemoveAll(filepath.Join(s.dir, "evidence")); err != nil {
-		return fmt.Errorf("removing the evidence of the last run: %w", err)
+	dir, err := report.NewRun(s.options.Output, s.scenario.Incident.Name, s.began)
+	if err != nil {
+		return err
+	}
+	s.dir, s.report.Run = dir, filepath.Base(dir)
+	for _, v := range s.variants {
+		v.evidence.dir = filepath.Join(dir, v.result.EvidenceDir)
 	}
 	return nil
 }
@@ -173,8 +173,8 @@ func (s *scenarioRun) bringUp(ctx context.Context) error {
 	if err == nil {
 		err = s.describeGuests(ctx)
 	}
-	// Not earlier: while another process holds the lab, the folder is its.
-	if err = errors.Join(err, s.clearEvidence()); err != nil && ctx.Err() == nil {
+	// Not earlier: a run whose lab another process holds leaves nothing.
+	if err = errors.Join(err, s.openFolder()); err != nil && ctx.Err() == nil {
 		s.keepLogs(ctx)
 	}
 	return err
@@ -237,7 +237,7 @@ func (s *scenarioRun) end(ctx context.Context) {
 		return
 	}
 	s.over = true
-	errs := []error{s.clearEvidence()} // of a run that never had a lab
+	errs := []error{s.openFolder()} // of a run that never had a lab
 	for _, v := range s.variants {
 		s.report.Variants = append(s.report.Variants, v.conclude(ctx))
 	}
@@ -253,7 +253,9 @@ func (s *scenarioRun) end(ctx context.Context) {
 	}
 	s.report.Verdict = string(s.verdict())
 	s.report.Timings.Total = time.Since(s.began).Milliseconds()
-	errs = append(errs, s.report.Write(s.dir))
+	if s.dir != "" {
+		errs = append(errs, s.report.Write(s.dir), report.SetLatest(s.dir))
+	}
 	s.left = errors.Join(errs...)
 }
 

@@ -10,9 +10,7 @@ import (
 // isRepeat makes a run one of several of the same variant.
 func (v *variantRun) isRepeat(number, of int) {
 	v.label = fmt.Sprintf("%s %d/%d", v.variant.Name, number, of)
-	dir := filepath.Join("evidence", v.variant.Name, fmt.Sprintf("run-%02d", number))
-	v.evidence.dir = filepath.Join(v.scenario.dir, dir)
-	v.result.EvidenceDir = dir
+	v.result.EvidenceDir = filepath.Join("evidence", v.variant.Name, fmt.Sprintf("run-%02d", number))
 	v.variant.Script.Forms, v.variant.Script.Remedies = nil, nil
 }
 

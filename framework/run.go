@@ -70,8 +70,8 @@ type Options struct {
 	// Upstreams, where there are any, are where the vendors' images come from;
 	// without them they are built.
 	Upstreams registry.Upstreams
-	// Output is the folder for the reports: one folder in it for each
-	// scenario.
+	// Output is the folder for the reports: in it one folder for each scenario,
+	// and in that one for each run (report.NewRun).
 	Output string
 	// Variants restricts the run to the variants of these names; none means
 	// all.
@@ -119,7 +119,7 @@ func RunScenarios(t ginkgo.GinkgoTestingT, scenarios []Scenario, o Options) ([]r
 	}
 	var runs []*scenarioRun
 	for _, s := range scenarios {
-		r := &scenarioRun{scenario: s, options: o, dir: filepath.Join(o.Output, s.Incident.Name)}
+		r := &scenarioRun{scenario: s, options: o}
 		r.declare()
 		runs = append(runs, r)
 	}
@@ -157,7 +157,10 @@ func RunScenarios(t ginkgo.GinkgoTestingT, scenarios []Scenario, o Options) ([]r
 			continue
 		}
 		reports = append(reports, r.report)
-		left = append(left, r.left, writeJUnit(suite, r))
+		left = append(left, r.left)
+		if r.dir != "" {
+			left = append(left, writeJUnit(suite, r))
+		}
 	}
 	for _, reason := range suite.SpecialSuiteFailureReasons {
 		// Steps that were cut short have nothing to tell.

@@ -94,8 +94,7 @@ type variantRun struct {
 func newVariantRun(s *scenarioRun, v Variant) *variantRun {
 	return &variantRun{
 		scenario: s, variant: v, label: v.Name,
-		evidence: evidence{dir: filepath.Join(s.dir, "evidence", v.Name)},
-		seen:     observation{expected: v.Script.Hurt, broken: errors.New("the variant did not run")},
+		seen: observation{expected: v.Script.Hurt, broken: errors.New("the variant did not run")},
 		result: report.Variant{
 			Name: v.Name, Role: string(v.Role), Components: v.Components, Form: string(v.Form),
 			Expected: string(v.Expected()), ProbesHurt: []string{}, Findings: []report.Finding{},

@@ -196,7 +196,7 @@ func (b *measurement) run(ctx context.Context, name string, args ...string) (tim
 		return took, report.Report{}, err
 	}
 	b.peak = max(b.peak, peak)
-	r, err := report.Read(filepath.Join(b.output, name, "report.json"))
+	r, err := report.Read(filepath.Join(report.Latest(b.output, name), "report.json"))
 	return took, r, err
 }
 

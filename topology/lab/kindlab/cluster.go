@@ -19,13 +19,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/e2e-framework/klient"
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/kind/pkg/cluster"
 	"sigs.k8s.io/kind/pkg/exec"
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/kube"
 )
 
 // Images of every cluster, under the vendors' names.
@@ -49,7 +49,7 @@ type Cluster struct {
 	// Kubeconfig is the path of the administrator's kubeconfig (0600).
 	Kubeconfig string
 	// Client speaks to the API server as the administrator.
-	Client klient.Client
+	Client *kube.Client
 
 	spec topology.Cluster
 	lab  *Lab
@@ -213,11 +213,11 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	// A harness that watches a whole cluster many times a second is not the
 	// client that the default limits (5 requests a second) are meant for.
 	config.QPS, config.Burst = -1, 0
-	kube, err := klient.New(config)
+	api, err := kube.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %q: %w", c.Name, err)
 	}
-	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: kube, spec: c, lab: l}, nil
+	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, spec: c, lab: l}, nil
 }
 
 // startWorker runs a node in the image of that name, and waits until it can be
