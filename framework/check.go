@@ -8,11 +8,15 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // Check is a fact that must hold at a certain point of the script.
 type Check struct {
 	Name string
+	// Reads are the sources of what the fact is asked of Run.Snapshot. They are
+	// in every snapshot of the variant, from the baseline on.
+	Reads []snapshot.Source
 	// Holds returns whether the fact holds and what it saw.
 	Holds func(ctx context.Context, r *Run) (holds bool, saw string, err error)
 	// Bound is how long the fact may take to come true. Zero: it must hold at
@@ -43,8 +47,9 @@ func (m *Mismatches) Result() (holds bool, saw string, err error) {
 // Finding is what a detector must say. Empty fields match anything.
 type Finding struct {
 	// Kind, Object, Owner and State are those of detect.Finding.
-	Kind, Object, Owner string
-	State               detect.State
+	Kind, Owner string
+	Object      detect.Object
+	State       detect.State
 	// Words are what its sentence (detect.Finding.Says) must contain, each of
 	// them.
 	Words []string
@@ -52,9 +57,8 @@ type Finding struct {
 
 // Matches tells whether a detector's finding is the wanted one.
 func (f Finding) Matches(found detect.Finding) bool {
-	// Objects are compared as they are written.
 	return (f.Kind == "" || f.Kind == found.Kind) &&
-		(f.Object == "" || f.Object == fmt.Sprint(found.Object)) &&
+		(f.Object == (detect.Object{}) || f.Object == found.Object) &&
 		(f.Owner == "" || f.Owner == found.Owner) &&
 		(f.State == "" || f.State == found.State) &&
 		!slices.ContainsFunc(f.Words, func(word string) bool { return !strings.Contains(found.Says, word) })
@@ -62,7 +66,7 @@ func (f Finding) Matches(found detect.Finding) bool {
 
 // String names the finding by those of its fields that are set.
 func (f Finding) String() string {
-	fields := []string{string(f.State), f.Kind, f.Object}
+	fields := []string{string(f.State), f.Kind, f.Object.String()}
 	if f.Owner != "" {
 		fields = append(fields, "of "+f.Owner)
 	}

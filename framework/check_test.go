@@ -21,17 +21,17 @@ func TestMismatches(t *testing.T) {
 
 func TestDetectorsSay(t *testing.T) {
 	const says = "Calico speaks for worker1 from 10.51.7.21 of eth1."
-	found := detect.Finding{Kind: "moved", State: detect.Latent, Object: "10.5.112.0/24", Owner: "node1", Says: says}
+	found := detect.Finding{Kind: "moved", State: detect.Latent, Object: detect.Prefix(netip.MustParsePrefix("10.5.112.0/24")), Owner: "node1", Says: says}
 	for _, test := range []struct {
 		name string
 		want Finding
 		saw  string // empty: they say it
 	}{
 		{"anything", Finding{}, ""},
-		{"all of it", Finding{Kind: "moved", State: detect.Latent, Object: "10.5.112.0/24", Owner: "node1", Words: []string{"10.51.7.21", "eth1"}}, ""},
+		{"all of it", Finding{Kind: "moved", State: detect.Latent, Object: detect.Prefix(netip.MustParsePrefix("10.5.112.0/24")), Owner: "node1", Words: []string{"10.51.7.21", "eth1"}}, ""},
 		{"another kind", Finding{Kind: "gone"}, "no finding gone"},
-		{"another object", Finding{Kind: "moved", Object: "10.5.113.0/24"}, "no finding moved 10.5.113.0/24"},
-		{"another owner", Finding{Object: "10.5.112.0/24", Owner: "node2"}, "no finding 10.5.112.0/24 of node2"},
+		{"another object", Finding{Kind: "moved", Object: detect.Prefix(netip.MustParsePrefix("10.5.113.0/24"))}, "no finding moved 10.5.113.0/24"},
+		{"another owner", Finding{Object: detect.Prefix(netip.MustParsePrefix("10.5.112.0/24")), Owner: "node2"}, "no finding 10.5.112.0/24 of node2"},
 		{"another state", Finding{Kind: "moved", State: detect.Active}, "no finding active moved"},
 		{"a word is missing", Finding{Kind: "moved", Words: []string{"eth1", "after boot"}}, `no finding moved that says ["eth1" "after boot"]`},
 	} {

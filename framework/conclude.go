@@ -10,9 +10,6 @@ import (
 	"github.com/onsi/ginkgo/v2"
 
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
-	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // verdict judges the variant.
@@ -133,84 +130,4 @@ func (v *variantRun) keepFailure(ctx context.Context) {
 		v.keep("snapshot-at-failure", at)
 		v.keep("findings-at-failure", findings)
 	}
-}
-
-// birdSocket is BIRD's control socket on a node: calico-node's pod has the
-// node's /var/run/calico for its own. It is named without the symbolic link
-// /var/run, which would lead out of the node.
-const birdSocket = "/run/calico/bird.ctl"
-
-// proxyTimeout bounds a look that asks guests. One whose processors are busy
-// may take several seconds to run a command, and is no worse for it.
-const proxyTimeout = 15 * time.Second
-
-// collectorOf makes a collector that reads the layers of a lab that a script
-// asks for. The closers are to be called even after an error.
-func collectorOf(lab *kindlab.Lab, script Script) (snapshot.Collector, []func() error, error) {
-	c := snapshot.Collector{
-		Routers: map[string]snapshot.RouterReader{},
-		Nodes:   map[string]snapshot.RouteReader{},
-	}
-	var closers []func() error
-	cluster, err := snapshot.NewCluster(lab.Clusters[0].Client.RESTConfig())
-	if err != nil {
-		return c, closers, err
-	}
-	c.Kubernetes = cluster
-	if script.Images {
-		names := registry.New(lab.Registry().Addr.String())
-		closers = append(closers, names.Close)
-		c.Images, c.Registry = cluster, names
-	}
-	if script.Proxies {
-		c.Services, c.Proxies, c.Timeout = cluster, map[string]snapshot.ProxyReader{}, proxyTimeout
-	}
-	for _, node := range lab.Topology.Clusters[0].Nodes {
-		handle := lab.Node(node.Name)
-		switch {
-		case node.Kernel == "":
-			c.Nodes[node.Name] = snapshot.NetnsRoutes(handle.Netns)
-		case script.Proxies:
-			c.Proxies[node.Name] = snapshot.NodeProxy(handle.Exec)
-		}
-	}
-	if script.Firewalls {
-		c.Firewalls = map[string]snapshot.FirewallReader{}
-		for _, node := range lab.Clusters[0].Nodes() {
-			c.Firewalls[node] = snapshot.ContainerFirewall(lab.Node(node).PID)
-		}
-	}
-	if script.NodeAddresses {
-		c.Calico, c.Networks = cluster, map[string]snapshot.NetworkReader{}
-		for _, node := range lab.Clusters[0].Nodes() {
-			machine := lab.Node(node)
-			c.Networks[node] = snapshot.NetworkReader{
-				Interfaces: snapshot.NetnsInterfaces(machine.Netns),
-				BIRD: snapshot.BIRDSocket(func(ctx context.Context) (string, error) {
-					return machine.Path(ctx, birdSocket)
-				}),
-			}
-		}
-	}
-	if script.NAT {
-		c.NAT, c.Outside = map[string]snapshot.NATReader{}, map[string]snapshot.SocketReader{}
-		for _, node := range lab.Clusters[0].Nodes() {
-			c.NAT[node] = snapshot.ContainerNAT{PID: lab.Node(node).PID}
-		}
-		for _, host := range lab.Topology.Hosts {
-			c.Outside[host.Name] = snapshot.NetnsSockets(lab.Host(host.Name).Netns)
-		}
-	}
-	if len(script.ConfigMaps) > 0 {
-		c.ConfigMaps = cluster.ConfigMaps(script.ConfigMaps...)
-	}
-	for _, r := range lab.Topology.Routers {
-		handle, err := lab.Router(r.Name)
-		if err != nil {
-			return c, closers, err
-		}
-		closers = append(closers, handle.Close)
-		c.Routers[r.Name] = handle
-	}
-	return c, closers, nil
 }

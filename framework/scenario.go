@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -119,29 +120,13 @@ type Script struct {
 	// called after Install, and after each remedy that replaces ends.
 	Ends func(ctx context.Context, r *Run, gone ...string) ([]probe.End, error)
 	// Probes run between the ends from the baseline on.
-	Probes    []probe.Probe
+	Probes []probe.Probe
+	// Detectors look at each snapshot from the baseline on. The snapshots hold
+	// what the detectors and the checks read.
 	Detectors []detect.Detector
-	// Images is set where the detectors look at what runs under which name of
-	// an image: three lists and a question for each name, with every snapshot.
-	Images bool
-	// NodeAddresses is set where the detectors look at the nodes' interfaces,
-	// at Calico's choice of their addresses and at BIRD's sessions.
-	NodeAddresses bool
-	// NAT is set where the detectors look at the nodes' translation of
-	// addresses: iptables-save, connections and the sockets of the hosts
-	// outside, with every snapshot.
-	NAT bool
-	// Proxies is set where the detectors look at Services, and at kube-proxy and
-	// the IPVS table on the nodes with a kernel of their own. That takes a
-	// command on each of them with every look.
-	Proxies bool
 	// LookEvery is the time from one look of the detectors to the next; zero
 	// means 200 ms.
 	LookEvery time.Duration
-	// ConfigMaps are those that the detectors look at, as namespace/name.
-	ConfigMaps []string
-	// Firewalls is set where the detectors look at the nodes' filter tables.
-	Firewalls bool
 	// Latent names the kinds of latent findings that the baseline may have:
 	// the incident waiting to happen.
 	Latent []string
@@ -189,6 +174,19 @@ type LesserForm struct {
 	// TakenBack is set where the form is undone before what comes after it,
 	// and the detectors must fall silent again.
 	TakenBack bool
+}
+
+// Reads lists the sources that the script's detectors and checks read. A
+// detector that is switched off counts: checks look at what it would have read.
+func (s Script) Reads() []snapshot.Source {
+	var all []snapshot.Source
+	for _, d := range s.Detectors {
+		all = append(all, d.Reads()...)
+	}
+	for _, c := range slices.Concat(s.Baseline, s.Aftermath) {
+		all = append(all, c.Reads...)
+	}
+	return all
 }
 
 // Remedy is a documented way out of the incident, or one that is documented

@@ -14,6 +14,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -243,7 +244,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	if err := v.startProbes(ctx); err != nil {
 		return err
 	}
-	if err := v.startWatch(); err != nil {
+	if err := v.startWatch(ctx); err != nil {
 		return err
 	}
 	v.result.Baseline.Probes = len(v.variant.Script.Probes)
@@ -280,12 +281,9 @@ func (v *variantRun) baseline(ctx context.Context) error {
 }
 
 // lookWithin bounds the wait for what the next look of the detectors will show.
-// Where they ask guests, that look may begin late and end late.
+// That look may begin late and end late.
 func (v *variantRun) lookWithin() time.Duration {
-	if v.variant.Script.Proxies {
-		return namedWithin + 2*(v.variant.Script.LookEvery+proxyTimeout)
-	}
-	return namedWithin
+	return namedWithin + 2*(v.watch.every+v.watch.timeout)
 }
 
 // badBaseline ends the script: what comes after a bad baseline proves
@@ -296,17 +294,18 @@ func (v *variantRun) badBaseline(why string) error {
 	return fmt.Errorf("%w: %s", errNotAsExpected, why)
 }
 
-func (v *variantRun) startWatch() error {
-	collector, closers, err := collectorOf(v.run.Lab, v.variant.Script)
-	v.closers = append(v.closers, closers...)
+func (v *variantRun) startWatch(ctx context.Context) error {
+	collector, err := snapshot.Open(ctx, labaccess.Of(v.run.Lab), v.variant.Script.Reads()...)
 	if err != nil {
 		return err
 	}
+	v.closers = append(v.closers, collector.Close)
 	detectors := v.variant.Script.Detectors
 	if v.scenario.options.Ablate == AblateDetector {
 		detectors = nil
 	}
 	v.watch = startWatch(collector.Collect, detectors, cmp.Or(v.variant.Script.LookEvery, lookEvery))
+	v.watch.timeout = collector.Timeout()
 	v.run.Snapshot = func() snapshot.Snapshot { _, at := v.watch.now(); return at }
 	v.run.Findings = func() []detect.Finding { findings, _ := v.watch.now(); return findings }
 	return nil
@@ -593,13 +592,17 @@ func (v *variantRun) detected(ctx context.Context) error {
 }
 
 func (v *variantRun) addFinding(f detect.Finding, since *time.Time) {
-	entry := report.Finding{Detector: f.Detector, Kind: f.Kind, State: string(f.State), Object: f.Object, Says: f.Says}
+	entry := report.Finding{
+		Detector: f.Detector, Kind: f.Kind, State: string(f.State), Object: f.Object.String(), Owner: f.Owner,
+		Announcer: f.Announcer, Routers: f.Routers, Pods: f.Pods, Says: f.Says,
+	}
 	if since != nil {
 		ms := time.Since(*since).Milliseconds()
 		entry.TimeToDetectMS = &ms
 	}
 	for _, known := range v.result.Findings {
-		if known.Detector == f.Detector && known.Kind == f.Kind && known.Object == f.Object && known.State == string(f.State) {
+		if known.Detector == entry.Detector && known.Kind == entry.Kind && known.Object == entry.Object &&
+			known.Announcer == entry.Announcer && known.State == entry.State {
 			return
 		}
 	}

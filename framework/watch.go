@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,6 +24,7 @@ type watch struct {
 	collect   func(context.Context) snapshot.Snapshot
 	detectors []detect.Detector
 	every     time.Duration // from one look to the next
+	timeout   time.Duration // of one look
 
 	stop func()
 	done chan struct{}
@@ -37,8 +39,10 @@ type watch struct {
 // findingKey tells findings apart: what a detector says of an object may
 // change its wording from look to look.
 type findingKey struct {
-	detector, kind, object, announcer string
-	state                             detect.State
+	detector, kind string
+	object         detect.Object
+	announcer      string
+	state          detect.State
 }
 
 type sighting struct {
@@ -87,10 +91,7 @@ func (w *watch) look(ctx context.Context) {
 	defer w.mu.Unlock()
 	w.history = append(w.history, now)
 	w.history = w.history[max(0, len(w.history)-int(detect.History/w.every)):]
-	w.findings = nil
-	for _, d := range w.detectors {
-		w.findings = append(w.findings, d.Detect(w.history)...)
-	}
+	w.findings = detect.Look(w.detectors, w.history)
 	w.looked = time.Now()
 	for _, f := range w.findings {
 		if _, seen := w.first[keyOf(f)]; !seen {
@@ -118,7 +119,7 @@ func (w *watch) seen() []sighting {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
 		}
-		return strings.Compare(a.Kind+a.Object, b.Kind+b.Object)
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Object.String(), b.Object.String()))
 	})
 	return all
 }

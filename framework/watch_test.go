@@ -20,7 +20,8 @@ type said struct {
 	now atomic.Pointer[[]detect.Finding]
 }
 
-func (*said) Name() string { return "said" }
+func (*said) Name() string             { return "said" }
+func (*said) Reads() []snapshot.Source { return nil }
 
 func (s *said) Detect([]snapshot.Snapshot) []detect.Finding {
 	if f := s.now.Load(); f != nil {
@@ -32,7 +33,7 @@ func (s *said) Detect([]snapshot.Snapshot) []detect.Finding {
 func (s *said) says(f ...detect.Finding) { s.now.Store(&f) }
 
 func found(kind, object string, state detect.State) detect.Finding {
-	return detect.Finding{Detector: "said", Kind: kind, Object: object, State: state, Says: kind + " " + object}
+	return detect.Finding{Detector: "said", Kind: kind, Object: detect.Named(object), State: state, Says: kind + " " + object}
 }
 
 func collectNow(context.Context) snapshot.Snapshot { return snapshot.Snapshot{Time: time.Now()} }
@@ -81,7 +82,7 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("seen %v, want %v", got, want)
 		}
-		if last, _ := w.now(); len(last) != 1 || last[0].Object != "b" {
+		if last, _ := w.now(); len(last) != 1 || last[0].Object != detect.Named("b") {
 			t.Errorf("found %v, want b alone: a was seen earlier, not at the last look", last)
 		}
 	})
@@ -123,6 +124,7 @@ func TestWatchShowsDetectorsABoundedHistory(t *testing.T) {
 type detectorFunc func([]snapshot.Snapshot) []detect.Finding
 
 func (detectorFunc) Name() string                                    { return "func" }
+func (detectorFunc) Reads() []snapshot.Source                        { return nil }
 func (f detectorFunc) Detect(h []snapshot.Snapshot) []detect.Finding { return f(h) }
 
 // A collection that was cut short by the end of the watching must not count:
@@ -150,12 +152,12 @@ func TestUntilNamed(t *testing.T) {
 		wanted []Finding
 		saw    string // of the error; empty: they are named
 	}{
-		{"by kind and object", []Finding{{Kind: "lost", Object: "a"}, {Kind: "swapped", Object: "b"}}, ""},
-		{"by object alone", []Finding{{Object: "a"}}, ""},
+		{"by kind and object", []Finding{{Kind: "lost", Object: detect.Named("a")}, {Kind: "swapped", Object: detect.Named("b")}}, ""},
+		{"by object alone", []Finding{{Object: detect.Named("a")}}, ""},
 		{"by kind alone", []Finding{{Kind: "swapped"}}, ""},
 		{"none asked for", nil, ""},
-		{"wrong object", []Finding{{Kind: "lost", Object: "b"}}, "lost (active): lost a; swapped (latent): swapped b"},
-		{"one of two", []Finding{{Kind: "lost", Object: "a"}, {Kind: "lost", Object: "c"}}, "lost (active): lost a; swapped (latent): swapped b"},
+		{"wrong object", []Finding{{Kind: "lost", Object: detect.Named("b")}}, "lost (active): lost a; swapped (latent): swapped b"},
+		{"one of two", []Finding{{Kind: "lost", Object: detect.Named("a")}, {Kind: "lost", Object: detect.Named("c")}}, "lost (active): lost a; swapped (latent): swapped b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			watching(t, func(t *testing.T, w *watch, d *said) {

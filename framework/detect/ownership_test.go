@@ -475,7 +475,7 @@ func TestRouteOwnership(t *testing.T) {
 			}
 			var got []string
 			fmt.Fprintf(&golden, "# %s\n", tt.name)
-			for _, f := range (RouteOwnership{}).Detect(history) {
+			for _, f := range detected(t, RouteOwnership{}, history) {
 				if f.Detector != "route-ownership" {
 					t.Errorf("detector %q", f.Detector)
 				}
@@ -509,7 +509,7 @@ func TestImportsNothingThatActs(t *testing.T) {
 		"github.com/relapse-dev/relapse/framework/snapshot",
 		"github.com/relapse-dev/relapse/framework/detect",               // for a detector that is a package of its own
 		"github.com/relapse-dev/relapse/framework/detect/autodetection", // which is held to the same
-		"github.com/relapse-dev/relapse/topology/lab/router",                // for the words of the kernel and of BGP
+		"github.com/relapse-dev/relapse/topology/lab/router",            // for the words of the kernel and of BGP
 	}
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -114,7 +114,13 @@ type Finding struct {
 	Kind     string `json:"kind"`
 	State    string `json:"state"` // latent or active
 	Object   string `json:"object"`
-	Says     string `json:"says"`
+	// Owner, Announcer, Routers and Pods are as the detector says them; empty
+	// where it does not.
+	Owner     string   `json:"owner,omitempty"`
+	Announcer string   `json:"announcer,omitempty"`
+	Routers   []string `json:"routers,omitempty"`
+	Pods      []string `json:"pods,omitempty"` // namespace/name
+	Says      string   `json:"says"`
 	// TimeToDetectMS runs from the first lost probe (or from the fault,
 	// where no probe was lost) to the finding. Absent for what was there
 	// before the fault.

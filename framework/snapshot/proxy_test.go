@@ -3,12 +3,16 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"flag"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // recordedDump is of a kube-proxy 1.13.0 that hangs: two goroutines of its 33
@@ -86,7 +90,7 @@ const (
 	table       = "== table\n" + ipvsHeader + "TCP  0A600865:1B5F rr  \n  -> 0A1E4002:1B5F      Masq    1      0          3\n"
 )
 
-func TestNodeProxy(t *testing.T) {
+func TestProxies(t *testing.T) {
 	last := time.Date(2026, 11, 20, 13, 25, 44, 892222820, time.UTC)
 	for _, c := range []struct {
 		name, output string
@@ -118,9 +122,10 @@ func TestNodeProxy(t *testing.T) {
 		{name: "does not run", output: answers(table, "== mode", "== healthz", "")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := NodeProxy(func(context.Context, ...string) (string, error) { return c.output, nil })(t.Context())
-			if err != nil {
-				t.Fatal(err)
+			node := fakeMachine{exec: func(context.Context, ...string) (string, error) { return c.output, nil }}
+			p := proxyReader("edge", node)(t.Context())
+			if !p.Read || p.Node != "edge" {
+				t.Fatalf("%+v", p)
 			}
 			if p.Mode != c.mode || p.Health.Status != c.health.Status || !p.Health.LastUpdated.Equal(c.health.LastUpdated) ||
 				!p.Health.CurrentTime.Equal(c.health.CurrentTime) || p.Health.Age() != c.age || len(p.Goroutines) != c.goroutines {
@@ -136,7 +141,7 @@ func TestNodeProxy(t *testing.T) {
 	}
 }
 
-func TestNodeProxyErrors(t *testing.T) {
+func TestProxyErrors(t *testing.T) {
 	for name, exec := range map[string]func(context.Context, ...string) (string, error){
 		"asking kube-proxy: the guest is off": func(context.Context, ...string) (string, error) { return "", errors.New("the guest is off") },
 		"lastUpdated": func(context.Context, ...string) (string, error) {
@@ -145,8 +150,84 @@ func TestNodeProxyErrors(t *testing.T) {
 		"reading kube-proxy's healthz": func(context.Context, ...string) (string, error) { return "== healthz\n" + ok + "fine", nil },
 		"line 4 of /proc/net/ip_vs":    func(context.Context, ...string) (string, error) { return "== table\n" + ipvsHeader + "TCP", nil },
 	} {
-		if _, err := NodeProxy(exec)(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%v, want %q", err, name)
+		p := proxyReader("edge", fakeMachine{exec: exec})(t.Context())
+		if p.Read || !strings.Contains(p.Error, name) {
+			t.Errorf("%+v, want the error %q", p, name)
 		}
+	}
+}
+
+// What a scenario asks beside what the detectors do.
+func TestProxyQuery(t *testing.T) {
+	const syncs = "kubeproxy_sync_proxy_rules_latency_microseconds_count"
+	q := ProxyQuery{Counters: []string{syncs}, Goroutines: true, LogLines: "Trying to delete rs: 10.96.0.102"}
+	for _, tt := range []struct {
+		name   string
+		output string
+		want   Proxy
+		err    string
+	}{
+		{
+			name:   "all told",
+			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", syncs+" 7", "", "== goroutines", ok+recordedDump(t), "== log", "12", ""),
+			want:   Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{syncs: 7}, LogLines: 12},
+		},
+		{
+			name:   "no sync yet",
+			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", "", "== goroutines", ok, "== log", "0"),
+			want:   Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{}},
+		},
+		{
+			name:   "it does not run",
+			output: answers("", "== mode", "", "== counters", "", "== goroutines", "", "== log", "3"),
+			want:   Proxy{LogLines: 3},
+		},
+		{name: "no profiling", output: answers("== mode", ok+"ipvs", "== goroutines", "HTTP/1.0 404 Not Found\r\n\r\n"), want: Proxy{Mode: "ipvs"}},
+		{name: "no log", output: answers("== mode", ok+"ipvs", "== log", ""), err: "counting lines in kube-proxy's log: "},
+		{name: "a metric that is none", output: answers("== counters", ok+syncs+" many"), err: "reading kube-proxy's metrics: " + syncs},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := q.Ask(t.Context(), fakeMachine{exec: func(context.Context, ...string) (string, error) { return tt.output, nil }})
+			if tt.err != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), tt.err) {
+					t.Errorf("error %v, want %q", err, tt.err)
+				}
+				return
+			}
+			if tt.name == "all told" && len(got.Goroutines) != 2 {
+				t.Errorf("%d goroutines wait for IPVS", len(got.Goroutines))
+			}
+			got.Goroutines = nil
+			if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// The commands that run on a node are reviewed as they are.
+func TestProxyScripts(t *testing.T) {
+	for name, q := range map[string]ProxyQuery{
+		"looked-at": {Health: true, Table: true},
+		"asked":     {Counters: []string{"kubeproxy_sync_proxy_rules_latency_microseconds_count"}, Goroutines: true, LogLines: "Trying to delete rs: 10.96.0.102"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join("testdata", "kube-proxy-"+name+".sh")
+			got := q.script() + "\n"
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-want +got), run with -update if the change is meant:\n%s", diff)
+			}
+		})
 	}
 }

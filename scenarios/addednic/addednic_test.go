@@ -215,7 +215,7 @@ func TestCardIsNamed(t *testing.T) {
 		"Calico speaks for worker1 from 10.51.7.21, which appeared after boot.":                                          false,
 	} {
 		r := &framework.Run{Findings: func() []detect.Finding {
-			return []detect.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode, Says: says}}
+			return []detect.Finding{{Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode), Says: says}}
 		}}
 		if named, saw, _ := s.cardIsNamed(t.Context(), r); named != want {
 			t.Errorf("%q: %t, %s", says, named, saw)

@@ -110,14 +110,13 @@ func (s *story) plugIn(r *framework.Run) fault.Fault {
 // common is what all variants do.
 func (s *story) common(c calico) framework.Script {
 	return framework.Script{
-		Install:       func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },
-		Ends:          ends,
-		Probes:        probes(),
-		Detectors:     []detect.Detector{detect.NodeAddress{}},
-		NodeAddresses: true,
+		Install:   func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },
+		Ends:      ends,
+		Probes:    probes(),
+		Detectors: []detect.Detector{detect.NodeAddress{}},
 		Baseline: []framework.Check{
 			{Name: "CoreDNS runs on " + coreDNSNode + " and nowhere else", Holds: coreDNSIsThere},
-			{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: s.recorded("before", allIsWell)},
+			{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Reads: addressing, Holds: s.recorded("before", allIsWell)},
 		},
 		Fault:   s.plugIn,
 		Hurt:    hurt(),
@@ -139,9 +138,9 @@ func factsHold() []framework.Check {
 func affectedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(calico{Method: firstFound, Poll: poll})
-	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode}}
+	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode)}}
 	script.Aftermath = append(factsHold(),
-		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: s.recorded("during", s.addressMoved)},
+		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.recorded("during", s.addressMoved)},
 		framework.Check{Name: "calico-node was not restarted", Holds: s.notRestarted},
 		framework.Check{
 			Name:  "the detector names the node, the address, the interface, and that this appeared after boot",
@@ -178,7 +177,7 @@ func restartedScript(nic fault.NIC) framework.Script {
 	script := s.common(calico{Method: firstFound, Poll: never})
 	script.Forms = []framework.LesserForm{{
 		Name: "the card is there, and Calico has not looked yet", Fault: s.plugIn,
-		Named:  []framework.Finding{{Kind: detect.NextAddress, Object: coreDNSNode}},
+		Named:  []framework.Finding{{Kind: detect.NextAddress, Object: detect.Named(coreDNSNode)}},
 		Within: time.Second,
 	}}
 	script.Fault = func(r *framework.Run) fault.Fault {
@@ -193,9 +192,9 @@ func restartedScript(nic fault.NIC) framework.Script {
 		}
 	}
 	script.Probes, script.Hurt = restartedProbes(), restartedHurt()
-	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode}}
+	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode)}}
 	script.Aftermath = []framework.Check{
-		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: s.addressMoved, Bound: 5 * time.Second},
+		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.addressMoved, Bound: 5 * time.Second},
 	}
 	method := "can-reach=" + gateway.String()
 	script.Remedies = []framework.Remedy{{
@@ -229,7 +228,7 @@ func fixedScript(nic fault.NIC) framework.Script {
 	script := s.common(calico{Method: internalIP, Poll: poll})
 	script.Aftermath = []framework.Check{
 		{Name: "Calico has looked for the address of " + coreDNSNode + " with the card there", Holds: s.lookedAgain, Bound: 2 * poll},
-		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: s.recorded("during", allIsWell)},
+		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Reads: addressing, Holds: s.recorded("during", allIsWell)},
 	}
 	return script
 }
@@ -383,6 +382,9 @@ func addressOf(s snapshot.Snapshot, node string) netip.Addr {
 	return netip.Addr{}
 }
 
+// addressing is what tells of Calico's addresses and of BIRD's sessions.
+var addressing = []snapshot.Source{snapshot.Nodes, snapshot.NodeNetworks}
+
 // allIsWell asserts that Calico has the declared addresses, and that BIRD has
 // an established session with each of them.
 func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
@@ -436,7 +438,7 @@ func (s *story) addressMoved(_ context.Context, r *framework.Run) (bool, string,
 func (s *story) cardIsNamed(_ context.Context, r *framework.Run) (bool, string, error) {
 	var said []string
 	for _, f := range r.Findings() {
-		if f.Kind != detect.WrongAddress || f.Object != coreDNSNode {
+		if f.Kind != detect.WrongAddress || f.Object != detect.Named(coreDNSNode) {
 			continue
 		}
 		missing := slices.DeleteFunc([]string{coreDNSNode, s.nic.Address.Addr().String(), " " + s.nic.Name + ",", "appeared after boot"},

@@ -265,6 +265,9 @@ func (s *story) syncsGoOn(ctx context.Context, r *framework.Run) (bool, string, 
 	return err == nil && n > 0, saw, err
 }
 
+// proxies tell of kube-proxy and the IPVS table on edge.
+var proxies = []snapshot.Source{snapshot.Proxies}
+
 // onEdge is kube-proxy on edge as the detectors saw it last.
 func onEdge(r *framework.Run) snapshot.Proxy {
 	for _, p := range r.Snapshot().Proxies {

@@ -93,7 +93,6 @@ func (s *story) common() framework.Script {
 			{From: edge, To: "pod", Protocol: probe.TCP, Interval: probeEvery},
 		},
 		Detectors: []detect.Detector{convergence},
-		Proxies:   true,
 		LookEvery: 3 * time.Second, // each takes a command in the guest
 		Baseline: []framework.Check{
 			{Name: "kube-proxy says that it runs in mode " + s.proxy.Mode, Holds: s.mode},
@@ -112,17 +111,17 @@ func affectedScript() framework.Script {
 	s := st.common()
 	s.Aftermath = []framework.Check{
 		{Name: "no sync was finished since the load ended", Holds: st.syncsFrozen},
-		{Name: "healthz says 503 and when the last sync was, before the load ended", Holds: st.healthFrozen, Bound: patience},
+		{Name: "healthz says 503 and when the last sync was, before the load ended", Reads: proxies, Holds: st.healthFrozen, Bound: patience},
 		{Name: "two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute", Holds: st.twoStacks},
-		{Name: "a Service that was created after the load has no virtual server", Holds: st.lateIsMissing},
-		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Holds: st.webIsStale},
+		{Name: "a Service that was created after the load has no virtual server", Reads: proxies, Holds: st.lateIsMissing},
+		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Reads: proxies, Holds: st.webIsStale},
 		{
 			Name:  "the detectors say that the syncs have stopped, and on which goroutines",
 			Holds: deadlockIsReported, Bound: patience, AsksDetectors: true,
 		},
 	}
 	s.Named = []framework.Finding{
-		{Kind: detect.StaleRealServer, Object: edge}, {Kind: detect.MissingRealServer, Object: edge},
+		{Kind: detect.StaleRealServer, Object: detect.Named(edge)}, {Kind: detect.MissingRealServer, Object: detect.Named(edge)},
 	}
 	s.NamedWithin = patience
 	moveTo := func(k kubeProxy) func(context.Context, *framework.Run) error {
@@ -154,8 +153,8 @@ func unhurtScript(k kubeProxy) framework.Script {
 	}
 	if k.Mode == ipvs {
 		s.Aftermath = append(s.Aftermath,
-			framework.Check{Name: "a Service that was created after the load has a virtual server", Holds: st.lateIsServed, Bound: patience},
-			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Holds: st.webIsNew, Bound: patience},
+			framework.Check{Name: "a Service that was created after the load has a virtual server", Reads: proxies, Holds: st.lateIsServed, Bound: patience},
+			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Reads: proxies, Holds: st.webIsNew, Bound: patience},
 		)
 	}
 	return s

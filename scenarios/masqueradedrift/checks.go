@@ -62,7 +62,7 @@ func masquerading(want bool) func(context.Context, *framework.Run) (bool, string
 		}
 		var wrong framework.Mismatches
 		for _, n := range nodes {
-			rules, err := snapshot.ParseNAT(saved[n])
+			rules, err := snapshot.ParseRules(saved[n], snapshot.NATTable)
 			if err != nil {
 				return false, "", err
 			}
@@ -76,13 +76,13 @@ func masquerading(want bool) func(context.Context, *framework.Run) (bool, string
 
 // masquerade finds Cilium's rule that hides a range from all but the native
 // CIDR.
-func masquerade(rules []snapshot.NATRule, pods netip.Prefix) (snapshot.NATRule, bool) {
-	i := slices.IndexFunc(rules, func(r snapshot.NATRule) bool {
+func masquerade(rules []snapshot.Rule, pods netip.Prefix) (snapshot.Rule, bool) {
+	i := slices.IndexFunc(rules, func(r snapshot.Rule) bool {
 		return r.Chain == "CILIUM_POST_nat" && r.Comment == "cilium masquerade non-cluster" && r.Target == "MASQUERADE" &&
 			r.Source == (snapshot.Match{Range: pods}) && r.Destination == (snapshot.Match{Range: nativeCIDR, Not: true})
 	})
 	if i < 0 {
-		return snapshot.NATRule{}, false
+		return snapshot.Rule{}, false
 	}
 	return rules[i], true
 }
@@ -130,6 +130,9 @@ func notAsked(header string) []string {
 	slices.Sort(wrong)
 	return wrong
 }
+
+// podAddresses tells of the probe pods' own addresses.
+var podAddresses = []snapshot.Source{snapshot.Pods}
 
 // seenAs asserts that the far ends of some probes have only ever seen the
 // address of the pod that the probe comes from. A probe that nobody has seen is

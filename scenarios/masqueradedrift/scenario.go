@@ -110,7 +110,7 @@ var (
 
 // warning is a finding of config-drift about a key.
 func warning(kind configdrift.Kind, key string) framework.Finding {
-	return framework.Finding{Kind: string(kind), Object: "ConfigMap " + cilium.ConfigMap + ", " + key}
+	return framework.Finding{Kind: string(kind), Object: detect.Named("ConfigMap " + cilium.ConfigMap + ", " + key)}
 }
 
 // configDrift is the detector that compares what the old version runs with
@@ -172,20 +172,18 @@ func ends(ctx context.Context, r *framework.Run, _ ...string) ([]probe.End, erro
 
 // script is what all variants have in common.
 func (d drift) script() framework.Script {
-	untouched := framework.Check{Name: "inside the native CIDR pods are known by their own addresses", Holds: insideIsUntouched}
+	untouched := framework.Check{Name: "inside the native CIDR pods are known by their own addresses", Reads: podAddresses, Holds: insideIsUntouched}
 	s := framework.Script{
 		Install: d.install,
 		Ends:    ends,
 		Probes: append(probe.Both("db", nodes...),
 			appProbe("node1", neighbourServer, "neighbour"), appProbe("node2", neighbourServer, "neighbour"),
 			probe.Probe{From: "node1", To: "node2"}, probe.Probe{From: "node2", To: "node1"}),
-		NAT:        true,
-		ConfigMaps: []string{cilium.ConfigMap},
-		Detectors:  []detect.Detector{detect.SNAT{}, d.configDrift()},
-		Baseline:   []framework.Check{untouched},
-		Fault:      d.upgrade,
-		Observe:    5 * time.Second,
-		Aftermath:  []framework.Check{untouched},
+		Detectors: []detect.Detector{detect.SNAT{}, d.configDrift()},
+		Baseline:  []framework.Check{untouched},
+		Fault:     d.upgrade,
+		Observe:   5 * time.Second,
+		Aftermath: []framework.Check{untouched},
 	}
 	rules := framework.Check{Name: "no rule masquerades", Holds: masquerading(false)}
 	if d.masquerades {
@@ -195,7 +193,7 @@ func (d drift) script() framework.Script {
 	} else {
 		s.Probes = append(s.Probes, appProbe("node1", dbServer, "db"), appProbe("node2", dbServer, "db"))
 		s.Hurt = []string{"app on node1->db", "app on node2->db"}
-		s.Baseline = append(s.Baseline, framework.Check{Name: "the database outside sees the pods' own addresses", Holds: outsideSeesPods})
+		s.Baseline = append(s.Baseline, framework.Check{Name: "the database outside sees the pods' own addresses", Reads: podAddresses, Holds: outsideSeesPods})
 	}
 	for _, w := range d.warns {
 		s.Latent = append(s.Latent, w.Kind)
@@ -215,12 +213,12 @@ func (d drift) script() framework.Script {
 // affected is what the incident adds.
 func (d drift) affected(s *framework.Script) {
 	for _, n := range nodes {
-		s.Named = append(s.Named, framework.Finding{Kind: detect.HiddenSource, Object: rangeOf[n].String()})
+		s.Named = append(s.Named, framework.Finding{Kind: detect.HiddenSource, Object: detect.Prefix(rangeOf[n])})
 	}
 	denied := []framework.Check{
 		{Name: "the application is denied at the nodes' addresses, by the error that it gets", Holds: appIsDenied, Bound: 2 * time.Second},
 		{Name: "the server's log denies the application at the nodes' addresses", Holds: serverDenies, Bound: 5 * time.Second},
-		{Name: "inside the native CIDR pods are known by their own addresses", Holds: insideIsUntouched},
+		{Name: "inside the native CIDR pods are known by their own addresses", Reads: podAddresses, Holds: insideIsUntouched},
 	}
 	if d.bpf {
 		s.Baseline = append(s.Baseline, framework.Check{Name: "the agents of Cilium " + d.from + " were told to masquerade by BPF", Holds: toldToMasquerade})

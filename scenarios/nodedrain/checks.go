@@ -16,6 +16,12 @@ import (
 func specOf(a allocation) netip.Prefix { return a.spec }
 func useOf(a allocation) netip.Prefix  { return a.use }
 
+// What the checks ask of snapshots.
+var (
+	allocations = []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes}
+	routes      = []snapshot.Source{snapshot.Routers}
+)
+
 // allocationsAreTheIncidents compares both allocations with the table: by
 // luck they could agree, and then the fault would hurt nobody.
 func allocationsAreTheIncidents(_ context.Context, r *framework.Run) (bool, string, error) {
@@ -117,7 +123,7 @@ func swapped() []framework.Finding {
 	var want []framework.Finding
 	for _, row := range table {
 		want = append(want, framework.Finding{
-			Kind: detect.WrongAnnouncer, State: detect.Latent, Object: row.use.String(), Owner: row.node,
+			Kind: detect.WrongAnnouncer, State: detect.Latent, Object: detect.Prefix(row.use), Owner: row.node,
 		})
 	}
 	return want

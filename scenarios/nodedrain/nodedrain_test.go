@@ -210,7 +210,7 @@ func TestSwapIsReported(t *testing.T) {
 	var whole []detect.Finding
 	for _, row := range table {
 		whole = append(whole, detect.Finding{
-			Kind: detect.WrongAnnouncer, State: detect.Latent, Object: row.use.String(), Owner: row.node,
+			Kind: detect.WrongAnnouncer, State: detect.Latent, Object: detect.Prefix(row.use), Owner: row.node,
 		})
 	}
 	with := func(change func(*detect.Finding)) []detect.Finding {

@@ -120,7 +120,7 @@ func common(version string) framework.Script {
 			probe.Probe{From: "master3", To: "node1"}, probe.Probe{From: "node1", To: "master1"}),
 		Detectors: []detect.Detector{detect.RouteOwnership{}},
 		Baseline: []framework.Check{
-			{Name: "the allocations are the incident's", Holds: allocationsAreTheIncidents},
+			{Name: "the allocations are the incident's", Reads: allocations, Holds: allocationsAreTheIncidents},
 		},
 		Fault: func(r *framework.Run) fault.Fault {
 			return fault.RemoveNode(r.Lab, r.Cluster, removed)
@@ -144,21 +144,21 @@ func affectedScript() framework.Script {
 	s := common(affected)
 	s.Latent = []string{detect.WrongAnnouncer}
 	s.Baseline = append(s.Baseline,
-		framework.Check{Name: "the routers send each range of Node.spec to its node", Holds: routersFollow(specOf, all)},
+		framework.Check{Name: "the routers send each range of Node.spec to its node", Reads: routes, Holds: routersFollow(specOf, all)},
 		framework.Check{Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
 		framework.DetectorsSay("the detectors say that each range is announced by a node that does not own it", swapped()...),
 	)
 	s.Forms = []framework.LesserForm{
-		deleteNode(framework.Finding{Kind: detect.AbsentNode, Object: rowOf(removed).spec.String()}),
+		deleteNode(framework.Finding{Kind: detect.AbsentNode, Object: detect.Prefix(rowOf(removed).spec)}),
 	}
 	s.Aftermath = []framework.Check{
-		{Name: "the routers have lost " + orphan.String() + " and nothing else", Holds: routersFollow(specOf, staying), Bound: 5 * time.Second},
+		{Name: "the routers have lost " + orphan.String() + " and nothing else", Reads: routes, Holds: routersFollow(specOf, staying), Bound: 5 * time.Second},
 	}
 	s.Named = []framework.Finding{
-		{Kind: detect.Unannounced, Object: orphan.String()},
-		{Object: rowOf("master1").spec.String()},
-		{Kind: detect.WrongAnnouncer, Object: rowOf("master2").spec.String()},
-		{Kind: detect.WrongAnnouncer, Object: rowOf("master3").spec.String()},
+		{Kind: detect.Unannounced, Object: detect.Prefix(orphan)},
+		{Object: detect.Prefix(rowOf("master1").spec)},
+		{Kind: detect.WrongAnnouncer, Object: detect.Prefix(rowOf("master2").spec)},
+		{Kind: detect.WrongAnnouncer, Object: detect.Prefix(rowOf("master3").spec)},
 	}
 	s.Remedies = []framework.Remedy{
 		{
@@ -194,12 +194,12 @@ func affectedScript() framework.Script {
 func fixedScript() framework.Script {
 	s := common(fixed)
 	s.Baseline = append(s.Baseline,
-		framework.Check{Name: "the routers send each range in use to its node", Holds: routersFollow(useOf, all)},
+		framework.Check{Name: "the routers send each range in use to its node", Reads: routes, Holds: routersFollow(useOf, all)},
 		framework.Check{Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
 	)
 	s.Forms = []framework.LesserForm{deleteNode()}
 	s.Aftermath = []framework.Check{
-		{Name: "the routers have lost the removed node's own range and nothing else", Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},
+		{Name: "the routers have lost the removed node's own range and nothing else", Reads: routes, Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},
 	}
 	return s
 }

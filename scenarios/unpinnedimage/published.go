@@ -77,12 +77,11 @@ func publishedScript() framework.Script {
 		*p = probe.Probe{Name: p.From + "->" + p.To, From: p.From, To: p.To, Protocol: probe.TCP}
 	}
 	s.Detectors = append(s.Detectors, detect.StaleFirewallRules{})
-	s.Firewalls = true
 	s.Latent = []string{detect.Untagged}
 	s.Baseline = append(s.Baseline, framework.Check{
-		Name: guarded + " has a chain for each pod that a policy selects", Holds: guardedPods, Bound: time.Minute,
+		Name: guarded + " has a chain for each pod that a policy selects", Reads: []snapshot.Source{snapshot.Firewalls}, Holds: guardedPods, Bound: time.Minute,
 	})
-	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: agent}}
+	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: detect.Named(agent)}}
 	s.Fault = func(r *framework.Run) fault.Fault {
 		f := changeArgument(r, config)
 		f.Name += ", and a policy is split in two"
@@ -99,9 +98,9 @@ func publishedScript() framework.Script {
 	s.Observe = 15 * time.Second // a full sync of 16 pods' rules
 	s.Named = []framework.Finding{{Kind: detect.FrozenRules}}
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + version(rc5), Holds: everyNodeRuns(rc5), Bound: seenWithin},
+		{Name: "every node runs " + version(rc5), Reads: rollout, Holds: everyNodeRuns(rc5), Bound: seenWithin},
 		{Name: "every node has pulled " + version(rc5) + ", and asked for no version", Holds: pulledAsLatest(rc5, all...)},
-		{Name: "the ToR has a session with every node", Holds: everySession, Bound: seenWithin},
+		{Name: "the ToR has a session with every node", Reads: rollout, Holds: everySession, Bound: seenWithin},
 	}
 	s.Remedies = []framework.Remedy{
 		{

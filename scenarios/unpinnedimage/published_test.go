@@ -70,7 +70,7 @@ func TestLeftovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := snapshot.ParseFilter(string(text))
+	rules, err := snapshot.ParseRules(string(text), snapshot.FilterTable)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,9 +88,8 @@ func common(latest pair, config func(context.Context, *framework.Run) (kubeRoute
 			probe.Probe{From: "master", To: "worker1"}, probe.Probe{From: "worker1", To: "worker2"},
 			probe.Probe{From: "worker2", To: "master"}),
 		Detectors: []detect.Detector{detect.ImagePin{}, detect.ImageDrift{}, detect.RouteOwnership{}},
-		Images:    true,
 		Baseline: []framework.Check{
-			{Name: "every node runs " + version(latest.before), Holds: everyNodeRuns(latest.before), Bound: seenWithin},
+			{Name: "every node runs " + version(latest.before), Reads: rollout, Holds: everyNodeRuns(latest.before), Bound: seenWithin},
 		},
 		Forms: []framework.LesserForm{{
 			Name:  "latest becomes " + version(latest.after) + ", and nothing happens",
@@ -136,16 +135,16 @@ func untaggedScript() framework.Script {
 		Name: "the detectors say that nobody has pinned the image", Holds: unpinnedIsReported, AsksDetectors: true,
 	})
 	s.Forms[0].Named = []framework.Finding{
-		{Kind: detect.MovedTag, Object: agent}, {Kind: detect.MovedTag, Object: installer},
+		{Kind: detect.MovedTag, Object: detect.Named(agent)}, {Kind: detect.MovedTag, Object: detect.Named(installer)},
 	}
 	s.Named = []framework.Finding{
-		{Kind: detect.ChangedImage, Object: agent}, {Kind: detect.ChangedImage, Object: installer},
+		{Kind: detect.ChangedImage, Object: detect.Named(agent)}, {Kind: detect.ChangedImage, Object: detect.Named(installer)},
 	}
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + newVersion, Holds: everyNodeRuns(newer), Bound: seenWithin},
+		{Name: "every node runs " + newVersion, Reads: rollout, Holds: everyNodeRuns(newer), Bound: seenWithin},
 		{Name: "every node has pulled " + newVersion + ", and asked for no version", Holds: pulledAsLatest(newer, all...)},
-		{Name: "the ToR has lost every pod range", Holds: noPodRange, Bound: seenWithin},
-		{Name: "kube-router ends for want of RBAC", Holds: crashes, Bound: cacheSyncTimeout},
+		{Name: "the ToR has lost every pod range", Reads: rollout, Holds: noPodRange, Bound: seenWithin},
+		{Name: "kube-router ends for want of RBAC", Reads: rollout, Holds: crashes, Bound: cacheSyncTimeout},
 	}
 	s.Remedies = []framework.Remedy{
 		{
@@ -200,9 +199,9 @@ func untaggedScript() framework.Script {
 func pinnedScript() framework.Script {
 	s := common(pair{older, newer}, pinnedTo(older))
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older), Bound: seenWithin},
+		{Name: "every node runs " + oldVersion, Reads: rollout, Holds: everyNodeRuns(older), Bound: seenWithin},
 		{Name: "every node has asked for that digest, and for nothing else", Holds: askedForDigest(older)},
-		{Name: "the ToR has a session with every node", Holds: everySession, Bound: seenWithin},
+		{Name: "the ToR has a session with every node", Reads: rollout, Holds: everySession, Bound: seenWithin},
 	}
 	return s
 }
@@ -215,17 +214,17 @@ func ifNotPresentScript() framework.Script {
 	s.Latent = []string{detect.Untagged}
 	s.Gone = []string{newcomer}
 	s.Hurt = slices.DeleteFunc(s.Hurt, func(name string) bool { return strings.Contains(name, newcomer) })
-	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: agent}}
+	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: detect.Named(agent)}}
 	s.Forms = append(s.Forms, framework.LesserForm{
 		Name:      "a new node joins, and gets " + newVersion,
 		Fault:     newNode,
-		Named:     []framework.Finding{{Kind: detect.MixedImages, Object: agent}},
+		Named:     []framework.Finding{{Kind: detect.MixedImages, Object: detect.Named(agent)}},
 		TakenBack: true,
 	})
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older), Bound: seenWithin},
+		{Name: "every node runs " + oldVersion, Reads: rollout, Holds: everyNodeRuns(older), Bound: seenWithin},
 		{Name: "only " + newcomer + " has pulled " + newVersion, Holds: pulledAsLatest(newer, newcomer)},
-		{Name: "the ToR has a session with every node", Holds: everySession, Bound: seenWithin},
+		{Name: "the ToR has a session with every node", Reads: rollout, Holds: everySession, Bound: seenWithin},
 	}
 	return s
 }
@@ -359,6 +358,9 @@ func newNode(r *framework.Run) fault.Fault {
 	}
 }
 
+// rollout is what tells how far kube-router has come, node by node.
+var rollout = []snapshot.Source{snapshot.RunningImages, snapshot.Routers}
+
 // everyNodeRuns asserts that each node's kube-router is of a version.
 func everyNodeRuns(version string) func(context.Context, *framework.Run) (bool, string, error) {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
@@ -433,7 +435,7 @@ func unpinnedIsReported(_ context.Context, r *framework.Run) (bool, string, erro
 	var missing []string
 	for _, object := range []string{agent, installer} {
 		if !slices.ContainsFunc(r.Findings(), func(f detect.Finding) bool {
-			return f.Kind == detect.Untagged && f.State == detect.Latent && f.Object == object
+			return f.Kind == detect.Untagged && f.State == detect.Latent && f.Object == detect.Named(object)
 		}) {
 			missing = append(missing, object)
 		}

@@ -289,14 +289,10 @@ func TestTell(t *testing.T) {
 	}
 	err := tell(run, "test", func() error {
 		unread := at(t, 2, "worker1", "", "", "", true, true)
+		unread.Sources = []snapshot.Asked{{Name: snapshot.RunningImages.String()}}
 		unread.PodImages.Error = "no answer"
 		snapshots <- unread
 		last := at(t, 3, "worker1", "b", newDigest, "", true, true)
-		last.Nodes.Read, last.CiliumNodes.Read, last.Pods.Read = true, true, true
-		for i := range last.Routers {
-			r := &last.Routers[i]
-			r.Paths.Read, r.Routes.Read, r.Neighbors.Read = true, true, true
-		}
 		last.Time = time.Now().Add(time.Hour)
 		snapshots <- last
 		return nil
@@ -404,7 +400,7 @@ func TestNoPodRange(t *testing.T) {
 
 func TestUnpinnedIsReported(t *testing.T) {
 	found := func(object string) detect.Finding {
-		return detect.Finding{Kind: detect.Untagged, State: detect.Latent, Object: object}
+		return detect.Finding{Kind: detect.Untagged, State: detect.Latent, Object: detect.Named(object)}
 	}
 	if holds, saw, _ := unpinnedIsReported(t.Context(), looked(snapshot.Snapshot{}, found(agent), found(installer))); !holds {
 		t.Error(saw)
