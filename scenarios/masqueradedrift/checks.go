@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -66,25 +66,12 @@ func masquerading(want bool) func(context.Context, *framework.Run) (bool, string
 			if err != nil {
 				return false, "", err
 			}
-			if rule, there := masquerade(rules, rangeOf[n]); there != want {
+			if rule, there := cilium.Masquerade(rules, rangeOf[n], nativeCIDR); there != want {
 				wrong.Addf("%s masquerades: %v %s", n, there, rule.Text)
 			}
 		}
 		return wrong.Result()
 	}
-}
-
-// masquerade finds Cilium's rule that hides a range from all but the native
-// CIDR.
-func masquerade(rules []snapshot.Rule, pods netip.Prefix) (snapshot.Rule, bool) {
-	i := slices.IndexFunc(rules, func(r snapshot.Rule) bool {
-		return r.Chain == "CILIUM_POST_nat" && r.Comment == "cilium masquerade non-cluster" && r.Target == "MASQUERADE" &&
-			r.Source == (snapshot.Match{Range: pods}) && r.Destination == (snapshot.Match{Range: nativeCIDR, Not: true})
-	})
-	if i < 0 {
-		return snapshot.Rule{}, false
-	}
-	return rules[i], true
 }
 
 // masqueradingEvidence keeps the nodes' tables and connections.
@@ -99,7 +86,7 @@ func masqueradingEvidence(ctx context.Context, r *framework.Run, when string) er
 // nodeHeaders are what the vendor's code has written for each node's BPF
 // programs, by node. They are evidence.
 func nodeHeaders(ctx context.Context, r *framework.Run) (map[string]string, error) {
-	return eachNode(ctx, r, "node_config", "cat", "/var/run/cilium/state/globals/node_config.h")
+	return eachNode(ctx, r, "node_config", "cat", cilium.NodeHeader)
 }
 
 // toldToMasquerade asserts that these headers ask for masquerading, with BPF
@@ -123,7 +110,7 @@ func toldToMasquerade(ctx context.Context, r *framework.Run) (bool, string, erro
 func notAsked(header string) []string {
 	var wrong []string
 	for define, want := range map[string]bool{"ENABLE_NODEPORT": true, "ENABLE_DSR": true, "ENABLE_DSR_HYBRID": false, "ENABLE_MASQUERADE": true} {
-		if got := strings.Contains(header, "\n#define "+define+" 1\n"); got != want {
+		if got := cilium.Defines(header, define); got != want {
 			wrong = append(wrong, fmt.Sprintf("%s is defined: %v", define, got))
 		}
 	}

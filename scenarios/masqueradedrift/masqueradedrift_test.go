@@ -2,7 +2,6 @@ package masqueradedrift
 
 import (
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -147,40 +146,6 @@ func TestGrants(t *testing.T) {
 	}
 	if strings.Contains(text, "'app'@'%'") {
 		t.Errorf("the application is let in from everywhere:\n%s", text)
-	}
-}
-
-func TestDeniedTo(t *testing.T) {
-	const log = `2026-11-20 13:00:01 4 [Warning] Access denied for user 'app'@'10.20.28.12' (using password: YES)
-2026-11-20 13:00:02 5 [Warning] Access denied for user 'root'@'10.20.28.12' (using password: NO)
-2026-11-20 13:00:03 6 [Warning] Access denied for user 'app'@'10.20.28.120' (using password: YES)
-`
-	got := deniedTo(log, netip.MustParseAddr("10.20.28.12"))
-	if len(got) != 1 || !strings.HasPrefix(got[0], "2026-11-20 13:00:01") {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestMasquerade(t *testing.T) {
-	saved, err := os.ReadFile("../../framework/snapshot/testdata/cilium-1.11.1-nat.iptables-save")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := snapshot.ParseRules(string(saved), snapshot.NATTable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, there := masquerade(rules, rangeOf["node2"]); !there {
-		t.Error("node2's rule is not found")
-	}
-	if rule, there := masquerade(rules, rangeOf["node1"]); there {
-		t.Errorf("%q is taken for node1's", rule.Text)
-	}
-	for i := range rules {
-		rules[i].Destination.Range = podCIDR
-	}
-	if rule, there := masquerade(rules, rangeOf["node2"]); there {
-		t.Errorf("%q is taken for one with the native CIDR", rule.Text)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/mariadb"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
@@ -143,7 +144,7 @@ func (d drift) variant(role framework.Role) framework.Variant {
 	}
 	return framework.Variant{
 		Name: d.name, Role: role, Form: framework.Slice,
-		Components: map[string]string{"cilium": d.to, "cilium before the upgrade": d.from, "mariadb": "10.11"},
+		Components: map[string]string{"cilium": d.to, "cilium before the upgrade": d.from, "mariadb": mariadb.Version},
 		Images:     []string{d.old().Agent, d.next().Agent, workload.ProbeImage},
 		Script:     script,
 	}
@@ -165,8 +166,8 @@ func appProbe(node, server, host string) probe.Probe {
 func ends(ctx context.Context, r *framework.Run, _ ...string) ([]probe.End, error) {
 	found, err := framework.ProbeEnds(ctx, r, nodes, databases)
 	return append(found,
-		probe.End{Name: dbServer, Address: netip.AddrPortFrom(dbAddr, mysqlPort)},
-		probe.End{Name: neighbourServer, Address: netip.AddrPortFrom(neighbourIP, mysqlPort)},
+		probe.End{Name: dbServer, Address: netip.AddrPortFrom(dbAddr, mariadb.Port)},
+		probe.End{Name: neighbourServer, Address: netip.AddrPortFrom(neighbourIP, mariadb.Port)},
 	), err
 }
 

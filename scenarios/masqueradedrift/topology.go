@@ -3,6 +3,7 @@ package masqueradedrift
 import (
 	"net/netip"
 
+	"github.com/relapse-dev/relapse/framework/component/mariadb"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -26,9 +27,6 @@ var (
 	dbAddr      = netip.MustParseAddr("10.20.29.10")
 	neighbourIP = netip.MustParseAddr("10.20.30.200")
 )
-
-// mariadb is what both databases run.
-const mariadb = "relapse.dev/mariadb:10.11"
 
 // lab is a small cluster with routable pods, and two databases that grant to
 // the pod range only:
@@ -76,11 +74,11 @@ var lab = topology.Topology{
 	}},
 	Hosts: []topology.Host{
 		{
-			Name: "db", Image: mariadb, Via: []string{"tor"},
+			Name: "db", Image: mariadb.Image, Via: []string{"tor"},
 			Links: []topology.Link{{Network: "outside", Address: dbAddr}},
 		},
 		{
-			Name: "neighbour", Image: mariadb, Via: []string{"tor"},
+			Name: "neighbour", Image: mariadb.Image, Via: []string{"tor"},
 			Links: []topology.Link{{Network: "inside", Address: neighbourIP}},
 		},
 	},

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"text/template"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -99,6 +99,33 @@ time="2026-01-02T03:04:05Z" level=fatal msg="Failed to populate masquerading set
 			a := AgentLog{Pod: corev1.Pod{}, Text: test.log}
 			if a.WroteRules() != test.wrote || a.Refusal() != test.refusal {
 				t.Errorf("wrote %v, refusal %q; want %v, %q", a.WroteRules(), a.Refusal(), test.wrote, test.refusal)
+			}
+		})
+	}
+}
+
+func TestMasquerade(t *testing.T) {
+	saved, err := os.ReadFile("../../snapshot/testdata/cilium-1.11.1-nat.iptables-save")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := snapshot.ParseRules(string(saved), snapshot.NATTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	native, pods := netip.MustParsePrefix("10.20.30.0/24"), netip.MustParsePrefix("10.20.30.32/27")
+	for _, test := range []struct {
+		name         string
+		pods, native netip.Prefix
+		want         bool
+	}{
+		{"the node's", pods, native, true},
+		{"another node's", netip.MustParsePrefix("10.20.30.0/27"), native, false},
+		{"but for another range", pods, netip.MustParsePrefix("10.20.30.0/25"), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if rule, there := Masquerade(rules, test.pods, test.native); there != test.want {
+				t.Errorf("%v, %q; want %v", there, rule.Text, test.want)
 			}
 		})
 	}
