@@ -18,7 +18,7 @@ part := .ci/part
 
 .PHONY: help
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 .PHONY: scenario
 scenario: build ## set up, run scenarios, tear down: NAME=node-drain [ARGS='--variant cilium-1.11.6']
@@ -60,19 +60,25 @@ images: setup ## build every image that is not in the cache
 raced := GOFLAGS='$(GOFLAGS) -race' CGO_ENABLED=1
 
 .PHONY: check
-check: ## format, vet, lint, unit tests with the race detector
+check: ## format, tidy go.mod, vet, lint, unit tests with the race detector
 	@$(part) 'format' bash -c 'unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w mends it):"; echo "$$unformatted"; exit 1; }'
+	@$(part) 'go.mod files are tidy' .ci/tidy
 	@$(part) 'C compiler, for the race detector' .ci/packages gcc libc6-dev
-	@$(raced) $(part) 'vet' go vet -tags lab ./...
+	@$(raced) $(part) 'vet' go vet -tags lab,night ./...
 	@$(part) 'linter is built' go -C .ci/tools build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck
-	@$(raced) $(part) 'lint' bin/staticcheck -tags lab ./...
+	@$(raced) $(part) 'lint' bin/staticcheck -tags lab,night ./...
 	@$(raced) $(part) 'unit tests' go test -vet=off ./...
 
 .PHONY: test
-test: check build ## everything: check, then the tests in labs and all scenarios
+test: check build ## what a change must pass: check, then most tests in labs and four scenarios
 	@.ci/test
 
+.PHONY: test-all
+test-all: check build ## the night's: all tests in labs and all scenarios
+	@.ci/test night
+
 .PHONY: bench
-bench: setup ## measure what there are budgets for
+bench: setup ## measure what there are budgets for, and renew the README's figures
 	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe
 	@go run ./cmd/bench
+	@go generate ./cmd/readme

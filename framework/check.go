@@ -84,11 +84,30 @@ func DetectorsSay(name string, want ...Finding) Check {
 		Holds: func(_ context.Context, r *Run) (bool, string, error) {
 			found := r.Findings()
 			var missing Mismatches
-			for _, f := range unnamed(want, found) {
+			for _, f := range Missing(want, found) {
 				missing.Addf("no finding %s", f)
 			}
 			holds, saw, err := missing.Result()
-			return holds, saw + "; seen: " + describeFindings(found), err
+			return holds, saw + "; seen: " + DescribeFindings(found), err
 		},
 	}
+}
+
+// Missing returns what is wanted and was not found.
+func Missing(wanted []Finding, found []detect.Finding) []Finding {
+	return slices.DeleteFunc(slices.Clone(wanted), func(w Finding) bool {
+		return slices.ContainsFunc(found, w.Matches)
+	})
+}
+
+// DescribeFindings says in one line what detectors have found.
+func DescribeFindings(findings []detect.Finding) string {
+	if len(findings) == 0 {
+		return "no finding"
+	}
+	var says []string
+	for _, f := range findings {
+		says = append(says, fmt.Sprintf("%s (%s): %s", f.Kind, f.State, f.Says))
+	}
+	return strings.Join(says, "; ")
 }

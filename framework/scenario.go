@@ -80,7 +80,9 @@ type Variant struct {
 	Form       Form
 	// Images are served to the nodes by the lab's registry.
 	Images []string
-	Script Script
+	// Script makes the variant's script. It is made anew for each run: what the
+	// steps of one run know of each other, those of the next do not.
+	Script func() Script
 }
 
 // Runnable tells whether the variant can run with images from these upstreams,
@@ -116,9 +118,9 @@ type Script struct {
 	// of whatever an earlier variant or run has left there. It returns when
 	// they work.
 	Install func(ctx context.Context, r *Run) error
-	// Ends dials the ends of the probes, but for those that are gone. It is
-	// called after Install, and after each remedy that replaces ends.
-	Ends func(ctx context.Context, r *Run, gone ...string) ([]probe.End, error)
+	// Ends are what the probes run between. They are there when Install
+	// returns, and after each remedy that replaces them.
+	Ends []End
 	// Probes run between the ends from the baseline on.
 	Probes []probe.Probe
 	// Detectors look at each snapshot from the baseline on. The snapshots hold
@@ -137,11 +139,11 @@ type Script struct {
 	Forms []LesserForm
 	// Fault starts the incident.
 	Fault func(r *Run) fault.Fault
-	// Gone names the ends that the fault takes away. The probes from and to
-	// them are stopped before it.
-	Gone []string
-	// Hurt names the probes that the incident hurts.
-	Hurt []string
+	// Gone are the ends that the fault takes away. The probes from and to them
+	// are stopped before it.
+	Gone []End
+	// Hurt are the probes that the incident hurts.
+	Hurt []probe.Probe
 	// HurtFor is how long a probe must have no answer at all to count as hurt;
 	// zero: one lost packet is enough. A node without hardware support for guests
 	// loses one now and then when the machine is busy.
@@ -176,19 +178,6 @@ type LesserForm struct {
 	TakenBack bool
 }
 
-// Reads lists the sources that the script's detectors and checks read. A
-// detector that is switched off counts: checks look at what it would have read.
-func (s Script) Reads() []snapshot.Source {
-	var all []snapshot.Source
-	for _, d := range s.Detectors {
-		all = append(all, d.Reads()...)
-	}
-	for _, c := range slices.Concat(s.Baseline, s.Aftermath) {
-		all = append(all, c.Reads...)
-	}
-	return all
-}
-
 // Remedy is a documented way out of the incident, or one that is documented
 // not to help.
 type Remedy struct {
@@ -204,4 +193,17 @@ type Remedy struct {
 	// ReplacesEnds is set where the pods that the probes run between are made
 	// anew.
 	ReplacesEnds bool
+}
+
+// Reads lists the sources that the script's detectors and checks read. A
+// detector that is switched off counts: checks look at what it would have read.
+func (s Script) Reads() []snapshot.Source {
+	var all []snapshot.Source
+	for _, d := range s.Detectors {
+		all = append(all, d.Reads()...)
+	}
+	for _, c := range slices.Concat(s.Baseline, s.Aftermath) {
+		all = append(all, c.Reads...)
+	}
+	return all
 }

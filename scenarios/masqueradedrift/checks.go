@@ -156,12 +156,12 @@ func podOn(at snapshot.Snapshot, node string) netip.Addr {
 // insideIsUntouched asserts that no packet of a pod to another one, or to the
 // neighbour, ever bore another address than the pod's.
 func insideIsUntouched(_ context.Context, r *framework.Run) (bool, string, error) {
-	return seenAs(r, func(p probe.Probe) bool { return p.To == neighbourServer || slices.Contains(nodes, p.To) })
+	return seenAs(r, func(p probe.Probe) bool { return p.To == neighbourServer.Name || slices.Contains(nodes, p.To) })
 }
 
 // outsideSeesPods asserts the same of packets to the outside.
 func outsideSeesPods(_ context.Context, r *framework.Run) (bool, string, error) {
-	return seenAs(r, func(p probe.Probe) bool { return p.To == dbServer || p.To == "db" })
+	return seenAs(r, func(p probe.Probe) bool { return p.To == dbServer.Name || p.To == db.Name })
 }
 
 // appIsDenied asserts that the application, which the database let in at its
@@ -170,7 +170,7 @@ func appIsDenied(_ context.Context, r *framework.Run) (bool, string, error) {
 	var wrong framework.Mismatches
 	for _, t := range r.Timelines() {
 		denied := func(s probe.Source) bool { return s.Address == addressOf(t.Probe.From) && s.Denied > 0 }
-		if t.Probe.To == dbServer && !slices.ContainsFunc(t.Sources, denied) {
+		if t.Probe.To == dbServer.Name && !slices.ContainsFunc(t.Sources, denied) {
 			wrong.Addf("%s: %+v", t.Probe.Name, t.Sources)
 		}
 	}
@@ -184,7 +184,7 @@ func flowsAreHidden(r *framework.Run) (bool, string, error) {
 	for _, n := range nodes {
 		isHidden := func(s probe.Source) bool { return s.Address == addressOf(n) }
 		if !slices.ContainsFunc(r.Timelines(), func(t probe.Timeline) bool {
-			return t.Probe.From == n && t.Probe.To == "db" && slices.ContainsFunc(t.Sources, isHidden)
+			return t.Probe.From == n && t.Probe.To == db.Name && slices.ContainsFunc(t.Sources, isHidden)
 		}) {
 			wrong.Addf("the flow from %s is not seen as %s", n, addressOf(n))
 		}
@@ -212,7 +212,7 @@ const restartedWithin = 5 * time.Second
 // asks the rules once for each flow. Then it makes them begin anew, as a
 // reboot or a silence would, and asserts that they lose them.
 func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, string, error) {
-	if holds, saw, err := seenAs(r, func(p probe.Probe) bool { return p.To == "db" }); !holds || err != nil {
+	if holds, saw, err := seenAs(r, func(p probe.Probe) bool { return p.To == db.Name }); !holds || err != nil {
 		return false, saw, err
 	}
 	if err := forget(ctx, r, "--proto", "udp", "--orig-dst", dbAddr.String()); err != nil {

@@ -12,9 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
-// databases are the hosts that MariaDB runs on.
-var databases = []string{"db", "neighbour"}
-
 // app is the application's account.
 var app = probe.Login{User: "app", Password: "only-from-the-pod-range", Database: "app"}
 
@@ -31,10 +28,11 @@ CREATE USER IF NOT EXISTS 'monitor'@'%%' IDENTIFIED BY 'from-anywhere';
 `, app.Database, app.User, podCIDR.Addr(), mask, app.Password)
 }
 
+// startDatabases runs MariaDB on every host of the lab.
 func startDatabases(ctx context.Context, r *framework.Run) error {
 	var servers errgroup.Group
-	for _, name := range databases {
-		servers.Go(func() error { return mariadb.Start(ctx, r.Lab.Host(name), grants()) })
+	for _, host := range lab.Hosts {
+		servers.Go(func() error { return mariadb.Start(ctx, r.Lab.Host(host.Name), grants()) })
 	}
 	return servers.Wait()
 }
@@ -42,7 +40,7 @@ func startDatabases(ctx context.Context, r *framework.Run) error {
 // serverDenies asserts that the server's own log says whom it turned away:
 // the application, at the address of each node. The log is evidence.
 func serverDenies(ctx context.Context, r *framework.Run) (bool, string, error) {
-	log, err := mariadb.ErrorLog(ctx, r.Lab.Host("db"))
+	log, err := mariadb.ErrorLog(ctx, r.Lab.Host(db.Name))
 	if err != nil {
 		return false, "", err
 	}
@@ -61,7 +59,7 @@ func serverDenies(ctx context.Context, r *framework.Run) (bool, string, error) {
 
 // serverAdmits asserts that the server has turned nobody away.
 func serverAdmits(ctx context.Context, r *framework.Run) (bool, string, error) {
-	log, err := mariadb.ErrorLog(ctx, r.Lab.Host("db"))
+	log, err := mariadb.ErrorLog(ctx, r.Lab.Host(db.Name))
 	if err != nil {
 		return false, "", err
 	}
@@ -73,7 +71,7 @@ func serverAdmits(ctx context.Context, r *framework.Run) (bool, string, error) {
 
 // keepConnections keeps who has come to the database as evidence.
 func keepConnections(ctx context.Context, r *framework.Run) error {
-	connections, err := mariadb.Connections(ctx, r.Lab.Host("db"))
+	connections, err := mariadb.Connections(ctx, r.Lab.Host(db.Name))
 	r.Evidence("db-general-log", connections)
 	return err
 }

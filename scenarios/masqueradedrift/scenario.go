@@ -138,37 +138,41 @@ func (d drift) old() cilium.Cilium  { return d.cilium(d.from, d.before) }
 func (d drift) next() cilium.Cilium { return d.cilium(d.to, d.then) }
 
 func (d drift) variant(role framework.Role) framework.Variant {
-	script := d.script()
-	if role == framework.Affected {
-		d.affected(&script)
-	}
 	return framework.Variant{
 		Name: d.name, Role: role, Form: framework.Slice,
 		Components: map[string]string{"cilium": d.to, "cilium before the upgrade": d.from, "mariadb": mariadb.Version},
 		Images:     []string{d.old().Agent, d.next().Agent, workload.ProbeImage},
-		Script:     script,
+		Script: func() framework.Script {
+			script := d.script()
+			if role == framework.Affected {
+				d.affected(&script)
+			}
+			return script
+		},
 	}
 }
 
-// Ends of the probes, beside the pods and the hosts, whose names are their
-// own.
-const (
-	dbServer        = "MariaDB on db"
-	neighbourServer = "MariaDB on neighbour"
+// The ends of the probes: a pod on each node, which bears the node's name, the
+// hosts with the databases, and the database servers themselves.
+var (
+	pod1, pod2      = framework.PodOn("node1"), framework.PodOn("node2")
+	db, neighbour   = framework.HostEnd(lab.Hosts[0]), framework.HostEnd(lab.Hosts[1])
+	dbServer        = server(db, dbAddr)
+	neighbourServer = server(neighbour, neighbourIP)
 )
 
-// appProbe is the application on a node, which logs in again and again.
-func appProbe(node, server, host string) probe.Probe {
-	return probe.Probe{Name: "app on " + node + "->" + host, From: node, To: server, Protocol: probe.MySQL, Login: &app}
+func server(host framework.End, address netip.Addr) framework.End {
+	return framework.Server("MariaDB on "+host.Name, func(*framework.Run) netip.AddrPort {
+		return netip.AddrPortFrom(address, mariadb.Port)
+	})
 }
 
-// ends dials the pods' and the hosts' agents; the servers have none.
-func ends(ctx context.Context, r *framework.Run, _ ...string) ([]probe.End, error) {
-	found, err := framework.ProbeEnds(ctx, r, nodes, databases)
-	return append(found,
-		probe.End{Name: dbServer, Address: netip.AddrPortFrom(dbAddr, mariadb.Port)},
-		probe.End{Name: neighbourServer, Address: netip.AddrPortFrom(neighbourIP, mariadb.Port)},
-	), err
+// appOn is the application in a pod, which logs in again and again to the
+// server on a host.
+func appOn(pod, server, host framework.End) probe.Probe {
+	return probe.Probe{
+		Name: "app on " + pod.Name + "->" + host.Name, From: pod.Name, To: server.Name, Protocol: probe.MySQL, Login: &app,
+	}.WithDefaults()
 }
 
 // script is what all variants have in common.
@@ -176,10 +180,10 @@ func (d drift) script() framework.Script {
 	untouched := framework.Check{Name: "inside the native CIDR pods are known by their own addresses", Reads: podAddresses, Holds: insideIsUntouched}
 	s := framework.Script{
 		Install: d.install,
-		Ends:    ends,
-		Probes: append(probe.Both("db", nodes...),
-			appProbe("node1", neighbourServer, "neighbour"), appProbe("node2", neighbourServer, "neighbour"),
-			probe.Probe{From: "node1", To: "node2"}, probe.Probe{From: "node2", To: "node1"}),
+		Ends:    []framework.End{pod1, pod2, db, neighbour, dbServer, neighbourServer},
+		Probes: slices.Concat(db.Both(pod1, pod2),
+			[]probe.Probe{appOn(pod1, neighbourServer, neighbour), appOn(pod2, neighbourServer, neighbour)},
+			pod1.Both(pod2)),
 		Detectors: []detect.Detector{detect.SNAT{}, d.configDrift()},
 		Baseline:  []framework.Check{untouched},
 		Fault:     d.upgrade,
@@ -192,8 +196,8 @@ func (d drift) script() framework.Script {
 		// That they hide the pods is known, and was asked for.
 		s.Detectors = []detect.Detector{d.configDrift()}
 	} else {
-		s.Probes = append(s.Probes, appProbe("node1", dbServer, "db"), appProbe("node2", dbServer, "db"))
-		s.Hurt = []string{"app on node1->db", "app on node2->db"}
+		s.Hurt = []probe.Probe{appOn(pod1, dbServer, db), appOn(pod2, dbServer, db)}
+		s.Probes = append(s.Probes, s.Hurt...)
 		s.Baseline = append(s.Baseline, framework.Check{Name: "the database outside sees the pods' own addresses", Reads: podAddresses, Holds: outsideSeesPods})
 	}
 	for _, w := range d.warns {

@@ -93,8 +93,8 @@ func nextHops(t snapshot.Router) map[netip.Prefix][]netip.Addr {
 func hops(n int) func(context.Context, *framework.Run) (bool, string, error) {
 	const sentWith = 64 // TTL
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
-		outside := lab.Hosts[0].Links[0].Address
-		probes := slices.DeleteFunc(r.Timelines(), func(t probe.Timeline) bool { return t.Probe.From != "outside" })
+		address := lab.Hosts[0].Links[0].Address
+		probes := slices.DeleteFunc(r.Timelines(), func(t probe.Timeline) bool { return t.Probe.From != outside.Name })
 		if len(probes) == 0 {
 			return false, "no probe from outside runs", nil
 		}
@@ -106,7 +106,7 @@ func hops(n int) func(context.Context, *framework.Run) (bool, string, error) {
 				}
 			}
 			for _, s := range t.Sources {
-				if s.Address != outside {
+				if s.Address != address {
 					wrong.Addf("packets of %s come from %s", t.Probe.Name, s.Address)
 				}
 			}

@@ -13,7 +13,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
-	"github.com/relapse-dev/relapse/framework/probe"
 )
 
 // The versions under test.
@@ -32,13 +31,13 @@ var Scenario = framework.Scenario{
 			Components: map[string]string{"cilium": affected},
 			// Moving to the fixed speaker is one of the remedies.
 			Images: append(images(affected), images(fixed)...),
-			Script: affectedScript(),
+			Script: affectedScript,
 		},
 		{
 			Name: "cilium-" + fixed, Role: framework.Fixed, Form: framework.Slice,
 			Components: map[string]string{"cilium": fixed},
 			Images:     images(fixed),
-			Script:     fixedScript(),
+			Script:     fixedScript,
 		},
 	},
 }
@@ -105,19 +104,23 @@ func incident(version, ipam string) cilium.Cilium {
 	return c
 }
 
+// The ends of the probes: a pod on each node, which bears the node's name, and
+// the host beyond the routers.
+var (
+	podOn   = framework.PodOn
+	outside = framework.HostEnd(lab.Hosts[0])
+)
+
 // common is what both variants do.
 func common(version string) framework.Script {
 	return framework.Script{
 		Install: func(ctx context.Context, r *framework.Run) error { return install(ctx, r, version) },
-		Ends: func(ctx context.Context, r *framework.Run, gone ...string) ([]probe.End, error) {
-			nodes := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return slices.Contains(gone, n) })
-			return framework.ProbeEnds(ctx, r, nodes, []string{"outside"})
-		},
+		Ends:    append(framework.PodsOn(all...), outside),
 		// Every node's pod from and to the outside, and a ring inside the
 		// cluster: pods among themselves were never hurt.
-		Probes: append(probe.Both("outside", all...),
-			probe.Probe{From: "master1", To: "master2"}, probe.Probe{From: "master2", To: "master3"},
-			probe.Probe{From: "master3", To: "node1"}, probe.Probe{From: "node1", To: "master1"}),
+		Probes: append(outside.Both(framework.PodsOn(all...)...),
+			podOn("master1").To(podOn("master2")), podOn("master2").To(podOn("master3")),
+			podOn("master3").To(podOn("node1")), podOn("node1").To(podOn("master1"))),
 		Detectors: []detect.Detector{detect.RouteOwnership{}},
 		Baseline: []framework.Check{
 			{Name: "the allocations are the incident's", Reads: allocations, Holds: allocationsAreTheIncidents},
@@ -125,8 +128,8 @@ func common(version string) framework.Script {
 		Fault: func(r *framework.Run) fault.Fault {
 			return fault.RemoveNode(r.Lab, r.Cluster, removed)
 		},
-		Gone:    []string{removed},
-		Hurt:    []string{"outside->" + victim, victim + "->outside"},
+		Gone:    []framework.End{podOn(removed)},
+		Hurt:    outside.Both(podOn(victim)),
 		Observe: 5 * time.Second,
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,6 +61,25 @@ func Objects(manifest string) ([]*unstructured.Unstructured, error) {
 			objects = append(objects, o)
 		}
 	}
+}
+
+// Change reads an object of a manifest into its Go type, has it changed, and
+// writes it back into the same object.
+func Change[T any](o *unstructured.Unstructured, change func(*T) error) error {
+	var typed T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &typed); err != nil {
+		return fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
+	}
+	if err := change(&typed); err != nil {
+		return err
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
+	if err != nil {
+		return fmt.Errorf("writing %s %s: %w", o.GetKind(), o.GetName(), err)
+	}
+	delete(fields, "status") // a manifest has none
+	o.Object = fields
+	return nil
 }
 
 // kube is the client that this package speaks to a cluster with: klient's, in the

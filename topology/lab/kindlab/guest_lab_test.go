@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -304,91 +303,6 @@ func (s spoiled) LoadDocker(ctx context.Context, docker *client.Client, ref stri
 		return s.image, nil
 	}
 	return s.Images.LoadDocker(ctx, docker, ref)
-}
-
-// TestGuestThatDoesNotBoot spoils the guest's image: what is wrong must be
-// said, and the console must be there to be kept.
-func TestGuestThatDoesNotBoot(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	declared := withGuest()
-	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
-	good, err := catalogue.LoadDocker(ctx, docker, guest.Image("6.1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	spoil := func(t *testing.T, command string) kindlab.Options {
-		const tag = "relapse.dev/guest-test:spoiled"
-		build := exec.CommandContext(ctx, "docker", "build", "-q", "-t", tag, "-")
-		build.Stdin = strings.NewReader("FROM " + good + "\nRUN " + command + "\n")
-		id, err := build.Output()
-		if err != nil {
-			t.Fatalf("building the image: %v", err)
-		}
-		t.Cleanup(func() {
-			if out, err := exec.Command("docker", "rmi", "-f", tag).CombinedOutput(); err != nil {
-				t.Errorf("%s: %v", out, err)
-			}
-		})
-		return kindlab.Options{Images: spoiled{catalogue, strings.TrimSpace(string(id))}}
-	}
-	t.Run("no QEMU", func(t *testing.T) {
-		_, err := up(ctx, t, docker, declared, spoil(t, "rm /usr/bin/qemu-system-x86_64"))
-		var broken *guest.ImageError
-		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no qemu-system-x86_64: build it anew") {
-			t.Errorf("got %v", err)
-		}
-	})
-	t.Run("no kernel", func(t *testing.T) {
-		_, err := up(ctx, t, docker, declared, spoil(t, "rm /boot/vmlinuz"))
-		var broken *guest.ImageError
-		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no /boot/vmlinuz: build it anew") {
-			t.Errorf("got %v", err)
-		}
-	})
-	t.Run("the kernel panics", func(t *testing.T) {
-		lab, err := up(ctx, t, docker, declared, spoil(t, "truncate -s 0 /boot/initramfs"))
-		var boot *guest.BootError
-		if !errors.As(err, &boot) || boot.Guest != "second" || !strings.HasSuffix(err.Error(), "or its kernel has panicked") {
-			t.Errorf("got %v", err)
-		}
-		logs, _ := lab.Logs(ctx) // most of it never came up
-		if console := logs["second-console"]; !strings.Contains(console, "Kernel panic") {
-			t.Errorf("the console does not tell of a panic: %s", console)
-		}
-	})
-}
-
-// TestKilledWithGuest kills the process that brings a lab up with SIGKILL,
-// while its guest boots.
-func TestKilledWithGuest(t *testing.T) {
-	const child = "RELAPSE_TEST_BRINGS_UP"
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	declared := withGuest()
-	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
-	if os.Getenv(child) != "" {
-		_, err := kindlab.Up(ctx, docker, declared, kindlab.Options{Images: catalogue})
-		t.Fatalf("it should have been killed: %v", err)
-	}
-	takeDown(t, docker, declared.Name)
-	process := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestKilledWithGuest$")
-	process.Env = append(os.Environ(), child+"=1")
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	err := await.Until(ctx, "the guest's container to run", 50*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
-		info, err := docker.ContainerInspect(ctx, "relapse-kindlab-guest-k8s-second")
-		return err == nil && info.State.Running, "it does not run", err
-	})
-	if err != nil {
-		t.Error(err)
-	}
-	if err := process.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	_ = process.Wait() // killed
-	takeDown(t, docker, declared.Name)
 }
 
 // runPod creates a pod and waits until it runs.

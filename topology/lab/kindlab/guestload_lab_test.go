@@ -1,4 +1,4 @@
-//go:build lab
+//go:build lab && night
 
 //lint:file-ignore SA1019 kube-proxy 1.13 reads Endpoints and nothing else
 

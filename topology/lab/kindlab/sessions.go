@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,18 +23,10 @@ const sessionsWithin = time.Minute
 // alone may be one that is kept while its speaker restarts. The zero moment
 // takes sessions of any age.
 func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) error {
-	for _, declared := range l.Topology.Routers {
-		neighbors, err := l.neighborsOf(declared.Name, nodes)
-		if err != nil {
-			return err
-		}
-		handle, err := l.Router(declared.Name)
-		if err != nil {
-			return err
-		}
-		err = await.Until(ctx, "the routes of "+strings.Join(nodes, ", ")+" on "+declared.Name, 100*time.Millisecond, sessionsWithin,
+	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
+		return await.Until(ctx, "the routes of "+strings.Join(nodes, ", ")+" on "+r.Name(), 100*time.Millisecond, sessionsWithin,
 			func(ctx context.Context) (bool, string, error) {
-				there, err := handle.Neighbors(ctx)
+				there, err := r.Neighbors(ctx)
 				if err != nil {
 					return false, "", err
 				}
@@ -45,7 +38,67 @@ func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) e
 				}
 				return len(missing) == 0, "no session, or no route over it: " + strings.Join(missing, ", "), nil
 			})
-		if err = errors.Join(err, handle.Close()); err != nil {
+	})
+}
+
+// SessionsDecided waits until each of the lab's routers has, for each of these
+// nodes, either a BGP session or no route: none is kept for a speaker that may
+// come back, as graceful restart does. It takes as long as speakers may take to
+// restart, and so the caller sets the bound.
+func (l *Lab) SessionsDecided(ctx context.Context, nodes []string, bound time.Duration) error {
+	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
+		return await.Until(ctx, r.Name()+" to have a session with every node or none of its routes", 100*time.Millisecond, bound,
+			func(ctx context.Context) (bool, string, error) {
+				there, err := r.Neighbors(ctx)
+				if err != nil {
+					return false, "", err
+				}
+				paths, err := r.RIB(ctx)
+				if err != nil {
+					return false, "", err
+				}
+				var waiting []string
+				for i, node := range nodes {
+					if isKept(there, paths, neighbors[i]) {
+						waiting = append(waiting, node)
+					}
+				}
+				return len(waiting) == 0, "kept while they restart: the routes of " + strings.Join(waiting, ", "), nil
+			})
+	})
+}
+
+// isKept tells whether a router has paths from a neighbour without a session.
+func isKept(neighbors []router.Neighbor, paths []router.Path, address netip.Addr) bool {
+	has := slices.ContainsFunc(paths, func(p router.Path) bool { return p.Neighbor == address })
+	return has && !router.Established(neighbors, address)
+}
+
+// ClearSessions has each of the lab's routers forget these nodes, and what it
+// keeps for them while they restart. A node whose speaker is alive dials again.
+func (l *Lab) ClearSessions(ctx context.Context, nodes []string) error {
+	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
+		var err error
+		for _, address := range neighbors {
+			err = errors.Join(err, r.Clear(ctx, address))
+		}
+		return err
+	})
+}
+
+// eachRouter does something with each of the lab's routers, one after the
+// other, and with the addresses that it knows these nodes by.
+func (l *Lab) eachRouter(nodes []string, do func(r *Router, neighbors []netip.Addr) error) error {
+	for _, declared := range l.Topology.Routers {
+		neighbors, err := l.neighborsOf(declared.Name, nodes)
+		if err != nil {
+			return err
+		}
+		r, err := l.Router(declared.Name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(do(r, neighbors), r.Close()); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // threeNodes is a lab that does not run: two nodes on the router's network, and
@@ -50,5 +51,29 @@ func TestEachNode(t *testing.T) {
 	})
 	if !errors.Is(err, broken) || err.Error() != "node one: no answer\nnode far: no answer" {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestIsKept(t *testing.T) {
+	address := netip.MustParseAddr("10.0.0.1")
+	session := func(state string) []router.Neighbor { return []router.Neighbor{{Address: address, State: state}} }
+	paths := []router.Path{{Neighbor: netip.MustParseAddr("10.0.0.2")}, {Neighbor: address}}
+	for _, test := range []struct {
+		name      string
+		neighbors []router.Neighbor
+		paths     []router.Path
+		kept      bool
+	}{
+		{"up", session(router.StateEstablished), paths, false},
+		{"gone", nil, paths[:1], false},
+		{"kept while it restarts", session("active"), paths, true},
+		{"kept, and not even a neighbour", nil, paths, true},
+		{"it dials, and has nothing", session("openconfirm"), nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := isKept(test.neighbors, test.paths, address); got != test.kept {
+				t.Errorf("%t, want %t", got, test.kept)
+			}
+		})
 	}
 }

@@ -1,0 +1,286 @@
+//go:build lab && night
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// The tests of this file take many minutes: make test-all runs them.
+
+// TestOneLab takes one lab through all that can be tried on it, in turn. What
+// it must show comes from report.json as well as from the status.
+func TestOneLab(t *testing.T) {
+	docker := onlyLab(t)
+	run := func(variant string, more ...string) []string {
+		return append([]string{"run", scenario, "--variant", variant, "--keep", "--reuse"}, more...)
+	}
+	fakeUplink(t)
+	uplinks := startCapture(t)
+	ok := t.Run("the affected version, while somebody else tries as well", func(t *testing.T) {
+		before := listeners(t)
+		first := start(t, nil, run(affected)...)
+		first.printed("routers and hosts", 2*time.Minute)
+		second := whole(t, exitMachine, nil, "run", scenario, "--output", first.dir)
+		for _, want := range []string{`lab "node-drain" is held by process`, fmt.Sprint(first.cmd.Process.Pid)} {
+			if !strings.Contains(second.stderr.String(), want) {
+				t.Errorf("the second run does not say %q: %s", want, second.stderr.String())
+			}
+		}
+		for _, args := range [][]string{{"down"}, {"down", scenario}} {
+			if got := relapse(t, args...); got.status != exitMachine || !strings.Contains(got.stderr, "is held by process") {
+				t.Errorf("%v of a lab that is held: %+v", args, got)
+			}
+		}
+		first.printed("lab is up", 2*time.Minute)
+		if during := listeners(t); !slices.Equal(during, before) {
+			t.Errorf("listening for others: %q; without a lab: %q", during, before)
+		}
+		first.ends(exitExpected, 5*time.Minute)
+		r, v := first.reports()
+		if r.Verdict != "pass" || v.Verdict != "reproduced" || len(v.Remedies) != 4 || len(v.Reasons) > 0 {
+			t.Errorf("%s, %s, %d remedies, reasons %q", r.Verdict, v.Verdict, len(v.Remedies), v.Reasons)
+		}
+		evidence, err := os.ReadDir(filepath.Join(report.Latest(first.dir, scenario), v.EvidenceDir))
+		if err != nil || len(evidence) < 10 || !strings.HasPrefix(evidence[0].Name(), "01-") {
+			t.Errorf("the second run disturbed the evidence: %v, %v", evidence, err)
+		}
+		if runs, err := os.ReadDir(filepath.Join(first.dir, scenario)); err != nil || len(runs) != 2 {
+			t.Errorf("%v, %v; want one run and the link to it: the second had no lab", runs, err)
+		}
+		uplinks.quiet(t)
+	})
+	if !ok {
+		return
+	}
+	t.Run("the lab has no way out", func(t *testing.T) {
+		stranger := strangers.Addr().Next()
+		if out, err := inside(t, "outside", "ping", "-c", "1", "-W", "1", "10.4.94.32"); err != nil {
+			t.Fatalf("ping works for nobody: %v, %s", err, out)
+		}
+		for _, way := range []string{"", "10.4.36.1"} { // over the routers, and past them
+			if way != "" {
+				if out, err := inside(t, "outside", "ip", "route", "add", strangers.String(), "via", way); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				defer inside(t, "outside", "ip", "route", "del", strangers.String(), "via", way)
+			}
+			if out, err := inside(t, "outside", "ping", "-c", "3", "-i", "0.2", "-W", "1", stranger.String()); err == nil {
+				t.Errorf("a stranger answers:\n%s", out)
+			}
+		}
+		uplinks.quiet(t)
+	})
+	ablations(t, 2, func(more ...string) []string { return run(affected, more...) })
+	t.Run("a fixed version declared as affected fails the run", func(t *testing.T) {
+		r, v := whole(t, exitUnexpected, []string{fixedAsAffected + "=1"}, run(fixed)...).reports()
+		if r.Verdict != "fail" || v.Role != "affected" || v.Expected != "reproduced" || v.Verdict != "prevented" {
+			t.Errorf("%s, %s, %s, %s; want fail, affected, reproduced, prevented", r.Verdict, v.Role, v.Expected, v.Verdict)
+		}
+	})
+	t.Run("a lab that is kept is there, and up does not touch it", func(t *testing.T) {
+		got := relapse(t, "up", scenario)
+		if want := `lab "node-drain" is there already: relapse down node-drain`; got.status != exitUsage || !strings.Contains(got.stderr, want) {
+			t.Errorf("%+v, want status %d and %q", got, exitUsage, want)
+		}
+	})
+	t.Run("SIGTERM after the fault", func(t *testing.T) {
+		s := start(t, nil, run(affected)...)
+		s.printed("ok   cilium-1.11.6          fault", 2*time.Minute)
+		s.signal(syscall.SIGTERM)
+		s.interrupted(docker)
+		if r, v := s.reports(); r.Verdict != "inconclusive" || v.Verdict != "unknown" {
+			t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
+		}
+		uplinks.quiet(t)
+	})
+}
+
+// TestMasqueradeDrift is what must fail of the scenario masquerade-drift.
+func TestMasqueradeDrift(t *testing.T) {
+	onlyLab(t)
+	const name = "masquerade-drift"
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
+	})
+	ablations(t, 2, func(more ...string) []string {
+		return append([]string{"run", name, "--variant", "off-by-old-key", "--keep", "--reuse"}, more...)
+	})
+}
+
+// TestIPVSDeadlock is what must fail of the scenario ipvs-deadlock. That
+// remedies which are not applied do not help the other scenarios show, and
+// without a minute's wait.
+func TestIPVSDeadlock(t *testing.T) {
+	docker := onlyLab(t)
+	const name = "ipvs-deadlock"
+	const edge = "relapse-" + name + "-k8s-edge"
+	const poweredOn = "relapse: [qemu-system" // on its console
+	cutPower := func(t *testing.T) {
+		if out, err := exec.CommandContext(t.Context(), "docker", "kill", edge).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+	}
+	t.Run("a guest that does not come up", func(t *testing.T) {
+		s := start(t, nil, "run", name)
+		eventually(t, "the guest to be powered on", 2*time.Minute, func() (bool, string) {
+			console, _ := exec.CommandContext(t.Context(), "docker", "logs", edge).CombinedOutput()
+			return strings.Contains(string(console), poweredOn), string(console)
+		})
+		cutPower(t)
+		s.ends(exitMachine, 2*time.Minute)
+		if got := s.stderr.String(); !strings.Contains(got, "guest edge did not come up: it ended; its console ends with: ") {
+			t.Errorf("standard error %q", got)
+		}
+		consoles, _ := filepath.Glob(filepath.Join(report.Latest(s.dir, name), "evidence", "lab", "*-log-edge-console.txt"))
+		if len(consoles) != 1 {
+			t.Fatalf("%d consoles in the evidence, want one", len(consoles))
+		}
+		if text, err := os.ReadFile(consoles[0]); err != nil || !strings.Contains(string(text), poweredOn) {
+			t.Errorf("the console is %q, %v", text, err)
+		}
+		if there := parts(t, docker); len(there) > 0 {
+			t.Errorf("left behind: %q", there)
+		}
+	})
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
+	})
+	quickAblations(t, 1, func(more ...string) []string {
+		return append([]string{"run", name, "--variant", "kube-proxy-1.13.0", "--keep", "--reuse"}, more...)
+	})
+	t.Run("a guest loses its power under the load", func(t *testing.T) {
+		s := start(t, nil, "run", name, "--variant", "kube-proxy-1.13.2", "--reuse")
+		s.printed("Services churn", 3*time.Minute)
+		cutPower(t)
+		s.ends(exitInconclusive, 4*time.Minute)
+		r, v := s.reports()
+		if says := strings.Join(v.Reasons, "\n"); r.Verdict != "inconclusive" || v.Verdict != "unknown" || !strings.Contains(says, "edge") {
+			t.Errorf("%s, %s, %s; want inconclusive, unknown, and the guest's name", r.Verdict, v.Verdict, says)
+		}
+		if there := parts(t, docker); len(there) > 0 {
+			t.Errorf("left behind: %q", there)
+		}
+	})
+}
+
+// TestUnpinnedImage is what must fail of the scenario unpinned-image.
+func TestUnpinnedImage(t *testing.T) {
+	onlyLab(t)
+	const name = "unpinned-image"
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
+	})
+	run := func(more ...string) []string {
+		return append([]string{"run", name, "--variant", "untagged", "--keep", "--reuse"}, more...)
+	}
+	ablations(t, 6, run)
+	// What the nodes cannot pull is no incident: nothing is claimed, and the
+	// reason is in the node's own words.
+	for _, test := range []struct{ damage, says string }{
+		{registryGone, "dial tcp"},
+		{noTag, "latest: not found"},
+		{noManifest, "latest: not found"},
+		{anotherDigest, "unexpected commit digest"},
+	} {
+		t.Run(test.damage, func(t *testing.T) {
+			s := whole(t, exitInconclusive, []string{sabotage + "=" + test.damage}, run()...)
+			r, v := s.reports()
+			if r.Verdict != "inconclusive" || v.Verdict != "unknown" {
+				t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
+			}
+			says := strings.Join(v.Reasons, "\n")
+			for _, want := range []string{"fault: node ", " cannot pull docker.io/cloudnativelabs/kube-router for container install-cni: ", test.says} {
+				if !strings.Contains(says, want) || !strings.Contains(s.output(), want) {
+					t.Errorf("the run does not say %q:\n%s\n%s", want, says, s.output())
+				}
+			}
+		})
+	}
+}
+
+// TestAddedNIC is what must fail of the scenario added-nic.
+func TestAddedNIC(t *testing.T) {
+	onlyLab(t)
+	const name = "added-nic"
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
+	})
+	ablations(t, 7, func(more ...string) []string {
+		return append([]string{"run", name, "--variant", "first-found", "--keep", "--reuse"}, more...)
+	})
+}
+
+// TestUp brings a lab up without a run, uses it, and interrupts the use in
+// the installation.
+func TestUp(t *testing.T) {
+	docker := onlyLab(t)
+	up := whole(t, exitExpected, nil, "up", scenario)
+	if !strings.Contains(up.output(), "kubeconfig of cluster k8s: "+filepath.Join(kindlab.StateDir, scenario)) {
+		t.Errorf("it does not name the kubeconfig:\n%s", up.output())
+	}
+	s := start(t, nil, "run", scenario, "--variant", affected, "--reuse")
+	s.printed("lab is up", time.Minute) // what comes next is the installation
+	s.ctrlC()
+	s.interrupted(docker)
+}
+
+// TestImageThatDoesNotBuild runs a scenario from a source tree in which the
+// recipe of one of its images is broken.
+func TestImageThatDoesNotBuild(t *testing.T) {
+	docker := onlyLab(t)
+	dir := t.TempDir()
+	tracked, err := exec.Command("git", "-C", "../..", "ls-files", "-z").Output()
+	if err != nil {
+		t.Skipf("no checkout to copy: %v", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(tracked), "\x00"), "\x00") {
+		if err := copyFile(filepath.Join("../..", name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recipe := filepath.Join(dir, "images", "host", "image.yaml")
+	text, err := os.ReadFile(recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, "    run: |\n      echo what went wrong; exit 7\n"...)
+	if err := os.WriteFile(recipe, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	output := t.TempDir()
+	cmd := program(t.Context(), "run", scenario, "--output", output)
+	cmd.Dir = dir
+	got := end(t, cmd)
+	for _, want := range []string{"building image relapse.dev/host:dev", "the log ", "\twhat went wrong"} {
+		if got.status != exitMachine || !strings.Contains(got.stderr, want) {
+			t.Errorf("status %d, standard error %q; want %d and %q", got.status, got.stderr, exitMachine, want)
+		}
+	}
+	if r, err := report.Read(filepath.Join(report.Latest(output, scenario), "report.json")); err != nil || r.Verdict != "inconclusive" {
+		t.Errorf("report: %v, verdict %q", err, r.Verdict)
+	}
+	if there := parts(t, docker); len(there) > 0 {
+		t.Errorf("left behind: %q", there)
+	}
+}

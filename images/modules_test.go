@@ -1,0 +1,112 @@
+package images
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+)
+
+// TestModules looks at the go.mod files below this folder as far as that goes
+// without the modules that they name. go mod tidy, which is asked about the
+// others (.ci/tidy), would download all that a vendor's tests import.
+func TestModules(t *testing.T) {
+	var files []string
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".mod" {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		t.Run(path, func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums, err := os.ReadFile(strings.TrimSuffix(path, ".mod") + ".sum")
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+			for _, wrong := range untidy(path, text, sums) {
+				t.Error(wrong)
+			}
+		})
+	}
+}
+
+// untidy returns what go mod tidy would change, as far as two files tell: the
+// form of go.mod, a module that is required or replaced twice, and a module that
+// is required and has no checksum in go.sum. A folder without go.sum is compiled
+// into other modules, and the checksums are theirs.
+func untidy(path string, text, sums []byte) []string {
+	file, err := modfile.Parse(path, text, nil)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var wrong []string
+	if formatted, err := file.Format(); err != nil || !bytes.Equal(formatted, text) {
+		wrong = append(wrong, fmt.Sprintf("%s: not formatted; go mod edit -fmt mends it", path))
+	}
+	lines := strings.Split(strings.TrimSpace(string(sums)), "\n")
+	required := map[string]bool{}
+	for _, require := range file.Require {
+		if required[require.Mod.Path] {
+			wrong = append(wrong, fmt.Sprintf("%s:%d: %s is required twice", path, require.Syntax.Start.Line, require.Mod.Path))
+		}
+		required[require.Mod.Path] = true
+		mod := replaced(file, require.Mod)
+		if modfile.IsDirectoryPath(mod.Path) || len(sums) == 0 {
+			continue
+		}
+		want := mod.Path + " " + mod.Version + "/go.mod h1:"
+		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, want) }) {
+			wrong = append(wrong, fmt.Sprintf("%s:%d: go.sum has no line %q", path, require.Syntax.Start.Line, want))
+		}
+	}
+	return wrong
+}
+
+// replaced is what a go.mod takes in place of a module: the module itself, if
+// nothing replaces it.
+func replaced(file *modfile.File, mod module.Version) module.Version {
+	for _, r := range file.Replace {
+		if r.Old.Path == mod.Path && (r.Old.Version == "" || r.Old.Version == mod.Version) {
+			return r.New
+		}
+	}
+	return mod
+}
+
+func TestUntidy(t *testing.T) {
+	const whole = "module a\n\ngo 1.26\n\nrequire b v1.0.0\n"
+	for _, c := range []struct {
+		name, mod, sum string
+		want           string
+	}{
+		{name: "tidy", mod: whole, sum: "b v1.0.0 h1:x=\nb v1.0.0/go.mod h1:x=\n"},
+		{name: "compiled into other modules", mod: whole},
+		{name: "a version that go.sum does not have", mod: whole, sum: "b v1.1.0/go.mod h1:x=\n", want: `a/go.mod:5: go.sum has no line "b v1.0.0/go.mod h1:"`},
+		{name: "what replaces it counts", mod: whole + "\nreplace b => c v2.0.0\n", sum: "b v1.0.0/go.mod h1:x=\n", want: `a/go.mod:5: go.sum has no line "c v2.0.0/go.mod h1:"`},
+		{name: "replaced by a folder", mod: whole + "\nreplace b => ../b\n", sum: "c v1.0.0/go.mod h1:x=\n"},
+		{name: "form", mod: "module a\ngo 1.26\n", want: "a/go.mod: not formatted; go mod edit -fmt mends it"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := strings.Join(untidy("a/go.mod", []byte(c.mod), []byte(c.sum)), "; ")
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
