@@ -2,37 +2,35 @@ package masqueradedrift
 
 import (
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 func TestTopologyIsValid(t *testing.T) {
-	if err := lab.Validate(); err != nil {
+	if err := Scenario.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	if !nativeCIDR.Contains(neighbourIP) || nativeCIDR.Contains(dbAddr) {
 		t.Errorf("the native CIDR %s must have the neighbour (%s) and not the database (%s) in it", nativeCIDR, neighbourIP, dbAddr)
 	}
-	for _, n := range all {
-		if !podCIDR.Contains(rangeOf(n).Addr()) || rangeOf(n).Contains(neighbourIP) {
-			t.Errorf("the pods of %s are in %s", n, rangeOf(n))
+	for _, n := range nodes {
+		if !podCIDR.Contains(rangeOf[n].Addr()) || rangeOf[n].Contains(neighbourIP) {
+			t.Errorf("the pods of %s are in %s", n, rangeOf[n])
 		}
 	}
-	if got := rangeOf("node2").String(); got != "10.20.30.32/27" {
-		t.Errorf("node2 has %s", got)
+	if mask := lab.Clusters[0].NodeMask; rangeOf["node1"] != netip.PrefixFrom(podCIDR.Addr(), mask) || rangeOf["node2"].Bits() != mask {
+		t.Errorf("the ranges %v are not the first of %s, cut into /%d", rangeOf, podCIDR, mask)
 	}
 	// The node's address must be one that the grant does not cover.
-	for _, n := range all {
+	for _, n := range nodes {
 		if podCIDR.Contains(addressOf(n)) {
 			t.Errorf("%s (%s) is let in by the grant", n, addressOf(n))
 		}
@@ -44,20 +42,8 @@ func TestVariants(t *testing.T) {
 	for _, v := range Scenario.Variants {
 		roles[v.Name] = v.Role
 		wantHurt := v.Name != oldCIDRKey.name
-		if got := len(v.Script.Hurt) > 0; got != wantHurt {
+		if got := len(v.Script().Hurt) > 0; got != wantHurt {
 			t.Errorf("%s: names the probes that would be hurt: %v", v.Name, got)
-		}
-		names := map[string]bool{}
-		for _, p := range v.Script.Probes {
-			if p.Name == "" {
-				p.Name = p.From + "->" + p.To
-			}
-			names[p.Name] = true
-		}
-		for _, h := range v.Script.Hurt {
-			if !names[h] {
-				t.Errorf("%s: there is no probe %q", v.Name, h)
-			}
 		}
 	}
 	want := map[string]framework.Role{
@@ -82,8 +68,8 @@ func TestPairDiffersInTheKeysAlone(t *testing.T) {
 	if translated.then["masquerade"] != "false" {
 		t.Error("an old agent that starts with the translated ConfigMap would masquerade")
 	}
-	if _, there := common.with(off)["cluster-name"]; !there || len(common) == 0 || common["masquerade"] != "" {
-		t.Error("with must add, and must not change what it adds to")
+	if offByOldKey.then["cluster-name"] == "" || cilium.Native["masquerade"] != "" {
+		t.Error("With must add, and must not change what it adds to")
 	}
 }
 
@@ -98,15 +84,16 @@ func TestWarnings(t *testing.T) {
 			at.ConfigMaps.Read = true
 			at.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: d.then}}
 			said := detect.Look([]detect.Detector{d.configDrift()}, []snapshot.Snapshot{at})
-			if wrong := d.unwarned(said); len(wrong) > 0 {
-				t.Error(strings.Join(wrong, "; "))
+			if holds, saw, _ := d.unwarned(said).Result(); !holds {
+				t.Error(saw)
 			}
-			if got := d.unwarned(nil); len(got) != len(d.warns) {
-				t.Errorf("without a word of it: %v", got)
+			// Each sentence is one finding.
+			if _, saw, _ := d.unwarned(nil).Result(); strings.Count(saw, "no finding ") != len(d.warns) {
+				t.Errorf("without a word of it: %q", saw)
 			}
 			d.warns = nil
-			if got := d.unwarned(said); len(got) != len(said) {
-				t.Errorf("findings that nobody expects: %v", got)
+			if holds, saw, _ := d.unwarned(said).Result(); holds != (len(said) == 0) {
+				t.Errorf("findings that nobody expects: %q", saw)
 			}
 		})
 	}
@@ -114,7 +101,7 @@ func TestWarnings(t *testing.T) {
 
 func TestImageFollowsTheConfiguration(t *testing.T) {
 	for want, d := range map[string]drift{"relapse.dev/cilium-bpf:v1.11.1": defaultOn, "relapse.dev/cilium-rules:v1.11.1": offByOldKey} {
-		if got := (cilium{Version: d.to, Config: d.then}).Image(); got != want {
+		if got := d.next().Agent; got != want {
 			t.Errorf("%s runs %s, want %s", d.name, got, want)
 		}
 	}
@@ -127,14 +114,14 @@ func TestNotAsked(t *testing.T) {
 		want         []string
 	}{
 		{"as the incident has it", asked, nil},
-		{"hybrid", asked + "#define ENABLE_DSR_HYBRID 1\n", []string{"node1: ENABLE_DSR_HYBRID is defined: true"}},
-		{"masquerading is off", strings.Replace(asked, "#define ENABLE_MASQUERADE 1\n", "", 1), []string{"node1: ENABLE_MASQUERADE is defined: false"}},
+		{"hybrid", asked + "#define ENABLE_DSR_HYBRID 1\n", []string{"ENABLE_DSR_HYBRID is defined: true"}},
+		{"masquerading is off", strings.Replace(asked, "#define ENABLE_MASQUERADE 1\n", "", 1), []string{"ENABLE_MASQUERADE is defined: false"}},
 		{"no BPF NodePort", "#define MTU 1500\n", []string{
-			"node1: ENABLE_DSR is defined: false", "node1: ENABLE_MASQUERADE is defined: false", "node1: ENABLE_NODEPORT is defined: false",
+			"ENABLE_DSR is defined: false", "ENABLE_MASQUERADE is defined: false", "ENABLE_NODEPORT is defined: false",
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := notAsked("node1", test.header); !slices.Equal(got, test.want) {
+			if got := notAsked(test.header); !slices.Equal(got, test.want) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
@@ -151,68 +138,6 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-func TestDeniedTo(t *testing.T) {
-	const log = `2026-11-20 13:00:01 4 [Warning] Access denied for user 'app'@'10.20.28.12' (using password: YES)
-2026-11-20 13:00:02 5 [Warning] Access denied for user 'root'@'10.20.28.12' (using password: NO)
-2026-11-20 13:00:03 6 [Warning] Access denied for user 'app'@'10.20.28.120' (using password: YES)
-`
-	got := deniedTo(log, netip.MustParseAddr("10.20.28.12"))
-	if len(got) != 1 || !strings.HasPrefix(got[0], "2026-11-20 13:00:01") {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestManifest(t *testing.T) {
-	text, err := cilium{Version: "1.11.1", Config: offByOldKey.then, Restart: "again"}.manifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		`masquerade: "false"`, `native-routing-cidr: "10.20.30.0/24"`, "image: relapse.dev/cilium-rules:v1.11.1",
-		`value: "10.20.28.11"`, `relapse.dev/restarted: "again"`,
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
-	}
-}
-
-func TestAgent(t *testing.T) {
-	const refusal = `level=info msg="Cilium" subsys=config
-level=fatal msg="Failed to populate masquerading settings" error="--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive" subsys=config`
-	a := agent{pod: corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}, log: refusal}
-	if a.wrote() || !strings.Contains(a.fatal(), bothKeys.refuses) {
-		t.Errorf("wrote %v, fatal %q", a.wrote(), a.fatal())
-	}
-	a.log = `level=info msg="The iptables rules are installed" subsys=slice`
-	if !a.wrote() || a.fatal() != "" {
-		t.Errorf("wrote %v, fatal %q", a.wrote(), a.fatal())
-	}
-}
-
-func TestMasquerade(t *testing.T) {
-	saved, err := os.ReadFile("../../framework/snapshot/testdata/cilium-1.11.1-nat.iptables-save")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := snapshot.ParseRules(string(saved), snapshot.NATTable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, there := masquerade(rules, rangeOf("node2")); !there {
-		t.Error("node2's rule is not found")
-	}
-	if rule, there := masquerade(rules, rangeOf("node1")); there {
-		t.Errorf("%q is taken for node1's", rule.Text)
-	}
-	for i := range rules {
-		rules[i].Destination.Range = podCIDR
-	}
-	if rule, there := masquerade(rules, rangeOf("node2")); there {
-		t.Errorf("%q is taken for one with the native CIDR", rule.Text)
-	}
-}
-
 // run makes a run in which far ends have seen probes from these addresses.
 func run(sources map[string][]string) *framework.Run {
 	at := snapshot.Snapshot{}
@@ -222,12 +147,9 @@ func run(sources map[string][]string) *framework.Run {
 	}
 	var lines []probe.Timeline
 	for _, p := range offByOldKey.script().Probes {
-		if p.Name == "" {
-			p.Name = p.From + "->" + p.To
-		}
 		line := probe.Timeline{Probe: p}
 		seen, given := sources[p.Name]
-		if !given && slices.Contains(all, p.From) {
+		if !given && slices.Contains(nodes, p.From) {
 			seen = []string{podOn(at, p.From).String()}
 		}
 		for _, s := range seen {
@@ -248,7 +170,7 @@ func TestAppIsDenied(t *testing.T) {
 	}
 	lines := r.Timelines()
 	for i := range lines {
-		if lines[i].Probe.To == dbServer {
+		if lines[i].Probe.To == dbServer.Name {
 			lines[i].Sources = append(lines[i].Sources, probe.Source{Address: addressOf(lines[i].Probe.From), Packets: 3, Denied: 3})
 		}
 	}
@@ -257,14 +179,28 @@ func TestAppIsDenied(t *testing.T) {
 	}
 }
 
-func TestOldFlowsAreHidden(t *testing.T) {
-	r := run(nil)
-	if hidden := hiddenFlows(r); len(hidden) != 0 {
-		t.Errorf("%v are hidden, although all are seen as themselves", hidden)
+func TestFlowsAreHidden(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		sources map[string][]string
+		saw     string // empty: they are
+	}{
+		{"as themselves", nil, "the flow from node1 is not seen as 10.20.28.11; the flow from node2 is not seen as 10.20.28.12"},
+		{
+			"one behind another node", map[string][]string{"node1->db": {"10.20.30.3", "10.20.28.11"}, "node2->db": {"10.20.30.35", "10.20.28.11"}},
+			"the flow from node2 is not seen as 10.20.28.12",
+		},
+		{"both", map[string][]string{"node1->db": {"10.20.28.11"}, "node2->db": {"10.20.28.12"}}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if holds, saw, err := flowsAreHidden(run(test.sources)); err != nil || holds != (test.saw == "") || saw != test.saw {
+				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
+			}
+		})
 	}
-	r = run(map[string][]string{"node1->db": {"10.20.30.3", "10.20.28.11"}, "node2->db": {"10.20.30.35", "10.20.28.11"}})
-	if hidden := hiddenFlows(r); !slices.Equal(hidden, []string{"node1"}) {
-		t.Errorf("%v are hidden behind their own node, want node1", hidden)
+	nobody := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
+	if holds, _, _ := flowsAreHidden(nobody); holds {
+		t.Error("holds without a flow")
 	}
 }
 

@@ -3,6 +3,7 @@ package masqueradedrift
 import (
 	"net/netip"
 
+	"github.com/relapse-dev/relapse/framework/component/mariadb"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -26,9 +27,6 @@ var (
 	dbAddr      = netip.MustParseAddr("10.20.29.10")
 	neighbourIP = netip.MustParseAddr("10.20.30.200")
 )
-
-// mariadb is what both databases run.
-const mariadb = "relapse.dev/mariadb:10.11"
 
 // lab is a small cluster with routable pods, and two databases that grant to
 // the pod range only:
@@ -76,11 +74,11 @@ var lab = topology.Topology{
 	}},
 	Hosts: []topology.Host{
 		{
-			Name: "db", Image: mariadb, Via: []string{"tor"},
+			Name: "db", Image: mariadb.Image, Via: []string{"tor"},
 			Links: []topology.Link{{Network: "outside", Address: dbAddr}},
 		},
 		{
-			Name: "neighbour", Image: mariadb, Via: []string{"tor"},
+			Name: "neighbour", Image: mariadb.Image, Via: []string{"tor"},
 			Links: []topology.Link{{Network: "inside", Address: neighbourIP}},
 		},
 	},
@@ -94,19 +92,15 @@ func node(name string, role topology.Role, addr string) topology.Node {
 	}
 }
 
-// all names the nodes. The order is the one in which kube-controller-manager
-// gives them their ranges.
-var all = []string{"node1", "node2"}
+// nodes names the nodes, in the order in which kube-controller-manager gives
+// them their ranges.
+var nodes = []string{"node1", "node2"}
 
-// rangeOf is the range that a node's pods have.
-func rangeOf(name string) netip.Prefix {
-	addr := podCIDR.Addr().As4()
-	for i, n := range all {
-		if n == name {
-			addr[3] += byte(i << (32 - lab.Clusters[0].NodeMask))
-		}
-	}
-	return netip.PrefixFrom(netip.AddrFrom4(addr), lab.Clusters[0].NodeMask)
+// rangeOf is the range that kube-controller-manager gives to a node's pods: the
+// first free one, in the order of the nodes.
+var rangeOf = map[string]netip.Prefix{
+	"node1": netip.MustParsePrefix("10.20.30.0/27"),
+	"node2": netip.MustParsePrefix("10.20.30.32/27"),
 }
 
 // addressOf is a node's address, which its pods are hidden behind.

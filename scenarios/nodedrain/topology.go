@@ -79,3 +79,9 @@ func tor(name, uplink, nodes string) topology.Router {
 		Peers: []topology.Peers{{Network: "nodes", ASN: clusterASN}},
 	}
 }
+
+// addressOf is the address of a node or router on the nodes' network.
+func addressOf(name string) netip.Addr {
+	addr, _ := lab.AddressOn(name, "nodes")
+	return addr
+}

@@ -82,8 +82,8 @@ func Change[T any](o *unstructured.Unstructured, change func(*T) error) error {
 	return nil
 }
 
-// kube is the client that this package speaks to a cluster with. klient's own
-// lists keep their namespace in what all of its users share.
+// kube is the client that this package speaks to a cluster with: klient's, in the
+// words of controller-runtime, which know server-side apply and DeleteAllOf.
 func kube(c *kindlab.Cluster) client.Client {
 	return c.Client.Resources().GetControllerRuntimeClient()
 }

@@ -1,0 +1,238 @@
+// Package cilium puts Cilium on a lab's cluster and takes it away again: the
+// agents, cilium-operator, the ConfigMap that both read, and CiliumNodes. It
+// knows how Cilium is deployed; which versions and which keys make an incident
+// is the scenario's.
+//
+// The agents are slices: parts of the vendor's agent, built as it publishes
+// them (images/cilium, images/cilium-rules). cilium-operator runs whole.
+package cilium
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"text/template"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Agent is the image of the agent slice with the vendor's watchers, node
+// routes and BGP speaker, under the vendor's name.
+func Agent(version string) string { return "quay.io/cilium/cilium:v" + version }
+
+// Operator is the image of cilium-operator, under the vendor's name.
+func Operator(version string) string { return "quay.io/cilium/operator-generic:v" + version }
+
+// Rules is the image of the agent slice that writes the vendor's iptables
+// rules.
+func Rules(version string) string { return "relapse.dev/cilium-rules:v" + version }
+
+// BPF is Rules with the vendor's BPF programs, which it compiles and attaches.
+// It brings compilers with it.
+func BPF(version string) string { return "relapse.dev/cilium-bpf:v" + version }
+
+// Modes of allocating pods' addresses: values of the key ipam.
+const (
+	ClusterPool = "cluster-pool" // cilium-operator allocates, in CiliumNode
+	Kubernetes  = "kubernetes"   // kube-controller-manager allocates, in Node.spec
+)
+
+// ConfigMap is where agents and operator have their configuration from, as
+// namespace/name. Agents read it when they start, and not again.
+const ConfigMap = metav1.NamespaceSystem + "/cilium-config"
+
+// device is the nodes' network card, by the name that it has in every lab.
+const device = "eth0"
+
+// Config is Cilium's ConfigMap, by key.
+type Config map[string]string
+
+// With returns a copy that has the keys of more as well.
+func (c Config) With(more Config) Config {
+	all := maps.Clone(c)
+	maps.Copy(all, more)
+	return all
+}
+
+// Native is the configuration that all labs have in common: native routing,
+// nothing in place of kube-proxy. Every version reads these keys, and none of
+// them has changed its meaning. Pods' addresses are those that
+// kube-controller-manager allocates, and iptables masquerade.
+var Native = Config{
+	"ipam":                     Kubernetes,
+	"enable-ipv4":              "true",
+	"enable-ipv6":              "false",
+	"tunnel":                   "disabled",
+	"kube-proxy-replacement":   "disabled",
+	"identity-allocation-mode": "crd",
+	"cluster-name":             "default",
+}
+
+// DSR is Native with BPF NodePort in plain DSR mode, and with it BPF
+// masquerading. Pods are not wired by Cilium's own plugin, so their packets
+// must pass the node's stack (enable-host-legacy-routing): 1.8 does not know
+// another way. For the check of Services' source ranges later versions want
+// CAP_SYS_RESOURCE, which not every machine grants; no lab of Cilium's has
+// Services.
+var DSR = Native.With(Config{
+	"kube-proxy-replacement":        "partial",
+	"enable-node-port":              "true",
+	"node-port-mode":                "dsr",
+	"enable-bpf-masquerade":         "true",
+	"enable-remote-node-identity":   "true",
+	"enable-host-legacy-routing":    "true",
+	"enable-svc-source-range-check": "false",
+	"devices":                       device,
+	"direct-routing-device":         device,
+})
+
+// Peer is a router that the BGP speakers have a session with.
+type Peer struct {
+	Address         netip.Addr
+	ASN, ClusterASN uint32
+}
+
+// Cilium is a state that a cluster can be brought to.
+type Cilium struct {
+	// Agent is the image of the agents: Agent, Rules or BPF of a version.
+	Agent string
+	// Operator is the image of cilium-operator. Empty: none runs.
+	Operator string
+	Config   Config
+	// Peers are those of the BGP speaker, which only the slice of Agent has.
+	// The other slices have none, and keep their state on the node.
+	Peers []Peer
+	// Restart is any text; when it changes, the agents are restarted.
+	Restart string
+}
+
+var (
+	agents   = workload.SystemDaemonSet("cilium")
+	operator = workload.Deployment{Name: "cilium-operator", Pods: workload.Pods{
+		Namespace: metav1.NamespaceSystem, Labels: map[string]string{"name": "cilium-operator"},
+	}}
+)
+
+var (
+	//go:embed config.yaml
+	configYAML string
+	//go:embed operator.yaml
+	operatorYAML string
+	//go:embed agents.yaml
+	agentsYAML string
+
+	configManifest   = template.Must(template.New("config").Parse(configYAML))
+	operatorManifest = template.Must(template.New("operator").Parse(operatorYAML))
+	agentsManifest   = template.Must(template.New("agents").Parse(agentsYAML))
+)
+
+// place is what the manifests need to know of the cluster.
+type place struct {
+	// APIServer stands in place of the kubernetes Service, for which a lab has
+	// no proxy.
+	APIServer netip.AddrPort
+	// ControlPlane is the node on which the operator runs.
+	ControlPlane string
+}
+
+func placeIn(c *kindlab.Cluster) place { return place{c.APIServer(), c.Nodes()[0]} }
+
+func (s Cilium) manifest(t *template.Template, p place) (string, error) {
+	var text strings.Builder
+	err := t.Execute(&text, struct {
+		Cilium
+		place
+	}{s, p})
+	if err != nil {
+		return "", fmt.Errorf("rendering Cilium's manifest %s: %w", t.Name(), err)
+	}
+	return text.String(), nil
+}
+
+func (s Cilium) apply(ctx context.Context, c *kindlab.Cluster, t *template.Template) error {
+	text, err := s.manifest(t, placeIn(c))
+	if err != nil {
+		return err
+	}
+	return workload.Apply(ctx, c, text)
+}
+
+// Configure brings the ConfigMaps to this state, and the operator, where there
+// is one. Agents that run do not notice: Run and Restart tell them.
+func (s Cilium) Configure(ctx context.Context, c *kindlab.Cluster) error {
+	if err := s.apply(ctx, c, configManifest); err != nil || s.Operator == "" {
+		return err
+	}
+	return s.apply(ctx, c, operatorManifest)
+}
+
+// agentsWithin bounds how long agents take to start. They take seconds: the
+// rest is for nodes that have to pull an image with compilers, all at once.
+const agentsWithin = time.Minute
+
+// RunAgents brings the agents to this state, and waits until each of these
+// nodes runs one. They must be configured.
+func (s Cilium) RunAgents(ctx context.Context, c *kindlab.Cluster, nodes []string) error {
+	if err := s.apply(ctx, c, agentsManifest); err != nil {
+		return err
+	}
+	return agents.Ready(ctx, c, nodes, agentsWithin)
+}
+
+// Announce is Configure and RunAgents, and waits until each of the lab's
+// routers has heard from the agent of each of these nodes. Agents that were
+// not replaced have nothing new to say: then it waits in vain.
+func (s Cilium) Announce(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []string) error {
+	if err := s.Configure(ctx, c); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.RunAgents(ctx, c, nodes); err != nil {
+		return err
+	}
+	return l.SessionsUp(ctx, nodes, began)
+}
+
+// Uninstall removes Cilium, and what its agents have left behind on these
+// nodes. The probe pods go with it, because they were wired by its CNI plugin.
+// pods is the cluster's pod range. What is not there is no error.
+func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []string, pods netip.Prefix) error {
+	var removals errgroup.Group
+	removals.Go(func() error { return agents.Delete(ctx, c) })
+	removals.Go(func() error { return operator.Delete(ctx, c) })
+	removals.Go(func() error { return workload.StopProbes(ctx, c) })
+	if err := removals.Wait(); err != nil {
+		return err
+	}
+	return errors.Join(deleteNodes(ctx, c), clean(ctx, l, nodes, pods))
+}
+
+// clean does what a reboot would do to what agents of any version have left:
+// their rules, the BPF programs and maps, the connections, the routes to other
+// nodes' pods, and the configuration of CNI and of the programs. It leaves a
+// BPF file system, as systemd does on a machine.
+func clean(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
+	script := `
+iptables-save | grep -v CILIUM_ | iptables-restore
+tc qdisc delete dev ` + device + ` clsact 2>/dev/null || true
+mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf
+rm -rf /sys/fs/bpf/tc
+conntrack -F 2>/dev/null
+ip -4 route flush root ` + pods.String() + `
+rm -rf /etc/cni/net.d/05-cilium.conflist /var/lib/cni/networks /var/run/cilium`
+	return l.EachNode(ctx, nodes, func(ctx context.Context, node *kindlab.Node) error {
+		if _, err := node.Exec(ctx, "sh", "-ec", script); err != nil {
+			return fmt.Errorf("cleaning up after Cilium: %w", err)
+		}
+		return nil
+	})
+}

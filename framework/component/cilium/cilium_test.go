@@ -1,0 +1,132 @@
+package cilium
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"text/template"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestManifests renders what the API server is given, and reads it as YAML.
+func TestManifests(t *testing.T) {
+	at := place{netip.MustParseAddrPort("10.0.0.11:6443"), "master1"}
+	for _, test := range []struct {
+		name      string
+		state     Cilium
+		manifests []*template.Template
+		objects   int
+	}{
+		{"speaker", Cilium{
+			Agent: Agent("1.11.6"), Operator: Operator("1.11.6"), Restart: "by the operator",
+			Config: Native.With(Config{"ipam": ClusterPool}),
+			Peers:  []Peer{{netip.MustParseAddr("10.0.0.254"), 64524, 64513}, {netip.MustParseAddr("10.0.0.253"), 64524, 64513}},
+		}, []*template.Template{configManifest, operatorManifest, agentsManifest}, 10},
+		{"rules", Cilium{
+			Agent: Rules("1.11.1"), Config: Config{"masquerade": "false"},
+		}, []*template.Template{configManifest, agentsManifest}, 5},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got string
+			objects := 0
+			for _, m := range test.manifests {
+				text, err := test.state.manifest(m, at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				read, err := workload.Objects(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				objects += len(read)
+				got += "---\n" + text
+			}
+			if objects != test.objects {
+				t.Errorf("%d objects, want %d", objects, test.objects)
+			}
+			golden := filepath.Join("testdata", test.name+".yaml")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-golden +rendered):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestConfigWithLeavesItsOriginalAlone(t *testing.T) {
+	base := Config{"ipam": Kubernetes}
+	more := base.With(Config{"ipam": ClusterPool, "masquerade": "true"})
+	if diff := cmp.Diff(Config{"ipam": ClusterPool, "masquerade": "true"}, more); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(Config{"ipam": Kubernetes}, base); diff != "" {
+		t.Errorf("the original has changed (-before +after):\n%s", diff)
+	}
+}
+
+func TestAgentLog(t *testing.T) {
+	for _, test := range []struct {
+		name, log string
+		wrote     bool
+		refusal   string
+	}{
+		{
+			"refuses", `level=info msg="Cilium" subsys=config
+time="2026-01-02T03:04:05Z" level=fatal msg="Failed to populate masquerading settings" error="--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive" subsys=config
+`, false, `"Failed to populate masquerading settings" error="--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive" subsys=config`,
+		},
+		{"has written", `level=info msg="The iptables rules are installed" subsys=slice`, true, ""},
+		{"has said nothing yet", "", false, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a := AgentLog{Pod: corev1.Pod{}, Text: test.log}
+			if a.WroteRules() != test.wrote || a.Refusal() != test.refusal {
+				t.Errorf("wrote %v, refusal %q; want %v, %q", a.WroteRules(), a.Refusal(), test.wrote, test.refusal)
+			}
+		})
+	}
+}
+
+func TestMasquerade(t *testing.T) {
+	saved, err := os.ReadFile("../../snapshot/testdata/cilium-1.11.1-nat.iptables-save")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := snapshot.ParseRules(string(saved), snapshot.NATTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	native, pods := netip.MustParsePrefix("10.20.30.0/24"), netip.MustParsePrefix("10.20.30.32/27")
+	for _, test := range []struct {
+		name         string
+		pods, native netip.Prefix
+		want         bool
+	}{
+		{"the node's", pods, native, true},
+		{"another node's", netip.MustParsePrefix("10.20.30.0/27"), native, false},
+		{"but for another range", pods, netip.MustParsePrefix("10.20.30.0/25"), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if rule, there := Masquerade(rules, test.pods, test.native); there != test.want {
+				t.Errorf("%v, %q; want %v", there, rule.Text, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,32 @@
+package cilium
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Masquerade finds, among a node's NAT rules, the one of Cilium's that hides
+// the node's pods from all but the native CIDR
+// (pkg/datapath/iptables/iptables.go, installMasqueradeRules).
+func Masquerade(rules []snapshot.Rule, pods, native netip.Prefix) (rule snapshot.Rule, there bool) {
+	i := slices.IndexFunc(rules, func(r snapshot.Rule) bool {
+		return r.Chain == "CILIUM_POST_nat" && r.Comment == "cilium masquerade non-cluster" && r.Target == "MASQUERADE" &&
+			r.Source == (snapshot.Match{Range: pods}) && r.Destination == (snapshot.Match{Range: native, Not: true})
+	})
+	if i < 0 {
+		return snapshot.Rule{}, false
+	}
+	return rules[i], true
+}
+
+// NodeHeader is the path on a node of what the agent tells the BPF programs
+// that it compiles.
+const NodeHeader = "/var/run/cilium/state/globals/node_config.h"
+
+// Defines tells whether a header switches something on.
+func Defines(header, name string) bool {
+	return strings.Contains(header, "\n#define "+name+" 1\n")
+}

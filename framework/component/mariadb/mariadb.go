@@ -1,0 +1,96 @@
+// Package mariadb runs Debian's MariaDB on hosts of a lab: the database beside
+// the cluster, which grants by address and says in its logs whom it has seen.
+package mariadb
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Version is the server's, and Image what hosts run it from.
+const (
+	Version = "10.11"
+	Image   = "relapse.dev/mariadb:" + Version
+)
+
+// Port is where the server listens.
+const Port = 3306
+
+// errorLog and generalLog are where the server says whom it turned away, and
+// who came (images/mariadb/server.cnf).
+const (
+	errorLog   = "/var/log/mysql/error.log"
+	generalLog = "/var/log/mysql/general.log"
+)
+
+// startedWithin bounds how long the server takes to answer after its start.
+const startedWithin = 30 * time.Second
+
+// Start starts the server on a host where it does not run yet, executes the
+// statements as root, and empties the server's logs.
+func Start(ctx context.Context, host *kindlab.Host, statements string) error {
+	// The package leaves the socket's folder to systemd.
+	const start = `install -d -o mysql /run/mysqld
+pidof mariadbd >/dev/null || setsid mariadbd --user=mysql </dev/null >/dev/null 2>&1 &`
+	if _, err := host.Exec(ctx, "sh", "-ec", start); err != nil {
+		return fmt.Errorf("starting MariaDB: %w", err)
+	}
+	err := await.Until(ctx, "MariaDB on "+host.Name(), 100*time.Millisecond, startedWithin,
+		func(ctx context.Context) (bool, string, error) {
+			said, err := host.Exec(ctx, "mariadb-admin", "ping")
+			return err == nil, strings.TrimSpace(said), err
+		})
+	if err != nil {
+		log, _ := host.Exec(ctx, "tail", "-n", "5", errorLog)
+		return fmt.Errorf("%w; its log ends with: %s", err, strings.TrimSpace(log))
+	}
+	if _, err := host.ExecInput(ctx, strings.NewReader(statements), "mariadb"); err != nil {
+		return fmt.Errorf("executing statements on MariaDB: %w", err)
+	}
+	if _, err := host.Exec(ctx, "truncate", "--size=0", errorLog, generalLog); err != nil {
+		return fmt.Errorf("emptying MariaDB's logs: %w", err)
+	}
+	return nil
+}
+
+// ErrorLog is the server's error log since Start.
+func ErrorLog(ctx context.Context, host *kindlab.Host) (string, error) {
+	log, err := host.Exec(ctx, "cat", errorLog)
+	if err != nil {
+		return "", fmt.Errorf("reading MariaDB's error log: %w", err)
+	}
+	return log, nil
+}
+
+// Connections are the lines of the general log about the first fifty
+// connections since Start, and about the last one: an application that logs in
+// again and again fills the log.
+func Connections(ctx context.Context, host *kindlab.Host) (string, error) {
+	log, err := host.Exec(ctx, "sh", "-c", "grep -a Connect "+generalLog+" | sed -n '1,50p;$p'")
+	if err != nil {
+		return "", fmt.Errorf("reading MariaDB's general log: %w", err)
+	}
+	return log, nil
+}
+
+// Denied are the lines of an error log about a user who was turned away at an
+// address. An empty user stands for anybody, at any address.
+func Denied(log, user string, address netip.Addr) []string {
+	words := "Access denied"
+	if user != "" {
+		words = fmt.Sprintf("Access denied for user '%s'@'%s'", user, address)
+	}
+	var lines []string
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, words) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,227 @@
+package masqueradedrift
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// warned asserts that config-drift gives each of its warnings, and no other.
+func (d drift) warned(_ context.Context, r *framework.Run) (bool, string, error) {
+	said := slices.DeleteFunc(slices.Clone(r.Findings()), func(f detect.Finding) bool { return f.Detector != d.configDrift().Name() })
+	r.Evidence("config-drift", said)
+	return d.unwarned(said).Result()
+}
+
+func (d drift) unwarned(said []detect.Finding) *framework.Mismatches {
+	var wrong framework.Mismatches
+	for _, w := range d.warns {
+		if !slices.ContainsFunc(said, w.Matches) {
+			wrong.Addf("no finding %s", w)
+		}
+	}
+	for _, f := range said {
+		if !slices.ContainsFunc(d.warns, func(w framework.Finding) bool { return w.Matches(f) }) {
+			wrong.Addf("%s: %s", f.Kind, f.Says)
+		}
+	}
+	return &wrong
+}
+
+// eachNode returns what a command prints on each node, by node, and keeps it as
+// evidence under this name and the node's.
+func eachNode(ctx context.Context, r *framework.Run, evidence string, command ...string) (map[string]string, error) {
+	printed := map[string]string{}
+	for _, n := range nodes {
+		text, err := r.Lab.Node(n).Exec(ctx, command...)
+		if err != nil {
+			return nil, fmt.Errorf("looking at %s: %w", n, err)
+		}
+		r.Evidence(evidence+"-"+n, text)
+		printed[n] = text
+	}
+	return printed, nil
+}
+
+// masquerading asserts whether the vendor's rule stands in each node's nat
+// table, with the node's range and the native CIDR. The tables are evidence.
+func masquerading(want bool) func(context.Context, *framework.Run) (bool, string, error) {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		saved, err := eachNode(ctx, r, "iptables-save", "iptables-save")
+		if err != nil {
+			return false, "", err
+		}
+		var wrong framework.Mismatches
+		for _, n := range nodes {
+			rules, err := snapshot.ParseRules(saved[n], snapshot.NATTable)
+			if err != nil {
+				return false, "", err
+			}
+			if rule, there := cilium.Masquerade(rules, rangeOf[n], nativeCIDR); there != want {
+				wrong.Addf("%s masquerades: %v %s", n, there, rule.Text)
+			}
+		}
+		return wrong.Result()
+	}
+}
+
+// masqueradingEvidence keeps the nodes' tables and connections.
+func masqueradingEvidence(ctx context.Context, r *framework.Run, when string) error {
+	if _, err := eachNode(ctx, r, "iptables-save-"+when, "iptables-save"); err != nil {
+		return err
+	}
+	_, err := eachNode(ctx, r, "conntrack-"+when, "conntrack", "-L")
+	return err
+}
+
+// nodeHeaders are what the vendor's code has written for each node's BPF
+// programs, by node. They are evidence.
+func nodeHeaders(ctx context.Context, r *framework.Run) (map[string]string, error) {
+	return eachNode(ctx, r, "node_config", "cat", cilium.NodeHeader)
+}
+
+// toldToMasquerade asserts that these headers ask for masquerading, with BPF
+// NodePort in plain DSR mode.
+func toldToMasquerade(ctx context.Context, r *framework.Run) (bool, string, error) {
+	headers, err := nodeHeaders(ctx, r)
+	if err != nil {
+		return false, "", err
+	}
+	var wrong framework.Mismatches
+	for _, n := range nodes {
+		for _, define := range notAsked(headers[n]) {
+			wrong.Addf("%s: %s", n, define)
+		}
+	}
+	return wrong.Result()
+}
+
+// notAsked says what a node's header does not define as the incident's
+// ConfigMap has it.
+func notAsked(header string) []string {
+	var wrong []string
+	for define, want := range map[string]bool{"ENABLE_NODEPORT": true, "ENABLE_DSR": true, "ENABLE_DSR_HYBRID": false, "ENABLE_MASQUERADE": true} {
+		if got := cilium.Defines(header, define); got != want {
+			wrong = append(wrong, fmt.Sprintf("%s is defined: %v", define, got))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+// podAddresses tells of the probe pods' own addresses.
+var podAddresses = []snapshot.Source{snapshot.Pods}
+
+// seenAs asserts that the far ends of some probes have only ever seen the
+// address of the pod that the probe comes from. A probe that nobody has seen is
+// wrong, too.
+func seenAs(r *framework.Run, concerns func(probe.Probe) bool) (bool, string, error) {
+	at := r.Snapshot()
+	var wrong framework.Mismatches
+	for _, t := range r.Timelines() {
+		if !slices.Contains(nodes, t.Probe.From) || !concerns(t.Probe) {
+			continue
+		}
+		if len(t.Sources) == 0 {
+			wrong.Addf("nobody has seen %s", t.Probe.Name)
+		}
+		for _, s := range t.Sources {
+			if s.Address != podOn(at, t.Probe.From) {
+				wrong.Addf("%s is seen as %s", t.Probe.Name, s.Address)
+			}
+		}
+	}
+	return wrong.Result()
+}
+
+// podOn is the address of the probe pod on a node, by the newest snapshot.
+func podOn(at snapshot.Snapshot, node string) netip.Addr {
+	for _, p := range at.Pods.Items {
+		if p.Name == "probe-"+node {
+			return p.IP
+		}
+	}
+	return netip.Addr{}
+}
+
+// insideIsUntouched asserts that no packet of a pod to another one, or to the
+// neighbour, ever bore another address than the pod's.
+func insideIsUntouched(_ context.Context, r *framework.Run) (bool, string, error) {
+	return seenAs(r, func(p probe.Probe) bool { return p.To == neighbourServer.Name || slices.Contains(nodes, p.To) })
+}
+
+// outsideSeesPods asserts the same of packets to the outside.
+func outsideSeesPods(_ context.Context, r *framework.Run) (bool, string, error) {
+	return seenAs(r, func(p probe.Probe) bool { return p.To == dbServer.Name || p.To == db.Name })
+}
+
+// appIsDenied asserts that the application, which the database let in at its
+// pod's address, is turned away at its node's.
+func appIsDenied(_ context.Context, r *framework.Run) (bool, string, error) {
+	var wrong framework.Mismatches
+	for _, t := range r.Timelines() {
+		denied := func(s probe.Source) bool { return s.Address == addressOf(t.Probe.From) && s.Denied > 0 }
+		if t.Probe.To == dbServer.Name && !slices.ContainsFunc(t.Sources, denied) {
+			wrong.Addf("%s: %+v", t.Probe.Name, t.Sources)
+		}
+	}
+	return wrong.Result()
+}
+
+// flowsAreHidden asserts that the pods' UDP flows to the outside have been seen
+// as their nodes'.
+func flowsAreHidden(r *framework.Run) (bool, string, error) {
+	var wrong framework.Mismatches
+	for _, n := range nodes {
+		isHidden := func(s probe.Source) bool { return s.Address == addressOf(n) }
+		if !slices.ContainsFunc(r.Timelines(), func(t probe.Timeline) bool {
+			return t.Probe.From == n && t.Probe.To == db.Name && slices.ContainsFunc(t.Sources, isHidden)
+		}) {
+			wrong.Addf("the flow from %s is not seen as %s", n, addressOf(n))
+		}
+	}
+	return wrong.Result()
+}
+
+// oldFlowsAreHidden asserts that the pods' UDP flows to the outside, which
+// began before the upgrade, have lost the pods' addresses: BPF programs
+// translate each packet, whatever connection tracking knows of its flow.
+func oldFlowsAreHidden(ctx context.Context, r *framework.Run) (bool, string, error) {
+	if holds, saw, err := flowsAreHidden(r); !holds || err != nil {
+		return false, saw, err
+	}
+	return true, "", masqueradingEvidence(ctx, r, "after-the-upgrade")
+}
+
+// restartedWithin bounds how long a flow takes to be seen under another
+// address: its next packet makes it a new one, and the far end reports ten
+// times a second.
+const restartedWithin = 5 * time.Second
+
+// oldFlowsKeepTheirAddress asserts that the pods' UDP flows to the outside,
+// which began before the upgrade, still bear the pods' addresses: the kernel
+// asks the rules once for each flow. Then it makes them begin anew, as a
+// reboot or a silence would, and asserts that they lose them.
+func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, string, error) {
+	if holds, saw, err := seenAs(r, func(p probe.Probe) bool { return p.To == db.Name }); !holds || err != nil {
+		return false, saw, err
+	}
+	if err := forget(ctx, r, "--proto", "udp", "--orig-dst", dbAddr.String()); err != nil {
+		return false, "", err
+	}
+	err := await.Until(ctx, "the flows to be seen as the nodes'", 50*time.Millisecond, restartedWithin,
+		func(context.Context) (bool, string, error) { return flowsAreHidden(r) })
+	if err != nil {
+		return false, err.Error(), nil
+	}
+	return true, "", masqueradingEvidence(ctx, r, "after-the-upgrade")
+}
