@@ -18,7 +18,7 @@ import (
 // reach into a guest's namespaces: see OwnKernelError.
 type Node struct {
 	member
-	of *Lab
+	lab *Lab
 }
 
 // imageOf names the image that a node runs in.
@@ -55,5 +55,5 @@ func (n *Node) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.of.wireMember(ctx, n.name)
+	return n.lab.wireMember(ctx, n.name)
 }

@@ -145,28 +145,28 @@ func owned(r Route) bool {
 		r.Protocol == ProtocolStatic && r.Metric == DistanceStatic
 }
 
-// diff is what turns the table as it is into the table as it should be.
-// Applied in that order, replacements first, no prefix that is in both
-// tables is ever without a route.
-func diff(is, should []Route) (replace, remove []Route) {
+// diff returns the changes that turn the present table into the wanted one.
+// They are applied in the order in which they are returned: replacements before
+// removals, so that no prefix that is in both tables is ever without a route.
+func diff(present, wanted []Route) (replace, remove []Route) {
 	// The kernel's own key, but for TOS, which nobody here sets.
 	type key struct {
 		prefix netip.Prefix
 		metric int
 	}
 	have := map[key]Route{}
-	for _, r := range is {
+	for _, r := range present {
 		have[key{r.Prefix, r.Metric}] = r
 	}
 	want := map[key]bool{}
-	for _, r := range should {
+	for _, r := range wanted {
 		k := key{r.Prefix, r.Metric}
 		want[k] = true
 		if h, ok := have[k]; !ok || !same(h, r) {
 			replace = append(replace, r)
 		}
 	}
-	for _, r := range is {
+	for _, r := range present {
 		if owned(r) && !want[key{r.Prefix, r.Metric}] {
 			remove = append(remove, r)
 		}
