@@ -183,7 +183,7 @@ func abandon(ctx context.Context, node *Node, created <-chan error) {
 	}
 }
 
-// openCluster connects to a cluster that runs.
+// openCluster connects to a running cluster.
 func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	kubeconfig := filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -14,8 +14,8 @@ import (
 )
 
 // Node is a Kubernetes node of a lab: a container on the machine's kernel, or
-// a guest. All that the two do not have in common is that the machine cannot
-// reach into a guest's namespaces: see OwnKernelError.
+// a guest. The only difference for the caller is that the machine cannot enter a
+// guest's namespaces: see OwnKernelError.
 type Node struct {
 	member
 	lab *Lab

@@ -66,7 +66,8 @@ func HostOf(image string) (string, error) {
 // give out an image.
 type UpstreamError struct {
 	Host, URL string
-	// Image is what was asked for; empty: anything at all.
+	// Image is what was asked for. It is empty if the registry was only asked
+	// whether it answers.
 	Image string
 	Err   error
 }

@@ -45,8 +45,8 @@ func links(table []Route) []link {
 	return ls
 }
 
-// resolve finds the interface that leads to a next hop, or says why there is
-// none. Next hops are not resolved recursively.
+// resolve finds the interface that a next hop is on, or says why there is
+// none. A next hop must be on a link: a route to it does not help.
 func resolve(ls []link, addr netip.Addr) (NextHop, error) {
 	var on link
 	for _, l := range ls {
@@ -63,9 +63,9 @@ func resolve(ls []link, addr netip.Addr) (NextHop, error) {
 	return NextHop{Address: addr, Interface: on.iface}, nil
 }
 
-// plan is the table as it should be, apart from routes that are not the
-// router's: what RIB and static routes ask for, given the links in table.
-// The next hops that it leaves out are returned with the reason.
+// plan returns the routes that the router should have in the kernel: those of
+// the RIB and the static ones, as far as their next hops are on a link in table.
+// Next hops that it leaves out are returned with the reason.
 func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 	ls := links(table)
 	taken := map[netip.Prefix]bool{}

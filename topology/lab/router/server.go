@@ -228,7 +228,8 @@ func (s *server) acceptPeers(ctx context.Context, p Peers) error {
 		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3}},
 	}
 	if p.GracefulRestart {
-		// It helps others to restart, and keeps nothing over a restart of its own.
+		// The router helps its peers to restart (RFC 4724), but asks for no help
+		// when it restarts itself.
 		peers.GracefulRestart = &api.GracefulRestart{Enabled: true, HelperOnly: true}
 	}
 	err := s.bgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: peers})
@@ -345,7 +346,7 @@ func (s *server) neighbors(ctx context.Context) ([]Neighbor, error) {
 func (s *server) request() {
 	select {
 	case s.kick <- struct{}{}:
-	default: // one is asked for already, and will see this change too
+	default: // a request is pending, and will see this change as well
 	}
 }
 
