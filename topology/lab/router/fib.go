@@ -64,7 +64,7 @@ func resolve(ls []link, addr netip.Addr) (NextHop, error) {
 }
 
 // plan returns the routes that the router should have in the kernel: those of
-// the RIB and the static ones, as far as their next hops are on a link in table.
+// the RIB, the static ones and guard, as far as next hops are on a link in table.
 // Next hops that it leaves out are returned with the reason.
 func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 	ls := links(table)
