@@ -1,9 +1,10 @@
-// Package framework turns an incident into a run: a Scenario is data and
-// steps; the engine runs them as Ginkgo specs on a lab, watches probes and
-// detectors from the baseline to the end, and judges what it saw.
+// Package framework is the vocabulary of an incident: its record, the scenario
+// that makes it happen, the variants that it happens with or does not, and what
+// may come of them.
 //
-// The order is the same for each variant: install the components, prove that
-// all is well (baseline), inject the fault, see the symptom in the traffic
-// and the cause in the detectors, try the remedies one by one, each from the
-// broken state, and put the lab back. Verdict says what may come out of it.
+// A Scenario is data and steps. Package engine runs it on a lab, and the order
+// is the same for each variant: install the components, prove that all is well
+// (baseline), inject the fault, see the symptom in the traffic and the cause in
+// the detectors, try the remedies one by one, each from the broken state, and
+// put the lab back.
 package framework

@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -79,7 +80,9 @@ type Variant struct {
 	Form       Form
 	// Images are served to the nodes by the lab's registry.
 	Images []string
-	Script Script
+	// Script makes the variant's script. It is made anew for each run: what the
+	// steps of one run know of each other, those of the next do not.
+	Script func() Script
 }
 
 // Runnable tells whether the variant can run with images from these upstreams,
@@ -115,33 +118,17 @@ type Script struct {
 	// of whatever an earlier variant or run has left there. It returns when
 	// they work.
 	Install func(ctx context.Context, r *Run) error
-	// Ends dials the ends of the probes, but for those that are gone. It is
-	// called after Install, and after each remedy that replaces ends.
-	Ends func(ctx context.Context, r *Run, gone ...string) ([]probe.End, error)
+	// Ends are what the probes run between. They are there when Install
+	// returns, and after each remedy that replaces them.
+	Ends []End
 	// Probes run between the ends from the baseline on.
-	Probes    []probe.Probe
+	Probes []probe.Probe
+	// Detectors look at each snapshot from the baseline on. The snapshots hold
+	// what the detectors and the checks read.
 	Detectors []detect.Detector
-	// Images is set where the detectors look at what runs under which name of
-	// an image: three lists and a question for each name, with every snapshot.
-	Images bool
-	// NodeAddresses is set where the detectors look at the nodes' interfaces,
-	// at Calico's choice of their addresses and at BIRD's sessions.
-	NodeAddresses bool
-	// NAT is set where the detectors look at the nodes' translation of
-	// addresses: iptables-save, connections and the sockets of the hosts
-	// outside, with every snapshot.
-	NAT bool
-	// Proxies is set where the detectors look at Services, and at kube-proxy and
-	// the IPVS table on the nodes with a kernel of their own. That takes a
-	// command on each of them with every look.
-	Proxies bool
 	// LookEvery is the time from one look of the detectors to the next; zero
 	// means 200 ms.
 	LookEvery time.Duration
-	// ConfigMaps are those that the detectors look at, as namespace/name.
-	ConfigMaps []string
-	// Firewalls is set where the detectors look at the nodes' filter tables.
-	Firewalls bool
 	// Latent names the kinds of latent findings that the baseline may have:
 	// the incident waiting to happen.
 	Latent []string
@@ -152,11 +139,11 @@ type Script struct {
 	Forms []LesserForm
 	// Fault starts the incident.
 	Fault func(r *Run) fault.Fault
-	// Gone names the ends that the fault takes away. The probes from and to
-	// them are stopped before it.
-	Gone []string
-	// Hurt names the probes that the incident hurts.
-	Hurt []string
+	// Gone are the ends that the fault takes away. The probes from and to them
+	// are stopped before it.
+	Gone []End
+	// Hurt are the probes that the incident hurts.
+	Hurt []probe.Probe
 	// HurtFor is how long a probe must have no answer at all to count as hurt;
 	// zero: one lost packet is enough. A node without hardware support for guests
 	// loses one now and then when the machine is busy.
@@ -191,24 +178,6 @@ type LesserForm struct {
 	TakenBack bool
 }
 
-// Check is a fact that must hold at a certain point of the script.
-type Check struct {
-	Name string
-	// Holds returns whether the fact holds and what it saw.
-	Holds func(ctx context.Context, r *Run) (holds bool, saw string, err error)
-	// Bound is how long the fact may take to come true. Zero: it must hold at
-	// once.
-	Bound time.Duration
-	// AsksDetectors is set where the fact is what the detectors say. With the
-	// detectors switched off it is not checked.
-	AsksDetectors bool
-}
-
-// Finding is what a detector must say. Empty fields match anything.
-type Finding struct {
-	Kind, Object string
-}
-
 // Remedy is a documented way out of the incident, or one that is documented
 // not to help.
 type Remedy struct {
@@ -224,4 +193,17 @@ type Remedy struct {
 	// ReplacesEnds is set where the pods that the probes run between are made
 	// anew.
 	ReplacesEnds bool
+}
+
+// Reads lists the sources that the script's detectors and checks read. A
+// detector that is switched off counts: checks look at what it would have read.
+func (s Script) Reads() []snapshot.Source {
+	var all []snapshot.Source
+	for _, d := range s.Detectors {
+		all = append(all, d.Reads()...)
+	}
+	for _, c := range slices.Concat(s.Baseline, s.Aftermath) {
+		all = append(all, c.Reads...)
+	}
+	return all
 }

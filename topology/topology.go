@@ -1,8 +1,8 @@
 // Package topology declares what a lab is made of: networks, clusters with
 // their nodes, BGP routers and hosts, and how they are linked. A Topology is
-// plain data: it has no behaviour beyond validation, look-ups, and export to
-// and import from containerlab; it imports nothing of the project, and nothing
-// here starts a container. Package kindlab makes a topology real.
+// plain data: it has no behaviour beyond validation and look-ups; it imports
+// nothing of the project, and nothing here starts a container. Package kindlab
+// makes a topology real, package containerlab writes it as a file.
 //
 // Nodes, routers and hosts share one name space. Their names, after the lab's
 // name and a dash, become host names: 63 characters at most together.

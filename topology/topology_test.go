@@ -268,8 +268,8 @@ func TestValidate(t *testing.T) {
 }
 
 func TestInvalidError(t *testing.T) {
-	one := &InvalidError{Topology: "lab", Problems: []Problem{{Path: "clusters[0].asn", Line: 7, Says: "AS 0"}}}
-	if got, want := one.Error(), `topology "lab" cannot be built: line 7: clusters[0].asn: AS 0`; got != want {
+	one := &InvalidError{Topology: "lab", Problems: []Problem{{Path: "clusters[0].asn", Says: "AS 0"}}}
+	if got, want := one.Error(), `topology "lab" cannot be built: clusters[0].asn: AS 0`; got != want {
 		t.Errorf("one problem: %q, want %q", got, want)
 	}
 	two := &InvalidError{Problems: []Problem{{Path: "name", Says: "no name"}, {Says: "x"}}}

@@ -12,30 +12,21 @@ import (
 type Problem struct {
 	// Path is the field at fault, such as "clusters[0].nodes[2].links[0].network".
 	Path string
-	// Line is the line of the file that the field was read from, counted from
-	// one, or zero where the topology did not come from a file or where the
-	// field has no line of its own.
-	Line int
 	// Says is what is wrong, and what was expected.
 	Says string
 }
 
 func (p Problem) String() string {
-	var b strings.Builder
-	if p.Line > 0 {
-		fmt.Fprintf(&b, "line %d: ", p.Line)
+	if p.Path == "" {
+		return p.Says
 	}
-	if p.Path != "" {
-		b.WriteString(p.Path + ": ")
-	}
-	b.WriteString(p.Says)
-	return b.String()
+	return p.Path + ": " + p.Says
 }
 
-// InvalidError says everything that is wrong with a topology, or with the file
-// that should hold one. It is bad input: the CLI exits with 2.
+// InvalidError says everything that is wrong with a topology. It is bad input:
+// the CLI exits with 2.
 type InvalidError struct {
-	// Topology is the name of the lab, as far as it is known.
+	// Topology is the name of the lab; empty if it has none.
 	Topology string
 	Problems []Problem
 }

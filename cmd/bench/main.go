@@ -256,7 +256,7 @@ func (m *measurement) run(ctx context.Context, name string, args ...string) (tim
 		return took, report.Report{}, err
 	}
 	m.peak = max(m.peak, peak)
-	r, err := report.Read(filepath.Join(m.output, name, "report.json"))
+	r, err := report.Read(filepath.Join(report.Latest(m.output, name), "report.json"))
 	if err != nil {
 		return took, report.Report{}, err
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios"
-	"github.com/relapse-dev/relapse/topology"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -75,6 +74,7 @@ func TestBadUsage(t *testing.T) {
 			`invalid argument "soon" for "--timeout" flag: time: invalid duration "soon" (see relapse run --help)`,
 		},
 		{"no run at all", []string{"run", "node-drain", "--repeat", "0"}, `--repeat: 0 is no number of runs`},
+		{"no run kept", []string{"run", "node-drain", "--keep-runs", "0"}, `--keep-runs: 0: this run stays in any case`},
 		{
 			"half a run", []string{"run", "node-drain", "--repeat", "1.5"},
 			`invalid argument "1.5" for "--repeat" flag: strconv.ParseInt: parsing "1.5": invalid syntax (see relapse run --help)`,
@@ -200,9 +200,8 @@ func TestDescribe(t *testing.T) {
 
 func TestDescribeContainerlab(t *testing.T) {
 	got := relapse(t, "describe", "node-drain", "--containerlab")
-	lab, err := topology.ImportContainerlab(strings.NewReader(got.stdout))
-	if got.status != exitExpected || err != nil || lab.Name != "node-drain" {
-		t.Errorf("%+v: %v", got, err)
+	if got.status != exitExpected || !strings.Contains(got.stdout, "\nname: node-drain\ntopology:\n") {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology/containerlab"
 )
 
 func listCommand() *cobra.Command {
@@ -42,7 +43,7 @@ func describeCommand() *cobra.Command {
 				return err
 			}
 			if clab {
-				return s.Topology.ExportContainerlab(cmd.OutOrStdout())
+				return containerlab.Export(cmd.OutOrStdout(), s.Topology)
 			}
 			describe(cmd.OutOrStdout(), s)
 			return nil

@@ -356,7 +356,7 @@ func (s *session) ends(want int, bound time.Duration) {
 // reports reads the session's report, and its one variant.
 func (s *session) reports() (report.Report, report.Variant) {
 	s.t.Helper()
-	r, err := report.Read(filepath.Join(s.dir, s.scenario, "report.json"))
+	r, err := report.Read(filepath.Join(report.Latest(s.dir, s.scenario), "report.json"))
 	if err != nil {
 		s.t.Fatal(err)
 	}

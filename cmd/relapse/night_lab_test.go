@@ -53,9 +53,12 @@ func TestOneLab(t *testing.T) {
 		if r.Verdict != "pass" || v.Verdict != "reproduced" || len(v.Remedies) != 4 || len(v.Reasons) > 0 {
 			t.Errorf("%s, %s, %d remedies, reasons %q", r.Verdict, v.Verdict, len(v.Remedies), v.Reasons)
 		}
-		evidence, err := os.ReadDir(filepath.Join(first.dir, scenario, v.EvidenceDir))
+		evidence, err := os.ReadDir(filepath.Join(report.Latest(first.dir, scenario), v.EvidenceDir))
 		if err != nil || len(evidence) < 10 || !strings.HasPrefix(evidence[0].Name(), "01-") {
 			t.Errorf("the second run disturbed the evidence: %v, %v", evidence, err)
+		}
+		if runs, err := os.ReadDir(filepath.Join(first.dir, scenario)); err != nil || len(runs) != 2 {
+			t.Errorf("%v, %v; want one run and the link to it: the second had no lab", runs, err)
 		}
 		uplinks.quiet(t)
 	})
@@ -143,7 +146,7 @@ func TestIPVSDeadlock(t *testing.T) {
 		if got := s.stderr.String(); !strings.Contains(got, "guest edge did not come up: it ended; its console ends with: ") {
 			t.Errorf("standard error %q", got)
 		}
-		consoles, _ := filepath.Glob(filepath.Join(s.dir, name, "evidence", "lab", "*-log-edge-console.txt"))
+		consoles, _ := filepath.Glob(filepath.Join(report.Latest(s.dir, name), "evidence", "lab", "*-log-edge-console.txt"))
 		if len(consoles) != 1 {
 			t.Fatalf("%d consoles in the evidence, want one", len(consoles))
 		}
@@ -274,7 +277,7 @@ func TestImageThatDoesNotBuild(t *testing.T) {
 			t.Errorf("status %d, standard error %q; want %d and %q", got.status, got.stderr, exitMachine, want)
 		}
 	}
-	if r, err := report.Read(filepath.Join(output, scenario, "report.json")); err != nil || r.Verdict != "inconclusive" {
+	if r, err := report.Read(filepath.Join(report.Latest(output, scenario), "report.json")); err != nil || r.Verdict != "inconclusive" {
 		t.Errorf("report: %v, verdict %q", err, r.Verdict)
 	}
 	if there := parts(t, docker); len(there) > 0 {

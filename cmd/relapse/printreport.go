@@ -12,7 +12,7 @@ import (
 
 // printReport prints what became of a scenario. It must make sense to a reader
 // who sees nothing else of the run.
-func printReport(out io.Writer, r report.Report, dir string) {
+func printReport(out io.Writer, r report.Report, output string) {
 	fmt.Fprintf(out, "\n%s: %s\n", r.Scenario, strings.ToUpper(r.Verdict))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, v := range r.Variants {
@@ -52,7 +52,7 @@ func printReport(out io.Writer, r report.Report, dir string) {
 	}
 	fmt.Fprintf(out, "\n  images %.1fs, lab %.1fs, total %.1fs; report: %s\n",
 		float64(r.Timings.Images)/1000, float64(r.Timings.Lab)/1000, float64(r.Timings.Total)/1000,
-		filepath.Join(dir, r.Scenario, "report.json"))
+		filepath.Join(output, r.Scenario, r.Run, "report.json"))
 }
 
 // printRepeats tells how often a variant came to its verdict.
@@ -74,3 +74,6 @@ func printRepeats(out io.Writer, v report.Variant) {
 		fmt.Fprintf(out, "      %3d      %s in %.1fs%s\n", i+1, r.Verdict, float64(r.ElapsedMS)/1000, onset)
 	}
 }
+
+// megabytes tells a size on disk, to a tenth of a megabyte.
+func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }

@@ -10,7 +10,7 @@ import (
 func TestPrintReport(t *testing.T) {
 	var out strings.Builder
 	printReport(&out, report.Report{
-		Scenario: "node-drain", Verdict: "fail",
+		Scenario: "node-drain", Run: "2026-01-02T03-04-00Z", Verdict: "fail",
 		Variants: []report.Variant{
 			{
 				Name: "cilium-1.11.6", Role: "affected", Form: "slice", Expected: "reproduced", Verdict: "missed",
@@ -45,7 +45,7 @@ func TestPrintReport(t *testing.T) {
 func TestPrintRepeats(t *testing.T) {
 	var out strings.Builder
 	printReport(&out, report.Report{
-		Scenario: "ipvs-deadlock", Verdict: "inconclusive",
+		Scenario: "ipvs-deadlock", Run: "2026-01-02T03-04-00Z", Verdict: "inconclusive",
 		Variants: []report.Variant{{
 			Name: "kube-proxy-1.13.0", Role: "affected", Form: "whole", Expected: "reproduced", Verdict: "vacuous", ElapsedMS: 30100,
 			Repeats: &report.Repeats{

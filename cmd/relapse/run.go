@@ -31,6 +31,7 @@ func runCommand(s *settings) *cobra.Command {
 		source  string
 		mirrors map[string]string
 		set     map[string]string
+		keep    = report.Keep{Bytes: keepBytes}
 	)
 	cmd := &cobra.Command{
 		Use:   "run NAME...",
@@ -38,7 +39,10 @@ func runCommand(s *settings) *cobra.Command {
 		Long: `Run builds what the scenarios need, brings up a lab for each, makes the
 incident happen with every variant, and takes the lab down again.
 
-The report goes to OUTPUT/NAME: report.json, junit.xml and evidence/.`,
+Each run has a folder of its own, OUTPUT/NAME/<time>, with report.json,
+junit.xml and evidence/; OUTPUT/NAME/latest leads to the newest. The oldest
+are removed when there are more than --keep-runs, or when a scenario's take
+more than 1 GB together.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("run needs the name of a scenario: %s", strings.Join(scenarioNames(), ", "))
@@ -51,7 +55,7 @@ The report goes to OUTPUT/NAME: report.json, junit.xml and evidence/.`,
 			if options.Upstreams, err = upstreams(source, mirrors); err != nil {
 				return err
 			}
-			return runScenarios(cmd.Context(), s, args, set, options)
+			return runScenarios(cmd.Context(), s, args, set, keep, options)
 		},
 	}
 	flags := cmd.Flags()
@@ -64,10 +68,15 @@ The report goes to OUTPUT/NAME: report.json, junit.xml and evidence/.`,
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant so many times, without remedies, and tell how often its verdict came")
 	flags.StringToStringVar(&set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
+	flags.IntVar(&keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, this one among them")
 	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run")
 	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
 	return cmd
 }
+
+// keepBytes bounds what the runs of one scenario take on disk. The number of
+// runs alone does not: one run with --repeat holds the evidence of many.
+const keepBytes = 1e9
 
 // Where the vendors' images come from.
 const (
@@ -102,7 +111,7 @@ func partNames() string {
 	return strings.Join(names, ", ")
 }
 
-func runScenarios(ctx context.Context, s *settings, names []string, set map[string]string, o framework.Options) error {
+func runScenarios(ctx context.Context, s *settings, names []string, set map[string]string, keep report.Keep, o framework.Options) error {
 	var chosen []framework.Scenario
 	for _, name := range names {
 		scenario, err := scenarioNamed(name)
@@ -125,6 +134,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	}
 	if o.Timeout <= 0 {
 		return usagef("--timeout: %s is no time to run in", o.Timeout)
+	}
+	if keep.Runs < 1 {
+		return usagef("--keep-runs: %d: this run stays in any case", keep.Runs)
 	}
 	if o.Ablate != "" && !slices.Contains(framework.Parts, o.Ablate) {
 		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
@@ -165,9 +177,21 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	}
 	for _, r := range reports {
 		printReport(os.Stdout, r, o.Output)
+		if err := pruneRuns(os.Stdout, o.Output, r.Scenario, keep); err != nil {
+			log.Warn("not all old runs could be removed", "error", err) // the verdict stands
+		}
 	}
 	fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
 	return outcome(reports, err)
+}
+
+// pruneRuns removes old runs of a scenario, and tells which.
+func pruneRuns(out io.Writer, output, scenario string, keep report.Keep) error {
+	removed, err := report.PruneRuns(output, scenario, keep)
+	for _, r := range removed {
+		fmt.Fprintf(out, "  removed the old run %s (%s)\n", r.Dir, megabytes(r.Bytes))
+	}
+	return err
 }
 
 // prepare finds what a run needs on this machine.

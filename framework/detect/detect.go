@@ -14,12 +14,30 @@ import (
 type Detector interface {
 	// Name is the detector's name in reports, such as "route-ownership".
 	Name() string
+	// Reads are the sources that the snapshots must hold. Detect looks at no
+	// others.
+	Reads() []snapshot.Source
 	// Detect returns what is wrong at the moment of the last snapshot, in a
 	// stable order. History is in order of time and tells how long things
 	// have been so. One snapshot is enough; with more, what has only begun to
 	// change is given time to settle, for which History should reach
 	// back. A source that was not read leads to no finding about it.
 	Detect(history []snapshot.Snapshot) []Finding
+}
+
+// Look asks detectors about the last of some snapshots, and returns what they
+// find in their order. Each detector is given what it says that it reads, and
+// no more: so it finds the same wherever the snapshots come from.
+func Look(detectors []Detector, history []snapshot.Snapshot) []Finding {
+	var findings []Finding
+	for _, d := range detectors {
+		reads, seen := d.Reads(), make([]snapshot.Snapshot, len(history))
+		for i, s := range history {
+			seen[i] = s.Only(reads...)
+		}
+		findings = append(findings, d.Detect(seen)...)
+	}
+	return findings
 }
 
 // History is how far back the snapshots that a Detector is given should
@@ -44,8 +62,8 @@ type Finding struct {
 	// Kind is what is wrong, in one word of the detector's.
 	Kind  string `json:"kind"`
 	State State  `json:"state"`
-	// Object is what the layers disagree about, such as a prefix.
-	Object string `json:"object"`
+	// Object is what the layers disagree about.
+	Object Object `json:"object"`
 	// Owner is the node that Object belongs to, empty if there is none.
 	Owner string `json:"owner,omitempty"`
 	// Announcer is the node that says to have Object: its name, or its address

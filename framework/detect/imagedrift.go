@@ -26,6 +26,11 @@ type ImageDrift struct{}
 // Name implements Detector.
 func (ImageDrift) Name() string { return "image-drift" }
 
+// Reads implements Detector.
+func (ImageDrift) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.Workloads, snapshot.RunningImages, snapshot.Nodes, snapshot.CiliumNodes, snapshot.Routers}
+}
+
 // Detect implements Detector. Findings are in order of workload, one for each
 // container.
 func (d ImageDrift) Detect(history []snapshot.Snapshot) []Finding {
@@ -109,7 +114,7 @@ func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, boo
 	if len(digests) < 2 {
 		return Finding{}, false
 	}
-	f := Finding{Kind: ChangedImage, State: Latent, Object: u.String()}
+	f := Finding{Kind: ChangedImage, State: Latent, Object: Named(u.String())}
 	how := "at another revision of the workload, which did not change the image"
 	for template, digests := range templates {
 		if len(digests) > 1 && template != "" {

@@ -27,6 +27,11 @@ type ImagePin struct{}
 // Name implements Detector.
 func (ImagePin) Name() string { return "image-pin" }
 
+// Reads implements Detector.
+func (ImagePin) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.Workloads, snapshot.RunningImages, snapshot.Tags}
+}
+
 // Detect implements Detector. Findings are in order of workload, one for each
 // container and kind.
 func (d ImagePin) Detect(history []snapshot.Snapshot) []Finding {
@@ -42,13 +47,13 @@ func (d ImagePin) Detect(history []snapshot.Snapshot) []Finding {
 	var findings []Finding
 	add := func(u imageUse, kind, says string) {
 		findings = append(findings, Finding{
-			Detector: d.Name(), Kind: kind, State: Latent, Object: u.String(), Pods: u.podNames(), Says: says,
+			Detector: d.Name(), Kind: kind, State: Latent, Object: Named(u.String()), Pods: u.podNames(), Says: says,
 		})
 	}
 	for _, u := range uses {
-		ref := snapshot.ParseReference(u.container.Image)
-		if ref.Digest != "" {
-			continue
+		ref, err := snapshot.ParseReference(u.container.Image)
+		if err != nil || ref.Digest != "" {
+			continue // no node can pull the one, and the other stays what it is
 		}
 		asks := fmt.Sprintf("%s asks for %s", u, u.container.Image)
 		switch ref.Tag {

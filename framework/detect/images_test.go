@@ -46,7 +46,11 @@ func asks(name, image string) snapshot.Container {
 func runs(c snapshot.Container, digest string) snapshot.RunningContainer {
 	r := snapshot.RunningContainer{Container: c}
 	if digest != "" {
-		r.ImageID = snapshot.ParseReference(c.Image).Name + "@" + digest
+		ref, err := snapshot.ParseReference(c.Image)
+		if err != nil {
+			panic(err) // a test's own name is wrong
+		}
+		r.ImageID = ref.Name + "@" + digest
 	}
 	return r
 }
@@ -94,7 +98,7 @@ type brief struct {
 func briefs(findings []Finding) []brief {
 	var all []brief
 	for _, f := range findings {
-		all = append(all, brief{f.Kind, f.State, f.Object, len(f.Pods)})
+		all = append(all, brief{f.Kind, f.State, f.Object.String(), len(f.Pods)})
 	}
 	return all
 }
@@ -223,7 +227,7 @@ func TestImagePin(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			findings := ImagePin{}.Detect([]snapshot.Snapshot{tt.world().Snapshot})
+			findings := detected(t, ImagePin{}, []snapshot.Snapshot{tt.world().Snapshot})
 			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}
@@ -343,7 +347,7 @@ func TestImageDrift(t *testing.T) {
 				s(w)
 				history = append(history, w.copy())
 			}
-			findings := ImageDrift{}.Detect(history)
+			findings := detected(t, ImageDrift{}, history)
 			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}

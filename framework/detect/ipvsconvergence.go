@@ -56,6 +56,11 @@ type IPVSConvergence struct {
 // Name implements Detector.
 func (IPVSConvergence) Name() string { return "ipvs-convergence" }
 
+// Reads implements Detector.
+func (IPVSConvergence) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.Services, snapshot.EndpointSlices, snapshot.Proxies}
+}
+
 // Detect implements Detector. Findings are in order of node; those of one
 // node begin with what is wrong with kube-proxy itself, and go on with one for
 // each kind of difference, which names some of the Services: on a node whose
@@ -118,21 +123,21 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 	var findings []Finding
 	if p.Health.Late() {
 		findings = append(findings, Finding{
-			Kind: FrozenSync, State: state, Object: "kube-proxy",
+			Kind: FrozenSync, State: state, Object: Named("kube-proxy"),
 			Says: fmt.Sprintf("kube-proxy on %s finished its last sync %s ago, and says itself that this is too long (healthz: %d).",
 				p.Node, seconds(p.Health.Age()), p.Health.Status),
 		})
 	}
 	if deadlock {
 		findings = append(findings, Finding{
-			Kind: NetlinkDeadlock, State: state, Object: "kube-proxy",
+			Kind: NetlinkDeadlock, State: state, Object: Named("kube-proxy"),
 			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer: on one netlink socket, each has thrown away the answer to the other.",
 				and(stuck), p.Node, seconds(now.Sub(stuckSince))),
 		})
 	}
 	for _, kind := range []string{MissingVirtualServer, MissingRealServer, StaleRealServer} {
 		if of := ofKind(overdue, kind); len(of) > 0 {
-			findings = append(findings, Finding{Kind: kind, State: Active, Object: p.Node, Says: says(p, kind, of, now)})
+			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, of, now)})
 		}
 	}
 	return findings

@@ -197,7 +197,7 @@ func TestIPVSConvergence(t *testing.T) {
 				history = append(history, p.Snapshot)
 			}
 			var got []string
-			for _, f := range (IPVSConvergence{}).Detect(history) {
+			for _, f := range detected(t, IPVSConvergence{}, history) {
 				got = append(got, fmt.Sprintf("%s %s %s", f.Kind, f.State, f.Object))
 				if f.Detector != "ipvs-convergence" || f.Announcer != "edge" || !strings.HasSuffix(f.Says, ".") {
 					t.Errorf("%+v", f)
@@ -223,7 +223,7 @@ func TestIPVSConvergenceSays(t *testing.T) {
 		look(0, new, to(oldPod)).late().waits(7, 42).Snapshot, look(20, new, to(oldPod)).late().waits(7, 42).Snapshot,
 	}
 	var says []string
-	for _, f := range (IPVSConvergence{}).Detect(history) {
+	for _, f := range detected(t, IPVSConvergence{}, history) {
 		says = append(says, f.Says)
 	}
 	want := []string{

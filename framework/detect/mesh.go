@@ -89,7 +89,7 @@ func (a addressing) lackingSessions() []Finding {
 	var findings []Finding
 	for node, sessions := range of {
 		findings = append(findings, Finding{
-			Kind: SessionDown, State: Active, Object: node,
+			Kind: SessionDown, State: Active, Object: Named(node),
 			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, though Calico's address for it is the Node's InternalIP: %s.",
 				node, sessionGrace, saySessions(sessions)),
 		})

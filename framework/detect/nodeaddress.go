@@ -53,6 +53,11 @@ type NodeAddress struct{}
 // Name implements Detector.
 func (NodeAddress) Name() string { return "node-address" }
 
+// Reads implements Detector.
+func (NodeAddress) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoAgents, snapshot.NodeNetworks, snapshot.NodeTables}
+}
+
 // Detect implements Detector. Findings are in order of node and kind.
 func (d NodeAddress) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 || !history[len(history)-1].Nodes.Read {
@@ -68,11 +73,11 @@ func (d NodeAddress) Detect(history []snapshot.Snapshot) []Finding {
 	}
 	findings = append(findings, a.lackingSessions()...)
 	slices.SortStableFunc(findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(a.Object.name, b.Object.name), cmp.Compare(a.Kind, b.Kind))
 	})
 	for i := range findings {
 		findings[i].Detector = d.Name()
-		findings[i].Owner = findings[i].Object
+		findings[i].Owner = findings[i].Object.name
 	}
 	return findings
 }
@@ -124,7 +129,7 @@ func (a addressing) wrongAddresses(n snapshot.Node) []Finding {
 		if !comparable || slices.Contains(n.InternalIPs, c.addr) {
 			continue
 		}
-		f := Finding{Kind: WrongAddress, State: Latent, Object: n.Name, Announcer: c.addr.String()}
+		f := Finding{Kind: WrongAddress, State: Latent, Object: Named(n.Name), Announcer: c.addr.String()}
 		hurt := ""
 		if c.cni == calico {
 			a.wrong[n.Name] = true
@@ -182,7 +187,7 @@ func (a addressing) duplicates(n snapshot.Node) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Kind: DuplicateAddress, State: Active, Object: n.Name, Announcer: n.Calico.Address.Addr().String(),
+		Kind: DuplicateAddress, State: Active, Object: Named(n.Name), Announcer: n.Calico.Address.Addr().String(),
 		Says: fmt.Sprintf("Calico speaks for %s from %s%s, and for %s from the same address: BIRD on either takes the other for itself.",
 			n.Name, n.Calico.Address.Addr(), a.sayInterface(n, n.Calico.Address.Addr()), holder),
 	}}
@@ -224,7 +229,7 @@ func (a addressing) next(n snapshot.Node) []Finding {
 	if method == "" {
 		method = autodetection.FirstFound
 	}
-	f := Finding{Kind: NextAddress, State: Latent, Object: n.Name, Announcer: choice.Address.Addr().String()}
+	f := Finding{Kind: NextAddress, State: Latent, Object: Named(n.Name), Announcer: choice.Address.Addr().String()}
 	f.Says = fmt.Sprintf("Calico will move %s from %s to %s%s when it looks next, every %s or at its next start: "+
 		"its method is %s, and the Node's InternalIP is %s.",
 		n.Name, n.Calico.Address.Addr(), choice.Address.Addr(), a.sayInterface(n, choice.Address.Addr()), agent.Poll, method, and(n.InternalIPs))
@@ -249,7 +254,7 @@ func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why 
 			continue
 		}
 		findings = append(findings, Finding{
-			Kind: AddedInterface, State: Latent, Object: n.Name, Announcer: i.Addresses[at].Addr().String(),
+			Kind: AddedInterface, State: Latent, Object: Named(n.Name), Announcer: i.Addresses[at].Addr().String(),
 			Says: fmt.Sprintf("%s has an interface %s with %s, which %s. Whether Calico takes that address in place of %s cannot be told: %s.",
 				n.Name, i.Name, i.Addresses[at].Addr(), how, n.Calico.Address.Addr(), why),
 		})

@@ -258,7 +258,7 @@ func TestNodeAddress(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMesh()
 			c.make(m)
-			checkFindings(t, NodeAddress{}.Detect([]snapshot.Snapshot{m.Snapshot}), c.want)
+			checkFindings(t, detected(t, NodeAddress{}, []snapshot.Snapshot{m.Snapshot}), c.want)
 		})
 	}
 }
@@ -316,7 +316,7 @@ func TestNodeAddressOverTime(t *testing.T) {
 		{"nothing", nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			checkFindings(t, NodeAddress{}.Detect(c.history), c.want)
+			checkFindings(t, detected(t, NodeAddress{}, c.history), c.want)
 		})
 	}
 }

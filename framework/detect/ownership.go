@@ -53,6 +53,11 @@ type RouteOwnership struct{}
 // Name implements Detector.
 func (RouteOwnership) Name() string { return "route-ownership" }
 
+// Reads implements Detector.
+func (RouteOwnership) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.Pods, snapshot.Routers}
+}
+
 // Detect implements Detector. Findings are in order of prefix.
 func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 {
@@ -72,7 +77,7 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
 	o := ownership{now: now, at: at, n: len(history)}
 	findings := append(o.unannounced(), o.misplaced()...)
 	slices.SortStableFunc(findings, func(a, b Finding) int {
-		return cmp.Or(comparePrefixes(netip.MustParsePrefix(a.Object), netip.MustParsePrefix(b.Object)), cmp.Compare(a.Announcer, b.Announcer))
+		return cmp.Or(comparePrefixes(a.Object.prefix, b.Object.prefix), cmp.Compare(a.Announcer, b.Announcer))
 	})
 	for i := range findings {
 		findings[i].Detector = d.Name()
@@ -265,7 +270,7 @@ func (o ownership) unannounced() []Finding {
 		}
 		pods := o.podsIn(p)
 		findings = append(findings, Finding{
-			Kind: Unannounced, State: Active, Object: p.String(), Owner: owner, Routers: without, Pods: pods,
+			Kind: Unannounced, State: Active, Object: Prefix(p), Owner: owner, Routers: without, Pods: pods,
 			Says: fmt.Sprintf("%s %s no route to %s%s: %s holds that range%s, but %s.",
 				and(without), plural(len(without), "has", "have"), p, unlike(with), o.now.record(owner),
 				o.sayPods(pods), o.saySpeaker(owner, without)),
@@ -337,7 +342,7 @@ func (o ownership) misplaced() []Finding {
 	for _, p := range places {
 		owner, _ := o.now.owner(p.prefix)
 		findings = append(findings, Finding{
-			Kind: p.kind, State: Latent, Object: p.prefix.String(), Owner: owner, Announcer: p.to.String(),
+			Kind: p.kind, State: Latent, Object: Prefix(p.prefix), Owner: owner, Announcer: p.to.String(),
 			Routers: routers[p], Pods: o.podsIn(p.prefix), Says: o.sayPlace(p, routers[p]),
 		})
 	}

@@ -475,7 +475,7 @@ func TestRouteOwnership(t *testing.T) {
 			}
 			var got []string
 			fmt.Fprintf(&golden, "# %s\n", tt.name)
-			for _, f := range (RouteOwnership{}).Detect(history) {
+			for _, f := range detected(t, RouteOwnership{}, history) {
 				if f.Detector != "route-ownership" {
 					t.Errorf("detector %q", f.Detector)
 				}

@@ -33,6 +33,11 @@ type SNAT struct{}
 // Name implements Detector.
 func (SNAT) Name() string { return "snat" }
 
+// Reads implements Detector.
+func (SNAT) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.Nodes, snapshot.Pods, snapshot.Routers, snapshot.NAT, snapshot.Sockets}
+}
+
 // Detect implements Detector. Findings are in order of node, rules before
 // what they have left behind.
 func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
@@ -54,7 +59,7 @@ func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
 
 // hidden is what one rule does, or the programs on the way out.
 type hidden struct {
-	rule     snapshot.NATRule
+	rule     snapshot.Rule
 	programs []snapshot.Program
 	pods     []snapshot.Pod
 	route    podRoute
@@ -74,7 +79,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		}
 	}
 	var rules []*hidden
-	of := func(rule snapshot.NATRule) *hidden {
+	of := func(rule snapshot.Rule) *hidden {
 		i := slices.IndexFunc(rules, func(h *hidden) bool { return h.rule.Text == rule.Text })
 		if i < 0 {
 			i = len(rules)
@@ -235,10 +240,10 @@ func routeTo(now snapshot.Snapshot, pod snapshot.Pod) (podRoute, bool) {
 }
 
 // isTranslation tells whether a rule gives packets another source.
-func isTranslation(r snapshot.NATRule) bool { return r.Target == "MASQUERADE" || r.Target == "SNAT" }
+func isTranslation(r snapshot.Rule) bool { return r.Target == "MASQUERADE" || r.Target == "SNAT" }
 
 // reached tells whether packets that leave can come to a chain.
-func reached(rules []snapshot.NATRule, chain string) bool {
+func reached(rules []snapshot.Rule, chain string) bool {
 	chains := []string{"POSTROUTING"}
 	for i := 0; i < len(chains); i++ {
 		for _, r := range rules {
@@ -257,8 +262,8 @@ const maxDepth = 16
 // translates returns the rule that gives a flow the source that the
 // destination sees. A rule that looks at something that is not known here,
 // such as a set or a mark, is it only if no other can be.
-func translates(rules []snapshot.NATRule, f snapshot.Flow) (rule snapshot.NATRule, found bool) {
-	var maybe *snapshot.NATRule
+func translates(rules []snapshot.Rule, f snapshot.Flow) (rule snapshot.Rule, found bool) {
+	var maybe *snapshot.Rule
 	var walk func(chain string, sure bool, depth int) (ended bool)
 	walk = func(chain string, sure bool, depth int) bool {
 		for _, r := range rules {
@@ -333,9 +338,9 @@ func (d SNAT) finding(node string, h *hidden) Finding {
 func (d SNAT) byRule(node string, h *hidden) Finding {
 	f := d.finding(node, h)
 	f.Kind = HiddenSource
-	f.Object = "rule " + h.rule.Comment
+	f.Object = Named("rule " + h.rule.Comment)
 	if r := h.rule.Source; r.Range.IsValid() && !r.Not {
-		f.Object = r.Range.String()
+		f.Object = Prefix(r.Range)
 	}
 	routed := fmt.Sprintf("%s %s a route to them (%s)", and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
 	if h.flows == 0 {
@@ -351,7 +356,7 @@ func (d SNAT) byRule(node string, h *hidden) Finding {
 
 func (d SNAT) byProgram(node string, h *hidden) Finding {
 	f := d.finding(node, h)
-	f.Kind, f.Object = HiddenSource, h.route.prefix.String()
+	f.Kind, f.Object = HiddenSource, Prefix(h.route.prefix)
 	var programs []string
 	for _, p := range h.programs {
 		programs = append(programs, fmt.Sprintf("BPF program %s on the way out of %s", p.Name, p.Device))
@@ -363,7 +368,7 @@ func (d SNAT) byProgram(node string, h *hidden) Finding {
 
 func (d SNAT) stale(node string, h *hidden) Finding {
 	f := d.finding(node, h)
-	f.Kind, f.Object = StaleTranslation, h.flow.Source.Addr().String()
+	f.Kind, f.Object = StaleTranslation, Named(h.flow.Source.Addr().String())
 	f.Says = fmt.Sprintf("%s, which is pod %s (%s), though no rule of %s translates it any more: connection tracking keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it).",
 		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.flow.Source.Addr())
 	return f

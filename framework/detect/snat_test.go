@@ -20,7 +20,7 @@ func masqueraded(t *testing.T) snapshot.Snapshot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := snapshot.ParseNAT(string(saved))
+	rules, err := snapshot.ParseRules(string(saved), snapshot.NATTable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestSNAT(t *testing.T) {
 		},
 		{
 			name: "a rule that looks at a set", change: func(s *snapshot.Snapshot) {
-				s.NAT[0].Rules.Items = []snapshot.NATRule{
+				s.NAT[0].Rules.Items = []snapshot.Rule{
 					{Chain: "POSTROUTING", Target: "cali-POSTROUTING", Text: "jump"},
 					{Chain: "cali-POSTROUTING", Target: "MASQUERADE", Conditional: true, Comment: "nat outgoing", Text: "masquerade"},
 				}
@@ -163,13 +163,13 @@ func TestSNAT(t *testing.T) {
 		{
 			name: "a rule before it lets the flow pass", change: func(s *snapshot.Snapshot) {
 				s.NAT[0].Flows.Items[0].Established = true
-				s.NAT[0].Rules.Items = append([]snapshot.NATRule{{Chain: "POSTROUTING", Target: "ACCEPT", Text: "accept"}}, s.NAT[0].Rules.Items...)
+				s.NAT[0].Rules.Items = append([]snapshot.Rule{{Chain: "POSTROUTING", Target: "ACCEPT", Text: "accept"}}, s.NAT[0].Rules.Items...)
 			},
 			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}, {StaleTranslation, Active, "10.20.30.35", 1}},
 		},
 		{
 			name: "SNAT to another address is not it", change: func(s *snapshot.Snapshot) {
-				s.NAT[0].Rules.Items = []snapshot.NATRule{
+				s.NAT[0].Rules.Items = []snapshot.Rule{
 					{Chain: "POSTROUTING", Target: "SNAT", To: netip.MustParseAddr("10.4.94.99"), Text: "other"},
 					{Chain: "POSTROUTING", Target: "SNAT", To: netip.MustParseAddr("10.4.94.31"), Comment: "this", Text: "this"},
 				}
@@ -178,7 +178,7 @@ func TestSNAT(t *testing.T) {
 		},
 		{
 			name: "chains that call each other", change: func(s *snapshot.Snapshot) {
-				s.NAT[0].Rules.Items = []snapshot.NATRule{
+				s.NAT[0].Rules.Items = []snapshot.Rule{
 					{Chain: "POSTROUTING", Target: "A", Text: "1"}, {Chain: "A", Target: "B", Text: "2"}, {Chain: "B", Target: "A", Text: "3"},
 				}
 			},
@@ -187,7 +187,7 @@ func TestSNAT(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := masqueraded(t)
 			tt.change(&s)
-			found := SNAT{}.Detect([]snapshot.Snapshot{s})
+			found := detected(t, SNAT{}, []snapshot.Snapshot{s})
 			if diff := cmp.Diff(tt.want, briefs(found)); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}
@@ -223,7 +223,7 @@ func TestSNATLooksWhetherAFlowGoesOn(t *testing.T) {
 			then.Time = now.Time.Add(-tt.passed)
 			then.NAT[0].Flows.Items = []snapshot.Flow{now.NAT[0].Flows.Items[0]}
 			then.NAT[0].Flows.Items[0].Expires = tt.before
-			if found := (SNAT{}).Detect([]snapshot.Snapshot{then, now}); len(found) != tt.want {
+			if found := detected(t, SNAT{}, []snapshot.Snapshot{then, now}); len(found) != tt.want {
 				t.Errorf("found %v, want %d", found, tt.want)
 			}
 		})
@@ -256,7 +256,7 @@ func TestSNATLooksWhetherAConnectionIsNew(t *testing.T) {
 			then.NAT[0].Flows.Items[0].Established = false
 			then.Time = now.Time.Add(-tt.passed)
 			tt.change(&then)
-			if found := (SNAT{}).Detect([]snapshot.Snapshot{then, now}); len(found) != tt.want {
+			if found := detected(t, SNAT{}, []snapshot.Snapshot{then, now}); len(found) != tt.want {
 				t.Errorf("found %v, want %d", found, tt.want)
 			}
 		})

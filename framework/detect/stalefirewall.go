@@ -35,6 +35,11 @@ type StaleFirewallRules struct{}
 // Name implements Detector.
 func (StaleFirewallRules) Name() string { return "stale-firewall-rules" }
 
+// Reads implements Detector.
+func (StaleFirewallRules) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.Pods, snapshot.Firewalls}
+}
+
 // Detect implements Detector. Findings are in order of node and of the rules.
 func (d StaleFirewallRules) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 {
@@ -78,10 +83,10 @@ func frozenChains(rules []snapshot.Rule) []frozenChain {
 		if !slices.Contains(c.from, r.Chain) {
 			c.from = append(c.from, r.Chain)
 		}
-		if c.pod == "" && r.Destination.IsValid() {
-			c.pod = r.Destination.Addr().String()
-		} else if c.pod == "" && r.Source.IsValid() {
-			c.pod = r.Source.Addr().String()
+		for _, m := range []snapshot.Match{r.Destination, r.Source} {
+			if c.pod == "" && m.Range.IsValid() && !m.Not {
+				c.pod = m.Range.Addr().String()
+			}
 		}
 	}
 	return chains
@@ -90,13 +95,14 @@ func frozenChains(rules []snapshot.Rule) []frozenChain {
 // rejects tells whether whatever reaches the end of a chain is rejected.
 func rejects(rules []snapshot.Rule, chain string) bool {
 	return slices.ContainsFunc(rules, func(r snapshot.Rule) bool {
-		return r.Chain == chain && (r.Target == "REJECT" || r.Target == "DROP") && !r.Conditional
+		return r.Chain == chain && (r.Target == "REJECT" || r.Target == "DROP") &&
+			!r.Conditional && r.Out == "" && !r.Source.Not && !r.Destination.Not
 	})
 }
 
 func (d StaleFirewallRules) finding(now snapshot.Snapshot, f snapshot.Firewall, c frozenChain) Finding {
 	finding := Finding{
-		Detector: d.Name(), Kind: LeftoverRules, State: Latent, Object: f.Node + " " + c.name, Owner: f.Node,
+		Detector: d.Name(), Kind: LeftoverRules, State: Latent, Object: Named(f.Node + " " + c.name), Owner: f.Node,
 	}
 	whose := fmt.Sprintf("%s, which no pod on it has", c.pod)
 	for _, p := range now.Pods.Items {

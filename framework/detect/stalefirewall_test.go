@@ -71,13 +71,13 @@ func TestStaleFirewallRules(t *testing.T) {
 			if tt.change != nil {
 				saved = tt.change(saved)
 			}
-			rules, err := snapshot.ParseFilter(saved)
+			rules, err := snapshot.ParseRules(saved, snapshot.FilterTable)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s := snapshot.Snapshot{Firewalls: []snapshot.Firewall{{Node: "worker1", Rules: snapshot.List[snapshot.Rule]{Read: true, Items: rules}}}}
 			s.Pods.Read, s.Pods.Items = true, tt.pods
-			findings := StaleFirewallRules{}.Detect([]snapshot.Snapshot{s})
+			findings := detected(t, StaleFirewallRules{}, []snapshot.Snapshot{s})
 			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/e2e-framework/klient"
 
+	"github.com/relapse-dev/relapse/topology/kube"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -31,11 +31,11 @@ func (s *apiServer) cluster(t *testing.T) *kindlab.Cluster {
 	t.Helper()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	kube, err := klient.New(&rest.Config{Host: server.URL})
+	api, err := kube.New(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &kindlab.Cluster{Name: "k8s", Client: kube}
+	return &kindlab.Cluster{Name: "k8s", Client: api}
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -106,7 +106,9 @@ type Probe struct {
 	Source netip.Addr
 }
 
-func (p Probe) withDefaults() Probe {
+// WithDefaults returns the probe with its zero values filled in: as a Set
+// runs it and names it.
+func (p Probe) WithDefaults() Probe {
 	if p.Protocol == "" {
 		p.Protocol = UDP
 	}
@@ -128,7 +130,9 @@ func (p Probe) withDefaults() Probe {
 	return p
 }
 
-func (p Probe) validate() error {
+// Validate says what is wrong with a probe that WithDefaults has completed, but
+// for its ends.
+func (p Probe) Validate() error {
 	switch {
 	case p.Protocol != UDP && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS:
 		return fmt.Errorf("probe %s: unknown protocol %q: want udp, tcp, mysql or dns", p.Name, p.Protocol)
@@ -149,7 +153,7 @@ func (p Probe) validate() error {
 func Both(a string, others ...string) []Probe {
 	var probes []Probe
 	for _, b := range others {
-		probes = append(probes, Probe{From: a, To: b}.withDefaults(), Probe{From: b, To: a}.withDefaults())
+		probes = append(probes, Probe{From: a, To: b}.WithDefaults(), Probe{From: b, To: a}.WithDefaults())
 	}
 	return probes
 }

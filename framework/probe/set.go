@@ -56,8 +56,8 @@ func New(ends []End, probes []Probe) (*Set, error) {
 		}
 	}
 	for _, p := range probes {
-		p = p.withDefaults()
-		errs = append(errs, p.validate())
+		p = p.WithDefaults()
+		errs = append(errs, p.Validate())
 		if _, twice := s.names[p.Name]; twice {
 			errs = append(errs, fmt.Errorf("probe %s: the name is taken", p.Name))
 		}

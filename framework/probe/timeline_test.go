@@ -24,7 +24,7 @@ func ms(n int) time.Time { return base.Add(time.Duration(n) * time.Millisecond) 
 //
 // as reported up to the given number of milliseconds.
 func draw(slots string, reported int) *Timeline {
-	t := &Timeline{Probe: Probe{From: "a", To: "b"}.withDefaults(), Started: base, Reported: ms(reported), farReported: ms(reported)}
+	t := &Timeline{Probe: Probe{From: "a", To: "b"}.WithDefaults(), Started: base, Reported: ms(reported), farReported: ms(reported)}
 	for i, c := range slots {
 		slot := uint32(i)
 		if c != '_' {
@@ -179,7 +179,7 @@ func TestSide(t *testing.T) {
 // server saw.
 func TestLogins(t *testing.T) {
 	pod, node := netip.MustParseAddr("10.20.30.35"), netip.MustParseAddr("10.4.94.31")
-	line := &Timeline{Probe: Probe{From: "a", To: "db", Protocol: MySQL, Login: &Login{User: "app"}}.withDefaults(), Started: base, Reported: ms(450)}
+	line := &Timeline{Probe: Probe{From: "a", To: "db", Protocol: MySQL, Login: &Login{User: "app"}}.WithDefaults(), Started: base, Reported: ms(450)}
 	const said = "Access denied for user 'app'@'10.4.94.31' (using password: YES)"
 	err := line.addSender(wire.Sender{
 		Sent: wire.Runs{{0, 4}}, Got: wire.Runs{{0, 1}}, RTT: []uint32{900, 800},

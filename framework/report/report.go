@@ -1,5 +1,5 @@
 // Package report holds what a run found out, in the form in which it is
-// stored (relapse.report/v1), and writes it.
+// stored (relapse.report/v2), and writes it.
 package report
 
 import (
@@ -12,12 +12,13 @@ import (
 )
 
 // Schema names the format of report.json.
-const Schema = "relapse.report/v1"
+const Schema = "relapse.report/v2"
 
 // Report is one run of one scenario.
 type Report struct {
 	Schema   string    `json:"schema"`
 	Scenario string    `json:"scenario"`
+	Run      string    `json:"run"`               // the name of its folder
 	Verdict  string    `json:"verdict"`           // pass, fail or inconclusive
 	Ablated  string    `json:"ablated,omitempty"` // the part that was switched off
 	Started  time.Time `json:"started"`
@@ -113,7 +114,13 @@ type Finding struct {
 	Kind     string `json:"kind"`
 	State    string `json:"state"` // latent or active
 	Object   string `json:"object"`
-	Says     string `json:"says"`
+	// Owner, Announcer, Routers and Pods are as the detector says them; empty
+	// where it does not.
+	Owner     string   `json:"owner,omitempty"`
+	Announcer string   `json:"announcer,omitempty"`
+	Routers   []string `json:"routers,omitempty"`
+	Pods      []string `json:"pods,omitempty"` // namespace/name
+	Says      string   `json:"says"`
 	// TimeToDetectMS runs from the first lost probe (or from the fault,
 	// where no probe was lost) to the finding. Absent for what was there
 	// before the fault.

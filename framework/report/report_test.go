@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func full() report.Report {
 	began := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	return report.Report{
-		Schema: report.Schema, Scenario: "node-drain", Verdict: "fail", Ablated: "remedy", Started: began,
+		Schema: report.Schema, Scenario: "node-drain", Run: "2026-01-02T03-04-00Z", Verdict: "fail", Ablated: "remedy", Started: began,
 		Variants: []report.Variant{{
 			Name: "cilium-1.11.6", Role: "affected", Components: map[string]string{"cilium": "1.11.6"},
 			Form: "slice", Expected: "reproduced", Verdict: "reproduced",
@@ -106,7 +106,7 @@ func TestGolden(t *testing.T) {
 }
 
 // contract is the report of the design document, which others parse.
-const contract = `{"schema":"relapse.report/v1","scenario":"node-drain","verdict":"pass",
+const contract = `{"schema":"relapse.report/v2","scenario":"node-drain","verdict":"pass",
  "variants":[{"name":"cilium-1.11.6","role":"affected","components":{"cilium":"1.11.6"},"form":"slice",
    "expected":"reproduced","verdict":"reproduced",
    "baseline":{"probes":12,"seconds":5,"lost":0},
@@ -205,13 +205,13 @@ func TestTextIsNotEscaped(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ text, says string }{
-		"half a report":      {`{"schema":"relapse.report/v1","scenario":`, "unexpected end of JSON input"},
+		"half a report":      {`{"schema":"relapse.report/v2","scenario":`, "unexpected end of JSON input"},
 		"no JSON":            {"PASS", "invalid character"},
 		"empty":              {"", "unexpected end of JSON input"},
-		"another's JSON":     {`{"kind":"List"}`, `its schema is "", not "relapse.report/v1"`},
-		"a later schema":     {`{"schema":"relapse.report/v2"}`, `its schema is "relapse.report/v2", not "relapse.report/v1"`},
-		"a field's type":     {`{"schema":"relapse.report/v1","variants":"none"}`, "variants"},
-		"two reports in one": {`{"schema":"relapse.report/v1"}{"schema":"relapse.report/v1"}`, "after top-level value"},
+		"another's JSON":     {`{"kind":"List"}`, `its schema is "", not "relapse.report/v2"`},
+		"an earlier schema":  {`{"schema":"relapse.report/v1"}`, `its schema is "relapse.report/v1", not "relapse.report/v2"`},
+		"a field's type":     {`{"schema":"relapse.report/v2","variants":"none"}`, "variants"},
+		"two reports in one": {`{"schema":"relapse.report/v2"}{"schema":"relapse.report/v2"}`, "after top-level value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "report.json")

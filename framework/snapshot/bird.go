@@ -128,32 +128,34 @@ func (p *BIRDProtocol) detail(line string) error {
 	return nil
 }
 
-// BIRDSocket returns a reader that asks the BIRD behind a control socket for
-// its protocols: what birdc does, without a program on the node. It only
-// reads. The path is asked for every time, as in NetnsRoutes; where nobody
+// birdSocket is BIRD's control socket on a node: calico-node's pod has the
+// node's /var/run/calico for its own. It is named without the symbolic link
+// /var/run, which would lead out of the node.
+const birdSocket = "/run/calico/bird.ctl"
+
+// birdOf asks a node's BIRD for its protocols, through its control socket:
+// what birdc does, without a program on the node. It only reads. Where nobody
 // listens no BIRD runs, which is not an error.
-func BIRDSocket(path func(context.Context) (string, error)) func(context.Context) ([]BIRDProtocol, error) {
-	return func(ctx context.Context) ([]BIRDProtocol, error) {
-		p, err := path(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("finding BIRD's socket: %w", err)
-		}
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", p)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("connecting to BIRD: %w", err)
-		}
-		defer conn.Close()
-		// Reads and writes know nothing of ctx.
-		defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-		text, err := askBIRD(conn, "show protocols all")
-		if err != nil {
-			return nil, fmt.Errorf("asking BIRD at %s: %w", p, err)
-		}
-		return ParseBIRDProtocols(text)
+func birdOf(ctx context.Context, m Machine) ([]BIRDProtocol, error) {
+	path, err := m.Path(ctx, birdSocket)
+	if err != nil {
+		return nil, fmt.Errorf("finding BIRD's socket: %w", err)
 	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connecting to BIRD: %w", err)
+	}
+	defer conn.Close()
+	// Reads and writes know nothing of ctx.
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	text, err := askBIRD(conn, "show protocols all")
+	if err != nil {
+		return nil, fmt.Errorf("asking BIRD at %s: %w", path, err)
+	}
+	return ParseBIRDProtocols(text)
 }
 
 // birdReply is a line of BIRD's control protocol: a code of four digits, then

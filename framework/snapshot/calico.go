@@ -4,54 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// CalicoNode is what calico-node writes into its Node's annotations.
-type CalicoNode struct {
-	// Address is the one that it took for the node, with the length of its
-	// subnet: BGP's source and router ID, and every other node's neighbour.
-	Address netip.Prefix `json:"address,omitzero"`
-	// RouteReflector is the cluster ID of a node that is one: such nodes are
-	// in no mesh.
-	RouteReflector string `json:"route_reflector,omitempty"`
-}
-
-// The annotations (libcalico-go/lib/backend/k8s/resources/node.go of
-// projectcalico/calico; network_routes_controller.go of kube-router).
-const (
-	calicoAddress         = "projectcalico.org/IPv4Address"
-	calicoRouteReflector  = "projectcalico.org/RouteReflectorClusterID"
-	kubeRouterLocalSource = "kube-router.io/bgp-local-addresses"
-)
-
-// readAnnotations reads what CNIs say of the node.
-func (n *Node) readAnnotations(annotations map[string]string) error {
-	n.Calico.RouteReflector = annotations[calicoRouteReflector]
-	if text := annotations[calicoAddress]; text != "" {
-		p, err := parseRange(text) // Calico, too, takes both forms
-		if err != nil {
-			return fmt.Errorf("%s: %w", calicoAddress, err)
-		}
-		n.Calico.Address = p
-	}
-	if text := annotations[kubeRouterLocalSource]; text != "" {
-		for part := range strings.SplitSeq(text, ",") {
-			a, err := netip.ParseAddr(strings.TrimSpace(part))
-			if err != nil {
-				return fmt.Errorf("%s: %w", kubeRouterLocalSource, err)
-			}
-			n.KubeRouterAddresses = append(n.KubeRouterAddresses, a)
-		}
-	}
-	return nil
-}
 
 // CalicoAgent is one calico-node, as its pod tells of it: how it chooses the
 // address of its node.
@@ -68,12 +26,10 @@ type CalicoAgent struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// CalicoReader tells how calico-node chooses the nodes' addresses. A *Cluster
-// does.
-type CalicoReader interface {
-	// CalicoAgents returns none, and no error, in a cluster without Calico.
-	CalicoAgents(context.Context) ([]CalicoAgent, error)
-}
+// CalicoAgents is the source of the calico-nodes, in order of node and name. A
+// cluster without Calico has none.
+var CalicoAgents = clusterList("calico-node's settings", (*cluster).calicoAgents,
+	func(s *Snapshot) *List[CalicoAgent] { return &s.CalicoAgents })
 
 const (
 	// calicoLabel is on calico-node's pods, and calicoContainer the name of
@@ -84,8 +40,7 @@ const (
 	defaultPoll = 60 * time.Second
 )
 
-// CalicoAgents lists the pods of calico-node in order of node and name.
-func (c *Cluster) CalicoAgents(ctx context.Context) ([]CalicoAgent, error) {
+func (c *cluster) calicoAgents(ctx context.Context) ([]CalicoAgent, error) {
 	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: calicoLabel, FieldSelector: notEnded})
 	if err != nil {
 		return nil, fmt.Errorf("listing the Pods of calico-node: %w", err)

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,19 +18,40 @@ type ConfigMap struct {
 
 func (m ConfigMap) String() string { return m.Namespace + "/" + m.Name }
 
-// ConfigMaps returns a source that reads ConfigMaps, named as namespace/name.
-// It needs get on them.
-func (c *Cluster) ConfigMaps(names ...string) func(context.Context) ([]ConfigMap, error) {
-	return func(ctx context.Context) ([]ConfigMap, error) {
-		maps := make([]ConfigMap, 0, len(names))
-		for _, name := range names {
-			namespace, name, _ := strings.Cut(name, "/")
-			o, err := c.core.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, err)
-			}
-			maps = append(maps, ConfigMap{Namespace: namespace, Name: name, Data: o.Data})
+// ConfigMaps is the source of one ConfigMap, named as namespace/name. It needs
+// get on it. A collector that is opened for several reads all of them, and a
+// ConfigMap that is not there is not read.
+func ConfigMaps(name string) Source { return Source{kind: configMaps, name: name} }
+
+var configMaps = &kind{
+	name: "ConfigMaps",
+	open: func(o *opening, names []string) (read, error) {
+		c, err := o.cluster()
+		if err != nil {
+			return nil, err
 		}
-		return maps, nil
+		return func(ctx context.Context, s *Snapshot) {
+			s.ConfigMaps = list(ctx, func(ctx context.Context) ([]ConfigMap, error) { return c.configMaps(ctx, names) })
+		}, nil
+	},
+	copy: func(to, from *Snapshot, names []string) {
+		to.ConfigMaps = from.ConfigMaps
+		to.ConfigMaps.Items = slices.DeleteFunc(slices.Clone(from.ConfigMaps.Items), func(m ConfigMap) bool {
+			return !slices.Contains(names, m.String())
+		})
+	},
+	unread: func(s Snapshot, say sayUnread) { say("ConfigMaps", s.ConfigMaps.Read, s.ConfigMaps.Error) },
+}
+
+func (c *cluster) configMaps(ctx context.Context, names []string) ([]ConfigMap, error) {
+	maps := make([]ConfigMap, 0, len(names))
+	for _, name := range names {
+		namespace, name, _ := strings.Cut(name, "/")
+		o, err := c.core.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, err)
+		}
+		maps = append(maps, ConfigMap{Namespace: namespace, Name: name, Data: o.Data})
 	}
+	return maps, nil
 }

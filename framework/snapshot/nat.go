@@ -1,19 +1,24 @@
 package snapshot
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
+	"strconv"
+	"sync"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // NodeNAT is what one node does to the addresses of packets: the rules of its
 // nat table, the flows that its kernel knows, and the BPF programs that packets
 // pass after both.
 type NodeNAT struct {
-	Node  string        `json:"node"`
-	Rules List[NATRule] `json:"rules"`
+	Node  string     `json:"node"`
+	Rules List[Rule] `json:"rules"`
 	// Flows are of IPv4, without those of the loopback network.
 	Flows List[Flow] `json:"flows"`
 	// Programs are on the ways out of the node's network devices.
@@ -28,37 +33,6 @@ type Program struct {
 	// Name is what the program was attached as, such as
 	// "bpf_host.o:[to-netdev]".
 	Name string `json:"name"`
-}
-
-// NATRule is one rule of a nat table, as far as it is understood here.
-type NATRule struct {
-	Chain       string `json:"chain"`
-	Source      Match  `json:"source,omitzero"`
-	Destination Match  `json:"destination,omitzero"`
-	// Out is the interface that the packet leaves by, with a "!" before it for
-	// all others; a "+" at its end is any rest of the name.
-	Out string `json:"out,omitempty"`
-	// Target is a chain, or what is done: MASQUERADE, SNAT, ACCEPT, RETURN and
-	// so on; empty if there is none. To is the address of an SNAT.
-	Target  string     `json:"target,omitempty"`
-	To      netip.Addr `json:"to,omitzero"`
-	Comment string     `json:"comment,omitempty"`
-	// Conditional tells that the rule looks at something else as well.
-	Conditional bool `json:"conditional,omitempty"`
-	// Text is the rule as iptables-save prints it.
-	Text string `json:"text"`
-}
-
-// Match is a range of addresses, or all but that range. The zero Match is any
-// address.
-type Match struct {
-	Range netip.Prefix `json:"range,omitzero"`
-	Not   bool         `json:"not,omitempty"`
-}
-
-// Matches tells whether an address is in the match.
-func (m Match) Matches(a netip.Addr) bool {
-	return !m.Range.IsValid() || m.Range.Contains(a) != m.Not
 }
 
 // Flow is an entry of a node's connection tracking. The kernel chooses the
@@ -86,101 +60,109 @@ func (f Flow) Same(g Flow) bool {
 	return f.Protocol == g.Protocol && f.Source == g.Source && f.Destination == g.Destination && f.SeenAs == g.SeenAs
 }
 
-// HostSockets are the TCP sockets of a host outside every cluster: whom it
-// sees, by its own word.
-type HostSockets struct {
-	Host    string       `json:"host"`
-	Sockets List[Socket] `json:"sockets"`
+// NAT is the source of what the nodes do to the addresses of packets. It needs
+// root on the machine of the nodes' containers.
+var NAT = perName("nat tables", 0, allNodes, natReader, func(s *Snapshot) *[]NodeNAT { return &s.NAT })
+
+func (n NodeNAT) unread(say sayUnread) {
+	say("nat table of "+n.Node, n.Rules.Read, n.Rules.Error)
+	say("flows of "+n.Node, n.Flows.Read, n.Flows.Error)
+	say("BPF programs of "+n.Node, n.Programs.Read, n.Programs.Error)
 }
 
-// Socket is a TCP connection as one end sees it, open or just closed
-// (TIME_WAIT).
-type Socket struct {
-	Local  netip.AddrPort `json:"local"`
-	Remote netip.AddrPort `json:"remote"`
+func natReader(node string, m Machine) func(context.Context) NodeNAT {
+	return func(ctx context.Context) NodeNAT {
+		n := NodeNAT{Node: node}
+		var all sync.WaitGroup
+		all.Go(func() {
+			n.Rules = list(ctx, func(ctx context.Context) ([]Rule, error) {
+				return savedRules(ctx, m, NATTable, "iptables-save", "--table", NATTable)
+			})
+		})
+		all.Go(func() { n.Flows = list(ctx, func(ctx context.Context) ([]Flow, error) { return flowsOf(ctx, m) }) })
+		all.Go(func() {
+			n.Programs = list(ctx, func(ctx context.Context) ([]Program, error) { return programsOf(ctx, m) })
+		})
+		all.Wait()
+		return n
+	}
 }
 
-// ParseNAT reads the nat table from what iptables-save prints, in its order.
-func ParseNAT(saved string) ([]NATRule, error) {
-	rules := []NATRule{}
-	table := ""
-	number := 0
-	for line := range strings.Lines(saved) {
-		number++
-		line = strings.TrimSpace(line)
-		if name, ok := strings.CutPrefix(line, "*"); ok {
-			table = name
-		}
-		if table != "nat" || !strings.HasPrefix(line, "-A ") {
-			continue
-		}
-		rule, err := parseNATRule(line)
+// flowsOf lists what a node's kernel tracks of IPv4, without what comes from
+// the loopback network.
+func flowsOf(ctx context.Context, m Machine) ([]Flow, error) {
+	var flows []Flow
+	err := inNetns(ctx, m, unix.NETLINK_NETFILTER, func(_ string, h *netlink.Handle) error {
+		entries, err := dump(ctx, func() ([]*netlink.ConntrackFlow, error) {
+			return h.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		})
 		if err != nil {
-			return nil, fmt.Errorf("line %d of iptables-save's output: %w", number, err)
+			return fmt.Errorf("listing connections: %w", err)
 		}
-		rules = append(rules, rule)
-	}
-	return rules, nil
+		flows = make([]Flow, 0, len(entries))
+		for _, e := range entries {
+			if f := flowOf(e); !f.Source.Addr().IsLoopback() {
+				flows = append(flows, f)
+			}
+		}
+		return nil
+	})
+	return flows, err
 }
 
-// natTakesValue are flags whose value may look like a flag.
-var natTakesValue = append([]string{"-o", "-i"}, takesValue...)
+var protocols = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp"}
 
-func parseNATRule(line string) (NATRule, error) {
-	words, err := ruleWords(line)
-	if err != nil {
-		return NATRule{}, err
+// tcpEstablished is TCP_CONNTRACK_ESTABLISHED of linux/netfilter/nf_conntrack_tcp.h.
+const tcpEstablished = 3
+
+func flowOf(e *netlink.ConntrackFlow) Flow {
+	protocol, ok := protocols[e.Forward.Protocol]
+	if !ok {
+		protocol = strconv.Itoa(int(e.Forward.Protocol))
 	}
-	r := NATRule{Text: line}
-	not := false
-	for len(words) > 0 {
-		word, value := words[0], ""
-		if words = words[1:]; word == "!" {
-			not = true
-			continue
+	tcp, ok := e.ProtoInfo.(*netlink.ProtoInfoTCP)
+	return Flow{
+		Protocol:    protocol,
+		Source:      netip.AddrPortFrom(address(e.Forward.SrcIP), e.Forward.SrcPort),
+		Destination: netip.AddrPortFrom(address(e.Forward.DstIP), e.Forward.DstPort),
+		// The destination of the replies is the source that the server saw.
+		SeenAs:      netip.AddrPortFrom(address(e.Reverse.DstIP), e.Reverse.DstPort),
+		Established: ok && tcp.State == tcpEstablished,
+		Expires:     time.Duration(e.TimeOut) * time.Second,
+	}
+}
+
+// programsOf lists the BPF programs on the ways out of a node's devices.
+func programsOf(ctx context.Context, m Machine) ([]Program, error) {
+	programs := []Program{}
+	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(_ string, h *netlink.Handle) error {
+		qdiscs, err := dump(ctx, func() ([]netlink.Qdisc, error) { return h.QdiscList(nil) })
+		if err != nil {
+			return fmt.Errorf("listing qdiscs: %w", err)
 		}
-		if len(words) > 0 && (slices.Contains(natTakesValue, word) || !strings.HasPrefix(words[0], "-") && words[0] != "!") {
-			value, words = words[0], words[1:]
-		}
-		switch {
-		case word == "-A":
-			r.Chain = value
-		case word == "-s" || word == "-d":
-			prefix, err := parseRange(value)
+		for _, q := range qdiscs {
+			if q.Type() != "clsact" {
+				continue
+			}
+			link, err := h.LinkByIndex(q.Attrs().LinkIndex)
+			var gone netlink.LinkNotFoundError
+			if errors.As(err, &gone) {
+				continue
+			}
 			if err != nil {
-				return NATRule{}, err
+				return fmt.Errorf("looking for device %d: %w", q.Attrs().LinkIndex, err)
 			}
-			match := &r.Source
-			if word == "-d" {
-				match = &r.Destination
+			filters, err := dump(ctx, func() ([]netlink.Filter, error) { return h.FilterList(link, netlink.HANDLE_MIN_EGRESS) })
+			if err != nil {
+				return fmt.Errorf("listing filters of %s: %w", link.Attrs().Name, err)
 			}
-			*match = Match{Range: prefix, Not: not}
-		case word == "-o":
-			r.Out = value
-			if not {
-				r.Out = "!" + value
+			for _, f := range filters {
+				if b, ok := f.(*netlink.BpfFilter); ok {
+					programs = append(programs, Program{Device: link.Attrs().Name, Name: b.Name})
+				}
 			}
-		case word == "-j" || word == "-g":
-			r.Target = value
-		case word == "--comment":
-			r.Comment = value
-		case word == "--to-source":
-			// The first address; ports, and the rest of a range, are not looked at.
-			first, _, _ := strings.Cut(value, "-")
-			first, _, _ = strings.Cut(first, ":")
-			if r.To, err = netip.ParseAddr(first); err != nil {
-				return NATRule{}, fmt.Errorf("%s in %q: %w", word, line, err)
-			}
-		case r.Target != "": // what follows the target are its own options
-		case word == "-m":
-			r.Conditional = r.Conditional || value != "comment"
-		default:
-			r.Conditional = true
 		}
-		not = false
-	}
-	if r.Chain == "" {
-		return NATRule{}, fmt.Errorf("no chain in %q", line)
-	}
-	return r, nil
+		return nil
+	})
+	return programs, err
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,64 +37,59 @@ type Interface struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// NetworkReader reads the parts of a NodeNetwork. A nil part is not asked for.
-type NetworkReader struct {
-	Interfaces func(context.Context) ([]Interface, error)
-	BIRD       func(context.Context) ([]BIRDProtocol, error)
+// NodeNetworks is the source of the nodes' interfaces and BIRDs.
+var NodeNetworks = perName("interfaces of the nodes", 0, allNodes, networkReader,
+	func(s *Snapshot) *[]NodeNetwork { return &s.NodeNetworks })
+
+func (n NodeNetwork) unread(say sayUnread) {
+	say("interfaces of "+n.Node, n.Interfaces.Read, n.Interfaces.Error)
+	say("BIRD of "+n.Node, n.BIRD.Read, n.BIRD.Error)
 }
 
-// NetnsInterfaces returns a reader of the interfaces in the network namespace
-// at a path, which is asked for every time as in NetnsRoutes. The reader
-// remembers what it has seen, for Interface.Since, as long as the node has the
-// same namespace.
-func NetnsInterfaces(path func(context.Context) (string, error)) func(context.Context) ([]Interface, error) {
+// networkReader makes a reader that remembers what it has seen, for
+// Interface.Since, as long as the node has the same namespace.
+func networkReader(node string, m Machine) func(context.Context) NodeNetwork {
 	var seen sightings
-	return func(ctx context.Context) ([]Interface, error) {
-		p, err := path(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("finding the network namespace: %w", err)
-		}
-		ns, err := netns.GetFromPath(p)
-		if err != nil {
-			return nil, fmt.Errorf("opening network namespace %s: %w", p, err)
-		}
-		defer ns.Close()
-		interfaces, err := namespaceInterfaces(ctx, ns)
-		if err != nil {
-			return nil, fmt.Errorf("network namespace %s: %w", p, err)
-		}
-		seen.note(ns.UniqueId(), interfaces, time.Now())
-		return interfaces, nil
+	return func(ctx context.Context) NodeNetwork {
+		n := NodeNetwork{Node: node}
+		var all sync.WaitGroup
+		all.Go(func() {
+			n.Interfaces = list(ctx, func(ctx context.Context) ([]Interface, error) { return interfacesOf(ctx, m, &seen) })
+		})
+		all.Go(func() {
+			n.BIRD = list(ctx, func(ctx context.Context) ([]BIRDProtocol, error) { return birdOf(ctx, m) })
+		})
+		all.Wait()
+		return n
 	}
 }
 
-func namespaceInterfaces(ctx context.Context, ns netns.NsHandle) ([]Interface, error) {
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, fmt.Errorf("opening netlink: %w", err)
-	}
-	defer h.Close()
-	links, err := dump(ctx, h.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("listing interfaces: %w", err)
-	}
-	addresses, err := dump(ctx, func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
-	if err != nil {
-		return nil, fmt.Errorf("listing addresses: %w", err)
-	}
-	of := map[int][]netip.Prefix{}
-	for _, a := range addresses {
-		bits, _ := a.Mask.Size()
-		of[a.LinkIndex] = append(of[a.LinkIndex], netip.PrefixFrom(address(a.IP), bits))
-	}
+func interfacesOf(ctx context.Context, m Machine, seen *sightings) ([]Interface, error) {
 	var interfaces []Interface
-	for _, l := range links {
-		attrs := l.Attrs()
-		interfaces = append(interfaces, Interface{
-			Name: attrs.Name, Index: attrs.Index, Type: l.Type(), Flags: attrs.Flags.String(), Addresses: of[attrs.Index],
-		})
-	}
-	return interfaces, nil
+	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(namespace string, h *netlink.Handle) error {
+		links, err := dump(ctx, h.LinkList)
+		if err != nil {
+			return fmt.Errorf("listing interfaces: %w", err)
+		}
+		list, err := dump(ctx, func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
+		if err != nil {
+			return fmt.Errorf("listing addresses: %w", err)
+		}
+		addresses := map[int][]netip.Prefix{} // by index of the interface
+		for _, a := range list {
+			bits, _ := a.Mask.Size()
+			addresses[a.LinkIndex] = append(addresses[a.LinkIndex], netip.PrefixFrom(address(a.IP), bits))
+		}
+		for _, l := range links {
+			attrs := l.Attrs()
+			interfaces = append(interfaces, Interface{
+				Name: attrs.Name, Index: attrs.Index, Type: l.Type(), Flags: attrs.Flags.String(), Addresses: addresses[attrs.Index],
+			})
+		}
+		seen.note(namespace, interfaces, time.Now())
+		return nil
+	})
+	return interfaces, err
 }
 
 // sightings remembers when interfaces were seen first.

@@ -1,15 +1,8 @@
 package snapshot
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
-	"regexp"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -29,8 +22,15 @@ type Proxy struct {
 	// Table is the IPVS table. A kernel without IPVS has none.
 	Table []VirtualServer `json:"table,omitempty"`
 	// Goroutines are those that wait for the kernel's answer about IPVS. They
-	// are asked for only while kube-proxy is not well.
+	// are dumped only of a kube-proxy that is not well, unless a ProxyQuery asks
+	// for more. Dumped tells that they were.
 	Goroutines []Goroutine `json:"goroutines,omitempty"`
+	Dumped     bool        `json:"dumped,omitempty"`
+	// Counters are the metrics that a ProxyQuery names, and LogLines the lines
+	// of the log that it counts. Counters is nil if kube-proxy did not tell its
+	// metrics; one that it does not have yet is not among them.
+	Counters map[string]float64 `json:"counters,omitempty"`
+	LogLines int                `json:"log_lines,omitempty"`
 }
 
 // ProxyHealth is what kube-proxy's /healthz says.
@@ -55,152 +55,27 @@ func (h ProxyHealth) Age() time.Duration {
 	return h.CurrentTime.Sub(h.LastUpdated)
 }
 
-// Goroutine is one goroutine of a Go program.
-type Goroutine struct {
-	ID int `json:"id"`
-	// State is the runtime's word, with how long it has been so: "syscall, 2
-	// minutes".
-	State string `json:"state"`
-	// Functions are on its stack, the innermost first.
-	Functions []string `json:"functions"`
-}
+// proxyTimeout bounds a look at kube-proxies. A guest whose processors are
+// busy may take several seconds to run a command, and is no worse for it.
+const proxyTimeout = 15 * time.Second
 
-// WaitsForIPVS tells whether it waits for the kernel's answer to a question
-// about IPVS, as kube-proxy asks it through libnetwork.
-func (g Goroutine) WaitsForIPVS() bool {
-	receiving := false
-	for _, f := range g.Functions {
-		receiving = receiving || strings.HasSuffix(f, "/nl.(*NetlinkSocket).Receive")
-		if receiving && strings.HasSuffix(f, "/ipvs.execute") {
-			return true
+// Proxies is the source of the nodes' kube-proxies and IPVS tables. That takes
+// a command on each node with every look.
+var Proxies = perName("kube-proxies", proxyTimeout, allNodes, proxyReader, func(s *Snapshot) *[]Proxy { return &s.Proxies })
+
+func (p Proxy) unread(say sayUnread) { say("kube-proxy of "+p.Node, p.Read, p.Error) }
+
+func proxyReader(node string, m Machine) func(context.Context) Proxy {
+	return func(ctx context.Context) Proxy {
+		answer := list(ctx, func(ctx context.Context) ([]Proxy, error) {
+			p, err := ProxyQuery{Health: true, Table: true}.Ask(ctx, m)
+			return []Proxy{p}, err
+		})
+		var p Proxy
+		if answer.Read {
+			p = answer.Items[0]
 		}
+		p.Node, p.Read, p.Error, p.Took = node, answer.Read, answer.Error, answer.Took
+		return p
 	}
-	return false
-}
-
-// ProxyReader reads the kube-proxy of one node. NodeProxy makes one.
-type ProxyReader func(context.Context) (Proxy, error)
-
-// proxyScript prints all that is read of a node's kube-proxy. It is one
-// command of few processes, because on a guest without hardware support each of
-// them costs some tens of milliseconds. The table comes last: so it is never
-// older than the last sync that healthz tells of. The dump of the goroutines
-// stops the program for a moment, and so is taken of one that is not well only.
-const proxyScript = `
-ask() { exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 && cat <&3; }
-exec 2>/dev/null
-echo "== mode"; ask 10249 /proxyMode
-health=$(ask 10256 /healthz); echo; echo "== healthz"; echo "$health"
-case $health in *" 503 "*) echo "== goroutines"; ask 10249 '/debug/pprof/goroutine?debug=2';; esac
-echo; echo "== table"; cat /proc/net/ip_vs
-true`
-
-// NodeProxy makes a ProxyReader of a function that runs a command on a node,
-// as root, and returns its output. Only what listens on the node's loopback
-// is asked, so it works for every kube-proxy with the default ports. The dump
-// of the goroutines takes one that runs with --profiling.
-func NodeProxy(exec func(ctx context.Context, command ...string) (string, error)) ProxyReader {
-	return func(ctx context.Context) (Proxy, error) {
-		output, err := exec(ctx, "bash", "-c", proxyScript)
-		if err != nil {
-			return Proxy{}, fmt.Errorf("asking kube-proxy: %w", err)
-		}
-		return parseProxy(output)
-	}
-}
-
-func parseProxy(output string) (Proxy, error) {
-	var p Proxy
-	for section := range strings.SplitSeq("\n"+output, "\n== ") {
-		name, text, _ := strings.Cut(section, "\n")
-		var err error
-		switch name {
-		case "table":
-			p.Table, err = ParseIPVS(text)
-		case "mode":
-			if status, body := readResponse(text); status == http.StatusOK {
-				p.Mode = strings.TrimSpace(body)
-			}
-		case "healthz":
-			p.Health, err = parseHealth(readResponse(text))
-		case "goroutines":
-			_, body := readResponse(text)
-			for _, g := range ParseGoroutines(body) {
-				if g.WaitsForIPVS() {
-					p.Goroutines = append(p.Goroutines, g)
-				}
-			}
-		}
-		if err != nil {
-			return Proxy{}, err
-		}
-	}
-	return p, nil
-}
-
-// readResponse takes an HTTP response apart; 0 is the status of a server that
-// did not answer.
-func readResponse(text string) (status int, body string) {
-	response, err := http.ReadResponse(bufio.NewReader(strings.NewReader(text)), nil)
-	if err != nil {
-		return 0, ""
-	}
-	defer response.Body.Close()
-	// What there is of a body that was cut short is worth having.
-	all, _ := io.ReadAll(response.Body)
-	return response.StatusCode, string(all)
-}
-
-func parseHealth(status int, body string) (ProxyHealth, error) {
-	h := ProxyHealth{Status: status}
-	if status == 0 {
-		return h, nil
-	}
-	var says struct{ LastUpdated, CurrentTime string }
-	if err := json.Unmarshal([]byte(body), &says); err != nil {
-		return h, fmt.Errorf("reading kube-proxy's healthz: %w", err)
-	}
-	var err error
-	if h.LastUpdated, err = parseGoTime(says.LastUpdated); err != nil {
-		return h, fmt.Errorf("reading kube-proxy's healthz: lastUpdated: %w", err)
-	}
-	if h.CurrentTime, err = parseGoTime(says.CurrentTime); err != nil {
-		return h, fmt.Errorf("reading kube-proxy's healthz: currentTime: %w", err)
-	}
-	return h, nil
-}
-
-// parseGoTime reads what time.Time.String prints: kube-proxy puts that into
-// its JSON.
-func parseGoTime(text string) (time.Time, error) {
-	text, _, _ = strings.Cut(text, " m=")
-	return time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", text)
-}
-
-var goroutineHeader = regexp.MustCompile(`^goroutine (\d+) (?:gp=\S+ m=\S+ (?:mp=\S+ )?)?\[(.*)\]:$`)
-
-// ParseGoroutines reads a dump of goroutines, as /debug/pprof/goroutine?debug=2
-// and a crash print it.
-func ParseGoroutines(dump string) []Goroutine {
-	var all []Goroutine
-	for block := range strings.SplitSeq(dump, "\n\n") {
-		lines := strings.Split(strings.TrimSpace(block), "\n")
-		header := goroutineHeader.FindStringSubmatch(lines[0])
-		if header == nil {
-			continue
-		}
-		g := Goroutine{State: header[2]}
-		g.ID, _ = strconv.Atoi(header[1]) // digits only
-		for _, line := range lines[1:] {
-			if strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "created by ") {
-				continue
-			}
-			if i := strings.LastIndexByte(line, '('); i > 0 {
-				line = line[:i]
-			}
-			g.Functions = append(g.Functions, line)
-		}
-		all = append(all, g)
-	}
-	return all
 }

@@ -10,8 +10,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/calico"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -19,11 +23,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-const (
-	version           = "3.28.5"
-	kubernetesVersion = "1.34.4"
-	coreDNSVersion    = "1.12.1"
-)
+// version is Calico's.
+const version = "3.28.5"
 
 // Scenario is the incident on a lab.
 var Scenario = scenario(fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")})
@@ -42,9 +43,9 @@ func scenario(nic fault.NIC) framework.Scenario {
 		Incident: Record,
 		Topology: lab,
 		Variants: []framework.Variant{
-			variant(firstFound, framework.Affected, affectedScript(nic)),
-			variant(firstFound+"-restarted", framework.Affected, restartedScript(nic)),
-			variant(internalIP, framework.Fixed, fixedScript(nic)),
+			variant(calico.FirstFound, framework.Affected, affectedScript(nic)),
+			variant(calico.FirstFound+"-restarted", framework.Affected, restartedScript(nic)),
+			variant(calico.InternalIP, framework.Fixed, fixedScript(nic)),
 		},
 		Parameters: []framework.Parameter{
 			{Name: "nic", Default: nic.Name, About: "the card's name: none that Calico passes over"},
@@ -71,16 +72,9 @@ func with(nic fault.NIC, values map[string]string) (framework.Scenario, error) {
 
 var (
 	components = map[string]string{
-		"calico": version, "bird": "1.6.8", "kube-proxy": kubernetesVersion, "coredns": coreDNSVersion,
+		"calico": version, "bird": "1.6.8", "kube-proxy": kubeadm.KubernetesVersion, "coredns": kubeadm.CoreDNSVersion,
 	}
-	images = []string{
-		"docker.io/calico/node:v" + version,
-		"docker.io/calico/cni:v" + version,
-		manifestImage,
-		"registry.k8s.io/kube-proxy:v" + kubernetesVersion,
-		"registry.k8s.io/coredns/coredns:v" + coreDNSVersion,
-		framework.ProbeImage,
-	}
+	images = slices.Concat(calico.Images(version), kubeadm.Images(), []string{workload.ProbeImage})
 )
 
 const (
@@ -90,9 +84,29 @@ const (
 	poll = 5 * time.Second
 	// never is longer than a run.
 	never = 10 * time.Minute
+	// sessionsWithin bounds the wait for BIRD's sessions on every node.
+	sessionsWithin = 2 * time.Minute
 	// observe is two looks of Calico, and time for what follows.
 	observe = 2*poll + 2*time.Second
 )
+
+// story is a variant's: its card, and what it remembers of the time before
+// the fault.
+type story struct {
+	nic fault.NIC
+	// before is what Calico had made of the nodes' addresses, agents are
+	// calico-node's pods with their restarts.
+	before *calico.State
+	agents map[string]string
+	// plugged is when the card was there.
+	plugged time.Time
+}
+
+// configured is Calico with an autodetection method, and the time from one of
+// its looks for the address to the next.
+func configured(method string, poll time.Duration) calico.Calico {
+	return calico.Calico{Version: version, PodCIDR: podCIDR, Method: method, Poll: poll}
+}
 
 // plugIn is the fault: the card, and nothing else.
 func (s *story) plugIn(r *framework.Run) fault.Fault {
@@ -107,16 +121,15 @@ func (s *story) plugIn(r *framework.Run) fault.Fault {
 }
 
 // common is what all variants do.
-func (s *story) common(c calico) framework.Script {
+func (s *story) common(c calico.Calico) framework.Script {
 	return framework.Script{
-		Install:       func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },
-		Ends:          ends,
-		Probes:        probes(),
-		Detectors:     []detect.Detector{detect.NodeAddress{}},
-		NodeAddresses: true,
+		Install:   func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },
+		Ends:      ends,
+		Probes:    probes(),
+		Detectors: []detect.Detector{detect.NodeAddress{}},
 		Baseline: []framework.Check{
 			{Name: "CoreDNS runs on " + coreDNSNode + " and nowhere else", Holds: coreDNSIsThere},
-			{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: s.recorded("before", allIsWell)},
+			{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Reads: addressing, Holds: s.recorded("before", allIsWell)},
 		},
 		Fault:   s.plugIn,
 		Hurt:    hurt(),
@@ -137,33 +150,32 @@ func factsHold() []framework.Check {
 
 func affectedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
-	script := s.common(calico{Method: firstFound, Poll: poll})
-	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode}}
+	script := s.common(configured(calico.FirstFound, poll))
+	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode)}}
 	script.Aftermath = append(factsHold(),
-		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: s.recorded("during", s.addressMoved)},
+		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.recorded("during", s.addressMoved)},
 		framework.Check{Name: "calico-node was not restarted", Holds: s.notRestarted},
-		framework.Check{
-			Name:  "the detector names the node, the address, the interface, and that this appeared after boot",
-			Holds: s.cardIsNamed, AsksDetectors: true,
-		},
+		s.cardIsNamed(),
 	)
 	script.Remedies = []framework.Remedy{
 		{
 			Name: "restart calico-node",
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				if err := restart(ctx, r, agent); err != nil {
+				if err := calico.Restart(ctx, r.Lab, r.Cluster.Nodes()...); err != nil {
 					return err
 				}
 				return birdRuns(ctx, r)
 			},
 		},
 		{
-			Name:  "restart kube-proxy",
-			Apply: func(ctx context.Context, r *framework.Run) error { return restart(ctx, r, "kube-proxy") },
+			Name: "restart kube-proxy",
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				return kubeadm.KubeProxy.Restart(ctx, r.Cluster, r.Cluster.Nodes(), time.Minute, client.GracePeriodSeconds(0))
+			},
 		},
 		{
-			Name: internalIP, Helps: true, Bound: time.Minute,
-			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, internalIP) },
+			Name: calico.InternalIP, Helps: true, Bound: time.Minute,
+			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, calico.InternalIP) },
 		},
 	}
 	return script
@@ -174,16 +186,16 @@ func affectedScript(nic fault.NIC) framework.Script {
 // whatever other reason.
 func restartedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
-	script := s.common(calico{Method: firstFound, Poll: never})
+	script := s.common(configured(calico.FirstFound, never))
 	script.Forms = []framework.LesserForm{{
 		Name: "the card is there, and Calico has not looked yet", Fault: s.plugIn,
-		Named:  []framework.Finding{{Kind: detect.NextAddress, Object: coreDNSNode}},
+		Named:  []framework.Finding{{Kind: detect.NextAddress, Object: detect.Named(coreDNSNode)}},
 		Within: time.Second,
 	}}
 	script.Fault = func(r *framework.Run) fault.Fault {
 		return fault.Fault{
 			Name:   "restart calico-node on " + coreDNSNode,
-			Inject: func(ctx context.Context) error { return restart(ctx, r, agent, coreDNSNode) },
+			Inject: func(ctx context.Context) error { return calico.Restart(ctx, r.Lab, coreDNSNode) },
 			Held: func(ctx context.Context) (bool, string, error) {
 				same, _, err := s.notRestarted(ctx, r)
 				return !same, "the old pod runs", err
@@ -192,9 +204,9 @@ func restartedScript(nic fault.NIC) framework.Script {
 		}
 	}
 	script.Probes, script.Hurt = restartedProbes(), restartedHurt()
-	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: coreDNSNode}}
+	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode)}}
 	script.Aftermath = []framework.Check{
-		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Holds: s.addressMoved, Bound: 5 * time.Second},
+		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.addressMoved, Bound: 5 * time.Second},
 	}
 	method := "can-reach=" + gateway.String()
 	script.Remedies = []framework.Remedy{{
@@ -218,47 +230,49 @@ func restartedHurt() []string {
 func restartedProbes() []probe.Probe {
 	hurt := restartedHurt()
 	return slices.DeleteFunc(probes(), func(p probe.Probe) bool {
-		i := slices.IndexFunc(workloads, func(w framework.ProbePod) bool { return w.Name == p.From })
+		i := slices.IndexFunc(workloads, func(w workload.ProbePod) bool { return w.Name == p.From })
 		return workloads[i].Node == coreDNSNode && !workloads[i].HostNetwork && !slices.Contains(hurt, nameOf(p))
 	})
 }
 
 func fixedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
-	script := s.common(calico{Method: internalIP, Poll: poll})
+	script := s.common(configured(calico.InternalIP, poll))
 	script.Aftermath = []framework.Check{
 		{Name: "Calico has looked for the address of " + coreDNSNode + " with the card there", Holds: s.lookedAgain, Bound: 2 * poll},
-		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Holds: s.recorded("during", allIsWell)},
+		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Reads: addressing, Holds: s.recorded("during", allIsWell)},
 	}
 	return script
 }
 
 // install puts kube-proxy, CoreDNS, Calico and the workloads into the lab,
 // from whatever state an earlier variant or run has left.
-func (s *story) install(ctx context.Context, r *framework.Run, c calico) error {
+func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) error {
 	if err := s.plugIn(r).Undo(ctx); err != nil { // of a run that was killed
 		return err
 	}
-	both, bothCtx := errgroup.WithContext(ctx)
-	both.Go(func() error { return applyServices(bothCtx, r) })
-	both.Go(func() error { return c.apply(bothCtx, r) })
-	if err := both.Wait(); err != nil {
+	if err := c.Apply(ctx, r.Lab); err != nil { // first: it takes longest to come up
+		return err
+	}
+	if err := kubeadm.ApplyAddons(ctx, r.Lab, coreDNSNode); err != nil {
+		return err
+	}
+	if err := workload.Apply(ctx, r.Cluster, servicesYAML); err != nil {
 		return err
 	}
 	// A pod that comes earlier is tried again only after a while.
-	if err := podsCanStart(ctx, r); err != nil {
+	if err := calico.PodsCanStart(ctx, r.Lab); err != nil {
 		return err
 	}
-	all, allCtx := errgroup.WithContext(ctx)
-	// Ready means, to calico-node, that BIRD has every session.
-	all.Go(func() error { return ready(allCtx, r, agent, 2*time.Minute) })
-	all.Go(func() error { return servicesReady(allCtx, r) })
-	all.Go(func() error { return framework.StartPods(allCtx, r.Cluster, workloads...) })
-	if err := all.Wait(); err != nil {
+	starts, startsCtx := errgroup.WithContext(ctx)
+	starts.Go(func() error { return calico.Agent.Ready(startsCtx, r.Cluster, r.Cluster.Nodes(), sessionsWithin) })
+	starts.Go(func() error { return kubeadm.AddonsReady(startsCtx, r.Cluster) })
+	starts.Go(func() error { return workload.StartProbes(startsCtx, r.Cluster, workloads) })
+	if err := starts.Wait(); err != nil {
 		return err
 	}
 	var err error
-	s.configs = nil
+	s.before = nil
 	s.agents, err = agents(ctx, r)
 	return err
 }
@@ -266,23 +280,47 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico) error {
 // move changes the autodetection method, rolls calico-node, and keeps what
 // came of it.
 func (s *story) move(ctx context.Context, r *framework.Run, method string) error {
-	if err := (calico{Method: method, Poll: poll}).apply(ctx, r); err != nil {
+	if err := configured(method, poll).Apply(ctx, r.Lab); err != nil {
 		return err
 	}
-	if err := ready(ctx, r, agent, time.Minute); err != nil {
+	if err := calico.Agent.Ready(ctx, r.Cluster, r.Cluster.Nodes(), time.Minute); err != nil {
 		return err
 	}
 	return s.record(ctx, r, "after")
 }
 
+// record keeps what BIRD and the Nodes' annotations say at a moment, and what
+// has changed in the rendered configuration of BIRD since the first one.
+func (s *story) record(ctx context.Context, r *framework.Run, when string) error {
+	now, err := calico.Read(ctx, r.Lab)
+	if err != nil {
+		return err
+	}
+	r.Evidence("bird-"+when, now.BIRD())
+	r.Evidence("annotations-"+when, now.Annotations)
+	if s.before == nil {
+		s.before = &now
+		for _, node := range now.Nodes {
+			r.Evidence("bird.cfg-"+node+"-"+when, now.Config[node])
+		}
+		return nil
+	}
+	changes, err := now.Changes(*s.before, when)
+	if err != nil {
+		return err
+	}
+	r.Evidence("bird.cfg-changes-"+when, changes)
+	return nil
+}
+
 // recorded keeps the evidence of a moment when what is asserted of it holds.
 func (s *story) recorded(when string, holds func(context.Context, *framework.Run) (bool, string, error)) func(context.Context, *framework.Run) (bool, string, error) {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
-		yes, saw, err := holds(ctx, r)
-		if yes && err == nil {
+		held, saw, err := holds(ctx, r)
+		if held && err == nil {
 			err = s.record(ctx, r, when)
 		}
-		return yes, saw, err
+		return held, saw, err
 	}
 }
 
@@ -290,39 +328,14 @@ func (s *story) recorded(when string, holds func(context.Context, *framework.Run
 // node's address since the card was plugged in: only then has it passed the
 // card over.
 func (s *story) lookedAgain(ctx context.Context, r *framework.Run) (bool, string, error) {
-	log, err := r.Lab.Node(coreDNSNode).Exec(ctx, "sh", "-c", "cat /var/log/pods/kube-system_"+agent+"-*/"+agent+"/*.log")
-	if err != nil {
-		return false, "", err
-	}
-	last, err := lastLook(log)
+	last, err := calico.LastLook(ctx, r.Lab.Node(coreDNSNode))
 	return last.After(s.plugged), fmt.Sprintf("the card is there since %s, the last look was at %s",
 		s.plugged.Format(time.TimeOnly), last.Format(time.TimeOnly)), err
 }
 
-// lastLook is when calico-node -monitor-addresses has last found the node's
-// InternalIP on an interface, by its log as the kubelet keeps it; zero for
-// never.
-func lastLook(log string) (time.Time, error) {
-	var last time.Time
-	for line := range strings.Lines(log) {
-		stamp, text, _ := strings.Cut(line, " ")
-		if !strings.Contains(text, "monitor-addresses/") || !strings.Contains(text, "Including CIDR information from host interface") {
-			continue
-		}
-		at, err := time.Parse(time.RFC3339Nano, stamp)
-		if err != nil {
-			return last, fmt.Errorf("reading %s's log: %w", agent, err)
-		}
-		if at.After(last) {
-			last = at
-		}
-	}
-	return last, nil
-}
-
 // agents are calico-node's pods by node, and how often each was restarted.
 func agents(ctx context.Context, r *framework.Run) (map[string]string, error) {
-	list, err := pods(ctx, r, agent)
+	list, err := calico.Agent.Pods.List(ctx, r.Cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -341,7 +354,7 @@ func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, strin
 }
 
 func coreDNSIsThere(ctx context.Context, r *framework.Run) (bool, string, error) {
-	list, err := pods(ctx, r, "kube-dns")
+	list, err := kubeadm.CoreDNS.Pods.List(ctx, r.Cluster)
 	if err != nil {
 		return false, "", err
 	}
@@ -357,13 +370,13 @@ func coreDNSIsThere(ctx context.Context, r *framework.Run) (bool, string, error)
 func birdRuns(ctx context.Context, r *framework.Run) error {
 	return await.Until(ctx, "BIRD to run on every node", 100*time.Millisecond, 30*time.Second,
 		func(context.Context) (bool, string, error) {
-			var without []string
+			var without framework.Mismatches
 			for _, n := range r.Snapshot().NodeNetworks {
 				if len(mesh(n)) == 0 {
-					without = append(without, n.Node)
+					without.Addf("no neighbour on %s", n.Node)
 				}
 			}
-			return len(without) == 0, "no neighbour on " + strings.Join(without, ", "), nil
+			return without.Result()
 		})
 }
 
@@ -382,30 +395,33 @@ func addressOf(s snapshot.Snapshot, node string) netip.Addr {
 	return netip.Addr{}
 }
 
+// addressing is what tells of Calico's addresses and of BIRD's sessions.
+var addressing = []snapshot.Source{snapshot.Nodes, snapshot.NodeNetworks}
+
 // allIsWell asserts that Calico has the declared addresses, and that BIRD has
 // an established session with each of them.
 func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
 	at := r.Snapshot()
-	var wrong []string
+	var wrong framework.Mismatches
 	up := 0
 	for _, n := range at.NodeNetworks {
 		want, _ := lab.AddressOn(n.Node, "nodes")
 		if got := addressOf(at, n.Node); got != want {
-			wrong = append(wrong, fmt.Sprintf("%s has %s, not %s", n.Node, got, want))
+			wrong.Addf("%s has %s, not %s", n.Node, got, want)
 		}
 		for _, p := range mesh(n) {
 			if p.BGPState != snapshot.Established {
-				wrong = append(wrong, fmt.Sprintf("on %s, %s is %s", n.Node, p.Name, p.BGPState))
+				wrong.Addf("on %s, %s is %s", n.Node, p.Name, p.BGPState)
 				continue
 			}
 			up++
 		}
 	}
 	nodes := len(lab.Clusters[0].Nodes)
-	if all := nodes * (nodes - 1); len(wrong) == 0 && up != all {
-		wrong = append(wrong, fmt.Sprintf("%d ends of sessions are up, not %d", up, all))
+	if all := nodes * (nodes - 1); up != all {
+		wrong.Addf("%d ends of sessions are up, not %d", up, all)
 	}
-	return len(wrong) == 0, strings.Join(wrong, "; "), nil
+	return wrong.Result()
 }
 
 // addressMoved asserts what the card has done: Calico's address, and the
@@ -415,37 +431,30 @@ func (s *story) addressMoved(_ context.Context, r *framework.Run) (bool, string,
 	if got := addressOf(at, coreDNSNode); got != s.nic.Address.Addr() {
 		return false, fmt.Sprintf("Calico's address is %s", got), nil
 	}
-	var wrong []string
+	var wrong framework.Mismatches
 	for _, n := range at.NodeNetworks {
 		if len(mesh(n)) == 0 {
-			wrong = append(wrong, n.Node+" has no neighbour")
+			wrong.Addf("%s has no neighbour", n.Node)
 		}
 		for _, p := range mesh(n) {
 			moved := n.Node == coreDNSNode || p.Neighbor == s.nic.Address.Addr()
 			if up := p.BGPState == snapshot.Established; up == moved {
-				wrong = append(wrong, fmt.Sprintf("on %s, %s is %s", n.Node, p.Name, p.BGPState))
+				wrong.Addf("on %s, %s is %s", n.Node, p.Name, p.BGPState)
 			}
 		}
 	}
-	return len(wrong) == 0, strings.Join(wrong, "; "), nil
+	return wrong.Result()
 }
 
 // cardIsNamed asserts that an engineer who reads the finding knows what to look
 // at.
-func (s *story) cardIsNamed(_ context.Context, r *framework.Run) (bool, string, error) {
-	var said []string
-	for _, f := range r.Findings() {
-		if f.Kind != detect.WrongAddress || f.Object != coreDNSNode {
-			continue
-		}
-		missing := slices.DeleteFunc([]string{coreDNSNode, s.nic.Address.Addr().String(), " " + s.nic.Name + ",", "appeared after boot"},
-			func(word string) bool { return strings.Contains(f.Says, word) })
-		if len(missing) == 0 {
-			return true, "", nil
-		}
-		said = append(said, f.Says)
-	}
-	return false, "it says: " + strings.Join(said, "; "), nil
+func (s *story) cardIsNamed() framework.Check {
+	return framework.DetectorsSay(
+		"the detector names the node, the address, the interface, and that this appeared after boot",
+		framework.Finding{
+			Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode),
+			Words: []string{coreDNSNode, s.nic.Address.Addr().String(), " " + s.nic.Name + ",", "appeared after boot"},
+		})
 }
 
 // factOver is how much traffic tells whether a fact holds.
@@ -469,7 +478,7 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 			reached = loss.At
 		}
 	}
-	var wrong []string
+	var wrong framework.Mismatches
 	see := func(p probe.Probe, what string, as func(probe.Counts) bool) {
 		t := timelines[nameOf(p)]
 		end := t.Reported.Add(-probe.DefaultTimeout) // of what came later the fate is open
@@ -477,9 +486,9 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 		counts := t.Between(began, end)
 		switch {
 		case !began.After(reached):
-			wrong = append(wrong, "too early to tell of "+nameOf(p))
+			wrong.Addf("too early to tell of %s", nameOf(p))
 		case counts.Sent == 0 || !as(counts):
-			wrong = append(wrong, fmt.Sprintf("%s: %d of %d packets lost, not %s", nameOf(p), counts.Lost, counts.Sent, what))
+			wrong.Addf("%s: %d of %d packets lost, not %s", nameOf(p), counts.Lost, counts.Sent, what)
 		}
 	}
 	for _, p := range f.lost {
@@ -490,5 +499,5 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 	for _, p := range f.fine {
 		see(p, "none", func(c probe.Counts) bool { return c.Received == c.Sent })
 	}
-	return len(wrong) == 0, strings.Join(wrong, "; "), nil
+	return wrong.Result()
 }

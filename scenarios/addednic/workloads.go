@@ -6,12 +6,13 @@ import (
 	"net/netip"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
 // workloads are the pods of the story, by their roles.
-var workloads = []framework.ProbePod{
+var workloads = []workload.ProbePod{
 	{Name: "redis", Node: "master"},
 	// It looks redis up by the name of its Service.
 	{Name: "repo-server", Node: "worker2"},

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -41,7 +41,7 @@ const (
 
 // standing is how kube-proxy stood the load.
 type standing struct {
-	mode  string
+	mode  kubeproxy.Mode
 	hung  bool
 	syncs int // when the load ended
 	// walked is how many entries of the list the log tells of since the load
@@ -58,16 +58,17 @@ type standing struct {
 	load        error
 }
 
-// stood tells whether kube-proxy has stood so many ticks under the load. In
-// another mode than IPVS there are none: it is the time from one to the next.
-func (a standing) stood(mode string, ticks int) bool {
+// stood tells whether kube-proxy has stood so many ticks under the load. A mode
+// without IPVS has no ticks: there the load must have lasted for the time from
+// one tick to the next.
+func (a standing) stood(mode kubeproxy.Mode, ticks int) bool {
 	if a.metSyncs < syncsMet {
 		return false
 	}
-	if mode != ipvs {
+	if mode != kubeproxy.IPVS {
 		return a.took >= period
 	}
-	return a.walked >= (1+ticks)*endpointsOfBusy
+	return a.walked >= (1+ticks)*services.HeldEndpoints
 }
 
 // fault is the load, for as long as kube-proxy stands it or for its ticks, and
@@ -79,10 +80,10 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 			if err := s.throughTicks(ctx, r); err != nil {
 				return err
 			}
-			if err := s.app.createLate(ctx, r); err != nil {
+			if err := s.app.Expose(ctx, r.Cluster, late, vips[late]); err != nil {
 				return err
 			}
-			return s.app.roll(ctx, r, func(ctx context.Context) error { return s.fairChance(ctx, r) })
+			return s.app.Roll(ctx, r.Cluster, func(ctx context.Context) error { return s.fairChance(ctx, r) })
 		},
 		Held: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
 		Undo: func(context.Context) error { s.stopLoad(); return nil },
@@ -91,8 +92,8 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 
 // throughTicks runs the load, and notes how kube-proxy stood it.
 func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
-	s.after, s.hang, s.looks = standing{}, hang{}, nil
-	if err := setEndpoints(ctx, r, "busy", busyEndpoints()...); err != nil {
+	s.after, s.hang, s.looks = standing{}, kubeproxy.Hang{}, nil
+	if err := services.Restore(ctx, r.Cluster); err != nil {
 		return err
 	}
 	if err := s.busyIsServed(ctx, r); err != nil {
@@ -103,17 +104,19 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	began := time.Now()
-	if s.load, err = startLoad(ctx, r, s.proxy.Mode); err != nil {
+	// IPVS goes round robin, iptables by chance.
+	if s.load, err = services.Start(ctx, r.Lab, s.proxy.Mode == kubeproxy.IPVS); err != nil {
 		return err
 	}
 	defer s.stopLoad()
-	r.Note(fmt.Sprintf("%d connections are open, %d endpoints taken away, %d Services churn", connections, endpointsOfBusy, churned))
+	r.Note(fmt.Sprintf("%d connections are open, %d endpoints taken away, %d Services churn",
+		services.Connections, services.HeldEndpoints, services.Churned))
 	var a standing
-	var met look
+	var met kubeproxy.Look
 	var changes int64
 	err = await.Until(ctx, "kube-proxy to hang under the load, or to stand it", time.Second/4, time.Duration(s.ticks)*period+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
-			if s.load.why() != nil {
+			if s.load.Err() != nil {
 				return true, "", nil // there is nothing more to stand
 			}
 			if !s.lookIsDue() {
@@ -123,20 +126,20 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 			if err != nil {
 				return false, "", err
 			}
-			a.mode, a.hung, a.syncs, a.walked, a.took = l.mode, hangs, l.syncs, l.walked-before.walked, time.Since(began)
-			if !a.met && (s.proxy.Mode != ipvs || a.walked > endpointsOfBusy) {
-				a.met, met, changes = true, l, s.load.changes.Load()
+			a.mode, a.hung, a.syncs, a.walked, a.took = l.Mode, hangs, l.Syncs, l.Walked-before.Walked, time.Since(began)
+			if !a.met && (s.proxy.Mode != kubeproxy.IPVS || a.walked > services.HeldEndpoints) {
+				a.met, met, changes = true, l, s.load.Changes()
 			}
 			if a.met {
-				a.metSyncs, a.metChanges = l.syncs-met.syncs, s.load.changes.Load()-changes
+				a.metSyncs, a.metChanges = l.Syncs-met.Syncs, s.load.Changes()-changes
 			}
 			return a.hung || a.stood(s.proxy.Mode, s.ticks), l.String(), nil
 		})
 	if err != nil {
 		return err
 	}
-	a.connections, a.endpoints = s.load.sink.counts()
-	a.load = s.load.why()
+	a.connections, a.endpoints = s.load.Open()
+	a.load = s.load.Err()
 	s.after = a
 	r.Note(a.String())
 	r.Evidence("load", a.String()+"\n"+s.log())
@@ -161,33 +164,33 @@ func (s *story) fairChance(ctx context.Context, r *framework.Run) error {
 	if err != nil || hangs {
 		return err
 	}
-	return await.Until(ctx, "kube-proxy to finish two syncs, or to hang", time.Second/4, frozenFor+loadTakes,
+	return await.Until(ctx, "kube-proxy to finish two syncs, or to hang", time.Second/4, kubeproxy.FrozenFor+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
 			if !s.lookIsDue() {
 				return false, "", nil
 			}
 			l, hangs, err := s.look(ctx, r)
-			return err == nil && (hangs || l.syncs >= before.syncs+2), l.String(), err
+			return err == nil && (hangs || l.Syncs >= before.Syncs+2), l.String(), err
 		})
 }
 
 // lookIsDue tells whether it is time for the next look.
 func (s *story) lookIsDue() bool {
 	pause := lookPause
-	if len(s.hang.last.waiting) > 1 {
+	if len(s.hang.Last.Waiting) > 1 {
 		pause = hangPause
 	}
-	return time.Since(s.hang.last.at) >= pause
+	return time.Since(s.hang.Last.At) >= pause
 }
 
 // look looks at kube-proxy, and tells whether it hangs.
-func (s *story) look(ctx context.Context, r *framework.Run) (look, bool, error) {
-	l, err := s.proxy.look(ctx, r)
+func (s *story) look(ctx context.Context, r *framework.Run) (kubeproxy.Look, bool, error) {
+	l, err := s.proxy.Look(ctx, r.Lab)
 	if err != nil {
 		return l, false, err
 	}
 	s.looks = append(s.looks, l)
-	return l, s.hang.see(l), nil
+	return l, s.hang.See(l), nil
 }
 
 // log lists the looks at kube-proxy since the load began.
@@ -204,15 +207,15 @@ func (s *story) log() string {
 func (s *story) busyIsServed(ctx context.Context, r *framework.Run) error {
 	return await.Until(ctx, "kube-proxy to serve the busy Service", time.Second, 2*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
-			if s.proxy.Mode == ipvs {
+			if s.proxy.Mode == kubeproxy.IPVS {
 				n := 0
-				for _, server := range virtualServer(r, busyVIP, 80).Servers {
+				for _, server := range virtualServer(r, services.HeldVIP, 80).Servers {
 					n += min(1, server.Weight)
 				}
-				return n == endpointsOfBusy, fmt.Sprintf("%d endpoints of %d", n, endpointsOfBusy), nil
+				return n == services.HeldEndpoints, fmt.Sprintf("%d endpoints of %d", n, services.HeldEndpoints), nil
 			}
 			rules, err := r.Lab.Node(edge).Exec(ctx, "iptables-save", "-t", "nat")
-			return strings.Contains(rules, nth(busyRange, 1).String()+":"), "no rule for its endpoints", err
+			return strings.Contains(rules, busyRange.Addr().Next().String()+":"), "no rule for its endpoints", err
 		})
 }
 
@@ -226,13 +229,13 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 		return false, fmt.Sprintf("kube-proxy runs in mode %q, not %q", a.mode, s.proxy.Mode), nil
 	case a.load != nil:
 		return false, "the load ended early: " + a.load.Error(), nil
-	case a.connections < connections, s.proxy.Mode == ipvs && a.endpoints < endpointsOfBusy:
+	case a.connections < services.Connections, s.proxy.Mode == kubeproxy.IPVS && a.endpoints < services.HeldEndpoints:
 		return false, fmt.Sprintf("%d connections to %d endpoints were left", a.connections, a.endpoints), nil
-	case a.hung: // whatever the tick met, it met it
+	case a.hung: // under the load: nothing more is asked of it
 	case !a.stood(s.proxy.Mode, s.ticks):
 		return false, fmt.Sprintf("no tick walked the list while syncs went on: the log tells of %d entries, %d syncs were finished since it began",
 			a.walked, a.metSyncs), nil
-	case a.metChanges < churned:
+	case a.metChanges < int64(services.Churned):
 		return false, fmt.Sprintf("the churn stopped: %d changes since the tick began", a.metChanges), nil
 	}
 	return true, "", nil
@@ -240,7 +243,7 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 
 // mode asserts that kube-proxy did not fall back to another mode.
 func (s *story) mode(ctx context.Context, r *framework.Run) (bool, string, error) {
-	mode, err := ask(ctx, r, "10249/proxyMode")
+	mode, err := s.proxy.RunsIn(ctx, r.Lab)
 	return mode == s.proxy.Mode, fmt.Sprintf("it runs in mode %q", mode), err
 }
 
@@ -250,9 +253,9 @@ func (s *story) syncsSince(ctx context.Context, r *framework.Run) (finished int,
 	if err != nil {
 		return 0, "", err
 	}
-	saw = fmt.Sprintf("%d syncs when the load ended, %d now", s.after.syncs, l.syncs)
-	r.Evidence("syncs", fmt.Sprintf("%s: %s\n%s", syncMetric, saw, s.log()))
-	return l.syncs - s.after.syncs, saw, nil
+	saw = fmt.Sprintf("%d syncs when the load ended, %d now", s.after.syncs, l.Syncs)
+	r.Evidence("syncs", fmt.Sprintf("%s: %s\n%s", kubeproxy.SyncMetric, saw, s.log()))
+	return l.Syncs - s.after.syncs, saw, nil
 }
 
 func (s *story) syncsFrozen(ctx context.Context, r *framework.Run) (bool, string, error) {
@@ -264,6 +267,9 @@ func (s *story) syncsGoOn(ctx context.Context, r *framework.Run) (bool, string, 
 	n, saw, err := s.syncsSince(ctx, r)
 	return err == nil && n > 0, saw, err
 }
+
+// proxies tell of kube-proxy and the IPVS table on edge.
+var proxies = []snapshot.Source{snapshot.Proxies}
 
 // onEdge is kube-proxy on edge as the detectors saw it last.
 func onEdge(r *framework.Run) snapshot.Proxy {
@@ -277,17 +283,17 @@ func onEdge(r *framework.Run) snapshot.Proxy {
 
 func (s *story) healthFrozen(_ context.Context, r *framework.Run) (bool, string, error) {
 	h := onEdge(r).Health
-	return h.Status == http.StatusServiceUnavailable && h.Age() > healthTimeout,
+	return h.Status == http.StatusServiceUnavailable && h.Age() > kubeproxy.HealthTimeout,
 		fmt.Sprintf("healthz says %d, last sync %s ago", h.Status, h.Age()), nil
 }
 
 func (s *story) twoStacks(ctx context.Context, r *framework.Run) (bool, string, error) {
-	dump, err := ask(ctx, r, goroutines)
+	dump, err := s.proxy.Goroutines(ctx, r.Lab)
 	if err != nil {
 		return false, "", err
 	}
 	r.Evidence("goroutines", dump)
-	waiting := waitingForIPVS(dump)
+	waiting := kubeproxy.WaitingForIPVS(dump)
 	return len(waiting) == 2, fmt.Sprintf("%d goroutines wait for IPVS", len(waiting)), nil
 }
 
@@ -301,38 +307,28 @@ func (s *story) lateIsMissing(_ context.Context, r *framework.Run) (bool, string
 
 func (s *story) lateIsServed(_ context.Context, r *framework.Run) (bool, string, error) {
 	servers := serving(r, late)
-	return len(servers) == 1 && servers[0] == s.app.serving.ip, fmt.Sprintf("it leads to %v", servers), nil
+	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v", servers), nil
 }
 
 func (s *story) webIsStale(_ context.Context, r *framework.Run) (bool, string, error) {
 	v := virtualServerOf(r, web)
 	servers := serving(r, web)
-	stale := len(servers) == 1 && servers[0] != s.app.serving.ip
+	stale := len(servers) == 1 && servers[0] != s.app.Serving.IP
 	return stale, fmt.Sprintf("it is %v", v), nil
 }
 
 func (s *story) webIsNew(_ context.Context, r *framework.Run) (bool, string, error) {
 	servers := serving(r, web)
-	return len(servers) == 1 && servers[0] == s.app.serving.ip, fmt.Sprintf("it leads to %v, not to %s", servers, s.app.serving.ip), nil
-}
-
-// deadlockIsReported asserts that the detectors name the cause, and not only
-// what follows from it.
-func deadlockIsReported(_ context.Context, r *framework.Run) (bool, string, error) {
-	kinds := map[string]bool{}
-	for _, f := range r.Findings() {
-		kinds[f.Kind] = f.State == detect.Active
-	}
-	return kinds[detect.FrozenSync] && kinds[detect.NetlinkDeadlock], fmt.Sprintf("active findings: %v", kinds), nil
+	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v, not to %s", servers, s.app.Serving.IP), nil
 }
 
 // again breaks the lab for the next remedy, with 1.13.0 under the load.
 func (s *story) again(ctx context.Context, r *framework.Run) error {
 	if s.proxy.Version != affected {
-		if err := setEndpoints(ctx, r, "busy", busyEndpoints()...); err != nil {
+		if err := services.Restore(ctx, r.Cluster); err != nil {
 			return err
 		}
-		if err := s.moveTo(ctx, r, kubeProxy{affected, ipvs}); err != nil {
+		if err := s.moveTo(ctx, r, proxy(affected, kubeproxy.IPVS)); err != nil {
 			return err
 		}
 	}

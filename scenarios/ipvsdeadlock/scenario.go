@@ -10,8 +10,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/load"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
@@ -28,8 +31,8 @@ var Scenario = framework.Scenario{
 	Topology: lab,
 	Variants: []framework.Variant{
 		variant("kube-proxy-"+affected, framework.Affected, affectedScript(), affected, fixed),
-		variant("kube-proxy-"+fixed, framework.Fixed, unhurtScript(kubeProxy{fixed, ipvs}), fixed),
-		variant("kube-proxy-"+affected+"-iptables", framework.Workaround, unhurtScript(kubeProxy{affected, iptables}), affected),
+		variant("kube-proxy-"+fixed, framework.Fixed, unhurtScript(proxy(fixed, kubeproxy.IPVS)), fixed),
+		variant("kube-proxy-"+affected+"-iptables", framework.Workaround, unhurtScript(proxy(affected, kubeproxy.IPTables)), affected),
 	},
 }
 
@@ -38,17 +41,51 @@ func variant(name string, role framework.Role, s framework.Script, versions ...s
 	v := framework.Variant{
 		Name: name, Role: role, Form: framework.Whole, Script: s,
 		Components: map[string]string{"kube-proxy": versions[0]},
-		Images:     []string{framework.ProbeImage},
+		Images:     []string{workload.ProbeImage},
 	}
 	for _, version := range versions {
-		v.Images = append(v.Images, image(version))
+		v.Images = append(v.Images, kubeproxy.Image(version))
 	}
 	return v
 }
 
+// proxy is a kube-proxy on edge.
+func proxy(version string, mode kubeproxy.Mode) kubeproxy.Proxy {
+	return kubeproxy.Proxy{Version: version, Mode: mode, Node: edge, PodCIDR: podCIDR, Watched: services.HeldVIP}
+}
+
+// The application whose users are hurt: a Service with one pod on master, which
+// is replaced as a rollout does it.
+const (
+	web = "web"
+	// late is a Service for the same pods that is created after the load.
+	late = "late"
+)
+
+var vips = map[string]netip.Addr{web: netip.MustParseAddr("10.96.0.101"), late: netip.MustParseAddr("10.96.0.102")}
+
+// services are the load. Its numbers were chosen, not measured against others.
+var services = load.Services{
+	Node: edge, Host: backends,
+	HeldVIP: netip.MustParseAddr("10.96.0.100"), HeldRange: busyRange,
+	// These are taken away while connections to them are open. Each stays in the
+	// list of the graceful termination, and with each tick each one costs a dump
+	// of all: the longer a tick takes, the more of a sync it meets.
+	HeldEndpoints: 250,
+	// Some more than the endpoints: round robin gives each endpoint one at least.
+	Connections: 300,
+	// A sync with netlink calls in it is always under way. The churned Services
+	// have no connections: an endpoint with one would go into the list, which the
+	// tick walks without a lock, and kube-proxy would crash and not hang.
+	Churned: 60, ChurnRange: churnRange,
+	// A sync takes 2 to 5 s without hardware support for guests: it finds most of
+	// the Services changed. With 40 of them and 4 s a 1.13.0 stood its first tick.
+	ChurnEvery: 3 * time.Second,
+}
+
 // What the detectors are told: a sync under the load takes 4 to 6 s without
 // hardware support for guests, and several times that on a busy machine.
-var convergence = detect.IPVSConvergence{SlowSync: frozenFor}
+var convergence = detect.IPVSConvergence{SlowSync: kubeproxy.FrozenFor}
 
 // patience bounds waits for what kube-proxy has had its chance to do already,
 // and for what healthz and the detectors say some seconds after that.
@@ -71,15 +108,19 @@ const probeEvery = 200 * time.Millisecond
 
 // story is what the steps of one variant know of each other.
 type story struct {
-	proxy kubeProxy
-	app   application
-	load  *load
+	proxy kubeproxy.Proxy
+	app   workload.App
+	load  *load.Load
 	// ticks is how many ticks kube-proxy must stand.
 	ticks int
 	// after is how kube-proxy stood the load; looks are those since it began.
 	after standing
-	hang  hang
-	looks []look
+	hang  kubeproxy.Hang
+	looks []kubeproxy.Look
+}
+
+func newStory(p kubeproxy.Proxy, ticks int) *story {
+	return &story{proxy: p, app: workload.App{Name: web, Node: master}, ticks: ticks}
 }
 
 // common is what all variants do.
@@ -92,10 +133,9 @@ func (s *story) common() framework.Script {
 			{From: edge, To: "pod", Protocol: probe.TCP, Interval: probeEvery},
 		},
 		Detectors: []detect.Detector{convergence},
-		Proxies:   true,
 		LookEvery: 3 * time.Second, // each takes a command in the guest
 		Baseline: []framework.Check{
-			{Name: "kube-proxy says that it runs in mode " + s.proxy.Mode, Holds: s.mode},
+			{Name: "kube-proxy says that it runs in mode " + string(s.proxy.Mode), Holds: s.mode},
 		},
 		Fault: func(r *framework.Run) fault.Fault { return s.fault(r) },
 		Hurt:  []string{toService},
@@ -107,25 +147,22 @@ func (s *story) common() framework.Script {
 }
 
 func affectedScript() framework.Script {
-	st := &story{proxy: kubeProxy{affected, ipvs}, ticks: ticksAffected}
+	st := newStory(proxy(affected, kubeproxy.IPVS), ticksAffected)
 	s := st.common()
 	s.Aftermath = []framework.Check{
 		{Name: "no sync was finished since the load ended", Holds: st.syncsFrozen},
-		{Name: "healthz says 503 and when the last sync was, before the load ended", Holds: st.healthFrozen, Bound: patience},
+		{Name: "healthz says 503 and when the last sync was, before the load ended", Reads: proxies, Holds: st.healthFrozen, Bound: patience},
 		{Name: "two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute", Holds: st.twoStacks},
-		{Name: "a Service that was created after the load has no virtual server", Holds: st.lateIsMissing},
-		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Holds: st.webIsStale},
-		{
-			Name:  "the detectors say that the syncs have stopped, and on which goroutines",
-			Holds: deadlockIsReported, Bound: patience, AsksDetectors: true,
-		},
+		{Name: "a Service that was created after the load has no virtual server", Reads: proxies, Holds: st.lateIsMissing},
+		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Reads: proxies, Holds: st.webIsStale},
+		deadlockIsReported,
 	}
 	s.Named = []framework.Finding{
-		{Kind: detect.StaleRealServer, Object: edge}, {Kind: detect.MissingRealServer, Object: edge},
+		{Kind: detect.StaleRealServer, Object: detect.Named(edge)}, {Kind: detect.MissingRealServer, Object: detect.Named(edge)},
 	}
 	s.NamedWithin = patience
-	moveTo := func(k kubeProxy) func(context.Context, *framework.Run) error {
-		return func(ctx context.Context, r *framework.Run) error { return st.moveTo(ctx, r, k) }
+	moveTo := func(p kubeproxy.Proxy) func(context.Context, *framework.Run) error {
+		return func(ctx context.Context, r *framework.Run) error { return st.moveTo(ctx, r, p) }
 	}
 	s.Remedies = []framework.Remedy{
 		{
@@ -134,31 +171,41 @@ func affectedScript() framework.Script {
 		},
 		{
 			Name: "kube-proxy " + fixed, Helps: true, Bound: recovers, ReplacesEnds: true,
-			Apply: moveTo(kubeProxy{fixed, ipvs}), Undo: st.again,
+			Apply: moveTo(proxy(fixed, kubeproxy.IPVS)), Undo: st.again,
 		},
 		{
 			Name: "mode iptables", Helps: true, Bound: recovers, ReplacesEnds: true,
-			Apply: moveTo(kubeProxy{affected, iptables}),
+			Apply: moveTo(proxy(affected, kubeproxy.IPTables)),
 		},
 	}
 	return s
 }
 
 // unhurtScript is that of a kube-proxy which the load does not harm.
-func unhurtScript(k kubeProxy) framework.Script {
-	st := &story{proxy: k, ticks: ticks}
+func unhurtScript(p kubeproxy.Proxy) framework.Script {
+	st := newStory(p, ticks)
 	s := st.common()
 	s.Aftermath = []framework.Check{
 		{Name: "syncs are finished since the load ended", Holds: st.syncsGoOn, Bound: patience},
 	}
-	if k.Mode == ipvs {
+	if p.Mode == kubeproxy.IPVS {
 		s.Aftermath = append(s.Aftermath,
-			framework.Check{Name: "a Service that was created after the load has a virtual server", Holds: st.lateIsServed, Bound: patience},
-			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Holds: st.webIsNew, Bound: patience},
+			framework.Check{Name: "a Service that was created after the load has a virtual server", Reads: proxies, Holds: st.lateIsServed, Bound: patience},
+			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Reads: proxies, Holds: st.webIsNew, Bound: patience},
 		)
 	}
 	return s
 }
+
+// deadlockIsReported asserts that the detectors name the cause, and not only
+// what follows from it.
+var deadlockIsReported = func() framework.Check {
+	check := framework.DetectorsSay("the detectors say that the syncs have stopped, and on which goroutines",
+		framework.Finding{Kind: detect.FrozenSync, State: detect.Active},
+		framework.Finding{Kind: detect.NetlinkDeadlock, State: detect.Active})
+	check.Bound = patience
+	return check
+}()
 
 // install puts kube-proxy, the application and the load's Services into the
 // lab, in place of what is there.
@@ -169,33 +216,28 @@ func (s *story) install(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	side, ctx := errgroup.WithContext(ctx)
-	side.Go(func() error { return s.app.install(ctx, r) })
-	side.Go(func() error { return framework.StartProbePods(ctx, r.Cluster, edge) })
+	side.Go(func() error { return s.app.Install(ctx, r.Cluster, web, vips[web]) })
+	side.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(edge)) })
 	// The first tick is a minute after the start of kube-proxy: the sooner it
 	// starts the better.
-	side.Go(func() error { return s.proxy.apply(ctx, r) })
-	side.Go(func() error {
-		if err := createServices(ctx, r); err != nil {
-			return err
-		}
-		return mirrored(ctx, r)
-	})
+	side.Go(func() error { return s.proxy.Apply(ctx, r.Lab) })
+	side.Go(func() error { return services.Create(ctx, r.Cluster) })
 	return side.Wait()
 }
 
 // restart restarts kube-proxy. The load's endpoints are put back before: they
 // are to be there when the next load comes, which has a tick to wait for anyway.
 func (s *story) restart(ctx context.Context, r *framework.Run) error {
-	if err := setEndpoints(ctx, r, "busy", busyEndpoints()...); err != nil {
+	if err := services.Restore(ctx, r.Cluster); err != nil {
 		return err
 	}
-	return s.proxy.restart(ctx, r)
+	return s.proxy.Restart(ctx, r.Lab)
 }
 
 // moveTo brings kube-proxy to another version or mode.
-func (s *story) moveTo(ctx context.Context, r *framework.Run, k kubeProxy) error {
-	s.proxy = k
-	return k.apply(ctx, r)
+func (s *story) moveTo(ctx context.Context, r *framework.Run, p kubeproxy.Proxy) error {
+	s.proxy = p
+	return p.Apply(ctx, r.Lab)
 }
 
 // ends are the probe pod on edge, the Service, and the pod that the next
@@ -203,8 +245,8 @@ func (s *story) moveTo(ctx context.Context, r *framework.Run, k kubeProxy) error
 func (s *story) ends(ctx context.Context, r *framework.Run, _ ...string) ([]probe.End, error) {
 	ends, err := framework.ProbeEnds(ctx, r, []string{edge}, nil)
 	return append(ends,
-		probe.End{Name: web, Address: netip.AddrPortFrom(webVIP, wire.DefaultPort)},
-		probe.End{Name: "pod", Address: netip.AddrPortFrom(s.app.standby.ip, wire.DefaultPort)},
+		probe.End{Name: web, Address: netip.AddrPortFrom(vips[web], wire.DefaultPort)},
+		probe.End{Name: "pod", Address: netip.AddrPortFrom(s.app.Standby.IP, wire.DefaultPort)},
 	), err
 }
 
@@ -227,11 +269,15 @@ func network(ctx context.Context, r *framework.Run) error {
 	}
 	defer tor.Close()
 	for _, name := range []string{master, edge} {
-		at, _ := lab.AddressOn(name, "nodes")
-		if err := tor.AddStatic(ctx, podRanges[name], at); err != nil {
+		pods, err := r.Cluster.PodRange(ctx, name)
+		if err != nil {
 			return err
 		}
-		text := strings.NewReader(fmt.Sprintf(conflist, podRanges[name]))
+		at, _ := lab.AddressOn(name, "nodes")
+		if err := tor.AddStatic(ctx, pods, at); err != nil {
+			return err
+		}
+		text := strings.NewReader(fmt.Sprintf(conflist, pods))
 		if _, err := r.Lab.Node(name).ExecInput(ctx, text, "sh", "-c", "mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-relapse.conflist"); err != nil {
 			return fmt.Errorf("writing the CNI configuration of %s: %w", name, err)
 		}
@@ -250,7 +296,7 @@ func network(ctx context.Context, r *framework.Run) error {
 
 func (s *story) stopLoad() {
 	if s.load != nil {
-		s.load.stop()
+		s.load.Stop()
 		s.load = nil
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-var vips = map[string]netip.Addr{web: webVIP, late: lateVIP}
-
 // virtualServer is what edge's kernel has for a cluster IP, as the detectors
 // saw it last. It has no address if there is none.
 func virtualServer(r *framework.Run, vip netip.Addr, port uint16) snapshot.VirtualServer {

@@ -50,7 +50,7 @@ var lab = topology.Topology{
 	}},
 }
 
-// The members.
+// The machines of the lab.
 const (
 	master   = "master"
 	edge     = "edge"
@@ -59,12 +59,6 @@ const (
 
 var (
 	podCIDR = netip.MustParsePrefix("10.30.64.0/20")
-	// podRanges are the Node.spec.podCIDRs, which follow the order of the
-	// nodes.
-	podRanges = map[string]netip.Prefix{
-		master: netip.MustParsePrefix("10.30.64.0/24"),
-		edge:   netip.MustParsePrefix("10.30.65.0/24"),
-	}
 	// Both are behind backends: what the load's connections lead to, and the
 	// addresses that the churned Services have in turn.
 	busyRange  = netip.MustParsePrefix("10.30.132.0/24")

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
@@ -109,7 +110,7 @@ func (c cilium) apply(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	return framework.Apply(ctx, r.Cluster, text)
+	return workload.Apply(ctx, r.Cluster, text)
 }
 
 // run applies and waits until every node's agent has written its rules.

@@ -194,7 +194,7 @@ func TestMasquerade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := snapshot.ParseNAT(string(saved))
+	rules, err := snapshot.ParseRules(string(saved), snapshot.NATTable)
 	if err != nil {
 		t.Fatal(err)
 	}

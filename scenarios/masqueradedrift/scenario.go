@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/fault"
@@ -109,7 +108,7 @@ const configMap = "kube-system/cilium-config"
 
 // warning is a finding of config-drift about a key.
 func warning(kind configdrift.Kind, key string) framework.Finding {
-	return framework.Finding{Kind: string(kind), Object: "ConfigMap " + configMap + ", " + key}
+	return framework.Finding{Kind: string(kind), Object: detect.Named("ConfigMap " + configMap + ", " + key)}
 }
 
 // configDrift is the detector that compares what the old version runs with
@@ -159,7 +158,7 @@ func variant(role framework.Role, d drift) framework.Variant {
 	return framework.Variant{
 		Name: d.name, Role: role, Form: framework.Slice,
 		Components: map[string]string{"cilium": d.to, "cilium before the upgrade": d.from, "mariadb": "10.11"},
-		Images:     []string{cilium{Version: d.from, Config: d.before}.Image(), cilium{Version: d.to, Config: d.then}.Image(), framework.ProbeImage},
+		Images:     []string{cilium{Version: d.from, Config: d.before}.Image(), cilium{Version: d.to, Config: d.then}.Image(), workload.ProbeImage},
 		Script:     script,
 	}
 }
@@ -185,11 +184,9 @@ func (d drift) script() framework.Script {
 		Probes: append(probe.Both("db", all...),
 			appProbe("node1", neighbourServer, "neighbour"), appProbe("node2", neighbourServer, "neighbour"),
 			probe.Probe{From: "node1", To: "node2"}, probe.Probe{From: "node2", To: "node1"}),
-		NAT:        true,
-		ConfigMaps: []string{configMap},
-		Detectors:  []detect.Detector{detect.SNAT{}, d.configDrift()},
+		Detectors: []detect.Detector{detect.SNAT{}, d.configDrift()},
 		Baseline: []framework.Check{
-			{Name: "inside the native CIDR pods are known by their own addresses", Holds: insideIsUntouched},
+			{Name: "inside the native CIDR pods are known by their own addresses", Reads: pods, Holds: insideIsUntouched},
 		},
 		Fault: func(r *framework.Run) fault.Fault {
 			if d.refuses != "" {
@@ -199,7 +196,7 @@ func (d drift) script() framework.Script {
 		},
 		Observe: 5 * time.Second,
 		Aftermath: []framework.Check{
-			{Name: "inside the native CIDR pods are known by their own addresses", Holds: insideIsUntouched},
+			{Name: "inside the native CIDR pods are known by their own addresses", Reads: pods, Holds: insideIsUntouched},
 		},
 	}
 	rules := framework.Check{Name: "no rule masquerades", Holds: masquerading(false)}
@@ -210,7 +207,7 @@ func (d drift) script() framework.Script {
 	} else {
 		s.Probes = append(s.Probes, appProbe("node1", dbServer, "db"), appProbe("node2", dbServer, "db"))
 		s.Hurt = []string{"app on node1->db", "app on node2->db"}
-		s.Baseline = append(s.Baseline, framework.Check{Name: "the database outside sees the pods' own addresses", Holds: outsideSeesPods})
+		s.Baseline = append(s.Baseline, framework.Check{Name: "the database outside sees the pods' own addresses", Reads: pods, Holds: outsideSeesPods})
 	}
 	for _, w := range d.warns {
 		s.Latent = append(s.Latent, w.Kind)
@@ -230,12 +227,12 @@ func (d drift) script() framework.Script {
 // affected is what the incident adds.
 func (d drift) affected(s *framework.Script) {
 	for _, n := range all {
-		s.Named = append(s.Named, framework.Finding{Kind: detect.HiddenSource, Object: rangeOf(n).String()})
+		s.Named = append(s.Named, framework.Finding{Kind: detect.HiddenSource, Object: detect.Prefix(rangeOf(n))})
 	}
 	denied := []framework.Check{
 		{Name: "the application is denied at the nodes' addresses, by the error that it gets", Holds: appIsDenied, Bound: 2 * time.Second},
 		{Name: "the server's log denies the application at the nodes' addresses", Holds: serverDenies, Bound: 5 * time.Second},
-		{Name: "inside the native CIDR pods are known by their own addresses", Holds: insideIsUntouched},
+		{Name: "inside the native CIDR pods are known by their own addresses", Reads: pods, Holds: insideIsUntouched},
 	}
 	cured := cilium{Version: d.to, Config: common.with(translatedOff).with(translatedNative), Restart: "with the new keys"}
 	remedy := framework.Remedy{
@@ -281,11 +278,8 @@ func (d drift) affected(s *framework.Script) {
 func (d drift) install(ctx context.Context, r *framework.Run) error {
 	var side errgroup.Group
 	side.Go(func() error { return startDatabases(ctx, r) })
-	side.Go(func() error {
-		agents := metav1.ObjectMeta{Name: "cilium", Namespace: metav1.NamespaceSystem}
-		return framework.DeleteWorkload(ctx, r.Cluster, &appsv1.DaemonSet{ObjectMeta: agents}, map[string]string{"k8s-app": "cilium"})
-	})
-	side.Go(func() error { return framework.StopProbePods(ctx, r.Cluster) })
+	side.Go(func() error { return workload.SystemDaemonSet("cilium").Delete(ctx, r.Cluster) })
+	side.Go(func() error { return workload.StopProbes(ctx, r.Cluster) })
 	if err := side.Wait(); err != nil {
 		return err
 	}
@@ -300,7 +294,7 @@ func (d drift) install(ctx context.Context, r *framework.Run) error {
 	}
 	// Not before: a pod that finds no CNI configuration is tried again only
 	// after a while.
-	if err := framework.StartProbePods(ctx, r.Cluster, all...); err != nil {
+	if err := workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...)); err != nil {
 		return err
 	}
 	// Agents read it when they start: the old ones do not notice.
@@ -401,7 +395,7 @@ func masquerading(want bool) func(context.Context, *framework.Run) (bool, string
 				return false, "", err
 			}
 			r.Evidence("iptables-save-"+n, saved)
-			rules, err := snapshot.ParseNAT(saved)
+			rules, err := snapshot.ParseRules(saved, snapshot.NATTable)
 			if err != nil {
 				return false, "", err
 			}
@@ -471,13 +465,13 @@ func masqueradingEvidence(ctx context.Context, r *framework.Run, when string) er
 
 // masquerade finds Cilium's rule that hides a range from all but the native
 // CIDR.
-func masquerade(rules []snapshot.NATRule, pods netip.Prefix) (snapshot.NATRule, bool) {
-	i := slices.IndexFunc(rules, func(r snapshot.NATRule) bool {
+func masquerade(rules []snapshot.Rule, pods netip.Prefix) (snapshot.Rule, bool) {
+	i := slices.IndexFunc(rules, func(r snapshot.Rule) bool {
 		return r.Chain == "CILIUM_POST_nat" && r.Comment == "cilium masquerade non-cluster" && r.Target == "MASQUERADE" &&
 			r.Source == (snapshot.Match{Range: pods}) && r.Destination == (snapshot.Match{Range: nativeCIDR, Not: true})
 	})
 	if i < 0 {
-		return snapshot.NATRule{}, false
+		return snapshot.Rule{}, false
 	}
 	return rules[i], true
 }
@@ -492,8 +486,11 @@ func podOn(at snapshot.Snapshot, node string) netip.Addr {
 	return netip.Addr{}
 }
 
-// seenAs says whom the far ends of some probes have taken their pods for, as
-// far as that is not themselves. A probe that nobody has seen is wrong, too.
+// pods tells of the probe pods' own addresses.
+var pods = []snapshot.Source{snapshot.Pods}
+
+// seenAs lists the probes whose far end saw another source address than that
+// of the probe's pod, and those of which no far end has seen a packet.
 func seenAs(r *framework.Run, concerns func(probe.Probe) bool) []string {
 	at := r.Snapshot()
 	var wrong []string

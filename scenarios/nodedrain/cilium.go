@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/router"
@@ -85,7 +86,7 @@ func (c cilium) applyOperator(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	return framework.Apply(ctx, r.Cluster, text)
+	return workload.Apply(ctx, r.Cluster, text)
 }
 
 func (c cilium) applyAgents(ctx context.Context, r *framework.Run, nodes []string) error {
@@ -94,7 +95,7 @@ func (c cilium) applyAgents(ctx context.Context, r *framework.Run, nodes []strin
 		return err
 	}
 	began := time.Now()
-	if err := framework.Apply(ctx, r.Cluster, text); err != nil {
+	if err := workload.Apply(ctx, r.Cluster, text); err != nil {
 		return err
 	}
 	err = await.Until(ctx, "the agents to run", 100*time.Millisecond, time.Minute,

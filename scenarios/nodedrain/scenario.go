@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -52,7 +52,7 @@ func images(version string) []string {
 	return []string{
 		"quay.io/cilium/cilium:v" + version,
 		"quay.io/cilium/operator-generic:v" + version,
-		framework.ProbeImage,
+		workload.ProbeImage,
 	}
 }
 
@@ -107,7 +107,7 @@ func common(version string) framework.Script {
 			probe.Probe{From: "master3", To: "node1"}, probe.Probe{From: "node1", To: "master1"}),
 		Detectors: []detect.Detector{detect.RouteOwnership{}},
 		Baseline: []framework.Check{
-			{Name: "the allocations are the incident's", Holds: allocationsAreTheIncidents},
+			{Name: "the allocations are the incident's", Reads: allocations, Holds: allocationsAreTheIncidents},
 		},
 		Fault: func(r *framework.Run) fault.Fault {
 			return fault.RemoveNode(r.Lab, r.Cluster, removed)
@@ -131,7 +131,7 @@ func affectedScript() framework.Script {
 	s := common(affected)
 	s.Latent = []string{detect.WrongAnnouncer}
 	s.Baseline = append(s.Baseline,
-		framework.Check{Name: "the routers send each range of Node.spec to its node", Holds: routersFollow(specOf, all)},
+		framework.Check{Name: "the routers send each range of Node.spec to its node", Reads: routes, Holds: routersFollow(specOf, all)},
 		framework.Check{Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
 		framework.Check{
 			Name:  "the detectors say that each range is announced by a node that does not own it",
@@ -139,16 +139,16 @@ func affectedScript() framework.Script {
 		},
 	)
 	s.Forms = []framework.LesserForm{
-		deleteNode(framework.Finding{Kind: detect.AbsentNode, Object: rowOf(removed).spec.String()}),
+		deleteNode(framework.Finding{Kind: detect.AbsentNode, Object: detect.Prefix(rowOf(removed).spec)}),
 	}
 	s.Aftermath = []framework.Check{
-		{Name: "the routers have lost " + orphan.String() + " and nothing else", Holds: routersFollow(specOf, staying), Bound: 5 * time.Second},
+		{Name: "the routers have lost " + orphan.String() + " and nothing else", Reads: routes, Holds: routersFollow(specOf, staying), Bound: 5 * time.Second},
 	}
 	s.Named = []framework.Finding{
-		{Kind: detect.Unannounced, Object: orphan.String()},
-		{Object: rowOf("master1").spec.String()},
-		{Kind: detect.WrongAnnouncer, Object: rowOf("master2").spec.String()},
-		{Kind: detect.WrongAnnouncer, Object: rowOf("master3").spec.String()},
+		{Kind: detect.Unannounced, Object: detect.Prefix(orphan)},
+		{Object: detect.Prefix(rowOf("master1").spec)},
+		{Kind: detect.WrongAnnouncer, Object: detect.Prefix(rowOf("master2").spec)},
+		{Kind: detect.WrongAnnouncer, Object: detect.Prefix(rowOf("master3").spec)},
 	}
 	incident := cilium{Version: affected, IPAM: clusterPool}
 	s.Remedies = []framework.Remedy{
@@ -181,12 +181,12 @@ func affectedScript() framework.Script {
 func fixedScript() framework.Script {
 	s := common(fixed)
 	s.Baseline = append(s.Baseline,
-		framework.Check{Name: "the routers send each range in use to its node", Holds: routersFollow(useOf, all)},
+		framework.Check{Name: "the routers send each range in use to its node", Reads: routes, Holds: routersFollow(useOf, all)},
 		framework.Check{Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
 	)
 	s.Forms = []framework.LesserForm{deleteNode()}
 	s.Aftermath = []framework.Check{
-		{Name: "the routers have lost the removed node's own range and nothing else", Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},
+		{Name: "the routers have lost the removed node's own range and nothing else", Reads: routes, Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},
 	}
 	return s
 }
@@ -209,22 +209,19 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 	}
 	// Not before: a pod that finds no CNI configuration is tried again only
 	// after a while.
-	return framework.StartProbePods(ctx, r.Cluster, all...)
+	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...))
 }
 
 // uninstall removes Cilium, and what its agents leave behind when they stop:
 // CiliumNodes, the CNI configuration, and routes to other nodes' ranges.
 func uninstall(ctx context.Context, r *framework.Run, nodes []string) error {
 	var side errgroup.Group
-	agents := metav1.ObjectMeta{Name: "cilium", Namespace: metav1.NamespaceSystem}
-	side.Go(func() error {
-		return framework.DeleteWorkload(ctx, r.Cluster, &appsv1.DaemonSet{ObjectMeta: agents}, map[string]string{"k8s-app": "cilium"})
-	})
-	operator := metav1.ObjectMeta{Name: "cilium-operator", Namespace: metav1.NamespaceSystem}
-	side.Go(func() error {
-		return framework.DeleteWorkload(ctx, r.Cluster, &appsv1.Deployment{ObjectMeta: operator}, map[string]string{"name": "cilium-operator"})
-	})
-	side.Go(func() error { return framework.StopProbePods(ctx, r.Cluster) })
+	side.Go(func() error { return workload.SystemDaemonSet("cilium").Delete(ctx, r.Cluster) })
+	operator := workload.Deployment{Name: "cilium-operator", Pods: workload.Pods{
+		Namespace: metav1.NamespaceSystem, Labels: map[string]string{"name": "cilium-operator"},
+	}}
+	side.Go(func() error { return operator.Delete(ctx, r.Cluster) })
+	side.Go(func() error { return workload.StopProbes(ctx, r.Cluster) })
 	if err := side.Wait(); err != nil {
 		return err
 	}
@@ -274,11 +271,17 @@ func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 	if err := (cilium{Version: affected, IPAM: kubernetes}).apply(ctx, r, staying); err != nil {
 		return err
 	}
-	return framework.StartProbePods(ctx, r.Cluster, staying...)
+	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(staying...))
 }
 
 func specOf(a allocation) netip.Prefix { return a.spec }
 func useOf(a allocation) netip.Prefix  { return a.use }
+
+// What the checks ask of snapshots.
+var (
+	allocations = []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes}
+	routes      = []snapshot.Source{snapshot.Routers}
+)
 
 // allocationsAreTheIncidents compares both allocations with the table: by
 // luck they could agree, and then the fault would hurt nobody.
@@ -384,7 +387,7 @@ func hops(n int) func(context.Context, *framework.Run) (bool, string, error) {
 
 // swapIsReported asserts that the incident shows before it happens.
 func swapIsReported(_ context.Context, r *framework.Run) (bool, string, error) {
-	reported := map[string]string{}
+	reported := map[detect.Object]string{}
 	for _, f := range r.Findings() {
 		if f.Kind == detect.WrongAnnouncer && f.State == detect.Latent {
 			reported[f.Object] = f.Owner
@@ -392,7 +395,7 @@ func swapIsReported(_ context.Context, r *framework.Run) (bool, string, error) {
 	}
 	var missing []string
 	for _, row := range table {
-		if reported[row.use.String()] != row.node {
+		if reported[detect.Prefix(row.use)] != row.node {
 			missing = append(missing, row.use.String())
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,17 +14,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/kuberouter"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The versions of 2020, by the vendor's tags.
-const (
-	v0  = untagged + ":v0.4.0"
-	rc5 = untagged + ":v1.0.0-rc5"
+var (
+	v0  = kuberouter.Image("0.4.0")
+	rc5 = kuberouter.Image("1.0.0-rc5")
 )
 
 // published is the incident of 2020 itself. What v1.0.0-rc5 makes of v0.4.0's
@@ -42,7 +44,7 @@ var published = framework.Variant{
 	Name: "kube-router-v0.4.0-to-v1.0.0-rc5", Role: framework.Affected, Form: framework.Whole,
 	OnlyUpstream: "neither version is published as a Go module",
 	Components:   map[string]string{"kube-router": "0.4.0", "latest": "1.0.0-rc5"},
-	Images:       []string{v0, rc5, bystanderImage, framework.ProbeImage},
+	Images:       []string{v0, rc5, bystanderImage, workload.ProbeImage},
 	Script:       publishedScript(),
 }
 
@@ -58,9 +60,7 @@ const (
 )
 
 func publishedScript() framework.Script {
-	config := func(context.Context, *framework.Run) (kubeRouter, error) {
-		return kubeRouter{Image: untagged, PullPolicy: corev1.PullAlways, V0: true}, nil
-	}
+	config := asTheVendorHasIt(kuberouter.V0, corev1.PullAlways)
 	s := common(pair{v0, rc5}, config)
 	install := s.Install
 	s.Install = func(ctx context.Context, r *framework.Run) error {
@@ -76,12 +76,11 @@ func publishedScript() framework.Script {
 		*p = probe.Probe{Name: p.From + "->" + p.To, From: p.From, To: p.To, Protocol: probe.TCP}
 	}
 	s.Detectors = append(s.Detectors, detect.StaleFirewallRules{})
-	s.Firewalls = true
 	s.Latent = []string{detect.Untagged}
 	s.Baseline = append(s.Baseline, framework.Check{
-		Name: guarded + " has a chain for each pod that a policy selects", Holds: guardedPods, Bound: time.Minute,
+		Name: guarded + " has a chain for each pod that a policy selects", Reads: []snapshot.Source{snapshot.Firewalls}, Holds: guardedPods, Bound: time.Minute,
 	})
-	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: agent}}
+	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: detect.Named(agent)}}
 	s.Fault = func(r *framework.Run) fault.Fault {
 		f := changeArgument(r, config)
 		f.Name += ", and a policy is split in two"
@@ -90,7 +89,7 @@ func publishedScript() framework.Script {
 			if err := roll(ctx); err != nil {
 				return err
 			}
-			return framework.Apply(ctx, r.Cluster, policies(true))
+			return workload.Apply(ctx, r.Cluster, policies(true))
 		}
 		return f
 	}
@@ -98,19 +97,15 @@ func publishedScript() framework.Script {
 	s.Observe = 15 * time.Second // a full sync of 16 pods' rules
 	s.Named = []framework.Finding{{Kind: detect.FrozenRules}}
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + version(rc5), Holds: everyNodeRuns(rc5), Bound: seenWithin},
-		{Name: "every node has pulled " + version(rc5) + ", and asked for no version", Holds: pulledAsLatest(rc5, all...)},
-		{Name: "the ToR has a session with every node", Holds: everySession, Bound: seenWithin},
+		{Name: "every node runs " + kuberouter.Version(rc5), Reads: rollout, Holds: everyNodeRuns(rc5), Bound: seenWithin},
+		{Name: "every node has pulled " + kuberouter.Version(rc5) + ", and asked for no version", Holds: pulledAsLatest(rc5, all...)},
+		{Name: "the ToR has a session with every node", Reads: rollout, Holds: everySession, Bound: seenWithin},
 	}
 	s.Remedies = []framework.Remedy{
 		{
 			Name: "take the argument back",
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				k, err := config(ctx, r)
-				if err != nil {
-					return err
-				}
-				return tell(r, "argument-taken-back", func() error { return k.apply(ctx, r) })
+				return config.apply(ctx, r, "argument-taken-back", unchanged)
 			},
 		},
 		{Name: "flush the filter table, then roll", Helps: true, Bound: recoversWithin, Apply: flushAndRoll},
@@ -121,19 +116,16 @@ func publishedScript() framework.Script {
 // flushAndRoll is what v1.0 needs when it follows an older version; a reboot does
 // the same.
 func flushAndRoll(ctx context.Context, r *framework.Run) error {
-	var side errgroup.Group
-	for _, name := range all {
-		side.Go(func() error {
-			if _, err := r.Lab.Node(name).Exec(ctx, "sh", "-c", "set -e\n"+flushFilter); err != nil {
-				return fmt.Errorf("flushing the filter table of %s: %w", name, err)
-			}
-			return deleteRouterPod(ctx, r, name)
-		})
-	}
-	if err := side.Wait(); err != nil {
+	err := r.Lab.EachNode(ctx, all, func(ctx context.Context, node *kindlab.Node) error {
+		if err := kuberouter.FlushFilter(ctx, node); err != nil {
+			return err
+		}
+		return kuberouter.DeletePod(ctx, r.Cluster, node.Name())
+	})
+	if err != nil {
 		return err
 	}
-	return rolledOut(ctx, r)
+	return kuberouter.RolledOut(ctx, r.Cluster)
 }
 
 // policies let the same callers through before and after the split. Before, one
@@ -181,7 +173,7 @@ func guard(ctx context.Context, r *framework.Run) error {
 			return fmt.Errorf("creating pod %s: %w", pod.Name, err)
 		}
 	}
-	if err := framework.Apply(ctx, r.Cluster, policies(false)); err != nil {
+	if err := workload.Apply(ctx, r.Cluster, policies(false)); err != nil {
 		return err
 	}
 	return await.Until(ctx, "the pods of "+guarded+" to run", 200*time.Millisecond, time.Minute,

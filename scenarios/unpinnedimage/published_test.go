@@ -7,33 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
-
-func TestManifestOfV0(t *testing.T) {
-	role, set := objects(t, kubeRouter{Image: untagged, PullPolicy: corev1.PullAlways, V0: true})
-	spec := set.Spec.Template.Spec
-	if got := spec.InitContainers[0].Image; got != "docker.io/library/busybox" {
-		t.Errorf("the CNI configuration is installed by %s", got)
-	}
-	for _, arg := range spec.Containers[0].Args {
-		// pkg/options/options.go of v0.4.0 and v1.0.0-rc5 do not have it.
-		if strings.HasPrefix(arg, "--bgp-graceful-restart-time") {
-			t.Error("v0.4.0 ends at " + arg)
-		}
-	}
-	if slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == "xtables-lock" }) {
-		t.Error("v0.4.0's manifest has no lock")
-	}
-	if got := resourcesOf(role); slices.Contains(got, "endpointslices") {
-		t.Errorf("v0's role allows %v", got)
-	}
-}
 
 // The split must not change who is let through, only by which policy.
 func TestPolicies(t *testing.T) {
@@ -70,7 +49,7 @@ func TestLeftovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := snapshot.ParseFilter(string(text))
+	rules, err := snapshot.ParseRules(string(text), snapshot.FilterTable)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/kuberouter"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -22,6 +24,14 @@ import (
 const (
 	oldVersion = "1.5.1"
 	newVersion = "2.1.0"
+)
+
+// Names of the vendor's image.
+const untagged = kuberouter.Untagged
+
+var (
+	older = kuberouter.Image(oldVersion)
+	newer = kuberouter.Image(newVersion)
 )
 
 // pair are two versions of an image, by tag: what latest is at first, and what
@@ -51,7 +61,7 @@ var Scenario = framework.Scenario{
 
 var (
 	components = map[string]string{"kube-router": oldVersion, "latest": newVersion}
-	images     = []string{older, newer, framework.ProbeImage}
+	images     = []string{older, newer, workload.ProbeImage}
 
 	all = []string{"master", "worker1", "worker2"}
 )
@@ -72,9 +82,31 @@ const seenWithin = 5 * time.Second
 // their GoBGPs dial the ToR.
 const recoversWithin = 40 * time.Second
 
+// Times that kube-router is given; see the record. As with its defaults, a
+// kube-router that waits for its caches in vain ends before its routes go.
+const (
+	// restartTime outlasts the restart of a kube-router that comes back: some
+	// 3 s for the pod, and 5 to 9 s until its GoBGP dials the ToR.
+	restartTime      = 18 * time.Second
+	cacheSyncTimeout = 12 * time.Second
+)
+
+// manifest is the vendor's, with an image and this lab's BGP.
+func manifest(of kuberouter.Manifest, image string, policy corev1.PullPolicy) kuberouter.KubeRouter {
+	return kuberouter.KubeRouter{
+		Manifest: of, Image: image, PullPolicy: policy,
+		Router: torAddress, RouterASN: torASN, ClusterASN: clusterASN,
+		RestartTime: restartTime, CacheSyncTimeout: cacheSyncTimeout,
+	}
+}
+
+// configure makes a configuration of kube-router: the digest that an image is
+// pinned by is the registry's to tell.
+type configure func(context.Context, *framework.Run) (kuberouter.KubeRouter, error)
+
 // common is what all variants do: kube-router is installed at the old version,
 // latest becomes the new one, the operator changes an argument.
-func common(latest pair, config func(context.Context, *framework.Run) (kubeRouter, error)) framework.Script {
+func common(latest pair, config configure) framework.Script {
 	return framework.Script{
 		Install: func(ctx context.Context, r *framework.Run) error { return install(ctx, r, latest, config) },
 		Ends: func(ctx context.Context, r *framework.Run, gone ...string) ([]probe.End, error) {
@@ -87,12 +119,11 @@ func common(latest pair, config func(context.Context, *framework.Run) (kubeRoute
 			probe.Probe{From: "master", To: "worker1"}, probe.Probe{From: "worker1", To: "worker2"},
 			probe.Probe{From: "worker2", To: "master"}),
 		Detectors: []detect.Detector{detect.ImagePin{}, detect.ImageDrift{}, detect.RouteOwnership{}},
-		Images:    true,
 		Baseline: []framework.Check{
-			{Name: "every node runs " + version(latest.before), Holds: everyNodeRuns(latest.before), Bound: seenWithin},
+			{Name: "every node runs " + kuberouter.Version(latest.before), Reads: rollout, Holds: everyNodeRuns(latest.before), Bound: seenWithin},
 		},
 		Forms: []framework.LesserForm{{
-			Name:  "latest becomes " + version(latest.after) + ", and nothing happens",
+			Name:  "latest becomes " + kuberouter.Version(latest.after) + ", and nothing happens",
 			Fault: func(r *framework.Run) fault.Fault { return latestMoves(r, latest) },
 		}},
 		Fault: func(r *framework.Run) fault.Fault { return changeArgument(r, config) },
@@ -108,88 +139,101 @@ func common(latest pair, config func(context.Context, *framework.Run) (kubeRoute
 	}
 }
 
-// version is the version that a tag stands for.
-func version(tag string) string { return strings.TrimPrefix(tag, untagged+":v") }
-
 // asTheVendorHasIt is the vendor's manifest: no tag.
-func asTheVendorHasIt(policy corev1.PullPolicy) func(context.Context, *framework.Run) (kubeRouter, error) {
-	return func(context.Context, *framework.Run) (kubeRouter, error) {
-		return kubeRouter{Image: untagged, PullPolicy: policy}, nil
+func asTheVendorHasIt(of kuberouter.Manifest, policy corev1.PullPolicy) configure {
+	return func(context.Context, *framework.Run) (kuberouter.KubeRouter, error) {
+		return manifest(of, untagged, policy), nil
 	}
 }
 
-// pinnedTo is the manifest of v1.5.1 with the image of a version by digest.
-func pinnedTo(version string) func(context.Context, *framework.Run) (kubeRouter, error) {
-	return func(ctx context.Context, r *framework.Run) (kubeRouter, error) {
-		image, err := pinned(ctx, r, version)
-		return kubeRouter{Image: image, PullPolicy: corev1.PullAlways}, err
+// pinnedTo is a manifest with an image by its digest.
+func pinnedTo(of kuberouter.Manifest, image string) configure {
+	return func(ctx context.Context, r *framework.Run) (kuberouter.KubeRouter, error) {
+		pinned, err := kuberouter.Pinned(ctx, r.Lab, image)
+		return manifest(of, pinned, corev1.PullAlways), err
 	}
+}
+
+// apply brings kube-router to a configuration, and tells node by node what
+// becomes of it. The story is kept under a name.
+func (config configure) apply(ctx context.Context, r *framework.Run, name string, change func(*kuberouter.KubeRouter)) error {
+	k, err := config(ctx, r)
+	if err != nil {
+		return err
+	}
+	change(&k)
+	return tell(r, name, func() error { return k.Apply(ctx, r.Cluster) })
+}
+
+// unchanged is a configuration as it is, atOnce one that replaces all pods at
+// once.
+func unchanged(*kuberouter.KubeRouter) {}
+func atOnce(k *kuberouter.KubeRouter)  { k.AtOnce = true }
+
+// tell does something to kube-router, and keeps what became of each node.
+func tell(r *framework.Run, name string, do func() error) error {
+	events, err := kuberouter.Tell(nodes(), r.Snapshot, r.Note, do)
+	r.Evidence("story-"+name, events)
+	return err
+}
+
+// nodes are the lab's, as the ToR knows them.
+func nodes() []kuberouter.Node {
+	var known []kuberouter.Node
+	for _, name := range all {
+		known = append(known, nodeOf(name))
+	}
+	return known
+}
+
+func nodeOf(name string) kuberouter.Node {
+	address, _ := lab.AddressOn(name, "nodes")
+	return kuberouter.Node{Name: name, Address: address}
 }
 
 func untaggedScript() framework.Script {
-	vendors := asTheVendorHasIt(corev1.PullAlways)
+	vendors := asTheVendorHasIt(kuberouter.V1, corev1.PullAlways)
 	s := common(pair{older, newer}, vendors)
 	s.Latent = []string{detect.Untagged}
 	s.Observe = 5 * time.Second // it ends when all are hurt
-	s.Baseline = append(s.Baseline, framework.Check{
-		Name: "the detectors say that nobody has pinned the image", Holds: unpinnedIsReported, AsksDetectors: true,
-	})
+	s.Baseline = append(s.Baseline, unpinnedIsReported)
 	s.Forms[0].Named = []framework.Finding{
-		{Kind: detect.MovedTag, Object: agent}, {Kind: detect.MovedTag, Object: installer},
+		{Kind: detect.MovedTag, Object: detect.Named(agent)}, {Kind: detect.MovedTag, Object: detect.Named(installer)},
 	}
 	s.Named = []framework.Finding{
-		{Kind: detect.ChangedImage, Object: agent}, {Kind: detect.ChangedImage, Object: installer},
+		{Kind: detect.ChangedImage, Object: detect.Named(agent)}, {Kind: detect.ChangedImage, Object: detect.Named(installer)},
 	}
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + newVersion, Holds: everyNodeRuns(newer), Bound: seenWithin},
+		{Name: "every node runs " + newVersion, Reads: rollout, Holds: everyNodeRuns(newer), Bound: seenWithin},
 		{Name: "every node has pulled " + newVersion + ", and asked for no version", Holds: pulledAsLatest(newer, all...)},
-		{Name: "the ToR has lost every pod range", Holds: noPodRange, Bound: seenWithin},
-		{Name: "kube-router ends for want of RBAC", Holds: crashes, Bound: cacheSyncTimeout},
+		{Name: "the ToR has lost every pod range", Reads: rollout, Holds: noPodRange, Bound: seenWithin},
+		{Name: "kube-router ends for want of RBAC", Reads: rollout, Holds: crashes, Bound: cacheSyncTimeout},
 	}
 	s.Remedies = []framework.Remedy{
 		{
 			Name: "take the argument back",
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				k, err := vendors(ctx, r)
-				if err != nil {
-					return err
-				}
-				return tell(r, "argument-taken-back", func() error { return k.apply(ctx, r) })
+				return vendors.apply(ctx, r, "argument-taken-back", unchanged)
 			},
 		},
 		{
 			Name: "pin " + oldVersion + " by digest", Helps: true, Bound: recoversWithin,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				k, err := pinnedTo(older)(ctx, r)
-				if err != nil {
-					return err
-				}
-				k.AtOnce = true
-				return tell(r, "pinned", func() error { return k.apply(ctx, r) })
+				return pinnedTo(kuberouter.V1, older).apply(ctx, r, "pinned", atOnce)
 			},
 			Undo: func(ctx context.Context, r *framework.Run) error {
-				k, err := vendors(ctx, r)
-				if err != nil {
-					return err
-				}
-				k.AtOnce = true
-				if err := k.apply(ctx, r); err != nil {
+				if err := vendors.apply(ctx, r, "unpinned", atOnce); err != nil {
 					return err
 				}
 				// That the routes go when the time for a restart is over has been
 				// seen; it need not be waited for again.
-				return clearNodes(ctx, r)
+				return r.Lab.ClearSessions(ctx, all)
 			},
 		},
 		{
 			Name: "complete the upgrade to " + newVersion, Helps: true, Bound: recoversWithin,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				k, err := pinnedTo(newer)(ctx, r)
-				if err != nil {
-					return err
-				}
-				k.V2, k.AtOnce = true, true
-				return tell(r, "upgraded", func() error { return k.apply(ctx, r) })
+				return pinnedTo(kuberouter.V2, newer).apply(ctx, r, "upgraded", atOnce)
 			},
 		},
 	}
@@ -197,11 +241,11 @@ func untaggedScript() framework.Script {
 }
 
 func pinnedScript() framework.Script {
-	s := common(pair{older, newer}, pinnedTo(older))
+	s := common(pair{older, newer}, pinnedTo(kuberouter.V1, older))
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older), Bound: seenWithin},
+		{Name: "every node runs " + oldVersion, Reads: rollout, Holds: everyNodeRuns(older), Bound: seenWithin},
 		{Name: "every node has asked for that digest, and for nothing else", Holds: askedForDigest(older)},
-		{Name: "the ToR has a session with every node", Holds: everySession, Bound: seenWithin},
+		{Name: "the ToR has a session with every node", Reads: rollout, Holds: everySession, Bound: seenWithin},
 	}
 	return s
 }
@@ -210,72 +254,85 @@ func pinnedScript() framework.Script {
 // does no harm, for every node has an image of that name; a node that does
 // not have it gets another one.
 func ifNotPresentScript() framework.Script {
-	s := common(pair{older, newer}, asTheVendorHasIt(corev1.PullIfNotPresent))
+	s := common(pair{older, newer}, asTheVendorHasIt(kuberouter.V1, corev1.PullIfNotPresent))
 	s.Latent = []string{detect.Untagged}
 	s.Gone = []string{newcomer}
 	s.Hurt = slices.DeleteFunc(s.Hurt, func(name string) bool { return strings.Contains(name, newcomer) })
-	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: agent}}
+	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: detect.Named(agent)}}
 	s.Forms = append(s.Forms, framework.LesserForm{
 		Name:      "a new node joins, and gets " + newVersion,
 		Fault:     newNode,
-		Named:     []framework.Finding{{Kind: detect.MixedImages, Object: agent}},
+		Named:     []framework.Finding{{Kind: detect.MixedImages, Object: detect.Named(agent)}},
 		TakenBack: true,
 	})
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + oldVersion, Holds: everyNodeRuns(older), Bound: seenWithin},
+		{Name: "every node runs " + oldVersion, Reads: rollout, Holds: everyNodeRuns(older), Bound: seenWithin},
 		{Name: "only " + newcomer + " has pulled " + newVersion, Holds: pulledAsLatest(newer, newcomer)},
-		{Name: "the ToR has a session with every node", Holds: everySession, Bound: seenWithin},
+		{Name: "the ToR has a session with every node", Reads: rollout, Holds: everySession, Bound: seenWithin},
 	}
 	return s
 }
 
 // install puts kube-router and the probe pods into the lab, from whatever
 // state an earlier variant or run has left.
-func install(ctx context.Context, r *framework.Run, latest pair, config func(context.Context, *framework.Run) (kubeRouter, error)) error {
+func install(ctx context.Context, r *framework.Run, latest pair, config configure) error {
 	if err := uninstall(ctx, r); err != nil {
 		return err
 	}
-	if err := moveLatest(ctx, r, latest.before); err != nil {
+	if err := kuberouter.MoveLatest(ctx, r.Lab, latest.before); err != nil {
 		return err
 	}
 	k, err := config(ctx, r)
 	if err != nil {
 		return err
 	}
-	if err := k.apply(ctx, r); err != nil {
+	if err := k.Apply(ctx, r.Cluster); err != nil {
 		return err
 	}
 	// A pod that comes too early is tried again only after a while.
-	if err := rangesWritten(ctx, r); err != nil {
+	if err := kuberouter.RangesWritten(ctx, r.Lab); err != nil {
 		return err
 	}
-	side, ctx := errgroup.WithContext(ctx)
-	side.Go(func() error { return framework.StartProbePods(ctx, r.Cluster, all...) })
-	side.Go(func() error { return announced(ctx, r) })
-	return side.Wait()
+	starts, ctx := errgroup.WithContext(ctx)
+	starts.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...)) })
+	// Of any age: a kube-router that an earlier run has left is gone.
+	starts.Go(func() error { return r.Lab.SessionsUp(ctx, all, time.Time{}) })
+	return starts.Wait()
+}
+
+// uninstall removes the probe pods, what the variant with policies has made, and
+// then kube-router and all that it has left on the nodes.
+func uninstall(ctx context.Context, r *framework.Run) error {
+	if err := workload.StopProbes(ctx, r.Cluster); err != nil {
+		return err
+	}
+	if err := unguard(ctx, r); err != nil {
+		return err
+	}
+	return kuberouter.Clean(ctx, r.Lab)
 }
 
 // latestMoves is what the vendor does on any day, and nobody notices.
 func latestMoves(r *framework.Run, latest pair) fault.Fault {
 	return fault.Fault{
-		Name:   "latest becomes " + version(latest.after),
-		Inject: func(ctx context.Context) error { return moveLatest(ctx, r, latest.after) },
+		Name:   "latest becomes " + kuberouter.Version(latest.after),
+		Inject: func(ctx context.Context) error { return kuberouter.MoveLatest(ctx, r.Lab, latest.after) },
 		Held: func(ctx context.Context) (bool, string, error) {
-			is, err := resolve(ctx, r, untagged)
+			got, err := kuberouter.Digest(ctx, r.Lab, untagged)
 			if err != nil {
 				return false, "", err
 			}
-			want, err := resolve(ctx, r, latest.after)
-			return is == want, "latest is " + is, err
+			want, err := kuberouter.Digest(ctx, r.Lab, latest.after)
+			return got == want, "latest is " + got, err
 		},
-		Undo: func(ctx context.Context) error { return moveLatest(ctx, r, latest.before) },
+		Undo: func(ctx context.Context) error { return kuberouter.MoveLatest(ctx, r.Lab, latest.before) },
 	}
 }
 
 // changeArgument is what the operator does: --enable-ibgp=false becomes true,
 // and the DaemonSet is rolled, node by node. It is over when the ToR either
 // has a session with a node again or has given its routes up.
-func changeArgument(r *framework.Run, config func(context.Context, *framework.Run) (kubeRouter, error)) fault.Fault {
+func changeArgument(r *framework.Run, config configure) fault.Fault {
 	return fault.Fault{
 		Name: "--enable-ibgp=false becomes true",
 		Inject: func(ctx context.Context) error {
@@ -285,14 +342,14 @@ func changeArgument(r *framework.Run, config func(context.Context, *framework.Ru
 			}
 			k.IBGP = true
 			return tell(r, "argument-changed", func() error {
-				if err := k.apply(ctx, r); err != nil {
+				if err := k.Apply(ctx, r.Cluster); err != nil {
 					return err
 				}
-				return decided(ctx, r)
+				return r.Lab.SessionsDecided(ctx, all, restartTime+30*time.Second)
 			})
 		},
 		Held: func(ctx context.Context) (bool, string, error) {
-			pods, err := routerPods(ctx, r)
+			pods, err := kuberouter.Agent.Pods.List(ctx, r.Cluster)
 			if err != nil {
 				return false, "", err
 			}
@@ -320,48 +377,49 @@ func newNode(r *framework.Run) fault.Fault {
 			}
 			// Kubernetes takes a minute to collect it, and until then the new
 			// machine would take it for its own.
-			if err := deleteRouterPod(ctx, r, newcomer); err != nil {
+			if err := kuberouter.DeletePod(ctx, r.Cluster, newcomer); err != nil {
 				return err
 			}
 			if err := r.Cluster.ReplaceNode(ctx, newcomer); err != nil {
 				return err
 			}
-			return rolledOut(ctx, r)
+			return kuberouter.RolledOut(ctx, r.Cluster)
 		},
 		Held: func(ctx context.Context) (bool, string, error) {
-			want, err := resolve(ctx, r, newer)
+			want, err := kuberouter.Digest(ctx, r.Lab, newer)
 			if err != nil {
 				return false, "", err
 			}
 			return nodesRun(r.Snapshot(), []string{newcomer}, want)
 		},
 		Undo: func(ctx context.Context) error {
-			image, err := pinned(ctx, r, older)
+			image, err := kuberouter.Pinned(ctx, r.Lab, older)
 			if err != nil {
 				return err
 			}
-			if _, err := r.Lab.Node(newcomer).Exec(ctx, "sh", "-c", fmt.Sprintf(
-				"ctr -n k8s.io images pull --hosts-dir /etc/containerd/certs.d %[1]s >/dev/null && ctr -n k8s.io images tag --force %[1]s %[2]s:latest",
-				image, untagged)); err != nil {
-				return fmt.Errorf("putting %s onto %s: %w", older, newcomer, err)
-			}
-			if err := deleteRouterPod(ctx, r, newcomer); err != nil {
+			if err := kuberouter.TagLatest(ctx, r.Lab.Node(newcomer), image); err != nil {
 				return err
 			}
-			if err := rolledOut(ctx, r); err != nil {
+			if err := kuberouter.DeletePod(ctx, r.Cluster, newcomer); err != nil {
 				return err
 			}
-			// Its GoBGP takes a while to dial. Not before is the newcomer a node like
+			if err := kuberouter.RolledOut(ctx, r.Cluster); err != nil {
+				return err
+			}
+			// Its GoBGP takes a while to dial. Only then is the newcomer a node like
 			// the others, with a session for the fault to break.
-			return announced(ctx, r)
+			return r.Lab.SessionsUp(ctx, all, time.Time{})
 		},
 	}
 }
 
-// everyNodeRuns asserts that each node's kube-router is of a version.
-func everyNodeRuns(version string) func(context.Context, *framework.Run) (bool, string, error) {
+// rollout is what tells how far kube-router has come, node by node.
+var rollout = []snapshot.Source{snapshot.RunningImages, snapshot.Routers}
+
+// everyNodeRuns asserts that each node's kube-router is of an image.
+func everyNodeRuns(image string) func(context.Context, *framework.Run) (bool, string, error) {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
-		want, err := resolve(ctx, r, version)
+		want, err := kuberouter.Digest(ctx, r.Lab, image)
 		if err != nil {
 			return false, "", err
 		}
@@ -369,14 +427,14 @@ func everyNodeRuns(version string) func(context.Context, *framework.Run) (bool, 
 	}
 }
 
-func nodesRun(s snapshot.Snapshot, nodes []string, want string) (bool, string, error) {
-	var wrong []string
+func nodesRun(s snapshot.Snapshot, nodes []string, digest string) (bool, string, error) {
+	var wrong framework.Mismatches
 	for _, name := range nodes {
-		if got := stateOf(s, name).digest; got != want {
-			wrong = append(wrong, fmt.Sprintf("%s runs %q", name, got))
+		if got := kuberouter.StateOf(s, nodeOf(name)).Digest; got != digest {
+			wrong.Addf("%s runs %q, not %s", name, got, digest)
 		}
 	}
-	return len(wrong) == 0, fmt.Sprintf("%s; not %s", strings.Join(wrong, ", "), want), nil
+	return wrong.Result()
 }
 
 // noPodRange asserts that the ToR reaches no node's pods.
@@ -398,44 +456,38 @@ func noPodRange(_ context.Context, r *framework.Run) (bool, string, error) {
 
 // everySession asserts that the ToR has a session with each node.
 func everySession(_ context.Context, r *framework.Run) (bool, string, error) {
-	var missing []string
-	for _, name := range all {
-		if !stateOf(r.Snapshot(), name).session {
-			missing = append(missing, name)
+	var missing framework.Mismatches
+	for _, node := range nodes() {
+		if !kuberouter.StateOf(r.Snapshot(), node).Session {
+			missing.Addf("no session with %s", node.Name)
 		}
 	}
-	return len(missing) == 0, "none with " + strings.Join(missing, ", "), nil
+	return missing.Result()
 }
 
 // crashes asserts that every node's kube-router has ended, and that its log
 // says why.
 func crashes(ctx context.Context, r *framework.Run) (bool, string, error) {
-	for _, name := range all {
-		if stateOf(r.Snapshot(), name).trouble == "" {
-			return false, "on " + name + " it runs", nil
+	var wrong framework.Mismatches
+	for _, node := range nodes() {
+		if kuberouter.StateOf(r.Snapshot(), node).Trouble == "" {
+			wrong.Addf("on %s it runs", node.Name)
+			continue
 		}
-		log, err := r.Lab.Node(name).Exec(ctx, "sh", "-c", "cat /var/log/pods/kube-system_kube-router-*/kube-router/*.log")
+		log, err := kuberouter.Log(ctx, r.Lab.Node(node.Name))
 		if err != nil {
 			return false, "", err
 		}
 		for _, says := range []string{"failed to synchronize cache", `cannot list resource "endpointslices"`} {
 			if !strings.Contains(log, says) {
-				return false, fmt.Sprintf("on %s it has ended, and its log does not say %q", name, says), nil
+				wrong.Addf("on %s it has ended, and its log does not say %q", node.Name, says)
 			}
 		}
 	}
-	return true, "", nil
+	return wrong.Result()
 }
 
 // unpinnedIsReported asserts that the incident shows before it happens.
-func unpinnedIsReported(_ context.Context, r *framework.Run) (bool, string, error) {
-	var missing []string
-	for _, object := range []string{agent, installer} {
-		if !slices.ContainsFunc(r.Findings(), func(f detect.Finding) bool {
-			return f.Kind == detect.Untagged && f.State == detect.Latent && f.Object == object
-		}) {
-			missing = append(missing, object)
-		}
-	}
-	return len(missing) == 0, "no finding about " + strings.Join(missing, "; "), nil
-}
+var unpinnedIsReported = framework.DetectorsSay("the detectors say that nobody has pinned the image",
+	framework.Finding{Kind: detect.Untagged, State: detect.Latent, Object: detect.Named(agent)},
+	framework.Finding{Kind: detect.Untagged, State: detect.Latent, Object: detect.Named(installer)})

@@ -218,7 +218,7 @@ func TestDetector(t *testing.T) {
 	}
 	found := d.Detect(with(config))
 	if len(found) != 1 || found[0].Kind != string(NotRead) || found[0].State != detect.Latent ||
-		found[0].Object != "ConfigMap kube-system/cilium-config, masquerade" || found[0].Says == "" {
+		found[0].Object != detect.Named("ConfigMap kube-system/cilium-config, masquerade") || found[0].Says == "" {
 		t.Errorf("found %+v", found)
 	}
 	cured := native(map[string]string{"enable-ipv4-masquerade": "false", "ipv4-native-routing-cidr": "10.20.30.0/24"})

@@ -24,6 +24,11 @@ type Detector struct {
 // Name implements detect.Detector.
 func (Detector) Name() string { return "config-drift" }
 
+// Reads implements detect.Detector.
+func (d Detector) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.ConfigMaps(d.ConfigMap)}
+}
+
 // Check returns an *UnknownVersionError where Detect would find nothing for
 // want of a table.
 func (d Detector) Check() error {
@@ -54,7 +59,7 @@ func (d Detector) Detect(history []snapshot.Snapshot) []detect.Finding {
 		}
 		findings = append(findings, detect.Finding{
 			Detector: d.Name(), Kind: string(drift.Kind), State: detect.Latent,
-			Object: "ConfigMap " + d.ConfigMap + ", " + drift.Key, Says: drift.Says,
+			Object: detect.Named("ConfigMap " + d.ConfigMap + ", " + drift.Key), Says: drift.Says,
 		})
 	}
 	return findings

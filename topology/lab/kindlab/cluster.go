@@ -18,13 +18,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/e2e-framework/klient"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/kind/pkg/cluster"
 	"sigs.k8s.io/kind/pkg/exec"
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/kube"
 )
 
 // Images of every cluster, under the vendors' names.
@@ -48,7 +49,7 @@ type Cluster struct {
 	// Kubeconfig is the path of the administrator's kubeconfig (0600).
 	Kubeconfig string
 	// Client speaks to the API server as the administrator.
-	Client klient.Client
+	Client *kube.Client
 
 	spec topology.Cluster
 	lab  *Lab
@@ -63,6 +64,25 @@ func (c *Cluster) Nodes() []string {
 	return names
 }
 
+// APIServer is the address and port at which the cluster's nodes, and pods in
+// their networks, reach the API server. It needs no Service proxy and no name
+// server.
+func (c *Cluster) APIServer() netip.AddrPort { return apiEndpoint(c.spec) }
+
+// PodRange asks the cluster for the range of addresses that
+// kube-controller-manager has given to a node's pods: Node.spec.podCIDR.
+func (c *Cluster) PodRange(ctx context.Context, node string) (netip.Prefix, error) {
+	var object corev1.Node
+	if err := c.Client.Resources().GetControllerRuntimeClient().Get(ctx, client.ObjectKey{Name: node}, &object); err != nil {
+		return netip.Prefix{}, fmt.Errorf("asking for the pod range of node %q: %w", node, err)
+	}
+	given, err := netip.ParsePrefix(object.Spec.PodCIDR)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("reading Node.spec.podCIDR of %q: %w", node, err)
+	}
+	return given, nil
+}
+
 func kindName(lab, cluster string) string { return "relapse-" + lab + "-" + cluster }
 
 func (l *Lab) nodeContainer(c topology.Cluster, n topology.Node) string {
@@ -72,7 +92,7 @@ func (l *Lab) nodeContainer(c topology.Cluster, n topology.Node) string {
 	return kindName(l.Topology.Name, c.Name) + "-" + n.Name
 }
 
-// endpoint is the API server's address and port on the nodes' network. Nodes
+// apiEndpoint is the API server's address and port on the nodes' network. Nodes
 // are given the address and not a name, so that no node depends on Docker's
 // name server.
 func apiEndpoint(c topology.Cluster) netip.AddrPort {
@@ -193,11 +213,11 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	// A harness that watches a whole cluster many times a second is not the
 	// client that the default limits (5 requests a second) are meant for.
 	config.QPS, config.Burst = -1, 0
-	kube, err := klient.New(config)
+	api, err := kube.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %q: %w", c.Name, err)
 	}
-	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: kube, spec: c, lab: l}, nil
+	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, spec: c, lab: l}, nil
 }
 
 // startWorker runs a node in the image of that name, and waits until it can be

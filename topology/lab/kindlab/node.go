@@ -2,8 +2,10 @@ package kindlab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -27,6 +29,23 @@ func imageOf(n topology.Node) string {
 		return guest.Image(n.Kernel)
 	}
 	return nodeImage
+}
+
+// EachNode does something on each of these nodes, at the same time, and returns
+// when all have ended. The error tells of every node on which it failed, by
+// name; none of them stops the others.
+func (l *Lab) EachNode(ctx context.Context, nodes []string, do func(context.Context, *Node) error) error {
+	errs := make([]error, len(nodes))
+	var all sync.WaitGroup
+	for i, name := range nodes {
+		all.Go(func() {
+			if err := do(ctx, l.Node(name)); err != nil {
+				errs[i] = fmt.Errorf("node %s: %w", name, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // Start powers the node on after Stop: with the disk that it had, and the

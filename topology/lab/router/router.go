@@ -16,6 +16,7 @@ package router
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -109,6 +110,24 @@ type Neighbor struct {
 
 // StateEstablished is the state of a session that is up.
 const StateEstablished = "established"
+
+// Established tells whether the session with the neighbour of that address is
+// up. Neighbors without one of that address have none.
+func Established(neighbors []Neighbor, address netip.Addr) bool {
+	return slices.ContainsFunc(neighbors, func(n Neighbor) bool {
+		return n.Address == address && n.State == StateEstablished
+	})
+}
+
+// Announces tells whether the neighbour of that address has a session that came
+// up at a moment or later, and has announced a route over it. Routers know the
+// beginning of a session to the second, and so it is compared.
+func Announces(neighbors []Neighbor, address netip.Addr, since time.Time) bool {
+	since = since.Truncate(time.Second)
+	return Established(neighbors, address) && slices.ContainsFunc(neighbors, func(n Neighbor) bool {
+		return n.Address == address && n.Received > 0 && !n.Established.Before(since)
+	})
+}
 
 // Static is a static route that was asked for.
 type Static struct {

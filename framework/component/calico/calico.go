@@ -1,0 +1,169 @@
+// Package calico runs Calico on a lab's cluster, from the vendor's own manifest,
+// with BGP between the nodes and without tunnels.
+package calico
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
+)
+
+// Images names all that the lab's registry serves of a version, such as 3.28.5.
+func Images(version string) []string {
+	return []string{"docker.io/calico/node:v" + version, "docker.io/calico/cni:v" + version, manifestImage(version)}
+}
+
+// manifestImage holds Calico's own manifest, manifests/calico.yaml.
+func manifestImage(version string) string { return "relapse.dev/calico-manifest:v" + version }
+
+// Autodetection methods: IP_AUTODETECTION_METHOD of calico-node.
+const (
+	FirstFound = "first-found" // the default
+	InternalIP = "kubernetes-internal-ip"
+)
+
+// agent is the name of calico-node's DaemonSet, container and label.
+const agent = "calico-node"
+
+// Agent is calico-node, with one pod on each node. Ready means to it that BIRD
+// has all of its sessions.
+var Agent = workload.SystemDaemonSet(agent)
+
+// Calico is a configuration of Calico.
+type Calico struct {
+	Version string
+	// PodCIDR is the cluster's range of pods.
+	PodCIDR netip.Prefix
+	// Method is how calico-node finds its node's address.
+	Method string
+	// Poll is how often calico-node -monitor-addresses looks for that address:
+	// AUTODETECT_POLL_INTERVAL, by default 60 s.
+	Poll time.Duration
+}
+
+// Apply brings Calico to this configuration. The pods of an earlier
+// configuration are replaced, and those of the same one as well: each
+// calico-node looks for its address anew. It does not wait for them.
+func (c Calico) Apply(ctx context.Context, lab *kindlab.Lab) error {
+	images := registry.New(lab.Registry().Addr.String())
+	manifest, err := images.File(ctx, manifestImage(c.Version), "/calico.yaml")
+	if err = errors.Join(err, images.Close()); err != nil {
+		return err
+	}
+	cluster := lab.Clusters[0]
+	objects, err := c.objects(string(manifest), cluster.APIServer())
+	if err != nil {
+		return err
+	}
+	return workload.ApplyObjects(ctx, cluster, objects...)
+}
+
+// objects are those of the vendor's manifest, for this lab.
+func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructured.Unstructured, error) {
+	objects, err := workload.Objects(manifest)
+	if err != nil {
+		return nil, err
+	}
+	// What kube-controllers does, to clean up after nodes that are deleted, the
+	// lab has no use for.
+	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+		return o.GetName() == "calico-kube-controllers"
+	})
+	for _, o := range objects {
+		if o.GetKind() != "DaemonSet" {
+			continue
+		}
+		if err := workload.Change(o, c.configure); err != nil {
+			return nil, err
+		}
+	}
+	// The vendor's manifest reads it where there is one. Calico then needs no
+	// kube-proxy to come up.
+	endpoint := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "kubernetes-services-endpoint", "namespace": metav1.NamespaceSystem},
+		"data": map[string]any{
+			"KUBERNETES_SERVICE_HOST": apiServer.Addr().String(),
+			"KUBERNETES_SERVICE_PORT": fmt.Sprint(apiServer.Port()),
+		},
+	}}
+	return slices.Insert(objects, 0, endpoint), nil
+}
+
+// configure changes what the lab must have otherwise than the vendor.
+func (c Calico) configure(set *appsv1.DaemonSet) error {
+	template := &set.Spec.Template
+	i := slices.IndexFunc(template.Spec.Containers, func(c corev1.Container) bool { return c.Name == agent })
+	if i < 0 {
+		return fmt.Errorf("no container %s in Calico's DaemonSet", agent)
+	}
+	container := &template.Spec.Containers[i]
+	for name, value := range map[string]string{
+		// BGP routes and no tunnels: kernels without ipip run it as well.
+		"CALICO_IPV4POOL_IPIP":     "Never",
+		"CALICO_IPV4POOL_CIDR":     c.PodCIDR.String(),
+		"IP_AUTODETECTION_METHOD":  c.Method,
+		"AUTODETECT_POLL_INTERVAL": c.Poll.String(),
+	} {
+		container.Env = slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+		container.Env = append(container.Env, corev1.EnvVar{Name: name, Value: value})
+	}
+	slices.SortStableFunc(container.Env, func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
+	// Looked at each second in place of every ten, and rolled on all nodes at
+	// once in place of one by one: the lab waits for it.
+	container.ReadinessProbe.PeriodSeconds = 1
+	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromString("100%"))}
+	if template.Annotations == nil {
+		template.Annotations = map[string]string{}
+	}
+	template.Annotations["relapse.dev/applied"] = time.Now().Format(time.RFC3339Nano)
+	return nil
+}
+
+const (
+	// installsWithin bounds the start of calico-node on every node, after three
+	// init containers and, the first time, the pull of both images.
+	installsWithin = 2 * time.Minute
+	// restartsWithin bounds the start of pods whose images are there.
+	restartsWithin = time.Minute
+)
+
+// PodsCanStart waits until the newest calico-node runs on every node, which
+// means that the CNI plugin is installed, and has told the plugin the node's
+// name, without which the plugin refuses every pod.
+func PodsCanStart(ctx context.Context, lab *kindlab.Lab) error {
+	cluster := lab.Clusters[0]
+	if err := Agent.Started(ctx, cluster, cluster.Nodes(), installsWithin); err != nil {
+		return err
+	}
+	return lab.EachNode(ctx, cluster.Nodes(), func(ctx context.Context, node *kindlab.Node) error {
+		return await.Until(ctx, "Calico's CNI plugin to know the node's name", 200*time.Millisecond, restartsWithin,
+			func(ctx context.Context) (bool, string, error) {
+				_, err := node.Exec(ctx, "test", "-s", "/var/lib/calico/nodename")
+				return err == nil, "", err
+			})
+	})
+}
+
+// Restart deletes calico-node's pods on these nodes, without leaving them time,
+// and waits until their successors were started. Whether those are ready is
+// another question.
+func Restart(ctx context.Context, lab *kindlab.Lab, nodes ...string) error {
+	return Agent.Restart(ctx, lab.Clusters[0], nodes, restartsWithin, client.GracePeriodSeconds(0))
+}

@@ -1,0 +1,121 @@
+package calico
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// manifest is what matters here of the shape of the vendor's.
+const manifest = `
+kind: ServiceAccount
+apiVersion: v1
+metadata: {name: calico-kube-controllers, namespace: kube-system}
+---
+# nothing but a comment
+---
+kind: DaemonSet
+apiVersion: apps/v1
+metadata: {name: calico-node, namespace: kube-system}
+spec:
+  updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}
+  template:
+    spec:
+      containers:
+      - name: calico-node
+        image: docker.io/calico/node:v3.28.5
+        env:
+        - {name: IP, value: autodetect}
+        - {name: NODENAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+        - {name: CALICO_IPV4POOL_IPIP, value: Always}
+        readinessProbe: {exec: {command: [/bin/calico-node, -bird-ready]}, periodSeconds: 10}
+`
+
+func TestObjects(t *testing.T) {
+	apiServer := netip.MustParseAddrPort("10.50.0.11:6443")
+	objects, err := Calico{PodCIDR: netip.MustParsePrefix("10.52.0.0/16"), Method: "can-reach=10.50.0.254", Poll: 5 * time.Second}.objects(manifest, apiServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, o := range objects {
+		kinds = append(kinds, o.GetKind())
+	}
+	if want := []string{"ConfigMap", "DaemonSet"}; !slices.Equal(kinds, want) {
+		t.Fatalf("got %v, want %v", kinds, want)
+	}
+	if got := objects[0].Object["data"]; !reflect.DeepEqual(got, map[string]any{"KUBERNETES_SERVICE_HOST": "10.50.0.11", "KUBERNETES_SERVICE_PORT": "6443"}) {
+		t.Errorf("the API server is at %v", got)
+	}
+	var set appsv1.DaemonSet
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[1].Object, &set); err != nil {
+		t.Fatal(err)
+	}
+	container := set.Spec.Template.Spec.Containers[0]
+	got := map[string]string{}
+	for _, e := range container.Env {
+		got[e.Name] = e.Value
+	}
+	want := map[string]string{
+		"IP": "autodetect", "NODENAME": "", "CALICO_IPV4POOL_IPIP": "Never", "CALICO_IPV4POOL_CIDR": "10.52.0.0/16",
+		"IP_AUTODETECTION_METHOD": "can-reach=10.50.0.254", "AUTODETECT_POLL_INTERVAL": "5s",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(container.Env) != len(want) {
+		t.Errorf("%d variables (-want +got):\n%s", len(container.Env), diff)
+	}
+	if container.Image != Images("3.28.5")[0] {
+		t.Errorf("the vendor's image is no more: %s", container.Image)
+	}
+	other := strings.ReplaceAll(manifest, "- name: calico-node", "- name: another")
+	if _, err := (Calico{}).objects(other, apiServer); err == nil || !strings.Contains(err.Error(), "no container calico-node") {
+		t.Errorf("a manifest of another shape: %v", err)
+	}
+}
+
+func TestChanges(t *testing.T) {
+	before := State{Config: map[string]string{"master": "a\nrouter id 1;\nb\nc\n", "worker1": "same\n"}}
+	now := State{Nodes: []string{"master", "worker1"}, Config: map[string]string{"master": "a\nrouter id 2;\nb\nc\n", "worker1": "same\n"}}
+	got, err := now.Changes(before, "during")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "--- master/bird.cfg\tbefore\n+++ master/bird.cfg\tduring\n@@ -1,3 +1,3 @@\n a\n-router id 1;\n+router id 2;\n b\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestLastLook(t *testing.T) {
+	const look = " stdout F 2026-11-20 16:15:46.363 [INFO][71] monitor-addresses/autodetection_methods.go 229: Including CIDR information from host interface. CIDR=\"10.50.0.21/24\"\n"
+	first, second := "2026-11-20T16:15:41.350862715Z", "2026-11-20T16:15:46.36438605Z"
+	for _, test := range []struct {
+		name, log string
+		want      string // empty: never
+	}{
+		{"none", "", ""},
+		{"the newest", first + look + second + look, second},
+		{"files in whatever order", second + look + first + look, second},
+		{"startup's own look is not the monitor's", second + strings.ReplaceAll(look, "monitor-addresses/", "startup/"), ""},
+		{"what else the monitor says", second + " stdout F [INFO][71] monitor-addresses/startup.go 431: Early log level set to info\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := lastLook(test.log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := got.Format(time.RFC3339Nano); got.IsZero() != (test.want == "") || test.want != "" && said != test.want {
+				t.Errorf("%s, want %q", said, test.want)
+			}
+		})
+	}
+	if _, err := lastLook("yesterday" + look); err == nil {
+		t.Error("a line without a time is taken for one")
+	}
+}

@@ -1,0 +1,100 @@
+// Package kubeadm brings kube-proxy and CoreDNS into a lab's cluster as kubeadm
+// makes them. A lab's cluster has neither by itself.
+package kubeadm
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+	"text/template"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Versions of the addons: those that belong to the nodes' kubeadm.
+const (
+	KubernetesVersion = "1.34.4"
+	CoreDNSVersion    = "1.12.1"
+)
+
+// Images are those of the addons.
+func Images() []string {
+	return []string{
+		"registry.k8s.io/kube-proxy:v" + KubernetesVersion,
+		"registry.k8s.io/coredns/coredns:v" + CoreDNSVersion,
+	}
+}
+
+// KubeProxy and CoreDNS are the addons.
+var (
+	KubeProxy = workload.SystemDaemonSet("kube-proxy")
+	CoreDNS   = workload.Deployment{
+		Name: "coredns",
+		Pods: workload.Pods{Namespace: metav1.NamespaceSystem, Labels: client.MatchingLabels{"k8s-app": "kube-dns"}},
+	}
+)
+
+//go:embed kubeadm.yaml
+var configYAML string
+
+var configTemplate = template.Must(template.New("kubeadm").Parse(configYAML))
+
+// ApplyAddons brings kube-proxy and CoreDNS into the cluster, as kubeadm makes
+// them, but for CoreDNS's place: one pod, on a node. It does not wait for them.
+func ApplyAddons(ctx context.Context, lab *kindlab.Lab, coreDNSNode string) error {
+	cluster, declared := lab.Clusters[0], lab.Topology.Clusters[0]
+	var config strings.Builder
+	err := configTemplate.Execute(&config, map[string]any{
+		"APIServer": cluster.APIServer(), "Version": KubernetesVersion,
+		"PodCIDR": declared.PodCIDR, "ServiceCIDR": declared.ServiceCIDR,
+	})
+	if err != nil {
+		return fmt.Errorf("rendering kubeadm's configuration: %w", err)
+	}
+	var manifest strings.Builder
+	for _, addon := range []string{"kube-proxy", "coredns"} {
+		text, err := lab.Node(cluster.Nodes()[0]).ExecInput(ctx, strings.NewReader(config.String()), "sh", "-c",
+			"cat >/kind/addons.conf && kubeadm init phase addon "+addon+" --config /kind/addons.conf --print-manifest")
+		if err != nil {
+			return err
+		}
+		manifest.WriteString(text + "\n---\n")
+	}
+	objects, err := workload.Objects(manifest.String())
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		err := workload.Change(o, func(dns *appsv1.Deployment) error {
+			dns.Spec.Replicas = new(int32(1))
+			dns.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": coreDNSNode}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return workload.ApplyObjects(ctx, cluster, objects...)
+}
+
+// addonWithin bounds the start of an addon: its image is some 30 MB, and
+// CoreDNS says that it is ready a few seconds after its start.
+const addonWithin = time.Minute
+
+// AddonsReady waits until kube-proxy, on every node, and CoreDNS do their work.
+func AddonsReady(ctx context.Context, c *kindlab.Cluster) error {
+	if err := KubeProxy.Ready(ctx, c, c.Nodes(), addonWithin); err != nil {
+		return err
+	}
+	return CoreDNS.Ready(ctx, c, addonWithin)
+}

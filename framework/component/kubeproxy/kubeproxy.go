@@ -1,0 +1,95 @@
+// Package kubeproxy runs a kube-proxy of Kubernetes 1.13 on one node of a lab's
+// cluster, and looks at what it says of itself.
+package kubeproxy
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net/netip"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+//go:embed kube-proxy.yaml
+var manifestYAML string
+
+var manifestTemplate = template.Must(template.New("kube-proxy").Parse(manifestYAML))
+
+// Mode is what kube-proxy makes of Services, in its own words.
+type Mode string
+
+// Modes of kube-proxy.
+const (
+	IPVS     Mode = "ipvs"
+	IPTables Mode = "iptables"
+)
+
+// Image is the vendor's name of kube-proxy's image of a version, such as
+// 1.13.0.
+func Image(version string) string { return "k8s.gcr.io/kube-proxy:v" + version }
+
+// HealthTimeout is how old the last sync may be before /healthz says 503: twice
+// the iptables sync period of the manifest (pkg/proxy/healthcheck of 1.13).
+const HealthTimeout = 20 * time.Second
+
+// daemonSet is what the manifest declares.
+var daemonSet = workload.SystemDaemonSet("kube-proxy")
+
+const (
+	// startsWithin bounds the wait for a pod: a guest without hardware support
+	// takes half a minute on a busy machine.
+	startsWithin = 2 * time.Minute
+	// syncsWithin bounds the wait for the first sync with Services, which writes
+	// every rule and, on such a guest, takes a minute.
+	syncsWithin = 3 * time.Minute
+)
+
+// Proxy is kube-proxy in one version and mode, on one node.
+type Proxy struct {
+	Version string
+	Mode    Mode
+	// Node is the one that it runs on.
+	Node string
+	// PodCIDR is the range of the cluster's pods.
+	PodCIDR netip.Prefix
+	// Watched is the cluster IP of the Service whose entries in the list of the
+	// graceful termination Look counts.
+	Watched netip.Addr
+}
+
+// Apply brings the DaemonSet to this version and mode, in place of the pod that
+// runs, and waits until kube-proxy has finished its first sync.
+func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
+	cluster := lab.Clusters[0]
+	var text strings.Builder
+	err := manifestTemplate.Execute(&text, map[string]any{
+		"Node": p.Node, "Image": Image(p.Version), "Mode": p.Mode, "PodCIDR": p.PodCIDR, "APIServer": cluster.APIServer(),
+	})
+	if err != nil {
+		return fmt.Errorf("rendering kube-proxy's manifest: %w", err)
+	}
+	if err := workload.Apply(ctx, cluster, text.String()); err != nil {
+		return err
+	}
+	return p.Restart(ctx, lab)
+}
+
+// Restart replaces the pod that runs by one of the DaemonSet as it is now, and
+// waits until that has finished its first sync.
+func (p Proxy) Restart(ctx context.Context, lab *kindlab.Lab) error {
+	if err := daemonSet.Restart(ctx, lab.Clusters[0], []string{p.Node}, startsWithin); err != nil {
+		return err
+	}
+	return await.Until(ctx, "the first sync of kube-proxy in mode "+string(p.Mode), time.Second, syncsWithin,
+		func(ctx context.Context) (bool, string, error) {
+			l, err := p.Look(ctx, lab)
+			// The very first one ends at once: it has no Services yet.
+			return err == nil && l.Mode == p.Mode && l.Syncs > 1, fmt.Sprintf("%d syncs in mode %q", l.Syncs, l.Mode), err
+		})
+}

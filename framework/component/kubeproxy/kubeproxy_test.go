@@ -1,0 +1,138 @@
+package kubeproxy
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestHang(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(second, syncs int, waiting ...int) Look {
+		return Look{At: start.Add(time.Duration(second) * time.Second), Mode: IPVS, Syncs: syncs, Waiting: waiting}
+	}
+	long := int(FrozenFor / time.Second)
+	for _, c := range []struct {
+		name  string
+		looks []Look
+		hangs bool // at the last one, and at none before
+	}{
+		{"one look", []Look{at(0, 5, 1, 31)}, false},
+		{"two goroutines wait for each other", []Look{at(0, 5), at(2, 5, 1, 31), at(4, 5, 1, 31), at(6, 5, 1, 31)}, true},
+		{"not for long yet", []Look{at(0, 5, 1, 31), at(2, 5, 1, 31)}, false},
+		{"one waits", []Look{at(0, 5, 1), at(2, 5, 1), at(4, 5, 1), at(6, 5, 1)}, false},
+		{"others at each look", []Look{at(0, 5, 1, 31), at(2, 5, 1, 32), at(4, 5, 1, 31), at(6, 5, 1, 32)}, false},
+		{"one of them comes through", []Look{at(0, 5, 1, 31), at(2, 5, 1, 31), at(4, 5, 31), at(6, 5, 1, 31)}, false},
+		{"a sync is finished in between", []Look{at(0, 5, 1, 31), at(2, 5, 1, 31), at(4, 6, 1, 31), at(6, 6, 1, 31)}, false},
+		{"slow syncs", []Look{at(0, 5), at(40, 6), at(80, 7), at(120, 8), at(160, 9)}, false},
+		{"a slow sync", []Look{at(0, 5), at(long-1, 5)}, false},
+		{"no sync for too long", []Look{at(0, 5), at(10, 6), at(9+long, 6), at(10+long, 6)}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var h Hang
+			for i, l := range c.looks {
+				last := i == len(c.looks)-1
+				if hangs := h.See(l); hangs != (last && c.hangs) {
+					t.Errorf("look %d: hangs %v", i, hangs)
+				}
+			}
+		})
+	}
+}
+
+func TestParseLook(t *testing.T) {
+	const status = "HTTP/1.0 200 OK\r\n"
+	const ok = status + "Content-Type: text/plain\r\n\r\n"
+	says := func(parts ...string) string { return strings.Join(parts, "\n==\n") }
+	const metrics = SyncMetric + " 17\n"
+	const dump = `goroutine 1 [syscall]:
+syscall.Syscall6(0x2d)
+k8s.io/kubernetes/vendor/github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive(0xc0)
+k8s.io/kubernetes/vendor/github.com/docker/libnetwork/ipvs.execute(0xc0)
+
+goroutine 2 [running]:
+main.main()
+`
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		name, text string
+		want       Look
+		err        string
+	}{
+		{"all of it", says(ok+"ipvs", status+metrics, ok+dump, "512\n"), Look{at, IPVS, 17, []int{1}, 512}, ""},
+		{"no sync yet", says(ok+"ipvs", status, ok+dump, "0\n"), Look{at, IPVS, 0, []int{1}, 0}, ""},
+		{"cut short", says(ok+"ipvs", status+metrics), Look{}, "2 parts, not 4"},
+		{"no mode", says("", status+metrics, ok+dump, "0\n"), Look{}, "asking kube-proxy: it answers \"\""},
+		{"no metrics", says(ok+"ipvs", "", ok+dump, "0\n"), Look{}, "asking kube-proxy: it answers \"\""},
+		{"no profiling", says(ok+"ipvs", status+metrics, "HTTP/1.0 404 Not Found\r\n\r\n", "0\n"), Look{}, "404 Not Found"},
+		{"no count", says(ok+"ipvs", status, ok, ""), Look{}, "counting in kube-proxy's log"},
+		{"no number", says(ok+"ipvs", status+SyncMetric+" x\n", ok, "0\n"), Look{}, "reading kube-proxy's metrics"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := parseLook(c.text, at)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%v, want %q", err, c.err)
+			}
+		})
+	}
+}
+
+// The script, asking a server that answers as kube-proxy's does.
+func TestLookScript(t *testing.T) {
+	mux := http.NewServeMux()
+	for path, body := range map[string]string{
+		"/proxyMode": string(IPVS), "/metrics": "# HELP x\n" + SyncMetric + "_other 3\n" + SyncMetric + " 17\n",
+		"/debug/pprof/goroutine": "goroutine 1 [running]:\nmain.main()\n",
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+	}
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := netip.MustParseAddr("10.96.0.100")
+	pods := t.TempDir()
+	for i, name := range []string{"new", "old"} {
+		dir := filepath.Join(pods, "kube-system_kube-proxy-"+name, "kube-proxy")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		file, entry := filepath.Join(dir, "0.log"), "Trying to delete rs: "+watched.String()+":80/TCP\n"
+		if err := os.WriteFile(file, []byte(strings.Repeat(entry, 3+i)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		written := time.Now().Add(-time.Duration(i) * time.Minute)
+		if err := os.Chtimes(file, written, written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := strings.NewReplacer("/10249", "/"+port, "/var/log/pods", pods).Replace(Proxy{Watched: watched}.lookScript())
+	text, err := exec.CommandContext(t.Context(), "bash", "-c", script).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	got, err := parseLook(string(text), at)
+	if diff := cmp.Diff(Look{at, IPVS, 17, nil, 3}, got); diff != "" || err != nil {
+		t.Errorf("%v, (-want +got):\n%s\n%s", err, diff, text)
+	}
+	server.Close()
+	if text, err := exec.CommandContext(t.Context(), "bash", "-c", script).Output(); err == nil {
+		t.Errorf("no kube-proxy, and no error: %s", text)
+	}
+}

@@ -1,0 +1,212 @@
+// Package kuberouter runs kube-router on a lab's cluster, as the vendor's
+// manifests deploy it, with the lab's routers for BGP peers.
+package kuberouter
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"text/template"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
+)
+
+// Untagged is the vendor's name of the image, as its manifests have it.
+const Untagged = "docker.io/cloudnativelabs/kube-router"
+
+// Image is the vendor's name of the image of a version, such as 1.5.1.
+func Image(version string) string { return Untagged + ":v" + version }
+
+// Version is the version that an Image is of.
+func Version(image string) string { return strings.TrimPrefix(image, Untagged+":v") }
+
+// Agent is kube-router, with one pod on each node.
+var Agent = workload.SystemDaemonSet("kube-router")
+
+// Manifest is one of the vendor's manifests, by the version that it is of.
+type Manifest string
+
+// The vendor's daemonset/kubeadm-kuberouter.yaml. What tells them apart is the
+// RBAC of version 2, which lists EndpointSlices, and what each mounts.
+const (
+	V0 Manifest = "v0.4.0"
+	V1 Manifest = "v1.5.1"
+	V2 Manifest = "v2.1.0"
+)
+
+// KubeRouter is a configuration of kube-router.
+type KubeRouter struct {
+	Manifest Manifest
+	// Image and PullPolicy are put into the manifest, which says nothing of
+	// either version or digest.
+	Image      string
+	PullPolicy corev1.PullPolicy
+	// IBGP has the nodes peer with each other: --enable-ibgp.
+	IBGP bool
+	// AtOnce replaces the pods of all nodes at once and not one after the
+	// other: nobody rolls gently where nothing works any more.
+	AtOnce bool
+
+	// Router is the BGP peer of every node.
+	Router                netip.Addr
+	RouterASN, ClusterASN uint32
+	// RestartTime is how long a router keeps the routes of a node whose
+	// kube-router restarts (by default 90 s), CacheSyncTimeout how long
+	// kube-router waits for its caches before it ends (1 min).
+	RestartTime, CacheSyncTimeout time.Duration
+}
+
+//go:embed kube-router.yaml
+var manifestYAML string
+
+var manifestTemplate = template.Must(template.New("kube-router").Parse(manifestYAML))
+
+// manifest fills in the vendor's.
+func (k KubeRouter) manifest(apiServer netip.AddrPort) (string, error) {
+	var text strings.Builder
+	err := manifestTemplate.Execute(&text, struct {
+		KubeRouter
+		V0, V2    bool
+		APIServer netip.AddrPort
+	}{k, k.Manifest == V0, k.Manifest == V2, apiServer})
+	if err != nil {
+		return "", fmt.Errorf("rendering kube-router's manifest: %w", err)
+	}
+	return text.String(), nil
+}
+
+// Apply brings the cluster to this configuration, and waits until each node has
+// started a pod of it. Whether that pod does its work is another question.
+func (k KubeRouter) Apply(ctx context.Context, c *kindlab.Cluster) error {
+	text, err := k.manifest(c.APIServer())
+	if err != nil {
+		return err
+	}
+	if err := workload.Apply(ctx, c, text); err != nil {
+		return err
+	}
+	return RolledOut(ctx, c)
+}
+
+// rollsWithin bounds a rollout, node by node, with a pull of some 60 MB on each.
+const rollsWithin = 2 * time.Minute
+
+// RolledOut waits until each node of the cluster has started a pod of the
+// newest configuration. A node that cannot pull the image ends the wait.
+func RolledOut(ctx context.Context, c *kindlab.Cluster) error {
+	return Agent.Started(ctx, c, c.Nodes(), rollsWithin)
+}
+
+// RangesWritten waits until kube-router has written each node's pod range into
+// the CNI configuration: without it no pod gets an address.
+func RangesWritten(ctx context.Context, lab *kindlab.Lab) error {
+	return lab.EachNode(ctx, lab.Clusters[0].Nodes(), func(ctx context.Context, node *kindlab.Node) error {
+		return await.Until(ctx, "kube-router's CNI configuration", 100*time.Millisecond, 30*time.Second,
+			func(ctx context.Context) (bool, string, error) {
+				text, err := node.Exec(ctx, "cat", "/etc/cni/net.d/10-kuberouter.conflist")
+				return strings.Contains(text, `"subnet"`), strings.TrimSpace(text), err
+			})
+	})
+}
+
+// DeletePod deletes kube-router's pod of a node, and leaves it no time. A node
+// that has none is no error.
+func DeletePod(ctx context.Context, c *kindlab.Cluster, node string) error {
+	pods, err := Agent.Pods.List(ctx, c)
+	if err != nil {
+		return err
+	}
+	kube := c.Client.Resources().GetControllerRuntimeClient()
+	for _, p := range pods {
+		if p.Spec.NodeName != node {
+			continue
+		}
+		if err := client.IgnoreNotFound(kube.Delete(ctx, &p, client.GracePeriodSeconds(0))); err != nil {
+			return fmt.Errorf("deleting kube-router's pod on %s: %w", node, err)
+		}
+	}
+	return nil
+}
+
+// Log is what the kube-routers of a node have printed, as its kubelet keeps it.
+func Log(ctx context.Context, node *kindlab.Node) (string, error) {
+	return node.Exec(ctx, "sh", "-c", "cat /var/log/pods/kube-system_kube-router-*/kube-router/*.log")
+}
+
+// Digest asks the lab's registry which digest an image stands for at the moment.
+func Digest(ctx context.Context, lab *kindlab.Lab, image string) (string, error) {
+	c := registry.New(lab.Registry().Addr.String())
+	digest, err := c.Resolve(ctx, image)
+	return digest, errors.Join(err, c.Close())
+}
+
+// Pinned is the name of an image by its digest.
+func Pinned(ctx context.Context, lab *kindlab.Lab, image string) (string, error) {
+	digest, err := Digest(ctx, lab, image)
+	return Untagged + "@" + digest, err
+}
+
+// MoveLatest makes the name without tag stand for an image, as the vendor does
+// with each release.
+func MoveLatest(ctx context.Context, lab *kindlab.Lab, image string) error {
+	c := registry.New(lab.Registry().Addr.String())
+	_, err := c.Move(ctx, Untagged, image)
+	return errors.Join(err, c.Close())
+}
+
+// TagLatest pulls an image onto a node and makes the name without tag stand for
+// it there, whatever the registry says.
+func TagLatest(ctx context.Context, node *kindlab.Node, image string) error {
+	_, err := node.Exec(ctx, "sh", "-c", fmt.Sprintf(
+		"ctr -n k8s.io images pull --hosts-dir /etc/containerd/certs.d %[1]s >/dev/null && ctr -n k8s.io images tag --force %[1]s %[2]s:latest",
+		image, Untagged))
+	if err != nil {
+		return fmt.Errorf("putting %s onto %s: %w", image, node.Name(), err)
+	}
+	return nil
+}
+
+// Clean removes kube-router, and makes each node what a new machine would be:
+// no CNI configuration, no bridge, no rules, and none of kube-router's images.
+func Clean(ctx context.Context, lab *kindlab.Lab) error {
+	cluster := lab.Clusters[0]
+	if err := Agent.Delete(ctx, cluster); err != nil {
+		return err
+	}
+	return lab.EachNode(ctx, cluster.Nodes(), func(ctx context.Context, node *kindlab.Node) error {
+		_, err := node.Exec(ctx, "sh", "-c", cleanNode)
+		return err
+	})
+}
+
+// FlushFilter empties a node's filter table.
+func FlushFilter(ctx context.Context, node *kindlab.Node) error {
+	if _, err := node.Exec(ctx, "sh", "-c", "set -e\n"+flushFilter); err != nil {
+		return fmt.Errorf("flushing the filter table: %w", err)
+	}
+	return nil
+}
+
+// flushFilter empties the filter table, and that of kube-routers which speak to
+// the kernel in the older way.
+const flushFilter = `iptables -F; iptables -X
+if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -F; iptables-legacy -X; fi`
+
+// cleanNode ends well on a node that is clean.
+const cleanNode = `set -e
+rm -rf /etc/cni/net.d/10-kuberouter.conflist /var/lib/cni/networks
+ip link del kube-bridge 2>/dev/null || true
+while ip rule del table 77 2>/dev/null; do :; done
+` + flushFilter + `
+iptables-save -t nat | grep -v kube-router | iptables-restore -T nat
+crictl --timeout 30s images -q ` + Untagged + ` | sort -u | xargs -r crictl --timeout 30s rmi >/dev/null`

@@ -1,0 +1,234 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// App is an application behind Services: one pod, which is replaced as a
+// rollout does it, and answers probes at wire.DefaultPort. It is in the
+// namespace default.
+type App struct {
+	// Name is that of the application, and begins those of its pods.
+	Name string
+	// Node runs the pods.
+	Node string
+	// Serving is the pod that the Services lead to; Standby is up, but not yet
+	// behind them.
+	Serving, Standby AppPod
+
+	made     int
+	services []string
+}
+
+// AppPod is a pod of an App.
+type AppPod struct {
+	Name string
+	IP   netip.Addr
+}
+
+// poolLabel marks all that belongs to an App; the pods that its Services select
+// bear the label app besides.
+const poolLabel = "relapse.dev/pool"
+
+func (a *App) pool() Pods {
+	return Pods{metav1.NamespaceDefault, client.MatchingLabels{poolLabel: a.Name}}
+}
+
+// Install runs the application anew, behind a Service of that name and cluster
+// IP, with a pod to stand by. What an earlier App of the same name has left goes.
+func (a *App) Install(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr) error {
+	if err := a.uninstall(ctx, c); err != nil {
+		return err
+	}
+	if err := a.Expose(ctx, c, service, vip); err != nil {
+		return err
+	}
+	var err error
+	if a.Serving, err = a.start(ctx, c); err != nil {
+		return err
+	}
+	if err := a.label(ctx, c, a.Serving, `"`+a.Name+`"`); err != nil {
+		return err
+	}
+	a.Standby, err = a.start(ctx, c)
+	return err
+}
+
+func (a *App) uninstall(ctx context.Context, c *kindlab.Cluster) error {
+	pool := a.pool()
+	var services corev1.ServiceList
+	if err := kube(c).List(ctx, &services, client.InNamespace(pool.Namespace), pool.Labels); err != nil {
+		return fmt.Errorf("listing the Services of %s: %w", a.Name, err)
+	}
+	for _, s := range services.Items {
+		if err := removeService(ctx, c, s.Name); err != nil {
+			return err
+		}
+	}
+	a.services = nil
+	return pool.Delete(ctx, c, client.GracePeriodSeconds(0))
+}
+
+func removeService(ctx context.Context, c *kindlab.Cluster, name string) error {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault}}
+	if err := kube(c).Delete(ctx, service); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting Service %s: %w", name, err)
+	}
+	return nil
+}
+
+// Expose creates a Service for the application, in place of one of that name.
+func (a *App) Expose(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr) error {
+	if err := removeService(ctx, c, service); err != nil {
+		return err
+	}
+	object := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: service, Namespace: metav1.NamespaceDefault, Labels: a.pool().Labels},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: vip.String(), Selector: map[string]string{"app": a.Name},
+			Ports: []corev1.ServicePort{{Port: wire.DefaultPort, TargetPort: intstr.FromInt32(wire.DefaultPort)}},
+		},
+	}
+	if err := kube(c).Create(ctx, object); err != nil {
+		return fmt.Errorf("creating Service %s: %w", service, err)
+	}
+	if !slices.Contains(a.services, service) {
+		a.services = append(a.services, service)
+	}
+	return nil
+}
+
+// start runs a pod that is not yet behind the Services, and waits until it is
+// ready.
+func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
+	a.made++
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-%d", a.Name, a.made), Namespace: metav1.NamespaceDefault, Labels: a.pool().Labels,
+		},
+		Spec: corev1.PodSpec{
+			NodeName:                      a.Node,
+			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			TerminationGracePeriodSeconds: new(int64(1)),
+			AutomountServiceAccountToken:  new(bool),
+			EnableServiceLinks:            new(bool),
+			Containers: []corev1.Container{{
+				Name: a.Name, Image: ProbeImage, Args: []string{"agent", "--socket", "/run/agent.sock"},
+				VolumeMounts: []corev1.VolumeMount{{Name: "run", MountPath: "/run"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "run", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		},
+	}
+	if err := kube(c).Create(ctx, pod); err != nil {
+		return AppPod{}, fmt.Errorf("creating pod %s: %w", pod.Name, err)
+	}
+	started := AppPod{Name: pod.Name}
+	err := await.Until(ctx, "pod "+pod.Name+" to be ready", 100*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			if err := kube(c).Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+				return false, "", err
+			}
+			if !Ready(*pod) {
+				return false, DescribePod(*pod), nil
+			}
+			var err error
+			started.IP, err = netip.ParseAddr(pod.Status.PodIP)
+			return err == nil, "", err
+		})
+	return started, err
+}
+
+// label puts a pod behind the Services, or takes it from behind them with an
+// app of null. It then goes on serving those who come.
+func (a *App) label(ctx context.Context, c *kindlab.Cluster, p AppPod, app string) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: metav1.NamespaceDefault}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":`+app+`}}}`))
+	if err := kube(c).Patch(ctx, pod, patch); err != nil {
+		return fmt.Errorf("labelling pod %s with app %s: %w", p.Name, app, err)
+	}
+	return nil
+}
+
+// Roll replaces the pod behind the Services as a rollout does: the new one
+// comes in, the old one goes out, and goes on serving until proxies have had
+// time. It returns when the old one is gone and another one stands by.
+func (a *App) Roll(ctx context.Context, c *kindlab.Cluster, proxiesHadTime func(context.Context) error) error {
+	if err := a.label(ctx, c, a.Standby, `"`+a.Name+`"`); err != nil {
+		return err
+	}
+	if err := a.label(ctx, c, a.Serving, "null"); err != nil {
+		return err
+	}
+	for _, service := range a.services {
+		if err := leadsTo(ctx, c, service, a.Standby.IP); err != nil {
+			return err
+		}
+	}
+	var next AppPod
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return proxiesHadTime(groupCtx) })
+	group.Go(func() (err error) {
+		next, err = a.start(groupCtx, c)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if err := remove(ctx, c, a.Serving); err != nil {
+		return err
+	}
+	a.Serving, a.Standby = a.Standby, next
+	return nil
+}
+
+// remove deletes a pod and waits until it is gone.
+func remove(ctx context.Context, c *kindlab.Cluster, p AppPod) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: metav1.NamespaceDefault}}
+	if err := kube(c).Delete(ctx, pod); err != nil {
+		return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
+	}
+	return await.Until(ctx, "pod "+pod.Name+" to go", 100*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			err := kube(c).Get(ctx, client.ObjectKeyFromObject(pod), pod)
+			if apierrors.IsNotFound(err) {
+				return true, "", nil
+			}
+			return false, DescribePod(*pod), err
+		})
+}
+
+// leadsTo waits until Kubernetes says that a Service leads to one address.
+func leadsTo(ctx context.Context, c *kindlab.Cluster, service string, address netip.Addr) error {
+	return await.Until(ctx, fmt.Sprintf("Service %s to lead to %s", service, address), 100*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			//lint:ignore SA1019 kube-proxy 1.13 reads v1 Endpoints and nothing else.
+			var e corev1.Endpoints
+			key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: service}
+			if err := kube(c).Get(ctx, key, &e); err != nil {
+				return false, "", err
+			}
+			var to []string
+			for _, subset := range e.Subsets {
+				for _, a := range subset.Addresses {
+					to = append(to, a.IP)
+				}
+			}
+			return len(to) == 1 && to[0] == address.String(), fmt.Sprintf("it leads to %q", to), nil
+		})
+}

@@ -1,0 +1,144 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Pods selects the pods of a namespace that bear all of the labels.
+type Pods struct {
+	Namespace string
+	Labels    client.MatchingLabels
+}
+
+// List returns the pods in no particular order, those that are being deleted
+// among them.
+func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := kube(c).List(ctx, &list, client.InNamespace(p.Namespace), p.Labels); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", p, err)
+	}
+	return list.Items, nil
+}
+
+// deletedWithin bounds how long deleted pods may take to go: their grace
+// period is 30 s where they do not ask for another one, and a busy kubelet
+// needs some seconds more.
+const deletedWithin = time.Minute
+
+// Delete deletes the pods and waits until they are gone. A pod whose Node is
+// gone is not waited for: no kubelet would confirm that it has ended, and
+// Kubernetes' garbage collector takes half a minute to notice.
+func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster, options ...client.DeleteAllOfOption) error {
+	options = append([]client.DeleteAllOfOption{client.InNamespace(p.Namespace), p.Labels}, options...)
+	if err := kube(c).DeleteAllOf(ctx, &corev1.Pod{}, options...); err != nil {
+		return fmt.Errorf("deleting the pods of %s: %w", p, err)
+	}
+	return await.Until(ctx, "the pods of "+p.String()+" to go", 50*time.Millisecond, deletedWithin,
+		func(ctx context.Context) (bool, string, error) {
+			left, err := p.List(ctx, c)
+			if err != nil {
+				return false, "", err
+			}
+			for _, pod := range left {
+				node := client.ObjectKey{Name: pod.Spec.NodeName}
+				if err := kube(c).Get(ctx, node, &corev1.Node{}); apierrors.IsNotFound(err) {
+					err = kube(c).Delete(ctx, &pod, client.GracePeriodSeconds(0))
+					if client.IgnoreNotFound(err) != nil {
+						return false, "", err
+					}
+				}
+			}
+			if len(left) == 0 {
+				return true, "", nil
+			}
+			return false, fmt.Sprintf("%d are there; %s", len(left), DescribePod(left[0])), nil
+		})
+}
+
+// String is the selection as kubectl takes it: namespace/label=value.
+func (p Pods) String() string { return p.Namespace + "/" + labels.FormatLabels(p.Labels) }
+
+// Started tells whether each container of a pod has been started at least
+// once, whatever has become of it since.
+func Started(pod corev1.Pod) bool {
+	return len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers) &&
+		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.ContainerID == "" })
+}
+
+// Ready tells whether a pod serves, as its readiness probes see it. A pod
+// without such a probe is ready when its containers run.
+func Ready(pod corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// pullReasons are the kubelet's words for an image that it cannot get
+// (k8s.io/kubernetes/pkg/kubelet/images/types.go).
+var pullReasons = []string{
+	"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
+	"RegistryUnavailable", "SignatureValidationFailed",
+}
+
+// PullError says which node cannot get which image, in the node's own words.
+// It is nil where every image could be pulled, or has not been asked for yet.
+func PullError(pods ...corev1.Pod) error {
+	for _, pod := range pods {
+		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			if w := s.State.Waiting; w != nil && slices.Contains(pullReasons, w.Reason) {
+				return fmt.Errorf("node %s cannot pull %s for container %s: %s: %s", pod.Spec.NodeName, s.Image, s.Name, w.Reason, w.Message)
+			}
+		}
+	}
+	return nil
+}
+
+// DescribePod says why a pod does not run, as far as its status tells.
+func DescribePod(pod corev1.Pod) string {
+	text := fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.Status.Phase)
+	if pod.DeletionTimestamp != nil {
+		text += " and being deleted"
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil {
+			text += fmt.Sprintf("; container %s waits: %s %s", s.Name, w.Reason, w.Message)
+		}
+		if t := s.State.Terminated; t != nil {
+			text += fmt.Sprintf("; container %s ended with %d: %s", s.Name, t.ExitCode, t.Message)
+		}
+	}
+	return text
+}
+
+// Log is the log of a pod's first container: of the one that runs, or else of
+// the one that ended last.
+func Log(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) (string, error) {
+	// klient does not read logs.
+	client, err := kubernetes.NewForConfig(c.Client.RESTConfig())
+	if err != nil {
+		return "", fmt.Errorf("making a client for the log of %s: %w", pod.Name, err)
+	}
+	options := &corev1.PodLogOptions{Container: pod.Spec.Containers[0].Name}
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == options.Container {
+			options.Previous = s.State.Waiting != nil && s.LastTerminationState.Terminated != nil
+		}
+	}
+	log, err := client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("reading the log of %s: %w", pod.Name, err)
+	}
+	return string(log), nil
+}

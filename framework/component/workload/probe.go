@@ -1,0 +1,137 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// ProbeImage is what a probe pod runs.
+const ProbeImage = "relapse.dev/probe:dev"
+
+// ProbeLabel is the label that holds a probe pod's Name.
+const ProbeLabel = "relapse.dev/probe"
+
+// probes are the probe pods of a cluster.
+var probes = Pods{metav1.NamespaceDefault, client.MatchingLabels{"app": "probe"}}
+
+// socketDir is where an agent keeps its control socket, in a pod as well as on
+// its node: the harness reaches it through the node's file system, never
+// through the network under test.
+const socketDir = "/run/relapse"
+
+// ProbePod is a pod in which a probe agent runs: the workload of an incident,
+// in the role that its name tells.
+type ProbePod struct {
+	// Name is the end's name in probes. Services select the pod by it, as the
+	// value of the label ProbeLabel.
+	Name string
+	Node string
+	// HostNetwork puts the agent into the node's own network.
+	HostNetwork bool
+}
+
+// OnEach are probe pods, one on each of the nodes, that bear their nodes'
+// names: probes between them are named after the nodes whose pods they connect.
+func OnEach(nodes ...string) []ProbePod {
+	var pods []ProbePod
+	for _, node := range nodes {
+		pods = append(pods, ProbePod{Name: node, Node: node})
+	}
+	return pods
+}
+
+// Key is the name and namespace of the pod in its cluster.
+func (p ProbePod) Key() client.ObjectKey {
+	return client.ObjectKey{Namespace: probes.Namespace, Name: "probe-" + p.Name}
+}
+
+// Socket is the path of the agent's control socket on the pod's node.
+func (p ProbePod) Socket() string { return socketDir + "/" + p.Key().Name + ".sock" }
+
+func (p ProbePod) pod() *corev1.Pod {
+	hostDir := corev1.HostPathDirectoryOrCreate
+	dns := corev1.DNSClusterFirst
+	if p.HostNetwork {
+		dns = corev1.DNSClusterFirstWithHostNet
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: p.Key().Name, Namespace: p.Key().Namespace,
+			Labels: map[string]string{"app": "probe", ProbeLabel: p.Name},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:    p.Node, // no scheduler: the pod is this node's
+			HostNetwork: p.HostNetwork,
+			DNSPolicy:   dns,
+			// A node may be unready, or removed, in the middle of a script.
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			// Short, but not zero: the object is to be there until the process,
+			// which owns the socket, is gone.
+			TerminationGracePeriodSeconds: new(int64(1)),
+			AutomountServiceAccountToken:  new(bool),
+			EnableServiceLinks:            new(bool),
+			Containers: []corev1.Container{{
+				Name: "probe", Image: ProbeImage,
+				Args:         []string{"agent", "--socket", p.Socket()},
+				VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: socketDir}},
+			}},
+			Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: socketDir, Type: &hostDir},
+			}}},
+		},
+	}
+}
+
+// probesWithin bounds how long probe pods take to run. They come up in
+// seconds; but a pod that finds no CNI configuration is tried again only after
+// half a minute, and a guest without hardware support is slow.
+const probesWithin = 2 * time.Minute
+
+// StartProbes runs these probe pods, in place of those that are there, and
+// waits until each runs and has an address. A node that cannot pull the image
+// ends the wait at once.
+func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
+	if err := StopProbes(ctx, c); err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if err := kube(c).Create(ctx, p.pod()); err != nil {
+			return fmt.Errorf("creating the probe pod of %s: %w", p.Name, err)
+		}
+	}
+	var pulling error
+	err := await.Until(ctx, "the probe pods to run", 100*time.Millisecond, probesWithin,
+		func(ctx context.Context) (bool, string, error) {
+			var waiting []string
+			for _, p := range pods {
+				var pod corev1.Pod
+				if err := kube(c).Get(ctx, p.Key(), &pod); err != nil {
+					return false, "", err
+				}
+				if pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "" {
+					continue
+				}
+				if pulling = PullError(pod); pulling != nil {
+					return true, "", nil
+				}
+				waiting = append(waiting, DescribePod(pod))
+			}
+			return len(waiting) == 0, strings.Join(waiting, "; "), nil
+		})
+	if pulling != nil {
+		return pulling
+	}
+	return err
+}
+
+// StopProbes deletes the probe pods and waits until they are gone.
+func StopProbes(ctx context.Context, c *kindlab.Cluster) error { return probes.Delete(ctx, c) }

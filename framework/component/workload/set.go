@@ -1,0 +1,187 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// DaemonSet names a DaemonSet and its pods, which are in its namespace. It
+// need not be in the cluster yet.
+type DaemonSet struct {
+	Name string
+	Pods Pods
+}
+
+// SystemDaemonSet is a DaemonSet in kube-system whose pods bear its name as the
+// label k8s-app, which is how vendors deploy network components.
+func SystemDaemonSet(name string) DaemonSet {
+	return DaemonSet{name, Pods{metav1.NamespaceSystem, client.MatchingLabels{"k8s-app": name}}}
+}
+
+// Started waits until each of the nodes runs a pod of the DaemonSet's newest
+// template, and only that one, and the pod is [Started]. Whether the pod does
+// its work is another question. A node that cannot pull an image ends the wait
+// at once, with the node's own words ([PullError]).
+func (d DaemonSet) Started(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration) error {
+	return d.wait(ctx, c, "to be started", nodes, bound, Started)
+}
+
+// Ready waits as Started does, but until each of the pods is [Ready].
+func (d DaemonSet) Ready(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration) error {
+	return d.wait(ctx, c, "to be ready", nodes, bound, Ready)
+}
+
+// Restart deletes the pods on these nodes and waits until each of them has a
+// successor that is [Started].
+func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration, options ...client.DeleteOption) error {
+	pods, err := d.Pods.List(ctx, c)
+	if err != nil {
+		return err
+	}
+	old := map[types.UID]bool{}
+	for _, pod := range pods {
+		if !slices.Contains(nodes, pod.Spec.NodeName) {
+			continue
+		}
+		old[pod.UID] = true
+		if err := client.IgnoreNotFound(kube(c).Delete(ctx, &pod, options...)); err != nil {
+			return fmt.Errorf("deleting pod %s of %s: %w", pod.Name, pod.Spec.NodeName, err)
+		}
+	}
+	return d.wait(ctx, c, "to be restarted", nodes, bound, func(pod corev1.Pod) bool { return !old[pod.UID] && Started(pod) })
+}
+
+// Delete deletes the DaemonSet together with its pods, and waits until the pods
+// are gone. One that is not there is no error.
+func (d DaemonSet) Delete(ctx context.Context, c *kindlab.Cluster) error {
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Pods.Namespace}}
+	return deleteWithPods(ctx, c, set, d.Pods)
+}
+
+func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, nodes []string, bound time.Duration, holds func(corev1.Pod) bool) error {
+	var pulling error
+	err := await.Until(ctx, fmt.Sprintf("%s %s on %s", d.Name, what, strings.Join(nodes, ", ")), 100*time.Millisecond, bound,
+		func(ctx context.Context) (bool, string, error) {
+			var set appsv1.DaemonSet
+			if err := kube(c).Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
+				return false, "", err
+			}
+			pods, err := d.Pods.List(ctx, c)
+			if err != nil {
+				return false, "", err
+			}
+			var missing []string
+			missing, pulling = rollout(set, pods, nodes, holds)
+			return pulling != nil || len(missing) == 0, strings.Join(missing, "; "), nil
+		})
+	if pulling != nil {
+		return pulling
+	}
+	return err
+}
+
+// generationLabel is where the DaemonSet controller writes the generation of
+// the template that a pod is made from. The API server counts it in the
+// DaemonSet's annotation of appsv1.DeprecatedTemplateGeneration: both are
+// written as long as the type is apps/v1.
+const generationLabel = "pod-template-generation"
+
+// rollout says of each node on which a DaemonSet has not come as far as it
+// should what it has come to. A pod of the newest template that cannot get its
+// image is an error.
+func rollout(set appsv1.DaemonSet, pods []corev1.Pod, nodes []string, holds func(corev1.Pod) bool) (missing []string, pulling error) {
+	newest := set.Annotations[appsv1.DeprecatedTemplateGeneration]
+	for _, node := range nodes {
+		here := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Spec.NodeName != node })
+		switch {
+		case len(here) == 0:
+			missing = append(missing, node+" has no pod")
+		case len(here) > 1:
+			missing = append(missing, fmt.Sprintf("%s has %d pods", node, len(here)))
+		case here[0].Labels[generationLabel] != newest:
+			missing = append(missing, node+" has a pod of an older template")
+		case here[0].DeletionTimestamp != nil || !holds(here[0]):
+			pulling = errors.Join(pulling, PullError(here[0]))
+			missing = append(missing, node+": "+DescribePod(here[0]))
+		}
+	}
+	return missing, pulling
+}
+
+// Deployment names a Deployment and its pods, which are in its namespace. It
+// need not be in the cluster yet.
+type Deployment struct {
+	Name string
+	Pods Pods
+}
+
+// Ready waits until the Deployment has as many pods as it asks for, all of its
+// newest template, and each is [Ready]. A node that cannot pull an image ends
+// the wait at once, with the node's own words ([PullError]).
+func (d Deployment) Ready(ctx context.Context, c *kindlab.Cluster, bound time.Duration) error {
+	var pulling error
+	err := await.Until(ctx, d.Name+" to be ready", 100*time.Millisecond, bound,
+		func(ctx context.Context) (bool, string, error) {
+			var set appsv1.Deployment
+			if err := kube(c).Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
+				return false, "", err
+			}
+			wanted := *set.Spec.Replicas
+			if s := set.Status; s.ObservedGeneration < set.Generation || s.UpdatedReplicas != wanted || s.Replicas != wanted {
+				return false, fmt.Sprintf("%d of %d pods are of the newest template, %d in all", s.UpdatedReplicas, wanted, s.Replicas), nil
+			}
+			pods, err := d.Pods.List(ctx, c)
+			if err != nil {
+				return false, "", err
+			}
+			ready, saw := 0, "no pod"
+			for _, pod := range pods {
+				switch {
+				case pod.DeletionTimestamp != nil:
+				case Ready(pod):
+					ready++
+				default:
+					saw, pulling = DescribePod(pod), errors.Join(pulling, PullError(pod))
+				}
+			}
+			return pulling != nil || ready == int(wanted), fmt.Sprintf("%d of %d ready; %s", ready, wanted, saw), nil
+		})
+	if pulling != nil {
+		return pulling
+	}
+	return err
+}
+
+// Delete deletes the Deployment together with its pods, and waits until the
+// pods are gone. One that is not there is no error.
+func (d Deployment) Delete(ctx context.Context, c *kindlab.Cluster) error {
+	set := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Pods.Namespace}}
+	return deleteWithPods(ctx, c, set, d.Pods)
+}
+
+// deleteWithPods does not leave the pods to Kubernetes' garbage collectors,
+// which take half a minute to notice objects in a cluster whose types have just
+// changed, and as long to give up the pods of a node that is gone.
+func deleteWithPods(ctx context.Context, c *kindlab.Cluster, set client.Object, pods Pods) error {
+	err := client.IgnoreNotFound(kube(c).Delete(ctx, set, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	if err == nil { // a ReplicaSet that outlives its Deployment would make new pods
+		err = kube(c).DeleteAllOf(ctx, &appsv1.ReplicaSet{}, client.InNamespace(pods.Namespace), pods.Labels)
+	}
+	if err != nil {
+		return fmt.Errorf("deleting %s: %w", set.GetName(), err)
+	}
+	return pods.Delete(ctx, c)
+}

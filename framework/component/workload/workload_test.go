@@ -1,0 +1,129 @@
+package workload
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestObjects(t *testing.T) {
+	objects, err := Objects("# a comment\n---\nkind: ConfigMap\nmetadata: {name: first}\n---\n\n---\nkind: Service\nmetadata: {name: second}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, o := range objects {
+		names = append(names, o.GetKind()+" "+o.GetName())
+	}
+	if want := []string{"ConfigMap first", "Service second"}; !slices.Equal(names, want) {
+		t.Errorf("objects are %q, want %q", names, want)
+	}
+	if _, err := Objects("kind: [unclosed"); err == nil || !strings.HasPrefix(err.Error(), "reading a manifest: ") {
+		t.Errorf("a manifest that is no YAML gives %v", err)
+	}
+}
+
+// pod is a pod of the third generation of its DaemonSet's template, with one
+// container in the state that is given.
+func pod(node string, phase corev1.PodPhase, state corev1.ContainerStatus) corev1.Pod {
+	state.Name, state.Image = "agent", "example.com/agent:v1"
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent-" + node, Labels: map[string]string{generationLabel: "3"}},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "agent"}}},
+		Status:     corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{state}},
+	}
+}
+
+func waiting(reason, message string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+func with(pod corev1.Pod, change func(*corev1.Pod)) corev1.Pod {
+	change(&pod)
+	return pod
+}
+
+func TestRollout(t *testing.T) {
+	creating := corev1.ContainerStatus{State: waiting("ContainerCreating", "")}
+	started := corev1.ContainerStatus{ContainerID: "containerd://1"}
+	crashed := corev1.ContainerStatus{ContainerID: "containerd://1", State: waiting("CrashLoopBackOff", "back-off 10s")}
+	unpulled := corev1.ContainerStatus{State: waiting("ErrImagePull", "not found")}
+	isReady := func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	}
+	isOld := func(p *corev1.Pod) { p.Labels = map[string]string{generationLabel: "2"} }
+	isGoing := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
+	a := with(pod("a", corev1.PodRunning, started), isReady)
+	for _, c := range []struct {
+		name           string
+		pods           []corev1.Pod
+		started, ready string // what is missing
+		pulling        string
+	}{
+		{"ready on both nodes", []corev1.Pod{a, with(pod("b", corev1.PodRunning, started), isReady)}, "", "", ""},
+		{"started is not ready", []corev1.Pod{a, pod("b", corev1.PodRunning, started)}, "", "b: pod kube-system/agent-b is Running", ""},
+		{"what has crashed was started", []corev1.Pod{a, pod("b", corev1.PodRunning, crashed)}, "",
+			"b: pod kube-system/agent-b is Running; container agent waits: CrashLoopBackOff back-off 10s", ""},
+		{"no pod yet", []corev1.Pod{a}, "b has no pod", "b has no pod", ""},
+		{"not started yet", []corev1.Pod{a, pod("b", corev1.PodPending, creating)},
+			"b: pod kube-system/agent-b is Pending; container agent waits: ContainerCreating ",
+			"b: pod kube-system/agent-b is Pending; container agent waits: ContainerCreating ", ""},
+		{"of the template before", []corev1.Pod{a, with(pod("b", corev1.PodRunning, started), isOld)},
+			"b has a pod of an older template", "b has a pod of an older template", ""},
+		{"that the template before could not be pulled says nothing", []corev1.Pod{a, with(pod("b", corev1.PodPending, unpulled), isOld)},
+			"b has a pod of an older template", "b has a pod of an older template", ""},
+		{"on its way out", []corev1.Pod{a, with(with(pod("b", corev1.PodRunning, started), isReady), isGoing)},
+			"b: pod kube-system/agent-b is Running and being deleted", "b: pod kube-system/agent-b is Running and being deleted", ""},
+		{"two on a node", []corev1.Pod{a, pod("b", corev1.PodRunning, started), pod("b", corev1.PodRunning, started)},
+			"b has 2 pods", "b has 2 pods", ""},
+		{"a node that is not asked about", []corev1.Pod{a, with(pod("b", corev1.PodRunning, started), isReady), pod("gone", corev1.PodPending, unpulled)}, "", "", ""},
+		{"no such image", []corev1.Pod{a, pod("b", corev1.PodPending, unpulled)},
+			"b: pod kube-system/agent-b is Pending; container agent waits: ErrImagePull not found",
+			"b: pod kube-system/agent-b is Pending; container agent waits: ErrImagePull not found",
+			"node b cannot pull example.com/agent:v1 for container agent: ErrImagePull: not found"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{appsv1.DeprecatedTemplateGeneration: "3"}}}
+			for condition, want := range map[string]struct {
+				holds   func(corev1.Pod) bool
+				missing string
+			}{"started": {Started, c.started}, "ready": {Ready, c.ready}} {
+				missing, err := rollout(set, c.pods, []string{"a", "b"}, want.holds)
+				if got := strings.Join(missing, "; "); got != want.missing {
+					t.Errorf("not %s: %q, want %q", condition, got, want.missing)
+				}
+				pulling := ""
+				if err != nil {
+					pulling = err.Error()
+				}
+				if pulling != c.pulling {
+					t.Errorf("error %q, want %q", pulling, c.pulling)
+				}
+			}
+		})
+	}
+}
+
+func TestPodsAreNamedAsKubectlDoes(t *testing.T) {
+	if got, want := SystemDaemonSet("cilium").Pods.String(), "kube-system/k8s-app=cilium"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestProbePodKeepsItsSocketOnItsNode: the harness dials the socket through the
+// node, so that both have to name it alike.
+func TestProbePodKeepsItsSocketOnItsNode(t *testing.T) {
+	p := OnEach("node1")[0]
+	made := p.pod()
+	if made.Name != p.Key().Name || made.Namespace != p.Key().Namespace || made.Spec.NodeName != "node1" {
+		t.Errorf("the pod is %s/%s on %q", made.Namespace, made.Name, made.Spec.NodeName)
+	}
+	args := made.Spec.Containers[0].Args
+	if args[len(args)-1] != p.Socket() || !strings.HasPrefix(p.Socket(), made.Spec.Volumes[0].HostPath.Path+"/") {
+		t.Errorf("the agent listens at %q, dialled is %q", args, p.Socket())
+	}
+}

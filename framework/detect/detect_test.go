@@ -1,0 +1,96 @@
+package detect
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// detected is what a detector finds. It fails the test if the detector finds
+// anything else in snapshots that hold no more than it says that it reads: every
+// table of a detector's cases goes through here.
+func detected(t *testing.T, d Detector, history []snapshot.Snapshot) []Finding {
+	t.Helper()
+	found := d.Detect(history)
+	compare := cmp.Comparer(func(a, b Object) bool { return a == b })
+	if diff := cmp.Diff(found, Look([]Detector{d}, history), compare); diff != "" {
+		t.Errorf("%s looks at more than %v (-all sources, +those):\n%s", d.Name(), d.Reads(), diff)
+	}
+	return found
+}
+
+// greedy finds something in each part of a snapshot that it sees.
+type greedy struct{ reads []snapshot.Source }
+
+func (greedy) Name() string               { return "greedy" }
+func (g greedy) Reads() []snapshot.Source { return g.reads }
+func (greedy) Detect(history []snapshot.Snapshot) []Finding {
+	var found []Finding
+	for _, s := range history {
+		for _, p := range s.Pods.Items {
+			found = append(found, Finding{Kind: "pod", Object: Named(p.String())})
+		}
+		for _, m := range s.ConfigMaps.Items {
+			found = append(found, Finding{Kind: "map", Object: Named(m.String())})
+		}
+	}
+	return found
+}
+
+func TestLookShowsOnlyWhatIsRead(t *testing.T) {
+	var s snapshot.Snapshot
+	s.Pods = snapshot.List[snapshot.Pod]{Read: true, Items: []snapshot.Pod{{Namespace: "a", Name: "b"}}}
+	s.ConfigMaps = snapshot.List[snapshot.ConfigMap]{Read: true, Items: []snapshot.ConfigMap{{Namespace: "a", Name: "x"}, {Namespace: "a", Name: "y"}}}
+	for _, tt := range []struct {
+		name  string
+		reads []snapshot.Source
+		want  []string
+	}{
+		{"nothing", nil, nil},
+		{"one source", []snapshot.Source{snapshot.Pods}, []string{"a/b"}},
+		{"one of two ConfigMaps", []snapshot.Source{snapshot.ConfigMaps("a/y")}, []string{"a/y"}},
+		{"two ConfigMaps", []snapshot.Source{snapshot.ConfigMaps("a/y"), snapshot.ConfigMaps("a/x")}, []string{"a/x", "a/y"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			for _, f := range Look([]Detector{greedy{tt.reads}}, []snapshot.Snapshot{s}) {
+				got = append(got, f.Object.String())
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestObject(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		object Object
+		text   string
+	}{
+		{"a prefix", Prefix(netip.MustParsePrefix("10.5.115.0/24")), "10.5.115.0/24"},
+		{"a node", Named("node1"), "node1"},
+		{"an address", Named("10.20.30.35"), "10.20.30.35"},
+		{"a container", Named("DaemonSet kube-system/kube-router, container kube-router"), "DaemonSet kube-system/kube-router, container kube-router"},
+		{"nothing", Object{}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.object.String(); got != tt.text {
+				t.Errorf("String() = %q, want %q", got, tt.text)
+			}
+			data, err := json.Marshal(tt.object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var back Object
+			if err := json.Unmarshal(data, &back); err != nil || back != tt.object {
+				t.Errorf("%s reads back as %q, %v", data, back, err)
+			}
+		})
+	}
+}

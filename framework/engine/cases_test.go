@@ -1,0 +1,446 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// course is how a run of the fake scenario goes otherwise than it should.
+type course struct {
+	name string
+	// old and new change the scripts of the two variants.
+	old, new func(*world, *framework.Script)
+	labs     fakeLabs
+	options  Options
+	status   int
+}
+
+// then makes a step of a script do more.
+func then(step *func(context.Context, *framework.Run) error, more func() error) {
+	first := *step
+	*step = func(ctx context.Context, r *framework.Run) error {
+		return errors.Join(first(ctx, r), more())
+	}
+}
+
+// faultThen makes the fault do more, once it is injected.
+func faultThen(s *framework.Script, change func(*fault.Fault)) {
+	first := s.Fault
+	s.Fault = func(r *framework.Run) fault.Fault {
+		f := first(r)
+		change(&f)
+		return f
+	}
+}
+
+func says(holds bool, saw string) func(context.Context, *framework.Run) (bool, string, error) {
+	return func(context.Context, *framework.Run) (bool, string, error) { return holds, saw, nil }
+}
+
+func onInject(do func(*world)) func(*world, *framework.Script) {
+	return func(w *world, s *framework.Script) {
+		faultThen(s, func(f *fault.Fault) {
+			f.Inject = func(context.Context) error { do(w); return nil }
+			f.Held = holdsNow(true)
+		})
+	}
+}
+
+func holdsNow(held bool) func(context.Context) (bool, string, error) {
+	return func(context.Context) (bool, string, error) { return held, "nothing has changed", nil }
+}
+
+func courses() []course {
+	latent := theFinding
+	latent.State = detect.Latent
+	return []course{
+		{name: "all as expected", status: 0},
+		{
+			name: "the affected version is not affected", status: 4,
+			old: onInject(func(*world) {}),
+		},
+		{
+			name: "no detector says why", status: 1,
+			old: onInject(func(w *world) { w.loses(outToA) }),
+		},
+		{
+			name: "the fixed version is not fixed", status: 1,
+			new: func(w *world, s *framework.Script) { *s = w.affected(); s.Remedies = nil },
+		},
+		{
+			name: "the detectors name something else", status: 1,
+			old: func(w *world, s *framework.Script) { s.Named[0].Object = detect.Named("b") },
+		},
+		{
+			name: "an alarm without loss", status: 4,
+			old: onInject(func(w *world) { w.finds(theFinding) }),
+		},
+		{
+			name: "other probes are hurt as well", status: 4,
+			old: onInject(func(w *world) { w.breaks(outToA, aToB) }),
+		},
+		{
+			name: "only some of the probes are hurt", status: 4,
+			old: func(w *world, s *framework.Script) { s.Hurt = s.Probes[:2] },
+		},
+		{
+			name: "packets are lost before the fault", status: 4,
+			old: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.loses(outToB); return nil }) },
+		},
+		{
+			name: "an alarm before the fault", status: 4,
+			old: func(w *world, s *framework.Script) {
+				then(&s.Install, func() error { w.finds(theFinding); return nil })
+			},
+		},
+		{
+			name: "a latent finding before the fault that nobody expects", status: 4,
+			old: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.finds(latent); return nil }) },
+		},
+		{
+			name: "a latent finding before the fault that is expected", status: 0,
+			old: func(w *world, s *framework.Script) {
+				s.Latent = []string{latent.Kind}
+				then(&s.Install, func() error { w.finds(latent); return nil })
+			},
+		},
+		{
+			name: "a source that is blind before the fault", status: 4,
+			old: func(w *world, s *framework.Script) {
+				then(&s.Install, func() error { w.goesBlind("no answer within 1s"); return nil })
+			},
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
+		},
+		{
+			name: "a source that goes blind with the fault", status: 1,
+			old: onInject(func(w *world) { w.breaks(outToA); w.goesBlind("no answer within 1s") }),
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
+		},
+		{
+			name: "an installation that breaks", status: 4,
+			old: func(w *world, s *framework.Script) { then(&s.Install, func() error { return errBroken }) },
+		},
+		{
+			name: "a fault that breaks", status: 4,
+			old: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) { f.Inject = func(context.Context) error { return errBroken } })
+			},
+		},
+		{
+			name: "a fault that does not take hold", status: 4,
+			old: func(w *world, s *framework.Script) { faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) }) },
+		},
+		{
+			name: "a fact that does not hold before the fault", status: 4,
+			old: func(w *world, s *framework.Script) {
+				s.Baseline = []framework.Check{{Name: "they differ", Holds: says(false, "they agree")}}
+			},
+		},
+		{
+			name: "a fact that does not hold after the fault", status: 1,
+			old: func(w *world, s *framework.Script) {
+				s.Aftermath = []framework.Check{
+					{Name: "the route is gone", Holds: says(false, "it is there"), Bound: time.Second},
+					{Name: "the others are there", Holds: says(true, "")},
+				}
+			},
+		},
+		{
+			name: "a lesser form that comes as it must, and is taken back", status: 0,
+			old: func(w *world, s *framework.Script) {
+				s.Forms = []framework.LesserForm{{
+					Name: "announced by nobody", TakenBack: true,
+					Named: []framework.Finding{{Kind: theFinding.Kind}},
+					Fault: func(*framework.Run) fault.Fault {
+						return fault.Fault{
+							Inject: func(context.Context) error { w.finds(theFinding); return nil },
+							Held:   holdsNow(true),
+							Undo:   func(context.Context) error { w.finds(); return nil },
+						}
+					},
+				}}
+			},
+		},
+		{
+			name: "a lesser form that hurts somebody", status: 1,
+			old: func(w *world, s *framework.Script) {
+				s.Forms = []framework.LesserForm{{
+					Name: "announced by nobody", Named: []framework.Finding{{Kind: theFinding.Kind}},
+					Fault: func(*framework.Run) fault.Fault {
+						return fault.Fault{
+							Inject: func(context.Context) error { w.breaks(outToB); return nil },
+							Held:   holdsNow(true),
+							Undo:   func(context.Context) error { w.heals(); return nil },
+						}
+					},
+				}}
+				onInject(func(w *world) { w.heals(); w.breaks(outToA) })(w, s)
+			},
+		},
+		{
+			name: "a remedy that does nothing", status: 1,
+			old: func(w *world, s *framework.Script) {
+				s.Remedies[2].Apply = func(context.Context, *framework.Run) error { return nil }
+			},
+		},
+		{
+			name: "a remedy that helps although it should not", status: 1,
+			old: func(w *world, s *framework.Script) {
+				s.Remedies[0].Apply = s.Remedies[1].Apply
+				s.Remedies = s.Remedies[:1]
+			},
+		},
+		{
+			name: "a remedy that brings traffic back and no silence", status: 1,
+			old: func(w *world, s *framework.Script) {
+				s.Remedies[2].Apply = func(context.Context, *framework.Run) error { w.heals(); w.finds(theFinding); return nil }
+			},
+		},
+		{
+			name: "a remedy that breaks", status: 4,
+			old: func(w *world, s *framework.Script) { then(&s.Remedies[1].Apply, func() error { return errBroken }) },
+		},
+		{
+			name: "a remedy whose undoing breaks", status: 4,
+			old: func(w *world, s *framework.Script) { then(&s.Remedies[1].Undo, func() error { return errBroken }) },
+		},
+		{
+			name: "a remedy whose undoing does not bring the symptom back", status: 4,
+			old: func(w *world, s *framework.Script) {
+				s.Remedies[1].Undo = func(context.Context, *framework.Run) error { return nil }
+			},
+		},
+		{
+			name: "a lab that heals by itself before the remedies", status: 4,
+			old: func(w *world, s *framework.Script) {
+				s.Aftermath = []framework.Check{{Name: "time passes", Holds: func(context.Context, *framework.Run) (bool, string, error) {
+					w.heals()
+					return true, "", nil
+				}}}
+			},
+		},
+		{
+			name: "an end that the fault takes away", status: 0,
+			old: func(w *world, s *framework.Script) {
+				s.Gone = s.Ends[2:]
+				onInject(func(w *world) { w.breaks(outToA, outToB) })(w, s)
+			},
+		},
+		{name: "no fault", options: Options{Ablate: AblateFault}, status: 4},
+		{name: "no detector", options: Options{Ablate: AblateDetector}, status: 1},
+		{name: "no remedy", options: Options{Ablate: AblateRemedy}, status: 1},
+		{name: "one variant alone", options: Options{Variants: []string{"new"}}, status: 0},
+		{name: "a lab that is kept", options: Options{Keep: true}, status: 0},
+		{name: "three times", options: Options{Repeat: 3}, status: 0},
+		{
+			name: "an undoing that breaks", options: Options{Keep: true}, status: 4,
+			old: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) { f.Undo = func(context.Context) error { return errBroken } })
+			},
+		},
+		{name: "images that do not build", labs: fakeLabs{prepare: errBroken}, status: 4},
+		{name: "a lab that does not come up", labs: fakeLabs{up: errBroken}, status: 4},
+		{name: "a lab that does not go down", labs: fakeLabs{down: errBroken}, status: 4},
+		{name: "a lab that another process holds", labs: fakeLabs{up: &kindlab.HeldError{}}, status: 3},
+	}
+}
+
+// play runs the course to its end.
+func (c course) play(t *testing.T) played {
+	w := newWorld()
+	s := fakeScenario(w)
+	for i, change := range []func(*world, *framework.Script){c.old, c.new} {
+		if change == nil {
+			continue
+		}
+		script := s.Variants[i].Script
+		s.Variants[i].Script = func() framework.Script {
+			made := script()
+			change(w, &made)
+			return made
+		}
+	}
+	return play(t, w, s, &c.labs, c.options)
+}
+
+// TestCourses plays every course that a run can take, and compares the report
+// that it must write, and the exit status that comes of it.
+func TestCourses(t *testing.T) {
+	var text strings.Builder
+	statuses := map[int]bool{}
+	for _, c := range courses() {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := c.play(t)
+				if p.status() != c.status {
+					t.Errorf("exit status %d, want %d: %s", p.status(), c.status, p)
+				}
+				statuses[p.status()] = true
+				if p.labs.open != 0 {
+					t.Errorf("%d readers of snapshots were not closed", p.labs.open)
+				}
+				if kept := c.options.Keep && p.Broken() == nil; p.labs.made > 0 && (p.labs.released > 0) != kept {
+					t.Errorf("the lab was released %d times, want it kept: %v", p.labs.released, kept)
+				}
+				if p.labs.made > 0 && p.labs.released == 0 && p.labs.removed == 0 {
+					t.Error("the lab was not taken down")
+				}
+				fmt.Fprintf(&text, "== %s: exit status %d\n%s", c.name, p.status(), describe(t, p))
+			})
+		})
+	}
+	for _, status := range []int{0, 1, 3, 4} {
+		if !statuses[status] {
+			t.Errorf("no course ends with status %d", status)
+		}
+	}
+	const golden = "testdata/courses.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text.String()); diff != "" {
+		t.Errorf("the reports differ from %s, which -update writes anew (-want +got):\n%s", golden, diff)
+	}
+}
+
+// clocks are times and counts that differ from run to run by what happened to
+// come first in one moment.
+var clocks = regexp.MustCompile(`; last seen: .*|\d+ of \d+ packets|since 00:00:[0-9.]+|waited \d+\.\d+s`)
+
+// describe is what a report says, without times.
+func describe(t *testing.T, p played) string {
+	var text strings.Builder
+	line := func(format string, args ...any) {
+		fmt.Fprintln(&text, clocks.ReplaceAllString(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; "), "..."))
+	}
+	r, there := p.Report()
+	if !there {
+		line("no report: %v", p.Broken())
+		return text.String()
+	}
+	stored, err := report.Read(p.Dir() + "/report.json")
+	if err != nil || stored.Verdict != r.Verdict || len(stored.Variants) != len(r.Variants) {
+		t.Errorf("what was stored is another report: %+v, %v", stored, err)
+	}
+	line("%s", r.Verdict)
+	if p.Broken() != nil {
+		line("broken: %v", p.Broken())
+	}
+	if p.Left() != nil {
+		line("left: %v", p.Left())
+	}
+	for _, v := range r.Variants {
+		line("%s, %s: %s, expected %s; hurt: %v", v.Name, v.Role, v.Verdict, v.Expected, v.ProbesHurt)
+		if v.Baseline.Lost > 0 || (v.Onset != nil) != (len(v.ProbesHurt) > 0) {
+			t.Errorf("%s: baseline %+v, onset %v, hurt %v", v.Name, v.Baseline, v.Onset, v.ProbesHurt)
+		}
+		for _, reason := range v.Reasons {
+			line("  because: %s", reason)
+		}
+		for _, f := range v.Findings {
+			when := "before"
+			if f.TimeToDetectMS != nil {
+				when = "after"
+			}
+			line("  finding: %s %s %s, %s the fault", f.State, f.Kind, f.Object, when)
+		}
+		for _, c := range v.Checks {
+			line("  check: %s: %v %s", c.Name, c.Holds, c.Reason)
+		}
+		for _, remedy := range v.Remedies {
+			if (remedy.TimeToRecoverMS != nil) != (remedy.Verdict == recovers && remedy.Expected == recovers) && remedy.Reason == "" {
+				t.Errorf("%s: time to recover %v, verdict %s", remedy.Name, remedy.TimeToRecoverMS, remedy.Verdict)
+			}
+			line("  remedy: %s: %s, expected %s %s", remedy.Name, remedy.Verdict, remedy.Expected, remedy.Reason)
+		}
+		if v.Repeats != nil {
+			line("  repeats: %d of %d", v.Repeats.Expected.Count, v.Repeats.Expected.Runs)
+		}
+	}
+	return text.String()
+}
+
+// TestInterrupts interrupts a run before each of its steps: whatever was done
+// is undone, the lab goes, and nothing that was not seen is judged.
+func TestInterrupts(t *testing.T) {
+	var steps int
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		steps = len(New(fakeScenario(w), &fakeLabs{world: w}, Options{Output: t.TempDir()}).Steps())
+	})
+	for at := range steps {
+		t.Run(fmt.Sprintf("before step %d", at), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				labs := &fakeLabs{world: w}
+				ctx, interrupt := context.WithCancel(t.Context())
+				defer interrupt()
+				e := New(fakeScenario(w), labs, Options{Output: t.TempDir()})
+				for i := range e.steps {
+					if i == at {
+						run := e.steps[i].Run
+						e.steps[i].Run = func(ctx context.Context) error { interrupt(); return run(ctx) }
+					}
+				}
+				e.Run(ctx, UndoWithin)
+				r, there := e.Report()
+				if !there && at > 0 {
+					t.Fatal("there is no report")
+				}
+				if labs.made > 0 && labs.removed == 0 || labs.open > 0 {
+					t.Errorf("%d labs made, %d removed, %d readers open", labs.made, labs.removed, labs.open)
+				}
+				if at < e.verdictOf(1) && there && r.Verdict == string(framework.Pass) {
+					t.Errorf("a run that was interrupted passes: %+v", r)
+				}
+				for i, v := range r.Variants {
+					judged := at >= e.verdictOf(i) // which waits for nothing
+					if !judged && v.Verdict != string(framework.Unknown) {
+						t.Errorf("%s is %s, though it was interrupted before its verdict", v.Name, v.Verdict)
+					}
+					if judged && v.Verdict != v.Expected {
+						t.Errorf("%s is %s, though it had its verdict", v.Name, v.Verdict)
+					}
+				}
+			})
+		})
+	}
+}
+
+// verdictOf is the number of the step that judges a variant.
+func (e *Execution) verdictOf(variant int) int {
+	seen := 0
+	for i, step := range e.steps {
+		if strings.HasPrefix(step.Name, "verdict is ") {
+			if seen == variant {
+				return i
+			}
+			seen++
+		}
+	}
+	return -1
+}

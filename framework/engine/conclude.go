@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// verdict judges the variant.
+func (v *variantRun) verdict(context.Context) error {
+	if v.scenario.broken != nil {
+		return &Skipped{"there is no lab"}
+	}
+	v.judge()
+	text := fmt.Sprintf("%s: expected %s", v.result.Verdict, v.result.Expected)
+	v.scenario.options.Progress.Note(v.label, "verdict "+text)
+	if v.result.Verdict != v.result.Expected {
+		return errors.New(text)
+	}
+	return nil
+}
+
+func (v *variantRun) judge() {
+	if v.result.Verdict != "" {
+		return
+	}
+	verdict, why := judge(v.seen)
+	v.result.Verdict = string(verdict)
+	if verdict != v.variant.Expected() && !slices.Contains(v.result.Reasons, why) {
+		v.result.Reasons = append(v.result.Reasons, why)
+	}
+	if !v.began.IsZero() {
+		v.result.ElapsedMS = time.Since(v.began).Milliseconds()
+	}
+}
+
+// restore undoes the faults, if anybody is to use the lab again.
+func (v *variantRun) restore(ctx context.Context) error {
+	if v.scenario.lab == nil || v.scenario.broken != nil {
+		return &Skipped{"there is no lab"}
+	}
+	err := v.close(ctx)
+	last := v == v.scenario.variants[len(v.scenario.variants)-1]
+	if !last || v.scenario.options.Keep {
+		done := v.scenario.options.Progress.Step(v.label, "lab is put back")
+		for _, f := range slices.Backward(v.injected) {
+			if undoErr := f.Undo(ctx); undoErr != nil {
+				err = errors.Join(err, fmt.Errorf("undoing %q: %w", f.Name, undoErr))
+			}
+		}
+		done(err)
+	}
+	v.scenario.broken = err // what comes after a lab that is not as it was would prove nothing
+	return err
+}
+
+// close ends the watching and the probes, and keeps what is worth keeping.
+// It can be called more than once.
+func (v *variantRun) close(ctx context.Context) error {
+	if v.watch != nil {
+		v.watch.Stop()
+		v.watch = nil
+	}
+	// Also of components that did not come up: nothing else tells why.
+	if v.run != nil && !v.logged && v.scenario.lab != nil {
+		v.logged = true
+		v.keepLogs(ctx)
+	}
+	err := v.stopProbes(ctx)
+	if v.reader != nil {
+		err = errors.Join(err, v.reader.Close())
+		v.reader = nil
+	}
+	return err
+}
+
+// conclude returns the report, whatever the variant came to.
+func (v *variantRun) conclude(ctx context.Context) report.Variant {
+	if err := v.close(ctx); err != nil {
+		v.result.Reasons = append(v.result.Reasons, err.Error())
+	}
+	// A signal between two steps breaks neither: what was seen until then says
+	// nothing.
+	if v.result.Verdict == "" && v.seen.broken == nil {
+		v.seen.broken = errors.New("the run ended before the variant was judged")
+	}
+	v.judge()
+	return v.result
+}
+
+// outcome is what the variant means for the run.
+func (v *variantRun) outcome() framework.RunVerdict {
+	switch {
+	case v.result.Verdict == string(framework.Unknown) || v.result.Verdict == string(framework.Vacuous):
+		return framework.Inconclusive
+	case v.result.Verdict != v.result.Expected || len(v.result.Reasons) > 0:
+		return framework.Fail
+	}
+	return framework.Pass
+}
+
+// keepLogs keeps the logs of all that runs in the lab.
+func (v *variantRun) keepLogs(ctx context.Context) {
+	logs, err := v.scenario.lab.Logs(ctx)
+	for name, text := range logs {
+		v.keep("log-"+name, text)
+	}
+	if err != nil {
+		v.scenario.options.Log.Warn("not all logs could be kept", "error", err)
+	}
+}
+
+// keepFailure keeps what tells why a step failed.
+func (v *variantRun) keepFailure(ctx context.Context) {
+	if v.run == nil {
+		return
+	}
+	if v.probes != nil {
+		v.keep("probes-at-failure", v.probes.Timelines())
+	}
+	if v.watch != nil {
+		findings, at := v.watch.now()
+		v.keep("snapshot-at-failure", at)
+		v.keep("findings-at-failure", findings)
+	}
+}

@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+)
+
+// evidence is the folder where a variant keeps what it saw. Files are
+// numbered in the order in which they were written.
+type evidence struct {
+	dir    string
+	number atomic.Int32
+}
+
+// write stores v: a string or bytes as they are (.txt), anything else as
+// JSON.
+func (e *evidence) write(name string, v any) error {
+	var text []byte
+	switch v := v.(type) {
+	case string:
+		name, text = name+".txt", []byte(v)
+	case []byte:
+		name, text = name+".txt", v
+	default:
+		encoded, err := json.MarshalIndent(v, "", " ")
+		if err != nil {
+			return fmt.Errorf("encoding evidence %q: %w", name, err)
+		}
+		name, text = name+".json", encoded
+	}
+	if err := os.MkdirAll(e.dir, 0o755); err != nil {
+		return fmt.Errorf("creating the folder of the evidence: %w", err)
+	}
+	path := filepath.Join(e.dir, fmt.Sprintf("%02d-%s", e.number.Add(1), name))
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		return fmt.Errorf("writing evidence %q: %w", name, err)
+	}
+	return nil
+}

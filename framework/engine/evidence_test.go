@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestEvidence(t *testing.T) {
+	e := evidence{dir: filepath.Join(t.TempDir(), "evidence", "variant")}
+	for _, piece := range []struct {
+		name string
+		data any
+	}{
+		{"log", "a line\n"},
+		{"raw", []byte{1, 2}},
+		{"log", "of the same name"},
+		{"counts", map[string]int{"sent": 3}},
+		{"bad", func() {}}, // JSON cannot hold it
+		{"last", []string{}},
+	} {
+		err := e.write(piece.name, piece.data)
+		if wantErr := piece.name == "bad"; (err != nil) != wantErr {
+			t.Errorf("%s: %v", piece.name, err)
+		} else if wantErr && !strings.Contains(err.Error(), `evidence "bad"`) {
+			t.Errorf("%q does not name the piece", err)
+		}
+	}
+	got := map[string]string{}
+	files, err := os.ReadDir(e.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(e.dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[f.Name()] = string(text)
+	}
+	want := map[string]string{
+		"01-log.txt":     "a line\n",
+		"02-raw.txt":     "\x01\x02",
+		"03-log.txt":     "of the same name",
+		"04-counts.json": "{\n \"sent\": 3\n}",
+		"05-last.json":   "[]",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestEvidenceThatCannotBeStored(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := evidence{dir: filepath.Join(file, "evidence")}
+	if err := e.write("log", "text"); err == nil || !strings.Contains(err.Error(), "folder of the evidence") {
+		t.Errorf("%v, want one that names the folder", err)
+	}
+}
+
+func TestSlug(t *testing.T) {
+	for name, want := range map[string]string{
+		"restart every agent":                  "restart-every-agent",
+		"Cilium 1.12.0":                        "Cilium-1-12-0",
+		"ipam mode kubernetes, pods made anew": "ipam-mode-kubernetes-pods-made-anew",
+		"../../etc/passwd":                     "etc-passwd",
+		"  ":                                   "",
+	} {
+		if got := slug(name); got != want {
+			t.Errorf("slug(%q) is %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Execution is one scenario of a run: its lab, and its variants one after the
+// other on it.
+type Execution struct {
+	scenario framework.Scenario
+	options  Options
+	labs     Labs
+	dir      string // of the run; empty until openFolder
+
+	lab      Lab
+	steps    []Step
+	variants []*variantRun
+	began    time.Time
+	over     bool // Finish has run
+	report   report.Report
+	// broken is why nothing could be judged at all.
+	broken error
+	// left is why the end did not go well: something of the lab may be left,
+	// or no report was written.
+	left error
+}
+
+// Step is a part of an execution that is told and judged by itself.
+type Step struct {
+	// Scope is what the step belongs to: a variant's name, or "lab".
+	Scope, Name string
+	// Run does it. The error is a *Skipped where there is nothing to be done.
+	Run func(ctx context.Context) error
+}
+
+// Skipped says why a step had nothing to do.
+type Skipped struct{ Why string }
+
+func (s *Skipped) Error() string { return s.Why }
+
+// New plans the execution of a scenario. Nothing runs yet.
+func New(s framework.Scenario, labs Labs, o Options) *Execution {
+	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs}
+	e.report = report.Report{
+		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
+		Ablated: string(o.Ablate), Machine: o.Machine, Variants: []report.Variant{},
+	}
+	e.labStep("images are there", e.prepare)
+	e.labStep("lab is up", e.bringUp)
+	for _, v := range s.Variants {
+		if len(o.Variants) > 0 && !slices.Contains(o.Variants, v.Name) {
+			continue
+		}
+		if runnable, why := v.Runnable(o.Upstreams); !runnable {
+			e.report.NotRun = append(e.report.NotRun, report.NotRun{Name: v.Name, Reason: why})
+			continue
+		}
+		for i := range max(1, o.Repeat) {
+			run := newVariantRun(e, v)
+			if o.Repeat > 1 {
+				run.isRepeat(i+1, o.Repeat)
+			}
+			e.variants = append(e.variants, run)
+			run.plan()
+		}
+	}
+	e.labStep(e.farewell(), e.letGo)
+	return e
+}
+
+// Steps are those of the execution, in the order in which they are to run.
+func (e *Execution) Steps() []Step { return e.steps }
+
+// Dir is the folder of the run; empty where nothing was written.
+func (e *Execution) Dir() string { return e.dir }
+
+// Report is what the execution came to, and whether there is such a thing:
+// there is none of a scenario that has not begun, or whose lab another process
+// holds. It is whole after Finish.
+func (e *Execution) Report() (r report.Report, there bool) { return e.report, e.over }
+
+// Broken is why nothing could be judged: an image that does not build, a lab
+// that does not come up. Nil if all could.
+func (e *Execution) Broken() error { return e.broken }
+
+// Left is why the end did not go well: something of the lab may be left, or no
+// report was written. Nil if all is well.
+func (e *Execution) Left() error { return e.left }
+
+// Run runs every step and finishes. It stops between two steps when ctx ends,
+// and Finish then has undo to undo what was done.
+func (e *Execution) Run(ctx context.Context, undo time.Duration) {
+	for _, step := range e.steps {
+		if ctx.Err() != nil {
+			break
+		}
+		_ = step.Run(ctx) // the execution knows what became of it
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undo)
+	defer cancel()
+	e.Finish(ctx)
+}
+
+// add plans a step.
+func (e *Execution) add(scope, name string, do func(context.Context) error) {
+	e.steps = append(e.steps, Step{scope, name, do})
+}
+
+// labStep plans a step without which nothing that follows can run.
+func (e *Execution) labStep(name string, do func(context.Context) error) {
+	const scope = "lab"
+	e.add(scope, name, func(ctx context.Context) error {
+		if e.broken != nil {
+			return &Skipped{"an earlier step failed"}
+		}
+		e.begin()
+		done := e.options.Progress.Step(scope, name)
+		err := do(ctx)
+		done(err)
+		e.broken = err
+		return err
+	})
+}
+
+func (e *Execution) begin() {
+	if e.began.IsZero() {
+		e.began = time.Now()
+		e.report.Started = e.began
+	}
+}
+
+// openFolder makes the run's folder, unless it is there.
+func (e *Execution) openFolder() error {
+	if e.dir != "" {
+		return nil
+	}
+	dir, err := report.NewRun(e.options.Output, e.scenario.Incident.Name, e.began)
+	if err != nil {
+		return err
+	}
+	e.dir, e.report.Run = dir, filepath.Base(dir)
+	for _, v := range e.variants {
+		v.evidence.dir = filepath.Join(dir, v.result.EvidenceDir)
+	}
+	return nil
+}
+
+// chosen are the variants that run, each once.
+func (e *Execution) chosen() []framework.Variant {
+	var chosen []framework.Variant
+	for i, v := range e.variants {
+		if i == 0 || v.variant.Name != e.variants[i-1].variant.Name {
+			chosen = append(chosen, v.variant)
+		}
+	}
+	return chosen
+}
+
+func (e *Execution) prepare(ctx context.Context) error {
+	began := time.Now()
+	defer func() { e.report.Timings.Images = time.Since(began).Milliseconds() }()
+	return e.labs.Prepare(ctx, e.scenario, e.chosen())
+}
+
+func (e *Execution) bringUp(ctx context.Context) error {
+	began := time.Now()
+	defer func() { e.report.Timings.Lab = time.Since(began).Milliseconds() }()
+	var err error
+	if e.lab, err = e.labs.Up(ctx, e.scenario, e.chosen(), e.options.Reuse); e.lab == nil {
+		return err
+	}
+	if err == nil {
+		e.report.Guests, err = e.lab.Guests(ctx)
+	}
+	// Not earlier: a run whose lab another process holds leaves nothing.
+	if err = errors.Join(err, e.openFolder()); err != nil && ctx.Err() == nil {
+		e.keepLogs(ctx)
+	}
+	return err
+}
+
+// keepLogs keeps what tells why a lab did not come up.
+func (e *Execution) keepLogs(ctx context.Context) {
+	kept := evidence{dir: filepath.Join(e.dir, "evidence", "lab")}
+	logs, err := e.lab.Logs(ctx)
+	for name, text := range logs {
+		err = errors.Join(err, kept.write("log-"+name, text))
+	}
+	if err != nil {
+		e.options.Log.Warn("not all logs could be kept", "error", err)
+	}
+}
+
+// farewell names the last step.
+func (e *Execution) farewell() string {
+	if e.options.Keep {
+		return "lab is left running"
+	}
+	return "lab is down"
+}
+
+// letGo keeps the lab, or takes it down.
+func (e *Execution) letGo(ctx context.Context) error {
+	lab := e.lab
+	if lab == nil {
+		return nil
+	}
+	e.lab = nil
+	if e.options.Keep {
+		lab.Release()
+		return nil
+	}
+	return lab.Down(ctx)
+}
+
+// Finish judges what was not judged yet, and writes the report; the lab is
+// still there, and goes, only if the steps did not come to let go of it.
+//
+// It does nothing for a scenario that has not begun, or whose lab another
+// process holds: lab and report are that one's. It does its work once, however
+// often it is called.
+func (e *Execution) Finish(ctx context.Context) {
+	if e.over || e.began.IsZero() || isHeld(e.broken) {
+		return
+	}
+	e.over = true
+	errs := []error{e.openFolder()} // of a run that never had a lab
+	for _, v := range e.variants {
+		e.report.Variants = append(e.report.Variants, v.conclude(ctx))
+	}
+	if e.options.Repeat > 1 {
+		e.report.Variants = mergeRepeats(e.variants, e.report.Variants)
+	}
+	switch {
+	case e.lab != nil:
+		errs = append(errs, e.lab.Down(ctx))
+	case e.broken != nil:
+		// The lab did not come up, or not whole.
+		errs = append(errs, e.labs.Down(ctx, e.scenario))
+	}
+	e.report.Verdict = string(e.verdict())
+	e.report.Timings.Total = time.Since(e.began).Milliseconds()
+	if e.dir != "" {
+		errs = append(errs, e.report.Write(e.dir), report.SetLatest(e.dir))
+	}
+	e.left = errors.Join(errs...)
+}
+
+func isHeld(err error) bool {
+	var held *kindlab.HeldError
+	return errors.As(err, &held)
+}
+
+// verdict is the run's: a failure outweighs what could not be judged.
+func (e *Execution) verdict() framework.RunVerdict {
+	verdict := framework.Pass
+	if e.broken != nil {
+		verdict = framework.Inconclusive
+	}
+	for _, v := range e.variants {
+		switch v.outcome() {
+		case framework.Fail:
+			return framework.Fail
+		case framework.Inconclusive:
+			verdict = framework.Inconclusive
+		}
+	}
+	return verdict
+}

@@ -1,0 +1,347 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// world is what a fake lab is like at the moment: which probes lose their
+// packets, what the detectors find, and which sources do not answer. The steps
+// of a script change it as vendors' programs would. Its clock is that of a
+// synctest bubble.
+type world struct {
+	mu    sync.Mutex
+	lost  map[string]bool // by the name of the probe
+	found []detect.Finding
+	blind string // why nothing can be read; empty: all can
+}
+
+func (w *world) do(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// breaks is the incident: these probes lose their packets from now on, and the
+// detectors come to their finding a little later.
+func (w *world) breaks(probes ...string) {
+	w.loses(probes...)
+	time.AfterFunc(300*time.Millisecond, func() {
+		w.do(func() {
+			if len(w.lost) > 0 { // it may have been healed in the meantime
+				w.found = []detect.Finding{theFinding}
+			}
+		})
+	})
+}
+
+func (w *world) loses(probes ...string) {
+	w.do(func() {
+		for _, name := range probes {
+			w.lost[name] = true
+		}
+	})
+}
+
+func (w *world) finds(found ...detect.Finding) { w.do(func() { w.found = found }) }
+
+// heals: all packets arrive, and the detectors are quiet.
+func (w *world) heals() {
+	w.do(func() { w.lost, w.found = map[string]bool{}, nil })
+}
+
+func (w *world) goesBlind(why string) { w.do(func() { w.blind = why }) }
+
+// isLost tells whether a probe loses its packets.
+func (w *world) isLost(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost[name]
+}
+
+// theFinding is what the detectors of the fake scenario are to come to.
+var theFinding = detect.Finding{
+	Detector: "told", Kind: "lost-route", State: detect.Active, Object: detect.Named("a"), Says: "The route to a is lost.",
+}
+
+// told is a detector that finds what the world says.
+type told struct{ *world }
+
+func (told) Name() string             { return "told" }
+func (told) Reads() []snapshot.Source { return []snapshot.Source{snapshot.Nodes} }
+
+func (d told) Detect(history []snapshot.Snapshot) []detect.Finding {
+	if !history[len(history)-1].Nodes.Read {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.found)
+}
+
+// fakeLabs makes one fake lab after the other, and counts what became of them.
+type fakeLabs struct {
+	world *world
+	// prepare, up and down are errors that these end with.
+	prepare, up, down error
+
+	made, removed, released, open int
+}
+
+func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) error {
+	return l.prepare
+}
+
+func (l *fakeLabs) Up(context.Context, framework.Scenario, []framework.Variant, bool) (Lab, error) {
+	if l.up != nil {
+		return nil, l.up
+	}
+	l.made++
+	return &fakeLab{l}, nil
+}
+
+func (l *fakeLabs) Down(context.Context, framework.Scenario) error {
+	l.removed++
+	return l.down
+}
+
+// fakeLab is a lab in which nothing runs but the agents of the probes.
+type fakeLab struct{ *fakeLabs }
+
+func (l *fakeLab) Attach(*framework.Run)                           {}
+func (l *fakeLab) Guests(context.Context) ([]report.Guest, error)  { return nil, nil }
+func (l *fakeLab) Logs(context.Context) (map[string]string, error) { return nil, nil }
+func (l *fakeLab) Release()                                        { l.released++ }
+func (l *fakeLab) Down(ctx context.Context) error                  { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
+func (l *fakeLab) Open(context.Context, []snapshot.Source) (Reader, error) {
+	l.open++
+	return &fakeReader{l}, nil
+}
+
+// Dial makes an agent for each end, which knows by the addresses what a probe's
+// name is.
+func (l *fakeLab) Dial(ctx context.Context, _ *framework.Run, declared []framework.End) ([]probe.End, error) {
+	names := map[netip.AddrPort]string{}
+	var ends []probe.End
+	for i, d := range declared {
+		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), wire.DefaultPort)
+		names[at] = d.Name
+		ends = append(ends, probe.End{Name: d.Name, Address: at})
+	}
+	for i := range ends {
+		ours, theirs := net.Pipe()
+		go (&fakeAgent{world: l.world, name: ends[i].Name, names: names, conn: theirs}).serve()
+		var err error
+		if ends[i].Agent, err = probe.Connect(ctx, ends[i].Name, ours); err != nil {
+			return ends, err
+		}
+	}
+	return ends, nil
+}
+
+type fakeReader struct{ *fakeLab }
+
+func (r *fakeReader) Timeout() time.Duration { return time.Second }
+func (r *fakeReader) Close() error           { r.open--; return nil }
+
+func (r *fakeReader) Collect(context.Context) snapshot.Snapshot {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	return snapshot.Snapshot{
+		Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}},
+		Nodes: snapshot.List[snapshot.Node]{Read: r.world.blind == "", Error: r.world.blind},
+	}
+}
+
+// fakeAgent speaks for a probe agent: it reports every packet as sent, and as
+// answered unless the world loses it.
+type fakeAgent struct {
+	world *world
+	name  string
+	names map[netip.AddrPort]string
+	conn  net.Conn
+
+	mu     sync.Mutex
+	probes map[uint32]*fakeProbe
+}
+
+type fakeProbe struct {
+	wire.Probe
+	name    string
+	epoch   int64
+	next    uint32 // the first slot that was not reported
+	stopped bool
+}
+
+// serve answers requests and reports until the connection is closed.
+func (a *fakeAgent) serve() {
+	a.probes = map[uint32]*fakeProbe{}
+	ended := make(chan struct{})
+	var reports sync.WaitGroup
+	reports.Go(func() {
+		tick := time.NewTicker(wire.ReportInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				a.report()
+			}
+		}
+	})
+	lines := wire.Lines(a.conn)
+	for lines.Scan() {
+		r, err := wire.DecodeRequest(lines.Bytes())
+		if err != nil {
+			panic(err)
+		}
+		answer := wire.Message{N: r.N, At: wire.Monotonic()}
+		a.mu.Lock()
+		switch r.Op {
+		case wire.Hello:
+			a.probes = map[uint32]*fakeProbe{}
+		case wire.Start:
+			answer.Epoch = answer.At
+			a.probes[r.Probe.ID] = &fakeProbe{Probe: *r.Probe, name: a.name + "->" + a.names[r.Probe.To], epoch: answer.At}
+		case wire.Stop:
+			a.probes[r.ID].stopped = true
+		}
+		a.mu.Unlock()
+		if wire.Encode(a.conn, answer) != nil {
+			break
+		}
+	}
+	close(ended)
+	a.conn.Close()
+	reports.Wait()
+}
+
+func (a *fakeAgent) report() {
+	a.mu.Lock()
+	now := wire.Monotonic()
+	var r wire.Report
+	for id, p := range a.probes {
+		s := wire.Sender{ID: id}
+		for ; !p.stopped && p.epoch+int64(p.next)*int64(p.Interval) < now; p.next++ {
+			s.Sent.Add(p.next)
+			if !a.world.isLost(p.name) {
+				s.Got.Add(p.next)
+				s.RTT = append(s.RTT, 200)
+			}
+		}
+		r.Probes = append(r.Probes, s)
+	}
+	a.mu.Unlock()
+	_ = wire.Encode(a.conn, wire.Message{At: now, Report: &r}) // the harness may have gone
+}
+
+// Probes of the fake scenario, and those of them that its incident hurts.
+const (
+	outToA = "out->a"
+	outToB = "out->b"
+	aToB   = "a->b"
+)
+
+// fakeScenario has an affected and a fixed variant. In the affected one the
+// world breaks at the fault; one remedy does not help, two heal it.
+func fakeScenario(w *world) framework.Scenario {
+	return framework.Scenario{
+		Incident: framework.Incident{Name: "fake"},
+		Variants: []framework.Variant{
+			{Name: "old", Role: framework.Affected, Form: framework.Whole, Script: func() framework.Script { return w.affected() }},
+			{Name: "new", Role: framework.Fixed, Form: framework.Whole, Script: func() framework.Script { return w.common(func() {}) }},
+		},
+	}
+}
+
+// common is a script whose fault is this change of the world.
+func (w *world) common(change func()) framework.Script {
+	out, a, b := framework.End{Name: "out", Host: "out"}, framework.PodOn("a"), framework.PodOn("b")
+	every := func(p probe.Probe) probe.Probe { p.Interval = 50 * time.Millisecond; return p }
+	var injected bool
+	return framework.Script{
+		Install: func(context.Context, *framework.Run) error { w.heals(); return nil },
+		Ends:    []framework.End{out, a, b},
+		Probes:  []probe.Probe{every(out.To(a)), every(out.To(b)), every(a.To(b))},
+		Hurt:    []probe.Probe{out.To(a)}, Detectors: []detect.Detector{told{w}}, Observe: 3 * time.Second,
+		Fault: func(*framework.Run) fault.Fault {
+			return fault.Fault{
+				Name:   "change",
+				Inject: func(context.Context) error { injected = true; change(); return nil },
+				Held:   func(context.Context) (bool, string, error) { return injected, "nothing has changed", nil },
+				Undo:   func(context.Context) error { injected = false; w.heals(); return nil },
+			}
+		},
+	}
+}
+
+func (w *world) affected() framework.Script {
+	s := w.common(func() { w.breaks(outToA) })
+	s.Named = []framework.Finding{{Kind: theFinding.Kind, Object: theFinding.Object}}
+	heal := func(context.Context, *framework.Run) error { w.heals(); return nil }
+	s.Remedies = []framework.Remedy{
+		{Name: "restart", Apply: func(context.Context, *framework.Run) error { return nil }},
+		{
+			Name: "route", Helps: true, Bound: 20 * time.Second, Apply: heal,
+			Undo: func(context.Context, *framework.Run) error { w.breaks(outToA); return nil },
+		},
+		{Name: "upgrade", Helps: true, Bound: 20 * time.Second, Apply: heal},
+	}
+	return s
+}
+
+// played is what became of an execution in the fake lab.
+type played struct {
+	*Execution
+	labs *fakeLabs
+}
+
+// play runs a scenario to its end, in a bubble's time.
+func play(t *testing.T, w *world, s framework.Scenario, labs *fakeLabs, o Options) played {
+	t.Helper()
+	o.Output = t.TempDir()
+	labs.world = w
+	e := New(s, labs, o)
+	e.Run(t.Context(), UndoWithin)
+	return played{e, labs}
+}
+
+func newWorld() *world { return &world{lost: map[string]bool{}} }
+
+// status is the exit status that the CLI makes of an execution; that the CLI
+// does so is tested there.
+func (p played) status() int {
+	r, there := p.Report()
+	switch {
+	case !there:
+		return 3
+	case r.Verdict == string(framework.Fail):
+		return 1
+	case r.Verdict == string(framework.Pass) && p.Left() == nil:
+		return 0
+	}
+	return 4
+}
+
+var errBroken = errors.New("it is broken")
+
+func (p played) String() string {
+	r, _ := p.Report()
+	return fmt.Sprintf("%+v, broken: %v, left: %v", r, p.Broken(), p.Left())
+}

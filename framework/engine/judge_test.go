@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+func TestJudge(t *testing.T) {
+	both := []string{"outside->a", "a->outside"}
+	for _, test := range []struct {
+		name string
+		saw  observation
+		want framework.Verdict
+		why  string
+	}{
+		{
+			"the symptom, and a detector that names it",
+			observation{expected: both, hurt: both, active: 1},
+			framework.Reproduced, "outside->a, a->outside were hurt, and detectors said why",
+		},
+		{
+			"the symptom, and no word of a detector",
+			observation{expected: both, hurt: both},
+			framework.Missed, "outside->a, a->outside were hurt, and no detector said why",
+		},
+		{
+			"nobody hurt, no alarm",
+			observation{expected: both},
+			framework.Prevented, "no probe was hurt, and no detector raised an alarm",
+		},
+		{
+			"nobody hurt, but an alarm",
+			observation{expected: both, active: 2},
+			framework.Unknown, "detectors raised an alarm, but no probe was hurt",
+		},
+		{
+			"half of the symptom",
+			observation{expected: both, hurt: both[:1], active: 1},
+			framework.Unknown, "the fault hurt outside->a, but not a->outside",
+		},
+		{
+			"more than the symptom",
+			observation{expected: both, hurt: append([]string{"outside->b"}, both...), active: 1},
+			framework.Unknown, "the fault hurt probes that it should not: outside->b, outside->a, a->outside",
+		},
+		{
+			"something else than the symptom",
+			observation{expected: both, hurt: []string{"outside->b"}},
+			framework.Unknown, "the fault hurt probes that it should not: outside->b",
+		},
+		{
+			"bad baseline",
+			observation{expected: both, baseline: "outside->b lost 3 packets"},
+			framework.Vacuous, "the baseline was bad: outside->b lost 3 packets",
+		},
+		{
+			"no fault",
+			observation{expected: both, held: "the node is running"},
+			framework.Vacuous, "the fault never took hold: the node is running",
+		},
+		{
+			"a bad baseline outweighs what came of the fault",
+			observation{expected: both, baseline: "loss", held: "no", hurt: both, active: 1},
+			framework.Vacuous, "the baseline was bad: loss",
+		},
+		{
+			"a fault that did not take hold outweighs what was hurt",
+			observation{expected: both, held: "no", hurt: both, active: 1},
+			framework.Vacuous, "the fault never took hold: no",
+		},
+		{
+			"a breakdown outweighs all",
+			observation{expected: both, broken: errors.New("no lab"), baseline: "loss", held: "no", hurt: both, active: 1},
+			framework.Unknown, "no lab",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, why := judge(test.saw)
+			if got != test.want || why != test.why {
+				t.Errorf("%s, %q; want %s, %q", got, why, test.want, test.why)
+			}
+		})
+	}
+}
+
+func TestRunVerdict(t *testing.T) {
+	as := func(role framework.Role, verdict framework.Verdict, reasons ...string) *variantRun {
+		v := framework.Variant{Role: role}
+		return &variantRun{variant: v, result: report.Variant{
+			Expected: string(v.Expected()), Verdict: string(verdict), Reasons: reasons,
+		}}
+	}
+	for _, test := range []struct {
+		name     string
+		variants []*variantRun
+		broken   error
+		want     framework.RunVerdict
+	}{
+		{"all as expected", []*variantRun{as(framework.Affected, framework.Reproduced), as(framework.Fixed, framework.Prevented), as(framework.Workaround, framework.Prevented)}, nil, framework.Pass},
+		{"the affected version is not affected", []*variantRun{as(framework.Affected, framework.Prevented), as(framework.Fixed, framework.Prevented)}, nil, framework.Fail},
+		{"the fixed version is affected", []*variantRun{as(framework.Affected, framework.Reproduced), as(framework.Fixed, framework.Reproduced)}, nil, framework.Fail},
+		{"the workaround does not work", []*variantRun{as(framework.Workaround, framework.Reproduced)}, nil, framework.Fail},
+		{"no detector spoke", []*variantRun{as(framework.Affected, framework.Missed)}, nil, framework.Fail},
+		{"the verdict is right, but a remedy did not help", []*variantRun{as(framework.Affected, framework.Reproduced, "no recovery")}, nil, framework.Fail},
+		{"a variant proves nothing", []*variantRun{as(framework.Affected, framework.Vacuous), as(framework.Fixed, framework.Prevented)}, nil, framework.Inconclusive},
+		{"a variant broke", []*variantRun{as(framework.Affected, framework.Reproduced), as(framework.Fixed, framework.Unknown)}, nil, framework.Inconclusive},
+		{"a failure outweighs what proves nothing, before it", []*variantRun{as(framework.Affected, framework.Vacuous), as(framework.Fixed, framework.Reproduced)}, nil, framework.Fail},
+		{"a failure outweighs what proves nothing, after it", []*variantRun{as(framework.Fixed, framework.Reproduced), as(framework.Affected, framework.Unknown)}, nil, framework.Fail},
+		{"no lab", nil, errors.New("no lab"), framework.Inconclusive},
+		{"the lab broke after a pass", []*variantRun{as(framework.Affected, framework.Reproduced)}, errors.New("not put back"), framework.Inconclusive},
+		{"the lab broke after a failure", []*variantRun{as(framework.Affected, framework.Missed)}, errors.New("not put back"), framework.Fail},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := &Execution{variants: test.variants, broken: test.broken}
+			if got := s.verdict(); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Labs makes what scenarios run on.
+type Labs interface {
+	// Prepare makes the images of a scenario's variants available.
+	Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) error
+	// Up brings up the scenario's lab, in place of one that an interrupted run
+	// has left; with reuse it takes the one that runs, where there is one. After
+	// an error there may be a lab as well: as much of it as came up.
+	Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (Lab, error)
+	// Down removes what there is of the scenario's lab, whoever made it.
+	Down(ctx context.Context, s framework.Scenario) error
+}
+
+// Lab is a topology that runs, as far as the engine knows it.
+type Lab interface {
+	// Attach fills in what a script works with: Run.Lab and Run.Cluster.
+	Attach(r *framework.Run)
+	// Dial finds ends, and connects to their agents. The agents that it returns
+	// are the caller's to close, after an error as well.
+	Dial(ctx context.Context, r *framework.Run, ends []framework.End) ([]probe.End, error)
+	// Open makes a reader of these sources. The caller closes it.
+	Open(ctx context.Context, sources []snapshot.Source) (Reader, error)
+	// Guests are the nodes with a kernel of their own.
+	Guests(ctx context.Context) ([]report.Guest, error)
+	// Logs are what everything in the lab has said, by name.
+	Logs(ctx context.Context) (map[string]string, error)
+	// Release leaves the lab running, for whoever comes next.
+	Release()
+	// Down removes the lab.
+	Down(ctx context.Context) error
+}
+
+// Reader takes snapshots of what it was opened for. A *snapshot.Collector is
+// one.
+type Reader interface {
+	// Collect never fails: what could not be read is marked so in the snapshot.
+	Collect(ctx context.Context) snapshot.Snapshot
+	// Timeout bounds one collection.
+	Timeout() time.Duration
+	Close() error
+}

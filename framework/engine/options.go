@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/lab/registry"
+)
+
+// ErrInterrupted says that a run was ended by a signal, after its lab was
+// put back or taken down.
+var ErrInterrupted = errors.New("interrupted")
+
+// UndoWithin bounds what comes after an interruption or the end of a run's
+// time: steps undo what they did, and the lab goes down.
+const UndoWithin = 2 * time.Minute
+
+// Part is a part of the harness that can be switched off, to see that the
+// verdict changes.
+type Part string
+
+// Parts that can be switched off.
+const (
+	AblateFault    Part = "fault"    // the fault is not injected
+	AblateDetector Part = "detector" // the detectors are not asked
+	AblateRemedy   Part = "remedy"   // the remedies are not applied
+)
+
+// Parts lists what Options.Ablate takes.
+var Parts = []Part{AblateDetector, AblateRemedy, AblateFault}
+
+// Progress is told what a run is doing.
+type Progress interface {
+	// Step begins a step; the function that it returns ends it.
+	Step(scope, name string) (done func(error))
+	// Note is a line of its own.
+	Note(scope, text string)
+}
+
+// Silent is the Progress of somebody who does not watch.
+var Silent Progress = silent{}
+
+type silent struct{}
+
+func (silent) Step(string, string) func(error) { return func(error) {} }
+func (silent) Note(string, string)             {}
+
+// Options say how a scenario runs.
+type Options struct {
+	// Output is the folder for the reports: in it one folder for each scenario,
+	// and in that one for each run (report.NewRun).
+	Output string
+	// Variants restricts the run to the variants of these names; none means
+	// all.
+	Variants []string
+	// Upstreams, where there are any, are where the vendors' images come from;
+	// without them they are built.
+	Upstreams registry.Upstreams
+	// Keep leaves the lab running after the run, ready for Reuse.
+	Keep bool
+	// Reuse takes a lab that is running, where there is one.
+	Reuse bool
+	// Ablate switches a part off.
+	Ablate Part
+	// Repeat runs each variant so many times on one lab, for the rate of its
+	// verdict; zero means once. More than once leaves lesser forms and remedies
+	// out: they take the time of several runs.
+	Repeat int
+	// Progress and Log may be nil.
+	Progress Progress
+	Log      *slog.Logger
+	// Machine is what the report says of this machine.
+	Machine any
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Progress == nil {
+		o.Progress = Silent
+	}
+	return o
+}

@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// isRepeat makes a run one of several of the same variant.
+func (v *variantRun) isRepeat(number, of int) {
+	v.label = fmt.Sprintf("%s %d/%d", v.variant.Name, number, of)
+	v.result.EvidenceDir = filepath.Join("evidence", v.variant.Name, fmt.Sprintf("run-%02d", number))
+	v.script.Forms, v.script.Remedies = nil, nil
+}
+
+// mergeRepeats makes one result of those of each variant. Results are in the
+// order of runs, those of one variant side by side.
+func mergeRepeats(runs []*variantRun, results []report.Variant) []report.Variant {
+	var merged []report.Variant
+	for i := 0; i < len(results); {
+		first := i
+		for i < len(results) && results[i].Name == results[first].Name {
+			i++
+		}
+		merged = append(merged, mergeRepeat(runs[first:i], results[first:i]))
+	}
+	return merged
+}
+
+func mergeRepeat(runs []*variantRun, results []report.Variant) report.Variant {
+	one := results[len(results)-1]
+	var repeats report.Repeats
+	judged, expected := 0, 0
+	for i, result := range results {
+		repeat := report.Repeat{Verdict: result.Verdict, Reasons: result.Reasons, ElapsedMS: result.ElapsedMS}
+		if result.Onset != nil {
+			ms := result.Onset.Sub(runs[i].faulted).Milliseconds()
+			repeat.OnsetMS = &ms
+		}
+		repeats.Runs = append(repeats.Runs, repeat)
+		if result.Verdict != string(framework.Vacuous) && result.Verdict != string(framework.Unknown) {
+			judged++
+		}
+		if result.Verdict == result.Expected {
+			expected++
+		}
+		if result.Verdict != result.Expected && one.Verdict == one.Expected {
+			one = result
+		}
+	}
+	if judged > 0 {
+		repeats.Expected = report.NewRate(expected, judged)
+	}
+	one.Repeats = &repeats
+	return one
+}

@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// repeated are runs of two variants that ended in these verdicts.
+func repeated(verdicts map[string][]framework.Verdict) []report.Variant {
+	s := &Execution{dir: "reports"}
+	began := time.Now()
+	var runs []*variantRun
+	var results []report.Variant
+	for _, name := range []string{"a", "b"} {
+		for i, verdict := range verdicts[name] {
+			r := newVariantRun(s, framework.Variant{Name: name, Role: framework.Affected, Script: func() framework.Script { return framework.Script{} }})
+			r.isRepeat(i+1, len(verdicts[name]))
+			r.faulted = began
+			if verdict == framework.Reproduced {
+				onset := began.Add(time.Duration(i+1) * time.Second)
+				r.result.Onset = &onset
+			}
+			r.result.Verdict = string(verdict)
+			runs, results = append(runs, r), append(results, r.result)
+		}
+	}
+	return mergeRepeats(runs, results)
+}
+
+func TestMergeRepeats(t *testing.T) {
+	merged := repeated(map[string][]framework.Verdict{
+		"a": {framework.Reproduced, framework.Prevented, framework.Vacuous, framework.Reproduced},
+		"b": {framework.Reproduced, framework.Reproduced},
+	})
+	if len(merged) != 2 {
+		t.Fatalf("%d results, want one for each variant: %+v", len(merged), merged)
+	}
+	a, b := merged[0], merged[1]
+	if want := report.NewRate(2, 3); a.Repeats.Expected != want {
+		t.Errorf("a came in %+v, want %+v: a vacuous run does not count", a.Repeats.Expected, want)
+	}
+	// What did not come out as expected is what people want to see.
+	if a.Verdict != string(framework.Prevented) || a.EvidenceDir != "evidence/a/run-02" {
+		t.Errorf("a is told by %s, %s", a.Verdict, a.EvidenceDir)
+	}
+	if want := report.NewRate(2, 2); b.Repeats.Expected != want || b.EvidenceDir != "evidence/b/run-02" {
+		t.Errorf("b came in %+v and is told by %s", b.Repeats.Expected, b.EvidenceDir)
+	}
+	var onsets []int64
+	for _, r := range a.Repeats.Runs {
+		if r.OnsetMS != nil {
+			onsets = append(onsets, *r.OnsetMS)
+		}
+	}
+	if !slices.Equal(onsets, []int64{1000, 4000}) || len(a.Repeats.Runs) != 4 {
+		t.Errorf("runs of a: %+v", a.Repeats.Runs)
+	}
+}
+
+// Where nothing could be judged there is no rate.
+func TestMergeRepeatsThatSayNothing(t *testing.T) {
+	merged := repeated(map[string][]framework.Verdict{"a": {framework.Vacuous, framework.Unknown}})
+	if got := merged[0].Repeats.Expected; got != (report.Rate{}) {
+		t.Errorf("the rate is %+v", got)
+	}
+}
+
+func TestRepeatsLeaveOutRemedies(t *testing.T) {
+	v := framework.Variant{Name: "a", Script: func() framework.Script {
+		return framework.Script{Forms: make([]framework.LesserForm, 1), Remedies: make([]framework.Remedy, 1)}
+	}}
+	r := newVariantRun(&Execution{}, v)
+	r.isRepeat(3, 20)
+	if r.label != "a 3/20" || r.script.Remedies != nil || r.script.Forms != nil {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,63 @@
+// Package labaccess reaches the sources of snapshots in a lab.
+package labaccess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
+)
+
+// Of is the access to a lab that is up: to its first cluster, all of its routers
+// and hosts, and its registry. Nodes and hosts are those that the topology
+// declares, whether they run or not.
+func Of(lab *kindlab.Lab) snapshot.Access { return access{lab} }
+
+type access struct{ lab *kindlab.Lab }
+
+func (a access) Kubernetes(context.Context) (*rest.Config, error) {
+	return a.lab.Clusters[0].Client.RESTConfig(), nil
+}
+
+func (a access) Routers(context.Context) (map[string]snapshot.RouterReader, error) {
+	routers := map[string]snapshot.RouterReader{}
+	var opened []*kindlab.Router
+	for _, r := range a.lab.Topology.Routers {
+		handle, err := a.lab.Router(r.Name)
+		if err != nil {
+			errs := []error{fmt.Errorf("opening router %s: %w", r.Name, err)}
+			for _, o := range opened {
+				errs = append(errs, o.Close())
+			}
+			return nil, errors.Join(errs...)
+		}
+		opened = append(opened, handle)
+		routers[r.Name] = handle
+	}
+	return routers, nil
+}
+
+func (a access) Nodes(context.Context) (map[string]snapshot.Machine, error) {
+	nodes := map[string]snapshot.Machine{}
+	for _, name := range a.lab.Clusters[0].Nodes() {
+		nodes[name] = a.lab.Node(name)
+	}
+	return nodes, nil
+}
+
+func (a access) Outside(context.Context) (map[string]snapshot.Machine, error) {
+	hosts := map[string]snapshot.Machine{}
+	for _, h := range a.lab.Topology.Hosts {
+		hosts[h.Name] = a.lab.Host(h.Name)
+	}
+	return hosts, nil
+}
+
+func (a access) Registry(context.Context) (snapshot.Registry, error) {
+	return registry.New(a.lab.Registry().Addr.String()), nil
+}

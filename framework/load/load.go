@@ -1,0 +1,153 @@
+// Package load gives a cluster's Service proxies work: connections that are
+// held through one Service while its endpoints are taken away, and many
+// Services whose endpoints change without pause.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Services declares a load. Its endpoints are addresses of one host outside of
+// the cluster.
+type Services struct {
+	// Node is the one whose proxy is to work. A probe pod must run there: the
+	// connections come from its network, as those of clients do.
+	Node string
+	// Host has the endpoints' addresses, and the lab routes them to it.
+	Host string
+
+	// HeldVIP is the cluster IP of the Service that connections are held
+	// through, from that part of the range that the API server does not hand out
+	// by itself.
+	HeldVIP netip.Addr
+	// Connections is how many are held, HeldEndpoints to how many endpoints of
+	// HeldRange. A proxy that goes round robin gives each endpoint one at least,
+	// where there are as many connections as endpoints.
+	Connections, HeldEndpoints int
+	// HeldRange is a /24, as is ChurnRange.
+	HeldRange netip.Prefix
+
+	// Churned is how many Services have their endpoint replaced, one after the
+	// other, by the next address of ChurnRange.
+	Churned    int
+	ChurnRange netip.Prefix
+	// ChurnEvery is the time from one change to the next of a Service.
+	ChurnEvery time.Duration
+}
+
+// Load is a load that runs.
+type Load struct {
+	services Services
+	sink     *sink
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
+
+	changes atomic.Int64 // of Endpoints
+
+	mu  sync.Mutex
+	err error // why a part of it ended early
+}
+
+// holdConnections opens connections and keeps them until it is killed. They
+// come from the network of the probe's pod.
+func (s Services) holdConnections() string {
+	return fmt.Sprintf(`
+pod=$(pgrep -o -f '^/probe agent') && exec nsenter --net --target "$pod" bash -c '
+for i in $(seq %d); do exec {fd}<>/dev/tcp/%s/%d || exit; done
+exec sleep infinity'`, s.Connections, s.HeldVIP, servicePort)
+}
+
+// Start opens the connections, takes the held Service's endpoints away and
+// begins to churn. With toAll it waits until there is a connection to each of
+// the endpoints, as there is under a proxy that goes round robin. The load goes
+// on after ctx has ended, until Stop.
+func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool) (*Load, error) {
+	cluster := lab.Clusters[0]
+	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.ChurnRange)
+	if err != nil {
+		return nil, err
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l := &Load{services: s, sink: open, cancel: cancel}
+	l.done.Go(func() {
+		_, err := lab.Node(s.Node).Exec(run, "bash", "-c", s.holdConnections())
+		l.failed(run, err)
+	})
+	err = await.Until(ctx, "connections to all endpoints", 200*time.Millisecond, time.Minute,
+		func(context.Context) (bool, string, error) {
+			n, to := l.Open()
+			return n >= s.Connections && (!toAll || to == s.HeldEndpoints), fmt.Sprintf("%d connections to %d endpoints", n, to), l.Err()
+		})
+	if err != nil {
+		l.Stop()
+		return nil, err
+	}
+	l.done.Go(func() { l.failed(run, l.churn(run, cluster)) })
+	if err := setEndpoints(ctx, cluster, held); err != nil {
+		l.Stop()
+		return nil, err
+	}
+	return l, nil
+}
+
+// churn replaces the endpoint of one Service after the other, each time by an
+// address that it has not had for long: so a proxy's table that only lags
+// behind is another one at every look, and one that has stopped is the same.
+func (l *Load) churn(ctx context.Context, c *kindlab.Cluster) error {
+	s := l.services
+	tick := time.NewTicker(s.ChurnEvery / time.Duration(s.Churned))
+	defer tick.Stop()
+	for n := s.Churned; ; n++ {
+		if err := setEndpoints(ctx, c, churnName(n%s.Churned), nth(s.ChurnRange, n/s.Churned%250+1)); err != nil {
+			return err
+		}
+		l.changes.Add(1)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// failed notes that a part of the load has ended, unless it was told to.
+func (l *Load) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		err = errors.New("the connections were closed")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = errors.Join(l.err, err)
+}
+
+// Err says why a part of the load has ended early; nil while all of it goes on.
+func (l *Load) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Open returns how many connections are open, and to how many endpoints.
+func (l *Load) Open() (connections, endpoints int) { return l.sink.counts() }
+
+// Changes is how many times Endpoints of the churned Services were replaced.
+func (l *Load) Changes() int64 { return l.changes.Load() }
+
+// Stop ends the load and waits until it has ended.
+func (l *Load) Stop() {
+	l.cancel()
+	l.sink.close()
+	l.done.Wait()
+}

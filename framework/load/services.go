@@ -1,0 +1,152 @@
+package load
+
+//lint:file-ignore SA1019 kube-proxy 1.13 reads v1 Endpoints and nothing else.
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+const (
+	namespace = metav1.NamespaceDefault
+	// held is the Service that connections are held through.
+	held = "busy"
+	// servicePort is where Services listen, endpointPort where endpoints do.
+	servicePort  = 80
+	endpointPort = 8080
+)
+
+// label marks the load's Services.
+var label = map[string]string{"relapse.dev/load": "services"}
+
+func churnName(i int) string { return fmt.Sprintf("churn-%02d", i) }
+
+// service makes a Service without selector: Kubernetes does not write its
+// endpoints, the load does.
+func service(name, clusterIP string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: label},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: clusterIP,
+			Ports:     []corev1.ServicePort{{Port: servicePort, TargetPort: intstr.FromInt32(endpointPort)}},
+		},
+	}
+}
+
+// endpointsOf makes the v1 Endpoints of a Service. Kubernetes mirrors them into
+// EndpointSlices.
+func endpointsOf(name string, addresses ...netip.Addr) *corev1.Endpoints {
+	e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: label}}
+	if len(addresses) == 0 {
+		return e // an empty subset would be refused
+	}
+	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: endpointPort}}}
+	for _, a := range addresses {
+		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String()})
+	}
+	e.Subsets = []corev1.EndpointSubset{subset}
+	return e
+}
+
+// nth is an address of a range of 256.
+func nth(p netip.Prefix, n int) netip.Addr {
+	bytes := p.Addr().As4()
+	bytes[3] = byte(n)
+	return netip.AddrFrom4(bytes)
+}
+
+func (s Services) heldEndpoints() []netip.Addr {
+	var all []netip.Addr
+	for i := range s.HeldEndpoints {
+		all = append(all, nth(s.HeldRange, i+1))
+	}
+	return all
+}
+
+// Create creates the Services, or those of them that are not there, gives all
+// of them their endpoints, and waits until Kubernetes has made EndpointSlices of
+// these.
+func (s Services) Create(ctx context.Context, c *kindlab.Cluster) error {
+	if err := create(ctx, c, service(held, s.HeldVIP.String())); err != nil {
+		return err
+	}
+	if err := s.Restore(ctx, c); err != nil {
+		return err
+	}
+	for i := range s.Churned {
+		if err := create(ctx, c, service(churnName(i), "")); err != nil {
+			return err
+		}
+		if err := setEndpoints(ctx, c, churnName(i), nth(s.ChurnRange, 1)); err != nil {
+			return err
+		}
+	}
+	return s.mirrored(ctx, c)
+}
+
+// create creates a Service where there is none of that name.
+func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) error {
+	// Created blindly, one with a chosen address is refused for its address.
+	err := kube(c).Get(ctx, client.ObjectKeyFromObject(service), &corev1.Service{})
+	if apierrors.IsNotFound(err) {
+		err = kube(c).Create(ctx, service)
+	}
+	if err != nil {
+		return fmt.Errorf("creating Service %s: %w", service.Name, err)
+	}
+	return nil
+}
+
+// Restore gives the held Service back the endpoints that the last load has
+// taken away.
+func (s Services) Restore(ctx context.Context, c *kindlab.Cluster) error {
+	return setEndpoints(ctx, c, held, s.heldEndpoints()...)
+}
+
+// mirrored waits until Kubernetes has made EndpointSlices of the Endpoints.
+func (s Services) mirrored(ctx context.Context, c *kindlab.Cluster) error {
+	return await.Until(ctx, "EndpointSlices of all Services", 200*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			var slices discoveryv1.EndpointSliceList
+			if err := kube(c).List(ctx, &slices, client.InNamespace(namespace)); err != nil {
+				return false, "", err
+			}
+			endpoints := map[string]int{}
+			for _, slice := range slices.Items {
+				endpoints[slice.Labels[discoveryv1.LabelServiceName]] += len(slice.Endpoints)
+			}
+			complete := 0
+			for i := range s.Churned {
+				complete += min(1, endpoints[churnName(i)])
+			}
+			return endpoints[held] == s.HeldEndpoints && complete == s.Churned,
+				fmt.Sprintf("%d endpoints of %s, %d of %d other Services", endpoints[held], held, complete, s.Churned), nil
+		})
+}
+
+// setEndpoints says where a Service of the load leads.
+func setEndpoints(ctx context.Context, c *kindlab.Cluster, name string, addresses ...netip.Addr) error {
+	e := endpointsOf(name, addresses...)
+	err := kube(c).Update(ctx, e) // without a version: whatever is there
+	if client.IgnoreNotFound(err) == nil && err != nil {
+		err = kube(c).Create(ctx, e)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the Endpoints of %s: %w", name, err)
+	}
+	return nil
+}
+
+func kube(c *kindlab.Cluster) client.Client { return c.Client.Resources().GetControllerRuntimeClient() }

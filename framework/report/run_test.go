@@ -1,0 +1,144 @@
+package report_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func newRun(t *testing.T, output string, began time.Time) string {
+	t.Helper()
+	dir, err := report.NewRun(output, "node-drain", began)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestNewRun(t *testing.T) {
+	output := filepath.Join(t.TempDir(), "reports") // is made
+	east := time.FixedZone("east", 3*60*60)
+	for _, test := range []struct {
+		name  string
+		began time.Time
+		want  string
+	}{
+		{"in UTC", noon, "2026-03-01T12-00-00Z"},
+		{"in the same second", noon.Add(time.Millisecond), "2026-03-01T12-00-00Z-2"},
+		{"the third of it", noon, "2026-03-01T12-00-00Z-3"},
+		{"a second later, on a clock that says 15:00", noon.Add(time.Second).In(east), "2026-03-01T12-00-01Z"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got, want := newRun(t, output, test.began), filepath.Join(output, "node-drain", test.want); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestNewRunThatFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := report.NewRun(file, "node-drain", noon); err == nil || !strings.Contains(err.Error(), `the runs of "node-drain"`) {
+		t.Errorf("%v; want it to name the scenario", err)
+	}
+}
+
+func TestLatest(t *testing.T) {
+	output := t.TempDir()
+	first, second := newRun(t, output, noon), newRun(t, output, noon.Add(time.Minute))
+	link := report.Latest(output, "node-drain")
+	if _, err := os.Stat(link); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before any run has ended: %v", err)
+	}
+	for _, run := range []string{first, second, second} {
+		if err := full().Write(run); err != nil {
+			t.Fatal(err)
+		}
+		if err := report.SetLatest(run); err != nil {
+			t.Fatal(err)
+		}
+		// Relative: the reports can be moved, and uploaded, as a whole.
+		if got, err := os.Readlink(link); err != nil || got != filepath.Base(run) {
+			t.Errorf("latest is %q, %v; want %q", got, err, filepath.Base(run))
+		}
+		if _, err := report.Read(filepath.Join(link, "report.json")); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := report.SetLatest(filepath.Join(output, "no-such", "run")); err == nil || !strings.Contains(err.Error(), "no-such") {
+		t.Errorf("%v; want it to name the run", err)
+	}
+}
+
+func TestPruneRuns(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		keep report.Keep
+		want []string // what is left, beside what is no run
+	}{
+		{"all are within bounds", report.Keep{Runs: 3, Bytes: 300}, []string{"2026-03-01T12-00-00Z", "2026-03-01T12-00-00Z-2", "2026-03-01T12-01-00Z"}},
+		{"too many", report.Keep{Runs: 2, Bytes: 300}, []string{"2026-03-01T12-00-00Z-2", "2026-03-01T12-01-00Z"}},
+		{"too large", report.Keep{Runs: 3, Bytes: 299}, []string{"2026-03-01T12-00-00Z-2", "2026-03-01T12-01-00Z"}},
+		{"the newest alone is too large", report.Keep{Runs: 3, Bytes: 1}, []string{"2026-03-01T12-01-00Z"}},
+		{"none is to be kept", report.Keep{}, []string{"2026-03-01T12-01-00Z"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			output := t.TempDir()
+			for _, began := range []time.Time{noon, noon, noon.Add(time.Minute)} {
+				evidence := filepath.Join(newRun(t, output, began), "evidence", "cilium-1.11.6")
+				if err := os.MkdirAll(evidence, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(evidence, "01-snapshot.json"), make([]byte, 100), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			notRuns := []string{"evidence", "2026-03-01T11-00-00Zzz", "2026-03-01"}
+			for _, name := range notRuns {
+				if err := os.Mkdir(filepath.Join(output, "node-drain", name), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			removed, err := report.PruneRuns(output, "node-drain", test.keep)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range removed {
+				if r.Bytes != 100 || filepath.Dir(r.Dir) != filepath.Join(output, "node-drain") {
+					t.Errorf("removed %+v", r)
+				}
+			}
+			if got, want := len(removed), 3-len(test.want); got != want {
+				t.Errorf("%d are told as removed, want %d", got, want)
+			}
+			entries, err := os.ReadDir(filepath.Join(output, "node-drain"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := map[string]bool{}
+			for _, e := range entries {
+				left[e.Name()] = true
+			}
+			want := map[string]bool{}
+			for _, name := range append(notRuns, test.want...) {
+				want[name] = true
+			}
+			if diff := cmp.Diff(want, left); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// EndpointSlice is an EndpointSlice of a Service.
+type EndpointSlice struct {
+	Namespace string        `json:"namespace"`
+	Service   string        `json:"service"`
+	Ports     []ServicePort `json:"ports,omitempty"`
+	// Ready are the addresses that new connections are to go to.
+	Ready []netip.Addr `json:"ready,omitempty"`
+}
+
+// EndpointSlices is the source of the EndpointSlices of IP addresses that
+// belong to a Service, in order of namespace, Service and name.
+var EndpointSlices = clusterList("EndpointSlices", (*cluster).endpointSlices,
+	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices })
+
+func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
+	l, err := c.discovery.EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName})
+	if err != nil {
+		return nil, fmt.Errorf("listing EndpointSlices: %w", err)
+	}
+	slices.SortFunc(l.Items, func(a, b discoveryv1.EndpointSlice) int {
+		service := discoveryv1.LabelServiceName
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Labels[service], b.Labels[service]), cmp.Compare(a.Name, b.Name))
+	})
+	var all []EndpointSlice
+	for _, o := range l.Items {
+		if o.AddressType == discoveryv1.AddressTypeFQDN {
+			continue
+		}
+		s := EndpointSlice{Namespace: o.Namespace, Service: o.Labels[discoveryv1.LabelServiceName]}
+		for _, p := range o.Ports {
+			if p.Port == nil { // every port: no proxy can make anything of it
+				continue
+			}
+			port := ServicePort{Protocol: string(corev1.ProtocolTCP), Port: uint16(*p.Port)}
+			if p.Name != nil {
+				port.Name = *p.Name
+			}
+			if p.Protocol != nil {
+				port.Protocol = string(*p.Protocol)
+			}
+			s.Ports = append(s.Ports, port)
+		}
+		for _, e := range o.Endpoints {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready { // unknown counts as ready
+				continue
+			}
+			// All addresses of one endpoint are the same one: the first is taken.
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			ip, err := netip.ParseAddr(e.Addresses[0])
+			if err != nil {
+				return nil, fmt.Errorf("EndpointSlice %s/%s: %w", o.Namespace, o.Name, err)
+			}
+			s.Ready = append(s.Ready, ip)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}

@@ -1,0 +1,210 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rule is one rule of an iptables table, as far as it is understood here: where
+// it stands, whom it concerns and where it leads.
+type Rule struct {
+	Chain       string `json:"chain"`
+	Source      Match  `json:"source,omitzero"`
+	Destination Match  `json:"destination,omitzero"`
+	// Out is the interface that the packet leaves by, with a "!" before it for
+	// all others; a "+" at its end is any rest of the name.
+	Out string `json:"out,omitempty"`
+	// Target is a chain, or what is done: MASQUERADE, ACCEPT, REJECT and so on;
+	// empty if there is none. To is the address of an SNAT.
+	Target  string     `json:"target,omitempty"`
+	To      netip.Addr `json:"to,omitzero"`
+	Comment string     `json:"comment,omitempty"`
+	// Conditional tells that the rule looks at something else as well.
+	Conditional bool `json:"conditional,omitempty"`
+	// Text is the rule as iptables-save prints it.
+	Text string `json:"text"`
+}
+
+// Match is a range of addresses, or all but that range. The zero Match is any
+// address.
+type Match struct {
+	Range netip.Prefix `json:"range,omitzero"`
+	Not   bool         `json:"not,omitempty"`
+}
+
+// Matches tells whether an address is in the match.
+func (m Match) Matches(a netip.Addr) bool {
+	return !m.Range.IsValid() || m.Range.Contains(a) != m.Not
+}
+
+// Tables of iptables that are read here.
+const (
+	FilterTable = "filter"
+	NATTable    = "nat"
+)
+
+// ParseRules reads one table from what iptables-save prints, in its order.
+func ParseRules(saved, table string) ([]Rule, error) {
+	rules := []Rule{}
+	in := ""
+	number := 0
+	for line := range strings.Lines(saved) {
+		number++
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "*"); ok {
+			in = name
+		}
+		if in != table || !strings.HasPrefix(line, "-A ") {
+			continue
+		}
+		rule, err := parseRule(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d of iptables-save's output: %w", number, err)
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
+}
+
+// takesValue are flags whose value may look like a flag.
+var takesValue = []string{"-A", "-s", "-d", "-i", "-o", "-j", "-g", "-m", "--comment"}
+
+func parseRule(line string) (Rule, error) {
+	words, err := ruleWords(line)
+	if err != nil {
+		return Rule{}, err
+	}
+	r := Rule{Text: line}
+	not := false
+	for len(words) > 0 {
+		word, value := words[0], ""
+		if words = words[1:]; word == "!" {
+			not = true
+			continue
+		}
+		// A flag that takes no value is followed by the next one.
+		if len(words) > 0 && (slices.Contains(takesValue, word) || !strings.HasPrefix(words[0], "-") && words[0] != "!") {
+			value, words = words[0], words[1:]
+		}
+		if err := r.take(word, value, not); err != nil {
+			return Rule{}, fmt.Errorf("%s in %q: %w", word, line, err)
+		}
+		not = false
+	}
+	if r.Chain == "" {
+		return Rule{}, fmt.Errorf("no chain in %q", line)
+	}
+	return r, nil
+}
+
+// take notes one flag of the rule, which "!" may stand before.
+func (r *Rule) take(flag, value string, not bool) error {
+	var err error
+	switch {
+	case flag == "--to-source":
+		// The first address; ports, and the rest of a range, are not looked at.
+		first, _, _ := strings.Cut(value, "-")
+		first, _, _ = strings.Cut(first, ":")
+		r.To, err = netip.ParseAddr(first)
+	case r.Target != "": // what follows the target are its own options
+	case flag == "-A":
+		r.Chain = value
+	case flag == "-s":
+		r.Source.Not = not
+		r.Source.Range, err = parseRange(value)
+	case flag == "-d":
+		r.Destination.Not = not
+		r.Destination.Range, err = parseRange(value)
+	case flag == "-o" && not:
+		r.Out = "!" + value
+	case flag == "-o":
+		r.Out = value
+	case flag == "-j" || flag == "-g":
+		r.Target = value
+	case flag == "--comment":
+		r.Comment = value
+	case flag == "-m":
+		r.Conditional = r.Conditional || value != "comment"
+	default:
+		r.Conditional = true
+	}
+	return err
+}
+
+func parseRange(text string) (netip.Prefix, error) {
+	if !strings.Contains(text, "/") {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return netip.Prefix{}, err
+		}
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	return netip.ParsePrefix(text)
+}
+
+// ruleWords splits a line as iptables-restore does: words in double quotes
+// may have blanks in them, and a backslash takes the next character as it is.
+func ruleWords(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	begun, quoted, escaped := false, false, false
+	for _, c := range line {
+		switch {
+		case escaped:
+			word.WriteRune(c)
+			escaped = false
+		case c == '\\':
+			escaped, begun = true, true
+		case c == '"':
+			quoted, begun = !quoted, true
+		case c == ' ' && !quoted:
+			if begun {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			begun = false
+		default:
+			word.WriteRune(c)
+			begun = true
+		}
+	}
+	if quoted || escaped {
+		return nil, fmt.Errorf("a quotation does not end in %q", line)
+	}
+	if begun {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// savedRules are the rules of one table, as one of a node's own programs prints
+// them. The programs of the machine that collects may be of another kind
+// (legacy or nft), and would not see the rules of the node's.
+//
+// The program is run in the node's namespaces and not by the Machine's Exec,
+// which takes several times as long where that is a container: rules are read
+// several times a second. It needs the node's process namespace too, for
+// /proc/net, in which iptables-legacy-save looks for the tables.
+func savedRules(ctx context.Context, m Machine, table, program string, args ...string) ([]Rule, error) {
+	pid, err := m.PID(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finding the node's process: %w", err)
+	}
+	command := append([]string{"--target", strconv.Itoa(pid), "--mount", "--net", "--pid", "--", program}, args...)
+	cmd := exec.CommandContext(ctx, "nsenter", command...)
+	cmd.WaitDelay = time.Second // the program is a child of nsenter's, and may keep the pipe open
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	saved, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("running %s in the namespaces of process %d: %w: %s", program, pid, err, strings.TrimSpace(complaint.String()))
+	}
+	return ParseRules(string(saved), table)
+}

@@ -1,0 +1,107 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Node is a Kubernetes Node.
+type Node struct {
+	Name string `json:"name"`
+	// UID tells a node that was removed and came back from one that stayed.
+	UID         string         `json:"uid"`
+	Created     time.Time      `json:"created"`
+	InternalIPs []netip.Addr   `json:"internal_ips"`
+	PodCIDRs    []netip.Prefix `json:"pod_cidrs,omitempty"` // spec.podCIDRs
+	Ready       bool           `json:"ready"`
+	// Calico is what calico-node says of the node, in its annotations.
+	Calico CalicoNode `json:"calico,omitzero"`
+	// KubeRouterAddresses are those that kube-router is told to speak BGP
+	// from, in the annotation kube-router.io/bgp-local-addresses.
+	KubeRouterAddresses []netip.Addr `json:"kube_router_addresses,omitempty"`
+}
+
+// CalicoNode is what calico-node writes into its Node's annotations.
+type CalicoNode struct {
+	// Address is the one that it took for the node, with the length of its
+	// subnet: BGP's source and router ID, and every other node's neighbour.
+	Address netip.Prefix `json:"address,omitzero"`
+	// RouteReflector is the cluster ID of a node that is one: such nodes are
+	// in no mesh.
+	RouteReflector string `json:"route_reflector,omitempty"`
+}
+
+// Nodes is the source of the Nodes, in order of name.
+var Nodes = clusterList("Nodes", (*cluster).nodes, func(s *Snapshot) *List[Node] { return &s.Nodes })
+
+func (c *cluster) nodes(ctx context.Context) ([]Node, error) {
+	l, err := c.core.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Nodes: %w", err)
+	}
+	nodes := make([]Node, 0, len(l.Items))
+	for _, o := range l.Items {
+		n := Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time}
+		for _, a := range o.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				ip, err := netip.ParseAddr(a.Address)
+				if err != nil {
+					return nil, fmt.Errorf("node %q: status.addresses: %w", o.Name, err)
+				}
+				n.InternalIPs = append(n.InternalIPs, ip)
+			}
+		}
+		if n.PodCIDRs, err = parsePrefixes(o.Spec.PodCIDRs); err != nil {
+			return nil, fmt.Errorf("node %q: spec.podCIDRs: %w", o.Name, err)
+		}
+		for _, condition := range o.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				n.Ready = condition.Status == corev1.ConditionTrue
+			}
+		}
+		if err := n.readAnnotations(o.Annotations); err != nil {
+			return nil, fmt.Errorf("node %q: annotation %w", o.Name, err)
+		}
+		nodes = append(nodes, n)
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes, nil
+}
+
+// The annotations (libcalico-go/lib/backend/k8s/resources/node.go of
+// projectcalico/calico; network_routes_controller.go of kube-router).
+const (
+	calicoAddress         = "projectcalico.org/IPv4Address"
+	calicoRouteReflector  = "projectcalico.org/RouteReflectorClusterID"
+	kubeRouterLocalSource = "kube-router.io/bgp-local-addresses"
+)
+
+// readAnnotations reads what CNIs say of the node.
+func (n *Node) readAnnotations(annotations map[string]string) error {
+	n.Calico.RouteReflector = annotations[calicoRouteReflector]
+	if text := annotations[calicoAddress]; text != "" {
+		p, err := parseRange(text) // Calico, too, takes both forms
+		if err != nil {
+			return fmt.Errorf("%s: %w", calicoAddress, err)
+		}
+		n.Calico.Address = p
+	}
+	if text := annotations[kubeRouterLocalSource]; text != "" {
+		for part := range strings.SplitSeq(text, ",") {
+			a, err := netip.ParseAddr(strings.TrimSpace(part))
+			if err != nil {
+				return fmt.Errorf("%s: %w", kubeRouterLocalSource, err)
+			}
+			n.KubeRouterAddresses = append(n.KubeRouterAddresses, a)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PodImages is what the containers of a pod run. Pods in the host's network
+// are listed as well; pods that have ended are left out.
+type PodImages struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       string    `json:"uid"`
+	Node      string    `json:"node"`
+	Created   time.Time `json:"created"`
+	// OwnerKind and OwnerName are the workload's. A static pod's owner is its
+	// Node; both are empty for a pod that nobody owns.
+	OwnerKind string `json:"owner_kind,omitempty"`
+	OwnerName string `json:"owner_name,omitempty"`
+	// Template is the hash of the template that the pod was made from; empty
+	// where there is none.
+	Template   string             `json:"template,omitempty"`
+	Containers []RunningContainer `json:"containers"`
+}
+
+func (p PodImages) String() string { return p.Namespace + "/" + p.Name }
+
+// RunningContainer is a container of a pod.
+type RunningContainer struct {
+	Container
+	// ImageID is what the kubelet says that it runs: NAME@DIGEST where the
+	// node knows under which digest the image was pulled, otherwise the digest
+	// of the image's configuration, which is another number. Empty until the
+	// container is created.
+	ImageID string `json:"image_id,omitempty"`
+	// Restarts counts how often the container ended and was started again.
+	Restarts int `json:"restarts,omitempty"`
+	// Trouble says why the container does not run, or how its last life
+	// ended, in the kubelet's words; empty when all is well.
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// Pulled is the digest under which the image was pulled; empty if the node
+// does not tell.
+func (c RunningContainer) Pulled() string {
+	ref, err := ParseReference(c.ImageID)
+	if err != nil {
+		return ""
+	}
+	return ref.Digest
+}
+
+// RunningImages is the source of what pods run, in order of namespace and
+// name.
+var RunningImages = clusterList("images of Pods", (*cluster).podImages, func(s *Snapshot) *List[PodImages] { return &s.PodImages })
+
+func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
+	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: notEnded})
+	if err != nil {
+		return nil, fmt.Errorf("listing Pods: %w", err)
+	}
+	pods := make([]PodImages, 0, len(l.Items))
+	for _, o := range l.Items {
+		p := PodImages{
+			Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Node: o.Spec.NodeName, Created: o.CreationTimestamp.Time,
+			Template: cmp.Or(o.Labels[appsv1.ControllerRevisionHashLabelKey], o.Labels[appsv1.DefaultDeploymentUniqueLabelKey]),
+		}
+		if owner := metav1.GetControllerOf(&o); owner != nil {
+			p.OwnerKind, p.OwnerName = owner.Kind, owner.Name
+			// A Deployment owns its pods through a ReplicaSet, which is named
+			// after it and the template's hash.
+			if name, ok := strings.CutSuffix(owner.Name, "-"+p.Template); ok && owner.Kind == "ReplicaSet" {
+				p.OwnerKind, p.OwnerName = "Deployment", name
+			}
+		}
+		statuses := map[string]corev1.ContainerStatus{}
+		for _, s := range slices.Concat(o.Status.InitContainerStatuses, o.Status.ContainerStatuses) {
+			statuses[s.Name] = s
+		}
+		for _, asked := range containersOf(o.Spec) {
+			s := statuses[asked.Name]
+			p.Containers = append(p.Containers, RunningContainer{
+				Container: asked, ImageID: s.ImageID, Restarts: int(s.RestartCount), Trouble: trouble(s),
+			})
+		}
+		pods = append(pods, p)
+	}
+	slices.SortFunc(pods, func(a, b PodImages) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return pods, nil
+}
+
+// trouble says what is wrong with a container, as far as its status tells.
+func trouble(s corev1.ContainerStatus) string {
+	var says []string
+	if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+		says = append(says, strings.TrimSuffix(w.Reason+": "+w.Message, ": "))
+	}
+	for _, t := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+		if t != nil && t.ExitCode != 0 {
+			says = append(says, strings.TrimSuffix(fmt.Sprintf("ended with status %d: %s", t.ExitCode, strings.TrimSpace(t.Message)), ": "))
+		}
+	}
+	return strings.Join(says, "; ")
+}

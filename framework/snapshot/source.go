@@ -1,0 +1,291 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Source is one thing that a snapshot can hold, such as Nodes or
+// ConfigMaps("kube-system/cilium-config"). It says what is read; an Access says
+// how that is reached. Sources are comparable.
+type Source struct {
+	kind *kind
+	// name tells sources of one kind apart, such as two ConfigMaps. It is
+	// empty where a kind has one source only.
+	name string
+}
+
+// String is what the source is called in Snapshot.Sources, with its name.
+func (s Source) String() string {
+	switch {
+	case s.kind == nil:
+		return "no source"
+	case s.name == "":
+		return s.kind.name
+	}
+	return s.kind.name + " " + s.name
+}
+
+// kind is what sources of one kind have in common. Each file of this package
+// that declares a Source has one.
+type kind struct {
+	// name is what Snapshot.Sources and Snapshot.Unread call it.
+	name string
+	// timeout bounds one look; zero means defaultTimeout.
+	timeout time.Duration
+	// after are kinds whose part of the snapshot this one needs: they are
+	// read as well, and before.
+	after []*kind
+	// open prepares to read the sources of these names. An error is why they
+	// can never be read.
+	open func(o *opening, names []string) (read, error)
+	// copy takes its part of a snapshot over, as far as the sources of these
+	// names hold it.
+	copy func(to, from *Snapshot, names []string)
+	// unread calls say for each part that a look should have read.
+	unread func(s Snapshot, say sayUnread)
+}
+
+// read asks a source once and puts the answer into its part of the snapshot.
+// It never fails: it returns when ctx ends, and what was not read is marked.
+type read func(ctx context.Context, s *Snapshot)
+
+// sayUnread is told of one part of a snapshot: what it is, whether it was
+// read, and if not, why.
+type sayUnread func(what string, read bool, why string)
+
+// kinds are all that there are, in the order in which Unread tells of them.
+var kinds = []*kind{
+	Nodes.kind, CiliumNodes.kind, Pods.kind, Workloads.kind, RunningImages.kind, configMaps, Tags.kind, Routers.kind,
+	Services.kind, EndpointSlices.kind, Proxies.kind, NodeTables.kind, Firewalls.kind, NodeNetworks.kind,
+	CalicoAgents.kind, NAT.kind, Sockets.kind,
+}
+
+// defaultTimeout is well above what a healthy source needs (milliseconds),
+// and no longer than detection may take.
+const defaultTimeout = time.Second
+
+// opening is what the sources of one collector share.
+type opening struct {
+	access  Access
+	ctx     context.Context
+	cluster func() (*cluster, error)
+	nodes   func() (map[string]Machine, error)
+	closers []io.Closer
+}
+
+// closes remembers what is to be closed with the collector.
+func (o *opening) closes(opened any) {
+	if c, ok := opened.(io.Closer); ok {
+		o.closers = append(o.closers, c)
+	}
+}
+
+// Collector takes snapshots of the sources that it was opened for.
+type Collector struct {
+	sources []opened
+	closers []io.Closer
+}
+
+// opened are the sources of one kind, ready to be read.
+type opened struct {
+	kind *kind
+	read read
+	// unreachable is why they cannot be read; then read is nil.
+	unreachable error
+}
+
+// Open makes a collector of some sources; of sources that are named twice it
+// is one. What the access cannot give is no error: such a source is unread in
+// each snapshot, and Snapshot.Unread says why. The collector must be closed.
+func Open(ctx context.Context, access Access, sources ...Source) (*Collector, error) {
+	asked, err := byKind(sources)
+	if err != nil {
+		return nil, err
+	}
+	o := &opening{access: access, ctx: ctx}
+	o.cluster = sync.OnceValues(func() (*cluster, error) {
+		config, err := access.Kubernetes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return newCluster(config)
+	})
+	o.nodes = sync.OnceValues(func() (map[string]Machine, error) { return access.Nodes(ctx) })
+	c := &Collector{}
+	for _, k := range kinds {
+		names, wanted := asked[k]
+		if !wanted {
+			continue
+		}
+		read, err := k.open(o, names)
+		c.sources = append(c.sources, opened{kind: k, read: read, unreachable: err})
+	}
+	c.closers = o.closers
+	if ctx.Err() != nil {
+		return nil, errors.Join(fmt.Errorf("opening the sources of snapshots: %w", context.Cause(ctx)), c.Close())
+	}
+	return c, nil
+}
+
+// byKind sorts sources by kind, with the names of each, and adds the kinds
+// that they need.
+func byKind(sources []Source) (map[*kind][]string, error) {
+	asked := map[*kind][]string{}
+	for _, s := range sources {
+		if s.kind == nil {
+			return nil, errors.New("opening the sources of snapshots: one of them is the zero Source, which reads nothing")
+		}
+		asked[s.kind] = slices.Compact(slices.Sorted(slices.Values(append(asked[s.kind], s.name))))
+		for _, k := range s.kind.after {
+			asked[k] = append(asked[k], "")
+		}
+	}
+	return asked, nil
+}
+
+// Close closes what Open has opened.
+func (c *Collector) Close() error {
+	var errs []error
+	for _, closer := range c.closers {
+		errs = append(errs, closer.Close())
+	}
+	c.closers = nil
+	return errors.Join(errs...)
+}
+
+// Timeout is the longest that Collect may take.
+func (c *Collector) Timeout() time.Duration {
+	longest := defaultTimeout
+	for _, s := range c.sources {
+		longest = max(longest, s.kind.timeout)
+	}
+	return longest
+}
+
+// Collect asks all sources at once and returns what they said. It never
+// fails: a source that does not answer in its time or at all is marked so, and
+// the others are not held up by it beyond that time.
+func (c *Collector) Collect(ctx context.Context) Snapshot {
+	s := Snapshot{Time: time.Now()}
+	done := map[*kind]chan struct{}{}
+	for _, o := range c.sources {
+		done[o.kind] = make(chan struct{})
+		asked := Asked{Name: o.kind.name}
+		if o.unreachable != nil {
+			asked.Unreachable = o.unreachable.Error()
+		}
+		s.Sources = append(s.Sources, asked)
+	}
+	var all sync.WaitGroup
+	for _, o := range c.sources {
+		all.Go(func() {
+			defer close(done[o.kind])
+			if o.read == nil {
+				return
+			}
+			timeout := cmp.Or(o.kind.timeout, defaultTimeout)
+			ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+			defer cancel()
+			for _, k := range o.kind.after {
+				<-done[k]
+			}
+			o.read(ctx, &s)
+		})
+	}
+	all.Wait()
+	s.Took = time.Since(s.Time)
+	return s
+}
+
+// list asks for one list. It returns when ctx ends, even if ask does not.
+func list[T any](ctx context.Context, ask func(context.Context) ([]T, error)) List[T] {
+	began := time.Now()
+	answers := make(chan List[T], 1)
+	go func() {
+		items, err := ask(ctx)
+		if err != nil {
+			answers <- List[T]{Error: err.Error()}
+			return
+		}
+		answers <- List[T]{Read: true, Items: items}
+	}()
+	var l List[T]
+	select {
+	case l = <-answers:
+	case <-ctx.Done():
+		l.Error = context.Cause(ctx).Error()
+	}
+	l.Took = time.Since(began)
+	return l
+}
+
+// clusterList makes a source of a list that a Kubernetes API server has.
+func clusterList[T any](name string, ask func(*cluster, context.Context) ([]T, error), part func(*Snapshot) *List[T]) Source {
+	return Source{kind: &kind{
+		name: name,
+		open: func(o *opening, _ []string) (read, error) {
+			c, err := o.cluster()
+			if err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context, s *Snapshot) {
+				*part(s) = list(ctx, func(ctx context.Context) ([]T, error) { return ask(c, ctx) })
+			}, nil
+		},
+		copy:   func(to, from *Snapshot, _ []string) { *part(to) = *part(from) },
+		unread: func(s Snapshot, say sayUnread) { say(name, part(&s).Read, part(&s).Error) },
+	}}
+}
+
+// perName makes a source of something that is read of each router, node or
+// host, all at once, and kept in order of name. reachable lists them by name,
+// and reader makes a function that reads one of them, once for each collector.
+func perName[H any, T interface{ unread(sayUnread) }](
+	name string,
+	timeout time.Duration,
+	reachable func(*opening) (map[string]H, error),
+	reader func(name string, of H) func(context.Context) T,
+	part func(*Snapshot) *[]T,
+) Source {
+	return Source{kind: &kind{
+		name:    name,
+		timeout: timeout,
+		open: func(o *opening, _ []string) (read, error) {
+			handles, err := reachable(o)
+			if err != nil {
+				return nil, err
+			}
+			var readers []func(context.Context) T
+			for _, name := range slices.Sorted(maps.Keys(handles)) {
+				o.closes(handles[name])
+				readers = append(readers, reader(name, handles[name]))
+			}
+			return func(ctx context.Context, s *Snapshot) {
+				items := make([]T, len(readers))
+				var all sync.WaitGroup
+				for i, read := range readers {
+					all.Go(func() { items[i] = read(ctx) })
+				}
+				all.Wait()
+				*part(s) = items
+			}, nil
+		},
+		copy: func(to, from *Snapshot, _ []string) { *part(to) = *part(from) },
+		unread: func(s Snapshot, say sayUnread) {
+			for _, item := range *part(&s) {
+				item.unread(say)
+			}
+		},
+	}}
+}
+
+// allNodes are the nodes' machines, for perName.
+func allNodes(o *opening) (map[string]Machine, error) { return o.nodes() }

@@ -1,0 +1,124 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+)
+
+// Tag is what the registry has under the name of an image.
+type Tag struct {
+	Image string `json:"image"` // as it was written
+	// Digest is the one that a pull at this moment would bring.
+	Digest string `json:"digest,omitempty"`
+	// Error says why the registry did not tell.
+	Error string `json:"error,omitempty"`
+}
+
+// Tags is the source of what the registry has under the name of each image
+// that somebody asks for without saying which digest, in order of image. It
+// reads Workloads and RunningImages for the names.
+var Tags = Source{kind: &kind{
+	name:  "tags",
+	after: []*kind{Workloads.kind, RunningImages.kind},
+	open: func(o *opening, _ []string) (read, error) {
+		registry, err := o.access.Registry(o.ctx)
+		if err != nil {
+			return nil, err
+		}
+		o.closes(registry)
+		return func(ctx context.Context, s *Snapshot) {
+			s.Tags = resolve(ctx, registry, s.Workloads.Items, s.PodImages.Items)
+		}, nil
+	},
+	copy: func(to, from *Snapshot, _ []string) { to.Tags = from.Tags },
+	unread: func(s Snapshot, say sayUnread) {
+		for _, t := range s.Tags.Items {
+			say("the registry's "+t.Image, t.Error == "", t.Error)
+		}
+	},
+}}
+
+// Reference is the name of an image, taken apart.
+type Reference struct {
+	// Name is host and path. Tag and Digest are empty where the reference has
+	// none.
+	Name, Tag, Digest string
+}
+
+// ParseReference takes the name of an image apart, without filling in
+// defaults. What no runtime would accept as a name is an error.
+func ParseReference(image string) (Reference, error) {
+	// Kubelets of old put the runtime's way of pulling in front.
+	if _, rest, ok := strings.Cut(image, "://"); ok {
+		image = rest
+	}
+	parsed, err := reference.Parse(image)
+	if err != nil {
+		return Reference{}, fmt.Errorf("image %q: %w", image, err)
+	}
+	var r Reference
+	if named, ok := parsed.(reference.Named); ok {
+		r.Name = named.Name()
+	}
+	if tagged, ok := parsed.(reference.Tagged); ok {
+		r.Tag = tagged.Tag()
+	}
+	if digested, ok := parsed.(reference.Digested); ok {
+		r.Digest = digested.Digest().String()
+	}
+	return r, nil
+}
+
+// maxResolving is how many questions a registry is asked at once.
+const maxResolving = 8
+
+// resolve asks a registry for each image that somebody asks for without
+// saying which digest.
+func resolve(ctx context.Context, registry Registry, workloads []Workload, pods []PodImages) List[Tag] {
+	began := time.Now()
+	images := map[string]bool{}
+	note := func(c Container) {
+		if ref, err := ParseReference(c.Image); err == nil && ref.Digest == "" {
+			images[c.Image] = true
+		}
+	}
+	for _, w := range workloads {
+		for _, c := range w.Containers {
+			note(c)
+		}
+	}
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			note(c.Container)
+		}
+	}
+	l := List[Tag]{Read: true}
+	for image := range images {
+		l.Items = append(l.Items, Tag{Image: image})
+	}
+	slices.SortFunc(l.Items, func(a, b Tag) int { return cmp.Compare(a.Image, b.Image) })
+	var all sync.WaitGroup
+	places := make(chan struct{}, maxResolving)
+	for i := range l.Items {
+		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			digest, err := registry.Resolve(ctx, l.Items[i].Image)
+			if err != nil {
+				l.Items[i].Error = err.Error()
+				return
+			}
+			l.Items[i].Digest = digest
+		})
+	}
+	all.Wait()
+	l.Took = time.Since(began)
+	return l
+}

@@ -1,0 +1,169 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Images builds images and hands them to a lab.
+type Images interface {
+	kindlab.Images
+	Build(ctx context.Context, refs []string, progress func(images.Event)) (images.Summary, error)
+}
+
+// labs are kind labs on this machine. It is an engine.Labs.
+type labs struct {
+	Options
+}
+
+func newLabs(o Options) labs {
+	if o.Progress == nil {
+		o.Progress = engine.Silent
+	}
+	return labs{o}
+}
+
+// Prepare builds what is not in the cache.
+func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) error {
+	var mu sync.Mutex
+	building := map[string]func(error){}
+	_, err := l.Images.Build(ctx, s.ImagesOf(l.Upstreams, variants...), func(e images.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case e.Step == images.Reused:
+		case e.Step == images.Built:
+			building[e.Ref](nil)
+			delete(building, e.Ref)
+		case building[e.Ref] == nil:
+			building[e.Ref] = l.Progress.Step("images", e.Ref)
+		}
+	})
+	for _, done := range building {
+		done(errors.New("not built"))
+	}
+	return err
+}
+
+func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {
+	var serve []string
+	for _, v := range variants {
+		serve = append(serve, v.Images...)
+	}
+	slices.Sort(serve)
+	options := kindlab.Options{
+		Images: l.Images, Serve: slices.Compact(serve), Upstreams: l.Upstreams, Log: l.Log,
+		Step: func(name string) func(error) { return l.Progress.Step("lab", name) },
+		Note: func(text string) { l.Progress.Note("lab", text) },
+	}
+	there, err := kindlab.Exists(ctx, l.Docker, s.Topology.Name)
+	if err != nil {
+		return nil, err
+	}
+	var made *kindlab.Lab
+	if there && reuse {
+		made, err = kindlab.Attach(ctx, l.Docker, s.Topology, options)
+	} else {
+		// What is left of an interrupted run is in the way.
+		if err := l.Down(ctx, s); err != nil {
+			return nil, err
+		}
+		made, err = kindlab.Up(ctx, l.Docker, s.Topology, options)
+	}
+	if made == nil { // an engine.Lab that holds a nil pointer would look like a lab
+		return nil, err
+	}
+	return lab{made}, err
+}
+
+func (l labs) Down(ctx context.Context, s framework.Scenario) error {
+	return kindlab.Down(ctx, l.Docker, s.Topology.Name)
+}
+
+// lab is a kind lab. It is an engine.Lab.
+type lab struct{ *kindlab.Lab }
+
+func (l lab) Attach(r *framework.Run) { r.Lab, r.Cluster = l.Lab, l.Clusters[0] }
+
+func (l lab) Open(ctx context.Context, sources []snapshot.Source) (engine.Reader, error) {
+	return snapshot.Open(ctx, labaccess.Of(l.Lab), sources...)
+}
+
+func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
+	found, err := l.Lab.Guests(ctx)
+	var guests []report.Guest
+	for _, g := range found {
+		guests = append(guests, report.Guest{
+			Node: g.Node, Kernel: g.Kernel, Accelerator: string(g.Accelerator), NotKVM: g.NotKVM,
+		})
+	}
+	return guests, err
+}
+
+// Dial finds the ends. Each wait for an agent is short: a pod runs, and a host
+// is up, when its agent is all that is missing.
+func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.End) ([]probe.End, error) {
+	var ends []probe.End
+	for _, d := range declared {
+		if d.Address != nil {
+			ends = append(ends, probe.End{Name: d.Name, Address: d.Address(r)})
+			continue
+		}
+		addr, socket, err := l.find(ctx, d)
+		if err != nil {
+			return ends, err
+		}
+		var agent *probe.Agent
+		err = await.Until(ctx, "the probe agent of "+d.Name, 50*time.Millisecond, 10*time.Second,
+			func(ctx context.Context) (_ bool, _ string, err error) {
+				agent, err = probe.Dial(ctx, d.Name, socket)
+				return err == nil, "", err
+			})
+		if err != nil {
+			return ends, err
+		}
+		ends = append(ends, probe.End{Name: d.Name, Address: netip.AddrPortFrom(addr, wire.DefaultPort), Agent: agent})
+	}
+	return ends, nil
+}
+
+// find returns the address of an end's agent, and the path of its socket on
+// this machine.
+func (l lab) find(ctx context.Context, d framework.End) (netip.Addr, string, error) {
+	if d.Pod == nil {
+		declared, ok := l.Topology.Member(d.Host)
+		if !ok {
+			return netip.Addr{}, "", fmt.Errorf("no host %q in the lab", d.Host)
+		}
+		path, err := l.Host(d.Host).Path(ctx, kindlab.AgentSocket)
+		return declared.Links[0].Address, path, err
+	}
+	var pod corev1.Pod
+	if err := l.Clusters[0].Client.Resources().GetControllerRuntimeClient().Get(ctx, d.Pod.Key(), &pod); err != nil {
+		return netip.Addr{}, "", fmt.Errorf("looking for the probe pod of %s: %w", d.Name, err)
+	}
+	addr, err := netip.ParseAddr(pod.Status.PodIP)
+	if err != nil {
+		return netip.Addr{}, "", fmt.Errorf("the probe pod of %s has no address: %w", d.Name, err)
+	}
+	path, err := l.Node(d.Pod.Node).Path(ctx, d.Pod.Socket())
+	return addr, path, err
+}

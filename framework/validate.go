@@ -1,0 +1,227 @@
+package framework
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Validate says what is wrong with a scenario, as far as that can be told
+// without a lab: all of it at once, each with the place where it stands.
+func (s Scenario) Validate() error {
+	var p problems
+	if s.Incident.Name == "" {
+		p.add("the incident has no name")
+	}
+	if err := s.Topology.Validate(); err != nil {
+		p.add("topology: %w", err)
+	}
+	p.pair(s)
+	names := map[string]bool{}
+	for _, v := range s.Variants {
+		if names[v.Name] {
+			p.add("variant %q: the name is taken", v.Name)
+		}
+		names[v.Name] = true
+		p.at("variant %q", v.Name).variant(s.Topology, v)
+	}
+	if err := p.err(); err != nil {
+		return fmt.Errorf("scenario %q: %w", s.Incident.Name, err)
+	}
+	return nil
+}
+
+// MissingImages are the images of the scenario that nobody can build: known
+// tells which have a recipe. Those of variants that run only with the images
+// that the vendor publishes need none.
+func (s Scenario) MissingImages(known func(ref string) bool) []string {
+	missing := slices.DeleteFunc(kindlab.ImagesOf(s.Topology), known)
+	for _, v := range s.Variants {
+		if v.OnlyUpstream == "" {
+			missing = append(missing, slices.DeleteFunc(slices.Clone(v.Images), known)...)
+		}
+	}
+	slices.Sort(missing)
+	return slices.Compact(missing)
+}
+
+// problems are what is wrong, and where.
+type problems struct {
+	where string
+	found *[]error
+}
+
+func (p *problems) add(format string, args ...any) {
+	if p.found == nil {
+		p.found = new([]error)
+	}
+	*p.found = append(*p.found, fmt.Errorf(p.where+format, args...))
+}
+
+// at is where what follows is wrong.
+func (p *problems) at(format string, args ...any) *problems {
+	if p.found == nil {
+		p.found = new([]error)
+	}
+	return &problems{p.where + fmt.Sprintf(format, args...) + ": ", p.found}
+}
+
+func (p *problems) err() error {
+	if p.found == nil {
+		return nil
+	}
+	return errors.Join(*p.found...)
+}
+
+// pair: a scenario that has nothing to compare with proves nothing.
+func (p *problems) pair(s Scenario) {
+	has := func(role Role) bool {
+		return slices.ContainsFunc(s.Variants, func(v Variant) bool { return v.Role == role })
+	}
+	for _, role := range []Role{Affected, Fixed} {
+		if !has(role) {
+			p.add("no variant is %s: without both, affected and fixed, a scenario cannot tell them apart", role)
+		}
+	}
+}
+
+func (p *problems) variant(t topology.Topology, v Variant) {
+	if v.Role != Affected && v.Role != Fixed && v.Role != Workaround {
+		p.add("role %q: want %s, %s or %s", v.Role, Affected, Fixed, Workaround)
+	}
+	if v.Script == nil {
+		p.add("there is no script")
+		return
+	}
+	script := v.Script()
+	ends := p.ends(t, script)
+	probes := p.probes(script, ends)
+	for _, e := range script.Gone {
+		if _, known := ends[e.Name]; !known {
+			p.add("gone: there is no end %q%s", e.Name, topology.Nearest(e.Name, slices.Sorted(maps.Keys(ends))))
+		}
+	}
+	for _, h := range script.Hurt {
+		name := h.WithDefaults().Name
+		if !slices.Contains(probes, name) {
+			p.add("hurt: there is no probe %q%s", name, topology.Nearest(name, probes))
+		}
+	}
+	switch {
+	case v.Role == Affected && len(script.Hurt) == 0:
+		p.add("hurt: an affected variant must hurt some probe")
+	case v.Role == Affected && len(script.Named) == 0:
+		p.add("named: the detectors of an affected variant must come to some finding")
+	}
+	if len(script.Detectors) == 0 {
+		p.add("there is no detector")
+	}
+	if script.Install == nil || script.Fault == nil {
+		p.add("there must be an Install and a Fault")
+	}
+	if script.Observe <= 0 {
+		p.add("observe: %s is no time to watch for the symptom", script.Observe)
+	}
+	p.steps(script)
+}
+
+// ends checks the ends, and returns them by name.
+func (p *problems) ends(t topology.Topology, s Script) map[string]End {
+	ends := map[string]End{}
+	for _, e := range s.Ends {
+		p := p.at("end %q", e.Name)
+		if _, twice := ends[e.Name]; twice || e.Name == "" {
+			p.add("the name is empty or taken")
+		}
+		ends[e.Name] = e
+		switch {
+		case e.Pod != nil && !isNode(t, e.Pod.Node):
+			p.add("its pod is to run on %q, which is no node%s", e.Pod.Node, topology.Nearest(e.Pod.Node, nodesOf(t)))
+		case e.Host != "" && !slices.ContainsFunc(t.Hosts, func(h topology.Host) bool { return h.Name == e.Host }):
+			p.add("there is no host %q", e.Host)
+		case e.Pod == nil && e.Host == "" && e.Address == nil:
+			p.add("it is neither a pod nor a host nor a server")
+		}
+	}
+	return ends
+}
+
+// probes checks the probes, and returns their names.
+func (p *problems) probes(s Script, ends map[string]End) []string {
+	var names []string
+	for _, declared := range s.Probes {
+		declared = declared.WithDefaults()
+		if err := declared.Validate(); err != nil {
+			p.add("%w", err)
+		}
+		p := p.at("probe %q", declared.Name)
+		if slices.Contains(names, declared.Name) {
+			p.add("the name is taken")
+		}
+		names = append(names, declared.Name)
+		for _, name := range []string{declared.From, declared.To} {
+			if _, known := ends[name]; !known {
+				p.add("there is no end %q%s", name, topology.Nearest(name, slices.Sorted(maps.Keys(ends))))
+			}
+		}
+		if from := ends[declared.From]; from.Address != nil {
+			p.add("end %q only answers: it has no agent to send from", from.Name)
+		}
+	}
+	if len(names) == 0 {
+		p.add("there are no probes")
+	}
+	return names
+}
+
+// steps checks what stands for itself: checks, lesser forms and remedies.
+func (p *problems) steps(s Script) {
+	names := map[string]bool{}
+	named := func(what, name string) *problems {
+		p := p.at("%s %q", what, name)
+		if name == "" || names[what+name] {
+			p.add("the name is empty or taken")
+		}
+		names[what+name] = true
+		return p
+	}
+	for where, checks := range map[string][]Check{"check before": s.Baseline, "check after": s.Aftermath} {
+		for _, c := range checks {
+			if p := named(where, c.Name); c.Holds == nil {
+				p.add("nothing is asserted: Holds is nil")
+			}
+		}
+	}
+	for _, f := range s.Forms {
+		if p := named("lesser form", f.Name); f.Fault == nil {
+			p.add("it has no fault")
+		}
+	}
+	for i, r := range s.Remedies {
+		p := named("remedy", r.Name)
+		switch {
+		case r.Apply == nil:
+			p.add("nothing is applied: Apply is nil")
+		case r.Helps && r.Bound <= 0:
+			p.add("it is to help, and has no bound on how long that may take")
+		case r.Helps && r.Undo == nil && i < len(s.Remedies)-1:
+			p.add("another one comes after it, and it cannot be undone")
+		}
+	}
+}
+
+func isNode(t topology.Topology, name string) bool { return slices.Contains(nodesOf(t), name) }
+
+func nodesOf(t topology.Topology) []string {
+	var names []string
+	for _, c := range t.Clusters {
+		for _, n := range c.Nodes {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}

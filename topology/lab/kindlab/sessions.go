@@ -1,0 +1,126 @@
+package kindlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+// sessionsWithin bounds the wait for BGP sessions: a speaker that has just
+// started, or has lost a session, dials within some ten seconds.
+const sessionsWithin = time.Minute
+
+// SessionsUp waits until each of the lab's routers has a BGP session with each
+// of these nodes that came up after a moment, and has a route over it. A
+// session alone may be older than what the speaker has to say, and a route
+// alone may be one that is kept while its speaker restarts. The zero moment
+// takes sessions of any age.
+func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) error {
+	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
+		return await.Until(ctx, "the routes of "+strings.Join(nodes, ", ")+" on "+r.Name(), 100*time.Millisecond, sessionsWithin,
+			func(ctx context.Context) (bool, string, error) {
+				there, err := r.Neighbors(ctx)
+				if err != nil {
+					return false, "", err
+				}
+				var missing []string
+				for i, node := range nodes {
+					if !router.Announces(there, neighbors[i], since) {
+						missing = append(missing, node)
+					}
+				}
+				return len(missing) == 0, "no session, or no route over it: " + strings.Join(missing, ", "), nil
+			})
+	})
+}
+
+// SessionsDecided waits until each of the lab's routers has, for each of these
+// nodes, either a BGP session or no route: none is kept for a speaker that may
+// come back, as graceful restart does. It takes as long as speakers may take to
+// restart, and so the caller sets the bound.
+func (l *Lab) SessionsDecided(ctx context.Context, nodes []string, bound time.Duration) error {
+	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
+		return await.Until(ctx, r.Name()+" to have a session with every node or none of its routes", 100*time.Millisecond, bound,
+			func(ctx context.Context) (bool, string, error) {
+				there, err := r.Neighbors(ctx)
+				if err != nil {
+					return false, "", err
+				}
+				paths, err := r.RIB(ctx)
+				if err != nil {
+					return false, "", err
+				}
+				var waiting []string
+				for i, node := range nodes {
+					if isKept(there, paths, neighbors[i]) {
+						waiting = append(waiting, node)
+					}
+				}
+				return len(waiting) == 0, "kept while they restart: the routes of " + strings.Join(waiting, ", "), nil
+			})
+	})
+}
+
+// isKept tells whether a router has paths from a neighbour without a session.
+func isKept(neighbors []router.Neighbor, paths []router.Path, address netip.Addr) bool {
+	has := slices.ContainsFunc(paths, func(p router.Path) bool { return p.Neighbor == address })
+	return has && !router.Established(neighbors, address)
+}
+
+// ClearSessions has each of the lab's routers forget these nodes, and what it
+// keeps for them while they restart. A node whose speaker is alive dials again.
+func (l *Lab) ClearSessions(ctx context.Context, nodes []string) error {
+	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
+		var err error
+		for _, address := range neighbors {
+			err = errors.Join(err, r.Clear(ctx, address))
+		}
+		return err
+	})
+}
+
+// eachRouter does something with each of the lab's routers, one after the
+// other, and with the addresses that it knows these nodes by.
+func (l *Lab) eachRouter(nodes []string, do func(r *Router, neighbors []netip.Addr) error) error {
+	for _, declared := range l.Topology.Routers {
+		neighbors, err := l.neighborsOf(declared.Name, nodes)
+		if err != nil {
+			return err
+		}
+		r, err := l.Router(declared.Name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(do(r, neighbors), r.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// neighborsOf are the addresses that nodes have on the network that they share
+// with a router: the router knows them by these.
+func (l *Lab) neighborsOf(name string, nodes []string) ([]netip.Addr, error) {
+	member, _ := l.Topology.Member(name)
+	var neighbors []netip.Addr
+	for _, node := range nodes {
+		i := len(neighbors)
+		for _, link := range member.Links {
+			if address, there := l.Topology.AddressOn(node, link.Network); there {
+				neighbors = append(neighbors, address)
+				break
+			}
+		}
+		if len(neighbors) == i {
+			return nil, fmt.Errorf("node %q and router %q have no network in common", node, name)
+		}
+	}
+	return neighbors, nil
+}

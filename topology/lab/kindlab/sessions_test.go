@@ -1,0 +1,79 @@
+package kindlab
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+// threeNodes is a lab that does not run: two nodes on the router's network, and
+// one that is not.
+var threeNodes = Lab{Topology: topology.Topology{
+	Name: "a",
+	Clusters: []topology.Cluster{{Name: "k8s", Nodes: []topology.Node{
+		{Name: "one", Links: []topology.Link{{Network: "storage", Address: netip.MustParseAddr("10.1.0.1")}, {Network: "nodes", Address: netip.MustParseAddr("10.0.0.1")}}},
+		{Name: "two", Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.0.0.2")}}},
+		{Name: "far", Links: []topology.Link{{Network: "storage", Address: netip.MustParseAddr("10.1.0.3")}}},
+	}}},
+	Routers: []topology.Router{{Name: "tor", Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.0.0.254")}}}},
+}}
+
+func TestNeighborsOf(t *testing.T) {
+	got, err := threeNodes.neighborsOf("tor", []string{"two", "one"})
+	want := []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if _, err := threeNodes.neighborsOf("tor", []string{"far"}); err == nil || !strings.Contains(err.Error(), `node "far" and router "tor"`) {
+		t.Errorf("a node that is not on the router's network: %v", err)
+	}
+}
+
+func TestEachNode(t *testing.T) {
+	broken := errors.New("no answer")
+	// No node's work is done before all of it has begun.
+	var begun sync.WaitGroup
+	begun.Add(3)
+	err := threeNodes.EachNode(t.Context(), []string{"one", "two", "far"}, func(_ context.Context, n *Node) error {
+		begun.Done()
+		begun.Wait()
+		if n.Name() == "two" {
+			return nil
+		}
+		return broken
+	})
+	if !errors.Is(err, broken) || err.Error() != "node one: no answer\nnode far: no answer" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestIsKept(t *testing.T) {
+	address := netip.MustParseAddr("10.0.0.1")
+	session := func(state string) []router.Neighbor { return []router.Neighbor{{Address: address, State: state}} }
+	paths := []router.Path{{Neighbor: netip.MustParseAddr("10.0.0.2")}, {Neighbor: address}}
+	for _, test := range []struct {
+		name      string
+		neighbors []router.Neighbor
+		paths     []router.Path
+		kept      bool
+	}{
+		{"up", session(router.StateEstablished), paths, false},
+		{"gone", nil, paths[:1], false},
+		{"kept while it restarts", session("active"), paths, true},
+		{"kept, and not even a neighbour", nil, paths, true},
+		{"it dials, and has nothing", session("openconfirm"), nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := isKept(test.neighbors, test.paths, address); got != test.kept {
+				t.Errorf("%t, want %t", got, test.kept)
+			}
+		})
+	}
+}
