@@ -5,13 +5,16 @@ package fault
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/docker/docker/client"
 
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
@@ -71,7 +74,19 @@ func TestPlugNICIntoANode(t *testing.T) {
 	}
 	n := NIC{Node: "second", Name: "eth1", Address: netip.MustParsePrefix("192.168.77.5/24")}
 	f := PlugNIC(lab, lab.Clusters[0], n)
-	read := snapshot.NetnsInterfaces(lab.Node("second").Netns)
+	collector, err := snapshot.Open(ctx, labaccess.Of(lab), snapshot.NodeNetworks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer collector.Close()
+	read := func(ctx context.Context) ([]snapshot.Interface, error) {
+		s := collector.Collect(ctx)
+		i := slices.IndexFunc(s.NodeNetworks, func(n snapshot.NodeNetwork) bool { return n.Node == "second" })
+		if i < 0 || !s.NodeNetworks[i].Interfaces.Read {
+			return nil, fmt.Errorf("the interfaces of second were not read: %q", s.Unread())
+		}
+		return s.NodeNetworks[i].Interfaces.Items, nil
+	}
 	for round := range 2 { // the second card stays in
 		before, err := read(ctx)
 		if err != nil {

@@ -118,7 +118,7 @@ func FuzzParseBIRDProtocols(f *testing.F) {
 }
 
 // bird answers one client as a recorded BIRD did.
-func bird(t *testing.T, answer func(net.Conn)) func(context.Context) (string, error) {
+func bird(t *testing.T, answer func(net.Conn)) Machine {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bird.ctl")
 	l, err := net.Listen("unix", path)
@@ -134,18 +134,23 @@ func bird(t *testing.T, answer func(net.Conn)) func(context.Context) (string, er
 		defer conn.Close()
 		answer(conn)
 	}()
-	return func(context.Context) (string, error) { return path, nil }
+	return listening(path)
 }
 
-func TestBIRDSocket(t *testing.T) {
+// listening is a machine with BIRD's socket at a path.
+func listening(path string) Machine {
+	return fakeMachine{path: func(context.Context) (string, error) { return path, nil }}
+}
+
+func TestBIRD(t *testing.T) {
 	greeting, rest, _ := strings.Cut(recording(t, "bird-1.6.8-control.txt"), "\n")
 	asked := make(chan string, 1)
-	got, err := BIRDSocket(bird(t, func(conn net.Conn) {
+	got, err := birdOf(t.Context(), bird(t, func(conn net.Conn) {
 		_, _ = io.WriteString(conn, greeting+"\n")
 		command, _ := bufio.NewReader(conn).ReadString('\n')
 		asked <- command
 		_, _ = io.WriteString(conn, rest)
-	}))(t.Context())
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +160,7 @@ func TestBIRDSocket(t *testing.T) {
 	checkRecorded(t, got)
 }
 
-func TestBIRDSocketWithoutBIRD(t *testing.T) {
+func TestBIRDWithoutBIRD(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "bird.ctl")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: gone, Net: "unix"})
 	if err != nil {
@@ -164,14 +169,14 @@ func TestBIRDSocketWithoutBIRD(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	l.Close() // a killed BIRD leaves its socket
 	for _, path := range []string{gone, gone + ".never"} {
-		got, err := BIRDSocket(func(context.Context) (string, error) { return path, nil })(t.Context())
+		got, err := birdOf(t.Context(), listening(path))
 		if err != nil || got != nil {
 			t.Errorf("%s: %v, %v, want none and no error", path, got, err)
 		}
 	}
 }
 
-func TestBIRDSocketErrors(t *testing.T) {
+func TestBIRDErrors(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer func(net.Conn)
@@ -188,7 +193,7 @@ func TestBIRDSocketErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			if _, err := BIRDSocket(bird(t, c.answer))(ctx); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := birdOf(ctx, bird(t, c.answer)); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})

@@ -45,11 +45,11 @@ func TestNodeAnnotations(t *testing.T) {
 			list := nodeList.DeepCopy()
 			list.Items = list.Items[:1]
 			list.Items[0].Annotations = c.annotations
-			cluster, err := NewCluster(serve(t, map[string]http.HandlerFunc{nodesPath: protobuf(t, list)}))
+			cluster, err := newCluster(serve(t, map[string]http.HandlerFunc{nodesPath: protobuf(t, list)}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			nodes, err := cluster.Nodes(t.Context())
+			nodes, err := cluster.nodes(t.Context())
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), `node "master2": annotation `+c.err) {
 					t.Errorf("got %v, want %s", err, c.err)
@@ -91,14 +91,14 @@ func TestCalicoAgents(t *testing.T) {
 		calicoPod("calico-node-pending", ""),
 	}}
 	asked := ""
-	cluster, err := NewCluster(serve(t, map[string]http.HandlerFunc{podsPath: func(w http.ResponseWriter, r *http.Request) {
+	cluster, err := newCluster(serve(t, map[string]http.HandlerFunc{podsPath: func(w http.ResponseWriter, r *http.Request) {
 		asked = r.URL.Query().Get("labelSelector")
 		protobuf(t, list)(w, r)
 	}}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := cluster.CalicoAgents(t.Context())
+	got, err := cluster.calicoAgents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

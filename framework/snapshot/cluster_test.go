@@ -121,22 +121,22 @@ func newAPIServer(t testing.TB, pods int) *rest.Config {
 }
 
 func TestCluster(t *testing.T) {
-	c, err := NewCluster(newAPIServer(t, 0))
+	c, err := newCluster(newAPIServer(t, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := c.Nodes(t.Context())
+	nodes, err := c.nodes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range nodes {
 		nodes[i].Created = nodes[i].Created.UTC()
 	}
-	cilium, err := c.CiliumNodes(t.Context())
+	cilium, err := c.ciliumNodes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, err := c.Pods(t.Context())
+	pods, err := c.pods(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,11 +164,11 @@ func TestCluster(t *testing.T) {
 
 func TestClusterWithoutCilium(t *testing.T) {
 	// What an API server says of a resource that it does not know.
-	c, err := NewCluster(serve(t, map[string]http.HandlerFunc{ciliumPath: answer(http.StatusNotFound, "404 page not found\n")}))
+	c, err := newCluster(serve(t, map[string]http.HandlerFunc{ciliumPath: answer(http.StatusNotFound, "404 page not found\n")}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := c.CiliumNodes(t.Context())
+	nodes, err := c.ciliumNodes(t.Context())
 	if err != nil || len(nodes) != 0 {
 		t.Errorf("CiliumNodes() = %v, %v, want none and no error", nodes, err)
 	}
@@ -200,17 +200,17 @@ func TestClusterErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := NewCluster(serve(t, map[string]http.HandlerFunc{tt.path: tt.answer}))
+			c, err := newCluster(serve(t, map[string]http.HandlerFunc{tt.path: tt.answer}))
 			if err != nil {
 				t.Fatal(err)
 			}
 			switch tt.path {
 			case nodesPath:
-				_, err = c.Nodes(t.Context())
+				_, err = c.nodes(t.Context())
 			case podsPath:
-				_, err = c.Pods(t.Context())
+				_, err = c.pods(t.Context())
 			default:
-				_, err = c.CiliumNodes(t.Context())
+				_, err = c.ciliumNodes(t.Context())
 			}
 			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Errorf("error %v, want %s", err, tt.want)

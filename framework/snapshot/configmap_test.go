@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,19 +13,18 @@ import (
 func TestConfigMaps(t *testing.T) {
 	const path = "/api/v1/namespaces/kube-system/configmaps/"
 	data := map[string]string{"masquerade": "false"}
-	cluster, err := NewCluster(serve(t, map[string]http.HandlerFunc{
+	access := fakeAccess{api: serve(t, map[string]http.HandlerFunc{
 		path + "cilium-config": protobuf(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cilium-config"}, Data: data}),
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := Collector{Kubernetes: cluster, ConfigMaps: cluster.ConfigMaps("kube-system/cilium-config")}
-	want := []ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}}
-	if got := c.Collect(t.Context()).ConfigMaps; !got.Read || !cmp.Equal(got.Items, want) {
+		path + "kube-proxy":    protobuf(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"}}),
+	})}
+	ours, proxies, none := ConfigMaps("kube-system/cilium-config"), ConfigMaps("kube-system/kube-proxy"), ConfigMaps("kube-system/other")
+	want := []ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}, {Namespace: "kube-system", Name: "kube-proxy"}}
+	// Two detectors may look at two ConfigMaps, or at the same.
+	if got := open(t, access, proxies, ours, proxies).Collect(t.Context()).ConfigMaps; !got.Read || !cmp.Equal(got.Items, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	_, err = cluster.ConfigMaps("kube-system/other")(context.Background())
-	if err == nil || !strings.Contains(err.Error(), "kube-system/other") {
-		t.Errorf("error %v does not name the ConfigMap", err)
+	unread := open(t, access, ours, none).Collect(t.Context()).Unread()
+	if len(unread) != 1 || !strings.HasPrefix(unread[0], "ConfigMaps: reading ConfigMap kube-system/other: ") {
+		t.Errorf("unread %q, want the ConfigMap that is not there", unread)
 	}
 }

@@ -4,19 +4,26 @@ package snapshot
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
-	"strconv"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// TestContainerFirewall reads rules that were written by a program in a network
-// namespace of its own.
-func TestContainerFirewall(t *testing.T) {
-	node := exec.CommandContext(t.Context(), "unshare", "--net", "--", "sh", "-c",
-		"iptables-nft -N KUBE-POD-FW-A && iptables-nft -A FORWARD -d 10.20.65.3 -j KUBE-POD-FW-A && exec sleep 1m")
+// TestFirewalls reads rules that programs of both kinds have written, in
+// namespaces such as a node's: it has processes of its own, and with them its
+// own /proc.
+func TestFirewalls(t *testing.T) {
+	rules := func(kind, address, chain string) string {
+		return fmt.Sprintf("iptables-%[1]s -N %[3]s && iptables-%[1]s -A FORWARD -d %[2]s -j %[3]s", kind, address, chain)
+	}
+	const ready = "the rules are there"
+	node := exec.CommandContext(t.Context(), "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+		rules("nft", "10.20.65.3", "KUBE-POD-FW-A")+" && "+rules("legacy", "10.20.65.4", "KUBE-POD-FW-B")+" && exec sleep 1m")
 	if err := node.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -24,16 +31,28 @@ func TestContainerFirewall(t *testing.T) {
 		_ = node.Process.Kill()
 		_ = node.Wait() // it was killed
 	})
-	read := ContainerFirewall(func(context.Context) (int, error) { return node.Process.Pid, nil })
-	var rules []Rule
-	err := await.Until(t.Context(), "the rules", 50*time.Millisecond, 10*time.Second, func(ctx context.Context) (_ bool, _ string, err error) {
-		rules, err = read(ctx)
-		return len(rules) == 1, strconv.Itoa(len(rules)) + " rules", err
+	var got []string
+	err := await.Until(t.Context(), ready, 50*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
+		child, err := exec.CommandContext(ctx, "pgrep", "--parent", fmt.Sprint(node.Process.Pid)).Output()
+		if err != nil {
+			return false, "no process", nil
+		}
+		var pid int
+		if _, err := fmt.Sscan(string(child), &pid); err != nil {
+			return false, "", err
+		}
+		f := firewallReader("node", fakeMachine{pid: pid})(ctx)
+		got = nil
+		for _, r := range f.Rules.Items {
+			got = append(got, r.Text)
+		}
+		return len(got) == 2, strings.Join(got, "; ") + f.Rules.Error, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := rules[0]; got.Chain != "FORWARD" || got.Target != "KUBE-POD-FW-A" || got.Destination.String() != "10.20.65.3/32" {
-		t.Errorf("%+v", got)
+	want := []string{"-A FORWARD -d 10.20.65.3/32 -j KUBE-POD-FW-A", "-A FORWARD -d 10.20.65.4/32 -j KUBE-POD-FW-B"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestContainerNAT reads the rules, flows and sockets of a process in a
+// TestNAT reads the rules, flows and sockets of a process in a
 // network namespace of its own, as of a node's.
-func TestContainerNAT(t *testing.T) {
+func TestNAT(t *testing.T) {
 	node := exec.Command("sleep", "60")
 	node.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // Pdeathsig is about the thread
@@ -32,7 +32,6 @@ func TestContainerNAT(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = node.Process.Kill(); _ = node.Wait() })
-	pid := func(context.Context) (int, error) { return node.Process.Pid, nil }
 	path := fmt.Sprintf("/proc/%d/ns/net", node.Process.Pid)
 	enter := []string{"nsenter", "--target", strconv.Itoa(node.Process.Pid), "--net", "--"}
 	for _, command := range [][]string{
@@ -81,20 +80,20 @@ func TestContainerNAT(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	reader := ContainerNAT{PID: pid}
-	rules, err := reader.Rules(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	hides := slices.IndexFunc(rules, func(r NATRule) bool { return r.Comment == "hides the pods" })
+	machine := fakeMachine{pid: node.Process.Pid, netns: func(context.Context) (string, error) { return path, nil }}
+	read := natReader("node", machine)
+	got := read(t.Context())
+	got.unread(func(what string, read bool, why string) {
+		if !read {
+			t.Errorf("%s: %s", what, why)
+		}
+	})
+	rules, flows := got.Rules.Items, got.Flows.Items
+	hides := slices.IndexFunc(rules, func(r Rule) bool { return r.Comment == "hides the pods" })
 	if hides < 0 || rules[hides].Source.Range.String() != "10.20.30.32/27" || rules[hides].To.String() != "10.20.28.12" {
 		t.Errorf("rules %+v", rules)
 	}
 
-	flows, err := reader.Flows(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	from := func(c net.Conn) netip.AddrPort { return netip.MustParseAddrPort(c.LocalAddr().String()) }
 	tcp := slices.IndexFunc(flows, func(f Flow) bool { return f.Protocol == "tcp" && f.Source == from(conn) })
 	if tcp < 0 || flows[tcp].Translated() || !flows[tcp].Established || flows[tcp].Destination.String() != "10.20.29.10:3306" {
@@ -105,7 +104,7 @@ func TestContainerNAT(t *testing.T) {
 		t.Errorf("the UDP flow from %s is not there as it is: %+v", from(packets), flows)
 	}
 
-	sockets, err := NetnsSockets(func(context.Context) (string, error) { return path, nil })(t.Context())
+	sockets, err := socketsOf(t.Context(), machine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,12 +112,12 @@ func TestContainerNAT(t *testing.T) {
 		t.Errorf("%v is not among %v", want, sockets)
 	}
 
-	if programs, err := reader.Programs(t.Context()); err != nil || len(programs) != 0 {
-		t.Errorf("programs %+v, %v, where there are none", programs, err)
+	if programs := got.Programs.Items; len(programs) != 0 {
+		t.Errorf("programs %+v, where there are none", programs)
 	}
 	attach(t, there, "lo", "bpf_host.o:[to-netdev]")
-	if programs, err := reader.Programs(t.Context()); err != nil || !slices.Equal(programs, []Program{{Device: "lo", Name: "bpf_host.o:[to-netdev]"}}) {
-		t.Errorf("programs %+v, %v", programs, err)
+	if programs := read(t.Context()).Programs; !programs.Read || !slices.Equal(programs.Items, []Program{{Device: "lo", Name: "bpf_host.o:[to-netdev]"}}) {
+		t.Errorf("programs %+v", programs)
 	}
 }
 

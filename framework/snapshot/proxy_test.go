@@ -3,12 +3,18 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // recordedDump is of a kube-proxy 1.13.0 that hangs: two goroutines of its 33
@@ -86,7 +92,7 @@ const (
 	table       = "== table\n" + ipvsHeader + "TCP  0A600865:1B5F rr  \n  -> 0A1E4002:1B5F      Masq    1      0          3\n"
 )
 
-func TestNodeProxy(t *testing.T) {
+func TestProxies(t *testing.T) {
 	last := time.Date(2026, 11, 20, 13, 25, 44, 892222820, time.UTC)
 	for _, c := range []struct {
 		name, output string
@@ -118,9 +124,10 @@ func TestNodeProxy(t *testing.T) {
 		{name: "does not run", output: answers(table, "== mode", "== healthz", "")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := NodeProxy(func(context.Context, ...string) (string, error) { return c.output, nil })(t.Context())
-			if err != nil {
-				t.Fatal(err)
+			node := fakeMachine{exec: func(context.Context, ...string) (string, error) { return c.output, nil }}
+			p := proxyReader("edge", node)(t.Context())
+			if !p.Read || p.Node != "edge" {
+				t.Fatalf("%+v", p)
 			}
 			if p.Mode != c.mode || p.Health.Status != c.health.Status || !p.Health.LastUpdated.Equal(c.health.LastUpdated) ||
 				!p.Health.CurrentTime.Equal(c.health.CurrentTime) || p.Health.Age() != c.age || len(p.Goroutines) != c.goroutines {
@@ -136,7 +143,7 @@ func TestNodeProxy(t *testing.T) {
 	}
 }
 
-func TestNodeProxyErrors(t *testing.T) {
+func TestProxyErrors(t *testing.T) {
 	for name, exec := range map[string]func(context.Context, ...string) (string, error){
 		"asking kube-proxy: the guest is off": func(context.Context, ...string) (string, error) { return "", errors.New("the guest is off") },
 		"lastUpdated": func(context.Context, ...string) (string, error) {
@@ -145,8 +152,106 @@ func TestNodeProxyErrors(t *testing.T) {
 		"reading kube-proxy's healthz": func(context.Context, ...string) (string, error) { return "== healthz\n" + ok + "fine", nil },
 		"line 4 of /proc/net/ip_vs":    func(context.Context, ...string) (string, error) { return "== table\n" + ipvsHeader + "TCP", nil },
 	} {
-		if _, err := NodeProxy(exec)(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%v, want %q", err, name)
+		p := proxyReader("edge", fakeMachine{exec: exec})(t.Context())
+		if p.Read || !strings.Contains(p.Error, name) {
+			t.Errorf("%+v, want the error %q", p, name)
 		}
+	}
+}
+
+// What a scenario asks beside what the detectors do.
+func TestProxyQuery(t *testing.T) {
+	const syncs = "kubeproxy_sync_proxy_rules_latency_microseconds_count"
+	q := ProxyQuery{Counters: []string{syncs}, Goroutines: true, LogLines: "Trying to delete rs: 10.96.0.102"}
+	for _, tt := range []struct {
+		name   string
+		output string
+		want   Proxy
+		err    string
+	}{
+		{
+			name:   "all told",
+			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", syncs+" 7", "", "== goroutines", ok+recordedDump(t), "== log", "12", ""),
+			want:   Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{syncs: 7}, LogLines: 12},
+		},
+		{
+			name:   "no sync yet",
+			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", "", "== goroutines", ok, "== log", "0"),
+			want:   Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{}},
+		},
+		{
+			name:   "it does not run",
+			output: answers("", "== mode", "", "== counters", "", "== goroutines", "", "== log", "3"),
+			want:   Proxy{LogLines: 3},
+		},
+		{name: "no profiling", output: answers("== mode", ok+"ipvs", "== goroutines", "HTTP/1.0 404 Not Found\r\n\r\n"), want: Proxy{Mode: "ipvs"}},
+		{name: "no log", output: answers("== mode", ok+"ipvs", "== log", ""), err: "counting lines in kube-proxy's log: "},
+		{name: "a metric that is none", output: answers("== counters", ok+syncs+" many"), err: "reading kube-proxy's metrics: " + syncs},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := q.Ask(t.Context(), fakeMachine{exec: func(context.Context, ...string) (string, error) { return tt.output, nil }})
+			if tt.err != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), tt.err) {
+					t.Errorf("error %v, want %q", err, tt.err)
+				}
+				return
+			}
+			if tt.name == "all told" && len(got.Goroutines) != 2 {
+				t.Errorf("%d goroutines wait for IPVS", len(got.Goroutines))
+			}
+			got.Goroutines = nil
+			if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+// The commands of both queries are run for what they are, against a server in
+// kube-proxy's place.
+func TestProxyScriptsRun(t *testing.T) {
+	const late = `{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.4","currentTime": "2026-11-20 13:26:44.89222282 +0000 UTC m=+78.4"}`
+	served := map[string]string{
+		"/proxyMode": "ipvs", "/healthz": late, "/debug/pprof/goroutine": recordedDump(t),
+		"/metrics": "# TYPE syncs counter\nother 1\nsyncs 7\nsyncs_since 3\n",
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		io.WriteString(w, served[r.URL.Path])
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	table, old, running := filepath.Join(dir, "ip_vs"), filepath.Join(dir, "kube-system_kube-proxy-a", "kube-proxy"), filepath.Join(dir, "kube-system_kube-proxy-b", "kube-proxy")
+	write := func(file, text string, written time.Time) {
+		t.Helper()
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644), os.Chtimes(file, written, written))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(table, ipvsHeader+"TCP  0A600865:1B5F rr  \n", time.Unix(9, 0))
+	write(filepath.Join(running, "1.log"), "rs: a\nrs: b\nrs: a\n", time.Unix(2, 0))
+	write(filepath.Join(running, "0.log"), "", time.Unix(1, 0))
+	write(filepath.Join(old, "0.log"), "rs: a\n", time.Unix(1, 0))
+	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
+	here := strings.NewReplacer("10249", port, "10256", port, "/var/log/pods", dir, "/proc/net/ip_vs", table)
+	node := fakeMachine{exec: func(ctx context.Context, command ...string) (string, error) {
+		command[len(command)-1] = here.Replace(command[len(command)-1])
+		out, err := exec.CommandContext(ctx, command[0], command[1:]...).Output()
+		return string(out), err
+	}}
+	looked, err := ProxyQuery{Health: true, Table: true}.Ask(t.Context(), node)
+	if err != nil || looked.Mode != "ipvs" || !looked.Health.Late() || looked.Health.Age() != time.Minute || len(looked.Goroutines) != 2 || len(looked.Table) != 1 {
+		t.Errorf("looked at: %+v, %v", looked, err)
+	}
+	asked, err := ProxyQuery{Counters: []string{"syncs"}, Goroutines: true, LogLines: "rs: a"}.Ask(t.Context(), node)
+	if err != nil || asked.Mode != "ipvs" || !cmp.Equal(asked.Counters, map[string]float64{"syncs": 7}) || !asked.Dumped || len(asked.Goroutines) != 2 || asked.LogLines != 2 {
+		t.Errorf("asked: %+v, %v", asked, err)
+	}
+	server.Close()
+	if off, err := (ProxyQuery{Health: true, Table: true}).Ask(t.Context(), node); err != nil || off.Mode != "" || off.Health.Status != 0 || off.Dumped || len(off.Table) != 1 {
+		t.Errorf("without a kube-proxy: %+v, %v", off, err)
 	}
 }

@@ -1,8 +1,6 @@
 package snapshot
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -36,7 +34,7 @@ func TestClusterServices(t *testing.T) {
 	ready := func(address string, is *bool) discoveryv1.Endpoint {
 		return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: is}}
 	}
-	c, err := NewCluster(serve(t, map[string]http.HandlerFunc{
+	c, err := newCluster(serve(t, map[string]http.HandlerFunc{
 		servicesPath: protobuf(t, &corev1.ServiceList{Items: []corev1.Service{
 			newService("web", corev1.ServiceSpec{ClusterIP: "10.96.0.101", ClusterIPs: []string{"10.96.0.101", "fd00::101"}}),
 			newService("headless", corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, ClusterIPs: []string{corev1.ClusterIPNone}}),
@@ -52,11 +50,11 @@ func TestClusterServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	services, err := c.Services(t.Context())
+	services, err := c.services(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices, err := c.EndpointSlices(t.Context())
+	slices, err := c.endpointSlices(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +77,7 @@ func TestClusterServices(t *testing.T) {
 }
 
 func TestClusterServiceErrors(t *testing.T) {
-	c, err := NewCluster(serve(t, map[string]http.HandlerFunc{
+	c, err := newCluster(serve(t, map[string]http.HandlerFunc{
 		servicesPath: protobuf(t, &corev1.ServiceList{Items: []corev1.Service{
 			newService("web", corev1.ServiceSpec{ClusterIP: "x", ClusterIPs: []string{"x"}}),
 		}}),
@@ -88,43 +86,10 @@ func TestClusterServiceErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Services(t.Context()); err == nil || !strings.Contains(err.Error(), "shop/web: spec.clusterIPs") {
+	if _, err := c.services(t.Context()); err == nil || !strings.Contains(err.Error(), "shop/web: spec.clusterIPs") {
 		t.Errorf("services: %v", err)
 	}
-	if _, err := c.EndpointSlices(t.Context()); err == nil || !strings.Contains(err.Error(), "listing EndpointSlices") {
+	if _, err := c.endpointSlices(t.Context()); err == nil || !strings.Contains(err.Error(), "listing EndpointSlices") {
 		t.Errorf("slices: %v", err)
-	}
-}
-
-type fakeServices struct{ slices error }
-
-func (fakeServices) Services(context.Context) ([]Service, error) {
-	return []Service{{Name: "web"}}, nil
-}
-func (f fakeServices) EndpointSlices(context.Context) ([]EndpointSlice, error) {
-	return nil, f.slices
-}
-
-func TestCollectServices(t *testing.T) {
-	s := Collector{
-		Kubernetes: fakeCluster{pods: noPods},
-		Services:   fakeServices{slices: errors.New("forbidden")},
-		Proxies: map[string]ProxyReader{
-			"b": func(context.Context) (Proxy, error) { return Proxy{}, errors.New("the guest is off") },
-			"a": func(context.Context) (Proxy, error) { return Proxy{Mode: "ipvs"}, nil },
-		},
-	}.Collect(t.Context())
-	if !s.Services.Read || len(s.Services.Items) != 1 || s.EndpointSlices.Read {
-		t.Errorf("services %+v, slices %+v", s.Services, s.EndpointSlices)
-	}
-	a, b := s.Proxies[0], s.Proxies[1]
-	if a.Node != "a" || !a.Read || a.Mode != "ipvs" || b.Node != "b" || b.Read || b.Error == "" {
-		t.Errorf("proxies %+v", s.Proxies)
-	}
-	unread := strings.Join(s.Unread(), "\n")
-	for _, want := range []string{"EndpointSlices: forbidden", "kube-proxy of b: the guest is off"} {
-		if !strings.Contains(unread, want) {
-			t.Errorf("unread are %q, not %q", unread, want)
-		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -96,7 +97,7 @@ func TestWarnings(t *testing.T) {
 			at := snapshot.Snapshot{}
 			at.ConfigMaps.Read = true
 			at.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: d.then}}
-			said := d.configDrift().Detect([]snapshot.Snapshot{at})
+			said := detect.Look([]detect.Detector{d.configDrift()}, []snapshot.Snapshot{at})
 			if wrong := d.unwarned(said); len(wrong) > 0 {
 				t.Error(strings.Join(wrong, "; "))
 			}
@@ -235,7 +236,7 @@ func run(sources map[string][]string) *framework.Run {
 		lines = append(lines, line)
 	}
 	return &framework.Run{
-		Snapshot:  func() snapshot.Snapshot { return at },
+		Snapshot:  func() snapshot.Snapshot { return at.Only(pods...) },
 		Timelines: func() []probe.Timeline { return lines },
 	}
 }

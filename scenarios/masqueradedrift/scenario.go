@@ -260,7 +260,7 @@ func (d drift) affected(s *framework.Script) {
 	} else {
 		s.Aftermath = append([]framework.Check{{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)}}, denied...)
 		s.Aftermath = append(s.Aftermath, framework.Check{
-			Name: "a flow from before the upgrade keeps its address until it starts anew", Holds: oldFlowsKeepTheirAddress,
+			Name: "a flow from before the upgrade keeps its address until it starts anew", Reads: pods, Holds: oldFlowsKeepTheirAddress,
 		})
 		// Once is enough: with BPF, too, it was seen to change nothing.
 		s.Remedies = []framework.Remedy{{

@@ -127,7 +127,7 @@ func TestAllocationsAreTheIncidents(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			holds, saw, err := allocationsAreTheIncidents(t.Context(), looked(test.at))
+			holds, saw, err := allocationsAreTheIncidents(t.Context(), looked(test.at.Only(allocations...)))
 			if err != nil || holds != (test.saw == "") || saw != test.saw {
 				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
 			}
@@ -200,7 +200,7 @@ func TestRoutersFollow(t *testing.T) {
 		{"no snapshot", staying, nil, "tor1 was not read; tor2 was not read"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			holds, saw, err := routersFollow(specOf, test.nodes)(t.Context(), looked(snapshot.Snapshot{Routers: test.routers}))
+			holds, saw, err := routersFollow(specOf, test.nodes)(t.Context(), looked(snapshot.Snapshot{Routers: test.routers}.Only(routes...)))
 			if err != nil || holds != (test.saw == "") || saw != test.saw {
 				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
 			}

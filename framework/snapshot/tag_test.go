@@ -32,10 +32,12 @@ func TestParseReference(t *testing.T) {
 		{"an image ID of old", "docker-pullable://quay.io/cilium/cilium@" + oldDigest, Reference{Name: "quay.io/cilium/cilium", Digest: oldDigest}},
 		{"the digest of a configuration", oldDigest, Reference{Name: "sha256", Tag: oldDigest[len("sha256:"):]}},
 		{"nothing", "", Reference{}},
+		{"what no runtime takes", "docker.io/Kube Router", Reference{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, ParseReference(tt.image)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+			got, err := ParseReference(tt.image)
+			if diff := cmp.Diff(tt.want, got); diff != "" || (err == nil) != (tt.want != Reference{}) {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
 	}
@@ -43,7 +45,11 @@ func TestParseReference(t *testing.T) {
 
 func FuzzParseReference(f *testing.F) {
 	f.Add("registry:5000/tor:dev@" + oldDigest)
-	f.Fuzz(func(_ *testing.T, image string) { ParseReference(image) })
+	f.Fuzz(func(t *testing.T, image string) {
+		if ref, err := ParseReference(image); err == nil && ref.Name+ref.Digest == "" {
+			t.Errorf("%q names nothing: %+v", image, ref)
+		}
+	})
 }
 
 // routerSpec is a pod template in the shape of kube-router's.
@@ -86,7 +92,7 @@ func TestClusterImages(t *testing.T) {
 		{ObjectMeta: owned("Node", "worker1", nil)},
 	}}
 	apps := appsv1.SchemeGroupVersion
-	c, err := NewCluster(serve(t, map[string]http.HandlerFunc{
+	c, err := newCluster(serve(t, map[string]http.HandlerFunc{
 		"/apis/apps/v1/daemonsets":   protobufOf(t, apps, &appsv1.DaemonSetList{Items: []appsv1.DaemonSet{{ObjectMeta: meta("kube-router"), Spec: appsv1.DaemonSetSpec{Template: template}}}}),
 		"/apis/apps/v1/deployments":  protobufOf(t, apps, &appsv1.DeploymentList{Items: []appsv1.Deployment{{ObjectMeta: meta("coredns")}}}),
 		"/apis/apps/v1/statefulsets": protobufOf(t, apps, &appsv1.StatefulSetList{Items: []appsv1.StatefulSet{{ObjectMeta: meta("db")}}}),
@@ -99,7 +105,7 @@ func TestClusterImages(t *testing.T) {
 		{Name: "install-cni", Init: true, Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
 		{Name: "kube-router", Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
 	}
-	workloads, err := c.Workloads(t.Context())
+	workloads, err := c.workloads(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +116,7 @@ func TestClusterImages(t *testing.T) {
 	}, workloads); diff != "" {
 		t.Errorf("Workloads() (-want +got):\n%s", diff)
 	}
-	got, err := c.PodImages(t.Context())
+	got, err := c.podImages(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,14 +139,6 @@ func TestClusterImages(t *testing.T) {
 	}
 }
 
-type fakeImages struct {
-	workloads []Workload
-	pods      []PodImages
-}
-
-func (f fakeImages) Workloads(context.Context) ([]Workload, error)  { return f.workloads, nil }
-func (f fakeImages) PodImages(context.Context) ([]PodImages, error) { return f.pods, nil }
-
 type fakeRegistry map[string]string
 
 func (f fakeRegistry) Resolve(_ context.Context, image string) (string, error) {
@@ -150,16 +148,23 @@ func (f fakeRegistry) Resolve(_ context.Context, image string) (string, error) {
 	return "", errors.New("MANIFEST_UNKNOWN")
 }
 
-func TestCollectImages(t *testing.T) {
-	pinned := "quay.io/cilium/cilium@" + oldDigest
-	s := Collector{
-		Kubernetes: fakeCluster{pods: noPods},
-		Images: fakeImages{
-			workloads: []Workload{{Containers: []Container{{Image: "b:1"}, {Image: pinned}}}},
-			pods:      []PodImages{{Containers: []RunningContainer{{Container: Container{Image: "a:2"}}, {Container: Container{Image: "b:1"}}}}},
-		},
-		Registry: fakeRegistry{"b:1": newDigest},
-	}.Collect(t.Context())
+// The registry is asked for the names that workloads and pods have, each once,
+// though only its source was asked for.
+func TestTags(t *testing.T) {
+	container := func(image string) corev1.Container { return corev1.Container{Name: image, Image: image} }
+	apps := appsv1.SchemeGroupVersion
+	set := appsv1.DaemonSet{}
+	set.Spec.Template.Spec.Containers = []corev1.Container{container("b:1"), container("quay.io/cilium/cilium@" + oldDigest)}
+	pod := corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{container("a:2"), container("b:1")}}}
+	s := open(t, fakeAccess{
+		registry: fakeRegistry{"b:1": newDigest},
+		api: serve(t, map[string]http.HandlerFunc{
+			"/apis/apps/v1/daemonsets":   protobufOf(t, apps, &appsv1.DaemonSetList{Items: []appsv1.DaemonSet{set}}),
+			"/apis/apps/v1/deployments":  protobufOf(t, apps, &appsv1.DeploymentList{}),
+			"/apis/apps/v1/statefulsets": protobufOf(t, apps, &appsv1.StatefulSetList{}),
+			podsPath:                     protobuf(t, &corev1.PodList{Items: []corev1.Pod{pod}}),
+		}),
+	}, Tags).Collect(t.Context())
 	if diff := cmp.Diff([]Tag{{Image: "a:2", Error: "MANIFEST_UNKNOWN"}, {Image: "b:1", Digest: newDigest}}, s.Tags.Items); diff != "" || !s.Tags.Read {
 		t.Errorf("tags (-want +got):\n%s", diff)
 	}

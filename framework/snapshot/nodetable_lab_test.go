@@ -82,12 +82,13 @@ func newNode(t testing.TB) string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
 }
 
-func at(path string) RouteReader {
-	return NetnsRoutes(func(context.Context) (string, error) { return path, nil })
+// in is a machine with a network namespace.
+func in(path string) Machine {
+	return fakeMachine{netns: func(context.Context) (string, error) { return path, nil }}
 }
 
-func TestNetnsRoutes(t *testing.T) {
-	routes, err := at(newNode(t))(t.Context())
+func TestNodeTables(t *testing.T) {
+	routes, err := routesOf(t.Context(), in(newNode(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestNetnsRoutes(t *testing.T) {
 		t.Errorf("unreachable route: %s", r)
 	}
 	// Our own namespace is not the node's.
-	own, err := at("/proc/self/ns/net")(t.Context())
+	own, err := routesOf(t.Context(), in("/proc/self/ns/net"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,14 +121,11 @@ func TestNetnsRoutes(t *testing.T) {
 // A whole collection of node-drain's size: an API server on loopback, and
 // four real tables.
 func BenchmarkCollectNetns(b *testing.B) {
-	cluster, err := NewCluster(newAPIServer(b, 30))
-	if err != nil {
-		b.Fatal(err)
-	}
-	c := Collector{Kubernetes: cluster, Nodes: map[string]RouteReader{}}
+	nodes := map[string]Machine{}
 	for i := range 4 {
-		c.Nodes[fmt.Sprintf("node%d", i)] = at(newNode(b))
+		nodes[fmt.Sprintf("node%d", i)] = in(newNode(b))
 	}
+	c := open(b, fakeAccess{api: newAPIServer(b, 30), nodes: nodes}, Nodes, CiliumNodes, Pods, NodeTables)
 	for b.Loop() {
 		if s := c.Collect(b.Context()); len(s.Unread()) > 0 {
 			b.Fatal(s.Unread())
@@ -135,10 +133,11 @@ func BenchmarkCollectNetns(b *testing.B) {
 	}
 }
 
-func TestNetnsInterfaces(t *testing.T) {
+func TestInterfaces(t *testing.T) {
 	path := newNode(t)
-	read := NetnsInterfaces(func(context.Context) (string, error) { return path, nil })
-	before, err := read(t.Context())
+	var seen sightings
+	read := func() ([]Interface, error) { return interfacesOf(t.Context(), in(path), &seen) }
+	before, err := read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +154,7 @@ func TestNetnsInterfaces(t *testing.T) {
 	if err := h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}, PeerName: "peer1"}); err != nil {
 		t.Fatal(err)
 	}
-	after, err := read(t.Context())
+	after, err := read()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,13 +56,12 @@ func TestFromNetlink(t *testing.T) {
 	}
 }
 
-func TestNetnsRoutesErrors(t *testing.T) {
-	gone := NetnsRoutes(func(context.Context) (string, error) { return "", errors.New("no such container") })
-	if _, err := gone(t.Context()); err == nil || err.Error() != "finding the network namespace: no such container" {
+func TestNetnsErrors(t *testing.T) {
+	if _, err := routesOf(t.Context(), fakeMachine{}); !errors.Is(err, errClosed) || !strings.HasPrefix(err.Error(), "finding the network namespace: ") {
 		t.Errorf("error %v", err)
 	}
-	missing := NetnsRoutes(func(context.Context) (string, error) { return "/proc/0/ns/net", nil })
-	if _, err := missing(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "opening network namespace /proc/0/ns/net: ") {
+	missing := fakeMachine{netns: func(context.Context) (string, error) { return "/proc/0/ns/net", nil }}
+	if _, err := routesOf(t.Context(), missing); err == nil || !strings.HasPrefix(err.Error(), "opening network namespace /proc/0/ns/net: ") {
 		t.Errorf("error %v", err)
 	}
 }

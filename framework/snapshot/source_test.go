@@ -1,0 +1,277 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+type fakeRouter struct {
+	paths []Path
+	fib   error
+	// asked are the lists in the order in which they were asked for.
+	asked *[]string
+}
+
+func (f fakeRouter) RIB(context.Context) ([]Path, error) {
+	*f.asked = append(*f.asked, "RIB")
+	return f.paths, nil
+}
+func (f fakeRouter) FIB(context.Context) ([]Route, error) { return nil, f.fib }
+func (f fakeRouter) Neighbors(context.Context) ([]Neighbor, error) {
+	*f.asked = append(*f.asked, "Neighbors")
+	return nil, nil
+}
+func (f fakeRouter) Close() error {
+	*f.asked = append(*f.asked, "Close")
+	return nil
+}
+
+// hanging are machines that never answer: one obeys its context, the other
+// does not, until hung is closed.
+func hanging(hung <-chan struct{}) (obeys, deaf fakeMachine) {
+	obeys.netns = func(ctx context.Context) (string, error) { <-ctx.Done(); return "", context.Cause(ctx) }
+	deaf.netns = func(context.Context) (string, error) { <-hung; return "", errors.New("too late") }
+	deaf.exec = func(context.Context, ...string) (string, error) { <-hung; return "", errors.New("too late") }
+	return obeys, deaf
+}
+
+func TestCollect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := []string{}
+		path := Path{Prefix: netip.MustParsePrefix("10.5.112.0/24"), NextHop: netip.MustParseAddr("10.4.94.32")}
+		hung := make(chan struct{})
+		defer close(hung)
+		obeys, deaf := hanging(hung)
+		c, err := Open(t.Context(), fakeAccess{
+			routers: map[string]RouterReader{"tor2": fakeRouter{paths: []Path{path}, fib: errors.New("refused"), asked: &asked}},
+			nodes:   map[string]Machine{"master2": obeys, "master1": deaf, "guest": fakeMachine{}},
+		}, NodeTables, Routers, Sockets, Routers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Timeout() != time.Second {
+			t.Errorf("Timeout() = %s", c.Timeout())
+		}
+		s := c.Collect(t.Context())
+		if s.Took != time.Second {
+			t.Errorf("took %s, want the timeout", s.Took)
+		}
+		if r := s.Routers[0]; len(s.Routers) != 1 || r.Name != "tor2" || !r.Paths.Read || !r.Neighbors.Read || r.Paths.Items[0].Prefix != path.Prefix {
+			t.Errorf("routers = %+v", s.Routers)
+		}
+		want := []string{
+			"FIB of tor2: refused",
+			"routes of guest: finding the network namespace: it has a kernel of its own",
+			"routes of master1: no answer within 1s",
+			"routes of master2: no answer within 1s",
+			"sockets: no host was given",
+		}
+		got := s.Unread()
+		// Whoever notices the deadline first says so.
+		for i := range got {
+			got[i] = strings.Replace(got[i], "finding the network namespace: no answer", "no answer", 1)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("Unread() (-want +got):\n%s", diff)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(asked, []string{"RIB", "Neighbors", "Close"}) {
+			t.Errorf("asked for %v, want the RIB before the sessions, and the router closed once", asked)
+		}
+	})
+}
+
+// A source with more time than others does not hold their answers up, and what
+// they need is read before.
+func TestCollectGivesEachSourceItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung := make(chan struct{})
+		defer close(hung)
+		_, deaf := hanging(hung)
+		c := open(t, fakeAccess{nodes: map[string]Machine{"edge": deaf}}, Proxies, NodeTables)
+		s := c.Collect(t.Context())
+		if c.Timeout() != proxyTimeout || s.Took != proxyTimeout || s.Proxies[0].Took != proxyTimeout || s.NodeTables[0].Routes.Took != time.Second {
+			t.Errorf("Timeout() = %s, took %s: kube-proxy %s, routes %s",
+				c.Timeout(), s.Took, s.Proxies[0].Took, s.NodeTables[0].Routes.Took)
+		}
+	})
+}
+
+func TestCollectEndsWithContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung := make(chan struct{})
+		defer close(hung)
+		_, deaf := hanging(hung)
+		c := open(t, fakeAccess{nodes: map[string]Machine{"edge": deaf}}, NodeTables)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("interrupted"))
+		if s := c.Collect(ctx); s.NodeTables[0].Routes.Error != "interrupted" {
+			t.Errorf("routes = %+v", s.NodeTables[0].Routes)
+		}
+	})
+}
+
+// allSources has one source of each kind.
+func allSources() []Source {
+	sources := []Source{ConfigMaps("kube-system/cilium-config")}
+	for _, k := range kinds {
+		if k != configMaps {
+			sources = append(sources, Source{kind: k})
+		}
+	}
+	return sources
+}
+
+// Whoever has nothing to read with is told so about each source that was
+// asked for, and about no other.
+func TestUnreachable(t *testing.T) {
+	for _, source := range allSources() {
+		t.Run(source.String(), func(t *testing.T) {
+			unread := open(t, fakeAccess{}, source).Collect(t.Context()).Unread()
+			at := slices.IndexFunc(unread, func(u string) bool { return strings.HasPrefix(u, source.kind.name+": no ") })
+			if at < 0 || len(unread) != 1+len(source.kind.after) {
+				t.Errorf("unread: %q", unread)
+			}
+		})
+	}
+	if unread := open(t, fakeAccess{}).Collect(t.Context()).Unread(); unread != nil {
+		t.Errorf("nothing was asked for, and %q was not read", unread)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	if _, err := Open(t.Context(), fakeAccess{}, Nodes, Source{}); err == nil || !strings.Contains(err.Error(), "zero Source") {
+		t.Errorf("error %v", err)
+	}
+	asked := []string{}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("interrupted"))
+	access := fakeAccess{routers: map[string]RouterReader{"tor": fakeRouter{asked: &asked}}}
+	if _, err := Open(ctx, access, Routers); err == nil || !strings.Contains(err.Error(), "interrupted") || !slices.Equal(asked, []string{"Close"}) {
+		t.Errorf("error %v; of the router was asked %q, want that it is closed", err, asked)
+	}
+}
+
+func TestSourcesAreComparable(t *testing.T) {
+	if Nodes != Nodes || Nodes == Pods || ConfigMaps("a/b") != ConfigMaps("a/b") || ConfigMaps("a/b") == ConfigMaps("a/c") {
+		t.Error("sources do not compare as what they read")
+	}
+	if got := ConfigMaps("a/b").String(); got != "ConfigMaps a/b" {
+		t.Errorf("String() = %q", got)
+	}
+}
+
+// full is a snapshot with something in every part that a source fills.
+func full(t *testing.T) Snapshot {
+	t.Helper()
+	s := Snapshot{Time: time.Unix(1, 0), Took: time.Second}
+	v := reflect.ValueOf(&s).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); {
+		case slices.Contains([]string{"Time", "Took", "Sources"}, v.Type().Field(i).Name):
+		case f.Kind() == reflect.Slice:
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		default:
+			f.FieldByName("Read").SetBool(true)
+			f.FieldByName("Items").Set(reflect.MakeSlice(f.FieldByName("Items").Type(), 1, 1))
+		}
+	}
+	s.ConfigMaps.Items = []ConfigMap{{Namespace: "kube-system", Name: "cilium-config"}}
+	for _, k := range kinds {
+		s.Sources = append(s.Sources, Asked{Name: k.name})
+	}
+	return s
+}
+
+// Each part of a snapshot belongs to one source, and each source has one.
+func TestOnly(t *testing.T) {
+	whole := full(t)
+	parts := map[string]string{}
+	for _, source := range allSources() {
+		seen := whole.Only(source)
+		if !seen.Time.Equal(whole.Time) || seen.Took != whole.Took || len(seen.Sources) != 1 || seen.Sources[0].Name != source.kind.name {
+			t.Errorf("%s: %s, %s, sources %v", source, seen.Time, seen.Took, seen.Sources)
+		}
+		v := reflect.ValueOf(seen)
+		for i := range v.NumField() {
+			name := v.Type().Field(i).Name
+			if slices.Contains([]string{"Time", "Took", "Sources"}, name) || v.Field(i).IsZero() {
+				continue
+			}
+			if other, taken := parts[name]; taken {
+				t.Errorf("%s is of %s, and of %s", name, other, source)
+			}
+			parts[name] = source.String()
+		}
+	}
+	if fields := reflect.TypeFor[Snapshot]().NumField() - 3; len(parts) != fields || len(parts) != len(kinds) {
+		t.Errorf("%d parts of %d in a snapshot, by %d kinds of sources: %v", len(parts), fields, len(kinds), parts)
+	}
+	compare := cmp.Comparer(func(a, b Snapshot) bool { return reflect.DeepEqual(a, b) })
+	if diff := cmp.Diff(whole, whole.Only(allSources()...), compare); diff != "" {
+		t.Errorf("all sources (-whole +seen):\n%s", diff)
+	}
+	if seen := whole.Only(ConfigMaps("kube-system/other")); len(seen.ConfigMaps.Items) > 0 {
+		t.Errorf("another ConfigMap: %v", seen.ConfigMaps.Items)
+	}
+}
+
+func TestSnapshotIsPlainJSON(t *testing.T) {
+	asked := []string{}
+	s := open(t, fakeAccess{
+		api: newAPIServer(t, 0),
+		routers: map[string]RouterReader{"tor1": fakeRouter{
+			paths: []Path{{Prefix: netip.MustParsePrefix("10.5.112.0/24"), Neighbor: netip.MustParseAddr("10.4.94.32")}}, asked: &asked,
+		}},
+	}, Nodes, Routers, Sockets).Collect(t.Context())
+	s.Time = s.Time.Round(0) // JSON has no monotonic clock
+	data, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Snapshot
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(data) != string(again) || back.Routers[0].Paths.Items[0].Prefix != s.Routers[0].Paths.Items[0].Prefix {
+		t.Errorf("JSON does not read back:\n%s\n%s", data, again)
+	}
+	// What was not read is told of a stored snapshot as well.
+	if diff := cmp.Diff([]string{"sockets: no host was given"}, back.Unread()); diff != "" {
+		t.Errorf("Unread() (-want +got):\n%s", diff)
+	}
+	back.Sources = append(back.Sources, Asked{Name: "tea leaves"})
+	if unread := back.Unread(); len(unread) != 2 || unread[1] != "tea leaves: no source has that name" {
+		t.Errorf("a source of another version: %q", unread)
+	}
+}
+
+func BenchmarkCollect(b *testing.B) {
+	routers := map[string]RouterReader{}
+	for i := range 2 {
+		routers[fmt.Sprintf("tor%d", i+1)] = fakeRouter{paths: make([]Path, 4), asked: new([]string)}
+	}
+	c := open(b, fakeAccess{api: newAPIServer(b, 30), routers: routers}, Nodes, CiliumNodes, Pods, Routers)
+	for b.Loop() {
+		if s := c.Collect(b.Context()); len(s.Unread()) > 0 {
+			b.Fatal(s.Unread())
+		}
+	}
+}
