@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -85,7 +86,7 @@ func exitStatus(ctx context.Context, err error) int {
 		verdict *verdictError
 	)
 	switch {
-	case ctx.Err() != nil || errors.Is(err, framework.ErrInterrupted):
+	case ctx.Err() != nil || errors.Is(err, engine.ErrInterrupted):
 		return exitInterrupted
 	case err == nil:
 		return exitExpected

@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
@@ -60,7 +61,7 @@ func TestExitStatus(t *testing.T) {
 		{"a failed verdict, and a lab that did not go down", &verdictError{framework.Fail, errors.New("busy")}, exitUnexpected},
 		{"an inconclusive verdict", &verdictError{framework.Inconclusive, nil}, exitInconclusive},
 		{"a lab that did not come up", &verdictError{framework.Inconclusive, errors.New("no node")}, exitInconclusive},
-		{"a run that was interrupted", &verdictError{framework.Inconclusive, framework.ErrInterrupted}, exitInterrupted},
+		{"a run that was interrupted", &verdictError{framework.Inconclusive, engine.ErrInterrupted}, exitInterrupted},
 		{"a guest that does not come up", &verdictError{framework.Inconclusive, fmt.Errorf("up: %w", &guest.BootError{Guest: "worker"})}, exitMachine},
 		{"a guest image without QEMU", &verdictError{framework.Inconclusive, &guest.ImageError{}}, exitMachine},
 		{"anything else", errors.New("lab is not down"), exitUnexpected},
@@ -91,7 +92,7 @@ func TestComplaint(t *testing.T) {
 		{"interrupted in the middle of something", cancelled, errors.New("dialling: context canceled"), "interrupted"},
 		{
 			"interrupted, with something left", cancelled,
-			&verdictError{framework.Inconclusive, errors.Join(framework.ErrInterrupted, errors.New("removing network: busy"))},
+			&verdictError{framework.Inconclusive, errors.Join(engine.ErrInterrupted, errors.New("removing network: busy"))},
 			"interrupted\nremoving network: busy",
 		},
 	} {

@@ -10,7 +10,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/spf13/cobra"
 
-	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -39,7 +39,7 @@ func up(ctx context.Context, s *settings, name string) error {
 	if err := scenario.Topology.Validate(); err != nil {
 		return err
 	}
-	var o framework.Options
+	var o suite.Options
 	if err := prepare(ctx, &o); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	runtimelog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -44,10 +44,10 @@ func complaint(ctx context.Context, err error) string {
 		return ""
 	case errors.As(err, &verdict) && verdict.broken == nil:
 		return "" // it has been printed as a table
-	case ctx.Err() != nil && !errors.Is(err, framework.ErrInterrupted):
+	case ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted):
 		// Each step under way returns an error that says it was cancelled:
 		// one word stands for them all.
-		return framework.ErrInterrupted.Error()
+		return engine.ErrInterrupted.Error()
 	}
 	return err.Error()
 }

@@ -17,7 +17,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
@@ -27,7 +29,7 @@ import (
 
 func runCommand(s *settings) *cobra.Command {
 	var (
-		options framework.Options
+		options suite.Options
 		ablate  string
 		source  string
 		mirrors map[string]string
@@ -51,7 +53,7 @@ more than 1 GB together.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			options.Ablate = framework.Part(ablate)
+			options.Ablate = engine.Part(ablate)
 			var err error
 			if options.Upstreams, err = upstreams(source, mirrors); err != nil {
 				return err
@@ -106,13 +108,13 @@ func upstreams(source string, mirrors map[string]string) (registry.Upstreams, er
 
 func partNames() string {
 	var names []string
-	for _, p := range framework.Parts {
+	for _, p := range engine.Parts {
 		names = append(names, string(p))
 	}
 	return strings.Join(names, ", ")
 }
 
-func runScenarios(ctx context.Context, s *settings, names []string, set map[string]string, keep report.Keep, o framework.Options) error {
+func runScenarios(ctx context.Context, s *settings, names []string, set map[string]string, keep report.Keep, o suite.Options) error {
 	var chosen []framework.Scenario
 	for _, name := range names {
 		scenario, err := scenarioNamed(name)
@@ -130,7 +132,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	if err := checkVariants(chosen, o.Variants); err != nil {
 		return err
 	}
-	if err := checkRunnable(chosen, o); err != nil {
+	if err := checkRunnable(chosen, o.Options); err != nil {
 		return err
 	}
 	if o.Timeout <= 0 {
@@ -139,13 +141,13 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	if keep.Runs < 1 {
 		return usagef("--keep-runs: %d: this run stays in any case", keep.Runs)
 	}
-	if o.Ablate != "" && !slices.Contains(framework.Parts, o.Ablate) {
+	if o.Ablate != "" && !slices.Contains(engine.Parts, o.Ablate) {
 		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
 	}
 	if o.Repeat < 1 {
 		return usagef("--repeat: %d is no number of runs", o.Repeat)
 	}
-	if o.Repeat > 1 && o.Ablate == framework.AblateRemedy {
+	if o.Repeat > 1 && o.Ablate == engine.AblateRemedy {
 		return usagef("--repeat leaves the remedies out: --ablate %s would switch nothing off", o.Ablate)
 	}
 	log, err := s.logger()
@@ -166,12 +168,12 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 		defer o.Docker.Close()
 	}
 	if ctx.Err() != nil { // from here on Ginkgo handles signals as well
-		return framework.ErrInterrupted
+		return engine.ErrInterrupted
 	}
 	// Ginkgo's own account of the run goes to the report; people get ours.
 	formatter.ColorableStdOut = io.Discard
 	began := time.Now()
-	reports, err := framework.RunScenarios(ignoreFail{}, chosen, o)
+	reports, err := suite.Run(ignoreFail{}, chosen, o)
 	display.Close()
 	if o.DryRun {
 		return err
@@ -196,7 +198,7 @@ func pruneRuns(out io.Writer, output, scenario string, keep report.Keep) error {
 }
 
 // prepare finds what a run needs on this machine.
-func prepare(ctx context.Context, o *framework.Options) error {
+func prepare(ctx context.Context, o *suite.Options) error {
 	catalogue, _, err := openCatalogue()
 	if err != nil {
 		return err
@@ -316,7 +318,7 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 }
 
 // checkRunnable refuses variants that were asked for by name and cannot run.
-func checkRunnable(chosen []framework.Scenario, o framework.Options) error {
+func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	var errs []error
 	for _, s := range chosen {
 		for _, v := range s.Variants {

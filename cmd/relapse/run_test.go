@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
@@ -22,7 +23,7 @@ func TestCheckRunnable(t *testing.T) {
 		{"from upstream", []string{"old"}, registry.Upstreams{"docker.io": "https://mirror"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := checkRunnable(chosen, framework.Options{Variants: test.wanted, Upstreams: test.from})
+			err := checkRunnable(chosen, engine.Options{Variants: test.wanted, Upstreams: test.from})
 			if (err == nil) != (test.says == "") || err != nil && (err.Error() != test.says || exitStatus(t.Context(), err) != exitUsage) {
 				t.Errorf("%v, want %q", err, test.says)
 			}

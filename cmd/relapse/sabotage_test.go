@@ -29,8 +29,18 @@ const (
 // sabotaged is a variant whose fault comes with damage. It is repaired when
 // the fault is undone.
 func sabotaged(v framework.Variant, damage string) framework.Variant {
-	declared := v.Script.Fault
-	v.Script.Fault = func(r *framework.Run) fault.Fault {
+	script := v.Script
+	v.Script = func() framework.Script {
+		made := script()
+		made.Fault = sabotagedFault(made.Fault, damage)
+		return made
+	}
+	return v
+}
+
+// sabotagedFault is a fault that comes with damage.
+func sabotagedFault(declared func(*framework.Run) fault.Fault, damage string) func(*framework.Run) fault.Fault {
+	return func(r *framework.Run) fault.Fault {
 		f := declared(r)
 		inject, undo := f.Inject, f.Undo
 		repair := func(context.Context) error { return nil }
@@ -43,7 +53,6 @@ func sabotaged(v framework.Variant, damage string) framework.Variant {
 		f.Undo = func(ctx context.Context) error { return errors.Join(repair(ctx), undo(ctx)) }
 		return f
 	}
-	return v
 }
 
 // do does damage, and returns what repairs it.

@@ -34,7 +34,7 @@ func ExampleSet() {
 		ends = append(ends, end)
 	}
 
-	probes := probe.Both("outside", "worker")
+	probes := []probe.Probe{{From: "outside", To: "worker"}, {From: "worker", To: "outside"}}
 	set, err := probe.New(ends, probes)
 	if err != nil {
 		log.Fatal(err)

@@ -45,7 +45,7 @@ func TestThroughRouter(t *testing.T) {
 	dir := t.TempDir()
 	a := spawnIn(t, dir, "a", ns["a"], "10.99.1.2:7007")
 	b := spawnIn(t, dir, "b", ns["b"], "10.99.2.2:7007")
-	s := start(t, []probe.End{a, b}, append(probe.Both("a", "b"), probe.Probe{From: "a", To: "b", Protocol: probe.TCP})...)
+	s := start(t, []probe.End{a, b}, append(both("a", "b"), probe.Probe{From: "a", To: "b", Protocol: probe.TCP})...)
 	for _, fault := range []struct {
 		name, ns, via string
 		side          func(probe.Counts) int

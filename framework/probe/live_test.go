@@ -158,7 +158,7 @@ func TestNoLossIsNoLoss(t *testing.T) {
 	wrong := probe.Probe{Name: "masqueraded", From: "a", To: "b", Source: netip.MustParseAddr("10.5.115.7")}
 	tcp := probe.Probe{From: "b", To: "a", Protocol: probe.TCP, Interval: 20 * time.Millisecond}
 	began := time.Now()
-	s := start(t, []probe.End{a, b}, append(probe.Both("a", "b"), source, wrong, tcp)...)
+	s := start(t, []probe.End{a, b}, append(both("a", "b"), source, wrong, tcp)...)
 	since := waitClean(t, s, 400*time.Millisecond)
 	if since.Before(began) || since.After(time.Now()) {
 		t.Errorf("clean since %s, but the test ran from %s to %s", since, began, time.Now())
@@ -374,7 +374,7 @@ func TestKilledAgent(t *testing.T) {
 	dir := t.TempDir()
 	a, _ := spawn(t, dir, "a")
 	b, process := spawn(t, dir, "b")
-	s := start(t, []probe.End{a, b}, probe.Both("a", "b")...)
+	s := start(t, []probe.End{a, b}, both("a", "b")...)
 	waitClean(t, s, 100*time.Millisecond)
 	killed := time.Now()
 	if err := process.Process.Kill(); err != nil {
@@ -433,7 +433,7 @@ func TestSetsInTurn(t *testing.T) {
 	t.Parallel()
 	a, b := startEnd(t, "a"), startEnd(t, "b")
 	ends := []probe.End{a, b}
-	first := start(t, ends, probe.Both("a", "b")...)
+	first := start(t, ends, both("a", "b")...)
 	second, err := probe.New(ends, []probe.Probe{{From: "b", To: "a", Protocol: probe.TCP}})
 	if err != nil {
 		t.Fatal(err)
@@ -551,7 +551,7 @@ func TestLeavesNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("a run", func(t *testing.T) {
 		a, b := startEnd(t, "a"), startEnd(t, "b")
-		s := start(t, []probe.End{a, b}, probe.Both("a", "b")...)
+		s := start(t, []probe.End{a, b}, both("a", "b")...)
 		waitClean(t, s, 50*time.Millisecond)
 		stop(t, s)
 	})
@@ -563,3 +563,6 @@ func TestLeavesNoGoroutines(t *testing.T) {
 		t.Errorf("%d goroutines before, %d after", before, after)
 	}
 }
+
+// both are the UDP probes between two ends, there and back.
+func both(a, b string) []probe.Probe { return []probe.Probe{{From: a, To: b}, {From: b, To: a}} }

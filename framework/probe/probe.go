@@ -147,13 +147,3 @@ func (p Probe) Validate() error {
 	}
 	return nil
 }
-
-// Both returns the UDP probes between a and each of the others, there and
-// back.
-func Both(a string, others ...string) []Probe {
-	var probes []Probe
-	for _, b := range others {
-		probes = append(probes, Probe{From: a, To: b}.WithDefaults(), Probe{From: b, To: a}.WithDefaults())
-	}
-	return probes
-}

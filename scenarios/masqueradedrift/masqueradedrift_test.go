@@ -158,7 +158,7 @@ func run(sources map[string][]string) *framework.Run {
 		lines = append(lines, line)
 	}
 	return &framework.Run{
-		Snapshot:  func() snapshot.Snapshot { return at.Only(pods...) },
+		Snapshot:  func() snapshot.Snapshot { return at.Only(podAddresses...) },
 		Timelines: func() []probe.Timeline { return lines },
 	}
 }

@@ -241,7 +241,7 @@ func (d drift) affected(s *framework.Script) {
 	}
 	s.Aftermath = slices.Concat(
 		[]framework.Check{{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)}}, denied,
-		[]framework.Check{{Name: "a flow from before the upgrade keeps its address until it starts anew", Reads: pods, Holds: oldFlowsKeepTheirAddress}},
+		[]framework.Check{{Name: "a flow from before the upgrade keeps its address until it starts anew", Reads: podAddresses, Holds: oldFlowsKeepTheirAddress}},
 	)
 	cured := d.cilium(d.to, cilium.Native.With(translatedOff).With(translatedNative))
 	s.Remedies = []framework.Remedy{

@@ -10,6 +10,8 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 )
 
@@ -31,8 +33,8 @@ func Pass(t *testing.T, s framework.Scenario) {
 	if output == "" {
 		output = t.TempDir()
 	}
-	reports, err := framework.RunScenarios(t, []framework.Scenario{s}, framework.Options{
-		Docker: docker, Images: catalogue, Output: output, Timeout: 20 * time.Minute,
+	reports, err := suite.Run(t, []framework.Scenario{s}, suite.Options{
+		Options: engine.Options{Output: output}, Docker: docker, Images: catalogue, Timeout: 20 * time.Minute,
 	})
 	expect(err).NotTo(gomega.HaveOccurred())
 	expect(reports).To(gomega.HaveLen(1))
