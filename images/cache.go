@@ -40,6 +40,10 @@ func (c *cache) blob(digest v1.Hash) string {
 	return filepath.Join(c.dir, "blobs", digest.Algorithm, digest.Hex)
 }
 
+// modules is the folder of the go.mod files that are derived for versions
+// which the catalogue does not have.
+func (c *cache) modules() string { return filepath.Join(c.dir, "modules") }
+
 // index is the layout's index.json.
 type index struct{ v1.IndexManifest }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
-	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
@@ -74,6 +74,7 @@ func exitStatus(ctx context.Context, err error) int {
 		usage   *usageError
 		invalid *topology.InvalidError
 		unknown *images.UnknownImageError
+		version *images.UnknownVersionError
 		build   *images.BuildError
 		unfit   *host.UnfitError
 		setup   *setupError
@@ -89,7 +90,7 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitInterrupted
 	case err == nil:
 		return exitExpected
-	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown):
+	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version):
 		return exitUsage
 	case errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
 		errors.As(err, &held), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor),

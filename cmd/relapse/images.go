@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -20,12 +21,31 @@ func imagesCommand(s *settings) *cobra.Command {
 	}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use:   "build [REF...]",
-			Short: "Build images that are not in the cache; without a reference, those that the scenarios use",
-			RunE: func(cmd *cobra.Command, refs []string) error {
+			Use:   "build [REF|COMPONENT@VERSION...]",
+			Short: "Build images that are not in the cache; without arguments, those that the scenarios use",
+			Long: `Build images that are not in the cache; without arguments, those that the scenarios use.
+
+COMPONENT@VERSION stands for all images of a component at a version. It need not
+be one that the list shows: what it requires is derived from the vendor's own
+go.mod. Such a version of one image alone is asked for by the image's name.`,
+			Example: "  relapse images build quay.io/cilium/cilium:v1.11.4\n  relapse images build kube-proxy@1.13.5",
+			RunE: func(cmd *cobra.Command, args []string) error {
 				catalogue, _, err := openCatalogue()
 				if err != nil {
 					return err
+				}
+				var refs []string
+				for _, arg := range args {
+					component, version, ok := strings.Cut(arg, "@")
+					if !ok {
+						refs = append(refs, arg)
+						continue
+					}
+					at, err := catalogue.At(component, version)
+					if err != nil {
+						return err
+					}
+					refs = append(refs, at...)
 				}
 				if len(refs) == 0 {
 					for _, scenario := range scenarios.All {
@@ -59,7 +79,7 @@ func imagesCommand(s *settings) *cobra.Command {
 					return err
 				}
 				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(table, "IMAGE\tCOMPONENT\tFORM\tSIZE\tDIGEST")
+				fmt.Fprintln(table, "IMAGE\tHOLDS\tFORM\tSIZE\tDIGEST")
 				for _, e := range entries {
 					size, digest := "-", "to be built"
 					if e.Digest.Hex != "" {
