@@ -157,14 +157,19 @@ func (c *Catalogue) At(component, version string) ([]string, error) {
 			if image.Component == component && semver.IsValid("v"+version) && image.contain(version) {
 				refs = append(refs, strings.ReplaceAll(image.Ref, "${version}", version))
 			}
-			known = append(known, fmt.Sprintf("%s %s to below %s", image.Component, image.From, image.Below))
+			known = append(known, fmt.Sprintf("%s from %s and below %s", image.Component, image.From, image.Below))
 		}
 	}
-	if len(refs) == 0 {
-		slices.Sort(known)
-		return nil, &UnknownVersionError{component, version, slices.Compact(known)}
+	if len(refs) > 0 {
+		return refs, nil
 	}
-	return refs, nil
+	// Of a component that is known, other components do not matter.
+	theirs := func(k string) bool { return strings.HasPrefix(k, component+" ") }
+	if slices.ContainsFunc(known, theirs) {
+		known = slices.DeleteFunc(known, func(k string) bool { return !theirs(k) })
+	}
+	slices.Sort(known)
+	return nil, &UnknownVersionError{component, version, slices.Compact(known)}
 }
 
 // order fills c.refs, bases first, and returns what stands in the way.

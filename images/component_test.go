@@ -29,6 +29,7 @@ func vendorProxy(t *testing.T) {
 		}
 		goMod := "module x.dev/vendor\n\ngo 1.20\n"
 		write(source, "go.mod", goMod)
+		write(filepath.Join(source, "cmd"), "main.go", "package main\n\nfunc main() {}\n")
 		write(source, "vendor.go", "package vendor\n\nconst Version = \""+version+"\"\n")
 		served := filepath.Join(proxy, "x.dev/vendor/@v")
 		write(served, version+".info", fmt.Sprintf(`{"Version": %q}`, version))
@@ -64,7 +65,9 @@ images:
     from: 1.0.0
     below: 2.0.0
     versions: [1.0.0]
-    programs: [{package: ./main, path: /v, ldflags: "-X main.said=${version}"}]
+    programs:
+      - {package: ./main, path: /v, ldflags: "-X main.said=${version}"}
+      - {package: "${module}/cmd", path: /cmd}
 `,
 	"v/go.mod": "module github.com/relapse-dev/relapse/images/v\n\ngo 1.24\n",
 	"v/main/main.go": `package main
@@ -115,7 +118,7 @@ func TestAtUnknownVersion(t *testing.T) {
 	c := open(t, newRoot(t, vendored))
 	for _, version := range []string{"2.0.0", "0.9.0", "one"} {
 		_, err := c.At("v", version)
-		if want := "no recipe builds v " + version + "; there are v 1.0.0 to below 2.0.0"; err == nil || err.Error() != want {
+		if want := "no recipe builds v " + version + "; there are v from 1.0.0 and below 2.0.0"; err == nil || err.Error() != want {
 			t.Errorf("got %v, expected %s", err, want)
 		}
 	}

@@ -42,7 +42,8 @@ func (r *Recipe) provePrograms(files []string) error {
 			return fmt.Errorf("reading the build information of %s: %w", p.Path, err)
 		}
 		found := "none"
-		for _, d := range info.Deps {
+		// The main package's module is not among the dependencies.
+		for _, d := range append(info.Deps, &info.Main) {
 			switch {
 			case d.Path != expected.Path:
 			case d.Replace != nil:

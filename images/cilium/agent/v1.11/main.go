@@ -48,7 +48,7 @@ func wire(ctx context.Context, dp datapath.Datapath, mtuConfig mtu.Configuration
 	if option.Config.BGPAnnouncePodCIDR {
 		watcher.NodeChain.Register(bgp)
 	}
-	watcher.NodeChain.Register(watchers.NewCiliumNodeUpdater(watcher, discovery))
+	registerCiliumNodeUpdater(watcher, discovery)
 
 	return agent.Parts{
 		Watcher:        watcher,
