@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/mod/semver"
 )
 
 // Catalogue is the set of images that the recipes of one source tree describe,
@@ -106,70 +105,79 @@ func (c *Catalogue) readFolder(folder string) ([]*Recipe, error) {
 }
 
 // recipe returns the recipe of a ref: of the catalogue, or of another version
-// of an image that a component.yaml describes.
+// that At has been asked for.
 func (c *Catalogue) recipe(ref string) (*Recipe, bool) {
 	c.recipesMu.Lock()
 	defer c.recipesMu.Unlock()
-	if r, ok := c.recipes[ref]; ok {
-		return r, true
-	}
-	for _, component := range c.components {
-		if r := component.find(ref); r != nil {
-			c.recipes[ref] = r
-			return r, true
-		}
-	}
-	return nil, false
+	r, ok := c.recipes[ref]
+	return r, ok
 }
 
 // UnknownVersionError says that no recipe builds a version of a component.
 type UnknownVersionError struct {
-	Component, Version string
-	// Known says which versions of which components recipes build.
+	Name, Version string
+	// Known says which versions there are, or which components, where the
+	// name is that of none.
 	Known []string
 }
 
 func (e *UnknownVersionError) Error() string {
-	return fmt.Sprintf("no recipe builds %s %s; there are %s", e.Component, e.Version, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("no recipe builds %s at version %s; there are %s", e.Name, e.Version, strings.Join(e.Known, ", "))
 }
 
-// At returns the refs of all images that hold a component at a version, which
-// need not be one of the catalogue: Build derives what such a version requires
-// from the vendor's own go.mod. The error is an *UnknownVersionError if the
-// version is in no recipe's range.
-func (c *Catalogue) At(component, version string) ([]string, error) {
-	var refs, known []string
+// At returns the refs of all images that hold a component at a version, or of
+// one image, when name is its ref without the tag. The version need not be one
+// of the catalogue: from here on the catalogue knows the refs, and Build derives
+// what such a version requires from the vendor's own go.mod. The error is an
+// *UnknownVersionError if the version is in no recipe's range.
+func (c *Catalogue) At(name, version string) ([]string, error) {
+	c.recipesMu.Lock()
+	defer c.recipesMu.Unlock()
+	var refs, known, components []string
+	matches := func(r *Recipe) bool {
+		components = append(components, r.Component)
+		return r.Component != "" && (r.Component == name || strings.HasPrefix(r.Ref, name+":"))
+	}
 	for _, ref := range c.refs {
-		r, _ := c.recipe(ref)
-		switch {
-		case r.build != nil || r.Component == "": // looked at below, or nobody's
-		case r.Component == component && r.Version == version:
+		r := c.recipes[ref]
+		if !matches(r) {
+			continue
+		}
+		if r.Version == version {
 			refs = append(refs, ref)
-		default:
-			known = append(known, r.Component+" "+r.Version)
+		}
+		if r.build == nil {
+			known = append(known, r.Version)
 		}
 	}
 	for _, described := range c.components {
 		for _, image := range described.Images {
-			if image.Component == "" {
+			if !matches(&image.Recipe) {
 				continue
 			}
-			if image.Component == component && semver.IsValid("v"+version) && image.contain(version) {
-				refs = append(refs, strings.ReplaceAll(image.Ref, "${version}", version))
+			known = append(known, fmt.Sprintf("those from %s and below %s", image.From, image.Below))
+			if !image.contain(version) {
+				continue
 			}
-			known = append(known, fmt.Sprintf("%s from %s and below %s", image.Component, image.From, image.Below))
+			r, err := described.recipe(image, version)
+			if err != nil {
+				return nil, err
+			}
+			if c.recipes[r.Ref] == nil {
+				c.recipes[r.Ref] = r
+				refs = append(refs, r.Ref)
+			}
 		}
 	}
-	if len(refs) > 0 {
+	switch {
+	case len(refs) > 0:
 		return refs, nil
-	}
-	// Of a component that is known, other components do not matter.
-	theirs := func(k string) bool { return strings.HasPrefix(k, component+" ") }
-	if slices.ContainsFunc(known, theirs) {
-		known = slices.DeleteFunc(known, func(k string) bool { return !theirs(k) })
+	case len(known) == 0:
+		known = components
 	}
 	slices.Sort(known)
-	return nil, &UnknownVersionError{component, version, slices.Compact(known)}
+	known = slices.DeleteFunc(slices.Compact(known), func(k string) bool { return k == "" })
+	return nil, &UnknownVersionError{name, version, known}
 }
 
 // order fills c.refs, bases first, and returns what stands in the way.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
@@ -23,7 +24,9 @@ type component struct {
 	Modules []vendorModule    `json:"modules"`
 	Images  []componentRecipe `json:"images"`
 
-	folder string                   // absolute
+	folder string // absolute
+
+	mu     sync.Mutex
 	builds map[string]*versionBuild // by version
 }
 
@@ -156,6 +159,8 @@ func (c *component) recipe(image componentRecipe, version string) (*Recipe, erro
 // build returns how programs of a version are built: one value a version, so
 // that all its images share compilers.
 func (c *component) build(version string) (*versionBuild, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if b := c.builds[version]; b != nil {
 		return b, nil
 	}
@@ -194,26 +199,6 @@ func (c *component) recipes() ([]*Recipe, error) {
 		}
 	}
 	return all, nil
-}
-
-// find returns the recipe of a ref whose version is in an image's range; nil
-// if there is none.
-func (c *component) find(ref string) *Recipe {
-	for _, image := range c.Images {
-		before, after, _ := strings.Cut(image.Ref, "${version}")
-		version, ok := strings.CutPrefix(ref, before)
-		if !ok || !strings.HasSuffix(version, after) {
-			continue
-		}
-		version = strings.TrimSuffix(version, after)
-		if !semver.IsValid("v" + version) {
-			continue
-		}
-		if r, err := c.recipe(image, version); err == nil {
-			return r
-		}
-	}
-	return nil
 }
 
 // variables are what a recipe may name as ${NAME}: the version, its first two

@@ -109,6 +109,9 @@ func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
 	// What is kept serves where no proxy answers.
 	t.Setenv("GOPROXY", "off")
 	again := open(t, c.root)
+	if refs, err = again.At("x.dev/v", "1.1.1"); err != nil {
+		t.Fatal(err)
+	}
 	if second := mustBuild(t, again, refs...); second[refs[0]] != first[refs[0]] {
 		t.Errorf("built again it is %v, before it was %v", second, first)
 	}
@@ -116,14 +119,19 @@ func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
 
 func TestAtUnknownVersion(t *testing.T) {
 	c := open(t, newRoot(t, vendored))
-	for _, version := range []string{"2.0.0", "0.9.0", "one"} {
-		_, err := c.At("v", version)
-		if want := "no recipe builds v " + version + "; there are v from 1.0.0 and below 2.0.0"; err == nil || err.Error() != want {
-			t.Errorf("got %v, expected %s", err, want)
+	for _, test := range []struct{ name, version, want string }{
+		{"v", "2.0.0", "no recipe builds v at version 2.0.0; there are those from 1.0.0 and below 2.0.0"},
+		{"x.dev/v", "0.9.0", "no recipe builds x.dev/v at version 0.9.0; there are those from 1.0.0 and below 2.0.0"},
+		{"v", "one", "no recipe builds v at version one; there are those from 1.0.0 and below 2.0.0"},
+		{"w", "1.0.0", "no recipe builds w at version 1.0.0; there are v"},
+	} {
+		if _, err := c.At(test.name, test.version); fmt.Sprint(err) != test.want {
+			t.Errorf("got  %v\nwant %s", err, test.want)
 		}
 	}
+	// Only At makes such a version known: a ref that is misspelt is none.
 	var unknown *UnknownImageError
-	if _, err := c.Build(t.Context(), []string{"x.dev/v:2.0.0"}, nil); !errors.As(err, &unknown) {
+	if _, err := c.Build(t.Context(), []string{"x.dev/v:1.1.1"}, nil); !errors.As(err, &unknown) {
 		t.Errorf("got %v, expected an UnknownImageError", err)
 	}
 }

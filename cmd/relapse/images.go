@@ -21,14 +21,14 @@ func imagesCommand(s *settings) *cobra.Command {
 	}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use:   "build [REF|COMPONENT@VERSION...]",
+			Use:   "build [REF|NAME@VERSION...]",
 			Short: "Build images that are not in the cache; without arguments, those that the scenarios use",
 			Long: `Build images that are not in the cache; without arguments, those that the scenarios use.
 
-COMPONENT@VERSION stands for all images of a component at a version. It need not
-be one that the list shows: what it requires is derived from the vendor's own
-go.mod. Such a version of one image alone is asked for by the image's name.`,
-			Example: "  relapse images build quay.io/cilium/cilium:v1.11.4\n  relapse images build kube-proxy@1.13.5",
+NAME@VERSION stands for all images of a component, or for one image when NAME is
+its reference without the tag. The version need not be one that the list shows:
+what it requires is derived from the vendor's own go.mod.`,
+			Example: "  relapse images build kube-proxy@1.13.5\n  relapse images build quay.io/cilium/cilium@1.11.4",
 			RunE: func(cmd *cobra.Command, args []string) error {
 				catalogue, _, err := openCatalogue()
 				if err != nil {
@@ -36,12 +36,12 @@ go.mod. Such a version of one image alone is asked for by the image's name.`,
 				}
 				var refs []string
 				for _, arg := range args {
-					component, version, ok := strings.Cut(arg, "@")
+					name, version, ok := strings.Cut(arg, "@")
 					if !ok {
 						refs = append(refs, arg)
 						continue
 					}
-					at, err := catalogue.At(component, version)
+					at, err := catalogue.At(name, version)
 					if err != nil {
 						return err
 					}
