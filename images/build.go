@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -145,7 +144,7 @@ func (b *build) event(ref string, step Step, since time.Time) {
 
 func (b *build) run(ctx context.Context, missing []string) error {
 	for _, ref := range missing {
-		r := b.recipes[ref]
+		r, _ := b.recipe(ref)
 		if r.needsRoot() && os.Geteuid() != 0 {
 			return fmt.Errorf("building image %s: debootstrap and chroot need root; run it with sudo: %w", ref, fs.ErrPermission)
 		}
@@ -155,7 +154,8 @@ func (b *build) run(ctx context.Context, missing []string) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, ref := range missing {
-		group.Go(func() error { return b.image(ctx, b.recipes[ref]) })
+		r, _ := b.recipe(ref)
+		group.Go(func() error { return b.image(ctx, r) })
 	}
 	return group.Wait()
 }
@@ -266,6 +266,9 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 		if err != nil {
 			return nil, fmt.Errorf("installing Debian packages: %w", err)
 		}
+		if err := r.provePackages(tree); err != nil {
+			return nil, err
+		}
 		if err := add(func(w *layerWriter) error { return w.writeTree(tree) }); err != nil {
 			return nil, fmt.Errorf("writing the layer of Debian packages: %w", err)
 		}
@@ -277,8 +280,11 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 	if err != nil {
 		return nil, err
 	}
+	if err := r.provePrograms(programs); err != nil {
+		return nil, err
+	}
 	step(Assembling)
-	items, err := r.items(ctx, programs, log)
+	items, err := r.items(ctx, programs)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +312,7 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 }
 
 // items lists the paths of the layer of programs and files.
-func (r *Recipe) items(ctx context.Context, programs []string, log *buildLog) ([]item, error) {
+func (r *Recipe) items(ctx context.Context, programs []string) ([]item, error) {
 	var items []item
 	for i, p := range r.Programs {
 		items = append(items, item{path: p.Path, source: programs[i], mode: 0o755})
@@ -325,7 +331,7 @@ func (r *Recipe) items(ctx context.Context, programs []string, log *buildLog) ([
 		folder := r.folder
 		if f.Module != "" {
 			var err error
-			if folder, err = moduleSource(ctx, log, r.moduleFolder(f.In), f.Module); err != nil {
+			if folder, err = r.module(f.In).source(ctx, f.Module); err != nil {
 				return nil, err
 			}
 		}
@@ -369,23 +375,6 @@ func (f File) items(source string) ([]item, error) {
 		return nil
 	})
 	return items, err
-}
-
-// moduleSource returns the folder that holds a module's files, at the version
-// that the go.mod in folder asks for, and downloads it if need be.
-func moduleSource(ctx context.Context, log *buildLog, folder, modulePath string) (string, error) {
-	if err := log.run(ctx, goCommand(ctx, folder, "mod", "download", modulePath)); err != nil {
-		return "", fmt.Errorf("downloading module %s: %w", modulePath, err)
-	}
-	out, err := goCommand(ctx, folder, "list", "-m", "-json", modulePath).Output()
-	if err != nil {
-		return "", fmt.Errorf("finding module %s: %w", modulePath, err)
-	}
-	var mod struct{ Dir string }
-	if err := json.Unmarshal(out, &mod); err != nil {
-		return "", fmt.Errorf("finding module %s: %w", modulePath, err)
-	}
-	return mod.Dir, nil
 }
 
 // configure enters what the recipe says about running the image.

@@ -28,9 +28,7 @@ images:
     stopSignal: SIGRTMIN+3
   - ref: x.dev/b:1
     base: x.dev/a:1
-    component: b
-    version: "1"
-    form: whole
+    labels: {dev.x: b}
     files: [{source: etc/first, path: /b}]
     env: {A: "3"}
 `,
@@ -99,7 +97,7 @@ func TestBuildContent(t *testing.T) {
 	if config.Config.StopSignal != "SIGRTMIN+3" || config.Config.Entrypoint != nil {
 		t.Errorf("stop signal %q comes from the base, entrypoint %q must not", config.Config.StopSignal, config.Config.Entrypoint)
 	}
-	if config.Config.Labels["dev.relapse.form"] != "whole" {
+	if config.Config.Labels["dev.x"] != "b" {
 		t.Errorf("labels are %v", config.Config.Labels)
 	}
 }
@@ -138,32 +136,6 @@ func TestBuildIsDeterministic(t *testing.T) {
 			t.Errorf("%s is %s in one place and %s in another", ref, first[ref], second[ref])
 		}
 	}
-}
-
-// TestBuildOverlay builds a program that imports a package which only the
-// tree of another module has.
-func TestBuildOverlay(t *testing.T) {
-	files := program("package main\n\nimport \"x.dev/part/v1\"\n\nfunc main() { println(v1.Name) }\n")
-	files["p/image.yaml"] = "images: [{ref: x.dev/p:1, programs: [{package: ./main, path: /p," +
-		" overlay: {module: x.dev/whole, source: staging/part, path: ../part}}]}]"
-	files["p/go.mod"] = `module p
-
-go 1.24
-
-require (
-	x.dev/part v0.0.0
-	x.dev/whole v0.0.0
-)
-
-replace (
-	x.dev/part => ../part
-	x.dev/whole => ../whole
-)
-`
-	files["part/go.mod"] = "module x.dev/part\n\ngo 1.24\n"
-	files["whole/go.mod"] = "module x.dev/whole\n\ngo 1.24\n"
-	files["whole/staging/part/v1/v1.go"] = "package v1\n\nconst Name = \"part\"\n"
-	mustBuild(t, open(t, newRoot(t, files)), "x.dev/p:1")
 }
 
 func TestBuildReuses(t *testing.T) {

@@ -34,11 +34,18 @@ const (
 // A blob is written under another name and renamed once it is whole, and an
 // image exists from the moment when the index names it, which is the last
 // step of its build. So an interrupted build leaves whole blobs at most.
+// go-containerregistry's package layout reads the cache and does not write it:
+// it writes index, manifests and configs in place, and takes a blob that was
+// cut off for a whole one.
 type cache struct{ dir string }
 
 func (c *cache) blob(digest v1.Hash) string {
 	return filepath.Join(c.dir, "blobs", digest.Algorithm, digest.Hex)
 }
+
+// modules is the folder of the go.mod files that are derived for versions
+// which the catalogue does not have.
+func (c *cache) modules() string { return filepath.Join(c.dir, "modules") }
 
 // index is the layout's index.json.
 type index struct{ v1.IndexManifest }

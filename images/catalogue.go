@@ -20,10 +20,13 @@ import (
 // once, when a method first needs them: what Push hands on is what Build built,
 // whatever is edited in between.
 type Catalogue struct {
-	root    string
-	recipes map[string]*Recipe // by ref
-	refs    []string           // in order of build: an image comes after its base
-	cache   *cache
+	root       string
+	components []*component
+	refs       []string // of the catalogue, in order of build: an image comes after its base
+	cache      *cache
+
+	recipesMu sync.Mutex
+	recipes   map[string]*Recipe // by ref
 
 	mu    sync.Mutex
 	known map[string]string // keys by ref, each worked out once
@@ -67,7 +70,7 @@ func Open(root string, options ...Option) (*Catalogue, error) {
 		if !folder.IsDir() {
 			continue
 		}
-		recipes, err := readFolder(filepath.Join(root, "images", folder.Name()))
+		recipes, err := c.readFolder(filepath.Join(root, "images", folder.Name()))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -86,6 +89,95 @@ func Open(root string, options ...Option) (*Catalogue, error) {
 		return nil, errors.Join(errs...)
 	}
 	return c, nil
+}
+
+// readFolder reads the recipes of a folder.
+func (c *Catalogue) readFolder(folder string) ([]*Recipe, error) {
+	component, err := readComponent(folder)
+	switch {
+	case err != nil:
+		return nil, err
+	case component == nil:
+		return readFolder(folder)
+	}
+	c.components = append(c.components, component)
+	return component.recipes()
+}
+
+// recipe returns the recipe of a ref: of the catalogue, or of another version
+// that At has been asked for.
+func (c *Catalogue) recipe(ref string) (*Recipe, bool) {
+	c.recipesMu.Lock()
+	defer c.recipesMu.Unlock()
+	r, ok := c.recipes[ref]
+	return r, ok
+}
+
+// UnknownVersionError says that no recipe builds a version of a component.
+type UnknownVersionError struct {
+	Name, Version string
+	// Known says which versions there are, or which components, where the
+	// name is that of none.
+	Known []string
+}
+
+func (e *UnknownVersionError) Error() string {
+	return fmt.Sprintf("no recipe builds %s at version %s; there are %s", e.Name, e.Version, strings.Join(e.Known, ", "))
+}
+
+// At returns the refs of all images that hold a component at a version, or of
+// one image, when name is its ref without the tag. The version need not be one
+// of the catalogue: from here on the catalogue knows the refs, and Build derives
+// what such a version requires from the vendor's own go.mod. The error is an
+// *UnknownVersionError if the version is in no recipe's range.
+func (c *Catalogue) At(name, version string) ([]string, error) {
+	c.recipesMu.Lock()
+	defer c.recipesMu.Unlock()
+	var refs, known, components []string
+	matches := func(r *Recipe) bool {
+		components = append(components, r.Component)
+		return r.Component != "" && (r.Component == name || strings.HasPrefix(r.Ref, name+":"))
+	}
+	for _, ref := range c.refs {
+		r := c.recipes[ref]
+		if !matches(r) {
+			continue
+		}
+		if r.Version == version {
+			refs = append(refs, ref)
+		}
+		if r.build == nil {
+			known = append(known, r.Version)
+		}
+	}
+	for _, described := range c.components {
+		for _, image := range described.Images {
+			if !matches(&image.Recipe) {
+				continue
+			}
+			known = append(known, fmt.Sprintf("those from %s and below %s", image.From, image.Below))
+			if !image.contain(version) {
+				continue
+			}
+			r, err := described.recipe(image, version)
+			if err != nil {
+				return nil, err
+			}
+			if c.recipes[r.Ref] == nil {
+				c.recipes[r.Ref] = r
+				refs = append(refs, r.Ref)
+			}
+		}
+	}
+	switch {
+	case len(refs) > 0:
+		return refs, nil
+	case len(known) == 0:
+		known = components
+	}
+	slices.Sort(known)
+	known = slices.DeleteFunc(slices.Compact(known), func(k string) bool { return k == "" })
+	return nil, &UnknownVersionError{name, version, known}
 }
 
 // order fills c.refs, bases first, and returns what stands in the way.
@@ -132,27 +224,34 @@ func (e *UnknownImageError) Error() string {
 }
 
 func (c *Catalogue) unknown(ref string) error {
+	c.recipesMu.Lock()
+	defer c.recipesMu.Unlock()
 	return &UnknownImageError{Ref: ref, Known: slices.Sorted(maps.Keys(c.recipes))}
 }
 
 // closure returns the refs and the bases they need, in order of build.
 func (c *Catalogue) closure(refs []string) ([]string, error) {
-	need := map[string]bool{}
+	var needed []string
 	var errs []error
-	for _, ref := range refs {
-		r, ok := c.recipes[ref]
+	var add func(ref string)
+	add = func(ref string) {
+		if slices.Contains(needed, ref) {
+			return
+		}
+		r, ok := c.recipe(ref)
 		if !ok {
 			errs = append(errs, c.unknown(ref))
-			continue
+			return
 		}
-		for ; r != nil && !need[r.Ref]; r = c.recipes[r.Base] {
-			need[r.Ref] = true
+		if r.Base != "" {
+			add(r.Base)
 		}
+		needed = append(needed, ref)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	for _, ref := range refs {
+		add(ref)
 	}
-	return slices.DeleteFunc(slices.Clone(c.refs), func(ref string) bool { return !need[ref] }), nil
+	return needed, errors.Join(errs...)
 }
 
 // CacheDir is the folder that holds the built images.
@@ -160,7 +259,7 @@ func (c *Catalogue) CacheDir() string { return c.cache.dir }
 
 // Recipe returns the recipe of the image ref, or an *UnknownImageError.
 func (c *Catalogue) Recipe(ref string) (Recipe, error) {
-	r, ok := c.recipes[ref]
+	r, ok := c.recipe(ref)
 	if !ok {
 		return Recipe{}, c.unknown(ref)
 	}
@@ -192,7 +291,7 @@ func (c *Catalogue) List(ctx context.Context) ([]Entry, error) {
 	}
 	entries := make([]Entry, 0, len(c.refs))
 	for _, ref := range c.refs {
-		r := c.recipes[ref]
+		r, _ := c.recipe(ref)
 		entry := Entry{Ref: ref, Component: r.Component, Version: r.Version, Form: r.Form}
 		if digest, ok := index.find(ref, keys[ref]); ok {
 			if manifest, err := c.cache.manifest(digest); err == nil {

@@ -101,18 +101,6 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 			want: []string{"files[0].module", "go.mod does not require b.dev/b"},
 		},
 		{
-			name: "bad overlay",
-			files: map[string]string{
-				"a/go.mod": "module a\n",
-				"a/image.yaml": "images: [{ref: x.dev/a:1, programs: [{package: ./a, path: /a," +
-					" overlay: {module: b.dev/b, source: ../b, path: c}}]}]",
-			},
-			want: []string{
-				"programs[0].overlay.module", "go.mod does not require b.dev/b",
-				`overlay.source: expected a path inside the module, got "../b"`, "overlay.path: expected a module's folder",
-			},
-		},
-		{
 			name: "everything at once",
 			files: map[string]string{
 				"a/image.yaml": "images: [{ref: x.dev/a:1, form: half, run: 'true', directories: [tmp], links: {a: b}}]",

@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path"
@@ -28,8 +27,8 @@ type compiler struct {
 
 // groupKey is what programs must have in common to be built together.
 type groupKey struct {
-	folder, tags, ldflags string
-	overlay               Overlay // its Path is absolute; zero means none
+	module        goModule
+	tags, ldflags string
 }
 
 // group are programs that are built together.
@@ -44,11 +43,7 @@ type group struct {
 func groupsOf(r *Recipe) []groupKey {
 	keys := make([]groupKey, len(r.Programs))
 	for i, p := range r.Programs {
-		keys[i] = groupKey{folder: r.moduleFolder(p.In), tags: strings.Join(p.Tags, ","), ldflags: p.LDFlags}
-		if p.Overlay != nil {
-			keys[i].overlay = *p.Overlay
-			keys[i].overlay.Path = filepath.Join(r.folder, p.Overlay.Path)
-		}
+		keys[i] = groupKey{module: r.module(p.In), tags: strings.Join(p.Tags, ","), ldflags: p.LDFlags}
 	}
 	return keys
 }
@@ -105,48 +100,21 @@ func (c *compiler) run(ctx context.Context, ref string, key groupKey, g *group) 
 	if err := os.MkdirAll(g.dir, 0o755); err != nil {
 		return err
 	}
-	log, err := c.cache.newLog("go-" + filepath.Base(key.folder) + "-" + ref)
+	log, err := c.cache.newLog("go-" + filepath.Base(key.module.folder) + "-" + ref)
 	if err != nil {
 		return err
-	}
-	args := []string{
-		"build", "-trimpath", "-buildvcs=false", "-tags=" + key.tags,
-		"-ldflags=" + strings.TrimSpace("-s -w "+key.ldflags), "-o", g.dir + "/",
 	}
 	err = func() error {
-		if key.overlay != (Overlay{}) {
-			file := g.dir + ".overlay"
-			if err := key.overlay.write(ctx, log, key.folder, file); err != nil {
-				return err
-			}
-			args = append(args, "-overlay="+file)
+		overlay, err := key.module.overlay(ctx, g.dir)
+		if err != nil {
+			return err
 		}
-		return log.run(ctx, goCommand(ctx, key.folder, append(args, g.packages...)...))
+		return log.run(ctx, key.module.command(ctx, "build", slices.Concat([]string{
+			"-trimpath", "-buildvcs=false", "-tags=" + key.tags,
+			"-ldflags=" + strings.TrimSpace("-s -w "+key.ldflags), "-o", g.dir + "/",
+		}, overlay, g.packages)...))
 	}()
 	return log.close(ctx, ref, err)
-}
-
-// write writes the file that go build's flag -overlay wants: which path of
-// this tree has the content of which file.
-func (o Overlay) write(ctx context.Context, log *buildLog, folder, file string) error {
-	module, err := moduleSource(ctx, log, folder, o.Module)
-	if err != nil {
-		return err
-	}
-	found, err := File{Path: o.Path}.items(filepath.Join(module, o.Source))
-	if err != nil {
-		return fmt.Errorf("taking %s of module %s: %w", o.Source, o.Module, err)
-	}
-	var overlay struct{ Replace map[string]string }
-	overlay.Replace = map[string]string{}
-	for _, it := range found {
-		overlay.Replace[it.path] = it.source
-	}
-	text, err := json.Marshal(overlay)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, text, 0o600)
 }
 
 // executable returns the name that go build gives to a package's program:

@@ -8,20 +8,24 @@
 // Each folder beside this file holds pinned inputs: a go.mod and go.sum (a
 // module of its own, so that one vendor's dependencies never move
 // another's), perhaps local main packages and files, and, where it makes
-// images, an image.yaml. A new image is a new folder; nothing else changes.
+// images, an image.yaml, or, for a component of which several versions can be
+// built, a component.yaml. A new image is a new folder; nothing else changes.
 //
 // An image.yaml is decoded strictly. All its fields:
 //
 //	images:
 //	  - ref: docker.io/cilium/cilium:v1.11.6  # the vendor's name, or relapse.dev/NAME:TAG
 //	    component: cilium       # what it holds; with version and form: reports quote them
-//	    version: 1.11.6         # of the component, without a leading v
+//	    version: 1.11.6         # of the component, without a leading v; the tag may be another,
+//	                            # where somebody dictates it (kubeadm: etcd:3.6.5-0)
+//	    module: github.com/cilium/cilium # which Go module holds it: see Versions below
 //	    form: slice             # whole: the vendor's own program; slice: a main of ours
 //	                            # around the vendor's packages. None for our own programs
 //	    base: relapse.dev/debian:bookworm  # ref of another image; none means scratch
 //	    debian:                 # needs root, as debootstrap and chroot do
 //	      suite: bookworm       # only without base: debootstrap, variant minbase
 //	      packages: [bird]      # with a Debian base: apt-get install over it
+//	      versions: {bird: 1.6.8} # what packages must turn out to be
 //	    programs:               # go build -trimpath, CGO off, ldflags "-s -w" and these
 //	      - package: ./agent    # a package of the module in the folder "in"
 //	        in: .               # folder with the go.mod, relative to this one; "." if absent,
@@ -29,10 +33,6 @@
 //	        path: /usr/bin/cilium-agent
 //	        ldflags: -X github.com/cilium/cilium/pkg/version.ciliumVersion=1.11.6
 //	        tags: [ipam_provider_operator]
-//	        overlay:            # the compiler sees a folder of a module, at the version that
-//	          module: k8s.io/kubernetes  # the go.mod asks for, in a folder of this tree that
-//	          source: staging/src/k8s.io/kube-proxy  # holds a go.mod and that a replace names
-//	          path: ../kube-proxy-api
 //	    files:
 //	      - source: files/etc   # file, or folder taken with all below it; in this folder
 //	        path: /etc          # where it goes: the file's or the folder's new name
@@ -53,11 +53,57 @@
 //	    stopSignal: SIGRTMIN+3
 //	    labels: {key: value}
 //
+// Ref, run, package and ldflags may name ${version}, ${major} and ${minor} (its
+// first two numbers), ${module} and ${revision} (the commit, where the module's
+// version names one). In ldflags they are those of the module that the program
+// comes from.
+//
+// # Components
+//
+// A component.yaml describes the images of a vendor's component for ranges of
+// its versions, each way of building for the versions that it serves:
+//
+//	go: "1.26"                  # language version of the go.mod files
+//	modules:                    # where the versions are, and what our go.mod says
+//	  - module: github.com/cilium/cilium # otherwise than the vendor's
+//	    from: 1.8.1             # the range: this version
+//	    below: 1.9.0            # and those below this one
+//	    atLeast: {golang.org/x/sys: v0.30.0} # raises what the vendor requires
+//	    replace: {k8s.io/client-go: github.com/cilium/client-go v1.2.3}
+//	    published: {3.28.5: v1.11.0-0.20250813170300-a0db560f0520} # if not as v3.28.5
+//	    unlisted: [github.com/cilium/client-go] # Go's checksum database lacks them
+//	    requirements: requirements.mod # in place of a vendor's go.mod that is not there
+//	    staging:                # modules that a release keeps in its own tree and
+//	      folder: staging/src   # that are published for it nowhere
+//	      modules: [k8s.io/api]
+//	images:                     # entries as in an image.yaml, without version and module, and
+//	  - ref: quay.io/cilium/cilium:v${version}
+//	    from: 1.11.5
+//	    below: 1.12.0
+//	    versions: [1.11.6]      # those of the catalogue
+//
+// The go.mod of a version, versions/VERSION.mod, is derived: it is the vendor's
+// own at that version with what modules say, and with the indirect requirements
+// that Go adds. Programs are built with it by -modfile, in the module whose root
+// is the component's folder. A new version of the catalogue is one more in
+// versions; go test ./images -run Derivation -update then writes its go.mod and
+// go.sum. A version that is in a range and not in the catalogue can be built all
+// the same (Catalogue.At, relapse images build NAME@VERSION): its go.mod and
+// go.sum are kept in the cache, in the folder modules.
+//
+// # Versions
+//
+// A recipe that names a component says what proves its version. For a Go module:
+// the go.mod must require that version, which Open looks at, and the programs
+// must have it in their build information, which Build looks at. For a Debian
+// package: its version among those that dpkg has installed. No image is made
+// where they differ; what link flags make a program say proves nothing.
+//
 // # Cache
 //
 // An image's key is the hash of all that goes into it: its entry in the
-// recipe, go.mod, go.sum and local sources of the modules that its programs
-// come from, files, the Go version, the architecture and its base's key. The
+// recipe, with its version, go.mod, go.sum and local sources of the modules that
+// its programs come from, files, the Go version, the architecture and its base's key. The
 // cache is an OCI image layout whose index names ref and key. Layers are
 // stored uncompressed: all that read them run on this machine, so that
 // compression would cost time and save nothing.

@@ -12,13 +12,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-
-	"golang.org/x/mod/modfile"
 )
 
 // generation is part of every key. It goes up when the factory itself makes
@@ -33,7 +30,10 @@ func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string,
 	keys := map[string]string{}
 	for _, ref := range refs {
 		if _, done := c.known[ref]; !done {
-			r := c.recipes[ref]
+			r, _ := c.recipe(ref)
+			if err := c.derive(ctx, r); err != nil {
+				return nil, err
+			}
 			key, err := c.key(ctx, r, c.known[r.Base])
 			if err != nil {
 				return nil, fmt.Errorf("hashing the inputs of %s: %w", ref, err)
@@ -43,6 +43,18 @@ func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string,
 		keys[ref] = c.known[ref]
 	}
 	return keys, nil
+}
+
+// derive makes sure that the go.mod of a recipe is there. The catalogue's are;
+// those of other versions are derived once. The caller holds c.mu.
+func (c *Catalogue) derive(ctx context.Context, r *Recipe) error {
+	if r.build == nil {
+		return nil
+	}
+	if err := r.build.prepare(ctx, c.cache.modules()); err != nil {
+		return fmt.Errorf("deriving the go.mod of %s: %w", r.Ref, err)
+	}
+	return nil
 }
 
 // key hashes all that goes into one image.
@@ -61,11 +73,10 @@ func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string,
 		fmt.Fprintf(h, "go %s\n", version)
 	}
 	for _, p := range r.Programs {
-		folder := r.moduleFolder(p.In)
-		if folder == c.root {
-			err = hashPackage(ctx, h, folder, p)
+		if m := r.module(p.In); m.folder == c.root {
+			err = hashPackage(ctx, h, m, p)
 		} else {
-			err = hashModule(h, folder)
+			err = hashModule(h, m, p)
 		}
 		if err != nil {
 			return "", err
@@ -75,7 +86,7 @@ func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string,
 		if f.Module == "" {
 			err = hashTree(h, filepath.Join(r.folder, f.Source), nil)
 		} else {
-			err = hashRequirement(h, r.moduleFolder(f.In), f.Module)
+			err = hashRequirement(h, r.module(f.In), f.Module)
 		}
 		if err != nil {
 			return "", err
@@ -84,49 +95,39 @@ func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string,
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// hashModule hashes a module's folder whole: its go.mod, go.sum and sources,
-// and the local modules that it replaces others by.
-func hashModule(h hash.Hash, folder string) error {
-	mod, err := readGoMod(folder)
-	if err != nil {
-		return err
+// hashModule hashes what programs of a module are built from: its go.mod and
+// go.sum and, where a program is the module's own, its sources.
+func hashModule(h hash.Hash, m goModule, p Program) error {
+	for _, file := range []string{m.file, m.sum()} {
+		if err := hashFile(h, file, filepath.Base(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err // a module without requirements has no go.sum
+		}
 	}
-	skip := func(path string, entry fs.DirEntry) bool {
+	if !p.local() {
+		return nil
+	}
+	return hashTree(h, m.folder, func(path string, entry fs.DirEntry) bool {
 		if entry.IsDir() {
-			_, err := os.Stat(filepath.Join(path, "go.mod"))
-			return path != folder && err == nil // a module of its own
+			return path == filepath.Join(m.folder, "versions")
 		}
-		return entry.Name() == "image.yaml" || strings.HasSuffix(entry.Name(), "_test.go")
-	}
-	if err := hashTree(h, folder, skip); err != nil {
-		return err
-	}
-	for _, replace := range mod.Replace {
-		if modfile.IsDirectoryPath(replace.New.Path) {
-			if err := hashModule(h, filepath.Join(folder, replace.New.Path)); err != nil {
-				return err
-			}
+		switch filepath.Ext(path) {
+		case ".mod", ".sum", ".yaml":
+			return true
 		}
-	}
-	return nil
+		return strings.HasSuffix(path, "_test.go")
+	})
 }
 
 // hashPackage hashes what a program of the root module is made of: only the
 // packages that it imports, so that work on the rest of the tree rebuilds no
 // image.
-func hashPackage(ctx context.Context, h hash.Hash, folder string, p Program) error {
-	args := []string{
-		"list", "-deps", "-trimpath", "-tags=" + strings.Join(p.Tags, ","),
-		"-json=ImportPath,Dir,Standard,Module,GoFiles,SFiles,EmbedFiles", p.Package,
-	}
-	cmd := goCommand(ctx, folder, args...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+func hashPackage(ctx context.Context, h hash.Hash, m goModule, p Program) error {
+	out, err := output(m.command(ctx, "list", "-deps", "-trimpath", "-tags="+strings.Join(p.Tags, ","),
+		"-json=ImportPath,Dir,Standard,Module,GoFiles,SFiles,EmbedFiles", p.Package))
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		return err
 	}
-	sums, err := readGoSum(folder)
+	sums, err := m.checksums()
 	if err != nil {
 		return err
 	}
@@ -159,13 +160,13 @@ func hashPackage(ctx context.Context, h hash.Hash, folder string, p Program) err
 }
 
 // hashRequirement hashes a module's version and checksum as go.mod and go.sum
-// in folder have them.
-func hashRequirement(h hash.Hash, folder, modulePath string) error {
-	mod, err := requiredVersion(folder, modulePath)
+// have them.
+func hashRequirement(h hash.Hash, m goModule, modulePath string) error {
+	mod, err := m.require(modulePath)
 	if err != nil {
 		return err
 	}
-	sums, err := readGoSum(folder)
+	sums, err := m.checksums()
 	if err != nil {
 		return err
 	}
@@ -174,9 +175,9 @@ func hashRequirement(h hash.Hash, folder, modulePath string) error {
 	return err
 }
 
-// readGoSum returns the checksums in a folder's go.sum by "path version".
-func readGoSum(folder string) (map[string]string, error) {
-	data, err := os.ReadFile(filepath.Join(folder, "go.sum"))
+// checksums returns those in the module's go.sum by "path version".
+func (m goModule) checksums() (map[string]string, error) {
+	data, err := os.ReadFile(m.sum())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -227,24 +228,4 @@ func hashFile(h hash.Hash, path, name string) error {
 	fmt.Fprintf(h, "file %q %t %d\n", name, info.Mode()&0o111 != 0, info.Size())
 	_, err = io.Copy(h, f)
 	return err
-}
-
-// goCommand prepares the go command in a module's folder. The user's own
-// flags and workspace are kept out: they would change what is built without
-// changing its key.
-func goCommand(ctx context.Context, folder string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = folder
-	cmd.Env = append(os.Environ(),
-		"PWD="+folder, "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly", "GOWORK=off")
-	return cmd
-}
-
-// goVersion asks the go command in a folder for its version.
-func goVersion(ctx context.Context, folder string) (string, error) {
-	out, err := goCommand(ctx, folder, "env", "GOVERSION").Output()
-	if err != nil {
-		return "", fmt.Errorf("asking go for its version: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -38,9 +37,12 @@ func (c *Catalogue) cached(ctx context.Context, refs []string) (map[string]v1.Ha
 
 // mirrorPath returns the repository and tag under which containerd asks a
 // mirror of the ref's host for the image: everything behind the host.
-func mirrorPath(ref string) string {
-	_, path, _ := strings.Cut(ref, "/")
-	return path
+func mirrorPath(ref string) (string, error) {
+	tag, err := name.NewTag(ref, name.StrictValidation)
+	if err != nil {
+		return "", err
+	}
+	return tag.RepositoryStr() + ":" + tag.TagStr(), nil
 }
 
 // Push makes built images available in the registry at addr ("host:port",
@@ -55,7 +57,10 @@ func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error 
 	}
 	targets := map[string]string{} // ref by mirror path
 	for ref := range digests {
-		target := mirrorPath(ref)
+		target, err := mirrorPath(ref)
+		if err != nil {
+			return fmt.Errorf("pushing images: %w", err)
+		}
 		if other, taken := targets[target]; taken {
 			return fmt.Errorf("pushing images: %s and %s would both be %s in the registry", ref, other, target)
 		}

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"sigs.k8s.io/yaml"
 )
@@ -40,6 +39,10 @@ type Recipe struct {
 	Component string `json:"component,omitempty"`
 	Version   string `json:"version,omitempty"`
 	Form      Form   `json:"form,omitempty"`
+	// Module is the Go module that holds the component. What the built
+	// programs say of it is compared with Version. A component.yaml sets it
+	// by version; a component from Debian has none (see Debian.Versions).
+	Module string `json:"module,omitempty"`
 
 	// Base is the Ref of the image below this one; empty means scratch.
 	Base        string            `json:"base,omitempty"`
@@ -58,7 +61,8 @@ type Recipe struct {
 	StopSignal string            `json:"stopSignal,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
 
-	folder string // absolute path of the folder that the recipe is in
+	folder string        // absolute path of the folder that the recipe is in
+	build  *versionBuild // of a recipe from a component.yaml
 }
 
 // Debian asks for Debian packages. Their versions are those of the suite's
@@ -68,6 +72,9 @@ type Debian struct {
 	// and only there; over a base the base's suite holds.
 	Suite    string   `json:"suite,omitempty"`
 	Packages []string `json:"packages,omitempty"`
+	// Versions are what packages must turn out to be, as 1.6.8 or a beginning
+	// such as 10.11, without Debian's epoch and revision.
+	Versions map[string]string `json:"versions,omitempty"`
 }
 
 // Program is a Go program, built without cgo.
@@ -77,18 +84,10 @@ type Program struct {
 	Path    string   `json:"path"`
 	LDFlags string   `json:"ldflags,omitempty"`
 	Tags    []string `json:"tags,omitempty"`
-	Overlay *Overlay `json:"overlay,omitempty"`
 }
 
-// Overlay makes the compiler see a folder of a Go module, at the version that
-// the program's go.mod asks for, inside a folder of this tree: what a release
-// keeps in its own tree and nobody publishes as a module can then stand in
-// for that module, without a copy of it here.
-type Overlay struct {
-	Module string `json:"module"`
-	Source string `json:"source"`
-	Path   string `json:"path"`
-}
+// local reports whether the package is in this tree, and not a vendor's.
+func (p Program) local() bool { return strings.HasPrefix(p.Package, "./") }
 
 // File is a file, or a folder with all below it, taken from the recipe's
 // folder or from a Go module.
@@ -115,8 +114,56 @@ func (f File) permissions() (fs.FileMode, error) {
 // needsRoot reports whether only root can build the image.
 func (r *Recipe) needsRoot() bool { return r.Debian != nil || r.Run != "" }
 
-// moduleFolder returns the folder of the go.mod that in names.
-func (r *Recipe) moduleFolder(in string) string { return filepath.Join(r.folder, in) }
+// holds returns the module version that holds the recipe's component.
+func (r *Recipe) holds() module.Version {
+	if r.build != nil {
+		return r.build.vendor.at(r.build.version)
+	}
+	return module.Version{Path: r.Module, Version: "v" + r.Version}
+}
+
+// tests returns the module version that a program must turn out to be built
+// from: for a vendor's package that of the module which provides it, for a
+// main package of ours the component's. Programs of the project itself have
+// none: the result is zero.
+func (r *Recipe) tests(p Program) (module.Version, error) {
+	if p.local() {
+		if r.Module == "" || p.In != "" {
+			return module.Version{}, nil
+		}
+		return r.holds(), nil
+	}
+	if r.build != nil && p.In == "" {
+		return r.build.vendor.at(r.build.version), nil
+	}
+	return r.module(p.In).require(p.Package)
+}
+
+// expand puts values into the recipe: own are those of its component. A
+// program of another module gets that module's.
+func (r *Recipe) expand(own *strings.Replacer) error {
+	r.Ref, r.Run = own.Replace(r.Ref), own.Replace(r.Run)
+	r.Programs, r.Files = slices.Clone(r.Programs), slices.Clone(r.Files)
+	for i := range r.Programs {
+		p := &r.Programs[i]
+		p.Package = own.Replace(p.Package)
+		values := own
+		if strings.Contains(p.LDFlags, "${") && p.In != "" {
+			tested, err := r.tests(*p)
+			if err != nil {
+				return r.wrong(fmt.Sprintf("programs[%d].in", i), "%v", err)
+			}
+			if tested.Path != r.Module {
+				values = variables(tested, strings.TrimPrefix(tested.Version, "v"))
+			}
+		}
+		p.LDFlags = values.Replace(p.LDFlags)
+	}
+	for i := range r.Files {
+		r.Files[i].Module = own.Replace(r.Files[i].Module)
+	}
+	return nil
+}
 
 // readFolder reads the recipes of one folder. A folder without image.yaml
 // has none: it holds a module that other folders' recipes name.
@@ -143,12 +190,20 @@ func readFolder(folder string) ([]*Recipe, error) {
 			return nil, fmt.Errorf("%s: images[%d]: empty", file, i)
 		}
 		r.folder = folder
+		if err := r.expand(variables(r.holds(), r.Version)); err != nil {
+			return nil, err
+		}
 	}
 	return content.Images, nil
 }
 
-// file returns the path of the image.yaml that the recipe is from.
-func (r *Recipe) file() string { return filepath.Join(r.folder, "image.yaml") }
+// file returns the path of the file that the recipe is from.
+func (r *Recipe) file() string {
+	if r.build != nil {
+		return filepath.Join(r.folder, componentFile)
+	}
+	return filepath.Join(r.folder, "image.yaml")
+}
 
 // wrong makes an error with the place it is at.
 func (r *Recipe) wrong(field, format string, args ...any) error {
@@ -206,6 +261,7 @@ func (r *Recipe) validate() []error {
 		wrong("run", "needs a base or debian packages: scratch has no shell")
 	}
 
+	proved := false // by something that the build looks at
 	for i, p := range r.Programs {
 		at := fmt.Sprintf("programs[%d]", i)
 		if path.Base(p.Package) == "." || p.Package == "" || strings.HasPrefix(p.Package, "-") {
@@ -214,21 +270,29 @@ func (r *Recipe) validate() []error {
 		if !path.IsAbs(p.Path) {
 			wrong(at+".path", "expected an absolute path, got %q", p.Path)
 		}
-		if _, err := readGoMod(r.moduleFolder(p.In)); err != nil {
+		if _, err := r.module(p.In).read(); err != nil {
 			wrong(at+".in", "%v", err)
-		}
-		if p.Overlay == nil {
 			continue
 		}
-		if _, err := requiredVersion(r.moduleFolder(p.In), p.Overlay.Module); err != nil {
-			wrong(at+".overlay.module", "%v", err)
+		tested, err := r.tests(p)
+		if err != nil {
+			wrong(at+".package", "%v", err)
+		} else if tested.Path != "" && tested.Path == r.Module {
+			proved = true
+			if found, err := r.module(p.In).require(tested.Path); err != nil {
+				wrong("version", "%v", err)
+			} else if tested = r.holds(); found != tested {
+				wrong("version", "expected %s to require %s, found %s", r.module(p.In).file, tested, found.Version)
+			}
 		}
-		if !filepath.IsLocal(p.Overlay.Source) {
-			wrong(at+".overlay.source", "expected a path inside the module, got %q", p.Overlay.Source)
+	}
+	if r.Debian != nil {
+		for _, version := range r.Debian.Versions {
+			proved = proved || version == r.Version
 		}
-		if _, err := readGoMod(filepath.Join(r.folder, p.Overlay.Path)); err != nil {
-			wrong(at+".overlay.path", "expected a module's folder: %v", err)
-		}
+	}
+	if r.Component != "" && !proved {
+		wrong("version", "nothing proves it: expected module and one of its programs, or the version of a package under debian.versions")
 	}
 	for i, f := range r.Files {
 		at := fmt.Sprintf("files[%d]", i)
@@ -242,7 +306,7 @@ func (r *Recipe) validate() []error {
 		case !filepath.IsLocal(f.Source):
 			wrong(at+".source", "expected a path inside the folder, got %q", f.Source)
 		case f.Module != "":
-			if _, err := requiredVersion(r.moduleFolder(f.In), f.Module); err != nil {
+			if _, err := r.module(f.In).require(f.Module); err != nil {
 				wrong(at+".module", "%v", err)
 			}
 		case f.In != "":
@@ -264,30 +328,6 @@ func (r *Recipe) validate() []error {
 		}
 	}
 	return errs
-}
-
-// readGoMod reads the go.mod in a folder.
-func readGoMod(folder string) (*modfile.File, error) {
-	file := filepath.Join(folder, "go.mod")
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	return modfile.Parse(file, data, nil)
-}
-
-// requiredVersion returns the module and version that the go.mod in a folder
-// asks for.
-func requiredVersion(folder, modulePath string) (module.Version, error) {
-	mod, err := readGoMod(folder)
-	if err != nil {
-		return module.Version{}, err
-	}
-	i := slices.IndexFunc(mod.Require, func(q *modfile.Require) bool { return q.Mod.Path == modulePath })
-	if i < 0 {
-		return module.Version{}, fmt.Errorf("%s does not require %s", filepath.Join(folder, "go.mod"), modulePath)
-	}
-	return mod.Require[i].Mod, nil
 }
 
 // canonical returns the recipe in a form that is equal for equal recipes.

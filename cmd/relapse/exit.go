@@ -75,6 +75,7 @@ func exitStatus(ctx context.Context, err error) int {
 		usage   *usageError
 		invalid *topology.InvalidError
 		unknown *images.UnknownImageError
+		version *images.UnknownVersionError
 		build   *images.BuildError
 		unfit   *host.UnfitError
 		setup   *setupError
@@ -90,7 +91,7 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitInterrupted
 	case err == nil:
 		return exitExpected
-	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown):
+	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version):
 		return exitUsage
 	case errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
 		errors.As(err, &held), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor),

@@ -44,6 +44,7 @@ func TestExitStatus(t *testing.T) {
 		{"several slips", errors.Join(usagef("one"), usagef("two")), exitUsage},
 		{"a topology that cannot be built", invalid, exitUsage},
 		{"an image without a recipe", &images.UnknownImageError{}, exitUsage},
+		{"a version without a recipe", &images.UnknownVersionError{}, exitUsage},
 		{"an image that does not build", &images.BuildError{Err: errors.New("exit status 1")}, exitMachine},
 		{"a machine that is not fit", &host.UnfitError{}, exitMachine},
 		{"a cure that did not take", &setupError{errors.New("apt-get")}, exitMachine},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -23,12 +24,31 @@ func imagesCommand(s *settings) *cobra.Command {
 	}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use:   "build [REF...]",
-			Short: "Build images that are not in the cache; without a reference, those that the scenarios use",
-			RunE: func(cmd *cobra.Command, refs []string) error {
+			Use:   "build [REF|NAME@VERSION...]",
+			Short: "Build images that are not in the cache; without arguments, those that the scenarios use",
+			Long: `Build images that are not in the cache; without arguments, those that the scenarios use.
+
+NAME@VERSION stands for all images of a component, or for one image when NAME is
+its reference without the tag. The version need not be one that the list shows:
+what it requires is derived from the vendor's own go.mod.`,
+			Example: "  relapse images build kube-proxy@1.13.5\n  relapse images build quay.io/cilium/cilium@1.11.4",
+			RunE: func(cmd *cobra.Command, args []string) error {
 				catalogue, _, err := openCatalogue()
 				if err != nil {
 					return err
+				}
+				var refs []string
+				for _, arg := range args {
+					name, version, ok := strings.Cut(arg, "@")
+					if !ok {
+						refs = append(refs, arg)
+						continue
+					}
+					at, err := catalogue.At(name, version)
+					if err != nil {
+						return err
+					}
+					refs = append(refs, at...)
 				}
 				if len(refs) == 0 {
 					for _, scenario := range scenarios.All {
@@ -62,7 +82,7 @@ func imagesCommand(s *settings) *cobra.Command {
 					return err
 				}
 				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(table, "IMAGE\tCOMPONENT\tFORM\tSIZE\tDIGEST")
+				fmt.Fprintln(table, "IMAGE\tHOLDS\tFORM\tSIZE\tDIGEST")
 				for _, e := range entries {
 					size, digest := "-", "to be built"
 					if e.Digest.Hex != "" {

@@ -43,14 +43,14 @@ before the upgrade change their address in the middle.`,
 	Reproduction: `The cluster is kind's: real API server, kubelets and containerd. The databases
 are Debian's MariaDB 10.11, the client is go-sql-driver/mysql. Cilium's agent
 runs as a slice at each version: the vendor's flags, ConfigMap reading, checks
-and iptables rules (images/cilium-rules/rules.go says it line by line). Pods are
+and iptables rules (images/cilium/rules/rules.go says it line by line). Pods are
 wired by the CNI plugins ptp and host-local. The ToR has static routes to the
 pods, in place of BGP.
 
 In default-on the slice attaches BPF as well: from-netdev and to-netdev of the
 version's bpf_host.c to the nodes' card. The vendor's code writes the headers
 from the ConfigMap, compiles, and sets the card's values; loading, attaching and
-telling which addresses are pods' is ours (images/cilium-rules/datapath). To the
+telling which addresses are pods' is ours (images/cilium/rules/datapath). To the
 incident's keys come "partial" kube-proxy replacement and legacy host routing:
 Cilium's programs of pods and sockets are not there. That 1.8.2 masquerades in
 the same mode, and 1.8.1 in hybrid mode, is shown without a cluster (package

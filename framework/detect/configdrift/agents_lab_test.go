@@ -10,13 +10,18 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift/agents"
+	"github.com/relapse-dev/relapse/images"
 )
 
 // TestAgainstAgents lets the agents themselves say what is in force, and
 // compares that with what Compare says of the same ConfigMaps, for each pair of
 // versions.
 func TestAgainstAgents(t *testing.T) {
-	built, err := agents.Build(t.Context(), "../../..", t.TempDir())
+	catalogue, err := images.Open("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := agents.Build(t.Context(), catalogue, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@
 // has not got, and it stops where /proc/modules is missing. The slice is a
 // main package around the vendor's own packages instead.
 //
-// Vendor's code, unmodified, at the version that the main package's go.mod
+// Vendor's code, unmodified, at the version that the build's go.mod
 // asks for:
 //
 //   - flags, their defaults, the reading of --config-dir and the handling of
@@ -72,7 +72,7 @@ import (
 	"github.com/cilium/cilium/pkg/version"
 	"github.com/spf13/cobra"
 
-	"github.com/relapse-dev/relapse/images/conflist"
+	"github.com/relapse-dev/relapse/images/cilium/conflist"
 )
 
 // Where the slice writes the CNI configuration: below the folder that

@@ -7,7 +7,7 @@
 //
 // The agent slices of the scenario bring objects that the vendor's code has
 // compiled, against headers that the vendor's code has written from the
-// ConfigMap (images/cilium-rules/datapath). Compile is for objects without an
+// ConfigMap (images/cilium/rules/datapath). Compile is for objects without an
 // agent: there the vendor's own sample headers take their place, which it
 // compiles its tests with, and what matters is defined as the agent would
 // (pkg/datapath/linux/config, WriteNodeConfig): see Config.

@@ -1,4 +1,4 @@
-// Package agents builds the agent slices of images/cilium-* and asks them what
+// Package agents builds the agent slices of images/cilium/rules and asks them what
 // the vendor's code makes of a ConfigMap. No cluster is needed for that, and no
 // privilege.
 package agents
@@ -14,17 +14,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/relapse-dev/relapse/images"
 )
 
-// programs are the slices, oldest first: a version's module is images/cilium-VERSION.
-var programs = []struct{ version, program string }{
-	{"1.8.1", "./agent"},
-	{"1.8.2", "./agent"},
-	{"1.10.0", "./agent"},
-	{"1.11.1", "./agent"},
-	{"1.11.6", "./rules"},
-	{"1.12.0", "./rules"},
-}
+// Image is the image of the slice of a version.
+func Image(version string) string { return "relapse.dev/cilium-rules:v" + version }
 
 // Agent is the slice of one version.
 type Agent struct {
@@ -33,30 +28,32 @@ type Agent struct {
 	Program string
 }
 
-// In returns the agents that Build has left in a folder.
-func In(dir string) []Agent {
+// In returns the agents that Build has left in a folder, one for each version of
+// Cilium in the catalogue, oldest first.
+func In(catalogue *images.Catalogue, dir string) []Agent {
 	var all []Agent
-	for _, p := range programs {
-		all = append(all, Agent{p.version, filepath.Join(dir, p.version, "cilium-agent")})
+	for _, version := range catalogue.Versions("cilium") {
+		all = append(all, Agent{version, filepath.Join(dir, version, "cilium-agent")})
 	}
 	return all
 }
 
-// Build builds all slices, oldest first, into a folder. Root is that of the repository.
-// Where none has been built before it takes many minutes.
-func Build(ctx context.Context, root, dir string) ([]Agent, error) {
+// Build builds all slices, oldest first, into a folder. Where none has been built
+// before it takes many minutes.
+func Build(ctx context.Context, catalogue *images.Catalogue, dir string) ([]Agent, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	all := In(dir)
-	for i, p := range programs {
-		a := all[i]
-		c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", a.Program, p.program)
-		c.Dir = filepath.Join(root, "images", "cilium-"+p.version)
-		c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
-		if text, err := c.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("building %s of %s: %w\n%s", p.program, c.Dir, err, text)
+	all := In(catalogue, dir)
+	for _, a := range all {
+		files, err := catalogue.Compile(ctx, Image(a.Version), filepath.Dir(a.Program))
+		if err != nil {
+			return nil, fmt.Errorf("building the agent of Cilium %s: %w", a.Version, err)
+		}
+		// The vendor's flags are registered only in a program of this name.
+		if err := os.Rename(files[0], a.Program); err != nil {
+			return nil, err
 		}
 	}
 	return all, nil

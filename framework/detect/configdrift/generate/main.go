@@ -1,13 +1,13 @@
 // Command generate makes the table of package configdrift, cilium.json: which
 // keys of its ConfigMap each version of Cilium's agent reads, and what it makes
-// of them. Nothing of it is typed by hand. The agent slices of images/cilium-*
+// of them. Nothing of it is typed by hand. The agent slices of images/cilium/rules
 // are built, and asked: for their flags, and, in one run for each key that is
 // not the same in all versions, for what becomes of the configuration when that
 // key alone is set. See package configdrift for what is recorded.
 //
 // Run it with go generate in the folder of configdrift. It takes a minute, and
-// where the slices have not been built before, as long as that takes. A new
-// version is one more line in package agents.
+// where the slices have not been built before, as long as that takes. The
+// versions are those of Cilium in the catalogue of images.
 package main
 
 import (
@@ -21,7 +21,6 @@ import (
 	"go/token"
 	"maps"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -33,6 +32,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift/agents"
+	"github.com/relapse-dev/relapse/images"
 )
 
 // base is the configuration in which keys are tried: native routing, for which
@@ -57,7 +57,11 @@ func main() {
 }
 
 func generate(ctx context.Context, root, dir, out string) error {
-	built := agents.In(dir)
+	catalogue, err := images.Open(root)
+	if err != nil {
+		return err
+	}
+	built := agents.In(catalogue, dir)
 	if dir == "" {
 		dir, err := os.MkdirTemp("", "configdrift-")
 		if err != nil {
@@ -65,7 +69,7 @@ func generate(ctx context.Context, root, dir, out string) error {
 		}
 		defer os.RemoveAll(dir)
 		fmt.Fprintln(os.Stderr, "building the agents")
-		if built, err = agents.Build(ctx, root, dir); err != nil {
+		if built, err = agents.Build(ctx, catalogue, dir); err != nil {
 			return err
 		}
 	}
@@ -75,7 +79,7 @@ func generate(ctx context.Context, root, dir, out string) error {
 			return err
 		}
 	}
-	if err := g.readReplaced(ctx, root, built); err != nil {
+	if err := g.readReplaced(ctx, catalogue, built); err != nil {
 		return err
 	}
 	for _, a := range built {
@@ -113,15 +117,13 @@ func (g generator) readFlags(ctx context.Context, a agents.Agent) error {
 // readReplaced adds the keys that are no flags of any version, and that the
 // agent puts in the place of others when it reads a ConfigMap: those that the
 // vendor's function ReplaceDeprecatedFields names.
-func (g generator) readReplaced(ctx context.Context, root string, built []agents.Agent) error {
+func (g generator) readReplaced(ctx context.Context, catalogue *images.Catalogue, built []agents.Agent) error {
 	for _, a := range built {
-		c := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium")
-		c.Dir = filepath.Join(root, "images", "cilium-"+a.Version)
-		dir, err := c.Output()
+		dir, err := catalogue.Source(ctx, agents.Image(a.Version))
 		if err != nil {
 			return fmt.Errorf("looking for the source of %s: %w", a.Version, err)
 		}
-		file := filepath.Join(strings.TrimSpace(string(dir)), "pkg/option/config.go")
+		file := filepath.Join(dir, "pkg/option/config.go")
 		source, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			return err

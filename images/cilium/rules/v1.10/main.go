@@ -1,0 +1,53 @@
+// Command cilium-agent is a slice of Cilium's agent at versions 1.10: its
+// configuration and its iptables rules, by the vendor's packages. Package
+// rules says which decisions are the vendor's and which are the slice's.
+package main
+
+import (
+	"context"
+	_ "unsafe" // for go:linkname
+
+	"github.com/cilium/cilium/pkg/datapath/iptables"
+	"github.com/cilium/cilium/pkg/k8s"
+	"github.com/cilium/cilium/pkg/node"
+	"github.com/cilium/cilium/pkg/option"
+
+	"github.com/relapse-dev/relapse/images/cilium/rules"
+)
+
+func main() {
+	rules.Main(rules.Version{
+		Node:      func(context.Context) error { return k8s.WaitForNodeInformation() },
+		SetRouter: node.SetInternalIPv4Router,
+		KubeProxyReplacement: func() error {
+			initKubeProxyReplacementOptions()
+			return nil
+		},
+		Masquerade:        func() bool { return option.Config.EnableIPv4Masquerade },
+		NativeRoutingCIDR: option.Config.IPv4NativeRoutingCIDR,
+		Install:           install,
+	})
+}
+
+// install makes the calls at the end of Reinitialize in these versions'
+// pkg/datapath/loader/base.go, for the first initialization.
+func install(_ context.Context, hostDevice string) error {
+	manager := &iptables.IptablesManager{}
+	if option.Config.InstallIptRules {
+		// The agent goes on after this with a warning. Here it is an error:
+		// in a lab nothing may be amiss unseen.
+		if err := manager.TransientRulesStart(hostDevice); err != nil {
+			return err
+		}
+	}
+	manager.RemoveRules(true)
+	if !option.Config.InstallIptRules {
+		return nil
+	}
+	err := manager.InstallRules(hostDevice)
+	manager.TransientRulesEnd(false)
+	return err
+}
+
+//go:linkname initKubeProxyReplacementOptions github.com/cilium/cilium/daemon/cmd.initKubeProxyReplacementOptions
+func initKubeProxyReplacementOptions() (strict bool)

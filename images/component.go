@@ -1,0 +1,216 @@
+package images
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+	"sigs.k8s.io/yaml"
+)
+
+// component is what a component.yaml says: how a vendor's component is built,
+// each way for a range of its versions.
+type component struct {
+	// Go is the language version of the go.mod files that are derived.
+	Go      string            `json:"go"`
+	Modules []vendorModule    `json:"modules"`
+	Images  []componentRecipe `json:"images"`
+
+	folder string // absolute
+
+	mu     sync.Mutex
+	builds map[string]*versionBuild // by version
+}
+
+// versions is a range. Both ends are versions without a leading v.
+type versions struct {
+	From  string `json:"from,omitempty"`  // the lowest in the range
+	Below string `json:"below,omitempty"` // the lowest above the range
+}
+
+func (r versions) contain(version string) bool {
+	return semver.Compare("v"+version, "v"+r.From) >= 0 && semver.Compare("v"+version, "v"+r.Below) < 0
+}
+
+func (r versions) validate() error {
+	switch {
+	case !semver.IsValid("v" + r.From), !semver.IsValid("v" + r.Below):
+		return fmt.Errorf("expected versions such as 1.11.0 as from and below, got %q and %q", r.From, r.Below)
+	case semver.Compare("v"+r.From, "v"+r.Below) >= 0:
+		return fmt.Errorf("from %s below %s holds no version", r.From, r.Below)
+	}
+	return nil
+}
+
+// vendorModule is the Go module that holds a range of a component's versions,
+// and what our go.mod says otherwise than the vendor's own.
+type vendorModule struct {
+	versions
+	Module string `json:"module"`
+	// Published maps a version to the module version that holds it, for
+	// vendors that do not tag their modules. Others publish 1.2.3 as v1.2.3.
+	Published map[string]string `json:"published,omitempty"`
+	// Unlisted are modules that Go's checksum database does not have: the one
+	// that holds the component, or some that it requires. Their checksums are
+	// taken as they come when a version is derived for the first time, and
+	// compared with its go.sum from then on.
+	Unlisted []string `json:"unlisted,omitempty"`
+	// Requirements is a go.mod in the component's folder that takes the place
+	// of the vendor's, for releases that have none.
+	Requirements string `json:"requirements,omitempty"`
+	// AtLeast raises what the vendor requires, by module path.
+	AtLeast map[string]string `json:"atLeast,omitempty"`
+	// Replace maps a module path to the path and the version that take its place.
+	Replace map[string]string `json:"replace,omitempty"`
+	Staging *staging          `json:"staging,omitempty"`
+}
+
+// staging are modules that a release keeps in its own tree.
+type staging struct {
+	Folder  string   `json:"folder"` // in the release's module
+	Modules []string `json:"modules"`
+}
+
+// componentRecipe is an image for a range of versions.
+type componentRecipe struct {
+	Recipe
+	versions
+	// Versions are those that the catalogue has.
+	Versions []string `json:"versions"`
+}
+
+// at returns what publishes a version.
+func (m vendorModule) at(version string) module.Version {
+	return module.Version{Path: m.Module, Version: cmp.Or(m.Published[version], "v"+version)}
+}
+
+// componentFile is the name of a component's description in its folder.
+const componentFile = "component.yaml"
+
+// readComponent reads the component.yaml of a folder; nil if it has none.
+func readComponent(folder string) (*component, error) {
+	file := filepath.Join(folder, componentFile)
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading component: %w", err)
+	}
+	c := &component{folder: folder, builds: map[string]*versionBuild{}}
+	if err := yaml.UnmarshalStrict(data, c); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return c, errors.Join(c.validate()...)
+}
+
+// validate returns what is wrong with the ranges; what is wrong with a recipe
+// shows once a version is put into it.
+func (c *component) validate() []error {
+	var errs []error
+	wrong := func(field string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", filepath.Join(c.folder, componentFile), field, err))
+		}
+	}
+	for i, m := range c.Modules {
+		wrong(fmt.Sprintf("modules[%d]", i), m.versions.validate())
+		wrong(fmt.Sprintf("modules[%d].module", i), module.CheckPath(m.Module))
+	}
+	for i, image := range c.Images {
+		wrong(fmt.Sprintf("images[%d]", i), image.versions.validate())
+		if !strings.Contains(image.Ref, "${version}") {
+			wrong(fmt.Sprintf("images[%d].ref", i), fmt.Errorf("expected ${version} in %q", image.Ref))
+		}
+		for _, version := range image.Versions {
+			if _, err := c.recipe(image, version); err != nil {
+				wrong(fmt.Sprintf("images[%d].versions", i), err)
+			}
+		}
+	}
+	return errs
+}
+
+// recipe puts a version into the recipe of an image.
+func (c *component) recipe(image componentRecipe, version string) (*Recipe, error) {
+	if !image.contain(version) {
+		return nil, fmt.Errorf("version %s is not from %s and below %s", version, image.From, image.Below)
+	}
+	build, err := c.build(version)
+	if err != nil {
+		return nil, err
+	}
+	r := image.Recipe
+	r.folder, r.build = c.folder, build
+	if r.Component != "" {
+		r.Version, r.Module = version, build.vendor.Module
+	}
+	return &r, r.expand(variables(build.vendor.at(version), version))
+}
+
+// build returns how programs of a version are built: one value a version, so
+// that all its images share compilers.
+func (c *component) build(version string) (*versionBuild, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b := c.builds[version]; b != nil {
+		return b, nil
+	}
+	i := slices.IndexFunc(c.Modules, func(m vendorModule) bool { return m.contain(version) })
+	if i < 0 {
+		return nil, fmt.Errorf("no entry of modules has version %s in its range", version)
+	}
+	b := &versionBuild{component: c, vendor: c.Modules[i], version: version}
+	if slices.Contains(c.catalogued(), version) {
+		b.file = filepath.Join(c.folder, "versions", version+".mod")
+	}
+	c.builds[version] = b
+	return b, nil
+}
+
+// catalogued returns the versions that the catalogue has, lowest first.
+func (c *component) catalogued() []string {
+	var all []string
+	for _, image := range c.Images {
+		all = append(all, image.Versions...)
+	}
+	slices.SortFunc(all, func(a, b string) int { return semver.Compare("v"+a, "v"+b) })
+	return slices.Compact(all)
+}
+
+// recipes returns the recipes of the catalogue's versions.
+func (c *component) recipes() ([]*Recipe, error) {
+	var all []*Recipe
+	for _, image := range c.Images {
+		for _, version := range image.Versions {
+			r, err := c.recipe(image, version)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// variables are what a recipe may name as ${NAME}: the version, its first two
+// numbers, the module that publishes it, and, where that names a commit, the
+// commit's first twelve digits.
+func variables(vendor module.Version, version string) *strings.Replacer {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	revision, err := module.PseudoVersionRev(vendor.Version)
+	if err != nil {
+		revision = "" // a tag
+	}
+	return strings.NewReplacer("${version}", version, "${major}", major, "${minor}", minor,
+		"${module}", vendor.Path, "${revision}", revision)
+}

@@ -1,0 +1,324 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+// vendorProxy has the go command take modules from a folder, which holds three
+// releases of the module x.dev/vendor: its package says which one it is.
+func vendorProxy(t *testing.T) {
+	t.Helper()
+	proxy, cache := t.TempDir(), t.TempDir()
+	for _, version := range []string{"v1.0.0", "v1.1.0", "v1.1.1"} {
+		source := t.TempDir()
+		write := func(dir, name, text string) {
+			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		goMod := "module x.dev/vendor\n\ngo 1.20\n"
+		write(source, "go.mod", goMod)
+		write(filepath.Join(source, "cmd"), "main.go", "package main\n\nfunc main() {}\n")
+		write(source, "vendor.go", "package vendor\n\nconst Version = \""+version+"\"\n")
+		served := filepath.Join(proxy, "x.dev/vendor/@v")
+		write(served, version+".info", fmt.Sprintf(`{"Version": %q}`, version))
+		write(served, version+".mod", goMod)
+		f, err := os.Create(filepath.Join(served, version+".zip"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(zip.CreateFromDir(f, module.Version{Path: "x.dev/vendor", Version: version}, source), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOPROXY", "file://"+proxy)
+	t.Setenv("GONOSUMDB", "x.dev")
+	t.Setenv("GOMODCACHE", cache)
+	t.Cleanup(func() { // Go makes the cache read-only
+		if out, err := exec.Command("go", "clean", "-modcache").CombinedOutput(); err != nil {
+			t.Errorf("removing the module cache: %v: %s", err, out)
+		}
+	})
+}
+
+// vendored is a source tree with a component of which the catalogue has 1.0.0.
+var vendored = map[string]string{
+	"v/component.yaml": `
+go: "1.24"
+modules:
+  - {module: x.dev/vendor, from: 1.0.0, below: 2.0.0, unlisted: [x.dev/vendor]}
+images:
+  - ref: x.dev/v:${version}
+    component: v
+    form: slice
+    from: 1.0.0
+    below: 2.0.0
+    versions: [1.0.0]
+    programs:
+      - {package: ./main, path: /v, ldflags: "-X main.said=${version}"}
+      - {package: "${module}/cmd", path: /cmd}
+`,
+	"v/go.mod": "module github.com/relapse-dev/relapse/images/v\n\ngo 1.24\n",
+	"v/main/main.go": `package main
+
+import "x.dev/vendor"
+
+var said string
+
+func main() { println(said, vendor.Version) }
+`,
+	"v/versions/1.0.0.mod": "module github.com/relapse-dev/relapse/images/v\n\ngo 1.24\n\nrequire x.dev/vendor v1.0.0\n",
+}
+
+// with returns files with one of them changed.
+func with(files map[string]string, name, text string) map[string]string {
+	changed := maps.Clone(files)
+	changed[name] = text
+	return changed
+}
+
+func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
+	vendorProxy(t)
+	c := open(t, newRoot(t, vendored))
+	refs, err := c.At("v", "1.1.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"x.dev/v:1.1.1"}; !slices.Equal(refs, want) {
+		t.Fatalf("images of v 1.1.1 are %v, expected %v", refs, want)
+	}
+	first := mustBuild(t, c, refs...)
+	if r, err := c.Recipe(refs[0]); err != nil || r.Version != "1.1.1" || r.Programs[0].LDFlags != "-X main.said=1.1.1" {
+		t.Errorf("the recipe is %+v, %v", r, err)
+	}
+	kept, err := filepath.Glob(filepath.Join(c.cache.modules(), "v-1.1.1-*", "*"))
+	if err != nil || len(kept) != 2 || !strings.HasSuffix(kept[0], "1.1.1.mod") || !strings.HasSuffix(kept[1], "1.1.1.sum") {
+		t.Errorf("the cache keeps %q, %v; expected 1.1.1.mod and 1.1.1.sum", kept, err)
+	}
+	// What is kept serves where no proxy answers.
+	t.Setenv("GOPROXY", "off")
+	again := open(t, c.root)
+	if refs, err = again.At("x.dev/v", "1.1.1"); err != nil {
+		t.Fatal(err)
+	}
+	if second := mustBuild(t, again, refs...); second[refs[0]] != first[refs[0]] {
+		t.Errorf("built again it is %v, before it was %v", second, first)
+	}
+}
+
+func TestAtUnknownVersion(t *testing.T) {
+	c := open(t, newRoot(t, vendored))
+	for _, test := range []struct{ name, version, want string }{
+		{"v", "2.0.0", "no recipe builds v at version 2.0.0; there are those from 1.0.0 and below 2.0.0"},
+		{"x.dev/v", "0.9.0", "no recipe builds x.dev/v at version 0.9.0; there are those from 1.0.0 and below 2.0.0"},
+		{"v", "one", "no recipe builds v at version one; there are those from 1.0.0 and below 2.0.0"},
+		{"w", "1.0.0", "no recipe builds w at version 1.0.0; there are v"},
+	} {
+		if _, err := c.At(test.name, test.version); fmt.Sprint(err) != test.want {
+			t.Errorf("got  %v\nwant %s", err, test.want)
+		}
+	}
+	// Only At makes such a version known: a ref that is misspelt is none.
+	var unknown *UnknownImageError
+	if _, err := c.Build(t.Context(), []string{"x.dev/v:1.1.1"}, nil); !errors.As(err, &unknown) {
+		t.Errorf("got %v, expected an UnknownImageError", err)
+	}
+}
+
+// TestRecipeAndGoModDisagree is what make check says of a version in a recipe
+// that its go.mod does not have.
+func TestRecipeAndGoModDisagree(t *testing.T) {
+	tests := []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{
+			"of a component",
+			with(vendored, "v/versions/1.0.0.mod", "module v\n\ngo 1.24\n\nrequire x.dev/vendor v1.1.0\n"),
+			"images/v/component.yaml: x.dev/v:1.0.0: version: expected ROOT/images/v/versions/1.0.0.mod to require x.dev/vendor@v1.0.0, found v1.1.0",
+		},
+		{
+			"of a component, without go.mod",
+			with(vendored, "v/component.yaml", strings.ReplaceAll(vendored["v/component.yaml"], "[1.0.0]", "[1.0.0, 1.1.0]")),
+			"images/v/component.yaml: x.dev/v:1.1.0: programs[0].in: open ROOT/images/v/versions/1.1.0.mod: no such file or directory",
+		},
+		{
+			"of one version",
+			map[string]string{
+				"e/image.yaml": "images: [{ref: x.dev/e:1, component: e, form: whole, version: 1.0.0, module: x.dev/vendor, programs: [{package: x.dev/vendor/e, path: /e}]}]",
+				"e/go.mod":     "module e\n\nrequire x.dev/vendor v1.1.0\n",
+			},
+			"images/e/image.yaml: x.dev/e:1: version: expected ROOT/images/e/go.mod to require x.dev/vendor@v1.0.0, found v1.1.0",
+		},
+		{
+			"proved by nothing",
+			map[string]string{"e/image.yaml": "images: [{ref: x.dev/e:1, component: e, form: whole, version: 1.0.0}]"},
+			"x.dev/e:1: version: nothing proves it",
+		},
+		{
+			"out of range",
+			with(vendored, "v/component.yaml", strings.ReplaceAll(vendored["v/component.yaml"], "[1.0.0]", "[2.1.0]")),
+			"images/v/component.yaml: images[0].versions: version 2.1.0 is not from 1.0.0 and below 2.0.0",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			root := newRoot(t, test.files)
+			_, err := Open(root, WithCache(t.TempDir()))
+			if want := strings.ReplaceAll(test.want, "ROOT", root); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got  %v\nwant %s", err, want)
+			}
+		})
+	}
+}
+
+// TestProgramOfAnotherVersion builds a program whose go.mod asks for what the
+// recipe says and replaces it by another release. Its link flags say 1.0.0.
+func TestProgramOfAnotherVersion(t *testing.T) {
+	vendorProxy(t)
+	replaced := vendored["v/versions/1.0.0.mod"] + "\nreplace x.dev/vendor => x.dev/vendor v1.1.0\n"
+	c := open(t, newRoot(t, with(vendored, "v/versions/1.0.0.mod", replaced)))
+	b, err := c.components[0].build("1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.settle(t.Context(), filepath.Dir(b.file), []byte(replaced)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Build(t.Context(), []string{"x.dev/v:1.0.0"}, nil)
+	var found *VersionError
+	if !errors.As(err, &found) {
+		t.Fatalf("got %v, expected a VersionError", err)
+	}
+	want := filepath.Join(c.root, "images/v/component.yaml") +
+		": x.dev/v:1.0.0: expected x.dev/vendor@v1.0.0 in /v, found x.dev/vendor@v1.1.0: no image is made of it"
+	if found.Error() != want {
+		t.Errorf("got  %v\nwant %s", found, want)
+	}
+	expectNothingHalfMade(t, c)
+}
+
+func TestDerive(t *testing.T) {
+	const vendor = `module x.dev/vendor
+
+go 1.17
+
+toolchain go1.17.1
+
+require (
+	golang.org/x/net v0.1.0
+	golang.org/x/sys v0.40.0
+	golang.org/x/text v0.3.0 // indirect
+)
+
+replace x.dev/part => x.dev/fork v1.2.3
+`
+	b := versionBuild{
+		component: &component{Go: "1.26", folder: "/images/v"},
+		version:   "1.2.3",
+		vendor: vendorModule{
+			Module:    "x.dev/vendor",
+			Published: map[string]string{"1.2.3": "v0.0.0-20250813170300-a0db560f0520"},
+			AtLeast: map[string]string{
+				"golang.org/x/net": "v0.30.0", "golang.org/x/sys": "v0.30.0", "golang.org/x/mod": "v0.17.0",
+			},
+			Replace: map[string]string{"x.dev/api": "x.dev/api v1.0.0"},
+			Staging: &staging{Folder: "staging", Modules: []string{"x.dev/staged"}},
+		},
+	}
+	derived, err := b.derive([]byte(vendor))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `// Derived from the go.mod of x.dev/vendor@v0.0.0-20250813170300-a0db560f0520 and component.yaml.
+// Do not edit: go test ./images -run Derivation -update writes it.
+module github.com/relapse-dev/relapse/images/v
+
+go 1.26
+
+require (
+	golang.org/x/net v0.30.0
+	golang.org/x/sys v0.40.0
+	golang.org/x/text v0.3.0 // indirect
+	x.dev/vendor v0.0.0-20250813170300-a0db560f0520
+	x.dev/staged v0.0.0
+)
+
+replace x.dev/part => x.dev/fork v1.2.3
+
+replace x.dev/api => x.dev/api v1.0.0
+
+replace x.dev/staged => ./staging/x.dev/staged
+`
+	if string(derived) != want {
+		t.Errorf("derived is\n%s\nexpected\n%s", derived, want)
+	}
+
+	t.Run("a folder of the vendor's", func(t *testing.T) {
+		_, err := b.derive([]byte(vendor + "\nreplace x.dev/own => ./own\n"))
+		if want := "replaces x.dev/own by its own folder ./own: expected another version under replace"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, expected %s", err, want)
+		}
+	})
+	b.file = "1.2.3.mod"
+	for _, test := range []struct{ name, old, new, want string }{
+		{"as derived", "", "", ""},
+		{"more that is indirect", "x.dev/staged v0.0.0\n", "x.dev/staged v0.0.0\n\tx.dev/more v1.0.0 // indirect\n", ""},
+		{"more that is not", "x.dev/staged v0.0.0\n", "x.dev/staged v0.0.0\n\tx.dev/more v1.0.0\n",
+			"1.2.3.mod: require: x.dev/more is in neither the vendor's go.mod nor component.yaml"},
+		{"another version", "golang.org/x/net v0.30.0", "golang.org/x/net v0.31.0",
+			"1.2.3.mod: require: expected golang.org/x/net@v0.30.0, found v0.31.0"},
+		{"one less", "\tgolang.org/x/net v0.30.0\n", "", "1.2.3.mod: require: expected golang.org/x/net@v0.30.0, found none"},
+		{"replaced by another", "x.dev/fork v1.2.3", "x.dev/fork v1.2.4",
+			`1.2.3.mod: replace: expected x.dev/part => x.dev/fork@v1.2.3, found "x.dev/fork@v1.2.4"`},
+		{"one more replaced", "go 1.26\n", "go 1.26\n\nreplace x.dev/y => x.dev/z v1.0.0\n",
+			"1.2.3.mod: replace: x.dev/y is in neither the vendor's go.mod nor component.yaml"},
+		{"another language", "go 1.26", "go 1.25",
+			"1.2.3.mod: expected module github.com/relapse-dev/relapse/images/v and go 1.26, found github.com/relapse-dev/relapse/images/v and 1.25"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := b.compare(derived, []byte(strings.Replace(string(derived), test.old, test.new, 1)))
+			if got := fmt.Sprint(err); got != test.want && (test.want != "" || err != nil) {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestProvePackages(t *testing.T) {
+	tree := t.TempDir()
+	file := filepath.Join(tree, "var/lib/dpkg/status")
+	status := "Package: bird\nStatus: install ok installed\nVersion: 1.6.8-2.1\n\nPackage: mariadb-server\nVersion: 1:10.11.14-0+deb12u2\nDescription: x\n more: y\n"
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(status), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		versions map[string]string
+		want     string
+	}{
+		"none said":       {nil, "<nil>"},
+		"as said":         {map[string]string{"bird": "1.6.8", "mariadb-server": "10.11"}, "<nil>"},
+		"another version": {map[string]string{"bird": "2.0"}, "a/image.yaml: x.dev/a:1: expected bird 2.0 among Debian's packages, found 1.6.8-2.1: no image is made of it"},
+		"half a number":   {map[string]string{"mariadb-server": "10.1"}, "a/image.yaml: x.dev/a:1: expected mariadb-server 10.1 among Debian's packages, found 1:10.11.14-0+deb12u2: no image is made of it"},
+		"not there":       {map[string]string{"clang": "14"}, "a/image.yaml: x.dev/a:1: expected clang 14 among Debian's packages, found none: no image is made of it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Recipe{Ref: "x.dev/a:1", folder: "a", Debian: &Debian{Versions: test.versions}}
+			if got := fmt.Sprint(r.provePackages(tree)); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}

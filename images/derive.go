@@ -1,0 +1,271 @@
+package images
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+)
+
+// versionBuild is how the programs of one version of a component are built.
+type versionBuild struct {
+	component *component
+	vendor    vendorModule
+	version   string
+	// file is the version's go.mod: committed for versions of the catalogue,
+	// kept in the cache for others, where prepare sets it.
+	file string
+}
+
+// derive makes the go.mod of a version from the vendor's own. What it requires
+// and replaces stays word for word, but for what component.yaml raises and
+// replaces; so the vendor's code is compiled with the libraries that the
+// vendor has chosen.
+func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
+	v := b.vendor.at(b.version)
+	mod, err := modfile.Parse(v.String()+"/go.mod", vendorGoMod, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading the vendor's go.mod: %w", err)
+	}
+	ours := "github.com/relapse-dev/relapse/images/" + filepath.Base(b.component.folder)
+	err = errors.Join(mod.AddModuleStmt(ours), mod.AddGoStmt(b.component.Go))
+	mod.DropToolchainStmt()
+	source := cmp.Or(b.vendor.Requirements, "the go.mod of "+v.String())
+	mod.Module.Syntax.Before = []modfile.Comment{
+		{Token: "// Derived from " + source + " and " + componentFile + "."},
+		{Token: "// Do not edit: go test ./images -run Derivation -update writes it."},
+	}
+	for _, path := range slices.Sorted(maps.Keys(b.vendor.AtLeast)) {
+		lowest := b.vendor.AtLeast[path]
+		for _, q := range mod.Require {
+			if q.Mod.Path == path && semver.Compare(q.Mod.Version, lowest) < 0 {
+				err = errors.Join(err, mod.AddRequire(path, lowest))
+			}
+		}
+	}
+	err = errors.Join(err, mod.AddRequire(v.Path, v.Version))
+	for _, path := range slices.Sorted(maps.Keys(b.vendor.Replace)) {
+		newPath, version, _ := strings.Cut(b.vendor.Replace[path], " ")
+		err = errors.Join(err, mod.AddReplace(path, "", newPath, version))
+	}
+	if b.vendor.Staging != nil {
+		for _, path := range b.vendor.Staging.Modules {
+			err = errors.Join(err, mod.AddRequire(path, "v0.0.0"), mod.AddReplace(path, "", stagingFolder+path, ""))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("deriving go.mod from that of %s: %w", v, err)
+	}
+	for _, r := range mod.Replace {
+		if modfile.IsDirectoryPath(r.New.Path) && !strings.HasPrefix(r.New.Path, stagingFolder) {
+			return nil, fmt.Errorf("%s: modules: %s replaces %s by its own folder %s: expected another version under replace",
+				filepath.Join(b.component.folder, componentFile), v, r.Old.Path, r.New.Path)
+		}
+	}
+	mod.Cleanup()
+	return mod.Format()
+}
+
+// stagingFolder is where modules that a release keeps in its own tree appear
+// to the go command, by an overlay: nothing is there on the disk.
+const stagingFolder = "./staging/"
+
+// vendorGoMod returns the go.mod that a version is derived from: from Go's
+// module cache, to which it is downloaded if need be.
+func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
+	if b.vendor.Requirements != "" {
+		return os.ReadFile(filepath.Join(b.component.folder, b.vendor.Requirements))
+	}
+	v := b.vendor.at(b.version)
+	// Outside of every module, so that no other go.mod is read.
+	cmd := goCommand(ctx, os.TempDir(), "list", "-mod=mod", "-m", "-json", v.String())
+	// The build compares with go.sum or asks the checksum database.
+	cmd.Env = append(cmd.Env, "GONOSUMDB="+v.Path)
+	out, err := output(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("the go.mod of %s cannot be had: %w", v, err)
+	}
+	var found struct{ GoMod string }
+	if err := json.Unmarshal(out, &found); err != nil {
+		return nil, fmt.Errorf("reading go's answer on %s: %w", v, err)
+	}
+	return os.ReadFile(found.GoMod)
+}
+
+// settle writes the go.mod that is derived to VERSION.mod in a folder, and
+// VERSION.sum beside it; checksums that are there stay. Go adds what it needs: indirect requirements, which
+// older releases do not list, and the checksums of what the packages import.
+func (b *versionBuild) settle(ctx context.Context, dir string, derived []byte) error {
+	m := goModule{folder: b.component.folder, file: filepath.Join(dir, b.version+".mod"), build: b}
+	sum, err := os.OpenFile(m.sum(), os.O_CREATE, 0o644) // empty where there is none
+	if err == nil {
+		err = sum.Close()
+	}
+	if err := errors.Join(err, os.WriteFile(m.file, derived, 0o644)); err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "relapse-overlay-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	overlay, err := m.overlay(ctx, scratch)
+	if err != nil {
+		return err
+	}
+	for _, p := range b.programs() {
+		for _, arch := range []string{"amd64", "arm64"} { // checksums serve machines of both
+			cmd := m.command(ctx, "list", slices.Concat([]string{"-mod=mod", "-deps", "-tags=" + strings.Join(p.Tags, ",")}, overlay, []string{p.Package})...)
+			cmd.Env = append(cmd.Env, "GONOSUMDB="+strings.Join(b.vendor.Unlisted, ","), "GOARCH="+arch)
+			if _, err := output(cmd); err != nil {
+				return fmt.Errorf("resolving what %s requires: %w", b.vendor.at(b.version), err)
+			}
+		}
+	}
+	return nil
+}
+
+// programs returns what is built of a version: in the catalogue, or, for other
+// versions, in all images in whose range it is.
+func (b *versionBuild) programs() []Program {
+	var all []Program
+	catalogued := slices.Contains(b.component.catalogued(), b.version)
+	for _, image := range b.component.Images {
+		if catalogued && !slices.Contains(image.Versions, b.version) {
+			continue
+		}
+		r, err := b.component.recipe(image, b.version)
+		if err != nil {
+			continue // not in its range
+		}
+		for _, p := range r.Programs {
+			if p.In == "" && !slices.ContainsFunc(all, func(q Program) bool { return q.Package == p.Package }) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// prepare makes the go.mod and go.sum of a version that the catalogue does not
+// have, and keeps them in a folder: they belong to the images that are built
+// with them. The folder's name has the hash of the derivation in it, so that a
+// change of component.yaml makes them anew.
+func (b *versionBuild) prepare(ctx context.Context, folder string) error {
+	if b.file != "" {
+		return nil
+	}
+	vendor, err := b.vendorGoMod(ctx)
+	if err != nil {
+		return err
+	}
+	derived, err := b.derive(vendor)
+	if err != nil {
+		return err
+	}
+	hash := sha256.Sum256(derived)
+	dir := filepath.Join(folder, fmt.Sprintf("%s-%s-%s", filepath.Base(b.component.folder), b.version, hex.EncodeToString(hash[:6])))
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+		making, err := os.MkdirTemp(folder, "making-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(making)
+		if err := b.settle(ctx, making, derived); err != nil {
+			return err
+		}
+		// Somebody else may have made the same in the meantime.
+		if err := os.Rename(making, dir); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	b.file = filepath.Join(dir, b.version+".mod")
+	return nil
+}
+
+// compare says how a committed go.mod differs from what is derived. More than
+// that it may have only indirect requirements, which Go adds.
+func (b *versionBuild) compare(derived, committed []byte) error {
+	want, err := modfile.Parse("derived", derived, nil)
+	if err != nil {
+		return err
+	}
+	have, err := modfile.Parse(b.file, committed, nil)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", b.file, fmt.Sprintf(format, args...)))
+	}
+	if have.Module.Mod != want.Module.Mod || have.Go.Version != want.Go.Version {
+		wrong("expected module %s and go %s, found %s and %s", want.Module.Mod.Path, want.Go.Version, have.Module.Mod.Path, have.Go.Version)
+	}
+	required := map[string]*modfile.Require{}
+	for _, q := range have.Require {
+		required[q.Mod.Path] = q
+	}
+	for _, q := range want.Require {
+		found := required[q.Mod.Path]
+		delete(required, q.Mod.Path)
+		switch {
+		case found == nil:
+			wrong("require: expected %s, found none", q.Mod)
+		case found.Mod != q.Mod:
+			wrong("require: expected %s, found %s", q.Mod, found.Mod.Version)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(required)) {
+		if !required[path].Indirect {
+			wrong("require: %s is in neither the vendor's go.mod nor %s", path, componentFile)
+		}
+	}
+	replaced := func(f *modfile.File) map[module.Version]module.Version {
+		all := map[module.Version]module.Version{}
+		for _, r := range f.Replace {
+			all[r.Old] = r.New
+		}
+		return all
+	}
+	if w, h := replaced(want), replaced(have); !maps.Equal(w, h) {
+		for _, old := range slices.SortedFunc(maps.Keys(w), func(a, b module.Version) int { return strings.Compare(a.Path, b.Path) }) {
+			if h[old] != w[old] {
+				wrong("replace: expected %s => %s, found %q", old, w[old], h[old])
+			}
+			delete(h, old)
+		}
+		for old := range h {
+			wrong("replace: %s is in neither the vendor's go.mod nor %s", old, componentFile)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// output runs a command; its error has what the command said.
+func output(cmd *exec.Cmd) ([]byte, error) {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}

@@ -1,0 +1,150 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+)
+
+// goModule is what programs are built in: a module of this tree.
+type goModule struct {
+	folder string // the module's root
+	// file is its go.mod: that in the folder, or that of a component's version,
+	// which the go command is given by -modfile. Its go.sum is beside it.
+	file  string
+	build *versionBuild // of a component; nil otherwise
+}
+
+// module returns the module that the recipe's field "in" names.
+func (r *Recipe) module(in string) goModule {
+	if in == "" && r.build != nil {
+		return goModule{folder: r.folder, file: r.build.file, build: r.build}
+	}
+	folder := filepath.Join(r.folder, in)
+	return goModule{folder: folder, file: filepath.Join(folder, "go.mod")}
+}
+
+// sum is the path of the module's go.sum.
+func (m goModule) sum() string { return strings.TrimSuffix(m.file, ".mod") + ".sum" }
+
+// read reads the module's go.mod.
+func (m goModule) read() (*modfile.File, error) {
+	data, err := os.ReadFile(m.file)
+	if err != nil {
+		return nil, err
+	}
+	return modfile.Parse(m.file, data, nil)
+}
+
+// require returns the module and version that the go.mod asks for, as a path
+// or as the one that provides the package of that path.
+func (m goModule) require(path string) (module.Version, error) {
+	mod, err := m.read()
+	if err != nil {
+		return module.Version{}, err
+	}
+	var found module.Version
+	for _, q := range mod.Require {
+		if (path == q.Mod.Path || strings.HasPrefix(path, q.Mod.Path+"/")) && len(q.Mod.Path) > len(found.Path) {
+			found = q.Mod
+		}
+	}
+	if found.Path == "" {
+		return found, fmt.Errorf("%s does not require %s", m.file, path)
+	}
+	return found, nil
+}
+
+// command prepares a go command in the module. A verb of two words is one
+// string: "mod download".
+func (m goModule) command(ctx context.Context, verb string, args ...string) *exec.Cmd {
+	words := strings.Fields(verb)
+	if m.file != filepath.Join(m.folder, "go.mod") {
+		words = append(words, "-modfile="+m.file)
+	}
+	return goCommand(ctx, m.folder, slices.Concat(words, args)...)
+}
+
+// source returns the folder in Go's module cache that holds the files of a
+// required module, and downloads it if need be.
+func (m goModule) source(ctx context.Context, path string) (string, error) {
+	v, err := m.require(path)
+	if err != nil {
+		return "", err
+	}
+	out, err := output(m.command(ctx, "mod download", "-json", v.String()))
+	if err != nil {
+		return "", fmt.Errorf("downloading module %s: %w", v, err)
+	}
+	var found struct{ Dir string }
+	if err := json.Unmarshal(out, &found); err != nil {
+		return "", fmt.Errorf("downloading module %s: %w", v, err)
+	}
+	return found.Dir, nil
+}
+
+// overlay returns the flag of go build and go list that shows them the modules
+// which a release keeps in its own tree and nobody publishes for it; none if
+// the module has no such. It writes files to dir.
+func (m goModule) overlay(ctx context.Context, dir string) (flags []string, err error) {
+	if m.build == nil || m.build.vendor.Staging == nil {
+		return nil, nil
+	}
+	staging := m.build.vendor.Staging
+	release, err := m.source(ctx, m.build.vendor.Module)
+	if err != nil {
+		return nil, err
+	}
+	var overlay struct{ Replace map[string]string }
+	overlay.Replace = map[string]string{}
+	for i, path := range staging.Modules {
+		at := filepath.Join(m.folder, stagingFolder, path)
+		found, err := File{Path: at}.items(filepath.Join(release, staging.Folder, path))
+		if err != nil {
+			return nil, fmt.Errorf("taking %s from the tree of %s: %w", path, m.build.vendor.Module, err)
+		}
+		for _, it := range found {
+			overlay.Replace[it.path] = it.source
+		}
+		goMod := filepath.Join(dir, fmt.Sprintf("staging-%d.mod", i))
+		if err := os.WriteFile(goMod, []byte("module "+path+"\n"), 0o644); err != nil {
+			return nil, err
+		}
+		overlay.Replace[filepath.Join(at, "go.mod")] = goMod
+	}
+	text, err := json.Marshal(overlay)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "overlay.json")
+	return []string{"-overlay=" + file}, os.WriteFile(file, text, 0o600)
+}
+
+// goCommand prepares the go command in a module's folder. The user's own
+// flags and workspace are kept out: they would change what is built without
+// changing its key.
+func goCommand(ctx context.Context, folder string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(),
+		"PWD="+folder, "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly", "GOWORK=off")
+	return cmd
+}
+
+// goVersion asks the go command in a folder for its version.
+func goVersion(ctx context.Context, folder string) (string, error) {
+	out, err := output(goCommand(ctx, folder, "env", "GOVERSION"))
+	if err != nil {
+		return "", fmt.Errorf("asking go for its version: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

@@ -1,0 +1,69 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"golang.org/x/mod/semver"
+)
+
+// Versions returns those that the catalogue has of a component, lowest first.
+func (c *Catalogue) Versions(component string) []string {
+	var all []string
+	for _, ref := range c.refs {
+		if r, _ := c.recipe(ref); r.Component == component {
+			all = append(all, r.Version)
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return semver.Compare("v"+a, "v"+b) })
+	return slices.Compact(all)
+}
+
+// Compile builds the programs of an image into a folder, as they would be in
+// the image, and returns their files in the order of the recipe. No image is
+// made: it needs no root.
+func (c *Catalogue) Compile(ctx context.Context, ref, dir string) ([]string, error) {
+	r, err := c.ready(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.cache.prepare(); err != nil { // it takes the build's log
+		return nil, err
+	}
+	compiler := compiler{cache: c.cache, dir: dir, groups: map[groupKey]*group{}}
+	if err := compiler.plan(r); err != nil {
+		return nil, err
+	}
+	files, err := compiler.compile(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return files, r.provePrograms(files)
+}
+
+// Source returns the folder in Go's module cache with the vendor's sources of
+// the component that an image holds, and downloads them if need be.
+func (c *Catalogue) Source(ctx context.Context, ref string) (string, error) {
+	r, err := c.ready(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range r.Programs {
+		if tested, err := r.tests(p); err == nil && tested.Path != "" && tested.Path == r.Module {
+			return r.module(p.In).source(ctx, r.Module)
+		}
+	}
+	return "", fmt.Errorf("image %s holds no program of a vendor's Go module", ref)
+}
+
+// ready returns a recipe whose go.mod is there.
+func (c *Catalogue) ready(ctx context.Context, ref string) (*Recipe, error) {
+	r, ok := c.recipe(ref)
+	if !ok {
+		return nil, c.unknown(ref)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return r, c.derive(ctx, r)
+}
