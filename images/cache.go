@@ -323,7 +323,8 @@ func (c *cache) image(digest v1.Hash) (v1.Image, error) {
 	return path.Image(digest)
 }
 
-// lookup returns the digest of an image that the cache holds whole.
+// lookup returns the digest of an image that the cache holds whole, and notes
+// that it is used.
 func (c *cache) lookup(ref, key string) (v1.Hash, bool, error) {
 	x, err := c.index()
 	if err != nil {
@@ -336,6 +337,7 @@ func (c *cache) lookup(ref, key string) (v1.Hash, bool, error) {
 	if _, err := c.manifest(digest); err != nil {
 		return v1.Hash{}, false, nil // damaged: as good as not there
 	}
+	c.touch(digest)
 	return digest, true, nil
 }
 

@@ -74,6 +74,7 @@ func TestBadUsage(t *testing.T) {
 			`invalid argument "soon" for "--timeout" flag: time: invalid duration "soon" (see relapse run --help)`,
 		},
 		{"no run at all", []string{"run", "node-drain", "--repeat", "0"}, `--repeat: 0 is no number of runs`},
+		{"no size", []string{"images", "prune", "--keep", "much"}, `--keep: "much" is no size: expected one such as 10GB or 500MB`},
 		{"no run kept", []string{"run", "node-drain", "--keep-runs", "0"}, `--keep-runs: 0: this run stays in any case`},
 		{
 			"half a run", []string{"run", "node-drain", "--repeat", "1.5"},

@@ -2,9 +2,12 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"text/tabwriter"
+	"time"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/images"
@@ -14,7 +17,7 @@ import (
 func imagesCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
-		Short: "Build, list and verify the images that labs are made of",
+		Short: "Build, list, verify and prune the images that labs are made of",
 		Args:  noCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -92,6 +95,62 @@ func imagesCommand(s *settings) *cobra.Command {
 				return nil
 			},
 		},
+		pruneCommand(),
 	)
 	return cmd
+}
+
+func pruneCommand() *cobra.Command {
+	var size string
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Remove images from the cache, least recently used first, until it is small enough",
+		Long: `Prune removes images from the cache, least recently used first, until those
+that are left take no more than --keep, and what interrupted builds have left.
+Images that the catalogue describes stay, as its recipes are now; those of
+earlier states of a recipe go. It refuses while images are being built.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			keep, err := units.FromHumanSize(size)
+			if err != nil {
+				return usagef("--keep: %q is no size: expected one such as 10GB or 500MB", size)
+			}
+			catalogue, _, err := openCatalogue()
+			if err != nil {
+				return err
+			}
+			pruned, err := catalogue.Prune(cmd.Context(), keep)
+			if err != nil {
+				return err
+			}
+			printPruned(cmd.OutOrStdout(), pruned, keep)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&size, "keep", "10GB", "what the cache may hold, `SIZE`")
+	return cmd
+}
+
+// printPruned tells what was removed from the cache, and what is left.
+func printPruned(out io.Writer, p images.Pruned, keep int64) {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, i := range p.Images {
+		used := "damaged"
+		if !i.Used.IsZero() {
+			used = "last used " + i.Used.Format(time.DateTime)
+		}
+		fmt.Fprintf(table, "removed %s\t%s\t%s\t%s\n", i.Ref, i.Digest.String()[:19], used, units.HumanSize(float64(i.Bytes)))
+	}
+	table.Flush()
+	if p.Builds > 0 {
+		fmt.Fprintf(out, "removed the folders of %d interrupted builds\n", p.Builds)
+	}
+	if p.Unnamed > 0 {
+		fmt.Fprintf(out, "removed %s that no image names\n", units.HumanSize(float64(p.Unnamed)))
+	}
+	why := ""
+	if p.Kept > keep {
+		why = ", all of which the catalogue needs"
+	}
+	fmt.Fprintf(out, "%d images removed, %s left%s\n", len(p.Images), units.HumanSize(float64(p.Kept)), why)
 }

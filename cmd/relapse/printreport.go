@@ -74,6 +74,3 @@ func printRepeats(out io.Writer, v report.Variant) {
 		fmt.Fprintf(out, "      %3d      %s in %.1fs%s\n", i+1, r.Verdict, float64(r.ElapsedMS)/1000, onset)
 	}
 }
-
-// megabytes tells a size on disk, to a tenth of a megabyte.
-func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }

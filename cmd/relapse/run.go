@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/client"
+	"github.com/docker/go-units"
 	"github.com/onsi/ginkgo/v2/formatter"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -189,7 +190,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 func pruneRuns(out io.Writer, output, scenario string, keep report.Keep) error {
 	removed, err := report.PruneRuns(output, scenario, keep)
 	for _, r := range removed {
-		fmt.Fprintf(out, "  removed the old run %s (%s)\n", r.Dir, megabytes(r.Bytes))
+		fmt.Fprintf(out, "  removed the old run %s (%s)\n", r.Dir, units.HumanSize(float64(r.Bytes)))
 	}
 	return err
 }

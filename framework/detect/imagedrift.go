@@ -28,7 +28,7 @@ func (ImageDrift) Name() string { return "image-drift" }
 
 // Reads implements Detector.
 func (ImageDrift) Reads() []snapshot.Source {
-	return []snapshot.Source{snapshot.Workloads, snapshot.RunningImages, snapshot.Nodes, snapshot.CiliumNodes, snapshot.Routers}
+	return []snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.CiliumNodes, snapshot.Routers}
 }
 
 // Detect implements Detector. Findings are in order of workload, one for each

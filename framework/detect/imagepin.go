@@ -150,7 +150,7 @@ func imageUses(s snapshot.Snapshot) []imageUse {
 		for _, c := range p.Containers {
 			u := find(owner, c.Name)
 			if u == nil {
-				// Whoever owns the pod is no workload that was read.
+				// The pod's owner is of a kind that Workloads does not list.
 				uses = append(uses, imageUse{owner: owner, container: c.Container})
 				u = &uses[len(uses)-1]
 			}

@@ -202,8 +202,8 @@ type announcement struct {
 }
 
 // announcements lists what a router has, from its RIB and the operator's
-// routes in its FIB. It does not know whether they are all if one of the two
-// was not read; a default route is none.
+// routes in its FIB, without default routes. Where one of the two was not
+// read, some may be missing.
 func announcements(r snapshot.Router) (all []announcement) {
 	for _, p := range r.Paths.Items {
 		if p.Prefix.Bits() > 0 && p.Neighbor.IsValid() {
@@ -394,7 +394,7 @@ func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
 			return speaker{name, end, false}, !still
 		}
 	}
-	// Whoever speaks eBGP from the nodes' own AS is one of them.
+	// A neighbour that speaks eBGP from the nodes' own AS is a node.
 	if a.protocol != router.ProtocolBGP || a.internal {
 		return speaker{}, false
 	}

@@ -173,10 +173,10 @@ func seenBy(now snapshot.Snapshot, f snapshot.Flow) string {
 	return ""
 }
 
-// translatedPast returns a flow as its destination sees it, if that is another
-// way than the node's connection tracking: a host outside has a connection from
-// an address of the node, at the port of the pod's, and none from the pod.
-// Whoever translates keeps the port if he can.
+// translatedPast returns a flow as its destination sees it, if the node's
+// connection tracking does not know of the translation: a host outside has a
+// connection from an address of the node, with the source port of the pod's
+// flow, and none from the pod. A translation keeps the source port if it is free.
 func translatedPast(now snapshot.Snapshot, node string, f snapshot.Flow) (snapshot.Flow, bool) {
 	i := slices.IndexFunc(now.Nodes.Items, func(n snapshot.Node) bool { return n.Name == node })
 	if i < 0 || seenBy(now, f) != "" {
@@ -191,8 +191,8 @@ func translatedPast(now snapshot.Snapshot, node string, f snapshot.Flow) (snapsh
 	return f, false
 }
 
-// current tells whether a flow, and the connection past that a host outside has
-// in its place, are of now. The kernel knows flows that are over for minutes,
+// current tells whether packets of a flow still come, and with them the
+// connection past, which a host outside has in its place. The kernel knows flows that are over for minutes,
 // and so do the hosts outside: an old connection from the node and a new flow
 // of a pod may have the same port.
 func current(history []snapshot.Snapshot, node string, f, past snapshot.Flow) bool {
@@ -374,7 +374,7 @@ func (d SNAT) stale(node string, h *hidden) Finding {
 	return f
 }
 
-// sees says whom the destination of the example takes it for.
+// sees says which source address the destination of the example sees.
 func (h *hidden) sees() string {
 	if h.host != "" {
 		return fmt.Sprintf("%s (%s) sees %s", h.host, h.flow.Destination, h.flow.SeenAs.Addr())

@@ -55,7 +55,7 @@ func (d StaleFirewallRules) Detect(history []snapshot.Snapshot) []Finding {
 	return findings
 }
 
-// frozenChain is a pod's chain of old.
+// frozenChain is a pod's chain that kube-router before v1.0 made.
 type frozenChain struct {
 	name string
 	from []string // chains that lead into it

@@ -100,7 +100,11 @@ func TestChecks(t *testing.T) {
 func TestFindingsAreReportedOnce(t *testing.T) {
 	v := newVariant(framework.Affected, "")
 	lost, swapped := found("lost", "a", detect.Active), found("swapped", "b", detect.Latent)
+	swapped.Owner, swapped.Announcer, swapped.Routers, swapped.Pods = "node1", "node2", []string{"tor1"}, []string{"default/web"}
 	v.addFinding(swapped, nil)
+	elsewhere := swapped
+	elsewhere.Announcer = "node3" // another one that says so is another finding
+	v.addFinding(elsewhere, nil)
 	onset := time.Now()
 	v.addFindingAt(sighting{swapped, onset}, onset) // known from the baseline
 	v.addFindingAt(sighting{lost, onset.Add(412 * time.Millisecond)}, onset)
@@ -109,7 +113,14 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 	v.addFindingAt(sighting{reworded, onset.Add(time.Minute)}, onset)
 	v.addFindingAt(sighting{found("lost", "c", detect.Active), onset.Add(-time.Second)}, onset) // before the first lost packet
 	want := []report.Finding{
-		{Detector: "said", Kind: "swapped", State: "latent", Object: "b", Says: "swapped b"},
+		{
+			Detector: "said", Kind: "swapped", State: "latent", Object: "b", Owner: "node1", Announcer: "node2",
+			Routers: []string{"tor1"}, Pods: []string{"default/web"}, Says: "swapped b",
+		},
+		{
+			Detector: "said", Kind: "swapped", State: "latent", Object: "b", Owner: "node1", Announcer: "node3",
+			Routers: []string{"tor1"}, Pods: []string{"default/web"}, Says: "swapped b",
+		},
 		{Detector: "said", Kind: "lost", State: "active", Object: "a", Says: "lost a", TimeToDetectMS: new(int64(412))},
 		{Detector: "said", Kind: "lost", State: "active", Object: "c", Says: "lost c", TimeToDetectMS: new(int64(0))},
 	}

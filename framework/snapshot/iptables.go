@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Rule is one rule of an iptables table, as far as it is understood here: where
-// it stands, whom it concerns and where it leads.
+// Rule is one rule of an iptables table: its chain, the addresses and the
+// interface that it matches, and its target. All other matches are only told of
+// by Conditional.
 type Rule struct {
 	Chain       string `json:"chain"`
 	Source      Match  `json:"source,omitzero"`

@@ -3,9 +3,11 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"flag"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -205,29 +207,51 @@ func TestProxyQuery(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// The commands that run on a node are reviewed as they are.
-func TestProxyScripts(t *testing.T) {
-	for name, q := range map[string]ProxyQuery{
-		"looked-at": {Health: true, Table: true},
-		"asked":     {Counters: []string{"kubeproxy_sync_proxy_rules_latency_microseconds_count"}, Goroutines: true, LogLines: "Trying to delete rs: 10.96.0.102"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join("testdata", "kube-proxy-"+name+".sh")
-			got := q.script() + "\n"
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("(-want +got), run with -update if the change is meant:\n%s", diff)
-			}
-		})
+// The commands of both queries are run for what they are, against a server in
+// kube-proxy's place.
+func TestProxyScriptsRun(t *testing.T) {
+	const late = `{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.4","currentTime": "2026-11-20 13:26:44.89222282 +0000 UTC m=+78.4"}`
+	served := map[string]string{
+		"/proxyMode": "ipvs", "/healthz": late, "/debug/pprof/goroutine": recordedDump(t),
+		"/metrics": "# TYPE syncs counter\nother 1\nsyncs 7\nsyncs_since 3\n",
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		io.WriteString(w, served[r.URL.Path])
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	table, old, running := filepath.Join(dir, "ip_vs"), filepath.Join(dir, "kube-system_kube-proxy-a", "kube-proxy"), filepath.Join(dir, "kube-system_kube-proxy-b", "kube-proxy")
+	write := func(file, text string, written time.Time) {
+		t.Helper()
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644), os.Chtimes(file, written, written))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(table, ipvsHeader+"TCP  0A600865:1B5F rr  \n", time.Unix(9, 0))
+	write(filepath.Join(running, "1.log"), "rs: a\nrs: b\nrs: a\n", time.Unix(2, 0))
+	write(filepath.Join(running, "0.log"), "", time.Unix(1, 0))
+	write(filepath.Join(old, "0.log"), "rs: a\n", time.Unix(1, 0))
+	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
+	here := strings.NewReplacer("10249", port, "10256", port, "/var/log/pods", dir, "/proc/net/ip_vs", table)
+	node := fakeMachine{exec: func(ctx context.Context, command ...string) (string, error) {
+		command[len(command)-1] = here.Replace(command[len(command)-1])
+		out, err := exec.CommandContext(ctx, command[0], command[1:]...).Output()
+		return string(out), err
+	}}
+	looked, err := ProxyQuery{Health: true, Table: true}.Ask(t.Context(), node)
+	if err != nil || looked.Mode != "ipvs" || !looked.Health.Late() || looked.Health.Age() != time.Minute || len(looked.Goroutines) != 2 || len(looked.Table) != 1 {
+		t.Errorf("looked at: %+v, %v", looked, err)
+	}
+	asked, err := ProxyQuery{Counters: []string{"syncs"}, Goroutines: true, LogLines: "rs: a"}.Ask(t.Context(), node)
+	if err != nil || asked.Mode != "ipvs" || !cmp.Equal(asked.Counters, map[string]float64{"syncs": 7}) || !asked.Dumped || len(asked.Goroutines) != 2 || asked.LogLines != 2 {
+		t.Errorf("asked: %+v, %v", asked, err)
+	}
+	server.Close()
+	if off, err := (ProxyQuery{Health: true, Table: true}).Ask(t.Context(), node); err != nil || off.Mode != "" || off.Health.Status != 0 || off.Dumped || len(off.Table) != 1 {
+		t.Errorf("without a kube-proxy: %+v, %v", off, err)
 	}
 }

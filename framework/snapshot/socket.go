@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostSockets are the TCP sockets of a host outside every cluster: whom it
-// sees, by its own word.
+// HostSockets are the TCP sockets of a host outside every cluster. Their remote
+// ends are the addresses that the host sees pods and nodes come from.
 type HostSockets struct {
 	Host    string       `json:"host"`
 	Sockets List[Socket] `json:"sockets"`

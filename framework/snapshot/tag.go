@@ -55,7 +55,7 @@ type Reference struct {
 // ParseReference takes the name of an image apart, without filling in
 // defaults. What no runtime would accept as a name is an error.
 func ParseReference(image string) (Reference, error) {
-	// Kubelets of old put the runtime's way of pulling in front.
+	// Kubelets with dockershim put "docker-pullable://" in front of an image ID.
 	if _, rest, ok := strings.Cut(image, "://"); ok {
 		image = rest
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,18 +33,19 @@ const coreDNSNode = "worker1"
 
 // scenario is the incident with a card.
 func scenario(nic fault.NIC) framework.Scenario {
-	variant := func(name string, role framework.Role, script framework.Script) framework.Variant {
+	variant := func(name string, role framework.Role, script func(fault.NIC) framework.Script) framework.Variant {
 		return framework.Variant{
-			Name: name, Role: role, Form: framework.Whole, Components: components, Images: images, Script: script,
+			Name: name, Role: role, Form: framework.Whole, Components: components, Images: images,
+			Script: func() framework.Script { return script(nic) },
 		}
 	}
 	return framework.Scenario{
 		Incident: Record,
 		Topology: lab,
 		Variants: []framework.Variant{
-			variant(calico.FirstFound, framework.Affected, affectedScript(nic)),
-			variant(calico.FirstFound+"-restarted", framework.Affected, restartedScript(nic)),
-			variant(calico.InternalIP, framework.Fixed, fixedScript(nic)),
+			variant(calico.FirstFound, framework.Affected, affectedScript),
+			variant(calico.FirstFound+"-restarted", framework.Affected, restartedScript),
+			variant(calico.InternalIP, framework.Fixed, fixedScript),
 		},
 		Parameters: []framework.Parameter{
 			{Name: "nic", Default: nic.Name, About: "the card's name: none that Calico passes over"},
@@ -124,7 +124,7 @@ func (s *story) plugIn(r *framework.Run) fault.Fault {
 func (s *story) common(c calico.Calico) framework.Script {
 	return framework.Script{
 		Install:   func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },
-		Ends:      ends,
+		Ends:      ends(),
 		Probes:    probes(),
 		Detectors: []detect.Detector{detect.NodeAddress{}},
 		Baseline: []framework.Check{
@@ -216,12 +216,12 @@ func restartedScript(nic fault.NIC) framework.Script {
 	return script
 }
 
-// restartedHurt names the probes that the second form hurts. The node's own way
+// restartedHurt are the probes that the second form hurts. The node's own way
 // to the others' pods is not among them yet: the new BIRD is told to restart
 // gracefully (-R), and seems to leave the kernel's routes alone until it gives
 // the sessions up; by its default that takes 240 s, which no run waits for.
-func restartedHurt() []string {
-	return slices.DeleteFunc(hurt(), func(name string) bool { return strings.HasPrefix(name, "host-"+coreDNSNode) })
+func restartedHurt() []probe.Probe {
+	return slices.DeleteFunc(hurt(), func(p probe.Probe) bool { return p.From == hostWorker1.Name })
 }
 
 // restartedProbes are those that tell of the address and not of the restart,
@@ -230,8 +230,9 @@ func restartedHurt() []string {
 func restartedProbes() []probe.Probe {
 	hurt := restartedHurt()
 	return slices.DeleteFunc(probes(), func(p probe.Probe) bool {
-		i := slices.IndexFunc(workloads, func(w workload.ProbePod) bool { return w.Name == p.From })
-		return workloads[i].Node == coreDNSNode && !workloads[i].HostNetwork && !slices.Contains(hurt, nameOf(p))
+		from := slices.IndexFunc(workloads, func(w workload.ProbePod) bool { return w.Name == p.From })
+		isHurt := slices.ContainsFunc(hurt, func(h probe.Probe) bool { return h.Name == p.Name })
+		return workloads[from].Node == coreDNSNode && !workloads[from].HostNetwork && !isHurt
 	})
 }
 
@@ -468,11 +469,11 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 		timelines[t.Probe.Name] = t
 	}
 	var reached time.Time
-	for _, name := range hurt() {
-		t := timelines[name]
+	for _, p := range hurt() {
+		t := timelines[p.Name]
 		loss, lost := t.FirstLoss(time.Time{})
 		if !lost {
-			return false, name + " has lost nothing yet", nil
+			return false, p.Name + " has lost nothing yet", nil
 		}
 		if loss.At.After(reached) {
 			reached = loss.At
@@ -480,15 +481,15 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 	}
 	var wrong framework.Mismatches
 	see := func(p probe.Probe, what string, as func(probe.Counts) bool) {
-		t := timelines[nameOf(p)]
+		t := timelines[p.Name]
 		end := t.Reported.Add(-probe.DefaultTimeout) // of what came later the fate is open
 		began := end.Add(-factOver)
 		counts := t.Between(began, end)
 		switch {
 		case !began.After(reached):
-			wrong.Addf("too early to tell of %s", nameOf(p))
+			wrong.Addf("too early to tell of %s", p.Name)
 		case counts.Sent == 0 || !as(counts):
-			wrong.Addf("%s: %d of %d packets lost, not %s", nameOf(p), counts.Lost, counts.Sent, what)
+			wrong.Addf("%s: %d of %d packets lost, not %s", p.Name, counts.Lost, counts.Sent, what)
 		}
 	}
 	for _, p := range f.lost {

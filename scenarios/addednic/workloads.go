@@ -1,7 +1,6 @@
 package addednic
 
 import (
-	"context"
 	_ "embed"
 	"net/netip"
 
@@ -11,20 +10,38 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
-// workloads are the pods of the story, by their roles.
-var workloads = []workload.ProbePod{
-	{Name: "redis", Node: "master"},
-	// It looks redis up by the name of its Service.
-	{Name: "repo-server", Node: "worker2"},
-	// It knows redis by its addresses alone.
-	{Name: "ips-only", Node: "worker2"},
+// The pods of the story, by their roles.
+var (
+	redis = on("redis", "master")
+	// repoServer looks redis up by the name of its Service.
+	repoServer = on("repo-server", "worker2")
+	// ipsOnly knows redis by its addresses alone.
+	ipsOnly = on("ips-only", "worker2")
 	// CoreDNS's neighbours.
-	{Name: "beside-dns", Node: coreDNSNode},
-	{Name: "cache", Node: coreDNSNode},
-	{Name: "host-master", Node: "master", HostNetwork: true},
-	{Name: "host-worker1", Node: "worker1", HostNetwork: true},
-	{Name: "host-worker2", Node: "worker2", HostNetwork: true},
+	besideDNS = on("beside-dns", coreDNSNode)
+	cache     = on("cache", coreDNSNode)
+
+	hostMaster  = inHostNetwork("master")
+	hostWorker1 = inHostNetwork("worker1")
+	hostWorker2 = inHostNetwork("worker2")
+
+	workloads = []workload.ProbePod{
+		*redis.Pod, *repoServer.Pod, *ipsOnly.Pod, *besideDNS.Pod, *cache.Pod, *hostMaster.Pod, *hostWorker1.Pod, *hostWorker2.Pod,
+	}
+)
+
+func on(name, node string) framework.End {
+	return framework.PodEnd(workload.ProbePod{Name: name, Node: node})
 }
+
+func inHostNetwork(node string) framework.End {
+	return framework.PodEnd(workload.ProbePod{Name: "host-" + node, Node: node, HostNetwork: true})
+}
+
+// byVIP is redis by its ClusterIP.
+var byVIP = framework.Server("redis-vip", func(*framework.Run) netip.AddrPort {
+	return netip.AddrPortFrom(redisVIP, wire.DefaultPort)
+})
 
 // redisVIP is redis's ClusterIP, as services.yaml asks for it.
 var redisVIP = netip.MustParseAddr("10.96.70.1")
@@ -37,15 +54,17 @@ var servicesYAML string
 var dnsServer = netip.MustParseAddrPort("10.96.0.10:53")
 
 // byName is a probe that looks a Service up and talks to what it finds.
-func byName(from, to, service string) probe.Probe {
+func byName(from, to framework.End, service string) probe.Probe {
 	return probe.Probe{
-		From: from, To: to, Protocol: probe.DNS,
+		From: from.Name, To: to.Name, Protocol: probe.DNS,
 		Lookup: &probe.Lookup{Name: service + ".default.svc.cluster.local.", Server: dnsServer},
-	}
+	}.WithDefaults()
 }
 
-// byVIP is the name of an end that is redis's ClusterIP.
-const byVIP = "redis-vip"
+// byTCP is a probe that connects anew for each packet.
+func byTCP(from, to framework.End) probe.Probe {
+	return probe.Probe{From: from.Name, To: to.Name, Protocol: probe.TCP}.WithDefaults()
+}
 
 // fact is one line of what was noted in production.
 type fact struct {
@@ -59,27 +78,27 @@ type fact struct {
 var facts = []fact{
 	{
 		name: "what needs DNS times out",
-		lost: []probe.Probe{byName("repo-server", "redis", "argocd-redis"), byName("host-worker2", "redis", "argocd-redis")},
+		lost: []probe.Probe{byName(repoServer, redis, "argocd-redis"), byName(hostWorker2, redis, "argocd-redis")},
 	},
 	{
 		name: "what needs no DNS works",
 		fine: []probe.Probe{
-			{From: "ips-only", To: "redis"}, {From: "redis", To: "ips-only"},
-			{From: "ips-only", To: byVIP, Protocol: probe.TCP},
+			ipsOnly.To(redis), redis.To(ipsOnly),
+			byTCP(ipsOnly, byVIP),
 		},
 	},
 	{
 		name: "pods on CoreDNS's own node are fine",
-		fine: []probe.Probe{byName("beside-dns", "cache", "cache"), {From: "beside-dns", To: "cache"}},
+		fine: []probe.Probe{byName(besideDNS, cache, "cache"), besideDNS.To(cache)},
 	},
 	{
 		name: "nodes reach each other",
-		fine: append(probe.Both("host-worker1", "host-master", "host-worker2"), probe.Both("host-master", "host-worker2")...),
+		fine: append(hostWorker1.Both(hostMaster, hostWorker2), hostMaster.Both(hostWorker2)...),
 	},
 	{
 		name: "pods on that node reach no pod elsewhere, unless it uses hostNetwork",
-		lost: append(probe.Both("beside-dns", "redis", "repo-server"), probe.Probe{From: "host-worker1", To: "redis"}),
-		fine: []probe.Probe{{From: "beside-dns", To: "host-worker2"}},
+		lost: append(besideDNS.Both(redis, repoServer), hostWorker1.To(redis)),
+		fine: []probe.Probe{besideDNS.To(hostWorker2)},
 	},
 }
 
@@ -92,27 +111,20 @@ func probes() []probe.Probe {
 	return all
 }
 
-// hurt names the probes of which nothing gets through.
-func hurt() []string {
-	var names []string
+// hurt are the probes of which nothing gets through.
+func hurt() []probe.Probe {
+	var all []probe.Probe
 	for _, f := range facts {
-		for _, p := range f.lost {
-			names = append(names, nameOf(p))
-		}
+		all = append(all, f.lost...)
 	}
-	return names
+	return all
 }
 
-// nameOf is the name that a probe gets where it declares none.
-func nameOf(p probe.Probe) string {
-	name := p.From + "->" + p.To
-	if p.Protocol != "" && p.Protocol != probe.UDP {
-		name += "/" + string(p.Protocol)
+// ends are all that the probes run between.
+func ends() []framework.End {
+	all := []framework.End{byVIP}
+	for _, w := range workloads {
+		all = append(all, framework.PodEnd(w))
 	}
-	return name
-}
-
-func ends(ctx context.Context, r *framework.Run, _ ...string) ([]probe.End, error) {
-	all, err := framework.PodEnds(ctx, r, workloads, nil)
-	return append(all, probe.End{Name: byVIP, Address: netip.AddrPortFrom(redisVIP, wire.DefaultPort)}), err
+	return all
 }

@@ -271,8 +271,8 @@ func (s *story) syncsGoOn(ctx context.Context, r *framework.Run) (bool, string, 
 // proxies tell of kube-proxy and the IPVS table on edge.
 var proxies = []snapshot.Source{snapshot.Proxies}
 
-// onEdge is kube-proxy on edge as the detectors saw it last.
-func onEdge(r *framework.Run) snapshot.Proxy {
+// proxyOnEdge is kube-proxy on edge as the detectors saw it last.
+func proxyOnEdge(r *framework.Run) snapshot.Proxy {
 	for _, p := range r.Snapshot().Proxies {
 		if p.Node == edge {
 			return p
@@ -282,7 +282,7 @@ func onEdge(r *framework.Run) snapshot.Proxy {
 }
 
 func (s *story) healthFrozen(_ context.Context, r *framework.Run) (bool, string, error) {
-	h := onEdge(r).Health
+	h := proxyOnEdge(r).Health
 	return h.Status == http.StatusServiceUnavailable && h.Age() > kubeproxy.HealthTimeout,
 		fmt.Sprintf("healthz says %d, last sync %s ago", h.Status, h.Age()), nil
 }
@@ -298,7 +298,7 @@ func (s *story) twoStacks(ctx context.Context, r *framework.Run) (bool, string, 
 }
 
 func (s *story) lateIsMissing(_ context.Context, r *framework.Run) (bool, string, error) {
-	if onEdge(r).Table == nil {
+	if proxyOnEdge(r).Table == nil {
 		return false, "the table was not read", nil
 	}
 	v := virtualServerOf(r, late)

@@ -30,16 +30,16 @@ var Scenario = framework.Scenario{
 	Incident: Record,
 	Topology: lab,
 	Variants: []framework.Variant{
-		variant("kube-proxy-"+affected, framework.Affected, affectedScript(), affected, fixed),
+		variant("kube-proxy-"+affected, framework.Affected, affectedScript, affected, fixed),
 		variant("kube-proxy-"+fixed, framework.Fixed, unhurtScript(proxy(fixed, kubeproxy.IPVS)), fixed),
 		variant("kube-proxy-"+affected+"-iptables", framework.Workaround, unhurtScript(proxy(affected, kubeproxy.IPTables)), affected),
 	},
 }
 
 // variant is one of kube-proxy; the first version is the one under test.
-func variant(name string, role framework.Role, s framework.Script, versions ...string) framework.Variant {
+func variant(name string, role framework.Role, script func() framework.Script, versions ...string) framework.Variant {
 	v := framework.Variant{
-		Name: name, Role: role, Form: framework.Whole, Script: s,
+		Name: name, Role: role, Form: framework.Whole, Script: script,
 		Components: map[string]string{"kube-proxy": versions[0]},
 		Images:     []string{workload.ProbeImage},
 	}
@@ -91,12 +91,8 @@ var convergence = detect.IPVSConvergence{SlowSync: kubeproxy.FrozenFor}
 // and for what healthz and the detectors say some seconds after that.
 const patience = time.Minute
 
-// The probes: from a pod on the node with IPVS to the Service, and to the pod
-// that is to be behind it.
-const (
-	toService = "edge->web/tcp"
-	toPod     = "edge->pod/tcp"
-)
+// onEdge is the pod on the node with IPVS that the probes come from.
+var onEdge = framework.PodOn(edge)
 
 // recovers bounds a remedy: a new pod of kube-proxy, its first syncs and the
 // detectors' next looks took up to 61 s on a busy machine.
@@ -125,20 +121,27 @@ func newStory(p kubeproxy.Proxy, ticks int) *story {
 
 // common is what all variants do.
 func (s *story) common() framework.Script {
+	// The Service, and the pod that the next rollout puts behind it.
+	service := framework.Server(web, func(*framework.Run) netip.AddrPort {
+		return netip.AddrPortFrom(vips[web], wire.DefaultPort)
+	})
+	pod := framework.Server("pod", func(*framework.Run) netip.AddrPort {
+		return netip.AddrPortFrom(s.app.Standby.IP, wire.DefaultPort)
+	})
+	from := func(to framework.End) probe.Probe {
+		return probe.Probe{From: onEdge.Name, To: to.Name, Protocol: probe.TCP, Interval: probeEvery}.WithDefaults()
+	}
 	return framework.Script{
-		Install: s.install,
-		Ends:    s.ends,
-		Probes: []probe.Probe{
-			{From: edge, To: web, Protocol: probe.TCP, Interval: probeEvery},
-			{From: edge, To: "pod", Protocol: probe.TCP, Interval: probeEvery},
-		},
+		Install:   s.install,
+		Ends:      []framework.End{onEdge, service, pod},
+		Probes:    []probe.Probe{from(service), from(pod)},
 		Detectors: []detect.Detector{convergence},
 		LookEvery: 3 * time.Second, // each takes a command in the guest
 		Baseline: []framework.Check{
 			{Name: "kube-proxy says that it runs in mode " + string(s.proxy.Mode), Holds: s.mode},
 		},
 		Fault: func(r *framework.Run) fault.Fault { return s.fault(r) },
-		Hurt:  []string{toService},
+		Hurt:  []probe.Probe{from(service)},
 		// On a busy machine a guest without hardware support was once cut off
 		// for 2 s altogether. The incident is for good.
 		HurtFor: 5 * time.Second,
@@ -182,13 +185,16 @@ func affectedScript() framework.Script {
 }
 
 // unhurtScript is that of a kube-proxy which the load does not harm.
-func unhurtScript(p kubeproxy.Proxy) framework.Script {
-	st := newStory(p, ticks)
+func unhurtScript(p kubeproxy.Proxy) func() framework.Script {
+	return func() framework.Script { return newStory(p, ticks).unhurt() }
+}
+
+func (st *story) unhurt() framework.Script {
 	s := st.common()
 	s.Aftermath = []framework.Check{
 		{Name: "syncs are finished since the load ended", Holds: st.syncsGoOn, Bound: patience},
 	}
-	if p.Mode == kubeproxy.IPVS {
+	if st.proxy.Mode == kubeproxy.IPVS {
 		s.Aftermath = append(s.Aftermath,
 			framework.Check{Name: "a Service that was created after the load has a virtual server", Reads: proxies, Holds: st.lateIsServed, Bound: patience},
 			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Reads: proxies, Holds: st.webIsNew, Bound: patience},
@@ -238,16 +244,6 @@ func (s *story) restart(ctx context.Context, r *framework.Run) error {
 func (s *story) moveTo(ctx context.Context, r *framework.Run, p kubeproxy.Proxy) error {
 	s.proxy = p
 	return p.Apply(ctx, r.Lab)
-}
-
-// ends are the probe pod on edge, the Service, and the pod that the next
-// rollout brings.
-func (s *story) ends(ctx context.Context, r *framework.Run, _ ...string) ([]probe.End, error) {
-	ends, err := framework.ProbeEnds(ctx, r, []string{edge}, nil)
-	return append(ends,
-		probe.End{Name: web, Address: netip.AddrPortFrom(vips[web], wire.DefaultPort)},
-		probe.End{Name: "pod", Address: netip.AddrPortFrom(s.app.Standby.IP, wire.DefaultPort)},
-	), err
 }
 
 // conflist is a node's CNI configuration: the pods' range is Node.spec's.

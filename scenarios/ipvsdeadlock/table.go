@@ -12,7 +12,7 @@ import (
 // virtualServer is what edge's kernel has for a cluster IP, as the detectors
 // saw it last. It has no address if there is none.
 func virtualServer(r *framework.Run, vip netip.Addr, port uint16) snapshot.VirtualServer {
-	table := onEdge(r).Table
+	table := proxyOnEdge(r).Table
 	i := slices.IndexFunc(table, func(v snapshot.VirtualServer) bool {
 		return v.Protocol == "TCP" && v.Address == netip.AddrPortFrom(vip, port)
 	})

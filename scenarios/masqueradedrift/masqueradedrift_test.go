@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -82,7 +83,7 @@ func TestWarnings(t *testing.T) {
 			at := snapshot.Snapshot{}
 			at.ConfigMaps.Read = true
 			at.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: d.then}}
-			said := d.configDrift().Detect([]snapshot.Snapshot{at})
+			said := detect.Look([]detect.Detector{d.configDrift()}, []snapshot.Snapshot{at})
 			if holds, saw, _ := d.unwarned(said).Result(); !holds {
 				t.Error(saw)
 			}
@@ -102,6 +103,16 @@ func TestImageFollowsTheConfiguration(t *testing.T) {
 	for want, d := range map[string]drift{"relapse.dev/cilium-bpf:v1.11.1": defaultOn, "relapse.dev/cilium-rules:v1.11.1": offByOldKey} {
 		if got := d.next().Agent; got != want {
 			t.Errorf("%s runs %s, want %s", d.name, got, want)
+		}
+	}
+}
+
+// Agents read their keys when they start: a remedy that starts none cures
+// nothing.
+func TestRemediesRestartTheAgents(t *testing.T) {
+	for _, d := range []drift{offByOldKey, defaultOn} {
+		if cured := d.cured(cilium.Native); cured.Agent != d.next().Agent || cured.Restart == d.next().Restart {
+			t.Errorf("%s: the agents that are cured (%s, %q) are not restarted", d.name, cured.Agent, cured.Restart)
 		}
 	}
 }
@@ -157,7 +168,7 @@ func run(sources map[string][]string) *framework.Run {
 		lines = append(lines, line)
 	}
 	return &framework.Run{
-		Snapshot:  func() snapshot.Snapshot { return at },
+		Snapshot:  func() snapshot.Snapshot { return at.Only(podAddresses...) },
 		Timelines: func() []probe.Timeline { return lines },
 	}
 }

@@ -125,7 +125,7 @@ func TestAllocationsAreTheIncidents(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			holds, saw, err := allocationsAreTheIncidents(t.Context(), looked(test.at))
+			holds, saw, err := allocationsAreTheIncidents(t.Context(), looked(test.at.Only(allocations...)))
 			if err != nil || holds != (test.saw == "") || saw != test.saw {
 				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
 			}
@@ -198,7 +198,7 @@ func TestRoutersFollow(t *testing.T) {
 		{"no snapshot", staying, nil, "tor1 was not read; tor2 was not read"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			holds, saw, err := routersFollow(specOf, test.nodes)(t.Context(), looked(snapshot.Snapshot{Routers: test.routers}))
+			holds, saw, err := routersFollow(specOf, test.nodes)(t.Context(), looked(snapshot.Snapshot{Routers: test.routers}.Only(routes...)))
 			if err != nil || holds != (test.saw == "") || saw != test.saw {
 				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
 			}
@@ -372,7 +372,7 @@ func TestScript(t *testing.T) {
 	if diff := cmp.Diff(wrong.Probes, good.Probes, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("the variants bear different loads (-affected +fixed):\n%s", diff)
 	}
-	if !cmp.Equal(wrong.Hurt, good.Hurt, cmpopts.EquateComparable(netip.AddrPort{})) || len(wrong.Gone) != len(good.Gone) || wrong.Observe != good.Observe {
+	if !cmp.Equal(wrong.Hurt, good.Hurt, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})) || len(wrong.Gone) != len(good.Gone) || wrong.Observe != good.Observe {
 		t.Error("the variants are judged by different measures")
 	}
 	if len(good.Latent) > 0 {

@@ -20,7 +20,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -45,11 +44,11 @@ var published = framework.Variant{
 	OnlyUpstream: "neither version is published as a Go module",
 	Components:   map[string]string{"kube-router": "0.4.0", "latest": "1.0.0-rc5"},
 	Images:       []string{v0, rc5, bystanderImage, workload.ProbeImage},
-	Script:       publishedScript(),
+	Script:       publishedScript,
 }
 
 // guarded is the node on which pods are selected by a policy.
-const guarded = "worker1"
+const guarded = worker1
 
 // bystanders are pods beside the probe's on the guarded node. The stale chain
 // that is emptied is the first by name, which is a hash: the more there are,
@@ -58,6 +57,8 @@ const (
 	bystanders     = 15
 	bystanderImage = "registry.k8s.io/pause:3.10"
 )
+
+var bystanderPods = workload.Pods{Namespace: metav1.NamespaceDefault, Labels: client.MatchingLabels{"app": "bystander"}}
 
 func publishedScript() framework.Script {
 	config := asTheVendorHasIt(kuberouter.V0, corev1.PullAlways)
@@ -73,7 +74,7 @@ func publishedScript() framework.Script {
 	// pass, whatever the policies say.
 	for i := range s.Probes {
 		p := &s.Probes[i]
-		*p = probe.Probe{Name: p.From + "->" + p.To, From: p.From, To: p.To, Protocol: probe.TCP}
+		*p = probe.Probe{Name: p.Name, From: p.From, To: p.To, Protocol: probe.TCP}.WithDefaults()
 	}
 	s.Detectors = append(s.Detectors, detect.StaleFirewallRules{})
 	s.Latent = []string{detect.Untagged}
@@ -93,8 +94,8 @@ func publishedScript() framework.Script {
 		}
 		return f
 	}
-	s.Hurt = []string{"master->" + guarded}
-	s.Observe = 15 * time.Second // a full sync of 16 pods' rules
+	s.Hurt = []probe.Probe{onMaster.To(onWorker1)} // of which worker1 is guarded
+	s.Observe = 15 * time.Second                   // a full sync of 16 pods' rules
 	s.Named = []framework.Finding{{Kind: detect.FrozenRules}}
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + kuberouter.Version(rc5), Reads: rollout, Holds: everyNodeRuns(rc5), Bound: seenWithin},
@@ -155,55 +156,38 @@ spec:
 
 // guard has a policy select the probe's pod and the bystanders on one node.
 func guard(ctx context.Context, r *framework.Run) error {
-	pods := r.Cluster.Client.Resources(metav1.NamespaceDefault).GetControllerRuntimeClient()
-	probes := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe-" + guarded, Namespace: metav1.NamespaceDefault}}
+	kube := r.Cluster.Client.Resources().GetControllerRuntimeClient()
+	probes := workload.OnEach(guarded)[0].Key()
 	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"guarded":"true"}}}`))
-	if err := pods.Patch(ctx, probes, label); err != nil {
+	if err := kube.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: probes.Name, Namespace: probes.Namespace}}, label); err != nil {
 		return fmt.Errorf("labelling the probe pod of %s: %w", guarded, err)
 	}
 	for i := range bystanders {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("bystander-%d", i), Namespace: metav1.NamespaceDefault,
+				Name: fmt.Sprintf("bystander-%d", i), Namespace: bystanderPods.Namespace,
 				Labels: map[string]string{"guarded": "true", "app": "bystander"},
 			},
 			Spec: corev1.PodSpec{NodeName: guarded, Containers: []corev1.Container{{Name: "pause", Image: bystanderImage}}},
 		}
-		if err := pods.Create(ctx, pod); err != nil {
+		if err := kube.Create(ctx, pod); err != nil {
 			return fmt.Errorf("creating pod %s: %w", pod.Name, err)
 		}
 	}
 	if err := workload.Apply(ctx, r.Cluster, policies(false)); err != nil {
 		return err
 	}
-	return await.Until(ctx, "the pods of "+guarded+" to run", 200*time.Millisecond, time.Minute,
-		func(ctx context.Context) (bool, string, error) {
-			var list corev1.PodList
-			if err := pods.List(ctx, &list, client.MatchingLabels{"app": "bystander"}); err != nil {
-				return false, "", err
-			}
-			run := 0
-			for _, p := range list.Items {
-				if p.Status.PodIP != "" {
-					run++
-				}
-			}
-			return run == bystanders, fmt.Sprintf("%d of %d have an address", run, bystanders), nil
-		})
+	return bystanderPods.Started(ctx, r.Cluster, bystanders, time.Minute)
 }
 
 // unguard takes back what guard did, but for the label of a pod that goes.
 func unguard(ctx context.Context, r *framework.Run) error {
-	objects := r.Cluster.Client.Resources().GetControllerRuntimeClient()
-	in := client.InNamespace(metav1.NamespaceDefault)
-	err := objects.DeleteAllOf(ctx, &networkingv1.NetworkPolicy{}, in, client.MatchingLabels{"scenario": "unpinned-image"})
-	if err == nil {
-		err = objects.DeleteAllOf(ctx, &corev1.Pod{}, in, client.MatchingLabels{"app": "bystander"}, client.GracePeriodSeconds(0))
-	}
+	err := r.Cluster.Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
+		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"scenario": "unpinned-image"})
 	if err != nil {
-		return fmt.Errorf("removing policies and the pods that they select: %w", err)
+		return fmt.Errorf("removing the policies: %w", err)
 	}
-	return nil
+	return bystanderPods.Delete(ctx, r.Cluster, client.GracePeriodSeconds(0))
 }
 
 // guardedPods asserts that the rules of the guarded node have a chain for each

@@ -45,15 +45,15 @@ var Scenario = framework.Scenario{
 	Variants: []framework.Variant{
 		{
 			Name: "untagged", Role: framework.Affected, Form: framework.Whole,
-			Components: components, Images: images, Script: untaggedScript(),
+			Components: components, Images: images, Script: untaggedScript,
 		},
 		{
 			Name: "pinned-by-digest", Role: framework.Fixed, Form: framework.Whole,
-			Components: components, Images: images, Script: pinnedScript(),
+			Components: components, Images: images, Script: pinnedScript,
 		},
 		{
 			Name: "untagged-if-not-present", Role: framework.Workaround, Form: framework.Whole,
-			Components: components, Images: images, Script: ifNotPresentScript(),
+			Components: components, Images: images, Script: ifNotPresentScript,
 		},
 		published,
 	},
@@ -63,11 +63,17 @@ var (
 	components = map[string]string{"kube-router": oldVersion, "latest": newVersion}
 	images     = []string{older, newer, workload.ProbeImage}
 
-	all = []string{"master", "worker1", "worker2"}
+	all = []string{master, worker1, worker2}
 )
 
 // newcomer is the node whose machine is replaced by a new one.
-const newcomer = "worker2"
+const newcomer = worker2
+
+// The ends of the probes.
+var (
+	onMaster, onWorker1, onWorker2 = framework.PodOn(master), framework.PodOn(worker1), framework.PodOn(worker2)
+	onOutside                      = framework.HostEnd(outside)
+)
 
 // The objects that the detectors name.
 const (
@@ -107,17 +113,13 @@ type configure func(context.Context, *framework.Run) (kuberouter.KubeRouter, err
 // common is what all variants do: kube-router is installed at the old version,
 // latest becomes the new one, the operator changes an argument.
 func common(latest pair, config configure) framework.Script {
+	ring := []probe.Probe{onMaster.To(onWorker1), onWorker1.To(onWorker2), onWorker2.To(onMaster)}
 	return framework.Script{
 		Install: func(ctx context.Context, r *framework.Run) error { return install(ctx, r, latest, config) },
-		Ends: func(ctx context.Context, r *framework.Run, gone ...string) ([]probe.End, error) {
-			nodes := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return slices.Contains(gone, n) })
-			return framework.ProbeEnds(ctx, r, nodes, []string{"outside"})
-		},
+		Ends:    []framework.End{onMaster, onWorker1, onWorker2, onOutside},
 		// Every node's pod from and to the outside, and a ring inside the
 		// cluster, which passes through the ToR.
-		Probes: append(probe.Both("outside", all...),
-			probe.Probe{From: "master", To: "worker1"}, probe.Probe{From: "worker1", To: "worker2"},
-			probe.Probe{From: "worker2", To: "master"}),
+		Probes:    append(onOutside.Both(onMaster, onWorker1, onWorker2), ring...),
 		Detectors: []detect.Detector{detect.ImagePin{}, detect.ImageDrift{}, detect.RouteOwnership{}},
 		Baseline: []framework.Check{
 			{Name: "every node runs " + kuberouter.Version(latest.before), Reads: rollout, Holds: everyNodeRuns(latest.before), Bound: seenWithin},
@@ -129,10 +131,7 @@ func common(latest pair, config configure) framework.Script {
 		Fault: func(r *framework.Run) fault.Fault { return changeArgument(r, config) },
 		// Pods' packets to the outside bear their node's address, so that
 		// replies find the way back without kube-router.
-		Hurt: []string{
-			"outside->master", "outside->worker1", "outside->worker2",
-			"master->worker1", "worker1->worker2", "worker2->master",
-		},
+		Hurt: append([]probe.Probe{onOutside.To(onMaster), onOutside.To(onWorker1), onOutside.To(onWorker2)}, ring...),
 		// The fault is over when the ToR has made up its mind about every node:
 		// who is hurt by then is hurt, and nobody else will be.
 		Observe: 2 * time.Second,
@@ -256,8 +255,8 @@ func pinnedScript() framework.Script {
 func ifNotPresentScript() framework.Script {
 	s := common(pair{older, newer}, asTheVendorHasIt(kuberouter.V1, corev1.PullIfNotPresent))
 	s.Latent = []string{detect.Untagged}
-	s.Gone = []string{newcomer}
-	s.Hurt = slices.DeleteFunc(s.Hurt, func(name string) bool { return strings.Contains(name, newcomer) })
+	s.Gone = []framework.End{onWorker2}
+	s.Hurt = slices.DeleteFunc(s.Hurt, func(p probe.Probe) bool { return p.From == newcomer || p.To == newcomer })
 	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: detect.Named(agent)}}
 	s.Forms = append(s.Forms, framework.LesserForm{
 		Name:      "a new node joins, and gets " + newVersion,

@@ -40,9 +40,9 @@ var lab = topology.Topology{
 		NodeMask:    24,
 		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
 		Nodes: []topology.Node{
-			node("master", topology.ControlPlane, "10.20.4.11"),
-			node("worker1", topology.Worker, "10.20.4.21"),
-			node("worker2", topology.Worker, "10.20.4.22"),
+			node(master, topology.ControlPlane, "10.20.4.11"),
+			node(worker1, topology.Worker, "10.20.4.21"),
+			node(worker2, topology.Worker, "10.20.4.22"),
 		},
 	}},
 	Routers: []topology.Router{{
@@ -53,11 +53,20 @@ var lab = topology.Topology{
 		},
 		Peers: []topology.Peers{{Network: "nodes", ASN: clusterASN, GracefulRestart: true}},
 	}},
-	Hosts: []topology.Host{{
-		Name:  "outside",
-		Links: []topology.Link{{Network: "uplink", Address: netip.MustParseAddr("10.20.5.10")}},
-		Via:   []string{"tor"},
-	}},
+	Hosts: []topology.Host{outside},
+}
+
+// The nodes.
+const (
+	master  = "master"
+	worker1 = "worker1"
+	worker2 = "worker2"
+)
+
+var outside = topology.Host{
+	Name:  "outside",
+	Links: []topology.Link{{Network: "uplink", Address: netip.MustParseAddr("10.20.5.10")}},
+	Via:   []string{"tor"},
 }
 
 var (

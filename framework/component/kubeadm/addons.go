@@ -6,6 +6,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"net/netip"
 	"strings"
 	"text/template"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -46,21 +48,29 @@ var configYAML string
 
 var configTemplate = template.Must(template.New("kubeadm").Parse(configYAML))
 
+// config is kubeadm's for a cluster whose API server is at an address.
+func config(apiServer netip.AddrPort, c topology.Cluster) (string, error) {
+	var text strings.Builder
+	err := configTemplate.Execute(&text, map[string]any{
+		"APIServer": apiServer, "Version": KubernetesVersion, "PodCIDR": c.PodCIDR, "ServiceCIDR": c.ServiceCIDR,
+	})
+	if err != nil {
+		return "", fmt.Errorf("rendering kubeadm's configuration: %w", err)
+	}
+	return text.String(), nil
+}
+
 // ApplyAddons brings kube-proxy and CoreDNS into the cluster, as kubeadm makes
 // them, but for CoreDNS's place: one pod, on a node. It does not wait for them.
 func ApplyAddons(ctx context.Context, lab *kindlab.Lab, coreDNSNode string) error {
-	cluster, declared := lab.Clusters[0], lab.Topology.Clusters[0]
-	var config strings.Builder
-	err := configTemplate.Execute(&config, map[string]any{
-		"APIServer": cluster.APIServer(), "Version": KubernetesVersion,
-		"PodCIDR": declared.PodCIDR, "ServiceCIDR": declared.ServiceCIDR,
-	})
+	cluster := lab.Clusters[0]
+	config, err := config(cluster.APIServer(), lab.Topology.Clusters[0])
 	if err != nil {
-		return fmt.Errorf("rendering kubeadm's configuration: %w", err)
+		return err
 	}
 	var manifest strings.Builder
 	for _, addon := range []string{"kube-proxy", "coredns"} {
-		text, err := lab.Node(cluster.Nodes()[0]).ExecInput(ctx, strings.NewReader(config.String()), "sh", "-c",
+		text, err := lab.Node(cluster.Nodes()[0]).ExecInput(ctx, strings.NewReader(config), "sh", "-c",
 			"cat >/kind/addons.conf && kubeadm init phase addon "+addon+" --config /kind/addons.conf --print-manifest")
 		if err != nil {
 			return err

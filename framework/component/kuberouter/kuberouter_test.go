@@ -215,14 +215,10 @@ func TestTell(t *testing.T) {
 	note := func(text string) { notes = append(notes, text) }
 	events, err := Tell([]Node{nodeOf("worker1")}, latest, note, func() error {
 		unread := at(2, "worker1", "", "", "", true, true)
+		unread.Sources = []snapshot.Asked{{Name: snapshot.RunningImages.String()}}
 		unread.PodImages.Error = "no answer"
 		snapshots <- unread
 		last := at(3, "worker1", "b", newDigest, "", true, true)
-		last.Nodes.Read, last.CiliumNodes.Read, last.Pods.Read = true, true, true
-		for i := range last.Routers {
-			r := &last.Routers[i]
-			r.Paths.Read, r.Routes.Read, r.Neighbors.Read = true, true, true
-		}
 		last.Time = time.Now().Add(time.Hour)
 		snapshots <- last
 		return nil

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -30,6 +31,33 @@ func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error
 		return nil, fmt.Errorf("listing the pods of %s: %w", p, err)
 	}
 	return list.Items, nil
+}
+
+// Started waits until there are so many pods, and each is [Started]. A node that
+// cannot pull an image ends the wait at once, with the node's own words
+// ([PullError]).
+func (p Pods) Started(ctx context.Context, c *kindlab.Cluster, count int, bound time.Duration) error {
+	var pulling error
+	err := await.Until(ctx, fmt.Sprintf("%d pods of %s to be started", count, p), 100*time.Millisecond, bound,
+		func(ctx context.Context) (bool, string, error) {
+			pods, err := p.List(ctx, c)
+			if err != nil {
+				return false, "", err
+			}
+			if pulling = PullError(pods...); pulling != nil {
+				return true, "", nil
+			}
+			started, saw := 0, ""
+			for _, pod := range pods {
+				if Started(pod) {
+					started++
+				} else {
+					saw = "; " + DescribePod(pod)
+				}
+			}
+			return started == count && len(pods) == count, fmt.Sprintf("%d of %d%s", started, len(pods), saw), nil
+		})
+	return errors.Join(err, pulling)
 }
 
 // deletedWithin bounds how long deleted pods may take to go: their grace

@@ -216,16 +216,17 @@ func TestDetector(t *testing.T) {
 		s.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}}
 		return []snapshot.Snapshot{s}
 	}
-	found := d.Detect(with(config))
+	look := func(history []snapshot.Snapshot) []detect.Finding { return detect.Look([]detect.Detector{d}, history) }
+	found := look(with(config))
 	if len(found) != 1 || found[0].Kind != string(NotRead) || found[0].State != detect.Latent ||
 		found[0].Object != detect.Named("ConfigMap kube-system/cilium-config, masquerade") || found[0].Says == "" {
 		t.Errorf("found %+v", found)
 	}
 	cured := native(map[string]string{"enable-ipv4-masquerade": "false", "ipv4-native-routing-cidr": "10.20.30.0/24"})
-	if found := d.Detect(with(cured)); found != nil {
+	if found := look(with(cured)); found != nil {
 		t.Errorf("with the new keys: found %+v", found)
 	}
-	if found := d.Detect([]snapshot.Snapshot{{}}); found != nil {
+	if found := look([]snapshot.Snapshot{{}}); found != nil {
 		t.Errorf("without the ConfigMap: found %+v", found)
 	}
 	if found := d.Detect(nil); found != nil {

@@ -1,0 +1,33 @@
+package kubeadm
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+func TestConfig(t *testing.T) {
+	text, err := config(netip.MustParseAddrPort("10.50.0.11:6443"), topology.Cluster{
+		PodCIDR: netip.MustParsePrefix("10.52.0.0/16"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := workload.Objects(text)
+	if err != nil || len(objects) != 3 {
+		t.Fatalf("%d objects, %v", len(objects), err)
+	}
+	cluster := objects[1].Object
+	if got := cluster["controlPlaneEndpoint"]; got != "10.50.0.11:6443" {
+		t.Errorf("the nodes reach the API server at %v", got)
+	}
+	if got := cluster["kubernetesVersion"]; got != "v"+KubernetesVersion {
+		t.Errorf("version %v", got)
+	}
+	network := cluster["networking"].(map[string]any)
+	if network["podSubnet"] != "10.52.0.0/16" || network["serviceSubnet"] != "10.96.0.0/16" {
+		t.Errorf("networking: %v", network)
+	}
+}

@@ -1,0 +1,46 @@
+package scenarios
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// asksSnapshot tells whether a check asks for a snapshot before it asks for
+// anything else that there is not without a lab.
+func asksSnapshot(t *testing.T, c framework.Check) (asked bool) {
+	defer func() { _ = recover() }() // it wanted the lab
+	_, _, _ = c.Holds(t.Context(), &framework.Run{
+		Snapshot:  func() snapshot.Snapshot { asked = true; return snapshot.Snapshot{} },
+		Findings:  func() []detect.Finding { return nil },
+		Timelines: func() []probe.Timeline { return []probe.Timeline{{Probe: probe.Probe{From: "node1", To: "node2"}}} },
+		Evidence:  func(string, any) {},
+		Note:      func(string) {},
+	})
+	return asked
+}
+
+// A check that asks for snapshots must say what of, or it sees nothing in a
+// variant whose detectors read less.
+func TestChecksSayWhatTheyRead(t *testing.T) {
+	found := 0
+	for _, s := range All {
+		for _, v := range s.Variants {
+			for _, c := range slices.Concat(v.Script().Baseline, v.Script().Aftermath) {
+				switch asked := asksSnapshot(t, c); {
+				case asked && len(c.Reads) == 0:
+					t.Errorf("%s, %s: the check %q asks for a snapshot, and says of no source that it reads it", s.Incident.Name, v.Name, c.Name)
+				case asked:
+					found++
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no check asks for a snapshot: this test looks at nothing")
+	}
+}
