@@ -107,6 +107,16 @@ func TestImageFollowsTheConfiguration(t *testing.T) {
 	}
 }
 
+// Agents read their keys when they start: a remedy that starts none cures
+// nothing.
+func TestRemediesRestartTheAgents(t *testing.T) {
+	for _, d := range []drift{offByOldKey, defaultOn} {
+		if cured := d.cured(cilium.Native); cured.Agent != d.next().Agent || cured.Restart == d.next().Restart {
+			t.Errorf("%s: the agents that are cured (%s, %q) are not restarted", d.name, cured.Agent, cured.Restart)
+		}
+	}
+}
+
 func TestNotAsked(t *testing.T) {
 	const asked = "#define EVENTS_MAP cilium_events\n#define ENABLE_DSR 1\n#define ENABLE_MASQUERADE 1\n#define ENABLE_NODEPORT 1\n#define MTU 1500\n"
 	for _, test := range []struct {

@@ -137,6 +137,14 @@ func (d drift) cilium(version string, config cilium.Config) cilium.Cilium {
 func (d drift) old() cilium.Cilium  { return d.cilium(d.from, d.before) }
 func (d drift) next() cilium.Cilium { return d.cilium(d.to, d.then) }
 
+// cured is the new version with the keys that it reads. Its agents are
+// restarted: they would not read them otherwise.
+func (d drift) cured(base cilium.Config) cilium.Cilium {
+	c := d.cilium(d.to, base.With(translatedOff).With(translatedNative))
+	c.Restart = "with the new keys"
+	return c
+}
+
 func (d drift) variant(role framework.Role) framework.Variant {
 	return framework.Variant{
 		Name: d.name, Role: role, Form: framework.Slice,
@@ -232,7 +240,7 @@ func (d drift) affected(s *framework.Script) {
 			{Name: "the agents of Cilium " + d.to + " were told the same", Holds: toldToMasquerade},
 			{Name: "flows from before the upgrade lose their address with their next packet", Holds: oldFlowsAreHidden, Bound: restartedWithin},
 		}, denied)
-		cured := d.cilium(d.to, cilium.DSR.With(translatedOff).With(translatedNative))
+		cured := d.cured(cilium.DSR)
 		s.Remedies = []framework.Remedy{{
 			Name: "the new keys, agents restarted", Helps: true, Bound: 30 * time.Second,
 			Apply: func(ctx context.Context, r *framework.Run) error { return cureBPF(ctx, r, cured) },
@@ -243,7 +251,7 @@ func (d drift) affected(s *framework.Script) {
 		[]framework.Check{{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)}}, denied,
 		[]framework.Check{{Name: "a flow from before the upgrade keeps its address until it starts anew", Reads: podAddresses, Holds: oldFlowsKeepTheirAddress}},
 	)
-	cured := d.cilium(d.to, cilium.Native.With(translatedOff).With(translatedNative))
+	cured := d.cured(cilium.Native)
 	s.Remedies = []framework.Remedy{
 		{
 			// Once is enough: with BPF, too, it was seen to change nothing.
