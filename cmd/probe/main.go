@@ -62,8 +62,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%w: --listen %q: want ADDRESS:PORT, such as 0.0.0.0:%d", errUsage, *listen, wire.DefaultPort)
 	}
-	// A second processor would only buy wake-ups of idle threads: the agent
-	// is two loops that run for some microseconds each.
+	// The agent is two loops that run for some microseconds each. A second
+	// processor would not make it faster, and would wake idle threads.
 	runtime.GOMAXPROCS(1)
 	a, err := agent.Open(address)
 	if err != nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,6 +37,26 @@ func TestREADMEIsRendered(t *testing.T) {
 			stale, want := firstDifference(string(text), renewed)
 			t.Errorf("README.md: the table %q is stale; go generate ./cmd/readme renews it.\n  it has: %s\n  should: %s", rendered.name, stale, want)
 		})
+	}
+}
+
+// links are the targets of Markdown's inline links.
+var links = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range links.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(link[1], "://") {
+				continue // another site's
+			}
+			if _, err := os.Stat(filepath.Join(root, link[1])); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, link[1])
+			}
+		}
 	}
 }
 

@@ -33,7 +33,8 @@ func sourceRoot() (string, error) {
 			if err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n") {
 				return dir, nil
 			}
-			// What cannot be read, above the program say, cannot be built from.
+			// A folder above the program may be unreadable; then it is not the
+			// source, which must be readable to be built.
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 				return "", fmt.Errorf("looking for relapse's source: %w", err)
 			}

@@ -36,7 +36,7 @@ func run(args []string) int {
 	return exitStatus(ctx, err)
 }
 
-// complaint is what standard error is told of a command's end.
+// complaint is what a failed command writes to standard error.
 func complaint(ctx context.Context, err error) string {
 	var verdict *verdictError
 	switch {
@@ -45,8 +45,8 @@ func complaint(ctx context.Context, err error) string {
 	case errors.As(err, &verdict) && verdict.broken == nil:
 		return "" // it has been printed as a table
 	case ctx.Err() != nil && !errors.Is(err, framework.ErrInterrupted):
-		// Whatever was under way says that it was cancelled, each thing in its
-		// own words.
+		// Each step under way returns an error that says it was cancelled:
+		// one word stands for them all.
 		return framework.ErrInterrupted.Error()
 	}
 	return err.Error()
@@ -65,8 +65,8 @@ func (s *settings) logger() (*slog.Logger, error) {
 		return nil, usagef("--log-level: %q is none of debug, info, warn, error", s.logLevel)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	// Kubernetes' libraries log as errors what a harness that cuts connections
-	// expects; what is one comes back to us as one.
+	// Kubernetes' libraries log each cut connection as an error, and this
+	// harness cuts connections. A real error is returned to the caller as well.
 	libraries := logr.Discard()
 	if level <= slog.LevelDebug {
 		libraries = logr.FromSlogHandler(log.Handler())

@@ -10,8 +10,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// printReport tells what became of a scenario, for somebody who reads only
-// this.
+// printReport prints what became of a scenario. It must make sense to a reader
+// who sees nothing else of the run.
 func printReport(out io.Writer, r report.Report, output string) {
 	fmt.Fprintf(out, "\n%s: %s\n", r.Scenario, strings.ToUpper(r.Verdict))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -113,7 +113,7 @@ func (p *progress) redraw() {
 		now = append(now, fmt.Sprintf("%s %s", s.name, seconds(time.Since(s.began))))
 	}
 	text := strings.Join(now, " | ")
-	if runes := []rune(text); len(runes) > 100 { // one line, whatever happens side by side
+	if runes := []rune(text); len(runes) > 100 { // several steps at once must still fit into one line
 		text = string(runes[:99]) + "…"
 	}
 	fmt.Fprint(p.out, "\r\x1b[K"+p.paint(text, 2))

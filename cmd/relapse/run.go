@@ -165,7 +165,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 		}
 		defer o.Docker.Close()
 	}
-	if ctx.Err() != nil { // from here on Ginkgo hears the signals as well
+	if ctx.Err() != nil { // from here on Ginkgo handles signals as well
 		return framework.ErrInterrupted
 	}
 	// Ginkgo's own account of the run goes to the report; people get ours.
@@ -213,7 +213,8 @@ func prepare(ctx context.Context, o *framework.Options) error {
 	return nil
 }
 
-// ignoreFail takes Ginkgo's word that a suite failed; the reports say more.
+// ignoreFail is the testing.T that Ginkgo tells of a failed suite. It does
+// nothing: the exit status comes from the reports.
 type ignoreFail struct{}
 
 func (ignoreFail) Fail() {}
@@ -308,7 +309,7 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 			errs = append(errs, usagef("no variant %q%s", name, topology.Nearest(name, all)))
 		}
 	}
-	if len(errs) == 0 { // else a slip of the pen would be told twice
+	if len(errs) == 0 { // a misspelt name has been reported already
 		errs = empty
 	}
 	return errors.Join(errs...)

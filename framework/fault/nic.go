@@ -32,7 +32,7 @@ type NIC struct {
 	Address netip.Prefix
 }
 
-// What is wrong with a NIC that would prove nothing, or something else.
+// Reasons for which a NIC does not reproduce the incident.
 var (
 	// ErrSkipped: Calico's autodetection passes over an interface of the name.
 	ErrSkipped = errors.New("it would prove nothing")
@@ -43,8 +43,8 @@ var (
 	ErrDuplicate = errors.New("it is another failure: calico-node ends on the conflict and does not move BGP")
 )
 
-// Check tells, in one sentence, why a NIC is no good for a lab: ErrSkipped,
-// ErrDuplicate, ErrReachable, or what about it makes no sense.
+// Check returns an error of one sentence if a NIC cannot be used in a lab:
+// ErrSkipped, ErrDuplicate, ErrReachable, or a value that is not valid.
 func (n NIC) Check(t topology.Topology) error {
 	i := slices.IndexFunc(t.Members(), func(m topology.Member) bool { return m.Name == n.Node && m.Kind == topology.KindNode })
 	if i < 0 {
@@ -167,8 +167,8 @@ func plugNIC(m machine, others []machine, n NIC, check func() error) Fault {
 // name on the node.
 func (n NIC) farNamespace() string { return "relapse-" + n.Name }
 
-// farEnd is the other end of the wire. The kernel's default name for it would
-// say nothing.
+// farEnd is the interface at the other end of the wire. It is given a name that
+// says so; the kernel's would be vethN.
 const farEnd = "wire"
 
 // netnsDir is where `ip netns` keeps the namespaces that it names.
@@ -176,7 +176,8 @@ const netnsDir = "/run/netns/"
 
 func (n NIC) plug(ctx context.Context, m machine) error {
 	wrap := func(err error) error { return fmt.Errorf("plugging %s into %s: %w", n.Name, n.Node, err) }
-	// First: what is there under that name is not ours to take away again.
+	// Asked before anything is changed: an interface of that name that exists
+	// already is not ours, and Undo must not remove it.
 	if _, there, err := n.link(ctx, m); err != nil {
 		return wrap(err)
 	} else if there {
@@ -242,17 +243,18 @@ func (n NIC) plug(ctx context.Context, m machine) error {
 	return nil
 }
 
-// carrierWithin bounds the kernel's noticing, at most once a second, that a
-// link has its carrier.
+// carrierWithin bounds how long the kernel may take to notice that a link has
+// its carrier. It looks once a second at most.
 const carrierWithin = 10 * time.Second
 
 // buckets is NETDEV_HASHENTRIES of the kernel's net/core/dev.h.
 const buckets = 256
 
-// newestIndex is an index for a new interface that the kernel lists last. A
-// machine numbers its cards as they come, and autodetection takes the last of
-// the list. In a container it needs a word: its eth0 was numbered on the
-// machine, where numbers are high, and what is made inside begins with 2.
+// newestIndex is an index for a new interface with which the kernel lists it
+// last, as it does with the newest card of a real machine: autodetection takes
+// the last of the list. In a container the index must be chosen. The container's
+// eth0 was created on the machine and has a high index; interfaces that are
+// created inside are numbered from 2.
 //
 // Kernels before 6.9 list interfaces by their index modulo 256, the newer
 // first under the same remainder; later ones by the index itself.
@@ -263,7 +265,7 @@ func newestIndex(present []int) int {
 	}
 	index := highest + 1
 	if remainder == buckets-1 {
-		return index // there is no higher remainder: right for later kernels alone
+		return index // no remainder is higher: with this one only kernels from 6.9 on list it last
 	}
 	for index%buckets <= remainder {
 		index++
@@ -334,7 +336,7 @@ const (
 )
 
 // unreached tells whether no other node gets an answer from the card's
-// address, be it a refusal.
+// address. A refused connection is an answer, too.
 func (n NIC) unreached(ctx context.Context, others []machine) (bool, string, error) {
 	to := netip.AddrPortFrom(n.Address.Addr(), kubeletPort).String()
 	errs := make([]error, len(others))
@@ -365,8 +367,8 @@ func (n NIC) unreached(ctx context.Context, others []machine) (bool, string, err
 	return true, "", nil
 }
 
-// unplugWithin bounds the kernel's taking a namespace apart, which it does in
-// the background.
+// unplugWithin bounds how long the kernel may take to remove a namespace, which
+// it does in the background.
 const unplugWithin = 10 * time.Second
 
 func (n NIC) unplug(ctx context.Context, m machine) error {

@@ -92,7 +92,7 @@ func RemoveNode(l *kindlab.Lab, c *kindlab.Cluster, name string) Fault {
 	}
 }
 
-// drain evicts what a DaemonSet would not bring back.
+// drain evicts all pods but those of DaemonSets, which would come back.
 func drain(ctx context.Context, c *kindlab.Cluster, node string) error {
 	var pods corev1.PodList
 	onNode := resources.WithFieldSelector("spec.nodeName=" + node)

@@ -16,8 +16,8 @@ import (
 type Agent struct {
 	name string
 	conn io.ReadWriteCloser
-	// done is closed when the connection has ended; gone and why are set by
-	// then.
+	// done is closed when the connection has ended. gone and why are set before
+	// it is closed.
 	done chan struct{}
 	gone time.Time
 	why  error
@@ -27,8 +27,9 @@ type Agent struct {
 	mu      sync.Mutex
 	n       uint64
 	pending map[uint64]func(reply)
-	// owner is the set that uses the agent; set is the same from the answer
-	// to its hello on. Reports before that are the last set's.
+	// owner is the set that uses the agent. set becomes the same when the agent
+	// has answered the hello: reports that come before that are about the last
+	// set's probes.
 	owner, set *Set
 	// offset is the agent's clock minus this machine's, in nanoseconds.
 	offset int64
@@ -74,13 +75,13 @@ func (a *Agent) Close() error {
 	return err
 }
 
-// clockRounds is how many times the clock is asked for. The fastest answer
-// counts; five are enough to meet one that nothing held up.
+// clockRounds is how many times the agent's clock is asked for. The fastest
+// answer counts: among five there is one that nothing delayed.
 const clockRounds = 5
 
 // compareClocks finds out how far the agent's clock is from this machine's.
-// Under one kernel they are the same clock, and where the answers allow for
-// that it is taken to be so.
+// Under one kernel they are the same clock. If the answers are compatible with
+// that, the offset is taken to be zero.
 func (a *Agent) compareClocks(ctx context.Context) error {
 	best := int64(-1)
 	for range clockRounds {
@@ -153,8 +154,8 @@ func (a *Agent) askThen(ctx context.Context, r wire.Request, then func(reply)) (
 func (a *Agent) send(ctx context.Context, r wire.Request) error {
 	a.write.Lock()
 	defer a.write.Unlock()
-	// A stream that takes no bytes can only be given up: half a line may be
-	// out already.
+	// A write that blocks can only be ended by closing the stream: half a line
+	// may have been written already.
 	defer context.AfterFunc(ctx, func() { a.conn.Close() })()
 	return wire.Encode(a.conn, r)
 }

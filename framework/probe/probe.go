@@ -15,13 +15,12 @@
 // the verdict is final, and a reply only adds to Late. So a loss is known
 // some 0.4 s after the packet was sent, and is certain after the Timeout.
 //
-// Which way it was lost is the far end's word: a request that it saw and that
-// was not answered lost its reply; one that it did not see was lost itself.
-// Where the far end is no agent, or the probe is TCP or MySQL, neither is
-// claimed. A login that the server turned away is lost, too: at once, and
-// with the address that the server saw (Timeline.Sources). A DNS probe knows by
-// itself whether its name was not resolved, which is a loss at once, or was,
-// and the address did not answer.
+// The far end says which packet of the exchange was lost: if it saw the request,
+// it was the reply, and otherwise the request. If the far end is no agent, or the
+// probe is TCP or MySQL, that is unknown. A login that the server turned away
+// counts as lost at once, and Timeline.Sources has the address that the server
+// saw. A DNS probe knows by itself whether the name was not resolved, which is a
+// loss at once, or the address that it resolved to did not answer.
 //
 // # When a probe is clean
 //
@@ -33,13 +32,13 @@
 //
 // # What is not counted
 //
-// An end that goes away can say nothing about packets that were under way, so
-// those are never lost: the timelines of its probes just end. Probes to it go
-// on, and lose their packets.
+// When a sending end goes away, nobody knows what became of its packets under
+// way, so those are not lost: the timelines of its probes just end. Probes to
+// that end go on, and lose their packets.
 //
-// An agent that did not get to run, on a machine that is too busy, answers late
-// or never. It says so itself, and unanswered packets that were sent to it
-// meanwhile are neither lost nor received: they are unjudged.
+// On a machine that is too busy an agent may not run for a while, and answers
+// late or never. It reports such times itself. Packets that were sent to it
+// meanwhile and not answered are neither lost nor received: they are unjudged.
 package probe
 
 import (

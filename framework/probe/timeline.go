@@ -34,7 +34,7 @@ type Timeline struct {
 
 	// Late are replies that came after the Timeout; their packets are lost.
 	Late int
-	// Duplicates are replies to what had been answered before.
+	// Duplicates are further replies to packets that were answered already.
 	Duplicates int
 	// ReplyTTL and RequestTTL count packets by the TTL that they arrived
 	// with, here and at the far end. They start out with 64.
@@ -47,8 +47,8 @@ type Timeline struct {
 	// are lost, too.
 	Errors map[string]int
 
-	// farReported and farGone are the same for the far end; both zero where
-	// that is no agent of the set.
+	// farReported and farGone are what Reported and Gone are, for the far end.
+	// Both are zero if the far end is no agent of the set.
 	farReported, farGone time.Time
 	// farStill are the times in which the far end's agent did not run.
 	farStill []span
@@ -64,10 +64,11 @@ type Source struct {
 	// First is when the first of these packets was sent.
 	First   time.Time `json:"first"`
 	Packets int       `json:"packets"`
-	// Last is when the last of them was sent, as far as a MySQL server is
-	// the far end; what follows is there for such alone. Client is USER(), and
-	// Account CURRENT_USER(): the account that let it in. Denied counts the
-	// logins that were turned away, and Error is what the server said then.
+	// The fields from here on are set only if the far end is a MySQL server.
+	// Last is when the last of the packets was sent. Client is USER(), Account
+	// is CURRENT_USER(): the account that let the client in. Denied counts the
+	// logins that were turned away, and Error is what the server said to the
+	// last of them.
 	Last    time.Time `json:"last,omitzero"`
 	Client  string    `json:"client,omitempty"`
 	Account string    `json:"account,omitempty"`
@@ -201,8 +202,8 @@ func (t *Timeline) farStoodStill(at time.Time) bool {
 }
 
 // Known says whether the fate of every packet that was sent before a time is
-// certain, as far as it ever will be. That needs word from both ends: a far
-// end that says nothing may not have run.
+// final. That takes reports from both ends: a far end that has not reported may
+// not have run meanwhile.
 func (t *Timeline) Known(before time.Time) bool {
 	far := t.farReported.IsZero() || !t.farGone.IsZero() || !t.farReported.Before(before)
 	return !t.Stopped.IsZero() || !t.Reported.Before(before.Add(t.Probe.Timeout)) && far
@@ -295,9 +296,10 @@ func (t *Timeline) count(first, end uint32) Counts {
 // FirstLoss returns the first lost packet that was sent at or after since.
 func (t *Timeline) FirstLoss(since time.Time) (Loss, bool) { return t.FirstOutage(since, 0) }
 
-// FirstOutage returns the first packet that was sent at or after since and lost,
-// and after which none was answered that was sent within lasting: at least
-// one sent that late or later is lost, too.
+// FirstOutage returns the first lost packet with which an outage of the length
+// lasting begins: it was sent at or after since, no packet that was sent within
+// lasting after it was answered, and one that was sent that late or later is
+// lost, too.
 func (t *Timeline) FirstOutage(since time.Time, lasting time.Duration) (Loss, bool) {
 	var first Loss
 	out := false
@@ -355,9 +357,9 @@ func (t *Timeline) Windows(gap time.Duration) []Window {
 	return ws
 }
 
-// Clean returns the run of answered packets that reaches up to the present:
-// see the package's comment for what breaks it. It is false when the last
-// packet whose fate is known is lost, or nothing was answered at all.
+// Clean returns the unbroken run of answered packets that reaches up to the
+// present; the package's comment says what breaks it. It returns false when the
+// last packet whose fate is known was lost, or when no packet was answered.
 func (t *Timeline) Clean() (Clean, bool) {
 	var c Clean
 	for slot := t.sent.end(); slot > 0; {
@@ -376,9 +378,9 @@ func (t *Timeline) Clean() (Clean, bool) {
 	return c, c.Packets > 0
 }
 
-// dense says whether enough of the run's slots were sent for it to mean
-// something. Half of them leaves room for a machine that is busy, and none
-// for a sender that slept.
+// dense says whether enough packets of the run were sent for it to prove
+// something: more than half of its slots. A busy machine skips fewer than that;
+// a sender that did not run skips more.
 func (c Clean) dense(interval time.Duration) bool {
 	return 2*c.Packets > int(c.Until.Sub(c.Since)/interval)
 }
@@ -532,7 +534,7 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 		rtt := r.RTT[i]
 		i++
 		switch {
-		case !t.sent.has(slot): // nobody's packet
+		case !t.sent.has(slot): // a reply to a packet that was never sent
 		case micros(rtt) > t.Probe.Timeout:
 			t.Late++
 		case t.answered.add(slot):

@@ -14,7 +14,8 @@ import (
 var (
 	// ErrBound: the bound passed.
 	ErrBound = errors.New("it did not come in time")
-	// ErrGone: the end that sends has gone away, so it cannot come any more.
+	// ErrGone: the end that sends has gone away, so what is waited for cannot
+	// come any more.
 	ErrGone = errors.New("the sending end has gone away")
 )
 

@@ -12,8 +12,8 @@ import (
 )
 
 // Condition looks once. It returns whether the wait is over and, when it is
-// not, what it saw in place of what it hoped for. An error does not end the
-// wait: what is being waited for may not be there yet; it is what was seen.
+// not, what it saw instead. An error does not end the wait, because what is
+// waited for may not exist yet: the error is then what was last seen.
 type Condition func(ctx context.Context) (done bool, saw string, err error)
 
 // TimeoutError says that a condition did not come true within its bound.

@@ -56,8 +56,8 @@ func (c daemonConfig) register(path string) (daemonConfig, error) {
 	return c.with(quoted(runtimeName), runtimes)
 }
 
-// withdraw returns the configuration without the shim, with what before,
-// the configuration that register was given, says in its place.
+// withdraw returns the configuration without the shim. Where the shim stood it
+// puts what stood there in before, the configuration that register was given.
 func (c daemonConfig) withdraw(before daemonConfig) (daemonConfig, error) {
 	runtimes, err := c.runtimes()
 	if err != nil {
@@ -81,9 +81,9 @@ func (c daemonConfig) withdraw(before daemonConfig) (daemonConfig, error) {
 	return out, nil
 }
 
-// explicit returns the configuration with what a reload must be told. For
-// dockerd a member that has gone from the file means "as it was", not "the
-// default" (Docker 20.10, daemon/reload_unix.go).
+// explicit returns the configuration with the defaults written out that a
+// reload would otherwise not apply. When a member has been deleted from the
+// file, dockerd keeps the value that it has (Docker 20.10, daemon/reload_unix.go).
 func (c daemonConfig) explicit() (daemonConfig, error) {
 	runtimes, err := c.runtimes()
 	if err != nil {

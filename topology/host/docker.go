@@ -28,8 +28,8 @@ const (
 	trialLabel = "dev.relapse.lab"
 )
 
-// answerBound is how long Docker may take for one answer; a healthy engine
-// takes milliseconds, one that starts or stops containers in numbers seconds.
+// answerBound is how long Docker may take for one answer. A healthy engine
+// takes milliseconds, and seconds while it starts or stops many containers.
 const answerBound = 30 * time.Second
 
 func connect() (*client.Client, error) {

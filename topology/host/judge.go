@@ -109,8 +109,8 @@ func judgeEngine(e engine, apt, systemd bool) Check {
 		return passed(name, e.version+" at "+e.address)
 	}
 	c := Check{Name: name, State: Curable, Found: e.err.Error(), Want: "Docker must answer at " + e.address}
-	// Docker's client tells at length what it was doing; the sentence has
-	// that already.
+	// The error of Docker's client begins with what it was doing, which our
+	// sentence has said already.
 	if dial, ok := errors.AsType[*net.OpError](e.err); ok {
 		c.Found = dial.Err.Error()
 	}

@@ -113,8 +113,8 @@ func (o observed) judge() Report {
 		judgeDockerCommand(o.engine, o.apt),
 		capabilities,
 	}
-	// What only root can find out is left out for others: root is what they
-	// have to become first.
+	// The rest can be found out by root only. Other users are told to become
+	// root first, so it is left out for them.
 	if o.uid == 0 {
 		checks = append(checks, judgePrivileged(o.trial, missing))
 	}
@@ -144,8 +144,8 @@ func (o observed) judge() Report {
 // dockerd returns the process ID of the Docker daemon, where one runs.
 func (h host) dockerd() (pid string, ok bool) {
 	pid = strings.TrimSpace(read(h.pidFile))
-	// The file outlives a daemon that was killed, and the number may be
-	// another process's by now; or a zombie's, which has no program.
+	// The file stays behind when the daemon is killed. By now the process ID
+	// may belong to another program, or to a zombie, which has none.
 	process := filepath.Join("/proc", pid)
 	_, err := os.Readlink(filepath.Join(process, "exe"))
 	return pid, pid != "" && err == nil && strings.TrimSpace(read(filepath.Join(process, "comm"))) == "dockerd"

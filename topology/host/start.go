@@ -19,7 +19,7 @@ const startBound = 90 * time.Second
 // on when this program ends.
 func (h host) startDocker(ctx context.Context, announce func(string)) error {
 	const consequences = "; it makes the bridge docker0, adds its own iptables rules and switches net.ipv4.ip_forward on"
-	// Cancelled with the reason when dockerd ends before it answers.
+	// If dockerd ends before it answers, this is cancelled with the reason.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 

@@ -1,6 +1,7 @@
 package kubeproxy
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 func TestHang(t *testing.T) {
@@ -50,36 +53,28 @@ func TestHang(t *testing.T) {
 	}
 }
 
-func TestParseLook(t *testing.T) {
-	const status = "HTTP/1.0 200 OK\r\n"
-	const ok = status + "Content-Type: text/plain\r\n\r\n"
-	says := func(parts ...string) string { return strings.Join(parts, "\n==\n") }
-	const metrics = SyncMetric + " 17\n"
-	const dump = `goroutine 1 [syscall]:
-syscall.Syscall6(0x2d)
-k8s.io/kubernetes/vendor/github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive(0xc0)
-k8s.io/kubernetes/vendor/github.com/docker/libnetwork/ipvs.execute(0xc0)
-
-goroutine 2 [running]:
-main.main()
-`
+// What was not read is no look: no count of syncs is not a count of none.
+func TestLookOf(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	told := snapshot.Proxy{
+		Mode: "ipvs", Dumped: true, Goroutines: []snapshot.Goroutine{{ID: 1}}, Counters: map[string]float64{SyncMetric: 17}, LogLines: 512,
+	}
 	for _, c := range []struct {
-		name, text string
-		want       Look
-		err        string
+		name   string
+		change func(*snapshot.Proxy)
+		want   Look
+		err    string
 	}{
-		{"all of it", says(ok+"ipvs", status+metrics, ok+dump, "512\n"), Look{at, IPVS, 17, []int{1}, 512}, ""},
-		{"no sync yet", says(ok+"ipvs", status, ok+dump, "0\n"), Look{at, IPVS, 0, []int{1}, 0}, ""},
-		{"cut short", says(ok+"ipvs", status+metrics), Look{}, "2 parts, not 4"},
-		{"no mode", says("", status+metrics, ok+dump, "0\n"), Look{}, "asking kube-proxy: it answers \"\""},
-		{"no metrics", says(ok+"ipvs", "", ok+dump, "0\n"), Look{}, "asking kube-proxy: it answers \"\""},
-		{"no profiling", says(ok+"ipvs", status+metrics, "HTTP/1.0 404 Not Found\r\n\r\n", "0\n"), Look{}, "404 Not Found"},
-		{"no count", says(ok+"ipvs", status, ok, ""), Look{}, "counting in kube-proxy's log"},
-		{"no number", says(ok+"ipvs", status+SyncMetric+" x\n", ok, "0\n"), Look{}, "reading kube-proxy's metrics"},
+		{"all of it", func(*snapshot.Proxy) {}, Look{at, IPVS, 17, []int{1}, 512}, ""},
+		{"no sync yet", func(p *snapshot.Proxy) { p.Counters = map[string]float64{} }, Look{at, IPVS, 0, []int{1}, 512}, ""},
+		{"no mode", func(p *snapshot.Proxy) { p.Mode = "" }, Look{}, "for its mode"},
+		{"no metrics", func(p *snapshot.Proxy) { p.Counters = nil }, Look{}, "for its metrics"},
+		{"no profiling", func(p *snapshot.Proxy) { p.Dumped = false }, Look{}, "--profiling"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := parseLook(c.text, at)
+			said := told
+			c.change(&said)
+			got, err := lookOf(said, at)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -121,18 +116,29 @@ func TestLookScript(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	script := strings.NewReplacer("/10249", "/"+port, "/var/log/pods", pods).Replace(Proxy{Watched: watched}.lookScript())
-	text, err := exec.CommandContext(t.Context(), "bash", "-c", script).Output()
-	if err != nil {
-		t.Fatal(err)
+	look := func(at time.Time) (Look, error) {
+		said, err := Proxy{Watched: watched}.query().Ask(t.Context(), onThisMachine{strings.NewReplacer("10249", port, "/var/log/pods", pods)})
+		if err != nil {
+			return Look{}, err
+		}
+		return lookOf(said, at)
 	}
 	at := time.Now()
-	got, err := parseLook(string(text), at)
+	got, err := look(at)
 	if diff := cmp.Diff(Look{at, IPVS, 17, nil, 3}, got); diff != "" || err != nil {
-		t.Errorf("%v, (-want +got):\n%s\n%s", err, diff, text)
+		t.Errorf("%v, (-want +got):\n%s", err, diff)
 	}
 	server.Close()
-	if text, err := exec.CommandContext(t.Context(), "bash", "-c", script).Output(); err == nil {
-		t.Errorf("no kube-proxy, and no error: %s", text)
+	if got, err := look(at); err == nil {
+		t.Errorf("no kube-proxy, and no error: %v", got)
 	}
+}
+
+// onThisMachine runs a node's commands here, with other ports and folders.
+type onThisMachine struct{ here *strings.Replacer }
+
+func (m onThisMachine) Exec(ctx context.Context, command ...string) (string, error) {
+	script := m.here.Replace(command[len(command)-1])
+	out, err := exec.CommandContext(ctx, "bash", "-c", script).Output()
+	return string(out), err
 }

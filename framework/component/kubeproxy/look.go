@@ -2,9 +2,8 @@ package kubeproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -34,71 +33,45 @@ func (l Look) String() string {
 // SyncMetric counts finished syncs; it is 1.13's name.
 const SyncMetric = "kubeproxy_sync_proxy_rules_latency_microseconds_count"
 
-// lookScript prints what a look is made of, with lines of == in between. It is
-// one command of few and small processes, for each takes some tens of
-// milliseconds on a guest without hardware support, and takes them from
-// kube-proxy. Of several logs the newest is that of the pod that runs.
-const lookScript = `
-ask() { exec 3<>/dev/tcp/127.0.0.1/10249 && printf 'GET %%s HTTP/1.0\r\n\r\n' "$1" >&3; }
-ask /proxyMode && cat <&3 && printf '\n==\n' || exit
-ask /metrics && grep -e ^HTTP/ -e "^%s " <&3; printf '\n==\n'
-ask '/debug/pprof/goroutine?debug=2' && cat <&3; printf '\n==\n'
-for f in /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log; do [ "$f" -nt "$log" ] && log=$f; done
-grep -c "Trying to delete rs: %s" "$log"
-true`
-
 // lookWithin bounds a look: on a busy machine one took 6 s.
 const lookWithin = 30 * time.Second
-
-func (p Proxy) lookScript() string { return fmt.Sprintf(lookScript, SyncMetric, p.Watched) }
 
 // Look looks at kube-proxy. One that does not answer, or not to all of it, is
 // an error.
 func (p Proxy) Look(ctx context.Context, lab *kindlab.Lab) (Look, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	text, err := lab.Node(p.Node).Exec(ctx, "bash", "-c", p.lookScript())
+	said, err := p.query().Ask(ctx, lab.Node(p.Node))
 	if err != nil {
 		return Look{}, err
 	}
-	return parseLook(text, time.Now())
+	return lookOf(said, time.Now())
 }
 
-// parseLook reads what the script printed.
-func parseLook(text string, at time.Time) (Look, error) {
-	parts := strings.Split(text, "\n==\n")
-	if len(parts) != 4 {
-		return Look{}, fmt.Errorf("reading what kube-proxy says: %d parts, not 4", len(parts))
+// query asks for what a look is made of, in one command.
+func (p Proxy) query() snapshot.ProxyQuery {
+	return snapshot.ProxyQuery{
+		Counters: []string{SyncMetric}, Goroutines: true, LogLines: fmt.Sprintf("Trying to delete rs: %s", p.Watched),
 	}
-	for _, answer := range parts[:3] {
-		// Metrics that were not read must not count as no syncs, nor a dump that
-		// was not read as no goroutines.
-		if status, _, _ := strings.Cut(answer, "\n"); !strings.HasPrefix(status, "HTTP/1.0 200 ") {
-			return Look{}, fmt.Errorf("asking kube-proxy: it answers %q", status)
-		}
+}
+
+// lookOf takes a look from what kube-proxy said. Metrics that were not read
+// must not count as no syncs, nor a dump that was not read as no goroutines.
+func lookOf(said snapshot.Proxy, at time.Time) (Look, error) {
+	switch {
+	case said.Mode == "":
+		return Look{}, errors.New("asking kube-proxy for its mode: it does not answer")
+	case said.Counters == nil:
+		return Look{}, errors.New("asking kube-proxy for its metrics: it does not answer")
+	case !said.Dumped:
+		return Look{}, errors.New("asking kube-proxy for its goroutines: it does not answer; does it run with --profiling?")
 	}
-	_, mode, _ := strings.Cut(parts[0], "\r\n\r\n") // after the header
-	_, dump, _ := strings.Cut(parts[2], "\r\n\r\n")
-	l := Look{At: at, Mode: Mode(mode), Waiting: WaitingForIPVS(dump)}
-	var err error
-	if l.Syncs, err = finishedSyncs(parts[1]); err != nil {
-		return Look{}, fmt.Errorf("reading kube-proxy's metrics: %w", err)
-	}
-	if l.Walked, err = strconv.Atoi(strings.TrimSpace(parts[3])); err != nil {
-		return Look{}, fmt.Errorf("counting in kube-proxy's log: %w", err)
+	// The counter appears with the first sync.
+	l := Look{At: at, Mode: Mode(said.Mode), Syncs: int(said.Counters[SyncMetric]), Walked: said.LogLines}
+	for _, g := range said.Goroutines {
+		l.Waiting = append(l.Waiting, g.ID)
 	}
 	return l, nil
-}
-
-// finishedSyncs is how many syncs kube-proxy has finished, by its metrics.
-func finishedSyncs(metrics string) (int, error) {
-	for line := range strings.Lines(metrics) {
-		if count, ok := strings.CutPrefix(line, SyncMetric+" "); ok {
-			n, err := strconv.ParseFloat(strings.TrimSpace(count), 64)
-			return int(n), err
-		}
-	}
-	return 0, nil // it appears with the first sync
 }
 
 // WaitingForIPVS names the goroutines of a dump that wait for the kernel's

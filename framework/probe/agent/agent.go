@@ -336,7 +336,7 @@ func (a *Agent) transmit(n int) {
 // errStalled ends a session whose harness does not read.
 var errStalled = errors.New("harness has not read its reports for 10s")
 
-// maxStalled is for how many reports a harness may be behind.
+// maxStalled is how many reports the harness may leave unread.
 const maxStalled = int(10 * time.Second / wire.ReportInterval)
 
 // Session serves one control connection until it closes or ctx ends, and

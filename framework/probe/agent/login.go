@@ -27,14 +27,14 @@ const (
 	hostNotAllowed   = 1130 // Host '10.4.94.31' is not allowed to connect to this MariaDB server
 )
 
-// logInTo returns an attempt to log in to a MySQL server and to ask it whom it
-// takes the client for.
+// logInTo returns a function that logs in to a MySQL server and asks it for the
+// client's address and account as the server sees them.
 func (a *Agent) logInTo(s *session, p *sending, probe wire.Probe) (func(slot uint32), error) {
 	config := mysql.NewConfig()
 	config.Net, config.Addr = "tcp", probe.To.String()
 	config.User, config.Passwd, config.DBName = probe.Login.User, probe.Login.Password, probe.Login.Database
 	config.Timeout, config.ReadTimeout, config.WriteTimeout = probe.Timeout, probe.Timeout, probe.Timeout
-	config.Logger = &mysql.NopLogger{} // what fails is reported
+	config.Logger = &mysql.NopLogger{} // failures are in the report
 	dialer := net.Dialer{KeepAlive: -1}
 	if !a.addr.IsUnspecified() {
 		dialer.LocalAddr = &net.TCPAddr{IP: a.addr.AsSlice()}

@@ -31,8 +31,9 @@ func wait(fd int, name string) (*waiter, error) {
 // Each calls step whenever the descriptor becomes readable, and returns when
 // it is closed. step must take all there is, or it is not called again.
 func (w *waiter) Each(step func(fd int)) {
-	// One call for good, and not one for each time: a second attempt to read,
-	// to find nothing, is a quarter of a responder's work.
+	// One call of RawConn.Read for all reads, and not one for each: that would
+	// try each read a second time to find nothing, a quarter of a responder's
+	// work.
 	_ = w.raw.Read(func(fd uintptr) bool {
 		step(int(fd))
 		return false

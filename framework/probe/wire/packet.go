@@ -26,7 +26,7 @@ const (
 type Packet struct {
 	Kind Kind
 	// Set is the random number of the set of probes that the packet belongs
-	// to: a packet of yesterday's run is nobody's.
+	// to. Packets that are left of an earlier run have another one.
 	Set   uint64
 	Probe uint32
 	// Slot is the sequence number.

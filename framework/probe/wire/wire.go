@@ -40,8 +40,8 @@ const ReportInterval = 100 * time.Millisecond
 // with anything to do runs at least every ReportInterval.
 const Standstill = 3 * ReportInterval
 
-// Bounds on what a peer may ask for or report, so that a confused one cannot
-// make the other allocate without end.
+// Bounds on what a peer may ask for or report: a faulty one cannot make the
+// other allocate memory without limit.
 const (
 	maxLine     = 4 << 20
 	maxRun      = 1 << 16
@@ -79,8 +79,8 @@ type Protocol string
 const (
 	UDP   Protocol = "udp"   // echo
 	TCP   Protocol = "tcp"   // connect, then close
-	MySQL Protocol = "mysql" // log in, ask who one is, log out
-	DNS   Protocol = "dns"   // look a name up, connect to what it stands for, then close
+	MySQL Protocol = "mysql" // log in, ask for USER() and CURRENT_USER(), log out
+	DNS   Protocol = "dns"   // look a name up, connect to its address, then close
 )
 
 // Login is who a MySQL probe logs in as.

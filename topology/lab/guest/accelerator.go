@@ -35,12 +35,12 @@ type Choice struct {
 	Image string `json:"image"`
 }
 
-// ChooseAccelerator chooses KVM if a guest with the image, as Docker knows
-// it, boots under it within 10 seconds, and TCG otherwise. The probe runs in a
-// container with the given labels, which does not outlive the call. The
-// choice is remembered in the file remember, which must not outlive the
-// machine's uptime; an image that was tried is not tried again. An image that
-// lacks what a guest needs is an *ImageError.
+// ChooseAccelerator chooses KVM if a guest boots under it within 10 seconds, and
+// TCG otherwise. The guest is booted from image, an image that Docker has, in a
+// container with the given labels that is removed before the call returns. The
+// choice is stored in the file remember and used again for the same image: the
+// file must be gone after the machine reboots. The error is an *ImageError if
+// the image lacks something that a guest needs.
 func ChooseAccelerator(ctx context.Context, docker *client.Client, image string, labels map[string]string, remember string) (Choice, error) {
 	if text, err := os.ReadFile(remember); err == nil {
 		var known Choice

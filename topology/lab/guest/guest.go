@@ -123,8 +123,9 @@ func (e *ExitError) Error() string {
 		e.Guest, shellescape.QuoteCommand(e.Command), e.Status, strings.TrimSpace(e.Output))
 }
 
-// ErrNotAnswering says that the guest's agent does not answer: the guest
-// boots, or is off, or is beyond help. Its console is the container's log.
+// ErrNotAnswering says that the guest's agent does not answer: the guest is
+// still booting, is switched off, or has failed. Its console, which is the
+// container's log, tells which.
 var ErrNotAnswering = errors.New("the guest's agent does not answer")
 
 // Exec runs a command in the guest, as root, and returns its standard output.
@@ -189,8 +190,9 @@ func (g *Guest) run(ctx context.Context, request channel.Request, input io.Reade
 	}
 }
 
-// send sends a command's standard input and its end. The command's status
-// tells of an input that was cut short.
+// send sends a command's standard input and then the mark of its end. It
+// returns no error: if the input is cut short, the command's own exit status
+// shows it.
 func send(conn io.Writer, input io.Reader) {
 	if input != nil {
 		_, _ = io.Copy(inputWriter{conn}, input)
@@ -224,8 +226,8 @@ func (g *Guest) ask(ctx context.Context, request channel.Request) (net.Conn, *bu
 	return conn, bufio.NewReader(conn), nil
 }
 
-// whyNot says in place of err, an ErrNotAnswering, what became of the guest if
-// it does not run.
+// whyNot replaces err, an ErrNotAnswering, by one that says how the guest
+// ended, if it does not run any more.
 func (g *Guest) whyNot(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err

@@ -188,13 +188,13 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 }
 
 // abandon waits until kind has given up creating a cluster. kind cannot be
-// interrupted, but it fails once its node is gone; and as the node may be
-// about to be made, once is not enough.
+// interrupted, but it fails when its node is removed. The node may not exist yet
+// at the first attempt, so removing it is repeated until kind has returned.
 func abandon(ctx context.Context, node *Node, created <-chan error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		_ = node.Remove(ctx) // what fails now is tried again, and by Down in the end
+		_ = node.Remove(ctx) // tried again in a moment, and in the end by Down
 		select {
 		case <-created:
 			return
@@ -203,7 +203,7 @@ func abandon(ctx context.Context, node *Node, created <-chan error) {
 	}
 }
 
-// openCluster connects to a cluster that runs.
+// openCluster connects to a running cluster.
 func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	kubeconfig := filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -265,8 +265,8 @@ discovery:
 skipPhases: [preflight]
 `))
 
-// registerTries bounds how often a node is registered anew, because it did
-// not get the range that is its turn. Twice in a row was never seen.
+// registerTries bounds how often a node is registered anew because it was given
+// another range than the next free one. That was never seen twice in a row.
 const registerTries = 4
 
 // Register creates the Node object of a node that has not joined yet, and
@@ -378,8 +378,8 @@ func (c *Cluster) join(ctx context.Context, n topology.Node) error {
 		"cat >/kind/kubeadm.conf && kubeadm join --config /kind/kubeadm.conf"); err != nil {
 		return fmt.Errorf("joining node %q: %w", n.Name, err)
 	}
-	// The Node object is ours, and says nothing of room. A kubelet that looks at a
-	// pod before it has told itself rejects it (OutOfpods), and for good.
+	// Register created the Node object without a capacity. If a pod is bound
+	// before the kubelet has written one, it rejects the pod for good (OutOfpods).
 	err = await.Until(ctx, "kubelet to say how many pods it takes", 50*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			var object corev1.Node
@@ -407,20 +407,21 @@ func (c *Cluster) ReplaceNode(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	side, sideCtx := errgroup.WithContext(ctx)
-	side.Go(func() error {
-		return step(name+" boots", func() error { return c.lab.startWorker(sideCtx, node, image) })
+	steps, stepsCtx := errgroup.WithContext(ctx)
+	steps.Go(func() error {
+		return step(name+" boots", func() error { return c.lab.startWorker(stepsCtx, node, image) })
 	})
-	side.Go(func() error {
+	steps.Go(func() error {
 		return step("kube-controller-manager starts anew", func() error {
-			// A running one goes on from the last range that it gave.
-			if err := c.restartControllerManager(sideCtx); err != nil {
+			// One that keeps running would go on from the last range that it gave,
+			// and not give out the freed one.
+			if err := c.restartControllerManager(stepsCtx); err != nil {
 				return err
 			}
-			return c.Register(sideCtx, name)
+			return c.Register(stepsCtx, name)
 		})
 	})
-	if err := side.Wait(); err != nil {
+	if err := steps.Wait(); err != nil {
 		return err
 	}
 	return step(name+" joins", func() error { return c.join(ctx, node) })

@@ -90,7 +90,7 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 		return "", wrap(err)
 	}
 	defer stream.Close()
-	// Reading from the hijacked connection knows nothing of ctx.
+	// A read from the hijacked connection does not end with ctx by itself.
 	stop := context.AfterFunc(ctx, stream.Close)
 	defer stop()
 	if input != nil {

@@ -23,7 +23,7 @@ const (
 	guestBoots = 2 * time.Minute
 )
 
-// Labels of a guest's container, so that whoever takes the lab over knows.
+// Labels of a guest's container. A later run that attaches to the lab reads them.
 const (
 	labelAccelerator = "dev.relapse.accelerator"
 	labelNotKVM      = "dev.relapse.not-kvm" // why

@@ -216,7 +216,7 @@ func (l *Lab) attach(ctx context.Context) error {
 	if err := l.checkSource(); err != nil {
 		return err
 	}
-	// Whoever brought the lab up may have had other variants in mind.
+	// The run that brought the lab up may have needed other images than this one.
 	if err := l.serve(ctx); err != nil {
 		return err
 	}
@@ -288,8 +288,9 @@ func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
 // network, at the highest address that no member has.
 func (l *Lab) registryAddr() netip.AddrPort { return l.freeAddr(0) }
 
-// freeAddr is the address of the lab's registry, and below it those of its
-// caches, each the highest that no member and none before has.
+// freeAddr is an address of the first cluster's network that no member has: the
+// highest one for number 0, which is the registry's, and the next ones below for
+// its caches.
 func (l *Lab) freeAddr(number int) netip.AddrPort {
 	name := l.Topology.Clusters[0].Nodes[0].Links[0].Network
 	network, _ := l.Topology.Network(name)

@@ -16,11 +16,11 @@ import (
 )
 
 // Node is a Kubernetes node of a lab: a container on the machine's kernel, or
-// a guest. All that the two do not have in common is that the machine cannot
-// reach into a guest's namespaces: see OwnKernelError.
+// a guest. The only difference for the caller is that the machine cannot enter a
+// guest's namespaces: see OwnKernelError.
 type Node struct {
 	member
-	of *Lab
+	lab *Lab
 }
 
 // imageOf names the image that a node runs in.
@@ -74,5 +74,5 @@ func (n *Node) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.of.wireMember(ctx, n.name)
+	return n.lab.wireMember(ctx, n.name)
 }

@@ -87,8 +87,8 @@ func (l *Lab) source() string {
 
 func (l *Lab) sourceFile() string { return filepath.Join(stateDir(l.Topology.Name), "images") }
 
-// checkSource refuses a running lab whose images come from elsewhere: a run on
-// it would say one thing and show another.
+// checkSource refuses a running lab whose images come from another source than
+// the one that this run asks for: its report would name the wrong one.
 func (l *Lab) checkSource() error {
 	text, err := os.ReadFile(l.sourceFile())
 	if err != nil {
@@ -100,9 +100,9 @@ func (l *Lab) checkSource() error {
 	return nil
 }
 
-// writeMirrors tells the nodes' containerd where to ask. Whatever host an
-// image's name has, the lab's registry answers for it; what it has not, the
-// cache of that host may have.
+// writeMirrors tells the nodes' containerd where to pull from. Whatever host an
+// image's name has, the lab's registry is asked first, and then the cache of that
+// host, if there is one.
 func (l *Lab) writeMirrors() error {
 	ours := l.Registry()
 	mirrors := map[string][]*Registry{"_default": {ours}}
@@ -147,7 +147,7 @@ func (l *Lab) startRegistry(ctx context.Context, image string) error {
 	if err := start.Wait(); err != nil {
 		return err
 	}
-	// The control plane waits for its images; the others have time.
+	// The control plane cannot start without its images, so they come first.
 	if err := l.push(ctx, controlPlaneImages); err != nil {
 		return err
 	}
@@ -244,9 +244,8 @@ func (r *Registry) answers(ctx context.Context) error {
 // that is on both.
 const wayOut = "bridge"
 
-// startCache runs a registry that fetches what it has not from a host's
-// registry. It is the only kind of member with a way out of the lab, and
-// forwards nothing for others.
+// startCache runs a pull-through cache of a host's registry. It is the only kind
+// of member with a way out of the lab, and forwards no packets of others.
 func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) error {
 	upstream := l.options.Upstreams[host]
 	err := r.create(ctx, []topology.Link{l.registryLink(r)},

@@ -16,8 +16,8 @@ import (
 // containers do.
 const StateDir = "/run/relapse"
 
-// isName tells whether a lab may have this name. The topology's validation is
-// stricter; this is what paths and labels are safe with.
+// isName tells whether a lab's name is safe in paths and labels. The validation
+// of a topology is stricter.
 func isName(lab string) bool {
 	return lab != "" && strings.Trim(lab, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
@@ -45,8 +45,9 @@ func (e *HeldError) Error() string {
 }
 
 // lock takes a lab for this process; the kernel gives it back when the
-// process ends, however it ends. All that makes or removes a lab begins here:
-// a name that is none would lead Down out of StateDir.
+// process ends, however it ends. Everything that makes or removes a lab begins
+// here, so the name is checked here: with a name such as "../x" Down would remove
+// a folder outside of StateDir.
 func lock(lab string) (unlock func(), err error) {
 	if !isName(lab) {
 		return nil, fmt.Errorf("%q is no name of a lab: want lower-case letters, digits and dashes", lab)
@@ -65,7 +66,7 @@ func lock(lab string) (unlock func(), err error) {
 			return nil, fmt.Errorf("locking lab %q: %w", lab, err)
 		}
 		var h holder
-		_ = json.NewDecoder(file).Decode(&h) // an unreadable holder is still a holder
+		_ = json.NewDecoder(file).Decode(&h) // the lab is held, whether or not the file can be read
 		return nil, &HeldError{Lab: lab, PID: h.PID, Command: h.Command, Since: h.Since}
 	}
 	text, err := json.Marshal(holder{PID: os.Getpid(), Command: strings.Join(os.Args, " "), Since: time.Now()})

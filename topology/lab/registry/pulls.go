@@ -20,8 +20,8 @@ type Pull struct {
 	Image string `json:"image"`
 	// Reference is the tag or digest that the node asked for.
 	Reference string `json:"reference"`
-	// Digest is what the node then fetched. Empty where it fetched nothing: it
-	// had already what the name stands for, or there was no such image.
+	// Digest is what the node then fetched. It is empty if the node fetched
+	// nothing: because it had that image already, or because there is none.
 	Digest string `json:"digest,omitempty"`
 	// Status is the HTTP status of the answer.
 	Status int `json:"status"`
@@ -33,12 +33,13 @@ var request = regexp.MustCompile(`^(\S+) \S+ \S+ \[([^\]]+)\] "(GET|HEAD) (/v2/\
 
 const combinedTime = "02/Jan/2006:15:04:05 -0700"
 
-// ParseLog reads the pulls from a registry's log, in its order. Only
-// requests of containerd count, which are those of nodes. Lines of another
-// form are none of them.
+// ParseLog reads the pulls from a registry's log, in its order. Only requests
+// by containerd count: those are the nodes'. Lines that are not in the format of
+// the access log are skipped.
 func ParseLog(log string) []Pull {
 	var pulls []Pull
-	// open are the questions by tag that a fetch by digest may follow.
+	// open holds, for each node and image, the index in pulls of the last request
+	// by name: the node may fetch what it stands for, by digest, next.
 	type asker struct {
 		client netip.Addr
 		image  string

@@ -55,7 +55,7 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("the registry at %s has no image %s", e.Registry, e.Image)
 }
 
-// here is what an image is called in this registry.
+// here is the name of an image in this registry.
 func (c *Client) here(image string) (name.Reference, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
@@ -199,8 +199,9 @@ func (c *Client) copyOne(ctx context.Context, image, from string) error {
 	return c.explain(image, doing, remote.Write(target, img, c.options(ctx)...))
 }
 
-// explain tells an image that is not there from a registry that does not
-// answer. It returns nil for no error.
+// explain says in an error of the library what was being done. It is a
+// *NotFoundError if the registry has no such image, and names the registry
+// otherwise. A nil error stays nil.
 func (c *Client) explain(image, doing string, err error) error {
 	if err == nil {
 		return nil

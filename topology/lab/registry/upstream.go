@@ -26,9 +26,9 @@ var own = Upstreams{
 	"registry.k8s.io": "https://registry.k8s.io",
 }
 
-// NewUpstreams are the vendors' own registries, but for those hosts for which
-// another one is named: a mirror that the machine can reach. The error says
-// everything that is wrong with these.
+// NewUpstreams returns the vendors' own registries. For each host in instead it
+// takes the base URL given there: that of a mirror which the machine can reach.
+// The error names every URL or host that is not valid.
 func NewUpstreams(instead map[string]string) (Upstreams, error) {
 	u := maps.Clone(own)
 	var errs []error
@@ -66,7 +66,8 @@ func HostOf(image string) (string, error) {
 // give out an image.
 type UpstreamError struct {
 	Host, URL string
-	// Image is what was asked for; empty: anything at all.
+	// Image is what was asked for. It is empty if the registry was only asked
+	// whether it answers.
 	Image string
 	Err   error
 }
@@ -84,9 +85,9 @@ func (e *UpstreamError) Unwrap() error { return e.Err }
 // reachWithin bounds the wait for a registry's first answer.
 const reachWithin = 10 * time.Second
 
-// Reach asks each of the hosts' registries for a sign of life. Any answer is
-// one: that a registry wants to be told who asks is for later. Registries that
-// do not answer are *UpstreamError, joined.
+// Reach tells whether each of the hosts' registries answers at all. An answer
+// that asks for a login counts as well. The error joins an *UpstreamError for
+// each registry that does not answer.
 func (u Upstreams) Reach(ctx context.Context, hosts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()

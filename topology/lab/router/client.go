@@ -197,8 +197,8 @@ func (c *Client) FIB(ctx context.Context) ([]Route, error) {
 	return routes, c.call(ctx, http.MethodGet, "/fib", nil, &routes)
 }
 
-// AddStatic sets the static route to a prefix, in place of the one that may
-// be there. It wins over what BGP says of that prefix, and is in the FIB when
+// AddStatic sets the static route to a prefix, in place of an earlier one. It
+// wins over BGP routes to that prefix, and is in the FIB when
 // AddStatic returns. A next hop that is not on-link is an error.
 func (c *Client) AddStatic(ctx context.Context, prefix netip.Prefix, nextHops ...netip.Addr) error {
 	return c.call(ctx, http.MethodPut, "/static/"+prefix.String(), Static{Prefix: prefix, NextHops: nextHops}, nil)

@@ -45,8 +45,8 @@ func links(table []Route) []link {
 	return ls
 }
 
-// resolve finds the interface that leads to a next hop, or says why there is
-// none. Next hops are not resolved recursively.
+// resolve finds the interface that a next hop is on, or says why there is
+// none. A next hop must be on a link: a route to it does not help.
 func resolve(ls []link, addr netip.Addr) (NextHop, error) {
 	var on link
 	for _, l := range ls {
@@ -63,9 +63,9 @@ func resolve(ls []link, addr netip.Addr) (NextHop, error) {
 	return NextHop{Address: addr, Interface: on.iface}, nil
 }
 
-// plan is the table as it should be, apart from routes that are not the
-// router's: what RIB and static routes ask for, given the links in table.
-// The next hops that it leaves out are returned with the reason.
+// plan returns the routes that the router should have in the kernel: those of
+// the RIB, the static ones and guard, as far as next hops are on a link in table.
+// Next hops that it leaves out are returned with the reason.
 func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 	ls := links(table)
 	taken := map[netip.Prefix]bool{}
@@ -145,28 +145,28 @@ func owned(r Route) bool {
 		r.Protocol == ProtocolStatic && r.Metric == DistanceStatic
 }
 
-// diff is what turns the table as it is into the table as it should be.
-// Applied in that order, replacements first, no prefix that is in both
-// tables is ever without a route.
-func diff(is, should []Route) (replace, remove []Route) {
+// diff returns the changes that turn the present table into the wanted one.
+// They are applied in the order in which they are returned: replacements before
+// removals, so that no prefix that is in both tables is ever without a route.
+func diff(present, wanted []Route) (replace, remove []Route) {
 	// The kernel's own key, but for TOS, which nobody here sets.
 	type key struct {
 		prefix netip.Prefix
 		metric int
 	}
 	have := map[key]Route{}
-	for _, r := range is {
+	for _, r := range present {
 		have[key{r.Prefix, r.Metric}] = r
 	}
 	want := map[key]bool{}
-	for _, r := range should {
+	for _, r := range wanted {
 		k := key{r.Prefix, r.Metric}
 		want[k] = true
 		if h, ok := have[k]; !ok || !same(h, r) {
 			replace = append(replace, r)
 		}
 	}
-	for _, r := range is {
+	for _, r := range present {
 		if owned(r) && !want[key{r.Prefix, r.Metric}] {
 			remove = append(remove, r)
 		}

@@ -34,17 +34,17 @@ func setSysctls(root string) error {
 	var errs []error
 	for _, s := range sysctls {
 		file := root + "/" + s.path
-		is, err := os.ReadFile(file)
+		value, err := os.ReadFile(file)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("reading a sysctl: %w", err))
 			continue
 		}
-		if strings.TrimSpace(string(is)) == s.value {
+		if strings.TrimSpace(string(value)) == s.value {
 			continue
 		}
 		if err := os.WriteFile(file, []byte(s.value), 0o644); err != nil {
 			errs = append(errs, fmt.Errorf("sysctl %s is %s and must be %s (%s); start the container with --sysctl %[1]s=%[3]s: %[5]w",
-				strings.ReplaceAll(s.path, "/", "."), strings.TrimSpace(string(is)), s.value, s.why, err))
+				strings.ReplaceAll(s.path, "/", "."), strings.TrimSpace(string(value)), s.value, s.why, err))
 		}
 	}
 	return errors.Join(errs...)

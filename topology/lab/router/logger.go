@@ -10,8 +10,8 @@ import (
 	bgplog "github.com/osrg/gobgp/v3/pkg/log"
 )
 
-// bgpLogger writes GoBGP's messages as plain lines. Of its informational ones
-// none are kept: the server logs sessions itself.
+// bgpLogger writes GoBGP's warnings and errors as plain lines. It drops the
+// informational messages: the server logs sessions itself.
 type bgpLogger struct {
 	log   *log.Logger
 	fatal func(error)

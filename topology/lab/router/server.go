@@ -228,7 +228,8 @@ func (s *server) acceptPeers(ctx context.Context, p Peers) error {
 		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3}},
 	}
 	if p.GracefulRestart {
-		// It helps others to restart, and keeps nothing over a restart of its own.
+		// The router helps its peers to restart (RFC 4724), but asks for no help
+		// when it restarts itself.
 		peers.GracefulRestart = &api.GracefulRestart{Enabled: true, HelperOnly: true}
 	}
 	err := s.bgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: peers})
@@ -295,11 +296,11 @@ func (s *server) watchBGP(ctx context.Context) error {
 		if e.GetPeer().GetType() != api.WatchEventResponse_PeerEvent_STATE {
 			return
 		}
-		is := state.GetSessionState() == api.PeerState_ESTABLISHED
-		if addr := state.GetNeighborAddress(); up[addr] != is {
-			up[addr] = is
+		established := state.GetSessionState() == api.PeerState_ESTABLISHED
+		if addr := state.GetNeighborAddress(); up[addr] != established {
+			up[addr] = established
 			word := "down"
-			if is {
+			if established {
 				word = "up"
 			}
 			s.log.Printf("session with %s (AS %d) is %s", addr, state.GetPeerAsn(), word)
@@ -345,7 +346,7 @@ func (s *server) neighbors(ctx context.Context) ([]Neighbor, error) {
 func (s *server) request() {
 	select {
 	case s.kick <- struct{}{}:
-	default: // one is asked for already, and will see this change too
+	default: // a request is pending, and will see this change as well
 	}
 }
 
@@ -398,12 +399,12 @@ func (s *server) reconcileWith(paths []Path) error {
 }
 
 func (s *server) applyLocked(paths []Path) error {
-	is, err := s.table.Routes()
+	present, err := s.table.Routes()
 	if err != nil {
 		return err
 	}
-	should, rejected := plan(paths, s.staticsLocked(), is)
-	replace, remove := diff(is, should)
+	wanted, rejected := plan(paths, s.staticsLocked(), present)
+	replace, remove := diff(present, wanted)
 	var errs []error
 	for _, r := range replace {
 		if err := s.table.Replace(r); err != nil {
@@ -462,11 +463,11 @@ func (s *server) staticsLocked() []Static {
 func (s *server) addStatic(ctx context.Context, st Static) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	is, err := s.table.Routes()
+	present, err := s.table.Routes()
 	if err != nil {
 		return err
 	}
-	ls := links(is)
+	ls := links(present)
 	for _, a := range st.NextHops {
 		if _, err := resolve(ls, a); err != nil {
 			return fmt.Errorf("static route to %s: next hop %s: %w", st.Prefix, a, err)

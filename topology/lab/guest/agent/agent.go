@@ -34,7 +34,7 @@ func Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := session(ctx, path); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "agent:", err)
-			select { // an end that is not connected reads as an end of file, at once
+			select { // while the machine is not connected, reads end at once with EOF
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond):
 			}
@@ -57,8 +57,9 @@ func session(ctx context.Context, path string) error {
 	return Serve(session)
 }
 
-// findPort returns the device of the port named Port. Nothing but udev makes
-// links by name, and udev does not run in a guest.
+// findPort returns the device of the port named Port. It looks the name up in
+// sysfs: the links in /dev that bear it are made by udev, which does not run in
+// a guest.
 func findPort(class string) (string, error) {
 	names, err := filepath.Glob(filepath.Join(class, "*", "name"))
 	if err != nil {
@@ -97,7 +98,7 @@ func Serve(l net.Listener) error {
 
 // run runs a command with the stream's frames as its standard streams.
 func run(stream io.Writer, r io.Reader, command []string) {
-	var mu sync.Mutex // frames are whole
+	var mu sync.Mutex // one frame is written at a time
 	write := func(kind channel.Kind, content []byte) error {
 		mu.Lock()
 		defer mu.Unlock()

@@ -113,7 +113,7 @@ func loadModule(path string) error {
 	switch {
 	case errors.Is(err, unix.EEXIST): // built in or loaded already
 		return nil
-	case errors.Is(err, unix.ENODEV): // a faster variant for a CPU that this one is not
+	case errors.Is(err, unix.ENODEV): // a faster variant of a module, for another CPU
 		return nil
 	}
 	return err
@@ -124,12 +124,12 @@ func loadModule(path string) error {
 // containerd's overlays.
 func mountRoot(root string) error {
 	const lower, scratch = "/lower", "/scratch"
-	// The image does not change under the guest, so it may cache all it likes.
+	// The image does not change while the guest runs, so all of it may be cached.
 	err := mount(RootTag, lower, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose")
 	if err != nil {
 		return err
 	}
-	// The driver has found the disk by now, but its node may take a moment.
+	// The driver has found the disk by now, but the file in /dev may appear later.
 	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if _, err = os.Stat(disk); err == nil || time.Now().After(limit) {
 			break
@@ -158,7 +158,8 @@ func mountRoot(root string) error {
 	return nil
 }
 
-// network gives the interfaces their addresses. Routes are the lab's affair.
+// network gives the interfaces their addresses. Package kindlab sets the routes
+// later, through the agent.
 func network(links []Link) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {

@@ -56,7 +56,8 @@ func Open(ctx context.Context, pipe Pipe) (*Session, error) {
 
 func open(pipe Pipe, number string) error {
 	const (
-		// A guest that boots is not there to read; the line waits in the pipe.
+		// A guest that is still booting does not read yet; the line waits in the
+		// pipe.
 		helloLimit = time.Second
 		// The guest answers at once, unless it is starved of CPU time.
 		startLimit = 10 * time.Second

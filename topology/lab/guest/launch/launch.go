@@ -133,7 +133,7 @@ func makeDisk(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(disk), 0o700); err != nil {
 		return err
 	}
-	fresh := disk + ".new" // a disk is there when it is whole
+	fresh := disk + ".new" // renamed when it is complete
 	f, err := os.OpenFile(fresh, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

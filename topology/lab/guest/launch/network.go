@@ -86,9 +86,9 @@ func closeTap(tap *netlink.Tuntap) error {
 	return errors.Join(errs...)
 }
 
-// otherMAC is an address for the container's interface whose own has gone to
-// the guest: the same with another of the bits that no manufacturer assigns
-// in a locally administered address.
+// otherMAC is a new MAC address for the container's interface, because the
+// guest has taken its old one. It differs from that in one bit, and both are
+// locally administered, so that it is no manufacturer's.
 func otherMAC(mac net.HardwareAddr) net.HardwareAddr {
 	other := slices.Clone(mac)
 	other[0] ^= 0x04

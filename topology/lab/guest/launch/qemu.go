@@ -97,7 +97,7 @@ var qemuArch = map[string]string{"amd64": "x86_64"}
 func kernelCommandLine(c Config, p boot.Parameters) string {
 	words := []string{
 		"console=ttyS0",
-		// Warnings and what hangs: each line on a serial console takes its time.
+		// Print warnings only: each line on a serial console costs time.
 		"loglevel=4", "systemd.show_status=auto",
 		"edd=off",  // there is no BIOS disk to ask for
 		"panic=-1", // restart at once, that is, end

@@ -37,8 +37,8 @@ func listen(dir string) (*server, error) {
 	return &server{dir: dir, l: l, forwards: map[string]net.Listener{}}, nil
 }
 
-// listenUnix listens on a socket, in place of one that a guest left whose
-// power was cut.
+// listenUnix listens on a unix socket. It first removes the file of an earlier
+// socket, which stays behind when the power of a guest is cut.
 func listenUnix(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -106,7 +106,7 @@ func (s *server) serve(conn net.Conn) {
 	if err != nil {
 		reply.Error = err.Error()
 	}
-	_ = channel.WriteLine(conn, reply) // whoever asked may have gone
+	_ = channel.WriteLine(conn, reply) // the caller may have closed the connection
 }
 
 // open opens a stream of the channel for a request; nil if the guest does not
