@@ -126,11 +126,14 @@ var podAddresses = []snapshot.Source{snapshot.Pods}
 // wrong, too.
 func seenAs(r *framework.Run, concerns func(probe.Probe) bool) (bool, string, error) {
 	at := r.Snapshot()
+	timelines := slices.DeleteFunc(slices.Clone(r.Timelines()), func(t probe.Timeline) bool {
+		return !slices.Contains(nodes, t.Probe.From) || !concerns(t.Probe)
+	})
+	if len(timelines) == 0 {
+		return false, "no such probe runs", nil
+	}
 	var wrong framework.Mismatches
-	for _, t := range r.Timelines() {
-		if !slices.Contains(nodes, t.Probe.From) || !concerns(t.Probe) {
-			continue
-		}
+	for _, t := range timelines {
 		if len(t.Sources) == 0 {
 			wrong.Addf("nobody has seen %s", t.Probe.Name)
 		}
