@@ -55,7 +55,7 @@ func eventually(t *testing.T, what string, bound time.Duration, met func() (ok b
 	}
 }
 
-func engine(t *testing.T) *client.Client {
+func dockerEngine(t *testing.T) *client.Client {
 	t.Helper()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -186,7 +186,7 @@ func onlyLab(t *testing.T) *client.Client {
 	if os.Geteuid() != 0 {
 		t.Skip("labs need root")
 	}
-	docker := engine(t)
+	docker := dockerEngine(t)
 	if there := parts(t, docker); len(there) > 0 {
 		t.Fatalf("there is a lab already, which this test would disturb (relapse down): %q", there)
 	}
