@@ -95,7 +95,7 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 	}
 	b := &build{
 		Catalogue: c, keys: keys, dir: workspace, progress: progress,
-		compiler: compiler{cache: c.cache, dir: workspace, groups: map[groupKey]*group{}},
+		compiler: newCompiler(c.cache, workspace),
 		ready:    map[string]chan struct{}{},
 	}
 	var missing []string
@@ -148,9 +148,7 @@ func (b *build) run(ctx context.Context, missing []string) error {
 		if r.needsRoot() && os.Geteuid() != 0 {
 			return fmt.Errorf("building image %s: debootstrap and chroot need root; run it with sudo: %w", ref, fs.ErrPermission)
 		}
-		if err := b.compiler.plan(r); err != nil {
-			return err
-		}
+		b.compiler.plan(r)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, ref := range missing {

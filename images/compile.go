@@ -22,7 +22,13 @@ type compiler struct {
 	dir   string // where the programs go
 
 	running sync.Mutex // held while a go command runs
-	groups  map[groupKey]*group
+	groups  map[groupKey][]*group
+	planned map[string][]*group // by image: that of each of its programs
+	count   int                 // of all groups
+}
+
+func newCompiler(cache *cache, dir string) compiler {
+	return compiler{cache: cache, dir: dir, groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
 }
 
 // groupKey is what programs must have in common to be built together.
@@ -33,51 +39,48 @@ type groupKey struct {
 
 // group are programs that are built together.
 type group struct {
+	key      groupKey
 	packages []string // no two of them make the same file name
 	dir      string
 	done     bool
 	err      error
 }
 
-// groupsOf returns the keys of a recipe's programs, in their order.
-func groupsOf(r *Recipe) []groupKey {
-	keys := make([]groupKey, len(r.Programs))
-	for i, p := range r.Programs {
-		keys[i] = groupKey{module: r.module(p.In), tags: strings.Join(p.Tags, ","), ldflags: p.LDFlags}
-	}
-	return keys
-}
-
 // plan enters the programs of a recipe. All recipes are planned before the
 // first is compiled.
-func (c *compiler) plan(r *Recipe) error {
-	for i, key := range groupsOf(r) {
-		pkg := r.Programs[i].Package
-		g := c.groups[key]
-		if g == nil {
-			g = &group{dir: filepath.Join(c.dir, fmt.Sprint("programs-", len(c.groups)))}
-			c.groups[key] = g
-		}
-		if slices.Contains(g.packages, pkg) {
-			continue
-		}
-		for _, other := range g.packages {
-			if executable(other) == executable(pkg) {
-				return r.wrong("programs", "%s and %s make programs of the same name", other, pkg)
-			}
-		}
-		g.packages = append(g.packages, pkg)
+func (c *compiler) plan(r *Recipe) {
+	var of []*group
+	for _, p := range r.Programs {
+		key := groupKey{module: r.module(p.In), tags: strings.Join(p.Tags, ","), ldflags: p.LDFlags}
+		of = append(of, c.groupFor(key, p.Package))
 	}
-	return nil
+	c.planned[r.Ref] = of
+}
+
+// groupFor enters a package into the first group of a key that has it, or in
+// which no other package makes a program of the same name.
+func (c *compiler) groupFor(key groupKey, pkg string) *group {
+	for _, g := range c.groups[key] {
+		if slices.Contains(g.packages, pkg) {
+			return g
+		}
+		if !slices.ContainsFunc(g.packages, func(other string) bool { return executable(other) == executable(pkg) }) {
+			g.packages = append(g.packages, pkg)
+			return g
+		}
+	}
+	g := &group{key: key, packages: []string{pkg}, dir: filepath.Join(c.dir, fmt.Sprint("programs-", c.count))}
+	c.count++
+	c.groups[key] = append(c.groups[key], g)
+	return g
 }
 
 // compile returns the files of a recipe's programs, in their order. It builds
 // those that are not built yet.
 func (c *compiler) compile(ctx context.Context, r *Recipe) ([]string, error) {
 	files := make([]string, len(r.Programs))
-	for i, key := range groupsOf(r) {
-		g := c.groups[key]
-		if err := c.build(ctx, r.Ref, key, g); err != nil {
+	for i, g := range c.planned[r.Ref] {
+		if err := c.build(ctx, r.Ref, g); err != nil {
 			return nil, err
 		}
 		files[i] = filepath.Join(g.dir, executable(r.Programs[i].Package))
@@ -85,18 +88,19 @@ func (c *compiler) compile(ctx context.Context, r *Recipe) ([]string, error) {
 	return files, nil
 }
 
-func (c *compiler) build(ctx context.Context, ref string, key groupKey, g *group) error {
+func (c *compiler) build(ctx context.Context, ref string, g *group) error {
 	c.running.Lock()
 	defer c.running.Unlock()
 	if g.done {
 		return g.err
 	}
 	g.done = true
-	g.err = c.run(ctx, ref, key, g)
+	g.err = c.run(ctx, ref, g)
 	return g.err
 }
 
-func (c *compiler) run(ctx context.Context, ref string, key groupKey, g *group) error {
+func (c *compiler) run(ctx context.Context, ref string, g *group) error {
+	key := g.key
 	if err := os.MkdirAll(g.dir, 0o755); err != nil {
 		return err
 	}

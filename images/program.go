@@ -31,10 +31,8 @@ func (c *Catalogue) Compile(ctx context.Context, ref, dir string) ([]string, err
 	if err := c.cache.prepare(); err != nil { // it takes the build's log
 		return nil, err
 	}
-	compiler := compiler{cache: c.cache, dir: dir, groups: map[groupKey]*group{}}
-	if err := compiler.plan(r); err != nil {
-		return nil, err
-	}
+	compiler := newCompiler(c.cache, dir)
+	compiler.plan(r)
 	files, err := compiler.compile(ctx, r)
 	if err != nil {
 		return nil, err

@@ -587,7 +587,8 @@ func (v *variantRun) addFinding(f detect.Finding, since *time.Time) {
 		entry.TimeToDetectMS = &ms
 	}
 	known := slices.ContainsFunc(v.result.Findings, func(k report.Finding) bool {
-		return k.Detector == entry.Detector && k.Kind == entry.Kind && k.Object == entry.Object && k.State == entry.State
+		return k.Detector == entry.Detector && k.Kind == entry.Kind && k.Object == entry.Object && k.State == entry.State &&
+			k.Announcer == entry.Announcer
 	})
 	if !known {
 		v.result.Findings = append(v.result.Findings, entry)
