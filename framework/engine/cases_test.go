@@ -258,6 +258,8 @@ func courses() []course {
 		},
 		{name: "images that do not build", labs: fakeLabs{prepare: errBroken}, status: 4},
 		{name: "a lab that does not come up", labs: fakeLabs{up: errBroken}, status: 4},
+		{name: "ends of which one has no agent", labs: fakeLabs{dial: errBroken}, status: 4},
+		{name: "sources that cannot be opened", labs: fakeLabs{read: errBroken}, status: 4},
 		{name: "a lab that does not go down", labs: fakeLabs{down: errBroken}, status: 4},
 		{name: "a lab that another process holds", labs: fakeLabs{up: &kindlab.HeldError{}}, status: 3},
 	}

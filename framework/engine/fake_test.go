@@ -97,8 +97,8 @@ func (d told) Detect(history []snapshot.Snapshot) []detect.Finding {
 // fakeLabs makes one fake lab after the other, and counts what became of them.
 type fakeLabs struct {
 	world *world
-	// prepare, up and down are errors that these end with.
-	prepare, up, down error
+	// prepare, up, dial, read and down are errors that these end with.
+	prepare, up, dial, read, down error
 
 	made, removed, released, open int
 }
@@ -129,6 +129,9 @@ func (l *fakeLab) Logs(context.Context) (map[string]string, error) { return nil,
 func (l *fakeLab) Release()                                        { l.released++ }
 func (l *fakeLab) Down(ctx context.Context) error                  { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
 func (l *fakeLab) Open(context.Context, []snapshot.Source) (Reader, error) {
+	if l.read != nil {
+		return (*fakeReader)(nil), l.read // careless, and to be survived
+	}
 	l.open++
 	return &fakeReader{l}, nil
 }
@@ -151,7 +154,7 @@ func (l *fakeLab) Dial(ctx context.Context, _ *framework.Run, declared []framewo
 			return ends, err
 		}
 	}
-	return ends, nil
+	return ends, l.dial // the agents are there: whoever does not close them leaves their goroutines to the bubble
 }
 
 type fakeReader struct{ *fakeLab }

@@ -29,7 +29,8 @@ type Lab interface {
 	// Dial finds ends, and connects to their agents. The agents that it returns
 	// are the caller's to close, after an error as well.
 	Dial(ctx context.Context, r *framework.Run, ends []framework.End) ([]probe.End, error)
-	// Open makes a reader of these sources. The caller closes it.
+	// Open makes a reader of these sources, which the caller closes. With an
+	// error there is none.
 	Open(ctx context.Context, sources []snapshot.Source) (Reader, error)
 	// Guests are the nodes with a kernel of their own.
 	Guests(ctx context.Context) ([]report.Guest, error)

@@ -214,11 +214,11 @@ func (v *variantRun) startProbes(ctx context.Context, without ...framework.End) 
 
 // stopProbes keeps what the probes saw, and frees their agents.
 func (v *variantRun) stopProbes(ctx context.Context) error {
-	if v.probes == nil {
-		return nil
+	var err error
+	if v.probes != nil { // else not all ends could be dialled
+		err = v.probes.Stop(ctx)
+		v.keep("probes", v.probes.Timelines())
 	}
-	err := v.probes.Stop(ctx)
-	v.keep("probes", v.probes.Timelines())
 	for _, a := range v.agents {
 		err = errors.Join(err, a.Close())
 	}
@@ -284,17 +284,20 @@ func (v *variantRun) badBaseline(why string) error {
 }
 
 func (v *variantRun) startWatch(ctx context.Context) error {
-	var err error
-	if v.reader, err = v.scenario.lab.Open(ctx, v.script.Reads()); err != nil {
+	reader, err := v.scenario.lab.Open(ctx, v.script.Reads())
+	if err != nil {
 		return err
 	}
+	v.reader = reader
 	detectors := v.script.Detectors
 	if v.scenario.options.Ablate == AblateDetector {
 		detectors = nil
 	}
-	v.watch = startWatch(v.reader.Collect, detectors, v.every())
-	v.run.Snapshot = func() snapshot.Snapshot { _, at := v.watch.now(); return at }
-	v.run.Findings = func() []detect.Finding { findings, _ := v.watch.now(); return findings }
+	watch := startWatch(reader.Collect, detectors, v.every())
+	v.watch = watch
+	// An undo may look at the last of them when v.watch has ended.
+	v.run.Snapshot = func() snapshot.Snapshot { _, at := watch.now(); return at }
+	v.run.Findings = func() []detect.Finding { findings, _ := watch.now(); return findings }
 	return nil
 }
 

@@ -104,7 +104,11 @@ type lab struct{ *kindlab.Lab }
 func (l lab) Attach(r *framework.Run) { r.Lab, r.Cluster = l.Lab, l.Clusters[0] }
 
 func (l lab) Open(ctx context.Context, sources []snapshot.Source) (engine.Reader, error) {
-	return snapshot.Open(ctx, labaccess.Of(l.Lab), sources...)
+	collector, err := snapshot.Open(ctx, labaccess.Of(l.Lab), sources...)
+	if err != nil { // an engine.Reader that holds a nil pointer would look like a reader
+		return nil, err
+	}
+	return collector, nil
 }
 
 func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
