@@ -59,7 +59,8 @@ func (p *problems) add(format string, args ...any) {
 	if p.found == nil {
 		p.found = new([]error)
 	}
-	*p.found = append(*p.found, fmt.Errorf(p.where+format, args...))
+	// Names in where may have a percent sign in them.
+	*p.found = append(*p.found, fmt.Errorf("%s%w", p.where, fmt.Errorf(format, args...)))
 }
 
 // at is where what follows is wrong.
@@ -189,13 +190,15 @@ func (p *problems) steps(s Script) {
 		names[what+name] = true
 		return p
 	}
-	for where, checks := range map[string][]Check{"check before": s.Baseline, "check after": s.Aftermath} {
+	check := func(where string, checks []Check) {
 		for _, c := range checks {
 			if p := named(where, c.Name); c.Holds == nil {
 				p.add("nothing is asserted: Holds is nil")
 			}
 		}
 	}
+	check("check before", s.Baseline)
+	check("check after", s.Aftermath)
 	for _, f := range s.Forms {
 		if p := named("lesser form", f.Name); f.Fault == nil {
 			p.add("it has no fault")

@@ -181,7 +181,10 @@ func (e *Execution) bringUp(ctx context.Context) error {
 		e.report.Guests, err = e.lab.Guests(ctx)
 	}
 	// Not earlier: a run whose lab another process holds leaves nothing.
-	if err = errors.Join(err, e.openFolder()); err != nil && ctx.Err() == nil {
+	if folderErr := e.openFolder(); folderErr != nil {
+		return errors.Join(err, folderErr) // logs would have no place
+	}
+	if err != nil && ctx.Err() == nil {
 		e.keepLogs(ctx)
 	}
 	return err

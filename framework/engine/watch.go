@@ -88,10 +88,7 @@ func (w *watch) look(ctx context.Context) {
 	defer w.mu.Unlock()
 	w.history = append(w.history, now)
 	w.history = w.history[max(0, len(w.history)-int(detect.History/w.every)):]
-	w.findings = nil
-	for _, d := range w.detectors {
-		w.findings = append(w.findings, d.Detect(w.history)...)
-	}
+	w.findings = detect.Look(w.detectors, w.history)
 	w.looked = time.Now()
 	for _, f := range w.findings {
 		if _, seen := w.first[keyOf(f)]; !seen {
