@@ -112,10 +112,10 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 			p.add("hurt: there is no probe %q%s", name, topology.Nearest(name, probes))
 		}
 	}
-	switch {
-	case v.Role == Affected && len(script.Hurt) == 0:
+	if v.Role == Affected && len(script.Hurt) == 0 {
 		p.add("hurt: an affected variant must hurt some probe")
-	case v.Role == Affected && len(script.Named) == 0:
+	}
+	if v.Role == Affected && len(script.Named) == 0 {
 		p.add("named: the detectors of an affected variant must come to some finding")
 	}
 	if len(script.Detectors) == 0 {
@@ -206,12 +206,13 @@ func (p *problems) steps(s Script) {
 	}
 	for i, r := range s.Remedies {
 		p := named("remedy", r.Name)
-		switch {
-		case r.Apply == nil:
+		if r.Apply == nil {
 			p.add("nothing is applied: Apply is nil")
-		case r.Helps && r.Bound <= 0:
+		}
+		if r.Helps && r.Bound <= 0 {
 			p.add("it is to help, and has no bound on how long that may take")
-		case r.Helps && r.Undo == nil && i < len(s.Remedies)-1:
+		}
+		if r.Helps && r.Undo == nil && i < len(s.Remedies)-1 {
 			p.add("another one comes after it, and it cannot be undone")
 		}
 	}

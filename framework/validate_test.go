@@ -1,0 +1,139 @@
+package framework
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// silent is a detector that finds nothing.
+type silent struct{}
+
+func (silent) Name() string                                { return "silent" }
+func (silent) Reads() []snapshot.Source                    { return nil }
+func (silent) Detect([]snapshot.Snapshot) []detect.Finding { return nil }
+
+// pair is a valid scenario, but for what change does to the script of its
+// affected variant, old.
+func pair(change func(*Script)) Scenario {
+	link := func(address string) []topology.Link {
+		return []topology.Link{{Network: "nodes", Address: netip.MustParseAddr(address)}}
+	}
+	nothing := func(context.Context, *Run) error { return nil }
+	script := func() Script {
+		a, b := PodOn("a"), PodOn("b")
+		return Script{
+			Install: nothing, Ends: []End{a, b}, Probes: a.Both(b), Detectors: []detect.Detector{silent{}},
+			Fault: func(*Run) fault.Fault { return fault.Fault{} }, Hurt: []probe.Probe{a.To(b)}, Observe: time.Second,
+			Named:    []Finding{{Kind: "lost"}},
+			Remedies: []Remedy{{Name: "route", Helps: true, Bound: time.Second, Apply: nothing, Undo: nothing}, {Name: "wait", Apply: nothing}},
+		}
+	}
+	return Scenario{
+		Incident: Incident{Name: "pair"},
+		Topology: topology.Topology{
+			Name:     "pair",
+			Networks: []topology.Network{{Name: "nodes", Subnet: netip.MustParsePrefix("10.30.4.0/24")}},
+			Clusters: []topology.Cluster{{
+				Name: "k8s", ASN: 64513, PodCIDR: netip.MustParsePrefix("10.30.64.0/20"), NodeMask: 24,
+				ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+				Nodes: []topology.Node{
+					{Name: "a", Role: topology.ControlPlane, Links: link("10.30.4.11"), Via: []string{"tor"}},
+					{Name: "b", Role: topology.Worker, Links: link("10.30.4.12"), Via: []string{"tor"}},
+				},
+			}},
+			Routers: []topology.Router{{
+				Name: "tor", ASN: 64524, ID: netip.MustParseAddr("10.30.4.1"), Links: link("10.30.4.254"),
+				Peers: []topology.Peers{{Network: "nodes", ASN: 64513}},
+			}},
+		},
+		Variants: []Variant{
+			{Name: "old", Role: Affected, Script: func() Script { s := script(); change(&s); return s }},
+			{Name: "new", Role: Fixed, Script: script},
+		},
+	}
+}
+
+func TestValidate(t *testing.T) {
+	if err := pair(func(*Script) {}).Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*Script)
+		says   []string
+	}{
+		{
+			"a misspelt end", func(s *Script) { s.Probes = append(s.Probes, probe.Probe{From: "a", To: "bb"}) },
+			[]string{`variant "old": probe "a->bb": there is no end "bb"; nearest is "b"`},
+		},
+		{
+			"a probe in Hurt that does not exist", func(s *Script) { s.Hurt = []probe.Probe{{From: "a", To: "b", Protocol: probe.TCP}} },
+			[]string{`variant "old": hurt: there is no probe "a->b/tcp"`},
+		},
+		{
+			"an end in Gone that does not exist", func(s *Script) { s.Gone = []End{PodOn("c")} },
+			[]string{`variant "old": gone: there is no end "c"`},
+		},
+		{
+			"ends that are nowhere", func(s *Script) {
+				s.Ends = append(s.Ends, PodOn("c"), End{Name: "d", Host: "d"}, End{Name: "e"}, PodOn("a"))
+			},
+			[]string{
+				`end "c": its pod is to run on "c", which is no node`, `end "d": there is no host "d"`,
+				`end "e": it is neither a pod nor a host nor a server`, `end "a": the name is empty or taken`,
+			},
+		},
+		{
+			"a probe from what only answers", func(s *Script) {
+				server := Server("db", func(*Run) netip.AddrPort { return netip.AddrPort{} })
+				s.Ends, s.Probes = append(s.Ends, server), append(s.Probes, server.To(s.Ends[0]))
+			},
+			[]string{`end "db" only answers: it has no agent to send from`},
+		},
+		{
+			"remedies without a bound, without an undo, and of one name", func(s *Script) {
+				s.Remedies[0].Bound = 0
+				s.Remedies = append(s.Remedies, Remedy{Name: "wait"})
+			},
+			[]string{`remedy "route": it is to help, and has no bound`, `remedy "wait": the name is empty or taken`, `remedy "wait": nothing is applied`},
+		},
+		{
+			"no way back before the next remedy", func(s *Script) { s.Remedies[0].Undo = nil },
+			[]string{`remedy "route": another one comes after it, and it cannot be undone`},
+		},
+		{
+			"a check that asserts nothing, with a percent sign in its name", func(s *Script) { s.Aftermath = []Check{{Name: "50% are lost"}} },
+			[]string{`check after "50% are lost": nothing is asserted`},
+		},
+		{
+			"nothing at all", func(s *Script) { *s = Script{} },
+			[]string{"there are no probes", "there is no detector", "an Install and a Fault", "must hurt some probe", "come to some finding", "no time to watch"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := pair(test.change).Validate()
+			for _, says := range test.says {
+				if err == nil || !strings.Contains(err.Error(), says) {
+					t.Errorf("%v\nwant %q in it", err, says)
+				}
+			}
+		})
+	}
+}
+
+func TestValidateWantsAPair(t *testing.T) {
+	s := pair(func(*Script) {})
+	s.Variants = s.Variants[:1]
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "no variant is fixed") {
+		t.Error(err)
+	}
+}
