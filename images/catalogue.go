@@ -165,6 +165,8 @@ func (c *Catalogue) At(name, version string) ([]string, error) {
 			}
 			if c.recipes[r.Ref] == nil {
 				c.recipes[r.Ref] = r
+			}
+			if !slices.Contains(refs, r.Ref) { // else it is the catalogue's
 				refs = append(refs, r.Ref)
 			}
 		}

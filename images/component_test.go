@@ -98,6 +98,9 @@ func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
 	if want := []string{"x.dev/v:1.1.1"}; !slices.Equal(refs, want) {
 		t.Fatalf("images of v 1.1.1 are %v, expected %v", refs, want)
 	}
+	if same, err := c.At("x.dev/v", "1.1.1"); err != nil || !slices.Equal(same, refs) {
+		t.Errorf("asked for a second time they are %v, %v, expected %v", same, err, refs)
+	}
 	first := mustBuild(t, c, refs...)
 	if r, err := c.Recipe(refs[0]); err != nil || r.Version != "1.1.1" || r.Programs[0].LDFlags != "-X main.said=1.1.1" {
 		t.Errorf("the recipe is %+v, %v", r, err)
