@@ -25,7 +25,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/kube"
+	"github.com/relapse-dev/relapse/topology/lab/kube"
 )
 
 // Images of every cluster, under the vendors' names.

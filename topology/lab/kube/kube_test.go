@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/relapse-dev/relapse/topology/kube"
+	"github.com/relapse-dev/relapse/topology/lab/kube"
 )
 
 // newAPIServer is an API server that has one ConfigMap in each namespace, named
