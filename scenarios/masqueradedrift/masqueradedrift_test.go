@@ -174,6 +174,10 @@ func run(sources map[string][]string) *framework.Run {
 }
 
 func TestAppIsDenied(t *testing.T) {
+	nobody := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
+	if holds, _, _ := appIsDenied(t.Context(), nobody); holds {
+		t.Error("it holds, although nobody logs in")
+	}
 	r := run(nil)
 	if holds, saw, _ := appIsDenied(t.Context(), r); holds || !strings.Contains(saw, "app on node1->db") {
 		t.Errorf("holds %v, %q, although nobody was turned away", holds, saw)

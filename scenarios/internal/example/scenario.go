@@ -153,6 +153,9 @@ func upgrade(r *framework.Run, manifest kuberouter.Manifest) fault.Fault {
 				return false, "", err
 			}
 			var wrong framework.Mismatches
+			if len(pods) != len(nodes) { // where there are none, none runs another image
+				wrong.Addf("%d pods on %d nodes", len(pods), len(nodes))
+			}
 			for _, pod := range pods {
 				if image := pod.Spec.Containers[0].Image; image != kuberouter.Image(after) {
 					wrong.Addf("pod %s runs %s", pod.Name, image)
