@@ -136,8 +136,8 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 		})
 	}
 	for _, kind := range []string{MissingVirtualServer, MissingRealServer, StaleRealServer} {
-		if of := ofKind(overdue, kind); len(of) > 0 {
-			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, of, now)})
+		if differences := ofKind(overdue, kind); len(differences) > 0 {
+			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
 	}
 	return findings

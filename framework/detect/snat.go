@@ -79,7 +79,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		}
 	}
 	var rules []*hidden
-	of := func(rule snapshot.Rule) *hidden {
+	hiddenBy := func(rule snapshot.Rule) *hidden {
 		i := slices.IndexFunc(rules, func(h *hidden) bool { return h.rule.Text == rule.Text })
 		if i < 0 {
 			i = len(rules)
@@ -110,7 +110,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 			continue
 		}
 		if rule, ok := translates(n.Rules.Items, f); ok {
-			of(rule).add(now, pod, route, f)
+			hiddenBy(rule).add(now, pod, route, f)
 		} else if alive(history, n.Node, f) {
 			i := slices.IndexFunc(left, func(h *hidden) bool { return h.pods[0] == pod })
 			if i < 0 {
@@ -127,7 +127,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		for _, p := range now.Pods.Items {
 			route, ok := routeTo(now, p)
 			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
-				of(rule).addPod(p, route)
+				hiddenBy(rule).addPod(p, route)
 			}
 		}
 	}

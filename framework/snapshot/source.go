@@ -252,7 +252,7 @@ func perName[H any, T interface{ unread(sayUnread) }](
 	name string,
 	timeout time.Duration,
 	reachable func(*opening) (map[string]H, error),
-	reader func(name string, of H) func(context.Context) T,
+	reader func(name string, from H) func(context.Context) T,
 	part func(*Snapshot) *[]T,
 ) Source {
 	return Source{kind: &kind{

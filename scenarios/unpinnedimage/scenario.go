@@ -98,9 +98,9 @@ const (
 )
 
 // manifest is the vendor's, with an image and this lab's BGP.
-func manifest(of kuberouter.Manifest, image string, policy corev1.PullPolicy) kuberouter.KubeRouter {
+func manifest(vendors kuberouter.Manifest, image string, policy corev1.PullPolicy) kuberouter.KubeRouter {
 	return kuberouter.KubeRouter{
-		Manifest: of, Image: image, PullPolicy: policy,
+		Manifest: vendors, Image: image, PullPolicy: policy,
 		Router: torAddress, RouterASN: torASN, ClusterASN: clusterASN,
 		RestartTime: restartTime, CacheSyncTimeout: cacheSyncTimeout,
 	}
@@ -139,17 +139,17 @@ func common(latest pair, config configure) framework.Script {
 }
 
 // asTheVendorHasIt is the vendor's manifest: no tag.
-func asTheVendorHasIt(of kuberouter.Manifest, policy corev1.PullPolicy) configure {
+func asTheVendorHasIt(vendors kuberouter.Manifest, policy corev1.PullPolicy) configure {
 	return func(context.Context, *framework.Run) (kuberouter.KubeRouter, error) {
-		return manifest(of, untagged, policy), nil
+		return manifest(vendors, untagged, policy), nil
 	}
 }
 
 // pinnedTo is a manifest with an image by its digest.
-func pinnedTo(of kuberouter.Manifest, image string) configure {
+func pinnedTo(vendors kuberouter.Manifest, image string) configure {
 	return func(ctx context.Context, r *framework.Run) (kuberouter.KubeRouter, error) {
 		pinned, err := kuberouter.Pinned(ctx, r.Lab, image)
-		return manifest(of, pinned, corev1.PullAlways), err
+		return manifest(vendors, pinned, corev1.PullAlways), err
 	}
 }
 
