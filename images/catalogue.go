@@ -257,6 +257,9 @@ func (c *Catalogue) closure(refs []string) ([]string, error) {
 // CacheDir is the folder that holds the built images.
 func (c *Catalogue) CacheDir() string { return c.cache.dir }
 
+// Refs lists all images, bases before those built on them.
+func (c *Catalogue) Refs() []string { return slices.Clone(c.refs) }
+
 // Recipe returns the recipe of the image ref, or an *UnknownImageError.
 func (c *Catalogue) Recipe(ref string) (Recipe, error) {
 	r, ok := c.recipe(ref)
