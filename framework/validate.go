@@ -77,7 +77,8 @@ func (p *problems) err() error {
 	return errors.Join(*p.found...)
 }
 
-// pair: a scenario that has nothing to compare with proves nothing.
+// pair asks for an affected and a fixed variant: only the difference between
+// them proves something.
 func (p *problems) pair(s Scenario) {
 	has := func(role Role) bool {
 		return slices.ContainsFunc(s.Variants, func(v Variant) bool { return v.Role == role })
@@ -178,7 +179,8 @@ func (p *problems) probes(s Script, ends map[string]End) []string {
 	return names
 }
 
-// steps checks what stands for itself: checks, lesser forms and remedies.
+// steps checks those parts that refer to no other part: checks, lesser forms
+// and remedies.
 func (p *problems) steps(s Script) {
 	names := map[string]bool{}
 	named := func(what, name string) *problems {

@@ -116,8 +116,8 @@ func (c *Catalogue) recipe(ref string) (*Recipe, bool) {
 // UnknownVersionError says that no recipe builds a version of a component.
 type UnknownVersionError struct {
 	Name, Version string
-	// Known says which versions there are, or which components, where the
-	// name is that of none.
+	// Known says which versions there are; where no component has the name, which
+	// components.
 	Known []string
 }
 

@@ -121,7 +121,7 @@ func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, boo
 			f.Kind, how = MixedImages, "under one pod template"
 		}
 	}
-	// What came last is what nobody has asked for.
+	// The newest image is the one that nobody has asked for.
 	newest := seen[len(seen)-1].digest
 	running, ran := map[string][]string{}, map[string][]string{}
 	for _, p := range u.pods {

@@ -74,8 +74,9 @@ func with(all []missing, node string) []missing {
 }
 
 // lackingSessions finds the nodes that have lacked sessions for longer than
-// sessions take to come up, though every address is right. A session is said
-// of the end that lacks more of them: the other is mostly well.
+// sessions take to come up, though every address is right. A session is
+// reported for the end that lacks more sessions: the other end is usually
+// healthy.
 func (a addressing) lackingSessions() []Finding {
 	lasting := a.lasting()
 	byNode := map[string][]missing{}

@@ -146,8 +146,8 @@ func (a addressing) wrongAddresses(n snapshot.Node) []Finding {
 	return findings
 }
 
-// chosen tells that somebody chose which address Calico takes: the sessions
-// are up, and an address apart from the InternalIP is then what was wanted.
+// chosen tells whether an operator chose which address Calico takes. While the
+// sessions are up, an address other than the InternalIP is then intended.
 func chosen(agent snapshot.CalicoAgent) bool {
 	if len(agent.Unknown) > 0 {
 		return false

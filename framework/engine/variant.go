@@ -395,8 +395,8 @@ func (v *variantRun) expectUnhurt(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// takeBack undoes a lesser form that the rest of the script is to come
-// without.
+// takeBack undoes a lesser form that must be gone before the rest of the
+// script runs.
 func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f fault.Fault) error {
 	if !form.TakenBack || v.scenario.options.Ablate == AblateFault {
 		return nil
@@ -498,12 +498,12 @@ func (v *variantRun) fault(ctx context.Context) error {
 // symptom watches the traffic after the fault.
 func (v *variantRun) symptom(ctx context.Context) error {
 	script := v.script
-	// When all that the incident hurts is hurt, or nothing was for so long ...
+	// The watching ends when every probe of Hurt is hurt, or after Observe.
 	_, err := v.probes.WaitOutage(ctx, namesOf(script.Hurt), v.faulted, script.HurtFor, script.Observe)
 	if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
 		return err
 	}
-	// ... the fate of every packet up to then must be known.
+	// It must be known of each packet up to then whether it was lost.
 	watched := time.Now()
 	if err := v.fateKnown(ctx, watched); err != nil {
 		return err

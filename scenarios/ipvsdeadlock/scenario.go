@@ -240,7 +240,7 @@ func (s *story) restart(ctx context.Context, r *framework.Run) error {
 	return s.proxy.Restart(ctx, r.Lab)
 }
 
-// moveTo brings kube-proxy to another version or mode.
+// moveTo replaces kube-proxy by one of another version or mode.
 func (s *story) moveTo(ctx context.Context, r *framework.Run, p kubeproxy.Proxy) error {
 	s.proxy = p
 	return p.Apply(ctx, r.Lab)

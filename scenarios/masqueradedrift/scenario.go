@@ -201,7 +201,8 @@ func (d drift) script() framework.Script {
 	rules := framework.Check{Name: "no rule masquerades", Holds: masquerading(false)}
 	if d.masquerades {
 		rules = framework.Check{Name: "the rules of Cilium " + d.from + " masquerade, but for the native CIDR", Holds: masquerading(true)}
-		// That they hide the pods is known, and was asked for.
+		// The detector snat is left out: here the configuration asks for hidden
+		// pods.
 		s.Detectors = []detect.Detector{d.configDrift()}
 	} else {
 		s.Hurt = []probe.Probe{appOn(pod1, dbServer, db), appOn(pod2, dbServer, db)}

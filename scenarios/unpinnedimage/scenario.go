@@ -81,7 +81,8 @@ const (
 	installer = "DaemonSet kube-system/kube-router, init container install-cni"
 )
 
-// seenWithin is for facts of which one snapshot may have missed a source.
+// seenWithin bounds checks that may need a second snapshot, because a source
+// of the first was not read.
 const seenWithin = 5 * time.Second
 
 // recoversWithin is three times what a recovery takes: the pods are replaced,
@@ -294,7 +295,7 @@ func install(ctx context.Context, r *framework.Run, latest pair, config configur
 	}
 	starts, ctx := errgroup.WithContext(ctx)
 	starts.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...)) })
-	// Of any age: a kube-router that an earlier run has left is gone.
+	// Sessions of any age will do: no kube-router of an earlier run is left.
 	starts.Go(func() error { return r.Lab.SessionsUp(ctx, all, time.Time{}) })
 	return starts.Wait()
 }
@@ -374,8 +375,8 @@ func newNode(r *framework.Run) fault.Fault {
 			if err := removed.Inject(ctx); err != nil {
 				return err
 			}
-			// Kubernetes takes a minute to collect it, and until then the new
-			// machine would take it for its own.
+			// Kubernetes takes a minute to collect the removed node's pod, and until
+			// then the new machine would take that pod for its own.
 			if err := kuberouter.DeletePod(ctx, r.Cluster, newcomer); err != nil {
 				return err
 			}

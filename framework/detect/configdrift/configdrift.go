@@ -145,8 +145,9 @@ func (c comparison) set(key string) (Drift, bool) {
 	return d, true
 }
 
-// unset judges a setting that no key is about which the new version finds. Of several
-// names for it, the one that the new version goes by speaks.
+// unset judges a setting for which the new version finds no key in the
+// ConfigMap. A setting with several names is reported once, under the name
+// that the new version goes by.
 func (c comparison) unset(key string) (Drift, bool) {
 	for _, name := range c.table.names(key) {
 		if _, ok := c.to.config[name]; ok {
@@ -308,7 +309,7 @@ func parse(kind, raw string) (string, bool) {
 	return strconv.FormatInt(n, 10), err == nil
 }
 
-// normal gives equal values equal words.
+// normal writes equal values in the same way.
 func normal(flagType, value string) string {
 	if kind := kindOf(flagType); kind != "" {
 		if v, ok := parse(kind, value); ok {
@@ -328,7 +329,8 @@ func say(value string) string {
 	return value
 }
 
-// instead goes on after "which 1.11.1 does not read".
+// instead is the part of a sentence that follows "which 1.11.1 does not read":
+// the key that this version goes by.
 func (c comparison) instead(after force) string {
 	switch {
 	case after.key == "":
@@ -352,7 +354,8 @@ func (c comparison) change(before, after force) string {
 	return fmt.Sprintf(": %s with %s, %s with %s", say(before.value), c.from.name(), say(after.value), c.to.name())
 }
 
-// elsewhere says where an unknown key may be from: another version, or a slip.
+// elsewhere says what an unknown key may be: a key of another version, or a
+// misspelt one.
 func (c comparison) elsewhere(key string) string {
 	if versions := c.table.Keys[key]; versions != nil {
 		var in []string
@@ -363,7 +366,7 @@ func (c comparison) elsewhere(key string) string {
 		}
 		return fmt.Sprintf(", but %s %s", strings.Join(in, ", "), plural(len(in), "does", "do"))
 	}
-	// As far as a third of its letters a word may be a slip of the other.
+	// A key may be misspelt in up to a third of its letters.
 	nearest, least := "", len(key)/3+1
 	for other := range c.table.Keys {
 		if _, ok := c.to.option(other); !ok || max(len(key)-len(other), len(other)-len(key)) > least {
