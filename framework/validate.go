@@ -35,9 +35,9 @@ func (s Scenario) Validate() error {
 	return nil
 }
 
-// MissingImages are the images of the scenario that nobody can build: known
-// tells which have a recipe. Those of variants that run only with the images
-// that the vendor publishes need none.
+// MissingImages are the images of the scenario that have no recipe: known
+// tells which have one. Those of variants that run only with the images that
+// the vendor publishes need none.
 func (s Scenario) MissingImages(known func(ref string) bool) []string {
 	missing := slices.DeleteFunc(kindlab.ImagesOf(s.Topology), known)
 	for _, v := range s.Variants {

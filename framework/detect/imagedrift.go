@@ -100,7 +100,8 @@ func imagesAskedFor(u imageUse) []string {
 	return images
 }
 
-// drift judges one container, as far as it asks for one image.
+// drift judges one container: image is the name that it asks for, seen is what
+// ran under that name.
 func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, bool) {
 	digests := map[string]bool{}
 	templates := map[string]map[string]bool{}

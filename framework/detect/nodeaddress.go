@@ -239,8 +239,8 @@ func (a addressing) next(n snapshot.Node) []Finding {
 	return []Finding{f}
 }
 
-// added finds interfaces that appeared after boot, where nobody can tell what
-// Calico makes of them.
+// added finds interfaces that appeared after boot. It is asked where Calico's
+// choice cannot be foretold; why says for what reason.
 func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why string) []Finding {
 	var findings []Finding
 	for _, i := range interfaces {

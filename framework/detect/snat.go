@@ -11,10 +11,10 @@ import (
 
 // Kinds of findings of SNAT.
 const (
-	// HiddenSource: a rule of a node, or a BPF program on its way out, hides
-	// the addresses of its pods from those outside, although the routers know
-	// the way to them. Active when a flow was translated by it; latent until
-	// then, for a rule: what a program will do nobody can tell.
+	// HiddenSource: a rule of a node, or a BPF program on its way out, hides the
+	// addresses of its pods from those outside, although the routers know the way
+	// to them. Active when a flow was translated by it. Until then a rule is a
+	// latent finding, and a program none, as it cannot be told what it will do.
 	HiddenSource = "hidden-source"
 	// StaleTranslation: a flow goes on with a translation that no rule makes
 	// any more. Connection tracking keeps it for as long as packets flow.

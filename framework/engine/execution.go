@@ -82,9 +82,9 @@ func (e *Execution) Steps() []Step { return e.steps }
 // Dir is the folder of the run; empty where nothing was written.
 func (e *Execution) Dir() string { return e.dir }
 
-// Report is what the execution came to, and whether there is such a thing:
-// there is none of a scenario that has not begun, or whose lab another process
-// holds. It is whole after Finish.
+// Report returns what the execution came to, once Finish has run. There is no
+// report, and the second result is false, for a scenario that has not begun or
+// whose lab another process holds.
 func (e *Execution) Report() (r report.Report, there bool) { return e.report, e.over }
 
 // Broken is why nothing could be judged: an image that does not build, a lab

@@ -131,12 +131,12 @@ func remedyText(r framework.Remedy) string {
 	return "no remedy: " + r.Name
 }
 
-// errNotAsExpected marks what is for the verdict, or for the list of reasons,
-// and not a breakdown: the script may go on.
+// errNotAsExpected marks an observation that counts for the verdict or the
+// list of reasons. It is not a breakdown: the script may go on.
 var errNotAsExpected = errors.New("not as expected")
 
 // step plans one step. One that breaks makes the verdict unknown and ends the
-// script; one that only sees what should not be goes into the reasons.
+// script; one that only sees something unexpected adds a reason.
 func (v *variantRun) step(name string, do func(context.Context) error) {
 	v.scenario.add(v.label, name, func(ctx context.Context) error {
 		switch {

@@ -315,7 +315,8 @@ func (s *story) record(ctx context.Context, r *framework.Run, when string) error
 	return nil
 }
 
-// recorded keeps the evidence of a moment when what is asserted of it holds.
+// recorded is a check that also keeps the evidence of the moment at which it
+// holds.
 func (s *story) recorded(when string, holds func(context.Context, *framework.Run) (bool, string, error)) func(context.Context, *framework.Run) (bool, string, error) {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		held, saw, err := holds(ctx, r)

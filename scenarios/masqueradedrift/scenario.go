@@ -45,8 +45,9 @@ type drift struct {
 	before, then cilium.Config
 	// bpf is whether BPF programs masquerade, and not iptables.
 	bpf bool
-	// masquerades is whether the old version hides the pods already. Then
-	// nobody outside lets the application in, and it does not try.
+	// masquerades is whether the old version hides the pods already. Then the
+	// databases outside would refuse the application from the start, and no probe
+	// logs in there.
 	masquerades bool
 	// warns is what config-drift says beforehand: what is wrong with which
 	// key. None where nothing changes.

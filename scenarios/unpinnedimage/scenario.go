@@ -133,8 +133,8 @@ func common(latest pair, config configure) framework.Script {
 		// Pods' packets to the outside bear their node's address, so that
 		// replies find the way back without kube-router.
 		Hurt: append([]probe.Probe{onOutside.To(onMaster), onOutside.To(onWorker1), onOutside.To(onWorker2)}, ring...),
-		// The fault is over when the ToR has made up its mind about every node:
-		// who is hurt by then is hurt, and nobody else will be.
+		// The fault is injected only when the ToR has, for every node, a session
+		// again or no routes any more: no further probe is hurt after that.
 		Observe: 2 * time.Second,
 	}
 }

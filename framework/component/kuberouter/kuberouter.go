@@ -53,8 +53,8 @@ type KubeRouter struct {
 	PullPolicy corev1.PullPolicy
 	// IBGP has the nodes peer with each other: --enable-ibgp.
 	IBGP bool
-	// AtOnce replaces the pods of all nodes at once and not one after the
-	// other: nobody rolls gently where nothing works any more.
+	// AtOnce replaces the pods of all nodes at once and not one after the other,
+	// as an operator does when nothing works any more.
 	AtOnce bool
 
 	// Router is the BGP peer of every node.

@@ -190,7 +190,8 @@ func (c comparison) missing() (Drift, bool) {
 	return d, true
 }
 
-// configured is one of the two setups.
+// configured is one of the two setups, with what the table says of its
+// version.
 type configured struct {
 	Version
 	table  *Table
