@@ -50,7 +50,7 @@ func (p *proxied) frozen() *proxied {
 	return p
 }
 
-// late has kube-proxy itself say so.
+// late has kube-proxy's /healthz say that the last sync is too long ago.
 func (p *proxied) late() *proxied {
 	p.frozen().proxy().Health.Status = http.StatusServiceUnavailable
 	return p

@@ -231,7 +231,7 @@ func TestSNATLooksWhetherAFlowGoesOn(t *testing.T) {
 }
 
 // A connection that is over stays known for minutes, to the node and to the
-// server: whose address it had is no news.
+// server: the address that it had says nothing about the flow of today.
 func TestSNATLooksWhetherAConnectionIsNew(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
