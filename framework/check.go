@@ -14,8 +14,8 @@ import (
 // Check is a fact that must hold at a certain point of the script.
 type Check struct {
 	Name string
-	// Reads are the sources of what the fact is asked of Run.Snapshot. They are
-	// in every snapshot of the variant, from the baseline on.
+	// Reads are the sources that Holds looks at in Run.Snapshot. They are in
+	// every snapshot of the variant, from the baseline on.
 	Reads []snapshot.Source
 	// Holds returns whether the fact holds and what it saw.
 	Holds func(ctx context.Context, r *Run) (holds bool, saw string, err error)
@@ -27,8 +27,8 @@ type Check struct {
 	AsksDetectors bool
 }
 
-// Mismatches collects what differs from what a Check expects, and makes its
-// answer of it. The zero value is ready for use.
+// Mismatches collects what differs from what a Check expects, and turns that
+// into the Check's answer. The zero value is ready for use.
 type Mismatches struct{ sentences []string }
 
 // Addf adds one difference, in the words of fmt.Sprintf.
@@ -38,8 +38,8 @@ func (m *Mismatches) Addf(format string, args ...any) {
 
 // Result is what Check.Holds returns: the fact holds where nothing was added;
 // otherwise saw is one sentence that tells all differences, in the order in
-// which they were added. The error is always nil: what could not be looked at
-// is for the caller to return.
+// which they were added. The error is always nil: if something could not be
+// looked at, the caller returns that error itself.
 func (m *Mismatches) Result() (holds bool, saw string, err error) {
 	return len(m.sentences) == 0, strings.Join(m.sentences, "; "), nil
 }

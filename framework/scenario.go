@@ -80,8 +80,8 @@ type Variant struct {
 	Form       Form
 	// Images are served to the nodes by the lab's registry.
 	Images []string
-	// Script makes the variant's script. It is made anew for each run: what the
-	// steps of one run know of each other, those of the next do not.
+	// Script makes the variant's script. Each run calls it, so that no state of
+	// one run is left in the next.
 	Script func() Script
 }
 

@@ -35,9 +35,9 @@ func (s Scenario) Validate() error {
 	return nil
 }
 
-// MissingImages are the images of the scenario that nobody can build: known
-// tells which have a recipe. Those of variants that run only with the images
-// that the vendor publishes need none.
+// MissingImages are the images of the scenario that have no recipe: known
+// tells which have one. Those of variants that run only with the images that
+// the vendor publishes need none.
 func (s Scenario) MissingImages(known func(ref string) bool) []string {
 	missing := slices.DeleteFunc(kindlab.ImagesOf(s.Topology), known)
 	for _, v := range s.Variants {
@@ -78,7 +78,8 @@ func (p *problems) err() error {
 	return errors.Join(*p.found...)
 }
 
-// pair: a scenario that has nothing to compare with proves nothing.
+// pair asks for an affected and a fixed variant: only the difference between
+// them proves something.
 func (p *problems) pair(s Scenario) {
 	has := func(role Role) bool {
 		return slices.ContainsFunc(s.Variants, func(v Variant) bool { return v.Role == role })
@@ -179,7 +180,8 @@ func (p *problems) probes(s Script, ends map[string]End) []string {
 	return names
 }
 
-// steps checks what stands for itself: checks, lesser forms and remedies.
+// steps checks those parts that refer to no other part: checks, lesser forms
+// and remedies.
 func (p *problems) steps(s Script) {
 	names := map[string]bool{}
 	named := func(what, name string) *problems {

@@ -116,8 +116,8 @@ func (c *Catalogue) recipe(ref string) (*Recipe, bool) {
 // UnknownVersionError says that no recipe builds a version of a component.
 type UnknownVersionError struct {
 	Name, Version string
-	// Known says which versions there are, or which components, where the
-	// name is that of none.
+	// Known says which versions there are; where no component has the name, which
+	// components.
 	Known []string
 }
 
@@ -258,6 +258,9 @@ func (c *Catalogue) closure(refs []string) ([]string, error) {
 
 // CacheDir is the folder that holds the built images.
 func (c *Catalogue) CacheDir() string { return c.cache.dir }
+
+// Refs lists all images, bases before those built on them.
+func (c *Catalogue) Refs() []string { return slices.Clone(c.refs) }
 
 // Recipe returns the recipe of the image ref, or an *UnknownImageError.
 func (c *Catalogue) Recipe(ref string) (Recipe, error) {

@@ -49,12 +49,12 @@ type group struct {
 // plan enters the programs of a recipe. All recipes are planned before the
 // first is compiled.
 func (c *compiler) plan(r *Recipe) {
-	var of []*group
+	var groups []*group
 	for _, p := range r.Programs {
 		key := groupKey{module: r.module(p.In), tags: strings.Join(p.Tags, ","), ldflags: p.LDFlags}
-		of = append(of, c.groupFor(key, p.Package))
+		groups = append(groups, c.groupFor(key, p.Package))
 	}
-	c.planned[r.Ref] = of
+	c.planned[r.Ref] = groups
 }
 
 // groupFor enters a package into the first group of a key that has it, or in

@@ -51,7 +51,7 @@ func (r versions) validate() error {
 }
 
 // vendorModule is the Go module that holds a range of a component's versions,
-// and what our go.mod says otherwise than the vendor's own.
+// and where our go.mod differs from the vendor's own.
 type vendorModule struct {
 	versions
 	Module string `json:"module"`

@@ -132,7 +132,7 @@ func TestAtUnknownVersion(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", err, test.want)
 		}
 	}
-	// Only At makes such a version known: a ref that is misspelt is none.
+	// Only At makes such a version known: a misspelt ref stays unknown.
 	var unknown *UnknownImageError
 	if _, err := c.Build(t.Context(), []string{"x.dev/v:1.1.1"}, nil); !errors.As(err, &unknown) {
 		t.Errorf("got %v, expected an UnknownImageError", err)

@@ -108,8 +108,9 @@ func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
 }
 
 // settle writes the go.mod that is derived to VERSION.mod in a folder, and
-// VERSION.sum beside it; checksums that are there stay. Go adds what it needs: indirect requirements, which
-// older releases do not list, and the checksums of what the packages import.
+// VERSION.sum beside it; checksums that are there stay. Go adds what it needs:
+// indirect requirements, which older releases do not list, and the checksums
+// of what the packages import.
 func (b *versionBuild) settle(ctx context.Context, dir string, derived []byte) error {
 	m := goModule{folder: b.component.folder, file: filepath.Join(dir, b.version+".mod"), build: b}
 	sum, err := os.OpenFile(m.sum(), os.O_CREATE, 0o644) // empty where there is none
@@ -141,7 +142,7 @@ func (b *versionBuild) settle(ctx context.Context, dir string, derived []byte) e
 }
 
 // programs returns what is built of a version: in the catalogue, or, for other
-// versions, in all images in whose range it is.
+// versions, in all images whose range includes the version.
 func (b *versionBuild) programs() []Program {
 	var all []Program
 	catalogued := slices.Contains(b.component.catalogued(), b.version)
@@ -201,8 +202,8 @@ func (b *versionBuild) prepare(ctx context.Context, folder string) error {
 	return nil
 }
 
-// compare says how a committed go.mod differs from what is derived. More than
-// that it may have only indirect requirements, which Go adds.
+// compare says how a committed go.mod differs from what is derived. Beyond
+// what is derived it may only have indirect requirements, which Go adds.
 func (b *versionBuild) compare(derived, committed []byte) error {
 	want, err := modfile.Parse("derived", derived, nil)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // asksSnapshot tells whether a check asks for a snapshot before it asks for
-// anything else that there is not without a lab.
+// anything that only a lab has.
 func asksSnapshot(t *testing.T, c framework.Check) (asked bool) {
 	defer func() { _ = recover() }() // it wanted the lab
 	_, _, _ = c.Holds(t.Context(), &framework.Run{
@@ -24,8 +24,8 @@ func asksSnapshot(t *testing.T, c framework.Check) (asked bool) {
 	return asked
 }
 
-// A check that asks for snapshots must say what of, or it sees nothing in a
-// variant whose detectors read less.
+// A check that looks at snapshots must name its sources: they are not read
+// otherwise in a variant whose detectors do not need them.
 func TestChecksSayWhatTheyRead(t *testing.T) {
 	found := 0
 	for _, s := range All {

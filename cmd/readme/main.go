@@ -1,6 +1,6 @@
 // Command readme renders the tables of README.md that say what the code knows
-// better: the incidents from their records, the figures from what cmd/bench has
-// measured. Each stands between two comments:
+// better: the incidents from their records, the components from the recipes of
+// images, the figures from what cmd/bench has measured. Each stands between two comments:
 //
 //	<!-- incidents: rendered by go generate ./cmd/readme -->
 //	<!-- end of incidents -->

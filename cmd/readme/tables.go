@@ -9,8 +9,12 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -21,8 +25,17 @@ func tables(root string) ([]table, error) {
 	if err != nil {
 		return nil, err
 	}
+	catalogue, err := images.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := components(catalogue, scenarios.All)
+	if err != nil {
+		return nil, err
+	}
 	return []table{
 		{name: "incidents", text: incidents(scenarios.All)},
+		{name: "components", text: inside},
 		{name: "figures", text: figureTable(measured)},
 	}, nil
 }
@@ -92,6 +105,82 @@ func guestKernels(t topology.Topology) []string {
 		}
 	}
 	return kernels
+}
+
+// components has a row for each way in which images hold a vendor's component,
+// with the versions that are inside, whatever the images' tags say.
+func components(catalogue *images.Catalogue, all []framework.Scenario) (string, error) {
+	type way struct {
+		component, image, form, others string
+	}
+	versions, usedBy := map[way][]string{}, map[way][]string{}
+	for _, ref := range catalogue.Refs() {
+		r, err := catalogue.Recipe(ref)
+		if err != nil {
+			return "", err
+		}
+		if r.Component == "" {
+			continue
+		}
+		proved, err := r.Proved()
+		if err != nil {
+			return "", err
+		}
+		w := way{component: r.Component, image: imageName(r), form: string(r.Form), others: others(r, proved)}
+		if r.Module == "" {
+			w.form += ", Debian's"
+		}
+		versions[w] = append(versions[w], r.Version)
+		for _, s := range all {
+			if slices.Contains(s.ImagesOf(nil, s.Runnable(nil)...), ref) && !slices.Contains(usedBy[w], s.Incident.Name) {
+				usedBy[w] = append(usedBy[w], s.Incident.Name)
+			}
+		}
+	}
+	lowestFirst := func(a, b string) int { return semver.Compare("v"+a, "v"+b) }
+	for _, each := range versions {
+		slices.SortFunc(each, lowestFirst)
+	}
+	var b strings.Builder
+	b.WriteString("| component | versions | form | image | with it | for |\n|---|---|---|---|---|---|\n")
+	for _, w := range slices.SortedFunc(maps.Keys(versions), func(a, b way) int {
+		return cmp.Or(cmp.Compare(a.component, b.component), cmp.Compare(a.image, b.image), lowestFirst(versions[a][0], versions[b][0]))
+	}) {
+		scenarios := strings.Join(usedBy[w], ", ")
+		if len(usedBy[w]) == len(all) {
+			scenarios = "every lab"
+		}
+		row(&b, w.component, strings.Join(versions[w], ", "), w.form, "`"+w.image+"`", w.others, scenarios)
+	}
+	return b.String(), nil
+}
+
+// imageName is an image's name, with the tag where that is not the version
+// inside.
+func imageName(r images.Recipe) string {
+	if name, tag, _ := strings.Cut(r.Ref, ":"); strings.TrimPrefix(tag, "v") == r.Version {
+		return name
+	}
+	return r.Ref
+}
+
+// others are the modules and packages of an image beside its component, with
+// their versions.
+func others(r images.Recipe, proved map[string]string) string {
+	var parts []string
+	for _, path := range slices.Sorted(maps.Keys(proved)) {
+		version := proved[path]
+		switch {
+		case path == r.Module, r.Module == "" && version == r.Version:
+			continue // the component
+		case r.Debian != nil && r.Debian.Versions[path] != "":
+			parts = append(parts, path+" "+version+" (Debian's)")
+		default:
+			name, _, _ := module.SplitPathVersion(path)
+			parts = append(parts, strings.TrimPrefix(name, "github.com/")+" "+strings.TrimPrefix(version, "v"))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // figureTable has a row for each figure, and says first where they come from.

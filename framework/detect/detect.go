@@ -66,10 +66,10 @@ type Finding struct {
 	Object Object `json:"object"`
 	// Owner is the node that Object belongs to, empty if there is none.
 	Owner string `json:"owner,omitempty"`
-	// Announcer is the node that says to have Object: its name, or its address
-	// if the name is not known. Empty if nobody says so.
+	// Announcer is the node that claims Object: its name, or its address if the
+	// name is not known. Empty if no node does.
 	Announcer string `json:"announcer,omitempty"`
-	// Routers are those where it is so.
+	// Routers are those on which the fault is seen.
 	Routers []string `json:"routers"`
 	// Pods are the pods that it concerns, as namespace/name.
 	Pods []string `json:"pods,omitempty"`

@@ -100,7 +100,8 @@ func imagesAskedFor(u imageUse) []string {
 	return images
 }
 
-// drift judges one container, as far as it asks for one image.
+// drift judges one container: image is the name that it asks for, seen is what
+// ran under that name.
 func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, bool) {
 	digests := map[string]bool{}
 	templates := map[string]map[string]bool{}
@@ -121,7 +122,7 @@ func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, boo
 			f.Kind, how = MixedImages, "under one pod template"
 		}
 	}
-	// What came last is what nobody has asked for.
+	// The newest image is the one that nobody has asked for.
 	newest := seen[len(seen)-1].digest
 	running, ran := map[string][]string{}, map[string][]string{}
 	for _, p := range u.pods {

@@ -53,7 +53,7 @@ func (d ImagePin) Detect(history []snapshot.Snapshot) []Finding {
 	for _, u := range uses {
 		ref, err := snapshot.ParseReference(u.container.Image)
 		if err != nil || ref.Digest != "" {
-			continue // no node can pull the one, and the other stays what it is
+			continue // no node can pull a name that does not parse, and a digest always names the same image
 		}
 		asks := fmt.Sprintf("%s asks for %s", u, u.container.Image)
 		switch ref.Tag {

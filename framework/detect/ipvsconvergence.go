@@ -83,8 +83,9 @@ func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 	return findings
 }
 
-// inIPVSMode tells whether a node's kube-proxy runs in IPVS mode: as it said
-// last, for one that hangs or has died says nothing.
+// inIPVSMode tells whether a node's kube-proxy runs in IPVS mode: by the last
+// answer that named one, because a kube-proxy that hangs or has died does not
+// answer.
 func inIPVSMode(history []snapshot.Snapshot, node string) bool {
 	for _, s := range slices.Backward(history) {
 		if p, ok := proxyOf(s, node); ok && p.Mode != "" {
@@ -136,8 +137,8 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 		})
 	}
 	for _, kind := range []string{MissingVirtualServer, MissingRealServer, StaleRealServer} {
-		if of := ofKind(overdue, kind); len(of) > 0 {
-			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, of, now)})
+		if differences := ofKind(overdue, kind); len(differences) > 0 {
+			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
 	}
 	return findings

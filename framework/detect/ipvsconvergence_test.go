@@ -50,7 +50,7 @@ func (p *proxied) frozen() *proxied {
 	return p
 }
 
-// late has kube-proxy itself say so.
+// late has kube-proxy's /healthz say that the last sync is too long ago.
 func (p *proxied) late() *proxied {
 	p.frozen().proxy().Health.Status = http.StatusServiceUnavailable
 	return p
@@ -86,7 +86,7 @@ func to(pod netip.Addr) snapshot.RealServer {
 }
 
 func TestIPVSConvergence(t *testing.T) {
-	old, both, new := []netip.Addr{oldPod}, []netip.Addr{oldPod, newPod}, []netip.Addr{newPod}
+	old, oldAndNew, new := []netip.Addr{oldPod}, []netip.Addr{oldPod, newPod}, []netip.Addr{newPod}
 	drained := to(oldPod)
 	drained.Weight, drained.Active = 0, 7
 	for _, c := range []struct {
@@ -96,7 +96,7 @@ func TestIPVSConvergence(t *testing.T) {
 		want []string
 	}{
 		{"nothing seen", nil, nil},
-		{"converged", []*proxied{look(0, both, to(oldPod), to(newPod)), look(20, both, to(newPod), to(oldPod))}, nil},
+		{"converged", []*proxied{look(0, oldAndNew, to(oldPod), to(newPod)), look(20, oldAndNew, to(newPod), to(oldPod))}, nil},
 		{"converged, and kube-proxy has nothing to do", []*proxied{look(0, old, to(oldPod)).frozen(), look(28, old, to(oldPod)).frozen()}, nil},
 		{
 			"a Service that rightly has no endpoints",

@@ -74,20 +74,21 @@ func with(all []missing, node string) []missing {
 }
 
 // lackingSessions finds the nodes that have lacked sessions for longer than
-// sessions take to come up, though every address is right. A session is said
-// of the end that lacks more of them: the other is mostly well.
+// sessions take to come up, though every address is right. A session is
+// reported for the end that lacks more sessions: the other end is usually
+// healthy.
 func (a addressing) lackingSessions() []Finding {
 	lasting := a.lasting()
-	of := map[string][]missing{}
+	byNode := map[string][]missing{}
 	for _, m := range lasting {
 		one, other := m.from, m.to
 		if n, o := len(with(lasting, one)), len(with(lasting, other)); o > n || o == n && other < one {
 			one = other
 		}
-		of[one] = append(of[one], m)
+		byNode[one] = append(byNode[one], m)
 	}
 	var findings []Finding
-	for node, sessions := range of {
+	for node, sessions := range byNode {
 		findings = append(findings, Finding{
 			Kind: SessionDown, State: Active, Object: Named(node),
 			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, though Calico's address for it is the Node's InternalIP: %s.",

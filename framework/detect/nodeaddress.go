@@ -146,8 +146,8 @@ func (a addressing) wrongAddresses(n snapshot.Node) []Finding {
 	return findings
 }
 
-// chosen tells that somebody chose which address Calico takes: the sessions
-// are up, and an address apart from the InternalIP is then what was wanted.
+// chosen tells whether an operator chose which address Calico takes. While the
+// sessions are up, an address other than the InternalIP is then intended.
 func chosen(agent snapshot.CalicoAgent) bool {
 	if len(agent.Unknown) > 0 {
 		return false
@@ -239,8 +239,8 @@ func (a addressing) next(n snapshot.Node) []Finding {
 	return []Finding{f}
 }
 
-// added finds interfaces that appeared after boot, where nobody can tell what
-// Calico makes of them.
+// added finds interfaces that appeared after boot. It is asked where Calico's
+// choice cannot be foretold; why says for what reason.
 func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why string) []Finding {
 	var findings []Finding
 	for _, i := range interfaces {

@@ -12,7 +12,8 @@ import (
 // maxNamed is how many pods a sentence names; all are in Finding.Pods.
 const maxNamed = 3
 
-// sayPods goes on after "CiliumNode x holds that range".
+// sayPods is the part of a sentence that follows "CiliumNode x holds that
+// range".
 func (o ownership) sayPods(pods []string) string {
 	switch {
 	case !o.now.Pods.Read:
@@ -96,7 +97,7 @@ func (o ownership) sayPlace(p place, routers []string) string {
 	return fmt.Sprintf("%s, but no %s holds that range.", how, o.now.layer())
 }
 
-// unlike says which routers are better off.
+// unlike names the routers that do have a route.
 func unlike(routers []string) string {
 	if len(routers) == 0 {
 		return ""

@@ -11,10 +11,10 @@ import (
 
 // Kinds of findings of SNAT.
 const (
-	// HiddenSource: a rule of a node, or a BPF program on its way out, hides
-	// the addresses of its pods from those outside, although the routers know
-	// the way to them. Active when a flow was translated by it; latent until
-	// then, for a rule: what a program will do nobody can tell.
+	// HiddenSource: a rule of a node, or a BPF program on its way out, hides the
+	// addresses of its pods from those outside, although the routers know the way
+	// to them. Active when a flow was translated by it. Until then a rule is a
+	// latent finding, and a program none, as it cannot be told what it will do.
 	HiddenSource = "hidden-source"
 	// StaleTranslation: a flow goes on with a translation that no rule makes
 	// any more. Connection tracking keeps it for as long as packets flow.
@@ -22,12 +22,12 @@ const (
 	StaleTranslation = "stale-translation"
 )
 
-// SNAT compares the source address of pods' flows as the outside sees it with
-// the pods' own, and names the NAT rule that makes the difference. Where no rule
-// does, and a host outside has a connection from the node at the port of a
-// pod's, it names the BPF programs on the node's way out. Where no router has a
-// route to a pod, its address must be translated: there is nothing to say about
-// such pods, nor where no router was read.
+// SNAT compares the source address that a destination sees in pods' flows with
+// the pods' own, and names the NAT rule that changes it. If no rule does, but
+// a host outside has a connection from the node with the source port of a
+// pod's flow, it names the BPF programs where packets leave the node. A pod to
+// which no router has a route must be translated: nothing is said about such
+// pods, nor where no router was read.
 type SNAT struct{}
 
 // Name implements Detector.
@@ -38,8 +38,8 @@ func (SNAT) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Nodes, snapshot.Pods, snapshot.Routers, snapshot.NAT, snapshot.Sockets}
 }
 
-// Detect implements Detector. Findings are in order of node, rules before
-// what they have left behind.
+// Detect implements Detector. Findings are in order of node; for each node
+// first those about rules, then programs, then stale translations.
 func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 {
 		return nil
@@ -57,15 +57,16 @@ func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
 	return findings
 }
 
-// hidden is what one rule does, or the programs on the way out.
+// hidden is what is hidden by one rule, by the BPF programs where packets
+// leave the node, or by a translation that no rule makes any more.
 type hidden struct {
 	rule     snapshot.Rule
 	programs []snapshot.Program
 	pods     []snapshot.Pod
 	route    podRoute
-	// flow is one that was translated, as an example, and host who sees it,
-	// if anybody outside was asked and has it. Flows are none for a rule that
-	// only waits.
+	// flow is an example of a translated flow, and host the host outside that has
+	// it among its sockets; empty if none does. Flows is zero for a rule that has
+	// not translated any flow yet.
 	flow  snapshot.Flow
 	host  string
 	flows int
@@ -79,7 +80,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		}
 	}
 	var rules []*hidden
-	of := func(rule snapshot.Rule) *hidden {
+	hiddenBy := func(rule snapshot.Rule) *hidden {
 		i := slices.IndexFunc(rules, func(h *hidden) bool { return h.rule.Text == rule.Text })
 		if i < 0 {
 			i = len(rules)
@@ -110,7 +111,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 			continue
 		}
 		if rule, ok := translates(n.Rules.Items, f); ok {
-			of(rule).add(now, pod, route, f)
+			hiddenBy(rule).add(now, pod, route, f)
 		} else if alive(history, n.Node, f) {
 			i := slices.IndexFunc(left, func(h *hidden) bool { return h.pods[0] == pod })
 			if i < 0 {
@@ -127,7 +128,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		for _, p := range now.Pods.Items {
 			route, ok := routeTo(now, p)
 			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
-				of(rule).addPod(p, route)
+				hiddenBy(rule).addPod(p, route)
 			}
 		}
 	}
@@ -191,10 +192,10 @@ func translatedPast(now snapshot.Snapshot, node string, f snapshot.Flow) (snapsh
 	return f, false
 }
 
-// current tells whether packets of a flow still come, and with them the
-// connection past, which a host outside has in its place. The kernel knows flows that are over for minutes,
-// and so do the hosts outside: an old connection from the node and a new flow
-// of a pod may have the same port.
+// current tells whether packets of a flow still come, and whether the
+// connection past, which a host outside has, is the same traffic. The node's
+// kernel and the hosts outside remember for minutes what is over: an old
+// connection from the node and a new flow of a pod may have the same port.
 func current(history []snapshot.Snapshot, node string, f, past snapshot.Flow) bool {
 	now := history[len(history)-1]
 	for _, s := range slices.Backward(history) {
@@ -260,8 +261,8 @@ func reached(rules []snapshot.Rule, chain string) bool {
 const maxDepth = 16
 
 // translates returns the rule that gives a flow the source that the
-// destination sees. A rule that looks at something that is not known here,
-// such as a set or a mark, is it only if no other can be.
+// destination sees. A rule with a condition that cannot be checked here, such
+// as a set or a mark, is returned only if no other rule fits.
 func translates(rules []snapshot.Rule, f snapshot.Flow) (rule snapshot.Rule, found bool) {
 	var maybe *snapshot.Rule
 	var walk func(chain string, sure bool, depth int) (ended bool)

@@ -80,7 +80,7 @@ func dbSees(s *snapshot.Snapshot) {
 func TestSNAT(t *testing.T) {
 	const rule = `-A CILIUM_POST_nat -s 10.20.30.32/27 ! -d 10.20.30.0/24 ! -o cilium_+ -m comment --comment \"cilium masquerade non-cluster\" -j MASQUERADE`
 	type change func(*snapshot.Snapshot)
-	both := func(changes ...change) change {
+	all := func(changes ...change) change {
 		return func(s *snapshot.Snapshot) {
 			for _, c := range changes {
 				c(s)
@@ -108,38 +108,38 @@ func TestSNAT(t *testing.T) {
 			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}},
 			says: `node2 will hide the addresses of 1 pod behind its own, by "` + rule + `", though tor has a route`,
 		},
-		{name: "no rule, no flow", change: both(noRules, noFlows)},
+		{name: "no rule, no flow", change: all(noRules, noFlows)},
 		{name: "a connection that is over keeps its entry for a while", change: noRules},
 		{
-			name: "a connection from before goes on", change: both(noRules, func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = true }),
+			name: "a connection from before goes on", change: all(noRules, func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = true }),
 			want: []brief{{StaleTranslation, Active, "10.20.30.35", 1}},
 			says: "10.4.40.10:3306 is sent tcp packets from 10.4.94.31, which is pod default/app (10.20.30.35), though no rule of node2 translates it any more: " +
 				"connection tracking keeps the translation of 1 flow for as long as packets flow (conntrack -D -s 10.20.30.35 ends it).",
 		},
 		{
-			name: "a BPF program hides it, and the server sees it", change: both(noRules, byProgram, dbSees),
+			name: "a BPF program hides it, and the server sees it", change: all(noRules, byProgram, dbSees),
 			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
 			says: `db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): no rule of node2 translates it, ` +
 				`it passes BPF program bpf_host.o:[to-netdev] on the way out of eth0 afterwards, though tor has a route to it (10.20.30.32/27).`,
 		},
 		{
-			name: "the server has seen the node at that port before, and there is no program", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+			name: "the server has seen the node at that port before, and there is no program", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
 				s.NAT[0].Programs.Items = nil
 			}),
 		},
-		{name: "a BPF program, and nobody outside was asked", change: both(noRules, byProgram)},
-		{name: "a BPF program that hides nothing", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+		{name: "a BPF program, and nobody outside was asked", change: all(noRules, byProgram)},
+		{name: "a BPF program that hides nothing", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
 			s.Outside[0].Sockets.Items[0].Remote = netip.MustParseAddrPort("10.20.30.35:40312")
 		})},
-		{name: "the server has seen the node at that port before, and sees the pod now", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+		{name: "the server has seen the node at that port before, and sees the pod now", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
 			s.Outside[0].Sockets.Items = append(s.Outside[0].Sockets.Items, snapshot.Socket{
 				Local: netip.MustParseAddrPort("10.4.40.10:3306"), Remote: netip.MustParseAddrPort("10.20.30.35:40312"),
 			})
 		})},
-		{name: "the server sees another client at that port", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+		{name: "the server sees another client at that port", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
 			s.Outside[0].Sockets.Items[0].Remote = netip.MustParseAddrPort("10.4.94.99:40312")
 		})},
-		{name: "a BPF program, and a connection that may be over", change: both(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+		{name: "a BPF program, and a connection that may be over", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
 			s.NAT[0].Flows.Items[0].Established = false
 		})},
 		{name: "pods that nobody routes must be translated", change: noRoutes},
@@ -231,7 +231,7 @@ func TestSNATLooksWhetherAFlowGoesOn(t *testing.T) {
 }
 
 // A connection that is over stays known for minutes, to the node and to the
-// server: whose address it had is no news.
+// server: the address that it had says nothing about the flow of today.
 func TestSNATLooksWhetherAConnectionIsNew(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// course is how a run of the fake scenario goes otherwise than it should.
+// course is one way in which a run of the fake scenario can go.
 type course struct {
 	name string
 	// old and new change the scripts of the two variants.
@@ -329,8 +329,8 @@ func TestCourses(t *testing.T) {
 	}
 }
 
-// clocks are times and counts that differ from run to run by what happened to
-// come first in one moment.
+// clocks are times and counts that differ from run to run, because things that
+// happen at the same moment come in any order.
 var clocks = regexp.MustCompile(`; last seen: .*|\d+ of \d+ packets|since 00:00:[0-9.]+|waited \d+\.\d+s`)
 
 // describe is what a report says, without times.

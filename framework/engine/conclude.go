@@ -84,8 +84,8 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	if err := v.close(ctx); err != nil {
 		v.result.Reasons = append(v.result.Reasons, err.Error())
 	}
-	// A signal between two steps breaks neither: what was seen until then says
-	// nothing.
+	// A signal between two steps makes neither of them fail. The variant is
+	// unknown all the same: what was seen until then is not enough for a verdict.
 	if v.result.Verdict == "" && v.seen.broken == nil {
 		v.seen.broken = errors.New("the run ended before the variant was judged")
 	}

@@ -82,9 +82,9 @@ func (e *Execution) Steps() []Step { return e.steps }
 // Dir is the folder of the run; empty where nothing was written.
 func (e *Execution) Dir() string { return e.dir }
 
-// Report is what the execution came to, and whether there is such a thing:
-// there is none of a scenario that has not begun, or whose lab another process
-// holds. It is whole after Finish.
+// Report returns what the execution came to, once Finish has run. There is no
+// report, and the second result is false, for a scenario that has not begun or
+// whose lab another process holds.
 func (e *Execution) Report() (r report.Report, there bool) { return e.report, e.over }
 
 // Broken is why nothing could be judged: an image that does not build, a lab
@@ -95,8 +95,8 @@ func (e *Execution) Broken() error { return e.broken }
 // report was written. Nil if all is well.
 func (e *Execution) Left() error { return e.left }
 
-// Run runs every step and finishes. It stops between two steps when ctx ends,
-// and Finish then has undo to undo what was done.
+// Run runs every step and finishes. It stops between two steps when ctx ends.
+// Finish has the time undo for what it does, whether ctx has ended or not.
 func (e *Execution) Run(ctx context.Context, undo time.Duration) {
 	for _, step := range e.steps {
 		if ctx.Err() != nil {
@@ -224,12 +224,13 @@ func (e *Execution) letGo(ctx context.Context) error {
 	return lab.Down(ctx)
 }
 
-// Finish judges what was not judged yet, and writes the report; the lab is
-// still there, and goes, only if the steps did not come to let go of it.
+// Finish judges what was not judged yet, and writes the report. If the last
+// step, which keeps the lab or takes it down, did not run, Finish takes the
+// lab down.
 //
 // It does nothing for a scenario that has not begun, or whose lab another
-// process holds: lab and report are that one's. It does its work once, however
-// often it is called.
+// process holds: lab and report belong to that process. It does its work once,
+// however often it is called.
 func (e *Execution) Finish(ctx context.Context) {
 	if e.over || e.began.IsZero() || isHeld(e.broken) {
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 func TestJudge(t *testing.T) {
-	both := []string{"outside->a", "a->outside"}
+	wayAndBack := []string{"outside->a", "a->outside"}
 	for _, test := range []struct {
 		name string
 		saw  observation
@@ -18,62 +18,62 @@ func TestJudge(t *testing.T) {
 	}{
 		{
 			"the symptom, and a detector that names it",
-			observation{expected: both, hurt: both, active: 1},
+			observation{expected: wayAndBack, hurt: wayAndBack, active: 1},
 			framework.Reproduced, "outside->a, a->outside were hurt, and detectors said why",
 		},
 		{
 			"the symptom, and no word of a detector",
-			observation{expected: both, hurt: both},
+			observation{expected: wayAndBack, hurt: wayAndBack},
 			framework.Missed, "outside->a, a->outside were hurt, and no detector said why",
 		},
 		{
 			"nobody hurt, no alarm",
-			observation{expected: both},
+			observation{expected: wayAndBack},
 			framework.Prevented, "no probe was hurt, and no detector raised an alarm",
 		},
 		{
 			"nobody hurt, but an alarm",
-			observation{expected: both, active: 2},
+			observation{expected: wayAndBack, active: 2},
 			framework.Unknown, "detectors raised an alarm, but no probe was hurt",
 		},
 		{
 			"half of the symptom",
-			observation{expected: both, hurt: both[:1], active: 1},
+			observation{expected: wayAndBack, hurt: wayAndBack[:1], active: 1},
 			framework.Unknown, "the fault hurt outside->a, but not a->outside",
 		},
 		{
 			"more than the symptom",
-			observation{expected: both, hurt: append([]string{"outside->b"}, both...), active: 1},
+			observation{expected: wayAndBack, hurt: append([]string{"outside->b"}, wayAndBack...), active: 1},
 			framework.Unknown, "the fault hurt probes that it should not: outside->b, outside->a, a->outside",
 		},
 		{
 			"something else than the symptom",
-			observation{expected: both, hurt: []string{"outside->b"}},
+			observation{expected: wayAndBack, hurt: []string{"outside->b"}},
 			framework.Unknown, "the fault hurt probes that it should not: outside->b",
 		},
 		{
 			"bad baseline",
-			observation{expected: both, baseline: "outside->b lost 3 packets"},
+			observation{expected: wayAndBack, baseline: "outside->b lost 3 packets"},
 			framework.Vacuous, "the baseline was bad: outside->b lost 3 packets",
 		},
 		{
 			"no fault",
-			observation{expected: both, held: "the node is running"},
+			observation{expected: wayAndBack, held: "the node is running"},
 			framework.Vacuous, "the fault never took hold: the node is running",
 		},
 		{
 			"a bad baseline outweighs what came of the fault",
-			observation{expected: both, baseline: "loss", held: "no", hurt: both, active: 1},
+			observation{expected: wayAndBack, baseline: "loss", held: "no", hurt: wayAndBack, active: 1},
 			framework.Vacuous, "the baseline was bad: loss",
 		},
 		{
 			"a fault that did not take hold outweighs what was hurt",
-			observation{expected: both, held: "no", hurt: both, active: 1},
+			observation{expected: wayAndBack, held: "no", hurt: wayAndBack, active: 1},
 			framework.Vacuous, "the fault never took hold: no",
 		},
 		{
 			"a breakdown outweighs all",
-			observation{expected: both, broken: errors.New("no lab"), baseline: "loss", held: "no", hurt: both, active: 1},
+			observation{expected: wayAndBack, broken: errors.New("no lab"), baseline: "loss", held: "no", hurt: wayAndBack, active: 1},
 			framework.Unknown, "no lab",
 		},
 	} {

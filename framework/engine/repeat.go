@@ -9,8 +9,8 @@ import (
 )
 
 // isRepeat makes a run one of several of the same variant.
-func (v *variantRun) isRepeat(number, of int) {
-	v.label = fmt.Sprintf("%s %d/%d", v.variant.Name, number, of)
+func (v *variantRun) isRepeat(number, total int) {
+	v.label = fmt.Sprintf("%s %d/%d", v.variant.Name, number, total)
 	v.result.EvidenceDir = filepath.Join("evidence", v.variant.Name, fmt.Sprintf("run-%02d", number))
 	v.script.Forms, v.script.Remedies = nil, nil
 }

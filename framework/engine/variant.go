@@ -131,12 +131,12 @@ func remedyText(r framework.Remedy) string {
 	return "no remedy: " + r.Name
 }
 
-// errNotAsExpected marks what is for the verdict, or for the list of reasons,
-// and not a breakdown: the script may go on.
+// errNotAsExpected marks an observation that counts for the verdict or the
+// list of reasons. It is not a breakdown: the script may go on.
 var errNotAsExpected = errors.New("not as expected")
 
 // step plans one step. One that breaks makes the verdict unknown and ends the
-// script; one that only sees what should not be goes into the reasons.
+// script; one that only sees something unexpected adds a reason.
 func (v *variantRun) step(name string, do func(context.Context) error) {
 	v.scenario.add(v.label, name, func(ctx context.Context) error {
 		switch {
@@ -398,8 +398,8 @@ func (v *variantRun) expectUnhurt(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// takeBack undoes a lesser form that the rest of the script is to come
-// without.
+// takeBack undoes a lesser form that must be gone before the rest of the
+// script runs.
 func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f fault.Fault) error {
 	if !form.TakenBack || v.scenario.options.Ablate == AblateFault {
 		return nil
@@ -501,12 +501,12 @@ func (v *variantRun) fault(ctx context.Context) error {
 // symptom watches the traffic after the fault.
 func (v *variantRun) symptom(ctx context.Context) error {
 	script := v.script
-	// When all that the incident hurts is hurt, or nothing was for so long ...
+	// The watching ends when every probe of Hurt is hurt, or after Observe.
 	_, err := v.probes.WaitOutage(ctx, namesOf(script.Hurt), v.faulted, script.HurtFor, script.Observe)
 	if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
 		return err
 	}
-	// ... the fate of every packet up to then must be known.
+	// It must be known of each packet up to then whether it was lost.
 	watched := time.Now()
 	if err := v.fateKnown(ctx, watched); err != nil {
 		return err

@@ -82,7 +82,7 @@ func (w *watch) Stop() {
 func (w *watch) look(ctx context.Context) {
 	now := w.collect(ctx)
 	if ctx.Err() != nil {
-		return // half a snapshot shows faults that are none
+		return // a snapshot that was cut short shows faults that are not there
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

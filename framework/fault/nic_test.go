@@ -27,13 +27,13 @@ func TestNICCheck(t *testing.T) {
 	for _, c := range []struct {
 		name, node, nic, address string
 		want                     string // in the error; empty: none
-		is                       error
+		wraps                    error
 	}{
 		{name: "the incident's", node: "node2", nic: "eth1", address: "192.168.77.5/24"},
 		{name: "another name", node: "node2", nic: "ens224", address: "192.168.77.5/24"},
-		{name: "a name that Calico skips", node: "node2", nic: "veth0", address: "192.168.77.5/24", want: `"veth0": Calico's autodetection passes over every interface that matches ^veth.*`, is: ErrSkipped},
-		{name: "a name that begins with lo", node: "node2", nic: "lom1", address: "192.168.77.5/24", want: "matches ^lo", is: ErrSkipped},
-		{name: "kube-ipvs", node: "node2", nic: "kube-ipvs0", address: "192.168.77.5/24", want: "take eth1", is: ErrSkipped},
+		{name: "a name that Calico skips", node: "node2", nic: "veth0", address: "192.168.77.5/24", want: `"veth0": Calico's autodetection passes over every interface that matches ^veth.*`, wraps: ErrSkipped},
+		{name: "a name that begins with lo", node: "node2", nic: "lom1", address: "192.168.77.5/24", want: "matches ^lo", wraps: ErrSkipped},
+		{name: "kube-ipvs", node: "node2", nic: "kube-ipvs0", address: "192.168.77.5/24", want: "take eth1", wraps: ErrSkipped},
 		{name: "a name that is taken", node: "node2", nic: "eth0", address: "192.168.77.5/24", want: "has an interface of that name: take eth1"},
 		{name: "no name", node: "node2", address: "192.168.77.5/24", want: "want 1 to 15 characters"},
 		{name: "too long a name", node: "node2", nic: "enp0s31f6np1v100", address: "192.168.77.5/24", want: "want 1 to 15 characters"},
@@ -43,12 +43,12 @@ func TestNICCheck(t *testing.T) {
 		{name: "link-local, which Calico ignores", node: "node2", nic: "eth1", address: "169.254.1.5/24", want: "want an IPv4 unicast address"},
 		{name: "IPv6", node: "node2", nic: "eth1", address: "fd00::5/64", want: "want an IPv4 unicast address"},
 		{name: "the network's address", node: "node2", nic: "eth1", address: "192.168.77.0/24", want: "no address of a host"},
-		{name: "in the nodes' network", node: "node2", nic: "eth1", address: "172.29.0.77/24", want: "overlaps network nodes (172.29.0.0/24)", is: ErrReachable},
-		{name: "a subnet that holds the nodes' network", node: "node2", nic: "eth1", address: "172.29.77.1/16", want: "overlaps network nodes", is: ErrReachable},
-		{name: "in the pods' range", node: "node2", nic: "eth1", address: "10.65.3.4/24", want: "the pods' range (10.65.0.0/16)", is: ErrReachable},
-		{name: "in the Services' range", node: "node2", nic: "eth1", address: "10.96.3.4/24", want: "the Services' range", is: ErrReachable},
-		{name: "another node's address", node: "node2", nic: "eth1", address: "172.29.0.11/24", want: "node node1 has it", is: ErrDuplicate},
-		{name: "the node's own address", node: "node2", nic: "eth1", address: "172.29.0.12/24", want: "on another interface", is: ErrReachable},
+		{name: "in the nodes' network", node: "node2", nic: "eth1", address: "172.29.0.77/24", want: "overlaps network nodes (172.29.0.0/24)", wraps: ErrReachable},
+		{name: "a subnet that holds the nodes' network", node: "node2", nic: "eth1", address: "172.29.77.1/16", want: "overlaps network nodes", wraps: ErrReachable},
+		{name: "in the pods' range", node: "node2", nic: "eth1", address: "10.65.3.4/24", want: "the pods' range (10.65.0.0/16)", wraps: ErrReachable},
+		{name: "in the Services' range", node: "node2", nic: "eth1", address: "10.96.3.4/24", want: "the Services' range", wraps: ErrReachable},
+		{name: "another node's address", node: "node2", nic: "eth1", address: "172.29.0.11/24", want: "node node1 has it", wraps: ErrDuplicate},
+		{name: "the node's own address", node: "node2", nic: "eth1", address: "172.29.0.12/24", want: "on another interface", wraps: ErrReachable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := NIC{Node: c.node, Name: c.nic}
@@ -65,8 +65,8 @@ func TestNICCheck(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want one sentence with %q", err, c.want)
 			}
-			if c.is != nil && !errors.Is(err, c.is) {
-				t.Errorf("%v is not %v", err, c.is)
+			if c.wraps != nil && !errors.Is(err, c.wraps) {
+				t.Errorf("%v is not %v", err, c.wraps)
 			}
 		})
 	}

@@ -1,4 +1,7 @@
-// Package labaccess reaches the sources of snapshots in a lab.
+// Package labaccess is how the sources of package snapshot are reached in a
+// lab: the API server with the administrator's credentials, routers and
+// registry at their addresses, nodes and hosts as the containers or guests
+// that they are.
 package labaccess
 
 import (

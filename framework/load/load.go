@@ -29,9 +29,9 @@ type Services struct {
 	// through, from that part of the range that the API server does not hand out
 	// by itself.
 	HeldVIP netip.Addr
-	// Connections is how many are held, HeldEndpoints to how many endpoints of
-	// HeldRange. A proxy that goes round robin gives each endpoint one at least,
-	// where there are as many connections as endpoints.
+	// Connections is how many connections are held, and HeldEndpoints how many
+	// addresses of HeldRange they lead to. With at least as many connections as
+	// endpoints, a proxy that goes round robin gives each endpoint one.
 	Connections, HeldEndpoints int
 	// HeldRange is a /24, as is ChurnRange.
 	HeldRange netip.Prefix
@@ -100,8 +100,9 @@ func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool) (*Loa
 }
 
 // churn replaces the endpoint of one Service after the other, each time by an
-// address that it has not had for long: so a proxy's table that only lags
-// behind is another one at every look, and one that has stopped is the same.
+// address that it has not had for a while. So the table of a proxy that only
+// lags behind changes from look to look, and that of a proxy that has stopped
+// does not.
 func (l *Load) churn(ctx context.Context, c *kindlab.Cluster) error {
 	s := l.services
 	tick := time.NewTicker(s.ChurnEvery / time.Duration(s.Churned))

@@ -98,7 +98,8 @@ func (s Services) Create(ctx context.Context, c *kindlab.Cluster) error {
 
 // create creates a Service where there is none of that name.
 func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) error {
-	// Created blindly, one with a chosen address is refused for its address.
+	// Create alone would not do: of a Service that exists and has a chosen
+	// address, the API server says that the address is taken, not the name.
 	err := kube(c).Get(ctx, client.ObjectKeyFromObject(service), &corev1.Service{})
 	if apierrors.IsNotFound(err) {
 		err = kube(c).Create(ctx, service)
@@ -136,7 +137,7 @@ func (s Services) mirrored(ctx context.Context, c *kindlab.Cluster) error {
 		})
 }
 
-// setEndpoints says where a Service of the load leads.
+// setEndpoints sets the addresses that a Service of the load leads to.
 func setEndpoints(ctx context.Context, c *kindlab.Cluster, name string, addresses ...netip.Addr) error {
 	e := endpointsOf(name, addresses...)
 	err := kube(c).Update(ctx, e) // without a version: whatever is there

@@ -109,7 +109,7 @@ func TestDNS(t *testing.T) {
 	for _, fault := range []struct {
 		name   string
 		answer func(dnsmessage.Message) *dnsmessage.Message
-		side   probe.Side
+		lost   probe.Side
 		error  string
 	}{
 		{"no answer", silent, probe.Unresolved, "lookup: no answer"},
@@ -130,8 +130,8 @@ func TestDNS(t *testing.T) {
 		// been answered after.
 		c := line.Between(began.Add(-declared.Interval), time.Now())
 		sides := map[probe.Side]int{probe.Unresolved: c.Unresolved, probe.Resolved: c.Resolved}
-		if c.Lost == 0 || sides[fault.side] != c.Lost {
-			t.Errorf("%s: %d lost, of them %v; want all %s", fault.name, c.Lost, sides, fault.side)
+		if c.Lost == 0 || sides[fault.lost] != c.Lost {
+			t.Errorf("%s: %d lost, of them %v; want all %s", fault.name, c.Lost, sides, fault.lost)
 		}
 		if line.Errors[fault.error] <= before.Errors[fault.error] {
 			t.Errorf("%s: errors are %v, want more of %q", fault.name, line.Errors, fault.error)

@@ -48,7 +48,7 @@ func TestThroughRouter(t *testing.T) {
 	s := start(t, []probe.End{a, b}, append(both("a", "b"), probe.Probe{From: "a", To: "b", Protocol: probe.TCP})...)
 	for _, fault := range []struct {
 		name, ns, via string
-		side          func(probe.Counts) int
+		lost          func(probe.Counts) int
 	}{
 		{"no way back", ns["b"], "10.99.2.1", func(c probe.Counts) int { return c.LostReply }},
 		{"no way there", ns["a"], "10.99.1.1", func(c probe.Counts) int { return c.LostRequest }},
@@ -63,7 +63,7 @@ func TestThroughRouter(t *testing.T) {
 		since := waitClean(t, s, 50*time.Millisecond, "a->b", "b->a")
 		t.Logf("%s: mended; clean since %s, found after %s", fault.name, since.Sub(mended), time.Since(mended))
 		line := timeline(t, s, "a->b")
-		if c := line.Between(began, mended); c.Lost == 0 || fault.side(c) < c.Lost-3 {
+		if c := line.Between(began, mended); c.Lost == 0 || fault.lost(c) < c.Lost-3 {
 			t.Errorf("%s: %+v", fault.name, c)
 		}
 	}

@@ -234,17 +234,17 @@ func TestSidesAndRecovery(t *testing.T) {
 	r := startRelay(t, b.Address)
 	b.Address = r.address()
 	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b", Timeout: 400 * time.Millisecond})
-	for _, side := range []probe.Side{probe.Request, probe.Reply} {
+	for _, lost := range []probe.Side{probe.Request, probe.Reply} {
 		waitClean(t, s, 100*time.Millisecond)
 		kind := wire.RequestPacket
-		if side == probe.Reply {
+		if lost == probe.Reply {
 			kind = wire.ReplyPacket
 		}
 		broken := time.Now()
 		r.dropping(func(p wire.Packet) bool { return p.Kind == kind })
 		first := waitLoss(t, s, broken)
 		if d := first.Sub(broken); d < 0 || d > 200*time.Millisecond {
-			t.Errorf("the first lost %s was found %s after the fault", side, d)
+			t.Errorf("the first lost %s was found %s after the fault", lost, d)
 		}
 		mended := time.Now()
 		r.dropping(func(wire.Packet) bool { return false })

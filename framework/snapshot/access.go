@@ -34,11 +34,11 @@ type RouterReader interface {
 	Neighbors(context.Context) ([]Neighbor, error)
 }
 
-// Machine is a node or a host, as far as sources need it. One on which a way
-// is closed returns an error there: a node with a kernel of its own has no
-// process and no network namespace on the machine that collects. The answers
-// change when the machine is started again, so they are asked for at every
-// look.
+// Machine is a node or a host, with the ways in which sources look at it. A
+// method returns an error where the machine does not have that way: a node
+// with a kernel of its own has no process and no network namespace on the
+// machine that collects. The answers change when the machine is started again,
+// so they are asked for at every look.
 type Machine interface {
 	// Exec runs a command as root and returns its standard output. A command
 	// that fails is an error.

@@ -22,7 +22,8 @@ func firewallReader(node string, m Machine) func(context.Context) Firewall {
 		return Firewall{Node: node, Rules: list(ctx, func(ctx context.Context) ([]Rule, error) {
 			var all []Rule
 			for _, program := range []string{"iptables-nft-save", "iptables-legacy-save"} {
-				// Without naming a table: that would make it, where it is not there.
+				// The program is given no table: to name one creates it where it is
+				// missing.
 				rules, err := savedRules(ctx, m, FilterTable, program)
 				if err != nil {
 					return nil, err

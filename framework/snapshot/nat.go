@@ -21,7 +21,8 @@ type NodeNAT struct {
 	Rules List[Rule] `json:"rules"`
 	// Flows are of IPv4, without those of the loopback network.
 	Flows List[Flow] `json:"flows"`
-	// Programs are on the ways out of the node's network devices.
+	// Programs are attached where packets leave the node's network devices (tc
+	// egress).
 	Programs List[Program] `json:"programs"`
 }
 
@@ -44,10 +45,10 @@ type Flow struct {
 	Destination netip.AddrPort `json:"destination"`
 	// SeenAs is where the destination sees the flow come from.
 	SeenAs netip.AddrPort `json:"seen_as"`
-	// Established is of TCP: both ends have the connection open.
+	// Established says of a TCP flow that both ends have the connection open.
 	Established bool `json:"established,omitempty"`
-	// Expires is after how much silence the entry goes, as of this moment:
-	// each packet sets it back.
+	// Expires is how long the kernel keeps the entry from this moment on if no
+	// packet comes. Each packet starts that time anew.
 	Expires time.Duration `json:"expires_ns"`
 }
 
@@ -132,7 +133,8 @@ func flowOf(e *netlink.ConntrackFlow) Flow {
 	}
 }
 
-// programsOf lists the BPF programs on the ways out of a node's devices.
+// programsOf lists the BPF programs that are attached where packets leave a
+// node's devices.
 func programsOf(ctx context.Context, m Machine) ([]Program, error) {
 	programs := []Program{}
 	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(_ string, h *netlink.Handle) error {

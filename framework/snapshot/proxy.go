@@ -26,9 +26,9 @@ type Proxy struct {
 	// for more. Dumped tells that they were.
 	Goroutines []Goroutine `json:"goroutines,omitempty"`
 	Dumped     bool        `json:"dumped,omitempty"`
-	// Counters are the metrics that a ProxyQuery names, and LogLines the lines
-	// of the log that it counts. Counters is nil if kube-proxy did not tell its
-	// metrics; one that it does not have yet is not among them.
+	// Counters are the metrics that a ProxyQuery names, and LogLines the lines of
+	// the log that it counts. Counters is nil if kube-proxy did not tell its
+	// metrics; a metric that it does not have yet is missing from them.
 	Counters map[string]float64 `json:"counters,omitempty"`
 	LogLines int                `json:"log_lines,omitempty"`
 }

@@ -151,7 +151,7 @@ func readResponse(text string) (status int, body string) {
 		return 0, ""
 	}
 	defer response.Body.Close()
-	// What there is of a body that was cut short is worth having.
+	// A body that was cut short is used as far as it goes.
 	all, _ := io.ReadAll(response.Body)
 	return response.StatusCode, string(all)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
-// What the routers say is in the words of package router.
+// The types in which routers answer are those of package router.
 type (
 	// Path is one path of a router's RIB.
 	Path = router.Path

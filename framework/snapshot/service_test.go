@@ -31,8 +31,8 @@ func newSlice(name, service string, kind discoveryv1.AddressType, endpoints ...d
 }
 
 func TestClusterServices(t *testing.T) {
-	ready := func(address string, is *bool) discoveryv1.Endpoint {
-		return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: is}}
+	ready := func(address string, isReady *bool) discoveryv1.Endpoint {
+		return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: isReady}}
 	}
 	c, err := newCluster(serve(t, map[string]http.HandlerFunc{
 		servicesPath: protobuf(t, &corev1.ServiceList{Items: []corev1.Service{

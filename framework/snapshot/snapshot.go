@@ -86,8 +86,7 @@ func (s Snapshot) Unread() []string {
 	return all
 }
 
-// Only returns the snapshot as somebody sees it who has asked for these
-// sources and no others.
+// Only returns what a collector of these sources alone would have read.
 func (s Snapshot) Only(sources ...Source) Snapshot {
 	seen := Snapshot{Time: s.Time, Took: s.Took}
 	for _, k := range kinds {

@@ -46,8 +46,8 @@ type kind struct {
 	// open prepares to read the sources of these names. An error is why they
 	// can never be read.
 	open func(o *opening, names []string) (read, error)
-	// copy takes its part of a snapshot over, as far as the sources of these
-	// names hold it.
+	// copy copies the kind's part of a snapshot: only what the sources of these
+	// names read.
 	copy func(to, from *Snapshot, names []string)
 	// unread calls say for each part that a look should have read.
 	unread func(s Snapshot, say sayUnread)
@@ -252,7 +252,7 @@ func perName[H any, T interface{ unread(sayUnread) }](
 	name string,
 	timeout time.Duration,
 	reachable func(*opening) (map[string]H, error),
-	reader func(name string, of H) func(context.Context) T,
+	reader func(name string, from H) func(context.Context) T,
 	part func(*Snapshot) *[]T,
 ) Source {
 	return Source{kind: &kind{

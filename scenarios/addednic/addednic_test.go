@@ -27,7 +27,7 @@ func TestScenario(t *testing.T) {
 func TestWith(t *testing.T) {
 	for name, test := range map[string]struct {
 		values map[string]string
-		is     error
+		wraps  error
 		says   string
 	}{
 		"another card":           {values: map[string]string{"nic": "eth7", "address": "10.51.9.9/24"}},
@@ -44,7 +44,7 @@ func TestWith(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), test.says) || test.is != nil && !errors.Is(err, test.is) {
+			if err == nil || !strings.Contains(err.Error(), test.says) || test.wraps != nil && !errors.Is(err, test.wraps) {
 				t.Errorf("%v", err)
 			}
 		})

@@ -90,15 +90,15 @@ const (
 	observe = 2*poll + 2*time.Second
 )
 
-// story is a variant's: its card, and what it remembers of the time before
-// the fault.
+// story is what the steps of one variant share: the card, and what they noted
+// before the fault.
 type story struct {
 	nic fault.NIC
 	// before is what Calico had made of the nodes' addresses, agents are
 	// calico-node's pods with their restarts.
 	before *calico.State
 	agents map[string]string
-	// plugged is when the card was there.
+	// plugged is when the card had been plugged in.
 	plugged time.Time
 }
 
@@ -224,9 +224,10 @@ func restartedHurt() []probe.Probe {
 	return slices.DeleteFunc(hurt(), func(p probe.Probe) bool { return p.From == hostWorker1.Name })
 }
 
-// restartedProbes are those that tell of the address and not of the restart,
-// around which the node's pods lose packets for some 150 ms. Why was not
-// traced; felix starts then.
+// restartedProbes are those that lose packets because of the address, if at
+// all. Left out are probes from the node's pods that the second form does not
+// hurt: they lose packets for some 150 ms around the restart itself. Why was
+// not traced; felix starts then.
 func restartedProbes() []probe.Probe {
 	hurt := restartedHurt()
 	return slices.DeleteFunc(probes(), func(p probe.Probe) bool {
@@ -314,7 +315,8 @@ func (s *story) record(ctx context.Context, r *framework.Run, when string) error
 	return nil
 }
 
-// recorded keeps the evidence of a moment when what is asserted of it holds.
+// recorded is a check that also keeps the evidence of the moment at which it
+// holds.
 func (s *story) recorded(when string, holds func(context.Context, *framework.Run) (bool, string, error)) func(context.Context, *framework.Run) (bool, string, error) {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		held, saw, err := holds(ctx, r)
@@ -396,7 +398,7 @@ func addressOf(s snapshot.Snapshot, node string) netip.Addr {
 	return netip.Addr{}
 }
 
-// addressing is what tells of Calico's addresses and of BIRD's sessions.
+// addressing are the sources that hold Calico's addresses and BIRD's sessions.
 var addressing = []snapshot.Source{snapshot.Nodes, snapshot.NodeNetworks}
 
 // allIsWell asserts that Calico has the declared addresses, and that BIRD has
@@ -458,7 +460,7 @@ func (s *story) cardIsNamed() framework.Check {
 		})
 }
 
-// factOver is how much traffic tells whether a fact holds.
+// factOver is for how long traffic is looked at to tell whether a fact holds.
 const factOver = time.Second
 
 // holds asserts the fact over a second of traffic, all of it after the
@@ -482,7 +484,7 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 	var wrong framework.Mismatches
 	see := func(p probe.Probe, what string, as func(probe.Counts) bool) {
 		t := timelines[p.Name]
-		end := t.Reported.Add(-probe.DefaultTimeout) // of what came later the fate is open
+		end := t.Reported.Add(-probe.DefaultTimeout) // whether later packets were lost is not known yet
 		began := end.Add(-factOver)
 		counts := t.Between(began, end)
 		switch {

@@ -69,8 +69,8 @@ func byTCP(from, to framework.End) probe.Probe {
 // fact is one line of what was noted in production.
 type fact struct {
 	name string
-	// lost are the probes of which nothing gets through, fine those of which
-	// all does.
+	// lost are the probes of which no packet gets through, fine those that lose
+	// none.
 	lost, fine []probe.Probe
 }
 
@@ -111,7 +111,7 @@ func probes() []probe.Probe {
 	return all
 }
 
-// hurt are the probes of which nothing gets through.
+// hurt are the probes of which no packet gets through.
 func hurt() []probe.Probe {
 	var all []probe.Probe
 	for _, f := range facts {

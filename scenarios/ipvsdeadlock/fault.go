@@ -19,27 +19,29 @@ const (
 	// period is from one tick of the graceful termination to the next
 	// (rsCheckDeleteInterval); the first comes with the start of kube-proxy.
 	period = time.Minute
-	// ticks is how many ticks a kube-proxy must stand under the load: one that
-	// walks the whole list. 1.13.0 has mostly hung within the first seconds of it.
+	// ticks is how many ticks a kube-proxy must survive under the load: one that
+	// walks the whole list. 1.13.0 has mostly hung within the first seconds of
+	// it.
 	ticks = 1
 	// ticksAffected is how many ticks 1.13.0 has to hang in. It is a race: of 46
 	// loads on this kind of guest, 43 hung it in the first, two in the second, one
 	// in neither.
 	ticksAffected = 4
-	// syncsMet is how many syncs must be finished after the tick has begun, for
-	// one of them to have met it: the first may have been nearly over.
+	// syncsMet is how many syncs must be finished after the tick has begun, so
+	// that at least one of them ran beside it: the first may have been nearly
+	// over when the tick began.
 	syncsMet = 2
 	// loadTakes bounds what the load takes beside waiting for ticks, on a busy
 	// machine.
 	loadTakes = 4 * time.Minute
 	// lookPause is the time from the end of one look at kube-proxy to the next
 	// one, while there is nothing to see: each look takes time from kube-proxy.
-	// hangPause is the same after a look that could be at one that hangs.
+	// hangPause is the same after a look at which kube-proxy may be hanging.
 	lookPause = 3 * time.Second
 	hangPause = 2 * time.Second
 )
 
-// standing is how kube-proxy stood the load.
+// standing is how kube-proxy came through the load.
 type standing struct {
 	mode  kubeproxy.Mode
 	hung  bool
@@ -48,8 +50,8 @@ type standing struct {
 	// began.
 	walked int
 	took   time.Duration // of the load
-	// met is set once the tick has begun, or in another mode than IPVS the load;
-	// the others count from then on.
+	// met is set once the tick has begun; in another mode than IPVS, once the
+	// load has. metSyncs and metChanges count from then on.
 	met         bool
 	metSyncs    int
 	metChanges  int64 // of Endpoints
@@ -58,9 +60,9 @@ type standing struct {
 	load        error
 }
 
-// stood tells whether kube-proxy has stood so many ticks under the load. A mode
-// without IPVS has no ticks: there the load must have lasted for the time from
-// one tick to the next.
+// stood tells whether kube-proxy has survived so many ticks under the load. A
+// mode without IPVS has no ticks: there the load must have lasted for the time
+// from one tick to the next.
 func (a standing) stood(mode kubeproxy.Mode, ticks int) bool {
 	if a.metSyncs < syncsMet {
 		return false
@@ -231,7 +233,7 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 		return false, "the load ended early: " + a.load.Error(), nil
 	case a.connections < services.Connections, s.proxy.Mode == kubeproxy.IPVS && a.endpoints < services.HeldEndpoints:
 		return false, fmt.Sprintf("%d connections to %d endpoints were left", a.connections, a.endpoints), nil
-	case a.hung: // under the load: nothing more is asked of it
+	case a.hung: // the load has done what it is for
 	case !a.stood(s.proxy.Mode, s.ticks):
 		return false, fmt.Sprintf("no tick walked the list while syncs went on: the log tells of %d entries, %d syncs were finished since it began",
 			a.walked, a.metSyncs), nil

@@ -221,14 +221,14 @@ func (s *story) install(ctx context.Context, r *framework.Run) error {
 	if err := network(ctx, r); err != nil {
 		return err
 	}
-	side, ctx := errgroup.WithContext(ctx)
-	side.Go(func() error { return s.app.Install(ctx, r.Cluster, web, vips[web]) })
-	side.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(edge)) })
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.app.Install(ctx, r.Cluster, web, vips[web]) })
+	group.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(edge)) })
 	// The first tick is a minute after the start of kube-proxy: the sooner it
 	// starts the better.
-	side.Go(func() error { return s.proxy.Apply(ctx, r.Lab) })
-	side.Go(func() error { return services.Create(ctx, r.Cluster) })
-	return side.Wait()
+	group.Go(func() error { return s.proxy.Apply(ctx, r.Lab) })
+	group.Go(func() error { return services.Create(ctx, r.Cluster) })
+	return group.Wait()
 }
 
 // restart restarts kube-proxy. The load's endpoints are put back before: they
@@ -240,7 +240,7 @@ func (s *story) restart(ctx context.Context, r *framework.Run) error {
 	return s.proxy.Restart(ctx, r.Lab)
 }
 
-// moveTo brings kube-proxy to another version or mode.
+// moveTo replaces kube-proxy by one of another version or mode.
 func (s *story) moveTo(ctx context.Context, r *framework.Run, p kubeproxy.Proxy) error {
 	s.proxy = p
 	return p.Apply(ctx, r.Lab)

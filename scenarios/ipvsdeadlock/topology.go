@@ -59,8 +59,9 @@ const (
 
 var (
 	podCIDR = netip.MustParsePrefix("10.30.64.0/20")
-	// Both are behind backends: what the load's connections lead to, and the
-	// addresses that the churned Services have in turn.
+	// Both ranges are routed to backends. The load's connections lead to
+	// addresses of the first; the endpoints of the churned Services go through
+	// those of the second.
 	busyRange  = netip.MustParsePrefix("10.30.132.0/24")
 	churnRange = netip.MustParsePrefix("10.30.133.0/24")
 )

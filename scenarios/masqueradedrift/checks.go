@@ -105,8 +105,8 @@ func toldToMasquerade(ctx context.Context, r *framework.Run) (bool, string, erro
 	return wrong.Result()
 }
 
-// notAsked says what a node's header does not define as the incident's
-// ConfigMap has it.
+// notAsked lists the defines of a node's header that are not as the incident's
+// ConfigMap asks for.
 func notAsked(header string) []string {
 	var wrong []string
 	for define, want := range map[string]bool{"ENABLE_NODEPORT": true, "ENABLE_DSR": true, "ENABLE_DSR_HYBRID": false, "ENABLE_MASQUERADE": true} {
@@ -118,7 +118,7 @@ func notAsked(header string) []string {
 	return wrong
 }
 
-// podAddresses tells of the probe pods' own addresses.
+// podAddresses is the source of the probe pods' own addresses.
 var podAddresses = []snapshot.Source{snapshot.Pods}
 
 // seenAs asserts that the far ends of some probes have only ever seen the

@@ -15,9 +15,9 @@ import (
 // app is the application's account.
 var app = probe.Login{User: "app", Password: "only-from-the-pod-range", Database: "app"}
 
-// grants let the application in from the pod range, and from nowhere else.
-// Monitoring may come from anywhere: with no account at all for an address the
-// server would not get as far as to ask for a user.
+// grants let the application in from the pod range, and from nowhere else. The
+// account of monitoring is for any address: without one the server would turn
+// unknown addresses away before it asks who the user is.
 func grants() string {
 	mask := netip.AddrFrom4([4]byte{255, 255, 255, 128})
 	return fmt.Sprintf(`
@@ -69,7 +69,7 @@ func serverAdmits(ctx context.Context, r *framework.Run) (bool, string, error) {
 	return true, "", keepConnections(ctx, r)
 }
 
-// keepConnections keeps who has come to the database as evidence.
+// keepConnections keeps, as evidence, who has connected to the database.
 func keepConnections(ctx context.Context, r *framework.Run) error {
 	connections, err := mariadb.Connections(ctx, r.Lab.Host(db.Name))
 	r.Evidence("db-general-log", connections)

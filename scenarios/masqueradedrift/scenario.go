@@ -45,8 +45,9 @@ type drift struct {
 	before, then cilium.Config
 	// bpf is whether BPF programs masquerade, and not iptables.
 	bpf bool
-	// masquerades is whether the old version hides the pods already. Then
-	// nobody outside lets the application in, and it does not try.
+	// masquerades is whether the old version hides the pods already. Then the
+	// databases outside would refuse the application from the start, and no probe
+	// logs in there.
 	masquerades bool
 	// warns is what config-drift says beforehand: what is wrong with which
 	// key. None where nothing changes.
@@ -201,7 +202,8 @@ func (d drift) script() framework.Script {
 	rules := framework.Check{Name: "no rule masquerades", Holds: masquerading(false)}
 	if d.masquerades {
 		rules = framework.Check{Name: "the rules of Cilium " + d.from + " masquerade, but for the native CIDR", Holds: masquerading(true)}
-		// That they hide the pods is known, and was asked for.
+		// The detector snat is left out: here the configuration asks for hidden
+		// pods.
 		s.Detectors = []detect.Detector{d.configDrift()}
 	} else {
 		s.Hurt = []probe.Probe{appOn(pod1, dbServer, db), appOn(pod2, dbServer, db)}

@@ -70,8 +70,8 @@ func publishedScript() framework.Script {
 		}
 		return guard(ctx, r)
 	}
-	// Every probe is a connection of its own: packets of those that are there
-	// pass, whatever the policies say.
+	// Probes connect anew for each packet: packets of a connection that is
+	// already open pass, whatever the policies say.
 	for i := range s.Probes {
 		p := &s.Probes[i]
 		*p = probe.Probe{Name: p.Name, From: p.From, To: p.To, Protocol: probe.TCP}.WithDefaults()
@@ -180,7 +180,8 @@ func guard(ctx context.Context, r *framework.Run) error {
 	return bystanderPods.Started(ctx, r.Cluster, bystanders, time.Minute)
 }
 
-// unguard takes back what guard did, but for the label of a pod that goes.
+// unguard takes back what guard did. The label of the probe pod goes with the
+// pod.
 func unguard(ctx context.Context, r *framework.Run) error {
 	err := r.Cluster.Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"scenario": "unpinned-image"})

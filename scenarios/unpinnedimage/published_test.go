@@ -33,10 +33,10 @@ func TestPolicies(t *testing.T) {
 		slices.Sort(ranges)
 		return names, ranges
 	}
-	was, before := callers(false)
-	is, after := callers(true)
-	if len(was) != 1 || len(is) != 2 || !slices.Contains(is, was[0]) {
-		t.Errorf("%v becomes %v", was, is)
+	onePolicy, before := callers(false)
+	twoPolicies, after := callers(true)
+	if len(onePolicy) != 1 || len(twoPolicies) != 2 || !slices.Contains(twoPolicies, onePolicy[0]) {
+		t.Errorf("%v becomes %v", onePolicy, twoPolicies)
 	}
 	if !slices.Equal(before, after) || len(before) != 2 {
 		t.Errorf("%v are let through, and then %v", before, after)

@@ -81,7 +81,8 @@ const (
 	installer = "DaemonSet kube-system/kube-router, init container install-cni"
 )
 
-// seenWithin is for facts of which one snapshot may have missed a source.
+// seenWithin bounds checks that may need a second snapshot, because a source
+// of the first was not read.
 const seenWithin = 5 * time.Second
 
 // recoversWithin is three times what a recovery takes: the pods are replaced,
@@ -98,9 +99,9 @@ const (
 )
 
 // manifest is the vendor's, with an image and this lab's BGP.
-func manifest(of kuberouter.Manifest, image string, policy corev1.PullPolicy) kuberouter.KubeRouter {
+func manifest(vendors kuberouter.Manifest, image string, policy corev1.PullPolicy) kuberouter.KubeRouter {
 	return kuberouter.KubeRouter{
-		Manifest: of, Image: image, PullPolicy: policy,
+		Manifest: vendors, Image: image, PullPolicy: policy,
 		Router: torAddress, RouterASN: torASN, ClusterASN: clusterASN,
 		RestartTime: restartTime, CacheSyncTimeout: cacheSyncTimeout,
 	}
@@ -132,24 +133,24 @@ func common(latest pair, config configure) framework.Script {
 		// Pods' packets to the outside bear their node's address, so that
 		// replies find the way back without kube-router.
 		Hurt: append([]probe.Probe{onOutside.To(onMaster), onOutside.To(onWorker1), onOutside.To(onWorker2)}, ring...),
-		// The fault is over when the ToR has made up its mind about every node:
-		// who is hurt by then is hurt, and nobody else will be.
+		// The fault is injected only when the ToR has, for every node, a session
+		// again or no routes any more: no further probe is hurt after that.
 		Observe: 2 * time.Second,
 	}
 }
 
 // asTheVendorHasIt is the vendor's manifest: no tag.
-func asTheVendorHasIt(of kuberouter.Manifest, policy corev1.PullPolicy) configure {
+func asTheVendorHasIt(vendors kuberouter.Manifest, policy corev1.PullPolicy) configure {
 	return func(context.Context, *framework.Run) (kuberouter.KubeRouter, error) {
-		return manifest(of, untagged, policy), nil
+		return manifest(vendors, untagged, policy), nil
 	}
 }
 
 // pinnedTo is a manifest with an image by its digest.
-func pinnedTo(of kuberouter.Manifest, image string) configure {
+func pinnedTo(vendors kuberouter.Manifest, image string) configure {
 	return func(ctx context.Context, r *framework.Run) (kuberouter.KubeRouter, error) {
 		pinned, err := kuberouter.Pinned(ctx, r.Lab, image)
-		return manifest(of, pinned, corev1.PullAlways), err
+		return manifest(vendors, pinned, corev1.PullAlways), err
 	}
 }
 
@@ -294,7 +295,7 @@ func install(ctx context.Context, r *framework.Run, latest pair, config configur
 	}
 	starts, ctx := errgroup.WithContext(ctx)
 	starts.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...)) })
-	// Of any age: a kube-router that an earlier run has left is gone.
+	// Sessions of any age will do: no kube-router of an earlier run is left.
 	starts.Go(func() error { return r.Lab.SessionsUp(ctx, all, time.Time{}) })
 	return starts.Wait()
 }
@@ -374,8 +375,8 @@ func newNode(r *framework.Run) fault.Fault {
 			if err := removed.Inject(ctx); err != nil {
 				return err
 			}
-			// Kubernetes takes a minute to collect it, and until then the new
-			// machine would take it for its own.
+			// Kubernetes takes a minute to collect the removed node's pod, and until
+			// then the new machine would take that pod for its own.
 			if err := kuberouter.DeletePod(ctx, r.Cluster, newcomer); err != nil {
 				return err
 			}

@@ -80,8 +80,8 @@ func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructu
 	if err != nil {
 		return nil, err
 	}
-	// What kube-controllers does, to clean up after nodes that are deleted, the
-	// lab has no use for.
+	// kube-controllers cleans up after nodes that are deleted, which no lab
+	// needs.
 	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 		return o.GetName() == "calico-kube-controllers"
 	})
@@ -93,8 +93,8 @@ func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructu
 			return nil, err
 		}
 	}
-	// The vendor's manifest reads it where there is one. Calico then needs no
-	// kube-proxy to come up.
+	// The vendor's manifest reads this ConfigMap if it exists. Calico then comes
+	// up without kube-proxy.
 	endpoint := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": "kubernetes-services-endpoint", "namespace": metav1.NamespaceSystem},
@@ -106,7 +106,7 @@ func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructu
 	return slices.Insert(objects, 0, endpoint), nil
 }
 
-// configure changes what the lab must have otherwise than the vendor.
+// configure changes the vendor's DaemonSet where the lab needs something else.
 func (c Calico) configure(set *appsv1.DaemonSet) error {
 	template := &set.Spec.Template
 	i := slices.IndexFunc(template.Spec.Containers, func(c corev1.Container) bool { return c.Name == agent })
@@ -125,8 +125,8 @@ func (c Calico) configure(set *appsv1.DaemonSet) error {
 		container.Env = append(container.Env, corev1.EnvVar{Name: name, Value: value})
 	}
 	slices.SortStableFunc(container.Env, func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
-	// Looked at each second in place of every ten, and rolled on all nodes at
-	// once in place of one by one: the lab waits for it.
+	// The lab waits for both: readiness is asked for each second instead of every
+	// ten, and all nodes are rolled at once instead of one by one.
 	container.ReadinessProbe.PeriodSeconds = 1
 	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromString("100%"))}
 	if template.Annotations == nil {

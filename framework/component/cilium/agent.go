@@ -14,7 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// AgentLog is what the newest agent of a node has come to, by its log.
+// AgentLog is the log of a node's newest agent, and tells how far that agent
+// has come.
 type AgentLog struct {
 	Pod corev1.Pod
 	// Text is the log of the container that runs, or of the one that ended
@@ -29,7 +30,8 @@ func (a AgentLog) WroteRules() bool {
 }
 
 // Refusal is why the agent does not start, as the vendor's code says it; empty
-// where it has not said so. It is without the time, which is each agent's own.
+// where it has not said so. The time is left out, because it differs between
+// agents.
 func (a AgentLog) Refusal() string {
 	for line := range strings.Lines(a.Text) {
 		if strings.Contains(line, "level=fatal") {

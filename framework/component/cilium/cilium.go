@@ -4,7 +4,7 @@
 // is the scenario's.
 //
 // The agents are slices: parts of the vendor's agent, built as it publishes
-// them (images/cilium, images/cilium-rules). cilium-operator runs whole.
+// them (images/cilium/agent, images/cilium/rules). cilium-operator runs whole.
 package cilium
 
 import (

@@ -6,14 +6,15 @@ import (
 )
 
 const (
-	// looksHung is in how many looks in a row the same goroutines wait for IPVS,
-	// and no sync is finished, if they wait for each other. Two of a healthy
-	// kube-proxy may both be in a call at one look, and again at the next.
+	// looksHung is how many looks in a row must show the same goroutines waiting
+	// for IPVS, and no sync finished, before kube-proxy counts as hung. Two
+	// goroutines of a healthy kube-proxy may both be in a call at one look, and
+	// again at the next.
 	looksHung = 3
 	// FrozenFor is how long a kube-proxy may go without finishing a sync before
-	// it has stopped, whatever its goroutines do. It is to sync each second; the
-	// slowest sync that was seen on a busy machine, without hardware support for
-	// guests, took 38 s.
+	// it counts as stopped, whatever its goroutines do. It is to sync each
+	// second; the slowest sync that was seen on a busy machine, without hardware
+	// support for guests, took 38 s.
 	FrozenFor = 2 * time.Minute
 )
 
@@ -23,7 +24,7 @@ type Hang struct {
 	// Last is the newest look.
 	Last Look
 
-	alike int       // looks up to the last one that could be of one that hangs
+	alike int       // looks in a row, up to the last, with the same goroutines waiting and no sync
 	since time.Time // when the last look's count of syncs was seen first
 }
 

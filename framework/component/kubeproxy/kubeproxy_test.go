@@ -53,7 +53,8 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// What was not read is no look: no count of syncs is not a count of none.
+// An answer with a part missing is an error: where the metrics are missing,
+// the count of syncs is unknown and not zero.
 func TestLookOf(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	told := snapshot.Proxy{

@@ -92,8 +92,8 @@ func (p Proxy) Goroutines(ctx context.Context, lab *kindlab.Lab) (string, error)
 	return p.ask(ctx, lab, "/debug/pprof/goroutine?debug=2")
 }
 
-// RunsIn asks kube-proxy for its mode, which is not the one that it was told
-// where it could not have that one.
+// RunsIn asks kube-proxy which mode it runs in. Where it cannot run in the
+// configured mode it falls back to another.
 func (p Proxy) RunsIn(ctx context.Context, lab *kindlab.Lab) (Mode, error) {
 	mode, err := p.ask(ctx, lab, "/proxyMode")
 	return Mode(mode), err

@@ -53,8 +53,8 @@ type KubeRouter struct {
 	PullPolicy corev1.PullPolicy
 	// IBGP has the nodes peer with each other: --enable-ibgp.
 	IBGP bool
-	// AtOnce replaces the pods of all nodes at once and not one after the
-	// other: nobody rolls gently where nothing works any more.
+	// AtOnce replaces the pods of all nodes at once and not one after the other,
+	// as an operator does when nothing works any more.
 	AtOnce bool
 
 	// Router is the BGP peer of every node.
@@ -176,8 +176,9 @@ func TagLatest(ctx context.Context, node *kindlab.Node, image string) error {
 	return nil
 }
 
-// Clean removes kube-router, and makes each node what a new machine would be:
-// no CNI configuration, no bridge, no rules, and none of kube-router's images.
+// Clean removes kube-router, and brings each node to the state of a new
+// machine: no CNI configuration, no bridge, no rules, and none of
+// kube-router's images.
 func Clean(ctx context.Context, lab *kindlab.Lab) error {
 	cluster := lab.Clusters[0]
 	if err := Agent.Delete(ctx, cluster); err != nil {
@@ -202,7 +203,7 @@ func FlushFilter(ctx context.Context, node *kindlab.Node) error {
 const flushFilter = `iptables -F; iptables -X
 if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -F; iptables-legacy -X; fi`
 
-// cleanNode ends well on a node that is clean.
+// cleanNode also succeeds on a node that has nothing to clean.
 const cleanNode = `set -e
 rm -rf /etc/cni/net.d/10-kuberouter.conflist /var/lib/cni/networks
 ip link del kube-bridge 2>/dev/null || true

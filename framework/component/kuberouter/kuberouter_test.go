@@ -24,9 +24,9 @@ var (
 )
 
 // configured is a configuration with a lab's BGP.
-func configured(of Manifest, image string, policy corev1.PullPolicy) KubeRouter {
+func configured(vendors Manifest, image string, policy corev1.PullPolicy) KubeRouter {
 	return KubeRouter{
-		Manifest: of, Image: image, PullPolicy: policy,
+		Manifest: vendors, Image: image, PullPolicy: policy,
 		Router: netip.MustParseAddr("10.20.4.254"), RouterASN: 64524, ClusterASN: 64513,
 		RestartTime: 18 * time.Second, CacheSyncTimeout: 12 * time.Second,
 	}

@@ -154,8 +154,8 @@ func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
 	return started, err
 }
 
-// label puts a pod behind the Services, or takes it from behind them with an
-// app of null. It then goes on serving those who come.
+// label puts a pod behind the Services, or, where app is null, takes it out of
+// them. A pod that was taken out still answers whoever connects to it.
 func (a *App) label(ctx context.Context, c *kindlab.Cluster, p AppPod, app string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: metav1.NamespaceDefault}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":`+app+`}}}`))
@@ -166,8 +166,9 @@ func (a *App) label(ctx context.Context, c *kindlab.Cluster, p AppPod, app strin
 }
 
 // Roll replaces the pod behind the Services as a rollout does: the new one
-// comes in, the old one goes out, and goes on serving until proxies have had
-// time. It returns when the old one is gone and another one stands by.
+// comes in, the old one goes out, and still answers until proxies have had
+// time to notice. It returns when the old one is gone and another one stands
+// by.
 func (a *App) Roll(ctx context.Context, c *kindlab.Cluster, proxiesHadTime func(context.Context) error) error {
 	if err := a.label(ctx, c, a.Standby, `"`+a.Name+`"`); err != nil {
 		return err

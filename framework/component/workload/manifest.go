@@ -82,8 +82,8 @@ func Change[T any](o *unstructured.Unstructured, change func(*T) error) error {
 	return nil
 }
 
-// kube is the client that this package speaks to a cluster with: klient's, in the
-// words of controller-runtime, which know server-side apply and DeleteAllOf.
+// kube is klient's client behind the interface of controller-runtime, which
+// has server-side apply and DeleteAllOf.
 func kube(c *kindlab.Cluster) client.Client {
 	return c.Client.Resources().GetControllerRuntimeClient()
 }

@@ -99,9 +99,9 @@ func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, no
 // written as long as the type is apps/v1.
 const generationLabel = "pod-template-generation"
 
-// rollout says of each node on which a DaemonSet has not come as far as it
-// should what it has come to. A pod of the newest template that cannot get its
-// image is an error.
+// rollout says, for each node on which a DaemonSet's pod is not yet as it
+// should be, what state that pod is in. A pod of the newest template that
+// cannot get its image is an error.
 func rollout(set appsv1.DaemonSet, pods []corev1.Pod, nodes []string, holds func(corev1.Pod) bool) (missing []string, pulling error) {
 	newest := set.Annotations[appsv1.DeprecatedTemplateGeneration]
 	for _, node := range nodes {

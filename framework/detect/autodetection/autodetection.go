@@ -84,8 +84,8 @@ type Choice struct {
 	Interface string
 }
 
-// ErrNone says that Calico finds no address: it keeps the one that the node
-// has, and ends where it has none.
+// ErrNone says that Calico finds no address: calico-node keeps the address
+// that the node already has, and ends if there is none.
 var ErrNone = errors.New("autodetection finds no address")
 
 // Fixed tells that Calico does not look for an address by itself: it was told

@@ -98,11 +98,11 @@ func judge(t *testing.T, config map[string]string, from, to string, before, afte
 		if !ok || Cilium().inForceKey(key, to, config) != key {
 			continue
 		}
-		was := inForceWith(Cilium(), key, from, before, config)
-		is := actual(Cilium(), key, to, after)
+		valueBefore := inForceWith(Cilium(), key, from, before, config)
+		valueAfter := actual(Cilium(), key, to, after)
 		_, existed := Cilium().keyIn(key, from)
-		if d, ok := said[key]; existed && was != is && !(ok && d.Changed()) && o.Deprecated == "" {
-			t.Errorf("%s is %q with %s and %q with %s; nothing was said", key, was, from, is, to)
+		if d, ok := said[key]; existed && valueBefore != valueAfter && !(ok && d.Changed()) && o.Deprecated == "" {
+			t.Errorf("%s is %q with %s and %q with %s; nothing was said", key, valueBefore, from, valueAfter, to)
 		}
 	}
 	if before.Masquerade != after.Masquerade {
@@ -138,7 +138,7 @@ func (t *Table) inForceKey(key, version string, config map[string]string) string
 	if err != nil {
 		return ""
 	}
-	return side{v, t, config}.inForce(key).key
+	return configured{v, t, config}.inForce(key).key
 }
 
 // actual is what an agent goes by: the field that the key sets, where it is

@@ -77,7 +77,7 @@ type Setup struct {
 // the same in both. A version that the table does not know is an
 // *UnknownVersionError.
 func (t *Table) Compare(from, to Setup) ([]Drift, error) {
-	c := comparison{table: t, from: side{table: t, config: from.Config}, to: side{table: t, config: to.Config}}
+	c := comparison{table: t, from: configured{table: t, config: from.Config}, to: configured{table: t, config: to.Config}}
 	var err error
 	if c.from.Version, err = t.find(from.Version); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (t *Table) Compare(from, to Setup) ([]Drift, error) {
 
 type comparison struct {
 	table    *Table
-	from, to side
+	from, to configured
 }
 
 // set judges a key that the new version finds in the ConfigMap.
@@ -116,37 +116,38 @@ func (c comparison) set(key string) (Drift, bool) {
 	d := Drift{Key: key, Decides: after.key, Before: before.value, After: after.value}
 	o, wasRead := c.from.option(key)
 	n, isRead := c.to.option(key)
-	is := fmt.Sprintf("%s is set to %q", key, c.to.config[key])
+	setTo := fmt.Sprintf("%s is set to %q", key, c.to.config[key])
 	switch {
 	case !wasRead && !isRead:
 		d.Kind, d.Decides, d.Before, d.After = Unknown, "", "", ""
-		d.Says = fmt.Sprintf("%s, which neither %s nor %s reads%s.", is, c.from.name(), c.to.name(), c.elsewhere(key))
+		d.Says = fmt.Sprintf("%s, which neither %s nor %s reads%s.", setTo, c.from.name(), c.to.name(), c.elsewhere(key))
 	case !isRead:
 		d.Kind = NotRead
-		d.Says = fmt.Sprintf("%s, which %s does not read%s%s.", is, c.to.name(), c.instead(after), c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which %s does not read%s%s.", setTo, c.to.name(), c.instead(after), c.change(before, after))
 	case after.conflict != "":
 		d.Kind = Conflict
-		d.Says = fmt.Sprintf("%s, and %s to %q: %s does not start with both (%q).", is, n.Excludes, c.to.config[n.Excludes], c.to.name(), after.conflict)
+		d.Says = fmt.Sprintf("%s, and %s to %q: %s does not start with both (%q).", setTo, n.Excludes, c.to.config[n.Excludes], c.to.name(), after.conflict)
 	case after.key == key && after.bad:
 		d.Kind = BadValue
-		d.Says = fmt.Sprintf("%s, which is no %s%s.", is, n.Type, c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which is no %s%s.", setTo, n.Type, c.change(before, after))
 	case !wasRead:
 		d.Kind = NewlyRead
-		d.Says = fmt.Sprintf("%s, which %s does not read and %s does%s.", is, c.from.name(), c.to.name(), c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which %s does not read and %s does%s.", setTo, c.from.name(), c.to.name(), c.change(before, after))
 	case n.Deprecated != "":
 		d.Kind = Deprecated
-		d.Says = fmt.Sprintf("%s, which %s still reads, but calls deprecated (%q)%s.", is, c.to.name(), n.Deprecated, c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which %s still reads, but calls deprecated (%q)%s.", setTo, c.to.name(), n.Deprecated, c.change(before, after))
 	case o.Type != n.Type && before.value != after.value:
 		d.Kind = BadValue
-		d.Says = fmt.Sprintf("%s, a %s for %s and a %s for %s%s.", is, o.Type, c.from.name(), n.Type, c.to.name(), c.change(before, after))
+		d.Says = fmt.Sprintf("%s, a %s for %s and a %s for %s%s.", setTo, o.Type, c.from.name(), n.Type, c.to.name(), c.change(before, after))
 	default:
 		return Drift{}, false
 	}
 	return d, true
 }
 
-// unset judges a setting that no key is about which the new version finds. Of several
-// names for it, the one that the new version goes by speaks.
+// unset judges a setting for which the new version finds no key in the
+// ConfigMap. A setting with several names is reported once, under the name
+// that the new version goes by.
 func (c comparison) unset(key string) (Drift, bool) {
 	for _, name := range c.table.names(key) {
 		if _, ok := c.to.config[name]; ok {
@@ -157,13 +158,13 @@ func (c comparison) unset(key string) (Drift, bool) {
 	if before.key == "" || after.key != key || before.value == after.value {
 		return Drift{}, false
 	}
-	was := say(before.value)
+	formerly := say(before.value)
 	if before.set {
-		was += fmt.Sprintf(" (%s was set to it)", before.key)
+		formerly += fmt.Sprintf(" (%s was set to it)", before.key)
 	}
 	return Drift{
 		Key: key, Kind: DefaultChanged, Decides: key, Before: before.value, After: after.value,
-		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(), was),
+		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(), formerly),
 	}, true
 }
 
@@ -189,17 +190,18 @@ func (c comparison) missing() (Drift, bool) {
 	return d, true
 }
 
-// side is one of the two setups.
-type side struct {
+// configured is one of the two setups, with what the table says of its
+// version.
+type configured struct {
 	Version
 	table  *Table
 	config map[string]string
 }
 
-func (s side) name() string { return s.Version.Version }
+func (s configured) name() string { return s.Version.Version }
 
 // lacks reports whether the agent does not start for want of a key.
-func (s side) lacks() bool {
+func (s configured) lacks() bool {
 	if s.Needs == nil {
 		return false
 	}
@@ -227,7 +229,7 @@ type force struct {
 
 // inForce returns what the version goes by for the setting that a key stands
 // for: the one of its names that is set, or else the default.
-func (s side) inForce(key string) force {
+func (s configured) inForce(key string) force {
 	var f force
 	for _, name := range s.table.names(key) {
 		o, ok := s.option(name)
@@ -241,7 +243,7 @@ func (s side) inForce(key string) force {
 			}
 			continue
 		}
-		if other, both := s.config[o.Excludes]; both && raw != "" && other != "" {
+		if other, ok := s.config[o.Excludes]; ok && raw != "" && other != "" {
 			return force{value: Refused, key: name, set: true, conflict: o.Says}
 		}
 		// Of two that are both set, an empty one counts for nothing, and an
@@ -254,7 +256,7 @@ func (s side) inForce(key string) force {
 	return f
 }
 
-func (s side) option(key string) (Option, bool) {
+func (s configured) option(key string) (Option, bool) {
 	o, ok := s.table.Keys[key][s.Version.Version]
 	return o, ok
 }
@@ -308,7 +310,7 @@ func parse(kind, raw string) (string, bool) {
 	return strconv.FormatInt(n, 10), err == nil
 }
 
-// normal gives equal values equal words.
+// normal writes equal values in the same way.
 func normal(flagType, value string) string {
 	if kind := kindOf(flagType); kind != "" {
 		if v, ok := parse(kind, value); ok {
@@ -328,7 +330,8 @@ func say(value string) string {
 	return value
 }
 
-// instead goes on after "which 1.11.1 does not read".
+// instead is the part of a sentence that follows "which 1.11.1 does not read":
+// the key that this version goes by.
 func (c comparison) instead(after force) string {
 	switch {
 	case after.key == "":
@@ -352,7 +355,8 @@ func (c comparison) change(before, after force) string {
 	return fmt.Sprintf(": %s with %s, %s with %s", say(before.value), c.from.name(), say(after.value), c.to.name())
 }
 
-// elsewhere says where an unknown key may be from: another version, or a slip.
+// elsewhere says what an unknown key may be: a key of another version, or a
+// misspelt one.
 func (c comparison) elsewhere(key string) string {
 	if versions := c.table.Keys[key]; versions != nil {
 		var in []string
@@ -363,7 +367,7 @@ func (c comparison) elsewhere(key string) string {
 		}
 		return fmt.Sprintf(", but %s %s", strings.Join(in, ", "), plural(len(in), "does", "do"))
 	}
-	// As far as a third of its letters a word may be a slip of the other.
+	// A key may be misspelt in up to a third of its letters.
 	nearest, least := "", len(key)/3+1
 	for other := range c.table.Keys {
 		if _, ok := c.to.option(other); !ok || max(len(key)-len(other), len(other)-len(key)) > least {

@@ -35,7 +35,7 @@ func TestCompare(t *testing.T) {
 		from, to string
 		config   map[string]string
 		then     map[string]string // what the new version finds, if it is not the same
-		want     []brief           // but for keys that are not set and not about masquerading
+		want     []brief           // without keys that are neither set nor about masquerading
 		says     string            // of the first
 	}{
 		{

@@ -36,9 +36,10 @@ func (d Detector) Check() error {
 	return err
 }
 
-// Detect implements detect.Detector. All findings are latent: that somebody is
-// hurt by what changed is for others to see. Keys that come to the same are
-// passed over, whatever they are called; Compare tells of them.
+// Detect implements detect.Detector. All findings are latent: whether the
+// change hurts anybody is for other detectors to say. Keys whose value in
+// force stays the same are left out, even if their names change; Compare lists
+// those, too.
 func (d Detector) Detect(history []snapshot.Snapshot) []detect.Finding {
 	if len(history) == 0 {
 		return nil

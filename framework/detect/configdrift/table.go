@@ -44,7 +44,7 @@ type Table struct {
 // Refused stands for a value with which the agent does not start.
 const Refused = "refused"
 
-// Any is every value but none.
+// Any stands for every value but the empty one.
 const Any = "*"
 
 // Version is what holds for all keys of a version.

@@ -137,8 +137,8 @@ func (g *Guest) Exec(ctx context.Context, command ...string) (string, error) {
 
 // ExecInput is Exec with a standard input; a nil input is none.
 func (g *Guest) ExecInput(ctx context.Context, input io.Reader, command ...string) (string, error) {
-	var stdout, both bytes.Buffer
-	status, err := g.run(ctx, channel.Request{Exec: command}, input, io.MultiWriter(&stdout, &both), &both)
+	var stdout, output bytes.Buffer
+	status, err := g.run(ctx, channel.Request{Exec: command}, input, io.MultiWriter(&stdout, &output), &output)
 	switch {
 	case err == nil && status.Error != "":
 		err = errors.New(status.Error)
@@ -149,7 +149,7 @@ func (g *Guest) ExecInput(ctx context.Context, input io.Reader, command ...strin
 		return stdout.String(), fmt.Errorf("on %s: %s: %w", g.name, shellescape.QuoteCommand(command), err)
 	}
 	if status.Status != 0 {
-		return stdout.String(), &ExitError{Guest: g.name, Command: command, Status: status.Status, Output: both.String()}
+		return stdout.String(), &ExitError{Guest: g.name, Command: command, Status: status.Status, Output: output.String()}
 	}
 	return stdout.String(), nil
 }

@@ -99,8 +99,8 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 			_ = stream.CloseWrite()
 		}()
 	}
-	var stdout, both bytes.Buffer
-	if _, err := stdcopy.StdCopy(io.MultiWriter(&stdout, &both), &both, stream.Reader); err != nil {
+	var stdout, output bytes.Buffer
+	if _, err := stdcopy.StdCopy(io.MultiWriter(&stdout, &output), &output, stream.Reader); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -111,7 +111,7 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 		return "", wrap(err)
 	}
 	if status.ExitCode != 0 {
-		return stdout.String(), &ExecError{Member: m.name, Command: command, ExitCode: status.ExitCode, Output: both.String()}
+		return stdout.String(), &ExecError{Member: m.name, Command: command, ExitCode: status.ExitCode, Output: output.String()}
 	}
 	return stdout.String(), nil
 }

@@ -181,28 +181,28 @@ func TestDiff(t *testing.T) {
 
 	for _, tt := range []struct {
 		name            string
-		is, should      []Route
+		present, should []Route
 		replace, remove []Route
 	}{
-		{name: "in line", is: []Route{guard, one}, should: []Route{guard, one}},
-		{name: "new", is: []Route{guard}, should: []Route{guard, one}, replace: []Route{one}},
-		{name: "gone", is: []Route{guard, one}, should: []Route{guard}, remove: []Route{one}},
-		{name: "grown to ECMP", is: []Route{guard, one}, should: []Route{guard, two}, replace: []Route{two}},
-		{name: "shrunk", is: []Route{guard, two}, should: []Route{guard, one}, replace: []Route{one}},
+		{name: "in line", present: []Route{guard, one}, should: []Route{guard, one}},
+		{name: "new", present: []Route{guard}, should: []Route{guard, one}, replace: []Route{one}},
+		{name: "gone", present: []Route{guard, one}, should: []Route{guard}, remove: []Route{one}},
+		{name: "grown to ECMP", present: []Route{guard, one}, should: []Route{guard, two}, replace: []Route{two}},
+		{name: "shrunk", present: []Route{guard, two}, should: []Route{guard, one}, replace: []Route{one}},
 		{
-			name: "static takes over", is: []Route{guard, one}, should: []Route{guard, static},
+			name: "static takes over", present: []Route{guard, one}, should: []Route{guard, static},
 			replace: []Route{static}, remove: []Route{one},
 		},
 		{
-			name: "default route of the container engine", is: []Route{engine}, should: []Route{guard},
+			name: "default route of the container engine", present: []Route{engine}, should: []Route{guard},
 			replace: []Route{guard}, remove: []Route{engine},
 		},
 		{
-			name: "other people's routes stay", is: append([]Route{guard, foreign}, twoLinks...), should: []Route{guard},
+			name: "other people's routes stay", present: append([]Route{guard, foreign}, twoLinks...), should: []Route{guard},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			replace, remove := diff(tt.is, tt.should)
+			replace, remove := diff(tt.present, tt.should)
 			if d := cmp.Diff(tt.replace, replace, byValue); d != "" {
 				t.Errorf("replace (-want +got):\n%s", d)
 			}

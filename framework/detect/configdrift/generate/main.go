@@ -146,7 +146,8 @@ func (g generator) readReplaced(ctx context.Context, catalogue *images.Catalogue
 	return nil
 }
 
-// manners finds out what the agent does with values that are none.
+// manners finds out what the agent does with an empty value, and with one that
+// is not of the key's type.
 func manners(ctx context.Context, a agents.Agent) (configdrift.Version, error) {
 	v := configdrift.Version{Version: a.Version, Empty: map[string]string{}, Wrong: map[string]string{}}
 	for kind, key := range map[string]string{"bool": "enable-ipv4", "int": "mtu", "duration": "k8s-heartbeat-timeout"} {
