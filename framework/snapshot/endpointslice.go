@@ -24,7 +24,7 @@ type EndpointSlice struct {
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
 // belong to a Service, in order of namespace, Service and name.
 var EndpointSlices = clusterList("EndpointSlices", (*cluster).endpointSlices,
-	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices })
+	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices }).within(proxyTimeout)
 
 func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 	l, err := c.discovery.EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName})

@@ -32,7 +32,10 @@ type ServicePort struct {
 
 // Services is the source of the Services that have a cluster IP, in order of
 // namespace and name.
-var Services = clusterList("Services", (*cluster).services, func(s *Snapshot) *List[Service] { return &s.Services })
+//
+// It is compared with what kube-proxies have made of it, and no look at them is
+// held up if it takes as long as those.
+var Services = clusterList("Services", (*cluster).services, func(s *Snapshot) *List[Service] { return &s.Services }).within(proxyTimeout)
 
 func (c *cluster) services(ctx context.Context) ([]Service, error) {
 	l, err := c.core.Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})

@@ -245,6 +245,12 @@ func clusterList[T any](name string, ask func(*cluster, context.Context) ([]T, e
 	}}
 }
 
+// within is the source with another bound on one look.
+func (s Source) within(timeout time.Duration) Source {
+	s.kind.timeout = timeout
+	return s
+}
+
 // perName makes a source of something that is read of each router, node or
 // host, all at once, and kept in order of name. reachable lists them by name,
 // and reader makes a function that reads one of them, once for each collector.

@@ -371,10 +371,15 @@ func coreDNSIsThere(ctx context.Context, r *framework.Run) (bool, string, error)
 // birdRuns waits until every node's BIRD has neighbours again: until then a
 // restarted calico-node has not told what it makes of the network.
 func birdRuns(ctx context.Context, r *framework.Run) error {
+	restarted := time.Now()
 	return await.Until(ctx, "BIRD to run on every node", 100*time.Millisecond, 30*time.Second,
 		func(context.Context) (bool, string, error) {
 			var without framework.Mismatches
-			for _, n := range r.Snapshot().NodeNetworks {
+			at := r.Snapshot()
+			if !at.Time.After(restarted) || len(at.NodeNetworks) == 0 {
+				return false, "no look at the nodes since", nil
+			}
+			for _, n := range at.NodeNetworks {
 				if len(mesh(n)) == 0 {
 					without.Addf("no neighbour on %s", n.Node)
 				}

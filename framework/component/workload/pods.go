@@ -34,17 +34,18 @@ func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error
 }
 
 // Started waits until there are so many pods, and each is [Started]. A node that
-// cannot pull an image ends the wait at once, with the node's own words
-// ([PullError]).
+// cannot pull an image, and tries in vain again, ends the wait, with the node's
+// own words ([PullError]).
 func (p Pods) Started(ctx context.Context, c *kindlab.Cluster, count int, bound time.Duration) error {
 	var pulling error
+	var pulls pullWatch
 	err := await.Until(ctx, fmt.Sprintf("%d pods of %s to be started", count, p), 100*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {
 			pods, err := p.List(ctx, c)
 			if err != nil {
 				return false, "", err
 			}
-			if pulling = PullError(pods...); pulling != nil {
+			if pulling = pulls.hopeless(PullError(pods...)); pulling != nil {
 				return true, "", nil
 			}
 			started, saw := 0, ""
@@ -129,6 +130,28 @@ func PullError(pods ...corev1.Pod) error {
 				return fmt.Errorf("node %s cannot pull %s for container %s: %s: %s", pod.Spec.NodeName, s.Image, s.Name, w.Reason, w.Message)
 			}
 		}
+	}
+	return nil
+}
+
+// pullRetried is longer than the first two pauses of a kubelet between its
+// attempts to pull an image, 10 and 20 s: what fails for so long does not fail
+// because a registry was slow once.
+const pullRetried = 35 * time.Second
+
+// pullWatch remembers since when an image cannot be pulled.
+type pullWatch struct{ since time.Time }
+
+// hopeless is told at each look what PullError says, and returns it when it has
+// been an error at every look of pullRetried.
+func (w *pullWatch) hopeless(err error) error {
+	switch {
+	case err == nil:
+		w.since = time.Time{}
+	case w.since.IsZero():
+		w.since = time.Now()
+	case time.Since(w.since) >= pullRetried:
+		return err
 	}
 	return nil
 }

@@ -109,9 +109,11 @@ func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error
 		}
 	}
 	var pulling error
+	var pulls pullWatch
 	err := await.Until(ctx, "the probe pods to run", 100*time.Millisecond, probesWithin,
 		func(ctx context.Context) (bool, string, error) {
 			var waiting []string
+			var objects []corev1.Pod
 			for _, p := range pods {
 				var pod corev1.Pod
 				if err := kube(c).Get(ctx, p.Key(), &pod); err != nil {
@@ -120,12 +122,10 @@ func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error
 				if pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "" {
 					continue
 				}
-				if pulling = PullError(pod); pulling != nil {
-					return true, "", nil
-				}
-				waiting = append(waiting, DescribePod(pod))
+				objects, waiting = append(objects, pod), append(waiting, DescribePod(pod))
 			}
-			return len(waiting) == 0, strings.Join(waiting, "; "), nil
+			pulling = pulls.hopeless(PullError(objects...))
+			return pulling != nil || len(waiting) == 0, strings.Join(waiting, "; "), nil
 		})
 	if pulling != nil {
 		return pulling

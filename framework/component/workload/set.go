@@ -33,8 +33,8 @@ func SystemDaemonSet(name string) DaemonSet {
 
 // Started waits until each of the nodes runs a pod of the DaemonSet's newest
 // template, and only that one, and the pod is [Started]. Whether the pod does
-// its work is another question. A node that cannot pull an image ends the wait
-// at once, with the node's own words ([PullError]).
+// its work is another question. A node that cannot pull an image, and tries in
+// vain again, ends the wait, with the node's own words ([PullError]).
 func (d DaemonSet) Started(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration) error {
 	return d.wait(ctx, c, "to be started", nodes, bound, Started)
 }
@@ -73,6 +73,7 @@ func (d DaemonSet) Delete(ctx context.Context, c *kindlab.Cluster) error {
 
 func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, nodes []string, bound time.Duration, holds func(corev1.Pod) bool) error {
 	var pulling error
+	var pulls pullWatch
 	err := await.Until(ctx, fmt.Sprintf("%s %s on %s", d.Name, what, strings.Join(nodes, ", ")), 100*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {
 			var set appsv1.DaemonSet
@@ -85,6 +86,7 @@ func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, no
 			}
 			var missing []string
 			missing, pulling = rollout(set, pods, nodes, holds)
+			pulling = pulls.hopeless(pulling)
 			return pulling != nil || len(missing) == 0, strings.Join(missing, "; "), nil
 		})
 	if pulling != nil {
@@ -129,10 +131,11 @@ type Deployment struct {
 }
 
 // Ready waits until the Deployment has as many pods as it asks for, all of its
-// newest template, and each is [Ready]. A node that cannot pull an image ends
-// the wait at once, with the node's own words ([PullError]).
+// newest template, and each is [Ready]. A node that cannot pull an image, and
+// tries in vain again, ends the wait, with the node's own words ([PullError]).
 func (d Deployment) Ready(ctx context.Context, c *kindlab.Cluster, bound time.Duration) error {
 	var pulling error
+	var pulls pullWatch
 	err := await.Until(ctx, d.Name+" to be ready", 100*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {
 			var set appsv1.Deployment
@@ -148,6 +151,7 @@ func (d Deployment) Ready(ctx context.Context, c *kindlab.Cluster, bound time.Du
 				return false, "", err
 			}
 			ready, saw := 0, "no pod"
+			pulling = nil
 			for _, pod := range pods {
 				switch {
 				case pod.DeletionTimestamp != nil:
@@ -157,6 +161,7 @@ func (d Deployment) Ready(ctx context.Context, c *kindlab.Cluster, bound time.Du
 					saw, pulling = DescribePod(pod), errors.Join(pulling, PullError(pod))
 				}
 			}
+			pulling = pulls.hopeless(pulling)
 			return pulling != nil || ready == int(wanted), fmt.Sprintf("%d of %d ready; %s", ready, wanted, saw), nil
 		})
 	if pulling != nil {
