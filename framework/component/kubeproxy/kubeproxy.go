@@ -44,10 +44,10 @@ var daemonSet = workload.SystemDaemonSet("kube-proxy")
 const (
 	// startsWithin bounds the wait for a pod: a guest without hardware support
 	// takes half a minute on a busy machine.
-	startsWithin = 2 * time.Minute
+	startsWithin = 5 * time.Minute
 	// syncsWithin bounds the wait for the first sync with Services, which writes
 	// every rule and, on such a guest, takes a minute.
-	syncsWithin = 3 * time.Minute
+	syncsWithin = 5 * time.Minute
 )
 
 // Proxy is kube-proxy in one version and mode, on one node.
