@@ -43,7 +43,7 @@ var daemonSet = workload.SystemDaemonSet("kube-proxy")
 
 const (
 	// startsWithin bounds the wait for a pod: a guest without hardware support
-	// takes half a minute on a busy machine.
+	// took more than two minutes on a machine with a load of 24.
 	startsWithin = 5 * time.Minute
 	// syncsWithin bounds the wait for the first sync with Services, which writes
 	// every rule and, on such a guest, takes a minute.
