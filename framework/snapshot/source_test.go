@@ -166,7 +166,8 @@ func TestOpenErrors(t *testing.T) {
 }
 
 func TestSourcesAreComparable(t *testing.T) {
-	if Nodes != Nodes || Nodes == Pods || ConfigMaps("a/b") != ConfigMaps("a/b") || ConfigMaps("a/b") == ConfigMaps("a/c") {
+	nodes, one, again := Nodes, ConfigMaps("a/b"), ConfigMaps("a/b")
+	if nodes != Nodes || nodes == Pods || one != again || one == ConfigMaps("a/c") {
 		t.Error("sources do not compare as what they read")
 	}
 	if got := ConfigMaps("a/b").String(); got != "ConfigMaps a/b" {

@@ -189,18 +189,18 @@ func unhurtScript(p kubeproxy.Proxy) func() framework.Script {
 	return func() framework.Script { return newStory(p, ticks).unhurt() }
 }
 
-func (st *story) unhurt() framework.Script {
-	s := st.common()
-	s.Aftermath = []framework.Check{
-		{Name: "syncs are finished since the load ended", Holds: st.syncsGoOn, Bound: patience},
+func (s *story) unhurt() framework.Script {
+	script := s.common()
+	script.Aftermath = []framework.Check{
+		{Name: "syncs are finished since the load ended", Holds: s.syncsGoOn, Bound: patience},
 	}
-	if st.proxy.Mode == kubeproxy.IPVS {
-		s.Aftermath = append(s.Aftermath,
-			framework.Check{Name: "a Service that was created after the load has a virtual server", Reads: proxies, Holds: st.lateIsServed, Bound: patience},
-			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Reads: proxies, Holds: st.webIsNew, Bound: patience},
+	if s.proxy.Mode == kubeproxy.IPVS {
+		script.Aftermath = append(script.Aftermath,
+			framework.Check{Name: "a Service that was created after the load has a virtual server", Reads: proxies, Holds: s.lateIsServed, Bound: patience},
+			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Reads: proxies, Holds: s.webIsNew, Bound: patience},
 		)
 	}
-	return s
+	return script
 }
 
 // deadlockIsReported asserts that the detectors name the cause, and not only
