@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -18,6 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/images"
 )
 
 // The addresses of the scenario: a pod, its node, and a server outside; and
@@ -105,18 +106,15 @@ func TestMasquerade(t *testing.T) {
 // of that version is built from.
 func module(t *testing.T, version string) string {
 	t.Helper()
-	list := exec.Command("go", "mod", "download", "-json", "github.com/cilium/cilium@v"+version)
-	list.Dir = "../../cilium-" + version
-	dir := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium")
-	dir.Dir = list.Dir
-	if said, err := list.CombinedOutput(); err != nil {
-		t.Fatalf("fetching Cilium %s: %v: %s", version, err, said)
-	}
-	out, err := dir.Output()
+	catalogue, err := images.Open("../../..")
 	if err != nil {
-		t.Fatalf("looking for Cilium %s: %v", version, err)
+		t.Fatal(err)
 	}
-	return strings.TrimSpace(string(out))
+	dir, err := catalogue.Source(t.Context(), "relapse.dev/cilium-rules:v"+version)
+	if err != nil {
+		t.Fatalf("fetching Cilium %s: %v", version, err)
+	}
+	return dir
 }
 
 // wire is a pod, its node and what is outside, each a network namespace.
