@@ -51,6 +51,10 @@ type State string
 const (
 	// Latent: nothing is broken yet.
 	Latent State = "latent"
+	// Settling: what the layers say differs, and the detector still gives it time
+	// to pass by itself. It becomes active, or goes. Silence is not quiet while
+	// something is settling.
+	Settling State = "settling"
 	// Active: traffic is being lost, if there is any.
 	Active State = "active"
 )
