@@ -17,11 +17,13 @@ type Detector interface {
 	// Reads are the sources that the snapshots must hold. Detect looks at no
 	// others.
 	Reads() []snapshot.Source
-	// Detect returns what is wrong at the moment of the last snapshot, in a
-	// stable order. History is in order of time and tells how long things
-	// have been so. One snapshot is enough; with more, what has only begun to
-	// change is given time to settle, for which History should reach
-	// back. A source that was not read leads to no finding about it.
+	// Detect returns what is wrong or settling at the moment of the last
+	// snapshot, in a stable order. History is in order of time and tells how
+	// long things have been so. One snapshot is enough; with more, what has
+	// only begun to change is given time to settle, for which History should
+	// reach back. What is given time is found all the same, in state Settling:
+	// no finding means that nothing is on its way. A source that was not read
+	// leads to no finding about it.
 	Detect(history []snapshot.Snapshot) []Finding
 }
 
@@ -44,7 +46,7 @@ func Look(detectors []Detector, history []snapshot.Snapshot) []Finding {
 // reach. Older ones do no harm.
 const History = 30 * time.Second
 
-// State is whether a finding hurts already.
+// State is whether a finding hurts already, or may be about to.
 type State string
 
 // States of a finding.
@@ -52,15 +54,16 @@ const (
 	// Latent: nothing is broken yet.
 	Latent State = "latent"
 	// Settling: what the layers say differs, and the detector still gives it time
-	// to pass by itself. It becomes active, or goes. Silence is not quiet while
-	// something is settling.
+	// to pass by itself. It becomes active, or goes; what would become latent is
+	// not settling. But for State and Says the finding is the active one. Silence
+	// is not quiet while something is settling.
 	Settling State = "settling"
 	// Active: traffic is being lost, if there is any.
 	Active State = "active"
 )
 
-// Finding is one thing that is wrong: the object at fault, what one layer
-// says of it, and what the other layer says.
+// Finding is one thing that is wrong, or settling: the object at fault, what one
+// layer says of it, and what the other layer says.
 type Finding struct {
 	Detector string `json:"detector"`
 	// Kind is what is wrong, in one word of the detector's.

@@ -11,7 +11,7 @@ import (
 
 // Three snapshots of a cluster whose worker announces its pod range in the first
 // one and no more in the others, while its BGP session is up. A single snapshot
-// may catch a change halfway: the detector speaks when a second one agrees.
+// may catch a change halfway: the finding is settling until a second one agrees.
 func ExampleRouteOwnership() {
 	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	worker, pods := netip.MustParseAddr("10.30.4.12"), netip.MustParsePrefix("10.30.65.0/24")
@@ -45,6 +45,7 @@ func ExampleRouteOwnership() {
 	// Output:
 	// after 0s
 	// after 1s
+	// unannounced, settling: tor has no route to 10.30.65.0/24: Node worker holds that range, with 1 pod in it (default/web), but worker announces nothing; the route has been missing for 0s, and is given 10s, or 2 looks once worker has had a session for 2s.
 	// after 2s
 	// unannounced, active: tor has no route to 10.30.65.0/24: Node worker holds that range, with 1 pod in it (default/web), but worker announces nothing.
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -13,7 +14,8 @@ import (
 
 // Kinds of findings of RouteOwnership.
 const (
-	// Unannounced: a node's range that a router has no path for. Active.
+	// Unannounced: a node's range that a router has no path for. Active, and
+	// settling until the router has been without it for long enough.
 	Unannounced = "unannounced"
 	// WrongAnnouncer: a range that a router sends to a node that does not own
 	// it. Latent: the owner is alive, and the wrong node hides the fault by
@@ -48,6 +50,10 @@ const (
 // CiliumNodes it is the Node with the range in spec.podCIDRs. The announcer
 // is the node that a router's path leads to, by its next hop or else by its
 // neighbour; a static route counts as an announcement by the operator.
+//
+// A range that a router lacks is settling at first: a node that joins announces
+// it a moment later, and the objects of a node that is removed go after its
+// session. A route to the wrong place is latent at once.
 type RouteOwnership struct{}
 
 // Name implements Detector.
@@ -58,7 +64,9 @@ func (RouteOwnership) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.Pods, snapshot.Routers}
 }
 
-// Detect implements Detector. Findings are in order of prefix.
+// Detect implements Detector. Findings are in order of prefix. A range that
+// some routers have lacked for long enough and others have not has two: the
+// active one comes first, and each names its own routers.
 func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 {
 		return nil
@@ -255,33 +263,53 @@ func (o ownership) unannounced() []Finding {
 		if _, ok := o.now.nodes[owner]; !ok {
 			continue // the owner is gone: nobody is there to be reached
 		}
-		var without, with []string
+		var with, without, settling []string
+		var longest time.Duration // of settling
 		for _, r := range o.now.Routers {
-			switch {
-			case !complete(r): // says nothing either way
-			case o.now.covered(r, p):
-				with = append(with, r.Name)
-			case o.lasting(r.Name, p, owner):
-				without = append(without, r.Name)
+			if !complete(r) {
+				continue // says nothing either way
 			}
+			if o.now.covered(r, p) {
+				with = append(with, r.Name)
+				continue
+			}
+			lasts, enough := o.lacking(r.Name, p, owner)
+			if enough {
+				without = append(without, r.Name)
+				continue
+			}
+			settling = append(settling, r.Name)
+			longest = max(longest, lasts)
 		}
-		if len(without) == 0 {
-			continue
+		if len(without) > 0 {
+			findings = append(findings, o.unannouncedAt(p, owner, without, with))
 		}
-		pods := o.podsIn(p)
-		findings = append(findings, Finding{
-			Kind: Unannounced, State: Active, Object: Prefix(p), Owner: owner, Routers: without, Pods: pods,
-			Says: fmt.Sprintf("%s %s no route to %s%s: %s holds that range%s, but %s.",
-				and(without), plural(len(without), "has", "have"), p, unlike(with), o.now.record(owner),
-				o.sayPods(pods), o.saySpeaker(owner, without)),
-		})
+		if len(settling) > 0 {
+			f := o.unannouncedAt(p, owner, settling, with)
+			f.State = Settling
+			f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; the route has been missing for %s, and is given %s, or %d looks once %s has had a session for %s.",
+				seconds(longest), grace, sightings, owner, settle)
+			findings = append(findings, f)
+		}
 	}
 	return findings
 }
 
-// lasting tells whether a router has been without a node's range for long
-// enough to say so.
-func (o ownership) lasting(name string, p netip.Prefix, owner string) bool {
+// unannouncedAt is the active finding of a range that some routers lack and
+// others have.
+func (o ownership) unannouncedAt(p netip.Prefix, owner string, without, with []string) Finding {
+	pods := o.podsIn(p)
+	return Finding{
+		Kind: Unannounced, State: Active, Object: Prefix(p), Owner: owner, Routers: without, Pods: pods,
+		Says: fmt.Sprintf("%s %s no route to %s%s: %s holds that range%s, but %s.",
+			and(without), plural(len(without), "has", "have"), p, unlike(with), o.now.record(owner),
+			o.sayPods(pods), o.saySpeaker(owner, without)),
+	}
+}
+
+// lacking returns for how long a router has been without a node's range, as far
+// as is known, and whether that is long enough to count.
+func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts time.Duration, enough bool) {
 	node := o.now.nodes[owner]
 	spoke := 0
 	since := node.Created // if history shows no beginning
@@ -301,7 +329,8 @@ func (o ownership) lasting(name string, p netip.Prefix, owner string) bool {
 			spoke++
 		}
 	}
-	return spoke >= min(sightings, o.n) || o.now.Time.Sub(since) >= grace
+	lasts = o.now.Time.Sub(since)
+	return lasts, spoke >= min(sightings, o.n) || lasts >= grace
 }
 
 // complete tells whether all that a router announces was read.

@@ -179,6 +179,13 @@ func after(w *world, seconds float64, change func(*world)) *world {
 
 func nothing(*world) {}
 
+// newcomer adds node2, which has no session yet.
+func newcomer(w *world) {
+	w.node("node2", "10.4.94.24", "10.5.116.0/24", "10.5.116.0/24")
+	w.Nodes.Items[len(w.Nodes.Items)-1].Created = w.Time.Add(-3 * time.Second)
+	w.silence("10.4.94.24", tors...)
+}
+
 func removeNode1(w *world) { w.remove("node1", "10.4.94.23") }
 
 // broken is the incident's end, in one snapshot.
@@ -212,14 +219,10 @@ func TestRouteOwnership(t *testing.T) {
 			"wrong-announcer latent 10.5.113.0/24 owner=master1 announcer=master3 at=tor1,tor2",
 			"wrong-announcer latent 10.5.114.0/24 owner=master3 announcer=master2 at=tor1,tor2",
 		}
-		lost   = "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1,tor2"
-		hidden = slices.Concat(stale, []string{lost})
+		lost    = "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1,tor2"
+		hidden  = slices.Concat(stale, []string{lost})
+		joining = "unannounced settling 10.5.116.0/24 owner=node2 announcer= at=tor1,tor2"
 	)
-	newcomer := func(w *world) {
-		w.node("node2", "10.4.94.24", "10.5.116.0/24", "10.5.116.0/24")
-		w.Nodes.Items[len(w.Nodes.Items)-1].Created = w.Time.Add(-3 * time.Second)
-		w.silence("10.4.94.24", tors...)
-	}
 	tests := []struct {
 		name    string
 		history func() []*world
@@ -235,7 +238,7 @@ func TestRouteOwnership(t *testing.T) {
 		{"affected, the removal seen once", func() []*world {
 			before := incident(true)
 			return []*world{before, after(before, 0.2, removeNode1)}
-		}, stale},
+		}, append(slices.Clone(stale), "unannounced settling 10.5.115.0/24 owner=master2 announcer= at=tor1,tor2")},
 		{"affected, all agents restarted: sessions down", func() []*world {
 			gone := after(incident(true), 0.2, removeNode1)
 			still := after(gone, 0.2, nothing)
@@ -244,7 +247,11 @@ func TestRouteOwnership(t *testing.T) {
 					w.silence(n.ip, tors...)
 				}
 			})}
-		}, []string{lost}},
+		}, []string{
+			"unannounced settling 10.5.113.0/24 owner=master1 announcer= at=tor1,tor2",
+			"unannounced settling 10.5.114.0/24 owner=master3 announcer= at=tor1,tor2",
+			lost,
+		}},
 		{"affected, all agents restarted: sessions up again", func() []*world {
 			gone := after(incident(true), 0.2, removeNode1)
 			still := after(gone, 0.2, nothing)
@@ -266,7 +273,7 @@ func TestRouteOwnership(t *testing.T) {
 			before := incident(false)
 			silent := after(before, 0.2, func(w *world) { w.silence("10.4.94.23", tors...) })
 			return []*world{before, silent, after(silent, 3, nothing)}
-		}, nil},
+		}, []string{"unannounced settling 10.5.112.0/24 owner=node1 announcer= at=tor1,tor2"}},
 		{"fixed, the objects go before the session", func() []*world {
 			before := incident(false)
 			return []*world{before, after(before, 0.2, func(w *world) {
@@ -403,7 +410,7 @@ func TestRouteOwnership(t *testing.T) {
 			})
 		}, []string{lost}},
 
-		{"a node has just joined", func() []*world { return healthy(newcomer) }, nil},
+		{"a node has just joined", func() []*world { return healthy(newcomer) }, []string{joining}},
 		{"a node has joined and stays silent", func() []*world {
 			w := incident(false)
 			newcomer(w)
@@ -416,7 +423,7 @@ func TestRouteOwnership(t *testing.T) {
 				w.session(0, "10.4.94.24", w.Time.Add(-time.Second))
 				w.session(1, "10.4.94.24", w.Time.Add(-time.Second))
 			})}
-		}, nil},
+		}, []string{joining}},
 		{"a node came back under its name", func() []*world {
 			before := incident(false)
 			return []*world{before, after(before, 60, func(w *world) {
@@ -424,7 +431,7 @@ func TestRouteOwnership(t *testing.T) {
 				w.Nodes.Items[3].UID = "another"
 				w.Nodes.Items[3].Created = w.Time.Add(-time.Second)
 			})}
-		}, nil},
+		}, []string{"unannounced settling 10.5.112.0/24 owner=node1 announcer= at=tor1,tor2"}},
 
 		{"an address of a Service", func() []*world {
 			return healthy(func(w *world) { w.announce("10.4.94.21", "192.0.2.7/32", tors...) })

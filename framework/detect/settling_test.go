@@ -1,0 +1,126 @@
+package detect
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// What a detector gives time to is found at every look at it: as settling, and
+// then as active if it stays, or not at all if it passes. A look at which nothing
+// is found is one at which nothing is on its way.
+func TestSettling(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		detector Detector
+		history  []snapshot.Snapshot
+		// want is "kind state object" of each finding, with the routers if there
+		// are any, for each look.
+		want [][]string
+	}{
+		{
+			"a node loses its session for good", RouteOwnership{}, worlds(incident(false),
+				func(w *world) *world { return after(w, 1, silentNode1) },
+				func(w *world) *world { return after(w, 9.9, nothing) },
+				func(w *world) *world { return after(w, 0.1, nothing) }),
+			[][]string{
+				nil,
+				{"unannounced settling 10.5.112.0/24 tor1,tor2"},
+				{"unannounced settling 10.5.112.0/24 tor1,tor2"},
+				{"unannounced active 10.5.112.0/24 tor1,tor2"},
+			},
+		},
+		{
+			"a node is removed: its session goes first", RouteOwnership{}, worlds(incident(false),
+				func(w *world) *world { return after(w, 1, silentNode1) },
+				func(w *world) *world { return after(w, 5, removeNode1) }),
+			[][]string{nil, {"unannounced settling 10.5.112.0/24 tor1,tor2"}, nil},
+		},
+		{
+			"a node joins", RouteOwnership{}, worlds(incident(false),
+				func(w *world) *world { return after(w, 1, newcomer) },
+				func(w *world) *world {
+					return after(w, 1, func(w *world) { w.announce("10.4.94.24", "10.5.116.0/24", tors...) })
+				}),
+			[][]string{nil, {"unannounced settling 10.5.116.0/24 tor1,tor2"}, nil},
+		},
+		{
+			"a node with a session withdraws its range", RouteOwnership{}, worlds(incident(false),
+				func(w *world) *world { return after(w, 0.2, withdrawn) },
+				func(w *world) *world { return after(w, 0.2, nothing) }),
+			[][]string{nil, {"unannounced settling 10.5.115.0/24 tor1,tor2"}, {"unannounced active 10.5.115.0/24 tor1,tor2"}},
+		},
+		{
+			"a look that catches a change halfway", RouteOwnership{}, worlds(incident(false),
+				func(w *world) *world { return after(w, 0.2, withdrawn) },
+				func(w *world) *world {
+					return after(w, 0.2, func(w *world) { w.announce("10.4.94.21", "10.5.115.0/24", tors...) })
+				}),
+			[][]string{nil, {"unannounced settling 10.5.115.0/24 tor1,tor2"}, nil},
+		},
+		{
+			"one router after the other", RouteOwnership{}, worlds(incident(false),
+				func(w *world) *world { return after(w, 1, func(w *world) { w.silence("10.4.94.23", "tor1") }) },
+				func(w *world) *world { return after(w, 5, func(w *world) { w.silence("10.4.94.23", "tor2") }) },
+				func(w *world) *world { return after(w, 5, nothing) },
+				func(w *world) *world { return after(w, 5, nothing) }),
+			[][]string{
+				nil,
+				{"unannounced settling 10.5.112.0/24 tor1"},
+				{"unannounced settling 10.5.112.0/24 tor1,tor2"},
+				{"unannounced active 10.5.112.0/24 tor1", "unannounced settling 10.5.112.0/24 tor2"},
+				{"unannounced active 10.5.112.0/24 tor1,tor2"},
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var before []Finding
+			for i := range c.history {
+				found := detected(t, c.detector, c.history[:i+1])
+				var got []string
+				for _, f := range found {
+					got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", f.Kind, f.State, f.Object, strings.Join(f.Routers, ","))))
+				}
+				if diff := cmp.Diff(c.want[i], got); diff != "" {
+					t.Errorf("look %d (-want +got):\n%s", i, diff)
+				}
+				sameButForTheState(t, before, found)
+				before = found
+			}
+		})
+	}
+}
+
+// sameButForTheState compares settling findings with the active ones that they
+// became from one look to the next.
+func sameButForTheState(t *testing.T, before, found []Finding) {
+	t.Helper()
+	for i, f := range found {
+		if len(before) != len(found) || before[i].State != Settling || f.State != Active {
+			continue
+		}
+		diff := cmp.Diff(before[i], f, cmpopts.IgnoreFields(Finding{}, "State", "Says"), cmp.Comparer(func(a, b Object) bool { return a == b }))
+		if diff != "" {
+			t.Errorf("%s, settling and active:\n%s", f.Kind, diff)
+		}
+	}
+}
+
+// worlds is a history of what steps make of a world, one after the other.
+func worlds(w *world, steps ...func(*world) *world) []snapshot.Snapshot {
+	history := []snapshot.Snapshot{w.Snapshot}
+	for _, step := range steps {
+		w = step(w)
+		history = append(history, w.Snapshot)
+	}
+	return history
+}
+
+func silentNode1(w *world) { w.silence("10.4.94.23", tors...) }
+
+func withdrawn(w *world) { w.withdraw("10.5.115.0/24", tors...) }
