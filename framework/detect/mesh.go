@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -73,51 +74,76 @@ func with(all []missing, node string) []missing {
 	return slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return m.from != node && m.to != node })
 }
 
-// lackingSessions finds the nodes that have lacked sessions for longer than
-// sessions take to come up, though every address is right. A session is
-// reported for the end that lacks more sessions: the other end is usually
-// healthy.
+// lackingSessions finds the nodes that lack sessions, though every address is
+// right. Those that have been missing for longer than sessions take to come up
+// make an active finding of their node, the others a settling one.
 func (a addressing) lackingSessions() []Finding {
-	lasting := a.lasting()
-	byNode := map[string][]missing{}
-	for _, m := range lasting {
-		one, other := m.from, m.to
-		if n, o := len(with(lasting, one)), len(with(lasting, other)); o > n || o == n && other < one {
-			one = other
-		}
-		byNode[one] = append(byNode[one], m)
-	}
+	all, since := a.lacking()
+	lasts := func(m missing) time.Duration { return a.now.Time.Sub(since[m.ends]) }
+	lasting := slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return lasts(m) < sessionGrace })
 	var findings []Finding
-	for node, sessions := range byNode {
+	for node, sessions := range byCulprit(lasting, lasting) {
 		findings = append(findings, Finding{
 			Kind: SessionDown, State: Active, Object: Named(node),
 			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, though Calico's address for it is the Node's InternalIP: %s.",
 				node, sessionGrace, saySessions(sessions)),
 		})
 	}
+	// If all stays as it is, they will be reported together with those that
+	// have lasted.
+	settling := slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return lasts(m) >= sessionGrace })
+	for node, sessions := range byCulprit(settling, all) {
+		var longest time.Duration
+		for _, m := range sessions {
+			longest = max(longest, lasts(m))
+		}
+		findings = append(findings, Finding{
+			Kind: SessionDown, State: Settling, Object: Named(node),
+			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for %s, though Calico's address for it is the Node's InternalIP, and they are given %s to come up: %s.",
+				node, seconds(longest), sessionGrace, saySessions(sessions)),
+		})
+	}
 	return findings
 }
 
-// lasting are the sessions that are missing now, and were in every snapshot
-// that is younger than the grace, between the same addresses. There are none
-// if the snapshots do not reach back that far, and none that a wrong address
-// explains.
-func (a addressing) lasting() []missing {
-	lasting := slices.DeleteFunc(slices.Clone(a.missing), func(m missing) bool { return a.wrong[m.from] || a.wrong[m.to] })
+// byCulprit brings sessions to the end that lacks more of all: the other end is
+// usually healthy.
+func byCulprit(sessions, all []missing) map[string][]missing {
+	byNode := map[string][]missing{}
+	for _, m := range sessions {
+		one, other := m.from, m.to
+		if n, o := len(with(all, one)), len(with(all, other)); o > n || o == n && other < one {
+			one = other
+		}
+		byNode[one] = append(byNode[one], m)
+	}
+	return byNode
+}
+
+// lacking are the sessions that are missing now and that no wrong address
+// explains, and since when each has been missing in every snapshot, between the
+// same addresses. It looks no further back than the grace.
+func (a addressing) lacking() (all []missing, since map[ends]time.Time) {
+	all = slices.DeleteFunc(slices.Clone(a.missing), func(m missing) bool { return a.wrong[m.from] || a.wrong[m.to] })
+	open := slices.Clone(all)
+	since = map[ends]time.Time{}
 	for _, at := range slices.Backward(a.history) {
-		if len(lasting) == 0 {
-			return nil
+		if len(open) == 0 {
+			break
 		}
 		then := map[ends]bool{}
 		for _, m := range missingSessions(at) {
 			then[m.ends] = true
 		}
-		lasting = slices.DeleteFunc(lasting, func(m missing) bool { return !then[m.ends] })
+		open = slices.DeleteFunc(open, func(m missing) bool { return !then[m.ends] })
+		for _, m := range open {
+			since[m.ends] = at.Time
+		}
 		if a.now.Time.Sub(at.Time) >= sessionGrace {
-			return lasting
+			break
 		}
 	}
-	return nil
+	return all, since
 }
 
 // saySessions says which sessions are missing, and how.

@@ -30,7 +30,8 @@ const (
 	// whether Calico will take that address cannot be told. Latent.
 	AddedInterface = "added-interface"
 	// SessionDown: a node lacks BGP sessions that the list of nodes demands,
-	// while its address is right. Active.
+	// while its address is right. Active, and settling until they have been
+	// missing for longer than sessions take to come up.
 	SessionDown = "session-down"
 	// DuplicateAddress: two nodes have the same address of Calico's. Active.
 	DuplicateAddress = "duplicate-address"
@@ -47,7 +48,8 @@ const sessionGrace = 10 * time.Second
 //
 // The mesh is looked at where some node's BIRD has a session of it (protocols
 // named Mesh_*, as Calico's bird.cfg.template names them): a cluster without
-// one has another design.
+// one has another design. A session that is missing is settling while it may
+// still be coming up; with a wrong address it is not, for then it will not.
 type NodeAddress struct{}
 
 // Name implements Detector.
@@ -58,7 +60,8 @@ func (NodeAddress) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoAgents, snapshot.NodeNetworks, snapshot.NodeTables}
 }
 
-// Detect implements Detector. Findings are in order of node and kind.
+// Detect implements Detector. Findings are in order of node and kind, an active
+// one before a settling one.
 func (d NodeAddress) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 || !history[len(history)-1].Nodes.Read {
 		return nil

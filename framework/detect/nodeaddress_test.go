@@ -218,7 +218,10 @@ func TestNodeAddress(t *testing.T) {
 				{"duplicate-address active node3", "and for node2 from the same address"},
 			},
 		},
-		{name: "a session that is just coming up", make: func(m *meshed) { m.render([]string{"node2"}) }},
+		{
+			name: "a session that is just coming up", make: func(m *meshed) { m.render([]string{"node2"}) },
+			want: [][]string{{"session-down settling node2", "for 0s, though", "they are given 10s to come up: BIRD on node1 has 172.29.0.12 (node2) in state Active"}},
+		},
 		{
 			name: "no BGP at all",
 			make: func(m *meshed) {
@@ -302,16 +305,17 @@ func TestNodeAddressOverTime(t *testing.T) {
 	stopped := newMesh() // a calico-node that does not run
 	stopped.NodeNetworks[1].BIRD.Items = nil
 	lacks := []string{"session-down active node2", "node2 has lacked BGP sessions of Calico's mesh for more than 10s", "BIRD on node1 has 172.29.0.12 (node2) in state Active"}
+	coming := []string{"session-down settling node2", "for 0s, though"}
 	for _, c := range []struct {
 		name    string
 		history []snapshot.Snapshot
 		want    [][]string
 	}{
-		{"a short while", []snapshot.Snapshot{well.later(0), down.later(1), down.later(10)}, nil},
+		{"a short while", []snapshot.Snapshot{well.later(0), down.later(1), down.later(10)}, [][]string{{"session-down settling node2", "node2 has lacked BGP sessions of Calico's mesh for 9s, though"}}},
 		{"too long", []snapshot.Snapshot{well.later(0), down.later(1), down.later(6), down.later(11)}, [][]string{lacks}},
-		{"up in between", []snapshot.Snapshot{down.later(0), well.later(5), down.later(11)}, nil},
+		{"up in between", []snapshot.Snapshot{down.later(0), well.later(5), down.later(11)}, [][]string{coming}},
 		{"no BIRD for long", []snapshot.Snapshot{stopped.later(0), stopped.later(11)}, [][]string{{"session-down active node2", "BIRD on node2 has no neighbour 172.29.0.11 (node1)"}}},
-		{"the address was wrong until now", []snapshot.Snapshot{moved.later(0), moved.later(9), down.later(11)}, nil},
+		{"the address was wrong until now", []snapshot.Snapshot{moved.later(0), moved.later(9), down.later(11)}, [][]string{coming}},
 		{"an interface that an earlier snapshot lacks", []snapshot.Snapshot{well.later(0), plugged.later(1)}, [][]string{{"next-address latent node2", "eth1, which appeared after boot (after 12:00:00)"}}},
 		{"nothing", nil, nil},
 	} {

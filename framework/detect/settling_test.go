@@ -2,6 +2,8 @@ package detect
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +79,32 @@ func TestSettling(t *testing.T) {
 				{"unannounced active 10.5.112.0/24 tor1,tor2"},
 			},
 		},
+
+		{
+			"sessions of the mesh go for good", NodeAddress{},
+			[]snapshot.Snapshot{newMesh().later(0), parted("node2").later(1), parted("node2").later(10), parted("node2").later(11)},
+			[][]string{nil, {"session-down settling node2"}, {"session-down settling node2"}, {"session-down active node2"}},
+		},
+		{
+			"sessions of the mesh come up", NodeAddress{},
+			[]snapshot.Snapshot{parted("node2").later(0), newMesh().later(5)},
+			[][]string{{"session-down settling node2"}, nil},
+		},
+		{
+			// Of one session alone nobody knows which end is at fault: it is
+			// reported for the first. With the others it is seen to be node3.
+			"one session of the mesh after the other", NodeAddress{},
+			[]snapshot.Snapshot{
+				newMesh().later(0), parted("node3", "node1").later(1), parted("node3").later(6), parted("node3").later(11), parted("node3").later(16),
+			},
+			[][]string{
+				nil,
+				{"session-down settling node1"},
+				{"session-down settling node3"},
+				{"session-down active node1", "session-down settling node3"},
+				{"session-down active node3"},
+			},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var before []Finding
@@ -124,3 +152,28 @@ func worlds(w *world, steps ...func(*world) *world) []snapshot.Snapshot {
 func silentNode1(w *world) { w.silence("10.4.94.23", tors...) }
 
 func withdrawn(w *world) { w.withdraw("10.5.115.0/24", tors...) }
+
+// parted is a mesh in which a node lacks its sessions with some others, or with
+// all if none is named.
+func parted(node string, others ...string) *meshed {
+	m := newMesh()
+	ip := map[string]netip.Addr{}
+	for i, name := range nodeNames {
+		ip[name] = nodeIP(i)
+	}
+	for i := range m.NodeNetworks {
+		n := &m.NodeNetworks[i]
+		for j := range n.BIRD.Items {
+			p := &n.BIRD.Items[j]
+			for _, other := range nodeNames {
+				if len(others) > 0 && !slices.Contains(others, other) {
+					continue
+				}
+				if n.Node == node && p.Neighbor == ip[other] || n.Node == other && p.Neighbor == ip[node] {
+					p.State, p.BGPState = "start", "Active"
+				}
+			}
+		}
+	}
+	return m
+}
