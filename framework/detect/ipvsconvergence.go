@@ -15,7 +15,8 @@ const (
 	// FrozenSync: kube-proxy's last sync is too long ago, in its own opinion.
 	FrozenSync = "frozen-sync"
 	// NetlinkDeadlock: goroutines of kube-proxy wait for the kernel's answer
-	// about IPVS, and it does not come.
+	// about IPVS, and it does not come. On a node that has differences, it is
+	// settling until they have waited for half of Settle.
 	NetlinkDeadlock = "netlink-deadlock"
 	// MissingVirtualServer: a Service with ready endpoints is not in the
 	// table.
@@ -37,7 +38,8 @@ const DefaultSettle = 10 * time.Second
 // each other's answers, or it has finished no sync for SlowSync, or does not
 // answer. It also is one when it has lasted for twice Settle and two syncs were
 // finished meanwhile, the second of which must have begun after it. So neither a
-// rollout, nor a sync that takes its time, nor a Service without endpoints is one.
+// rollout nor a sync that takes its time is one. Until then a difference is
+// settling. A Service that rightly has no endpoints is no difference.
 //
 // An old sync alone, and goroutines that wait, are latent findings: they hurt
 // nobody until a Service changes. They are active on a node that has
@@ -64,8 +66,9 @@ func (IPVSConvergence) Reads() []snapshot.Source {
 // Detect implements Detector. Findings are in order of node; those of one
 // node begin with what is wrong with kube-proxy itself, and go on with one for
 // each kind of difference, which names some of the Services: on a node whose
-// syncs have stopped, all that change differ sooner or later. Object is
-// kube-proxy or the node, Announcer the node.
+// syncs have stopped, all that change differ sooner or later. Differences of a
+// kind that are still settling make a finding of their own, after the active
+// one. Object is kube-proxy or the node, Announcer the node.
 func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 {
 		return nil
@@ -109,13 +112,14 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 	stuck, stuckSince := waiting(history, p)
 	deadlock := len(stuck) > 1 && now.Sub(stuckSince) >= settle/2
 	stopped := deadlock || p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, settle)
-	overdue := lasting(history, p.Node)
-	for diff, since := range overdue {
+	overdue, settling := map[difference]time.Time{}, map[difference]time.Time{}
+	for diff, since := range lasting(history, p.Node) {
 		lasts := now.Sub(since)
 		if lasts >= settle && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
-			continue
+			overdue[diff] = since
+		} else {
+			settling[diff] = since
 		}
-		delete(overdue, diff)
 	}
 	state := Latent
 	if len(overdue) > 0 {
@@ -129,16 +133,27 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 				p.Node, seconds(p.Health.Age()), p.Health.Status),
 		})
 	}
-	if deadlock {
+	switch {
+	case deadlock:
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: state, Object: Named("kube-proxy"),
 			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer: on one netlink socket, each has thrown away the answer to the other.",
 				and(stuck), p.Node, seconds(now.Sub(stuckSince))),
 		})
+	case len(stuck) > 1 && state == Active: // else it would only become latent
+		findings = append(findings, Finding{
+			Kind: NetlinkDeadlock, State: Settling, Object: Named("kube-proxy"),
+			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer, and are given %s.",
+				and(stuck), p.Node, seconds(now.Sub(stuckSince)), settle/2),
+		})
 	}
 	for _, kind := range []string{MissingVirtualServer, MissingRealServer, StaleRealServer} {
 		if differences := ofKind(overdue, kind); len(differences) > 0 {
 			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
+		}
+		if differences := ofKind(settling, kind); len(differences) > 0 {
+			given := fmt.Sprintf(" It is given %s, or %s and two syncs while kube-proxy finishes them.", settle, 2*settle)
+			findings = append(findings, Finding{Kind: kind, State: Settling, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
 		}
 	}
 	return findings

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -108,7 +110,8 @@ func TestIPVSConvergence(t *testing.T) {
 		},
 		{
 			"a rollout that has just begun",
-			[]*proxied{look(0, old, to(oldPod)).frozen(), look(2, new, to(oldPod)).frozen(), look(11, new, to(oldPod)).frozen()}, nil,
+			[]*proxied{look(0, old, to(oldPod)).frozen(), look(2, new, to(oldPod)).frozen(), look(11, new, to(oldPod)).frozen()},
+			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"a rollout that is over",
@@ -116,7 +119,8 @@ func TestIPVSConvergence(t *testing.T) {
 		},
 		{
 			"one rollout after the other",
-			[]*proxied{look(0, new, to(oldPod)).frozen(), look(9, old, to(newPod)).frozen(), look(18, new, to(oldPod)).frozen()}, nil,
+			[]*proxied{look(0, new, to(oldPod)).frozen(), look(9, old, to(newPod)).frozen(), look(18, new, to(oldPod)).frozen()},
+			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"an endpoint that was replaced while nothing is synced",
@@ -125,7 +129,8 @@ func TestIPVSConvergence(t *testing.T) {
 		},
 		{
 			"the same while syncs go on",
-			[]*proxied{look(3, new, to(oldPod)), look(13, new, to(oldPod)), look(22, new, to(oldPod))}, nil,
+			[]*proxied{look(3, new, to(oldPod)), look(13, new, to(oldPod)), look(22, new, to(oldPod))},
+			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"the same for too long whatever kube-proxy does",
@@ -134,7 +139,8 @@ func TestIPVSConvergence(t *testing.T) {
 		},
 		{
 			"the same for as long, while one sync was finished",
-			[]*proxied{look(3, new, to(oldPod)), look(23, new, to(oldPod))}, nil,
+			[]*proxied{look(3, new, to(oldPod)), look(23, new, to(oldPod))},
+			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"an endpoint whose server was drained by mistake",
@@ -219,20 +225,34 @@ func unreadable(at int) *proxied {
 
 func TestIPVSConvergenceSays(t *testing.T) {
 	new := []netip.Addr{newPod}
-	history := []snapshot.Snapshot{
-		look(0, new, to(oldPod)).late().waits(7, 42).Snapshot, look(20, new, to(oldPod)).late().waits(7, 42).Snapshot,
-	}
-	var says []string
-	for _, f := range detected(t, IPVSConvergence{}, history) {
-		says = append(says, f.Says)
-	}
-	want := []string{
-		"kube-proxy on edge finished its last sync 20s ago, and says itself that this is too long (healthz: 503).",
-		"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 20s or longer: on one netlink socket, each has thrown away the answer to the other.",
-		"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 for shop/web:7007/TCP; the oldest for 20s or longer. Meanwhile kube-proxy's last sync was 20s ago.",
-		"The IPVS table of edge sends connections to what the EndpointSlices do not have: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 20s or longer. Meanwhile kube-proxy's last sync was 20s ago.",
-	}
-	if strings.Join(says, "\n") != strings.Join(want, "\n") {
-		t.Errorf("says\n%s\nwant\n%s", strings.Join(says, "\n"), strings.Join(want, "\n"))
+	for _, c := range []struct {
+		name    string
+		history []snapshot.Snapshot
+		want    []string
+	}{
+		{"active", proxies(look(0, new, to(oldPod)).late().waits(7, 42), look(20, new, to(oldPod)).late().waits(7, 42)), []string{
+			"kube-proxy on edge finished its last sync 20s ago, and says itself that this is too long (healthz: 503).",
+			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 20s or longer: on one netlink socket, each has thrown away the answer to the other.",
+			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 for shop/web:7007/TCP; the oldest for 20s or longer. Meanwhile kube-proxy's last sync was 20s ago.",
+			"The IPVS table of edge sends connections to what the EndpointSlices do not have: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 20s or longer. Meanwhile kube-proxy's last sync was 20s ago.",
+		}},
+		{"settling", proxies(look(0, pods(oldPod), to(oldPod)), look(3, new, to(oldPod)), look(7, new, to(oldPod))), []string{
+			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 for shop/web:7007/TCP; the oldest for 4s or longer. Meanwhile kube-proxy's last sync was 0s ago. It is given 10s, or 20s and two syncs while kube-proxy finishes them.",
+			"The IPVS table of edge sends connections to what the EndpointSlices do not have: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 4s or longer. Meanwhile kube-proxy's last sync was 0s ago. It is given 10s, or 20s and two syncs while kube-proxy finishes them.",
+		}},
+		{"goroutines that have only begun to wait", proxies(look(0, pods(oldPod)).frozen(), look(10, pods(oldPod)).frozen().waits(7, 42), look(12, pods(oldPod)).frozen().waits(7, 42)), []string{
+			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 2s or longer, and are given 5s.",
+			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 12s or longer. Meanwhile kube-proxy's last sync was 12s ago.",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var says []string
+			for _, f := range detected(t, IPVSConvergence{}, c.history) {
+				says = append(says, f.Says)
+			}
+			if diff := cmp.Diff(c.want, says); diff != "" {
+				t.Errorf("says (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

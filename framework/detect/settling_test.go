@@ -105,6 +105,59 @@ func TestSettling(t *testing.T) {
 				{"session-down active node3"},
 			},
 		},
+
+		{
+			"an endpoint is replaced while nothing is synced", IPVSConvergence{}, proxies(
+				look(0, pods(oldPod), to(oldPod)).frozen(), look(1, pods(newPod), to(oldPod)).frozen(),
+				look(10, pods(newPod), to(oldPod)).frozen(), look(11, pods(newPod), to(oldPod)).frozen()),
+			[][]string{nil, webSettling, webSettling, webActive},
+		},
+		{
+			"an endpoint is replaced in vain while syncs go on", IPVSConvergence{}, proxies(
+				look(0, pods(oldPod), to(oldPod)), look(1, pods(newPod), to(oldPod)), look(11, pods(newPod), to(oldPod)),
+				look(20, pods(newPod), to(oldPod)), look(21, pods(newPod), to(oldPod))),
+			[][]string{nil, webSettling, webSettling, webSettling, webActive},
+		},
+		{
+			"an endpoint is replaced", IPVSConvergence{},
+			proxies(look(0, pods(oldPod), to(oldPod)), look(1, pods(newPod), to(oldPod)), look(2, pods(newPod), to(newPod))),
+			[][]string{nil, webSettling, nil},
+		},
+		{
+			"a Service has no virtual server", IPVSConvergence{},
+			proxies(look(0, pods(oldPod)).frozen().unlisted(), look(10, pods(oldPod)).frozen().unlisted()),
+			[][]string{{"missing-virtual-server settling edge"}, {"missing-virtual-server active edge"}},
+		},
+		{
+			"one endpoint after the other", IPVSConvergence{},
+			proxies(look(0, pods(newPod)).frozen(), look(5, pods(newPod, oldPod)).frozen(), look(10, pods(newPod, oldPod)).frozen(), look(15, pods(newPod, oldPod)).frozen()),
+			[][]string{
+				{"missing-real-server settling edge"},
+				{"missing-real-server settling edge"},
+				{"missing-real-server active edge", "missing-real-server settling edge"},
+				{"missing-real-server active edge"},
+			},
+		},
+		{
+			"goroutines wait on a node that has differences", IPVSConvergence{}, proxies(
+				look(0, pods(oldPod)).late(), look(10, pods(oldPod)).late(),
+				look(12, pods(oldPod)).late().waits(7, 42), look(17, pods(oldPod)).late().waits(7, 42)),
+			[][]string{
+				{"frozen-sync latent kube-proxy", "missing-real-server settling edge"},
+				{"frozen-sync active kube-proxy", "missing-real-server active edge"},
+				{"frozen-sync active kube-proxy", "netlink-deadlock settling kube-proxy", "missing-real-server active edge"},
+				{"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy", "missing-real-server active edge"},
+			},
+		},
+		{
+			"goroutines wait for a moment on a node that has differences", IPVSConvergence{}, proxies(
+				look(0, pods(oldPod)).frozen(), look(10, pods(oldPod)).frozen().waits(7, 42), look(11, pods(oldPod)).frozen()),
+			[][]string{
+				{"missing-real-server settling edge"},
+				{"netlink-deadlock settling kube-proxy", "missing-real-server active edge"},
+				{"missing-real-server active edge"},
+			},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var before []Finding
@@ -177,3 +230,19 @@ func parted(node string, others ...string) *meshed {
 	}
 	return m
 }
+
+func pods(ready ...netip.Addr) []netip.Addr { return ready }
+
+func proxies(looks ...*proxied) []snapshot.Snapshot {
+	var history []snapshot.Snapshot
+	for _, p := range looks {
+		history = append(history, p.Snapshot)
+	}
+	return history
+}
+
+// What there is to find when shop/web goes on leading to the old endpoint.
+var (
+	webSettling = []string{"missing-real-server settling edge", "stale-real-server settling edge"}
+	webActive   = []string{"missing-real-server active edge", "stale-real-server active edge"}
+)
