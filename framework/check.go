@@ -44,12 +44,17 @@ func (m *Mismatches) Result() (holds bool, saw string, err error) {
 	return len(m.sentences) == 0, strings.Join(m.sentences, "; "), nil
 }
 
-// Finding is what a detector must say. Empty fields match anything.
+// Finding is what a detector must say, whole: a field that is left empty is
+// empty in the finding. Only the pods and the sentence of a finding are not
+// compared, as both differ from run to run.
 type Finding struct {
-	// Kind, Object, Owner and State are those of detect.Finding.
-	Kind, Owner string
-	Object      detect.Object
-	State       detect.State
+	// The fields are those of detect.Finding; Routers are in any order.
+	Detector, Kind, Owner, Announcer string
+	State                            detect.State
+	Object                           detect.Object
+	Routers                          []string
+	// AnyObject is set where the object's name cannot be known beforehand.
+	AnyObject bool
 	// Words are what its sentence (detect.Finding.Says) must contain, each of
 	// them.
 	Words []string
@@ -57,23 +62,36 @@ type Finding struct {
 
 // Matches tells whether a detector's finding is the wanted one.
 func (f Finding) Matches(found detect.Finding) bool {
-	return (f.Kind == "" || f.Kind == found.Kind) &&
-		(f.Object == (detect.Object{}) || f.Object == found.Object) &&
-		(f.Owner == "" || f.Owner == found.Owner) &&
-		(f.State == "" || f.State == found.State) &&
+	return f.Detector == found.Detector && f.Kind == found.Kind && f.State == found.State && (f.AnyObject || f.Object == found.Object) &&
+		f.Owner == found.Owner && f.Announcer == found.Announcer &&
+		slices.Equal(slices.Sorted(slices.Values(f.Routers)), slices.Sorted(slices.Values(found.Routers))) &&
 		!slices.ContainsFunc(f.Words, func(word string) bool { return !strings.Contains(found.Says, word) })
 }
 
 // String names the finding by those of its fields that are set.
 func (f Finding) String() string {
-	fields := []string{string(f.State), f.Kind, f.Object.String()}
+	fields := []string{f.Detector + ":", string(f.State), f.Kind, f.Object.String()}
 	if f.Owner != "" {
 		fields = append(fields, "of "+f.Owner)
+	}
+	if f.Announcer != "" {
+		fields = append(fields, "announced by "+f.Announcer)
+	}
+	if len(f.Routers) > 0 {
+		fields = append(fields, "on "+strings.Join(f.Routers, ", "))
 	}
 	if len(f.Words) > 0 {
 		fields = append(fields, fmt.Sprintf("that says %q", f.Words))
 	}
 	return strings.Join(slices.DeleteFunc(fields, func(field string) bool { return field == "" }), " ")
+}
+
+// As is a detector's finding in the form in which findings are named.
+func As(found detect.Finding) Finding {
+	return Finding{
+		Detector: found.Detector, Kind: found.Kind, State: found.State, Object: found.Object,
+		Owner: found.Owner, Announcer: found.Announcer, Routers: found.Routers,
+	}
 }
 
 // DetectorsSay is a Check that the detectors have come to each of the wanted
@@ -100,6 +118,21 @@ func Missing(wanted []Finding, found []detect.Finding) []Finding {
 	})
 }
 
+// Unnamed returns what was found and is none of the named findings. A finding
+// that is seen on some of the named one's routers is no other: the rest may
+// follow.
+func Unnamed(found []detect.Finding, named ...Finding) []detect.Finding {
+	return slices.DeleteFunc(slices.Clone(found), func(f detect.Finding) bool {
+		return slices.ContainsFunc(named, func(n Finding) bool {
+			if slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(n.Routers, r) }) {
+				return false
+			}
+			n.Routers = f.Routers
+			return n.Matches(f)
+		})
+	})
+}
+
 // DescribeFindings says in one line what detectors have found.
 func DescribeFindings(findings []detect.Finding) string {
 	if len(findings) == 0 {
@@ -107,7 +140,7 @@ func DescribeFindings(findings []detect.Finding) string {
 	}
 	var says []string
 	for _, f := range findings {
-		says = append(says, fmt.Sprintf("%s (%s): %s", f.Kind, f.State, f.Says))
+		says = append(says, fmt.Sprintf("%s: %s", As(f), f.Says))
 	}
 	return strings.Join(says, "; ")
 }

@@ -78,6 +78,9 @@ type Variant struct {
 	// Components are the versions under test, by name.
 	Components map[string]string
 	Form       Form
+	// Refused is set where the component is to refuse to start instead of doing
+	// harm: the expected verdict is then that.
+	Refused bool
 	// Images are served to the nodes by the lab's registry.
 	Images []string
 	// Script makes the variant's script. Each run calls it, so that no state of
@@ -105,8 +108,11 @@ func (s Scenario) Runnable(from registry.Upstreams) []Variant {
 
 // Expected is the verdict that a variant must get.
 func (v Variant) Expected() Verdict {
-	if v.Role == Affected {
+	switch {
+	case v.Role == Affected:
 		return Reproduced
+	case v.Refused:
+		return Refused
 	}
 	return Prevented
 }
@@ -129,9 +135,10 @@ type Script struct {
 	// LookEvery is the time from one look of the detectors to the next; zero
 	// means 200 ms.
 	LookEvery time.Duration
-	// Latent names the kinds of latent findings that the baseline may have:
-	// the incident waiting to happen.
-	Latent []string
+	// Latent are the findings of the baseline: the incident waiting to happen.
+	// The detectors must have come to each of them before the fault, and to no
+	// other.
+	Latent []Finding
 	// Baseline holds before the fault.
 	Baseline []Check
 	// Forms are lesser forms of the incident, each a fault that hurts no probe
@@ -148,17 +155,25 @@ type Script struct {
 	// zero: one lost packet is enough. A node without hardware support for guests
 	// loses one now and then when the machine is busy.
 	HurtFor time.Duration
-	// Observe bounds how long the traffic is watched for the symptom. A
-	// variant in which no probe is hurt for so long is unhurt.
+	// Observe is how long traffic and detectors are watched from the fault on,
+	// in every variant; what comes after the fault goes on meanwhile. A variant
+	// in which no probe is hurt for so long is unhurt.
 	Observe time.Duration
 	// Aftermath holds after the fault.
 	Aftermath []Check
-	// Named are findings that the detectors must come to after the fault. A
-	// finding that is not named here is no error.
+	// Named are findings that the detectors must come to after the fault.
 	Named []Finding
+	// Passing are active findings that may come and go after the fault. One that
+	// is neither in here nor in Named is an error.
+	Passing []Finding
 	// NamedWithin bounds how long the detectors may take after the symptom; zero
 	// means five seconds.
 	NamedWithin time.Duration
+	// Refuses says in the component's own words that it does not start with what
+	// it is given; empty: it does start. It is asked after the fault, where no
+	// probe was hurt: a component that refuses harms no traffic and stops the
+	// upgrade. Nil where the component cannot refuse.
+	Refuses func(ctx context.Context, r *Run) (why string, err error)
 	// Remedies are tried one after the other, each from the broken state.
 	Remedies []Remedy
 }
@@ -168,7 +183,8 @@ type Script struct {
 type LesserForm struct {
 	Name  string
 	Fault func(r *Run) fault.Fault
-	// Named are the findings that the detectors must come to.
+	// Named are the findings that the detectors must come to, and the only ones
+	// that may be active.
 	Named []Finding
 	// Within bounds how long the detectors may take after the injection; zero
 	// means five seconds.

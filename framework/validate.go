@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -116,12 +117,16 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 	if v.Role == Affected && len(script.Hurt) == 0 {
 		p.add("hurt: an affected variant must hurt some probe")
 	}
-	if v.Role == Affected && len(script.Named) == 0 {
-		p.add("named: the detectors of an affected variant must come to some finding")
+	if v.Role == Affected && !slices.ContainsFunc(script.Named, func(f Finding) bool { return f.State == detect.Active }) {
+		p.add("named: the detectors of an affected variant must come to some active finding")
 	}
 	if len(script.Detectors) == 0 {
 		p.add("there is no detector")
 	}
+	if v.Refused && (v.Role == Affected || script.Refuses == nil) {
+		p.add("refused: only a variant that is to stay unhurt can refuse, and its script says how that is seen (Refuses)")
+	}
+	p.findings(script)
 	if script.Install == nil || script.Fault == nil {
 		p.add("there must be an Install and a Fault")
 	}
@@ -129,6 +134,31 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 		p.add("observe: %s is no time to watch for the symptom", script.Observe)
 	}
 	p.steps(script)
+}
+
+// findings checks what the detectors are to come to: they are compared whole.
+func (p *problems) findings(s Script) {
+	check := func(where string, findings []Finding, states ...detect.State) {
+		for _, f := range findings {
+			p := p.at("%s: %s", where, f)
+			var names []string
+			for _, d := range s.Detectors {
+				names = append(names, d.Name())
+			}
+			if !slices.Contains(names, f.Detector) {
+				p.add("there is no detector %q%s", f.Detector, topology.Nearest(f.Detector, names))
+			}
+			if f.Kind == "" || (f.Object == (detect.Object{})) != f.AnyObject || !slices.Contains(states, f.State) {
+				p.add("kind, object and state must be given, and the state be one of %v", states)
+			}
+		}
+	}
+	check("latent", s.Latent, detect.Latent)
+	check("named", s.Named, detect.Latent, detect.Active)
+	check("passing", s.Passing, detect.Active)
+	for _, f := range s.Forms {
+		check(fmt.Sprintf("lesser form %q", f.Name), f.Named, detect.Latent, detect.Active)
+	}
 }
 
 // ends checks the ends, and returns them by name.

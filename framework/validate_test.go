@@ -33,7 +33,7 @@ func pair(change func(*Script)) Scenario {
 		return Script{
 			Install: nothing, Ends: []End{a, b}, Probes: a.Both(b), Detectors: []detect.Detector{silent{}},
 			Fault: func(*Run) fault.Fault { return fault.Fault{} }, Hurt: []probe.Probe{a.To(b)}, Observe: time.Second,
-			Named:    []Finding{{Kind: "lost"}},
+			Named:    []Finding{{Detector: "silent", Kind: "lost", State: detect.Active, Object: detect.Named("a")}},
 			Remedies: []Remedy{{Name: "route", Helps: true, Bound: time.Second, Apply: nothing, Undo: nothing}, {Name: "wait", Apply: nothing}},
 		}
 	}
@@ -115,8 +115,20 @@ func TestValidate(t *testing.T) {
 			[]string{`check after "50% are lost": nothing is asserted`},
 		},
 		{
+			"findings that no detector comes to, or that are not whole", func(s *Script) {
+				s.Latent = []Finding{{Detector: "silence", Kind: "lost", State: detect.Latent, Object: detect.Named("a")}}
+				s.Passing = []Finding{{Detector: "silent", Kind: "lost", State: detect.Latent, Object: detect.Named("a")}}
+				s.Forms = []LesserForm{{Name: "less", Fault: s.Fault, Named: []Finding{{Detector: "silent", Kind: "lost", State: detect.Active}}}}
+			},
+			[]string{
+				`latent: silence: latent lost a: there is no detector "silence"; nearest is "silent"`,
+				`passing: silent: latent lost a: kind, object and state must be given, and the state be one of [active]`,
+				`lesser form "less": silent: active lost: kind, object and state must be given`,
+			},
+		},
+		{
 			"nothing at all", func(s *Script) { *s = Script{} },
-			[]string{"there are no probes", "there is no detector", "an Install and a Fault", "must hurt some probe", "come to some finding", "no time to watch"},
+			[]string{"there are no probes", "there is no detector", "an Install and a Fault", "must hurt some probe", "come to some active finding", "no time to watch"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

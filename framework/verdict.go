@@ -5,11 +5,15 @@ type Verdict string
 
 // Verdicts of a variant.
 const (
-	// Reproduced: users were hurt, and a detector said why.
+	// Reproduced: users were hurt, and the detectors said why in every finding
+	// that the script names.
 	Reproduced Verdict = "reproduced"
 	// Prevented: the same fault hurt nobody, and no detector raised an alarm.
 	Prevented Verdict = "prevented"
-	// Missed: users were hurt, and no detector said a word.
+	// Refused: the component under test does not start with what it is given,
+	// and says so. Nobody was hurt.
+	Refused Verdict = "refused"
+	// Missed: users were hurt, and the detectors did not say why.
 	Missed Verdict = "missed"
 	// Vacuous: the fault never took hold, or the baseline was bad: the run
 	// proves nothing.

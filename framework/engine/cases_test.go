@@ -30,6 +30,7 @@ type course struct {
 	old, new func(*world, *framework.Script)
 	labs     fakeLabs
 	options  Options
+	refused  bool // the fixed variant is to refuse to start
 	status   int
 }
 
@@ -69,12 +70,23 @@ func holdsNow(held bool) func(context.Context) (bool, string, error) {
 }
 
 func courses() []course {
-	latent := theFinding
-	latent.State = detect.Latent
+	latent, settling, other := theFinding, theFinding, theFinding
+	latent.State, settling.State, other.Kind = detect.Latent, detect.Settling, "other"
+	form := func(held func(context.Context) (bool, string, error)) framework.LesserForm {
+		return framework.LesserForm{Name: "announced by nobody", Fault: func(*framework.Run) fault.Fault {
+			return fault.Fault{
+				Name: "silence", Inject: func(context.Context) error { return nil }, Held: held,
+				Undo: func(context.Context) error { return nil },
+			}
+		}}
+	}
+	refuses := func(why string) func(context.Context, *framework.Run) (string, error) {
+		return func(context.Context, *framework.Run) (string, error) { return why, nil }
+	}
 	return []course{
 		{name: "all as expected", status: 0},
 		{
-			name: "the affected version is not affected", status: 4,
+			name: "the affected version is not affected", status: 1,
 			old: onInject(func(*world) {}),
 		},
 		{
@@ -118,7 +130,7 @@ func courses() []course {
 		{
 			name: "a latent finding before the fault that is expected", status: 0,
 			old: func(w *world, s *framework.Script) {
-				s.Latent = []string{latent.Kind}
+				s.Latent = []framework.Finding{framework.As(latent)}
 				then(&s.Install, func() error { w.finds(latent); return nil })
 			},
 		},
@@ -130,7 +142,7 @@ func courses() []course {
 			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
 		},
 		{
-			name: "a source that goes blind with the fault", status: 1,
+			name: "a source that goes blind with the fault", status: 4,
 			old: onInject(func(w *world) { w.breaks(outToA); w.goesBlind("no answer within 1s") }),
 			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
 		},
@@ -168,7 +180,7 @@ func courses() []course {
 			old: func(w *world, s *framework.Script) {
 				s.Forms = []framework.LesserForm{{
 					Name: "announced by nobody", TakenBack: true,
-					Named: []framework.Finding{{Kind: theFinding.Kind}},
+					Named: []framework.Finding{framework.As(theFinding)},
 					Fault: func(*framework.Run) fault.Fault {
 						return fault.Fault{
 							Inject: func(context.Context) error { w.finds(theFinding); return nil },
@@ -180,10 +192,10 @@ func courses() []course {
 			},
 		},
 		{
-			name: "a lesser form that hurts somebody", status: 1,
+			name: "a lesser form that hurts somebody", status: 4,
 			old: func(w *world, s *framework.Script) {
 				s.Forms = []framework.LesserForm{{
-					Name: "announced by nobody", Named: []framework.Finding{{Kind: theFinding.Kind}},
+					Name: "announced by nobody", Named: []framework.Finding{framework.As(theFinding)},
 					Fault: func(*framework.Run) fault.Fault {
 						return fault.Fault{
 							Inject: func(context.Context) error { w.breaks(outToB); return nil },
@@ -244,6 +256,176 @@ func courses() []course {
 				onInject(func(w *world) { w.breaks(outToA, outToB) })(w, s)
 			},
 		},
+		{
+			name: "a source that stops answering in the fixed version", status: 4,
+			new: onInject(func(w *world) { after(2*time.Second, func() { w.goesBlind("no answer within 1s") }) }),
+		},
+		{
+			name: "a source that does not answer now and then in the fixed version", status: 4,
+			new: onInject(func(w *world) {
+				for i := range 50 {
+					after(time.Duration(2*i)*time.Second, func() { w.goesBlind("no answer within 1s") })
+					after(time.Duration(2*i)*time.Second+300*time.Millisecond, func() { w.goesBlind("") })
+				}
+			}),
+		},
+		{
+			name: "a source that dies with the remedy", status: 4,
+			old: func(w *world, s *framework.Script) {
+				then(&s.Remedies[1].Apply, func() error { w.goesBlind("no answer within 1s"); return nil })
+			},
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
+		},
+		{
+			name: "an alarm that is on its way in the fixed version", status: 4,
+			new: onInject(func(w *world) { w.finds(settling) }),
+		},
+		{
+			name: "an alarm that is on its way before the fault, and goes", status: 0,
+			old: func(w *world, s *framework.Script) {
+				then(&s.Install, func() error { w.finds(settling); after(3*time.Second, func() { w.finds() }); return nil })
+			},
+		},
+		{
+			name: "another probe is hurt two seconds after the first", status: 4,
+			old: onInject(func(w *world) { w.breaks(outToA); after(2*time.Second, func() { w.loses(outToB) }) }),
+		},
+		{
+			name: "a probe is hurt in the fixed version while facts are asserted", status: 1,
+			new: func(w *world, s *framework.Script) {
+				var began time.Time
+				s.Aftermath = []framework.Check{{Name: "time passes", Bound: time.Minute, Holds: func(context.Context, *framework.Run) (bool, string, error) {
+					if began.IsZero() {
+						began = time.Now()
+					}
+					return time.Since(began) > 30*time.Second, "not yet", nil
+				}}}
+				onInject(func(w *world) { after(15*time.Second, func() { w.loses(outToA) }) })(w, s)
+			},
+		},
+		{
+			name: "a detector that names another owner", status: 1,
+			old: func(w *world, s *framework.Script) { s.Named[0].Owner = "b" },
+		},
+		{
+			name: "a detector that names another announcer", status: 1,
+			old: func(w *world, s *framework.Script) { s.Named[0].Announcer = "b" },
+		},
+		{
+			name: "a detector that names one router too few", status: 1,
+			old: func(w *world, s *framework.Script) { s.Named[0].Routers = []string{"tor1", "tor2", "tor3"} },
+		},
+		{
+			name: "an alarm that nobody named besides", status: 1,
+			old: onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) }),
+		},
+		{
+			name: "an alarm that is named as one that may pass", status: 0,
+			old: func(w *world, s *framework.Script) {
+				s.Passing = []framework.Finding{framework.As(other)}
+				onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) })(w, s)
+			},
+		},
+		{
+			name: "a latent finding that is named and does not come", status: 4,
+			old: func(w *world, s *framework.Script) { s.Latent = []framework.Finding{framework.As(latent)} },
+		},
+		{
+			name: "a sender that sends nothing after the fault", status: 4,
+			new: onInject(func(w *world) { w.stopsSending(outToB) }),
+		},
+		{
+			name: "a sender that stops before the fault", status: 4,
+			new: func(w *world, s *framework.Script) {
+				then(&s.Install, func() error { w.stopsSending(outToB); return nil })
+			},
+		},
+		{
+			name: "a sender that stops with the remedy", status: 4,
+			old: func(w *world, s *framework.Script) {
+				then(&s.Remedies[0].Apply, func() error { w.stopsSending(outToA); return nil })
+			},
+		},
+		{
+			name: "a remedy that helps after ten seconds although it should not", status: 1,
+			old: func(w *world, s *framework.Script) {
+				then(&s.Remedies[0].Apply, func() error { after(10*time.Second, w.heals); return nil })
+				s.Remedies = s.Remedies[:1]
+			},
+		},
+		{
+			name: "a lab that heals by itself just before the remedy", status: 4,
+			old: func(w *world, s *framework.Script) {
+				then(&s.Remedies[1].Undo, func() error { after(450*time.Millisecond, w.heals); return nil })
+			},
+		},
+		{
+			name: "a remedy after which traffic is lost again", status: 1,
+			old: func(w *world, s *framework.Script) {
+				s.Remedies[2].Apply = func(context.Context, *framework.Run) error {
+					w.heals()
+					after(4*time.Second, func() { w.loses(outToA) })
+					return nil
+				}
+			},
+		},
+		{
+			name: "a lesser form that does not take hold", status: 4,
+			old: func(w *world, s *framework.Script) { s.Forms = []framework.LesserForm{form(holdsNow(false))} },
+		},
+		{
+			name: "a lesser form that hurts somebody two seconds later", status: 4,
+			old: func(w *world, s *framework.Script) {
+				f := form(holdsNow(true))
+				f.Fault = func(*framework.Run) fault.Fault {
+					return fault.Fault{
+						Inject: func(context.Context) error { after(2*time.Second, func() { w.loses(outToB) }); return nil },
+						Held:   holdsNow(true), Undo: func(context.Context) error { return nil },
+					}
+				}
+				s.Forms = []framework.LesserForm{f}
+			},
+		},
+		{
+			name: "an alarm before the first packet is lost", status: 0,
+			old: onInject(func(w *world) { w.finds(theFinding); after(time.Second, func() { w.loses(outToA) }) }),
+		},
+		{
+			name: "the fixed version refuses to start", status: 1,
+			new: func(w *world, s *framework.Script) { s.Refuses = refuses("keys exclude each other") },
+		},
+		{
+			name: "it refuses to start, as it must", status: 0, refused: true,
+			new: func(w *world, s *framework.Script) { s.Refuses = refuses("keys exclude each other") },
+		},
+		{
+			name: "it does not refuse to start, although it must", status: 1, refused: true,
+			new: func(w *world, s *framework.Script) { s.Refuses = refuses("") },
+		},
+		{name: "every part is switched off in turn", options: Options{Ablate: AblateAll}, status: 0},
+		{
+			name: "every part is switched off in turn, and the incident comes without the fault", status: 1, options: Options{Ablate: AblateAll},
+			old: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) {
+					f.Held = func(context.Context) (bool, string, error) { w.loses(outToA); return true, "", nil }
+				})
+			},
+		},
+		{
+			name: "every part is switched off in turn, and the lab heals without a remedy", status: 1, options: Options{Ablate: AblateAll},
+			old: onInject(func(w *world) { w.breaks(outToA); after(20*time.Second, w.heals) }),
+		},
+		{
+			name: "three times, and once the fault does not take hold", status: 4, options: Options{Repeat: 3},
+			old: func() func(*world, *framework.Script) {
+				runs := 0
+				return func(w *world, s *framework.Script) {
+					if runs++; runs == 3 { // the first is made when the scenario is checked
+						faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) })
+					}
+				}
+			}(),
+		},
 		{name: "no fault", options: Options{Ablate: AblateFault}, status: 4},
 		{name: "no detector", options: Options{Ablate: AblateDetector}, status: 1},
 		{name: "no remedy", options: Options{Ablate: AblateRemedy}, status: 1},
@@ -269,6 +451,7 @@ func courses() []course {
 func (c course) play(t *testing.T) played {
 	w := newWorld()
 	s := fakeScenario(w)
+	s.Variants[1].Refused = c.refused
 	for i, change := range []func(*world, *framework.Script){c.old, c.new} {
 		if change == nil {
 			continue
@@ -293,7 +476,7 @@ func TestCourses(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := c.play(t)
 				if p.status() != c.status {
-					t.Errorf("exit status %d, want %d: %s", p.status(), c.status, p)
+					t.Errorf("exit status %d, want %d:\n%s", p.status(), c.status, describe(t, p))
 				}
 				statuses[p.status()] = true
 				if p.labs.open != 0 {
@@ -349,6 +532,9 @@ func describe(t *testing.T, p played) string {
 		t.Errorf("what was stored is another report: %+v, %v", stored, err)
 	}
 	line("%s", r.Verdict)
+	if r.Half != "" {
+		line("half a pair: %s", r.Half)
+	}
 	if p.Broken() != nil {
 		line("broken: %v", p.Broken())
 	}
@@ -356,7 +542,16 @@ func describe(t *testing.T, p played) string {
 		line("left: %v", p.Left())
 	}
 	for _, v := range r.Variants {
-		line("%s, %s: %s, expected %s; hurt: %v", v.Name, v.Role, v.Verdict, v.Expected, v.ProbesHurt)
+		without := ""
+		if v.Ablated != "" {
+			without = " without " + v.Ablated
+		}
+		line("%s, %s%s: %s, expected %s; hurt: %v", v.Name, v.Role, without, v.Verdict, v.Expected, v.ProbesHurt)
+		for _, p := range v.Probes {
+			if p.Sent != p.Answered+p.Lost+p.NotJudged || p.Sent > p.Due {
+				t.Errorf("%s: %+v", v.Name, p)
+			}
+		}
 		if v.Baseline.Lost > 0 || (v.Onset != nil) != (len(v.ProbesHurt) > 0) {
 			t.Errorf("%s: baseline %+v, onset %v, hurt %v", v.Name, v.Baseline, v.Onset, v.ProbesHurt)
 		}
@@ -364,23 +559,23 @@ func describe(t *testing.T, p played) string {
 			line("  because: %s", reason)
 		}
 		for _, f := range v.Findings {
-			when := "before"
+			when := "during " + f.During
 			if f.TimeToDetectMS != nil {
-				when = "after"
+				when += ", after the first lost packet"
 			}
-			line("  finding: %s %s %s, %s the fault", f.State, f.Kind, f.Object, when)
+			line("  finding: %s %s %s, %s", f.State, f.Kind, f.Object, when)
 		}
 		for _, c := range v.Checks {
 			line("  check: %s: %v %s", c.Name, c.Holds, c.Reason)
 		}
 		for _, remedy := range v.Remedies {
-			if (remedy.TimeToRecoverMS != nil) != (remedy.Verdict == recovers && remedy.Expected == recovers) && remedy.Reason == "" {
+			if came := remedy.TimeToRecoverMS != nil; came && remedy.Verdict != recovers || !came && remedy.Verdict == recovers && remedy.Reason == "" {
 				t.Errorf("%s: time to recover %v, verdict %s", remedy.Name, remedy.TimeToRecoverMS, remedy.Verdict)
 			}
 			line("  remedy: %s: %s, expected %s %s", remedy.Name, remedy.Verdict, remedy.Expected, remedy.Reason)
 		}
 		if v.Repeats != nil {
-			line("  repeats: %d of %d", v.Repeats.Expected.Count, v.Repeats.Expected.Runs)
+			line("  repeats: %d of %d, not judged: %v", v.Repeats.Expected.Count, v.Repeats.Expected.Runs, v.Repeats.NotJudged)
 		}
 	}
 	return text.String()

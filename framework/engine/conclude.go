@@ -31,7 +31,7 @@ func (v *variantRun) judge() {
 	}
 	verdict, why := judge(v.seen)
 	v.result.Verdict = string(verdict)
-	if verdict != v.variant.Expected() && !slices.Contains(v.result.Reasons, why) {
+	if v.result.Verdict != v.result.Expected && !slices.Contains(v.result.Reasons, why) {
 		v.result.Reasons = append(v.result.Reasons, why)
 	}
 	if !v.began.IsZero() {
@@ -82,7 +82,7 @@ func (v *variantRun) close(ctx context.Context) error {
 // conclude returns the report, whatever the variant came to.
 func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	if err := v.close(ctx); err != nil {
-		v.result.Reasons = append(v.result.Reasons, err.Error())
+		v.fail(err.Error())
 	}
 	// A signal between two steps makes neither of them fail. The variant is
 	// unknown all the same: what was seen until then is not enough for a verdict.
@@ -93,12 +93,25 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	return v.result
 }
 
-// outcome is what the variant means for the run.
+// outcome is what the variant means for the run. A remedy that could not be
+// judged leaves a run without its proof; where something failed besides, it
+// fails.
 func (v *variantRun) outcome() framework.RunVerdict {
+	unjudged := slices.ContainsFunc(v.result.Remedies, func(r report.Remedy) bool { return r.Verdict == notJudged })
+	failed := v.failures > 0
+	if v.mustChange { // that steps fail is what it is there for
+		failed = slices.ContainsFunc(v.result.Remedies, func(r report.Remedy) bool { return r.Verdict != r.Expected })
+	}
 	switch {
-	case v.result.Verdict == string(framework.Unknown) || v.result.Verdict == string(framework.Vacuous):
+	case v.result.Verdict == string(framework.Unknown):
 		return framework.Inconclusive
-	case v.result.Verdict != v.result.Expected || len(v.result.Reasons) > 0:
+	case v.result.Verdict == string(framework.Vacuous) && v.result.Expected != v.result.Verdict:
+		return framework.Inconclusive
+	case v.result.Verdict != v.result.Expected:
+		return framework.Fail
+	case unjudged && (v.mustChange || !failed):
+		return framework.Inconclusive
+	case failed:
 		return framework.Fail
 	}
 	return framework.Pass

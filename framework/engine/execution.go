@@ -63,17 +63,52 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 			e.report.NotRun = append(e.report.NotRun, report.NotRun{Name: v.Name, Reason: why})
 			continue
 		}
-		for i := range max(1, o.Repeat) {
-			run := newVariantRun(e, v)
-			if o.Repeat > 1 {
-				run.isRepeat(i+1, o.Repeat)
-			}
-			e.variants = append(e.variants, run)
-			run.plan()
-		}
+		e.planVariant(v)
+	}
+	if o.Ablate == "" {
+		e.report.Half = halfOf(e.chosen())
 	}
 	e.labStep(e.farewell(), e.letGo)
 	return e
+}
+
+// planVariant plans the runs of one variant.
+func (e *Execution) planVariant(v framework.Variant) {
+	var runs []*variantRun
+	switch {
+	case e.options.Ablate == AblateAll:
+		runs = ablations(e, v)
+	case e.options.Ablate != "":
+		runs = []*variantRun{newVariantRun(e, v)}
+		runs[0].switchOff(e.options.Ablate)
+	default:
+		for i := range max(1, e.options.Repeat) {
+			run := newVariantRun(e, v)
+			if e.options.Repeat > 1 {
+				run.isRepeat(i+1, e.options.Repeat)
+			}
+			runs = append(runs, run)
+		}
+	}
+	e.variants = append(e.variants, runs...)
+	for _, run := range runs {
+		run.plan()
+	}
+}
+
+// halfOf says what a run does not prove that has only one half of a pair; it is
+// empty for a run with both.
+func halfOf(variants []framework.Variant) string {
+	has := func(role framework.Role) bool {
+		return slices.ContainsFunc(variants, func(v framework.Variant) bool { return v.Role == role })
+	}
+	switch {
+	case !has(framework.Affected):
+		return "no affected variant ran: nothing shows that this fault would have hurt anybody"
+	case !has(framework.Fixed):
+		return "no fixed variant ran: nothing shows that the fixed version stands this fault"
+	}
+	return ""
 }
 
 // Steps are those of the execution, in the order in which they are to run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -25,16 +26,25 @@ import (
 // of a script change it as vendors' programs would. Its clock is that of a
 // synctest bubble.
 type world struct {
-	mu    sync.Mutex
-	lost  map[string]bool // by the name of the probe
-	found []detect.Finding
-	blind string // why nothing can be read; empty: all can
+	mu     sync.Mutex
+	lost   map[string]bool // by the name of the probe
+	silent map[string]bool // probes that send nothing
+	found  []detect.Finding
+	blind  string // why nothing can be read; empty: all can
+	past   []traffic
+}
+
+// traffic is what became of packets from a moment on, on the agents' clock.
+type traffic struct {
+	from         int64
+	lost, silent map[string]bool
 }
 
 func (w *world) do(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change()
+	w.past = append(w.past, traffic{wire.Monotonic(), maps.Clone(w.lost), maps.Clone(w.silent)})
 }
 
 // breaks is the incident: these probes lose their packets from now on, and the
@@ -62,21 +72,40 @@ func (w *world) finds(found ...detect.Finding) { w.do(func() { w.found = found }
 
 // heals: all packets arrive, and the detectors are quiet.
 func (w *world) heals() {
-	w.do(func() { w.lost, w.found = map[string]bool{}, nil })
+	w.do(func() { w.lost, w.silent, w.found = map[string]bool{}, map[string]bool{}, nil })
 }
+
+// stopsSending: the probes send nothing from now on.
+func (w *world) stopsSending(probes ...string) {
+	w.do(func() {
+		for _, name := range probes {
+			w.silent[name] = true
+		}
+	})
+}
+
+// after does something a while later.
+func after(d time.Duration, do func()) { time.AfterFunc(d, do) }
 
 func (w *world) goesBlind(why string) { w.do(func() { w.blind = why }) }
 
-// isLost tells whether a probe loses its packets.
-func (w *world) isLost(name string) bool {
+// sends tells whether a probe sent a packet at a moment, and whether that was
+// lost.
+func (w *world) sends(name string, at int64) (sends, loses bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lost[name]
+	for _, then := range slices.Backward(w.past) {
+		if then.from <= at {
+			return !then.silent[name], then.lost[name]
+		}
+	}
+	return true, false
 }
 
 // theFinding is what the detectors of the fake scenario are to come to.
 var theFinding = detect.Finding{
-	Detector: "told", Kind: "lost-route", State: detect.Active, Object: detect.Named("a"), Says: "The route to a is lost.",
+	Detector: "told", Kind: "lost-route", State: detect.Active, Object: detect.Named("a"), Owner: "a", Announcer: "c", Routers: []string{"tor1", "tor2"},
+	Says: "The route to a is lost.",
 }
 
 // told is a detector that finds what the world says.
@@ -242,8 +271,11 @@ func (a *fakeAgent) report() {
 	for id, p := range a.probes {
 		s := wire.Sender{ID: id}
 		for ; !p.stopped && p.epoch+int64(p.next)*int64(p.Interval) < now; p.next++ {
-			s.Sent.Add(p.next)
-			if !a.world.isLost(p.name) {
+			sends, loses := a.world.sends(p.name, p.epoch+int64(p.next)*int64(p.Interval))
+			if sends {
+				s.Sent.Add(p.next)
+			}
+			if sends && !loses {
 				s.Got.Add(p.next)
 				s.RTT = append(s.RTT, 200)
 			}
@@ -296,7 +328,7 @@ func (w *world) common(change func()) framework.Script {
 
 func (w *world) affected() framework.Script {
 	s := w.common(func() { w.breaks(outToA) })
-	s.Named = []framework.Finding{{Kind: theFinding.Kind, Object: theFinding.Object}}
+	s.Named = []framework.Finding{framework.As(theFinding)}
 	heal := func(context.Context, *framework.Run) error { w.heals(); return nil }
 	s.Remedies = []framework.Remedy{
 		{Name: "restart", Apply: func(context.Context, *framework.Run) error { return nil }},
@@ -325,7 +357,7 @@ func play(t *testing.T, w *world, s framework.Scenario, labs *fakeLabs, o Option
 	return played{e, labs}
 }
 
-func newWorld() *world { return &world{lost: map[string]bool{}} }
+func newWorld() *world { return &world{lost: map[string]bool{}, silent: map[string]bool{}} }
 
 // status is the exit status that the CLI makes of an execution; that the CLI
 // does so is tested there.

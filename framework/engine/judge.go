@@ -13,9 +13,15 @@ type observation struct {
 	broken   error    // the run broke before it could be judged
 	baseline string   // why the baseline was bad; empty if it was good
 	held     string   // why the fault did not take hold; empty if it did
+	traffic  string   // why there was too little traffic to tell; empty if there was enough
 	expected []string // probes that the incident hurts
-	hurt     []string // probes that were hurt, of those that are judged
-	active   int      // findings of something broken, after the fault
+	hurt     []string // those of them that were hurt after the fault
+	others   []string // other probes that were hurt since the baseline
+	active   int      // active findings after the fault
+	missing  string   // named findings that no detector came to; empty if there are all
+	blind    string   // sources that were not read when something was to be found
+	loud     string   // why the detectors did not fall quiet where nobody was hurt
+	refuses  string   // what the component under test says when it does not start
 }
 
 // judge turns what was seen into a verdict, and says why.
@@ -28,6 +34,7 @@ func judge(o observation) (framework.Verdict, string) {
 			unhurt = append(unhurt, name)
 		}
 	}
+	are := strings.Join(hurt, ", ") + " were hurt"
 	switch {
 	case o.broken != nil:
 		return framework.Unknown, o.broken.Error()
@@ -35,16 +42,26 @@ func judge(o observation) (framework.Verdict, string) {
 		return framework.Vacuous, "the baseline was bad: " + o.baseline
 	case o.held != "":
 		return framework.Vacuous, "the fault never took hold: " + o.held
-	case len(o.hurt) > len(hurt):
-		return framework.Unknown, fmt.Sprintf("the fault hurt probes that it should not: %s", strings.Join(o.hurt, ", "))
+	case o.traffic != "":
+		return framework.Unknown, o.traffic
+	case len(o.others) > 0:
+		return framework.Unknown, "probes were hurt that should not be: " + strings.Join(o.others, ", ")
 	case len(hurt) > 0 && len(unhurt) > 0:
 		return framework.Unknown, fmt.Sprintf("the fault hurt %s, but not %s", strings.Join(hurt, ", "), strings.Join(unhurt, ", "))
+	case len(hurt) > 0 && (o.missing != "" || o.active == 0) && o.blind != "":
+		return framework.Unknown, are + ", and whether a detector would have said why is not known: " + o.blind
 	case len(hurt) > 0 && o.active == 0:
-		return framework.Missed, fmt.Sprintf("%s were hurt, and no detector said why", strings.Join(hurt, ", "))
+		return framework.Missed, are + ", and no detector said why"
+	case len(hurt) > 0 && o.missing != "":
+		return framework.Missed, are + ", and no detector said " + o.missing
 	case len(hurt) > 0:
-		return framework.Reproduced, fmt.Sprintf("%s were hurt, and detectors said why", strings.Join(hurt, ", "))
+		return framework.Reproduced, are + ", and detectors said why"
 	case o.active > 0:
 		return framework.Unknown, "detectors raised an alarm, but no probe was hurt"
+	case o.blind != "" || o.loud != "":
+		return framework.Unknown, "no probe was hurt, but " + o.blind + o.loud
+	case o.refuses != "":
+		return framework.Refused, "it does not start, and no probe was hurt: " + o.refuses
 	}
 	return framework.Prevented, "no probe was hurt, and no detector raised an alarm"
 }

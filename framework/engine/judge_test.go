@@ -37,19 +37,54 @@ func TestJudge(t *testing.T) {
 			framework.Unknown, "detectors raised an alarm, but no probe was hurt",
 		},
 		{
+			"the symptom, and another finding than the named one",
+			observation{expected: wayAndBack, hurt: wayAndBack, active: 1, missing: "said: active lost a"},
+			framework.Missed, "outside->a, a->outside were hurt, and no detector said said: active lost a",
+		},
+		{
+			"the symptom, and a source that says nothing",
+			observation{expected: wayAndBack, hurt: wayAndBack, missing: "said: active lost a", blind: "Nodes: no answer"},
+			framework.Unknown, "outside->a, a->outside were hurt, and whether a detector would have said why is not known: Nodes: no answer",
+		},
+		{
+			"a source that said nothing for a moment, and every finding",
+			observation{expected: wayAndBack, hurt: wayAndBack, active: 1, blind: "Nodes: no answer"},
+			framework.Reproduced, "outside->a, a->outside were hurt, and detectors said why",
+		},
+		{
+			"nobody hurt, and a source that says nothing",
+			observation{expected: wayAndBack, blind: "Nodes: no answer"},
+			framework.Unknown, "no probe was hurt, but Nodes: no answer",
+		},
+		{
+			"nobody hurt, and something on its way",
+			observation{expected: wayAndBack, loud: "settling lost a"},
+			framework.Unknown, "no probe was hurt, but settling lost a",
+		},
+		{
+			"nobody hurt, for the component does not start",
+			observation{expected: wayAndBack, refuses: "keys exclude each other"},
+			framework.Refused, "it does not start, and no probe was hurt: keys exclude each other",
+		},
+		{
+			"too little traffic to tell",
+			observation{expected: wayAndBack, traffic: "of 500 packets none was sent"},
+			framework.Unknown, "of 500 packets none was sent",
+		},
+		{
 			"half of the symptom",
 			observation{expected: wayAndBack, hurt: wayAndBack[:1], active: 1},
 			framework.Unknown, "the fault hurt outside->a, but not a->outside",
 		},
 		{
 			"more than the symptom",
-			observation{expected: wayAndBack, hurt: append([]string{"outside->b"}, wayAndBack...), active: 1},
-			framework.Unknown, "the fault hurt probes that it should not: outside->b, outside->a, a->outside",
+			observation{expected: wayAndBack, hurt: wayAndBack, others: []string{"outside->b"}, active: 1},
+			framework.Unknown, "probes were hurt that should not be: outside->b",
 		},
 		{
 			"something else than the symptom",
-			observation{expected: wayAndBack, hurt: []string{"outside->b"}},
-			framework.Unknown, "the fault hurt probes that it should not: outside->b",
+			observation{expected: wayAndBack, others: []string{"outside->b"}},
+			framework.Unknown, "probes were hurt that should not be: outside->b",
 		},
 		{
 			"bad baseline",
@@ -89,9 +124,14 @@ func TestJudge(t *testing.T) {
 func TestRunVerdict(t *testing.T) {
 	as := func(role framework.Role, verdict framework.Verdict, reasons ...string) *variantRun {
 		v := framework.Variant{Role: role}
-		return &variantRun{variant: v, result: report.Variant{
+		return &variantRun{variant: v, failures: len(reasons), result: report.Variant{
 			Expected: string(v.Expected()), Verdict: string(verdict), Reasons: reasons,
 		}}
+	}
+	remedied := func(verdict string, reasons ...string) *variantRun {
+		v := as(framework.Affected, framework.Reproduced, reasons...)
+		v.result.Remedies = []report.Remedy{{Expected: recovers, Verdict: verdict}}
+		return v
 	}
 	for _, test := range []struct {
 		name     string
@@ -105,6 +145,9 @@ func TestRunVerdict(t *testing.T) {
 		{"the workaround does not work", []*variantRun{as(framework.Workaround, framework.Reproduced)}, nil, framework.Fail},
 		{"no detector spoke", []*variantRun{as(framework.Affected, framework.Missed)}, nil, framework.Fail},
 		{"the verdict is right, but a remedy did not help", []*variantRun{as(framework.Affected, framework.Reproduced, "no recovery")}, nil, framework.Fail},
+		{"a remedy could not be judged", []*variantRun{remedied(notJudged), as(framework.Fixed, framework.Prevented)}, nil, framework.Inconclusive},
+		{"a remedy could not be judged, and something failed", []*variantRun{remedied(notJudged, "a fact does not hold")}, nil, framework.Fail},
+		{"it refuses where it should start", []*variantRun{as(framework.Affected, framework.Reproduced), as(framework.Fixed, framework.Refused)}, nil, framework.Fail},
 		{"a variant proves nothing", []*variantRun{as(framework.Affected, framework.Vacuous), as(framework.Fixed, framework.Prevented)}, nil, framework.Inconclusive},
 		{"a variant broke", []*variantRun{as(framework.Affected, framework.Reproduced), as(framework.Fixed, framework.Unknown)}, nil, framework.Inconclusive},
 		{"a failure outweighs what proves nothing, before it", []*variantRun{as(framework.Affected, framework.Vacuous), as(framework.Fixed, framework.Reproduced)}, nil, framework.Fail},

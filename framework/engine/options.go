@@ -27,8 +27,14 @@ const (
 	AblateRemedy   Part = "remedy"   // the remedies are not applied
 )
 
+// AblateAll switches every part off, one after the other on one lab: of each
+// variant the fault, and of an affected one the detectors and the remedies that
+// help, each by itself. Such a run passes if each of them has changed the
+// verdict.
+const AblateAll Part = "all"
+
 // Parts lists what Options.Ablate takes.
-var Parts = []Part{AblateDetector, AblateRemedy, AblateFault}
+var Parts = []Part{AblateDetector, AblateRemedy, AblateFault, AblateAll}
 
 // Progress is told what a run is doing.
 type Progress interface {
@@ -61,7 +67,7 @@ type Options struct {
 	Keep bool
 	// Reuse takes a lab that is running, where there is one.
 	Reuse bool
-	// Ablate switches a part off.
+	// Ablate switches a part off, or all of them in turn. It excludes Repeat.
 	Ablate Part
 	// Repeat runs each variant so many times on one lab, for the rate of its
 	// verdict; zero means once. More than once leaves lesser forms and remedies

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/await"
 )
@@ -18,52 +19,88 @@ import (
 const (
 	recovers    = "recovers"
 	doesNotHelp = "does-not-help"
+	notJudged   = "unknown"
 )
+
+// remedyStep plans a remedy. One that breaks takes the later ones with it, for
+// nobody knows what the lab is like then; what the incident has shown stands.
+func (v *variantRun) remedyStep(r framework.Remedy) {
+	v.addStep(remedyText(r), v.remedy(r), func(ctx context.Context, err error) {
+		v.ended = true
+		if ctx.Err() != nil { // it was not the remedy that broke
+			v.seen.broken = fmt.Errorf("%s: %w", remedyText(r), err)
+			return
+		}
+		for _, later := range v.script.Remedies[len(v.result.Remedies):] {
+			entry := v.remedyEntry(later)
+			entry.Verdict, entry.Reason = notJudged, fmt.Sprintf("not tried: %q could not be judged", r.Name)
+			v.result.Remedies = append(v.result.Remedies, entry)
+		}
+	})
+}
+
+func (v *variantRun) remedyEntry(r framework.Remedy) report.Remedy {
+	entry := report.Remedy{Name: r.Name, Expected: doesNotHelp}
+	if r.Helps && !(v.mustChange && v.ablate == AblateRemedy) {
+		entry.Expected = recovers
+	}
+	return entry
+}
 
 // remedy applies a remedy to the broken lab, sees what it does, and breaks
 // the lab again for the next one.
 func (v *variantRun) remedy(r framework.Remedy) func(context.Context) error {
 	return func(ctx context.Context) error {
-		entry := report.Remedy{Name: r.Name, Expected: doesNotHelp}
-		if r.Helps {
-			entry.Expected = recovers
+		entry := v.remedyEntry(r)
+		err := v.try(ctx, r, &entry)
+		if err != nil && !errors.Is(err, errNotAsExpected) {
+			entry.Verdict, entry.Reason, entry.TimeToRecoverMS, entry.TimeToQuietMS = notJudged, err.Error(), nil, nil
 		}
-		defer func() { v.result.Remedies = append(v.result.Remedies, entry) }()
-
-		// A remedy proves something only if the lab is broken.
-		if _, err := v.probes.WaitOutage(ctx, namesOf(v.script.Hurt), time.Now(), v.script.HurtFor, relapsesWithin); err != nil {
-			return fmt.Errorf("the symptom is not there any more: %w", err)
-		}
-		began := time.Now()
-		if err := v.apply(ctx, r); err != nil {
-			entry.Verdict, entry.Reason = "failed", err.Error()
-			return err
-		}
-		var err error
-		if r.Helps {
-			err = v.expectRecovery(ctx, r, began, &entry)
-		} else {
-			err = v.expectNoRecovery(ctx, &entry)
-		}
-		v.keep("probes-"+slug(r.Name), v.probes.Timelines())
-		_, at := v.watch.now()
-		v.keep("snapshot-"+slug(r.Name), at)
+		v.result.Remedies = append(v.result.Remedies, entry)
 		if err != nil && !errors.Is(err, errNotAsExpected) {
 			return err
-		}
-		if err != nil && v.scenario.options.Ablate == AblateRemedy {
-			v.ended = true // that the others do not help either shows nothing more
 		}
 		return errors.Join(err, v.undo(ctx, r))
 	}
 }
 
+// try applies a remedy and judges it. An error that is not errNotAsExpected
+// says why it could not be judged.
+func (v *variantRun) try(ctx context.Context, r framework.Remedy, entry *report.Remedy) error {
+	// A remedy proves something only if the lab is broken.
+	if _, err := v.probes.WaitOutage(ctx, namesOf(v.script.Hurt), time.Now(), v.script.HurtFor, relapsesWithin); err != nil {
+		return fmt.Errorf("the symptom is not there any more: %w", err)
+	}
+	began := time.Now()
+	if err := v.apply(ctx, r); err != nil {
+		return err
+	}
+	applied := time.Now()
+	var err error
+	if r.Helps {
+		err = v.expectRecovery(ctx, r, began, applied, entry)
+	} else {
+		err = v.expectNoRecovery(ctx, applied, entry)
+	}
+	v.keep("probes-"+slug(r.Name), v.probes.Timelines())
+	_, at := v.watch.now()
+	v.keep("snapshot-"+slug(r.Name), at)
+	return err
+}
+
 func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
-	if v.scenario.options.Ablate == AblateRemedy {
+	if v.ablate == AblateRemedy {
 		return nil
 	}
 	if !r.ReplacesEnds {
 		return r.Apply(ctx, v.run)
+	}
+	// The probes' timelines begin anew: what the old ones saw last is asked now.
+	if err := v.probes.Stop(ctx); err != nil {
+		return err
+	}
+	if err := v.healedBefore(time.Now()); err != nil {
+		return err
 	}
 	if err := v.stopProbes(ctx); err != nil {
 		return err
@@ -74,66 +111,115 @@ func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 	return v.startProbes(ctx, v.script.Gone...)
 }
 
-// expectRecovery asserts a remedy twice: traffic is back, and the detectors
-// are quiet again.
-func (v *variantRun) expectRecovery(ctx context.Context, r framework.Remedy, began time.Time, entry *report.Remedy) error {
-	clean, err := v.probes.WaitClean(ctx, v.running(), recoveredFor, r.Bound-time.Since(began))
+// healedBefore says so if a probe that the incident hurts has been clean since
+// before a moment: a lab that heals by itself is no recovery. A packet leaves
+// within an interval of its slot.
+func (v *variantRun) healedBefore(moment time.Time) error {
+	for _, t := range v.probes.Timelines() {
+		if run, clean := t.Clean(); clean && v.isToBeHurt(t.Probe) && run.Since.Before(moment.Add(-t.Probe.Interval)) {
+			return fmt.Errorf("%s was clean before the remedy: the lab has healed by itself", t.Probe.Name)
+		}
+	}
+	return nil
+}
+
+// expectRecovery asserts a remedy twice: traffic is back and stays, and the
+// detectors are quiet again.
+func (v *variantRun) expectRecovery(ctx context.Context, r framework.Remedy, began, applied time.Time, entry *report.Remedy) error {
+	bound := max(time.Second, r.Bound-time.Since(began))
+	if v.ablate == AblateRemedy {
+		bound = switchedOffFor
+	}
+	clean, err := v.probes.WaitClean(ctx, v.running(), recoveredFor, bound)
 	if err == nil {
-		ms := clean.Sub(began).Milliseconds()
-		entry.TimeToRecoverMS = &ms
-		err = v.watch.untilQuiet(ctx, max(time.Second, r.Bound-time.Since(began)))
+		if err := v.healedBefore(began); err != nil {
+			return err
+		}
+		entry.TimeToRecoverMS = milliseconds(new(clean.Sub(began)))
+		var quiet time.Time
+		if quiet, err = v.watch.untilQuiet(ctx, began, max(v.lookWithin(), r.Bound-time.Since(began))+quietFor); err == nil {
+			entry.TimeToQuietMS = milliseconds(new(quiet.Sub(began)))
+			err = v.staysClean(clean)
+		}
 	}
 	if ctx.Err() != nil {
 		return err
 	}
+	var blind *blindError
+	if errors.As(err, &blind) || errors.Is(err, probe.ErrGone) {
+		return err
+	}
+	if why := v.tooFewSince(later(applied, clean)); why != "" {
+		return errors.New(why)
+	}
 	if err != nil {
-		entry.Verdict, entry.Reason = doesNotHelp, err.Error()
+		entry.Verdict, entry.Reason, entry.TimeToRecoverMS = doesNotHelp, err.Error(), nil
 		return fmt.Errorf("%w: %w", errNotAsExpected, err)
 	}
 	entry.Verdict = recovers
 	return nil
 }
 
-// expectNoRecovery asserts that a remedy changes nothing: for a while not
-// one packet gets through where the incident hurts, and the detectors go on
-// saying why.
-func (v *variantRun) expectNoRecovery(ctx context.Context, entry *report.Remedy) error {
-	began := time.Now()
-	end := began.Add(unhelpedFor)
-	err := await.Until(ctx, "the traffic of "+unhelpedFor.String(), 100*time.Millisecond, unhelpedFor+baselineWithin,
-		func(context.Context) (bool, string, error) {
-			for _, name := range namesOf(v.script.Hurt) {
-				t, err := v.probes.Timeline(name)
-				if err != nil || !t.Known(end) {
-					return false, t.String(), err
-				}
+// staysClean asserts that no running probe was hurt again since it was clean.
+func (v *variantRun) staysClean(since time.Time) error {
+	running := v.running()
+	if again, _ := v.hurt(since, time.Now(), func(p probe.Probe) bool { return slices.Contains(running, p.Name) }); len(again) > 0 {
+		return fmt.Errorf("traffic came back, and %s were hurt again before the detectors were quiet", strings.Join(again, ", "))
+	}
+	return nil
+}
+
+// tooFewSince says why the traffic of the running probes since a moment proves
+// nothing; empty where it does.
+func (v *variantRun) tooFewSince(since time.Time) string {
+	running := v.running()
+	for _, t := range v.probes.Timelines() {
+		until := time.Now().Add(-t.Probe.Timeout) // what was sent later is not judged yet
+		if slices.Contains(running, t.Probe.Name) && until.Sub(since) >= recoveredFor {
+			if why := tooFew(t, since, until); why != "" {
+				return why
 			}
-			return true, "", nil
-		})
-	if err != nil {
+		}
+	}
+	return ""
+}
+
+// expectNoRecovery asserts that a remedy changes nothing: for a while from its
+// end on not one packet gets through where the incident hurts, and the
+// detectors go on saying why.
+func (v *variantRun) expectNoRecovery(ctx context.Context, applied time.Time, entry *report.Remedy) error {
+	end := applied.Add(unhelpedFor)
+	if err := v.fateKnown(ctx, end); err != nil {
 		return err
 	}
-	entry.Verdict = doesNotHelp
 	for _, name := range namesOf(v.script.Hurt) {
 		t, err := v.probes.Timeline(name)
 		if err != nil {
 			return err
 		}
-		if counts := t.Between(began, end); counts.Received > 0 {
+		if counts := t.Between(applied, end); counts.Received > 0 {
 			entry.Verdict = recovers
 			entry.Reason = fmt.Sprintf("%d of %d packets of %s got through", counts.Received, counts.Sent, name)
 			return fmt.Errorf("%w: %s", errNotAsExpected, entry.Reason)
 		}
+		if why := tooFew(t, applied, end); why != "" {
+			return errors.New(why)
+		}
 	}
-	if v.scenario.options.Ablate == AblateDetector {
+	entry.Verdict = doesNotHelp
+	if v.ablate == AblateDetector {
 		return nil
 	}
-	// One look may be blind: a source that does not answer in time says nothing.
-	err = v.watch.until(ctx, "the detectors to go on", namedWithin, func(findings []detect.Finding) bool {
-		return slices.ContainsFunc(findings, func(f detect.Finding) bool { return f.State == detect.Active })
-	})
-	if err != nil && ctx.Err() == nil {
-		entry.Reason = "the detectors fell silent, although users are hurt"
+	// What has only begun to change is given time to settle, so that a finding
+	// may be gone for a moment; and one look may be blind.
+	active := slices.DeleteFunc(slices.Clone(v.script.Named), func(f framework.Finding) bool { return f.State != detect.Active })
+	err := v.watch.untilNamed(ctx, active, v.lookWithin())
+	var timeout *await.TimeoutError
+	if errors.As(err, &timeout) {
+		if blind := v.watch.blindSince(end); blind != "" {
+			return &blindError{fmt.Errorf("%s: %w", blind, err)}
+		}
+		entry.Reason = "the detectors do not say why any more, although users are hurt"
 		return fmt.Errorf("%w: %s: %w", errNotAsExpected, entry.Reason, err)
 	}
 	return err
@@ -141,7 +227,7 @@ func (v *variantRun) expectNoRecovery(ctx context.Context, entry *report.Remedy)
 
 // undo goes back to the broken state, and sees that it is broken.
 func (v *variantRun) undo(ctx context.Context, r framework.Remedy) error {
-	if r.Undo == nil || v.scenario.options.Ablate == AblateRemedy {
+	if r.Undo == nil || v.ablate == AblateRemedy {
 		return nil
 	}
 	began := time.Now()

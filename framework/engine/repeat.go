@@ -32,7 +32,7 @@ func mergeRepeats(runs []*variantRun, results []report.Variant) []report.Variant
 func mergeRepeat(runs []*variantRun, results []report.Variant) report.Variant {
 	one := results[len(results)-1]
 	var repeats report.Repeats
-	judged, expected := 0, 0
+	expected := 0
 	for i, result := range results {
 		repeat := report.Repeat{Verdict: result.Verdict, Reasons: result.Reasons, ElapsedMS: result.ElapsedMS}
 		if result.Onset != nil {
@@ -40,8 +40,8 @@ func mergeRepeat(runs []*variantRun, results []report.Variant) report.Variant {
 			repeat.OnsetMS = &ms
 		}
 		repeats.Runs = append(repeats.Runs, repeat)
-		if result.Verdict != string(framework.Vacuous) && result.Verdict != string(framework.Unknown) {
-			judged++
+		if result.Verdict == string(framework.Vacuous) || result.Verdict == string(framework.Unknown) {
+			repeats.NotJudged = append(repeats.NotJudged, i+1)
 		}
 		if result.Verdict == result.Expected {
 			expected++
@@ -50,8 +50,9 @@ func mergeRepeat(runs []*variantRun, results []report.Variant) report.Variant {
 			one = result
 		}
 	}
-	if judged > 0 {
-		repeats.Expected = report.NewRate(expected, judged)
+	repeats.Expected = report.NewRate(expected, len(results))
+	if judged := len(results) - len(repeats.NotJudged); judged > 0 {
+		repeats.OfJudged = new(report.NewRate(expected, judged))
 	}
 	one.Repeats = &repeats
 	return one

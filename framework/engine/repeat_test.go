@@ -40,8 +40,11 @@ func TestMergeRepeats(t *testing.T) {
 		t.Fatalf("%d results, want one for each variant: %+v", len(merged), merged)
 	}
 	a, b := merged[0], merged[1]
-	if want := report.NewRate(2, 3); a.Repeats.Expected != want {
-		t.Errorf("a came in %+v, want %+v: a vacuous run does not count", a.Repeats.Expected, want)
+	if all, judged := report.NewRate(2, 4), report.NewRate(2, 3); a.Repeats.Expected != all || *a.Repeats.OfJudged != judged {
+		t.Errorf("a came in %+v of all and %+v of the judged, want %+v and %+v", a.Repeats.Expected, *a.Repeats.OfJudged, all, judged)
+	}
+	if !slices.Equal(a.Repeats.NotJudged, []int{3}) || b.Repeats.NotJudged != nil {
+		t.Errorf("not judged: %v of a, %v of b; want the vacuous one", a.Repeats.NotJudged, b.Repeats.NotJudged)
 	}
 	// What did not come out as expected is what people want to see.
 	if a.Verdict != string(framework.Prevented) || a.EvidenceDir != "evidence/a/run-02" {
@@ -61,11 +64,11 @@ func TestMergeRepeats(t *testing.T) {
 	}
 }
 
-// Where nothing could be judged there is no rate.
+// Where nothing could be judged, that is none of all, and no rate of the judged.
 func TestMergeRepeatsThatSayNothing(t *testing.T) {
 	merged := repeated(map[string][]framework.Verdict{"a": {framework.Vacuous, framework.Unknown}})
-	if got := merged[0].Repeats.Expected; got != (report.Rate{}) {
-		t.Errorf("the rate is %+v", got)
+	if got := merged[0].Repeats; got.Expected != report.NewRate(0, 2) || got.OfJudged != nil {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,21 +20,29 @@ import (
 
 const (
 	// baselineFor is how long all must be well before the fault.
-	baselineFor = 5 * time.Second
+	baselineFor = quietFor
 	// baselineWithin bounds the wait for it: an installation that is not well
 	// a while after it said that it works is not well.
 	baselineWithin = 30 * time.Second
 	// recoveredFor is how long probes must be clean after a remedy.
 	recoveredFor = time.Second
 	// unhelpedFor is how long the symptom is watched after a remedy that is
-	// not to help.
-	unhelpedFor = 3 * time.Second
+	// not to help. Remedies that help take up to 13.6 s.
+	unhelpedFor = 15 * time.Second
+	// switchedOffFor is how long recovery is awaited from a remedy that is
+	// switched off.
+	switchedOffFor = 15 * time.Second
 	// namedWithin bounds the wait for the detectors after the symptom, and after
 	// a lesser form that sets no bound of its own.
 	namedWithin = 5 * time.Second
-	// takenBackWithin bounds the wait for silent detectors after a lesser form
-	// was taken back.
-	takenBackWithin = 30 * time.Second
+	// quietWithin bounds the wait for quiet detectors where nothing is to be
+	// found: what is settling has time to pass.
+	quietWithin = 30 * time.Second
+	// formFor is how long a lesser form is watched.
+	formFor = 3 * time.Second
+	// heldWithin bounds the wait until a fault has taken hold. Some are seen in
+	// the next look alone.
+	heldWithin = 5 * time.Second
 	// fateWithin bounds the wait until every packet's fate is known. It is
 	// probe.DefaultTimeout unless an agent does not get to run.
 	fateWithin = 15 * time.Second
@@ -53,6 +60,10 @@ type variantRun struct {
 	// repeat.
 	label  string
 	result report.Variant
+	// ablate is the part that is switched off, and mustChange whether the run
+	// is there to see that the verdict changes.
+	ablate     Part
+	mustChange bool
 
 	run      *framework.Run
 	evidence evidence
@@ -65,15 +76,18 @@ type variantRun struct {
 	cleanSince time.Time     // when the baseline's clean time began
 	injected   []fault.Fault // to be undone, in reverse
 	faulted    time.Time     // when the fault's injection began
+	struck     time.Time     // when it was over
 	seen       observation
-	ended      bool // the script ended, well or not: the verdict stands
-	logged     bool // the logs of the lab are kept
+	found      []findingKey // what the report has of the findings
+	failures   int          // reasons that make the run fail
+	ended      bool         // the script ended, well or not: the verdict stands
+	logged     bool         // the logs of the lab are kept
 }
 
 func newVariantRun(e *Execution, v framework.Variant) *variantRun {
 	script := v.Script()
 	return &variantRun{
-		scenario: e, variant: v, script: script, label: v.Name,
+		scenario: e, variant: v, script: script, label: v.Name, ablate: e.options.Ablate,
 		seen: observation{expected: namesOf(script.Hurt), broken: errors.New("the variant did not run")},
 		result: report.Variant{
 			Name: v.Name, Role: string(v.Role), Components: v.Components, Form: string(v.Form),
@@ -95,7 +109,7 @@ func namesOf(probes []probe.Probe) []string {
 // plan adds the variant's steps, in the order in which they run.
 func (v *variantRun) plan() {
 	v.step("components are installed", v.install)
-	v.step(fmt.Sprintf("baseline: %d probes clean for %s, detectors quiet", len(v.script.Probes), baselineFor), v.baseline)
+	v.step(fmt.Sprintf("baseline: %d probes clean and detectors quiet for %s%s", len(v.script.Probes), baselineFor, but(v.script.Latent)), v.baseline)
 	for _, check := range v.script.Baseline {
 		v.step("before: "+check.Name, v.checkBaseline(check))
 	}
@@ -103,25 +117,53 @@ func (v *variantRun) plan() {
 		v.step("lesser form: "+form.Name, v.lesserForm(form))
 	}
 	v.step("fault", v.fault)
-	v.step(v.symptomText(), v.symptom)
-	v.step("detectors say what they must", v.detected)
+	if v.variant.Role == framework.Affected {
+		v.step("symptom: "+strings.Join(namesOf(v.script.Hurt), ", ")+" are hurt", v.symptom)
+	}
+	if len(v.script.Named) > 0 {
+		v.step("detectors come to "+number(v.script.Named), v.detected)
+	}
 	for _, check := range v.script.Aftermath {
 		v.step("after: "+check.Name, v.check(check))
 	}
+	v.step(v.observedText(), v.observed)
 	for _, remedy := range v.script.Remedies {
-		v.step(remedyText(remedy), v.remedy(remedy))
+		v.remedyStep(remedy)
 	}
 	// The verdict is a step of its own, so that it stands in every report; it
 	// runs whatever happened before.
-	v.scenario.add(v.label, "verdict is "+string(v.variant.Expected()), v.verdict)
+	v.scenario.add(v.label, "verdict is "+v.result.Expected, v.verdict)
 	v.scenario.add(v.label, "lab is put back", v.restore)
 }
 
-func (v *variantRun) symptomText() string {
-	if v.variant.Role == framework.Affected {
-		return "symptom: " + strings.Join(namesOf(v.script.Hurt), ", ") + " are hurt, and nothing else"
+// but says how many findings a quiet time is to have.
+func but(named []framework.Finding) string {
+	if len(named) == 0 {
+		return ""
 	}
-	return "no probe is hurt"
+	return ", but for " + number(named)
+}
+
+func number(findings []framework.Finding) string {
+	if len(findings) == 1 {
+		return "one finding"
+	}
+	return fmt.Sprintf("%d findings", len(findings))
+}
+
+func list(findings []framework.Finding) string {
+	var names []string
+	for _, f := range findings {
+		names = append(names, f.String())
+	}
+	return strings.Join(names, "; ")
+}
+
+func (v *variantRun) observedText() string {
+	if v.variant.Role == framework.Affected {
+		return fmt.Sprintf("nothing else is hurt and no other alarm raised, %s from the fault at least", v.script.Observe)
+	}
+	return fmt.Sprintf("no probe is hurt, %s from the fault at least, and detectors are quiet for %s", v.script.Observe, quietFor)
 }
 
 func remedyText(r framework.Remedy) string {
@@ -138,6 +180,14 @@ var errNotAsExpected = errors.New("not as expected")
 // step plans one step. One that breaks makes the verdict unknown and ends the
 // script; one that only sees something unexpected adds a reason.
 func (v *variantRun) step(name string, do func(context.Context) error) {
+	v.addStep(name, do, func(ctx context.Context, err error) {
+		v.seen.broken = fmt.Errorf("%s: %w", name, err)
+		v.ended = true
+	})
+}
+
+// addStep plans one step, and what follows if it breaks.
+func (v *variantRun) addStep(name string, do func(context.Context) error, broke func(context.Context, error)) {
 	v.scenario.add(v.label, name, func(ctx context.Context) error {
 		switch {
 		case v.scenario.broken != nil:
@@ -148,17 +198,24 @@ func (v *variantRun) step(name string, do func(context.Context) error) {
 		done := v.scenario.options.Progress.Step(v.label, name)
 		err := do(ctx)
 		done(err)
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
+		case errors.Is(err, errNotAsExpected):
+			v.fail(name + ": " + err.Error())
+		default:
+			broke(ctx, err)
+			v.result.Reasons = append(v.result.Reasons, name+": "+err.Error())
 		}
-		if !errors.Is(err, errNotAsExpected) {
-			v.seen.broken = fmt.Errorf("%s: %w", name, err)
-			v.ended = true
-		}
-		v.result.Reasons = append(v.result.Reasons, name+": "+err.Error())
 		v.keepFailure(context.WithoutCancel(ctx))
 		return err
 	})
+}
+
+// fail adds a reason that makes the run fail, whatever its verdict.
+func (v *variantRun) fail(reason string) {
+	v.failures++
+	v.result.Reasons = append(v.result.Reasons, reason)
 }
 
 func (v *variantRun) install(ctx context.Context) error {
@@ -185,7 +242,7 @@ func (v *variantRun) install(ctx context.Context) error {
 // run, and not one to end it.
 func (v *variantRun) keep(name string, data any) {
 	if err := v.evidence.write(name, data); err != nil {
-		v.result.Reasons = append(v.result.Reasons, err.Error())
+		v.fail(err.Error())
 	}
 }
 
@@ -226,63 +283,6 @@ func (v *variantRun) stopProbes(ctx context.Context) error {
 	return err
 }
 
-func (v *variantRun) baseline(ctx context.Context) error {
-	if err := v.startProbes(ctx); err != nil {
-		return err
-	}
-	if err := v.startWatch(ctx); err != nil {
-		return err
-	}
-	v.result.Baseline.Probes = len(v.script.Probes)
-	since, err := v.probes.WaitClean(ctx, nil, baselineFor, baselineWithin)
-	if ctx.Err() != nil {
-		return err
-	}
-	if err != nil {
-		return v.badBaseline(err.Error())
-	}
-	now := time.Now()
-	v.cleanSince = since
-	v.result.Baseline.Seconds = now.Sub(since).Seconds()
-	for _, t := range v.probes.Timelines() {
-		v.result.Baseline.Lost += t.Between(since, now).Lost
-	}
-	// The first looks may have seen the installation settle; the last one
-	// must not see anything.
-	if err := v.watch.until(ctx, "a look of the detectors", v.lookWithin(), func([]detect.Finding) bool { return true }); err != nil {
-		return err
-	}
-	findings, at := v.watch.now()
-	v.keep("snapshot-baseline", at)
-	for _, f := range findings {
-		v.addFinding(f, nil)
-		if f.State == detect.Active || !slices.Contains(v.script.Latent, f.Kind) {
-			return v.badBaseline("the detectors are not quiet: " + f.Says)
-		}
-	}
-	if unread := at.Unread(); len(unread) > 0 {
-		return v.badBaseline("not everything can be read: " + strings.Join(unread, "; "))
-	}
-	return nil
-}
-
-// lookWithin bounds the wait for what the next look of the detectors will show:
-// that look may begin late and end late.
-func (v *variantRun) lookWithin() time.Duration {
-	return namedWithin + 2*(v.every()+v.reader.Timeout())
-}
-
-// every is the time from one look of the detectors to the next.
-func (v *variantRun) every() time.Duration { return cmp.Or(v.script.LookEvery, lookEvery) }
-
-// badBaseline ends the script: what comes after a bad baseline proves
-// nothing.
-func (v *variantRun) badBaseline(why string) error {
-	v.seen.baseline = why
-	v.ended = true
-	return fmt.Errorf("%w: %s", errNotAsExpected, why)
-}
-
 func (v *variantRun) startWatch(ctx context.Context) error {
 	reader, err := v.scenario.lab.Open(ctx, v.script.Reads())
 	if err != nil {
@@ -290,7 +290,7 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 	}
 	v.reader = reader
 	detectors := v.script.Detectors
-	if v.scenario.options.Ablate == AblateDetector {
+	if v.ablate == AblateDetector {
 		detectors = nil
 	}
 	watch := startWatch(reader.Collect, detectors, v.every())
@@ -304,7 +304,7 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 // check asserts a fact of the incident.
 func (v *variantRun) check(c framework.Check) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if c.AsksDetectors && v.scenario.options.Ablate == AblateDetector {
+		if c.AsksDetectors && v.ablate == AblateDetector {
 			return nil
 		}
 		// The first look is not under the bound: where that is zero, it would
@@ -346,264 +346,5 @@ func (v *variantRun) checkBaseline(c framework.Check) func(context.Context) erro
 			v.ended = true
 		}
 		return err
-	}
-}
-
-// inject makes a fault happen, unless faults are switched off, and notes it
-// for the undo.
-func (v *variantRun) inject(ctx context.Context, f fault.Fault) error {
-	if v.scenario.options.Ablate == AblateFault {
-		return nil
-	}
-	v.injected = append(v.injected, f) // before: half an injection is undone as well
-	return f.Inject(ctx)
-}
-
-// lesserForm injects a form of the incident that hurts nobody, and sees what
-// the detectors make of it.
-func (v *variantRun) lesserForm(form framework.LesserForm) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := v.stopGone(ctx); err != nil {
-			return err
-		}
-		began := time.Now()
-		f := form.Fault(v.run)
-		if err := v.inject(ctx, f); err != nil {
-			return err
-		}
-		if err := v.expectNamed(ctx, form.Named, cmp.Or(form.Within, namedWithin)); err != nil {
-			return err
-		}
-		findings, at := v.watch.now()
-		v.keep("snapshot-lesser-form", at)
-		for _, f := range findings {
-			v.addFinding(f, &began)
-		}
-		if err := v.expectUnhurt(ctx, began); err != nil {
-			return err
-		}
-		return v.takeBack(ctx, form, f)
-	}
-}
-
-// expectUnhurt asserts that no probe was lost since a moment.
-func (v *variantRun) expectUnhurt(ctx context.Context, since time.Time) error {
-	until := time.Now()
-	if err := v.fateKnown(ctx, until); err != nil {
-		return err
-	}
-	if hurt, _ := v.hurt(since, until); len(hurt) > 0 {
-		return fmt.Errorf("%w: hurt are %s; expected none", errNotAsExpected, strings.Join(hurt, ", "))
-	}
-	return nil
-}
-
-// takeBack undoes a lesser form that must be gone before the rest of the
-// script runs.
-func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f fault.Fault) error {
-	if !form.TakenBack || v.scenario.options.Ablate == AblateFault {
-		return nil
-	}
-	if err := f.Undo(ctx); err != nil {
-		return fmt.Errorf("taking it back: %w", err)
-	}
-	v.injected = v.injected[:len(v.injected)-1]
-	if err := v.watch.untilQuiet(ctx, takenBackWithin); err != nil {
-		return fmt.Errorf("taken back, but %w", err)
-	}
-	return nil
-}
-
-// fateKnown waits until it is known of each packet up to a moment whether it
-// was lost.
-func (v *variantRun) fateKnown(ctx context.Context, until time.Time) error {
-	return await.Until(ctx, "the last packets' fate", 50*time.Millisecond, fateWithin,
-		func(context.Context) (bool, string, error) {
-			for _, t := range v.probes.Timelines() {
-				if !t.Known(until) {
-					return false, t.String(), nil
-				}
-			}
-			return true, "", nil
-		})
-}
-
-// hurt names the probes that were hurt in a time, but for those whose ends the
-// fault takes away, and tells when the first packet was lost.
-func (v *variantRun) hurt(since, until time.Time) (names []string, onset time.Time) {
-	for _, t := range v.probes.Timelines() {
-		first, out := t.FirstOutage(since, v.script.HurtFor)
-		if v.isGone(t.Probe) || !out || !first.At.Before(until) {
-			continue
-		}
-		names = append(names, t.Probe.Name)
-		if onset.IsZero() || first.At.Before(onset) {
-			onset = first.At
-		}
-	}
-	return names, onset
-}
-
-// expectNamed waits for findings. With the detectors or the fault switched
-// off there is nothing to wait for: the verdict tells.
-func (v *variantRun) expectNamed(ctx context.Context, named []framework.Finding, within time.Duration) error {
-	if v.scenario.options.Ablate == AblateDetector || v.scenario.options.Ablate == AblateFault {
-		return nil
-	}
-	err := v.watch.untilNamed(ctx, named, within)
-	var timeout *await.TimeoutError
-	if errors.As(err, &timeout) {
-		return fmt.Errorf("%w: %w", errNotAsExpected, err)
-	}
-	return err
-}
-
-// stopGone stops the probes of the ends that the fault takes away.
-func (v *variantRun) stopGone(ctx context.Context) error {
-	var names []string
-	for _, t := range v.probes.Timelines() {
-		if v.isGone(t.Probe) && t.Stopped.IsZero() {
-			names = append(names, t.Probe.Name)
-		}
-	}
-	if len(names) == 0 { // to Stop, no name means all
-		return nil
-	}
-	return v.probes.Stop(ctx, names...)
-}
-
-func (v *variantRun) isGone(p probe.Probe) bool {
-	return slices.ContainsFunc(v.script.Gone, func(e framework.End) bool { return e.Name == p.From || e.Name == p.To })
-}
-
-func (v *variantRun) fault(ctx context.Context) error {
-	if err := v.stopGone(ctx); err != nil {
-		return err
-	}
-	f := v.script.Fault(v.run)
-	v.watch.forget()
-	v.faulted = time.Now()
-	if err := v.inject(ctx, f); err != nil {
-		return err
-	}
-	held, saw, err := f.Held(ctx)
-	if err != nil {
-		return err
-	}
-	if !held {
-		v.seen.held = saw
-		v.ended = true
-		return fmt.Errorf("%w: the fault did not take hold: %s", errNotAsExpected, saw)
-	}
-	return nil
-}
-
-// symptom watches the traffic after the fault.
-func (v *variantRun) symptom(ctx context.Context) error {
-	script := v.script
-	// The watching ends when every probe of Hurt is hurt, or after Observe.
-	_, err := v.probes.WaitOutage(ctx, namesOf(script.Hurt), v.faulted, script.HurtFor, script.Observe)
-	if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
-		return err
-	}
-	// It must be known of each packet up to then whether it was lost.
-	watched := time.Now()
-	if err := v.fateKnown(ctx, watched); err != nil {
-		return err
-	}
-	for _, t := range v.probes.Timelines() {
-		counts := t.Between(v.cleanSince, watched)
-		v.result.Packets.Sent += counts.Sent
-		v.result.Packets.Lost += counts.Lost
-	}
-	var onset time.Time
-	v.seen.hurt, onset = v.hurt(v.faulted, watched)
-	v.keep("probes-after-fault", v.probes.Timelines())
-	v.result.ProbesHurt = append(v.result.ProbesHurt, v.seen.hurt...)
-	if !onset.IsZero() {
-		v.result.Onset = &onset
-	}
-	expected := namesOf(script.Hurt)
-	if v.variant.Role != framework.Affected {
-		expected = nil
-	}
-	slices.Sort(v.seen.hurt)
-	expected = slices.Sorted(slices.Values(expected))
-	if !slices.Equal(v.seen.hurt, expected) {
-		return fmt.Errorf("%w: hurt are %s; expected %s", errNotAsExpected, orNone(v.seen.hurt), orNone(expected))
-	}
-	return nil
-}
-
-func orNone(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
-}
-
-// detected sees what the detectors made of the fault.
-func (v *variantRun) detected(ctx context.Context) error {
-	script := v.script
-	var named error
-	if v.variant.Role == framework.Affected {
-		named = v.expectNamed(ctx, script.Named, cmp.Or(script.NamedWithin, namedWithin))
-	} else {
-		named = v.watch.untilQuiet(ctx, v.lookWithin())
-	}
-	if ctx.Err() != nil {
-		return named
-	}
-	_, at := v.watch.now()
-	v.keep("snapshot-after-fault", at)
-	since := v.faulted
-	if v.result.Onset != nil {
-		since = *v.result.Onset
-	}
-	for _, s := range v.watch.seen() {
-		if s.State == detect.Latent {
-			v.addFindingAt(s, v.faulted) // it comes before anything is lost
-			continue
-		}
-		v.addFindingAt(s, since)
-		if s.State == detect.Active {
-			v.seen.active++
-		}
-	}
-	if named != nil && !errors.Is(named, errNotAsExpected) {
-		named = fmt.Errorf("%w: %w", errNotAsExpected, named)
-	}
-	if named == nil && v.variant.Role == framework.Affected && v.seen.active == 0 {
-		named = fmt.Errorf("%w: no detector said a word", errNotAsExpected)
-		v.ended = true // no remedy can silence what says nothing
-	}
-	return named
-}
-
-func (v *variantRun) addFinding(f detect.Finding, since *time.Time) {
-	entry := report.Finding{
-		Detector: f.Detector, Kind: f.Kind, State: string(f.State), Object: f.Object.String(),
-		Owner: f.Owner, Announcer: f.Announcer, Routers: f.Routers, Pods: f.Pods, Says: f.Says,
-	}
-	if since != nil {
-		ms := time.Since(*since).Milliseconds()
-		entry.TimeToDetectMS = &ms
-	}
-	known := slices.ContainsFunc(v.result.Findings, func(k report.Finding) bool {
-		return k.Detector == entry.Detector && k.Kind == entry.Kind && k.Object == entry.Object && k.State == entry.State &&
-			k.Announcer == entry.Announcer
-	})
-	if !known {
-		v.result.Findings = append(v.result.Findings, entry)
-	}
-}
-
-func (v *variantRun) addFindingAt(s sighting, since time.Time) {
-	before := len(v.result.Findings)
-	v.addFinding(s.Finding, nil)
-	if len(v.result.Findings) > before {
-		// The layers may disagree before the first packet is lost.
-		ms := max(0, s.at.Sub(since).Milliseconds())
-		v.result.Findings[before].TimeToDetectMS = &ms
 	}
 }

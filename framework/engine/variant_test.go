@@ -17,8 +17,10 @@ import (
 
 // newVariant is a variant that has not begun, with a part switched off.
 func newVariant(role framework.Role, ablate Part) *variantRun {
-	e := &Execution{options: Options{Ablate: ablate}.withDefaults()}
-	return newVariantRun(e, framework.Variant{Name: "v", Role: role, Script: func() framework.Script { return framework.Script{} }})
+	e := &Execution{options: Options{}.withDefaults()}
+	v := newVariantRun(e, framework.Variant{Name: "v", Role: role, Script: func() framework.Script { return framework.Script{} }})
+	v.ablate = ablate
+	return v
 }
 
 // A variant that never ran must not look like one that nothing happened to.
@@ -101,28 +103,35 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 	v := newVariant(framework.Affected, "")
 	lost, swapped := found("lost", "a", detect.Active), found("swapped", "b", detect.Latent)
 	swapped.Owner, swapped.Announcer, swapped.Routers, swapped.Pods = "node1", "node2", []string{"tor1"}, []string{"default/web"}
-	v.addFinding(swapped, nil)
+	v.addFinding(swapped, "baseline", nil, nil)
 	elsewhere := swapped
 	elsewhere.Announcer = "node3" // another one that says so is another finding
-	v.addFinding(elsewhere, nil)
+	v.addFinding(elsewhere, "baseline", nil, nil)
 	onset := time.Now()
-	v.addFindingAt(sighting{swapped, onset}, onset) // known from the baseline
-	v.addFindingAt(sighting{lost, onset.Add(412 * time.Millisecond)}, onset)
+	v.result.Onset = &onset
+	fault := func(f detect.Finding, at time.Duration) {
+		s := sighting{f, onset.Add(at)}
+		v.addFinding(f, "fault", new(time.Second+at), v.sinceOnset(s))
+	}
+	fault(swapped, 0) // known from the baseline
+	fault(lost, 412*time.Millisecond)
 	reworded := lost
 	reworded.Says = "the same in other words"
-	v.addFindingAt(sighting{reworded, onset.Add(time.Minute)}, onset)
-	v.addFindingAt(sighting{found("lost", "c", detect.Active), onset.Add(-time.Second)}, onset) // before the first lost packet
+	fault(reworded, time.Minute)
+	fault(found("lost", "c", detect.Active), -500*time.Millisecond) // before the first lost packet
+	fault(found("swapped", "d", detect.Latent), time.Second)        // no alarm
 	want := []report.Finding{
 		{
 			Detector: "said", Kind: "swapped", State: "latent", Object: "b", Owner: "node1", Announcer: "node2",
-			Routers: []string{"tor1"}, Pods: []string{"default/web"}, Says: "swapped b",
+			Routers: []string{"tor1"}, Pods: []string{"default/web"}, Says: "swapped b", During: "baseline",
 		},
 		{
 			Detector: "said", Kind: "swapped", State: "latent", Object: "b", Owner: "node1", Announcer: "node3",
-			Routers: []string{"tor1"}, Pods: []string{"default/web"}, Says: "swapped b",
+			Routers: []string{"tor1"}, Pods: []string{"default/web"}, Says: "swapped b", During: "baseline",
 		},
-		{Detector: "said", Kind: "lost", State: "active", Object: "a", Says: "lost a", TimeToDetectMS: new(int64(412))},
-		{Detector: "said", Kind: "lost", State: "active", Object: "c", Says: "lost c", TimeToDetectMS: new(int64(0))},
+		{Detector: "said", Kind: "lost", State: "active", Object: "a", Says: "lost a", During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412))},
+		{Detector: "said", Kind: "lost", State: "active", Object: "c", Says: "lost c", During: "fault", CameMS: new(int64(500))},
+		{Detector: "said", Kind: "swapped", State: "latent", Object: "d", Says: "swapped d", During: "fault", CameMS: new(int64(2000))},
 	}
 	if diff := cmp.Diff(want, v.result.Findings); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

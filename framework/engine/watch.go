@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -13,10 +15,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// lookEvery is the time from one look of the detectors to the next, unless a
-// script says otherwise. A finding is to come within a second of the first
-// lost probe, which itself is known only some 0.4 s after it was sent.
-const lookEvery = 200 * time.Millisecond
+const (
+	// lookEvery is the time from one look of the detectors to the next, unless a
+	// script says otherwise. A finding is to come within a second of the first
+	// lost probe, which itself is known only some 0.4 s after it was sent.
+	lookEvery = 200 * time.Millisecond
+	// quietFor is how long the detectors must be quiet to count as quiet.
+	quietFor = 5 * time.Second
+)
 
 // watch asks the detectors, again and again, from start to stop.
 type watch struct {
@@ -27,36 +33,54 @@ type watch struct {
 	stop func()
 	done chan struct{}
 
-	mu       sync.Mutex
-	history  []snapshot.Snapshot
-	findings []detect.Finding        // as of the last look
-	looked   time.Time               // when the last look was finished
-	first    map[findingKey]sighting // when each was seen first
+	mu      sync.Mutex
+	history []snapshot.Snapshot
+	looks   []look // all of them, oldest first
 }
 
-// findingKey tells findings apart: what a detector says of an object may
-// change its wording from look to look.
-type findingKey struct {
-	detector, kind, announcer string
-	object                    detect.Object
-	state                     detect.State
+// look is what came of asking the detectors once.
+type look struct {
+	began, ended time.Time
+	unread       []string // sources that were to be read and were not, with the reasons
+	findings     []detect.Finding
 }
 
+// noise says why a look was no quiet one; it is empty where it was. What is
+// latent hurts nobody, and what is named is no noise.
+func (l look) noise(named []framework.Finding) (noise string, blind bool) {
+	loud := slices.DeleteFunc(framework.Unnamed(l.findings, named...), func(f detect.Finding) bool {
+		return f.State == detect.Latent
+	})
+	switch {
+	case len(loud) > 0:
+		return framework.DescribeFindings(loud), false
+	case len(l.unread) > 0:
+		return "not everything can be read: " + strings.Join(l.unread, "; "), true
+	}
+	return "", false
+}
+
+// sighting is a finding, and when the look was over that showed it first.
 type sighting struct {
 	detect.Finding
 	at time.Time
 }
 
+// findingKey tells findings apart: what a detector says of an object may
+// change its wording, and the pods that it concerns, from look to look.
+type findingKey struct {
+	detector, kind, owner, announcer, routers string
+	object                                    detect.Object
+	state                                     detect.State
+}
+
 func keyOf(f detect.Finding) findingKey {
-	return findingKey{f.Detector, f.Kind, f.Announcer, f.Object, f.State}
+	return findingKey{f.Detector, f.Kind, f.Owner, f.Announcer, strings.Join(f.Routers, ","), f.Object, f.State}
 }
 
 func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector, every time.Duration) *watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watch{
-		collect: collect, detectors: detectors, every: every, stop: cancel,
-		done: make(chan struct{}), first: map[findingKey]sighting{},
-	}
+	w := &watch{collect: collect, detectors: detectors, every: every, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(every)
@@ -88,35 +112,31 @@ func (w *watch) look(ctx context.Context) {
 	defer w.mu.Unlock()
 	w.history = append(w.history, now)
 	w.history = w.history[max(0, len(w.history)-int(detect.History/w.every)):]
-	w.findings = detect.Look(w.detectors, w.history)
-	w.looked = time.Now()
-	for _, f := range w.findings {
-		if _, seen := w.first[keyOf(f)]; !seen {
-			w.first[keyOf(f)] = sighting{f, w.looked}
-		}
-	}
+	w.looks = append(w.looks, look{
+		began: now.Time, ended: time.Now(), unread: now.Unread(), findings: detect.Look(w.detectors, w.history),
+	})
 }
 
-// forget makes what is found from now on count as found anew.
-func (w *watch) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	clear(w.first)
-}
-
-// seen returns every finding since the last forget, oldest first.
-func (w *watch) seen() []sighting {
+// seen returns every finding of the looks that began at or after a moment, each
+// with the first of these looks that showed it, oldest first.
+func (w *watch) seen(since time.Time) []sighting {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []sighting
-	for _, s := range w.first {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b sighting) int {
-		if c := a.at.Compare(b.at); c != 0 {
-			return c
+	known := map[findingKey]bool{}
+	for _, l := range w.looks {
+		if l.began.Before(since) {
+			continue
 		}
-		return strings.Compare(a.Kind+a.Object.String(), b.Kind+b.Object.String())
+		for _, f := range l.findings {
+			if !known[keyOf(f)] {
+				known[keyOf(f)] = true
+				all = append(all, sighting{f, l.ended})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b sighting) int {
+		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.Kind+a.Object.String(), b.Kind+b.Object.String()))
 	})
 	return all
 }
@@ -125,10 +145,26 @@ func (w *watch) seen() []sighting {
 func (w *watch) now() ([]detect.Finding, snapshot.Snapshot) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.history) == 0 {
+	if len(w.looks) == 0 {
 		return nil, snapshot.Snapshot{}
 	}
-	return slices.Clone(w.findings), w.history[len(w.history)-1]
+	return slices.Clone(w.looks[len(w.looks)-1].findings), w.history[len(w.history)-1]
+}
+
+// blindSince says which sources were not read in a look that began at or after
+// a moment; empty if all were.
+func (w *watch) blindSince(since time.Time) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range slices.Backward(w.looks) {
+		if l.began.Before(since) {
+			break
+		}
+		if len(l.unread) > 0 {
+			return strings.Join(l.unread, "; ")
+		}
+	}
+	return ""
 }
 
 // until waits for a look that began after the call and meets a condition.
@@ -140,11 +176,57 @@ func (w *watch) until(ctx context.Context, what string, bound time.Duration, met
 	})
 }
 
-// untilQuiet waits until no detector finds anything broken.
-func (w *watch) untilQuiet(ctx context.Context, bound time.Duration) error {
-	return w.until(ctx, "the detectors to be quiet", bound, func(findings []detect.Finding) bool {
-		return !slices.ContainsFunc(findings, func(f detect.Finding) bool { return f.State == detect.Active })
-	})
+// quiet returns since when every look has been quiet, up to the newest one and
+// back to a moment: it read all that it was to read, and nothing but what is
+// latent or named was found or on its way. The length is up to the beginning
+// of the newest look. Where the newest look was not quiet, noise says why, and
+// blind whether that was for want of reading.
+func (w *watch) quiet(after time.Time, named []framework.Finding) (since time.Time, length time.Duration, noise string, blind bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	noise, blind = "no look yet", false
+	for i, l := range slices.Backward(w.looks) {
+		if l.began.Before(after) {
+			break
+		}
+		why, unread := l.noise(named)
+		if why != "" {
+			if i == len(w.looks)-1 {
+				return time.Time{}, 0, why, unread
+			}
+			break
+		}
+		since, length, noise = l.began, w.looks[len(w.looks)-1].began.Sub(l.began), ""
+	}
+	return since, length, noise, blind
+}
+
+// blindError says that it could not be told whether the detectors are quiet,
+// for a source was not read.
+type blindError struct{ error }
+
+// untilQuiet waits until the detectors have been quiet (see quiet) for quietFor,
+// up to a look that began after the call. The quiet time may have begun before
+// the call, but not before the moment after. It returns when it began. Where it
+// does not come for want of reading, the error is a *blindError.
+func (w *watch) untilQuiet(ctx context.Context, after time.Time, bound time.Duration, named ...framework.Finding) (time.Time, error) {
+	called := time.Now()
+	var began time.Time
+	var blind bool
+	err := await.Until(ctx, fmt.Sprintf("the detectors to be quiet for %s", quietFor), w.every/4, bound,
+		func(context.Context) (bool, string, error) {
+			since, length, noise, unread := w.quiet(after, named)
+			if noise != "" {
+				blind = unread
+				return false, noise, nil
+			}
+			began = since
+			return length >= quietFor && since.Add(length).After(called), "", nil
+		})
+	if err != nil && blind && ctx.Err() == nil {
+		return time.Time{}, &blindError{err}
+	}
+	return began, err
 }
 
 // untilNamed waits until the detectors have come to each of the findings.
@@ -153,7 +235,7 @@ func (w *watch) untilNamed(ctx context.Context, wanted []framework.Finding, boun
 	for _, f := range wanted {
 		names = append(names, f.String())
 	}
-	return w.until(ctx, "the detectors to name "+strings.Join(names, ", "), bound, func(findings []detect.Finding) bool {
+	return w.until(ctx, "the detectors to name "+strings.Join(names, "; "), bound, func(findings []detect.Finding) bool {
 		return len(framework.Missing(wanted, findings)) == 0
 	})
 }

@@ -72,7 +72,7 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 			after time.Duration
 		}
 		var got []at
-		for _, s := range w.seen() {
+		for _, s := range w.seen(began) {
 			got = append(got, at{s.Says, s.State, s.at.Sub(began)})
 		}
 		want := []at{
@@ -89,18 +89,18 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 	})
 }
 
-func TestWatchForgets(t *testing.T) {
+func TestWatchSaysWhatWasSeenSince(t *testing.T) {
 	watching(t, func(t *testing.T, w *watch, d *said) {
 		d.says(found("lost", "a", detect.Active))
 		looks(2)
-		w.forget()
-		if seen := w.seen(); len(seen) > 0 {
-			t.Errorf("seen %v right after forget", seen)
+		time.Sleep(lookEvery / 2)
+		since := time.Now()
+		if seen := w.seen(since); len(seen) > 0 {
+			t.Errorf("seen %v in no look at all", seen)
 		}
-		forgot := time.Now()
 		looks(2)
-		seen := w.seen()
-		if len(seen) != 1 || !seen[0].at.After(forgot) {
+		seen := w.seen(since)
+		if len(seen) != 1 || !seen[0].at.After(since) {
 			t.Errorf("seen %v, want a again, anew", seen)
 		}
 	})
@@ -140,7 +140,7 @@ func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 		}, []detect.Detector{d}, lookEvery)
 		synctest.Wait()
 		w.Stop()
-		if seen := w.seen(); len(seen) > 0 {
+		if seen := w.seen(time.Time{}); len(seen) > 0 {
 			t.Errorf("seen %v", seen)
 		}
 	})
@@ -148,17 +148,22 @@ func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 
 func TestUntilNamed(t *testing.T) {
 	lost, swapped := found("lost", "a", detect.Active), found("swapped", "b", detect.Latent)
+	wanted := func(f detect.Finding, change func(*detect.Finding)) framework.Finding {
+		change(&f)
+		return framework.As(f)
+	}
+	const saw = "said: active lost a: lost a; said: latent swapped b: swapped b"
 	for _, test := range []struct {
 		name   string
 		wanted []framework.Finding
 		saw    string // of the error; empty: they are named
 	}{
-		{"by kind and object", []framework.Finding{{Kind: "lost", Object: detect.Named("a")}, {Kind: "swapped", Object: detect.Named("b")}}, ""},
-		{"by object alone", []framework.Finding{{Object: detect.Named("a")}}, ""},
-		{"by kind alone", []framework.Finding{{Kind: "swapped"}}, ""},
+		{"both", []framework.Finding{framework.As(lost), framework.As(swapped)}, ""},
 		{"none asked for", nil, ""},
-		{"wrong object", []framework.Finding{{Kind: "lost", Object: detect.Named("b")}}, "lost (active): lost a; swapped (latent): swapped b"},
-		{"one of two", []framework.Finding{{Kind: "lost", Object: detect.Named("a")}, {Kind: "lost", Object: detect.Named("c")}}, "lost (active): lost a; swapped (latent): swapped b"},
+		{"wrong object", []framework.Finding{wanted(lost, func(f *detect.Finding) { f.Object = detect.Named("b") })}, saw},
+		{"wrong state", []framework.Finding{wanted(lost, func(f *detect.Finding) { f.State = detect.Latent })}, saw},
+		{"wrong owner", []framework.Finding{wanted(lost, func(f *detect.Finding) { f.Owner = "node1" })}, saw},
+		{"one of two", []framework.Finding{framework.As(lost), wanted(lost, func(f *detect.Finding) { f.Kind = "found" })}, saw},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			watching(t, func(t *testing.T, w *watch, d *said) {
@@ -183,30 +188,113 @@ func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 		looks(2)
 		d.says()
 		began := time.Now()
-		if err := w.untilQuiet(t.Context(), time.Minute); err != nil {
+		if err := w.untilNamed(t.Context(), nil, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took == 0 || took > 2*lookEvery {
-			t.Errorf("quiet after %s, want the next look", took)
+			t.Errorf("named after %s, want the next look", took)
 		}
 	})
 }
 
+// The detectors are quiet once every look for so long has read everything, and
+// has found nothing that is active or settling.
 func TestUntilQuiet(t *testing.T) {
-	watching(t, func(t *testing.T, w *watch, d *said) {
-		d.says(found("swapped", "b", detect.Latent))
-		if err := w.untilQuiet(t.Context(), time.Second); err != nil {
-			t.Errorf("a latent finding is no noise: %v", err)
-		}
-		d.says(found("lost", "a", detect.Active))
-		err := w.untilQuiet(t.Context(), time.Second)
-		if err == nil || !strings.Contains(err.Error(), "lost a") {
-			t.Errorf("%v, want what it saw last", err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := w.untilQuiet(ctx, time.Minute); !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, want the context's error", err)
-		}
+	latent, active, settling := found("swapped", "b", detect.Latent), found("lost", "a", detect.Active), found("lost", "a", detect.Settling)
+	type change struct {
+		at    time.Duration
+		says  []detect.Finding
+		blind bool
+	}
+	tests := []struct {
+		name    string
+		changes []change
+		named   []framework.Finding
+		after   time.Duration // the quiet time began so long after the call
+		want    string        // what the error says; empty: they are quiet
+		blind   bool          // it is a *blindError
+	}{
+		{name: "nothing is found", after: 0},
+		{name: "what is latent is no noise", changes: []change{{says: []detect.Finding{latent}}}},
+		{name: "what is named is no noise", changes: []change{{says: []detect.Finding{active}}}, named: []framework.Finding{framework.As(active)}},
+		{name: "an alarm that goes", changes: []change{{says: []detect.Finding{active}}, {at: 2 * time.Second}}, after: 2 * time.Second},
+		{name: "an alarm in between", changes: []change{{at: 3 * time.Second, says: []detect.Finding{active}}, {at: 4 * time.Second}}, after: 4 * time.Second},
+		{name: "what is settling goes", changes: []change{{says: []detect.Finding{settling}}, {at: 3 * time.Second}}, after: 3 * time.Second},
+		{name: "what is settling stays", changes: []change{{says: []detect.Finding{settling}}}, want: "settling lost a"},
+		{name: "an alarm stays", changes: []change{{says: []detect.Finding{active}}}, want: "active lost a"},
+		{name: "a blind look in between", changes: []change{{at: 2 * time.Second, blind: true}, {at: 3 * time.Second}}, after: 3 * time.Second},
+		{name: "blind for good", changes: []change{{at: time.Second, blind: true}}, want: "Nodes: no answer", blind: true},
+		{
+			name: "blind now and then", want: "Nodes: no answer", blind: true,
+			changes: func() (all []change) {
+				for i := range 20 {
+					at := time.Duration(i) * 2 * time.Second
+					all = append(all, change{at: at, blind: true}, change{at: at + lookEvery})
+				}
+				return all
+			}(),
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &said{}
+				var blind atomic.Bool
+				apply := func(c change) { d.says(c.says...); blind.Store(c.blind) }
+				for _, c := range test.changes {
+					if c.at == 0 {
+						apply(c)
+					} else {
+						time.AfterFunc(c.at, func() { apply(c) })
+					}
+				}
+				w := startWatch(func(context.Context) snapshot.Snapshot {
+					s := snapshot.Snapshot{Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}}}
+					s.Nodes.Read, s.Nodes.Error = !blind.Load(), "no answer"
+					return s
+				}, []detect.Detector{d}, lookEvery)
+				defer w.Stop()
+				began := time.Now()
+				since, err := w.untilQuiet(t.Context(), began, 20*time.Second, test.named...)
+				var unread *blindError
+				if errors.As(err, &unread) != test.blind {
+					t.Errorf("%v, want it to be blindness: %v", err, test.blind)
+				}
+				if test.want != "" {
+					if err == nil || !strings.Contains(err.Error(), test.want) {
+						t.Errorf("%v, want what it saw last, %q", err, test.want)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := since.Sub(began); got < test.after || got > test.after+2*lookEvery {
+					t.Errorf("quiet since %s after the call, want %s", got, test.after)
+				}
+				if took := time.Since(since); took < quietFor {
+					t.Errorf("it waited %s, want %s of quiet", took, quietFor)
+				}
+			})
+		})
+	}
+	t.Run("a quiet time before the call counts", func(t *testing.T) {
+		watching(t, func(t *testing.T, w *watch, d *said) {
+			began := time.Now()
+			looks(int(quietFor/lookEvery) + 1)
+			called := time.Now()
+			if _, err := w.untilQuiet(t.Context(), began, time.Minute); err != nil || time.Since(called) > 2*lookEvery {
+				t.Errorf("%v after %s, want the next look", err, time.Since(called))
+			}
+		})
+	})
+	t.Run("the context ends", func(t *testing.T) {
+		watching(t, func(t *testing.T, w *watch, d *said) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := w.untilQuiet(ctx, time.Now(), time.Minute); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v, want the context's error", err)
+			}
+		})
 	})
 }

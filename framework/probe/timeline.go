@@ -260,6 +260,18 @@ func (t *Timeline) Between(from, to time.Time) Counts {
 	return t.count(t.from(from), min(t.from(to), t.sent.end()))
 }
 
+// Due returns how many packets the probe's rate asks for in a time, as far as
+// the probe ran in it: from its start until it was told to stop.
+func (t *Timeline) Due(from, to time.Time) int {
+	if !t.Stopped.IsZero() && t.Stopped.Before(to) {
+		to = t.Stopped
+	}
+	if t.Started.IsZero() {
+		return 0
+	}
+	return max(0, int(t.from(to))-int(t.from(from)))
+}
+
 func (t *Timeline) count(first, end uint32) Counts {
 	var c Counts
 	for slot := first; slot < end; slot++ {

@@ -16,11 +16,14 @@ const Schema = "relapse.report/v2"
 
 // Report is one run of one scenario.
 type Report struct {
-	Schema   string    `json:"schema"`
-	Scenario string    `json:"scenario"`
-	Run      string    `json:"run"`               // the name of its folder
-	Verdict  string    `json:"verdict"`           // pass, fail or inconclusive
-	Ablated  string    `json:"ablated,omitempty"` // the part that was switched off
+	Schema   string `json:"schema"`
+	Scenario string `json:"scenario"`
+	Run      string `json:"run"`               // the name of its folder
+	Verdict  string `json:"verdict"`           // pass, fail or inconclusive
+	Ablated  string `json:"ablated,omitempty"` // the part that was switched off
+	// Half says what the run does not prove because only one half of a pair ran;
+	// empty where an affected and a fixed variant did.
+	Half     string    `json:"half,omitempty"`
 	Started  time.Time `json:"started"`
 	Variants []Variant `json:"variants"`
 	// NotRun are variants that cannot run here. The verdict says nothing about
@@ -53,7 +56,10 @@ type Variant struct {
 	Role       string            `json:"role"`
 	Components map[string]string `json:"components"`
 	// Form tells how much of the vendor's program ran: whole, or a slice.
-	Form     string `json:"form"`
+	Form string `json:"form"`
+	// Ablated is the part that was switched off; Expected is then what the
+	// verdict must be without it, where the run was to show that.
+	Ablated  string `json:"ablated,omitempty"`
 	Expected string `json:"expected"`
 	Verdict  string `json:"verdict"`
 	// Reasons say why the verdict is not the expected one, or what else was
@@ -62,14 +68,17 @@ type Variant struct {
 	Baseline Baseline `json:"baseline"`
 	// Onset is when the first probe was lost after the fault; for a variant
 	// in which none was lost it is absent.
-	Onset       *time.Time `json:"onset,omitempty"`
-	ProbesHurt  []string   `json:"probes_hurt"`
-	Packets     Packets    `json:"packets"`
-	Findings    []Finding  `json:"findings"`
-	Remedies    []Remedy   `json:"remedies"`
-	Checks      []Check    `json:"checks,omitempty"`
-	ElapsedMS   int64      `json:"elapsed_ms"`
-	EvidenceDir string     `json:"evidence,omitempty"` // relative to the report
+	Onset      *time.Time `json:"onset,omitempty"`
+	ProbesHurt []string   `json:"probes_hurt"`
+	// Refuses is what the component under test says when it does not start.
+	Refuses     string    `json:"refuses,omitempty"`
+	Packets     Packets   `json:"packets"`
+	Probes      []Probe   `json:"probes,omitempty"`
+	Findings    []Finding `json:"findings"`
+	Remedies    []Remedy  `json:"remedies"`
+	Checks      []Check   `json:"checks,omitempty"`
+	ElapsedMS   int64     `json:"elapsed_ms"`
+	EvidenceDir string    `json:"evidence,omitempty"` // relative to the report
 	// Repeats is there where the variant ran more than once. All else is then
 	// of the first run that did not come to the expected verdict, or of the
 	// last one.
@@ -78,10 +87,13 @@ type Variant struct {
 
 // Repeats is what became of the same variant in several runs.
 type Repeats struct {
-	// Expected is how often the expected verdict came, among the runs that
-	// could be judged: a vacuous or unknown one says nothing about the rate.
-	Expected Rate     `json:"expected"`
-	Runs     []Repeat `json:"runs"`
+	// Expected is how often the expected verdict came among all runs, and
+	// OfJudged among those that could be judged; absent where none could.
+	Expected Rate  `json:"expected"`
+	OfJudged *Rate `json:"expected_of_judged,omitempty"`
+	// NotJudged are the numbers of the vacuous and unknown runs, from 1.
+	NotJudged []int    `json:"not_judged,omitempty"`
+	Runs      []Repeat `json:"runs"`
 }
 
 // Repeat is one of several runs of a variant.
@@ -102,17 +114,30 @@ type Baseline struct {
 }
 
 // Packets counts all probes of a variant, from when the baseline began to be
-// clean to the end of the symptom's observation.
+// clean to the end of the observation.
 type Packets struct {
 	Sent int `json:"sent"`
 	Lost int `json:"lost"`
+}
+
+// Probe counts the packets of one probe, in the same time as Packets.
+type Probe struct {
+	Name string `json:"name"`
+	// Due is how many its rate asks for. Sent are Answered, Lost or NotJudged:
+	// of the last it is not known whether they arrived, because an end did not
+	// get to run or has not told yet.
+	Due       int `json:"due"`
+	Sent      int `json:"sent"`
+	Answered  int `json:"answered"`
+	Lost      int `json:"lost"`
+	NotJudged int `json:"not_judged,omitempty"`
 }
 
 // Finding is what a detector said, when it said so first.
 type Finding struct {
 	Detector string `json:"detector"`
 	Kind     string `json:"kind"`
-	State    string `json:"state"` // latent or active
+	State    string `json:"state"` // latent, settling or active
 	Object   string `json:"object"`
 	// Owner, Announcer, Routers and Pods are as the detector says them; empty
 	// where it does not.
@@ -121,9 +146,13 @@ type Finding struct {
 	Routers   []string `json:"routers,omitempty"`
 	Pods      []string `json:"pods,omitempty"` // namespace/name
 	Says      string   `json:"says"`
-	// TimeToDetectMS runs from the first lost probe (or from the fault,
-	// where no probe was lost) to the finding. Absent for what was there
-	// before the fault.
+	// During is what it came with: "baseline", a lesser form's name, or "fault".
+	// CameMS runs from the beginning of that form's or that fault's injection; it
+	// is absent for the baseline.
+	During string `json:"during"`
+	CameMS *int64 `json:"came_ms,omitempty"`
+	// TimeToDetectMS runs from the first lost probe to an active finding that
+	// came after it. Absent for all others.
 	TimeToDetectMS *int64 `json:"time_to_detect_ms,omitempty"`
 }
 
@@ -131,10 +160,13 @@ type Finding struct {
 type Remedy struct {
 	Name     string `json:"name"`
 	Expected string `json:"expected"` // recovers or does-not-help
-	Verdict  string `json:"verdict"`
+	// Verdict is recovers, does-not-help, or unknown: it could not be judged.
+	Verdict string `json:"verdict"`
 	// TimeToRecoverMS runs from the start of the remedy to the first clean
-	// window. Absent where nothing recovered.
+	// window, TimeToQuietMS to the first look of quiet detectors. Absent where
+	// nothing recovered.
 	TimeToRecoverMS *int64 `json:"time_to_recover_ms,omitempty"`
+	TimeToQuietMS   *int64 `json:"time_to_quiet_ms,omitempty"`
 	Reason          string `json:"reason,omitempty"`
 }
 

@@ -35,10 +35,10 @@ func full() report.Report {
 			ProbesHurt: []string{"outside->master2", "master2->outside"},
 			Packets:    report.Packets{Sent: 4210, Lost: 388},
 			Findings: []report.Finding{
-				{Detector: "route-ownership", Kind: "wrong-announcer", State: "latent", Object: "10.5.113.0/24", Says: "swapped"},
+				{Detector: "route-ownership", Kind: "wrong-announcer", State: "latent", Object: "10.5.113.0/24", Says: "swapped", During: "baseline"},
 				{
 					Detector: "route-ownership", Kind: "unannounced", State: "active", Object: "10.5.115.0/24",
-					Says: "nobody announces it", TimeToDetectMS: new(int64(412)),
+					Says: "nobody announces it", During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412)),
 				},
 			},
 			Remedies: []report.Remedy{

@@ -119,7 +119,10 @@ func TestCardIsNamed(t *testing.T) {
 		"Calico speaks for worker1 from 10.51.7.21, which appeared after boot.":                                          false,
 	} {
 		r := &framework.Run{Findings: func() []detect.Finding {
-			return []detect.Finding{{Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode), Says: says}}
+			return []detect.Finding{{
+				Detector: "node-address", Kind: detect.WrongAddress, State: detect.Active, Object: detect.Named(coreDNSNode),
+				Owner: coreDNSNode, Announcer: "10.51.7.21", Says: says,
+			}}
 		}}
 		if named, saw, _ := s.cardIsNamed().Holds(t.Context(), r); named != want {
 			t.Errorf("%q: %t, %s", says, named, saw)

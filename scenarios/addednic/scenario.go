@@ -151,7 +151,7 @@ func factsHold() []framework.Check {
 func affectedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(configured(calico.FirstFound, poll))
-	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode)}}
+	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = append(factsHold(),
 		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.recorded("during", s.addressMoved)},
 		framework.Check{Name: "calico-node was not restarted", Holds: s.notRestarted},
@@ -189,7 +189,7 @@ func restartedScript(nic fault.NIC) framework.Script {
 	script := s.common(configured(calico.FirstFound, never))
 	script.Forms = []framework.LesserForm{{
 		Name: "the card is there, and Calico has not looked yet", Fault: s.plugIn,
-		Named:  []framework.Finding{{Kind: detect.NextAddress, Object: detect.Named(coreDNSNode)}},
+		Named:  []framework.Finding{s.finding(detect.NextAddress, detect.Latent)},
 		Within: time.Second,
 	}}
 	script.Fault = func(r *framework.Run) fault.Fault {
@@ -204,7 +204,7 @@ func restartedScript(nic fault.NIC) framework.Script {
 		}
 	}
 	script.Probes, script.Hurt = restartedProbes(), restartedHurt()
-	script.Named = []framework.Finding{{Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode)}}
+	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = []framework.Check{
 		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.addressMoved, Bound: 5 * time.Second},
 	}
@@ -454,15 +454,20 @@ func (s *story) addressMoved(_ context.Context, r *framework.Run) (bool, string,
 	return wrong.Result()
 }
 
+// finding is one about the node with the card, and the card's address.
+func (s *story) finding(kind string, state detect.State) framework.Finding {
+	return framework.Finding{
+		Detector: detect.NodeAddress{}.Name(), Kind: kind, State: state, Object: detect.Named(coreDNSNode),
+		Owner: coreDNSNode, Announcer: s.nic.Address.Addr().String(),
+	}
+}
+
 // cardIsNamed asserts that an engineer who reads the finding knows what to look
 // at.
 func (s *story) cardIsNamed() framework.Check {
-	return framework.DetectorsSay(
-		"the detector names the node, the address, the interface, and that this appeared after boot",
-		framework.Finding{
-			Kind: detect.WrongAddress, Object: detect.Named(coreDNSNode),
-			Words: []string{coreDNSNode, s.nic.Address.Addr().String(), " " + s.nic.Name + ",", "appeared after boot"},
-		})
+	named := s.finding(detect.WrongAddress, detect.Active)
+	named.Words = []string{coreDNSNode, s.nic.Address.Addr().String(), " " + s.nic.Name + ",", "appeared after boot"}
+	return framework.DetectorsSay("the detector names the node, the address, the interface, and that this appeared after boot", named)
 }
 
 // factOver is for how long traffic is looked at to tell whether a fact holds.

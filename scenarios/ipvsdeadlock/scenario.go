@@ -137,6 +137,8 @@ func (s *story) common() framework.Script {
 		Probes:    []probe.Probe{from(service), from(pod)},
 		Detectors: []detect.Detector{convergence},
 		LookEvery: 3 * time.Second, // each takes a command in the guest
+		// What is settling when the load ends takes as long as a sync may take.
+		NamedWithin: kubeproxy.FrozenFor + patience,
 		Baseline: []framework.Check{
 			{Name: "kube-proxy says that it runs in mode " + string(s.proxy.Mode), Holds: s.mode},
 		},
@@ -158,12 +160,13 @@ func affectedScript() framework.Script {
 		{Name: "two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute", Holds: st.twoStacks},
 		{Name: "a Service that was created after the load has no virtual server", Reads: proxies, Holds: st.lateIsMissing},
 		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Reads: proxies, Holds: st.webIsStale},
-		deadlockIsReported,
 	}
 	s.Named = []framework.Finding{
-		{Kind: detect.StaleRealServer, Object: detect.Named(edge)}, {Kind: detect.MissingRealServer, Object: detect.Named(edge)},
+		// What users meet, and the cause: the syncs have stopped, and on which
+		// goroutines.
+		says(detect.StaleRealServer, edge), says(detect.MissingRealServer, edge), says(detect.MissingVirtualServer, edge),
+		says(detect.FrozenSync, "kube-proxy"), says(detect.NetlinkDeadlock, "kube-proxy"),
 	}
-	s.NamedWithin = patience
 	moveTo := func(p kubeproxy.Proxy) func(context.Context, *framework.Run) error {
 		return func(ctx context.Context, r *framework.Run) error { return st.moveTo(ctx, r, p) }
 	}
@@ -203,15 +206,10 @@ func (s *story) unhurt() framework.Script {
 	return script
 }
 
-// deadlockIsReported asserts that the detectors name the cause, and not only
-// what follows from it.
-var deadlockIsReported = func() framework.Check {
-	check := framework.DetectorsSay("the detectors say that the syncs have stopped, and on which goroutines",
-		framework.Finding{Kind: detect.FrozenSync, State: detect.Active},
-		framework.Finding{Kind: detect.NetlinkDeadlock, State: detect.Active})
-	check.Bound = patience
-	return check
-}()
+// says is what the detector says of edge.
+func says(kind, object string) framework.Finding {
+	return framework.Finding{Detector: convergence.Name(), Kind: kind, State: detect.Active, Object: detect.Named(object), Announcer: edge}
+}
 
 // install puts kube-proxy, the application and the load's Services into the
 // lab, in place of what is there.

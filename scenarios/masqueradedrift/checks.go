@@ -9,33 +9,10 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 )
-
-// warned asserts that config-drift gives each of its warnings, and no other.
-func (d drift) warned(_ context.Context, r *framework.Run) (bool, string, error) {
-	said := slices.DeleteFunc(slices.Clone(r.Findings()), func(f detect.Finding) bool { return f.Detector != d.configDrift().Name() })
-	r.Evidence("config-drift", said)
-	return d.unwarned(said).Result()
-}
-
-func (d drift) unwarned(said []detect.Finding) *framework.Mismatches {
-	var wrong framework.Mismatches
-	for _, w := range d.warns {
-		if !slices.ContainsFunc(said, w.Matches) {
-			wrong.Addf("no finding %s", w)
-		}
-	}
-	for _, f := range said {
-		if !slices.ContainsFunc(d.warns, func(w framework.Finding) bool { return w.Matches(f) }) {
-			wrong.Addf("%s: %s", f.Kind, f.Says)
-		}
-	}
-	return &wrong
-}
 
 // eachNode returns what a command prints on each node, by node, and keeps it as
 // evidence under this name and the node's.

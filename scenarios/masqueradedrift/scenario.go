@@ -49,8 +49,8 @@ type drift struct {
 	// databases outside would refuse the application from the start, and no probe
 	// logs in there.
 	masquerades bool
-	// warns is what config-drift says beforehand: what is wrong with which
-	// key. None where nothing changes.
+	// warns is what config-drift says beforehand, while the old version runs:
+	// what is wrong with which key. None where nothing changes.
 	warns []framework.Finding
 	// refuses is what the new version's agent says when it does not start.
 	refuses string
@@ -112,7 +112,10 @@ var (
 
 // warning is a finding of config-drift about a key.
 func warning(kind configdrift.Kind, key string) framework.Finding {
-	return framework.Finding{Kind: string(kind), Object: detect.Named("ConfigMap " + cilium.ConfigMap + ", " + key)}
+	return framework.Finding{
+		Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: detect.Latent,
+		Object: detect.Named("ConfigMap " + cilium.ConfigMap + ", " + key),
+	}
 }
 
 // configDrift is the detector that compares what the old version runs with
@@ -148,7 +151,7 @@ func (d drift) cured(base cilium.Config) cilium.Cilium {
 
 func (d drift) variant(role framework.Role) framework.Variant {
 	return framework.Variant{
-		Name: d.name, Role: role, Form: framework.Slice,
+		Name: d.name, Role: role, Form: framework.Slice, Refused: d.refuses != "",
 		Components: map[string]string{"cilium": d.to, "cilium before the upgrade": d.from, "mariadb": mariadb.Version},
 		Images:     []string{d.old().Agent, d.next().Agent, workload.ProbeImage},
 		Script: func() framework.Script {
@@ -196,6 +199,7 @@ func (d drift) script() framework.Script {
 		Detectors: []detect.Detector{detect.SNAT{}, d.configDrift()},
 		Baseline:  []framework.Check{untouched},
 		Fault:     d.upgrade,
+		Refuses:   d.refusal,
 		Observe:   5 * time.Second,
 		Aftermath: []framework.Check{untouched},
 	}
@@ -210,13 +214,8 @@ func (d drift) script() framework.Script {
 		s.Probes = append(s.Probes, s.Hurt...)
 		s.Baseline = append(s.Baseline, framework.Check{Name: "the database outside sees the pods' own addresses", Reads: podAddresses, Holds: outsideSeesPods})
 	}
-	for _, w := range d.warns {
-		s.Latent = append(s.Latent, w.Kind)
-	}
-	s.Baseline = append(s.Baseline, rules, framework.Check{
-		Name:  "config-drift says, while the old version runs, what the upgrade will change",
-		Holds: d.warned, AsksDetectors: true,
-	})
+	s.Latent = d.warns
+	s.Baseline = append(s.Baseline, rules)
 	if d.refuses != "" {
 		s.Aftermath = append(s.Aftermath, framework.Check{Name: "the rules of Cilium " + d.from + " are still there", Holds: rules.Holds})
 	} else {
@@ -228,7 +227,10 @@ func (d drift) script() framework.Script {
 // affected is what the incident adds.
 func (d drift) affected(s *framework.Script) {
 	for _, n := range nodes {
-		s.Named = append(s.Named, framework.Finding{Kind: detect.HiddenSource, Object: detect.Prefix(rangeOf[n])})
+		s.Named = append(s.Named, framework.Finding{
+			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
+			Object: detect.Prefix(rangeOf[n]), Owner: n, Routers: []string{lab.Routers[0].Name},
+		})
 	}
 	denied := []framework.Check{
 		{Name: "the application is denied at the nodes' addresses, by the error that it gets", Holds: appIsDenied, Bound: 2 * time.Second},
@@ -344,6 +346,21 @@ func (d drift) upgrade(r *framework.Run) fault.Fault {
 	}
 }
 
+// refusal is what the new version's agents say that do not start.
+func (d drift) refusal(ctx context.Context, r *framework.Run) (string, error) {
+	logs, err := d.next().Logs(ctx, r.Cluster)
+	if err != nil {
+		return "", err
+	}
+	var said []string
+	for _, n := range nodes {
+		if why := logs[n].Refusal(); why != "" {
+			said = append(said, n+": "+why)
+		}
+	}
+	return strings.Join(said, "; "), nil
+}
+
 // cure gives the agents the keys that they read, and ends the translations
 // that the kernel would keep without a rule.
 func cure(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
@@ -351,10 +368,9 @@ func cure(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
 		return err
 	}
 	// New connections are well from here on. Those from before are not.
-	stale := framework.Finding{Kind: detect.StaleTranslation}
 	err := await.Until(ctx, "the detectors to name flows that are still translated", 50*time.Millisecond, 5*time.Second,
 		func(context.Context) (bool, string, error) {
-			return slices.ContainsFunc(r.Findings(), stale.Matches), "no such finding", nil
+			return slices.ContainsFunc(r.Findings(), func(f detect.Finding) bool { return f.Kind == detect.StaleTranslation }), "no such finding", nil
 		})
 	if err != nil {
 		return err

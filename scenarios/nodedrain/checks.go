@@ -118,13 +118,27 @@ func hops(n int) func(context.Context, *framework.Run) (bool, string, error) {
 	}
 }
 
+// routeOwnership names the scenario's detector, and routers are those that it
+// looks at.
+var (
+	routeOwnership = detect.RouteOwnership{}.Name()
+	routers        = []string{lab.Routers[0].Name, lab.Routers[1].Name}
+)
+
+// announced is a finding about a range that all routers send to a node.
+func announced(kind string, prefix netip.Prefix, owner, announcer string) framework.Finding {
+	return framework.Finding{
+		Detector: routeOwnership, Kind: kind, State: detect.Latent, Object: detect.Prefix(prefix),
+		Owner: owner, Announcer: announcer, Routers: routers,
+	}
+}
+
 // swapped are the findings in which the incident shows before it happens.
 func swapped() []framework.Finding {
 	var want []framework.Finding
 	for _, row := range table {
-		want = append(want, framework.Finding{
-			Kind: detect.WrongAnnouncer, State: detect.Latent, Object: detect.Prefix(row.use), Owner: row.node,
-		})
+		announcer := slices.IndexFunc(table, func(a allocation) bool { return a.spec == row.use })
+		want = append(want, announced(detect.WrongAnnouncer, row.use, row.node, table[announcer].node))
 	}
 	return want
 }

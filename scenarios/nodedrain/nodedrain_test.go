@@ -208,9 +208,11 @@ func TestRoutersFollow(t *testing.T) {
 
 func TestSwapIsReported(t *testing.T) {
 	var whole []detect.Finding
+	announcers := map[string]string{"master1": "master3", "master2": "node1", "master3": "master2", "node1": "master1"} // by owner
 	for _, row := range table {
 		whole = append(whole, detect.Finding{
-			Kind: detect.WrongAnnouncer, State: detect.Latent, Object: detect.Prefix(row.use), Owner: row.node,
+			Detector: "route-ownership", Kind: detect.WrongAnnouncer, State: detect.Latent, Object: detect.Prefix(row.use),
+			Owner: row.node, Announcer: announcers[row.node], Routers: []string{"tor1", "tor2"},
 		})
 	}
 	with := func(change func(*detect.Finding)) []detect.Finding {

@@ -145,23 +145,24 @@ func deleteNode(named ...framework.Finding) framework.LesserForm {
 
 func affectedScript() framework.Script {
 	s := common(affected)
-	s.Latent = []string{detect.WrongAnnouncer}
+	s.Latent = swapped()
 	s.Baseline = append(s.Baseline,
 		framework.Check{Name: "the routers send each range of Node.spec to its node", Reads: routes, Holds: routersFollow(specOf, all)},
 		framework.Check{Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
-		framework.DetectorsSay("the detectors say that each range is announced by a node that does not own it", swapped()...),
 	)
 	s.Forms = []framework.LesserForm{
-		deleteNode(framework.Finding{Kind: detect.AbsentNode, Object: detect.Prefix(rowOf(removed).spec)}),
+		// Its agent still announces the range that Node.spec gave to it.
+		deleteNode(announced(detect.AbsentNode, rowOf(removed).spec, victim, removed)),
 	}
 	s.Aftermath = []framework.Check{
 		{Name: "the routers have lost " + orphan.String() + " and nothing else", Reads: routes, Holds: routersFollow(specOf, staying), Bound: 5 * time.Second},
 	}
 	s.Named = []framework.Finding{
-		{Kind: detect.Unannounced, Object: detect.Prefix(orphan)},
-		{Object: detect.Prefix(rowOf("master1").spec)},
-		{Kind: detect.WrongAnnouncer, Object: detect.Prefix(rowOf("master2").spec)},
-		{Kind: detect.WrongAnnouncer, Object: detect.Prefix(rowOf("master3").spec)},
+		{Detector: routeOwnership, Kind: detect.Unannounced, State: detect.Active, Object: detect.Prefix(orphan), Owner: victim, Routers: routers},
+		// The owner of the range that master1 announces is gone.
+		announced(detect.AbsentNode, rowOf("master1").spec, removed, "master1"),
+		announced(detect.WrongAnnouncer, rowOf("master2").spec, "master3", "master2"),
+		announced(detect.WrongAnnouncer, rowOf("master3").spec, "master1", "master3"),
 	}
 	s.Remedies = []framework.Remedy{
 		{

@@ -77,11 +77,11 @@ func publishedScript() framework.Script {
 		*p = probe.Probe{Name: p.Name, From: p.From, To: p.To, Protocol: probe.TCP}.WithDefaults()
 	}
 	s.Detectors = append(s.Detectors, detect.StaleFirewallRules{})
-	s.Latent = []string{detect.Untagged}
+	s.Latent = unpinned()
 	s.Baseline = append(s.Baseline, framework.Check{
 		Name: guarded + " has a chain for each pod that a policy selects", Reads: []snapshot.Source{snapshot.Firewalls}, Holds: guardedPods, Bound: time.Minute,
 	})
-	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: detect.Named(agent)}}
+	s.Forms[0].Named = moved()[:1]
 	s.Fault = func(r *framework.Run) fault.Fault {
 		f := changeArgument(r, config)
 		f.Name += ", and a policy is split in two"
@@ -96,7 +96,10 @@ func publishedScript() framework.Script {
 	}
 	s.Hurt = []probe.Probe{onMaster.To(onWorker1)} // of which worker1 is guarded
 	s.Observe = 15 * time.Second                   // a full sync of 16 pods' rules
-	s.Named = []framework.Finding{{Kind: detect.FrozenRules}}
+	s.Named = []framework.Finding{{
+		Detector: detect.StaleFirewallRules{}.Name(), Kind: detect.FrozenRules, State: detect.Active, Owner: guarded,
+		AnyObject: true, // a chain's name is a hash
+	}}
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + kuberouter.Version(rc5), Reads: rollout, Holds: everyNodeRuns(rc5), Bound: seenWithin},
 		{Name: "every node has pulled " + kuberouter.Version(rc5) + ", and asked for no version", Holds: pulledAsLatest(rc5, all...)},

@@ -194,15 +194,10 @@ func nodeOf(name string) kuberouter.Node {
 func untaggedScript() framework.Script {
 	vendors := asTheVendorHasIt(kuberouter.V1, corev1.PullAlways)
 	s := common(pair{older, newer}, vendors)
-	s.Latent = []string{detect.Untagged}
-	s.Observe = 5 * time.Second // it ends when all are hurt
-	s.Baseline = append(s.Baseline, unpinnedIsReported)
-	s.Forms[0].Named = []framework.Finding{
-		{Kind: detect.MovedTag, Object: detect.Named(agent)}, {Kind: detect.MovedTag, Object: detect.Named(installer)},
-	}
-	s.Named = []framework.Finding{
-		{Kind: detect.ChangedImage, Object: detect.Named(agent)}, {Kind: detect.ChangedImage, Object: detect.Named(installer)},
-	}
+	s.Latent = unpinned()
+	s.Observe = 5 * time.Second
+	s.Forms[0].Named = moved()
+	s.Named = drifted(detect.ChangedImage)
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + newVersion, Reads: rollout, Holds: everyNodeRuns(newer), Bound: seenWithin},
 		{Name: "every node has pulled " + newVersion + ", and asked for no version", Holds: pulledAsLatest(newer, all...)},
@@ -255,14 +250,14 @@ func pinnedScript() framework.Script {
 // not have it gets another one.
 func ifNotPresentScript() framework.Script {
 	s := common(pair{older, newer}, asTheVendorHasIt(kuberouter.V1, corev1.PullIfNotPresent))
-	s.Latent = []string{detect.Untagged}
+	s.Latent = unpinned()
 	s.Gone = []framework.End{onWorker2}
 	s.Hurt = slices.DeleteFunc(s.Hurt, func(p probe.Probe) bool { return p.From == newcomer || p.To == newcomer })
-	s.Forms[0].Named = []framework.Finding{{Kind: detect.MovedTag, Object: detect.Named(agent)}}
+	s.Forms[0].Named = moved()
 	s.Forms = append(s.Forms, framework.LesserForm{
 		Name:      "a new node joins, and gets " + newVersion,
 		Fault:     newNode,
-		Named:     []framework.Finding{{Kind: detect.MixedImages, Object: detect.Named(agent)}},
+		Named:     drifted(detect.MixedImages),
 		TakenBack: true,
 	})
 	s.Aftermath = []framework.Check{
@@ -487,7 +482,23 @@ func crashes(ctx context.Context, r *framework.Run) (bool, string, error) {
 	return wrong.Result()
 }
 
-// unpinnedIsReported asserts that the incident shows before it happens.
-var unpinnedIsReported = framework.DetectorsSay("the detectors say that nobody has pinned the image",
-	framework.Finding{Kind: detect.Untagged, State: detect.Latent, Object: detect.Named(agent)},
-	framework.Finding{Kind: detect.Untagged, State: detect.Latent, Object: detect.Named(installer)})
+// unpinned are the findings in which the incident shows before it happens: the
+// image has no tag. moved says that latest has become another version since, and
+// drifted that the ToR has lost ranges of nodes that run another image.
+func unpinned() []framework.Finding { return ofBoth(detect.ImagePin{}, detect.Untagged, detect.Latent) }
+func moved() []framework.Finding    { return ofBoth(detect.ImagePin{}, detect.MovedTag, detect.Latent) }
+
+func drifted(kind string) []framework.Finding {
+	return ofBoth(detect.ImageDrift{}, kind, detect.Active, lab.Routers[0].Name)
+}
+
+// ofBoth is a finding about each of kube-router's containers.
+func ofBoth(d detect.Detector, kind string, state detect.State, routers ...string) []framework.Finding {
+	var both []framework.Finding
+	for _, container := range []string{agent, installer} {
+		both = append(both, framework.Finding{
+			Detector: d.Name(), Kind: kind, State: state, Object: detect.Named(container), Routers: routers,
+		})
+	}
+	return both
+}

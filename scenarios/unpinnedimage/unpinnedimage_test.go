@@ -111,15 +111,3 @@ func TestNoPodRange(t *testing.T) {
 		})
 	}
 }
-
-func TestUnpinnedIsReported(t *testing.T) {
-	found := func(object string) detect.Finding {
-		return detect.Finding{Kind: detect.Untagged, State: detect.Latent, Object: detect.Named(object)}
-	}
-	if holds, saw, _ := unpinnedIsReported.Holds(t.Context(), looked(snapshot.Snapshot{}, found(agent), found(installer))); !holds {
-		t.Error(saw)
-	}
-	if holds, saw, _ := unpinnedIsReported.Holds(t.Context(), looked(snapshot.Snapshot{}, found(agent))); holds || !strings.Contains(saw, installer) {
-		t.Errorf("%v, %s", holds, saw)
-	}
-}

@@ -35,20 +35,20 @@ func Example() {
 	// lab: images are there
 	// lab: lab is up
 	// image-alone: components are installed
-	// image-alone: baseline: 6 probes clean for 5s, detectors quiet
+	// image-alone: baseline: 6 probes clean and detectors quiet for 5s
 	// image-alone: fault
-	// image-alone: symptom: outside->master, outside->worker, master->worker, worker->master are hurt, and nothing else
-	// image-alone: detectors say what they must
+	// image-alone: symptom: outside->master, outside->worker, master->worker, worker->master are hurt
+	// image-alone: detectors come to 2 findings
 	// image-alone: after: kube-router may not list EndpointSlices, and says so
+	// image-alone: nothing else is hurt and no other alarm raised, 5s from the fault at least
 	// image-alone: no remedy: restart kube-router
 	// image-alone: remedy: the manifest of version 2
 	// image-alone: verdict is reproduced
 	// image-alone: lab is put back
 	// image-and-manifest: components are installed
-	// image-and-manifest: baseline: 6 probes clean for 5s, detectors quiet
+	// image-and-manifest: baseline: 6 probes clean and detectors quiet for 5s
 	// image-and-manifest: fault
-	// image-and-manifest: no probe is hurt
-	// image-and-manifest: detectors say what they must
+	// image-and-manifest: no probe is hurt, 5s from the fault at least, and detectors are quiet for 5s
 	// image-and-manifest: verdict is prevented
 	// image-and-manifest: lab is put back
 	// lab: lab is down

@@ -49,9 +49,11 @@ var (
 	visitor = framework.HostEnd(outside)
 )
 
-// workerRange is the second /24 of the cluster's range: nodes get theirs in the
+// ranges are the first /24s of the cluster's range: nodes get theirs in the
 // order of the topology.
-var workerRange = detect.Prefix(netip.MustParsePrefix("10.40.65.0/24"))
+var ranges = map[string]netip.Prefix{
+	"master": netip.MustParsePrefix("10.40.64.0/24"), "worker": netip.MustParsePrefix("10.40.65.0/24"),
+}
 
 const (
 	// restartTime outlasts the restart of a kube-router that comes back: its pod
@@ -92,7 +94,13 @@ func common(manifest kuberouter.Manifest) framework.Script {
 
 func affected() framework.Script {
 	s := common(kuberouter.V1)
-	s.Named = []framework.Finding{{Kind: detect.Unannounced, Object: workerRange, Owner: "worker"}}
+	// Whole, but for the pods and the sentence: any other alarm is an error.
+	for _, node := range nodes {
+		s.Named = append(s.Named, framework.Finding{
+			Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active,
+			Object: detect.Prefix(ranges[node]), Owner: node, Routers: []string{lab.Routers[0].Name},
+		})
+	}
 	s.Aftermath = []framework.Check{
 		{Name: "kube-router may not list EndpointSlices, and says so", Holds: isForbidden, Bound: cacheSyncTimeout},
 	}

@@ -1,0 +1,355 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// inject makes a fault happen, unless faults are switched off, and notes it
+// for the undo.
+func (v *variantRun) inject(ctx context.Context, f fault.Fault) error {
+	if v.ablate == AblateFault {
+		return nil
+	}
+	v.injected = append(v.injected, f) // before: half an injection is undone as well
+	return f.Inject(ctx)
+}
+
+// tookHold asserts that a fault is there. What did not take hold ends the
+// script: nothing that follows would prove anything.
+func (v *variantRun) tookHold(ctx context.Context, f fault.Fault) error {
+	held, saw, err := f.Held(ctx)
+	if err != nil {
+		return fmt.Errorf("looking whether %q took hold: %w", f.Name, err)
+	}
+	if !held && v.ablate != AblateFault {
+		err := await.Until(ctx, f.Name+" to take hold", 100*time.Millisecond, heldWithin, f.Held)
+		var timeout *await.TimeoutError
+		if err != nil && !errors.As(err, &timeout) {
+			return err
+		}
+		if held = err == nil; !held {
+			saw = timeout.Saw
+		}
+	}
+	if held {
+		return nil
+	}
+	v.seen.held = fmt.Sprintf("%s: %s", f.Name, saw)
+	v.ended = true
+	return fmt.Errorf("%w: it did not take hold: %s", errNotAsExpected, saw)
+}
+
+// lesserForm injects a form of the incident that hurts nobody, and sees what
+// the detectors make of it.
+func (v *variantRun) lesserForm(form framework.LesserForm) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := v.stopGone(ctx); err != nil {
+			return err
+		}
+		f := form.Fault(v.run)
+		began := time.Now()
+		if err := v.inject(ctx, f); err != nil {
+			return err
+		}
+		struck := time.Now()
+		if err := v.tookHold(ctx, f); err != nil {
+			return err
+		}
+		named := v.expectNamed(ctx, form.Named, cmp.Or(form.Within, namedWithin))
+		if named != nil && !errors.Is(named, errNotAsExpected) {
+			return named
+		}
+		until := later(time.Now(), struck.Add(formFor))
+		if err := v.watchUntil(ctx, until); err != nil {
+			return err
+		}
+		_, at := v.watch.now()
+		v.keep("snapshot-"+slug(form.Name), at)
+		for _, s := range v.watch.seen(began) {
+			v.addFinding(s.Finding, form.Name, new(s.at.Sub(began)), nil)
+		}
+		var wrong []string
+		if alarms := v.alarms(struck, form.Named); len(alarms) > 0 {
+			wrong = append(wrong, "nobody named "+framework.DescribeFindings(alarms))
+		}
+		if hurt, _ := v.hurt(v.cleanSince, until, v.isJudged); len(hurt) > 0 {
+			wrong = append(wrong, "hurt are "+strings.Join(hurt, ", ")+"; expected none")
+		}
+		if len(wrong) > 0 {
+			named = errors.Join(named, fmt.Errorf("%w: %s", errNotAsExpected, strings.Join(wrong, "; ")))
+		}
+		return errors.Join(named, v.takeBack(ctx, form, f))
+	}
+}
+
+// takeBack undoes a lesser form that must be gone before the rest of the
+// script runs.
+func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f fault.Fault) error {
+	if !form.TakenBack || v.ablate == AblateFault {
+		return nil
+	}
+	if err := f.Undo(ctx); err != nil {
+		return fmt.Errorf("taking it back: %w", err)
+	}
+	v.injected = v.injected[:len(v.injected)-1]
+	if _, err := v.watch.untilQuiet(ctx, time.Now(), quietWithin); err != nil {
+		return fmt.Errorf("taken back, but %w", err)
+	}
+	return nil
+}
+
+// expectNamed waits for findings. With the detectors or the fault switched
+// off there is nothing to wait for: the verdict tells.
+func (v *variantRun) expectNamed(ctx context.Context, named []framework.Finding, within time.Duration) error {
+	if len(named) == 0 || v.ablate == AblateDetector || v.ablate == AblateFault {
+		return nil
+	}
+	err := v.watch.untilNamed(ctx, named, within)
+	var timeout *await.TimeoutError
+	if errors.As(err, &timeout) {
+		return fmt.Errorf("%w: %w", errNotAsExpected, err)
+	}
+	return err
+}
+
+// alarms are the active findings of the looks that began at or after a moment,
+// but for the named ones.
+func (v *variantRun) alarms(since time.Time, named []framework.Finding) []detect.Finding {
+	var active []detect.Finding
+	for _, s := range v.watch.seen(since) {
+		if s.State == detect.Active {
+			active = append(active, s.Finding)
+		}
+	}
+	return framework.Unnamed(active, named...)
+}
+
+// stopGone stops the probes of the ends that the fault takes away.
+func (v *variantRun) stopGone(ctx context.Context) error {
+	var names []string
+	for _, t := range v.probes.Timelines() {
+		if v.isGone(t.Probe) && t.Stopped.IsZero() {
+			names = append(names, t.Probe.Name)
+		}
+	}
+	if len(names) == 0 { // to Stop, no name means all
+		return nil
+	}
+	return v.probes.Stop(ctx, names...)
+}
+
+func (v *variantRun) isGone(p probe.Probe) bool {
+	return slices.ContainsFunc(v.script.Gone, func(e framework.End) bool { return e.Name == p.From || e.Name == p.To })
+}
+
+func (v *variantRun) fault(ctx context.Context) error {
+	if err := v.stopGone(ctx); err != nil {
+		return err
+	}
+	f := v.script.Fault(v.run)
+	v.faulted = time.Now()
+	if err := v.inject(ctx, f); err != nil {
+		return err
+	}
+	v.struck = time.Now()
+	return v.tookHold(ctx, f)
+}
+
+// symptom waits until every probe of Hurt is hurt, or until it is known that
+// they are not. Then there is nothing to detect and nothing to mend.
+func (v *variantRun) symptom(ctx context.Context) error {
+	hurt := namesOf(v.script.Hurt)
+	_, err := v.probes.WaitOutage(ctx, hurt, v.faulted, v.script.HurtFor, max(time.Second, time.Until(v.struck.Add(v.script.Observe))))
+	if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
+		return err
+	}
+	// It must be known of each packet up to then whether it was lost.
+	watched := time.Now()
+	if err := v.fateKnown(ctx, watched); err != nil {
+		return err
+	}
+	names, onset := v.hurt(v.faulted, watched, v.isToBeHurt)
+	v.keep("probes-after-fault", v.probes.Timelines())
+	if !onset.IsZero() {
+		v.result.Onset = &onset
+	}
+	if len(names) == len(hurt) {
+		return nil
+	}
+	what := fmt.Errorf("%w: hurt are %s; expected %s", errNotAsExpected, orNone(names), orNone(hurt))
+	err = v.observed(ctx)
+	v.ended = true
+	if err != nil && !errors.Is(err, errNotAsExpected) {
+		return err
+	}
+	return errors.Join(what, err)
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// detected sees what the detectors made of the fault.
+func (v *variantRun) detected(ctx context.Context) error {
+	named := v.expectNamed(ctx, v.script.Named, cmp.Or(v.script.NamedWithin, namedWithin))
+	if named != nil && !errors.Is(named, errNotAsExpected) {
+		return named
+	}
+	findings, at := v.watch.now()
+	v.keep("snapshot-after-fault", at)
+	if named != nil {
+		v.seen.missing = list(framework.Missing(v.script.Named, findings))
+		v.seen.blind = v.watch.blindSince(v.struck)
+	}
+	return named
+}
+
+// observed watches to the end of Observe, and sees what the whole time from the
+// baseline on has shown: who was hurt, what the detectors said, and whether
+// there was traffic enough to tell.
+func (v *variantRun) observed(ctx context.Context) error {
+	unhurt := v.variant.Role != framework.Affected || v.result.Onset == nil
+	if unhurt {
+		_, err := v.watch.untilQuiet(ctx, v.struck, quietWithin+v.lookWithin(), v.script.Named...)
+		var blind *blindError
+		var timeout *await.TimeoutError
+		switch {
+		case errors.As(err, &blind):
+			v.seen.blind = err.Error()
+		case errors.As(err, &timeout):
+			v.seen.loud = err.Error()
+		case err != nil:
+			return err
+		}
+	}
+	end := later(time.Now(), v.struck.Add(v.script.Observe))
+	if err := v.watchUntil(ctx, end); err != nil {
+		return err
+	}
+	wrong := v.judgeTraffic(end)
+	v.recordFindings()
+	alarms := v.alarms(v.struck, slices.Concat(v.script.Named, v.script.Passing))
+	if len(alarms) > 0 {
+		wrong = append(wrong, "nobody named "+framework.DescribeFindings(alarms))
+	}
+	for _, why := range []string{v.seen.blind, v.seen.loud, v.seen.traffic} {
+		if why != "" && unhurt {
+			wrong = append(wrong, why)
+		}
+	}
+	if unhurt && v.script.Refuses != nil && len(v.seen.hurt) == 0 {
+		var err error
+		if v.seen.refuses, err = v.script.Refuses(ctx, v.run); err != nil {
+			return fmt.Errorf("looking whether it refuses to start: %w", err)
+		}
+		v.result.Refuses = v.seen.refuses
+	}
+	if verdict, _ := judge(v.seen); verdict != framework.Reproduced {
+		v.ended = true // there is nothing to mend
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("%w: %s", errNotAsExpected, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// judgeTraffic counts each probe's packets up to a moment, notes who was hurt,
+// and says what was not as it must be.
+func (v *variantRun) judgeTraffic(end time.Time) (wrong []string) {
+	v.keep("probes-observed", v.probes.Timelines())
+	v.result.Packets, v.result.Probes = report.Packets{}, nil
+	for _, t := range v.probes.Timelines() {
+		entry := countsOf(t, v.cleanSince, end)
+		v.result.Packets.Sent += entry.Sent
+		v.result.Packets.Lost += entry.Lost
+		v.result.Probes = append(v.result.Probes, entry)
+		if v.seen.traffic == "" {
+			v.seen.traffic = tooFew(t, v.struck, end)
+		}
+	}
+	var onset, other time.Time
+	v.seen.hurt, onset = v.hurt(v.faulted, end, v.isToBeHurt)
+	v.seen.others, other = v.hurt(v.cleanSince, end, func(p probe.Probe) bool { return !v.isToBeHurt(p) })
+	early, _ := v.hurt(v.cleanSince, v.faulted, v.isToBeHurt)
+	v.seen.others = append(v.seen.others, early...)
+	v.result.ProbesHurt = append([]string{}, v.seen.hurt...)
+	for _, name := range v.seen.others {
+		if !slices.Contains(v.result.ProbesHurt, name) {
+			v.result.ProbesHurt = append(v.result.ProbesHurt, name)
+		}
+	}
+	if onset.IsZero() || !other.IsZero() && other.Before(onset) && other.After(v.faulted) {
+		onset = other
+	}
+	if v.result.Onset == nil && !onset.IsZero() {
+		v.result.Onset = &onset
+	}
+	if len(v.seen.others) > 0 {
+		wrong = append(wrong, "hurt as well are "+strings.Join(v.seen.others, ", "))
+	}
+	if v.variant.Role != framework.Affected && len(v.seen.hurt) > 0 {
+		wrong = append(wrong, "hurt are "+strings.Join(v.seen.hurt, ", ")+"; expected none")
+	}
+	return wrong
+}
+
+// recordFindings puts what was found since the fault into the report.
+func (v *variantRun) recordFindings() {
+	for _, s := range v.watch.seen(v.faulted) {
+		v.addFinding(s.Finding, "fault", new(s.at.Sub(v.faulted)), v.sinceOnset(s))
+	}
+	v.seen.active = len(v.alarms(v.struck, nil))
+}
+
+// sinceOnset is the time from the first lost probe to an alarm that came after
+// it. Of another finding it would say nothing.
+func (v *variantRun) sinceOnset(s sighting) *time.Duration {
+	if v.result.Onset == nil || s.State != detect.Active || s.at.Before(*v.result.Onset) {
+		return nil
+	}
+	return new(s.at.Sub(*v.result.Onset))
+}
+
+// addFinding puts a finding into the report, unless it is there. During is what
+// it came with, and came the time from the beginning of that to the finding.
+func (v *variantRun) addFinding(f detect.Finding, during string, came, detected *time.Duration) {
+	if slices.ContainsFunc(v.found, func(k findingKey) bool { return k == keyOf(f) }) {
+		return
+	}
+	v.found = append(v.found, keyOf(f))
+	v.result.Findings = append(v.result.Findings, report.Finding{
+		Detector: f.Detector, Kind: f.Kind, State: string(f.State), Object: f.Object.String(),
+		Owner: f.Owner, Announcer: f.Announcer, Routers: f.Routers, Pods: f.Pods, Says: f.Says,
+		During: during, CameMS: milliseconds(came), TimeToDetectMS: milliseconds(detected),
+	})
+}
+
+func milliseconds(d *time.Duration) *int64 {
+	if d == nil {
+		return nil
+	}
+	return new(d.Milliseconds())
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

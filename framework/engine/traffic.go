@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// watchUntil waits until all is seen up to a moment, which may be to come: the
+// fate of every packet, and a look of the detectors that began then or later.
+func (v *variantRun) watchUntil(ctx context.Context, until time.Time) error {
+	if err := v.fateKnown(ctx, until); err != nil {
+		return err
+	}
+	return await.Until(ctx, "a look of the detectors", v.every()/4, v.lookWithin(), func(context.Context) (bool, string, error) {
+		_, at := v.watch.now()
+		return !at.Time.Before(until), "the last one began at " + at.Time.Format(time.TimeOnly), nil
+	})
+}
+
+// fateKnown waits until it is known of each packet up to a moment, which may be
+// to come, whether it was lost.
+func (v *variantRun) fateKnown(ctx context.Context, until time.Time) error {
+	return await.Until(ctx, "the last packets' fate", 50*time.Millisecond, max(0, time.Until(until))+fateWithin,
+		func(context.Context) (bool, string, error) {
+			for _, t := range v.probes.Timelines() {
+				if !t.Known(until) {
+					return false, t.String(), nil
+				}
+			}
+			return true, "", nil
+		})
+}
+
+// isToBeHurt tells whether the incident hurts a probe.
+func (v *variantRun) isToBeHurt(p probe.Probe) bool {
+	return slices.Contains(namesOf(v.script.Hurt), p.Name)
+}
+
+// isJudged tells whether it matters that a probe is hurt. All do: those that
+// the fault takes away are stopped before.
+func (v *variantRun) isJudged(probe.Probe) bool { return true }
+
+// hurt names those of some probes that were hurt in a time, and tells when the
+// first packet was lost. A packet leaves within an interval of its slot: the
+// one that is just under way at the end belongs to what comes then.
+func (v *variantRun) hurt(since, until time.Time, which func(probe.Probe) bool) (names []string, onset time.Time) {
+	for _, t := range v.probes.Timelines() {
+		first, out := t.FirstOutage(since, v.script.HurtFor)
+		if !which(t.Probe) || !out || !first.At.Before(until.Add(-t.Probe.Interval)) {
+			continue
+		}
+		names = append(names, t.Probe.Name)
+		if onset.IsZero() || first.At.Before(onset) {
+			onset = first.At
+		}
+	}
+	slices.Sort(names)
+	return names, onset
+}
+
+// countsOf counts a probe's packets in a time.
+func countsOf(t probe.Timeline, since, until time.Time) report.Probe {
+	c := t.Between(since, until)
+	return report.Probe{
+		Name: t.Probe.Name, Due: t.Due(since, until), Sent: c.Sent, Answered: c.Received, Lost: c.Lost,
+		NotJudged: c.Unjudged + c.InFlight,
+	}
+}
+
+// tooFew says why a probe's packets of a time prove nothing; empty where they
+// do. More than half of those that its rate asks for must have been sent and
+// judged: a busy machine skips fewer.
+func tooFew(t probe.Timeline, since, until time.Time) string {
+	c := countsOf(t, since, until)
+	if 2*(c.Answered+c.Lost) < c.Due {
+		return fmt.Sprintf("too little traffic to tell: of %d packets of %s that were due, %d were sent, and %d answered or lost", c.Due, c.Name, c.Sent, c.Answered+c.Lost)
+	}
+	return ""
+}
