@@ -18,6 +18,9 @@ type Run struct {
 	// Began is when the variant began. A lab that is reused has done things
 	// before.
 	Began time.Time
+	// Rounds is how many rounds of a race (Script.Race) the component is to stand;
+	// zero where there is none.
+	Rounds int
 	// Snapshot is the newest one that the detectors saw. It is empty until
 	// the baseline.
 	Snapshot func() snapshot.Snapshot

@@ -146,6 +146,8 @@ type Script struct {
 	Forms []LesserForm
 	// Fault starts the incident.
 	Fault func(r *Run) fault.Fault
+	// Race is set where the incident strikes by chance.
+	Race *Race
 	// Gone are the ends that the fault takes away. The probes from and to them
 	// are stopped before it.
 	Gone []End

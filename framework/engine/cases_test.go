@@ -80,6 +80,12 @@ func courses() []course {
 			}
 		}}
 	}
+	race := func(rounds int, struck bool) *framework.Race {
+		return &framework.Race{
+			Round: "tick", Rates: framework.Rates{"": {{Rounds: 1, Struck: true, Count: 43}, {Rounds: 3, Struck: true, Count: 2}}},
+			Ran: func() (int, bool) { return rounds, struck },
+		}
+	}
 	refuses := func(why string) func(context.Context, *framework.Run) (string, error) {
 		return func(context.Context, *framework.Run) (string, error) { return why, nil }
 	}
@@ -416,6 +422,21 @@ func courses() []course {
 			old: onInject(func(w *world) { w.breaks(outToA); after(20*time.Second, w.heals) }),
 		},
 		{
+			name: "a race, and the fixed version stands as many rounds as the slowest affected one on record", status: 0,
+			old: func(w *world, s *framework.Script) { s.Race = race(1, true) },
+			new: func(w *world, s *framework.Script) { s.Race = race(3, false) },
+		},
+		{
+			name: "a race, and the fixed version stands one round too few", status: 4,
+			old: func(w *world, s *framework.Script) { s.Race = race(1, true) },
+			new: func(w *world, s *framework.Script) { s.Race = race(2, false) },
+		},
+		{
+			name: "a race, and an affected version that needed longer than all on record", status: 4,
+			old: func(w *world, s *framework.Script) { s.Race = race(4, true) },
+			new: func(w *world, s *framework.Script) { s.Race = race(3, false) },
+		},
+		{
 			name: "three times, and once the fault does not take hold", status: 4, options: Options{Repeat: 3},
 			old: func() func(*world, *framework.Script) {
 				runs := 0
@@ -557,6 +578,12 @@ func describe(t *testing.T, p played) string {
 		}
 		for _, reason := range v.Reasons {
 			line("  because: %s", reason)
+		}
+		if v.Race != nil {
+			line("  race: %d rounds, struck: %v", v.Race.Rounds, v.Race.Struck)
+			if v.Race.Luck != nil {
+				line("  luck: %d of %d", v.Race.Luck.Count, v.Race.Luck.Runs)
+			}
 		}
 		for _, f := range v.Findings {
 			when := "during " + f.During

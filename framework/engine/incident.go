@@ -160,11 +160,13 @@ func (v *variantRun) fault(ctx context.Context) error {
 		return err
 	}
 	f := v.script.Fault(v.run)
+	v.run.Rounds = v.rounds()
 	v.faulted = time.Now()
 	if err := v.inject(ctx, f); err != nil {
 		return err
 	}
 	v.struck = time.Now()
+	v.raceRan()
 	return v.tookHold(ctx, f)
 }
 
@@ -243,6 +245,9 @@ func (v *variantRun) observed(ctx context.Context) error {
 		return err
 	}
 	wrong := v.judgeTraffic(end)
+	if few := v.tooFewRounds(); few != "" && v.seen.traffic == "" {
+		v.seen.traffic = few
+	}
 	v.recordFindings()
 	alarms := v.alarms(v.struck, slices.Concat(v.script.Named, v.script.Passing))
 	if len(alarms) > 0 {

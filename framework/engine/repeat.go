@@ -34,7 +34,7 @@ func mergeRepeat(runs []*variantRun, results []report.Variant) report.Variant {
 	var repeats report.Repeats
 	expected := 0
 	for i, result := range results {
-		repeat := report.Repeat{Verdict: result.Verdict, Reasons: result.Reasons, ElapsedMS: result.ElapsedMS}
+		repeat := report.Repeat{Verdict: result.Verdict, Reasons: result.Reasons, ElapsedMS: result.ElapsedMS, Race: result.Race}
 		if result.Onset != nil {
 			ms := result.Onset.Sub(runs[i].faulted).Milliseconds()
 			repeat.OnsetMS = &ms

@@ -71,7 +71,9 @@ type Variant struct {
 	Onset      *time.Time `json:"onset,omitempty"`
 	ProbesHurt []string   `json:"probes_hurt"`
 	// Refuses is what the component under test says when it does not start.
-	Refuses     string    `json:"refuses,omitempty"`
+	Refuses string `json:"refuses,omitempty"`
+	// Race is there where the incident strikes by chance.
+	Race        *Race     `json:"race,omitempty"`
 	Packets     Packets   `json:"packets"`
 	Probes      []Probe   `json:"probes,omitempty"`
 	Findings    []Finding `json:"findings"`
@@ -103,6 +105,7 @@ type Repeat struct {
 	// OnsetMS runs from the fault to the first lost probe, and is absent where
 	// none was lost. ElapsedMS is the time of the whole run.
 	OnsetMS   *int64 `json:"onset_ms,omitempty"`
+	Race      *Race  `json:"race,omitempty"`
 	ElapsedMS int64  `json:"elapsed_ms"`
 }
 
@@ -118,6 +121,19 @@ type Baseline struct {
 type Packets struct {
 	Sent int `json:"sent"`
 	Lost int `json:"lost"`
+}
+
+// Race is how an incident went that strikes by chance, in rounds.
+type Race struct {
+	Round string `json:"round"` // what a round is
+	// Rounds is how many there were, and Struck whether the last one has struck.
+	Rounds int  `json:"rounds"`
+	Struck bool `json:"struck"`
+	// Accelerator is that of the lab's guests; empty where there are none.
+	Accelerator string `json:"accelerator,omitempty"`
+	// Luck is how often affected components have stood as many rounds, on the
+	// same accelerator; absent where it has struck, or none is on record.
+	Luck *Rate `json:"luck,omitempty"`
 }
 
 // Probe counts the packets of one probe, in the same time as Packets.

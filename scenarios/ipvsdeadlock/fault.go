@@ -19,14 +19,6 @@ const (
 	// period is from one tick of the graceful termination to the next
 	// (rsCheckDeleteInterval); the first comes with the start of kube-proxy.
 	period = time.Minute
-	// ticks is how many ticks a kube-proxy must survive under the load: one that
-	// walks the whole list. 1.13.0 has mostly hung within the first seconds of
-	// it.
-	ticks = 1
-	// ticksAffected is how many ticks 1.13.0 has to hang in. It is a race: of 46
-	// loads on this kind of guest, 43 hung it in the first, two in the second, one
-	// in neither.
-	ticksAffected = 4
 	// syncsMet is how many syncs must be finished after the tick has begun, so
 	// that at least one of them ran beside it: the first may have been nearly
 	// over when the tick began.
@@ -60,24 +52,27 @@ type standing struct {
 	load        error
 }
 
-// stood tells whether kube-proxy has survived so many ticks under the load. A
-// mode without IPVS has no ticks: there the load must have lasted for the time
-// from one tick to the next.
-func (a standing) stood(mode kubeproxy.Mode, ticks int) bool {
-	if a.metSyncs < syncsMet {
-		return false
+// ticks is how many ticks there were under the load that walked the whole list,
+// the one among them in which kube-proxy hangs, if it does. An endpoint is looked
+// at once when it comes into the list, and then by each tick. A mode without IPVS
+// has no ticks: there it is the time from one to the next that counts.
+func (a standing) ticks() int {
+	switch {
+	case a.metSyncs < syncsMet && !a.hung:
+		return 0 // nothing has met the tick yet
+	case a.mode != kubeproxy.IPVS:
+		return int(a.took / period)
+	case a.hung:
+		return max(1, (a.walked-1)/services.HeldEndpoints)
 	}
-	if mode != kubeproxy.IPVS {
-		return a.took >= period
-	}
-	return a.walked >= (1+ticks)*services.HeldEndpoints
+	return max(0, a.walked/services.HeldEndpoints-1)
 }
 
 // fault is the load, for as long as kube-proxy stands it or for its ticks, and
 // then what happens every day: a rollout, and a new Service.
 func (s *story) fault(r *framework.Run) fault.Fault {
 	return fault.Fault{
-		Name: "load kube-proxy through a tick, then roll " + web + " out",
+		Name: "load kube-proxy through ticks, then roll " + web + " out",
 		Inject: func(ctx context.Context) error {
 			if err := s.throughTicks(ctx, r); err != nil {
 				return err
@@ -101,6 +96,7 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	if err := s.busyIsServed(ctx, r); err != nil {
 		return err
 	}
+	s.ticks = r.Rounds
 	before, _, err := s.look(ctx, r)
 	if err != nil {
 		return err
@@ -135,7 +131,7 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 			if a.met {
 				a.metSyncs, a.metChanges = l.Syncs-met.Syncs, s.load.Changes()-changes
 			}
-			return a.hung || a.stood(s.proxy.Mode, s.ticks), l.String(), nil
+			return a.hung || a.ticks() >= s.ticks, l.String(), nil
 		})
 	if err != nil {
 		return err
@@ -234,7 +230,7 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 	case a.connections < services.Connections, s.proxy.Mode == kubeproxy.IPVS && a.endpoints < services.HeldEndpoints:
 		return false, fmt.Sprintf("%d connections to %d endpoints were left", a.connections, a.endpoints), nil
 	case a.hung: // the load has done what it is for
-	case !a.stood(s.proxy.Mode, s.ticks):
+	case a.ticks() < s.ticks:
 		return false, fmt.Sprintf("no tick walked the list while syncs went on: the log tells of %d entries, %d syncs were finished since it began",
 			a.walked, a.metSyncs), nil
 	case a.metChanges < int64(services.Churned):

@@ -1,0 +1,100 @@
+package framework
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Bounds of the rounds that a variant must stand which is not to be struck.
+const (
+	minRounds = 2
+	MaxRounds = 4
+)
+
+// Race is what a script tells of an incident that strikes by chance, in rounds
+// of the same length. An affected component may stand a round by luck: so an
+// unhurt one must stand as many as the slowest affected one has needed.
+type Race struct {
+	// Round is what a round is, such as "tick".
+	Round string
+	// Rates are those on record, and File where they stand, from the project's
+	// root.
+	Rates Rates
+	File  string
+	// Ran returns how many rounds the component under test has begun and ended,
+	// and whether the last of them has struck. It is asked after the fault, which
+	// ends when it strikes or after Run.Rounds.
+	Ran func() (rounds int, struck bool)
+}
+
+// Rates are what became of affected components, by the accelerator of the
+// guests (report.Guest) or "" where nodes share the machine's kernel.
+type Rates map[string][]Outcome
+
+// Outcome is what became of some affected components alike: struck in that
+// round, or, where they were not struck, watched for so many rounds.
+type Outcome struct {
+	Rounds int  `json:"rounds"`
+	Struck bool `json:"struck"`
+	Count  int  `json:"count"`
+}
+
+// ParseRates reads rates from JSON.
+func ParseRates(text []byte) (Rates, error) {
+	var r Rates
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("reading rates: %w", err)
+	}
+	for accelerator, outcomes := range r {
+		for _, o := range outcomes {
+			if o.Rounds < 1 || o.Count < 1 {
+				return nil, fmt.Errorf("reading rates: %q: %+v: rounds and count start at 1", accelerator, o)
+			}
+		}
+	}
+	return r, nil
+}
+
+// Add counts one more affected component.
+func (r Rates) Add(accelerator string, rounds int, struck bool) {
+	for i, o := range r[accelerator] {
+		if o.Rounds == rounds && o.Struck == struck {
+			r[accelerator][i].Count++
+			return
+		}
+	}
+	r[accelerator] = append(r[accelerator], Outcome{Rounds: rounds, Struck: struck, Count: 1})
+}
+
+// Needed returns in which round the slowest of some affected components was
+// struck. One that was not struck in the rounds that it was watched needs one
+// more at least.
+func Needed(outcomes ...Outcome) int {
+	needed := 0
+	for _, o := range outcomes {
+		if !o.Struck {
+			o.Rounds++
+		}
+		needed = max(needed, o.Rounds)
+	}
+	return needed
+}
+
+// ToStand returns how many rounds an unhurt component must stand where the
+// slowest affected one needed so many.
+func ToStand(needed int) int { return min(max(needed, minRounds), MaxRounds) }
+
+// Stood returns how many affected components of those that were watched so long
+// have stood some rounds.
+func Stood(rounds int, outcomes ...Outcome) (stood, of int) {
+	for _, o := range outcomes {
+		switch {
+		case o.Struck && o.Rounds <= rounds:
+			of += o.Count
+		case o.Rounds >= rounds:
+			stood += o.Count
+			of += o.Count
+		}
+	}
+	return stood, of
+}
