@@ -34,6 +34,9 @@ type labs struct {
 	Options
 }
 
+// Labs makes kind labs on this machine, for an execution without Ginkgo.
+func Labs(o Options) engine.Labs { return newLabs(o) }
+
 func newLabs(o Options) labs {
 	if o.Progress == nil {
 		o.Progress = engine.Silent

@@ -1,0 +1,220 @@
+//go:build lab && night
+
+package nodedrain
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/scenarios/scenariotest"
+)
+
+// lying is the scenario's detector, but for what it says.
+type lying struct {
+	detect.RouteOwnership
+	say func([]detect.Finding) []detect.Finding
+}
+
+func (l lying) Detect(history []snapshot.Snapshot) []detect.Finding {
+	return l.say(l.RouteOwnership.Detect(history))
+}
+
+// afterFault makes the fault do more, and undo that as well.
+func afterFault(s *framework.Script, more, undo func(context.Context, *framework.Run) error) {
+	first := s.Fault
+	s.Fault = func(r *framework.Run) fault.Fault {
+		f := first(r)
+		inject, back := f.Inject, f.Undo
+		f.Inject = func(ctx context.Context) error {
+			if err := inject(ctx); err != nil {
+				return err
+			}
+			return more(ctx, r)
+		}
+		f.Undo = func(ctx context.Context) error { return errors.Join(undo(ctx, r), back(ctx)) }
+		return f
+	}
+}
+
+// process is a member of the lab whose first process can be stopped.
+type process interface {
+	PID(context.Context) (int, error)
+}
+
+// signalled sends the first process of a member of the lab a signal.
+func signalled(member func(*framework.Run) process, signal syscall.Signal) func(context.Context, *framework.Run) error {
+	return func(ctx context.Context, r *framework.Run) error {
+		pid, err := member(r).PID(ctx)
+		if err != nil {
+			return err
+		}
+		return syscall.Kill(pid, signal)
+	}
+}
+
+// blackholed has all routers send a range to an address that nobody has, or no
+// more.
+func blackholed(p netip.Prefix, add bool) func(context.Context, *framework.Run) error {
+	return func(ctx context.Context, r *framework.Run) error {
+		for _, t := range lab.Routers {
+			handle, err := r.Lab.Router(t.Name)
+			if err != nil {
+				return err
+			}
+			if add {
+				err = handle.AddStatic(ctx, p, nobody)
+			} else {
+				err = handle.RemoveStatic(ctx, p)
+			}
+			if err = errors.Join(err, handle.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+var nobody = netip.MustParseAddr("10.4.94.199")
+
+func nothing(context.Context, *framework.Run) error { return nil }
+
+// TestSabotage breaks the lab, the vendor's part in it or the harness, one at a
+// time: no such run may pass.
+func TestSabotage(t *testing.T) {
+	host := func(r *framework.Run) process { return r.Lab.Host(outside.Name) }
+	tor := func(r *framework.Run) process {
+		handle, err := r.Lab.Router(lab.Routers[1].Name)
+		if err != nil {
+			panic(err) // it is declared
+		}
+		return handle
+	}
+	defer scenariotest.Down(t, Scenario)
+	for _, test := range []struct {
+		name    string
+		variant int // of the scenario
+		change  func(*framework.Script)
+		verdict framework.Verdict
+		run     framework.RunVerdict
+	}{
+		{
+			"a detector that names the wrong node", 0, func(s *framework.Script) {
+				s.Detectors = []detect.Detector{lying{say: func(found []detect.Finding) []detect.Finding {
+					for i := range found {
+						if found[i].State == detect.Active {
+							found[i].Owner = "master1"
+						}
+					}
+					return found
+				}}}
+			}, framework.Missed, framework.Fail,
+		},
+		{
+			"an alarm that nobody named", 0, func(s *framework.Script) {
+				s.Detectors = []detect.Detector{lying{say: func(found []detect.Finding) []detect.Finding {
+					for _, f := range found {
+						if f.State == detect.Active {
+							f.Object = detect.Prefix(rowOf("master1").use)
+							return append(found, f)
+						}
+					}
+					return found
+				}}}
+				s.Remedies = nil
+			}, framework.Reproduced, framework.Fail,
+		},
+		{
+			"a source that dies in mid-run", 1, func(s *framework.Script) {
+				s.Aftermath = nil // they read it as well
+				afterFault(s, signalled(tor, syscall.SIGSTOP), signalled(tor, syscall.SIGCONT))
+			}, framework.Unknown, framework.Inconclusive,
+		},
+		{
+			"a probe agent that is stopped", 1, func(s *framework.Script) {
+				afterFault(s, signalled(host, syscall.SIGSTOP), signalled(host, syscall.SIGCONT))
+			}, framework.Unknown, framework.Inconclusive,
+		},
+		{
+			"a remedy that does nothing", 0, func(s *framework.Script) {
+				s.Remedies = slices.Clone(s.Remedies[1:2])
+				s.Remedies[0].Apply, s.Remedies[0].Undo = nothing, nil
+			}, framework.Reproduced, framework.Fail,
+		},
+		{
+			"a remedy that is said not to help, and helps", 0, func(s *framework.Script) {
+				s.Remedies = slices.Clone(s.Remedies[1:2])
+				s.Remedies[0].Helps = false
+			}, framework.Reproduced, framework.Fail,
+		},
+		{
+			"a fix that is none", 1, func(s *framework.Script) {
+				latent := affectedScript()
+				s.Install, s.Latent, s.Baseline, s.Forms, s.Aftermath = latent.Install, latent.Latent, latent.Baseline, nil, nil
+			}, framework.Reproduced, framework.Fail,
+		},
+		{
+			"a second route that is lost two seconds after the first", 0, func(s *framework.Script) {
+				afterFault(s, func(ctx context.Context, r *framework.Run) error {
+					time.AfterFunc(2*time.Second, func() {
+						if err := blackholed(rowOf("master1").use, true)(context.WithoutCancel(ctx), r); err != nil {
+							t.Error(err)
+						}
+					})
+					return nil
+				}, blackholed(rowOf("master1").use, false))
+			}, framework.Unknown, framework.Inconclusive,
+		},
+		{
+			"a second route that is lost in the fixed version", 1, func(s *framework.Script) {
+				s.Aftermath = nil // they would see it in the routers
+				afterFault(s, blackholed(rowOf("master1").use, true), blackholed(rowOf("master1").use, false))
+			}, framework.Unknown, framework.Inconclusive,
+		},
+		{
+			"a fault that is none", 0, func(s *framework.Script) {
+				s.Forms = nil
+				first := s.Fault
+				s.Fault = func(r *framework.Run) fault.Fault {
+					f := first(r)
+					f.Inject = func(context.Context) error { return nil }
+					return f
+				}
+			}, framework.Vacuous, framework.Inconclusive,
+		},
+		{
+			"an affected version that is none", 0, func(s *framework.Script) {
+				good := fixedScript()
+				s.Install, s.Latent, s.Baseline, s.Forms, s.Aftermath = good.Install, nil, good.Baseline, nil, nil
+			}, framework.Prevented, framework.Fail,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := Scenario
+			v := Scenario.Variants[test.variant]
+			script := v.Script
+			v.Images = Scenario.Variants[0].Images // a lab that is kept serves what it was made with
+			v.Script = func() framework.Script {
+				made := script()
+				test.change(&made)
+				return made
+			}
+			s.Variants = []framework.Variant{v}
+			r := scenariotest.Judge(t, s, engine.Options{Output: t.TempDir(), Keep: true, Reuse: true})
+			got := r.Variants[0]
+			t.Logf("%s, run: %s; %q", got.Verdict, r.Verdict, got.Reasons)
+			if got.Verdict != string(test.verdict) || r.Verdict != string(test.run) {
+				t.Errorf("%s, run: %s; want %s, %s", got.Verdict, r.Verdict, test.verdict, test.run)
+			}
+		})
+	}
+}
