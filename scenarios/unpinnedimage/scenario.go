@@ -198,6 +198,7 @@ func untaggedScript() framework.Script {
 	s.Observe = 5 * time.Second
 	s.Forms[0].Named = moved()
 	s.Named = drifted(detect.ChangedImage)
+	s.Passing = lostRanges()
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + newVersion, Reads: rollout, Holds: everyNodeRuns(newer), Bound: seenWithin},
 		{Name: "every node has pulled " + newVersion + ", and asked for no version", Holds: pulledAsLatest(newer, all...)},
@@ -490,6 +491,20 @@ func moved() []framework.Finding    { return ofBoth(detect.ImagePin{}, detect.Mo
 
 func drifted(kind string) []framework.Finding {
 	return ofBoth(detect.ImageDrift{}, kind, detect.Active, lab.Routers[0].Name)
+}
+
+// lostRanges say of each node that the ToR has lost its range. The detector gives
+// a node some seconds to have its session again, and by then the script may be
+// further on. A node that was replaced has another range than at first.
+func lostRanges() []framework.Finding {
+	var lost []framework.Finding
+	for _, node := range all {
+		lost = append(lost, framework.Finding{
+			Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active,
+			AnyObject: true, Owner: node, Routers: []string{lab.Routers[0].Name},
+		})
+	}
+	return lost
 }
 
 // ofBoth is a finding about each of kube-router's containers.
