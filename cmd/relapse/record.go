@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// raceOf is the race that a scenario's affected variants run; nil where the
+// incident does not strike by chance.
+func raceOf(s framework.Scenario) *framework.Race {
+	for _, v := range s.Variants {
+		if v.Role != framework.Affected || v.Script == nil {
+			continue
+		}
+		if race := v.Script().Race; race != nil {
+			return race
+		}
+	}
+	return nil
+}
+
+// record adds what became of a scenario's affected variants, run by run, to its
+// file of rates. It returns how many runs those were. A run that was not judged
+// proves nothing about the rate.
+func record(s framework.Scenario, r report.Report) (runs int, err error) {
+	race := raceOf(s)
+	text, err := os.ReadFile(race.File)
+	if err != nil {
+		return 0, fmt.Errorf("recording rates, which takes the project's folder as the current one: %w", err)
+	}
+	rates, err := framework.ParseRates(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", race.File, err)
+	}
+	for _, v := range r.Variants {
+		if v.Role != string(framework.Affected) || v.Repeats == nil {
+			continue
+		}
+		for _, one := range v.Repeats.Runs {
+			judged := one.Verdict != string(framework.Unknown) && one.Verdict != string(framework.Vacuous)
+			if judged && one.Race != nil {
+				rates.Add(one.Race.Accelerator, one.Race.Rounds, one.Race.Struck)
+				runs++
+			}
+		}
+	}
+	if text, err = json.MarshalIndent(rates, "", "  "); err != nil {
+		return 0, err
+	}
+	if err := os.WriteFile(race.File, append(text, '\n'), 0o644); err != nil {
+		return 0, fmt.Errorf("recording rates: %w", err)
+	}
+	return runs, nil
+}

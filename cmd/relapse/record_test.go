@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+func TestRecord(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rates.json")
+	s := framework.Scenario{Variants: []framework.Variant{
+		{Name: "new", Role: framework.Fixed, Script: func() framework.Script { return framework.Script{} }},
+		{Name: "old", Role: framework.Affected, Script: func() framework.Script {
+			return framework.Script{Race: &framework.Race{Round: "tick", File: file}}
+		}},
+	}}
+	run := func(verdict framework.Verdict, rounds int, struck bool) report.Repeat {
+		return report.Repeat{Verdict: string(verdict), Race: &report.Race{Rounds: rounds, Struck: struck, Accelerator: "tcg"}}
+	}
+	r := report.Report{Variants: []report.Variant{
+		{Role: "affected", Repeats: &report.Repeats{Runs: []report.Repeat{
+			run(framework.Reproduced, 1, true), run(framework.Reproduced, 2, true), run(framework.Prevented, 4, false),
+			run(framework.Unknown, 1, false), {Verdict: string(framework.Vacuous)},
+		}}},
+		{Role: "fixed", Repeats: &report.Repeats{Runs: []report.Repeat{run(framework.Prevented, 3, false)}}},
+	}}
+	if _, err := record(s, r); err == nil || !strings.Contains(err.Error(), "the project's folder") {
+		t.Errorf("%v, where there is no file", err)
+	}
+	if err := os.WriteFile(file, []byte(`{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if runs, err := record(s, r); err != nil || runs != 3 {
+		t.Fatalf("%d runs, %v; want the three that were judged", runs, err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := framework.ParseRates(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := framework.Rates{"tcg": {{Rounds: 1, Struck: true, Count: 44}, {Rounds: 2, Struck: true, Count: 1}, {Rounds: 4, Count: 1}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
