@@ -161,6 +161,15 @@ func TestRendered(t *testing.T) {
 	}
 }
 
+// The night's run with exchanged roles must be one that validation lets pass.
+func TestExchangedRolesAreValid(t *testing.T) {
+	cmd := program(t.Context(), "run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0")
+	cmd.Env = append(cmd.Env, rolesExchanged+"=1")
+	if got := end(t, cmd); got.status != exitExpected || !strings.Contains(got.stdout, "verdict is reproduced") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Every scenario of the catalogue must be listed, and describe itself.
 func TestCatalogue(t *testing.T) {
 	list := relapse(t, "list")

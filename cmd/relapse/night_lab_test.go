@@ -85,7 +85,7 @@ func TestOneLab(t *testing.T) {
 	})
 	ablations(t, 2, func(more ...string) []string { return run(affected, more...) })
 	t.Run("a fixed version declared as affected fails the run", func(t *testing.T) {
-		r, v := whole(t, exitUnexpected, []string{fixedAsAffected + "=1"}, run(fixed)...).reports()
+		r, v := whole(t, exitUnexpected, []string{rolesExchanged + "=1"}, run(fixed)...).reports()
 		if r.Verdict != "fail" || v.Role != "affected" || v.Expected != "reproduced" || v.Verdict != "prevented" {
 			t.Errorf("%s, %s, %s, %s; want fail, affected, reproduced, prevented", r.Verdict, v.Role, v.Expected, v.Verdict)
 		}
