@@ -39,7 +39,7 @@ type budget struct {
 	single time.Duration // one affected variant, on a lab of its own
 	reuse  time.Duration // one variant, on a lab that is there
 	lab    time.Duration // until the lab is up
-	detect time.Duration // from the first lost probe to the first finding
+	detect time.Duration // from the first lost probe to the first alarm after it
 }
 
 // budgets are by scenario; a scenario that has none is not measured.
@@ -214,11 +214,9 @@ func (m *measurement) variants(scenario string, r report.Report, limits budget) 
 	for _, v := range r.Variants {
 		switch framework.Role(v.Role) {
 		case framework.Affected:
-			detected, err := firstFinding(v)
-			if err != nil {
-				return err
+			if detected, later := firstFinding(v); later {
+				m.duration(scenario, "time to detect", limits.detect, detected)
 			}
-			m.duration(scenario, "time to detect", limits.detect, detected)
 		case framework.Fixed:
 			m.sample(scenario, "packets lost with "+v.Name, "packets", budgetOf(0), float64(v.Packets.Lost))
 		}
@@ -231,19 +229,15 @@ func (m *measurement) variants(scenario string, r report.Report, limits budget) 
 	return nil
 }
 
-// firstFinding is how long the detectors took to say that something is
-// broken.
-func firstFinding(v report.Variant) (time.Duration, error) {
-	var first *int64
+// firstFinding is how long after the first lost packet the detectors said that
+// something is broken. There is no such time where they all said so before.
+func firstFinding(v report.Variant) (took time.Duration, later bool) {
 	for _, f := range v.Findings {
-		if f.State == "active" && f.TimeToDetectMS != nil && (first == nil || *f.TimeToDetectMS < *first) {
-			first = f.TimeToDetectMS
+		if f.TimeToDetectMS != nil && (!later || milliseconds(*f.TimeToDetectMS) < took) {
+			took, later = milliseconds(*f.TimeToDetectMS), true
 		}
 	}
-	if first == nil {
-		return 0, fmt.Errorf("the report of %s has no active finding with a time", v.Name)
-	}
-	return milliseconds(*first), nil
+	return took, later
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -104,10 +104,11 @@ func TestIncidents(t *testing.T) {
 			{Name: "new", Role: framework.Fixed, Components: map[string]string{"proxy": "1.2"}},
 			{Name: "old", Role: framework.Affected, Components: map[string]string{"proxy": "1.1", "db": "10"}},
 			{Name: "older", Role: framework.Affected, Components: map[string]string{"proxy": "1.0"}, OnlyUpstream: "it is not published"},
+			{Name: "half", Role: framework.Workaround, Components: map[string]string{"proxy": "1.1"}, Refused: true},
 		},
 	}
 	want := "| name | what happened | affected | fixed | variants | versions that run |\n|---|---|---|---|---|---|\n" +
-		"| a | it broke | 1.0 \\| 1.1 | 1.2 | affected: `old`, `older` (only with `--images=upstream`); fixed: `new`; on a node with a kernel of its own, 6.1 | db: 10; proxy: 1.2, 1.1 |\n"
+		"| a | it broke | 1.0 \\| 1.1 | 1.2 | affected: `old`, `older` (only with `--images=upstream`); fixed: `new`; workaround: `half` (refuses to start); on a node with a kernel of its own, 6.1 | db: 10; proxy: 1.2, 1.1 |\n"
 	gomega.NewWithT(t).Expect(incidents([]framework.Scenario{s})).To(gomega.Equal(want))
 }
 

@@ -64,6 +64,9 @@ func variants(s framework.Scenario) string {
 			if v.OnlyUpstream != "" {
 				name += " (only with `--images=upstream`)"
 			}
+			if v.Refused {
+				name += " (refuses to start)"
+			}
 			names = append(names, name)
 		}
 		if len(names) > 0 {

@@ -81,8 +81,12 @@ func TestBadUsage(t *testing.T) {
 			`invalid argument "1.5" for "--repeat" flag: strconv.ParseInt: parsing "1.5": invalid syntax (see relapse run --help)`,
 		},
 		{
-			"repeats without the remedies that they have not", []string{"run", "node-drain", "--repeat", "2", "--ablate", "remedy"},
-			`--repeat leaves the remedies out: --ablate remedy would switch nothing off`,
+			"repeats of a run without a part", []string{"run", "node-drain", "--repeat", "2", "--ablate", "fault"},
+			`--repeat and --ablate exclude each other: the one counts how often a verdict comes, the other wants it to change`,
+		},
+		{
+			"repeats of every ablation", []string{"run", "node-drain", "--ablate", "all", "--repeat", "20"},
+			`--repeat and --ablate exclude each other: the one counts how often a verdict comes, the other wants it to change`,
 		},
 		{"time-out of nothing", []string{"run", "node-drain", "--timeout", "0s"}, `--timeout: 0s is no time to run in`},
 		{"time-out in the past", []string{"run", "node-drain", "--timeout=-1m"}, `--timeout: -1m0s is no time to run in`},
@@ -158,6 +162,35 @@ func TestRendered(t *testing.T) {
 			}
 			golden(t, name, got.stdout)
 		})
+	}
+}
+
+// TestAblateAllIsPlanned wants a run for each part that matters to a variant.
+func TestAblateAllIsPlanned(t *testing.T) {
+	got := relapse(t, "run", "node-drain", "--dry-run", "--ablate", "all")
+	var verdicts []string
+	for line := range strings.Lines(withoutTimes(got.stdout)) {
+		if strings.Contains(line, " verdict is ") {
+			verdicts = append(verdicts, strings.TrimSpace(line))
+		}
+	}
+	want := []string{
+		"cilium-1.11.6 without fault verdict is vacuous",
+		"cilium-1.11.6 without detector verdict is missed",
+		"cilium-1.11.6 without remedy verdict is reproduced",
+		"cilium-1.12.0 without fault verdict is vacuous",
+	}
+	if diff := cmp.Diff(want, verdicts); diff != "" || got.status != exitExpected {
+		t.Errorf("status %d, (-want +got):\n%s", got.status, diff)
+	}
+}
+
+// The night's run with exchanged roles must be one that validation lets pass.
+func TestExchangedRolesAreValid(t *testing.T) {
+	cmd := program(t.Context(), "run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0")
+	cmd.Env = append(cmd.Env, rolesExchanged+"=1")
+	if got := end(t, cmd); got.status != exitExpected || !strings.Contains(got.stdout, "verdict is reproduced") {
+		t.Errorf("%+v", got)
 	}
 }
 

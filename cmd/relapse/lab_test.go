@@ -353,13 +353,20 @@ func (s *session) ends(want int, bound time.Duration) {
 	}
 }
 
-// reports reads the session's report, and its one variant.
-func (s *session) reports() (report.Report, report.Variant) {
+// report reads the session's report.
+func (s *session) report() report.Report {
 	s.t.Helper()
 	r, err := report.Read(filepath.Join(report.Latest(s.dir, s.scenario), "report.json"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return r
+}
+
+// reports reads the session's report, and its one variant.
+func (s *session) reports() (report.Report, report.Variant) {
+	s.t.Helper()
+	r := s.report()
 	if len(r.Variants) != 1 {
 		s.t.Fatalf("%d variants in the report, want one", len(r.Variants))
 	}
@@ -374,45 +381,39 @@ func whole(t *testing.T, want int, env []string, args ...string) *session {
 	return s
 }
 
-// ablations switches each part of the harness off, one after the other, on a
-// lab that is kept. run makes the arguments that run the affected variant,
-// which hurts so many probes.
-func ablations(t *testing.T, hurt int, run func(more ...string) []string) {
+// takenDown takes the lab of a scenario down when the test ends.
+func takenDown(t *testing.T, name string) {
 	t.Helper()
-	quickAblations(t, hurt, run)
-	t.Run("without the remedies nothing recovers", func(t *testing.T) {
-		r, v := whole(t, exitUnexpected, nil, run("--ablate", "remedy")...).reports()
-		if r.Verdict != "fail" || r.Ablated != "remedy" || v.Verdict != "reproduced" || len(v.Reasons) == 0 {
-			t.Errorf("%s, %s, reasons %q; want fail, reproduced, and a reason", r.Verdict, v.Verdict, v.Reasons)
-		}
-		tried := false
-		for _, m := range v.Remedies {
-			tried = tried || m.Expected == "recovers"
-			if m.Verdict == "recovers" || m.TimeToRecoverMS != nil {
-				t.Errorf("%s: %s, although it was not applied", m.Name, m.Verdict)
-			}
-		}
-		if !tried {
-			t.Error("no remedy that helps was tried")
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
 		}
 	})
 }
 
-// quickAblations are those of the fault and of the detectors.
-func quickAblations(t *testing.T, hurt int, run func(more ...string) []string) {
-	t.Helper()
-	t.Run("without the fault the run is vacuous", func(t *testing.T) {
-		r, v := whole(t, exitInconclusive, nil, run("--ablate", "fault")...).reports()
-		if r.Verdict != "inconclusive" || r.Ablated != "fault" || v.Verdict != "vacuous" {
-			t.Errorf("%s, %s; want inconclusive, vacuous", r.Verdict, v.Verdict)
-		}
-	})
-	t.Run("without the detectors the incident is missed", func(t *testing.T) {
-		r, v := whole(t, exitUnexpected, nil, run("--ablate", "detector")...).reports()
-		if r.Verdict != "fail" || r.Ablated != "detector" || v.Verdict != "missed" || len(v.Findings) > 0 || len(v.ProbesHurt) != hurt {
-			t.Errorf("%s, %s, %d findings, hurt %q; want fail, missed, none, %d", r.Verdict, v.Verdict, len(v.Findings), v.ProbesHurt, hurt)
-		}
-	})
+// TestAblations switches off the fault and the detectors, on one lab. The night
+// does so with each part of each scenario.
+func TestAblations(t *testing.T) {
+	onlyLab(t)
+	takenDown(t, scenario)
+	for _, test := range []struct {
+		part         string
+		status, hurt int
+		run, variant string // verdicts
+	}{
+		{"fault", exitInconclusive, 0, "inconclusive", "vacuous"},
+		{"detector", exitUnexpected, 2, "fail", "missed"},
+	} {
+		t.Run("without "+test.part, func(t *testing.T) {
+			r, v := whole(t, test.status, nil, "run", scenario, "--variant", affected, "--keep", "--reuse", "--ablate", test.part).reports()
+			if r.Verdict != test.run || r.Ablated != test.part || v.Verdict != test.variant || len(v.ProbesHurt) != test.hurt {
+				t.Errorf("%s without %q: %s, hurt %q; want %+v", r.Verdict, r.Ablated, v.Verdict, v.ProbesHurt, test)
+			}
+			if test.part == "detector" && len(v.Findings) > 0 {
+				t.Errorf("findings of nobody: %+v", v.Findings)
+			}
+		})
+	}
 }
 
 // interrupted waits for the end of a run that has got a signal.

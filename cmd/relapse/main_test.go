@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,19 +19,37 @@ import (
 // second build for it.
 const asProgram = "RELAPSE_TEST_AS_PROGRAM"
 
-// fixedAsAffected makes that program take every fixed version for an affected
-// one, as a wrong declaration would.
-const fixedAsAffected = "RELAPSE_TEST_FIXED_AS_AFFECTED"
+// rolesExchanged makes that program take every fixed version for an affected
+// one, and the other way round, as a wrong declaration would.
+const rolesExchanged = "RELAPSE_TEST_ROLES_EXCHANGED"
+
+// exchangeRoles declares variants wrongly: of those that are now affected the
+// findings are expected that the affected ones named.
+func exchangeRoles(variants []framework.Variant) {
+	first := slices.IndexFunc(variants, func(v framework.Variant) bool { return v.Role == framework.Affected })
+	named := variants[first].Script().Named
+	for i := range variants {
+		v := &variants[i]
+		switch v.Role {
+		case framework.Affected:
+			v.Role = framework.Fixed
+		case framework.Fixed:
+			v.Role = framework.Affected
+			script := v.Script
+			v.Script = func() framework.Script {
+				made := script()
+				made.Named = named
+				return made
+			}
+		}
+	}
+}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		if os.Getenv(fixedAsAffected) != "" {
+		if os.Getenv(rolesExchanged) != "" {
 			for _, s := range scenarios.All {
-				for i := range s.Variants {
-					if v := &s.Variants[i]; v.Role == framework.Fixed {
-						v.Role = framework.Affected
-					}
-				}
+				exchangeRoles(s.Variants)
 			}
 		}
 		if damage := os.Getenv(sabotage); damage != "" {

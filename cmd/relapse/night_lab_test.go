@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,11 +13,48 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The tests of this file take many minutes: make test-all runs them.
+
+// ablateAll switches off each part of each variant of a scenario, in turn, and
+// keeps the lab. Every one of them must change the verdict.
+func ablateAll(t *testing.T, name string) {
+	t.Helper()
+	t.Run("every part is switched off in turn", func(t *testing.T) {
+		s := start(t, nil, "run", name, "--ablate", "all", "--keep", "--reuse")
+		s.ends(exitExpected, 30*time.Minute)
+		r := s.report()
+		if r.Verdict != "pass" || r.Ablated != "all" {
+			t.Errorf("%s without %q; want pass, all", r.Verdict, r.Ablated)
+		}
+		var got, want []string
+		for _, v := range r.Variants {
+			got = append(got, fmt.Sprintf("%s without %s: %s", v.Name, v.Ablated, v.Verdict))
+			for _, m := range v.Remedies {
+				if m.Verdict != "does-not-help" {
+					t.Errorf("%s without %s: %s: %s, although it was not applied", v.Name, v.Ablated, m.Name, m.Verdict)
+				}
+			}
+		}
+		declared, err := scenarioNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range declared.Runnable(nil) {
+			want = append(want, v.Name+" without fault: vacuous")
+			if v.Role == framework.Affected {
+				want = append(want, v.Name+" without detector: missed", v.Name+" without remedy: reproduced")
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q\nwant %q", got, want)
+		}
+	})
+}
 
 // TestOneLab takes one lab through all that can be tried on it, in turn. What
 // it must show comes from report.json as well as from the status.
@@ -53,6 +89,9 @@ func TestOneLab(t *testing.T) {
 		if r.Verdict != "pass" || v.Verdict != "reproduced" || len(v.Remedies) != 4 || len(v.Reasons) > 0 {
 			t.Errorf("%s, %s, %d remedies, reasons %q", r.Verdict, v.Verdict, len(v.Remedies), v.Reasons)
 		}
+		if want := "node-drain: PASS (half a pair: no fixed variant ran"; !strings.Contains(first.output(), want) || r.Half == "" {
+			t.Errorf("half a pair (%q) was not told as %q:\n%s", r.Half, want, first.output())
+		}
 		evidence, err := os.ReadDir(filepath.Join(report.Latest(first.dir, scenario), v.EvidenceDir))
 		if err != nil || len(evidence) < 10 || !strings.HasPrefix(evidence[0].Name(), "01-") {
 			t.Errorf("the second run disturbed the evidence: %v, %v", evidence, err)
@@ -83,9 +122,9 @@ func TestOneLab(t *testing.T) {
 		}
 		uplinks.quiet(t)
 	})
-	ablations(t, 2, func(more ...string) []string { return run(affected, more...) })
+	ablateAll(t, scenario)
 	t.Run("a fixed version declared as affected fails the run", func(t *testing.T) {
-		r, v := whole(t, exitUnexpected, []string{fixedAsAffected + "=1"}, run(fixed)...).reports()
+		r, v := whole(t, exitUnexpected, []string{rolesExchanged + "=1"}, run(fixed)...).reports()
 		if r.Verdict != "fail" || v.Role != "affected" || v.Expected != "reproduced" || v.Verdict != "prevented" {
 			t.Errorf("%s, %s, %s, %s; want fail, affected, reproduced, prevented", r.Verdict, v.Role, v.Expected, v.Verdict)
 		}
@@ -108,23 +147,15 @@ func TestOneLab(t *testing.T) {
 	})
 }
 
-// TestMasqueradeDrift is what must fail of the scenario masquerade-drift.
+// TestMasqueradeDrift sees that the scenario masquerade-drift can fail.
 func TestMasqueradeDrift(t *testing.T) {
 	onlyLab(t)
 	const name = "masquerade-drift"
-	t.Cleanup(func() {
-		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
-			t.Errorf("down: %+v", got)
-		}
-	})
-	ablations(t, 2, func(more ...string) []string {
-		return append([]string{"run", name, "--variant", "off-by-old-key", "--keep", "--reuse"}, more...)
-	})
+	takenDown(t, name)
+	ablateAll(t, name)
 }
 
-// TestIPVSDeadlock is what must fail of the scenario ipvs-deadlock. That
-// remedies which are not applied do not help the other scenarios show, and
-// without a minute's wait.
+// TestIPVSDeadlock is what must fail of the scenario ipvs-deadlock.
 func TestIPVSDeadlock(t *testing.T) {
 	docker := onlyLab(t)
 	const name = "ipvs-deadlock"
@@ -157,14 +188,8 @@ func TestIPVSDeadlock(t *testing.T) {
 			t.Errorf("left behind: %q", there)
 		}
 	})
-	t.Cleanup(func() {
-		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
-			t.Errorf("down: %+v", got)
-		}
-	})
-	quickAblations(t, 1, func(more ...string) []string {
-		return append([]string{"run", name, "--variant", "kube-proxy-1.13.0", "--keep", "--reuse"}, more...)
-	})
+	takenDown(t, name)
+	ablateAll(t, name)
 	t.Run("a guest loses its power under the load", func(t *testing.T) {
 		s := start(t, nil, "run", name, "--variant", "kube-proxy-1.13.2", "--reuse")
 		s.printed("Services churn", 3*time.Minute)
@@ -184,15 +209,8 @@ func TestIPVSDeadlock(t *testing.T) {
 func TestUnpinnedImage(t *testing.T) {
 	onlyLab(t)
 	const name = "unpinned-image"
-	t.Cleanup(func() {
-		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
-			t.Errorf("down: %+v", got)
-		}
-	})
-	run := func(more ...string) []string {
-		return append([]string{"run", name, "--variant", "untagged", "--keep", "--reuse"}, more...)
-	}
-	ablations(t, 6, run)
+	takenDown(t, name)
+	ablateAll(t, name)
 	// What the nodes cannot pull is no incident: nothing is claimed, and the
 	// reason is in the node's own words.
 	for _, test := range []struct{ damage, says string }{
@@ -202,7 +220,7 @@ func TestUnpinnedImage(t *testing.T) {
 		{anotherDigest, "unexpected commit digest"},
 	} {
 		t.Run(test.damage, func(t *testing.T) {
-			s := whole(t, exitInconclusive, []string{sabotage + "=" + test.damage}, run()...)
+			s := whole(t, exitInconclusive, []string{sabotage + "=" + test.damage}, "run", name, "--variant", "untagged", "--keep", "--reuse")
 			r, v := s.reports()
 			if r.Verdict != "inconclusive" || v.Verdict != "unknown" {
 				t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
@@ -217,18 +235,12 @@ func TestUnpinnedImage(t *testing.T) {
 	}
 }
 
-// TestAddedNIC is what must fail of the scenario added-nic.
+// TestAddedNIC sees that the scenario added-nic can fail.
 func TestAddedNIC(t *testing.T) {
 	onlyLab(t)
 	const name = "added-nic"
-	t.Cleanup(func() {
-		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
-			t.Errorf("down: %+v", got)
-		}
-	})
-	ablations(t, 7, func(more ...string) []string {
-		return append([]string{"run", name, "--variant", "first-found", "--keep", "--reuse"}, more...)
-	})
+	takenDown(t, name)
+	ablateAll(t, name)
 }
 
 // TestUp brings a lab up without a run, uses it, and interrupts the use in

@@ -3,61 +3,126 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-func TestPrintReport(t *testing.T) {
+// rendered is a report as it is printed.
+func rendered(r report.Report) string {
 	var out strings.Builder
-	printReport(&out, report.Report{
-		Scenario: "node-drain", Run: "2026-01-02T03-04-00Z", Verdict: "fail",
+	r.Run, r.Timings = "2026-01-02T03-04-00Z", report.Timings{Images: 120, Lab: 26000, Total: 118000}
+	printReport(&out, r, "reports")
+	return out.String()
+}
+
+func TestPrintReport(t *testing.T) {
+	onset := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	golden(t, "report", rendered(report.Report{
+		Scenario: "node-drain", Verdict: "fail",
 		Variants: []report.Variant{
 			{
-				Name: "cilium-1.11.6", Role: "affected", Form: "slice", Expected: "reproduced", Verdict: "missed",
-				Reasons:    []string{"outside->master2 were hurt, and no detector said why"},
+				Name: "cilium-1.11.6", Role: "affected", Form: "slice", Expected: "reproduced", Verdict: "missed", Onset: &onset,
+				Reasons:    []string{"outside->master2 were hurt, and no detector said active unannounced 10.5.115.0/24 of master2"},
 				ProbesHurt: []string{"outside->master2", "master2->outside"},
 				Packets:    report.Packets{Sent: 4210, Lost: 388},
+				Probes: []report.Probe{
+					{Name: "outside->master2", Due: 1000, Sent: 950, Answered: 562, Lost: 388},
+					{Name: "master2->outside", Due: 1000, Sent: 800, Answered: 300, Lost: 388, NotJudged: 112},
+					{Name: "outside->master1", Due: 1000, Sent: 850, Answered: 850},
+				},
 				Findings: []report.Finding{
-					{Kind: "wrong-announcer", State: "latent", Says: "Swapped."},
-					{Kind: "unannounced", State: "active", Says: "Nobody announces it.", TimeToDetectMS: new(int64(412))},
+					{Kind: "wrong-announcer", State: "latent", Says: "Swapped.", During: "baseline"},
+					{Kind: "absent-node", State: "active", Says: "Its node is gone.", During: "the Node object is deleted", CameMS: new(int64(310))},
+					{Kind: "wrong-announcer", State: "active", Says: "Another announces it.", During: "fault", CameMS: new(int64(120))},
+					{Kind: "unannounced", State: "settling", Says: "Nobody announces it for 10 ms.", During: "fault", CameMS: new(int64(900))},
+					{Kind: "unannounced", State: "active", Says: "Nobody announces it.", During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412))},
 				},
 				Remedies: []report.Remedy{
 					{Name: "restart", Expected: "does-not-help", Verdict: "does-not-help"},
-					{Name: "fixed speaker", Expected: "recovers", Verdict: "recovers", TimeToRecoverMS: new(int64(2300))},
+					{Name: "fixed speaker", Expected: "recovers", Verdict: "recovers", TimeToRecoverMS: new(int64(2300)), TimeToQuietMS: new(int64(4100))},
+					{Name: "static route", Expected: "recovers", Verdict: "unknown", Reason: "the symptom is not there any more"},
 				},
 				ElapsedMS: 61234,
 			},
 			{
-				Name: "cilium-1.12.0", Role: "fixed", Form: "slice", Expected: "prevented", Verdict: "prevented",
+				Name: "cilium-1.12.0", Role: "fixed", Form: "slice", Expected: "prevented", Verdict: "unknown",
 				Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000,
+				Probes: []report.Probe{{Name: "outside->master1", Due: 9010, Sent: 9000, Answered: 8990, NotJudged: 10}},
+				// Nobody was hurt: there is no first lost packet to count from.
+				Findings: []report.Finding{{Kind: "unannounced", State: "active", Says: "Nobody announces it.", During: "fault", CameMS: new(int64(1412))}},
+				Reasons:  []string{"detectors raised an alarm, but no probe was hurt"},
+			},
+			{
+				Name: "1.10-both-keys", Role: "workaround", Form: "slice", Expected: "refused", Verdict: "refused",
+				Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000, Refuses: "node1: keys exclude each other",
 			},
 			{
 				Name: "cilium-1.13.0", Role: "fixed", Form: "slice", Expected: "prevented", Verdict: "unknown",
 				Reasons: []string{"the variant did not run"},
 			},
 		},
-		NotRun:  []report.NotRun{{Name: "cilium-1.9.0", Reason: "only with --images=upstream: it is no Go module"}},
-		Timings: report.Timings{Images: 120, Lab: 26000, Total: 118000},
-	}, "reports")
-	golden(t, "report", out.String())
+		NotRun: []report.NotRun{{Name: "cilium-1.9.0", Reason: "only with --images=upstream: it is no Go module"}},
+	}))
 }
 
 func TestPrintRepeats(t *testing.T) {
-	var out strings.Builder
-	printReport(&out, report.Report{
-		Scenario: "ipvs-deadlock", Run: "2026-01-02T03-04-00Z", Verdict: "inconclusive",
-		Variants: []report.Variant{{
-			Name: "kube-proxy-1.13.0", Role: "affected", Form: "whole", Expected: "reproduced", Verdict: "vacuous", ElapsedMS: 30100,
-			Repeats: &report.Repeats{
-				Expected: report.NewRate(2, 2),
-				Runs: []report.Repeat{
-					{Verdict: "reproduced", ElapsedMS: 81000, OnsetMS: new(int64(60500))},
-					{Verdict: "vacuous", ElapsedMS: 30100},
-					{Verdict: "reproduced", ElapsedMS: 79000, OnsetMS: new(int64(58400))},
+	golden(t, "repeats", rendered(report.Report{
+		Scenario: "ipvs-deadlock", Verdict: "inconclusive",
+		Variants: []report.Variant{
+			{
+				Name: "kube-proxy-1.13.0", Role: "affected", Form: "whole", Expected: "reproduced", Verdict: "vacuous", ElapsedMS: 30100,
+				Repeats: &report.Repeats{
+					Expected: report.NewRate(2, 3), OfJudged: new(report.NewRate(2, 2)), NotJudged: []int{2},
+					Runs: []report.Repeat{
+						{Verdict: "reproduced", ElapsedMS: 81000, OnsetMS: new(int64(60500))},
+						{Verdict: "vacuous", ElapsedMS: 30100},
+						{Verdict: "reproduced", ElapsedMS: 79000, OnsetMS: new(int64(58400))},
+					},
 				},
 			},
-		}},
-		Timings: report.Timings{Images: 120, Lab: 26000, Total: 118000},
-	}, "reports")
-	golden(t, "repeats", out.String())
+			{
+				Name: "kube-proxy-1.13.2", Role: "fixed", Form: "whole", Expected: "prevented", Verdict: "prevented", ElapsedMS: 61000,
+				Repeats: &report.Repeats{
+					Expected: report.NewRate(2, 2), OfJudged: new(report.NewRate(2, 2)),
+					Runs: []report.Repeat{{Verdict: "prevented", ElapsedMS: 60000}, {Verdict: "prevented", ElapsedMS: 61000}},
+				},
+			},
+			{
+				Name: "kube-proxy-1.13.0-iptables", Role: "workaround", Form: "whole", Expected: "prevented", Verdict: "unknown", ElapsedMS: 900,
+				Repeats: &report.Repeats{
+					Expected: report.NewRate(0, 2), NotJudged: []int{1, 2},
+					Runs: []report.Repeat{{Verdict: "unknown", ElapsedMS: 800}, {Verdict: "unknown", ElapsedMS: 900}},
+				},
+			},
+		},
+	}))
+}
+
+// What a verdict does not speak of stands beside it.
+func TestVerdictLine(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		report report.Report
+		want   string
+	}{
+		{"a pair", report.Report{Verdict: "pass"}, "node-drain: PASS\n"},
+		{"half a pair", report.Report{Verdict: "pass", Half: "no fixed variant ran"}, "node-drain: PASS (half a pair: no fixed variant ran)\n"},
+		{"without a part", report.Report{Verdict: "fail", Ablated: "detector"}, "node-drain: FAIL (without detector)\n"},
+		{
+			"every part in turn",
+			report.Report{Verdict: "pass", Ablated: "all", Variants: []report.Variant{
+				{Name: "old", Ablated: "fault", Role: "affected", Expected: "vacuous", Verdict: "vacuous"},
+			}},
+			"node-drain: PASS (each part switched off in turn, and each must change the verdict)\n" +
+				"  old without fault  affected  vacuous  expected vacuous  0.0s\n",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.report.Scenario = "node-drain"
+			if got := rendered(test.report); !strings.HasPrefix(got, "\n"+test.want) {
+				t.Errorf("printed %q, want it to begin with %q", got, test.want)
+			}
+		})
+	}
 }

@@ -65,7 +65,7 @@ more than 1 GB together.`,
 	flags.StringSliceVar(&options.Variants, "variant", nil, "run these variants only")
 	flags.BoolVar(&options.Keep, "keep", false, "leave the lab running, put back, for --reuse")
 	flags.BoolVar(&options.Reuse, "reuse", false, "use the lab that an earlier run has kept, if it is there")
-	flags.StringVar(&ablate, "ablate", "", "switch a part off, and see the verdict change: "+partNames())
+	flags.StringVar(&ablate, "ablate", "", "switch a part off, and see the verdict change: "+partNames()+" (one after the other, on one lab)")
 	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream, their own registries")
 	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: another registry for a vendor's host, `HOST=URL`")
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant so many times, without remedies, and tell how often its verdict came")
@@ -147,8 +147,8 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	if o.Repeat < 1 {
 		return usagef("--repeat: %d is no number of runs", o.Repeat)
 	}
-	if o.Repeat > 1 && o.Ablate == engine.AblateRemedy {
-		return usagef("--repeat leaves the remedies out: --ablate %s would switch nothing off", o.Ablate)
+	if o.Repeat > 1 && o.Ablate != "" {
+		return usagef("--repeat and --ablate exclude each other: the one counts how often a verdict comes, the other wants it to change")
 	}
 	log, err := s.logger()
 	if err != nil {
