@@ -23,6 +23,23 @@ func raceOf(s framework.Scenario) *framework.Race {
 	return nil
 }
 
+// checkRecord refuses a run that has nothing to record, or nowhere to do so.
+func checkRecord(chosen []framework.Scenario, repeat int) error {
+	if repeat < 2 {
+		return usagef("--record is for --repeat: one run says nothing about a rate")
+	}
+	for _, s := range chosen {
+		race := raceOf(s)
+		if race == nil {
+			return usagef("--record: %s does not strike by chance", s.Incident.Name)
+		}
+		if _, err := os.Stat(race.File); err != nil {
+			return usagef("--record: %w: run it in the project's folder", err)
+		}
+	}
+	return nil
+}
+
 // record adds what became of a scenario's affected variants, run by run, to its
 // file of rates. It returns how many runs those were. A run that was not judged
 // proves nothing about the rate.
@@ -30,7 +47,7 @@ func record(s framework.Scenario, r report.Report) (runs int, err error) {
 	race := raceOf(s)
 	text, err := os.ReadFile(race.File)
 	if err != nil {
-		return 0, fmt.Errorf("recording rates, which takes the project's folder as the current one: %w", err)
+		return 0, fmt.Errorf("recording rates: %w", err)
 	}
 	rates, err := framework.ParseRates(text)
 	if err != nil {

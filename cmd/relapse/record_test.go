@@ -30,8 +30,14 @@ func TestRecord(t *testing.T) {
 		}}},
 		{Role: "fixed", Repeats: &report.Repeats{Runs: []report.Repeat{run(framework.Prevented, 3, false)}}},
 	}}
-	if _, err := record(s, r); err == nil || !strings.Contains(err.Error(), "the project's folder") {
+	if err := checkRecord([]framework.Scenario{s}, 3); err == nil || !strings.Contains(err.Error(), "in the project's folder") {
 		t.Errorf("%v, where there is no file", err)
+	}
+	if err := checkRecord([]framework.Scenario{s}, 1); err == nil || !strings.Contains(err.Error(), "--repeat") {
+		t.Errorf("%v, for one run", err)
+	}
+	if err := checkRecord([]framework.Scenario{{Incident: framework.Incident{Name: "calm"}}}, 3); err == nil || !strings.Contains(err.Error(), "calm does not strike by chance") {
+		t.Errorf("%v, where there is no race", err)
 	}
 	if err := os.WriteFile(file, []byte(`{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`), 0o644); err != nil {
 		t.Fatal(err)

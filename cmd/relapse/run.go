@@ -35,6 +35,8 @@ func runCommand(s *settings) *cobra.Command {
 		mirrors map[string]string
 		set     map[string]string
 		keep    = report.Keep{Bytes: keepBytes}
+
+		recorded bool
 	)
 	cmd := &cobra.Command{
 		Use:   "run NAME...",
@@ -58,7 +60,7 @@ more than 1 GB together.`,
 			if options.Upstreams, err = upstreams(source, mirrors); err != nil {
 				return err
 			}
-			return runScenarios(cmd.Context(), s, args, set, keep, options)
+			return runScenarios(cmd.Context(), s, args, set, keep, recorded, options)
 		},
 	}
 	flags := cmd.Flags()
@@ -69,6 +71,7 @@ more than 1 GB together.`,
 	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream, their own registries")
 	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: another registry for a vendor's host, `HOST=URL`")
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant so many times, without remedies, and tell how often its verdict came")
+	flags.BoolVar(&recorded, "record", false, "with --repeat: add what became of affected variants to the rates on record, for an incident that strikes by chance")
 	flags.StringToStringVar(&set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, this one among them")
@@ -114,7 +117,7 @@ func partNames() string {
 	return strings.Join(names, ", ")
 }
 
-func runScenarios(ctx context.Context, s *settings, names []string, set map[string]string, keep report.Keep, o suite.Options) error {
+func runScenarios(ctx context.Context, s *settings, names []string, set map[string]string, keep report.Keep, recorded bool, o suite.Options) error {
 	var chosen []framework.Scenario
 	for _, name := range names {
 		scenario, err := scenarioNamed(name)
@@ -150,6 +153,11 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	if o.Repeat > 1 && o.Ablate != "" {
 		return usagef("--repeat and --ablate exclude each other: the one counts how often a verdict comes, the other wants it to change")
 	}
+	if recorded {
+		if err := checkRecord(chosen, o.Repeat); err != nil {
+			return err
+		}
+	}
 	log, err := s.logger()
 	if err != nil {
 		return err
@@ -180,6 +188,13 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	}
 	for _, r := range reports {
 		printReport(os.Stdout, r, o.Output)
+		if i := slices.IndexFunc(chosen, func(s framework.Scenario) bool { return s.Incident.Name == r.Scenario }); recorded {
+			runs, err := record(chosen[i], r)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("  %d runs are on record in %s\n", runs, raceOf(chosen[i]).File)
+		}
 		if err := pruneRuns(os.Stdout, o.Output, r.Scenario, keep); err != nil {
 			log.Warn("not all old runs could be removed", "error", err) // the verdict stands
 		}

@@ -160,6 +160,12 @@ func (v *variantRun) fault(ctx context.Context) error {
 		return err
 	}
 	f := v.script.Fault(v.run)
+	// What an earlier form has shown and is gone now would be news.
+	findings, _ := v.watch.now()
+	v.found = nil
+	for _, f := range findings {
+		v.found = append(v.found, keyOf(f))
+	}
 	v.run.Rounds = v.rounds()
 	v.faulted = time.Now()
 	if err := v.inject(ctx, f); err != nil {

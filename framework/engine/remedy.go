@@ -153,7 +153,7 @@ func (v *variantRun) expectRecovery(ctx context.Context, r framework.Remedy, beg
 		return errors.New(why)
 	}
 	if err != nil {
-		entry.Verdict, entry.Reason, entry.TimeToRecoverMS = doesNotHelp, err.Error(), nil
+		entry.Verdict, entry.Reason, entry.TimeToRecoverMS, entry.TimeToQuietMS = doesNotHelp, err.Error(), nil, nil
 		return fmt.Errorf("%w: %w", errNotAsExpected, err)
 	}
 	entry.Verdict = recovers

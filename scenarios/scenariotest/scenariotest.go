@@ -69,5 +69,5 @@ func options(t *testing.T, o engine.Options) suite.Options {
 	t.Cleanup(func() { docker.Close() })
 	catalogue, err := images.Open("../..")
 	expect(err).NotTo(gomega.HaveOccurred())
-	return suite.Options{Options: o, Docker: docker, Images: catalogue, Timeout: 20 * time.Minute}
+	return suite.Options{Options: o, Docker: docker, Images: catalogue, Timeout: time.Hour}
 }
