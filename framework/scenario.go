@@ -185,9 +185,9 @@ type Script struct {
 type LesserForm struct {
 	Name  string
 	Fault func(r *Run) fault.Fault
-	// Named are the findings that the detectors must come to, and the only ones
-	// that may be active.
-	Named []Finding
+	// Named are the findings that the detectors must come to, and Passing active
+	// ones that may come and go. No others may be active.
+	Named, Passing []Finding
 	// Within bounds how long the detectors may take after the injection; zero
 	// means five seconds.
 	Within time.Duration

@@ -158,6 +158,7 @@ func (p *problems) findings(s Script) {
 	check("passing", s.Passing, detect.Active)
 	for _, f := range s.Forms {
 		check(fmt.Sprintf("lesser form %q", f.Name), f.Named, detect.Latent, detect.Active)
+		check(fmt.Sprintf("lesser form %q, passing", f.Name), f.Passing, detect.Active)
 	}
 }
 

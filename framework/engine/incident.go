@@ -82,7 +82,7 @@ func (v *variantRun) lesserForm(form framework.LesserForm) func(context.Context)
 			v.addFinding(s.Finding, form.Name, new(s.at.Sub(began)), nil)
 		}
 		var wrong []string
-		if alarms := v.alarms(struck, form.Named); len(alarms) > 0 {
+		if alarms := v.alarms(struck, slices.Concat(form.Named, form.Passing)); len(alarms) > 0 {
 			wrong = append(wrong, "nobody named "+framework.DescribeFindings(alarms))
 		}
 		if hurt, _ := v.hurt(v.cleanSince, until, v.isJudged); len(hurt) > 0 {

@@ -74,11 +74,10 @@ func countsOf(t probe.Timeline, since, until time.Time) report.Probe {
 }
 
 // tooFew says why a probe's packets of a time prove nothing; empty where they
-// do. More than half of those that its rate asks for must have been sent and
-// judged: a busy machine skips fewer.
+// do. Enough of those that its rate asks for must have been sent and judged.
 func tooFew(t probe.Timeline, since, until time.Time) string {
 	c := countsOf(t, since, until)
-	if 2*(c.Answered+c.Lost) < c.Due {
+	if !probe.Enough(c.Answered+c.Lost, c.Due) {
 		return fmt.Sprintf("too little traffic to tell: of %d packets of %s that were due, %d were sent, and %d answered or lost", c.Due, c.Name, c.Sent, c.Answered+c.Lost)
 	}
 	return ""

@@ -80,6 +80,10 @@ const (
 	DefaultInterval    = 10 * time.Millisecond
 	DefaultTCPInterval = 100 * time.Millisecond
 	DefaultTimeout     = time.Second
+	// DefaultServerTimeout is that of a probe of a program that is no agent
+	// (MySQL, DNS). It cannot say that it did not get to run, and on a busy
+	// machine that takes more than a second.
+	DefaultServerTimeout = 3 * time.Second
 )
 
 // Probe declares continuous traffic from one end to another. The zero values
@@ -99,7 +103,8 @@ type Probe struct {
 	// Interval is the time between two packets: 10 ms for UDP, 100 ms for
 	// the others.
 	Interval time.Duration
-	// Timeout is how late a reply may be and still count: 1 s.
+	// Timeout is how late a reply may be and still count: 1 s, or 3 s for MySQL and
+	// DNS.
 	Timeout time.Duration
 	// Source is the address that the far end should see the packets come
 	// from. It changes nothing but Timeline.Masqueraded.
@@ -126,6 +131,9 @@ func (p Probe) WithDefaults() Probe {
 	}
 	if p.Timeout == 0 {
 		p.Timeout = DefaultTimeout
+		if p.Protocol == MySQL || p.Protocol == DNS {
+			p.Timeout = DefaultServerTimeout
+		}
 	}
 	return p
 }

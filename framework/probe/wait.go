@@ -54,8 +54,8 @@ func lossOf(lasting time.Duration) string {
 
 // WaitClean waits until each of the named probes has been clean (see the
 // package's comment) for as long as window, up to a packet that was sent
-// after the call, and returns since when all of them are. More than half of
-// the slots in that time must have been sent. The error says how the probes
+// after the call, and returns since when all of them are. Enough packets must
+// have been sent in that time (see Enough). The error says how the probes
 // stood at last; it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error) {
 	which, err := s.find(names)

@@ -494,7 +494,7 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 	var wrong framework.Mismatches
 	see := func(p probe.Probe, what string, as func(probe.Counts) bool) {
 		t := timelines[p.Name]
-		end := t.Reported.Add(-probe.DefaultTimeout) // whether later packets were lost is not known yet
+		end := t.Reported.Add(-p.Timeout) // whether later packets were lost is not known yet
 		began := end.Add(-factOver)
 		counts := t.Between(began, end)
 		switch {

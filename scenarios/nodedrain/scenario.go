@@ -159,8 +159,8 @@ func affectedScript() framework.Script {
 	}
 	s.Named = []framework.Finding{
 		{Detector: routeOwnership, Kind: detect.Unannounced, State: detect.Active, Object: detect.Prefix(orphan), Owner: victim, Routers: routers},
-		// The owner of the range that master1 announces is gone.
-		announced(detect.AbsentNode, rowOf("master1").spec, removed, "master1"),
+		// The owner of the range that master1 announces is gone, with its CiliumNode.
+		announced(detect.AbsentNode, rowOf("master1").spec, "", "master1"),
 		announced(detect.WrongAnnouncer, rowOf("master2").spec, "master3", "master2"),
 		announced(detect.WrongAnnouncer, rowOf("master3").spec, "master1", "master3"),
 	}

@@ -66,7 +66,7 @@ func Open(address netip.AddrPort) (*Agent, error) {
 	if a.echo, err = openEcho(address); err != nil {
 		return nil, fmt.Errorf("opening echo port %s: %w", address, err)
 	}
-	if a.sender, err = openSocket(netip.AddrPortFrom(address.Addr(), 0), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS); err != nil {
+	if a.sender, err = openSocket(netip.AddrPortFrom(address.Addr(), 0)); err != nil {
 		a.Close()
 		return nil, fmt.Errorf("opening socket to send from: %w", err)
 	}
@@ -139,6 +139,8 @@ func (a *Agent) answer() {
 				// not connected.
 				return
 			}
+			wall, now := time.Now().UnixNano(), wire.Monotonic()
+			var waited int64 // of the packet that has waited longest
 			replies := 0
 			a.mu.Lock()
 			for i := range n {
@@ -147,6 +149,9 @@ func (a *Agent) answer() {
 					continue
 				}
 				meta := in.ancillary(i)
+				if meta.stamp != 0 {
+					waited = max(waited, wall-meta.stamp)
+				}
 				a.seen(p, in.source(i), meta.ttl)
 				p.Kind = wire.ReplyPacket
 				out.put(replies, p, in.names[i])
@@ -155,6 +160,7 @@ func (a *Agent) answer() {
 				out.from(replies, meta.local)
 				replies++
 			}
+			a.noteStill(now-waited, now)
 			a.mu.Unlock()
 			out.send(fd, replies, refused)
 			if n < batchSize {
@@ -241,12 +247,21 @@ func (a *Agent) tick() {
 
 // noteStandstill tells every session if the agent has not run for long.
 func (a *Agent) noteStandstill(now int64) {
-	if a.ticked != 0 && now-a.ticked > int64(wire.Standstill) {
-		for s := range a.sessions {
-			s.still = append(s.still, [2]int64{a.ticked, now})
-		}
+	if a.ticked != 0 {
+		a.noteStill(a.ticked, now)
 	}
 	a.ticked = now
+}
+
+// noteStill tells every session of a time in which the agent did not run, or did
+// not come to answer what had arrived, if it was long.
+func (a *Agent) noteStill(from, until int64) {
+	if until-from <= int64(wire.Standstill) {
+		return
+	}
+	for s := range a.sessions {
+		s.still = append(s.still, [2]int64{from, until})
+	}
 }
 
 // arm sets the timer to whatever is due first.

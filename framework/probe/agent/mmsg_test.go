@@ -13,12 +13,12 @@ import (
 // 0), and reads what comes with the others.
 func TestBatch(t *testing.T) {
 	local := netip.MustParseAddr("127.0.3.7")
-	a, err := openSocket(netip.AddrPortFrom(local, 0), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS)
+	a, err := openSocket(netip.AddrPortFrom(local, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(a)
-	b, err := openSocket(netip.MustParseAddrPort("0.0.0.0:0"), unix.IPPROTO_IP, unix.IP_PKTINFO)
+	b, err := openSocket(netip.MustParseAddrPort("0.0.0.0:0"))
 	if err != nil {
 		t.Fatal(err)
 	}

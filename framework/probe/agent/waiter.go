@@ -43,15 +43,16 @@ func (w *waiter) Each(step func(fd int)) {
 // Close ends Each.
 func (w *waiter) Close() error { return w.file.Close() }
 
-// openSocket opens a UDP socket that reports TTLs and one more kind of
-// ancillary data.
-func openSocket(address netip.AddrPort, level, option int) (fd int, err error) {
+// openSocket opens a UDP socket that reports with each packet its TTL, when it
+// arrived, and at which address.
+func openSocket(address netip.AddrPort) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
 	err = errors.Join(
-		os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, 1)),
+		os.NewSyscallError("setsockopt SO_TIMESTAMPNS", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)),
+		os.NewSyscallError("setsockopt IP_PKTINFO", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)),
 		os.NewSyscallError("setsockopt IP_RECVTTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1)),
 		// Everybody starts at the same TTL, whatever the sysctl of its
 		// namespace says, so that 64 minus the received one is the number of
@@ -67,7 +68,7 @@ func openSocket(address netip.AddrPort, level, option int) (fd int, err error) {
 }
 
 func openEcho(address netip.AddrPort) (*waiter, error) {
-	fd, err := openSocket(address, unix.IPPROTO_IP, unix.IP_PKTINFO)
+	fd, err := openSocket(address)
 	if err != nil {
 		return nil, err
 	}

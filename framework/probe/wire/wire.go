@@ -132,9 +132,10 @@ type Message struct {
 type Report struct {
 	Probes []Sender    `json:"probes,omitempty"`
 	Seen   []Responder `json:"seen,omitempty"`
-	// Still are the times, from and until by the agent's clock, in which the
-	// agent did not run for longer than Standstill. What was sent to it then
-	// may be unanswered for that reason alone.
+	// Still are the times, from and until by the agent's clock, in which for
+	// longer than Standstill the agent did not run, or a packet that had arrived
+	// waited to be answered. What was sent to it then may be unanswered for that
+	// reason alone.
 	Still [][2]int64 `json:"still,omitempty"`
 }
 
