@@ -210,10 +210,14 @@ func (v *variantRun) expectNoRecovery(ctx context.Context, applied time.Time, en
 	if v.ablate == AblateDetector {
 		return nil
 	}
-	// What has only begun to change is given time to settle, so that a finding
-	// may be gone for a moment; and one look may be blind.
-	active := slices.DeleteFunc(slices.Clone(v.script.Named), func(f framework.Finding) bool { return f.State != detect.Active })
-	err := v.watch.untilNamed(ctx, active, v.lookWithin())
+	// One named alarm is enough: of a change in the past the detectors may know no
+	// more. What has only begun to change is given time to settle, so that all may
+	// be gone for a moment; and one look may be blind.
+	named := slices.Concat(v.script.Named, v.script.Passing)
+	err := v.watch.until(ctx, "the detectors to go on", v.lookWithin(), func(findings []detect.Finding) bool {
+		active := slices.DeleteFunc(findings, func(f detect.Finding) bool { return f.State != detect.Active })
+		return len(framework.Unnamed(active, named...)) < len(active)
+	})
 	var timeout *await.TimeoutError
 	if errors.As(err, &timeout) {
 		if blind := v.watch.blindSince(end); blind != "" {

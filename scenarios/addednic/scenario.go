@@ -203,7 +203,7 @@ func restartedScript(nic fault.NIC) framework.Script {
 			Undo: func(context.Context) error { return nil },
 		}
 	}
-	script.Probes, script.Hurt = restartedProbes(), restartedHurt()
+	script.Hurt = restartedHurt()
 	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = []framework.Check{
 		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.addressMoved, Bound: 5 * time.Second},
@@ -222,19 +222,6 @@ func restartedScript(nic fault.NIC) framework.Script {
 // the sessions up; by its default that takes 240 s, which no run waits for.
 func restartedHurt() []probe.Probe {
 	return slices.DeleteFunc(hurt(), func(p probe.Probe) bool { return p.From == hostWorker1.Name })
-}
-
-// restartedProbes are those that lose packets because of the address, if at
-// all. Left out are probes from the node's pods that the second form does not
-// hurt: they lose packets for some 150 ms around the restart itself. Why was
-// not traced; felix starts then.
-func restartedProbes() []probe.Probe {
-	hurt := restartedHurt()
-	return slices.DeleteFunc(probes(), func(p probe.Probe) bool {
-		from := slices.IndexFunc(workloads, func(w workload.ProbePod) bool { return w.Name == p.From })
-		isHurt := slices.ContainsFunc(hurt, func(h probe.Probe) bool { return h.Name == p.Name })
-		return workloads[from].Node == coreDNSNode && !workloads[from].HostNetwork && !isHurt
-	})
 }
 
 func fixedScript(nic fault.NIC) framework.Script {
