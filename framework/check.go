@@ -124,7 +124,8 @@ func Missing(wanted []Finding, found []detect.Finding) []Finding {
 func Unnamed(found []detect.Finding, named ...Finding) []detect.Finding {
 	return slices.DeleteFunc(slices.Clone(found), func(f detect.Finding) bool {
 		return slices.ContainsFunc(named, func(n Finding) bool {
-			if slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(n.Routers, r) }) {
+			other := slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(n.Routers, r) })
+			if other || len(f.Routers) == 0 && len(n.Routers) > 0 {
 				return false
 			}
 			n.Routers = f.Routers

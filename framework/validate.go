@@ -245,6 +245,9 @@ func (p *problems) steps(s Script) {
 		if r.Helps && r.Bound <= 0 {
 			p.add("it is to help, and has no bound on how long that may take")
 		}
+		if r.Undo != nil && i == len(s.Remedies)-1 {
+			p.add("nothing comes after it, so that nobody would see whether its undo works")
+		}
 		if r.Helps && r.Undo == nil && i < len(s.Remedies)-1 {
 			p.add("another one comes after it, and it cannot be undone")
 		}

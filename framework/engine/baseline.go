@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -22,14 +23,17 @@ func (v *variantRun) baseline(ctx context.Context) error {
 		return err
 	}
 	v.result.Baseline.Probes = len(v.script.Probes)
-	_, quiet := v.watch.untilQuiet(ctx, v.began, baselineWithin+v.lookWithin())
-	if ctx.Err() != nil {
-		return quiet
-	}
-	// It looks back: the clean time is the quiet one, unless packets were lost.
 	since, clean := v.probes.WaitClean(ctx, nil, baselineFor, baselineWithin)
 	if ctx.Err() != nil {
 		return clean
+	}
+	var quiet error
+	if clean == nil { // it looks back: the quiet time is the clean one, unless the detectors were not quiet
+		_, quiet = v.watch.untilQuiet(ctx, v.began, baselineWithin+v.lookWithin())
+	}
+	var blind *blindError
+	if ctx.Err() != nil || errors.As(quiet, &blind) {
+		return quiet
 	}
 	findings, at := v.watch.now()
 	v.keep("snapshot-baseline", at)

@@ -410,6 +410,55 @@ func courses() []course {
 		},
 		{name: "every part is switched off in turn", options: Options{Ablate: AblateAll}, status: 0},
 		{
+			name: "every part is switched off in turn, and the baseline is bad", status: 4, options: Options{Ablate: AblateAll, Variants: []string{"new"}},
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.loses(outToB); return nil }) },
+		},
+		{
+			name: "a lesser form in which a source is not read", status: 4,
+			new: func(w *world, s *framework.Script) {
+				f := form(holdsNow(true))
+				f.Fault = func(*framework.Run) fault.Fault {
+					return fault.Fault{
+						Inject: func(context.Context) error { w.goesBlind("no answer within 1s"); return nil },
+						Held:   holdsNow(true), Undo: func(context.Context) error { w.goesBlind(""); return nil },
+					}
+				}
+				s.Forms = []framework.LesserForm{f}
+			},
+		},
+		{
+			name: "a source that stops answering at the end of a long observation", status: 4,
+			new: func(w *world, s *framework.Script) {
+				s.Observe = 20 * time.Second
+				onInject(func(w *world) { after(15*time.Second, func() { w.goesBlind("no answer within 1s") }) })(w, s)
+			},
+		},
+		{
+			name: "a remedy that takes longer than its bound", status: 1,
+			old: func(w *world, s *framework.Script) {
+				s.Remedies[2].Apply = func(context.Context, *framework.Run) error {
+					time.Sleep(30 * time.Second)
+					w.heals()
+					time.Sleep(5 * time.Second)
+					return nil
+				}
+			},
+		},
+		{
+			name: "a sender that sends nothing while the fault is injected", status: 4,
+			new: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) {
+					inject := f.Inject
+					f.Inject = func(ctx context.Context) error {
+						w.stopsSending(outToB)
+						time.Sleep(2 * time.Minute)
+						w.heals()
+						return inject(ctx)
+					}
+				})
+			},
+		},
+		{
 			name: "every part is switched off in turn, and the incident comes without the fault", status: 1, options: Options{Ablate: AblateAll},
 			old: func(w *world, s *framework.Script) {
 				faultThen(s, func(f *fault.Fault) {
@@ -535,7 +584,7 @@ func TestCourses(t *testing.T) {
 
 // clocks are times and counts that differ from run to run, because things that
 // happen at the same moment come in any order.
-var clocks = regexp.MustCompile(`; last seen: .*|\d+ of \d+ packets|since 00:00:[0-9.]+|waited \d+\.\d+s`)
+var clocks = regexp.MustCompile(`; last seen: .*|\d+ of \d+ packets|of \d+ packets of \S+ that were due, .*|since 00:00:[0-9.]+|waited \d+\.\d+s`)
 
 // describe is what a report says, without times.
 func describe(t *testing.T, p played) string {

@@ -109,6 +109,8 @@ func (v *variantRun) outcome() framework.RunVerdict {
 		return framework.Inconclusive
 	case v.result.Verdict != v.result.Expected:
 		return framework.Fail
+	case v.mustChange && v.ablate == AblateFault && v.seen.held == "": // vacuous for another reason
+		return framework.Inconclusive
 	case unjudged && (v.mustChange || !failed):
 		return framework.Inconclusive
 	case failed:

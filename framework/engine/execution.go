@@ -301,7 +301,7 @@ func isHeld(err error) bool {
 // verdict is the run's: a failure outweighs what could not be judged.
 func (e *Execution) verdict() framework.RunVerdict {
 	verdict := framework.Pass
-	if e.broken != nil {
+	if e.broken != nil || len(e.variants) == 0 {
 		verdict = framework.Inconclusive
 	}
 	for _, v := range e.variants {

@@ -31,7 +31,7 @@ func (v *variantRun) inject(ctx context.Context, f fault.Fault) error {
 // script: nothing that follows would prove anything.
 func (v *variantRun) tookHold(ctx context.Context, f fault.Fault) error {
 	held, saw, err := f.Held(ctx)
-	if err != nil {
+	if err != nil && (v.ablate == AblateFault || ctx.Err() != nil) {
 		return fmt.Errorf("looking whether %q took hold: %w", f.Name, err)
 	}
 	if !held && v.ablate != AblateFault {
@@ -68,7 +68,7 @@ func (v *variantRun) lesserForm(form framework.LesserForm) func(context.Context)
 		if err := v.tookHold(ctx, f); err != nil {
 			return err
 		}
-		named := v.expectNamed(ctx, form.Named, cmp.Or(form.Within, namedWithin))
+		named := v.expectNamed(ctx, form.Named, struck, cmp.Or(form.Within, namedWithin))
 		if named != nil && !errors.Is(named, errNotAsExpected) {
 			return named
 		}
@@ -76,23 +76,56 @@ func (v *variantRun) lesserForm(form framework.LesserForm) func(context.Context)
 		if err := v.watchUntil(ctx, until); err != nil {
 			return err
 		}
+		var wrong []string
+		quiet, err := v.formIsQuiet(ctx, form, struck)
+		if err != nil {
+			return err
+		}
+		if quiet != "" {
+			wrong = append(wrong, quiet)
+		}
 		_, at := v.watch.now()
 		v.keep("snapshot-"+slug(form.Name), at)
 		for _, s := range v.watch.seen(began) {
 			v.addFinding(s.Finding, form.Name, new(s.at.Sub(began)), nil)
 		}
-		var wrong []string
 		if alarms := v.alarms(struck, slices.Concat(form.Named, form.Passing)); len(alarms) > 0 {
 			wrong = append(wrong, "nobody named "+framework.DescribeFindings(alarms))
 		}
-		if hurt, _ := v.hurt(v.cleanSince, until, v.isJudged); len(hurt) > 0 {
+		if hurt, _ := v.hurt(v.cleanSince, until, anyProbe); len(hurt) > 0 {
 			wrong = append(wrong, "hurt are "+strings.Join(hurt, ", ")+"; expected none")
+		}
+		for _, t := range v.probes.Timelines() {
+			if few := tooFew(t, began, until); few != "" {
+				return errors.New(few)
+			}
 		}
 		if len(wrong) > 0 {
 			named = errors.Join(named, fmt.Errorf("%w: %s", errNotAsExpected, strings.Join(wrong, "; ")))
 		}
-		return errors.Join(named, v.takeBack(ctx, form, f))
+		if back := v.takeBack(ctx, form, f); back != nil { // that it broke weighs more than what the form did
+			if named != nil {
+				v.fail("lesser form: " + form.Name + ": " + named.Error())
+			}
+			return back
+		}
+		return named
 	}
+}
+
+// formIsQuiet says why the detectors are not quiet after a lesser form that
+// names no alarm; empty where they are, or where it names one.
+func (v *variantRun) formIsQuiet(ctx context.Context, form framework.LesserForm, struck time.Time) (string, error) {
+	if slices.ContainsFunc(form.Named, func(f framework.Finding) bool { return f.State == detect.Active }) {
+		return "", nil
+	}
+	_, err := v.watch.untilQuiet(ctx, struck, quietWithin+v.lookWithin(), form.Passing...)
+	var blind *blindError
+	var timeout *await.TimeoutError
+	if !errors.As(err, &blind) && errors.As(err, &timeout) {
+		return err.Error(), nil
+	}
+	return "", err
 }
 
 // takeBack undoes a lesser form that must be gone before the rest of the
@@ -111,13 +144,13 @@ func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f 
 	return nil
 }
 
-// expectNamed waits for findings. With the detectors or the fault switched
+// expectNamed waits for findings, in a look that began at or after a moment. With the detectors or the fault switched
 // off there is nothing to wait for: the verdict tells.
-func (v *variantRun) expectNamed(ctx context.Context, named []framework.Finding, within time.Duration) error {
+func (v *variantRun) expectNamed(ctx context.Context, named []framework.Finding, since time.Time, within time.Duration) error {
 	if len(named) == 0 || v.ablate == AblateDetector || v.ablate == AblateFault {
 		return nil
 	}
-	err := v.watch.untilNamed(ctx, named, within)
+	err := v.watch.untilNamed(ctx, named, since, within+v.every()+v.reader.Timeout())
 	var timeout *await.TimeoutError
 	if errors.As(err, &timeout) {
 		return fmt.Errorf("%w: %w", errNotAsExpected, err)
@@ -173,7 +206,10 @@ func (v *variantRun) fault(ctx context.Context) error {
 	}
 	v.struck = time.Now()
 	v.raceRan()
-	return v.tookHold(ctx, f)
+	if err := v.tookHold(ctx, f); err != nil {
+		return err
+	}
+	return v.lookedSince(ctx, v.struck) // what follows looks at no older snapshot
 }
 
 // symptom waits until every probe of Hurt is hurt, or until it is known that
@@ -215,7 +251,7 @@ func orNone(names []string) string {
 
 // detected sees what the detectors made of the fault.
 func (v *variantRun) detected(ctx context.Context) error {
-	named := v.expectNamed(ctx, v.script.Named, cmp.Or(v.script.NamedWithin, namedWithin))
+	named := v.expectNamed(ctx, v.script.Named, v.struck, cmp.Or(v.script.NamedWithin, namedWithin))
 	if named != nil && !errors.Is(named, errNotAsExpected) {
 		return named
 	}
@@ -232,9 +268,13 @@ func (v *variantRun) detected(ctx context.Context) error {
 // baseline on has shown: who was hurt, what the detectors said, and whether
 // there was traffic enough to tell.
 func (v *variantRun) observed(ctx context.Context) error {
+	end := later(time.Now(), v.struck.Add(v.script.Observe))
+	if err := v.watchUntil(ctx, end); err != nil {
+		return err
+	}
 	unhurt := v.variant.Role != framework.Affected || v.result.Onset == nil
-	if unhurt {
-		_, err := v.watch.untilQuiet(ctx, v.struck, quietWithin+v.lookWithin(), v.script.Named...)
+	if unhurt { // not before: the quiet time must reach to the end
+		_, err := v.watch.untilQuiet(ctx, v.struck, max(quietWithin, v.script.NamedWithin)+v.lookWithin(), v.script.Named...)
 		var blind *blindError
 		var timeout *await.TimeoutError
 		switch {
@@ -245,10 +285,6 @@ func (v *variantRun) observed(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-	}
-	end := later(time.Now(), v.struck.Add(v.script.Observe))
-	if err := v.watchUntil(ctx, end); err != nil {
-		return err
 	}
 	wrong := v.judgeTraffic(end)
 	if few := v.tooFewRounds(); few != "" && v.seen.traffic == "" {
@@ -290,13 +326,12 @@ func (v *variantRun) judgeTraffic(end time.Time) (wrong []string) {
 		v.result.Packets.Sent += entry.Sent
 		v.result.Packets.Lost += entry.Lost
 		v.result.Probes = append(v.result.Probes, entry)
-		if v.seen.traffic == "" {
-			v.seen.traffic = tooFew(t, v.struck, end)
+		for _, since := range []time.Time{v.faulted, v.struck} {
+			v.seen.traffic = cmp.Or(v.seen.traffic, tooFew(t, since, end))
 		}
 	}
-	var onset, other time.Time
-	v.seen.hurt, onset = v.hurt(v.faulted, end, v.isToBeHurt)
-	v.seen.others, other = v.hurt(v.cleanSince, end, func(p probe.Probe) bool { return !v.isToBeHurt(p) })
+	v.seen.hurt, _ = v.hurt(v.faulted, end, v.isToBeHurt)
+	v.seen.others, _ = v.hurt(v.cleanSince, end, func(p probe.Probe) bool { return !v.isToBeHurt(p) })
 	early, _ := v.hurt(v.cleanSince, v.faulted, v.isToBeHurt)
 	v.seen.others = append(v.seen.others, early...)
 	v.result.ProbesHurt = append([]string{}, v.seen.hurt...)
@@ -305,10 +340,7 @@ func (v *variantRun) judgeTraffic(end time.Time) (wrong []string) {
 			v.result.ProbesHurt = append(v.result.ProbesHurt, name)
 		}
 	}
-	if onset.IsZero() || !other.IsZero() && other.Before(onset) && other.After(v.faulted) {
-		onset = other
-	}
-	if v.result.Onset == nil && !onset.IsZero() {
+	if _, onset := v.hurt(v.faulted, end, anyProbe); v.result.Onset == nil && !onset.IsZero() {
 		v.result.Onset = &onset
 	}
 	if len(v.seen.others) > 0 {

@@ -60,7 +60,13 @@ func (v *variantRun) remedy(r framework.Remedy) func(context.Context) error {
 		if err != nil && !errors.Is(err, errNotAsExpected) {
 			return err
 		}
-		return errors.Join(err, v.undo(ctx, r))
+		if undo := v.undo(ctx, r); undo != nil { // that it broke weighs more than what the remedy did
+			if err != nil {
+				v.fail(remedyText(r) + ": " + err.Error())
+			}
+			return undo
+		}
+		return err
 	}
 }
 
@@ -135,11 +141,15 @@ func (v *variantRun) expectRecovery(ctx context.Context, r framework.Remedy, beg
 		if err := v.healedBefore(began); err != nil {
 			return err
 		}
+		if took := clean.Sub(began); v.ablate != AblateRemedy && took > r.Bound {
+			entry.Verdict, entry.Reason = doesNotHelp, fmt.Sprintf("traffic was back after %s, which is over its bound of %s", took.Round(time.Second), r.Bound)
+			return fmt.Errorf("%w: %s", errNotAsExpected, entry.Reason)
+		}
 		entry.TimeToRecoverMS = milliseconds(new(clean.Sub(began)))
 		var quiet time.Time
 		if quiet, err = v.watch.untilQuiet(ctx, began, max(v.lookWithin(), r.Bound-time.Since(began))+quietFor); err == nil {
 			entry.TimeToQuietMS = milliseconds(new(quiet.Sub(began)))
-			err = v.staysClean(clean)
+			err = v.staysClean(ctx, clean)
 		}
 	}
 	if ctx.Err() != nil {
@@ -161,9 +171,13 @@ func (v *variantRun) expectRecovery(ctx context.Context, r framework.Remedy, beg
 }
 
 // staysClean asserts that no running probe was hurt again since it was clean.
-func (v *variantRun) staysClean(since time.Time) error {
+func (v *variantRun) staysClean(ctx context.Context, since time.Time) error {
 	running := v.running()
-	if again, _ := v.hurt(since, time.Now(), func(p probe.Probe) bool { return slices.Contains(running, p.Name) }); len(again) > 0 {
+	until := time.Now() // a late reply may take back what seems to be lost
+	if err := v.fateKnown(ctx, until); err != nil {
+		return err
+	}
+	if again, _ := v.hurt(since, until, func(p probe.Probe) bool { return slices.Contains(running, p.Name) }); len(again) > 0 {
 		return fmt.Errorf("traffic came back, and %s were hurt again before the detectors were quiet", strings.Join(again, ", "))
 	}
 	return nil
@@ -214,7 +228,7 @@ func (v *variantRun) expectNoRecovery(ctx context.Context, applied time.Time, en
 	// more. What has only begun to change is given time to settle, so that all may
 	// be gone for a moment; and one look may be blind.
 	named := slices.Concat(v.script.Named, v.script.Passing)
-	err := v.watch.until(ctx, "the detectors to go on", v.lookWithin(), func(findings []detect.Finding) bool {
+	err := v.watch.until(ctx, "the detectors to go on", time.Now(), v.lookWithin(), func(findings []detect.Finding) bool {
 		active := slices.DeleteFunc(findings, func(f detect.Finding) bool { return f.State != detect.Active })
 		return len(framework.Unnamed(active, named...)) < len(active)
 	})

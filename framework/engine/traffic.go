@@ -17,9 +17,14 @@ func (v *variantRun) watchUntil(ctx context.Context, until time.Time) error {
 	if err := v.fateKnown(ctx, until); err != nil {
 		return err
 	}
+	return v.lookedSince(ctx, until)
+}
+
+// lookedSince waits for a look of the detectors that began at or after a moment.
+func (v *variantRun) lookedSince(ctx context.Context, moment time.Time) error {
 	return await.Until(ctx, "a look of the detectors", v.every()/4, v.lookWithin(), func(context.Context) (bool, string, error) {
 		_, at := v.watch.now()
-		return !at.Time.Before(until), "the last one began at " + at.Time.Format(time.TimeOnly), nil
+		return !at.Time.Before(moment), "the last one began at " + at.Time.Format(time.TimeOnly), nil
 	})
 }
 
@@ -42,13 +47,11 @@ func (v *variantRun) isToBeHurt(p probe.Probe) bool {
 	return slices.Contains(namesOf(v.script.Hurt), p.Name)
 }
 
-// isJudged tells whether it matters that a probe is hurt. All do: those that
-// the fault takes away are stopped before.
-func (v *variantRun) isJudged(probe.Probe) bool { return true }
+func anyProbe(probe.Probe) bool { return true }
 
 // hurt names those of some probes that were hurt in a time, and tells when the
-// first packet was lost. A packet leaves within an interval of its slot: the
-// one that is just under way at the end belongs to what comes then.
+// first packet was lost. A packet leaves within an interval of its slot, so that
+// those of the last interval may be lost to what comes after: they do not count.
 func (v *variantRun) hurt(since, until time.Time, which func(probe.Probe) bool) (names []string, onset time.Time) {
 	for _, t := range v.probes.Timelines() {
 		first, out := t.FirstOutage(since, v.script.HurtFor)

@@ -167,12 +167,11 @@ func (w *watch) blindSince(since time.Time) string {
 	return ""
 }
 
-// until waits for a look that began after the call and meets a condition.
-func (w *watch) until(ctx context.Context, what string, bound time.Duration, met func([]detect.Finding) bool) error {
-	begun := time.Now()
+// until waits for a look that began at or after a moment and meets a condition.
+func (w *watch) until(ctx context.Context, what string, since time.Time, bound time.Duration, met func([]detect.Finding) bool) error {
 	return await.Until(ctx, what, w.every/4, bound, func(context.Context) (bool, string, error) {
 		findings, seen := w.now()
-		return seen.Time.After(begun) && met(findings), framework.DescribeFindings(findings), nil
+		return !seen.Time.Before(since) && met(findings), framework.DescribeFindings(findings), nil
 	})
 }
 
@@ -229,13 +228,14 @@ func (w *watch) untilQuiet(ctx context.Context, after time.Time, bound time.Dura
 	return began, err
 }
 
-// untilNamed waits until the detectors have come to each of the findings.
-func (w *watch) untilNamed(ctx context.Context, wanted []framework.Finding, bound time.Duration) error {
+// untilNamed waits until the detectors have come to each of the findings, in a
+// look that began at or after a moment.
+func (w *watch) untilNamed(ctx context.Context, wanted []framework.Finding, since time.Time, bound time.Duration) error {
 	var names []string
 	for _, f := range wanted {
 		names = append(names, f.String())
 	}
-	return w.until(ctx, "the detectors to name "+strings.Join(names, "; "), bound, func(findings []detect.Finding) bool {
+	return w.until(ctx, "the detectors to name "+strings.Join(names, "; "), since, bound, func(findings []detect.Finding) bool {
 		return len(framework.Missing(wanted, findings)) == 0
 	})
 }

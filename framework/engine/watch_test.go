@@ -168,7 +168,7 @@ func TestUntilNamed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			watching(t, func(t *testing.T, w *watch, d *said) {
 				d.says(lost, swapped)
-				err := w.untilNamed(t.Context(), test.wanted, time.Second)
+				err := w.untilNamed(t.Context(), test.wanted, time.Now(), time.Second)
 				var timeout *await.TimeoutError
 				switch {
 				case test.saw == "" && err != nil:
@@ -188,7 +188,7 @@ func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 		looks(2)
 		d.says()
 		began := time.Now()
-		if err := w.untilNamed(t.Context(), nil, time.Minute); err != nil {
+		if err := w.untilNamed(t.Context(), nil, began.Add(1), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took == 0 || took > 2*lookEvery {
@@ -228,7 +228,7 @@ func TestUntilQuiet(t *testing.T) {
 			name: "blind now and then", want: "Nodes: no answer", blind: true,
 			changes: func() (all []change) {
 				for i := range 20 {
-					at := time.Duration(i) * 2 * time.Second
+					at := time.Duration(i)*2*time.Second + lookEvery/2 // not at the moment of a look
 					all = append(all, change{at: at, blind: true}, change{at: at + lookEvery})
 				}
 				return all

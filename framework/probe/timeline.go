@@ -202,7 +202,8 @@ func (t *Timeline) farStoodStill(at time.Time) bool {
 }
 
 // Known says whether the fate of every packet that was sent before a time is
-// final. That takes reports from both ends: a far end that has not reported may
+// final, but for those that the far end has received and not answered yet: it
+// says only then how long they have waited. That takes reports from both ends: a far end that has not reported may
 // not have run meanwhile.
 func (t *Timeline) Known(before time.Time) bool {
 	far := t.farReported.IsZero() || !t.farGone.IsZero() || !t.farReported.Before(before)

@@ -96,8 +96,8 @@ const patience = time.Minute
 var onEdge = framework.PodOn(edge)
 
 // recovers bounds a remedy: a new pod of kube-proxy, its first syncs and the
-// detectors' next looks took up to 61 s on a busy machine.
-const recovers = 2 * time.Minute
+// detectors' next looks took up to 108 s on a busy machine.
+const recovers = 5 * time.Minute
 
 // probeEvery is the time between two packets: each takes time from kube-proxy
 // on a guest without hardware support.
