@@ -19,6 +19,9 @@ const (
 	// period is from one tick of the graceful termination to the next
 	// (rsCheckDeleteInterval); the first comes with the start of kube-proxy.
 	period = time.Minute
+	// tickTakes bounds a tick and the wait for it: under the load, on a guest
+	// without hardware support, one that walks the whole list takes two minutes.
+	tickTakes = 4 * time.Minute
 	// syncsMet is how many syncs must be finished after the tick has begun, so
 	// that at least one of them ran beside it: the first may have been nearly
 	// over when the tick began.
@@ -112,7 +115,7 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	var a standing
 	var met kubeproxy.Look
 	var changes int64
-	err = await.Until(ctx, "kube-proxy to hang under the load, or to stand it", time.Second/4, time.Duration(s.ticks)*period+loadTakes,
+	err = await.Until(ctx, "kube-proxy to hang under the load, or to stand it", time.Second/4, time.Duration(s.ticks)*tickTakes+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
 			if s.load.Err() != nil {
 				return true, "", nil // there is nothing more to stand
