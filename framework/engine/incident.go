@@ -144,8 +144,9 @@ func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f 
 	return nil
 }
 
-// expectNamed waits for findings, in a look that began at or after a moment. With the detectors or the fault switched
-// off there is nothing to wait for: the verdict tells.
+// expectNamed waits for findings, in a look that began at or after a moment. With
+// the detectors or the fault switched off there is nothing to wait for: the
+// verdict tells.
 func (v *variantRun) expectNamed(ctx context.Context, named []framework.Finding, since time.Time, within time.Duration) error {
 	if len(named) == 0 || v.ablate == AblateDetector || v.ablate == AblateFault {
 		return nil
