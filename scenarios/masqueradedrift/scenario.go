@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -399,6 +400,30 @@ func forget(ctx context.Context, r *framework.Run, filter ...string) error {
 		command := slices.Concat([]string{"conntrack", "-D"}, filter, []string{"--orig-src", rangeOf[n.Name()].String()})
 		if _, err := n.Exec(ctx, command...); err != nil {
 			return fmt.Errorf("forgetting connections: %w", err)
+		}
+		return nil
+	})
+}
+
+// forgetReversed makes each node's kernel forget the UDP flows that it takes
+// for ones from the database's echo port to a pod, if there are any.
+func forgetReversed(ctx context.Context, r *framework.Run) error {
+	return r.Lab.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+		for _, t := range r.Timelines() {
+			if t.Probe.From != n.Name() || t.Probe.To != db.Name {
+				continue
+			}
+			flow := []string{
+				"--proto", "udp", "--orig-src", t.Target.Addr().String(), "--sport", strconv.Itoa(int(t.Target.Port())),
+				"--orig-dst", rangeOf[n.Name()].String(),
+			}
+			found, err := n.Exec(ctx, slices.Concat([]string{"conntrack", "-L"}, flow)...)
+			if err == nil && found != "" {
+				_, err = n.Exec(ctx, slices.Concat([]string{"conntrack", "-D"}, flow)...)
+			}
+			if err != nil {
+				return fmt.Errorf("forgetting flows that answers began: %w", err)
+			}
 		}
 		return nil
 	})
