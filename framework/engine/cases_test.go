@@ -182,6 +182,26 @@ func courses() []course {
 			},
 		},
 		{
+			name: "a fact after the fault that cannot be looked at", status: 4,
+			old: func(w *world, s *framework.Script) {
+				s.Aftermath = []framework.Check{{Name: "the route is gone", Bound: time.Second,
+					Holds: func(context.Context, *framework.Run) (bool, string, error) { return false, "", errBroken }}}
+			},
+		},
+		{
+			name: "a fact after the fault that can be looked at in the end", status: 0,
+			old: func(w *world, s *framework.Script) {
+				looks := 0
+				s.Aftermath = []framework.Check{{Name: "the route is gone", Bound: time.Second,
+					Holds: func(context.Context, *framework.Run) (bool, string, error) {
+						if looks++; looks < 3 {
+							return false, "", errBroken
+						}
+						return true, "", nil
+					}}}
+			},
+		},
+		{
 			name: "a lesser form that comes as it must, and is taken back", status: 0,
 			old: func(w *world, s *framework.Script) {
 				s.Forms = []framework.LesserForm{{

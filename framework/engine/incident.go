@@ -229,7 +229,7 @@ func (v *variantRun) symptom(ctx context.Context) error {
 	names, onset := v.hurt(v.faulted, watched, v.isToBeHurt)
 	v.keep("probes-after-fault", v.probes.Timelines())
 	if !onset.IsZero() {
-		v.result.Onset = &onset
+		v.result.Onset, v.result.ProbesHurt = &onset, names
 	}
 	if len(names) == len(hurt) {
 		return nil

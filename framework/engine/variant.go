@@ -309,22 +309,26 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 	return nil
 }
 
-// check asserts a fact of the incident.
+// check asserts a fact of the incident. One whose last look failed is not known
+// to be wrong: that breaks the run.
 func (v *variantRun) check(c framework.Check) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if c.AsksDetectors && v.ablate == AblateDetector {
 			return nil
 		}
+		var failed error
+		look := func(ctx context.Context) (holds bool, saw string, err error) {
+			holds, saw, err = c.Holds(ctx, v.run)
+			if ctx.Err() == nil { // a look that the bound cut short tells nothing new
+				failed = err
+			}
+			return holds, saw, err
+		}
 		// The first look is not under the bound: where that is zero, it would
 		// have no time to look at all.
-		holds, saw, err := c.Holds(ctx, v.run)
-		if err != nil {
-			saw = err.Error()
-		}
+		holds, saw, _ := look(ctx)
 		if !holds && c.Bound > 0 {
-			err := await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, func(ctx context.Context) (bool, string, error) {
-				return c.Holds(ctx, v.run)
-			})
+			err := await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, look)
 			var timeout *await.TimeoutError
 			if err != nil && !errors.As(err, &timeout) {
 				return err
@@ -333,12 +337,15 @@ func (v *variantRun) check(c framework.Check) func(context.Context) error {
 				saw = timeout.Saw
 			}
 		}
-		if holds {
+		switch {
+		case holds:
 			v.result.Checks = append(v.result.Checks, report.Check{Name: c.Name, Holds: true})
 			return nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return fmt.Errorf("looking whether %s: %w", c.Name, ctx.Err())
+		case failed != nil:
+			v.result.Checks = append(v.result.Checks, report.Check{Name: c.Name, Reason: "not known: " + failed.Error()})
+			return fmt.Errorf("not known: %w", failed)
 		}
 		v.result.Checks = append(v.result.Checks, report.Check{Name: c.Name, Reason: saw})
 		return fmt.Errorf("%w: %s", errNotAsExpected, saw)

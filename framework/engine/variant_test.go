@@ -61,10 +61,6 @@ func TestChecks(t *testing.T) {
 			"fact: not as expected: they agree", []report.Check{{Name: "fact", Reason: "they agree"}},
 		},
 		{
-			"cannot be looked at", fact(false, "", errors.New("no answer")), "",
-			"fact: not as expected: no answer", []report.Check{{Name: "fact", Reason: "no answer"}},
-		},
-		{
 			"asks the detectors", asking, "",
 			"fact: not as expected: no finding", []report.Check{{Name: "fact", Reason: "no finding"}},
 		},
@@ -88,6 +84,17 @@ func TestChecks(t *testing.T) {
 			}
 		})
 	}
+	t.Run("what cannot be looked at is not known to be wrong", func(t *testing.T) {
+		v := newVariant(framework.Affected, "")
+		err := v.checkBaseline(fact(false, "", errBroken))(t.Context())
+		if !errors.Is(err, errBroken) || errors.Is(err, errNotAsExpected) || v.seen.baseline != "" {
+			t.Errorf("%v, baseline %q", err, v.seen.baseline)
+		}
+		want := []report.Check{{Name: "fact", Reason: "not known: it is broken"}}
+		if diff := cmp.Diff(want, v.result.Checks); diff != "" {
+			t.Errorf("reported (-want +got):\n%s", diff)
+		}
+	})
 	t.Run("after the fault it is no bad baseline", func(t *testing.T) {
 		v := newVariant(framework.Affected, "")
 		if err := v.check(fact(false, "too much is gone", nil))(t.Context()); !errors.Is(err, errNotAsExpected) {
