@@ -68,49 +68,59 @@ func (v *variantRun) lesserForm(form framework.LesserForm) func(context.Context)
 		if err := v.tookHold(ctx, f); err != nil {
 			return err
 		}
-		named := v.expectNamed(ctx, form.Named, struck, cmp.Or(form.Within, namedWithin))
-		if named != nil && !errors.Is(named, errNotAsExpected) {
-			return named
-		}
-		until := later(time.Now(), struck.Add(formFor))
-		if err := v.watchUntil(ctx, until); err != nil {
-			return err
-		}
-		var wrong []string
-		quiet, err := v.formIsQuiet(ctx, form, struck)
-		if err != nil {
-			return err
-		}
-		if quiet != "" {
-			wrong = append(wrong, quiet)
-		}
-		_, at := v.watch.now()
-		v.keep("snapshot-"+slug(form.Name), at)
-		for _, s := range v.watch.seen(began) {
-			v.addFinding(s.Finding, form.Name, new(s.at.Sub(began)), nil)
-		}
-		if alarms := v.alarms(struck, slices.Concat(form.Named, form.Passing)); len(alarms) > 0 {
-			wrong = append(wrong, "nobody named "+framework.DescribeFindings(alarms))
-		}
-		if hurt, _ := v.hurt(v.cleanSince, until, anyProbe); len(hurt) > 0 {
-			wrong = append(wrong, "hurt are "+strings.Join(hurt, ", ")+"; expected none")
-		}
-		for _, t := range v.probes.Timelines() {
-			if few := tooFew(t, began, until); few != "" {
-				return errors.New(few)
-			}
-		}
-		if len(wrong) > 0 {
-			named = errors.Join(named, fmt.Errorf("%w: %s", errNotAsExpected, strings.Join(wrong, "; ")))
+		judged := v.judgeForm(ctx, form, began, struck)
+		if judged != nil && !errors.Is(judged, errNotAsExpected) {
+			return judged
 		}
 		if back := v.takeBack(ctx, form, f); back != nil { // that it broke weighs more than what the form did
-			if named != nil {
-				v.fail("lesser form: " + form.Name + ": " + named.Error())
+			if judged != nil {
+				v.fail("lesser form: " + form.Name + ": " + judged.Error())
 			}
 			return back
 		}
+		return judged
+	}
+}
+
+// judgeForm sees what came of a lesser form whose injection lasted from began
+// to struck. An error that is not errNotAsExpected says why that is not known.
+func (v *variantRun) judgeForm(ctx context.Context, form framework.LesserForm, began, struck time.Time) error {
+	named := v.expectNamed(ctx, form.Named, struck, cmp.Or(form.Within, namedWithin))
+	if named != nil && !errors.Is(named, errNotAsExpected) {
 		return named
 	}
+	until := later(time.Now(), struck.Add(formFor))
+	if err := v.watchUntil(ctx, until); err != nil {
+		return err
+	}
+	var wrong []string
+	loud, err := v.formIsQuiet(ctx, form, struck)
+	if err != nil {
+		return err
+	}
+	if loud != "" {
+		wrong = append(wrong, loud)
+	}
+	_, at := v.watch.now()
+	v.keep("snapshot-"+slug(form.Name), at)
+	for _, s := range v.watch.seen(began) {
+		v.addFinding(s.Finding, form.Name, new(s.at.Sub(began)), nil)
+	}
+	if alarms := v.alarms(struck, slices.Concat(form.Named, form.Passing)); len(alarms) > 0 {
+		wrong = append(wrong, "nobody named "+framework.DescribeFindings(alarms))
+	}
+	if hurt, _ := v.hurt(v.cleanSince, until, anyProbe); len(hurt) > 0 {
+		wrong = append(wrong, "hurt are "+strings.Join(hurt, ", ")+"; expected none")
+	}
+	for _, t := range v.probes.Timelines() {
+		if few := tooFew(t, began, until); few != "" {
+			return errors.New(few)
+		}
+	}
+	if len(wrong) > 0 {
+		return errors.Join(named, fmt.Errorf("%w: %s", errNotAsExpected, strings.Join(wrong, "; ")))
+	}
+	return named
 }
 
 // formIsQuiet says why the detectors are not quiet after a lesser form that
@@ -275,15 +285,7 @@ func (v *variantRun) observed(ctx context.Context) error {
 	}
 	unhurt := v.variant.Role != framework.Affected || v.result.Onset == nil
 	if unhurt { // not before: the quiet time must reach to the end
-		_, err := v.watch.untilQuiet(ctx, v.struck, max(quietWithin, v.script.NamedWithin)+v.lookWithin(), v.script.Named...)
-		var blind *blindError
-		var timeout *await.TimeoutError
-		switch {
-		case errors.As(err, &blind):
-			v.seen.blind = err.Error()
-		case errors.As(err, &timeout):
-			v.seen.loud = err.Error()
-		case err != nil:
+		if err := v.fallsQuiet(ctx); err != nil {
 			return err
 		}
 	}
@@ -301,12 +303,10 @@ func (v *variantRun) observed(ctx context.Context) error {
 			wrong = append(wrong, why)
 		}
 	}
-	if unhurt && v.script.Refuses != nil && len(v.seen.hurt) == 0 {
-		var err error
-		if v.seen.refuses, err = v.script.Refuses(ctx, v.run); err != nil {
-			return fmt.Errorf("looking whether it refuses to start: %w", err)
+	if unhurt && len(v.seen.hurt) == 0 {
+		if err := v.asksWhetherItRefuses(ctx); err != nil {
+			return err
 		}
-		v.result.Refuses = v.seen.refuses
 	}
 	if verdict, _ := judge(v.seen); verdict != framework.Reproduced {
 		v.ended = true // there is nothing to mend
@@ -314,6 +314,37 @@ func (v *variantRun) observed(ctx context.Context) error {
 	if len(wrong) > 0 {
 		return fmt.Errorf("%w: %s", errNotAsExpected, strings.Join(wrong, "; "))
 	}
+	return nil
+}
+
+// fallsQuiet sees whether the detectors say nothing but what is named, up to
+// now, and notes it where they do not or where nobody knows.
+func (v *variantRun) fallsQuiet(ctx context.Context) error {
+	_, err := v.watch.untilQuiet(ctx, v.struck, max(quietWithin, v.script.NamedWithin)+v.lookWithin(), v.script.Named...)
+	var blind *blindError
+	var timeout *await.TimeoutError
+	switch {
+	case errors.As(err, &blind):
+		v.seen.blind = err.Error()
+	case errors.As(err, &timeout):
+		v.seen.loud = err.Error()
+	default:
+		return err
+	}
+	return nil
+}
+
+// asksWhetherItRefuses notes what the component under test says if it does not
+// start, for scripts that know how to find out.
+func (v *variantRun) asksWhetherItRefuses(ctx context.Context) error {
+	if v.script.Refuses == nil {
+		return nil
+	}
+	said, err := v.script.Refuses(ctx, v.run)
+	if err != nil {
+		return fmt.Errorf("looking whether it refuses to start: %w", err)
+	}
+	v.seen.refuses, v.result.Refuses = said, said
 	return nil
 }
 
