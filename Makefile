@@ -70,7 +70,7 @@ check: ## format, tidy go.mod, vet, lint, unit tests with the race detector
 	@$(raced) $(part) 'unit tests' go test -vet=off ./...
 
 .PHONY: test
-test: check build ## what a change must pass: check, then most tests in labs and four scenarios
+test: check build ## what a change must pass: check, then most tests in labs, three scenarios and those it touches
 	@.ci/test
 
 .PHONY: test-all
