@@ -19,6 +19,9 @@ type Incident struct {
 	// Reproduction says how the lab differs from the incident's cluster, what
 	// ran whole and what as a slice, and what a pass does not prove.
 	Reproduction string
+	// Facts are what the reports of the incident tell, each with the steps that
+	// assert it.
+	Facts []Fact
 	// Diagram is a drawing of the lab.
 	Diagram string
 }

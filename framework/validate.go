@@ -30,6 +30,7 @@ func (s Scenario) Validate() error {
 		names[v.Name] = true
 		p.at("variant %q", v.Name).variant(s.Topology, v)
 	}
+	p.facts(s)
 	if err := p.err(); err != nil {
 		return fmt.Errorf("scenario %q: %w", s.Incident.Name, err)
 	}

@@ -19,6 +19,9 @@ func TestCatalogue(t *testing.T) {
 			if err := s.Validate(); err != nil {
 				t.Error(err)
 			}
+			if len(s.Incident.Facts) == 0 {
+				t.Error("its record lists no facts: nobody can see what of the incident a run asserts")
+			}
 			if missing := s.MissingImages(known); len(missing) > 0 {
 				t.Errorf("there is no recipe for %q", missing)
 			}

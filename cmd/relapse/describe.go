@@ -80,6 +80,13 @@ func describe(out io.Writer, s framework.Scenario) {
 	if len(parameters) > 0 {
 		section("Parameters", strings.Join(parameters, "\n"))
 	}
+	var facts []string
+	for _, f := range i.Facts {
+		facts = append(facts, f.String())
+	}
+	if len(facts) > 0 {
+		section("Facts, and the steps that assert them", strings.Join(facts, "\n"))
+	}
 }
 
 // notRunnable says why a variant does not run unless it is asked for images

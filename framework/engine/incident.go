@@ -74,7 +74,7 @@ func (v *variantRun) lesserForm(form framework.LesserForm) func(context.Context)
 		}
 		if back := v.takeBack(ctx, form, f); back != nil { // that it broke weighs more than what the form did
 			if judged != nil {
-				v.fail("lesser form: " + form.Name + ": " + judged.Error())
+				v.fail(form.Step() + ": " + judged.Error())
 			}
 			return back
 		}

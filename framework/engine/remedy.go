@@ -25,10 +25,10 @@ const (
 // remedyStep plans a remedy. One that breaks takes the later ones with it, for
 // nobody knows what the lab is like then; what the incident has shown stands.
 func (v *variantRun) remedyStep(r framework.Remedy) {
-	v.addStep(remedyText(r), v.remedy(r), func(ctx context.Context, err error) {
+	v.addStep(r.Step(), v.remedy(r), func(ctx context.Context, err error) {
 		v.ended = true
 		if ctx.Err() != nil { // it was not the remedy that broke
-			v.seen.broken = fmt.Errorf("%s: %w", remedyText(r), err)
+			v.seen.broken = fmt.Errorf("%s: %w", r.Step(), err)
 			return
 		}
 		for _, later := range v.script.Remedies[len(v.result.Remedies):] {
@@ -62,7 +62,7 @@ func (v *variantRun) remedy(r framework.Remedy) func(context.Context) error {
 		}
 		if undo := v.undo(ctx, r); undo != nil { // that it broke weighs more than what the remedy did
 			if err != nil {
-				v.fail(remedyText(r) + ": " + err.Error())
+				v.fail(r.Step() + ": " + err.Error())
 			}
 			return undo
 		}

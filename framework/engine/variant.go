@@ -111,10 +111,10 @@ func (v *variantRun) plan() {
 	v.step("components are installed", v.install)
 	v.step(fmt.Sprintf("baseline: %d probes clean and detectors quiet for %s%s", len(v.script.Probes), baselineFor, but(v.script.Latent)), v.baseline)
 	for _, check := range v.script.Baseline {
-		v.step("before: "+check.Name, v.checkBaseline(check))
+		v.step(check.Before(), v.checkBaseline(check))
 	}
 	for _, form := range v.script.Forms {
-		v.step("lesser form: "+form.Name, v.lesserForm(form))
+		v.step(form.Step(), v.lesserForm(form))
 	}
 	v.step("fault", v.fault)
 	if v.variant.Role == framework.Affected {
@@ -124,7 +124,7 @@ func (v *variantRun) plan() {
 		v.step("detectors come to "+number(v.script.Named), v.detected)
 	}
 	for _, check := range v.script.Aftermath {
-		v.step("after: "+check.Name, v.check(check))
+		v.step(check.After(), v.check(check))
 	}
 	v.step(v.observedText(), v.observed)
 	for _, remedy := range v.script.Remedies {
@@ -164,13 +164,6 @@ func (v *variantRun) observedText() string {
 		return fmt.Sprintf("nothing else is hurt and no other alarm raised, %s from the fault at least", v.script.Observe)
 	}
 	return fmt.Sprintf("no probe is hurt, %s from the fault at least, and detectors are quiet for %s", v.script.Observe, quietFor)
-}
-
-func remedyText(r framework.Remedy) string {
-	if r.Helps {
-		return "remedy: " + r.Name
-	}
-	return "no remedy: " + r.Name
 }
 
 // errNotAsExpected marks an observation that counts for the verdict or the

@@ -2,7 +2,11 @@
 // network card, and Calico moves its BGP to that card's address.
 package addednic
 
-import "github.com/relapse-dev/relapse/framework"
+import (
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework"
+)
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
@@ -54,6 +58,76 @@ node itself has no route to the others' pods either.
 
 A pass does not prove anything about other ways to an address that Calico should
 not take, nor about encapsulated pools, whose tunnels hang on the same address.`,
+	Facts: []framework.Fact{
+		{
+			Says: "1: what needs DNS times out",
+			By: slices.Concat(
+				framework.By("first-found", "symptom", "after: fact 1: what needs DNS times out"),
+				framework.By("first-found-restarted", "symptom"),
+			),
+		},
+		{
+			Says: "2: what needs no DNS works",
+			By:   framework.By("first-found", "after: fact 2: what needs no DNS works"),
+		},
+		{
+			Says: "3: pods on CoreDNS's own node are fine",
+			By:   framework.By("first-found", "after: fact 3: pods on CoreDNS's own node are fine"),
+		},
+		{
+			Says: "4: nodes reach each other",
+			By:   framework.By("first-found", "after: fact 4: nodes reach each other"),
+		},
+		{
+			Says: "5: pods on that node reach no pod elsewhere, unless they use hostNetwork",
+			By:   framework.By("first-found", "after: fact 5: pods on that node reach no pod elsewhere, unless it uses hostNetwork"),
+		},
+		{
+			Says: "the Node's annotation is not its InternalIP, and no session with the node is up",
+			By: slices.Concat(
+				framework.By("first-found", "after: Calico speaks for worker1 from the card's address, and no session with it is up"),
+				framework.By("first-found-restarted", "after: Calico speaks for worker1 from the card's address, and no session with it is up"),
+			),
+		},
+		{
+			Says: "no restart is needed: Calico looks for its address again by itself",
+			By:   framework.By("first-found", "after: calico-node was not restarted"),
+			Not:  "it looks every 5 s here, and every 60 s by default",
+		},
+		{
+			Says: "a restart brings it about where Calico has not looked again",
+			By:   framework.By("first-found-restarted", "lesser form: the card is there, and Calico has not looked yet", "symptom"),
+		},
+		{
+			Says: "the detector names the node, the address, the interface, and that this appeared after boot",
+			By:   framework.By("first-found", "detectors", "after: the detector names the node, the address, the interface, and that this appeared after boot"),
+		},
+		{
+			Says: "restarting calico-node does not help",
+			By:   framework.By("first-found", "no remedy: restart calico-node"),
+			Not:  "that its pod is not ready until the card is taken away is not asked",
+		},
+		{
+			Says: "restarting kube-proxy does not help",
+			By:   framework.By("first-found", "no remedy: restart kube-proxy"),
+		},
+		{
+			Says: "kubernetes-internal-ip helps, once the pods are rolled",
+			By:   framework.By("first-found", "remedy: kubernetes-internal-ip"),
+		},
+		{
+			Says: "the operator's nodeAddressAutodetectionV4: NodeInternalIP is the same remedy",
+			Not:  "the operator is not run",
+		},
+		{
+			Says: "can-reach with an address of the nodes' network helps",
+			By:   framework.By("first-found-restarted", "remedy: can-reach=10.50.0.254"),
+		},
+		{
+			Says: "with kubernetes-internal-ip set, the same card changes nothing",
+			By:   framework.By("kubernetes-internal-ip", "no probe is hurt", "after: Calico has looked for the address of worker1 with the card there", "after: Calico's addresses are the Nodes' InternalIPs, and every session is up"),
+		},
+	},
 	Diagram: `             gw               knows 10.50.0.0/24 only
     ┌─────────┼─────────┐     nodes 10.50.0.0/24
  master    worker1   worker2  AS 64512, mesh, pods 10.52.0.0/16

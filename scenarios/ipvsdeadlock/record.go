@@ -2,7 +2,11 @@
 // mode stops updating the kernel's table, while it seems to be alive.
 package ipvsdeadlock
 
-import "github.com/relapse-dev/relapse/framework"
+import (
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework"
+)
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
@@ -45,6 +49,75 @@ The load ends before the traffic is judged: what hangs then, hangs for good.
 
 A pass does not prove anything about the rate in production, nor about the
 other defects of the graceful termination at the time (kubernetes#72337).`,
+	Facts: []framework.Fact{
+		{
+			Says: "kube-proxy runs in mode ipvs and did not fall back to another",
+			By: slices.Concat(
+				framework.By("kube-proxy-1.13.0", "before: kube-proxy says that it runs in mode ipvs"),
+				framework.By("kube-proxy-1.13.2", "before: kube-proxy says that it runs in mode ipvs"),
+			),
+		},
+		{
+			Says: "a ClusterIP does not answer any more, and the pod behind it does",
+			By:   framework.By("kube-proxy-1.13.0", "symptom"),
+		},
+		{
+			Says: "no sync is finished any more",
+			By:   framework.By("kube-proxy-1.13.0", "after: no sync was finished since the load ended"),
+		},
+		{
+			Says: "healthz says 503, and the time of the last sync stands still",
+			By:   framework.By("kube-proxy-1.13.0", "after: healthz says 503 and when the last sync was, before the load ended"),
+		},
+		{
+			Says: "two goroutines wait in nl.(*NetlinkSocket).Receive under ipvs.execute",
+			By:   framework.By("kube-proxy-1.13.0", "after: two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute"),
+		},
+		{
+			Says: "a Service that comes later gets no virtual server",
+			By:   framework.By("kube-proxy-1.13.0", "after: a Service that was created after the load has no virtual server", "detectors"),
+		},
+		{
+			Says: "an endpoint that is replaced later stays as it was",
+			By:   framework.By("kube-proxy-1.13.0", "after: the virtual server of web has the pod that is gone, and not the new one", "detectors"),
+		},
+		{
+			Says: "virtual servers without a real server stand in the table",
+			Not:  "the load leaves stale real servers; that one is left with none is not asked",
+		},
+		{
+			Says: `the log repeats "Trying to delete rs" each minute`,
+			Not:  "kube-proxy's log is not read",
+		},
+		{
+			Says: "restarting kube-proxy helps until the next time",
+			By:   framework.By("kube-proxy-1.13.0", "remedy: restart kube-proxy, which lasts until the load comes back"),
+		},
+		{
+			Says: "1.13.2 helps",
+			By:   framework.By("kube-proxy-1.13.0", "remedy: kube-proxy 1.13.2"),
+		},
+		{
+			Says: "iptables mode helps",
+			By:   framework.By("kube-proxy-1.13.0", "remedy: mode iptables"),
+		},
+		{
+			Says: "1.13.2 stands the same load for at least as long",
+			By:   framework.By("kube-proxy-1.13.2", "no probe is hurt", "after: syncs are finished since the load ended", "after: a Service that was created after the load has a virtual server", "after: the virtual server of web has the new pod and no other"),
+		},
+		{
+			Says: "1.13.0 in iptables mode stands it as well",
+			By:   framework.By("kube-proxy-1.13.0-iptables", "no probe is hurt", "after: syncs are finished since the load ended"),
+		},
+		{
+			Says: "1.13.1, without the inverted condition of remove(), hangs the same way",
+			Not:  "no variant runs 1.13.1",
+		},
+		{
+			Says: "1.11.5, 1.11.6 and 1.12.2 to 1.12.4 hang the same way",
+			Not:  "no variant runs them",
+		},
+	},
 	Diagram: `            tor                     AS 64524
    ┌─────────┼───────────┐          nodes 10.30.4.0/24
 master     edge       backends      load's endpoints 10.30.132.0/23

@@ -3,7 +3,11 @@
 // from a database that grants by address.
 package masqueradedrift
 
-import "github.com/relapse-dev/relapse/framework"
+import (
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework"
+)
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
@@ -63,6 +67,81 @@ plane's images are the vendor's.
 
 A pass does not prove anything about a whole agent's datapath, nor about
 ip-masq-agent, tunnels or IPv6.`,
+	Facts: []framework.Fact{
+		{
+			Says: "before the upgrade the application connects, and the database sees the pods' addresses",
+			By: slices.Concat(
+				framework.By("off-by-old-key", "baseline", "before: the database outside sees the pods' own addresses"),
+				framework.By("default-on", "baseline", "before: the database outside sees the pods' own addresses"),
+			),
+		},
+		{
+			Says: "after it the application is denied at the node's address, by the client's error and the server's log",
+			By: slices.Concat(
+				framework.By("off-by-old-key", "symptom", "after: the application is denied at the nodes' addresses, by the error that it gets", "after: the server's log denies the application at the nodes' addresses"),
+				framework.By("default-on", "symptom", "after: the application is denied at the nodes' addresses, by the error that it gets", "after: the server's log denies the application at the nodes' addresses"),
+			),
+		},
+		{
+			Says: "traffic between pods and into the native CIDR bears the pods' addresses as before",
+			By: slices.Concat(
+				framework.By("off-by-old-key", "after: inside the native CIDR pods are known by their own addresses"),
+				framework.By("default-on", "after: inside the native CIDR pods are known by their own addresses"),
+			),
+		},
+		{
+			Says: "a key that switched masquerading off is not read any more, and the detector says so before the upgrade",
+			By:   framework.By("off-by-old-key", "baseline"),
+		},
+		{
+			Says: "the detector says whom the database sees, and by which rule",
+			By:   framework.By("off-by-old-key", "detectors"),
+			Not:  "chain, rule and comment stand in its sentence, which is not compared",
+		},
+		{
+			Says: "the vendor's rule masquerades with the old key",
+			By:   framework.By("off-by-old-key", "before: no rule masquerades", "after: the vendor's rule masquerades on every node"),
+		},
+		{
+			Says: "in the incident's own cluster BPF was told to masquerade all the time, and 1.8.1 did not",
+			By:   framework.By("default-on", "before: the agents of Cilium 1.8.1 were told to masquerade by BPF", "before: no rule masquerades", "after: the agents of Cilium 1.11.1 were told the same", "after: no rule masquerades"),
+		},
+		{
+			Says: "with iptables a connection from before keeps its address, with BPF it loses it",
+			By: slices.Concat(
+				framework.By("off-by-old-key", "after: a flow from before the upgrade keeps its address until it starts anew"),
+				framework.By("default-on", "after: flows from before the upgrade lose their address with their next packet"),
+			),
+		},
+		{
+			Says: "restarting the agents does not help",
+			By:   framework.By("off-by-old-key", "no remedy: restart every agent"),
+		},
+		{
+			Says: "the new keys help, with agents restarted and translated connections forgotten",
+			By: slices.Concat(
+				framework.By("off-by-old-key", "remedy: the new keys, agents restarted, translated connections forgotten"),
+				framework.By("default-on", "remedy: the new keys, agents restarted"),
+			),
+		},
+		{
+			Says: "with the configuration translated first the upgrade changes nothing",
+			By:   framework.By("translated", "no probe is hurt", "after: no rule masquerades", "after: the server has turned nobody away"),
+			Not:  "shown for iptables; a fixed pair with BPF is missing",
+		},
+		{
+			Says: "1.10 refuses to start with both names, and nothing changes",
+			By:   framework.By("1.10-both-keys", "no probe is hurt", "after: the rules of Cilium 1.8.1 are still there"),
+		},
+		{
+			Says: "1.12 refuses to start without the new name of the native CIDR, and nothing changes",
+			By:   framework.By("1.12-old-cidr-key", "no probe is hurt", "after: the rules of Cilium 1.11.1 are still there"),
+		},
+		{
+			Says: "Calico's natOutgoing is the same switch",
+			Not:  "the detector snat is not tried on Calico",
+		},
+	},
 	Diagram: `    db 10.20.29.10      neighbour 10.20.30.200 (native CIDR)
         └──────── tor ────────┘
               ┌────┴────┐        nodes 10.20.28.0/24

@@ -2,7 +2,11 @@
 // cluster, and pods on another node can no longer be reached from outside.
 package nodedrain
 
-import "github.com/relapse-dev/relapse/framework"
+import (
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework"
+)
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
@@ -50,6 +54,65 @@ forced: Nodes and CiliumNodes are created one after the other.
 
 A pass does not prove anything about Cilium's datapath, policies or services,
 nor about the newer BGP control plane (CiliumBGPPeeringPolicy).`,
+	Facts: []framework.Fact{
+		{
+			Says: "before the removal every node's pods are reached from outside",
+			By:   framework.By("cilium-1.11.6", "baseline", "before: probes from outside cross a router, the announcing node and the owner, untranslated"),
+		},
+		{
+			Says: "ranges are announced by nodes that do not own them, as in the incident's table, and the detector says so before anybody is hurt",
+			By:   framework.By("cilium-1.11.6", "before: the allocations are the incident's", "before: the routers send each range of Node.spec to its node", "baseline"),
+		},
+		{
+			Says: "a cluster comes to such a table by itself",
+			Not:  "the order of the allocations is forced; how often it comes about is not measured",
+		},
+		{
+			Says: "once node1 is removed, master2's pods and the outside reach each other no more; those of master1 and master3 do",
+			By:   framework.By("cilium-1.11.6", "symptom"),
+		},
+		{
+			Says: "the routers have lost 10.5.115.0/24, master2's range, and keep 10.5.112.0/24 by way of master1",
+			By:   framework.By("cilium-1.11.6", "after: the routers have lost 10.5.115.0/24 and nothing else"),
+		},
+		{
+			Says: "the detector names the range that nobody announces, and its owner",
+			By:   framework.By("cilium-1.11.6", "detectors"),
+		},
+		{
+			Says: "a Node object that is deleted while its agent runs leaves a route to a node that is absent, and the detector says so",
+			By: slices.Concat(
+				framework.By("cilium-1.11.6", "lesser form: the Node object of node1 is deleted while its agent runs"),
+				framework.By("cilium-1.12.0", "lesser form: the Node object of node1 is deleted while its agent runs"),
+			),
+			Not: "that the route stays is read through the detector, not from the router",
+		},
+		{
+			Says: "restarting every agent does not help",
+			By:   framework.By("cilium-1.11.6", "no remedy: restart every agent"),
+		},
+		{
+			Says: "restarting every host does not help",
+			Not:  "hosts are not restarted",
+		},
+		{
+			Says: "1.12.0's speaker, which follows CiliumNode, helps",
+			By:   framework.By("cilium-1.11.6", "remedy: Cilium 1.12.0"),
+		},
+		{
+			Says: "allocations that agree help",
+			By:   framework.By("cilium-1.11.6", "remedy: ipam mode kubernetes, pods made anew"),
+			Not:  "agents and pods are made anew, the nodes are kept",
+		},
+		{
+			Says: "a static route on the routers helps for the time being",
+			By:   framework.By("cilium-1.11.6", "remedy: static route on the routers"),
+		},
+		{
+			Says: "with 1.12.0 the same removal costs nothing but node1's own range",
+			By:   framework.By("cilium-1.12.0", "no probe is hurt", "after: the routers have lost the removed node's own range and nothing else"),
+		},
+	},
 	Diagram: `          outside
              │
       ┌──────┴──────┐        uplink 10.4.36.0/24

@@ -2,7 +2,11 @@
 // restarts a DaemonSet, and its pods come back as another version.
 package unpinnedimage
 
-import "github.com/relapse-dev/relapse/framework"
+import (
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework"
+)
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
@@ -49,6 +53,70 @@ The incident of 2020 itself, v0.4.0 to v1.0.0-rc5, is a variant that runs only
 with --images=upstream, for neither version is published as a Go module. Its
 script follows from the sources of both versions. It has not run yet: where it
 was written no registry can be reached.`,
+	Facts: []framework.Fact{
+		{
+			Says: "a DaemonSet without a tag is found before anything breaks",
+			By:   framework.By("untagged", "baseline"),
+		},
+		{
+			Says: "latest is moved, and nothing happens to what runs",
+			By: slices.Concat(
+				framework.By("untagged", "lesser form: latest becomes 2.1.0, and nothing happens"),
+				framework.By("untagged-if-not-present", "lesser form: latest becomes 2.1.0, and nothing happens"),
+			),
+		},
+		{
+			Says: "a changed argument restarts the pods, and each node pulls the new version that nobody asked for",
+			By:   framework.By("untagged", "after: every node runs 2.1.0", "after: every node has pulled 2.1.0, and asked for no version"),
+		},
+		{
+			Says: "the detector tells of another image under an image field that did not change",
+			By:   framework.By("untagged", "detectors"),
+		},
+		{
+			Says: "pods cannot be reached from other nodes and from outside",
+			By:   framework.By("untagged", "symptom"),
+		},
+		{
+			Says: "2.1.0 ends again and again for want of RBAC, by the words of the report",
+			By:   framework.By("untagged", "after: kube-router ends for want of RBAC"),
+		},
+		{
+			Says: "the node's BGP session is down, and its routes are withdrawn",
+			By:   framework.By("untagged", "after: the ToR has lost every pod range"),
+			Not:  "the session is not read as such",
+		},
+		{
+			Says: "the old version works on the other nodes while one ends again and again",
+			Not:  "all nodes are rolled at once",
+		},
+		{
+			Says: "taking the argument back heals nothing",
+			By:   framework.By("untagged", "no remedy: take the argument back"),
+		},
+		{
+			Says: "pinning the old version by digest heals",
+			By:   framework.By("untagged", "remedy: pin 1.5.1 by digest"),
+		},
+		{
+			Says: "completing the upgrade heals: the new version's RBAC and manifest",
+			By:   framework.By("untagged", "remedy: complete the upgrade to 2.1.0"),
+		},
+		{
+			Says: "with the image pinned by digest the same restart changes nothing",
+			By:   framework.By("pinned-by-digest", "lesser form: latest becomes 2.1.0, and nothing happens", "no probe is hurt", "after: every node runs 1.5.1", "after: every node has asked for that digest, and for nothing else", "after: the ToR has a session with every node"),
+			Not:  "that the tag has moved is asserted by what a node pulls in the other variants alone",
+		},
+		{
+			Says: "imagePullPolicy IfNotPresent only moves the upgrade to the next new node",
+			By:   framework.By("untagged-if-not-present", "lesser form: a new node joins, and gets 2.1.0", "after: only worker2 has pulled 2.1.0"),
+		},
+		{
+			Says: "v1.0.0-rc5 breaks on the filter table that v0.4.0 has left",
+			By:   framework.By("kube-router-v0.4.0-to-v1.0.0-rc5", "symptom"),
+			Not:  "neither version is a Go module: that variant runs only with --images=upstream, and has not run yet",
+		},
+	},
 	Diagram: `        outside
            │             uplink 10.20.5.0/24
           tor            AS 64524
