@@ -103,7 +103,7 @@ func publishedScript() framework.Script {
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + kuberouter.Version(rc5), Reads: rollout, Holds: everyNodeRuns(rc5), Bound: seenWithin},
 		{Name: "every node has pulled " + kuberouter.Version(rc5) + ", and asked for no version", Holds: pulledAsLatest(rc5, all...)},
-		{Name: "the ToR has a session with every node", Reads: rollout, Holds: everySession, Bound: seenWithin},
+		{Name: "the ToR has a session with every node", Reads: rollout, Holds: sessions(true), Bound: seenWithin},
 	}
 	s.Remedies = []framework.Remedy{
 		{

@@ -202,6 +202,7 @@ func untaggedScript() framework.Script {
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + newVersion, Reads: rollout, Holds: everyNodeRuns(newer), Bound: seenWithin},
 		{Name: "every node has pulled " + newVersion + ", and asked for no version", Holds: pulledAsLatest(newer, all...)},
+		{Name: "the ToR has no session with any node", Reads: rollout, Holds: sessions(false), Bound: seenWithin},
 		{Name: "the ToR has lost every pod range", Reads: rollout, Holds: noPodRange, Bound: seenWithin},
 		{Name: "kube-router ends for want of RBAC", Reads: rollout, Holds: crashes, Bound: cacheSyncTimeout},
 	}
@@ -241,7 +242,7 @@ func pinnedScript() framework.Script {
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + oldVersion, Reads: rollout, Holds: everyNodeRuns(older), Bound: seenWithin},
 		{Name: "every node has asked for that digest, and for nothing else", Holds: askedForDigest(older)},
-		{Name: "the ToR has a session with every node", Reads: rollout, Holds: everySession, Bound: seenWithin},
+		{Name: "the ToR has a session with every node", Reads: rollout, Holds: sessions(true), Bound: seenWithin},
 	}
 	return s
 }
@@ -265,7 +266,7 @@ func ifNotPresentScript() framework.Script {
 	s.Aftermath = []framework.Check{
 		{Name: "every node runs " + oldVersion, Reads: rollout, Holds: everyNodeRuns(older), Bound: seenWithin},
 		{Name: "only " + newcomer + " has pulled " + newVersion, Holds: pulledAsLatest(newer, newcomer)},
-		{Name: "the ToR has a session with every node", Reads: rollout, Holds: everySession, Bound: seenWithin},
+		{Name: "the ToR has a session with every node", Reads: rollout, Holds: sessions(true), Bound: seenWithin},
 	}
 	return s
 }
@@ -451,15 +452,21 @@ func noPodRange(_ context.Context, r *framework.Run) (bool, string, error) {
 	return len(left) == 0, fmt.Sprintf("it has %v", left), nil
 }
 
-// everySession asserts that the ToR has a session with each node.
-func everySession(_ context.Context, r *framework.Run) (bool, string, error) {
-	var missing framework.Mismatches
-	for _, node := range nodes() {
-		if !kuberouter.StateOf(r.Snapshot(), node).Session {
-			missing.Addf("no session with %s", node.Name)
+// sessions asserts that the ToR has a session with each node, or with none.
+func sessions(up bool) func(context.Context, *framework.Run) (bool, string, error) {
+	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		at := r.Snapshot()
+		if len(at.Routers) == 0 || !at.Routers[0].Neighbors.Read {
+			return false, "they were not read", nil
 		}
+		var wrong framework.Mismatches
+		for _, node := range nodes() {
+			if got := kuberouter.StateOf(at, node).Session; got != up {
+				wrong.Addf("the session with %s is up: %v", node.Name, got)
+			}
+		}
+		return wrong.Result()
 	}
-	return missing.Result()
 }
 
 // crashes asserts that every node's kube-router has ended, and that its log

@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 var (
@@ -107,6 +108,36 @@ func TestNoPodRange(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			if holds, saw, _ := noPodRange(t.Context(), looked(tt.at.Only(rollout...))); holds != tt.holds {
 				t.Errorf("%v, %s", holds, saw)
+			}
+		})
+	}
+}
+
+func TestSessions(t *testing.T) {
+	with := func(peers ...string) snapshot.Snapshot {
+		tor := snapshot.Router{Name: "tor"}
+		tor.Neighbors.Read = true
+		for _, name := range peers {
+			tor.Neighbors.Items = append(tor.Neighbors.Items, snapshot.Neighbor{Address: nodeOf(name).Address, State: router.StateEstablished})
+		}
+		return snapshot.Snapshot{Routers: []snapshot.Router{tor}}
+	}
+	for _, tt := range []struct {
+		name        string
+		at          snapshot.Snapshot
+		every, none bool
+	}{
+		{"with every node", with(all...), true, false},
+		{"with one", with(all[0]), false, false},
+		{"with none", with(), false, true},
+		{"they were not read", snapshot.Snapshot{Routers: []snapshot.Router{{Name: "tor"}}}, false, false},
+		{"no snapshot", snapshot.Snapshot{}, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for up, want := range map[bool]bool{true: tt.every, false: tt.none} {
+				if holds, saw, _ := sessions(up)(t.Context(), looked(tt.at.Only(rollout...))); holds != want {
+					t.Errorf("up %v: %v, %s", up, holds, saw)
+				}
 			}
 		})
 	}
