@@ -188,6 +188,8 @@ type LesserForm struct {
 	// Named are the findings that the detectors must come to, and Passing active
 	// ones that may come and go. No others may be active.
 	Named, Passing []Finding
+	// Aftermath are facts that must hold when the form has been watched.
+	Aftermath []Check
 	// Within bounds how long the detectors may take after the injection; zero
 	// means five seconds.
 	Within time.Duration
@@ -213,6 +215,15 @@ type Remedy struct {
 	ReplacesEnds bool
 }
 
+// Checks lists the script's checks, in the order in which they are asked.
+func (s Script) Checks() []Check {
+	all := slices.Clone(s.Baseline)
+	for _, f := range s.Forms {
+		all = append(all, f.Aftermath...)
+	}
+	return append(all, s.Aftermath...)
+}
+
 // Reads lists the sources that the script's detectors and checks read. A
 // detector that is switched off counts: checks look at what it would have read.
 func (s Script) Reads() []snapshot.Source {
@@ -220,7 +231,7 @@ func (s Script) Reads() []snapshot.Source {
 	for _, d := range s.Detectors {
 		all = append(all, d.Reads()...)
 	}
-	for _, c := range slices.Concat(s.Baseline, s.Aftermath) {
+	for _, c := range s.Checks() {
 		all = append(all, c.Reads...)
 	}
 	return all

@@ -237,6 +237,7 @@ func (p *problems) steps(s Script) {
 		if p := named("lesser form", f.Name); f.Fault == nil {
 			p.add("it has no fault")
 		}
+		check(fmt.Sprintf("lesser form %q, check after", f.Name), f.Aftermath)
 	}
 	for i, r := range s.Remedies {
 		p := named("remedy", r.Name)

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -30,7 +29,7 @@ func TestChecksSayWhatTheyRead(t *testing.T) {
 	found := 0
 	for _, s := range All {
 		for _, v := range s.Variants {
-			for _, c := range slices.Concat(v.Script().Baseline, v.Script().Aftermath) {
+			for _, c := range v.Script().Checks() {
 				switch asked := asksSnapshot(t, c); {
 				case asked && len(c.Reads) == 0:
 					t.Errorf("%s, %s: the check %q asks for a snapshot, and says of no source that it reads it", s.Incident.Name, v.Name, c.Name)

@@ -202,6 +202,23 @@ func courses() []course {
 			},
 		},
 		{
+			name: "a lesser form after which a fact does not hold", status: 1,
+			old: func(w *world, s *framework.Script) {
+				f := form(holdsNow(true))
+				f.Aftermath = []framework.Check{{Name: "the route is there", Holds: says(false, "it is gone")}}
+				s.Forms = []framework.LesserForm{f}
+			},
+		},
+		{
+			name: "a lesser form after which a fact cannot be looked at", status: 4,
+			old: func(w *world, s *framework.Script) {
+				f := form(holdsNow(true))
+				f.Aftermath = []framework.Check{{Name: "the route is there",
+					Holds: func(context.Context, *framework.Run) (bool, string, error) { return false, "", errBroken }}}
+				s.Forms = []framework.LesserForm{f}
+			},
+		},
+		{
 			name: "a lesser form that comes as it must, and is taken back", status: 0,
 			old: func(w *world, s *framework.Script) {
 				s.Forms = []framework.LesserForm{{

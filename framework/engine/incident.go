@@ -94,6 +94,14 @@ func (v *variantRun) judgeForm(ctx context.Context, form framework.LesserForm, b
 		return err
 	}
 	var wrong []string
+	for _, c := range form.Aftermath {
+		switch err := v.check(c)(ctx); {
+		case errors.Is(err, errNotAsExpected):
+			wrong = append(wrong, c.Name+": "+strings.TrimPrefix(err.Error(), errNotAsExpected.Error()+": "))
+		case err != nil:
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
 	loud, err := v.formIsQuiet(ctx, form, struck)
 	if err != nil {
 		return err

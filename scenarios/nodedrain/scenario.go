@@ -135,11 +135,11 @@ func common(version string) framework.Script {
 }
 
 // deleteNode is the second form: the Node object goes, the agent stays.
-func deleteNode(named ...framework.Finding) framework.LesserForm {
+func deleteNode(after framework.Check, named ...framework.Finding) framework.LesserForm {
 	return framework.LesserForm{
 		Name:  "the Node object of " + removed + " is deleted while its agent runs",
 		Fault: func(r *framework.Run) fault.Fault { return fault.DeleteNodeObject(r.Cluster, removed) },
-		Named: named,
+		Named: named, Aftermath: []framework.Check{after},
 	}
 }
 
@@ -152,7 +152,10 @@ func affectedScript() framework.Script {
 	)
 	s.Forms = []framework.LesserForm{
 		// Its agent still announces the range that Node.spec gave to it.
-		deleteNode(announced(detect.AbsentNode, rowOf(removed).spec, victim, removed)),
+		deleteNode(
+			framework.Check{Name: "the routers go on sending " + rowOf(removed).spec.String() + " to " + removed, Reads: routes, Holds: routersFollow(specOf, all)},
+			announced(detect.AbsentNode, rowOf(removed).spec, victim, removed),
+		),
 	}
 	s.Aftermath = []framework.Check{
 		{Name: "the routers have lost " + orphan.String() + " and nothing else", Reads: routes, Holds: routersFollow(specOf, staying), Bound: 5 * time.Second},
@@ -201,7 +204,10 @@ func fixedScript() framework.Script {
 		framework.Check{Name: "the routers send each range in use to its node", Reads: routes, Holds: routersFollow(useOf, all)},
 		framework.Check{Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
 	)
-	s.Forms = []framework.LesserForm{deleteNode()}
+	s.Forms = []framework.LesserForm{deleteNode(
+		// With the Node goes its CiliumNode, which the speaker follows.
+		framework.Check{Name: "the routers have lost " + rowOf(removed).use.String() + " and nothing else", Reads: routes, Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},
+	)}
 	s.Aftermath = []framework.Check{
 		{Name: "the routers have lost the removed node's own range and nothing else", Reads: routes, Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},
 	}
