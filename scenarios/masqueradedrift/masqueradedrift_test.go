@@ -248,3 +248,34 @@ func TestSeenAs(t *testing.T) {
 		})
 	}
 }
+
+// A detector that does not say by which rule is not enough.
+func TestRuleIsNamed(t *testing.T) {
+	script := offByOldKey.variant(framework.Affected).Script()
+	check := ruleIsNamed(script.Named)
+	say := func(by string) []detect.Finding {
+		var said []detect.Finding
+		for _, f := range script.Named {
+			said = append(said, detect.Finding{
+				Detector: f.Detector, Kind: f.Kind, State: f.State, Object: f.Object, Owner: f.Owner, Routers: f.Routers,
+				Says: "db sees " + f.Owner + ", by " + strings.ReplaceAll(by, "RANGE", f.Object.String()),
+			})
+		}
+		return said
+	}
+	const rule = `-A CILIUM_POST_nat -s RANGE -m comment --comment "cilium masquerade non-cluster" -j MASQUERADE`
+	for _, test := range []struct {
+		by    string
+		holds bool
+	}{
+		{rule, true},
+		{strings.Replace(rule, "CILIUM_POST_nat", "POSTROUTING", 1), false},
+		{strings.Replace(rule, "RANGE", "10.0.0.0/8", 1), false},
+		{"an unknown rule", false},
+	} {
+		run := &framework.Run{Findings: func() []detect.Finding { return say(test.by) }}
+		if holds, saw, _ := check.Holds(t.Context(), run); holds != test.holds {
+			t.Errorf("%s: %v, %s", test.by, holds, saw)
+		}
+	}
+}

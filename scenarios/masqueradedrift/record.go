@@ -94,9 +94,8 @@ ip-masq-agent, tunnels or IPv6.`,
 			By:   framework.By("off-by-old-key", "baseline"),
 		},
 		{
-			Says: "the detector says whom the database sees, and by which rule",
-			By:   framework.By("off-by-old-key", "detectors"),
-			Not:  "chain, rule and comment stand in its sentence, which is not compared",
+			Says: "the detector says whom the database sees, and by which chain, rule and comment",
+			By:   framework.By("off-by-old-key", "detectors", "after: the detector names chain, rule and comment"),
 		},
 		{
 			Says: "the vendor's rule masquerades with the old key",

@@ -253,7 +253,10 @@ func (d drift) affected(s *framework.Script) {
 		return
 	}
 	s.Aftermath = slices.Concat(
-		[]framework.Check{{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)}}, denied,
+		[]framework.Check{
+			{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)},
+			ruleIsNamed(s.Named),
+		}, denied,
 		[]framework.Check{{Name: "a flow from before the upgrade keeps its address until it starts anew", Reads: podAddresses, Holds: oldFlowsKeepTheirAddress}},
 	)
 	cured := d.cured(cilium.Native)
@@ -272,6 +275,16 @@ func (d drift) affected(s *framework.Script) {
 			Apply: func(ctx context.Context, r *framework.Run) error { return cure(ctx, r, cured) },
 		},
 	}
+}
+
+// ruleIsNamed asserts that the detector names, for each of these findings, the
+// vendor's rule: its chain, the node's range, its comment and its target.
+func ruleIsNamed(hidden []framework.Finding) framework.Check {
+	named := slices.Clone(hidden)
+	for i, f := range named {
+		named[i].Words = []string{"CILIUM_POST_nat", f.Object.String(), "cilium masquerade non-cluster", "MASQUERADE"}
+	}
+	return framework.DetectorsSay("the detector names chain, rule and comment", named...)
 }
 
 // install puts databases, the old version of Cilium and the pods into the lab,
