@@ -320,6 +320,10 @@ func courses() []course {
 			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
 		},
 		{
+			name: "an agent that stops in the fixed version, and is stopped for good", status: 4,
+			new: onInject(func(w *world) { w.freezes("out") }),
+		},
+		{
 			name: "an alarm that is on its way in the fixed version", status: 4,
 			new: onInject(func(w *world) { w.finds(settling) }),
 		},

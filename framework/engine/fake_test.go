@@ -31,6 +31,7 @@ type world struct {
 	silent map[string]bool // probes that send nothing
 	found  []detect.Finding
 	blind  string // why nothing can be read; empty: all can
+	frozen string // the end whose agent neither answers nor reports
 	past   []traffic
 }
 
@@ -45,6 +46,15 @@ func (w *world) do(change func()) {
 	defer w.mu.Unlock()
 	change()
 	w.past = append(w.past, traffic{wire.Monotonic(), maps.Clone(w.lost), maps.Clone(w.silent)})
+}
+
+// freezes stops an agent, as SIGSTOP does.
+func (w *world) freezes(end string) { w.do(func() { w.frozen = end }) }
+
+func (w *world) isFrozen(end string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.frozen == end
 }
 
 // breaks is the incident: these probes lose their packets from now on, and the
@@ -243,6 +253,9 @@ func (a *fakeAgent) serve() {
 		if err != nil {
 			panic(err)
 		}
+		if a.world.isFrozen(a.name) {
+			continue
+		}
 		answer := wire.Message{N: r.N, At: wire.Monotonic()}
 		a.mu.Lock()
 		switch r.Op {
@@ -265,6 +278,9 @@ func (a *fakeAgent) serve() {
 }
 
 func (a *fakeAgent) report() {
+	if a.world.isFrozen(a.name) {
+		return
+	}
 	a.mu.Lock()
 	now := wire.Monotonic()
 	var r wire.Report

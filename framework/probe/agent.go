@@ -111,6 +111,10 @@ func (a *Agent) time(at int64) time.Time {
 	return wire.TimeOf(at - a.offset)
 }
 
+// answersWithin bounds how long an agent may take to answer a request. It does so
+// at once when it runs; one that does not run must not hold up the harness.
+const answersWithin = 30 * time.Second
+
 // ask sends a request and waits for its answer.
 func (a *Agent) ask(ctx context.Context, r wire.Request) (reply, error) {
 	return a.askThen(ctx, r, func(reply) {})
@@ -119,6 +123,8 @@ func (a *Agent) ask(ctx context.Context, r wire.Request) (reply, error) {
 // askThen does then with the answer, unless it is an error, before anything
 // that the agent says later is looked at.
 func (a *Agent) askThen(ctx context.Context, r wire.Request, then func(reply)) (reply, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, answersWithin, fmt.Errorf("it has said nothing for %s", answersWithin))
+	defer cancel()
 	answer := make(chan reply, 1)
 	a.mu.Lock()
 	a.n++
