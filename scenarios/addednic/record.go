@@ -99,6 +99,10 @@ not take, nor about encapsulated pools, whose tunnels hang on the same address.`
 			By:   framework.By("first-found-restarted", "lesser form: the card is there, and Calico has not looked yet", "symptom"),
 		},
 		{
+			Says: "after such a restart the node itself reaches the others' pods no more",
+			Not:  "BIRD leaves the kernel's routes alone until its time for a graceful restart is over, 240 s by default, which no run waits for",
+		},
+		{
 			Says: "the detector names the node, the address, the interface, and that this appeared after boot",
 			By:   framework.By("first-found", "detectors", "after: the detector names the node, the address, the interface, and that this appeared after boot"),
 		},
