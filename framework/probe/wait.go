@@ -100,7 +100,7 @@ func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, what s
 				err = context.Cause(ctx)
 			}
 		}
-		return fmt.Errorf("waiting %s for %s: %w; last seen: %s", bound, what, err, s.describe(missing))
+		return fmt.Errorf("waiting %s for %s: %w; last seen: %s", bound.Round(time.Millisecond), what, err, s.describe(missing))
 	}
 }
 
