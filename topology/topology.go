@@ -77,7 +77,8 @@ type Node struct {
 	// has no other way out.
 	Via []string
 	// Kernel asks for a guest with this kernel, one of Kernels, in place of a
-	// container on the machine's own kernel. Control planes have none.
+	// container on the machine's own kernel. Control planes have none. Where the
+	// guest runs under User Mode Linux its kernel is that one's: the report tells.
 	Kernel string
 }
 

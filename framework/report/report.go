@@ -45,9 +45,10 @@ type NotRun struct {
 type Guest struct {
 	Node        string `json:"node"`
 	Kernel      string `json:"kernel"`      // its release, as uname -r prints it
-	Accelerator string `json:"accelerator"` // kvm, or tcg: QEMU translates
-	// NotKVM says why it was not kvm.
+	Accelerator string `json:"accelerator"` // kvm; uml: User Mode Linux; or tcg: QEMU translates
+	// NotKVM and NotUML say why it was neither.
 	NotKVM string `json:"not_kvm,omitempty"`
+	NotUML string `json:"not_uml,omitempty"`
 }
 
 // Variant is what became of one variant.

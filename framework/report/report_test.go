@@ -51,7 +51,7 @@ func full() report.Report {
 		NotRun:  []report.NotRun{{Name: "cilium-1.9.0", Reason: "only with --images=upstream"}},
 		Timings: report.Timings{Images: 1, Lab: 26000, Total: 81000},
 		Machine: map[string]any{"kernel": "6.1.0", "cpus": 2.0, "memory_gib": 24.0, "docker": "20.10"},
-		Guests:  []report.Guest{{Node: "worker", Kernel: "6.1.0-56-amd64", Accelerator: "tcg", NotKVM: "there is no /dev/kvm"}},
+		Guests:  []report.Guest{{Node: "worker", Kernel: "6.1.0-56-amd64", Accelerator: "tcg", NotKVM: "there is no /dev/kvm", NotUML: "the image has none"}},
 	}
 }
 

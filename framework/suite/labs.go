@@ -119,7 +119,7 @@ func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
 	var guests []report.Guest
 	for _, g := range found {
 		guests = append(guests, report.Guest{
-			Node: g.Node, Kernel: g.Kernel, Accelerator: string(g.Accelerator), NotKVM: g.NotKVM,
+			Node: g.Node, Kernel: g.Kernel, Accelerator: string(g.Accelerator), NotKVM: g.NotKVM, NotUML: g.NotUML,
 		})
 	}
 	return guests, err

@@ -1,5 +1,5 @@
-// Guest is all that a node with a kernel of its own needs beside QEMU: it
-// launches the guest in its container, is the init of the guest's initramfs,
+// Guest is all that a node with a kernel of its own needs beside QEMU and User
+// Mode Linux: it launches the guest in its container, is the init of the guest's initramfs,
 // and answers the launcher from inside the guest.
 package main
 
@@ -41,12 +41,16 @@ func run(ctx context.Context, args []string) error {
 	case "agent":
 		return agent.Run(ctx)
 	case "probe":
-		return launch.ProbeKVM(ctx)
+		if len(rest) != 1 {
+			return fmt.Errorf("expected one accelerator to probe: %s or %s", launch.KVM, launch.UML)
+		}
+		return launch.Probe(ctx, launch.Accelerator(rest[0]))
 	case "launch":
 		var c launch.Config
 		flags := flag.NewFlagSet("guest launch", flag.ContinueOnError)
-		flags.StringVar((*string)(&c.Accelerator), "accelerator", string(launch.TCG), "what executes the guest's code: kvm or tcg")
-		flags.IntVar(&c.CPUs, "cpus", 2, "the guest's CPUs")
+		flags.StringVar((*string)(&c.Accelerator), "accelerator", string(launch.TCG), "what executes the guest's code: kvm, uml or tcg")
+		flags.IntVar(&c.CPUs, "cpus", 2, "the guest's CPUs; one under uml")
+		flags.IntVar(&c.Seat, "seat", 0, "under uml: which of the machine's CPUs, counted round")
 		flags.IntVar(&c.Memory, "memory", 1536, "the guest's memory, in MiB")
 		dir := flags.String("dir", "/run/relapse", "folder of the channel's socket")
 		if err := flags.Parse(rest); err != nil {

@@ -20,27 +20,30 @@ import (
 // Accelerator is what executes a guest's code.
 type Accelerator = launch.Accelerator
 
-// Accelerators.
+// Accelerators, in the order in which they are tried.
 const (
 	KVM = launch.KVM // the CPU itself
+	UML = launch.UML // User Mode Linux: one CPU, and a kernel of its own
 	TCG = launch.TCG // QEMU's translator: runs everywhere, and is 15 to 20 times slower
 )
 
 // Choice is an accelerator, and why it was chosen.
 type Choice struct {
 	Accelerator Accelerator `json:"accelerator"`
-	// Reason says why KVM is not used; empty if it is.
-	Reason string `json:"reason,omitempty"`
+	// NotKVM and NotUML say why those are not used; empty where one is, or was
+	// not tried.
+	NotKVM string `json:"notKVM,omitempty"`
+	NotUML string `json:"notUML,omitempty"`
 	// Image is the guest image that was tried.
 	Image string `json:"image"`
 }
 
-// ChooseAccelerator chooses KVM if a guest boots under it within 10 seconds, and
-// TCG otherwise. The guest is booted from image, an image that Docker has, in a
-// container with the given labels that is removed before the call returns. The
-// choice is stored in the file remember and used again for the same image: the
-// file must be gone after the machine reboots. The error is an *ImageError if
-// the image lacks something that a guest needs.
+// ChooseAccelerator chooses KVM if a guest boots under it within 10 seconds,
+// then UML if one boots under that, and TCG otherwise. Guests are booted from
+// image, an image that Docker has, in containers with the given labels that are
+// removed before the call returns. The choice is stored in the file remember and
+// used again for the same image: the file must be gone after the machine reboots.
+// The error is an *ImageError if the image lacks something that a guest needs.
 func ChooseAccelerator(ctx context.Context, docker *client.Client, image string, labels map[string]string, remember string) (Choice, error) {
 	if text, err := os.ReadFile(remember); err == nil {
 		var known Choice
@@ -48,21 +51,41 @@ func ChooseAccelerator(ctx context.Context, docker *client.Client, image string,
 			return known, nil
 		}
 	}
-	choice := Choice{Accelerator: KVM, Image: image}
-	reason, err := probe(ctx, docker, image, labels)
+	choice, err := choose(image, func(a Accelerator) (string, error) {
+		return WhyNot(ctx, docker, image, labels, a)
+	})
 	if err != nil {
-		return Choice{}, fmt.Errorf("trying whether KVM boots guests: %w", err)
-	}
-	if reason != "" {
-		choice.Accelerator, choice.Reason = TCG, reason
+		return Choice{}, err
 	}
 	text, err := json.Marshal(choice)
 	if err == nil {
 		err = os.WriteFile(remember, text, 0o600)
 	}
 	if err != nil {
-		return Choice{}, fmt.Errorf("remembering whether KVM boots guests: %w", err)
+		return Choice{}, fmt.Errorf("remembering what boots guests: %w", err)
 	}
+	return choice, nil
+}
+
+// choose tries accelerators in their order. whyNot returns why one cannot be
+// used, or nothing if it can.
+func choose(image string, whyNot func(Accelerator) (string, error)) (Choice, error) {
+	choice := Choice{Image: image}
+	for _, try := range []struct {
+		accelerator Accelerator
+		reason      *string
+	}{{KVM, &choice.NotKVM}, {UML, &choice.NotUML}} {
+		reason, err := whyNot(try.accelerator)
+		if err != nil {
+			return Choice{}, fmt.Errorf("trying whether %s boots guests: %w", try.accelerator, err)
+		}
+		if reason == "" {
+			choice.Accelerator = try.accelerator
+			return choice, nil
+		}
+		*try.reason = reason
+	}
+	choice.Accelerator = TCG
 	return choice, nil
 }
 
@@ -74,17 +97,17 @@ type ImageError struct {
 
 func (e *ImageError) Error() string { return fmt.Sprintf("image %s: %s", e.Image, e.Says) }
 
-// probe returns why KVM cannot be used, or nothing if it can.
-func probe(ctx context.Context, docker *client.Client, image string, labels map[string]string) (reason string, err error) {
-	if _, err := os.Stat("/dev/kvm"); errors.Is(err, fs.ErrNotExist) {
-		return "there is no /dev/kvm", nil
+// WhyNot tries to boot a guest under KVM or UML, as ChooseAccelerator does, and
+// returns why that cannot be used, or nothing if it can.
+func WhyNot(ctx context.Context, docker *client.Client, image string, labels map[string]string, a Accelerator) (reason string, err error) {
+	if _, err := os.Stat(kvmDevice); a == KVM && errors.Is(err, fs.ErrNotExist) {
+		return "there is no " + kvmDevice, nil
 	}
+	host := &container.HostConfig{NetworkMode: "none"}
+	give(host, a, launch.ProbeMemory)
 	created, err := docker.ContainerCreate(ctx, &container.Config{
-		Image: image, Entrypoint: []string{"/usr/local/bin/guest", "probe"}, Labels: labels,
-	}, &container.HostConfig{
-		NetworkMode: "none",
-		Resources:   container.Resources{Devices: []container.DeviceMapping{device("/dev/kvm")}},
-	}, nil, nil, "")
+		Image: image, Entrypoint: []string{"/usr/local/bin/guest", "probe", string(a)}, Labels: labels,
+	}, host, nil, nil, "")
 	if err != nil {
 		return "", err
 	}

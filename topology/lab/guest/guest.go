@@ -48,7 +48,11 @@ type Options struct {
 	// part of the guest's tree. The guest cannot write to them.
 	Binds       []string
 	Accelerator Accelerator
-	CPUs        int
+	// CPUs is how many the guest has, but for UML, which has one.
+	CPUs int
+	// Seat is another number for each guest that runs at the same time: under
+	// UML each is kept on one of the machine's CPUs, the next one for the next.
+	Seat int
 	// Memory is the guest's, in MiB. The container gets more: see Overhead.
 	Memory int
 }
@@ -64,16 +68,13 @@ const Overhead = 768
 // adds labels and networks, which must be attached before it starts. The
 // container is not privileged.
 func Container(o Options) (*container.Config, *container.HostConfig) {
-	devices := []container.DeviceMapping{device("/dev/net/tun")}
-	if o.Accelerator == KVM {
-		devices = append(devices, device("/dev/kvm"))
-	}
 	config := &container.Config{
 		Image:    o.Image,
 		Hostname: o.Hostname,
 		Cmd: []string{
 			"--accelerator", string(o.Accelerator), "--dir", runDir,
 			"--cpus", strconv.Itoa(o.CPUs), "--memory", strconv.Itoa(o.Memory),
+			"--seat", strconv.Itoa(o.Seat),
 		},
 		StopSignal: "SIGTERM", // the node image's is for systemd
 	}
@@ -85,12 +86,32 @@ func Container(o Options) (*container.Config, *container.HostConfig) {
 			"net.ipv6.conf.default.disable_ipv6": "1",
 		},
 		Resources: container.Resources{
-			Devices: devices,
+			Devices: []container.DeviceMapping{device("/dev/net/tun")},
 			Memory:  int64(o.Memory+Overhead) << 20,
 		},
 	}
+	give(host, o.Accelerator, o.Memory)
 	return config, host
 }
+
+const kvmDevice = "/dev/kvm"
+
+// give adds to a container what an accelerator needs of it, for a guest with so
+// many MiB of memory.
+func give(host *container.HostConfig, a Accelerator, memory int) {
+	switch a {
+	case KVM:
+		host.Devices = append(host.Devices, device(kvmDevice))
+	case UML:
+		// Docker's own tmpfs, /dev/shm, is too small, and nothing can be
+		// executed in it.
+		host.Tmpfs = map[string]string{launch.UMLMemory: fmt.Sprintf("rw,exec,nosuid,nodev,mode=0700,size=%dm", memory+umlExtra)}
+	}
+}
+
+// umlExtra is what UML keeps beside the guest's memory, in MiB: its control
+// socket and pages of its own.
+const umlExtra = 64
 
 func device(path string) container.DeviceMapping {
 	return container.DeviceMapping{PathOnHost: path, PathInContainer: path, CgroupPermissions: "rw"}

@@ -200,6 +200,52 @@ func TestContainer(t *testing.T) {
 	}
 }
 
+// TestContainerUML checks that the guest's memory has a place in its container,
+// which gets no right beyond those of the others.
+func TestContainerUML(t *testing.T) {
+	config, host := Container(Options{Image: "i", Hostname: "node1", Accelerator: UML, CPUs: 2, Seat: 3, Memory: 1024})
+	if got := host.Tmpfs["/run/uml"]; !strings.Contains(got, "exec") || !strings.HasSuffix(got, "size=1088m") {
+		t.Errorf("its memory is on %q", host.Tmpfs)
+	}
+	if len(host.Devices) != 1 || !slices.Equal(host.CapAdd, []string{"NET_ADMIN"}) || host.Privileged || host.SecurityOpt != nil {
+		t.Errorf("it has %+v, %q, %q", host.Devices, host.CapAdd, host.SecurityOpt)
+	}
+	if command := strings.Join(config.Cmd, " "); !strings.HasPrefix(command, "--accelerator uml ") || !strings.HasSuffix(command, " --seat 3") {
+		t.Errorf("it runs %s", command)
+	}
+}
+
+// TestChoose checks the order of accelerators and what is told of those that
+// were tried in vain.
+func TestChoose(t *testing.T) {
+	broken := errors.New("no engine")
+	for _, test := range []struct {
+		name    string
+		reasons map[Accelerator]string
+		err     error
+		want    Choice
+	}{
+		{"all", nil, nil, Choice{Accelerator: KVM}},
+		{"no KVM", map[Accelerator]string{KVM: "refused"}, nil, Choice{Accelerator: UML, NotKVM: "refused"}},
+		{
+			"neither", map[Accelerator]string{KVM: "refused", UML: "not in the image"}, nil,
+			Choice{Accelerator: TCG, NotKVM: "refused", NotUML: "not in the image"},
+		},
+		{"KVM alone", map[Accelerator]string{UML: "not in the image"}, nil, Choice{Accelerator: KVM}},
+		{"no engine", nil, broken, Choice{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.err == nil {
+				test.want.Image = "i"
+			}
+			got, err := choose("i", func(a Accelerator) (string, error) { return test.reasons[a], test.err })
+			if got != test.want || !errors.Is(err, test.err) {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
 func TestWiring(t *testing.T) {
 	got := wiring(map[string]string{"net/ipv4/ip_forward": "1", "net/ipv4/conf/*/rp_filter": "0"},
 		[]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")})

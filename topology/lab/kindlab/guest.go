@@ -3,6 +3,8 @@ package kindlab
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,12 +16,13 @@ import (
 )
 
 // What a guest gets. A node that runs kube-proxy and a few pods takes 300 MiB
-// of its memory; QEMU takes as much again (guest.Overhead).
+// of its memory; under TCG QEMU takes as much again (guest.Overhead).
 const (
 	guestCPUs   = 2
 	guestMemory = 1024 // MiB
 	// guestBoots bounds the time from power-on to the first command: 6 to 12 s
-	// under TCG on two idle cores, several times that beside other labs.
+	// under TCG on two idle cores, several times that beside other labs; 3 s
+	// under UML.
 	guestBoots = 2 * time.Minute
 )
 
@@ -27,6 +30,7 @@ const (
 const (
 	labelAccelerator = "dev.relapse.accelerator"
 	labelNotKVM      = "dev.relapse.not-kvm" // why
+	labelNotUML      = "dev.relapse.not-uml" // why
 )
 
 // guestImages names the images of a topology's guests.
@@ -63,10 +67,21 @@ func (l *Lab) runGuest(ctx context.Context, node *Node, n topology.Node, image s
 	}
 	config, host := guest.Container(guest.Options{
 		Image: image, Hostname: node.container, Dir: dir, Binds: []string{l.mirrorsBind()},
-		Accelerator: choice.Accelerator, CPUs: guestCPUs, Memory: guestMemory,
+		Accelerator: choice.Accelerator, CPUs: guestCPUs, Seat: l.seat(n.Name), Memory: guestMemory,
 	})
-	config.Labels = map[string]string{labelAccelerator: string(choice.Accelerator), labelNotKVM: choice.Reason}
+	config.Labels = map[string]string{
+		labelAccelerator: string(choice.Accelerator), labelNotKVM: choice.NotKVM, labelNotUML: choice.NotUML,
+	}
 	return node.run(ctx, n.Links, config, host)
+}
+
+// seat numbers the guests of a lab one after the other, from a number that two
+// labs side by side hardly share.
+func (l *Lab) seat(node string) int {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, l.Topology.Name) // a hash does not fail
+	place := slices.IndexFunc(guestsOf(l.Topology), func(n topology.Node) bool { return n.Name == node })
+	return int(h.Sum32()>>1) + place
 }
 
 // chooseAccelerator finds out what executes guests on this machine, and says
@@ -75,15 +90,22 @@ func (l *Lab) chooseAccelerator(ctx context.Context, kernel, image string) (gues
 	l.choosing.Lock()
 	defer l.choosing.Unlock()
 	var choice guest.Choice
-	err := l.options.step("whether KVM boots guests with kernel "+kernel, func() (err error) {
+	err := l.options.step("what boots guests with kernel "+kernel, func() (err error) {
 		choice, err = guest.ChooseAccelerator(ctx, l.docker, image,
 			map[string]string{labelLab: l.Topology.Name}, filepath.Join(StateDir, "accelerator-"+kernel))
 		return err
 	})
-	if err == nil && choice.Reason != "" {
-		l.options.note("guests with kernel %s run without KVM, 15 to 20 times slower: %s", kernel, choice.Reason)
+	if err != nil {
+		return choice, err
 	}
-	return choice, err
+	switch choice.Accelerator {
+	case guest.UML:
+		l.options.note("guests run under User Mode Linux, with its kernel in place of %s: %s", kernel, choice.NotKVM)
+	case guest.TCG:
+		l.options.note("guests with kernel %s run without KVM, 15 to 20 times slower: %s; nor under User Mode Linux: %s",
+			kernel, choice.NotKVM, choice.NotUML)
+	}
+	return choice, nil
 }
 
 // GuestFacts say what a node with a kernel of its own runs on.
@@ -91,8 +113,9 @@ type GuestFacts struct {
 	Node        string
 	Kernel      string // its release, as uname -r prints it
 	Accelerator guest.Accelerator
-	// NotKVM says why KVM is not used; empty if it is.
-	NotKVM string
+	// NotKVM and NotUML say why those are not used; empty where one is, or was
+	// not tried.
+	NotKVM, NotUML string
 }
 
 // Guests tells of every running guest of the lab, in the order of the
@@ -111,7 +134,8 @@ func (l *Lab) Guests(ctx context.Context) ([]GuestFacts, error) {
 		}
 		all = append(all, GuestFacts{
 			Node: n.Name, Kernel: strings.TrimSpace(release),
-			Accelerator: guest.Accelerator(info.Config.Labels[labelAccelerator]), NotKVM: info.Config.Labels[labelNotKVM],
+			Accelerator: guest.Accelerator(info.Config.Labels[labelAccelerator]),
+			NotKVM:      info.Config.Labels[labelNotKVM], NotUML: info.Config.Labels[labelNotUML],
 		})
 	}
 	return all, nil

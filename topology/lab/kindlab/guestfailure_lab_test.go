@@ -42,22 +42,23 @@ func TestGuestThatDoesNotBoot(t *testing.T) {
 		})
 		return kindlab.Options{Images: spoiled{catalogue, strings.TrimSpace(string(id))}}
 	}
+	const withoutUML = "echo it is spoiled >/opt/uml/lacks; " // which would boot all the same
 	t.Run("no QEMU", func(t *testing.T) {
-		_, err := up(ctx, t, docker, declared, spoil(t, "rm /usr/bin/qemu-system-x86_64"))
+		_, err := up(ctx, t, docker, declared, spoil(t, withoutUML+"rm /usr/bin/qemu-system-x86_64"))
 		var broken *guest.ImageError
 		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no qemu-system-x86_64: build it anew") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("no kernel", func(t *testing.T) {
-		_, err := up(ctx, t, docker, declared, spoil(t, "rm /boot/vmlinuz"))
+		_, err := up(ctx, t, docker, declared, spoil(t, withoutUML+"rm /boot/vmlinuz"))
 		var broken *guest.ImageError
 		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no /boot/vmlinuz: build it anew") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("the kernel panics", func(t *testing.T) {
-		lab, err := up(ctx, t, docker, declared, spoil(t, "truncate -s 0 /boot/initramfs"))
+		lab, err := up(ctx, t, docker, declared, spoil(t, withoutUML+"truncate -s 0 /boot/initramfs"))
 		var boot *guest.BootError
 		if !errors.As(err, &boot) || boot.Guest != "second" || !strings.HasSuffix(err.Error(), "or its kernel has panicked") {
 			t.Errorf("got %v", err)

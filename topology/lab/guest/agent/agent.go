@@ -18,6 +18,9 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/term"
+
+	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
 )
 
@@ -27,12 +30,12 @@ const Port = "dev.relapse.agent"
 // Run answers the machine until ctx ends. Sessions come and go with the
 // machine's end.
 func Run(ctx context.Context) error {
-	path, err := findPort("/sys/class/virtio-ports")
+	path, metered, err := findChannel()
 	if err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
-		if err := session(ctx, path); err != nil && ctx.Err() == nil {
+		if err := session(ctx, path, metered); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "agent:", err)
 			select { // while the machine is not connected, reads end at once with EOF
 			case <-ctx.Done():
@@ -43,18 +46,59 @@ func Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func session(ctx context.Context, path string) error {
-	port, err := os.OpenFile(path, os.O_RDWR, 0)
+func session(ctx context.Context, path string, metered bool) error {
+	port, err := openPort(path)
 	if err != nil {
 		return fmt.Errorf("opening the channel: %w", err)
 	}
 	defer port.Close()
-	session, err := channel.Accept(ctx, port)
+	session, err := channel.Accept(ctx, port, metered)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
 	return Serve(session)
+}
+
+// findChannel returns the device of the channel's end in this guest, and
+// whether the channel is metered.
+func findChannel() (path string, metered bool, err error) {
+	p, err := boot.Running()
+	if err != nil {
+		return "", false, err
+	}
+	if p.UML {
+		return umlPort, true, nil
+	}
+	path, err = findPort("/sys/class/virtio-ports")
+	return path, false, err
+}
+
+// umlPort is User Mode Linux's first serial line.
+const umlPort = "/dev/ttyS0"
+
+// openPort opens the channel's device. A terminal is made a plain pipe: no
+// byte is echoed, translated or taken for a signal.
+func openPort(path string) (*os.File, error) {
+	port, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	connection, err := port.SyscallConn()
+	if err == nil {
+		var failed error
+		err = connection.Control(func(fd uintptr) {
+			if term.IsTerminal(int(fd)) {
+				_, failed = term.MakeRaw(int(fd))
+			}
+		})
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		port.Close()
+		return nil, err
+	}
+	return port, nil
 }
 
 // findPort returns the device of the port named Port. It looks the name up in

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
 )
@@ -163,5 +166,42 @@ func TestFindPort(t *testing.T) {
 	}
 	if _, err := findPort(t.TempDir()); err == nil || !strings.Contains(err.Error(), Port) {
 		t.Errorf("no port: %v", err)
+	}
+}
+
+// TestOpenPort checks that a terminal carries any byte unharmed and echoes none.
+func TestOpenPort(t *testing.T) {
+	line, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("this machine has no pseudo-terminals:", err)
+	}
+	defer line.Close()
+	number, err := unix.IoctlGetInt(int(line.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(line.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := openPort(fmt.Sprintf("/dev/pts/%d", number))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	var all []byte
+	for b := range 256 {
+		all = append(all, byte(b))
+	}
+	for _, direction := range []struct {
+		name     string
+		from, to *os.File
+	}{{"to the guest", line, port}, {"from the guest", port, line}} {
+		if _, err := direction.from.Write(all); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(all))
+		if _, err := io.ReadFull(direction.to, got); err != nil || !bytes.Equal(got, all) {
+			t.Errorf("%s: %q, %v", direction.name, got, err)
+		}
 	}
 }

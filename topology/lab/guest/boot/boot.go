@@ -2,8 +2,10 @@ package boot
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,17 +15,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The devices of a guest and the folders of the initramfs, which the
-// launcher and the image's recipe make.
+// RootTag is the mount tag of the root file system on virtio-9p.
+const RootTag = "root"
+
+// Folders of the initramfs, which the image's recipe makes.
 const (
-	// RootTag is the mount tag of the root file system on virtio-9p.
-	RootTag = "root"
-	disk    = "/dev/vda"
 	// modulesDir holds kernel modules, and a file that lists their names in
 	// the order in which they can be loaded.
 	modulesDir  = "/modules"
 	modulesList = modulesDir + "/order"
 )
+
+// devices are where a guest finds what the launcher gives it.
+type devices struct {
+	// tree is the container's tree: the source, type and data of its mount.
+	tree, treeType, treeData string
+	disk, diskData           string
+}
+
+var (
+	qemuDevices = devices{
+		// The image does not change while the guest runs, so all of it may be cached.
+		tree: RootTag, treeType: "9p", treeData: "trans=virtio,version=9p2000.L,msize=512000,cache=loose",
+		disk: "/dev/vda",
+	}
+	umlDevices = devices{
+		tree: "container", treeType: "hostfs",
+		// Nobody needs the disk after the container, and a flush is an fsync
+		// on the machine.
+		disk: "/dev/ubda", diskData: "nobarrier",
+	}
+)
+
+// devices returns those of the machine that runs the guest.
+func (p Parameters) devices() devices {
+	if p.UML {
+		return umlDevices
+	}
+	return qemuDevices
+}
 
 // Run is the initramfs's init: process 1. It ends in the root file system's
 // own init, or switches the guest off.
@@ -33,7 +63,8 @@ func Run() {
 	restart()
 }
 
-// restart ends the guest: QEMU runs with -no-reboot.
+// restart ends the guest: QEMU runs with -no-reboot, User Mode Linux with
+// noreboot.
 func restart() {
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
@@ -43,11 +74,7 @@ func run() error {
 	if err := mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return err
 	}
-	text, err := os.ReadFile("/proc/cmdline")
-	if err != nil {
-		return err
-	}
-	p, err := Parse(string(text))
+	p, err := Running()
 	if err != nil {
 		return err
 	}
@@ -61,8 +88,13 @@ func run() error {
 	if err := loadModules(); err != nil {
 		return err
 	}
+	if p.UML {
+		if err := addClockSpeed(); err != nil {
+			return err
+		}
+	}
 	const root = "/root"
-	if err := mountRoot(root); err != nil {
+	if err := mountRoot(root, p.devices()); err != nil {
 		return err
 	}
 	if err := network(p.Links); err != nil {
@@ -122,20 +154,19 @@ func loadModule(path string) error {
 // mountRoot puts the root file system together. What containerd and kubelet
 // write lies on the disk itself: an overlay cannot be the upper layer of
 // containerd's overlays.
-func mountRoot(root string) error {
+func mountRoot(root string, d devices) error {
 	const lower, scratch = "/lower", "/scratch"
-	// The image does not change while the guest runs, so all of it may be cached.
-	err := mount(RootTag, lower, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose")
+	err := mount(d.tree, lower, d.treeType, unix.MS_RDONLY, d.treeData)
 	if err != nil {
 		return err
 	}
 	// The driver has found the disk by now, but the file in /dev may appear later.
 	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err = os.Stat(disk); err == nil || time.Now().After(limit) {
+		if _, err = os.Stat(d.disk); err == nil || time.Now().After(limit) {
 			break
 		}
 	}
-	if err := mount(disk, scratch, "ext4", unix.MS_NOATIME, ""); err != nil {
+	if err := mount(d.disk, scratch, "ext4", unix.MS_NOATIME, d.diskData); err != nil {
 		return err
 	}
 	upper, work := scratch+"/upper", scratch+"/work"
@@ -169,12 +200,13 @@ func network(links []Link) error {
 		return fmt.Errorf("bringing lo up: %w", err)
 	}
 	for _, want := range links {
-		link, err := netlink.LinkByName(want.Name)
+		link, err := linkByMAC(want.MAC)
 		if err != nil {
 			return fmt.Errorf("finding interface %s: %w", want.Name, err)
 		}
-		if mac := link.Attrs().HardwareAddr; mac.String() != want.MAC.String() {
-			return fmt.Errorf("interface %s has the MAC address %s, expected %s", want.Name, mac, want.MAC)
+		// User Mode Linux has vecN where others have ethN.
+		if err := netlink.LinkSetName(link, want.Name); err != nil {
+			return fmt.Errorf("renaming interface %s to %s: %w", link.Attrs().Name, want.Name, err)
 		}
 		address, err := netlink.ParseAddr(want.Address.String())
 		if err != nil {
@@ -186,6 +218,39 @@ func network(links []Link) error {
 		if err := netlink.LinkSetUp(link); err != nil {
 			return fmt.Errorf("bringing %s up: %w", want.Name, err)
 		}
+	}
+	return nil
+}
+
+func linkByMAC(mac net.HardwareAddr) (netlink.Link, error) {
+	all, err := netlink.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, link := range all {
+		if bytes.Equal(link.Attrs().HardwareAddr, mac) {
+			return link, nil
+		}
+	}
+	return nil, fmt.Errorf("none has the MAC address %s", mac)
+}
+
+// addClockSpeed puts the CPU's clock rate into /proc/cpuinfo, where User Mode
+// Linux has none: kubelet's cAdvisor does not start without one. Nothing is
+// computed from it.
+func addClockSpeed() error {
+	const cpuinfo, ours = "/proc/cpuinfo", "/cpuinfo"
+	text, err := os.ReadFile(cpuinfo)
+	if err != nil {
+		return err
+	}
+	// The line belongs to the last paragraph, which an empty line ends.
+	text = append(bytes.TrimSpace(text), "\ncpu MHz\t\t: 1000.000\n\n"...)
+	if err := os.WriteFile(ours, text, 0o444); err != nil {
+		return err
+	}
+	if err := unix.Mount(ours, cpuinfo, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mounting %s on %s: %w", ours, cpuinfo, err)
 	}
 	return nil
 }

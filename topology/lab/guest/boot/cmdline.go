@@ -1,12 +1,14 @@
 // Package boot takes a guest from its kernel to its init: it is what runs in
 // the initramfs. The root file system is the container's own, read-only over
-// virtio-9p, under an overlay whose upper layer is on the guest's disk.
+// virtio-9p or User Mode Linux's hostfs, under an overlay whose upper layer is
+// on the guest's disk.
 package boot
 
 import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 )
 
@@ -14,6 +16,9 @@ import (
 type Parameters struct {
 	// Probe asks for nothing but ProbeMarker on the console, and power off.
 	Probe bool
+	// UML says that the kernel is User Mode Linux's, whose devices are others
+	// than QEMU's.
+	UML bool
 	// Hostname is the guest's host name.
 	Hostname string
 	// Links are the guest's interfaces.
@@ -33,6 +38,7 @@ type Link struct {
 // is left alone by the kernel.
 const (
 	paramProbe    = "relapse.probe"
+	paramUML      = "relapse.uml"
 	paramHostname = "relapse.hostname"
 	paramLink     = "relapse.link"
 )
@@ -47,6 +53,9 @@ func (p Parameters) CommandLine() string {
 	if p.Probe {
 		words = append(words, paramProbe)
 	}
+	if p.UML {
+		words = append(words, paramUML)
+	}
 	if p.Hostname != "" {
 		words = append(words, paramHostname+"="+p.Hostname)
 	}
@@ -54,6 +63,16 @@ func (p Parameters) CommandLine() string {
 		words = append(words, fmt.Sprintf("%s=%s,%s,%s", paramLink, l.Name, l.MAC, l.Address))
 	}
 	return strings.Join(words, " ")
+}
+
+// Running returns the parameters that the running guest's kernel was given.
+// It needs /proc.
+func Running() (Parameters, error) {
+	text, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return Parameters{}, err
+	}
+	return Parse(string(text))
 }
 
 // Parse reads the parameters from a kernel's command line; what is not ours
@@ -65,6 +84,8 @@ func Parse(commandLine string) (Parameters, error) {
 		switch name {
 		case paramProbe:
 			p.Probe = true
+		case paramUML:
+			p.UML = true
 		case paramHostname:
 			p.Hostname = value
 		case paramLink:

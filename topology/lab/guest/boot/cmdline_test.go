@@ -23,6 +23,7 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{"nothing", Parameters{}, ""},
 		{"probe", Parameters{Probe: true}, "relapse.probe"},
+		{"User Mode Linux", Parameters{UML: true, Hostname: "node1"}, "relapse.uml relapse.hostname=node1"},
 		{"full", full, "relapse.hostname=node1 relapse.link=eth0,02:42:0a:04:5e:17,10.4.94.23/24 relapse.link=eth1,02:42:0a:09:00:01,10.9.0.1/16"},
 	}
 	for _, test := range tests {

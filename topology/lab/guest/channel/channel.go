@@ -1,6 +1,6 @@
 // Package channel carries many byte streams between a guest and the machine
-// over one byte pipe, a virtio serial port, so that a guest can be commanded
-// whatever becomes of its network.
+// over one byte pipe, a virtio serial port or a serial line, so that a guest can
+// be commanded whatever becomes of its network.
 //
 // A serial port has no notion of a connection: either end may be replaced
 // while bytes of the old one are still under way. Open and Accept therefore
@@ -11,7 +11,8 @@
 //	machine  go N      no hello follows
 //	guest    start N   the last line: streams begin behind it
 //
-// Streams are yamux's.
+// Streams are yamux's. Under them a metered pipe counts what is on its way to
+// the guest: see meter.
 package channel
 
 import (
@@ -39,11 +40,14 @@ type Pipe interface {
 type Session = yamux.Session
 
 // Open begins a session on the machine's end and waits until the guest has
-// answered. When ctx ends it returns after the attempt under way.
-func Open(ctx context.Context, pipe Pipe) (*Session, error) {
+// answered. When ctx ends it returns after the attempt under way. Both ends say
+// alike whether the pipe is metered.
+func Open(ctx context.Context, pipe Pipe, metered bool) (*Session, error) {
 	for {
 		err := open(pipe, rand.Text())
 		switch {
+		case err == nil && metered:
+			return yamux.Client(newMeter(pipe), config())
 		case err == nil:
 			return yamux.Client(held{pipe}, config())
 		case ctx.Err() != nil:
@@ -87,7 +91,7 @@ func open(pipe Pipe, number string) error {
 }
 
 // Accept waits on the guest's end for the machine to begin a session.
-func Accept(ctx context.Context, pipe Pipe) (*Session, error) {
+func Accept(ctx context.Context, pipe Pipe, metered bool) (*Session, error) {
 	if err := pipe.SetDeadline(time.Time{}); err != nil {
 		return nil, fmt.Errorf("waiting for the machine: %w", err)
 	}
@@ -98,6 +102,9 @@ func Accept(ctx context.Context, pipe Pipe) (*Session, error) {
 			err = context.Cause(ctx)
 		}
 		return nil, fmt.Errorf("waiting for the machine: %w", err)
+	}
+	if metered {
+		return yamux.Server(&meteredGuest{held: held{pipe}}, config())
 	}
 	return yamux.Server(held{pipe}, config())
 }

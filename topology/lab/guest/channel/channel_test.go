@@ -38,13 +38,13 @@ func connect(t *testing.T, machine, guest net.Conn) (client, server *Session) {
 	t.Helper()
 	accepted := make(chan *Session, 1)
 	go func() {
-		session, err := Accept(t.Context(), guest)
+		session, err := Accept(t.Context(), guest, false)
 		if err != nil {
 			t.Error(err)
 		}
 		accepted <- session
 	}()
-	client, err := Open(t.Context(), machine)
+	client, err := Open(t.Context(), machine, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestSession(t *testing.T) {
 			_, _ = io.WriteString(guest, test.toMachine)
 			if test.name == "an old handshake" {
 				// The guest takes part in it, finds no session behind, and begins again.
-				old, err := Accept(t.Context(), guest)
+				old, err := Accept(t.Context(), guest, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -128,7 +128,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	machine, _ := pipes(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := Open(ctx, machine); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Open(ctx, machine, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestAcceptEndsWithItsContext(t *testing.T) {
 	_, guest := pipes(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := Accept(ctx, guest); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Accept(ctx, guest, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 }

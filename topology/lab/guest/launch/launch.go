@@ -22,7 +22,7 @@ import (
 // has ended or ctx ends, which cuts its power. The guest's console is on
 // standard output.
 func Run(ctx context.Context, c Config, dir string) error {
-	if err := checkImage(); err != nil {
+	if err := checkImage(c.Accelerator); err != nil {
 		return err
 	}
 	hostname, err := os.Hostname()
@@ -30,6 +30,10 @@ func Run(ctx context.Context, c Config, dir string) error {
 		return err
 	}
 	links, taps, err := takeOver()
+	if err != nil {
+		return err
+	}
+	args, env, err := command(c, boot.Parameters{Hostname: hostname, Links: links}, taps)
 	if err != nil {
 		return err
 	}
@@ -47,26 +51,32 @@ func Run(ctx context.Context, c Config, dir string) error {
 		return err
 	}
 	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() error { return server.run(ctx, pipe) })
+	all.Go(func() error { return server.run(ctx, pipe, c.Accelerator == UML) })
 	all.Go(func() error {
-		args := command(c, boot.Parameters{Hostname: hostname, Links: links}, taps)
 		fmt.Println("relapse:", args)
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Env = append(os.Environ(), env...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.ExtraFiles = []*os.File{guest} // its descriptor there is channelFD
 		err := cmd.Run()
-		return ended(err, outOfMemory())
+		return ended(c.Accelerator, err, outOfMemory())
 	})
 	return all.Wait()
 }
 
-// ended says how QEMU ended, for the last line of the console.
-func ended(err error, outOfMemory bool) error {
+// ended says how the guest's program ended, for the last line of the console.
+func ended(a Accelerator, err error, outOfMemory bool) error {
 	switch {
 	case err == nil: // a guest that restarts ends, and so does one whose kernel panicked
 		return errors.New("the guest has switched itself off, or its kernel has panicked")
 	case outOfMemory:
-		return errors.New("the guest was killed: QEMU took more memory than the container may")
+		return errors.New("the guest was killed: it took more memory than the container may")
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && a == UML {
+		if wait, ok := exit.Sys().(syscall.WaitStatus); ok && wait.Signal() == syscall.SIGABRT {
+			return errors.New("the guest's kernel has panicked")
+		}
 	}
 	return fmt.Errorf("running the guest: %w", err)
 }
@@ -97,29 +107,6 @@ func oomKills(text string) int {
 	return 0
 }
 
-// ImageError says that the image cannot run guests.
-type ImageError struct{ Lacks string }
-
-func (e *ImageError) Error() string {
-	return fmt.Sprintf("the image has no %s: build it anew", e.Lacks)
-}
-
-// ImageStatus is the exit status of a program that ended with an ImageError.
-const ImageStatus = 2
-
-// checkImage finds out whether all that a guest needs is in the image.
-func checkImage() error {
-	if _, err := exec.LookPath(qemu); err != nil {
-		return &ImageError{Lacks: qemu}
-	}
-	for _, file := range []string{kernel, initramfs} {
-		if _, err := os.Stat(file); err != nil {
-			return &ImageError{Lacks: file}
-		}
-	}
-	return nil
-}
-
 // diskSize is the size of the guest's disk in bytes. The file is sparse: it
 // takes what the guest has written.
 const diskSize = 16 << 30
@@ -148,7 +135,7 @@ func makeDisk(ctx context.Context) error {
 	return os.Rename(fresh, disk)
 }
 
-// socketPair is the channel's pipe: our end, and QEMU's.
+// socketPair is the channel's pipe: our end, and the guest's.
 func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

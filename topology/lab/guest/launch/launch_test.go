@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
 )
 
-func TestCommand(t *testing.T) {
+func TestQEMUCommand(t *testing.T) {
 	p := boot.Parameters{Hostname: "node1", Links: []boot.Link{
 		{Name: "eth0", MAC: net.HardwareAddr{2, 0x42, 10, 4, 94, 23}, Address: netip.MustParsePrefix("10.4.94.23/24")},
 		{Name: "eth1", MAC: net.HardwareAddr{2, 0x42, 10, 9, 0, 1}, Address: netip.MustParsePrefix("10.9.0.1/16")},
@@ -44,7 +45,7 @@ func TestCommand(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			args := command(test.c, p, []string{"tap0", "tap1"})
+			args := qemuCommand(test.c, p, []string{"tap0", "tap1"})
 			words := slices.Concat(args, strings.Fields(args[slices.Index(args, "-append")+1]))
 			for _, want := range test.want {
 				if !slices.Contains(words, want) {
@@ -66,7 +67,7 @@ func TestRunWithoutQEMU(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, run := range map[string]func() error{
 		"launch": func() error { return Run(t.Context(), Config{Accelerator: TCG}, t.TempDir()) },
-		"probe":  func() error { return ProbeKVM(t.Context()) },
+		"probe":  func() error { return Probe(t.Context(), KVM) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := run()
@@ -79,19 +80,21 @@ func TestRunWithoutQEMU(t *testing.T) {
 }
 
 func TestEnded(t *testing.T) {
+	aborted := exec.Command("sh", "-c", "kill -ABRT $$").Run()
 	for _, test := range []struct {
 		name string
 		err  error
 		oom  bool
 		want string
 	}{
+		{"User Mode Linux panics", aborted, false, "the guest's kernel has panicked"},
 		{"by itself", nil, false, "the guest has switched itself off, or its kernel has panicked"},
-		{"an earlier kill is not QEMU's", nil, true, "the guest has switched itself off, or its kernel has panicked"},
-		{"memory", errors.New("signal: killed"), true, "the guest was killed: QEMU took more memory than the container may"},
+		{"an earlier kill was another's", nil, true, "the guest has switched itself off, or its kernel has panicked"},
+		{"memory", errors.New("signal: killed"), true, "the guest was killed: it took more memory than the container may"},
 		{"crash", errors.New("signal: aborted"), false, "running the guest: signal: aborted"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := ended(test.err, test.oom).Error(); got != test.want {
+			if got := ended(UML, test.err, test.oom).Error(); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
@@ -147,10 +150,10 @@ func serveGuest(t *testing.T) (dir string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = s.run(ctx, ours) // ends with ctx
+		_ = s.run(ctx, ours, false) // ends with ctx
 	}()
 	go func() {
-		session, err := channel.Accept(ctx, theirs)
+		session, err := channel.Accept(ctx, theirs, false)
 		if err == nil {
 			_ = agent.Serve(session) // ends with the session
 		}

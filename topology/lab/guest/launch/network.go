@@ -76,8 +76,8 @@ func replace(port netlink.Link, bridgeName, tapName string) (boot.Link, error) {
 	return link, closeTap(tap)
 }
 
-// closeTap lets go of a tap device, which is there to stay: QEMU opens it by
-// name.
+// closeTap lets go of a tap device, which is there to stay: the guest's program
+// opens it by name.
 func closeTap(tap *netlink.Tuntap) error {
 	var errs []error
 	for _, f := range tap.Fds {

@@ -14,29 +14,30 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 )
 
-// probeLimit bounds a probe. KVM that works takes about a second from QEMU's
-// start to the guest's user space.
+// probeLimit bounds a probe. What works takes about a second from its start to
+// the guest's user space.
 const probeLimit = 10 * time.Second
 
-// ProbeKVM boots our kernel under KVM and returns nil if its user space
-// reports. Whether /dev/kvm is there and opens says little: inside a virtual
-// machine KVM may refuse to run a guest, or never come back from one.
-func ProbeKVM(ctx context.Context) error {
-	if err := checkImage(); err != nil {
+// Probe boots a guest under an accelerator, KVM or UML, and returns nil if its
+// user space reports. Whether /dev/kvm is there and opens says little: inside a
+// virtual machine KVM may refuse to run a guest, or never come back from one.
+// UML needs system calls that a container may not have.
+func Probe(ctx context.Context, a Accelerator) error {
+	if err := checkImage(a); err != nil {
 		return err
 	}
-	const device = "/dev/kvm"
-	if _, err := os.Stat(device); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no %s", device)
+	args, env, err := probeCommand(a)
+	if err != nil {
+		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("no guest ran under KVM within %s", probeLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("no guest ran under %s within %s", a, probeLimit))
 	defer cancel()
-	c := Config{Accelerator: KVM, CPUs: 1, Memory: 256}
-	args := append(machine(c), "-append", kernelCommandLine(c, boot.Parameters{Probe: true}))
 	var console, complaints bytes.Buffer
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = &console, &complaints
-	err := cmd.Run()
+	cmd.WaitDelay = time.Second // processes of UML's may outlive it and hold its output
+	err = cmd.Run()
 	switch {
 	case strings.Contains(console.String(), boot.ProbeMarker):
 		return nil
@@ -45,7 +46,34 @@ func ProbeKVM(ctx context.Context) error {
 	case err == nil:
 		err = errors.New("the guest ended without a word")
 	}
-	// The first line says what was wrong, the others what QEMU made of it.
-	first, _, _ := strings.Cut(strings.TrimSpace(complaints.String()), "\n")
-	return fmt.Errorf("no guest runs under KVM: %w: %s", err, first)
+	return fmt.Errorf("no guest runs under %s: %w: %s", a, err, complaint(a, complaints.String(), console.String()))
+}
+
+// complaint is the line that says what was wrong: QEMU's first one, for the
+// others say what it made of it, or UML's last one, for it tells of all that it
+// tries.
+func complaint(a Accelerator, stderr, console string) string {
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	if a == UML {
+		lines = strings.Split(strings.TrimSpace(stderr+console), "\n")
+		return lines[len(lines)-1]
+	}
+	return lines[0]
+}
+
+// ProbeMemory is the memory of a probed guest, in MiB.
+const ProbeMemory = 256
+
+func probeCommand(a Accelerator) (args, env []string, err error) {
+	c := Config{Accelerator: a, CPUs: 1, Memory: ProbeMemory}
+	p := boot.Parameters{Probe: true}
+	if a == UML {
+		cpu, err := seatCPU(c.Seat)
+		return append(umlMachine(c, cpu), p.CommandLine()), umlEnvironment, err
+	}
+	const device = "/dev/kvm"
+	if _, err := os.Stat(device); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("there is no %s", device)
+	}
+	return append(machine(c), "-append", kernelCommandLine(c, p)), nil, nil
 }

@@ -1,6 +1,3 @@
-// Package launch runs a guest inside its container: it puts the guest's
-// interfaces in the place of the container's own, starts QEMU, and serves the
-// channel to the guest's agent on a unix socket.
 package launch
 
 import (
@@ -12,35 +9,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 )
 
-// Accelerator is what executes the guest's code.
-type Accelerator string
-
-// Accelerators.
-const (
-	KVM Accelerator = "kvm" // the CPU itself
-	TCG Accelerator = "tcg" // QEMU's translator: needs nothing, and is 15 to 20 times slower
-)
-
-// Config says what machine the guest gets.
-type Config struct {
-	Accelerator Accelerator
-	CPUs        int
-	// Memory is the guest's, in MiB.
-	Memory int
-}
-
-// Files of the image and of the container.
+// Files that QEMU is given.
 const (
 	kernel    = "/boot/vmlinuz"
 	initramfs = "/boot/initramfs"
-	disk      = "/var/lib/relapse/disk.img"
-	// channelFD is QEMU's end of the channel.
-	channelFD = 3
 )
 
-// command is QEMU's command line. taps are the names of the tap devices, in
+// qemuCommand is QEMU's command line. taps are the names of the tap devices, in
 // the order of p's links.
-func command(c Config, p boot.Parameters, taps []string) []string {
+func qemuCommand(c Config, p boot.Parameters, taps []string) []string {
 	args := append(machine(c),
 		"-append", kernelCommandLine(c, p),
 		"-chardev", fmt.Sprintf("socket,id=agent,fd=%d", channelFD),

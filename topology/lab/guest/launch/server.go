@@ -46,13 +46,14 @@ func listenUnix(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// run keeps a session on the pipe and serves it until ctx ends.
-func (s *server) run(ctx context.Context, pipe channel.Pipe) error {
+// run keeps a session on the pipe, which is metered or not, and serves it until
+// ctx ends.
+func (s *server) run(ctx context.Context, pipe channel.Pipe, metered bool) error {
 	stop := context.AfterFunc(ctx, func() { s.l.Close() })
 	defer stop()
 	go s.accept(s.l, s.serve)
 	for {
-		session, err := channel.Open(ctx, pipe)
+		session, err := channel.Open(ctx, pipe, metered)
 		if err != nil {
 			return err
 		}
