@@ -44,6 +44,15 @@ sed 's,.*/,,' "$work/files" >modules/order
 find . | sort | cpio --quiet -o -H newc --reproducible >/boot/initramfs
 rm -rf "$work"
 
+# That of User Mode Linux, where the image has it: see uml.sh.
+if [ -d /opt/uml/initramfs.d ]; then
+	cd /opt/uml/initramfs.d
+	cp /usr/local/bin/guest init
+	find . | sort | cpio --quiet -o -H newc --reproducible >/opt/uml/initramfs
+	cd /
+	rm -rf /opt/uml/initramfs.d
+fi
+
 systemctl enable relapse-agent.service
 # Of no use to a node, and a fifth of a translated guest's boot.
 systemctl mask systemd-update-utmp.service systemd-update-utmp-runlevel.service systemd-sysusers.service \
