@@ -36,9 +36,9 @@ may be deleted once a minute.`,
 	},
 	Reproduction: `kube-proxy is the vendor's own program, built from k8s.io/kubernetes at the
 stated version with libnetwork and netlink as it pins them, in a DaemonSet. It
-runs on a guest with Debian's kernel 6.1, for the machine's own may have no
-IPVS. The control plane is Kubernetes 1.34.4, which still serves the v1
-Endpoints that kube-proxy of that time reads.
+runs on a guest with Debian's kernel 6.1, or that of User Mode Linux, for the
+machine's own may have no IPVS. The control plane is Kubernetes 1.34.4, which
+still serves the v1 Endpoints that kube-proxy of that time reads.
 
 What took a day takes a minute or two, because of the load: 300 TCP connections
 through one Service whose 250 endpoints are then taken away, so that the list is
