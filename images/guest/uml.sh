@@ -10,10 +10,20 @@ f947c9244fd79d481299df2ad68961f6b3b7703bff38c4b0e726f861161da62c  user-mode-linu
 5c71715c51103beb4fbba9fe9f8dff604af6610dfa71c70bff342f54a7860803  libc6_2.43-7_amd64.deb
 d251ea642c3795e8723ac2b9eeebe511467ca04590ba70f3d555a7616787d7e3  libgcc-s1_16.2.0-4_amd64.deb
 '
+tools="bc bison flex gcc libc6-dev make xz-utils"
+
 mkdir -p /opt/uml
 work=$(mktemp -d)
-trap 'rm -rf "$work" /var/lib/apt/lists/* /var/cache/apt/* /var/log/*' EXIT
+cleanup() {
+	cd /
+	apt-get -q -y purge --autoremove $tools
+	rm -rf "$work" /var/lib/apt/lists/* /var/cache/apt/* /var/log/*
+}
+trap cleanup EXIT
 cd "$work"
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update
+apt-get -q -y --no-install-recommends install $tools
 
 lacks() {
 	echo "$1" | tee /opt/uml/lacks
@@ -26,16 +36,17 @@ sed 's,^deb \([^ ]*\) .*,deb [check-valid-until=no] \1 unstable main,' /etc/apt/
 unstable="-q -o Dir::Etc::SourceList=$work/unstable.list -o Dir::Etc::SourceParts=- -o Acquire::Languages=none"
 apt-get $unstable update && apt-get $unstable download user-mode-linux libc6 libgcc-s1 ||
 	lacks "the package archive had none when the image was built"
-echo "$tried" | sed '/^$/d' | sha256sum --check || echo "these are not the versions that were tried"
+known=yes
+echo "$tried" | sed '/^$/d' | sha256sum --check || known=no
 for package in *.deb; do
 	dpkg-deb --extract "$package" .
 done
 version=$(ls usr/lib/uml/modules)
 
-# A node needs iptables. 7.2um1 has neither of the two ways to it for IPv4: its
-# nf_tables are built for bridges alone, and the older tables left out.
-if ! zgrep -q -E '^CONFIG_NF_TABLES_(IPV4|INET)=y|^CONFIG_IP_NF_IPTABLES_LEGACY=' usr/share/doc/user-mode-linux/config.gz; then
-	lacks "iptables cannot work with its kernel $version"
+# A node needs iptables, for which 7.2um1 lacks the tables of IPv4 in both of
+# their forms.
+if ! zgrep -q -E '^CONFIG_(NF_TABLES_IPV4|IP_NF_IPTABLES_LEGACY)=' usr/share/doc/user-mode-linux/config.gz; then
+	sh -e /kind/nftables.sh "$version" "$known" $unstable || lacks "iptables cannot work with its kernel $version"
 fi
 
 # Of the modules, those of virtual devices and of the network.
