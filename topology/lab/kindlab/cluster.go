@@ -388,6 +388,11 @@ func (c *Cluster) join(ctx context.Context, n topology.Node) error {
 			}
 			return !object.Status.Allocatable.Pods().IsZero(), "Node.status.allocatable has no pods", nil
 		})
+	if err == nil && n.Kernel != "" {
+		// A guest's kernel may keep what kubeadm has written for half a minute. If
+		// its power is cut, it must come up as a node again all the same.
+		_, err = node.Exec(ctx, "sync")
+	}
 	if err != nil {
 		return fmt.Errorf("joining node %q: %w", n.Name, err)
 	}
