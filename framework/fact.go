@@ -13,8 +13,8 @@ import (
 type Fact struct {
 	// Says is the fact, in a sentence.
 	Says string
-	// By are the steps that assert it: if it did not hold, none of them would be
-	// as expected.
+	// By are the steps that assert it: if it did not hold, one of them at least
+	// would not be as expected.
 	By []Assertion
 	// Not says why no step asserts the fact, or only a part of it.
 	Not string
@@ -23,8 +23,8 @@ type Fact struct {
 // Assertion is a step of a variant that asserts something.
 type Assertion struct {
 	Variant string
-	// Step is the step's name in a run, as `run --dry-run` prints it. Two have
-	// names that differ from run to run: see StepSymptom and StepFindings.
+	// Step is the step's name in a run, as `run --dry-run` prints it, or one of
+	// the constants below.
 	Step string
 }
 
@@ -39,10 +39,12 @@ func By(variant string, steps ...string) []Assertion {
 
 func (a Assertion) String() string { return a.Variant + ", " + a.Step }
 
-// Steps whose names in a run list more than a fact needs.
+// Steps whose names in a run tell more than a fact needs.
 const (
-	// StepSymptom is that the probes of Script.Hurt are hurt, and only they.
+	// StepSymptom is that the probes of Script.Hurt are hurt.
 	StepSymptom = "symptom"
+	// StepNothingElse is that no others are, and no other alarm is raised.
+	StepNothingElse = "nothing else is hurt"
 	// StepUnhurt is that no probe is hurt, and no alarm raised.
 	StepUnhurt = "no probe is hurt"
 	// StepFindings is that the detectors come to the findings of Script.Named.
@@ -50,6 +52,8 @@ const (
 	// StepBaseline is that the detectors come to the findings of Script.Latent
 	// before the fault, and that no probe is hurt then.
 	StepBaseline = "baseline"
+	// StepRefused is that the component under test does not start, and says why.
+	StepRefused = "verdict is refused"
 )
 
 // Before names the step of a check of Script.Baseline.
@@ -69,8 +73,9 @@ func (r Remedy) Step() string {
 	return "no remedy: " + r.Name
 }
 
-// assertions names the steps of a script that can assert a fact.
-func (s Script) assertions(role Role) []string {
+// assertions names the steps of a variant that can assert a fact.
+func (v Variant) assertions() []string {
+	s := v.Script()
 	steps := []string{StepBaseline}
 	for _, c := range s.Baseline {
 		steps = append(steps, c.Before())
@@ -78,8 +83,8 @@ func (s Script) assertions(role Role) []string {
 	for _, f := range s.Forms {
 		steps = append(steps, f.Step())
 	}
-	if role == Affected {
-		steps = append(steps, StepSymptom)
+	if v.Role == Affected {
+		steps = append(steps, StepSymptom, StepNothingElse)
 	} else {
 		steps = append(steps, StepUnhurt)
 	}
@@ -91,6 +96,9 @@ func (s Script) assertions(role Role) []string {
 	}
 	for _, r := range s.Remedies {
 		steps = append(steps, r.Step())
+	}
+	if v.Refused {
+		steps = append(steps, StepRefused)
 	}
 	return steps
 }
@@ -113,7 +121,7 @@ func (p *problems) facts(s Scenario) {
 				continue
 			}
 			if v := s.Variants[i]; v.Script != nil {
-				if steps := v.Script().assertions(v.Role); !slices.Contains(steps, by.Step) {
+				if steps := v.assertions(); !slices.Contains(steps, by.Step) {
 					p.add("%s has no step %q%s", by.Variant, by.Step, topology.Nearest(by.Step, steps))
 				}
 			}

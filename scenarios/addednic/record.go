@@ -100,7 +100,7 @@ not take, nor about encapsulated pools, whose tunnels hang on the same address.`
 		},
 		{
 			Says: "after such a restart the node itself reaches the others' pods no more",
-			Not:  "BIRD leaves the kernel's routes alone until its time for a graceful restart is over, 240 s by default, which no run waits for",
+			Not:  "its routes stay for as long as a run looks; BIRD's time for a graceful restart is 240 s by default, which no run waits for",
 		},
 		{
 			Says: "the detector names the node, the address, the interface, and that this appeared after boot",

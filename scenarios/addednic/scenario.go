@@ -217,9 +217,9 @@ func restartedScript(nic fault.NIC) framework.Script {
 }
 
 // restartedHurt are the probes that the second form hurts. The node's own way
-// to the others' pods is not among them yet: the new BIRD is told to restart
-// gracefully (-R), and seems to leave the kernel's routes alone until it gives
-// the sessions up; by its default that takes 240 s, which no run waits for.
+// to the others' pods is not among them: the new BIRD is told to restart
+// gracefully (-R), and no route was seen to go within a run. By its default it
+// gives the sessions up after 240 s, which no run waits for.
 func restartedHurt() []probe.Probe {
 	return slices.DeleteFunc(hurt(), func(p probe.Probe) bool { return p.From == hostWorker1.Name })
 }

@@ -300,7 +300,7 @@ func (s *story) twoStacks(ctx context.Context, r *framework.Run) (bool, string, 
 
 func (s *story) lateIsMissing(_ context.Context, r *framework.Run) (bool, string, error) {
 	if proxyOnEdge(r).Table == nil {
-		return false, "the table was not read", nil
+		return false, "", errors.New("the table was not read")
 	}
 	v := virtualServerOf(r, late)
 	return !v.Address.IsValid(), fmt.Sprintf("it has %v", v), nil

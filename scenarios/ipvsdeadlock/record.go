@@ -59,7 +59,7 @@ other defects of the graceful termination at the time (kubernetes#72337).`,
 		},
 		{
 			Says: "a ClusterIP does not answer any more, and the pod behind it does",
-			By:   framework.By("kube-proxy-1.13.0", "symptom"),
+			By:   framework.By("kube-proxy-1.13.0", "symptom", "nothing else is hurt"),
 		},
 		{
 			Says: "no sync is finished any more",

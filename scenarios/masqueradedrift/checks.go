@@ -206,16 +206,20 @@ func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, stri
 	if err := forget(ctx, r, "--proto", "udp", "--orig-dst", dbAddr.String()); err != nil {
 		return false, "", err
 	}
+	var failed error // to forget flows, at last
 	err := await.Until(ctx, "the flows to be seen as the nodes'", 50*time.Millisecond, restartedWithin,
 		func(ctx context.Context) (bool, string, error) {
 			hidden, saw, err := flowsAreHidden(r)
-			if hidden || err != nil {
-				return hidden, saw, err
+			if !hidden && err == nil {
+				err = forgetReversed(ctx, r)
 			}
-			return false, saw, forgetReversed(ctx, r)
+			if ctx.Err() == nil {
+				failed = err
+			}
+			return hidden, saw, err
 		})
 	if err != nil {
-		return false, err.Error(), nil
+		return false, err.Error(), failed
 	}
 	return true, "", masqueradingEvidence(ctx, r, "after-the-upgrade")
 }

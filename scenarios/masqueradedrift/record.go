@@ -130,11 +130,11 @@ ip-masq-agent, tunnels or IPv6.`,
 		},
 		{
 			Says: "1.10 refuses to start with both names, and nothing changes",
-			By:   framework.By("1.10-both-keys", "no probe is hurt", "after: the rules of Cilium 1.8.1 are still there"),
+			By:   framework.By("1.10-both-keys", "verdict is refused", "no probe is hurt", "after: the rules of Cilium 1.8.1 are still there"),
 		},
 		{
 			Says: "1.12 refuses to start without the new name of the native CIDR, and nothing changes",
-			By:   framework.By("1.12-old-cidr-key", "no probe is hurt", "after: the rules of Cilium 1.11.1 are still there"),
+			By:   framework.By("1.12-old-cidr-key", "verdict is refused", "no probe is hurt", "after: the rules of Cilium 1.11.1 are still there"),
 		},
 		{
 			Says: "Calico's natOutgoing is the same switch",

@@ -2,6 +2,7 @@ package nodedrain
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -54,8 +55,7 @@ func routersFollow(rangeOf func(allocation) netip.Prefix, nodes []string) func(c
 		for _, declared := range lab.Routers {
 			t := routers[declared.Name]
 			if !t.Routes.Read {
-				wrong.Addf("%s was not read", declared.Name)
-				continue
+				return false, "", fmt.Errorf("the routes of %s were not read", declared.Name)
 			}
 			got := nextHops(t)
 			for _, node := range nodes {

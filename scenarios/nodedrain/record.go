@@ -69,7 +69,7 @@ nor about the newer BGP control plane (CiliumBGPPeeringPolicy).`,
 		},
 		{
 			Says: "once node1 is removed, master2's pods and the outside reach each other no more; those of master1 and master3 do",
-			By:   framework.By("cilium-1.11.6", "symptom"),
+			By:   framework.By("cilium-1.11.6", "symptom", "nothing else is hurt"),
 		},
 		{
 			Says: "the routers have lost 10.5.115.0/24, master2's range, and keep 10.5.112.0/24 by way of master1",

@@ -2,6 +2,7 @@ package unpinnedimage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -440,7 +441,7 @@ func noPodRange(_ context.Context, r *framework.Run) (bool, string, error) {
 	var left []netip.Prefix
 	routers := r.Snapshot().Routers
 	if len(routers) == 0 || !routers[0].Routes.Read {
-		return false, "it was not read", nil
+		return false, "", errors.New("the ToR's routes were not read")
 	}
 	for _, t := range routers {
 		for _, route := range t.Routes.Items {
@@ -457,7 +458,7 @@ func sessions(up bool) func(context.Context, *framework.Run) (bool, string, erro
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		at := r.Snapshot()
 		if len(at.Routers) == 0 || !at.Routers[0].Neighbors.Read {
-			return false, "they were not read", nil
+			return false, "", errors.New("the ToR's sessions were not read")
 		}
 		var wrong framework.Mismatches
 		for _, node := range nodes() {

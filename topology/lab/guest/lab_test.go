@@ -89,8 +89,12 @@ func TestGuest(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			docker, image := dockerAndImage(t, kernel)
 			accelerator := guest.KVM
-			if why, err := guest.WhyNot(t.Context(), docker, image, nil, guest.KVM); err != nil || why != "" {
-				t.Log(why, err)
+			why, err := guest.WhyNot(t.Context(), docker, image, nil, guest.KVM)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if why != "" {
+				t.Log(why)
 				accelerator = guest.TCG
 			}
 			testGuest(t, docker, image, accelerator, "node1 "+kernel+".")

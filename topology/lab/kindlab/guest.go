@@ -75,8 +75,8 @@ func (l *Lab) runGuest(ctx context.Context, node *Node, n topology.Node, image s
 	return node.run(ctx, n.Links, config, host)
 }
 
-// seat numbers the guests of a lab one after the other, from a number that two
-// labs side by side hardly share.
+// seat numbers the guests of a lab one after the other, from a number of the
+// lab's own. On a machine with few CPUs those of two labs may share one.
 func (l *Lab) seat(node string) int {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, l.Topology.Name) // a hash does not fail
