@@ -12,6 +12,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -162,7 +163,14 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		return nil, err
 	}
 	created := make(chan error, 1)
+	kindCtx, kindHasEnded := context.WithCancel(ctx)
+	endpoints.Lock() // kind starts its container when it gets there
 	go func() {
+		defer endpoints.Unlock()
+		_ = l.Node(first.Name).runs(kindCtx) // if it never does, kind says why
+	}()
+	go func() {
+		defer kindHasEnded()
 		created <- cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log})).Create(
 			kindName(l.Topology.Name, c.Name),
 			cluster.CreateWithV1Alpha4Config(config),
@@ -185,6 +193,21 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		return nil, fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
 	}
 	return l.openCluster(c)
+}
+
+// runs waits until Docker has started the member's container.
+func (m *member) runs(ctx context.Context) error {
+	return await.Until(ctx, "container "+m.container+" to run", 50*time.Millisecond, 5*time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			info, err := m.docker.ContainerInspect(ctx, m.container)
+			if errdefs.IsNotFound(err) {
+				return false, "no such container", nil
+			}
+			if err != nil {
+				return false, "", err
+			}
+			return info.State.Running, info.State.Status, nil
+		})
 }
 
 // abandon waits until kind has given up creating a cluster. kind cannot be

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"al.essio.dev/pkg/shellescape"
 	"github.com/containerd/errdefs"
@@ -215,8 +216,18 @@ func (m *member) run(ctx context.Context, links []topology.Link, config *contain
 	return m.start(ctx)
 }
 
+// endpoints is held while Docker gives containers their endpoints on networks or
+// takes them away, so that this happens to one container at a time. Before 28.1
+// Docker counts a network's endpoints, and two changes at once may share one copy
+// of the count: when one of them reads it anew, the other's change is lost
+// (moby/moby#42119). A network whose count is too high cannot be removed until
+// Docker is restarted.
+var endpoints sync.Mutex
+
 // start starts the member's container.
 func (m *member) start(ctx context.Context) error {
+	endpoints.Lock()
+	defer endpoints.Unlock()
 	if err := m.docker.ContainerStart(ctx, m.container, container.StartOptions{}); err != nil {
 		return fmt.Errorf("starting container %q: %w", m.container, err)
 	}

@@ -89,18 +89,34 @@ func containersOf(ctx context.Context, docker *client.Client, lab string) ([]con
 }
 
 // removeContainers removes a lab's containers side by side, with their
-// volumes.
+// volumes. Their networks are taken from them before, one by one: see endpoints.
 func removeContainers(ctx context.Context, docker *client.Client, lab string) error {
 	containers, err := containersOf(ctx, docker, lab)
 	if err != nil {
 		return err
 	}
+	disconnect(ctx, docker, containers)
 	var all errgroup.Group
 	for _, c := range containers {
 		m := &member{name: c.Labels[labelMember], lab: lab, container: c.ID, docker: docker}
 		all.Go(func() error { return m.Remove(ctx) })
 	}
 	return all.Wait()
+}
+
+// disconnect takes containers off their networks. What fails is left to the
+// containers' removal, which does the same and reports its error.
+func disconnect(ctx context.Context, docker *client.Client, containers []container.Summary) {
+	endpoints.Lock()
+	defer endpoints.Unlock()
+	for _, c := range containers {
+		if c.NetworkSettings == nil {
+			continue
+		}
+		for name := range c.NetworkSettings.Networks {
+			_ = docker.NetworkDisconnect(ctx, name, c.ID, true)
+		}
+	}
 }
 
 // killStrays ends the docker commands that kind started for a lab: they

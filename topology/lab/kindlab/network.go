@@ -192,8 +192,19 @@ func removeNetworks(ctx context.Context, docker *client.Client, lab string) erro
 	var errs []error
 	for _, n := range networks {
 		if err := docker.NetworkRemove(ctx, n.ID); err != nil {
-			errs = append(errs, fmt.Errorf("removing Docker network %q: %w", n.Name, err))
+			errs = append(errs, fmt.Errorf("removing Docker network %q: %w%s", n.Name, err, miscounted(ctx, docker, n.ID)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// miscounted says what to do about a network that Docker does not remove although
+// no container is on it: see endpoints. It is empty if containers are.
+func miscounted(ctx context.Context, docker *client.Client, id string) string {
+	n, err := docker.NetworkInspect(ctx, id, network.InspectOptions{})
+	if err != nil || len(n.Containers) > 0 {
+		return ""
+	}
+	return "; no container is on it: Docker has miscounted its endpoints (moby/moby#42119, mended in 28.1): " +
+		"restart Docker, then take the lab down again"
 }

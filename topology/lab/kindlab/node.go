@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
@@ -52,7 +50,7 @@ func (l *Lab) EachNode(ctx context.Context, nodes []string, do func(context.Cont
 // Node object that it had, if that is still there. It waits until the node
 // runs containers and has its routes; kubelet needs some seconds more.
 func (n *Node) Start(ctx context.Context) error {
-	if err := n.docker.ContainerStart(ctx, n.container, container.StartOptions{}); err != nil {
+	if err := n.start(ctx); err != nil {
 		return fmt.Errorf("powering %s on: %w", n.name, err)
 	}
 	return n.boot(ctx)
