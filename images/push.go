@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path/filepath"
+	"slices"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -45,10 +47,37 @@ func mirrorPath(ref string) (string, error) {
 	return tag.RepositoryStr() + ":" + tag.TagStr(), nil
 }
 
+// Blobs returns the folder in which the cache keeps blobs, as
+// <algorithm>/<hexadecimal digest>, and the digests of the layers and
+// configurations of built images, by the repository that a containerd mirror of
+// their hosts asks for.
+func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, byRepository map[string][]string, err error) {
+	digests, err := c.cached(ctx, refs)
+	if err != nil {
+		return "", nil, err
+	}
+	byRepository = map[string][]string{}
+	for ref, digest := range digests {
+		tag, err := name.NewTag(ref, name.StrictValidation)
+		if err != nil {
+			return "", nil, err
+		}
+		manifest, err := c.cache.manifest(digest)
+		if err != nil {
+			return "", nil, fmt.Errorf("reading the manifest of image %s: %w", ref, err)
+		}
+		for _, blob := range append(slices.Clone(manifest.Layers), manifest.Config) {
+			byRepository[tag.RepositoryStr()] = append(byRepository[tag.RepositoryStr()], blob.Digest.String())
+		}
+	}
+	folder, err = filepath.Abs(filepath.Join(c.cache.dir, "blobs"))
+	return folder, byRepository, err
+}
+
 // Push makes built images available in the registry at addr ("host:port",
 // plain http) under the names that a containerd mirror of their hosts asks
-// for: registry.k8s.io/pause:3.10 as pause:3.10. Images that the registry has
-// are left alone. Two images of different hosts that would get the same name
+// for: registry.k8s.io/pause:3.10 as pause:3.10. Images and blobs that the
+// registry has are left alone. Two images of different hosts that would get the same name
 // are an error.
 func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error {
 	digests, err := c.cached(ctx, refs)

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
@@ -113,6 +114,9 @@ controllerManager:
   extraArgs: # alone, it need not wait for a lease after a restart
     leader-elect: "false"
     node-cidr-mask-size-ipv4: "{{.NodeMask}}" # the one of its names that kubeadm knows
+    # At its 20 requests a second it takes 5 s to start its controllers.
+    kube-api-qps: "1000"
+    kube-api-burst: "1000"
 scheduler:
   extraArgs:
     leader-elect: "false"
@@ -233,14 +237,47 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of cluster %q: %w", c.Name, err)
 	}
-	// A harness that watches a whole cluster many times a second is not the
-	// client that the default limits (5 requests a second) are meant for.
-	config.QPS, config.Burst = -1, 0
-	api, err := kube.New(config)
+	api, err := connect(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %q: %w", c.Name, err)
 	}
 	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, spec: c, lab: l}, nil
+}
+
+func connect(config *rest.Config) (*kube.Client, error) {
+	// A harness that watches a whole cluster many times a second is not the
+	// client that the default limits (5 requests a second) are meant for.
+	config.QPS, config.Burst = -1, 0
+	return kube.New(config)
+}
+
+// reachControlPlane waits until the API server of a cluster that kind is creating
+// answers, which is seconds before kubeadm has done its work. It is reached at its
+// address in the lab, as the one administrator whom the API server obeys from the
+// start.
+func (l *Lab) reachControlPlane(ctx context.Context, c topology.Cluster) (*Cluster, error) {
+	first := l.Node(c.Nodes[0].Name)
+	early := &Cluster{Name: c.Name, spec: c, lab: l}
+	// kubeadm gives up after four minutes, and says why.
+	err := await.Until(ctx, "the API server of cluster "+c.Name, 100*time.Millisecond, 10*time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			if early.Client == nil {
+				path, err := first.Path(ctx, "/etc/kubernetes/super-admin.conf")
+				if err != nil {
+					return false, "", err
+				}
+				config, err := clientcmd.BuildConfigFromFlags("", path)
+				if err != nil { // kubeadm has not written all of it yet
+					return false, "", err
+				}
+				if early.Client, err = connect(config); err != nil {
+					return false, "", err
+				}
+			}
+			err := early.Client.Resources().List(ctx, &corev1.NodeList{})
+			return err == nil, "", err
+		})
+	return early, err
 }
 
 // startWorker runs a node in the image of that name, and waits until it can be
@@ -323,7 +360,11 @@ func (c *Cluster) Register(ctx context.Context, node string) error {
 // and the lowest one that no other node has.
 func (c *Cluster) register(ctx context.Context, node string) (given, lowest netip.Prefix, err error) {
 	objects := c.Client.Resources()
-	err = objects.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	// With the annotation that kube-controller-manager's TTL controller would add,
+	// there is no second event so early: see Register.
+	err = objects.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: node, Annotations: map[string]string{corev1.ObjectTTLAnnotationKey: "0"},
+	}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return given, lowest, fmt.Errorf("registering node %q: %w", node, err)
 	}
@@ -366,7 +407,7 @@ func next(p netip.Prefix) netip.Prefix {
 func (c *Cluster) joinToken(ctx context.Context) (string, error) {
 	token, err := c.lab.Node(c.spec.Nodes[0].Name).Exec(ctx, "kubeadm", "token", "create", "--ttl", "10m")
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("making a token for nodes to join with: %w", err)
 	}
 	token = strings.TrimSpace(token)
 	id, _, _ := strings.Cut(token, ".")
@@ -383,13 +424,9 @@ func (c *Cluster) joinToken(ctx context.Context) (string, error) {
 }
 
 // join makes a running node a member of the cluster, to which pods can be bound.
-func (c *Cluster) join(ctx context.Context, n topology.Node) error {
-	token, err := c.joinToken(ctx)
-	if err != nil {
-		return fmt.Errorf("making a token for node %q: %w", n.Name, err)
-	}
+func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error {
 	var config strings.Builder
-	err = joinConfig.Execute(&config, map[string]any{
+	err := joinConfig.Execute(&config, map[string]any{
 		"Name": n.Name, "Address": n.Links[0].Address,
 		"Endpoint": apiEndpoint(c.spec), "Token": token,
 	})
@@ -452,7 +489,13 @@ func (c *Cluster) ReplaceNode(ctx context.Context, name string) error {
 	if err := steps.Wait(); err != nil {
 		return err
 	}
-	return step(name+" joins", func() error { return c.join(ctx, node) })
+	return step(name+" joins", func() error {
+		token, err := c.joinToken(ctx)
+		if err != nil {
+			return err
+		}
+		return c.join(ctx, node, token)
+	})
 }
 
 // restartControllerManager replaces the kube-controller-manager's process.

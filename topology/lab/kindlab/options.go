@@ -16,7 +16,10 @@ type Images interface {
 	// LoadDocker makes an image known to the Docker engine and returns the
 	// reference under which the engine knows it.
 	LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error)
-	// Push copies images into the registry at addr (host:port, plain HTTP).
+	// Blobs returns the folder that holds blobs as <algorithm>/<hexadecimal digest>,
+	// and the digests of those that images consist of, by repository.
+	Blobs(ctx context.Context, refs []string) (folder string, byRepository map[string][]string, err error)
+	// Push puts images into the registry at addr (host:port, plain HTTP).
 	Push(ctx context.Context, addr string, refs []string) error
 }
 

@@ -1,6 +1,7 @@
 package kindlab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -136,10 +137,7 @@ func (l *Lab) startRegistry(ctx context.Context, image string) error {
 	ours := l.Registry()
 	start, startCtx := errgroup.WithContext(ctx)
 	start.Go(func() error {
-		if err := ours.run(startCtx, []topology.Link{l.registryLink(ours)}, &container.Config{Image: image}, &container.HostConfig{}); err != nil {
-			return err
-		}
-		return ours.answers(startCtx)
+		return l.startOurs(startCtx, ours, image)
 	})
 	for host, cache := range l.caches() {
 		start.Go(func() error { return l.startCache(startCtx, cache, image, host) })
@@ -154,6 +152,33 @@ func (l *Lab) startRegistry(ctx context.Context, image string) error {
 	return l.serve(ctx)
 }
 
+// startOurs starts the lab's registry. It reads blobs from the cache of images
+// itself: to copy a GB for each lab would take seconds of both CPU and disk.
+func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
+	blobs, byRepository, err := l.options.Images.Blobs(ctx, l.pushed(append(slices.Clone(controlPlaneImages), l.options.Serve...)))
+	if err != nil {
+		return err
+	}
+	linked, err := registry.Linked(blobs, byRepository)
+	if err != nil {
+		return err
+	}
+	err = r.create(ctx, []topology.Link{l.registryLink(r)}, &container.Config{Image: image},
+		&container.HostConfig{Binds: []string{blobs + ":" + blobs + ":ro"}})
+	if err != nil {
+		return err
+	}
+	// The folder is that of images/registry/config.yml.
+	err = r.docker.CopyToContainer(ctx, r.container, "/var/lib/registry", bytes.NewReader(linked), container.CopyToContainerOptions{})
+	if err != nil {
+		return fmt.Errorf("linking the cache's blobs into %s: %w", r.name, err)
+	}
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	return r.answers(ctx)
+}
+
 // serve puts what is to be pulled into the lab's registry. What is there
 // already stays.
 func (l *Lab) serve(ctx context.Context) error {
@@ -163,13 +188,18 @@ func (l *Lab) serve(ctx context.Context) error {
 	return l.copyServed(ctx, l.Registry())
 }
 
-// push copies images into the lab's registry, but for those that come from
+// pushed leaves out the images that come from upstreams.
+func (l *Lab) pushed(refs []string) []string {
+	if len(l.options.Upstreams) == 0 {
+		return refs
+	}
+	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !Ours(ref) })
+}
+
+// push puts images into the lab's registry, but for those that come from
 // upstreams.
 func (l *Lab) push(ctx context.Context, refs []string) error {
-	if len(l.options.Upstreams) > 0 {
-		refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !Ours(ref) })
-	}
-	if len(refs) == 0 {
+	if refs = l.pushed(refs); len(refs) == 0 {
 		return nil
 	}
 	if err := l.options.Images.Push(ctx, l.Registry().Addr.String(), refs); err != nil {

@@ -1,0 +1,59 @@
+package registry
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// Linked returns a tar archive to be unpacked in the storage folder of a registry
+// (the filesystem driver of distribution 3). With it the registry has blobs
+// without a copy of them: in place of each there is a symbolic link to the file
+// <folder>/<algorithm>/<hexadecimal digest>. byRepository names the digests
+// ("sha256:...") that each repository has.
+//
+// Manifests and tags still have to be pushed. A client first asks which blobs are
+// there, so a registry that keeps them in another way gets them with the push.
+func Linked(folder string, byRepository map[string][]string) ([]byte, error) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	add := func(header tar.Header, content string) error {
+		header.Mode, header.Size = 0o644, int64(len(content))
+		if err := w.WriteHeader(&header); err != nil {
+			return err
+		}
+		_, err := w.Write([]byte(content))
+		return err
+	}
+	const root = "docker/registry/v2"
+	done := map[string]bool{}
+	for repository, digests := range byRepository {
+		for _, digest := range digests {
+			algorithm, sum, ok := strings.Cut(digest, ":")
+			if !ok || len(sum) < 2 {
+				return nil, fmt.Errorf("%q is no digest", digest)
+			}
+			data := path.Join(root, "blobs", algorithm, sum[:2], sum, "data")
+			if !done[data] {
+				done[data] = true
+				link := tar.Header{Typeflag: tar.TypeSymlink, Name: data, Linkname: path.Join(folder, algorithm, sum)}
+				if err := add(link, ""); err != nil {
+					return nil, err
+				}
+			}
+			link := path.Join(root, "repositories", repository, "_layers", algorithm, sum, "link")
+			if !done[link] {
+				done[link] = true
+				if err := add(tar.Header{Typeflag: tar.TypeReg, Name: link}, digest); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return archive.Bytes(), nil
+}
