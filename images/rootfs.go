@@ -52,7 +52,8 @@ func (r *rootfs) unpack(ctx context.Context, log *buildLog, c *cache, layers []v
 	return nil
 }
 
-// applyWhiteouts removes from dir what the layer in blob says is removed.
+// applyWhiteouts removes from dir what the layer in blob says is removed, and the
+// folders in whose place it has something else: tar does not replace a folder.
 func applyWhiteouts(blob, dir string) error {
 	f, err := os.Open(blob)
 	if err != nil {
@@ -79,6 +80,10 @@ func applyWhiteouts(blob, dir string) error {
 			err = root.RemoveAll(path.Clean(folder))
 		case isWhiteout:
 			err = root.RemoveAll(path.Join(folder, removed))
+		case header.Typeflag != tar.TypeDir:
+			if there, lstatErr := root.Lstat(path.Clean(header.Name)); lstatErr == nil && there.IsDir() {
+				err = root.RemoveAll(path.Clean(header.Name))
+			}
 		}
 		if err != nil {
 			return err

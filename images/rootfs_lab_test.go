@@ -36,6 +36,7 @@ func TestScriptLayer(t *testing.T) {
 	changes, err := root.script(t.Context(), log, `
 rm /etc/debian_version
 rm -r /etc/skel && mkdir /etc/skel
+rm -r /etc/default && ln -s skel /etc/default
 echo new >/etc/new && ln /etc/new /etc/new2
 test "$(id -u)" = 0 && test -r /proc/self/status
 `)
@@ -52,7 +53,7 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 		t.Fatal(err)
 	}
 	want := []string{
-		"etc/ drwxr-xr-x", "etc/.wh.debian_version ----------", "etc/new -rw-r--r--", "etc/new2 -rw-r--r--",
+		"etc/ drwxr-xr-x", "etc/.wh.debian_version ----------", "etc/default -> skel", "etc/new -rw-r--r--", "etc/new2 -rw-r--r--",
 		"etc/skel/ drwxr-xr-x", "etc/skel/.wh..wh..opq ----------",
 	}
 	if got := listing(t, f); !slices.Equal(got, want) {
@@ -61,6 +62,9 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 	again := rootfs{dir: t.TempDir()}
 	if err := again.unpack(t.Context(), log, c.cache, append(base.Layers, layer)); err != nil {
 		t.Fatal(err)
+	}
+	if target, err := os.Readlink(again.lowers[0] + "/etc/default"); target != "skel" {
+		t.Errorf("the link in place of a folder leads to %q (%v)", target, err)
 	}
 	for path, there := range map[string]bool{"/etc/debian_version": false, "/etc/skel/.bashrc": false, "/etc/new2": true, "/etc/passwd": true} {
 		if _, err := os.Lstat(again.lowers[0] + path); (err == nil) != there {

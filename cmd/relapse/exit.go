@@ -85,6 +85,7 @@ func exitStatus(ctx context.Context, err error) int {
 		image   *guest.ImageError
 		vendor  *registry.UpstreamError
 		verdict *verdictError
+		several *notAllPassed
 	)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, engine.ErrInterrupted):
@@ -93,6 +94,8 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitExpected
 	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version):
 		return exitUsage
+	case errors.As(err, &several):
+		return several.status
 	case errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
 		errors.As(err, &held), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor),
 		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):

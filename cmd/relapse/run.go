@@ -14,6 +14,7 @@ import (
 	"github.com/docker/go-units"
 	"github.com/onsi/ginkgo/v2/formatter"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -27,16 +28,22 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
+// runOptions are the flags of run that are not the suite's.
+type runOptions struct {
+	set      map[string]string // parameters of scenarios
+	keep     report.Keep
+	recorded bool           // add to the rates on record
+	parallel int            // scenarios side by side
+	flags    *pflag.FlagSet // all of run's, as they were given
+}
+
 func runCommand(s *settings) *cobra.Command {
 	var (
 		options suite.Options
 		ablate  string
 		source  string
 		mirrors map[string]string
-		set     map[string]string
-		keep    = report.Keep{Bytes: keepBytes}
-
-		recorded bool
+		how     = runOptions{keep: report.Keep{Bytes: keepBytes}}
 	)
 	cmd := &cobra.Command{
 		Use:   "run NAME...",
@@ -60,7 +67,8 @@ more than 1 GB together.`,
 			if options.Upstreams, err = upstreams(source, mirrors); err != nil {
 				return err
 			}
-			return runScenarios(cmd.Context(), s, args, set, keep, recorded, options)
+			how.flags = cmd.Flags()
+			return runScenarios(cmd.Context(), s, args, how, options)
 		},
 	}
 	flags := cmd.Flags()
@@ -71,11 +79,12 @@ more than 1 GB together.`,
 	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream, their own registries")
 	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: another registry for a vendor's host, `HOST=URL`")
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant so many times, without remedies, and tell how often its verdict came")
-	flags.BoolVar(&recorded, "record", false, "with --repeat: add what became of affected variants to the rates on record, for an incident that strikes by chance")
-	flags.StringToStringVar(&set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
+	flags.BoolVar(&how.recorded, "record", false, "with --repeat: add what became of affected variants to the rates on record, for an incident that strikes by chance")
+	flags.StringToStringVar(&how.set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
-	flags.IntVar(&keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, this one among them")
-	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run")
+	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, this one among them")
+	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run; on that of each scenario, where they run side by side")
+	flags.IntVar(&how.parallel, "parallel", 0, "how many scenarios to run side by side; without it, one for every 2 CPUs and 8 GiB of memory")
 	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
 	return cmd
 }
@@ -117,7 +126,7 @@ func partNames() string {
 	return strings.Join(names, ", ")
 }
 
-func runScenarios(ctx context.Context, s *settings, names []string, set map[string]string, keep report.Keep, recorded bool, o suite.Options) error {
+func runScenarios(ctx context.Context, s *settings, names []string, how runOptions, o suite.Options) error {
 	var chosen []framework.Scenario
 	for _, name := range names {
 		scenario, err := scenarioNamed(name)
@@ -129,7 +138,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 		}
 		chosen = append(chosen, scenario)
 	}
-	if err := setParameters(chosen, set); err != nil {
+	if err := setParameters(chosen, how.set); err != nil {
 		return err
 	}
 	if err := checkVariants(chosen, o.Variants); err != nil {
@@ -138,11 +147,17 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	if err := checkRunnable(chosen, o.Options); err != nil {
 		return err
 	}
+	if how.parallel < 0 {
+		return usagef("--parallel: %d is no number of scenarios", how.parallel)
+	}
+	if how.parallel == 0 {
+		how.parallel = atOnce()
+	}
 	if o.Timeout <= 0 {
 		return usagef("--timeout: %s is no time to run in", o.Timeout)
 	}
-	if keep.Runs < 1 {
-		return usagef("--keep-runs: %d: this run stays in any case", keep.Runs)
+	if how.keep.Runs < 1 {
+		return usagef("--keep-runs: %d: this run stays in any case", how.keep.Runs)
 	}
 	if o.Ablate != "" && !slices.Contains(engine.Parts, o.Ablate) {
 		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
@@ -153,7 +168,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	if o.Repeat > 1 && o.Ablate != "" {
 		return usagef("--repeat and --ablate exclude each other: the one counts how often a verdict comes, the other wants it to change")
 	}
-	if recorded {
+	if how.recorded {
 		if err := checkRecord(chosen, o.Repeat); err != nil {
 			return err
 		}
@@ -162,9 +177,6 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	if err != nil {
 		return err
 	}
-	display := s.progress(os.Stdout)
-	defer display.Close()
-	o.Progress, o.Log = display, log
 	if !o.DryRun {
 		// Better now than after a run whose report has nowhere to go.
 		if err := os.MkdirAll(o.Output, 0o755); err != nil {
@@ -175,6 +187,12 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 		}
 		defer o.Docker.Close()
 	}
+	if how.parallel > 1 && len(chosen) > 1 {
+		return sideBySide(ctx, chosen, how.flags, how.parallel, os.Stdout, os.Stderr)
+	}
+	display := s.progress(os.Stdout)
+	defer display.Close()
+	o.Progress, o.Log = display, log
 	if ctx.Err() != nil { // from here on Ginkgo handles signals as well
 		return engine.ErrInterrupted
 	}
@@ -188,14 +206,14 @@ func runScenarios(ctx context.Context, s *settings, names []string, set map[stri
 	}
 	for _, r := range reports {
 		printReport(os.Stdout, r, o.Output)
-		if i := slices.IndexFunc(chosen, func(s framework.Scenario) bool { return s.Incident.Name == r.Scenario }); recorded {
+		if i := slices.IndexFunc(chosen, func(s framework.Scenario) bool { return s.Incident.Name == r.Scenario }); how.recorded {
 			runs, err := record(chosen[i], r)
 			if err != nil {
 				return err
 			}
 			fmt.Printf("  %d runs are on record in %s\n", runs, raceOf(chosen[i]).File)
 		}
-		if err := pruneRuns(os.Stdout, o.Output, r.Scenario, keep); err != nil {
+		if err := pruneRuns(os.Stdout, o.Output, r.Scenario, how.keep); err != nil {
 			log.Warn("not all old runs could be removed", "error", err) // the verdict stands
 		}
 	}

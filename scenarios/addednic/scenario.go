@@ -174,7 +174,7 @@ func affectedScript(nic fault.NIC) framework.Script {
 			},
 		},
 		{
-			Name: calico.InternalIP, Helps: true, Bound: time.Minute,
+			Name: calico.InternalIP, Helps: true, Bound: 2 * time.Minute,
 			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, calico.InternalIP) },
 		},
 	}
@@ -210,7 +210,7 @@ func restartedScript(nic fault.NIC) framework.Script {
 	}
 	method := "can-reach=" + gateway.String()
 	script.Remedies = []framework.Remedy{{
-		Name: method, Helps: true, Bound: time.Minute,
+		Name: method, Helps: true, Bound: 2 * time.Minute,
 		Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, method) },
 	}}
 	return script

@@ -177,12 +177,12 @@ func affectedScript() framework.Script {
 			},
 		},
 		{
-			Name: "static route on the routers", Helps: true, Bound: 10 * time.Second,
+			Name: "static route on the routers", Helps: true, Bound: 30 * time.Second,
 			Apply: func(ctx context.Context, r *framework.Run) error { return static(ctx, r, true) },
 			Undo:  func(ctx context.Context, r *framework.Run) error { return static(ctx, r, false) },
 		},
 		{
-			Name: "Cilium " + fixed, Helps: true, Bound: time.Minute,
+			Name: "Cilium " + fixed, Helps: true, Bound: 2 * time.Minute,
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return incident(fixed, cilium.ClusterPool).Announce(ctx, r.Lab, r.Cluster, staying)
 			},
@@ -191,7 +191,7 @@ func affectedScript() framework.Script {
 			},
 		},
 		{
-			Name: "ipam mode kubernetes, pods made anew", Helps: true, Bound: time.Minute, ReplacesEnds: true,
+			Name: "ipam mode kubernetes, pods made anew", Helps: true, Bound: 2 * time.Minute, ReplacesEnds: true,
 			Apply: agreeingAllocations,
 		},
 	}

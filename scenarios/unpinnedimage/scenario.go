@@ -86,9 +86,9 @@ const (
 // of the first was not read.
 const seenWithin = 5 * time.Second
 
-// recoversWithin is three times what a recovery takes: the pods are replaced,
-// their GoBGPs dial the ToR.
-const recoversWithin = 40 * time.Second
+// recoversWithin is many times what a recovery takes on an idle machine (15 s): the
+// pods are replaced, their GoBGPs dial the ToR.
+const recoversWithin = 2 * time.Minute
 
 // Times that kube-router is given; see the record. As with its defaults, a
 // kube-router that waits for its caches in vain ends before its routes go.

@@ -105,6 +105,15 @@ func TestLab(t *testing.T) {
 			}
 		}
 	})
+	t.Run("the registry holds links to the cache's blobs, and no copies", func(t *testing.T) {
+		info, _, err := docker.ContainerInspectWithRaw(ctx, lab.Registry().Container(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *info.SizeRw > 1e6 {
+			t.Errorf("it has written %d bytes", *info.SizeRw)
+		}
+	})
 	t.Run("nodes have the declared names, addresses and ranges", func(t *testing.T) {
 		want := map[string]string{"first": "10.231.1.21 10.232.0.0/24", "second": "10.231.1.11 10.232.1.0/24"}
 		// A kubelet tells its addresses some time after it has joined.

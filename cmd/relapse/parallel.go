@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
+)
+
+// sideBySide runs scenarios in processes of their own, at most n at once, with the
+// flags that this process was given. What they print is printed here, each line
+// behind the name of its scenario.
+func sideBySide(ctx context.Context, chosen []framework.Scenario, flags *pflag.FlagSet, n int, out, errOut io.Writer) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("looking for this program, to run scenarios side by side: %w", err)
+	}
+	width := 0
+	for _, s := range chosen {
+		width = max(width, len(s.Incident.Name))
+	}
+	began := time.Now()
+	statuses := make([]int, len(chosen))
+	var (
+		group errgroup.Group // its errors do not end the others
+		lines sync.Mutex
+	)
+	group.SetLimit(n)
+	for i, s := range chosen {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				statuses[i] = exitInterrupted
+				return nil
+			}
+			prefix := fmt.Sprintf("%-*s | ", width, s.Incident.Name)
+			stdout, stderr := &prefixed{to: out, lines: &lines, prefix: prefix}, &prefixed{to: errOut, lines: &lines, prefix: prefix}
+			defer stdout.flush()
+			defer stderr.flush()
+			cmd := exec.CommandContext(ctx, program, childArgs(s, flags)...)
+			cmd.Stdout, cmd.Stderr = stdout, stderr
+			// A child is told once that it is to end, by us: a terminal's Ctrl-C as
+			// well would make Ginkgo leave out the clean-up. If we are killed, it
+			// ends in the same way; the kernel watches the thread that started it.
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+			err := cmd.Run()
+			if cmd.ProcessState == nil {
+				return fmt.Errorf("running scenario %q: %w", s.Incident.Name, err)
+			}
+			statuses[i] = cmd.ProcessState.ExitCode()
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nscenarios: %d in %s, %d at once\n", len(chosen), time.Since(began).Round(time.Second), n)
+	return outcomeOf(chosen, statuses)
+}
+
+// childArgs is what the process for one scenario is called with: the flags that
+// were set, and of variants and parameters those that this scenario has.
+func childArgs(s framework.Scenario, flags *pflag.FlagSet) []string {
+	args := []string{"run", s.Incident.Name, "--parallel", "1"}
+	flags.Visit(func(f *pflag.Flag) {
+		var values []string
+		switch f.Name {
+		case "parallel":
+			return
+		case "variant":
+			wanted, _ := flags.GetStringSlice(f.Name) // it is one
+			for _, v := range s.Variants {
+				if slices.Contains(wanted, v.Name) {
+					values = append(values, v.Name)
+				}
+			}
+		case "set":
+			given, _ := flags.GetStringToString(f.Name) // it is one
+			for _, p := range s.Parameters {
+				if value, ok := given[p.Name]; ok {
+					values = append(values, p.Name+"="+value)
+				}
+			}
+		case "upstream":
+			given, _ := flags.GetStringToString(f.Name) // it is one
+			for host, url := range given {
+				values = append(values, host+"="+url)
+			}
+		default:
+			values = []string{f.Value.String()}
+		}
+		for _, value := range values {
+			args = append(args, "--"+f.Name+"="+value)
+		}
+	})
+	return args
+}
+
+// notAllPassed says which of several scenarios did not end well.
+type notAllPassed struct {
+	status int // of this process, then
+	what   []string
+	of     int
+}
+
+func (e *notAllPassed) Error() string {
+	return fmt.Sprintf("%d of %d scenarios did not pass: %s", len(e.what), e.of, strings.Join(e.what, ", "))
+}
+
+// outcomeOf is what processes with these exit statuses came to together. A failed
+// verdict outweighs a machine that cannot run a scenario, and that outweighs a
+// run that could not be judged.
+func outcomeOf(chosen []framework.Scenario, statuses []int) error {
+	failed := &notAllPassed{of: len(chosen)}
+	for i, status := range statuses {
+		if status != exitExpected {
+			failed.what = append(failed.what, fmt.Sprintf("%s (exit status %d)", chosen[i].Incident.Name, status))
+		}
+	}
+	if len(failed.what) == 0 {
+		return nil
+	}
+	if slices.Contains(statuses, exitInterrupted) {
+		return engine.ErrInterrupted
+	}
+	failed.status = exitUnexpected // also of a process that was killed
+	for _, status := range []int{exitUnexpected, exitMachine, exitUsage, exitInconclusive} {
+		if slices.Contains(statuses, status) {
+			failed.status = status
+			break
+		}
+	}
+	return failed
+}
+
+// prefixed writes whole lines, each behind a prefix.
+type prefixed struct {
+	to     io.Writer
+	lines  *sync.Mutex // a line at a time, of all that write to the same place
+	prefix string
+	rest   []byte // of a line that has not ended
+}
+
+func (p *prefixed) Write(data []byte) (int, error) {
+	p.rest = append(p.rest, data...)
+	for {
+		line, rest, whole := bytes.Cut(p.rest, []byte("\n"))
+		if !whole {
+			return len(data), nil
+		}
+		p.rest = rest
+		if err := p.line(line); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (p *prefixed) line(line []byte) error {
+	p.lines.Lock()
+	defer p.lines.Unlock()
+	_, err := fmt.Fprintf(p.to, "%s%s\n", p.prefix, line)
+	return err
+}
+
+// flush writes what is left of a last line that has no end.
+func (p *prefixed) flush() {
+	if len(p.rest) > 0 {
+		_ = p.line(p.rest) // as a whole it is said by the exit status
+		p.rest = nil
+	}
+}
+
+// What a lab takes of a machine, so that its verdicts and times are those of a lab
+// that runs alone on the least machine. With two labs on two CPUs, agents took so
+// much longer to start that a remedy missed its bound and a symptom came in part.
+const (
+	labCPUs   = 2
+	labMemory = 8 << 30
+)
+
+// atOnce is how many labs this machine runs side by side.
+func atOnce() int {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return 1
+	}
+	return max(1, min(runtime.NumCPU()/labCPUs, int(info.Totalram*uint64(info.Unit)/labMemory)))
+}

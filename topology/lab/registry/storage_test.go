@@ -1,0 +1,53 @@
+package registry
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"testing"
+)
+
+func TestLinked(t *testing.T) {
+	archive, err := Linked("/cache/blobs", map[string][]string{
+		"pause":          {"sha256:aa01", "sha256:bb02", "sha256:aa01"},
+		"cilium/cilium":  {"sha256:aa01"},
+		"without/digest": nil,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for files := tar.NewReader(bytes.NewReader(archive)); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, twice := got[header.Name]; twice {
+			t.Errorf("%s is there twice", header.Name)
+		}
+		got[header.Name] = header.Linkname + string(content)
+	}
+	const root = "docker/registry/v2/"
+	want := map[string]string{
+		root + "blobs/sha256/aa/aa01/data":                           "/cache/blobs/sha256/aa01",
+		root + "blobs/sha256/bb/bb02/data":                           "/cache/blobs/sha256/bb02",
+		root + "repositories/pause/_layers/sha256/aa01/link":         "sha256:aa01",
+		root + "repositories/pause/_layers/sha256/bb02/link":         "sha256:bb02",
+		root + "repositories/cilium/cilium/_layers/sha256/aa01/link": "sha256:aa01",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if _, err := Linked("/", map[string][]string{"x": {"aa01"}}); err == nil || err.Error() != `"aa01" is no digest` {
+		t.Errorf("%v", err)
+	}
+}
