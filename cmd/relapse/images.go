@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 func imagesCommand(s *settings) *cobra.Command {
@@ -128,12 +130,20 @@ func pruneCommand() *cobra.Command {
 		Long: `Prune removes images from the cache, least recently used first, until those
 that are left take no more than --keep, and what interrupted builds have left.
 Images that the catalogue describes stay, as its recipes are now; those of
-earlier states of a recipe go. It refuses while images are being built.`,
+earlier states of a recipe go. It refuses while images are being built, and while
+a lab is up, whose nodes pull from the cache.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			keep, err := units.FromHumanSize(size)
 			if err != nil {
 				return usagef("--keep: %q is no size: expected one such as 10GB or 500MB", size)
+			}
+			held, err := kindlab.Held()
+			if err != nil {
+				return err
+			}
+			if held {
+				return errors.New("a lab is up, and its nodes pull from the cache: take it down first (relapse down)")
 			}
 			catalogue, _, err := openCatalogue()
 			if err != nil {

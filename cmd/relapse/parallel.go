@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -47,14 +48,12 @@ func sideBySide(ctx context.Context, chosen []framework.Scenario, flags *pflag.F
 				return nil
 			}
 			prefix := fmt.Sprintf("%-*s | ", width, s.Incident.Name)
-			stdout, stderr := &prefixed{to: out, lines: &lines, prefix: prefix}, &prefixed{to: errOut, lines: &lines, prefix: prefix}
-			defer stdout.flush()
-			defer stderr.flush()
+			stdout, stderr := &lineWriter{to: out, lines: &lines, prefix: prefix}, &lineWriter{to: errOut, lines: &lines, prefix: prefix}
 			cmd := exec.CommandContext(ctx, program, childArgs(s, flags)...)
 			cmd.Stdout, cmd.Stderr = stdout, stderr
-			// A child is told once that it is to end, by us: a terminal's Ctrl-C as
-			// well would make Ginkgo leave out the clean-up. If we are killed, it
-			// ends in the same way; the kernel watches the thread that started it.
+			// A terminal's Ctrl-C reaches this process alone, which tells its children
+			// once. If it is killed, the kernel tells them, when the thread that
+			// started them has ended.
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -64,13 +63,19 @@ func sideBySide(ctx context.Context, chosen []framework.Scenario, flags *pflag.F
 				return fmt.Errorf("running scenario %q: %w", s.Incident.Name, err)
 			}
 			statuses[i] = cmd.ProcessState.ExitCode()
+			if err := errors.Join(stdout.flush(), stderr.flush()); err != nil {
+				return fmt.Errorf("printing what scenario %q says: %w", s.Incident.Name, err)
+			}
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nscenarios: %d in %s, %d at once\n", len(chosen), time.Since(began).Round(time.Second), n)
+	fmt.Fprintf(out, "\nscenarios: %d in %s, %d at once\n", len(chosen), time.Since(began).Round(time.Second), min(n, len(chosen)))
+	if ctx.Err() != nil {
+		return engine.ErrInterrupted
+	}
 	return outcomeOf(chosen, statuses)
 }
 
@@ -114,9 +119,9 @@ func childArgs(s framework.Scenario, flags *pflag.FlagSet) []string {
 
 // notAllPassed says which of several scenarios did not end well.
 type notAllPassed struct {
-	status int // of this process, then
-	what   []string
-	of     int
+	status int      // the exit status of this process
+	what   []string // scenario and its exit status, of those that did not pass
+	of     int      // all scenarios
 }
 
 func (e *notAllPassed) Error() string {
@@ -124,74 +129,75 @@ func (e *notAllPassed) Error() string {
 }
 
 // outcomeOf is what processes with these exit statuses came to together. A failed
-// verdict outweighs a machine that cannot run a scenario, and that outweighs a
-// run that could not be judged.
+// verdict, or a process that was killed, outweighs a machine that cannot run a
+// scenario, and that outweighs a run that could not be judged.
 func outcomeOf(chosen []framework.Scenario, statuses []int) error {
+	// From the least to the worst; whatever is not among them is the worst.
+	order := []int{exitExpected, exitInterrupted, exitInconclusive, exitUsage, exitMachine, exitUnexpected}
+	worst := 0
 	failed := &notAllPassed{of: len(chosen)}
 	for i, status := range statuses {
 		if status != exitExpected {
 			failed.what = append(failed.what, fmt.Sprintf("%s (exit status %d)", chosen[i].Incident.Name, status))
 		}
+		rank := slices.Index(order, status)
+		if rank < 0 {
+			rank = len(order) - 1
+		}
+		worst = max(worst, rank)
 	}
-	if len(failed.what) == 0 {
+	if worst == 0 {
 		return nil
 	}
-	if slices.Contains(statuses, exitInterrupted) {
-		return engine.ErrInterrupted
-	}
-	failed.status = exitUnexpected // also of a process that was killed
-	for _, status := range []int{exitUnexpected, exitMachine, exitUsage, exitInconclusive} {
-		if slices.Contains(statuses, status) {
-			failed.status = status
-			break
-		}
-	}
+	failed.status = order[worst]
 	return failed
 }
 
-// prefixed writes whole lines, each behind a prefix.
-type prefixed struct {
+// lineWriter writes whole lines, each behind a prefix. It takes all that it is given,
+// also when writing fails: a child whose output is refused would end in the middle
+// of its run. flush returns the first error.
+type lineWriter struct {
 	to     io.Writer
 	lines  *sync.Mutex // a line at a time, of all that write to the same place
 	prefix string
 	rest   []byte // of a line that has not ended
+	err    error
 }
 
-func (p *prefixed) Write(data []byte) (int, error) {
+func (p *lineWriter) Write(data []byte) (int, error) {
 	p.rest = append(p.rest, data...)
 	for {
 		line, rest, whole := bytes.Cut(p.rest, []byte("\n"))
 		if !whole {
 			return len(data), nil
 		}
+		p.line(line)
 		p.rest = rest
-		if err := p.line(line); err != nil {
-			return 0, err
-		}
 	}
 }
 
-func (p *prefixed) line(line []byte) error {
+func (p *lineWriter) line(line []byte) {
 	p.lines.Lock()
 	defer p.lines.Unlock()
-	_, err := fmt.Fprintf(p.to, "%s%s\n", p.prefix, line)
-	return err
+	if _, err := fmt.Fprintf(p.to, "%s%s\n", p.prefix, line); p.err == nil {
+		p.err = err
+	}
 }
 
 // flush writes what is left of a last line that has no end.
-func (p *prefixed) flush() {
+func (p *lineWriter) flush() error {
 	if len(p.rest) > 0 {
-		_ = p.line(p.rest) // as a whole it is said by the exit status
+		p.line(p.rest)
 		p.rest = nil
 	}
+	return p.err
 }
 
-// What a lab takes of a machine, so that its verdicts and times are those of a lab
-// that runs alone on the least machine. With two labs on two CPUs, agents took so
-// much longer to start that a remedy missed its bound and a symptom came in part.
+// What a lab is given when labs run side by side. With two on two CPUs, agents took
+// so much longer to start that a remedy missed its bound and a symptom came in part.
 const (
-	labCPUs   = 2
-	labMemory = 8 << 30
+	labCPUs = 2
+	labGiB  = 8
 )
 
 // atOnce is how many labs this machine runs side by side.
@@ -200,5 +206,9 @@ func atOnce() int {
 	if err := syscall.Sysinfo(&info); err != nil {
 		return 1
 	}
-	return max(1, min(runtime.NumCPU()/labCPUs, int(info.Totalram*uint64(info.Unit)/labMemory)))
+	// A machine of 16 GiB says that it has a little less.
+	const gib = 1 << 30
+	return labsFor(runtime.NumCPU(), int((info.Totalram*uint64(info.Unit)+gib/2)/gib))
 }
+
+func labsFor(cpus, gib int) int { return max(1, min(cpus/labCPUs, gib/labGiB)) }

@@ -3,13 +3,14 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/engine"
 )
 
 func TestChildArgs(t *testing.T) {
@@ -42,8 +43,9 @@ func TestOutcomeOf(t *testing.T) {
 		{[]int{exitExpected, exitInconclusive}, exitInconclusive, "1 of 2 scenarios did not pass: nic (exit status 4)"},
 		{[]int{exitInconclusive, exitUnexpected}, exitUnexpected, "2 of 2 scenarios did not pass: drain (exit status 4), nic (exit status 1)"},
 		{[]int{exitMachine, exitInconclusive}, exitMachine, "2 of 2 scenarios did not pass: drain (exit status 3), nic (exit status 4)"},
-		{[]int{-1, exitExpected}, exitUnexpected, "1 of 2 scenarios did not pass: drain (exit status -1)"}, // killed
-		{[]int{exitInterrupted, exitUnexpected}, exitInterrupted, engine.ErrInterrupted.Error()},
+		{[]int{-1, exitInconclusive}, exitUnexpected, "2 of 2 scenarios did not pass: drain (exit status -1), nic (exit status 4)"}, // killed
+		{[]int{exitInterrupted, exitInconclusive}, exitInconclusive, "2 of 2 scenarios did not pass: drain (exit status 130), nic (exit status 4)"},
+		{[]int{exitInterrupted, exitExpected}, exitInterrupted, "1 of 2 scenarios did not pass: drain (exit status 130)"},
 	} {
 		err := outcomeOf(chosen, test.statuses)
 		if got := exitStatus(t.Context(), err); got != test.want {
@@ -53,28 +55,53 @@ func TestOutcomeOf(t *testing.T) {
 			t.Errorf("%v: %v, want %q", test.statuses, err, test.says)
 		}
 	}
-	var several *notAllPassed
-	if err := outcomeOf(chosen, []int{exitUnexpected, exitExpected}); !errors.As(err, &several) {
-		t.Errorf("%v is no %T", err, several)
+}
+
+func TestLabsFor(t *testing.T) {
+	for _, m := range []struct{ cpus, gib, want int }{{1, 4, 1}, {2, 24, 1}, {4, 16, 2}, {6, 24, 3}, {16, 24, 3}, {6, 64, 3}} {
+		if got := labsFor(m.cpus, m.gib); got != m.want {
+			t.Errorf("%d CPUs, %d GiB: %d, want %d", m.cpus, m.gib, got, m.want)
+		}
 	}
 }
 
-func TestPrefixed(t *testing.T) {
+func TestLineWriter(t *testing.T) {
 	var out bytes.Buffer
 	var lines sync.Mutex
-	a, b := &prefixed{to: &out, lines: &lines, prefix: "a | "}, &prefixed{to: &out, lines: &lines, prefix: "b | "}
+	a, b := &lineWriter{to: &out, lines: &lines, prefix: "a | "}, &lineWriter{to: &out, lines: &lines, prefix: "b | "}
 	for _, w := range []struct {
-		to   *prefixed
+		to   *lineWriter
 		text string
 	}{{a, "one\ntw"}, {b, "other\n\n"}, {a, "o\nthree"}} {
 		if n, err := w.to.Write([]byte(w.text)); n != len(w.text) || err != nil {
 			t.Fatal(n, err)
 		}
 	}
-	a.flush()
-	b.flush()
+	if err := errors.Join(a.flush(), b.flush()); err != nil {
+		t.Fatal(err)
+	}
 	if want := "a | one\nb | other\nb | \na | two\na | three\n"; out.String() != want {
 		t.Errorf("%q, want %q", &out, want)
+	}
+}
+
+// TestLineWriterToNowhere writes where nothing can be written: what runs goes on, and
+// the error is told at the end.
+func TestLineWriterToNowhere(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	var lines sync.Mutex
+	p := &lineWriter{to: full, lines: &lines}
+	for range 2 {
+		if n, err := p.Write([]byte("one\n")); n != 4 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	if err := p.flush(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/docker/docker/client"
@@ -187,6 +189,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 		}
 		defer o.Docker.Close()
 	}
+	// Whoever reads the output may go away, or be killed: a write then fails, where
+	// the signal would end this process before it has taken its labs down.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if how.parallel > 1 && len(chosen) > 1 {
 		return sideBySide(ctx, chosen, how.flags, how.parallel, os.Stdout, os.Stderr)
 	}

@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
@@ -167,11 +166,14 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		return nil, err
 	}
 	created := make(chan error, 1)
-	kindCtx, kindHasEnded := context.WithCancel(ctx)
-	endpoints.Lock() // kind starts its container when it gets there
+	// kind starts its container when it gets there, and does not stop for ctx. So the
+	// lock is kept, also when this function has returned, until the container runs or
+	// kind has ended. Why it does not run is kind's to say.
+	kindCtx, kindHasEnded := context.WithCancel(context.WithoutCancel(ctx))
+	endpoints.Lock()
 	go func() {
 		defer endpoints.Unlock()
-		_ = l.Node(first.Name).runs(kindCtx) // if it never does, kind says why
+		_ = l.Node(first.Name).runs(kindCtx)
 	}()
 	go func() {
 		defer kindHasEnded()
@@ -237,47 +239,14 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of cluster %q: %w", c.Name, err)
 	}
-	api, err := connect(config)
+	// A harness that watches a whole cluster many times a second is not the
+	// client that the default limits (5 requests a second) are meant for.
+	config.QPS, config.Burst = -1, 0
+	api, err := kube.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %q: %w", c.Name, err)
 	}
 	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, spec: c, lab: l}, nil
-}
-
-func connect(config *rest.Config) (*kube.Client, error) {
-	// A harness that watches a whole cluster many times a second is not the
-	// client that the default limits (5 requests a second) are meant for.
-	config.QPS, config.Burst = -1, 0
-	return kube.New(config)
-}
-
-// reachControlPlane waits until the API server of a cluster that kind is creating
-// answers, which is seconds before kubeadm has done its work. It is reached at its
-// address in the lab, as the one administrator whom the API server obeys from the
-// start.
-func (l *Lab) reachControlPlane(ctx context.Context, c topology.Cluster) (*Cluster, error) {
-	first := l.Node(c.Nodes[0].Name)
-	early := &Cluster{Name: c.Name, spec: c, lab: l}
-	// kubeadm gives up after four minutes, and says why.
-	err := await.Until(ctx, "the API server of cluster "+c.Name, 100*time.Millisecond, 10*time.Minute,
-		func(ctx context.Context) (bool, string, error) {
-			if early.Client == nil {
-				path, err := first.Path(ctx, "/etc/kubernetes/super-admin.conf")
-				if err != nil {
-					return false, "", err
-				}
-				config, err := clientcmd.BuildConfigFromFlags("", path)
-				if err != nil { // kubeadm has not written all of it yet
-					return false, "", err
-				}
-				if early.Client, err = connect(config); err != nil {
-					return false, "", err
-				}
-			}
-			err := early.Client.Resources().List(ctx, &corev1.NodeList{})
-			return err == nil, "", err
-		})
-	return early, err
 }
 
 // startWorker runs a node in the image of that name, and waits until it can be

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"al.essio.dev/pkg/shellescape"
 	"github.com/containerd/errdefs"
@@ -177,6 +178,12 @@ func (m *member) Stop(ctx context.Context) error {
 
 // Remove takes the member's container and its volumes away, running or not.
 func (m *member) Remove(ctx context.Context) error {
+	endpoints.Lock()
+	defer endpoints.Unlock()
+	return m.remove(ctx)
+}
+
+func (m *member) remove(ctx context.Context) error {
 	err := m.docker.ContainerRemove(ctx, m.container, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("removing container %q: %w", m.container, err)
@@ -216,18 +223,28 @@ func (m *member) run(ctx context.Context, links []topology.Link, config *contain
 	return m.start(ctx)
 }
 
-// endpoints is held while Docker gives containers their endpoints on networks or
-// takes them away, so that this happens to one container at a time. Before 28.1
-// Docker counts a network's endpoints, and two changes at once may share one copy
-// of the count: when one of them reads it anew, the other's change is lost
-// (moby/moby#42119). A network whose count is too high cannot be removed until
-// Docker is restarted.
+// endpoints is held while Docker gives containers their endpoints on networks, or
+// takes them away because containers are removed, so that this happens to one
+// container at a time. Before 28.1 Docker counts a network's endpoints, and two
+// changes at once may share one copy of the count: when one of them reads it anew,
+// the other's change is lost (moby/moby#42119). A network whose count is too high
+// cannot be removed until Docker is restarted. Only Stop does without: the
+// endpoints go some time after it has returned.
 var endpoints sync.Mutex
 
-// start starts the member's container.
+// startsWithin bounds how long Docker takes to start a container.
+const startsWithin = 2 * time.Minute
+
+// start starts the member's container. Docker finishes what it has begun, whatever
+// becomes of ctx, and so is waited for.
 func (m *member) start(ctx context.Context) error {
 	endpoints.Lock()
 	defer endpoints.Unlock()
+	if ctx.Err() != nil {
+		return fmt.Errorf("starting container %q: %w", m.container, ctx.Err())
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startsWithin)
+	defer cancel()
 	if err := m.docker.ContainerStart(ctx, m.container, container.StartOptions{}); err != nil {
 		return fmt.Errorf("starting container %q: %w", m.container, err)
 	}

@@ -63,6 +63,16 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	return slices.Sorted(maps.Keys(labs)), nil
 }
 
+// Held tells whether a lab's state is on this machine, without asking Docker. Such a
+// lab's registry reads the cache of images.
+func Held() (bool, error) {
+	entries, err := os.ReadDir(StateDir)
+	if err != nil && !os.IsNotExist(err) {
+		return false, fmt.Errorf("listing the labs' state: %w", err)
+	}
+	return slices.ContainsFunc(entries, os.DirEntry.IsDir), nil
+}
+
 // labOf tells which lab a container belongs to. A container of kind's own
 // making bears the lab's name inside its cluster's: relapse-<lab>-<cluster>,
 // and a cluster's name has no dash.
@@ -99,7 +109,7 @@ func removeContainers(ctx context.Context, docker *client.Client, lab string) er
 	var all errgroup.Group
 	for _, c := range containers {
 		m := &member{name: c.Labels[labelMember], lab: lab, container: c.ID, docker: docker}
-		all.Go(func() error { return m.Remove(ctx) })
+		all.Go(func() error { return m.remove(ctx) })
 	}
 	return all.Wait()
 }

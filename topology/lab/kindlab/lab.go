@@ -167,24 +167,12 @@ func (l *Lab) up(ctx context.Context) error {
 func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, images map[string]string) (*Cluster, error) {
 	first, workers := c.Nodes[0], c.Nodes[1:]
 	var running *Cluster
-	var token string
 	boot, bootCtx := errgroup.WithContext(ctx)
 	boot.Go(func() error {
 		return l.options.step("control plane "+first.Name+", by kind", func() (err error) {
 			running, err = l.createControlPlane(bootCtx, c, images[nodeImage])
 			return err
 		})
-	})
-	boot.Go(func() error {
-		early, err := l.reachControlPlane(bootCtx, c)
-		if err != nil {
-			return err
-		}
-		if err := early.Register(bootCtx, first.Name); err != nil {
-			return err
-		}
-		token, err = early.joinToken(bootCtx)
-		return err
 	})
 	for _, n := range workers {
 		boot.Go(func() error {
@@ -197,12 +185,19 @@ func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, images map[s
 	if err := l.wireMember(ctx, first.Name); err != nil {
 		return nil, err
 	}
-	// In this order (see topology.Cluster.Nodes), and not before kind has ended: it
-	// takes a taint from every Node object, and fails if one has none.
-	for _, n := range workers {
+	// Not before kind has ended: it takes a taint from every Node object, and fails
+	// if one has none.
+	for _, n := range c.Nodes { // in this order: see topology.Cluster.Nodes
 		if err := running.Register(ctx, n.Name); err != nil {
 			return nil, err
 		}
+	}
+	if len(workers) == 0 {
+		return running, nil
+	}
+	token, err := running.joinToken(ctx)
+	if err != nil {
+		return nil, err
 	}
 	join, ctx := errgroup.WithContext(ctx)
 	for _, n := range workers {

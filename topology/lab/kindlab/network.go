@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
@@ -192,15 +193,18 @@ func removeNetworks(ctx context.Context, docker *client.Client, lab string) erro
 	var errs []error
 	for _, n := range networks {
 		if err := docker.NetworkRemove(ctx, n.ID); err != nil {
-			errs = append(errs, fmt.Errorf("removing Docker network %q: %w%s", n.Name, err, miscounted(ctx, docker, n.ID)))
+			errs = append(errs, fmt.Errorf("removing Docker network %q: %w%s", n.Name, err, miscounted(ctx, docker, n.ID, err)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// miscounted says what to do about a network that Docker does not remove although
-// no container is on it: see endpoints. It is empty if containers are.
-func miscounted(ctx context.Context, docker *client.Client, id string) string {
+// miscounted says what to do about a network that Docker does not remove because of
+// endpoints, although no container is on it: see endpoints. It is empty otherwise.
+func miscounted(ctx context.Context, docker *client.Client, id string, failed error) string {
+	if !errdefs.IsPermissionDenied(failed) { // Docker's answer to "has active endpoints"
+		return ""
+	}
 	n, err := docker.NetworkInspect(ctx, id, network.InspectOptions{})
 	if err != nil || len(n.Containers) > 0 {
 		return ""
