@@ -698,6 +698,44 @@ func describe(t *testing.T, p played) string {
 	return text.String()
 }
 
+// slowLabs take a minute to stop bringing up a lab, and then it is there.
+type slowLabs struct{ *fakeLabs }
+
+func (l slowLabs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (Lab, error) {
+	<-ctx.Done()
+	time.Sleep(time.Minute) // on the bubble's clock
+	return l.fakeLabs.Up(ctx, s, variants, reuse)
+}
+
+// TestFinishWaits gives up a step that still brings up a lab: the lab must be
+// removed after that, not before.
+func TestFinishWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		labs := &fakeLabs{world: w}
+		e := New(fakeScenario(w), slowLabs{labs}, Options{Output: t.TempDir()})
+		ctx, interrupt := context.WithCancel(t.Context())
+		if err := e.steps[0].Run(ctx); err != nil { // images
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- e.steps[1].Run(ctx) }() // lab is up
+		synctest.Wait()
+		interrupt()
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		e.Finish(short)
+		if _, over := e.Report(); over || e.Left() == nil || labs.removed > 0 {
+			t.Errorf("finished %t with %v, %d removed, while a step is at work", over, e.Left(), labs.removed)
+		}
+		e.Finish(t.Context())
+		if _, over := e.Report(); !over || e.Left() != nil || labs.made != 1 || labs.removed != 1 {
+			t.Errorf("finished %t with %v, %d made, %d removed", over, e.Left(), labs.made, labs.removed)
+		}
+		<-ended
+	})
+}
+
 // TestInterrupts interrupts a run before each of its steps: whatever was done
 // is undone, the lab goes, and nothing that was not seen is judged.
 func TestInterrupts(t *testing.T) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -25,7 +26,11 @@ type Execution struct {
 	variants []*variantRun
 	began    time.Time
 	over     bool // Finish has run
-	report   report.Report
+	// busy holds a value while a step or Finish is at work. A runner may give a
+	// step up, as Ginkgo does at a second interrupt, and call Finish while the step
+	// still makes containers.
+	busy   chan struct{}
+	report report.Report
 	// broken is why nothing could be judged at all.
 	broken error
 	// left is why the end did not go well: something of the lab may be left,
@@ -48,7 +53,7 @@ func (s *Skipped) Error() string { return s.Why }
 
 // New plans the execution of a scenario. Nothing runs yet.
 func New(s framework.Scenario, labs Labs, o Options) *Execution {
-	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs}
+	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs, busy: make(chan struct{}, 1)}
 	e.report = report.Report{
 		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
 		Ablated: string(o.Ablate), Machine: o.Machine, Variants: []report.Variant{},
@@ -146,7 +151,29 @@ func (e *Execution) Run(ctx context.Context, undo time.Duration) {
 
 // add plans a step.
 func (e *Execution) add(scope, name string, do func(context.Context) error) {
-	e.steps = append(e.steps, Step{scope, name, do})
+	e.steps = append(e.steps, Step{scope, name, func(ctx context.Context) error {
+		if err := e.occupy(ctx); err != nil {
+			return err
+		}
+		defer func() { <-e.busy }()
+		return do(ctx)
+	}})
+}
+
+// occupy waits until no step and no Finish is at work. The caller takes the value
+// out of busy again, if there is no error.
+func (e *Execution) occupy(ctx context.Context) error {
+	select {
+	case e.busy <- struct{}{}:
+		return nil
+	default: // an ended ctx is for the step to judge
+	}
+	select {
+	case e.busy <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for a step that was given up: %w", ctx.Err())
+	}
 }
 
 // labStep plans a step without which nothing that follows can run.
@@ -265,8 +292,14 @@ func (e *Execution) letGo(ctx context.Context) error {
 //
 // It does nothing for a scenario that has not begun, or whose lab another
 // process holds: lab and report belong to that process. It does its work once,
-// however often it is called.
+// however often it is called. A step that was given up is waited for; if ctx ends
+// before, Finish is to be called again.
 func (e *Execution) Finish(ctx context.Context) {
+	if err := e.occupy(ctx); err != nil {
+		e.left = err
+		return
+	}
+	defer func() { <-e.busy }()
 	if e.over || e.began.IsZero() || isHeld(e.broken) {
 		return
 	}
