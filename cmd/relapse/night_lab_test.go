@@ -243,6 +243,29 @@ func TestAddedNIC(t *testing.T) {
 	ablateAll(t, name)
 }
 
+// TestSideBySideKilled ends a run of two scenarios, by a signal and by none that it
+// could act on: the processes of both take their labs down.
+func TestSideBySideKilled(t *testing.T) {
+	docker := onlyLab(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			s := start(t, nil, "run", scenario, "added-nic", "--parallel", "2")
+			s.printed(scenario+" | ", time.Minute)
+			s.printed("networks, with no way out", time.Minute)
+			s.signal(sig)
+			eventually(t, "both labs and their processes to be gone", 2*time.Minute, func() (bool, string) {
+				there := parts(t, docker)
+				// Each process was called with the folder for its reports.
+				running, _ := exec.Command("pgrep", "-f", s.dir).Output() // an error says that there is none
+				return len(there) == 0 && len(running) == 0, fmt.Sprintf("%q, processes %q", there, running)
+			})
+			if sig == syscall.SIGINT {
+				s.ends(exitInterrupted, time.Minute)
+			}
+		})
+	}
+}
+
 // TestUp brings a lab up without a run, uses it, and interrupts the use in
 // the installation.
 func TestUp(t *testing.T) {

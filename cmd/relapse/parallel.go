@@ -42,6 +42,7 @@ func sideBySide(ctx context.Context, chosen []framework.Scenario, flags *pflag.F
 	)
 	group.SetLimit(n)
 	for i, s := range chosen {
+		args := childArgs(s, flags) // which may not be read by two at once
 		group.Go(func() error {
 			if ctx.Err() != nil {
 				statuses[i] = exitInterrupted
@@ -49,7 +50,7 @@ func sideBySide(ctx context.Context, chosen []framework.Scenario, flags *pflag.F
 			}
 			prefix := fmt.Sprintf("%-*s | ", width, s.Incident.Name)
 			stdout, stderr := &lineWriter{to: out, lines: &lines, prefix: prefix}, &lineWriter{to: errOut, lines: &lines, prefix: prefix}
-			cmd := exec.CommandContext(ctx, program, childArgs(s, flags)...)
+			cmd := exec.CommandContext(ctx, program, args...)
 			cmd.Stdout, cmd.Stderr = stdout, stderr
 			// A terminal's Ctrl-C reaches this process alone, which tells its children
 			// once. If it is killed, the kernel tells them, when the thread that

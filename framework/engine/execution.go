@@ -125,7 +125,12 @@ func (e *Execution) Dir() string { return e.dir }
 // Report returns what the execution came to, once Finish has run. There is no
 // report, and the second result is false, for a scenario that has not begun or
 // whose lab another process holds.
-func (e *Execution) Report() (r report.Report, there bool) { return e.report, e.over }
+func (e *Execution) Report() (r report.Report, there bool) {
+	if !e.over { // a step that was given up may still write it
+		return report.Report{}, false
+	}
+	return e.report, true
+}
 
 // Broken is why nothing could be judged: an image that does not build, a lab
 // that does not come up. Nil if all could.
