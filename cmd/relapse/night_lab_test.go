@@ -251,7 +251,7 @@ func TestSideBySideKilled(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			s := start(t, nil, "run", scenario, "added-nic", "--parallel", "2")
 			s.printed(scenario+" | ", time.Minute)
-			s.printed("networks, with no way out", time.Minute)
+			s.printed("routers and hosts", time.Minute) // while nodes start
 			s.signal(sig)
 			eventually(t, "both labs and their processes to be gone", 2*time.Minute, func() (bool, string) {
 				there := parts(t, docker)
