@@ -226,8 +226,8 @@ func (d drift) script() framework.Script {
 }
 
 // curedWithin bounds how long pods take to be seen under their own addresses once
-// the agents are restarted: 5 to 20 s on two idle CPUs, BPF programs compiled among
-// it, and 36 s beside another lab.
+// the agents are restarted: 1 to 17 s on two CPUs, 36 s beside another lab. BPF
+// programs are compiled in that time.
 const curedWithin = 2 * time.Minute
 
 // affected is what the incident adds.

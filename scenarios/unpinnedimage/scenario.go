@@ -86,7 +86,7 @@ const (
 // of the first was not read.
 const seenWithin = 5 * time.Second
 
-// recoversWithin is many times what a recovery takes on an idle machine (15 s): the
+// recoversWithin is many times what a recovery takes on two CPUs (8 to 16 s): the
 // pods are replaced, their GoBGPs dial the ToR.
 const recoversWithin = 2 * time.Minute
 
