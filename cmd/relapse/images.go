@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -138,12 +137,12 @@ a lab is up, whose nodes pull from the cache.`,
 			if err != nil {
 				return usagef("--keep: %q is no size: expected one such as 10GB or 500MB", size)
 			}
-			held, err := kindlab.Held()
+			up, err := kindlab.WithState()
 			if err != nil {
 				return err
 			}
-			if held {
-				return errors.New("a lab is up, and its nodes pull from the cache: take it down first (relapse down)")
+			if len(up) > 0 {
+				return fmt.Errorf("lab %s is up, and its nodes pull from the cache: take it down first (relapse down)", strings.Join(up, ", "))
 			}
 			catalogue, _, err := openCatalogue()
 			if err != nil {

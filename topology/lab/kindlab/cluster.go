@@ -113,7 +113,7 @@ controllerManager:
   extraArgs: # alone, it need not wait for a lease after a restart
     leader-elect: "false"
     node-cidr-mask-size-ipv4: "{{.NodeMask}}" # the one of its names that kubeadm knows
-    # At its 20 requests a second it takes 5 s to start its controllers.
+    # With its default of 20 requests a second it takes 5 s to start its controllers.
     kube-api-qps: "1000"
     kube-api-burst: "1000"
 scheduler:

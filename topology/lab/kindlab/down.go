@@ -51,26 +51,30 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 			labs[lab] = true
 		}
 	}
-	entries, err := os.ReadDir(StateDir)
-	if err != nil && !os.IsNotExist(err) {
-		return nil, fmt.Errorf("listing the labs' state: %w", err)
+	withState, err := WithState()
+	if err != nil {
+		return nil, err
 	}
-	for _, e := range entries {
-		if e.IsDir() {
-			labs[e.Name()] = true
-		}
+	for _, lab := range withState {
+		labs[lab] = true
 	}
 	return slices.Sorted(maps.Keys(labs)), nil
 }
 
-// Held tells whether a lab's state is on this machine, without asking Docker. Such a
-// lab's registry reads the cache of images.
-func Held() (bool, error) {
+// WithState names the labs that have a state folder, from before their first
+// container until they are down. Docker is not asked.
+func WithState() ([]string, error) {
 	entries, err := os.ReadDir(StateDir)
 	if err != nil && !os.IsNotExist(err) {
-		return false, fmt.Errorf("listing the labs' state: %w", err)
+		return nil, fmt.Errorf("listing the labs' state: %w", err)
 	}
-	return slices.ContainsFunc(entries, os.DirEntry.IsDir), nil
+	var labs []string
+	for _, e := range entries {
+		if e.IsDir() {
+			labs = append(labs, e.Name())
+		}
+	}
+	return labs, nil
 }
 
 // labOf tells which lab a container belongs to. A container of kind's own
