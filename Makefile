@@ -10,8 +10,9 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 # No program of ours needs C; only the race detector does.
 export CGO_ENABLED := 0
 # The version stamp asks git, which refuses a checkout that belongs to another
-# user than root; nothing reads the stamp.
-export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+# user than root; nothing reads the stamp. Without its folder in it, a package is
+# compiled once for all checkouts, and for the programs in the images.
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false -trimpath)
 
 relapse := bin/relapse
 part := .ci/part
@@ -53,28 +54,30 @@ setup: build ## make this machine able to run labs; UNDO=1 takes it back
 images: setup ## build every image that is not in the cache
 	$(relapse) images build
 
-# What needs neither root nor Docker nor a network namespace. Vet and linter
-# look at what the race detector makes the tests be built from: so
-# dependencies are compiled once, which is most of the work on a cold cache.
-# The linter's version is pinned in a go.mod of its own.
-raced := GOFLAGS='$(GOFLAGS) -race' CGO_ENABLED=1
-
+# What needs neither root nor Docker nor a network namespace. The linter's
+# version is pinned in a go.mod of its own.
 .PHONY: check
-check: ## format, tidy go.mod, vet, lint, unit tests with the race detector
+check: ## format, tidy go.mod, vet, lint, unit tests
 	@$(part) 'format' bash -c 'unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w mends it):"; echo "$$unformatted"; exit 1; }'
 	@$(part) 'go.mod files are tidy' .ci/tidy
-	@$(part) 'C compiler, for the race detector' .ci/packages gcc libc6-dev
-	@$(raced) $(part) 'vet' go vet -tags lab,night ./...
+	@$(part) 'vet' go vet -tags lab,night ./...
 	@$(part) 'linter is built' go -C .ci/tools build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck
-	@$(raced) $(part) 'lint' bin/staticcheck -tags lab,night ./...
-	@$(raced) $(part) 'unit tests' go test -vet=off ./...
+	@$(part) 'lint' bin/staticcheck -tags lab,night ./...
+	@$(part) 'unit tests' go test -vet=off ./...
+
+# A part of its own: everything is compiled once more for it, which from an empty
+# build cache takes as long as all of check.
+.PHONY: race
+race: ## unit tests with the race detector, which needs a C compiler
+	@$(part) 'C compiler, for the race detector' .ci/packages gcc libc6-dev
+	@CGO_ENABLED=1 $(part) 'unit tests with the race detector' go test -race -vet=off ./...
 
 .PHONY: test
 test: check build ## what a change must pass: check, then most tests in labs, three scenarios and those it touches
 	@.ci/test
 
 .PHONY: test-all
-test-all: check build ## the night's: all tests in labs and all scenarios
+test-all: check race build ## the night's: all tests in labs and all scenarios
 	@.ci/test night
 
 .PHONY: bench

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -123,6 +124,15 @@ func TestOneLab(t *testing.T) {
 		uplinks.quiet(t)
 	})
 	ablateAll(t, scenario)
+	t.Run("without the detectors the run fails", func(t *testing.T) {
+		r, v := whole(t, exitUnexpected, nil, run(affected, "--ablate", "detector")...).reports()
+		if r.Verdict != "fail" || r.Ablated != "detector" || v.Verdict != "missed" || len(v.ProbesHurt) != 2 {
+			t.Errorf("%s without %q: %s, hurt %q; want fail without \"detector\": missed, two hurt", r.Verdict, r.Ablated, v.Verdict, v.ProbesHurt)
+		}
+		if len(v.Findings) > 0 {
+			t.Errorf("findings of nobody: %+v", v.Findings)
+		}
+	})
 	t.Run("a fixed version declared as affected fails the run", func(t *testing.T) {
 		r, v := whole(t, exitUnexpected, []string{rolesExchanged + "=1"}, run(fixed)...).reports()
 		if r.Verdict != "fail" || v.Role != "affected" || v.Expected != "reproduced" || v.Verdict != "prevented" {
@@ -144,6 +154,16 @@ func TestOneLab(t *testing.T) {
 			t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
 		}
 		uplinks.quiet(t)
+	})
+}
+
+// takenDown takes the lab of a scenario down when the test ends.
+func takenDown(t *testing.T, name string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
 	})
 }
 

@@ -5,9 +5,13 @@ package configdrift
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift/agents"
 	"github.com/relapse-dev/relapse/images"
@@ -29,7 +33,7 @@ func TestAgainstAgents(t *testing.T) {
 		"ipam": "kubernetes", "enable-ipv4": "true", "enable-ipv6": "false", "tunnel": "disabled",
 		"kube-proxy-replacement": "disabled", "identity-allocation-mode": "crd", "cluster-name": "default",
 	}
-	for name, more := range map[string]map[string]string{
+	cases := map[string]map[string]string{
 		"as in the incident":      {"masquerade": "true", "enable-bpf-masquerade": "true", "native-routing-cidr": "10.20.30.0/24"},
 		"off by the old key":      {"masquerade": "false", "native-routing-cidr": "10.20.30.0/24"},
 		"off by the new key":      {"enable-ipv4-masquerade": "false", "ipv4-native-routing-cidr": "10.20.30.0/24"},
@@ -45,19 +49,34 @@ func TestAgainstAgents(t *testing.T) {
 		"a time that is none":     {"masquerade": "false", "k8s-heartbeat-timeout": "soon"},
 		"a key of nobody's":       {"masquerade": "false", "masquerades": "false"},
 		"with a tunnel":           {"tunnel": "vxlan", "masquerade": "false"},
-	} {
+	}
+	// The agents share nothing, and starting one takes a second of a CPU.
+	var mu sync.Mutex
+	answers := map[string]map[string]agents.Answer{} // by case and version
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(runtime.NumCPU())
+	for name, more := range cases {
 		config := maps.Clone(native)
 		maps.Copy(config, more)
-		answers := map[string]agents.Answer{}
+		cases[name], answers[name] = config, map[string]agents.Answer{}
 		for _, a := range built {
-			if answers[a.Version], err = a.Effective(t.Context(), config); err != nil {
-				t.Fatal(err)
-			}
+			group.Go(func() error {
+				answer, err := a.Effective(ctx, config)
+				mu.Lock()
+				defer mu.Unlock()
+				answers[name][a.Version] = answer
+				return err
+			})
 		}
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range cases {
 		for i, from := range built {
 			for _, to := range built[i+1:] {
 				t.Run(fmt.Sprintf("%s, %s to %s", name, from.Version, to.Version), func(t *testing.T) {
-					judge(t, config, from.Version, to.Version, answers[from.Version], answers[to.Version])
+					judge(t, config, from.Version, to.Version, answers[name][from.Version], answers[name][to.Version])
 				})
 			}
 		}

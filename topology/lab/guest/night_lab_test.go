@@ -1,0 +1,40 @@
+//go:build lab && night
+
+package guest_test
+
+import (
+	"testing"
+
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/guest"
+)
+
+// TestEveryGuest boots a guest with each kernel by QEMU, and one by User Mode Linux.
+func TestEveryGuest(t *testing.T) {
+	for _, kernel := range topology.Kernels {
+		t.Run(kernel, func(t *testing.T) {
+			docker, image := dockerAndImage(t, kernel)
+			accelerator := guest.KVM
+			why, err := guest.WhyNot(t.Context(), docker, image, nil, guest.KVM)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if why != "" {
+				t.Log(why)
+				accelerator = guest.TCG
+			}
+			testGuest(t, docker, image, accelerator, "node1 "+kernel+".")
+		})
+	}
+	t.Run("User Mode Linux", func(t *testing.T) {
+		docker, image := dockerAndImage(t, topology.Kernels[0])
+		why, err := guest.WhyNot(t.Context(), docker, image, nil, guest.UML)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if why != "" {
+			t.Skip(why)
+		}
+		testGuest(t, docker, image, guest.UML, "node1 ")
+	})
+}
