@@ -48,6 +48,10 @@ func printReport(out io.Writer, r report.Report, output string) {
 			fmt.Fprintf(out, "    because    %s\n", reason)
 		}
 	}
+	if r.CPU.Slowed() {
+		fmt.Fprintf(out, "\n  slowed down: other programs took %.0f%% of the CPUs, the lab %.0f%%; the verdict stands, the times say little\n",
+			100*r.CPU.Others, 100*r.CPU.Lab)
+	}
 	fmt.Fprintf(out, "\n  images %.1fs, lab %.1fs, total %.1fs; report: %s\n",
 		float64(r.Timings.Images)/1000, float64(r.Timings.Lab)/1000, float64(r.Timings.Total)/1000,
 		filepath.Join(output, r.Scenario, r.Run, "report.json"))

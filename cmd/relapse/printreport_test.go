@@ -19,7 +19,7 @@ func rendered(r report.Report) string {
 func TestPrintReport(t *testing.T) {
 	onset := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	golden(t, "report", rendered(report.Report{
-		Scenario: "node-drain", Verdict: "fail",
+		Scenario: "node-drain", Verdict: "fail", CPU: &report.CPU{Lab: 0.31, Others: 0.52},
 		Variants: []report.Variant{
 			{
 				Name: "cilium-1.11.6", Role: "affected", Form: "slice", Expected: "reproduced", Verdict: "missed", Onset: &onset,

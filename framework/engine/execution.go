@@ -26,6 +26,8 @@ type Execution struct {
 	variants []*variantRun
 	began    time.Time
 	over     bool // Finish has run
+	// used is what was used before the lab was up.
+	used CPUTime
 	// busy holds a value while a step or Finish is at work. A runner may give a
 	// step up, as Ginkgo does at a second interrupt, and call Finish while the step
 	// still makes containers.
@@ -247,6 +249,13 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	if err == nil {
 		e.report.Guests, err = e.lab.Guests(ctx)
 	}
+	if err == nil {
+		var unknown error
+		if e.used, unknown = e.lab.CPUTime(ctx); unknown != nil {
+			e.options.Log.Warn("who uses the CPUs is not known", "error", unknown)
+			e.used = CPUTime{}
+		}
+	}
 	// Not earlier: a run whose lab another process holds leaves nothing.
 	if folderErr := e.openFolder(); folderErr != nil {
 		return errors.Join(err, folderErr) // logs would have no place
@@ -283,12 +292,32 @@ func (e *Execution) letGo(ctx context.Context) error {
 	if lab == nil {
 		return nil
 	}
+	e.measureCPU(ctx)
 	e.lab = nil
 	if e.options.Keep {
 		lab.Release()
 		return nil
 	}
 	return lab.Down(ctx)
+}
+
+// measureCPU notes who has used the CPUs since the lab is up. That this could not be
+// told changes no verdict.
+func (e *Execution) measureCPU(ctx context.Context) {
+	if e.used.All == 0 {
+		return // the lab did not come up, or it was not known then
+	}
+	now, err := e.lab.CPUTime(ctx)
+	all := float64(now.All - e.used.All)
+	if err != nil || all <= 0 {
+		e.options.Log.Warn("who has used the CPUs is not known", "error", err)
+		return
+	}
+	// A container that was started anew counts from zero.
+	lab := max(0, now.Lab-e.used.Lab)
+	e.report.CPU = &report.CPU{
+		Lab: float64(lab) / all, Others: max(0, float64(now.Machine-e.used.Machine-lab)/all),
+	}
 }
 
 // Finish judges what was not judged yet, and writes the report. If the last
@@ -318,6 +347,7 @@ func (e *Execution) Finish(ctx context.Context) {
 	}
 	switch {
 	case e.lab != nil:
+		e.measureCPU(ctx)
 		errs = append(errs, e.lab.Down(ctx))
 	case e.broken != nil:
 		// The lab did not come up, or not whole.

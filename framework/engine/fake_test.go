@@ -138,6 +138,10 @@ type fakeLabs struct {
 	world *world
 	// prepare, up, dial, read and down are errors that these end with.
 	prepare, up, dial, read, down error
+	// cpu is what the lab and the machine use from one question to the next.
+	cpu   CPUTime
+	used  CPUTime
+	noCPU error // why that is not known
 
 	made, removed, released, open int
 }
@@ -167,6 +171,11 @@ func (l *fakeLab) Guests(context.Context) ([]report.Guest, error)  { return nil,
 func (l *fakeLab) Logs(context.Context) (map[string]string, error) { return nil, nil }
 func (l *fakeLab) Release()                                        { l.released++ }
 func (l *fakeLab) Down(ctx context.Context) error                  { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
+func (l *fakeLab) CPUTime(context.Context) (CPUTime, error) {
+	l.used = CPUTime{l.used.Lab + l.cpu.Lab, l.used.Machine + l.cpu.Machine, l.used.All + l.cpu.All}
+	return l.used, l.noCPU
+}
+
 func (l *fakeLab) Open(context.Context, []snapshot.Source) (Reader, error) {
 	if l.read != nil {
 		return (*fakeReader)(nil), l.read // careless, and to be survived

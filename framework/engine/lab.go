@@ -34,12 +34,21 @@ type Lab interface {
 	Open(ctx context.Context, sources []snapshot.Source) (Reader, error)
 	// Guests are the nodes with a kernel of their own.
 	Guests(ctx context.Context) ([]report.Guest, error)
+	// CPUTime is what the lab and the machine have used so far.
+	CPUTime(ctx context.Context) (CPUTime, error)
 	// Logs are what everything in the lab has said, by name.
 	Logs(ctx context.Context) (map[string]string, error)
 	// Release leaves the lab running, for whoever comes next.
 	Release()
 	// Down removes the lab.
 	Down(ctx context.Context) error
+}
+
+// CPUTime is summed over CPUs, from some moment in the past on.
+type CPUTime struct {
+	// Lab is what the containers of the lab have used, Machine what was used in
+	// all, and All what there was.
+	Lab, Machine, All time.Duration
 }
 
 // Reader takes snapshots of what it was opened for. A *snapshot.Collector is

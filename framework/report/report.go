@@ -31,6 +31,8 @@ type Report struct {
 	NotRun  []NotRun `json:"not_run,omitempty"`
 	Timings Timings  `json:"timings_ms"`
 	Machine any      `json:"machine"`
+	// CPU is absent where it could not be measured.
+	CPU *CPU `json:"cpu,omitempty"`
 	// Guests are the lab's nodes with a kernel of their own.
 	Guests []Guest `json:"guests,omitempty"`
 }
@@ -201,6 +203,23 @@ type Timings struct {
 	Lab    int64 `json:"lab"`
 	Total  int64 `json:"total"`
 }
+
+// CPU is who used the machine while the lab was up, as shares of all of its CPUs.
+type CPU struct {
+	// Lab is what the containers of the lab used.
+	Lab float64 `json:"lab"`
+	// Others is all else: relapse and Docker, other programs, and what a hypervisor
+	// has taken away.
+	Others float64 `json:"others"`
+}
+
+// slowing is the share of the CPUs from which on others slow a run down. relapse and
+// Docker use a tenth to a fifth themselves.
+const slowing = 0.4
+
+// Slowed tells whether others have slowed the run down so much that its times say
+// little about what was tested. Its verdict stands.
+func (c *CPU) Slowed() bool { return c != nil && c.Others >= slowing }
 
 // Write stores the report as dir/report.json.
 func (r Report) Write(dir string) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -112,6 +113,15 @@ func (l lab) Open(ctx context.Context, sources []snapshot.Source) (engine.Reader
 		return nil, err
 	}
 	return collector, nil
+}
+
+func (l lab) CPUTime(ctx context.Context) (engine.CPUTime, error) {
+	machine, err := host.CPUs()
+	if err != nil {
+		return engine.CPUTime{}, err
+	}
+	used, err := l.Lab.CPUTime(ctx)
+	return engine.CPUTime{Lab: used, Machine: machine.Busy, All: machine.All}, err
 }
 
 func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {

@@ -1,0 +1,22 @@
+package host
+
+import (
+	"testing"
+	"time"
+)
+
+func TestParseCPUs(t *testing.T) {
+	const stat = "cpu  100 10 50 1000 40 0 5 35 60 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
+	if got, err := parseCPUs(stat); err != nil || got != (CPUTime{Busy: 2 * time.Second, All: 12400 * time.Millisecond}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, wrong := range []string{"", "cpu 1 2 3\n", "intr 1 2 3 4 5 6 7 8\n", "cpu 1 2 3 4 5 6 7 eight\n"} {
+		if got, err := parseCPUs(wrong); err == nil {
+			t.Errorf("%q: %+v, and no error", wrong, got)
+		}
+	}
+	before, err := CPUs()
+	if err != nil || before.Busy <= 0 || before.All < before.Busy {
+		t.Errorf("%+v, %v", before, err)
+	}
+}

@@ -1,0 +1,43 @@
+package kindlab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sync/errgroup"
+)
+
+// CPUTime is what the containers of the lab have used since they were started,
+// with all that runs in them. A container that is gone is not counted.
+func (l *Lab) CPUTime(ctx context.Context) (time.Duration, error) {
+	containers, err := containersOf(ctx, l.docker, l.Topology.Name)
+	if err != nil {
+		return 0, err
+	}
+	var sum atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	for _, c := range containers {
+		if c.State != "running" {
+			continue
+		}
+		group.Go(func() error {
+			answer, err := l.docker.ContainerStatsOneShot(ctx, c.ID)
+			if err != nil {
+				return fmt.Errorf("asking for the CPU time of %v: %w", c.Names, err)
+			}
+			defer answer.Body.Close()
+			var stats container.StatsResponse
+			if err := json.NewDecoder(answer.Body).Decode(&stats); err != nil {
+				return fmt.Errorf("asking for the CPU time of %v: %w", c.Names, err)
+			}
+			sum.Add(int64(stats.CPUStats.CPUUsage.TotalUsage)) // nanoseconds
+			return nil
+		})
+	}
+	err = group.Wait()
+	return time.Duration(sum.Load()), err
+}
