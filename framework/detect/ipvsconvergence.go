@@ -34,9 +34,9 @@ const DefaultSettle = 10 * time.Second
 
 // IPVSConvergence compares the IPVS tables that kube-proxies keep with
 // Services and EndpointSlices. A difference is a finding, an active one, when
-// it has lasted for Settle and kube-proxy has stopped: its goroutines wait for
-// each other's answers, or it has finished no sync for SlowSync, or does not
-// answer. It also is one when it has lasted for twice Settle and two syncs were
+// it has lasted for Settle and kube-proxy has stopped: it has finished no sync for
+// SlowSync, or does not answer. Where its goroutines wait for each other's answers,
+// which is for good, half of Settle is enough. It also is one when it has lasted for twice Settle and two syncs were
 // finished meanwhile, the second of which must have begun after it. So neither a
 // rollout nor a sync that takes its time is one. Until then a difference is
 // settling. A Service that rightly has no endpoints is no difference.
@@ -110,12 +110,17 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 	settle := cmp.Or(d.Settle, DefaultSettle)
 	now := history[len(history)-1].Time
 	stuck, stuckSince := waiting(history, p)
-	deadlock := len(stuck) > 1 && now.Sub(stuckSince) >= settle/2
+	// A slow kube-proxy may be seen to wait at each look, but it finishes syncs.
+	deadlock := len(stuck) > 1 && now.Sub(stuckSince) >= settle/2 && p.Health.Age() >= settle/2
 	stopped := deadlock || p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, settle)
+	patience := settle
+	if deadlock {
+		patience = settle / 2
+	}
 	overdue, settling := map[difference]time.Time{}, map[difference]time.Time{}
 	for diff, since := range lasting(history, p.Node) {
 		lasts := now.Sub(since)
-		if lasts >= settle && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
+		if lasts >= patience && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
 			overdue[diff] = since
 		} else {
 			settling[diff] = since
@@ -152,7 +157,7 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
 		if differences := ofKind(settling, kind); len(differences) > 0 {
-			given := fmt.Sprintf(" It is given %s, or %s and two syncs while kube-proxy finishes them.", settle, 2*settle)
+			given := fmt.Sprintf(" It is given %s, or %s and two syncs while kube-proxy finishes them.", patience, 2*settle)
 			findings = append(findings, Finding{Kind: kind, State: Settling, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
 		}
 	}

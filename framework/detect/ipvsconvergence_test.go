@@ -184,6 +184,20 @@ func TestIPVSConvergence(t *testing.T) {
 			[]string{"frozen-sync latent kube-proxy"},
 		},
 		{
+			"goroutines that wait at each look while syncs are finished",
+			[]*proxied{look(0, old, to(oldPod)).waits(7, 42), look(5, old, to(oldPod)).waits(7, 42)}, nil,
+		},
+		{
+			"an endpoint that was replaced while goroutines wait in vain",
+			[]*proxied{look(0, old, to(oldPod)).frozen().waits(7, 42), look(3, new, to(oldPod)).frozen().waits(7, 42), look(8, new, to(oldPod)).frozen().waits(7, 42)},
+			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
+		},
+		{
+			"the same, only just",
+			[]*proxied{look(0, old, to(oldPod)).frozen().waits(7, 42), look(3, new, to(oldPod)).frozen().waits(7, 42), look(7, new, to(oldPod)).frozen().waits(7, 42)},
+			[]string{"netlink-deadlock latent kube-proxy", "missing-real-server settling edge", "stale-real-server settling edge"},
+		},
+		{
 			"one goroutine that waits",
 			[]*proxied{look(0, old, to(oldPod)).late().waits(7), look(5, old, to(oldPod)).late().waits(7)},
 			[]string{"frozen-sync latent kube-proxy"},
