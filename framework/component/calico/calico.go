@@ -144,19 +144,27 @@ const (
 	restartsWithin = time.Minute
 )
 
+// canStart tells on a node whether the CNI plugin takes pods: it knows the node's
+// name, and the API server's address. install-cni writes that address in brackets,
+// which Go takes for IPv6 alone since 1.26; calico-node writes it anew, without
+// them, when it makes the plugin's next token.
+const canStart = `test -s /var/lib/calico/nodename || { echo "no node's name yet"; exit 1; }
+grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo 'no address of the API server yet'; exit 1; }`
+
 // PodsCanStart waits until the newest calico-node runs on every node, which
-// means that the CNI plugin is installed, and has told the plugin the node's
-// name, without which the plugin refuses every pod.
+// means that the CNI plugin is installed, and has told the plugin what it needs to
+// know. Until then the plugin refuses every pod that comes or goes, and kubelet
+// tries again only after a while.
 func PodsCanStart(ctx context.Context, lab *kindlab.Lab) error {
 	cluster := lab.Clusters[0]
 	if err := Agent.Started(ctx, cluster, cluster.Nodes(), installsWithin); err != nil {
 		return err
 	}
 	return lab.EachNode(ctx, cluster.Nodes(), func(ctx context.Context, node *kindlab.Node) error {
-		return await.Until(ctx, "Calico's CNI plugin to know the node's name", 200*time.Millisecond, restartsWithin,
+		return await.Until(ctx, "Calico's CNI plugin to take pods", 200*time.Millisecond, restartsWithin,
 			func(ctx context.Context) (bool, string, error) {
-				_, err := node.Exec(ctx, "test", "-s", "/var/lib/calico/nodename")
-				return err == nil, "", err
+				said, err := node.Exec(ctx, "sh", "-c", canStart)
+				return err == nil, strings.TrimSpace(said), err
 			})
 	})
 }
