@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -207,6 +208,72 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		}
 		t.Logf("containerd active %s later", time.Since(began).Round(time.Millisecond))
 		t.Log(run(t, "systemctl", "--failed", "--no-legend"), run(t, "systemd-analyze"), run(t, "free", "-m"))
+	})
+	t.Run("hangs", func(t *testing.T) {
+		if err := docker.ContainerPause(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		short, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		if _, err := g.Exec(short, "true"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("while it hangs: %v", err)
+		}
+		if err := docker.ContainerUnpause(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		run(t, "true")
+	})
+	t.Run("loses its channel", func(t *testing.T) {
+		cut := make(chan error, 1)
+		go func() {
+			_, err := g.Exec(ctx, "sh", "-c", "touch /run/waits; exec sleep 600")
+			cut <- err
+		}()
+		run(t, "sh", "-c", "until [ -e /run/waits ]; do sleep 0.1; done")
+		// Its end in the guest is killed, and this command with it.
+		if _, err := g.Exec(ctx, "systemctl", "kill", "--signal=KILL", "relapse-agent"); err == nil {
+			t.Error("the command that cut it got through")
+		}
+		select {
+		case err := <-cut:
+			if err == nil || errors.As(err, new(*guest.ExitError)) {
+				t.Errorf("a command under way: %v", err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Error("a command under way still waits")
+		}
+		if err := g.Ready(ctx, time.Minute); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("is killed", func(t *testing.T) {
+		inside, err := docker.ContainerTop(ctx, name, []string{"-eo", "pid,args"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed := 0
+		for _, process := range inside.Processes {
+			program := filepath.Base(strings.Fields(process[1])[0])
+			if pid, err := strconv.Atoi(process[0]); err == nil && (program == "linux" || strings.HasPrefix(program, "qemu-system")) {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // one of several may have gone with another
+				killed++
+			}
+		}
+		if killed == 0 {
+			t.Fatalf("no kernel among %q", inside.Processes)
+		}
+		ended, failed := docker.ContainerWait(ctx, name, container.WaitConditionNotRunning)
+		select {
+		case <-ended:
+		case err := <-failed:
+			t.Fatal(err)
+		case <-time.After(30 * time.Second):
+			t.Fatal("its container still runs")
+		}
+		if _, err := g.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) || !strings.Contains(err.Error(), "it ended at") {
+			t.Errorf("without a kernel: %v", err)
+		}
+		powerOn(t)
 	})
 	t.Run("power cut and on again", func(t *testing.T) {
 		run(t, "sh", "-c", "echo kept >/var/lib/kubelet/kept; echo kept >/etc/kept; sync")
