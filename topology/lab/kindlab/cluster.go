@@ -2,6 +2,7 @@ package kindlab
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -18,8 +19,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/e2e-framework/klient/k8s"
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/kind/pkg/cluster"
 	"sigs.k8s.io/kind/pkg/exec"
@@ -105,6 +108,8 @@ func apiEndpoint(c topology.Cluster) netip.AddrPort {
 var initPatches = template.Must(template.New("init").Parse(`kind: ClusterConfiguration
 metadata: {name: config}
 controlPlaneEndpoint: "{{.Endpoint}}"
+featureGates: # the 16 keys of a control plane take seconds with RSA
+  PublicKeysECDSA: true
 etcd:
   local:
     extraArgs: # the lab's state is worth nothing after a power cut
@@ -124,7 +129,10 @@ kind: InitConfiguration
 metadata: {name: config}
 nodeRegistration:
   name: "{{.Name}}"
-skipPhases: [preflight, addon/kube-proxy, addon/coredns]
+# Pods may run on the first node, so that it needs no taint, and Register labels it.
+# The last phase would have kubelet start anew, to renew certificates that are good
+# for a year.
+skipPhases: [preflight, mark-control-plane, addon, kubelet-finalize]
 ---
 kind: KubeletConfiguration
 metadata: {name: config}
@@ -132,15 +140,22 @@ serializeImagePulls: false
 registryPullQPS: 0
 `))
 
-// createControlPlane has kind create the cluster with its first node.
-func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) (*Cluster, error) {
+// kindProvider drives kind. It uses Docker's command line.
+func (l *Lab) kindProvider() *cluster.Provider {
+	return cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log}))
+}
+
+// createControlPlane has kind create the cluster's first node, as far as kubeadm's
+// configuration. What kind would do then is done by initControlPlane, and beside it
+// what else needs no more than an API server.
+func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) error {
 	first := c.Nodes[0]
 	var patches strings.Builder
 	err := initPatches.Execute(&patches, map[string]any{
 		"Endpoint": apiEndpoint(c), "NodeMask": c.NodeMask, "Name": first.Name,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
+		return fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
 	}
 	config := &v1alpha4.Cluster{
 		TypeMeta: v1alpha4.TypeMeta{APIVersion: "kind.x-k8s.io/v1alpha4", Kind: "Cluster"},
@@ -160,10 +175,9 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		}},
 		KubeadmConfigPatches: strings.Split(patches.String(), "---\n"),
 	}
-	kubeconfig := filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
 	// kind reads the network's name from the environment and nowhere else.
 	if err := os.Setenv("KIND_EXPERIMENTAL_DOCKER_NETWORK", networkName(l.Topology.Name, first.Links[0].Network)); err != nil {
-		return nil, err
+		return err
 	}
 	created := make(chan error, 1)
 	// kind starts its container when it gets there, and does not stop for ctx. So the
@@ -177,10 +191,10 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 	}()
 	go func() {
 		defer kindHasEnded()
-		created <- cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log})).Create(
+		created <- l.kindProvider().Create(
 			kindName(l.Topology.Name, c.Name),
 			cluster.CreateWithV1Alpha4Config(config),
-			cluster.CreateWithKubeconfigPath(kubeconfig),
+			cluster.CreateWithStopBeforeSettingUpKubernetes(true),
 			cluster.CreateWithRetain(true), // its logs are evidence; Down removes it
 			cluster.CreateWithDisplayUsage(false),
 			cluster.CreateWithDisplaySalutation(false),
@@ -196,10 +210,55 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		if failed := exec.RunErrorForError(err); failed != nil {
 			err = fmt.Errorf("%w: %s", err, lastLines(string(failed.Output), 15))
 		}
-		return nil, fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
+		return fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
 	}
-	return l.openCluster(c)
+	return l.wireMember(ctx, first.Name)
 }
+
+// initControlPlane runs the command with which kind would go on.
+func (l *Lab) initControlPlane(ctx context.Context, c topology.Cluster) error {
+	_, err := l.Node(c.Nodes[0].Name).Exec(ctx, "kubeadm", "init", "--config=/kind/kubeadm.conf", "--skip-token-print")
+	if err != nil {
+		return fmt.Errorf("initialising cluster %q: %w", c.Name, err)
+	}
+	return nil
+}
+
+// openNewCluster connects to a cluster that is being initialised, and waits until
+// the administrator may read Node objects: kubeadm grants that to the certificate
+// in the kubeconfig when the API server has begun to serve.
+func (l *Lab) openNewCluster(ctx context.Context, c topology.Cluster) (*Cluster, error) {
+	// kubeadm writes kubeconfigs first, and manifests of static pods then.
+	manifest, err := l.Node(c.Nodes[0].Name).Path(ctx, "/etc/kubernetes/manifests/etcd.yaml")
+	if err != nil {
+		return nil, err
+	}
+	err = await.Until(ctx, "kubeadm to write "+manifest, 20*time.Millisecond, time.Minute,
+		func(context.Context) (bool, string, error) {
+			_, err := os.Stat(manifest)
+			return err == nil, "", err
+		})
+	if err != nil {
+		return nil, err
+	}
+	if err := l.kindProvider().ExportKubeConfig(kindName(l.Topology.Name, c.Name), l.kubeconfig(c), false); err != nil {
+		return nil, fmt.Errorf("writing the kubeconfig of cluster %q with kind: %w", c.Name, err)
+	}
+	running, err := l.openCluster(c)
+	if err != nil {
+		return nil, err
+	}
+	return running, await.Until(ctx, "the API server of cluster "+c.Name, 50*time.Millisecond, apiServes,
+		func(ctx context.Context) (bool, string, error) {
+			err := running.Client.Resources().List(ctx, &corev1.NodeList{})
+			return err == nil, "", err
+		})
+}
+
+// apiServes bounds how long a new API server takes, from its manifest to its first
+// answer: some seconds, and several times that beside other labs. It is kubeadm's
+// own bound.
+const apiServes = 4 * time.Minute
 
 // runs waits until Docker has started the member's container.
 func (m *member) runs(ctx context.Context) error {
@@ -232,9 +291,13 @@ func abandon(ctx context.Context, node *Node, created <-chan error) {
 	}
 }
 
+func (l *Lab) kubeconfig(c topology.Cluster) string {
+	return filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
+}
+
 // openCluster connects to a running cluster.
 func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
-	kubeconfig := filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
+	kubeconfig := l.kubeconfig(c)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of cluster %q: %w", c.Name, err)
@@ -291,7 +354,8 @@ discovery:
     apiServerEndpoint: "{{.Endpoint}}"
     token: "{{.Token}}"
     unsafeSkipCAVerification: true # the token came over the Docker socket
-skipPhases: [preflight]
+# kubeadm would look once a second whether kubelet is up; join waits for more.
+skipPhases: [preflight, kubelet-wait-bootstrap]
 `))
 
 // registerTries bounds how often a node is registered anew because it was given
@@ -337,6 +401,12 @@ func (c *Cluster) register(ctx context.Context, node string) (given, lowest neti
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return given, lowest, fmt.Errorf("registering node %q: %w", node, err)
 	}
+	if node == c.spec.Nodes[0].Name { // its kubelet, which may have been first, must not set this
+		role := k8s.Patch{PatchType: types.MergePatchType, Data: []byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)}
+		if err := objects.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, role); err != nil {
+			return given, lowest, fmt.Errorf("labelling node %q: %w", node, err)
+		}
+	}
 	taken := map[string]bool{}
 	err = await.Until(ctx, "a pod range for node "+node, 20*time.Millisecond, 30*time.Second,
 		func(ctx context.Context) (bool, string, error) {
@@ -370,18 +440,48 @@ func next(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
 }
 
-// joinToken makes a bootstrap token, and waits until kube-controller-manager
-// has signed the ConfigMap cluster-info with it: a kubeadm join that finds it
-// unsigned looks again after five seconds.
+// tokenLives is how long a token to join with is good for. kubelets get their own
+// certificates with it within seconds.
+const tokenLives = 10 * time.Minute
+
+// joinToken makes a bootstrap token, and waits until nodes can join with it.
 func (c *Cluster) joinToken(ctx context.Context) (string, error) {
-	token, err := c.lab.Node(c.spec.Nodes[0].Name).Exec(ctx, "kubeadm", "token", "create", "--ttl", "10m")
+	token, err := c.makeToken(ctx)
+	if err != nil {
+		return "", err
+	}
+	return token, c.tokenSigned(ctx, token)
+}
+
+// makeToken makes a bootstrap token.
+func (c *Cluster) makeToken(ctx context.Context) (string, error) {
+	id, secret := newToken()
+	// The keys are those of k8s.io/cluster-bootstrap/token/api, the group is the one
+	// to which kubeadm grants what a joining node needs.
+	err := c.Client.Resources().Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + id},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			"token-id": id, "token-secret": secret,
+			"expiration":                     time.Now().Add(tokenLives).UTC().Format(time.RFC3339),
+			"usage-bootstrap-authentication": "true",
+			"usage-bootstrap-signing":        "true",
+			"auth-extra-groups":              "system:bootstrappers:kubeadm:default-node-token",
+		},
+	})
 	if err != nil {
 		return "", fmt.Errorf("making a token for nodes to join with: %w", err)
 	}
-	token = strings.TrimSpace(token)
+	return id + "." + secret, nil
+}
+
+// tokenSigned waits until kube-controller-manager has signed the ConfigMap
+// cluster-info with the token: a kubeadm join that finds it unsigned looks again
+// after five seconds.
+func (c *Cluster) tokenSigned(ctx context.Context, token string) error {
 	id, _, _ := strings.Cut(token, ".")
-	signature := "jws-kubeconfig-" + id // k8s.io/cluster-bootstrap/token/api
-	err = await.Until(ctx, "cluster-info to be signed with the token", 50*time.Millisecond, 30*time.Second,
+	signature := "jws-kubeconfig-" + id
+	return await.Until(ctx, "cluster-info to be signed with the token", 50*time.Millisecond, 30*time.Second,
 		func(ctx context.Context) (bool, string, error) {
 			var info corev1.ConfigMap
 			if err := c.Client.Resources().Get(ctx, "cluster-info", metav1.NamespacePublic, &info); err != nil {
@@ -389,7 +489,13 @@ func (c *Cluster) joinToken(ctx context.Context) (string, error) {
 			}
 			return info.Data[signature] != "", signature + " is not there", nil
 		})
-	return token, err
+}
+
+// newToken returns the two parts of a bootstrap token: 6 and 16 lower-case letters
+// and digits, of which the 16 are secret.
+func newToken() (id, secret string) {
+	text := strings.ToLower(rand.Text()) // 26 characters of base 32
+	return text[:6], text[6:22]
 }
 
 // join makes a running node a member of the cluster, to which pods can be bound.
