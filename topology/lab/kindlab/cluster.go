@@ -3,6 +3,7 @@ package kindlab
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -55,8 +56,10 @@ type Cluster struct {
 	// Client speaks to the API server as the administrator.
 	Client *kube.Client
 
-	spec topology.Cluster
-	lab  *Lab
+	// authority is the certificate that signs the API server's, in PEM.
+	authority []byte
+	spec      topology.Cluster
+	lab       *Lab
 }
 
 // Nodes names the cluster's declared nodes, in the order of the topology.
@@ -309,7 +312,7 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %q: %w", c.Name, err)
 	}
-	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, spec: c, lab: l}, nil
+	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, authority: config.CAData, spec: c, lab: l}, nil
 }
 
 // startWorker runs a node in the image of that name, and waits until it can be
@@ -342,7 +345,19 @@ func (l *Lab) runContainer(ctx context.Context, node *Node, n topology.Node, ima
 	})
 }
 
-var joinConfig = template.Must(template.New("join").Parse(`apiVersion: kubeadm.k8s.io/v1beta4
+// joinScript makes a member of the cluster of the node on which sh reads it. The
+// certificate of the cluster comes with it: with a token alone, kubeadm waits until
+// kube-controller-manager has signed the ConfigMap cluster-info.
+var joinScript = template.Must(template.New("join").Parse(`cat >/kind/discovery.conf <<'end'
+apiVersion: v1
+kind: Config
+clusters: [{name: lab, cluster: {server: "https://{{.Endpoint}}", certificate-authority-data: "{{.Authority}}"}}]
+users: [{name: node, user: {}}]
+contexts: [{name: lab, context: {cluster: lab, user: node}}]
+current-context: lab
+end
+cat >/kind/kubeadm.conf <<'end'
+apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
 nodeRegistration:
   name: "{{.Name}}"
@@ -350,13 +365,48 @@ nodeRegistration:
   kubeletExtraArgs:
   - {name: node-ip, value: "{{.Address}}"}
 discovery:
-  bootstrapToken:
-    apiServerEndpoint: "{{.Endpoint}}"
-    token: "{{.Token}}"
-    unsafeSkipCAVerification: true # the token came over the Docker socket
+  file: {kubeConfigPath: /kind/discovery.conf}
+  tlsBootstrapToken: "{{.Token}}"
 # kubeadm would look once a second whether kubelet is up; join waits for more.
 skipPhases: [preflight, kubelet-wait-bootstrap]
+end
+kubeadm join --config /kind/kubeadm.conf
 `))
+
+// registerAll creates the Node objects of a new cluster. It gives them the pod ranges
+// that kube-controller-manager would give them if they came one after the other:
+// that starts later than the API server, and gives nodes that are there already
+// theirs in any order.
+func (c *Cluster) registerAll(ctx context.Context) error {
+	objects := c.Client.Resources()
+	given := netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask)
+	for i, n := range c.spec.Nodes {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+		node.Spec.PodCIDR, node.Spec.PodCIDRs = given.String(), []string{given.String()}
+		err := objects.Create(ctx, node)
+		if i == 0 && (err == nil || apierrors.IsAlreadyExists(err)) {
+			// Its kubelet runs already and may have been first. The label is one that
+			// a kubelet must not set.
+			err = objects.Patch(ctx, node, k8s.Patch{PatchType: types.MergePatchType, Data: fmt.Appendf(nil,
+				`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}},"spec":{"podCIDR":%[1]q,"podCIDRs":[%[1]q]}}`, given)})
+		}
+		if err != nil {
+			return fmt.Errorf("registering node %q: %w", n.Name, err)
+		}
+		given = next(given)
+	}
+	return nil
+}
+
+// controllersRun waits until kube-controller-manager has given the namespace default
+// its ServiceAccount: before that no pod can be created there.
+func (c *Cluster) controllersRun(ctx context.Context) error {
+	return await.Until(ctx, "kube-controller-manager to make ServiceAccount default/default", 50*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			err := c.Client.Resources().Get(ctx, "default", metav1.NamespaceDefault, &corev1.ServiceAccount{})
+			return err == nil, "", err
+		})
+}
 
 // registerTries bounds how often a node is registered anew because it was given
 // another range than the next free one. That was never seen twice in a row.
@@ -364,8 +414,7 @@ const registerTries = 4
 
 // Register creates the Node object of a node that has not joined yet, and
 // waits until kube-controller-manager has given it the lowest pod range that
-// is free. Nodes that are registered one after the other get their ranges in
-// that order, however long each takes to boot.
+// is free.
 //
 // kube-controller-manager promises no order. Now and then it allocates twice
 // for one node, because the second event of the node comes before its own
@@ -400,12 +449,6 @@ func (c *Cluster) register(ctx context.Context, node string) (given, lowest neti
 	}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return given, lowest, fmt.Errorf("registering node %q: %w", node, err)
-	}
-	if node == c.spec.Nodes[0].Name { // its kubelet, which may have been first, must not set this
-		role := k8s.Patch{PatchType: types.MergePatchType, Data: []byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)}
-		if err := objects.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, role); err != nil {
-			return given, lowest, fmt.Errorf("labelling node %q: %w", node, err)
-		}
 	}
 	taken := map[string]bool{}
 	err = await.Until(ctx, "a pod range for node "+node, 20*time.Millisecond, 30*time.Second,
@@ -444,17 +487,8 @@ func next(p netip.Prefix) netip.Prefix {
 // certificates with it within seconds.
 const tokenLives = 10 * time.Minute
 
-// joinToken makes a bootstrap token, and waits until nodes can join with it.
+// joinToken makes a bootstrap token, with which nodes can join.
 func (c *Cluster) joinToken(ctx context.Context) (string, error) {
-	token, err := c.makeToken(ctx)
-	if err != nil {
-		return "", err
-	}
-	return token, c.tokenSigned(ctx, token)
-}
-
-// makeToken makes a bootstrap token.
-func (c *Cluster) makeToken(ctx context.Context) (string, error) {
 	id, secret := newToken()
 	// The keys are those of k8s.io/cluster-bootstrap/token/api, the group is the one
 	// to which kubeadm grants what a joining node needs.
@@ -475,22 +509,6 @@ func (c *Cluster) makeToken(ctx context.Context) (string, error) {
 	return id + "." + secret, nil
 }
 
-// tokenSigned waits until kube-controller-manager has signed the ConfigMap
-// cluster-info with the token: a kubeadm join that finds it unsigned looks again
-// after five seconds.
-func (c *Cluster) tokenSigned(ctx context.Context, token string) error {
-	id, _, _ := strings.Cut(token, ".")
-	signature := "jws-kubeconfig-" + id
-	return await.Until(ctx, "cluster-info to be signed with the token", 50*time.Millisecond, 30*time.Second,
-		func(ctx context.Context) (bool, string, error) {
-			var info corev1.ConfigMap
-			if err := c.Client.Resources().Get(ctx, "cluster-info", metav1.NamespacePublic, &info); err != nil {
-				return false, "", err
-			}
-			return info.Data[signature] != "", signature + " is not there", nil
-		})
-}
-
 // newToken returns the two parts of a bootstrap token: 6 and 16 lower-case letters
 // and digits, of which the 16 are secret.
 func newToken() (id, secret string) {
@@ -500,20 +518,19 @@ func newToken() (id, secret string) {
 
 // join makes a running node a member of the cluster, to which pods can be bound.
 func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error {
-	var config strings.Builder
-	err := joinConfig.Execute(&config, map[string]any{
-		"Name": n.Name, "Address": n.Links[0].Address,
-		"Endpoint": apiEndpoint(c.spec), "Token": token,
+	var script strings.Builder
+	err := joinScript.Execute(&script, map[string]any{
+		"Name": n.Name, "Address": n.Links[0].Address, "Token": token,
+		"Endpoint": apiEndpoint(c.spec), "Authority": base64.StdEncoding.EncodeToString(c.authority),
 	})
 	if err != nil {
 		return fmt.Errorf("rendering kubeadm's configuration of node %q: %w", n.Name, err)
 	}
 	node := c.lab.Node(n.Name)
-	if _, err := node.ExecInput(ctx, strings.NewReader(config.String()), "sh", "-c",
-		"cat >/kind/kubeadm.conf && kubeadm join --config /kind/kubeadm.conf"); err != nil {
+	if _, err := node.ExecInput(ctx, strings.NewReader(script.String()), "sh", "-e"); err != nil {
 		return fmt.Errorf("joining node %q: %w", n.Name, err)
 	}
-	// Register created the Node object without a capacity. If a pod is bound
+	// The Node object was created without a capacity. If a pod is bound
 	// before the kubelet has written one, it rejects the pod for good (OutOfpods).
 	err = await.Until(ctx, "kubelet to say how many pods it takes", 50*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {

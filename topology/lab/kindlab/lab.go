@@ -191,7 +191,7 @@ func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, images map[s
 			return err
 		}
 		close(joinable)
-		return nil
+		return running.controllersRun(ctx)
 	})
 	for _, n := range c.Nodes[1:] {
 		all.Go(func() error {
@@ -237,20 +237,16 @@ func (l *Lab) startControlPlane(ctx context.Context, c topology.Cluster, image s
 		if err != nil {
 			return err
 		}
-		if token, err = running.makeToken(initCtx); err != nil {
+		if err := running.registerAll(initCtx); err != nil {
 			return err
 		}
-		for _, n := range c.Nodes { // in this order: see topology.Cluster.Nodes
-			if err := running.Register(initCtx, n.Name); err != nil {
-				return err
-			}
-		}
-		return nil
+		token, err = running.joinToken(initCtx)
+		return err
 	})
 	if err := all.Wait(); err != nil {
 		return nil, "", err
 	}
-	return running, token, running.tokenSigned(ctx, token)
+	return running, token, nil
 }
 
 func (l *Lab) attach(ctx context.Context) error {
