@@ -2,6 +2,8 @@ package kindlab
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -18,8 +20,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/e2e-framework/klient/k8s"
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/kind/pkg/cluster"
 	"sigs.k8s.io/kind/pkg/exec"
@@ -52,8 +56,10 @@ type Cluster struct {
 	// Client speaks to the API server as the administrator.
 	Client *kube.Client
 
-	spec topology.Cluster
-	lab  *Lab
+	// authority is the certificate that signs the API server's, in PEM.
+	authority []byte
+	spec      topology.Cluster
+	lab       *Lab
 }
 
 // Nodes names the cluster's declared nodes, in the order of the topology.
@@ -105,6 +111,8 @@ func apiEndpoint(c topology.Cluster) netip.AddrPort {
 var initPatches = template.Must(template.New("init").Parse(`kind: ClusterConfiguration
 metadata: {name: config}
 controlPlaneEndpoint: "{{.Endpoint}}"
+featureGates: # the 16 keys of a control plane take seconds with RSA
+  PublicKeysECDSA: true
 etcd:
   local:
     extraArgs: # the lab's state is worth nothing after a power cut
@@ -124,7 +132,10 @@ kind: InitConfiguration
 metadata: {name: config}
 nodeRegistration:
   name: "{{.Name}}"
-skipPhases: [preflight, addon/kube-proxy, addon/coredns]
+# Pods may run on the first node, so that it needs no taint, and Register labels it.
+# The last phase would have kubelet start anew, to renew certificates that are good
+# for a year.
+skipPhases: [preflight, mark-control-plane, addon, kubelet-finalize]
 ---
 kind: KubeletConfiguration
 metadata: {name: config}
@@ -132,15 +143,22 @@ serializeImagePulls: false
 registryPullQPS: 0
 `))
 
-// createControlPlane has kind create the cluster with its first node.
-func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) (*Cluster, error) {
+// kindProvider drives kind. It uses Docker's command line.
+func (l *Lab) kindProvider() *cluster.Provider {
+	return cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log}))
+}
+
+// createControlPlane has kind create the cluster's first node, as far as kubeadm's
+// configuration. What kind would do then is done by initControlPlane, and beside it
+// what else needs no more than an API server.
+func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) error {
 	first := c.Nodes[0]
 	var patches strings.Builder
 	err := initPatches.Execute(&patches, map[string]any{
 		"Endpoint": apiEndpoint(c), "NodeMask": c.NodeMask, "Name": first.Name,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
+		return fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
 	}
 	config := &v1alpha4.Cluster{
 		TypeMeta: v1alpha4.TypeMeta{APIVersion: "kind.x-k8s.io/v1alpha4", Kind: "Cluster"},
@@ -160,10 +178,9 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		}},
 		KubeadmConfigPatches: strings.Split(patches.String(), "---\n"),
 	}
-	kubeconfig := filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
 	// kind reads the network's name from the environment and nowhere else.
 	if err := os.Setenv("KIND_EXPERIMENTAL_DOCKER_NETWORK", networkName(l.Topology.Name, first.Links[0].Network)); err != nil {
-		return nil, err
+		return err
 	}
 	created := make(chan error, 1)
 	// kind starts its container when it gets there, and does not stop for ctx. So the
@@ -177,10 +194,10 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 	}()
 	go func() {
 		defer kindHasEnded()
-		created <- cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log})).Create(
+		created <- l.kindProvider().Create(
 			kindName(l.Topology.Name, c.Name),
 			cluster.CreateWithV1Alpha4Config(config),
-			cluster.CreateWithKubeconfigPath(kubeconfig),
+			cluster.CreateWithStopBeforeSettingUpKubernetes(true),
 			cluster.CreateWithRetain(true), // its logs are evidence; Down removes it
 			cluster.CreateWithDisplayUsage(false),
 			cluster.CreateWithDisplaySalutation(false),
@@ -196,10 +213,55 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		if failed := exec.RunErrorForError(err); failed != nil {
 			err = fmt.Errorf("%w: %s", err, lastLines(string(failed.Output), 15))
 		}
-		return nil, fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
+		return fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
 	}
-	return l.openCluster(c)
+	return l.wireMember(ctx, first.Name)
 }
+
+// initControlPlane runs the command with which kind would go on.
+func (l *Lab) initControlPlane(ctx context.Context, c topology.Cluster) error {
+	_, err := l.Node(c.Nodes[0].Name).Exec(ctx, "kubeadm", "init", "--config=/kind/kubeadm.conf", "--skip-token-print")
+	if err != nil {
+		return fmt.Errorf("initialising cluster %q: %w", c.Name, err)
+	}
+	return nil
+}
+
+// openNewCluster connects to a cluster that is being initialised, and waits until
+// the administrator may read Node objects: kubeadm grants that to the certificate
+// in the kubeconfig when the API server has begun to serve.
+func (l *Lab) openNewCluster(ctx context.Context, c topology.Cluster) (*Cluster, error) {
+	// kubeadm writes kubeconfigs first, and manifests of static pods then.
+	manifest, err := l.Node(c.Nodes[0].Name).Path(ctx, "/etc/kubernetes/manifests/etcd.yaml")
+	if err != nil {
+		return nil, err
+	}
+	err = await.Until(ctx, "kubeadm to write "+manifest, 20*time.Millisecond, time.Minute,
+		func(context.Context) (bool, string, error) {
+			_, err := os.Stat(manifest)
+			return err == nil, "", err
+		})
+	if err != nil {
+		return nil, err
+	}
+	if err := l.kindProvider().ExportKubeConfig(kindName(l.Topology.Name, c.Name), l.kubeconfig(c), false); err != nil {
+		return nil, fmt.Errorf("writing the kubeconfig of cluster %q with kind: %w", c.Name, err)
+	}
+	running, err := l.openCluster(c)
+	if err != nil {
+		return nil, err
+	}
+	return running, await.Until(ctx, "the API server of cluster "+c.Name, 50*time.Millisecond, apiServes,
+		func(ctx context.Context) (bool, string, error) {
+			err := running.Client.Resources().List(ctx, &corev1.NodeList{})
+			return err == nil, "", err
+		})
+}
+
+// apiServes bounds how long a new API server takes, from its manifest to its first
+// answer: some seconds, and several times that beside other labs. It is kubeadm's
+// own bound.
+const apiServes = 4 * time.Minute
 
 // runs waits until Docker has started the member's container.
 func (m *member) runs(ctx context.Context) error {
@@ -232,9 +294,13 @@ func abandon(ctx context.Context, node *Node, created <-chan error) {
 	}
 }
 
+func (l *Lab) kubeconfig(c topology.Cluster) string {
+	return filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
+}
+
 // openCluster connects to a running cluster.
 func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
-	kubeconfig := filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
+	kubeconfig := l.kubeconfig(c)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of cluster %q: %w", c.Name, err)
@@ -246,7 +312,7 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %q: %w", c.Name, err)
 	}
-	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, spec: c, lab: l}, nil
+	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, authority: config.CAData, spec: c, lab: l}, nil
 }
 
 // startWorker runs a node in the image of that name, and waits until it can be
@@ -279,7 +345,19 @@ func (l *Lab) runContainer(ctx context.Context, node *Node, n topology.Node, ima
 	})
 }
 
-var joinConfig = template.Must(template.New("join").Parse(`apiVersion: kubeadm.k8s.io/v1beta4
+// joinScript makes a member of the cluster of the node on which sh reads it. The
+// certificate of the cluster comes with it: with a token alone, kubeadm waits until
+// kube-controller-manager has signed the ConfigMap cluster-info.
+var joinScript = template.Must(template.New("join").Parse(`cat >/kind/discovery.conf <<'end'
+apiVersion: v1
+kind: Config
+clusters: [{name: lab, cluster: {server: "https://{{.Endpoint}}", certificate-authority-data: "{{.Authority}}"}}]
+users: [{name: node, user: {}}]
+contexts: [{name: lab, context: {cluster: lab, user: node}}]
+current-context: lab
+end
+cat >/kind/kubeadm.conf <<'end'
+apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
 nodeRegistration:
   name: "{{.Name}}"
@@ -287,12 +365,48 @@ nodeRegistration:
   kubeletExtraArgs:
   - {name: node-ip, value: "{{.Address}}"}
 discovery:
-  bootstrapToken:
-    apiServerEndpoint: "{{.Endpoint}}"
-    token: "{{.Token}}"
-    unsafeSkipCAVerification: true # the token came over the Docker socket
-skipPhases: [preflight]
+  file: {kubeConfigPath: /kind/discovery.conf}
+  tlsBootstrapToken: "{{.Token}}"
+# kubeadm would look once a second whether kubelet is up; join waits for more.
+skipPhases: [preflight, kubelet-wait-bootstrap]
+end
+kubeadm join --config /kind/kubeadm.conf
 `))
+
+// registerAll creates the Node objects of a new cluster. It gives them the pod ranges
+// that kube-controller-manager would give them if they came one after the other:
+// that starts later than the API server, and gives nodes that are there already
+// theirs in any order.
+func (c *Cluster) registerAll(ctx context.Context) error {
+	objects := c.Client.Resources()
+	given := netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask)
+	for i, n := range c.spec.Nodes {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+		node.Spec.PodCIDR, node.Spec.PodCIDRs = given.String(), []string{given.String()}
+		err := objects.Create(ctx, node)
+		if i == 0 && (err == nil || apierrors.IsAlreadyExists(err)) {
+			// Its kubelet runs already and may have been first. The label is one that
+			// a kubelet must not set.
+			err = objects.Patch(ctx, node, k8s.Patch{PatchType: types.MergePatchType, Data: fmt.Appendf(nil,
+				`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}},"spec":{"podCIDR":%[1]q,"podCIDRs":[%[1]q]}}`, given)})
+		}
+		if err != nil {
+			return fmt.Errorf("registering node %q: %w", n.Name, err)
+		}
+		given = next(given)
+	}
+	return nil
+}
+
+// controllersRun waits until kube-controller-manager has given the namespace default
+// its ServiceAccount: before that no pod can be created there.
+func (c *Cluster) controllersRun(ctx context.Context) error {
+	return await.Until(ctx, "kube-controller-manager to make ServiceAccount default/default", 50*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			err := c.Client.Resources().Get(ctx, "default", metav1.NamespaceDefault, &corev1.ServiceAccount{})
+			return err == nil, "", err
+		})
+}
 
 // registerTries bounds how often a node is registered anew because it was given
 // another range than the next free one. That was never seen twice in a row.
@@ -300,8 +414,7 @@ const registerTries = 4
 
 // Register creates the Node object of a node that has not joined yet, and
 // waits until kube-controller-manager has given it the lowest pod range that
-// is free. Nodes that are registered one after the other get their ranges in
-// that order, however long each takes to boot.
+// is free.
 //
 // kube-controller-manager promises no order. Now and then it allocates twice
 // for one node, because the second event of the node comes before its own
@@ -370,44 +483,54 @@ func next(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
 }
 
-// joinToken makes a bootstrap token, and waits until kube-controller-manager
-// has signed the ConfigMap cluster-info with it: a kubeadm join that finds it
-// unsigned looks again after five seconds.
+// tokenLives is how long a token to join with is good for. kubelets get their own
+// certificates with it within seconds.
+const tokenLives = 10 * time.Minute
+
+// joinToken makes a bootstrap token, with which nodes can join.
 func (c *Cluster) joinToken(ctx context.Context) (string, error) {
-	token, err := c.lab.Node(c.spec.Nodes[0].Name).Exec(ctx, "kubeadm", "token", "create", "--ttl", "10m")
+	id, secret := newToken()
+	// The keys are those of k8s.io/cluster-bootstrap/token/api, the group is the one
+	// to which kubeadm grants what a joining node needs.
+	err := c.Client.Resources().Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + id},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			"token-id": id, "token-secret": secret,
+			"expiration":                     time.Now().Add(tokenLives).UTC().Format(time.RFC3339),
+			"usage-bootstrap-authentication": "true",
+			"usage-bootstrap-signing":        "true",
+			"auth-extra-groups":              "system:bootstrappers:kubeadm:default-node-token",
+		},
+	})
 	if err != nil {
 		return "", fmt.Errorf("making a token for nodes to join with: %w", err)
 	}
-	token = strings.TrimSpace(token)
-	id, _, _ := strings.Cut(token, ".")
-	signature := "jws-kubeconfig-" + id // k8s.io/cluster-bootstrap/token/api
-	err = await.Until(ctx, "cluster-info to be signed with the token", 50*time.Millisecond, 30*time.Second,
-		func(ctx context.Context) (bool, string, error) {
-			var info corev1.ConfigMap
-			if err := c.Client.Resources().Get(ctx, "cluster-info", metav1.NamespacePublic, &info); err != nil {
-				return false, "", err
-			}
-			return info.Data[signature] != "", signature + " is not there", nil
-		})
-	return token, err
+	return id + "." + secret, nil
+}
+
+// newToken returns the two parts of a bootstrap token: 6 and 16 lower-case letters
+// and digits, of which the 16 are secret.
+func newToken() (id, secret string) {
+	text := strings.ToLower(rand.Text()) // 26 characters of base 32
+	return text[:6], text[6:22]
 }
 
 // join makes a running node a member of the cluster, to which pods can be bound.
 func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error {
-	var config strings.Builder
-	err := joinConfig.Execute(&config, map[string]any{
-		"Name": n.Name, "Address": n.Links[0].Address,
-		"Endpoint": apiEndpoint(c.spec), "Token": token,
+	var script strings.Builder
+	err := joinScript.Execute(&script, map[string]any{
+		"Name": n.Name, "Address": n.Links[0].Address, "Token": token,
+		"Endpoint": apiEndpoint(c.spec), "Authority": base64.StdEncoding.EncodeToString(c.authority),
 	})
 	if err != nil {
 		return fmt.Errorf("rendering kubeadm's configuration of node %q: %w", n.Name, err)
 	}
 	node := c.lab.Node(n.Name)
-	if _, err := node.ExecInput(ctx, strings.NewReader(config.String()), "sh", "-c",
-		"cat >/kind/kubeadm.conf && kubeadm join --config /kind/kubeadm.conf"); err != nil {
+	if _, err := node.ExecInput(ctx, strings.NewReader(script.String()), "sh", "-e"); err != nil {
 		return fmt.Errorf("joining node %q: %w", n.Name, err)
 	}
-	// Register created the Node object without a capacity. If a pod is bound
+	// The Node object was created without a capacity. If a pod is bound
 	// before the kubelet has written one, it rejects the pod for good (OutOfpods).
 	err = await.Until(ctx, "kubelet to say how many pods it takes", 50*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {

@@ -2,8 +2,11 @@
 // and hosts as Docker containers, all on Docker networks that have no way
 // out of the machine.
 //
-// kind creates the control plane of each cluster. The other nodes run the
-// same image but are started and joined here, because kind can neither give
+// kind creates the first node of each cluster, the control plane, and writes
+// kubeadm's configuration. kubeadm init is run here, because what kind does
+// after it takes seconds and nothing of a lab needs it: nodes register, and
+// boot, while kubeadm is at work. There is no StorageClass. The other nodes run
+// the same image but are started and joined here, because kind can neither give
 // a node a chosen address nor add one to a running cluster. They do not bear
 // kind's label: kind would take them for its own while it creates the
 // control plane beside them.

@@ -1,8 +1,10 @@
 package kindlab
 
 import (
+	"context"
 	"errors"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -177,6 +179,33 @@ func TestGuestsAreOutOfReach(t *testing.T) {
 	}
 	if l.Node("a").guest != nil {
 		t.Error("a container is taken for a guest")
+	}
+}
+
+// The API server takes no other form (k8s.io/cluster-bootstrap/token/api).
+func TestNewToken(t *testing.T) {
+	form := regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
+	seen := map[string]bool{}
+	for range 100 {
+		id, secret := newToken()
+		if token := id + "." + secret; !form.MatchString(token) || seen[token] {
+			t.Fatalf("%s is no token, or there was one like it", token)
+		} else {
+			seen[token] = true
+		}
+	}
+}
+
+func TestAfter(t *testing.T) {
+	closed := make(chan struct{})
+	close(closed)
+	if err := after(t.Context(), closed); err != nil {
+		t.Errorf("closed: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := after(ctx, make(chan struct{})); !errors.Is(err, context.Canceled) {
+		t.Errorf("never closed: %v, want that the context has ended", err)
 	}
 }
 

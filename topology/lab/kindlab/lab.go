@@ -144,17 +144,23 @@ func (l *Lab) up(ctx context.Context) error {
 		return err
 	}
 	all, ctx := errgroup.WithContext(ctx)
+	// What takes longest begins first: Docker starts one container at a time, and all
+	// share the CPUs. The control plane needs the registry; all else comes after that.
+	served := make(chan struct{})
 	all.Go(func() error {
-		return l.options.step("registry", func() error { return l.startRegistry(ctx, images[registryImage]) })
+		return l.options.step("registry", func() error { return l.startRegistry(ctx, images[registryImage], served) })
 	})
 	all.Go(func() error {
+		if err := after(ctx, served); err != nil {
+			return err
+		}
 		return l.options.step("routers and hosts", func() error { return l.startRoutersAndHosts(ctx, images) })
 	})
 	l.Clusters = make([]*Cluster, len(l.Topology.Clusters))
 	all.Go(func() error {
 		for i, c := range l.Topology.Clusters {
 			var err error
-			if l.Clusters[i], err = l.startCluster(ctx, c, images); err != nil {
+			if l.Clusters[i], err = l.startCluster(ctx, c, images, served); err != nil {
 				return err
 			}
 		}
@@ -163,49 +169,84 @@ func (l *Lab) up(ctx context.Context) error {
 	return all.Wait()
 }
 
-// startCluster boots the cluster's nodes side by side and joins them.
-func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, images map[string]string) (*Cluster, error) {
-	first, workers := c.Nodes[0], c.Nodes[1:]
+// after waits until a channel is closed.
+func after(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// startCluster boots the cluster's nodes side by side and joins them. Images of the
+// control plane can be pulled when served is closed.
+func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, images map[string]string, served <-chan struct{}) (*Cluster, error) {
 	var running *Cluster
-	boot, bootCtx := errgroup.WithContext(ctx)
-	boot.Go(func() error {
-		return l.options.step("control plane "+first.Name+", by kind", func() (err error) {
-			running, err = l.createControlPlane(bootCtx, c, images[nodeImage])
+	var token string
+	joinable := make(chan struct{}) // closed when both are there
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() (err error) {
+		if running, token, err = l.startControlPlane(ctx, c, images[nodeImage], served); err != nil {
 			return err
-		})
-	})
-	for _, n := range workers {
-		boot.Go(func() error {
-			return l.options.step(n.Name+" boots", func() error { return l.startWorker(bootCtx, n, images[imageOf(n)]) })
-		})
-	}
-	if err := boot.Wait(); err != nil {
-		return nil, err
-	}
-	if err := l.wireMember(ctx, first.Name); err != nil {
-		return nil, err
-	}
-	// Not before kind has ended: it takes a taint from every Node object, and fails
-	// if one has none.
-	for _, n := range c.Nodes { // in this order: see topology.Cluster.Nodes
-		if err := running.Register(ctx, n.Name); err != nil {
-			return nil, err
 		}
-	}
-	if len(workers) == 0 {
-		return running, nil
-	}
-	token, err := running.joinToken(ctx)
-	if err != nil {
-		return nil, err
-	}
-	join, ctx := errgroup.WithContext(ctx)
-	for _, n := range workers {
-		join.Go(func() error {
+		close(joinable)
+		return running.controllersRun(ctx)
+	})
+	for _, n := range c.Nodes[1:] {
+		all.Go(func() error {
+			if err := after(ctx, served); err != nil {
+				return err
+			}
+			err := l.options.step(n.Name+" boots", func() error { return l.startWorker(ctx, n, images[imageOf(n)]) })
+			if err != nil {
+				return err
+			}
+			if err := after(ctx, joinable); err != nil {
+				return err
+			}
 			return l.options.step(n.Name+" joins", func() error { return running.join(ctx, n, token) })
 		})
 	}
-	return running, join.Wait()
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	return running, nil
+}
+
+// startControlPlane starts the cluster's first node and registers all of them. The
+// others can join with the token.
+func (l *Lab) startControlPlane(ctx context.Context, c topology.Cluster, image string, served <-chan struct{}) (running *Cluster, token string, err error) {
+	first := c.Nodes[0].Name
+	err = l.options.step("control plane "+first+" boots, by kind", func() error { return l.createControlPlane(ctx, c, image) })
+	if err != nil {
+		return nil, "", err
+	}
+	if err := after(ctx, served); err != nil {
+		return nil, "", err
+	}
+	all, initCtx := errgroup.WithContext(ctx)
+	all.Go(func() error {
+		return l.options.step(first+" is initialised", func() error { return l.initControlPlane(initCtx, c) })
+	})
+	all.Go(func() error {
+		err := l.options.step("API server on "+first, func() (err error) {
+			running, err = l.openNewCluster(initCtx, c)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := running.registerAll(initCtx); err != nil {
+			return err
+		}
+		token, err = running.joinToken(initCtx)
+		return err
+	})
+	if err := all.Wait(); err != nil {
+		return nil, "", err
+	}
+	return running, token, nil
 }
 
 func (l *Lab) attach(ctx context.Context) error {

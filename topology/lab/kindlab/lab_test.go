@@ -105,6 +105,28 @@ func TestLab(t *testing.T) {
 			}
 		}
 	})
+	t.Run("the first node is the control plane, and takes pods", func(t *testing.T) {
+		var first corev1.Node
+		if err := lab.Clusters[0].Client.Resources().Get(ctx, "first", "", &first); err != nil {
+			t.Fatal(err)
+		}
+		if _, has := first.Labels["node-role.kubernetes.io/control-plane"]; !has {
+			t.Errorf("labels %v; want its role", first.Labels)
+		}
+		for _, taint := range first.Spec.Taints {
+			if taint.Key == "node-role.kubernetes.io/control-plane" {
+				t.Errorf("taint %v", taint)
+			}
+		}
+	})
+	t.Run("no kubelet is started twice", func(t *testing.T) {
+		for _, node := range lab.Clusters[0].Nodes() {
+			said, err := lab.Node(node).Exec(ctx, "journalctl", "--no-pager", "-u", "kubelet", "-o", "cat")
+			if starts := strings.Count(said, "Started kubelet.service"); err != nil || starts != 1 {
+				t.Errorf("on %s it was started %d times, %v", node, starts, err)
+			}
+		}
+	})
 	t.Run("the registry holds links to the cache's blobs, and no copies", func(t *testing.T) {
 		info, _, err := docker.ContainerInspectWithRaw(ctx, lab.Registry().Container(), true)
 		if err != nil {

@@ -129,9 +129,11 @@ func (l *Lab) writeMirrors() error {
 // startRegistry starts the lab's registry and fills it with what the nodes
 // will ask for. Where there are upstreams, the vendors' images come from them:
 // those to be served are copied, because a scenario moves their tags and a
-// cache's cannot be moved; the rest comes when a node asks.
-func (l *Lab) startRegistry(ctx context.Context, image string) error {
+// cache's cannot be moved; the rest comes when a node asks. It closes served when
+// a control plane can pull what it needs; a lab without clusters needs nothing.
+func (l *Lab) startRegistry(ctx context.Context, image string, served chan<- struct{}) error {
 	if len(l.Topology.Clusters) == 0 {
+		close(served)
 		return nil
 	}
 	ours := l.Registry()
@@ -149,6 +151,7 @@ func (l *Lab) startRegistry(ctx context.Context, image string) error {
 	if err := l.push(ctx, controlPlaneImages); err != nil {
 		return err
 	}
+	close(served)
 	return l.serve(ctx)
 }
 
