@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -350,6 +352,56 @@ func TestTruncatedBlobIsRebuilt(t *testing.T) {
 	summary, err := c.Build(t.Context(), []string{"x.dev/a:1"}, nil)
 	if err != nil || len(summary.Built) != 1 {
 		t.Errorf("got %+v, %v", summary, err)
+	}
+}
+
+// What waits for the network does not wait for other programs' compilation.
+func TestDownloadsBesideCompilation(t *testing.T) {
+	c := open(t, newRoot(t, program(hello)))
+	if err := c.cache.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := c.recipe("x.dev/p:1")
+	compiler := newCompiler(c.cache, t.TempDir())
+	compiler.plan(r)
+	said := func() string {
+		text, err := os.ReadFile(filepath.Join(c.cache.dir, "logs", fileName("go-p-"+r.Ref)+".log"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+		return string(text)
+	}
+
+	compiler.running.Lock() // as another go command does that compiles
+	type result struct {
+		files []string
+		err   error
+	}
+	compiled := make(chan result, 1)
+	go func() {
+		files, err := compiler.compile(t.Context(), r)
+		compiled <- result{files, err}
+	}()
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(said(), "+ go list"); {
+		if time.Now().After(deadline) {
+			t.Fatalf("no download began beside another compilation; the log says %q", said())
+		}
+		select {
+		case got := <-compiled:
+			t.Fatalf("compiled beside another compilation: %+v", got)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if strings.Contains(said(), "+ go build") {
+		t.Error("compiled beside another compilation")
+	}
+	compiler.running.Unlock()
+	got := <-compiled
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	if _, err := os.Stat(got.files[0]); err != nil {
+		t.Error(err)
 	}
 }
 

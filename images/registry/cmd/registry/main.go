@@ -1,0 +1,18 @@
+// Registry is the vendor's program without the storage that a lab has not:
+// Azure's, Google's and Amazon's clients are three quarters of what it is
+// compiled from.
+package main
+
+import (
+	"os"
+
+	"github.com/distribution/distribution/v3/registry"
+	_ "github.com/distribution/distribution/v3/registry/proxy"
+	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem"
+)
+
+func main() {
+	if registry.RootCmd.Execute() != nil {
+		os.Exit(1) // cobra has said why
+	}
+}
