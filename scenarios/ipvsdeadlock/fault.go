@@ -99,7 +99,7 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	if err := s.busyIsServed(ctx, r); err != nil {
 		return err
 	}
-	s.ticks = r.Rounds
+	s.ticks = r.Rounds()
 	before, _, err := s.look(ctx, r)
 	if err != nil {
 		return err
