@@ -23,7 +23,7 @@ type Race struct {
 	File  string
 	// Ran returns how many rounds the component under test has begun and ended,
 	// and whether the last of them has struck. It is asked after the fault, which
-	// ends when it strikes or after Run.Rounds.
+	// ends when it strikes or after as many as Run.Rounds says then.
 	Ran func() (rounds int, struck bool)
 }
 

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"context"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -18,9 +19,15 @@ type Run struct {
 	// Began is when the variant began. A lab that is reused has done things
 	// before.
 	Began time.Time
-	// Rounds is how many rounds of a race (Script.Race) the component is to stand;
-	// zero where there is none.
-	Rounds int
+	// Rounds tells how many rounds of a race (Script.Race) the component is to
+	// stand, as far as is known by now; zero where there is none. While an affected
+	// variant is at its race beside this one, it is the most that there can be.
+	Rounds func() int
+	// Meet waits until the variants beside this one are at the same point of their
+	// faults, or have ended: for a fault that prepares something in each of them,
+	// and then begins for all. It may be called once in a fault, and waits for nobody
+	// when the fault comes again, or where variants run one after the other.
+	Meet func(ctx context.Context) error
 	// Snapshot is the newest one that the detectors saw. It is empty until
 	// the baseline.
 	Snapshot func() snapshot.Snapshot

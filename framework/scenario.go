@@ -44,6 +44,32 @@ type Scenario struct {
 	// run would prove nothing. Nil where there are no parameters.
 	Parameters []Parameter
 	With       func(values map[string]string) (Scenario, error)
+	// Room is the memory in GiB that a machine needs for the scenario as it is.
+	// With less, Small runs in its place: the same variants, steps and facts, on
+	// fewer nodes. Zero where there is no need of it.
+	Room  int
+	Small *Scenario
+}
+
+// On is the scenario for a machine with so much memory, in GiB.
+func (s Scenario) On(memory int) Scenario {
+	if memory < s.Room {
+		return *s.Small
+	}
+	return s
+}
+
+// TopologyFor is the topology without the nodes of variants that do not run.
+func (s Scenario) TopologyFor(variants []Variant) topology.Topology {
+	t := s.Topology
+	t.Clusters = slices.Clone(t.Clusters)
+	for i, c := range t.Clusters {
+		t.Clusters[i].Nodes = slices.DeleteFunc(slices.Clone(c.Nodes), func(n topology.Node) bool {
+			has := func(v Variant) bool { return slices.Contains(v.Nodes, n.Name) }
+			return slices.ContainsFunc(s.Variants, has) && !slices.ContainsFunc(variants, has)
+		})
+	}
+	return t
 }
 
 // Parameter is something of a scenario that may be set for a run.
@@ -75,6 +101,11 @@ type Variant struct {
 	// OnlyUpstream says why images of the variant cannot be built; empty: they
 	// can. Such a variant runs only with the images that the vendor publishes.
 	OnlyUpstream string
+	// Nodes are those that the variant has for itself. Variants with nodes of their
+	// own run side by side on one lab: what they do to the rest of it must not
+	// disturb the others. The fault comes to all of them at the same moment. Either
+	// all variants of a scenario have some or none has.
+	Nodes []string
 	// Components are the versions under test, by name.
 	Components map[string]string
 	Form       Form

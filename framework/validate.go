@@ -22,6 +22,7 @@ func (s Scenario) Validate() error {
 		p.add("topology: %w", err)
 	}
 	p.pair(s)
+	p.nodes(s)
 	names := map[string]bool{}
 	for _, v := range s.Variants {
 		if names[v.Name] {
@@ -33,6 +34,11 @@ func (s Scenario) Validate() error {
 	p.facts(s)
 	if err := p.err(); err != nil {
 		return fmt.Errorf("scenario %q: %w", s.Incident.Name, err)
+	}
+	if s.Small != nil {
+		if err := s.Small.Validate(); err != nil {
+			return fmt.Errorf("on a machine with less than %d GiB: %w", s.Room, err)
+		}
 	}
 	return nil
 }
@@ -89,6 +95,30 @@ func (p *problems) pair(s Scenario) {
 	for _, role := range []Role{Affected, Fixed} {
 		if !has(role) {
 			p.add("no variant is %s: without both, affected and fixed, a scenario cannot tell them apart", role)
+		}
+	}
+}
+
+// nodes checks what variants have for themselves, and that there is something
+// to run where there is no room for it.
+func (p *problems) nodes(s Scenario) {
+	if (s.Room > 0) != (s.Small != nil) {
+		p.add("room and small belong together")
+	}
+	whose := map[string]string{}
+	for _, v := range s.Variants {
+		p := p.at("variant %q", v.Name)
+		if (len(v.Nodes) > 0) != (len(s.Variants[0].Nodes) > 0) {
+			p.add("nodes: either all variants have nodes of their own or none has")
+		}
+		for _, n := range v.Nodes {
+			if !isNode(s.Topology, n) {
+				p.add("nodes: %q is no node%s", n, topology.Nearest(n, nodesOf(s.Topology)))
+			}
+			if whose[n] != "" {
+				p.add("nodes: %q is that of %q", n, whose[n])
+			}
+			whose[n] = v.Name
 		}
 	}
 }

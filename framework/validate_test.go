@@ -149,3 +149,66 @@ func TestValidateWantsAPair(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestValidateNodesOfVariants(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		old, new []string
+		says     string // empty: they are valid
+	}{
+		{"each has one", []string{"a"}, []string{"b"}, ""},
+		{"only one has any", []string{"a"}, nil, `variant "new": nodes: either all variants have nodes of their own or none has`},
+		{"one node for both", []string{"b"}, []string{"b"}, `variant "new": nodes: "b" is that of "old"`},
+		{"a node that is none", []string{"a"}, []string{"bb"}, `variant "new": nodes: "bb" is no node; nearest is "b"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := pair(func(*Script) {})
+			s.Variants[0].Nodes, s.Variants[1].Nodes = test.old, test.new
+			err := s.Validate()
+			if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
+				t.Errorf("%v, want %q", err, test.says)
+			}
+		})
+	}
+	s := pair(func(*Script) {})
+	s.Room = 8
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "room and small belong together") {
+		t.Error(err)
+	}
+}
+
+// Nodes of variants that do not run are not there; those that are nobody's are.
+func TestTopologyFor(t *testing.T) {
+	s := pair(func(*Script) {})
+	s.Variants[1].Nodes = []string{"b"}
+	nodes := func(variants ...Variant) string {
+		var names []string
+		for _, n := range s.TopologyFor(variants).Clusters[0].Nodes {
+			names = append(names, n.Name)
+		}
+		return strings.Join(names, " ")
+	}
+	if got := nodes(s.Variants[0]); got != "a" {
+		t.Errorf("without new there are %s", got)
+	}
+	if got := nodes(s.Variants...); got != "a b" {
+		t.Errorf("with both there are %s", got)
+	}
+	if len(s.Topology.Clusters[0].Nodes) != 2 {
+		t.Error("the scenario's own topology has changed")
+	}
+}
+
+func TestOn(t *testing.T) {
+	small := pair(func(*Script) {})
+	large := pair(func(*Script) {})
+	small.Incident.Name, large.Room, large.Small = "small", 8, &small
+	for memory, want := range map[int]string{4: "small", 8: "pair", 24: "pair"} {
+		if got := large.On(memory).Incident.Name; got != want {
+			t.Errorf("with %d GiB: %s, want %s", memory, got, want)
+		}
+	}
+	if small.On(0).Incident.Name != "small" {
+		t.Error("a scenario that needs no room is another one")
+	}
+}

@@ -56,7 +56,8 @@ var budgets = map[string]budget{
 		whole: 180 * time.Second, single: 90 * time.Second, reuse: 60 * time.Second,
 		lab: 45 * time.Second, detect: time.Second,
 	},
-	// Each time that kube-proxy is to hang it must have run for a minute.
+	// A fixed kube-proxy stands a load for two minutes, and one that was restarted
+	// must have run for a minute before it can hang again.
 	"ipvs-deadlock": {
 		whole: 320 * time.Second, single: 5 * time.Minute, reuse: 5 * time.Minute,
 		lab: time.Minute, detect: 7 * time.Second,

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -32,6 +33,7 @@ func up(ctx context.Context, s *settings, name string) error {
 	if err != nil {
 		return err
 	}
+	scenario = scenario.On(host.MemoryGiB())
 	log, err := s.logger()
 	if err != nil {
 		return err

@@ -179,25 +179,25 @@ func TestMasqueradeDrift(t *testing.T) {
 func TestIPVSDeadlock(t *testing.T) {
 	docker := onlyLab(t)
 	const name = "ipvs-deadlock"
-	const edge = "relapse-" + name + "-k8s-edge"
-	const poweredOn = "relapse: [" // and its command line, on its console
-	cutPower := func(t *testing.T) {
-		if out, err := exec.CommandContext(t.Context(), "docker", "kill", edge).CombinedOutput(); err != nil {
+	const edge = "relapse-" + name + "-k8s-edge" // and a number
+	const poweredOn = "relapse: ["                // and its command line, on its console
+	cutPower := func(t *testing.T, number string) {
+		if out, err := exec.CommandContext(t.Context(), "docker", "kill", edge+number).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
 	}
 	t.Run("a guest that does not come up", func(t *testing.T) {
 		s := start(t, nil, "run", name)
 		eventually(t, "the guest to be powered on", 2*time.Minute, func() (bool, string) {
-			console, _ := exec.CommandContext(t.Context(), "docker", "logs", edge).CombinedOutput()
+			console, _ := exec.CommandContext(t.Context(), "docker", "logs", edge+"1").CombinedOutput()
 			return strings.Contains(string(console), poweredOn), string(console)
 		})
-		cutPower(t)
+		cutPower(t, "1")
 		s.ends(exitMachine, 2*time.Minute)
-		if got := s.stderr.String(); !strings.Contains(got, "guest edge did not come up: it ended; its console ends with: ") {
+		if got := s.stderr.String(); !strings.Contains(got, "guest edge1 did not come up: it ended; its console ends with: ") {
 			t.Errorf("standard error %q", got)
 		}
-		consoles, _ := filepath.Glob(filepath.Join(report.Latest(s.dir, name), "evidence", "lab", "*-log-edge-console.txt"))
+		consoles, _ := filepath.Glob(filepath.Join(report.Latest(s.dir, name), "evidence", "lab", "*-log-edge1-console.txt"))
 		if len(consoles) != 1 {
 			t.Fatalf("%d consoles in the evidence, want one", len(consoles))
 		}
@@ -213,10 +213,10 @@ func TestIPVSDeadlock(t *testing.T) {
 	t.Run("a guest loses its power under the load", func(t *testing.T) {
 		s := start(t, nil, "run", name, "--variant", "kube-proxy-1.13.2", "--reuse")
 		s.printed("Services churn", 3*time.Minute)
-		cutPower(t)
+		cutPower(t, "3")
 		s.ends(exitInconclusive, 4*time.Minute)
 		r, v := s.reports()
-		if says := strings.Join(v.Reasons, "\n"); r.Verdict != "inconclusive" || v.Verdict != "unknown" || !strings.Contains(says, "edge") {
+		if says := strings.Join(v.Reasons, "\n"); r.Verdict != "inconclusive" || v.Verdict != "unknown" || !strings.Contains(says, "edge3") {
 			t.Errorf("%s, %s, %s; want inconclusive, unknown, and the guest's name", r.Verdict, v.Verdict, says)
 		}
 		if there := parts(t, docker); len(there) > 0 {

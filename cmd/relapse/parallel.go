@@ -20,6 +20,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/topology/host"
 )
 
 // sideBySide runs scenarios in processes of their own, at most n at once, with the
@@ -202,14 +203,6 @@ const (
 )
 
 // atOnce is how many labs this machine runs side by side.
-func atOnce() int {
-	var info syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&info); err != nil {
-		return 1
-	}
-	// A machine of 16 GiB says that it has a little less.
-	const gib = 1 << 30
-	return labsFor(runtime.NumCPU(), int((info.Totalram*uint64(info.Unit)+gib/2)/gib))
-}
+func atOnce() int { return labsFor(runtime.NumCPU(), host.MemoryGiB()) }
 
 func labsFor(cpus, gib int) int { return max(1, min(cpus/labCPUs, gib/labGiB)) }

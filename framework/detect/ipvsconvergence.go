@@ -53,6 +53,10 @@ type IPVSConvergence struct {
 	// it counts as stopped; zero means Settle. It is for nodes on which a sync
 	// takes longer than that.
 	SlowSync time.Duration
+	// Except tells which Services, by namespace/name, are not looked at; nil: all
+	// are. It is for those of a load that changes them without pause: on a healthy
+	// node too, some of them are always settling.
+	Except func(service string) bool
 }
 
 // Name implements Detector.
@@ -118,7 +122,7 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 		patience = settle / 2
 	}
 	overdue, settling := map[difference]time.Time{}, map[difference]time.Time{}
-	for diff, since := range lasting(history, p.Node) {
+	for diff, since := range d.lasting(history, p.Node) {
 		lasts := now.Sub(since)
 		if lasts >= patience && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
 			overdue[diff] = since
@@ -220,12 +224,12 @@ type difference struct {
 
 // lasting returns what is different now, and since when each difference has
 // been there without a break.
-func lasting(history []snapshot.Snapshot, node string) map[difference]time.Time {
+func (d IPVSConvergence) lasting(history []snapshot.Snapshot, node string) map[difference]time.Time {
 	since := map[difference]time.Time{}
 	now := history[len(history)-1]
-	open := differences(now, node)
-	for d := range open {
-		since[d] = now.Time
+	open := d.differences(now, node)
+	for diff := range open {
+		since[diff] = now.Time
 	}
 	for _, s := range slices.Backward(history[:len(history)-1]) {
 		if len(open) == 0 {
@@ -234,12 +238,12 @@ func lasting(history []snapshot.Snapshot, node string) map[difference]time.Time 
 		if _, read := proxyOf(s, node); !read || !s.Services.Read || !s.EndpointSlices.Read {
 			continue // nothing is known about that moment
 		}
-		then := differences(s, node)
-		for d := range open {
-			if then[d] {
-				since[d] = s.Time
+		then := d.differences(s, node)
+		for diff := range open {
+			if then[diff] {
+				since[diff] = s.Time
 			} else {
-				delete(open, d)
+				delete(open, diff)
 			}
 		}
 	}
@@ -248,13 +252,16 @@ func lasting(history []snapshot.Snapshot, node string) map[difference]time.Time 
 
 // differences compares a node's table with what Kubernetes says. It returns
 // none where either is not known.
-func differences(s snapshot.Snapshot, node string) map[difference]bool {
+func (d IPVSConvergence) differences(s snapshot.Snapshot, node string) map[difference]bool {
 	found := map[difference]bool{}
 	p, read := proxyOf(s, node)
 	if !read || !s.Services.Read || !s.EndpointSlices.Read {
 		return found
 	}
 	for _, service := range s.Services.Items {
+		if d.Except != nil && d.Except(service.String()) {
+			continue
+		}
 		for _, port := range service.Ports {
 			ready := readyServers(s, service, port)
 			for _, ip := range service.ClusterIPs {

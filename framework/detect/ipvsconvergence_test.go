@@ -270,3 +270,14 @@ func TestIPVSConvergenceSays(t *testing.T) {
 		})
 	}
 }
+
+// What is excepted is not looked at, however long it differs; the rest is.
+func TestIPVSConvergenceExcept(t *testing.T) {
+	history := proxies(look(0, pods(newPod), to(oldPod)).frozen(), look(20, pods(newPod), to(oldPod)).frozen())
+	for service, want := range map[string]int{"shop/web": 0, "shop/other": 2} {
+		d := IPVSConvergence{Except: func(s string) bool { return s == service }}
+		if got := detected(t, d, history); len(got) != want {
+			t.Errorf("without %s: %d findings, want %d: %v", service, len(got), want, got)
+		}
+	}
+}

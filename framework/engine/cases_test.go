@@ -28,6 +28,7 @@ type course struct {
 	name string
 	// old and new change the scripts of the two variants.
 	old, new func(*world, *framework.Script)
+	beside   bool // the variants have nodes of their own, and a third one is there
 	labs     fakeLabs
 	options  Options
 	refused  bool // the fixed variant is to refuse to start
@@ -62,6 +63,31 @@ func onInject(do func(*world)) func(*world, *framework.Script) {
 			f.Inject = func(context.Context) error { do(w); return nil }
 			f.Held = holdsNow(true)
 		})
+	}
+}
+
+// stands makes a race of the fault, with rounds of this length: it strikes in that
+// one, if the component is to stand as many.
+func stands(strikes int, round time.Duration) func(*world, *framework.Script) {
+	return func(w *world, s *framework.Script) {
+		rounds := 0
+		s.Race = &framework.Race{
+			Round: "minute", Rates: framework.Rates{"": {{Rounds: 1, Struck: true, Count: 1}}},
+			Ran: func() (int, bool) { return rounds, rounds == strikes },
+		}
+		first := s.Fault
+		s.Fault = func(r *framework.Run) fault.Fault {
+			f := first(r)
+			inject := f.Inject
+			f.Inject = func(ctx context.Context) error {
+				for rounds < min(strikes, r.Rounds()) {
+					time.Sleep(round)
+					rounds++
+				}
+				return inject(ctx)
+			}
+			return f
+		}
 	}
 }
 
@@ -537,6 +563,40 @@ func courses() []course {
 				}
 			}(),
 		},
+		{name: "side by side, all as expected", beside: true, status: 0},
+		{
+			name: "side by side, and the affected version has a bad baseline", beside: true, status: 4,
+			old: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.loses(outToB); return nil }) },
+		},
+		{
+			name: "side by side, and the installation of one breaks", beside: true, status: 4,
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { return errBroken }) },
+		},
+		{
+			name: "side by side, and a step of one panics", beside: true, status: 4,
+			new: onInject(func(*world) { panic("no way") }),
+		},
+		{
+			name: "side by side, and the fault does not take hold of one", beside: true, status: 4,
+			new: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) })
+			},
+		},
+		{
+			name: "side by side, and the fixed version is hurt", beside: true, status: 1,
+			new: onInject(func(w *world) { w.breaks(outToA) }),
+		},
+		{
+			name: "side by side, and the fixed version stands a race as long as the affected one", beside: true, status: 0,
+			old: stands(3, time.Minute-time.Second), new: stands(framework.MaxRounds+1, time.Minute),
+		},
+		{
+			name: "side by side, and the affected version is struck sooner than on record", beside: true, status: 0,
+			old: stands(1, time.Minute-time.Second), new: stands(framework.MaxRounds+1, time.Minute),
+		},
+		{name: "side by side, three times", beside: true, options: Options{Repeat: 3}, status: 0},
+		{name: "side by side, every part is switched off in turn", beside: true, options: Options{Ablate: AblateAll}, status: 0},
+		{name: "side by side, one variant alone", beside: true, options: Options{Variants: []string{"old"}}, status: 0},
 		{name: "no fault", options: Options{Ablate: AblateFault}, status: 4},
 		{name: "no detector", options: Options{Ablate: AblateDetector}, status: 1},
 		{name: "no remedy", options: Options{Ablate: AblateRemedy}, status: 1},
@@ -562,10 +622,17 @@ func courses() []course {
 func (c course) play(t *testing.T) played {
 	w := newWorld()
 	s := fakeScenario(w)
+	if c.beside {
+		s, c.labs.beside = sideBySide()
+	}
 	s.Variants[1].Refused = c.refused
 	for i, change := range []func(*world, *framework.Script){c.old, c.new} {
 		if change == nil {
 			continue
+		}
+		w := w
+		if c.beside {
+			w = c.labs.beside[s.Variants[i].Nodes[0]]
 		}
 		script := s.Variants[i].Script
 		s.Variants[i].Script = func() framework.Script {

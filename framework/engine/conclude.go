@@ -13,7 +13,7 @@ import (
 
 // verdict judges the variant.
 func (v *variantRun) verdict(context.Context) error {
-	if v.scenario.broken != nil {
+	if v.scenario.Broken() != nil {
 		return &Skipped{"there is no lab"}
 	}
 	v.judge()
@@ -39,14 +39,15 @@ func (v *variantRun) judge() {
 	}
 }
 
-// restore undoes the faults, if anybody is to use the lab again.
+// restore undoes the faults, if anybody is to use the lab again, or uses it
+// still.
 func (v *variantRun) restore(ctx context.Context) error {
-	if v.scenario.lab == nil || v.scenario.broken != nil {
+	if v.scenario.lab == nil || v.scenario.Broken() != nil {
 		return &Skipped{"there is no lab"}
 	}
 	err := v.close(ctx)
 	last := v == v.scenario.variants[len(v.scenario.variants)-1]
-	if !last || v.scenario.options.Keep {
+	if !last || v.lane != nil || v.scenario.options.Keep {
 		done := v.scenario.options.Progress.Step(v.label, "lab is put back")
 		for _, f := range slices.Backward(v.injected) {
 			if undoErr := f.Undo(ctx); undoErr != nil {
@@ -55,7 +56,7 @@ func (v *variantRun) restore(ctx context.Context) error {
 		}
 		done(err)
 	}
-	v.scenario.broken = err // what comes after a lab that is not as it was would prove nothing
+	v.scenario.breaks(err) // what comes after a lab that is not as it was would prove nothing
 	return err
 }
 
@@ -119,9 +120,9 @@ func (v *variantRun) outcome() framework.RunVerdict {
 	return framework.Pass
 }
 
-// keepLogs keeps the logs of all that runs in the lab.
+// keepLogs keeps the logs of all that runs in the lab for the variant.
 func (v *variantRun) keepLogs(ctx context.Context) {
-	logs, err := v.scenario.lab.Logs(ctx)
+	logs, err := v.scenario.lab.Logs(ctx, v.others())
 	for name, text := range logs {
 		v.keep("log-"+name, text)
 	}

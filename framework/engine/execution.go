@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -13,8 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Execution is one scenario of a run: its lab, and its variants one after the
-// other on it.
+// Execution is one scenario of a run: its lab, and its variants on it, one after
+// the other or, where they have nodes of their own, side by side.
 type Execution struct {
 	scenario framework.Scenario
 	options  Options
@@ -33,6 +34,11 @@ type Execution struct {
 	// still makes containers.
 	busy   chan struct{}
 	report report.Report
+	// lanes are the variants that run side by side; nil where they do not.
+	lanes *lanes
+	// mu guards what several variants look at while they run side by side: broken,
+	// and how their races go.
+	mu sync.Mutex
 	// broken is why nothing could be judged at all.
 	broken error
 	// left is why the end did not go well: something of the lab may be left,
@@ -62,6 +68,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	}
 	e.labStep("images are there", e.prepare)
 	e.labStep("lab is up", e.bringUp)
+	var chosen []framework.Variant
 	for _, v := range s.Variants {
 		if len(o.Variants) > 0 && !slices.Contains(o.Variants, v.Name) {
 			continue
@@ -70,6 +77,12 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 			e.report.NotRun = append(e.report.NotRun, report.NotRun{Name: v.Name, Reason: why})
 			continue
 		}
+		chosen = append(chosen, v)
+	}
+	if len(chosen) > 1 && len(chosen[0].Nodes) > 0 {
+		e.lanes = newLanes()
+	}
+	for _, v := range chosen {
 		e.planVariant(v)
 	}
 	if o.Ablate == "" {
@@ -98,7 +111,12 @@ func (e *Execution) planVariant(v framework.Variant) {
 		}
 	}
 	e.variants = append(e.variants, runs...)
-	for _, run := range runs {
+	var l *lane
+	if e.lanes != nil {
+		l = e.lanes.add()
+	}
+	for i, run := range runs {
+		run.lane, run.number = l, i
 		run.plan()
 	}
 }
@@ -136,7 +154,20 @@ func (e *Execution) Report() (r report.Report, there bool) {
 
 // Broken is why nothing could be judged: an image that does not build, a lab
 // that does not come up. Nil if all could.
-func (e *Execution) Broken() error { return e.broken }
+func (e *Execution) Broken() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.broken
+}
+
+// breaks notes that nothing more can be judged, if there is an error.
+func (e *Execution) breaks(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.broken == nil {
+		e.broken = err
+	}
+}
 
 // Left is why the end did not go well: something of the lab may be left, or no
 // report was written. Nil if all is well.
@@ -187,14 +218,14 @@ func (e *Execution) occupy(ctx context.Context) error {
 func (e *Execution) labStep(name string, do func(context.Context) error) {
 	const scope = "lab"
 	e.add(scope, name, func(ctx context.Context) error {
-		if e.broken != nil {
+		if e.Broken() != nil {
 			return &Skipped{"an earlier step failed"}
 		}
 		e.begin()
 		done := e.options.Progress.Step(scope, name)
 		err := do(ctx)
 		done(err)
-		e.broken = err
+		e.breaks(err)
 		return err
 	})
 }
@@ -269,7 +300,7 @@ func (e *Execution) bringUp(ctx context.Context) error {
 // keepLogs keeps what tells why a lab did not come up.
 func (e *Execution) keepLogs(ctx context.Context) {
 	kept := evidence{dir: filepath.Join(e.dir, "evidence", "lab")}
-	logs, err := e.lab.Logs(ctx)
+	logs, err := e.lab.Logs(ctx, nil)
 	for name, text := range logs {
 		err = errors.Join(err, kept.write("log-"+name, text))
 	}
@@ -329,11 +360,20 @@ func (e *Execution) measureCPU(ctx context.Context) {
 // however often it is called. A step that was given up is waited for; if ctx ends
 // before, Finish is to be called again.
 func (e *Execution) Finish(ctx context.Context) {
+	if e.lanes != nil {
+		e.lanes.stop()
+	}
 	if err := e.occupy(ctx); err != nil {
 		e.left = err
 		return
 	}
 	defer func() { <-e.busy }()
+	if e.lanes != nil {
+		if err := e.lanes.ended(ctx); err != nil {
+			e.left = err
+			return
+		}
+	}
 	if e.over || e.began.IsZero() || isHeld(e.broken) {
 		return
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -26,6 +28,9 @@ import (
 // of a script change it as vendors' programs would. Its clock is that of a
 // synctest bubble.
 type world struct {
+	// node is the one of the variant whose world it is, where variants run side by
+	// side and have each a world of their own.
+	node   string
 	mu     sync.Mutex
 	lost   map[string]bool // by the name of the probe
 	silent map[string]bool // probes that send nothing
@@ -136,6 +141,8 @@ func (d told) Detect(history []snapshot.Snapshot) []detect.Finding {
 // fakeLabs makes one fake lab after the other, and counts what became of them.
 type fakeLabs struct {
 	world *world
+	// beside are the worlds of variants that run side by side, by their nodes.
+	beside map[string]*world
 	// prepare, up, dial, read and down are errors that these end with.
 	prepare, up, dial, read, down error
 	// cpu is what the lab and the machine use from one question to the next.
@@ -166,22 +173,37 @@ func (l *fakeLabs) Down(context.Context, framework.Scenario) error {
 // fakeLab is a lab in which nothing runs but the agents of the probes.
 type fakeLab struct{ *fakeLabs }
 
-func (l *fakeLab) Attach(*framework.Run)                           {}
-func (l *fakeLab) Guests(context.Context) ([]report.Guest, error)  { return nil, nil }
-func (l *fakeLab) Logs(context.Context) (map[string]string, error) { return nil, nil }
-func (l *fakeLab) Release()                                        { l.released++ }
-func (l *fakeLab) Down(ctx context.Context) error                  { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
+func (l *fakeLab) Attach(*framework.Run)                                     {}
+func (l *fakeLab) Guests(context.Context) ([]report.Guest, error)            { return nil, nil }
+func (l *fakeLab) Logs(context.Context, []string) (map[string]string, error) { return nil, nil }
+func (l *fakeLab) Release()                                                  { l.released++ }
+func (l *fakeLab) Down(ctx context.Context) error                            { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
 func (l *fakeLab) CPUTime(context.Context) (CPUTime, error) {
 	l.used = CPUTime{l.used.Lab + l.cpu.Lab, l.used.Machine + l.cpu.Machine, l.used.All + l.cpu.All}
 	return l.used, l.noCPU
 }
 
-func (l *fakeLab) Open(context.Context, []snapshot.Source) (Reader, error) {
+func (l *fakeLab) Open(context.Context, []snapshot.Source, []string) (Reader, error) {
 	if l.read != nil {
 		return (*fakeReader)(nil), l.read // careless, and to be survived
 	}
+	counting.Lock()
+	defer counting.Unlock()
 	l.open++
 	return &fakeReader{l}, nil
+}
+
+// counting guards the counts of what variants open side by side.
+var counting sync.Mutex
+
+// worldOf is the world that these ends are in.
+func (l *fakeLabs) worldOf(declared []framework.End) *world {
+	for _, d := range declared {
+		if d.Pod != nil && l.beside[d.Pod.Node] != nil {
+			return l.beside[d.Pod.Node]
+		}
+	}
+	return l.world
 }
 
 // Dial makes an agent for each end, which knows by the addresses what a probe's
@@ -196,7 +218,7 @@ func (l *fakeLab) Dial(ctx context.Context, _ *framework.Run, declared []framewo
 	}
 	for i := range ends {
 		ours, theirs := net.Pipe()
-		go (&fakeAgent{world: l.world, name: ends[i].Name, names: names, conn: theirs}).serve()
+		go (&fakeAgent{world: l.worldOf(declared), name: ends[i].Name, names: names, conn: theirs}).serve()
 		var err error
 		if ends[i].Agent, err = probe.Connect(ctx, ends[i].Name, ours); err != nil {
 			return ends, err
@@ -208,7 +230,13 @@ func (l *fakeLab) Dial(ctx context.Context, _ *framework.Run, declared []framewo
 type fakeReader struct{ *fakeLab }
 
 func (r *fakeReader) Timeout() time.Duration { return time.Second }
-func (r *fakeReader) Close() error           { r.open--; return nil }
+
+func (r *fakeReader) Close() error {
+	counting.Lock()
+	defer counting.Unlock()
+	r.open--
+	return nil
+}
 
 func (r *fakeReader) Collect(context.Context) snapshot.Snapshot {
 	r.world.mu.Lock()
@@ -330,9 +358,29 @@ func fakeScenario(w *world) framework.Scenario {
 	}
 }
 
+// sideBySide gives the variants of the fake scenario, and a third one, nodes and
+// worlds of their own.
+func sideBySide() (framework.Scenario, map[string]*world) {
+	s := fakeScenario(nil)
+	s.Variants = append(s.Variants, framework.Variant{Name: "way", Role: framework.Workaround, Form: framework.Whole})
+	worlds := map[string]*world{}
+	for i := range s.Variants {
+		w := newWorld()
+		w.node = fmt.Sprintf("node%d", i+1)
+		worlds[w.node] = w
+		s.Variants[i].Nodes = []string{w.node}
+		s.Variants[i].Script = func() framework.Script { return w.common(func() {}) }
+		if s.Variants[i].Role == framework.Affected {
+			s.Variants[i].Script = w.affected
+		}
+	}
+	return s, worlds
+}
+
 // common is a script whose fault is this change of the world.
 func (w *world) common(change func()) framework.Script {
-	out, a, b := framework.End{Name: "out", Host: "out"}, framework.PodOn("a"), framework.PodOn("b")
+	out, b := framework.End{Name: "out", Host: "out"}, framework.PodOn("b")
+	a := framework.PodEnd(workload.ProbePod{Name: "a", Node: cmp.Or(w.node, "a")})
 	every := func(p probe.Probe) probe.Probe { p.Interval = 50 * time.Millisecond; return p }
 	var injected bool
 	return framework.Script{

@@ -211,6 +211,10 @@ func (v *variantRun) fault(ctx context.Context) error {
 	if err := v.stopGone(ctx); err != nil {
 		return err
 	}
+	defer v.raceBegins()()
+	if err := v.meet(ctx, beforeFault); err != nil {
+		return err
+	}
 	f := v.script.Fault(v.run)
 	// What an earlier form has shown and is gone now would be news.
 	findings, _ := v.watch.now()
@@ -218,7 +222,6 @@ func (v *variantRun) fault(ctx context.Context) error {
 	for _, f := range findings {
 		v.found = append(v.found, keyOf(f))
 	}
-	v.run.Rounds = v.rounds()
 	v.faulted = time.Now()
 	if err := v.inject(ctx, f); err != nil {
 		return err

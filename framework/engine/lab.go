@@ -30,14 +30,15 @@ type Lab interface {
 	// are the caller's to close, after an error as well.
 	Dial(ctx context.Context, r *framework.Run, ends []framework.End) ([]probe.End, error)
 	// Open makes a reader of these sources, which the caller closes. With an
-	// error there is none.
-	Open(ctx context.Context, sources []snapshot.Source) (Reader, error)
+	// error there is none. It looks at no node of others.
+	Open(ctx context.Context, sources []snapshot.Source, others []string) (Reader, error)
 	// Guests are the nodes with a kernel of their own.
 	Guests(ctx context.Context) ([]report.Guest, error)
 	// CPUTime is what the lab and the machine have used so far.
 	CPUTime(ctx context.Context) (CPUTime, error)
-	// Logs are what everything in the lab has said, by name.
-	Logs(ctx context.Context) (map[string]string, error)
+	// Logs are what everything in the lab has said, by name, but for the nodes of
+	// others.
+	Logs(ctx context.Context, others []string) (map[string]string, error)
 	// Release leaves the lab running, for whoever comes next.
 	Release()
 	// Down removes the lab.

@@ -7,9 +7,22 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
+// raceBegins notes that the variant is at its race. What it returns notes that
+// it is no more.
+func (v *variantRun) raceBegins() (ends func()) {
+	is := func(racing bool) {
+		v.scenario.mu.Lock()
+		defer v.scenario.mu.Unlock()
+		v.racing = racing
+	}
+	is(v.script.Race != nil)
+	return func() { is(false) }
+}
+
 // rounds is how many rounds of a race a variant's component must stand: an
 // affected one as many as any, another as many as the slowest affected one has
-// needed, on record or in this run.
+// needed, on record or in this run. As long as one beside it is at its race, that
+// is not known, and may be as many as any.
 func (v *variantRun) rounds() int {
 	race := v.script.Race
 	switch {
@@ -19,9 +32,15 @@ func (v *variantRun) rounds() int {
 		return framework.MaxRounds
 	}
 	needed := framework.Needed(race.Rates[v.accelerator()]...)
+	v.scenario.mu.Lock()
+	defer v.scenario.mu.Unlock()
 	for _, other := range v.scenario.variants {
-		if ran := other.result.Race; ran != nil && other.variant.Role == framework.Affected {
-			needed = max(needed, framework.Needed(framework.Outcome{Rounds: ran.Rounds, Struck: ran.Struck}))
+		switch {
+		case other.variant.Role != framework.Affected:
+		case other.racing:
+			return framework.MaxRounds
+		case other.raced != nil:
+			needed = max(needed, framework.Needed(*other.raced))
 		}
 	}
 	return framework.ToStand(needed)
@@ -43,6 +62,9 @@ func (v *variantRun) raceRan() {
 		return
 	}
 	rounds, struck := race.Ran()
+	v.scenario.mu.Lock()
+	v.racing, v.raced = false, &framework.Outcome{Rounds: rounds, Struck: struck, Count: 1}
+	v.scenario.mu.Unlock()
 	v.result.Race = &report.Race{Round: race.Round, Rounds: rounds, Struck: struck, Accelerator: v.accelerator()}
 	if stood, of := framework.Stood(rounds, race.Rates[v.accelerator()]...); !struck && of > 0 {
 		v.result.Race.Luck = new(report.NewRate(stood, of))
@@ -52,9 +74,9 @@ func (v *variantRun) raceRan() {
 // tooFewRounds says so where an unhurt variant has stood fewer rounds than it
 // must; empty where it has stood them.
 func (v *variantRun) tooFewRounds() string {
-	ran := v.result.Race
-	if ran == nil || ran.Struck || ran.Rounds >= v.run.Rounds {
+	ran, due := v.result.Race, v.rounds()
+	if ran == nil || ran.Struck || ran.Rounds >= due {
 		return ""
 	}
-	return fmt.Sprintf("it was to stand %d rounds (%s), and stood %d", v.run.Rounds, ran.Round, ran.Rounds)
+	return fmt.Sprintf("it was to stand %d rounds (%s), and stood %d", due, ran.Round, ran.Rounds)
 }

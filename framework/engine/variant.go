@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +57,11 @@ type variantRun struct {
 	variant  framework.Variant
 	// script is this run's own.
 	script framework.Script
+	// lane is where the run has its place beside those of other variants, and
+	// number counts the runs of its variant from 0; lane is nil where variants run
+	// one after the other.
+	lane   *lane
+	number int
 	// label is what progress calls it: the variant's name, and the number of a
 	// repeat.
 	label  string
@@ -73,10 +79,12 @@ type variantRun struct {
 	reader   Reader
 
 	began      time.Time
-	cleanSince time.Time     // when the baseline's clean time began
-	injected   []fault.Fault // to be undone, in reverse
-	faulted    time.Time     // when the fault's injection began
-	struck     time.Time     // when it was over
+	cleanSince time.Time          // when the baseline's clean time began
+	racing     bool               // its race goes on; guarded by Execution.mu, as is raced
+	raced      *framework.Outcome // of its race, when that is over
+	injected   []fault.Fault      // to be undone, in reverse
+	faulted    time.Time          // when the fault's injection began
+	struck     time.Time          // when it was over
 	seen       observation
 	found      []findingKey // what the report has of the findings
 	failures   int          // reasons that make the run fail
@@ -132,8 +140,43 @@ func (v *variantRun) plan() {
 	}
 	// The verdict is a step of its own, so that it stands in every report; it
 	// runs whatever happened before.
-	v.scenario.add(v.label, "verdict is "+v.result.Expected, v.verdict)
-	v.scenario.add(v.label, "lab is put back", v.restore)
+	v.add("verdict is "+v.result.Expected, v.verdict)
+	v.add("lab is put back", v.restore)
+}
+
+// add plans a step: in the variant's lane, where it has one, and in any case
+// among those of the execution.
+func (v *variantRun) add(name string, do func(context.Context) error) {
+	if v.lane != nil {
+		do = v.lane.add(v.survives(do))
+	}
+	v.scenario.add(v.label, name, do)
+}
+
+// survives makes a panic of a step its error, as it is to a runner of steps: other
+// variants are at work, and the lab is to go.
+func (v *variantRun) survives(do func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				v.keep("panic", debug.Stack())
+				err = fmt.Errorf("panic: %v", p)
+				v.seen.broken, v.ended = err, true
+			}
+		}()
+		return do(ctx)
+	}
+}
+
+// others are nodes of the lab that other variants have for themselves.
+func (v *variantRun) others() []string {
+	var nodes []string
+	for _, other := range v.scenario.scenario.Variants {
+		if other.Name != v.variant.Name {
+			nodes = append(nodes, other.Nodes...)
+		}
+	}
+	return nodes
 }
 
 // but says how many findings a quiet time is to have.
@@ -181,9 +224,9 @@ func (v *variantRun) step(name string, do func(context.Context) error) {
 
 // addStep plans one step, and what follows if it breaks.
 func (v *variantRun) addStep(name string, do func(context.Context) error, broke func(context.Context, error)) {
-	v.scenario.add(v.label, name, func(ctx context.Context) error {
+	v.add(name, func(ctx context.Context) error {
 		switch {
-		case v.scenario.broken != nil:
+		case v.scenario.Broken() != nil:
 			return &Skipped{"there is no lab"}
 		case v.ended:
 			return &Skipped{"an earlier step ended the script"}
@@ -220,6 +263,9 @@ func (v *variantRun) fail(reason string) {
 }
 
 func (v *variantRun) install(ctx context.Context) error {
+	if err := v.meet(ctx, toInstall); err != nil {
+		return err
+	}
 	v.began = time.Now()
 	v.seen.broken = nil
 	v.run = &framework.Run{
@@ -232,6 +278,8 @@ func (v *variantRun) install(ctx context.Context) error {
 			}
 			return v.probes.Timelines()
 		},
+		Rounds:   v.rounds,
+		Meet:     func(ctx context.Context) error { return v.meet(ctx, inFault) },
 		Evidence: v.keep,
 		Note:     func(text string) { v.scenario.options.Progress.Note(v.label, text) },
 	}
@@ -285,7 +333,7 @@ func (v *variantRun) stopProbes(ctx context.Context) error {
 }
 
 func (v *variantRun) startWatch(ctx context.Context) error {
-	reader, err := v.scenario.lab.Open(ctx, v.script.Reads())
+	reader, err := v.scenario.lab.Open(ctx, v.script.Reads(), v.others())
 	if err != nil {
 		return err
 	}
@@ -294,7 +342,7 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 	if v.ablate == AblateDetector {
 		detectors = nil
 	}
-	watch := startWatch(reader.Collect, detectors, v.every())
+	watch := startWatch(reader.Collect, detectors, v.every(), scope{v.variant.Nodes, v.others()})
 	v.watch = watch
 	// An undo may look at the last of them when v.watch has ended.
 	v.run.Snapshot = func() snapshot.Snapshot { _, at := watch.now(); return at }

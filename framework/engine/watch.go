@@ -29,6 +29,7 @@ type watch struct {
 	collect   func(context.Context) snapshot.Snapshot
 	detectors []detect.Detector
 	every     time.Duration // from one look to the next
+	scope     scope
 
 	stop func()
 	done chan struct{}
@@ -36,6 +37,21 @@ type watch struct {
 	mu      sync.Mutex
 	history []snapshot.Snapshot
 	looks   []look // all of them, oldest first
+}
+
+// scope is what of a lab the findings of a variant are about: its own nodes, and
+// all that is not another variant's.
+type scope struct{ own, others []string }
+
+// of returns those findings that name no node of another variant, or one of its
+// own as well.
+func (s scope) of(findings []detect.Finding) []detect.Finding {
+	return slices.DeleteFunc(findings, func(f detect.Finding) bool {
+		names := func(nodes []string) bool {
+			return slices.ContainsFunc([]string{f.Object.String(), f.Owner, f.Announcer}, func(n string) bool { return slices.Contains(nodes, n) })
+		}
+		return names(s.others) && !names(s.own)
+	})
 }
 
 // look is what came of asking the detectors once.
@@ -78,9 +94,9 @@ func keyOf(f detect.Finding) findingKey {
 	return findingKey{f.Detector, f.Kind, f.Owner, f.Announcer, strings.Join(f.Routers, ","), f.Object, f.State}
 }
 
-func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector, every time.Duration) *watch {
+func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector, every time.Duration, s scope) *watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watch{collect: collect, detectors: detectors, every: every, stop: cancel, done: make(chan struct{})}
+	w := &watch{collect: collect, detectors: detectors, every: every, scope: s, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(every)
@@ -113,7 +129,7 @@ func (w *watch) look(ctx context.Context) {
 	w.history = append(w.history, now)
 	w.history = w.history[max(0, len(w.history)-int(detect.History/w.every)):]
 	w.looks = append(w.looks, look{
-		began: now.Time, ended: time.Now(), unread: now.Unread(), findings: detect.Look(w.detectors, w.history),
+		began: now.Time, ended: time.Now(), unread: now.Unread(), findings: w.scope.of(detect.Look(w.detectors, w.history)),
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/client-go/rest"
 
@@ -18,10 +19,13 @@ import (
 
 // Of is the access to a lab that is up: to its first cluster, all of its routers
 // and hosts, and its registry. Nodes and hosts are those that the topology
-// declares, whether they run or not.
-func Of(lab *kindlab.Lab) snapshot.Access { return access{lab} }
+// declares, whether they run or not, but for the nodes to leave out.
+func Of(lab *kindlab.Lab, without ...string) snapshot.Access { return access{lab, without} }
 
-type access struct{ lab *kindlab.Lab }
+type access struct {
+	lab     *kindlab.Lab
+	without []string
+}
 
 func (a access) Kubernetes(context.Context) (*rest.Config, error) {
 	return a.lab.Clusters[0].Client.RESTConfig(), nil
@@ -48,7 +52,9 @@ func (a access) Routers(context.Context) (map[string]snapshot.RouterReader, erro
 func (a access) Nodes(context.Context) (map[string]snapshot.Machine, error) {
 	nodes := map[string]snapshot.Machine{}
 	for _, name := range a.lab.Clusters[0].Nodes() {
-		nodes[name] = a.lab.Node(name)
+		if !slices.Contains(a.without, name) {
+			nodes[name] = a.lab.Node(name)
+		}
 	}
 	return nodes, nil
 }

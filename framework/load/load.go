@@ -1,6 +1,8 @@
 // Package load gives a cluster's Service proxies work: connections that are
 // held through one Service while its endpoints are taken away, and many
-// Services whose endpoints change without pause.
+// Services whose endpoints change without pause. Several loads may go on in one
+// cluster, each with connections from a node of its own: what changes without
+// pause is common to them.
 package load
 
 import (
@@ -9,7 +11,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
@@ -25,33 +26,31 @@ type Services struct {
 	// Host has the endpoints' addresses, and the lab routes them to it.
 	Host string
 
-	// HeldVIP is the cluster IP of the Service that connections are held
-	// through, from that part of the range that the API server does not hand out
-	// by itself.
+	// Held is the name of the Service that connections are held through, and
+	// HeldVIP its cluster IP, from that part of the range that the API server does
+	// not hand out by itself.
+	Held    string
 	HeldVIP netip.Addr
 	// Connections is how many connections are held, and HeldEndpoints how many
 	// addresses of HeldRange they lead to. With at least as many connections as
 	// endpoints, a proxy that goes round robin gives each endpoint one.
 	Connections, HeldEndpoints int
-	// HeldRange is a /24, as is ChurnRange.
+	// HeldRange is a /24. Port is where its addresses listen: loads that have one
+	// Host have each a port of their own.
 	HeldRange netip.Prefix
+	Port      uint16
 
-	// Churned is how many Services have their endpoint replaced, one after the
-	// other, by the next address of ChurnRange.
-	Churned    int
-	ChurnRange netip.Prefix
-	// ChurnEvery is the time from one change to the next of a Service.
-	ChurnEvery time.Duration
+	// Churn changes as long as the load goes on.
+	Churn *Churn
 }
 
 // Load is a load that runs.
 type Load struct {
 	services Services
+	churn    *Churn
 	sink     *sink
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
-
-	changes atomic.Int64 // of Endpoints
 
 	mu  sync.Mutex
 	err error // why a part of it ended early
@@ -66,18 +65,18 @@ for i in $(seq %d); do exec {fd}<>/dev/tcp/%s/%d || exit; done
 exec sleep infinity'`, s.Connections, s.HeldVIP, servicePort)
 }
 
-// Start opens the connections, takes the held Service's endpoints away and
-// begins to churn. With toAll it waits until there is a connection to each of
-// the endpoints, as there is under a proxy that goes round robin. The load goes
-// on after ctx has ended, until Stop.
-func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool) (*Load, error) {
+// Start opens the connections, and when ready returns takes the held Service's
+// endpoints away and begins to churn. With toAll it waits until there is a
+// connection to each of the endpoints, as there is under a proxy that goes round
+// robin. The load goes on after ctx has ended, until Stop.
+func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready func(context.Context) error) (*Load, error) {
 	cluster := lab.Clusters[0]
-	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.ChurnRange)
+	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.Port)
 	if err != nil {
 		return nil, err
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	l := &Load{services: s, sink: open, cancel: cancel}
+	l := &Load{services: s, churn: s.Churn, sink: open, cancel: cancel}
 	l.done.Go(func() {
 		_, err := lab.Node(s.Node).Exec(run, "bash", "-c", s.holdConnections())
 		l.failed(run, err)
@@ -87,37 +86,19 @@ func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool) (*Loa
 			n, to := l.Open()
 			return n >= s.Connections && (!toAll || to == s.HeldEndpoints), fmt.Sprintf("%d connections to %d endpoints", n, to), l.Err()
 		})
+	if err == nil {
+		err = ready(ctx)
+	}
 	if err != nil {
 		l.Stop()
 		return nil, err
 	}
-	l.done.Go(func() { l.failed(run, l.churn(run, cluster)) })
-	if err := setEndpoints(ctx, cluster, held); err != nil {
+	l.done.Go(func() { l.failed(run, s.Churn.while(run, cluster)) })
+	if err := setEndpoints(ctx, cluster, s.Held, s.Port); err != nil {
 		l.Stop()
 		return nil, err
 	}
 	return l, nil
-}
-
-// churn replaces the endpoint of one Service after the other, each time by an
-// address that it has not had for a while. So the table of a proxy that only
-// lags behind changes from look to look, and that of a proxy that has stopped
-// does not.
-func (l *Load) churn(ctx context.Context, c *kindlab.Cluster) error {
-	s := l.services
-	tick := time.NewTicker(s.ChurnEvery / time.Duration(s.Churned))
-	defer tick.Stop()
-	for n := s.Churned; ; n++ {
-		if err := setEndpoints(ctx, c, churnName(n%s.Churned), nth(s.ChurnRange, n/s.Churned%250+1)); err != nil {
-			return err
-		}
-		l.changes.Add(1)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
 }
 
 // failed notes that a part of the load has ended, unless it was told to.
@@ -144,7 +125,7 @@ func (l *Load) Err() error {
 func (l *Load) Open() (connections, endpoints int) { return l.sink.counts() }
 
 // Changes is how many times Endpoints of the churned Services were replaced.
-func (l *Load) Changes() int64 { return l.changes.Load() }
+func (l *Load) Changes() int64 { return l.churn.changes.Load() }
 
 // Stop ends the load and waits until it has ended.
 func (l *Load) Stop() {

@@ -18,10 +18,10 @@ func TestHeldEndpoints(t *testing.T) {
 	if len(seen) != s.HeldEndpoints {
 		t.Errorf("%d different endpoints", len(seen))
 	}
-	if e := endpointsOf(held, all...); len(e.Subsets) != 1 || len(e.Subsets[0].Addresses) != s.HeldEndpoints {
+	if e := endpointsOf("busy", 8081, all...); len(e.Subsets) != 1 || len(e.Subsets[0].Addresses) != s.HeldEndpoints {
 		t.Errorf("endpoints: %+v", e)
 	}
-	if e := endpointsOf(held); len(e.Subsets) != 0 {
+	if e := endpointsOf("busy", 8081); len(e.Subsets) != 0 {
 		t.Errorf("no endpoints: %+v", e)
 	}
 }

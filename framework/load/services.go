@@ -21,38 +21,35 @@ import (
 
 const (
 	namespace = metav1.NamespaceDefault
-	// held is the Service that connections are held through.
-	held = "busy"
-	// servicePort is where Services listen, endpointPort where endpoints do.
-	servicePort  = 80
-	endpointPort = 8080
+	// servicePort is where Services listen, and churnPort where the endpoints of the
+	// churned ones would, if anybody connected to them.
+	servicePort = 80
+	churnPort   = 8080
 )
 
 // label marks the load's Services.
 var label = map[string]string{"relapse.dev/load": "services"}
 
-func churnName(i int) string { return fmt.Sprintf("churn-%02d", i) }
-
 // service makes a Service without selector: Kubernetes does not write its
-// endpoints, the load does.
-func service(name, clusterIP string) *corev1.Service {
+// endpoints, the load does, at the port.
+func service(name, clusterIP string, port uint16) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: label},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: clusterIP,
-			Ports:     []corev1.ServicePort{{Port: servicePort, TargetPort: intstr.FromInt32(endpointPort)}},
+			Ports:     []corev1.ServicePort{{Port: servicePort, TargetPort: intstr.FromInt32(int32(port))}},
 		},
 	}
 }
 
 // endpointsOf makes the v1 Endpoints of a Service. Kubernetes mirrors them into
 // EndpointSlices.
-func endpointsOf(name string, addresses ...netip.Addr) *corev1.Endpoints {
+func endpointsOf(name string, port uint16, addresses ...netip.Addr) *corev1.Endpoints {
 	e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: label}}
 	if len(addresses) == 0 {
 		return e // an empty subset would be refused
 	}
-	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: endpointPort}}}
+	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: int32(port)}}}
 	for _, a := range addresses {
 		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String()})
 	}
@@ -67,6 +64,9 @@ func nth(p netip.Prefix, n int) netip.Addr {
 	return netip.AddrFrom4(bytes)
 }
 
+// last is an address's number in such a range.
+func last(a netip.Addr) int { return int(a.As4()[3]) }
+
 func (s Services) heldEndpoints() []netip.Addr {
 	var all []netip.Addr
 	for i := range s.HeldEndpoints {
@@ -75,23 +75,18 @@ func (s Services) heldEndpoints() []netip.Addr {
 	return all
 }
 
-// Create creates the Services, or those of them that are not there, gives all
-// of them their endpoints, and waits until Kubernetes has made EndpointSlices of
-// these.
+// Create creates the Services, or those of them that are not there, gives the
+// held one its endpoints, and waits until Kubernetes has made EndpointSlices of
+// those of all.
 func (s Services) Create(ctx context.Context, c *kindlab.Cluster) error {
-	if err := create(ctx, c, service(held, s.HeldVIP.String())); err != nil {
+	if err := create(ctx, c, service(s.Held, s.HeldVIP.String(), s.Port)); err != nil {
 		return err
 	}
 	if err := s.Restore(ctx, c); err != nil {
 		return err
 	}
-	for i := range s.Churned {
-		if err := create(ctx, c, service(churnName(i), "")); err != nil {
-			return err
-		}
-		if err := setEndpoints(ctx, c, churnName(i), nth(s.ChurnRange, 1)); err != nil {
-			return err
-		}
+	if err := s.Churn.create(ctx, c); err != nil {
+		return err
 	}
 	return s.mirrored(ctx, c)
 }
@@ -113,7 +108,7 @@ func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) er
 // Restore gives the held Service back the endpoints that the last load has
 // taken away.
 func (s Services) Restore(ctx context.Context, c *kindlab.Cluster) error {
-	return setEndpoints(ctx, c, held, s.heldEndpoints()...)
+	return setEndpoints(ctx, c, s.Held, s.Port, s.heldEndpoints()...)
 }
 
 // mirrored waits until Kubernetes has made EndpointSlices of the Endpoints.
@@ -129,17 +124,17 @@ func (s Services) mirrored(ctx context.Context, c *kindlab.Cluster) error {
 				endpoints[slice.Labels[discoveryv1.LabelServiceName]] += len(slice.Endpoints)
 			}
 			complete := 0
-			for i := range s.Churned {
+			for i := range s.Churn.Services {
 				complete += min(1, endpoints[churnName(i)])
 			}
-			return endpoints[held] == s.HeldEndpoints && complete == s.Churned,
-				fmt.Sprintf("%d endpoints of %s, %d of %d other Services", endpoints[held], held, complete, s.Churned), nil
+			return endpoints[s.Held] == s.HeldEndpoints && complete == s.Churn.Services,
+				fmt.Sprintf("%d endpoints of %s, %d of %d other Services", endpoints[s.Held], s.Held, complete, s.Churn.Services), nil
 		})
 }
 
 // setEndpoints sets the addresses that a Service of the load leads to.
-func setEndpoints(ctx context.Context, c *kindlab.Cluster, name string, addresses ...netip.Addr) error {
-	e := endpointsOf(name, addresses...)
+func setEndpoints(ctx context.Context, c *kindlab.Cluster, name string, port uint16, addresses ...netip.Addr) error {
+	e := endpointsOf(name, port, addresses...)
 	err := kube(c).Update(ctx, e) // without a version: whatever is there
 	if client.IgnoreNotFound(err) == nil && err != nil {
 		err = kube(c).Create(ctx, e)

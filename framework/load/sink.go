@@ -19,17 +19,15 @@ type sink struct {
 	open     map[net.Conn]netip.Addr // the address that each is to
 }
 
-// openSink gives a host all addresses of these ranges, and listens there.
-func openSink(ctx context.Context, host *kindlab.Host, ranges ...netip.Prefix) (*sink, error) {
-	// Any address of the ranges is the host's own (AnyIP).
-	for _, p := range ranges {
-		if _, err := host.Exec(ctx, "ip", "route", "replace", "local", p.String(), "dev", "lo"); err != nil {
-			return nil, fmt.Errorf("giving the load's endpoints to %s: %w", host.Name(), err)
-		}
+// openSink gives a host all addresses of a range, and listens there.
+func openSink(ctx context.Context, host *kindlab.Host, addresses netip.Prefix, port uint16) (*sink, error) {
+	// Any address of the range is the host's own (AnyIP).
+	if _, err := host.Exec(ctx, "ip", "route", "replace", "local", addresses.String(), "dev", "lo"); err != nil {
+		return nil, fmt.Errorf("giving the load's endpoints to %s: %w", host.Name(), err)
 	}
 	s := &sink{open: map[net.Conn]netip.Addr{}}
 	err := host.InNetns(ctx, func() (err error) {
-		s.listener, err = net.Listen("tcp4", fmt.Sprintf("0.0.0.0:%d", endpointPort))
+		s.listener, err = net.Listen("tcp4", fmt.Sprintf("0.0.0.0:%d", port))
 		return err
 	})
 	if err != nil {

@@ -28,7 +28,7 @@ type ProxyQuery struct {
 	// moment.
 	Goroutines bool
 	// LogLines is a text: the lines that have it are counted in the log of the
-	// newest pod of the DaemonSet kube-system/kube-proxy. Empty: none are.
+	// newest kube-proxy pod. Empty: none are.
 	LogLines string
 	// Table asks for the IPVS table. It is read last, so that it is never older
 	// than the last sync that Health tells of.

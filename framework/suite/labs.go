@@ -78,19 +78,20 @@ func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework
 		Step: func(name string) func(error) { return l.Progress.Step("lab", name) },
 		Note: func(text string) { l.Progress.Note("lab", text) },
 	}
-	there, err := kindlab.Exists(ctx, l.Docker, s.Topology.Name)
+	t := s.TopologyFor(variants)
+	there, err := kindlab.Exists(ctx, l.Docker, t.Name)
 	if err != nil {
 		return nil, err
 	}
 	var made *kindlab.Lab
 	if there && reuse {
-		made, err = kindlab.Attach(ctx, l.Docker, s.Topology, options)
+		made, err = kindlab.Attach(ctx, l.Docker, t, options)
 	} else {
 		// What is left of an interrupted run is in the way.
 		if err := l.Down(ctx, s); err != nil {
 			return nil, err
 		}
-		made, err = kindlab.Up(ctx, l.Docker, s.Topology, options)
+		made, err = kindlab.Up(ctx, l.Docker, t, options)
 	}
 	if made == nil { // an engine.Lab that holds a nil pointer would look like a lab
 		return nil, err
@@ -107,8 +108,8 @@ type lab struct{ *kindlab.Lab }
 
 func (l lab) Attach(r *framework.Run) { r.Lab, r.Cluster = l.Lab, l.Clusters[0] }
 
-func (l lab) Open(ctx context.Context, sources []snapshot.Source) (engine.Reader, error) {
-	collector, err := snapshot.Open(ctx, labaccess.Of(l.Lab), sources...)
+func (l lab) Open(ctx context.Context, sources []snapshot.Source, others []string) (engine.Reader, error) {
+	collector, err := snapshot.Open(ctx, labaccess.Of(l.Lab, others...), sources...)
 	if err != nil { // an engine.Reader that holds a nil pointer would look like a reader
 		return nil, err
 	}
@@ -122,6 +123,10 @@ func (l lab) CPUTime(ctx context.Context) (engine.CPUTime, error) {
 	}
 	used, err := l.Lab.CPUTime(ctx)
 	return engine.CPUTime{Lab: used, Machine: machine.Busy, All: machine.All}, err
+}
+
+func (l lab) Logs(ctx context.Context, others []string) (map[string]string, error) {
+	return l.Lab.Logs(ctx, others...)
 }
 
 func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/host"
 )
 
 // Options say how scenarios run.
@@ -51,7 +52,7 @@ func Run(t ginkgo.GinkgoTestingT, scenarios []framework.Scenario, o Options) ([]
 	}
 	var all []*engine.Execution
 	for _, s := range scenarios {
-		e := engine.New(s, newLabs(o), o.Options)
+		e := engine.New(s.On(host.MemoryGiB()), newLabs(o), o.Options)
 		if o.DryRun {
 			for _, step := range e.Steps() {
 				o.Progress.Note(step.Scope, step.Name)

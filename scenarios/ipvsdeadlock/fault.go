@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/load"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 )
@@ -66,9 +69,9 @@ func (a standing) ticks() int {
 	case a.mode != kubeproxy.IPVS:
 		return int(a.took / period)
 	case a.hung:
-		return max(1, (a.walked-1)/services.HeldEndpoints)
+		return max(1, (a.walked-1)/heldEndpoints)
 	}
-	return max(0, a.walked/services.HeldEndpoints-1)
+	return max(0, a.walked/heldEndpoints-1)
 }
 
 // fault is the load, for as long as kube-proxy stands it or for its ticks, and
@@ -80,42 +83,45 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 			if err := s.throughTicks(ctx, r); err != nil {
 				return err
 			}
-			if err := s.app.Expose(ctx, r.Cluster, late, vips[late]); err != nil {
+			if err := s.app.Expose(ctx, r.Cluster, nameOf(s.node, late), vip(s.node, late)); err != nil {
 				return err
 			}
 			return s.app.Roll(ctx, r.Cluster, func(ctx context.Context) error { return s.fairChance(ctx, r) })
 		},
 		Held: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
-		Undo: func(context.Context) error { s.stopLoad(); return nil },
+		// A kube-proxy that nobody looks at any more takes the CPU from the others.
+		Undo: func(ctx context.Context) error {
+			s.stopLoad()
+			return s.proxy.Delete(ctx, r.Lab)
+		},
 	}
 }
 
 // throughTicks runs the load, and notes how kube-proxy stood it.
 func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	s.after, s.hang, s.looks = standing{}, kubeproxy.Hang{}, nil
-	if err := services.Restore(ctx, r.Cluster); err != nil {
+	if err := s.services.Restore(ctx, r.Cluster); err != nil {
 		return err
 	}
 	if err := s.busyIsServed(ctx, r); err != nil {
 		return err
 	}
-	s.ticks = r.Rounds
 	before, _, err := s.look(ctx, r)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
 	// IPVS goes round robin, iptables by chance.
-	if s.load, err = services.Start(ctx, r.Lab, s.proxy.Mode == kubeproxy.IPVS); err != nil {
+	if s.load, err = s.services.Start(ctx, r.Lab, s.proxy.Mode == kubeproxy.IPVS, r.Meet); err != nil {
 		return err
 	}
 	defer s.stopLoad()
 	r.Note(fmt.Sprintf("%d connections are open, %d endpoints taken away, %d Services churn",
-		services.Connections, services.HeldEndpoints, services.Churned))
+		connections, heldEndpoints, churn.Services))
 	var a standing
 	var met kubeproxy.Look
 	var changes int64
-	err = await.Until(ctx, "kube-proxy to hang under the load, or to stand it", time.Second/4, time.Duration(s.ticks)*tickTakes+loadTakes,
+	err = await.Until(ctx, "kube-proxy to hang under the load, or to stand it", time.Second/4, framework.MaxRounds*tickTakes+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
 			if s.load.Err() != nil {
 				return true, "", nil // there is nothing more to stand
@@ -128,12 +134,13 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 				return false, "", err
 			}
 			a.mode, a.hung, a.syncs, a.walked, a.took = l.Mode, hangs, l.Syncs, l.Walked-before.Walked, time.Since(began)
-			if !a.met && (s.proxy.Mode != kubeproxy.IPVS || a.walked > services.HeldEndpoints) {
+			if !a.met && (s.proxy.Mode != kubeproxy.IPVS || a.walked > heldEndpoints) {
 				a.met, met, changes = true, l, s.load.Changes()
 			}
 			if a.met {
 				a.metSyncs, a.metChanges = l.Syncs-met.Syncs, s.load.Changes()-changes
 			}
+			s.ticks = r.Rounds()
 			return a.hung || a.ticks() >= s.ticks, l.String(), nil
 		})
 	if err != nil {
@@ -210,13 +217,14 @@ func (s *story) busyIsServed(ctx context.Context, r *framework.Run) error {
 		func(ctx context.Context) (bool, string, error) {
 			if s.proxy.Mode == kubeproxy.IPVS {
 				n := 0
-				for _, server := range virtualServer(r, services.HeldVIP, 80).Servers {
+				for _, server := range s.virtualServer(r, s.services.HeldVIP, 80).Servers {
 					n += min(1, server.Weight)
 				}
-				return n == services.HeldEndpoints, fmt.Sprintf("%d endpoints of %d", n, services.HeldEndpoints), nil
+				return n == heldEndpoints, fmt.Sprintf("%d endpoints of %d", n, heldEndpoints), nil
 			}
-			rules, err := r.Lab.Node(edge).Exec(ctx, "iptables-save", "-t", "nat")
-			return strings.Contains(rules, busyRange.Addr().Next().String()+":"), "no rule for its endpoints", err
+			rules, err := r.Lab.Node(s.node).Exec(ctx, "iptables-save", "-t", "nat")
+			first := netip.AddrPortFrom(busyRange.Addr().Next(), s.services.Port)
+			return strings.Contains(rules, "--to-destination "+first.String()+"\n"), "no rule for its endpoints", err
 		})
 }
 
@@ -230,13 +238,13 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 		return false, fmt.Sprintf("kube-proxy runs in mode %q, not %q", a.mode, s.proxy.Mode), nil
 	case a.load != nil:
 		return false, "the load ended early: " + a.load.Error(), nil
-	case a.connections < services.Connections, s.proxy.Mode == kubeproxy.IPVS && a.endpoints < services.HeldEndpoints:
+	case a.connections < connections, s.proxy.Mode == kubeproxy.IPVS && a.endpoints < heldEndpoints:
 		return false, fmt.Sprintf("%d connections to %d endpoints were left", a.connections, a.endpoints), nil
 	case a.hung: // the load has done what it is for
 	case a.ticks() < s.ticks:
 		return false, fmt.Sprintf("no tick walked the list while syncs went on: the log tells of %d entries, %d syncs were finished since it began",
 			a.walked, a.metSyncs), nil
-	case a.metChanges < int64(services.Churned):
+	case a.metChanges < int64(churn.Services):
 		return false, fmt.Sprintf("the churn stopped: %d changes since the tick began", a.metChanges), nil
 	}
 	return true, "", nil
@@ -269,13 +277,17 @@ func (s *story) syncsGoOn(ctx context.Context, r *framework.Run) (bool, string, 
 	return err == nil && n > 0, saw, err
 }
 
-// proxies tell of kube-proxy and the IPVS table on edge.
-var proxies = []snapshot.Source{snapshot.Proxies}
+// proxies tell of kube-proxies and the nodes' IPVS tables; churned, besides, of
+// what Kubernetes says.
+var (
+	proxies = []snapshot.Source{snapshot.Proxies}
+	churned = []snapshot.Source{snapshot.Proxies, snapshot.Services, snapshot.EndpointSlices}
+)
 
-// proxyOnEdge is kube-proxy on edge as the detectors saw it last.
-func proxyOnEdge(r *framework.Run) snapshot.Proxy {
+// seen is kube-proxy on the node as the detectors saw it last.
+func (s *story) seen(r *framework.Run) snapshot.Proxy {
 	for _, p := range r.Snapshot().Proxies {
-		if p.Node == edge {
+		if p.Node == s.node {
 			return p
 		}
 	}
@@ -283,7 +295,7 @@ func proxyOnEdge(r *framework.Run) snapshot.Proxy {
 }
 
 func (s *story) healthFrozen(_ context.Context, r *framework.Run) (bool, string, error) {
-	h := proxyOnEdge(r).Health
+	h := s.seen(r).Health
 	return h.Status == http.StatusServiceUnavailable && h.Age() > kubeproxy.HealthTimeout,
 		fmt.Sprintf("healthz says %d, last sync %s ago", h.Status, h.Age()), nil
 }
@@ -299,37 +311,75 @@ func (s *story) twoStacks(ctx context.Context, r *framework.Run) (bool, string, 
 }
 
 func (s *story) lateIsMissing(_ context.Context, r *framework.Run) (bool, string, error) {
-	if proxyOnEdge(r).Table == nil {
+	if s.seen(r).Table == nil {
 		return false, "", errors.New("the table was not read")
 	}
-	v := virtualServerOf(r, late)
+	v := s.virtualServerOf(r, late)
 	return !v.Address.IsValid(), fmt.Sprintf("it has %v", v), nil
 }
 
 func (s *story) lateIsServed(_ context.Context, r *framework.Run) (bool, string, error) {
-	servers := serving(r, late)
+	servers := s.serving(r, late)
 	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v", servers), nil
 }
 
 func (s *story) webIsStale(_ context.Context, r *framework.Run) (bool, string, error) {
-	v := virtualServerOf(r, web)
-	servers := serving(r, web)
+	v := s.virtualServerOf(r, web)
+	servers := s.serving(r, web)
 	stale := len(servers) == 1 && servers[0] != s.app.Serving.IP
 	return stale, fmt.Sprintf("it is %v", v), nil
 }
 
 func (s *story) webIsNew(_ context.Context, r *framework.Run) (bool, string, error) {
-	servers := serving(r, web)
+	servers := s.serving(r, web)
 	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v, not to %s", servers, s.app.Serving.IP), nil
+}
+
+// churnFollows asserts that each churned Service leads to the endpoint that it has
+// or had a little while ago: other variants' loads may still change it.
+func (s *story) churnFollows(_ context.Context, r *framework.Run) (bool, string, error) {
+	const behind = int(2 * detect.DefaultSettle / (3 * time.Second)) // changes
+	seen := r.Snapshot()
+	var late framework.Mismatches
+	found := 0
+	for _, service := range seen.Services.Items {
+		if !load.IsChurned(service.String()) {
+			continue
+		}
+		found++
+		servers := weighted(s.virtualServer(r, service.ClusterIPs[0], 80))
+		ready := readyOf(seen, service)
+		switch {
+		case len(servers) != 1 || len(ready) != 1:
+			late.Addf("%s leads to %v, and has %v", service.Name, servers, ready)
+		case churn.Lag(servers[0], ready[0]) > behind:
+			late.Addf("%s leads to %s, and has %s", service.Name, servers[0], ready[0])
+		}
+	}
+	if found != churn.Services {
+		late.Addf("there are %d churned Services", found)
+	}
+	return late.Result()
+}
+
+// readyOf are the endpoints of a Service that are to get connections.
+func readyOf(s snapshot.Snapshot, service snapshot.Service) []netip.Addr {
+	var ready []netip.Addr
+	for _, slice := range s.EndpointSlices.Items {
+		if slice.Namespace == service.Namespace && slice.Service == service.Name {
+			ready = append(ready, slice.Ready...)
+		}
+	}
+	return ready
 }
 
 // again breaks the lab for the next remedy, with 1.13.0 under the load.
 func (s *story) again(ctx context.Context, r *framework.Run) error {
-	if s.proxy.Version != affected {
-		if err := services.Restore(ctx, r.Cluster); err != nil {
+	if before := proxy(s.node, affected, kubeproxy.IPVS); s.proxy != before {
+		if err := s.services.Restore(ctx, r.Cluster); err != nil {
 			return err
 		}
-		if err := s.moveTo(ctx, r, proxy(affected, kubeproxy.IPVS)); err != nil {
+		if err := s.replace(ctx, r, before); err != nil {
 			return err
 		}
 	}

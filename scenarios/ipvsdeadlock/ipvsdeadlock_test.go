@@ -3,17 +3,92 @@ package ipvsdeadlock
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-func TestTopology(t *testing.T) {
-	if err := lab.Validate(); err != nil {
+func TestScenario(t *testing.T) {
+	if err := Scenario.Validate(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Whether variants run side by side or not, the steps are the same.
+func TestStepsOnASmallMachine(t *testing.T) {
+	small := Scenario.On(room - 1)
+	if nodes := len(small.Topology.Clusters[0].Nodes); nodes != 2 || len(small.Variants[0].Nodes) > 0 {
+		t.Errorf("%d nodes, variants with nodes of their own: %v", nodes, small.Variants[0].Nodes)
+	}
+	steps := func(s framework.Scenario) []string {
+		var names []string
+		for _, step := range engine.New(s, nil, engine.Options{}).Steps() {
+			names = append(names, step.Scope+": "+step.Name)
+		}
+		return names
+	}
+	if diff := cmp.Diff(steps(Scenario), steps(small)); diff != "" {
+		t.Errorf("steps differ (-large +small):\n%s", diff)
+	}
+}
+
+// What nodes have each for itself must not be another's.
+func TestNodesShareNothing(t *testing.T) {
+	taken := map[string]string{}
+	for _, node := range edges {
+		s := servicesOf(node)
+		for _, has := range []string{s.Held, s.HeldVIP.String(), fmt.Sprint("port ", s.Port), vip(node, web).String(), vip(node, late).String()} {
+			if taken[has] != "" {
+				t.Errorf("%s is that of %s and %s", has, taken[has], node)
+			}
+			taken[has] = node
+		}
+	}
+}
+
+// A node's table may lag behind the churn by some changes, and not by more.
+func TestChurnFollows(t *testing.T) {
+	st := newStory(proxy(edges[0], fixed, kubeproxy.IPVS))
+	at := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 30, 133, byte(n)}) }
+	for _, c := range []struct {
+		name    string
+		table   int // the number of the address in the table, where the Service has number 3
+		missing bool
+		holds   bool
+	}{
+		{"the newest", 3, false, true},
+		{"a little behind", 250, false, true}, // 3 changes: after 250 comes 1
+		{"too far behind", 245, false, false},
+		{"not there", 3, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := snapshot.Snapshot{Proxies: []snapshot.Proxy{{Node: edges[0], Read: true}}}
+			for i := range churn.Services {
+				name, ip := fmt.Sprintf("churn-%02d", i), netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})
+				now.Services.Items = append(now.Services.Items, snapshot.Service{Namespace: "default", Name: name, ClusterIPs: []netip.Addr{ip}})
+				now.EndpointSlices.Items = append(now.EndpointSlices.Items,
+					snapshot.EndpointSlice{Namespace: "default", Service: name, Ready: []netip.Addr{at(3)}})
+				if c.missing && i == 7 {
+					continue
+				}
+				now.Proxies[0].Table = append(now.Proxies[0].Table, snapshot.VirtualServer{
+					Protocol: "TCP", Address: netip.AddrPortFrom(ip, 80),
+					Servers: []snapshot.RealServer{{Address: netip.AddrPortFrom(at(c.table), 8080), Weight: 1}},
+				})
+			}
+			holds, saw, err := st.churnFollows(t.Context(), &framework.Run{Snapshot: func() snapshot.Snapshot { return now }})
+			if err != nil || holds != c.holds {
+				t.Errorf("holds %v, saw %q, %v", holds, saw, err)
+			}
+		})
 	}
 }
 
@@ -27,7 +102,7 @@ func TestVariantsArePairs(t *testing.T) {
 			}
 		}
 	}
-	if roles[framework.Affected] != 1 || roles[framework.Fixed] != 1 || roles[framework.Workaround] != 1 {
+	if roles[framework.Affected] != 2 || roles[framework.Fixed] != 1 || roles[framework.Workaround] != 1 {
 		t.Errorf("roles: %v", roles)
 	}
 }
@@ -35,8 +110,8 @@ func TestVariantsArePairs(t *testing.T) {
 // A load under which 1.13.0 might not have hung proves nothing.
 func TestHeld(t *testing.T) {
 	good := standing{
-		mode: kubeproxy.IPVS, walked: 3 * services.HeldEndpoints, took: 2 * period, met: true, metSyncs: syncsMet, metChanges: int64(services.Churned),
-		connections: services.Connections, endpoints: services.HeldEndpoints,
+		mode: kubeproxy.IPVS, walked: 3 * heldEndpoints, took: 2 * period, met: true, metSyncs: syncsMet, metChanges: int64(churn.Services),
+		connections: connections, endpoints: heldEndpoints,
 	}
 	with := func(change func(*standing)) standing {
 		s := good
@@ -49,40 +124,40 @@ func TestHeld(t *testing.T) {
 		after standing
 		saw   string // empty: it held
 	}{
-		{"it stood the load", proxy(fixed, kubeproxy.IPVS), good, ""},
+		{"it stood the load", proxy(edges[0], fixed, kubeproxy.IPVS), good, ""},
 		{
-			"it hung while the endpoints went onto the list", proxy(affected, kubeproxy.IPVS),
+			"it hung while the endpoints went onto the list", proxy(edges[0], affected, kubeproxy.IPVS),
 			with(func(s *standing) { s.walked, s.metSyncs, s.metChanges, s.hung = 202, 0, 0, true }), "",
 		},
 		{
-			"iptables, whose connections go by chance", proxy(affected, kubeproxy.IPTables),
+			"iptables, whose connections go by chance", proxy(edges[0], affected, kubeproxy.IPTables),
 			with(func(s *standing) { s.mode, s.walked, s.endpoints = kubeproxy.IPTables, 0, 170 }), "",
 		},
 		{
-			"iptables, not for long", proxy(affected, kubeproxy.IPTables),
+			"iptables, not for long", proxy(edges[0], affected, kubeproxy.IPTables),
 			with(func(s *standing) { s.mode, s.walked, s.took = kubeproxy.IPTables, 0, period*3/2 }),
 			"no tick walked the list while syncs went on: the log tells of 0 entries, 2 syncs were finished since it began",
 		},
-		{"no load", proxy(affected, kubeproxy.IPVS), standing{}, "there was no load"},
+		{"no load", proxy(edges[0], affected, kubeproxy.IPVS), standing{}, "there was no load"},
 		{
-			"it fell back to iptables", proxy(affected, kubeproxy.IPVS), with(func(s *standing) { s.mode = kubeproxy.IPTables }),
+			"it fell back to iptables", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.mode = kubeproxy.IPTables }),
 			`kube-proxy runs in mode "iptables", not "ipvs"`,
 		},
-		{"the load broke", proxy(affected, kubeproxy.IPVS), with(func(s *standing) { s.load = errors.New("killed") }), "the load ended early: killed"},
+		{"the load broke", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.load = errors.New("killed") }), "the load ended early: killed"},
 		{
-			"the churn stopped", proxy(affected, kubeproxy.IPVS), with(func(s *standing) { s.metChanges = int64(services.Churned) - 1 }),
+			"the churn stopped", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.metChanges = int64(churn.Services) - 1 }),
 			"the churn stopped: 59 changes since the tick began",
 		},
 		{
-			"connections were closed", proxy(affected, kubeproxy.IPVS), with(func(s *standing) { s.connections = 12 }),
-			fmt.Sprintf("12 connections to %d endpoints were left", services.HeldEndpoints),
+			"connections were closed", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.connections = 12 }),
+			fmt.Sprintf("12 connections to %d endpoints were left", heldEndpoints),
 		},
 		{
-			"the tick did not walk the whole list", proxy(affected, kubeproxy.IPVS), with(func(s *standing) { s.walked-- }),
+			"the tick did not walk the whole list", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.walked-- }),
 			"no tick walked the list while syncs went on: the log tells of 749 entries, 2 syncs were finished since it began",
 		},
 		{
-			"no sync met the tick", proxy(affected, kubeproxy.IPVS), with(func(s *standing) { s.metSyncs = 1 }),
+			"no sync met the tick", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.metSyncs = 1 }),
 			"no tick walked the list while syncs went on: the log tells of 750 entries, 1 syncs were finished since it began",
 		},
 	} {
@@ -117,7 +192,7 @@ func TestTicks(t *testing.T) {
 		{name: "without ticks the time counts", mode: kubeproxy.IPTables, syncs: 9, want: 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := standing{mode: c.mode, hung: c.hung, metSyncs: c.syncs, walked: c.walked*services.HeldEndpoints + c.more, took: 3*period + time.Second}
+			a := standing{mode: c.mode, hung: c.hung, metSyncs: c.syncs, walked: c.walked*heldEndpoints + c.more, took: 3*period + time.Second}
 			if got := a.ticks(); got != c.want {
 				t.Errorf("%d ticks, want %d", got, c.want)
 			}

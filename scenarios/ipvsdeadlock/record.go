@@ -36,13 +36,18 @@ may be deleted once a minute.`,
 	},
 	Reproduction: `kube-proxy is the vendor's own program, built from k8s.io/kubernetes at the
 stated version with libnetwork and netlink as it pins them, in a DaemonSet. It
-runs on a guest with Debian's kernel 6.1, or that of User Mode Linux, for the
+runs on guests with Debian's kernel 6.1, or that of User Mode Linux, for the
 machine's own may have no IPVS. The control plane is Kubernetes 1.34.4, which
 still serves the v1 Endpoints that kube-proxy of that time reads.
 
+All variants meet the same load at the same moment, each on a guest of its own.
+1.13.0 is there twice, so that one of them shows what a restart and 1.13.2 do,
+and the other what iptables mode does. With less than 8 GiB of memory there is
+one guest, and they have it one after the other.
+
 What took a day takes a minute or two, because of the load: 300 TCP connections
-through one Service whose 250 endpoints are then taken away, so that the list is
-long and a tick takes long; and 60 Services whose endpoints change all the time,
+from each guest through one Service whose 250 endpoints are then taken away, so that
+the list is long and a tick takes long; and 60 Services whose endpoints change all the time,
 so that a sync is always under way. The endpoints are written as an operator
 would write them, for Services without a selector. Sync periods are short.
 The load ends before the traffic is judged: what hangs then, hangs for good.
@@ -99,7 +104,7 @@ other defects of the graceful termination at the time (kubernetes#72337).`,
 		},
 		{
 			Says: "iptables mode helps",
-			By:   framework.By("kube-proxy-1.13.0", "remedy: mode iptables"),
+			By:   framework.By("kube-proxy-1.13.0-to-iptables", "remedy: mode iptables"),
 		},
 		{
 			Says: "1.13.2 stands the same load for at least as long",
@@ -118,8 +123,8 @@ other defects of the graceful termination at the time (kubernetes#72337).`,
 			Not:  "no variant runs them",
 		},
 	},
-	Diagram: `            tor                     AS 64524
-   ┌─────────┼───────────┐          nodes 10.30.4.0/24
-master     edge       backends      load's endpoints 10.30.132.0/23
-         (kernel 6.1)               pods 10.30.64.0/20`,
+	Diagram: `                    tor                           AS 64524
+   ┌───────┬────────┼───────┬───────┬───────┐     nodes 10.30.4.0/24
+master   edge1   edge2    edge3   edge4  backends load's endpoints 10.30.132.0/23
+         (kernel 6.1)                             pods 10.30.64.0/20`,
 }

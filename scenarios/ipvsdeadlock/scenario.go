@@ -5,7 +5,9 @@ import (
 	_ "embed"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/load"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The versions under test.
@@ -26,21 +29,41 @@ const (
 	fixed    = "1.13.2"
 )
 
-// Scenario is the incident on a lab.
-var Scenario = framework.Scenario{
-	Incident: Record,
-	Topology: lab,
-	Variants: []framework.Variant{
-		variant("kube-proxy-"+affected, framework.Affected, affectedScript, affected, fixed),
-		variant("kube-proxy-"+fixed, framework.Fixed, unhurtScript(proxy(fixed, kubeproxy.IPVS)), fixed),
-		variant("kube-proxy-"+affected+"-iptables", framework.Workaround, unhurtScript(proxy(affected, kubeproxy.IPTables)), affected),
-	},
+// Scenario is the incident on a lab: all variants under one load, each on a node of
+// its own.
+var Scenario = func() framework.Scenario {
+	s := onNodes(edges...)
+	for i := range s.Variants {
+		s.Variants[i].Nodes = edges[i : i+1]
+	}
+	small := onNodes(edges[0], edges[0], edges[0], edges[0])
+	s.Room, s.Small = room, &small
+	return s
+}()
+
+// room is the memory, in GiB, for four guests and the control plane. With less,
+// the variants have one guest in turn.
+const room = 8
+
+// onNodes is the scenario with its variants on these nodes, in their order.
+func onNodes(nodes ...string) framework.Scenario {
+	return framework.Scenario{
+		Incident: Record,
+		Topology: lab(nodes...),
+		Variants: []framework.Variant{
+			variant("kube-proxy-"+affected, framework.Affected, affectedScript(restarted, toFixed), nodes[0], affected, fixed),
+			variant("kube-proxy-"+affected+"-to-iptables", framework.Affected, affectedScript(toIPTables), nodes[1], affected),
+			variant("kube-proxy-"+fixed, framework.Fixed, unhurtScript(kubeproxy.IPVS), nodes[2], fixed),
+			variant("kube-proxy-"+affected+"-iptables", framework.Workaround, unhurtScript(kubeproxy.IPTables), nodes[3], affected),
+		},
+	}
 }
 
-// variant is one of kube-proxy; the first version is the one under test.
-func variant(name string, role framework.Role, script func() framework.Script, versions ...string) framework.Variant {
+// variant is one of kube-proxy on a node; the first version is the one under test.
+func variant(name string, role framework.Role, script func(kubeproxy.Proxy) framework.Script, node string, versions ...string) framework.Variant {
 	v := framework.Variant{
-		Name: name, Role: role, Form: framework.Whole, Script: script,
+		Name: name, Role: role, Form: framework.Whole,
+		Script:     func() framework.Script { return script(proxy(node, versions[0], kubeproxy.IPVS)) },
 		Components: map[string]string{"kube-proxy": versions[0]},
 		Images:     []string{workload.ProbeImage},
 	}
@@ -50,50 +73,68 @@ func variant(name string, role framework.Role, script func() framework.Script, v
 	return v
 }
 
-// proxy is a kube-proxy on edge.
-func proxy(version string, mode kubeproxy.Mode) kubeproxy.Proxy {
-	return kubeproxy.Proxy{Version: version, Mode: mode, Node: edge, PodCIDR: podCIDR, Watched: services.HeldVIP}
+// proxy is a kube-proxy on a node.
+func proxy(node, version string, mode kubeproxy.Mode) kubeproxy.Proxy {
+	return kubeproxy.Proxy{Version: version, Mode: mode, Node: node, PodCIDR: podCIDR, Watched: vip(node, busy)}
 }
 
-// The application whose users are hurt: a Service with one pod on master, which
-// is replaced as a rollout does it.
+// Services of which each node's users have their own. The application is web's: one
+// pod on master, which is replaced as a rollout does it.
 const (
-	web = "web"
-	// late is a Service for the same pods that is created after the load.
-	late = "late"
+	busy = "busy" // that the load's connections are held through
+	web  = "web"
+	late = "late" // for web's pods, and created after the load
 )
 
-var vips = map[string]netip.Addr{web: netip.MustParseAddr("10.96.0.101"), late: netip.MustParseAddr("10.96.0.102")}
+// vip is the cluster IP of a node's Service.
+func vip(node, service string) netip.Addr {
+	number := 10*slices.Index(edges, node) + slices.Index([]string{busy, web, late}, service)
+	return netip.AddrFrom4([4]byte{10, 96, 0, 100 + byte(number)})
+}
 
-// services are the load. Its numbers were chosen, not measured against others.
-var services = load.Services{
-	Node: edge, Host: backends,
-	HeldVIP: netip.MustParseAddr("10.96.0.100"), HeldRange: busyRange,
-	// These are taken away while connections to them are open. Each stays in the
-	// list of the graceful termination, and with each tick each one costs a dump
-	// of all: the longer a tick takes, the more of a sync it meets.
-	HeldEndpoints: 250,
-	// Some more than the endpoints: round robin gives each endpoint one at least.
-	Connections: 300,
-	// A sync with netlink calls in it is always under way. The churned Services
-	// have no connections: an endpoint with one would go into the list, which the
-	// tick walks without a lock, and kube-proxy would crash and not hang.
-	Churned: 60, ChurnRange: churnRange,
+// nameOf is that of a node's Service in the cluster.
+func nameOf(node, service string) string { return service + "-" + node }
+
+const (
+	// heldEndpoints are taken away while connections to them are open. Each stays
+	// in the list of the graceful termination, and with each tick each one costs a
+	// dump of all: the longer a tick takes, the more of a sync it meets.
+	heldEndpoints = 250
+	// connections are some more than the endpoints: round robin gives each endpoint
+	// one at least.
+	connections = 300
+)
+
+// churn keeps a sync with netlink calls in it always under way, on every node. Its
+// Services have no connections: an endpoint with one would go into the list, which
+// the tick walks without a lock, and kube-proxy would crash and not hang.
+var churn = &load.Churn{
+	Services: 60, Range: churnRange,
 	// A sync takes 2 to 5 s without hardware support for guests: it finds most of
 	// the Services changed. With 40 of them and 4 s a 1.13.0 stood its first tick.
-	ChurnEvery: 3 * time.Second,
+	Every: 3 * time.Second,
+}
+
+// servicesOf are the load of a node. Its numbers were chosen, not measured against
+// others.
+func servicesOf(node string) load.Services {
+	return load.Services{
+		Node: node, Host: backends,
+		Held: nameOf(node, busy), HeldVIP: vip(node, busy), HeldRange: busyRange,
+		Port:          8081 + uint16(slices.Index(edges, node)),
+		HeldEndpoints: heldEndpoints, Connections: connections, Churn: churn,
+	}
 }
 
 // What the detectors are told: a sync under the load takes 4 to 6 s without
-// hardware support for guests, and several times that on a busy machine.
-var convergence = detect.IPVSConvergence{SlowSync: kubeproxy.FrozenFor}
+// hardware support for guests, and several times that on a busy machine. The
+// churn goes on while any variant needs it: what becomes of its Services is
+// asserted by a check (churnFollows).
+var convergence = detect.IPVSConvergence{SlowSync: kubeproxy.FrozenFor, Except: load.IsChurned}
 
 // patience bounds waits for what kube-proxy has had its chance to do already,
 // and for what healthz and the detectors say some seconds after that.
 const patience = time.Minute
-
-// onEdge is the pod on the node with IPVS that the probes come from.
-var onEdge = framework.PodOn(edge)
 
 // recovers bounds a remedy: a new pod of kube-proxy, its first syncs and the
 // detectors' next looks took up to 108 s on a busy machine.
@@ -105,9 +146,11 @@ const probeEvery = 200 * time.Millisecond
 
 // story is what the steps of one variant know of each other.
 type story struct {
-	proxy kubeproxy.Proxy
-	app   workload.App
-	load  *load.Load
+	node     string
+	proxy    kubeproxy.Proxy
+	app      workload.App
+	services load.Services
+	load     *load.Load
 	// ticks is how many ticks kube-proxy must stand. It is a race: of 46 loads on
 	// a guest without hardware support, 43 hung 1.13.0 in the first tick, two in the
 	// second, and one stood both.
@@ -119,7 +162,7 @@ type story struct {
 }
 
 func newStory(p kubeproxy.Proxy) *story {
-	return &story{proxy: p, app: workload.App{Name: web, Node: master}}
+	return &story{node: p.Node, proxy: p, services: servicesOf(p.Node), app: workload.App{Name: nameOf(p.Node, web), Node: master}}
 }
 
 // ratesJSON is what became of kube-proxy 1.13.0 under the load; run writes it,
@@ -146,19 +189,22 @@ func (s *story) race() *framework.Race {
 
 // common is what all variants do.
 func (s *story) common() framework.Script {
-	// The Service, and the pod that the next rollout puts behind it.
+	// The pod on the node that the probes come from; the Service, and the pod that
+	// the next rollout puts behind it.
+	client := framework.PodEnd(workload.ProbePod{Name: s.node, Node: s.node})
+	client.Name = "edge" // whichever it is
 	service := framework.Server(web, func(*framework.Run) netip.AddrPort {
-		return netip.AddrPortFrom(vips[web], wire.DefaultPort)
+		return netip.AddrPortFrom(vip(s.node, web), wire.DefaultPort)
 	})
 	pod := framework.Server("pod", func(*framework.Run) netip.AddrPort {
 		return netip.AddrPortFrom(s.app.Standby.IP, wire.DefaultPort)
 	})
 	from := func(to framework.End) probe.Probe {
-		return probe.Probe{From: onEdge.Name, To: to.Name, Protocol: probe.TCP, Interval: probeEvery}.WithDefaults()
+		return probe.Probe{From: client.Name, To: to.Name, Protocol: probe.TCP, Interval: probeEvery}.WithDefaults()
 	}
 	return framework.Script{
 		Install:   s.install,
-		Ends:      []framework.End{onEdge, service, pod},
+		Ends:      []framework.End{client, service, pod},
 		Probes:    []probe.Probe{from(service), from(pod)},
 		Detectors: []detect.Detector{convergence},
 		LookEvery: 3 * time.Second, // each takes a command in the guest
@@ -177,8 +223,23 @@ func (s *story) common() framework.Script {
 	}
 }
 
-func affectedScript() framework.Script {
-	st := newStory(proxy(affected, kubeproxy.IPVS))
+// affectedScript is that of a kube-proxy which hangs, with these remedies.
+func affectedScript(remedies ...func(*story) framework.Remedy) func(kubeproxy.Proxy) framework.Script {
+	return func(p kubeproxy.Proxy) framework.Script {
+		st := newStory(p)
+		script := st.affected()
+		for i, remedy := range remedies {
+			r := remedy(st)
+			if i < len(remedies)-1 {
+				r.Undo = st.again
+			}
+			script.Remedies = append(script.Remedies, r)
+		}
+		return script
+	}
+}
+
+func (st *story) affected() framework.Script {
 	s := st.common()
 	s.Aftermath = []framework.Check{
 		{Name: "no sync was finished since the load ended", Holds: st.syncsFrozen},
@@ -190,32 +251,42 @@ func affectedScript() framework.Script {
 	s.Named = []framework.Finding{
 		// What users meet, and the cause: the syncs have stopped, and on which
 		// goroutines.
-		says(detect.StaleRealServer, edge), says(detect.MissingRealServer, edge), says(detect.MissingVirtualServer, edge),
-		says(detect.FrozenSync, "kube-proxy"), says(detect.NetlinkDeadlock, "kube-proxy"),
-	}
-	moveTo := func(p kubeproxy.Proxy) func(context.Context, *framework.Run) error {
-		return func(ctx context.Context, r *framework.Run) error { return st.moveTo(ctx, r, p) }
-	}
-	s.Remedies = []framework.Remedy{
-		{
-			Name: "restart kube-proxy, which lasts until the load comes back", Helps: true, Bound: recovers, ReplacesEnds: true,
-			Apply: st.restart, Undo: st.again,
-		},
-		{
-			Name: "kube-proxy " + fixed, Helps: true, Bound: recovers, ReplacesEnds: true,
-			Apply: moveTo(proxy(fixed, kubeproxy.IPVS)), Undo: st.again,
-		},
-		{
-			Name: "mode iptables", Helps: true, Bound: recovers, ReplacesEnds: true,
-			Apply: moveTo(proxy(affected, kubeproxy.IPTables)),
-		},
+		st.says(detect.StaleRealServer, st.node), st.says(detect.MissingRealServer, st.node), st.says(detect.MissingVirtualServer, st.node),
+		st.says(detect.FrozenSync, "kube-proxy"), st.says(detect.NetlinkDeadlock, "kube-proxy"),
 	}
 	return s
 }
 
-// unhurtScript is that of a kube-proxy which the load does not harm.
-func unhurtScript(p kubeproxy.Proxy) func() framework.Script {
-	return func() framework.Script { return newStory(p).unhurt() }
+// restarted is the remedy that does not last: the load that undoes it shows it.
+func restarted(s *story) framework.Remedy {
+	return framework.Remedy{
+		Name: "restart kube-proxy, which lasts until the load comes back", Helps: true, Bound: recovers, ReplacesEnds: true,
+		Apply: s.restart,
+	}
+}
+
+func toFixed(s *story) framework.Remedy {
+	return s.moveTo("kube-proxy "+fixed, proxy(s.node, fixed, kubeproxy.IPVS))
+}
+
+func toIPTables(s *story) framework.Remedy {
+	return s.moveTo("mode iptables", proxy(s.node, affected, kubeproxy.IPTables))
+}
+
+// moveTo is the remedy that replaces kube-proxy by another one.
+func (s *story) moveTo(name string, p kubeproxy.Proxy) framework.Remedy {
+	return framework.Remedy{
+		Name: name, Helps: true, Bound: recovers, ReplacesEnds: true,
+		Apply: func(ctx context.Context, r *framework.Run) error { return s.replace(ctx, r, p) },
+	}
+}
+
+// unhurtScript is that of a kube-proxy which the load does not harm in this mode.
+func unhurtScript(mode kubeproxy.Mode) func(kubeproxy.Proxy) framework.Script {
+	return func(p kubeproxy.Proxy) framework.Script {
+		p.Mode = mode
+		return newStory(p).unhurt()
+	}
 }
 
 func (s *story) unhurt() framework.Script {
@@ -227,14 +298,15 @@ func (s *story) unhurt() framework.Script {
 		script.Aftermath = append(script.Aftermath,
 			framework.Check{Name: "a Service that was created after the load has a virtual server", Reads: proxies, Holds: s.lateIsServed, Bound: patience},
 			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Reads: proxies, Holds: s.webIsNew, Bound: patience},
+			framework.Check{Name: "the virtual servers of the churned Services follow", Reads: churned, Holds: s.churnFollows, Bound: patience},
 		)
 	}
 	return script
 }
 
-// says is what the detector says of edge.
-func says(kind, object string) framework.Finding {
-	return framework.Finding{Detector: convergence.Name(), Kind: kind, State: detect.Active, Object: detect.Named(object), Announcer: edge}
+// says is what the detector says of the node.
+func (s *story) says(kind, object string) framework.Finding {
+	return framework.Finding{Detector: convergence.Name(), Kind: kind, State: detect.Active, Object: detect.Named(object), Announcer: s.node}
 }
 
 // install puts kube-proxy, the application and the load's Services into the
@@ -242,30 +314,30 @@ func says(kind, object string) framework.Finding {
 func (s *story) install(ctx context.Context, r *framework.Run) error {
 	s.stopLoad()
 	s.after = standing{}
-	if err := network(ctx, r); err != nil {
+	if err := network(ctx, r, s.node); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.app.Install(ctx, r.Cluster, web, vips[web]) })
-	group.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(edge)) })
+	group.Go(func() error { return s.app.Install(ctx, r.Cluster, nameOf(s.node, web), vip(s.node, web)) })
+	group.Go(func() error { return workload.AddProbes(ctx, r.Cluster, workload.OnEach(s.node)) })
 	// The first tick is a minute after the start of kube-proxy: the sooner it
 	// starts the better.
 	group.Go(func() error { return s.proxy.Apply(ctx, r.Lab) })
-	group.Go(func() error { return services.Create(ctx, r.Cluster) })
+	group.Go(func() error { return s.services.Create(ctx, r.Cluster) })
 	return group.Wait()
 }
 
 // restart restarts kube-proxy. The load's endpoints are put back before: they
 // are to be there when the next load comes, which has a tick to wait for anyway.
 func (s *story) restart(ctx context.Context, r *framework.Run) error {
-	if err := services.Restore(ctx, r.Cluster); err != nil {
+	if err := s.services.Restore(ctx, r.Cluster); err != nil {
 		return err
 	}
 	return s.proxy.Restart(ctx, r.Lab)
 }
 
-// moveTo replaces kube-proxy by one of another version or mode.
-func (s *story) moveTo(ctx context.Context, r *framework.Run, p kubeproxy.Proxy) error {
+// replace replaces kube-proxy by one of another version or mode.
+func (s *story) replace(ctx context.Context, r *framework.Run, p kubeproxy.Proxy) error {
 	s.proxy = p
 	return p.Apply(ctx, r.Lab)
 }
@@ -280,36 +352,50 @@ const conflist = `{"cniVersion": "1.0.0", "name": "relapse", "plugins": [{"type"
 const markDrop = `iptables -w -t nat -N KUBE-MARK-DROP 2>/dev/null || exit 0
 iptables -w -t nat -A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000`
 
-// network wires pods, and has the ToR route to them and to the load's
-// endpoints: none of it is what the incident is about.
-func network(ctx context.Context, r *framework.Run) error {
+// wiring is held while what is common to all nodes is wired.
+var wiring sync.Mutex
+
+// network wires pods on master and on a node, and has the ToR route to them and to
+// the load's endpoints: none of it is what the incident is about.
+func network(ctx context.Context, r *framework.Run, node string) error {
 	tor, err := r.Lab.Router("tor")
 	if err != nil {
 		return err
 	}
 	defer tor.Close()
-	for _, name := range []string{master, edge} {
-		pods, err := r.Cluster.PodRange(ctx, name)
-		if err != nil {
-			return err
-		}
-		at, _ := lab.AddressOn(name, "nodes")
-		if err := tor.AddStatic(ctx, pods, at); err != nil {
-			return err
-		}
-		text := strings.NewReader(fmt.Sprintf(conflist, pods))
-		if _, err := r.Lab.Node(name).ExecInput(ctx, text, "sh", "-c", "mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-relapse.conflist"); err != nil {
-			return fmt.Errorf("writing the CNI configuration of %s: %w", name, err)
-		}
+	if err := wirePods(ctx, r, tor, node); err != nil {
+		return err
 	}
-	if _, err := r.Lab.Node(edge).Exec(ctx, "sh", "-c", markDrop); err != nil {
-		return fmt.Errorf("making the chain KUBE-MARK-DROP on %s: %w", edge, err)
+	if _, err := r.Lab.Node(node).Exec(ctx, "sh", "-c", markDrop); err != nil {
+		return fmt.Errorf("making the chain KUBE-MARK-DROP on %s: %w", node, err)
 	}
-	at, _ := lab.AddressOn(backends, "nodes")
+	wiring.Lock()
+	defer wiring.Unlock()
+	if err := wirePods(ctx, r, tor, master); err != nil {
+		return err
+	}
+	at, _ := r.Lab.Topology.AddressOn(backends, "nodes")
 	for _, p := range []netip.Prefix{busyRange, churnRange} {
 		if err := tor.AddStatic(ctx, p, at); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// wirePods wires the pods of a node.
+func wirePods(ctx context.Context, r *framework.Run, tor *kindlab.Router, node string) error {
+	pods, err := r.Cluster.PodRange(ctx, node)
+	if err != nil {
+		return err
+	}
+	at, _ := r.Lab.Topology.AddressOn(node, "nodes")
+	if err := tor.AddStatic(ctx, pods, at); err != nil {
+		return err
+	}
+	text := strings.NewReader(fmt.Sprintf(conflist, pods))
+	if _, err := r.Lab.Node(node).ExecInput(ctx, text, "sh", "-c", "mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-relapse.conflist"); err != nil {
+		return fmt.Errorf("writing the CNI configuration of %s: %w", node, err)
 	}
 	return nil
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// virtualServer is what edge's kernel has for a cluster IP, as the detectors
+// virtualServer is what the node's kernel has for a cluster IP, as the detectors
 // saw it last. It has no address if there is none.
-func virtualServer(r *framework.Run, vip netip.Addr, port uint16) snapshot.VirtualServer {
-	table := proxyOnEdge(r).Table
+func (s *story) virtualServer(r *framework.Run, vip netip.Addr, port uint16) snapshot.VirtualServer {
+	table := s.seen(r).Table
 	i := slices.IndexFunc(table, func(v snapshot.VirtualServer) bool {
 		return v.Protocol == "TCP" && v.Address == netip.AddrPortFrom(vip, port)
 	})
@@ -23,14 +23,18 @@ func virtualServer(r *framework.Run, vip netip.Addr, port uint16) snapshot.Virtu
 }
 
 // virtualServerOf is that of one of the application's Services.
-func virtualServerOf(r *framework.Run, service string) snapshot.VirtualServer {
-	return virtualServer(r, vips[service], wire.DefaultPort)
+func (s *story) virtualServerOf(r *framework.Run, service string) snapshot.VirtualServer {
+	return s.virtualServer(r, vip(s.node, service), wire.DefaultPort)
 }
 
-// serving are the addresses to which edge's kernel sends new connections to a
-// Service.
-func serving(r *framework.Run, service string) []netip.Addr {
-	v := virtualServerOf(r, service)
+// serving are the addresses to which the node's kernel sends new connections to one
+// of the application's Services.
+func (s *story) serving(r *framework.Run, service string) []netip.Addr {
+	return weighted(s.virtualServerOf(r, service))
+}
+
+// weighted are the addresses to which a virtual server sends new connections.
+func weighted(v snapshot.VirtualServer) []netip.Addr {
 	var addresses []netip.Addr
 	for _, server := range v.Servers {
 		if server.Weight > 0 {

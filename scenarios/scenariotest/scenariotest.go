@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/host"
 )
 
 // Pass is `relapse run NAME` as a Go test, in a package one level below the
@@ -43,7 +44,7 @@ func Judge(t *testing.T, s framework.Scenario, o engine.Options) report.Report {
 	with := options(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), with.Timeout)
 	defer cancel()
-	e := engine.New(s, suite.Labs(with), with.Options)
+	e := engine.New(s.On(host.MemoryGiB()), suite.Labs(with), with.Options)
 	e.Run(ctx, engine.UndoWithin)
 	r, there := e.Report()
 	if !there || e.Left() != nil {

@@ -13,7 +13,7 @@ const (
 	looksHung = 3
 	// FrozenFor is how long a kube-proxy may go without finishing a sync before
 	// it counts as stopped, whatever its goroutines do. It is to sync each
-	// second; the slowest sync that was seen on a busy machine, without hardware
+	// five seconds; the slowest sync that was seen on a busy machine, without hardware
 	// support for guests, took 38 s.
 	FrozenFor = 2 * time.Minute
 )

@@ -1,5 +1,6 @@
-// Package kubeproxy runs a kube-proxy of Kubernetes 1.13 on one node of a lab's
-// cluster, and looks at what it says of itself.
+// Package kubeproxy runs kube-proxies of Kubernetes 1.13 on nodes of a lab's
+// cluster, each with a version and mode of its own, and looks at what they say of
+// themselves.
 package kubeproxy
 
 import (
@@ -39,7 +40,9 @@ func Image(version string) string { return "k8s.gcr.io/kube-proxy:v" + version }
 const HealthTimeout = 20 * time.Second
 
 // daemonSet is what the manifest declares.
-var daemonSet = workload.SystemDaemonSet("kube-proxy")
+func (p Proxy) daemonSet() workload.DaemonSet {
+	return workload.SystemDaemonSet("kube-proxy-" + p.Node)
+}
 
 const (
 	// startsWithin bounds the wait for a pod: a guest without hardware support
@@ -69,7 +72,7 @@ func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
 	cluster := lab.Clusters[0]
 	var text strings.Builder
 	err := manifestTemplate.Execute(&text, map[string]any{
-		"Node": p.Node, "Image": Image(p.Version), "Mode": p.Mode, "PodCIDR": p.PodCIDR, "APIServer": cluster.APIServer(),
+		"Name": p.daemonSet().Name, "Node": p.Node, "Image": Image(p.Version), "Mode": p.Mode, "PodCIDR": p.PodCIDR, "APIServer": cluster.APIServer(),
 	})
 	if err != nil {
 		return fmt.Errorf("rendering kube-proxy's manifest: %w", err)
@@ -80,10 +83,16 @@ func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
 	return p.Restart(ctx, lab)
 }
 
+// Delete takes kube-proxy from its node, with nothing in its place. What it has
+// written to the node's kernel stays.
+func (p Proxy) Delete(ctx context.Context, lab *kindlab.Lab) error {
+	return p.daemonSet().Delete(ctx, lab.Clusters[0])
+}
+
 // Restart replaces the pod that runs by one of the DaemonSet as it is now, and
 // waits until that has finished its first sync.
 func (p Proxy) Restart(ctx context.Context, lab *kindlab.Lab) error {
-	if err := daemonSet.Restart(ctx, lab.Clusters[0], []string{p.Node}, startsWithin); err != nil {
+	if err := p.daemonSet().Restart(ctx, lab.Clusters[0], []string{p.Node}, startsWithin); err != nil {
 		return err
 	}
 	return await.Until(ctx, "the first sync of kube-proxy in mode "+string(p.Mode), time.Second, syncsWithin,

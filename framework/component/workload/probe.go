@@ -93,8 +93,10 @@ func (p ProbePod) pod() *corev1.Pod {
 
 // probesWithin bounds how long probe pods take to run. They come up in
 // seconds; but a pod that finds no CNI configuration is tried again only after
-// half a minute, and a guest without hardware support is slow.
-const probesWithin = 2 * time.Minute
+// half a minute, and a guest without hardware support is slow. Eight pods on one
+// node, beside four guests that start theirs, took more than a minute on a machine
+// with a load of 30.
+const probesWithin = 4 * time.Minute
 
 // StartProbes runs these probe pods, in place of those that are there, and
 // waits until each runs and has an address. A node that cannot pull the image
@@ -103,7 +105,17 @@ func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error
 	if err := StopProbes(ctx, c); err != nil {
 		return err
 	}
+	return AddProbes(ctx, c, pods)
+}
+
+// AddProbes is StartProbes beside what is there: of that, only pods of the same
+// names are replaced.
+func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 	for _, p := range pods {
+		old := Pods{probes.Namespace, client.MatchingLabels{"app": "probe", ProbeLabel: p.Name}}
+		if err := old.Delete(ctx, c); err != nil {
+			return err
+		}
 		if err := kube(c).Create(ctx, p.pod()); err != nil {
 			return fmt.Errorf("creating the probe pod of %s: %w", p.Name, err)
 		}

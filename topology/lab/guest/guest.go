@@ -88,6 +88,9 @@ func Container(o Options) (*container.Config, *container.HostConfig) {
 		Resources: container.Resources{
 			Devices: []container.DeviceMapping{device("/dev/net/tun")},
 			Memory:  int64(o.Memory+Overhead) << 20,
+			// Half of another container's share of a CPU that both want: beside
+			// several guests that are busy a write to the API server took half a second.
+			CPUShares: 512,
 		},
 	}
 	give(host, o.Accelerator, o.Memory)

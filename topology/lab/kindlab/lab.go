@@ -539,8 +539,9 @@ func removeStateDir(lab string) error {
 }
 
 // Logs returns what the lab's containers and the pods on its nodes printed,
-// by name. What could not be read is missing, and named by the error.
-func (l *Lab) Logs(ctx context.Context) (map[string]string, error) {
+// by name, but for these nodes. What could not be read is missing, and named by
+// the error.
+func (l *Lab) Logs(ctx context.Context, without ...string) (map[string]string, error) {
 	var mu sync.Mutex
 	logs := map[string]string{}
 	var errs []error
@@ -567,6 +568,9 @@ func (l *Lab) Logs(ctx context.Context) (map[string]string, error) {
 		}
 	}
 	for _, m := range l.Topology.Members() {
+		if slices.Contains(without, m.Name) {
+			continue
+		}
 		handle := l.member(m.Name)
 		all.Go(func() {
 			if exists, err := handle.Exists(ctx); !exists && err == nil {

@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+)
+
+// The fault comes to all variants at the same moment, however long each takes
+// before; and no run of one begins while another is at its run before.
+func TestVariantsMeet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, worlds := sideBySide()
+		var mu sync.Mutex
+		installed, faulted, ready := map[string][]time.Time{}, map[string][]time.Time{}, map[string][]time.Time{}
+		note := func(where map[string][]time.Time, name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			where[name] = append(where[name], time.Now())
+		}
+		for i, v := range s.Variants {
+			s.Variants[i].Script = func() framework.Script {
+				script := v.Script()
+				then(&script.Install, func() error {
+					note(installed, v.Name)
+					time.Sleep(time.Duration(i) * time.Minute)
+					return nil
+				})
+				first := script.Fault
+				script.Fault = func(r *framework.Run) fault.Fault {
+					f := first(r)
+					inject := f.Inject
+					f.Inject = func(ctx context.Context) error {
+						note(faulted, v.Name)
+						time.Sleep(time.Duration(3-i) * time.Minute)
+						if err := r.Meet(ctx); err != nil {
+							return err
+						}
+						note(ready, v.Name)
+						return inject(ctx)
+					}
+					return f
+				}
+				return script
+			}
+		}
+		p := play(t, newWorld(), s, &fakeLabs{beside: worlds}, Options{Repeat: 2})
+		if p.status() != 0 {
+			t.Errorf("exit status %d:\n%s", p.status(), p)
+		}
+		for what, times := range map[string]map[string][]time.Time{"installed": installed, "faulted": faulted, "ready": ready} {
+			for run := range 2 {
+				for _, v := range s.Variants {
+					if got, want := times[v.Name][run], times["old"][run]; !got.Equal(want) {
+						t.Errorf("run %d of %s is %s at %s, that of old at %s", run+1, v.Name, what, got, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// A run may be interrupted at any moment: the lab goes, no reader stays open, no
+// variant is judged by what it has not seen, and no goroutine is left, or the
+// bubble would not end.
+func TestInterruptsSideBySide(t *testing.T) {
+	var took time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		s, worlds := sideBySide()
+		began := time.Now()
+		play(t, newWorld(), s, &fakeLabs{beside: worlds}, Options{})
+		took = time.Since(began)
+	})
+	for after := time.Duration(0); after <= took; after += took / 100 {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, worlds := sideBySide()
+				labs := &fakeLabs{world: newWorld(), beside: worlds}
+				ctx, interrupt := context.WithTimeout(t.Context(), after)
+				defer interrupt()
+				e := New(s, labs, Options{Output: t.TempDir()})
+				began := time.Now()
+				e.Run(ctx, UndoWithin)
+				if late := time.Since(began) - after; after < took && late > time.Minute {
+					t.Errorf("the run went on for %s", late)
+				}
+				checkInterrupted(t, e, labs)
+			})
+		})
+	}
+}
+
+// The same before each of the steps.
+func TestInterruptsBeforeStepsSideBySide(t *testing.T) {
+	s, _ := sideBySide()
+	for at := range New(s, &fakeLabs{}, Options{Output: t.TempDir()}).Steps() {
+		t.Run(fmt.Sprintf("before step %d", at), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, worlds := sideBySide()
+				labs := &fakeLabs{world: newWorld(), beside: worlds}
+				ctx, interrupt := context.WithCancel(t.Context())
+				defer interrupt()
+				e := New(s, labs, Options{Output: t.TempDir()})
+				run := e.steps[at].Run
+				e.steps[at].Run = func(ctx context.Context) error { interrupt(); return run(ctx) }
+				e.Run(ctx, UndoWithin)
+				checkInterrupted(t, e, labs)
+			})
+		})
+	}
+}
+
+func checkInterrupted(t *testing.T, e *Execution, labs *fakeLabs) {
+	t.Helper()
+	if e.Left() != nil || labs.made > 0 && labs.removed == 0 || labs.open > 0 {
+		t.Errorf("%v left, %d labs made, %d removed, %d readers open", e.Left(), labs.made, labs.removed, labs.open)
+	}
+	r, there := e.Report()
+	if !there {
+		return // it had not begun
+	}
+	unknown := 0
+	for _, v := range r.Variants {
+		switch v.Verdict {
+		case string(framework.Unknown):
+			unknown++
+		case v.Expected:
+		default:
+			t.Errorf("%s is %s: %v", v.Name, v.Verdict, v.Reasons)
+		}
+	}
+	if (r.Verdict == string(framework.Pass)) && unknown > 0 {
+		t.Errorf("the run passes, and %d variants are unknown", unknown)
+	}
+}
+
+// A runner may give a step up and finish while a variant still undoes what it did:
+// the lab must go after that, not before.
+func TestFinishWaitsForVariants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, worlds := sideBySide()
+		at := make(chan struct{})
+		s.Variants[2].Script = func() framework.Script {
+			script := worlds["node3"].common(func() {})
+			script.Install = func(ctx context.Context, _ *framework.Run) error {
+				close(at)
+				<-ctx.Done()
+				time.Sleep(time.Minute)
+				return ctx.Err()
+			}
+			return script
+		}
+		labs := &fakeLabs{world: newWorld(), beside: worlds}
+		e := New(s, labs, Options{Output: t.TempDir()})
+		for _, step := range e.steps[:2] {
+			if err := step.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- e.steps[2].Run(t.Context()) }()
+		<-at
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		e.Finish(short)
+		if _, over := e.Report(); over || e.Left() == nil || labs.removed > 0 {
+			t.Errorf("finished %t with %v, %d removed, while a variant is at work", over, e.Left(), labs.removed)
+		}
+		e.Finish(t.Context())
+		if _, over := e.Report(); !over || e.Left() != nil || labs.removed != 1 {
+			t.Errorf("finished %t with %v, %d removed", over, e.Left(), labs.removed)
+		}
+		<-ended
+	})
+}
+
+func TestScope(t *testing.T) {
+	s := scope{own: []string{"mine"}, others: []string{"theirs"}}
+	for _, c := range []struct {
+		name string
+		detect.Finding
+		counts bool
+	}{
+		{"announced by a node of another variant", detect.Finding{Object: detect.Named("kube-proxy"), Announcer: "theirs"}, false},
+		{"about such a node", detect.Finding{Object: detect.Named("theirs")}, false},
+		{"of a node of the variant's own", detect.Finding{Object: detect.Named("x"), Owner: "mine"}, true},
+		{"between both", detect.Finding{Object: detect.Named("x"), Owner: "mine", Announcer: "theirs"}, true},
+		{"of a node that is nobody's", detect.Finding{Object: detect.Named("x"), Owner: "common"}, true},
+		{"of no node", detect.Finding{Object: detect.Named("x")}, true},
+	} {
+		if got := len(s.of([]detect.Finding{c.Finding})) == 1; got != c.counts {
+			t.Errorf("a finding %s counts: %v, want %v", c.name, got, c.counts)
+		}
+	}
+}

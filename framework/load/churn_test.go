@@ -1,0 +1,52 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+)
+
+// The churn is one for all loads: it begins with the first and ends with the last.
+func TestChurnIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Churn
+		began, ended := 0, 0
+		run := func(ctx context.Context) error {
+			began++
+			<-ctx.Done()
+			ended++
+			return ctx.Err()
+		}
+		first, second := c.join(run), c.join(run)
+		synctest.Wait()
+		c.leave(first)
+		synctest.Wait()
+		if began != 1 || ended != 0 {
+			t.Errorf("began %d times, ended %d times, while a load goes on", began, ended)
+		}
+		c.leave(second)
+		if ended != 1 {
+			t.Errorf("ended %d times, when no load goes on any more", ended)
+		}
+		c.leave(c.join(run))
+		if began != 2 || ended != 2 {
+			t.Errorf("began %d times, ended %d times, with a load after that", began, ended)
+		}
+	})
+}
+
+// A churn that breaks has broken for every load.
+func TestChurnBreaks(t *testing.T) {
+	var c Churn
+	broken := errors.New("the API server is gone")
+	run := func(context.Context) error { return broken }
+	for range 2 {
+		r := c.join(run)
+		<-r.done
+		if r.err != broken {
+			t.Errorf("%v, want %v", r.err, broken)
+		}
+		defer c.leave(r)
+	}
+}
