@@ -180,7 +180,7 @@ func TestIPVSDeadlock(t *testing.T) {
 	docker := onlyLab(t)
 	const name = "ipvs-deadlock"
 	const edge = "relapse-" + name + "-k8s-edge" // and a number
-	const poweredOn = "relapse: ["                // and its command line, on its console
+	const poweredOn = "relapse: ["               // and its command line, on its console
 	cutPower := func(t *testing.T, number string) {
 		if out, err := exec.CommandContext(t.Context(), "docker", "kill", edge+number).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v", out, err)
