@@ -239,22 +239,22 @@ func affectedScript(remedies ...func(*story) framework.Remedy) func(kubeproxy.Pr
 	}
 }
 
-func (st *story) affected() framework.Script {
-	s := st.common()
-	s.Aftermath = []framework.Check{
-		{Name: "no sync was finished since the load ended", Holds: st.syncsFrozen},
-		{Name: "healthz says 503 and when the last sync was, before the load ended", Reads: proxies, Holds: st.healthFrozen, Bound: patience},
-		{Name: "two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute", Holds: st.twoStacks},
-		{Name: "a Service that was created after the load has no virtual server", Reads: proxies, Holds: st.lateIsMissing},
-		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Reads: proxies, Holds: st.webIsStale},
+func (s *story) affected() framework.Script {
+	script := s.common()
+	script.Aftermath = []framework.Check{
+		{Name: "no sync was finished since the load ended", Holds: s.syncsFrozen},
+		{Name: "healthz says 503 and when the last sync was, before the load ended", Reads: proxies, Holds: s.healthFrozen, Bound: patience},
+		{Name: "two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute", Holds: s.twoStacks},
+		{Name: "a Service that was created after the load has no virtual server", Reads: proxies, Holds: s.lateIsMissing},
+		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Reads: proxies, Holds: s.webIsStale},
 	}
-	s.Named = []framework.Finding{
+	script.Named = []framework.Finding{
 		// What users meet, and the cause: the syncs have stopped, and on which
 		// goroutines.
-		st.says(detect.StaleRealServer, st.node), st.says(detect.MissingRealServer, st.node), st.says(detect.MissingVirtualServer, st.node),
-		st.says(detect.FrozenSync, "kube-proxy"), st.says(detect.NetlinkDeadlock, "kube-proxy"),
+		s.says(detect.StaleRealServer, s.node), s.says(detect.MissingRealServer, s.node), s.says(detect.MissingVirtualServer, s.node),
+		s.says(detect.FrozenSync, "kube-proxy"), s.says(detect.NetlinkDeadlock, "kube-proxy"),
 	}
-	return s
+	return script
 }
 
 // restarted is the remedy that does not last: the load that undoes it shows it.
