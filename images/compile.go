@@ -21,10 +21,11 @@ type compiler struct {
 	cache *cache
 	dir   string // where the programs go
 
-	running sync.Mutex // held while a go command compiles
-	groups  map[groupKey][]*group
-	planned map[string][]*group // by image: that of each of its programs
-	count   int                 // of all groups
+	running     sync.Mutex // held while a go command compiles
+	downloading sync.Mutex // held while one downloads modules
+	groups      map[groupKey][]*group
+	planned     map[string][]*group // by image: that of each of its programs
+	count       int                 // of all groups
 }
 
 func newCompiler(cache *cache, dir string) compiler {
@@ -119,7 +120,10 @@ func (c *compiler) run(ctx context.Context, ref string, g *group) error {
 		// It prints nothing, and leaves the modules that the programs import in
 		// Go's cache.
 		download := key.module.command(ctx, "list", append([]string{"-deps", `-f={{""}}`}, args...)...)
-		if err := log.run(ctx, download); err != nil {
+		c.downloading.Lock()
+		err = log.run(ctx, download)
+		c.downloading.Unlock()
+		if err != nil {
 			return fmt.Errorf("downloading modules: %w", err)
 		}
 		build := key.module.command(ctx, "build", append([]string{

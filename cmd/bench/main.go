@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -116,14 +117,14 @@ func (m *measurement) stored(folders []string) error {
 				if err != nil {
 					return err
 				}
-				if r.Verdict != string(framework.Pass) || r.Half != "" || r.Ablated != "" || r.CPU.Slowed() {
+				if r.Verdict != string(framework.Pass) || !isWhole(s, r) || r.CPU.Slowed() {
 					continue
 				}
 				fmt.Println(run)
 				if m.machine, err = machineOf(r); err != nil {
 					return err
 				}
-				m.whole(r, milliseconds(r.Timings.Total))
+				m.whole(r, milliseconds(r.Timings.Total-r.Timings.Images))
 			}
 		}
 	}
@@ -131,6 +132,22 @@ func (m *measurement) stored(folders []string) error {
 		return fmt.Errorf("no whole run that passed in %s", strings.Join(folders, ", "))
 	}
 	return nil
+}
+
+// isWhole tells whether a report is of every variant that can run on such a
+// machine, each once and with all its parts.
+func isWhole(s framework.Scenario, r report.Report) bool {
+	var ran, all []string
+	for _, v := range r.Variants {
+		ran = append(ran, v.Name)
+		if v.Repeats != nil {
+			return false
+		}
+	}
+	for _, v := range s.Runnable(nil) {
+		all = append(all, v.Name)
+	}
+	return r.Ablated == "" && slices.Equal(ran, all)
 }
 
 // all runs every scenario that has a budget.
@@ -172,7 +189,7 @@ type series struct {
 // scenario and name.
 func (m *measurement) sample(figure figures.Figure, value float64) {
 	for _, s := range m.series {
-		if s.figure.Scenario == figure.Scenario && s.figure.Name == figure.Name {
+		if s.figure.Scenario == figure.Scenario && s.figure.Name == figure.Name && s.figure.Note == figure.Note {
 			s.samples = append(s.samples, value)
 			s.figure.Date = max(s.figure.Date, figure.Date)
 			return

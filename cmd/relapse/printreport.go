@@ -49,7 +49,7 @@ func printReport(out io.Writer, r report.Report, output string) {
 		}
 	}
 	if r.CPU.Slowed() {
-		fmt.Fprintf(out, "\n  slowed down: other programs took %.0f%% of the CPUs, the lab %.0f%%; the verdict stands, the times say little\n",
+		fmt.Fprintf(out, "\n  slowed down: all but the lab took %.0f%% of the CPUs, the lab %.0f%%; the verdict stands, the times say little\n",
 			100*r.CPU.Others, 100*r.CPU.Lab)
 	}
 	fmt.Fprintf(out, "\n  images %.1fs, lab %.1fs, total %.1fs; report: %s\n",

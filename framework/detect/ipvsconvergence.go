@@ -36,10 +36,11 @@ const DefaultSettle = 10 * time.Second
 // Services and EndpointSlices. A difference is a finding, an active one, when
 // it has lasted for Settle and kube-proxy has stopped: it has finished no sync for
 // SlowSync, or does not answer. Where its goroutines wait for each other's answers,
-// which is for good, half of Settle is enough. It also is one when it has lasted for twice Settle and two syncs were
-// finished meanwhile, the second of which must have begun after it. So neither a
-// rollout nor a sync that takes its time is one. Until then a difference is
-// settling. A Service that rightly has no endpoints is no difference.
+// which is for good, half of Settle is enough. It also is one when it has lasted for
+// twice Settle and two syncs were finished meanwhile, the second of which must have
+// begun after it. So neither a rollout nor a sync that takes its time is one. Until
+// then a difference is settling. A Service that rightly has no endpoints is no
+// difference.
 //
 // An old sync alone, and goroutines that wait, are latent findings: they hurt
 // nobody until a Service changes. They are active on a node that has

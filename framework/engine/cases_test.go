@@ -577,6 +577,18 @@ func courses() []course {
 			new: onInject(func(*world) { panic("no way") }),
 		},
 		{
+			name: "side by side, and putting back one panics", beside: true, status: 1,
+			new: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
+			},
+		},
+		{
+			name: "side by side, and what one has for itself cannot be put back", beside: true, options: Options{Repeat: 2}, status: 4,
+			old: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) { f.Undo = func(context.Context) error { return errBroken } })
+			},
+		},
+		{
 			name: "side by side, and the fault does not take hold of one", beside: true, status: 4,
 			new: func(w *world, s *framework.Script) {
 				faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) })

@@ -42,7 +42,7 @@ func (v *variantRun) judge() {
 // restore undoes the faults, if anybody is to use the lab again, or uses it
 // still.
 func (v *variantRun) restore(ctx context.Context) error {
-	if v.scenario.lab == nil || v.scenario.Broken() != nil {
+	if v.scenario.lab == nil || v.isBroken() {
 		return &Skipped{"there is no lab"}
 	}
 	err := v.close(ctx)
@@ -56,7 +56,12 @@ func (v *variantRun) restore(ctx context.Context) error {
 		}
 		done(err)
 	}
-	v.scenario.breaks(err) // what comes after a lab that is not as it was would prove nothing
+	// What comes after a lab that is not as it was would prove nothing.
+	if v.lane != nil { // nodes of other variants are as they were
+		v.lane.broken = err
+		return err
+	}
+	v.scenario.breaks(err)
 	return err
 }
 

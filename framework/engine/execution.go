@@ -373,6 +373,7 @@ func (e *Execution) Finish(ctx context.Context) {
 			e.left = err
 			return
 		}
+		e.breaks(e.lanes.broken())
 	}
 	if e.over || e.began.IsZero() || isHeld(e.broken) {
 		return

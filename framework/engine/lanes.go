@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -28,6 +29,8 @@ type lanes struct {
 type lane struct {
 	*lanes
 	steps []*laneStep
+	// broken is why what the lane has for itself could not be put back.
+	broken error
 	// at is the farthest point that the lane has come to; guarded by mu.
 	at int
 }
@@ -48,6 +51,8 @@ type laneStep struct {
 	done chan struct{}
 	err  error // when done is closed
 }
+
+var errNotBegun = errors.New("not begun")
 
 // atEnd is the point that a lane is at when it is through.
 const atEnd = math.MaxInt
@@ -93,18 +98,31 @@ func (l *lanes) ended(ctx context.Context) error {
 	}
 }
 
+// broken is why the nodes of some variant could not be put back; nil if all were.
+func (l *lanes) broken() error {
+	var all []error
+	for _, one := range l.all {
+		all = append(all, one.broken)
+	}
+	return errors.Join(all...)
+}
+
 // add plans a step of the lane. What it returns waits for it; if ctx ends before,
 // all lanes are stopped.
 func (l *lane) add(do func(context.Context) error) (wait func(context.Context) error) {
-	s := &laneStep{do: do, done: make(chan struct{})}
+	s := &laneStep{do: do, done: make(chan struct{}), err: errNotBegun}
 	l.steps = append(l.steps, s)
 	return func(ctx context.Context) error {
 		l.start(ctx)
 		select {
 		case <-s.done:
+		case <-l.done: // without this step: the lanes had ended before they began
 		case <-ctx.Done():
 			l.stop()
-			<-s.done
+			select {
+			case <-s.done:
+			case <-l.done:
+			}
 		}
 		return s.err
 	}
@@ -114,7 +132,7 @@ func (l *lane) run(ctx context.Context) {
 	defer l.moveTo(atEnd)
 	for _, s := range l.steps {
 		if ctx.Err() != nil {
-			s.err = fmt.Errorf("not begun: %w", ctx.Err())
+			s.err = fmt.Errorf("%w: %w", errNotBegun, ctx.Err())
 		} else {
 			s.err = s.do(ctx)
 		}

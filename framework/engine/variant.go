@@ -162,10 +162,16 @@ func (v *variantRun) survives(do func(context.Context) error) func(context.Conte
 				v.keep("panic", debug.Stack())
 				err = fmt.Errorf("panic: %v", p)
 				v.seen.broken, v.ended = err, true
+				v.fail(err.Error()) // the verdict may stand already
 			}
 		}()
 		return do(ctx)
 	}
+}
+
+// isBroken tells whether there is nothing that the variant could run on.
+func (v *variantRun) isBroken() bool {
+	return v.scenario.Broken() != nil || v.lane != nil && v.lane.broken != nil
 }
 
 // others are nodes of the lab that other variants have for themselves.
@@ -226,7 +232,7 @@ func (v *variantRun) step(name string, do func(context.Context) error) {
 func (v *variantRun) addStep(name string, do func(context.Context) error, broke func(context.Context, error)) {
 	v.add(name, func(ctx context.Context) error {
 		switch {
-		case v.scenario.Broken() != nil:
+		case v.isBroken():
 			return &Skipped{"there is no lab"}
 		case v.ended:
 			return &Skipped{"an earlier step ended the script"}

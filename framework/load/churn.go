@@ -49,10 +49,18 @@ func churnName(i int) string { return fmt.Sprintf("%s%02d", churnPrefix, i) }
 // IsChurned tells whether a Service, by namespace/name, is one of a Churn's.
 func IsChurned(service string) bool { return strings.HasPrefix(service, namespace+"/"+churnPrefix) }
 
-// Lag is by how many changes one address of the range is behind another, for the
-// endpoints of one Service.
-func (c *Churn) Lag(behind, ahead netip.Addr) int {
-	return (last(ahead) - last(behind) + churnAddresses) % churnAddresses
+// Apart is how many changes lie between two addresses of the range, for the
+// endpoints of one Service, whichever was first.
+func (c *Churn) Apart(one, other netip.Addr) int {
+	n := (last(one) - last(other) + churnAddresses) % churnAddresses
+	return min(n, churnAddresses-n)
+}
+
+// Goes tells whether the churn goes on.
+func (c *Churn) Goes() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running != nil
 }
 
 // churnAddresses is how many addresses of the range a Service has in turn.

@@ -46,11 +46,10 @@ type Services struct {
 
 // Load is a load that runs.
 type Load struct {
-	services Services
-	churn    *Churn
-	sink     *sink
-	cancel   context.CancelFunc
-	done     sync.WaitGroup
+	churn  *Churn
+	sink   *sink
+	cancel context.CancelFunc
+	done   sync.WaitGroup
 
 	mu  sync.Mutex
 	err error // why a part of it ended early
@@ -76,7 +75,7 @@ func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready
 		return nil, err
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	l := &Load{services: s, churn: s.Churn, sink: open, cancel: cancel}
+	l := &Load{churn: s.Churn, sink: open, cancel: cancel}
 	l.done.Go(func() {
 		_, err := lab.Node(s.Node).Exec(run, "bash", "-c", s.holdConnections())
 		l.failed(run, err)

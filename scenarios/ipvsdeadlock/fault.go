@@ -89,7 +89,8 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 			return s.app.Roll(ctx, r.Cluster, func(ctx context.Context) error { return s.fairChance(ctx, r) })
 		},
 		Held: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
-		// A kube-proxy that nobody looks at any more takes the CPU from the others.
+		// A kube-proxy that nobody looks at any more takes the CPU from the others. So
+		// a lab that is kept has none until the next installation.
 		Undo: func(ctx context.Context) error {
 			s.stopLoad()
 			return s.proxy.Delete(ctx, r.Lab)
@@ -335,11 +336,23 @@ func (s *story) webIsNew(_ context.Context, r *framework.Run) (bool, string, err
 	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v, not to %s", servers, s.app.Serving.IP), nil
 }
 
-// churnFollows asserts that each churned Service leads to the endpoint that it has
-// or had a little while ago: other variants' loads may still change it.
+// churnFollows asserts that each churned Service leads to the endpoint that it has.
+// While other variants' loads still change it, it may be one of a little before, or
+// after: EndpointSlices are made from the Endpoints that kube-proxy reads.
 func (s *story) churnFollows(_ context.Context, r *framework.Run) (bool, string, error) {
-	const behind = int(2 * detect.DefaultSettle / (3 * time.Second)) // changes
+	if churn.Goes() {
+		return s.churnIsServed(r, int(2*detect.DefaultSettle/churn.Every))
+	}
+	return s.churnIsServed(r, 0)
+}
+
+// churnIsServed tells whether each churned Service has what the table leads to, or is
+// no more than so many changes apart.
+func (s *story) churnIsServed(r *framework.Run, apart int) (bool, string, error) {
 	seen := r.Snapshot()
+	if !seen.Services.Read || !seen.EndpointSlices.Read || s.seen(r).Table == nil {
+		return false, "", errors.New("the Services, their EndpointSlices or the table were not read")
+	}
 	var late framework.Mismatches
 	found := 0
 	for _, service := range seen.Services.Items {
@@ -352,7 +365,7 @@ func (s *story) churnFollows(_ context.Context, r *framework.Run) (bool, string,
 		switch {
 		case len(servers) != 1 || len(ready) != 1:
 			late.Addf("%s leads to %v, and has %v", service.Name, servers, ready)
-		case churn.Lag(servers[0], ready[0]) > behind:
+		case churn.Apart(servers[0], ready[0]) > apart:
 			late.Addf("%s leads to %s, and has %s", service.Name, servers[0], ready[0])
 		}
 	}

@@ -55,22 +55,30 @@ func TestNodesShareNothing(t *testing.T) {
 }
 
 // A node's table may lag behind the churn by some changes, and not by more.
-func TestChurnFollows(t *testing.T) {
+func TestChurnIsServed(t *testing.T) {
 	st := newStory(proxy(edges[0], fixed, kubeproxy.IPVS))
 	at := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 30, 133, byte(n)}) }
 	for _, c := range []struct {
 		name    string
 		table   int // the number of the address in the table, where the Service has number 3
 		missing bool
+		apart   int // how far they may be
 		holds   bool
 	}{
-		{"the newest", 3, false, true},
-		{"a little behind", 250, false, true}, // 3 changes: after 250 comes 1
-		{"too far behind", 245, false, false},
-		{"not there", 3, true, false},
+		{"the newest", 3, false, 0, true},
+		{"a little behind", 250, false, 3, true}, // after 250 comes 1
+		{"a little ahead", 6, false, 3, true},
+		{"too far behind", 249, false, 3, false},
+		{"too far ahead", 7, false, 3, false},
+		{"a little behind, when nothing changes any more", 2, false, 0, false},
+		{"not there", 3, true, 3, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := snapshot.Snapshot{Proxies: []snapshot.Proxy{{Node: edges[0], Read: true}}}
+			if _, _, err := st.churnIsServed(&framework.Run{Snapshot: func() snapshot.Snapshot { return now }}, c.apart); err == nil {
+				t.Error("nothing was read, and no error")
+			}
+			now.Services.Read, now.EndpointSlices.Read = true, true
 			for i := range churn.Services {
 				name, ip := fmt.Sprintf("churn-%02d", i), netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})
 				now.Services.Items = append(now.Services.Items, snapshot.Service{Namespace: "default", Name: name, ClusterIPs: []netip.Addr{ip}})
@@ -84,7 +92,7 @@ func TestChurnFollows(t *testing.T) {
 					Servers: []snapshot.RealServer{{Address: netip.AddrPortFrom(at(c.table), 8080), Weight: 1}},
 				})
 			}
-			holds, saw, err := st.churnFollows(t.Context(), &framework.Run{Snapshot: func() snapshot.Snapshot { return now }})
+			holds, saw, err := st.churnIsServed(&framework.Run{Snapshot: func() snapshot.Snapshot { return now }}, c.apart)
 			if err != nil || holds != c.holds {
 				t.Errorf("holds %v, saw %q, %v", holds, saw, err)
 			}

@@ -46,10 +46,11 @@ and the other what iptables mode does. With less than 8 GiB of memory there is
 one guest, and they have it one after the other.
 
 What took a day takes a minute or two, because of the load: 300 TCP connections
-from each guest through one Service whose 250 endpoints are then taken away, so that
-the list is long and a tick takes long; and 60 Services whose endpoints change all the time,
-so that a sync is always under way. The endpoints are written as an operator
-would write them, for Services without a selector. Sync periods are short.
+from each guest through one Service whose 250 endpoints are then taken away, so
+that the list is long and a tick takes long; and 60 Services whose endpoints
+change all the time, so that a sync is always under way. The endpoints are
+written as an operator would write them, for Services without a selector. Sync
+periods are short.
 The load ends before the traffic is judged: what hangs then, hangs for good.
 
 A pass does not prove anything about the rate in production, nor about the
@@ -108,7 +109,8 @@ other defects of the graceful termination at the time (kubernetes#72337).`,
 		},
 		{
 			Says: "1.13.2 stands the same load for at least as long",
-			By:   framework.By("kube-proxy-1.13.2", "no probe is hurt", "after: syncs are finished since the load ended", "after: a Service that was created after the load has a virtual server", "after: the virtual server of web has the new pod and no other"),
+			By: framework.By("kube-proxy-1.13.2", "no probe is hurt", "after: syncs are finished since the load ended", "after: a Service that was created after the load has a virtual server", "after: the virtual server of web has the new pod and no other",
+				"after: the virtual servers of the churned Services follow"),
 		},
 		{
 			Says: "1.13.0 in iptables mode stands it as well",

@@ -198,6 +198,12 @@ func affectedScript() framework.Script {
 	return s
 }
 
+// collectedWithin bounds how long Kubernetes' garbage collector takes to delete the
+// CiliumNode of a deleted Node. It takes a moment, but for a type that was made anew
+// since it began: its watch of the old one has ended, and it looks for the new one
+// after pauses of up to half a minute, twice that with their jitter.
+const collectedWithin = 90 * time.Second
+
 func fixedScript() framework.Script {
 	s := common(fixed)
 	s.Baseline = append(s.Baseline,
@@ -206,7 +212,7 @@ func fixedScript() framework.Script {
 	)
 	s.Forms = []framework.LesserForm{deleteNode(
 		// With the Node goes its CiliumNode, which the speaker follows.
-		framework.Check{Name: "the routers have lost " + rowOf(removed).use.String() + " and nothing else", Reads: routes, Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},
+		framework.Check{Name: "the routers have lost " + rowOf(removed).use.String() + " and nothing else", Reads: routes, Holds: routersFollow(useOf, staying), Bound: collectedWithin},
 	)}
 	s.Aftermath = []framework.Check{
 		{Name: "the routers have lost the removed node's own range and nothing else", Reads: routes, Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},

@@ -12,7 +12,7 @@ const (
 	// again at the next.
 	looksHung = 3
 	// FrozenFor is how long a kube-proxy may go without finishing a sync before
-	// it counts as stopped, whatever its goroutines do. It is to sync each
+	// it counts as stopped, whatever its goroutines do. It is to sync every
 	// five seconds; the slowest sync that was seen on a busy machine, without hardware
 	// support for guests, took 38 s.
 	FrozenFor = 2 * time.Minute

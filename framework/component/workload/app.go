@@ -139,7 +139,7 @@ func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
 		return AppPod{}, fmt.Errorf("creating pod %s: %w", pod.Name, err)
 	}
 	started := AppPod{Name: pod.Name}
-	err := await.Until(ctx, "pod "+pod.Name+" to be ready", 100*time.Millisecond, probesWithin,
+	err := await.Until(ctx, "pod "+pod.Name+" to be ready", 100*time.Millisecond, podsWithin,
 		func(ctx context.Context) (bool, string, error) {
 			if err := kube(c).Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 				return false, "", err

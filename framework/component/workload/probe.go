@@ -91,12 +91,12 @@ func (p ProbePod) pod() *corev1.Pod {
 	}
 }
 
-// probesWithin bounds how long probe pods take to run. They come up in
+// podsWithin bounds how long pods of ours take to run. They come up in
 // seconds; but a pod that finds no CNI configuration is tried again only after
 // half a minute, and a guest without hardware support is slow. Eight pods on one
 // node, beside four guests that start theirs, took more than a minute on a machine
 // with a load of 30.
-const probesWithin = 4 * time.Minute
+const podsWithin = 4 * time.Minute
 
 // StartProbes runs these probe pods, in place of those that are there, and
 // waits until each runs and has an address. A node that cannot pull the image
@@ -122,7 +122,7 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 	}
 	var pulling error
 	var pulls pullWatch
-	err := await.Until(ctx, "the probe pods to run", 100*time.Millisecond, probesWithin,
+	err := await.Until(ctx, "the probe pods to run", 100*time.Millisecond, podsWithin,
 		func(ctx context.Context) (bool, string, error) {
 			var waiting []string
 			var objects []corev1.Pod

@@ -251,17 +251,17 @@ func (l *Lab) openNewCluster(ctx context.Context, c topology.Cluster) (*Cluster,
 	if err != nil {
 		return nil, err
 	}
-	return running, await.Until(ctx, "the API server of cluster "+c.Name, 50*time.Millisecond, apiServes,
+	return running, await.Until(ctx, "the API server of cluster "+c.Name, 50*time.Millisecond, controlPlaneServes,
 		func(ctx context.Context) (bool, string, error) {
 			err := running.Client.Resources().List(ctx, &corev1.NodeList{})
 			return err == nil, "", err
 		})
 }
 
-// apiServes bounds how long a new API server takes, from its manifest to its first
-// answer: some seconds, and several times that beside other labs. It is kubeadm's
-// own bound.
-const apiServes = 4 * time.Minute
+// controlPlaneServes bounds how long a program of a new control plane takes, from its
+// manifest to its first work: some seconds, and several times that beside other labs.
+// It is kubeadm's own bound for the API server.
+const controlPlaneServes = 4 * time.Minute
 
 // runs waits until Docker has started the member's container.
 func (m *member) runs(ctx context.Context) error {
@@ -401,7 +401,7 @@ func (c *Cluster) registerAll(ctx context.Context) error {
 // controllersRun waits until kube-controller-manager has given the namespace default
 // its ServiceAccount: before that no pod can be created there.
 func (c *Cluster) controllersRun(ctx context.Context) error {
-	return await.Until(ctx, "kube-controller-manager to make ServiceAccount default/default", 50*time.Millisecond, time.Minute,
+	return await.Until(ctx, "kube-controller-manager to make ServiceAccount default/default", 50*time.Millisecond, controlPlaneServes,
 		func(ctx context.Context) (bool, string, error) {
 			err := c.Client.Resources().Get(ctx, "default", metav1.NamespaceDefault, &corev1.ServiceAccount{})
 			return err == nil, "", err
@@ -499,7 +499,6 @@ func (c *Cluster) joinToken(ctx context.Context) (string, error) {
 			"token-id": id, "token-secret": secret,
 			"expiration":                     time.Now().Add(tokenLives).UTC().Format(time.RFC3339),
 			"usage-bootstrap-authentication": "true",
-			"usage-bootstrap-signing":        "true",
 			"auth-extra-groups":              "system:bootstrappers:kubeadm:default-node-token",
 		},
 	})

@@ -1,6 +1,5 @@
-// Registry is the vendor's program without the storage that a lab has not:
-// Azure's, Google's and Amazon's clients are three quarters of what it is
-// compiled from.
+// Registry is the vendor's program without cloud storage, which no lab uses: the
+// clients of Azure, Google and Amazon are three quarters of what it is compiled from.
 package main
 
 import (
