@@ -214,7 +214,7 @@ type CPU struct {
 }
 
 // slowing is the share of the CPUs from which on others slow a run down. relapse and
-// Docker use a tenth themselves.
+// Docker use a tenth to a fifth themselves.
 const slowing = 0.4
 
 // Slowed tells whether others have slowed the run down so much that its times say
