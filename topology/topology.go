@@ -54,15 +54,14 @@ type Cluster struct {
 	Name string
 	// ASN is the autonomous system that the cluster's nodes speak BGP from.
 	ASN uint32
-	// PodCIDR is the range that kube-controller-manager cuts into one
-	// Node.spec.podCIDR of NodeMask bits for each node.
+	// PodCIDR is the range that is cut into one Node.spec.podCIDR of NodeMask bits
+	// for each node.
 	PodCIDR  netip.Prefix
 	NodeMask int
 	// ServiceCIDR holds the ClusterIPs.
 	ServiceCIDR netip.Prefix
-	// Nodes are registered with the API server in this order, one after the
-	// other, so that kube-controller-manager hands out Node.spec.podCIDRs in
-	// this order. The first one is the control plane, the others are workers.
+	// Nodes get their Node.spec.podCIDRs in this order, the lowest first. The first
+	// one is the control plane, the others are workers.
 	Nodes []Node
 }
 
