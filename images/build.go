@@ -217,6 +217,9 @@ func (b *build) assemble(ctx context.Context, r *Recipe, step func(Step)) (err e
 	if err != nil {
 		return err
 	}
+	if r.Debian != nil && r.Debian.Slim {
+		base.Layers, config.RootFS.DiffIDs = nil, nil
+	}
 	for _, layer := range layers {
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, layer.Digest) // not compressed: one and the same
 	}
@@ -266,6 +269,13 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 		}
 		if err := r.provePackages(tree); err != nil {
 			return nil, err
+		}
+		if r.Debian.Slim {
+			if tree, err = root.script(ctx, log, selectPackages(r.Debian.Packages)); err != nil {
+				return nil, fmt.Errorf("selecting Debian packages: %w", err)
+			}
+			tree = filepath.Join(tree, selected)
+			root.lowers = []string{tree}
 		}
 		if err := add(func(w *layerWriter) error { return w.writeTree(tree) }); err != nil {
 			return nil, fmt.Errorf("writing the layer of Debian packages: %w", err)

@@ -26,6 +26,8 @@
 //	      suite: bookworm       # only without base: debootstrap, variant minbase
 //	      packages: [bird]      # with a Debian base: apt-get install over it
 //	      versions: {bird: 1.6.8} # what packages must turn out to be
+//	      slim: true            # nothing else of the base than packages and what they
+//	                            # depend on: no shell if none is named, never apt
 //	    programs:               # go build -trimpath, CGO off, ldflags "-s -w" and these
 //	      - package: ./agent    # a package of the module in the folder "in"
 //	        in: .               # folder with the go.mod, relative to this one; "." if absent,

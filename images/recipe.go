@@ -72,6 +72,9 @@ type Debian struct {
 	// and only there; over a base the base's suite holds.
 	Suite    string   `json:"suite,omitempty"`
 	Packages []string `json:"packages,omitempty"`
+	// Slim leaves behind all of the base but the packages and what they depend on,
+	// shell and package manager included where they are not among those.
+	Slim bool `json:"slim,omitempty"`
 	// Versions are what packages must turn out to be, as 1.6.8 or a beginning
 	// such as 10.11, without Debian's epoch and revision.
 	Versions map[string]string `json:"versions,omitempty"`
@@ -248,6 +251,8 @@ func (r *Recipe) validate() []error {
 			wrong("debian.suite", "expected a code name such as bookworm, got %q", r.Debian.Suite)
 		case r.Base != "" && r.Debian.Suite != "":
 			wrong("debian.suite", "set in the base %s already", r.Base)
+		case r.Debian.Slim && r.Base == "":
+			wrong("debian.slim", "expected a base to take the packages out of")
 		case r.Base != "" && len(r.Debian.Packages) == 0:
 			wrong("debian.packages", "expected at least one package")
 		}

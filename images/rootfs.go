@@ -22,11 +22,13 @@ import (
 type rootfs struct {
 	dir    string   // workspace
 	lowers []string // lowest first
+	made   int      // folders so far
 }
 
 // newFolder creates a folder of the workspace.
 func (r *rootfs) newFolder(name string) (string, error) {
-	dir := filepath.Join(r.dir, fmt.Sprintf("%s-%d", name, len(r.lowers)))
+	dir := filepath.Join(r.dir, fmt.Sprintf("%s-%d", name, r.made))
+	r.made++
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
@@ -154,6 +156,34 @@ chmod 755 /usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update
 apt-get -q -y --no-install-recommends install ` + strings.Join(packages, " ") + "\n" + cleanDebian
+}
+
+// selected is the folder that selectPackages fills.
+const selected = "selected"
+
+// selectPackages is the script that copies packages and what they depend on into
+// a folder of their own: their files, users, and the links of Debian's alternatives
+// that lead to them. libc's converters of character sets are half of all files, and
+// nothing in a lab reads them.
+func selectPackages(packages []string) string {
+	return `
+packages=$(apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+	` + strings.Join(packages, " ") + ` | sed -n 's/^\([a-z0-9][^:]*\).*$/\1/p' | sort -u)
+cd /
+# Before Debian merged /usr, packages had files in /bin and /lib.
+dpkg-query --listfiles base-files base-passwd $packages | sed -n 's,^/\(bin\|sbin\|lib[^/]*\)/,/usr/\1/,; \,/gconv/,!s,^/,,p' >selected.list
+find usr/bin usr/sbin -type l -lname '/etc/alternatives/*' | while read -r link; do
+	if grep -qx "$(readlink -f "$link" | cut -c 2-)" selected.list; then
+		printf '%s\n' "$link" "$(readlink "$link" | cut -c 2-)" >>selected.list
+	fi
+done
+ls -d etc/passwd etc/group etc/ld.so.cache bin sbin lib* usr/local usr/local/* var/run >>selected.list
+mkdir ` + selected + `
+# Documentation is listed and no longer there.
+sort -u selected.list | while read -r file; do
+	if [ -e "$file" ] || [ -L "$file" ]; then printf '%s\n' "$file"; fi
+done | tar --create --no-recursion --files-from=- | tar --extract --directory=` + selected + `
+`
 }
 
 // script runs a shell script as root in the tree, and returns the folder with

@@ -4,7 +4,9 @@ package images
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -69,6 +71,42 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 	for path, there := range map[string]bool{"/etc/debian_version": false, "/etc/skel/.bashrc": false, "/etc/new2": true, "/etc/passwd": true} {
 		if _, err := os.Lstat(again.lowers[0] + path); (err == nil) != there {
 			t.Errorf("%s: there %t, expected %t (%v)", path, err == nil, there, err)
+		}
+	}
+}
+
+// TestSlim starts the programs of a slim image in its tree: all that they need is
+// there, their libraries and Debian's links to them too, and no shell is.
+func TestSlim(t *testing.T) {
+	c, err := Open("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ref = "relapse.dev/iptables:bookworm"
+	slim, err := c.cache.manifest(mustBuild(t, c, ref)[ref])
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := c.cache.newLog("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := rootfs{dir: t.TempDir()}
+	if err := root.unpack(t.Context(), log, c.cache, slim.Layers); err != nil {
+		t.Fatal(log.close(t.Context(), "test", err))
+	}
+	tree := root.lowers[0]
+	for _, command := range []string{
+		"conntrack --version", "cut --version", "ipset --version", "iptables --version", "iptables-restore --version",
+		"ip6tables-save --version", "iptables -m comment --help", "modprobe --version", "nft --version", "uname -r",
+	} {
+		if out, err := inNamespaces(append([]string{"chroot", tree}, strings.Fields(command)...)...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", command, err, out)
+		}
+	}
+	for _, left := range []string{"bin/sh", "usr/bin/perl", "usr/bin/dpkg", "var/lib/dpkg/status"} {
+		if _, err := os.Lstat(filepath.Join(tree, left)); err == nil {
+			t.Errorf("%s is in the tree, expected the packages and what they depend on alone", left)
 		}
 	}
 }
