@@ -86,6 +86,9 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 			if err := s.app.Expose(ctx, r.Cluster, nameOf(s.node, late), vip(s.node, late)); err != nil {
 				return err
 			}
+			if err := s.app.Serve(ctx, r.Cluster, nameOf(s.node, idle)); err != nil {
+				return err
+			}
 			return s.app.Roll(ctx, r.Cluster, func(ctx context.Context) error { return s.fairChance(ctx, r) })
 		},
 		Held: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
@@ -319,6 +322,18 @@ func (s *story) lateIsMissing(_ context.Context, r *framework.Run) (bool, string
 	return !v.Address.IsValid(), fmt.Sprintf("it has %v", v), nil
 }
 
+// idleIsEmpty asserts what the reports saw by ipvsadm: a virtual server without a
+// real one, though the Service has a pod.
+func (s *story) idleIsEmpty(_ context.Context, r *framework.Run) (bool, string, error) {
+	v := s.virtualServerOf(r, idle)
+	return v.Address.IsValid() && len(v.Servers) == 0, fmt.Sprintf("it is %v", v), nil
+}
+
+func (s *story) idleIsServed(_ context.Context, r *framework.Run) (bool, string, error) {
+	servers := s.serving(r, idle)
+	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v", servers), nil
+}
+
 func (s *story) lateIsServed(_ context.Context, r *framework.Run) (bool, string, error) {
 	servers := s.serving(r, late)
 	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v", servers), nil
@@ -386,13 +401,13 @@ func readyOf(s snapshot.Snapshot, service snapshot.Service) []netip.Addr {
 	return ready
 }
 
-// again breaks the lab for the next remedy, with 1.13.0 under the load.
+// again breaks the lab for the next remedy, with the version under test under the load.
 func (s *story) again(ctx context.Context, r *framework.Run) error {
-	if before := proxy(s.node, affected, kubeproxy.IPVS); s.proxy != before {
+	if s.proxy != s.tested {
 		if err := s.services.Restore(ctx, r.Cluster); err != nil {
 			return err
 		}
-		if err := s.replace(ctx, r, before); err != nil {
+		if err := s.replace(ctx, r, s.tested); err != nil {
 			return err
 		}
 	}

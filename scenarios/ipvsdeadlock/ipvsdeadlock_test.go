@@ -45,7 +45,7 @@ func TestNodesShareNothing(t *testing.T) {
 	taken := map[string]string{}
 	for _, node := range edges {
 		s := servicesOf(node)
-		for _, has := range []string{s.Held, s.HeldVIP.String(), fmt.Sprint("port ", s.Port), vip(node, web).String(), vip(node, late).String()} {
+		for _, has := range []string{s.Held, s.HeldVIP.String(), fmt.Sprint("port ", s.Port), vip(node, web).String(), vip(node, idle).String(), vip(node, late).String()} {
 			if taken[has] != "" {
 				t.Errorf("%s is that of %s and %s", has, taken[has], node)
 			}

@@ -26,7 +26,9 @@ import (
 // The versions under test.
 const (
 	affected = "1.13.0"
-	fixed    = "1.13.2"
+	// deadlockOnly has the deadlock without the inverted condition in remove().
+	deadlockOnly = "1.13.1"
+	fixed        = "1.13.2"
 )
 
 // Scenario is the incident on a lab: all variants under one load, each on a node of
@@ -52,7 +54,7 @@ func onNodes(nodes ...string) framework.Scenario {
 		Topology: lab(nodes...),
 		Variants: []framework.Variant{
 			variant("kube-proxy-"+affected, framework.Affected, affectedScript(restarted, toFixed), nodes[0], affected, fixed),
-			variant("kube-proxy-"+affected+"-to-iptables", framework.Affected, affectedScript(toIPTables), nodes[1], affected),
+			variant("kube-proxy-"+deadlockOnly, framework.Affected, affectedScript(toIPTables), nodes[1], deadlockOnly),
 			variant("kube-proxy-"+fixed, framework.Fixed, unhurtScript(kubeproxy.IPVS), nodes[2], fixed),
 			variant("kube-proxy-"+affected+"-iptables", framework.Workaround, unhurtScript(kubeproxy.IPTables), nodes[3], affected),
 		},
@@ -83,12 +85,13 @@ func proxy(node, version string, mode kubeproxy.Mode) kubeproxy.Proxy {
 const (
 	busy = "busy" // that the load's connections are held through
 	web  = "web"
+	idle = "idle" // has no pods until the load is over, and then web's
 	late = "late" // for web's pods, and created after the load
 )
 
 // vip is the cluster IP of a node's Service.
 func vip(node, service string) netip.Addr {
-	number := 10*slices.Index(edges, node) + slices.Index([]string{busy, web, late}, service)
+	number := 10*slices.Index(edges, node) + slices.Index([]string{busy, web, idle, late}, service)
 	return netip.AddrFrom4([4]byte{10, 96, 0, 100 + byte(number)})
 }
 
@@ -148,7 +151,8 @@ const probeEvery = 200 * time.Millisecond
 // story is what the steps of one variant know of each other.
 type story struct {
 	node     string
-	proxy    kubeproxy.Proxy
+	tested   kubeproxy.Proxy // the one under test
+	proxy    kubeproxy.Proxy // the one that runs
 	app      workload.App
 	services load.Services
 	load     *load.Load
@@ -163,7 +167,7 @@ type story struct {
 }
 
 func newStory(p kubeproxy.Proxy) *story {
-	return &story{node: p.Node, proxy: p, services: servicesOf(p.Node), app: workload.App{Name: nameOf(p.Node, web), Node: master}}
+	return &story{node: p.Node, tested: p, proxy: p, services: servicesOf(p.Node), app: workload.App{Name: nameOf(p.Node, web), Node: master}}
 }
 
 // ratesJSON is what became of kube-proxy 1.13.0 under the load; run writes it,
@@ -247,6 +251,7 @@ func (s *story) affected() framework.Script {
 		{Name: "healthz says 503 and when the last sync was, before the load ended", Reads: proxies, Holds: s.healthFrozen, Bound: patience},
 		{Name: "two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute", Holds: s.twoStacks},
 		{Name: "a Service that was created after the load has no virtual server", Reads: proxies, Holds: s.lateIsMissing},
+		{Name: "the virtual server of a Service that got its first pod after the load has no real server", Reads: proxies, Holds: s.idleIsEmpty},
 		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Reads: proxies, Holds: s.webIsStale},
 	}
 	script.Named = []framework.Finding{
@@ -271,7 +276,7 @@ func toFixed(s *story) framework.Remedy {
 }
 
 func toIPTables(s *story) framework.Remedy {
-	return s.moveTo("mode iptables", proxy(s.node, affected, kubeproxy.IPTables))
+	return s.moveTo("mode iptables", proxy(s.node, s.proxy.Version, kubeproxy.IPTables))
 }
 
 // moveTo is the remedy that replaces kube-proxy by another one.
@@ -298,6 +303,7 @@ func (s *story) unhurt() framework.Script {
 	if s.proxy.Mode == kubeproxy.IPVS {
 		script.Aftermath = append(script.Aftermath,
 			framework.Check{Name: "a Service that was created after the load has a virtual server", Reads: proxies, Holds: s.lateIsServed, Bound: patience},
+			framework.Check{Name: "the virtual server of a Service that got its first pod after the load has that pod", Reads: proxies, Holds: s.idleIsServed, Bound: patience},
 			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Reads: proxies, Holds: s.webIsNew, Bound: patience},
 			framework.Check{Name: "the virtual servers of the churned Services follow", Reads: churned, Holds: s.churnFollows, Bound: patience},
 		)
@@ -319,7 +325,12 @@ func (s *story) install(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.app.Install(ctx, r.Cluster, nameOf(s.node, web), vip(s.node, web)) })
+	group.Go(func() error {
+		if err := s.app.Install(ctx, r.Cluster, nameOf(s.node, web), vip(s.node, web)); err != nil {
+			return err
+		}
+		return s.app.Reserve(ctx, r.Cluster, nameOf(s.node, idle), vip(s.node, idle))
+	})
 	group.Go(func() error { return workload.AddProbes(ctx, r.Cluster, workload.OnEach(s.node)) })
 	// The first tick is a minute after the start of kube-proxy: the sooner it
 	// starts the better.

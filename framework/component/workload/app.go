@@ -95,21 +95,52 @@ func removeService(ctx context.Context, c *kindlab.Cluster, name string) error {
 
 // Expose creates a Service for the application, in place of one of that name.
 func (a *App) Expose(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr) error {
+	if err := a.createService(ctx, c, service, vip, a.Name); err != nil {
+		return err
+	}
+	a.leads(service)
+	return nil
+}
+
+// Reserve creates a Service that leads to no pod, in place of one of that name,
+// until Serve.
+func (a *App) Reserve(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr) error {
+	return a.createService(ctx, c, service, vip, a.Name+"-none")
+}
+
+// Serve puts the application behind a Service that was reserved.
+func (a *App) Serve(ctx context.Context, c *kindlab.Cluster, service string) error {
+	object := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: service, Namespace: metav1.NamespaceDefault}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app":"`+a.Name+`"}}}`))
+	if err := kube(c).Patch(ctx, object, patch); err != nil {
+		return fmt.Errorf("having Service %s select the pods of %s: %w", service, a.Name, err)
+	}
+	a.leads(service)
+	return nil
+}
+
+// leads notes that a Service leads to the application.
+func (a *App) leads(service string) {
+	if !slices.Contains(a.services, service) {
+		a.services = append(a.services, service)
+	}
+}
+
+// createService creates a Service, in place of one of that name, for pods with this
+// label app.
+func (a *App) createService(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr, app string) error {
 	if err := removeService(ctx, c, service); err != nil {
 		return err
 	}
 	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: service, Namespace: metav1.NamespaceDefault, Labels: a.pool().Labels},
 		Spec: corev1.ServiceSpec{
-			ClusterIP: vip.String(), Selector: map[string]string{"app": a.Name},
+			ClusterIP: vip.String(), Selector: map[string]string{"app": app},
 			Ports: []corev1.ServicePort{{Port: wire.DefaultPort, TargetPort: intstr.FromInt32(wire.DefaultPort)}},
 		},
 	}
 	if err := kube(c).Create(ctx, object); err != nil {
 		return fmt.Errorf("creating Service %s: %w", service, err)
-	}
-	if !slices.Contains(a.services, service) {
-		a.services = append(a.services, service)
 	}
 	return nil
 }
