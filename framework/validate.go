@@ -184,7 +184,7 @@ func (p *problems) findings(s Script) {
 			}
 		}
 	}
-	check("latent", s.Latent, detect.Latent)
+	check("latent", s.Latent, detect.Latent, detect.Hint)
 	check("named", s.Named, detect.Latent, detect.Active)
 	check("passing", s.Passing, detect.Active)
 	for _, f := range s.Forms {

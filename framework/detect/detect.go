@@ -51,6 +51,9 @@ type State string
 
 // States of a finding.
 const (
+	// Hint: nothing is wrong, and somebody is going to want to know. It is no
+	// warning.
+	Hint State = "hint"
 	// Latent: nothing is broken yet.
 	Latent State = "latent"
 	// Settling: what the layers say differs, and the detector still gives it time

@@ -62,10 +62,10 @@ type look struct {
 }
 
 // noise says why a look was no quiet one; it is empty where it was. What is
-// latent hurts nobody, and what is named is no noise.
+// latent or a hint hurts nobody, and what is named is no noise.
 func (l look) noise(named []framework.Finding) (noise string, blind bool) {
 	loud := slices.DeleteFunc(framework.Unnamed(l.findings, named...), func(f detect.Finding) bool {
-		return f.State == detect.Latent
+		return f.State == detect.Latent || f.State == detect.Hint
 	})
 	switch {
 	case len(loud) > 0:

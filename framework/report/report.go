@@ -156,7 +156,7 @@ type Probe struct {
 type Finding struct {
 	Detector string `json:"detector"`
 	Kind     string `json:"kind"`
-	State    string `json:"state"` // latent, settling or active
+	State    string `json:"state"` // hint, latent, settling or active
 	Object   string `json:"object"`
 	// Owner, Announcer, Routers and Pods are as the detector says them; empty
 	// where it does not.

@@ -108,8 +108,11 @@ not take, nor about encapsulated pools, whose tunnels hang on the same address.`
 		},
 		{
 			Says: "restarting calico-node does not help",
-			By:   framework.By("first-found", "no remedy: restart calico-node"),
-			Not:  "that its pod is not ready until the card is taken away is not asked",
+			By: slices.Concat(
+				framework.By("first-found", "no remedy: restart calico-node"),
+				framework.By("first-found-restarted", "after: calico-node on worker1 is not ready, for want of BGP sessions"),
+			),
+			Not: "that it gets ready when the card is taken away is not asked",
 		},
 		{
 			Says: "restarting kube-proxy does not help",

@@ -6,9 +6,11 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -207,6 +209,7 @@ func restartedScript(nic fault.NIC) framework.Script {
 	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = []framework.Check{
 		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.addressMoved, Bound: 5 * time.Second},
+		{Name: "calico-node on " + coreDNSNode + " is not ready, for want of BGP sessions", Holds: notReady, Bound: 15 * time.Second},
 	}
 	method := "can-reach=" + gateway.String()
 	script.Remedies = []framework.Remedy{{
@@ -336,6 +339,21 @@ func agents(ctx context.Context, r *framework.Run) (map[string]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// notReady asserts that a restarted calico-node is up, and says that it is not ready
+// because its sessions are not. Kubelet has come to the same.
+func notReady(ctx context.Context, r *framework.Run) (bool, string, error) {
+	why, err := calico.NotReady(ctx, r.Lab.Node(coreDNSNode))
+	if err != nil {
+		return false, "", err
+	}
+	list, err := calico.Agent.Pods.List(ctx, r.Cluster)
+	if err != nil {
+		return false, "", err
+	}
+	ready := slices.ContainsFunc(list, func(p corev1.Pod) bool { return p.Spec.NodeName == coreDNSNode && workload.Ready(p) })
+	return strings.Contains(why, "BGP not established") && !ready, fmt.Sprintf("it says %q; its pod is ready: %v", why, ready), nil
 }
 
 func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, string, error) {

@@ -66,27 +66,29 @@ func nodeHeaders(ctx context.Context, r *framework.Run) (map[string]string, erro
 	return eachNode(ctx, r, "node_config", "cat", cilium.NodeHeader)
 }
 
-// toldToMasquerade asserts that these headers ask for masquerading, with BPF
-// NodePort in plain DSR mode.
-func toldToMasquerade(ctx context.Context, r *framework.Run) (bool, string, error) {
-	headers, err := nodeHeaders(ctx, r)
-	if err != nil {
-		return false, "", err
-	}
-	var wrong framework.Mismatches
-	for _, n := range nodes {
-		for _, define := range notAsked(headers[n]) {
-			wrong.Addf("%s: %s", n, define)
+// toldToMasquerade asserts that these headers ask for BPF NodePort in plain DSR
+// mode, and for masquerading or not.
+func toldToMasquerade(want bool) func(context.Context, *framework.Run) (bool, string, error) {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		headers, err := nodeHeaders(ctx, r)
+		if err != nil {
+			return false, "", err
 		}
+		var wrong framework.Mismatches
+		for _, n := range nodes {
+			for _, define := range notAsked(headers[n], want) {
+				wrong.Addf("%s: %s", n, define)
+			}
+		}
+		return wrong.Result()
 	}
-	return wrong.Result()
 }
 
 // notAsked lists the defines of a node's header that are not as the incident's
-// ConfigMap asks for.
-func notAsked(header string) []string {
+// ConfigMap asks for, with masquerading or without.
+func notAsked(header string, masquerade bool) []string {
 	var wrong []string
-	for define, want := range map[string]bool{"ENABLE_NODEPORT": true, "ENABLE_DSR": true, "ENABLE_DSR_HYBRID": false, "ENABLE_MASQUERADE": true} {
+	for define, want := range map[string]bool{"ENABLE_NODEPORT": true, "ENABLE_DSR": true, "ENABLE_DSR_HYBRID": false, "ENABLE_MASQUERADE": masquerade} {
 		if got := cilium.Defines(header, define); got != want {
 			wrong = append(wrong, fmt.Sprintf("%s is defined: %v", define, got))
 		}

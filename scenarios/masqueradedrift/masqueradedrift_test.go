@@ -126,7 +126,7 @@ func TestNotAsked(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := notAsked(test.header); !slices.Equal(got, test.want) {
+			if got := notAsked(test.header, true); !slices.Equal(got, test.want) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})

@@ -94,6 +94,13 @@ ip-masq-agent, tunnels or IPv6.`,
 			By:   framework.By("off-by-old-key", "baseline"),
 		},
 		{
+			Says: "the detector names every key that the new version does not read, as a warning where something changes, as a hint where nothing does, and no key that means the same",
+			By: slices.Concat(
+				framework.By("off-by-old-key", "baseline", "before: config-drift says nothing of cluster-name, enable-ipv4, enable-ipv6, identity-allocation-mode, ipam, kube-proxy-replacement, tunnel"),
+				framework.By("default-on", "baseline"), framework.By("translated", "baseline"),
+			),
+		},
+		{
 			Says: "the detector says whom the database sees, and by which chain, rule and comment",
 			By:   framework.By("off-by-old-key", "detectors", "after: the detector names chain, rule and comment"),
 		},
@@ -125,8 +132,10 @@ ip-masq-agent, tunnels or IPv6.`,
 		},
 		{
 			Says: "with the configuration translated first the upgrade changes nothing",
-			By:   framework.By("translated", "no probe is hurt", "after: no rule masquerades", "after: the server has turned nobody away"),
-			Not:  "shown for iptables; a fixed pair with BPF is missing",
+			By: slices.Concat(
+				framework.By("translated", "no probe is hurt", "after: no rule masquerades", "after: the server has turned nobody away"),
+				framework.By("translated-bpf", "no probe is hurt", "after: the agents of Cilium 1.11.1 were told not to masquerade by BPF", "after: the server has turned nobody away"),
+			),
 		},
 		{
 			Says: "1.10 refuses to start with both names, and nothing changes",

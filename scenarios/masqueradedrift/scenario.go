@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -32,6 +33,7 @@ var Scenario = framework.Scenario{
 		offByOldKey.variant(framework.Affected),
 		defaultOn.variant(framework.Affected),
 		translated.variant(framework.Fixed),
+		translatedBPF.variant(framework.Fixed),
 		bothKeys.variant(framework.Workaround),
 		oldCIDRKey.variant(framework.Workaround),
 	},
@@ -50,8 +52,8 @@ type drift struct {
 	// databases outside would refuse the application from the start, and no probe
 	// logs in there.
 	masquerades bool
-	// warns is what config-drift says beforehand, while the old version runs:
-	// what is wrong with which key. None where nothing changes.
+	// warns is all that config-drift says beforehand, while the old version runs:
+	// what becomes of which key.
 	warns []framework.Finding
 	// refuses is what the new version's agent says when it does not start.
 	refuses string
@@ -76,14 +78,23 @@ var (
 	offByOldKey = drift{
 		name: "off-by-old-key", from: "1.8.1", to: "1.11.1",
 		before: cilium.Native.With(off).With(native), then: cilium.Native.With(off).With(native),
-		warns: []framework.Finding{warning(configdrift.NotRead, "masquerade")},
+		warns: []framework.Finding{
+			warning(configdrift.NotRead, "masquerade"),
+			hint(configdrift.Deprecated, "native-routing-cidr"),
+		},
 	}
 	// defaultOn: the incident's own. Masquerading is on, by BPF, and a bug of
-	// 1.8.1 has kept it from happening. No key changes its meaning, so that
-	// config-drift has nothing to say.
+	// 1.8.1 has kept it from happening. No key of masquerading changes its meaning,
+	// so that config-drift has no warning of it.
 	defaultOn = drift{
 		name: "default-on", from: "1.8.1", to: "1.11.1", bpf: true,
 		before: cilium.DSR.With(on).With(native), then: cilium.DSR.With(on).With(native),
+		warns: []framework.Finding{
+			hint(configdrift.NotRead, "masquerade"),
+			hint(configdrift.Deprecated, "native-routing-cidr"),
+			warning(configdrift.NewlyRead, "enable-host-legacy-routing"),
+			warning(configdrift.NewlyRead, "enable-svc-source-range-check"),
+		},
 	}
 	// translated: the same upgrade, after the ConfigMap was given the new keys
 	// as well. The old ones stay for as long as an old agent may start. The
@@ -91,13 +102,35 @@ var (
 	translated = drift{
 		name: "translated", from: "1.8.1", to: "1.11.1",
 		before: cilium.Native.With(off).With(native), then: cilium.Native.With(off).With(native).With(translatedOff),
+		warns: []framework.Finding{
+			hint(configdrift.NotRead, "masquerade"),
+			hint(configdrift.NewlyRead, "enable-ipv4-masquerade"),
+			hint(configdrift.Deprecated, "native-routing-cidr"),
+		},
+	}
+	// translatedBPF: the incident's own upgrade, after masquerading was switched off
+	// in the new keys. 1.8.1, which reads the one of BPF, is started before.
+	translatedBPF = drift{
+		name: "translated-bpf", from: "1.8.1", to: "1.11.1", bpf: true,
+		before: defaultOn.before, then: defaultOn.then.With(translatedOff),
+		// It is to change, and it does: with 1.11.1 nothing masquerades.
+		warns: []framework.Finding{
+			warning(configdrift.NotRead, "masquerade"),
+			warning(configdrift.NewlyRead, "enable-ipv4-masquerade"),
+			hint(configdrift.Deprecated, "native-routing-cidr"),
+			warning(configdrift.NewlyRead, "enable-host-legacy-routing"),
+			warning(configdrift.NewlyRead, "enable-svc-source-range-check"),
+		},
 	}
 	// bothKeys: the same ConfigMap on the way through 1.10, which knows both
 	// keys and does not choose between them.
 	bothKeys = drift{
 		name: "1.10-both-keys", from: "1.8.1", to: "1.10.0",
 		before: cilium.Native.With(off).With(native), then: cilium.Native.With(off).With(native).With(translatedOff),
-		warns:   []framework.Finding{warning(configdrift.Conflict, "masquerade"), warning(configdrift.Conflict, "enable-ipv4-masquerade")},
+		warns: []framework.Finding{
+			warning(configdrift.Conflict, "masquerade"), warning(configdrift.Conflict, "enable-ipv4-masquerade"),
+			warning(configdrift.DefaultChanged, "bpf-compile-debug"), warning(configdrift.DefaultChanged, "hubble-flow-buffer-size"),
+		},
 		refuses: "--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive",
 	}
 	// oldCIDRKey: masquerading is on and is wanted, but 1.12 does not know
@@ -106,27 +139,56 @@ var (
 		name: "1.12-old-cidr-key", from: "1.11.1", to: "1.12.0",
 		before: cilium.Native.With(native), then: cilium.Native.With(native),
 		masquerades: true,
-		warns:       []framework.Finding{warning(configdrift.Missing, "ipv4-native-routing-cidr"), warning(configdrift.NotRead, "native-routing-cidr")},
-		refuses:     "native routing cidr must be configured with option --ipv4-native-routing-cidr",
+		warns: []framework.Finding{
+			warning(configdrift.Missing, "ipv4-native-routing-cidr"), warning(configdrift.NotRead, "native-routing-cidr"),
+			warning(configdrift.DefaultChanged, "agent-health-port"), warning(configdrift.DefaultChanged, "annotate-k8s-node"),
+			warning(configdrift.DefaultChanged, "enable-icmp-rules"), warning(configdrift.DefaultChanged, "endpoint-interface-name-prefix"),
+			warning(configdrift.DefaultChanged, "prometheus-serve-addr"),
+		},
+		refuses: "native routing cidr must be configured with option --ipv4-native-routing-cidr",
 	}
 )
 
 // warning is a finding of config-drift about a key.
 func warning(kind configdrift.Kind, key string) framework.Finding {
 	return framework.Finding{
-		Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: detect.Latent,
-		Object: detect.Named("ConfigMap " + cilium.ConfigMap + ", " + key),
+		Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: detect.Latent, Object: objectOf(key),
 	}
 }
 
+// hint is a finding of config-drift about a key whose value in force stays.
+func hint(kind configdrift.Kind, key string) framework.Finding {
+	f := warning(kind, key)
+	f.State = detect.Hint
+	return f
+}
+
+func objectOf(key string) detect.Object {
+	return detect.Named("ConfigMap " + cilium.ConfigMap + ", " + key)
+}
+
+// harmless are keys that every version reads in the same way.
+var harmless = slices.Sorted(maps.Keys(cilium.Native))
+
+// silentOnHarmless asserts that config-drift says nothing of them. That it says
+// something is asserted by the baseline's findings.
+func silentOnHarmless(_ context.Context, r *framework.Run) (bool, string, error) {
+	var said framework.Mismatches
+	of := configdrift.Detector{}.Name()
+	for _, f := range r.Findings() {
+		if f.Detector == of && slices.ContainsFunc(harmless, func(key string) bool { return f.Object == objectOf(key) }) {
+			said.Addf("%s", f.Says)
+		}
+	}
+	return said.Result()
+}
+
 // configDrift is the detector that compares what the old version runs with
-// and what the new one will read. It is asked about masquerading alone: other
-// defaults change as well between versions so far apart.
+// and what the new one will read.
 func (d drift) configDrift() configdrift.Detector {
 	return configdrift.Detector{
 		Before:  configdrift.Setup{Version: d.from, Config: d.before},
 		Version: d.to, ConfigMap: cilium.ConfigMap,
-		Keys: []string{"masquerade", "enable-bpf-masquerade", "native-routing-cidr"},
 	}
 }
 
@@ -198,7 +260,10 @@ func (d drift) script() framework.Script {
 			[]probe.Probe{appOn(pod1, neighbourServer, neighbour), appOn(pod2, neighbourServer, neighbour)},
 			pod1.Both(pod2)),
 		Detectors: []detect.Detector{detect.SNAT{}, d.configDrift()},
-		Baseline:  []framework.Check{untouched},
+		Baseline: []framework.Check{
+			untouched,
+			{Name: "config-drift says nothing of " + strings.Join(harmless, ", "), Holds: silentOnHarmless},
+		},
 		Fault:     d.upgrade,
 		Refuses:   d.refusal,
 		Observe:   5 * time.Second,
@@ -221,6 +286,9 @@ func (d drift) script() framework.Script {
 		s.Aftermath = append(s.Aftermath, framework.Check{Name: "the rules of Cilium " + d.from + " are still there", Holds: rules.Holds})
 	} else {
 		s.Aftermath = append(s.Aftermath, rules, framework.Check{Name: "the server has turned nobody away", Holds: serverAdmits})
+		if d.bpf {
+			s.Aftermath = append(s.Aftermath, framework.Check{Name: "the agents of Cilium " + d.to + " were told not to masquerade by BPF", Holds: toldToMasquerade(false)})
+		}
 	}
 	return s
 }
@@ -244,10 +312,10 @@ func (d drift) affected(s *framework.Script) {
 		{Name: "inside the native CIDR pods are known by their own addresses", Reads: podAddresses, Holds: insideIsUntouched},
 	}
 	if d.bpf {
-		s.Baseline = append(s.Baseline, framework.Check{Name: "the agents of Cilium " + d.from + " were told to masquerade by BPF", Holds: toldToMasquerade})
+		s.Baseline = append(s.Baseline, framework.Check{Name: "the agents of Cilium " + d.from + " were told to masquerade by BPF", Holds: toldToMasquerade(true)})
 		s.Aftermath = slices.Concat([]framework.Check{
 			{Name: "no rule masquerades", Holds: masquerading(false)},
-			{Name: "the agents of Cilium " + d.to + " were told the same", Holds: toldToMasquerade},
+			{Name: "the agents of Cilium " + d.to + " were told the same", Holds: toldToMasquerade(true)},
 			{Name: "flows from before the upgrade lose their address with their next packet", Holds: oldFlowsAreHidden, Bound: restartedWithin},
 		}, denied)
 		cured := d.cured(cilium.DSR)

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The versions under test.
@@ -177,6 +178,10 @@ func affectedScript() framework.Script {
 			},
 		},
 		{
+			Name: "restart every host but the API server's", ReplacesEnds: true,
+			Apply: restartHosts,
+		},
+		{
 			Name: "static route on the routers", Helps: true, Bound: 30 * time.Second,
 			Apply: func(ctx context.Context, r *framework.Run) error { return static(ctx, r, true) },
 			Undo:  func(ctx context.Context, r *framework.Run) error { return static(ctx, r, false) },
@@ -241,6 +246,24 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 	// Not before: a pod that finds no CNI configuration is tried again only
 	// after a while.
 	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...))
+}
+
+// restartHosts cuts the power of those machines that stay, and switches it on
+// again. That of the API server goes on: without it nobody would see anything.
+func restartHosts(ctx context.Context, r *framework.Run) error {
+	hosts := slices.DeleteFunc(slices.Clone(staying), func(n string) bool { return n == r.Cluster.Nodes()[0] })
+	began := time.Now()
+	err := r.Lab.EachNode(ctx, hosts, func(ctx context.Context, n *kindlab.Node) error {
+		return errors.Join(n.Stop(ctx), n.Start(ctx))
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.Lab.SessionsUp(ctx, hosts, began); err != nil {
+		return err
+	}
+	// Kubelets would start the probes' pods again, each in its own time.
+	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(staying...))
 }
 
 // static adds the stopgap route to both routers, or removes it.

@@ -64,7 +64,6 @@ was written no registry can be reached.`,
 				framework.By("untagged", "lesser form: latest becomes 2.1.0, and nothing happens"),
 				framework.By("untagged-if-not-present", "lesser form: latest becomes 2.1.0, and nothing happens"),
 			),
-			Not: "findings and traffic are looked at, and not once more which version runs",
 		},
 		{
 			Says: "a changed argument restarts the pods, and each node pulls the new version that nobody asked for",
@@ -88,7 +87,7 @@ was written no registry can be reached.`,
 		},
 		{
 			Says: "the old version works on the other nodes while one ends again and again",
-			Not:  "all nodes are rolled at once",
+			By:   framework.By("untagged-if-not-present", "lesser form: a new node joins, and gets 2.1.0"),
 		},
 		{
 			Says: "taking the argument back heals nothing",
@@ -105,7 +104,6 @@ was written no registry can be reached.`,
 		{
 			Says: "with the image pinned by digest the same restart changes nothing",
 			By:   framework.By("pinned-by-digest", "lesser form: latest becomes 2.1.0, and nothing happens", "no probe is hurt", "after: every node runs 1.5.1", "after: every node has asked for that digest, and for nothing else", "after: the ToR has a session with every node"),
-			Not:  "that the tag has moved is asserted by what a node pulls in the other variants alone",
 		},
 		{
 			Says: "imagePullPolicy IfNotPresent only moves the upgrade to the next new node",

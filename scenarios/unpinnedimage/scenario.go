@@ -126,9 +126,13 @@ func common(latest pair, config configure) framework.Script {
 		Baseline: []framework.Check{
 			{Name: "every node runs " + kuberouter.Version(latest.before), Reads: rollout, Holds: everyNodeRuns(latest.before), Bound: seenWithin},
 		},
+		// That latest has moved in the registry is asked of the fault.
 		Forms: []framework.LesserForm{{
 			Name:  "latest becomes " + kuberouter.Version(latest.after) + ", and nothing happens",
 			Fault: func(r *framework.Run) fault.Fault { return latestMoves(r, latest) },
+			Aftermath: []framework.Check{
+				{Name: "every node runs " + kuberouter.Version(latest.before) + " still", Reads: rollout, Holds: everyNodeRuns(latest.before), Bound: seenWithin},
+			},
 		}},
 		Fault: func(r *framework.Run) fault.Fault { return changeArgument(r, config) },
 		// Pods' packets to the outside bear their node's address, so that
@@ -205,7 +209,7 @@ func untaggedScript() framework.Script {
 		{Name: "every node has pulled " + newVersion + ", and asked for no version", Holds: pulledAsLatest(newer, all...)},
 		{Name: "the ToR has no session with any node", Reads: rollout, Holds: sessions(false), Bound: seenWithin},
 		{Name: "the ToR has lost every pod range", Reads: rollout, Holds: noPodRange, Bound: seenWithin},
-		{Name: "kube-router ends for want of RBAC", Reads: rollout, Holds: crashes, Bound: cacheSyncTimeout},
+		{Name: "kube-router ends for want of RBAC", Reads: rollout, Holds: crashes(all...), Bound: cacheSyncTimeout},
 	}
 	s.Remedies = []framework.Remedy{
 		{
@@ -262,6 +266,10 @@ func ifNotPresentScript() framework.Script {
 		Fault:     newNode,
 		Named:     drifted(detect.MixedImages),
 		Passing:   lostRanges(),
+		Aftermath: []framework.Check{
+			{Name: "kube-router ends on " + newcomer + " for want of RBAC", Reads: rollout, Holds: crashes(newcomer), Bound: cacheSyncTimeout + seenWithin},
+			{Name: oldVersion + " works on the other nodes, with sessions", Reads: rollout, Holds: othersWork},
+		},
 		TakenBack: true,
 	})
 	s.Aftermath = []framework.Check{
@@ -470,26 +478,47 @@ func sessions(up bool) func(context.Context, *framework.Run) (bool, string, erro
 	}
 }
 
-// crashes asserts that every node's kube-router has ended, and that its log
-// says why.
-func crashes(ctx context.Context, r *framework.Run) (bool, string, error) {
+// othersWork asserts that where nobody is new the old version runs, and the ToR has
+// a session with it.
+func othersWork(ctx context.Context, r *framework.Run) (bool, string, error) {
+	at := r.Snapshot()
+	if len(at.Routers) == 0 || !at.Routers[0].Neighbors.Read {
+		return false, "", errors.New("the ToR's sessions were not read")
+	}
+	want, err := kuberouter.Digest(ctx, r.Lab, older)
+	if err != nil {
+		return false, "", err
+	}
 	var wrong framework.Mismatches
 	for _, node := range nodes() {
-		if kuberouter.StateOf(r.Snapshot(), node).Trouble == "" {
-			wrong.Addf("on %s it runs", node.Name)
-			continue
-		}
-		log, err := kuberouter.Log(ctx, r.Lab.Node(node.Name))
-		if err != nil {
-			return false, "", err
-		}
-		for _, says := range []string{"failed to synchronize cache", `cannot list resource "endpointslices"`} {
-			if !strings.Contains(log, says) {
-				wrong.Addf("on %s it has ended, and its log does not say %q", node.Name, says)
-			}
+		if got := kuberouter.StateOf(at, node); node.Name != newcomer && (got.Digest != want || got.Trouble != "" || !got.Session) {
+			wrong.Addf("%s: %+v", node.Name, got)
 		}
 	}
 	return wrong.Result()
+}
+
+// crashes asserts that kube-router has ended on nodes, and that its log says why.
+func crashes(names ...string) func(context.Context, *framework.Run) (bool, string, error) {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		var wrong framework.Mismatches
+		for _, name := range names {
+			if kuberouter.StateOf(r.Snapshot(), nodeOf(name)).Trouble == "" {
+				wrong.Addf("on %s it runs", name)
+				continue
+			}
+			log, err := kuberouter.Log(ctx, r.Lab.Node(name))
+			if err != nil {
+				return false, "", err
+			}
+			for _, says := range []string{"failed to synchronize cache", `cannot list resource "endpointslices"`} {
+				if !strings.Contains(log, says) {
+					wrong.Addf("on %s it has ended, and its log does not say %q", name, says)
+				}
+			}
+		}
+		return wrong.Result()
+	}
 }
 
 // unpinned are the findings in which the incident shows before it happens: the

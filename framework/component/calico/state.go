@@ -3,6 +3,7 @@ package calico
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -71,6 +72,19 @@ func inAgent(ctx context.Context, node *kindlab.Node, command ...string) (string
 exec crictl exec --sync "$id" "$@"`
 	return node.Exec(ctx, append([]string{"sh", "-ec", script, "sh"}, command...)...)
 }
+
+// NotReady is why calico-node on a node says that it is not ready, in its own words;
+// empty if it says that it is.
+func NotReady(ctx context.Context, node *kindlab.Node) (string, error) {
+	said, err := inAgent(ctx, node, "sh", "-c", "calico-node -felix-ready -bird-ready 2>&1 && echo ready || true")
+	if line := notReady.FindString(said); line != "" || strings.HasSuffix(strings.TrimSpace(said), "ready") {
+		return line, nil
+	}
+	return "", fmt.Errorf("asking calico-node on %s whether it is ready: %q: %w", node.Name(), said, err)
+}
+
+// notReady is how it begins the line that says why (node/pkg/health).
+var notReady = regexp.MustCompile(`calico/node is not ready: .*`)
 
 // BIRD is what birdc prints on all nodes, one after the other.
 func (s State) BIRD() string {

@@ -2,7 +2,9 @@ package configdrift
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -205,7 +207,6 @@ func TestDetector(t *testing.T) {
 	config := native(map[string]string{"masquerade": "false", "native-routing-cidr": "10.20.30.0/24"})
 	d := Detector{
 		Before: Setup{"1.8.1", config}, Version: "1.11.1", ConfigMap: "kube-system/cilium-config",
-		Keys: []string{"enable-ipv4-masquerade", "native-routing-cidr"},
 	}
 	if err := d.Check(); err != nil {
 		t.Fatal(err)
@@ -217,15 +218,25 @@ func TestDetector(t *testing.T) {
 		return []snapshot.Snapshot{s}
 	}
 	look := func(history []snapshot.Snapshot) []detect.Finding { return detect.Look([]detect.Detector{d}, history) }
-	found := look(with(config))
-	if len(found) != 1 || found[0].Kind != string(NotRead) || found[0].State != detect.Latent ||
-		found[0].Object != detect.Named("ConfigMap kube-system/cilium-config, masquerade") || found[0].Says == "" {
-		t.Errorf("found %+v", found)
+	expect := func(data map[string]string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, f := range look(with(data)) {
+			got = append(got, fmt.Sprintf("%s: %s %s", f.Object, f.State, f.Kind))
+			if f.Says == "" || f.Detector != "config-drift" {
+				t.Errorf("%+v", f)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("found %q, want %q", got, want)
+		}
 	}
-	cured := native(map[string]string{"enable-ipv4-masquerade": "false", "ipv4-native-routing-cidr": "10.20.30.0/24"})
-	if found := look(with(cured)); found != nil {
-		t.Errorf("with the new keys: found %+v", found)
-	}
+	expect(config, "ConfigMap kube-system/cilium-config, masquerade: latent not-read",
+		"ConfigMap kube-system/cilium-config, native-routing-cidr: hint deprecated")
+	expect(native(map[string]string{"masquerade": "false", "enable-ipv4-masquerade": "false", "ipv4-native-routing-cidr": "10.20.30.0/24"}),
+		"ConfigMap kube-system/cilium-config, masquerade: hint not-read",
+		"ConfigMap kube-system/cilium-config, enable-ipv4-masquerade: hint newly-read",
+		"ConfigMap kube-system/cilium-config, ipv4-native-routing-cidr: hint newly-read")
 	if found := look([]snapshot.Snapshot{{}}); found != nil {
 		t.Errorf("without the ConfigMap: found %+v", found)
 	}

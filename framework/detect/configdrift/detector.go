@@ -16,9 +16,6 @@ type Detector struct {
 	Version string
 	// ConfigMap is its name, as namespace/name.
 	ConfigMap string
-	// Keys are the settings that matter, by any of their names; none means
-	// all.
-	Keys []string
 }
 
 // Name implements detect.Detector.
@@ -36,10 +33,9 @@ func (d Detector) Check() error {
 	return err
 }
 
-// Detect implements detect.Detector. All findings are latent: whether the
-// change hurts anybody is for other detectors to say. Keys whose value in
-// force stays the same are left out, even if their names change; Compare lists
-// those, too.
+// Detect implements detect.Detector. What changes is latent: whether that hurts
+// anybody is for other detectors to say. A key whose value in force stays the same,
+// but that the new version does not read, or calls by another name, is a hint.
 func (d Detector) Detect(history []snapshot.Snapshot) []detect.Finding {
 	if len(history) == 0 {
 		return nil
@@ -55,19 +51,14 @@ func (d Detector) Detect(history []snapshot.Snapshot) []detect.Finding {
 	}
 	var findings []detect.Finding
 	for _, drift := range drifts {
-		if !drift.Changed() || !d.matters(drift.Key) {
-			continue
+		state := detect.Latent
+		if !drift.Changed() {
+			state = detect.Hint
 		}
 		findings = append(findings, detect.Finding{
-			Detector: d.Name(), Kind: string(drift.Kind), State: detect.Latent,
+			Detector: d.Name(), Kind: string(drift.Kind), State: state,
 			Object: detect.Named("ConfigMap " + d.ConfigMap + ", " + drift.Key), Says: drift.Says,
 		})
 	}
 	return findings
-}
-
-func (d Detector) matters(key string) bool {
-	return len(d.Keys) == 0 || slices.ContainsFunc(d.Keys, func(k string) bool {
-		return slices.Contains(Cilium().names(k), key)
-	})
 }
