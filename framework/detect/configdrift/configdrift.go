@@ -37,8 +37,8 @@ const (
 	NewlyRead Kind = "newly-read"
 	// DefaultChanged: the key is not set, and what holds without it changes.
 	DefaultChanged Kind = "default-changed"
-	// Deprecated: the new version reads the key and says that it is going
-	// away.
+	// Deprecated is a key that the new version reads, and says of that it is
+	// going away.
 	Deprecated Kind = "deprecated"
 	// Unknown: neither version reads the key.
 	Unknown Kind = "unknown"
