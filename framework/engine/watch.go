@@ -184,11 +184,50 @@ func (w *watch) blindSince(since time.Time) string {
 }
 
 // until waits for a look that began at or after a moment and meets a condition.
+// The bound is for looks that take no time: where one takes seconds, on a busy
+// machine, the detectors have fewLooks all the same.
 func (w *watch) until(ctx context.Context, what string, since time.Time, bound time.Duration, met func([]detect.Finding) bool) error {
-	return await.Until(ctx, what, w.every/4, bound, func(context.Context) (bool, string, error) {
+	deadline := time.Now().Add(bound)
+	var over *await.TimeoutError
+	err := await.Until(ctx, what, w.every/4, bound+slowLooks, func(context.Context) (bool, string, error) {
+		last := !time.Now().Before(deadline) && w.looksSince(since) >= fewLooks // before it is asked what that one showed
 		findings, seen := w.now()
-		return !seen.Time.Before(since) && met(findings), framework.DescribeFindings(findings), nil
+		saw := framework.DescribeFindings(findings)
+		if !seen.Time.Before(since) && met(findings) {
+			return true, "", nil
+		}
+		if last {
+			over = &await.TimeoutError{What: what, Bound: bound, Saw: saw}
+		}
+		return last, saw, nil
 	})
+	if over != nil {
+		return over
+	}
+	return err
+}
+
+const (
+	// fewLooks is how many looks the detectors have to come to something, however
+	// long a look takes: what is compared over time needs two, and one may be blind.
+	fewLooks = 3
+	// slowLooks bounds the wait for them: beside a lab with four guests on two CPUs
+	// a look took two to three seconds.
+	slowLooks = time.Minute
+)
+
+// looksSince counts the looks that began at or after a moment.
+func (w *watch) looksSince(moment time.Time) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, l := range slices.Backward(w.looks) {
+		if l.began.Before(moment) {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // quiet returns since when every look has been quiet, up to the newest one and

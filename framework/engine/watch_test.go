@@ -181,6 +181,35 @@ func TestUntilNamed(t *testing.T) {
 	}
 }
 
+// Where a look takes longer than the bound, what the detectors come to in the
+// first few is no less true.
+func TestUntilNamedOnABusyMachine(t *testing.T) {
+	for _, test := range []struct {
+		look  int // that shows it
+		named bool
+	}{{1, true}, {2, true}, {3, true}, {4, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			lost := found("lost", "a", detect.Active)
+			n := 0
+			w := startWatch(func(context.Context) snapshot.Snapshot {
+				began := time.Now()
+				time.Sleep(3 * time.Second)
+				return snapshot.Snapshot{Time: began}
+			}, []detect.Detector{detectorFunc(func([]snapshot.Snapshot) []detect.Finding {
+				if n++; n < test.look {
+					return nil
+				}
+				return []detect.Finding{lost}
+			})}, lookEvery, scope{})
+			defer w.Stop()
+			err := w.untilNamed(t.Context(), []framework.Finding{framework.As(lost)}, time.Now(), time.Second)
+			if named := err == nil; named != test.named {
+				t.Errorf("shown by look %d: %v", test.look, err)
+			}
+		})
+	}
+}
+
 // What a look has found that began before the question is no answer to it.
 func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 	watching(t, func(t *testing.T, w *watch, d *said) {
