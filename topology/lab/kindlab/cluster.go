@@ -215,7 +215,7 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		}
 		return fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
 	}
-	return l.wireMember(ctx, first.Name)
+	return nil
 }
 
 // initControlPlane runs the command with which kind would go on.

@@ -226,6 +226,9 @@ func (l *Lab) startControlPlane(ctx context.Context, c topology.Cluster, image s
 		return nil, "", err
 	}
 	all, initCtx := errgroup.WithContext(ctx)
+	// kind returns when the node's entrypoint has begun. That reads the default route
+	// later, and ends the node where it finds two next hops in place of the bridge.
+	all.Go(func() error { return l.Node(first).boot(initCtx) })
 	all.Go(func() error {
 		return l.options.step(first+" is initialised", func() error { return l.initControlPlane(initCtx, c) })
 	})
@@ -576,16 +579,13 @@ func (l *Lab) Logs(ctx context.Context, without ...string) (map[string]string, e
 			if exists, err := handle.Exists(ctx); !exists && err == nil {
 				return // a fault has removed it
 			}
+			text, err := handle.Logs(ctx)
 			if m.Kind != topology.KindNode {
-				text, err := handle.Logs(ctx)
 				keep(m.Name, text, err)
 				return
 			}
-			if handle.guest != nil { // first: it is there whatever became of the guest
-				text, err := handle.Logs(ctx)
-				keep(m.Name+"-console", text, err)
-			}
-			text, err := handle.Exec(ctx, "sh", "-c", `find /var/log/pods -name '*.log' -exec tail -v -n +1 {} +`)
+			keep(m.Name+"-console", text, err) // it is there whatever became of the node
+			text, err = handle.Exec(ctx, "sh", "-c", `find /var/log/pods -name '*.log' -exec tail -v -n +1 {} +`)
 			keep(m.Name+"-pods", text, err)
 			text, err = handle.Exec(ctx, "journalctl", "--no-pager", "-b", "-u", "kubelet", "-u", "containerd")
 			keep(m.Name+"-journal", text, err)
