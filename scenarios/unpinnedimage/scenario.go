@@ -262,10 +262,10 @@ func ifNotPresentScript() framework.Script {
 	s.Hurt = slices.DeleteFunc(s.Hurt, func(p probe.Probe) bool { return p.From == newcomer || p.To == newcomer })
 	s.Forms[0].Named = moved()
 	s.Forms = append(s.Forms, framework.LesserForm{
-		Name:      "a new node joins, and gets " + newVersion,
-		Fault:     newNode,
-		Named:     drifted(detect.MixedImages),
-		Passing:   lostRanges(),
+		Name:    "a new node joins, and gets " + newVersion,
+		Fault:   newNode,
+		Named:   drifted(detect.MixedImages),
+		Passing: lostRanges(),
 		Aftermath: []framework.Check{
 			{Name: "kube-router ends on " + newcomer + " for want of RBAC", Reads: rollout, Holds: crashes(newcomer), Bound: cacheSyncTimeout + seenWithin},
 			{Name: oldVersion + " works on the other nodes, with sessions", Reads: rollout, Holds: othersWork},
