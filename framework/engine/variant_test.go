@@ -118,7 +118,7 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 	v.result.Onset = &onset
 	fault := func(f detect.Finding, at time.Duration) {
 		s := sighting{f, onset.Add(at)}
-		v.addFinding(f, "fault", &s.at, new(time.Second+at), v.sinceOnset(s))
+		v.addFinding(f, "fault", nil, new(time.Second+at), v.sinceOnset(s))
 	}
 	fault(swapped, 0) // known from the baseline
 	fault(lost, 412*time.Millisecond)
