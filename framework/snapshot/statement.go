@@ -213,7 +213,7 @@ func routeStatement(layer Layer, where string, r Route, nodes map[netip.Addr]str
 		}
 	}
 	if len(hops) == 0 {
-		hops = []string{string(r.Type)}
+		hops = []string{r.Type.String()}
 	}
 	st.Says = strings.Join(hops, ", ")
 	return st

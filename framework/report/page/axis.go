@@ -36,13 +36,15 @@ type mark struct {
 	At      float64 // in percent of the axis
 	Row     int     // flags that would cover each other stand in different rows
 	Sign    string
+	Word    string // for those who have not read the list
 	Kind    string
 	Says    string
 	EventID string
-	end     bool // the flag is to the left of its line
 }
 
-func (m mark) End() bool { return m.At > 85 }
+// End tells whether the flag is to the left of its line, as there is no room on the
+// right.
+func (m mark) End() bool { return m.At > 80 }
 
 type tick struct {
 	At   float64
@@ -70,6 +72,7 @@ type event struct {
 	Since string // the fault
 	Kind  string
 	Sign  string
+	Word  string
 	Says  string
 }
 
@@ -151,31 +154,35 @@ func (a *axis) at(t time.Time) float64 {
 
 func (a *axis) column(t time.Time) int { return min(int(a.at(t)/100*columns), columns-1) }
 
+// letter is how wide one of a flag is on a wide screen, in percent of the axis.
+const letter = 0.62
+
 // events lists what happened, and marks the moments that matter.
 func (a *axis) events(s stored) {
 	fault := s.faultAt()
-	add := func(at time.Time, kind, sign, format string, args ...any) {
+	add := func(at time.Time, kind, mark, format string, args ...any) {
 		if at.IsZero() {
 			return
 		}
-		e := event{At: at, Kind: kind, Sign: sign, Says: fmt.Sprintf(format, args...)}
+		e := event{At: at, Kind: kind, Says: fmt.Sprintf(format, args...)}
+		e.Sign, e.Word, _ = strings.Cut(mark, " ")
 		if !fault.IsZero() {
 			e.Since = signed(at.Sub(fault))
 		}
 		a.Events = append(a.Events, e)
 	}
-	add(fault, "fault", "F", "the fault begins")
+	add(fault, "fault", "F fault", "the fault begins")
 	if s.Fault != nil {
 		add(s.Fault.Struck, "fault", "", "the fault is there")
 	}
 	if s.Onset != nil {
-		add(*s.Onset, "loss", "L", "the first packet is lost that stays without an answer, of %s", strings.Join(s.firstHurt(), ", "))
+		add(*s.Onset, "loss", "L first loss", "the first packet is lost that stays without an answer, of %s", strings.Join(s.firstHurt(), ", "))
 	}
 	key, n := s.key(), 0
 	for i, f := range s.Findings {
 		sign := ""
 		if key == &s.Findings[i] {
-			sign = "D"
+			sign = "D found"
 		}
 		add(s.foundAt(f), "finding", sign, "%s: %s %s, %s: %s", f.Detector, f.State, f.Kind, f.Object, f.Says)
 	}
@@ -184,11 +191,11 @@ func (a *axis) events(s stored) {
 			continue
 		}
 		n++
-		add(*r.Began, "remedy", fmt.Sprintf("R%d", n), "remedy %q begins", r.Name)
+		add(*r.Began, "remedy", fmt.Sprintf("R%d %s", n, r.Name), "remedy %q begins", r.Name)
 		if r.Applied != nil {
 			add(*r.Applied, "remedy", "", "remedy %q is applied", r.Name)
 		}
-		add(recovered(r), "recovery", fmt.Sprintf("✓%d", n), "traffic is back, %s after the beginning of %q", seconds(*cmp.Or(r.TimeToRecoverMS, new(int64))), r.Name)
+		add(recovered(r), "recovery", fmt.Sprintf("✓%d back", n), "traffic is back, %s after the beginning of %q", seconds(*cmp.Or(r.TimeToRecoverMS, new(int64))), r.Name)
 		if r.TimeToQuietMS != nil {
 			add(r.Began.Add(milliseconds(*r.TimeToQuietMS)), "recovery", "", "detectors are quiet from here on, with %q", r.Name)
 		}
@@ -211,14 +218,22 @@ func (a *axis) events(s stored) {
 		if e.Sign == "" {
 			continue
 		}
-		m := mark{At: a.at(e.At), Sign: e.Sign, Kind: e.Kind, Says: e.Says, EventID: e.ID}
-		for m.Row < len(rows) && rows[m.Row] > m.At {
+		m := mark{At: a.at(e.At), Sign: e.Sign, Word: e.Word, Kind: e.Kind, Says: e.Says, EventID: e.ID}
+		if n := []rune(m.Word); len(n) > 24 {
+			m.Word = string(n[:23]) + "…"
+		}
+		width := 2.5 + letter*float64(len([]rune(m.Word)))
+		from := m.At
+		if m.End() {
+			from -= width
+		}
+		for m.Row < len(rows) && rows[m.Row] > from {
 			m.Row++
 		}
 		if m.Row == len(rows) {
 			rows = append(rows, 0)
 		}
-		rows[m.Row] = m.At + 4.5
+		rows[m.Row] = from + width
 		a.Marks = append(a.Marks, m)
 	}
 	a.MarkRows = len(rows)

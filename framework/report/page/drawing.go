@@ -24,6 +24,7 @@ type drawing struct {
 	// Tells are where the paths break, one sentence each; More are those left out.
 	Tells []string
 	More  int
+	Hurt  bool // whether any probe was hurt
 }
 
 type drawnNetwork struct {
@@ -52,6 +53,7 @@ const (
 	drawingWidth = 620
 	boxHeight    = 42
 	maxPaths     = 4
+	pathWidth    = 16
 )
 
 // draw draws a topology, and in it the paths of a variant's hurt probes. It is nil
@@ -60,7 +62,7 @@ func draw(t *report.Topology, s stored) *drawing {
 	if t == nil || len(t.Members) == 0 {
 		return nil
 	}
-	d := &drawing{Width: drawingWidth}
+	d := &drawing{Width: drawingWidth, Hurt: len(s.ProbesHurt) > 0}
 	places := d.place(t)
 	d.paths(places, t, s)
 	return d
@@ -162,7 +164,9 @@ type journey struct {
 func (d *drawing) paths(places map[string]member, t *report.Topology, s stored) {
 	addresses := map[string]netip.Addr{}
 	for _, r := range s.timelines {
-		addresses[r.To] = r.Target.Addr()
+		if !addresses[r.To].IsValid() { // later ones may be of pods that a remedy has made anew
+			addresses[r.To] = r.Target.Addr()
+		}
 	}
 	on := map[string]string{}
 	for _, e := range s.Ends {
@@ -190,7 +194,10 @@ func (d *drawing) paths(places map[string]member, t *report.Topology, s stored) 
 		}
 		for _, j := range ways(t, s.after, a.Member, b.Member, addresses[to]) {
 			j.probe = way
-			journeys = append(journeys, j)
+			nowhere := func(name string) bool { return places[name].box == nil }
+			if !slices.ContainsFunc(slices.Concat(j.expected, j.actual), nowhere) {
+				journeys = append(journeys, j)
+			}
 		}
 	}
 	// What says where it breaks comes first, and of each way one.
@@ -207,10 +214,11 @@ func (d *drawing) paths(places map[string]member, t *report.Topology, s stored) 
 		}
 		n := len(ways)
 		ways[way] = true
-		d.Expected = append(d.Expected, d.line(places, j.expected, n))
-		d.Broken = append(d.Broken, d.line(places, j.actual, n))
+		shift := pathWidth * (2*n - 3) / 2
+		d.Expected = append(d.Expected, d.line(places, j.expected, shift-pathWidth/3))
+		d.Broken = append(d.Broken, d.line(places, j.actual, shift))
 		last := places[j.actual[len(j.actual)-1]].box
-		at := point{last.CX() + 12*n - 12, last.Y}
+		at := point{last.CX() + shift, last.Y}
 		if len(j.actual) > 1 && places[j.actual[len(j.actual)-2]].box.Y > last.Y {
 			at.Y = last.Y + last.H
 		}
@@ -346,9 +354,8 @@ func sharedNetwork(a, b report.Member) string {
 
 // line goes along networks from box to box. Lines of different paths lie side by
 // side.
-func (d *drawing) line(places map[string]member, way []string, n int) string {
+func (d *drawing) line(places map[string]member, way []string, shift int) string {
 	var points []string
-	shift := 6*n - 6
 	add := func(x, y int) { points = append(points, fmt.Sprintf("%d,%d", x, y)) }
 	for i, name := range way {
 		b := places[name].box

@@ -94,7 +94,7 @@ func (v view) with(role string) *section {
 func (l lead) sentence() string {
 	text := l.What
 	if l.Where != "" {
-		text += ", at " + l.Where
+		text += ": " + l.Where
 	}
 	if l.Since != "" {
 		text += ", since " + l.Since

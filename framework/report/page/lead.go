@@ -74,7 +74,7 @@ func place(f report.Finding) string {
 	if len(more) > 0 {
 		text += " (" + strings.Join(more, ", ") + ")"
 	}
-	return text + ", " + f.Kind
+	return f.Kind + " at " + text
 }
 
 func took(d time.Duration) string {

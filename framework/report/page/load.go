@@ -169,21 +169,19 @@ func (s stored) foundAt(f report.Finding) time.Time {
 	return time.Time{}
 }
 
-// key is the finding that tells most of why users are hurt: an active one of the
-// fault, the earliest of those that came with or after the first loss. Nil where
-// there is none.
+// key is the finding that tells most of why users are hurt: the earliest active one
+// of the fault, else the earliest that is settling or latent. Nil where there is
+// none.
 func (s stored) key() *report.Finding {
 	var best *report.Finding
 	rank := func(f report.Finding) int {
 		switch {
-		case f.State == "active" && f.TimeToDetectMS != nil:
-			return 0
 		case f.State == "active":
-			return 1
+			return 0
 		case f.State == "settling":
-			return 2
+			return 1
 		}
-		return 3
+		return 2
 	}
 	for i, f := range s.Findings {
 		if f.During != "fault" {

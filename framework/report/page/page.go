@@ -80,10 +80,21 @@ type section struct {
 	Tables   []table
 	Onsets   *histogram
 	Evidence []file
+	Others   []other // of the main section
 }
 
+// other is a variant, on the first screen of another.
+type other struct{ ID, Title, Role, Versions, Verdict string }
+
 // Write renders dir/report.html from dir/report.json and the evidence that it names.
-func Write(dir string) error {
+func Write(dir string) (err error) {
+	// What is stored may be anything, and the run that it is of may still go on: it is
+	// not to end because of its page.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("rendering the page of %s: %v", dir, p)
+		}
+	}()
 	r, err := report.Read(filepath.Join(dir, "report.json"))
 	if err != nil {
 		return err
@@ -129,6 +140,9 @@ func render(dir string, r report.Report) ([]byte, error) {
 	}
 	if len(v.Sections) > 0 {
 		v.Main = &v.Sections[0]
+		for _, s := range v.Sections[1:] {
+			v.Main.Others = append(v.Main.Others, other{s.ID, title(s.Variant), s.Role, versions(s.Components), s.Verdict})
+		}
 	}
 	v.Issue = issue(v)
 	var text bytes.Buffer
