@@ -170,7 +170,8 @@ func (d *drawing) paths(places map[string]member, t *report.Topology, s stored) 
 	}
 	on := map[string]string{}
 	for _, e := range s.Ends {
-		on[e.Name] = e.On
+		// A server that only answers is where its address is.
+		on[e.Name] = cmp.Or(e.On, memberAt(t, addresses[e.Name]))
 	}
 	var journeys []journey
 	seen := map[string]bool{}
@@ -194,6 +195,9 @@ func (d *drawing) paths(places map[string]member, t *report.Topology, s stored) 
 		}
 		for _, j := range ways(t, s.after, a.Member, b.Member, addresses[to]) {
 			j.probe = way
+			if j.why == "" && denied(r) {
+				j.why = to + " answers, and turns the client away"
+			}
 			nowhere := func(name string) bool { return places[name].box == nil }
 			if !slices.ContainsFunc(slices.Concat(j.expected, j.actual), nowhere) {
 				journeys = append(journeys, j)
@@ -228,6 +232,11 @@ func (d *drawing) paths(places map[string]member, t *report.Topology, s stored) 
 		}
 		d.Tells = append(d.Tells, j.probe+": "+j.why)
 	}
+}
+
+// denied tells whether a probe's server has turned it away.
+func denied(r probe.Record) bool {
+	return slices.ContainsFunc(r.Windows, func(w probe.Window) bool { return w.Denied > 0 })
 }
 
 func lostSides(r probe.Record) (requests, replies int) {
@@ -277,7 +286,9 @@ func follow(t *report.Topology, s *snapshot.Snapshot, expected []string, target 
 			return way, fmt.Sprintf("%s takes %s for its own", at, target)
 		case known:
 		case i < 0:
-			return way, fmt.Sprintf("%s has them, and not %s; what it does with them was not read", at, expected[len(expected)-1])
+			from := way[len(way)-2]
+			meant := expected[min(slices.Index(expected, from)+1, len(expected)-1)]
+			return way, fmt.Sprintf("%s sends them to %s instead of %s; what %s does with them was not read", from, at, meant, at)
 		default:
 			next = expected[i+1]
 		}
@@ -310,15 +321,23 @@ func hop(t *report.Topology, s *snapshot.Snapshot, at string, target netip.Addr)
 	}
 	h := best.NextHops[0]
 	to := cmp.Or(h.Address, target)
-	for _, m := range t.Members {
-		if slices.ContainsFunc(m.Links, func(l report.Link) bool { return l.Address == to }) {
-			return m.Name, true, ""
-		}
+	if name := memberAt(t, to); name != "" {
+		return name, true, ""
 	}
 	if !h.Address.IsValid() {
 		return at, true, ""
 	}
 	return "", true, fmt.Sprintf("%s sends %s to %s, which is nobody's address", at, target, h.Address)
+}
+
+// memberAt is the member that has an address; empty where none has.
+func memberAt(t *report.Topology, a netip.Addr) string {
+	for _, m := range t.Members {
+		if a.IsValid() && slices.ContainsFunc(m.Links, func(l report.Link) bool { return l.Address == a }) {
+			return m.Name
+		}
+	}
+	return ""
 }
 
 // tableOf is the routing table of a router or node in a snapshot, if it was read.

@@ -46,10 +46,10 @@ func tables(s stored) []table {
 	var all []table
 	known := map[string]bool{}
 	for _, f := range findings {
-		if known[f.Object+f.Announcer] || len(all) == maxTables {
+		if known[f.Object] || len(all) == maxTables {
 			continue
 		}
-		known[f.Object+f.Announcer] = true
+		known[f.Object] = true
 		if t := newTable(s, f); len(t.Rows) > 0 {
 			all = append(all, t)
 		}

@@ -42,8 +42,14 @@ func newLead(s stored) lead {
 	if len(s.ProbesHurt) > 2 {
 		probes = fmt.Sprintf("%d of %d probes, %s among them,", len(s.ProbesHurt), max(len(s.Probes), s.Baseline.Probes), s.ProbesHurt[0])
 	}
+	away, one := slices.ContainsFunc(s.timelines, denied), len(s.ProbesHurt) == 1
 	verb := "get no answer"
-	if len(s.ProbesHurt) == 1 {
+	switch {
+	case away && one:
+		verb = "is turned away"
+	case away:
+		verb = "are turned away"
+	case one:
 		verb = "gets no answer"
 	}
 	l.What = probes + " " + verb

@@ -50,6 +50,8 @@ var (
 		"came":     came,
 		"rate":     rate,
 		"kinds":    kinds,
+		// Records are wrapped for terminals.
+		"paragraphs": func(s string) []string { return strings.Split(strings.TrimSpace(s), "\n\n") },
 	}
 	pageTemplate = template.Must(template.New("page").Funcs(functions).Parse(pageText))
 )
