@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +69,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	e.report = report.Report{
 		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
 		Ablated: string(o.Ablate), Machine: o.Machine, Variants: []report.Variant{},
-		Incident: incidentOf(s.Incident), Command: cmp.Or(o.Command, "relapse run "+s.Incident.Name),
+		Incident: incidentOf(s.Incident), Command: e.options.Command(s),
 	}
 	e.labStep("images are there", e.prepare)
 	e.labStep("lab is up", e.bringUp)

@@ -1,5 +1,6 @@
 // Package report holds what a run found out, in the form in which it is
-// stored (relapse.report/v2), and writes it.
+// stored (relapse.report/v2), and writes it. Package page makes of it what people
+// look at.
 package report
 
 import (
