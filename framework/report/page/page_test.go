@@ -347,9 +347,9 @@ func TestTimeAxis(t *testing.T) {
 		flags = append(flags, f.says()+" "+attribute(f.Node, "style"))
 	}
 	want := []string{ // 5 s to 30 s
-		"F fault left: 20%; top: calc(0 * 1.5em)", "L first loss left: 21.2%; top: calc(1 * 1.5em)", "D found left: 22.8%; top: calc(2 * 1.5em)",
-		"R1 restart every agent left: 28%; top: calc(0 * 1.5em)", "R2 Cilium 1.12.0 left: 36%; top: calc(1 * 1.5em)",
-		"✓2 back left: 69.6%; top: calc(0 * 1.5em)", "R3 static route left: 76%; top: calc(0 * 1.5em)", "✓3 back left: 76.06%; top: calc(1 * 1.5em)",
+		"F fault left: 20%; top: calc(0 * 1.2rem)", "L first loss left: 21.2%; top: calc(1 * 1.2rem)", "D found left: 22.8%; top: calc(2 * 1.2rem)",
+		"R1 restart every agent left: 28%; top: calc(0 * 1.2rem)", "R2 Cilium 1.12.0 left: 36%; top: calc(1 * 1.2rem)",
+		"✓2 back left: 69.6%; top: calc(0 * 1.2rem)", "R3 static route left: 76%; top: calc(0 * 1.2rem)", "✓3 back left: 76.06%; top: calc(1 * 1.2rem)",
 	}
 	if diff := cmp.Diff(want, flags); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
