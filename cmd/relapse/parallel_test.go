@@ -126,3 +126,18 @@ func TestSideBySide(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// The command in a report leaves out what changes nothing of the verdict, and can be
+// pasted into a shell.
+func TestCommandOf(t *testing.T) {
+	run := runCommand(&settings{})
+	if err := run.ParseFlags([]string{"--variant", "a", "--set", "mtu=1 400", "--keep", "--output", "x", "--repeat", "3", "--parallel", "2"}); err != nil {
+		t.Fatal(err)
+	}
+	got := commandOf(framework.Scenario{
+		Incident: framework.Incident{Name: "drain"}, Variants: []framework.Variant{{Name: "a"}}, Parameters: []framework.Parameter{{Name: "mtu"}},
+	}, run.Flags())
+	if want := "relapse run drain --repeat=3 '--set=mtu=1 400' --variant=a"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/page"
 )
 
 // printReport prints what became of a scenario. It must make sense to a reader
@@ -54,7 +55,7 @@ func printReport(out io.Writer, r report.Report, output string) {
 	}
 	fmt.Fprintf(out, "\n  images %.1fs, lab %.1fs, total %.1fs; report: %s\n",
 		float64(r.Timings.Images)/1000, float64(r.Timings.Lab)/1000, float64(r.Timings.Total)/1000,
-		filepath.Join(output, r.Scenario, r.Run, "report.json"))
+		filepath.Join(output, r.Scenario, r.Run, page.Name))
 }
 
 // reservation says what a verdict does not speak of, or speaks of instead;

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/docker/docker/client"
 	"github.com/docker/go-units"
 	"github.com/onsi/ginkgo/v2/formatter"
@@ -53,8 +54,8 @@ func runCommand(s *settings) *cobra.Command {
 		Long: `Run builds what the scenarios need, brings up a lab for each, makes the
 incident happen with every variant, and takes the lab down again.
 
-Each run has a folder of its own, OUTPUT/NAME/<time>, with report.json,
-junit.xml and evidence/; OUTPUT/NAME/latest leads to the newest. The oldest
+Each run has a folder of its own, OUTPUT/NAME/<time>, with report.html,
+report.json, junit.xml and evidence/; OUTPUT/NAME/latest leads to the newest. The oldest
 are removed when there are more than --keep-runs, or when a scenario's take
 more than 1 GB together.`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -198,6 +199,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	display := s.progress(os.Stdout)
 	defer display.Close()
 	o.Progress, o.Log = display, log
+	o.Command = func(s framework.Scenario) string { return commandOf(s, how.flags) }
 	if ctx.Err() != nil { // from here on Ginkgo handles signals as well
 		return engine.ErrInterrupted
 	}
@@ -224,6 +226,19 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	}
 	fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
 	return outcome(reports, err)
+}
+
+// commandOf is the command that runs a scenario again as these flags had it run, but
+// for those that change nothing of what it comes to.
+func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
+	words := []string{"relapse", "run", s.Incident.Name}
+	for _, arg := range childArgs(s, flags) {
+		name, _, _ := strings.Cut(arg, "=")
+		if slices.Contains([]string{"--variant", "--set", "--ablate", "--repeat", "--images", "--upstream"}, name) {
+			words = append(words, arg)
+		}
+	}
+	return shellescape.QuoteCommand(words)
 }
 
 // pruneRuns removes old runs of a scenario, and tells which.

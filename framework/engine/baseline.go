@@ -38,7 +38,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	findings, at := v.watch.now()
 	v.keep("snapshot-baseline", at)
 	for _, f := range findings {
-		v.addFinding(f, "baseline", nil, nil)
+		v.addFinding(f, "baseline", nil, nil, nil)
 	}
 	switch {
 	case clean != nil:

@@ -48,7 +48,8 @@ func (v *variantRun) restore(ctx context.Context) error {
 	err := v.close(ctx)
 	last := v == v.scenario.variants[len(v.scenario.variants)-1]
 	if !last || v.lane != nil || v.scenario.options.Keep {
-		done := v.scenario.options.Progress.Step(v.label, "lab is put back")
+		v.publish()
+		done := v.scenario.beginStep(v.label, "lab is put back")
 		for _, f := range slices.Backward(v.injected) {
 			if undoErr := f.Undo(ctx); undoErr != nil {
 				err = errors.Join(err, fmt.Errorf("undoing %q: %w", f.Name, undoErr))
@@ -70,6 +71,7 @@ func (v *variantRun) restore(ctx context.Context) error {
 func (v *variantRun) close(ctx context.Context) error {
 	if v.watch != nil {
 		v.watch.Stop()
+		v.keep(report.HistoryName, v.watch.told())
 		v.watch = nil
 	}
 	// Also of components that did not come up: nothing else tells why.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -37,8 +38,11 @@ type Execution struct {
 	// lanes are the variants that run side by side; nil where they do not.
 	lanes *lanes
 	// mu guards what several variants look at while they run side by side: broken,
-	// and how their races go.
-	mu sync.Mutex
+	// how their races go, and what they have told so far.
+	mu    sync.Mutex
+	sofar sofar
+	// writing keeps two variants from writing the report at once.
+	writing sync.Mutex
 	// broken is why nothing could be judged at all.
 	broken error
 	// left is why the end did not go well: something of the lab may be left,
@@ -65,6 +69,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	e.report = report.Report{
 		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
 		Ablated: string(o.Ablate), Machine: o.Machine, Variants: []report.Variant{},
+		Incident: incidentOf(s.Incident), Command: e.options.Command(s),
 	}
 	e.labStep("images are there", e.prepare)
 	e.labStep("lab is up", e.bringUp)
@@ -88,6 +93,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	if o.Ablate == "" {
 		e.report.Half = halfOf(e.chosen())
 	}
+	e.report.Topology = report.TopologyOf(s.TopologyFor(e.chosen()))
 	e.labStep(e.farewell(), e.letGo)
 	return e
 }
@@ -222,7 +228,7 @@ func (e *Execution) labStep(name string, do func(context.Context) error) {
 			return &Skipped{"an earlier step failed"}
 		}
 		e.begin()
-		done := e.options.Progress.Step(scope, name)
+		done := e.beginStep(scope, name)
 		err := do(ctx)
 		done(err)
 		e.breaks(err)
@@ -396,8 +402,9 @@ func (e *Execution) Finish(ctx context.Context) {
 	}
 	e.report.Verdict = string(e.verdict())
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
+	e.report.Steps = e.sofar.steps
 	if e.dir != "" {
-		errs = append(errs, e.report.Write(e.dir), report.SetLatest(e.dir))
+		errs = append(errs, e.report.Write(e.dir), page.Write(e.dir), report.SetLatest(e.dir))
 	}
 	e.left = errors.Join(errs...)
 }

@@ -112,7 +112,7 @@ func (v *variantRun) judgeForm(ctx context.Context, form framework.LesserForm, b
 	_, at := v.watch.now()
 	v.keep("snapshot-"+slug(form.Name), at)
 	for _, s := range v.watch.seen(began) {
-		v.addFinding(s.Finding, form.Name, new(s.at.Sub(began)), nil)
+		v.addFinding(s.Finding, form.Name, &s.at, new(s.at.Sub(began)), nil)
 	}
 	if alarms := v.alarms(struck, slices.Concat(form.Named, form.Passing)); len(alarms) > 0 {
 		wrong = append(wrong, "nobody named "+framework.DescribeFindings(alarms))
@@ -223,10 +223,12 @@ func (v *variantRun) fault(ctx context.Context) error {
 		v.found = append(v.found, keyOf(f))
 	}
 	v.faulted = time.Now()
+	v.result.Fault = &report.Fault{Began: v.faulted}
 	if err := v.inject(ctx, f); err != nil {
 		return err
 	}
 	v.struck = time.Now()
+	v.result.Fault.Struck = v.struck
 	v.raceRan()
 	if err := v.tookHold(ctx, f); err != nil {
 		return err
@@ -279,6 +281,7 @@ func (v *variantRun) detected(ctx context.Context) error {
 	}
 	findings, at := v.watch.now()
 	v.keep("snapshot-after-fault", at)
+	v.keep(report.HistoryName, v.watch.told())
 	if named != nil {
 		v.seen.missing = list(framework.Missing(v.script.Named, findings))
 		v.seen.blind = v.watch.blindSince(v.struck)
@@ -363,6 +366,9 @@ func (v *variantRun) asksWhetherItRefuses(ctx context.Context) error {
 // and says what was not as it must be.
 func (v *variantRun) judgeTraffic(end time.Time) (wrong []string) {
 	v.keep("probes-observed", v.probes.Timelines())
+	_, at := v.watch.now()
+	v.keep("snapshot-observed", at)
+	v.keep(report.HistoryName, v.watch.told())
 	v.result.Packets, v.result.Probes = report.Packets{}, nil
 	for _, t := range v.probes.Timelines() {
 		entry := countsOf(t, v.cleanSince, end)
@@ -398,7 +404,7 @@ func (v *variantRun) judgeTraffic(end time.Time) (wrong []string) {
 // recordFindings puts what was found since the fault into the report.
 func (v *variantRun) recordFindings() {
 	for _, s := range v.watch.seen(v.faulted) {
-		v.addFinding(s.Finding, "fault", new(s.at.Sub(v.faulted)), v.sinceOnset(s))
+		v.addFinding(s.Finding, "fault", &s.at, new(s.at.Sub(v.faulted)), v.sinceOnset(s))
 	}
 	v.seen.active = len(v.alarms(v.struck, nil))
 }
@@ -413,8 +419,9 @@ func (v *variantRun) sinceOnset(s sighting) *time.Duration {
 }
 
 // addFinding puts a finding into the report, unless it is there. During is what
-// it came with, and came the time from the beginning of that to the finding.
-func (v *variantRun) addFinding(f detect.Finding, during string, came, detected *time.Duration) {
+// it came with, at the moment of the finding and came the time from the beginning
+// of that to it.
+func (v *variantRun) addFinding(f detect.Finding, during string, at *time.Time, came, detected *time.Duration) {
 	if slices.ContainsFunc(v.found, func(k findingKey) bool { return k == keyOf(f) }) {
 		return
 	}
@@ -422,7 +429,7 @@ func (v *variantRun) addFinding(f detect.Finding, during string, came, detected 
 	v.result.Findings = append(v.result.Findings, report.Finding{
 		Detector: f.Detector, Kind: f.Kind, State: string(f.State), Object: f.Object.String(),
 		Owner: f.Owner, Announcer: f.Announcer, Routers: f.Routers, Pods: f.Pods, Says: f.Says,
-		During: during, CameMS: milliseconds(came), TimeToDetectMS: milliseconds(detected),
+		During: during, At: at, CameMS: milliseconds(came), TimeToDetectMS: milliseconds(detected),
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
@@ -76,6 +77,9 @@ type Options struct {
 	// Progress and Log may be nil.
 	Progress Progress
 	Log      *slog.Logger
+	// Command is what runs a scenario the same way again, for the report. Nil: the
+	// scenario's name alone.
+	Command func(framework.Scenario) string
 	// Machine is what the report says of this machine.
 	Machine any
 }
@@ -86,6 +90,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Progress == nil {
 		o.Progress = Silent
+	}
+	if o.Command == nil {
+		o.Command = func(s framework.Scenario) string { return "relapse run " + s.Incident.Name }
 	}
 	return o
 }

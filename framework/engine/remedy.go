@@ -78,10 +78,12 @@ func (v *variantRun) try(ctx context.Context, r framework.Remedy, entry *report.
 		return fmt.Errorf("the symptom is not there any more: %w", err)
 	}
 	began := time.Now()
+	entry.Began = &began
 	if err := v.apply(ctx, r); err != nil {
 		return err
 	}
 	applied := time.Now()
+	entry.Applied = &applied
 	var err error
 	if r.Helps {
 		err = v.expectRecovery(ctx, r, began, applied, entry)
@@ -89,6 +91,7 @@ func (v *variantRun) try(ctx context.Context, r framework.Remedy, entry *report.
 		err = v.expectNoRecovery(ctx, applied, entry)
 	}
 	v.keep("probes-"+slug(r.Name), v.probes.Timelines())
+	v.keep(report.HistoryName, v.watch.told())
 	_, at := v.watch.now()
 	v.keep("snapshot-"+slug(r.Name), at)
 	return err

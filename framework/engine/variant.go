@@ -102,6 +102,7 @@ func newVariantRun(e *Execution, v framework.Variant) *variantRun {
 			Name: v.Name, Role: string(v.Role), Components: v.Components, Form: string(v.Form),
 			Expected: string(v.Expected()), ProbesHurt: []string{}, Findings: []report.Finding{},
 			Remedies: []report.Remedy{}, EvidenceDir: filepath.Join("evidence", v.Name),
+			ToBeHurt: namesOf(script.Hurt), Ends: endsOf(script.Ends),
 		},
 	}
 }
@@ -238,7 +239,8 @@ func (v *variantRun) addStep(name string, do func(context.Context) error, broke 
 		case v.ended:
 			return &Skipped{"an earlier step ended the script"}
 		}
-		done := v.scenario.options.Progress.Step(v.label, name)
+		v.publish()
+		done := v.scenario.beginStep(v.label, name)
 		err := do(ctx)
 		if v.mustChange && errors.Is(err, errNotAsExpected) {
 			done(nil)
@@ -274,6 +276,7 @@ func (v *variantRun) install(ctx context.Context) error {
 		return err
 	}
 	v.began = time.Now()
+	v.result.Began = new(v.began)
 	v.seen.broken = nil
 	v.run = &framework.Run{
 		Began:    v.began,

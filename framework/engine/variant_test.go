@@ -110,15 +110,15 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 	v := newVariant(framework.Affected, "")
 	lost, swapped := found("lost", "a", detect.Active), found("swapped", "b", detect.Latent)
 	swapped.Owner, swapped.Announcer, swapped.Routers, swapped.Pods = "node1", "node2", []string{"tor1"}, []string{"default/web"}
-	v.addFinding(swapped, "baseline", nil, nil)
+	v.addFinding(swapped, "baseline", nil, nil, nil)
 	elsewhere := swapped
 	elsewhere.Announcer = "node3" // another one that says so is another finding
-	v.addFinding(elsewhere, "baseline", nil, nil)
+	v.addFinding(elsewhere, "baseline", nil, nil, nil)
 	onset := time.Now()
 	v.result.Onset = &onset
 	fault := func(f detect.Finding, at time.Duration) {
 		s := sighting{f, onset.Add(at)}
-		v.addFinding(f, "fault", new(time.Second+at), v.sinceOnset(s))
+		v.addFinding(f, "fault", nil, new(time.Second+at), v.sinceOnset(s))
 	}
 	fault(swapped, 0) // known from the baseline
 	fault(lost, 412*time.Millisecond)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 )
@@ -36,8 +37,14 @@ type watch struct {
 
 	mu      sync.Mutex
 	history []snapshot.Snapshot
-	looks   []look // all of them, oldest first
+	looks   []look            // all of them, oldest first
+	changes []snapshot.Change // from look to look, maxChanges at most
+	more    int               // changes beyond that
 }
+
+// maxChanges bounds what a watch keeps of changes: a layer that flaps in every look
+// is told of in the first of them.
+const maxChanges = 5000
 
 // scope is what of a lab the findings of a variant are about: its own nodes, and
 // all that is not another variant's.
@@ -126,6 +133,11 @@ func (w *watch) look(ctx context.Context) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.history) > 0 {
+		changes := snapshot.Changes(w.history[len(w.history)-1], now)
+		kept := min(len(changes), maxChanges-len(w.changes))
+		w.changes, w.more = append(w.changes, changes[:kept]...), w.more+len(changes)-kept
+	}
 	w.history = append(w.history, now)
 	w.history = w.history[max(0, len(w.history)-int(detect.History/w.every)):]
 	w.looks = append(w.looks, look{
@@ -155,6 +167,33 @@ func (w *watch) seen(since time.Time) []sighting {
 		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.Kind+a.Object.String(), b.Kind+b.Object.String()))
 	})
 	return all
+}
+
+// told is what all looks so far have shown.
+func (w *watch) told() report.History {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := report.History{Looks: len(w.looks), Changes: slices.Clone(w.changes), More: w.more, Seen: []report.Seen{}}
+	index := map[findingKey]int{}
+	last := map[findingKey]int{} // the look that showed it last
+	for n, l := range w.looks {
+		for _, f := range l.findings {
+			key := keyOf(f)
+			i, known := index[key]
+			if !known {
+				i, index[key] = len(h.Seen), len(h.Seen)
+				h.Seen = append(h.Seen, report.Seen{Detector: f.Detector, Kind: f.Kind, State: string(f.State), Object: f.Object.String()})
+			}
+			times := h.Seen[i].Times
+			if known && last[key] >= n-1 {
+				times[len(times)-1].Until = l.ended
+			} else {
+				h.Seen[i].Times = append(times, report.Span{From: l.ended, Until: l.ended})
+			}
+			last[key] = n
+		}
+	}
+	return h
 }
 
 // now returns the findings of the last look, and the snapshot that it saw.

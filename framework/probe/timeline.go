@@ -467,50 +467,58 @@ func clock(t time.Time) string { return t.Format("15:04:05.000") }
 // other packet does not list each.
 const evidenceGap = 100 * time.Millisecond
 
-// MarshalJSON writes the timeline as evidence: counts, windows of loss (100 ms
-// apart at least), round trip times in microseconds, TTLs, sources.
-func (t Timeline) MarshalJSON() ([]byte, error) {
-	type rtt struct {
+// Record is a timeline as evidence: what Timeline.MarshalJSON writes, and what reads
+// it back.
+type Record struct {
+	Probe      string         `json:"probe"`
+	From       string         `json:"from"`
+	To         string         `json:"to"`
+	Protocol   Protocol       `json:"protocol"`
+	Target     netip.AddrPort `json:"target"`
+	IntervalUS int64          `json:"interval_us"`
+	TimeoutUS  int64          `json:"timeout_us"`
+	Started    time.Time      `json:"started,omitzero"`
+	Reported   time.Time      `json:"reported,omitzero"`
+	Stopped    time.Time      `json:"stopped,omitzero"`
+	Gone       time.Time      `json:"gone,omitzero"`
+	GoneWhy    string         `json:"gone_why,omitempty"`
+	Packets    Counts         `json:"packets"`
+	Late       int            `json:"late"`
+	Duplicates int            `json:"duplicates"`
+	// RTT are round trip times in microseconds.
+	RTT struct {
 		Min    int64 `json:"min"`
 		Median int64 `json:"median"`
 		Max    int64 `json:"max"`
-	}
-	r := t.RTT()
-	source := ""
-	if t.Probe.Source.IsValid() {
-		source = t.Probe.Source.String()
-	}
-	return json.Marshal(struct {
-		Probe      string         `json:"probe"`
-		From       string         `json:"from"`
-		To         string         `json:"to"`
-		Protocol   Protocol       `json:"protocol"`
-		Target     netip.AddrPort `json:"target"`
-		IntervalUS int64          `json:"interval_us"`
-		TimeoutUS  int64          `json:"timeout_us"`
-		Started    time.Time      `json:"started,omitzero"`
-		Reported   time.Time      `json:"reported,omitzero"`
-		Stopped    time.Time      `json:"stopped,omitzero"`
-		Gone       time.Time      `json:"gone,omitzero"`
-		GoneWhy    string         `json:"gone_why,omitempty"`
-		Packets    Counts         `json:"packets"`
-		Late       int            `json:"late"`
-		Duplicates int            `json:"duplicates"`
-		RTT        rtt            `json:"rtt_us"`
-		ReplyTTL   map[uint8]int  `json:"reply_ttl"`
-		RequestTTL map[uint8]int  `json:"request_ttl"`
-		Source     string         `json:"expected_source,omitempty"`
-		Sources    []Source       `json:"sources"`
-		Errors     map[string]int `json:"send_errors,omitempty"`
-		Windows    []Window       `json:"loss_windows"`
-	}{
-		t.Probe.Name, t.Probe.From, t.Probe.To, t.Probe.Protocol, t.Target,
-		t.Probe.Interval.Microseconds(), t.Probe.Timeout.Microseconds(),
-		t.Started, t.Reported, t.Stopped, t.Gone, t.GoneWhy,
-		t.Counts(), t.Late, t.Duplicates, rtt{r.Min.Microseconds(), r.Median.Microseconds(), r.Max.Microseconds()},
-		t.ReplyTTL, t.RequestTTL, source, t.Sources, t.Errors, t.Windows(evidenceGap),
-	})
+	} `json:"rtt_us"`
+	ReplyTTL   map[uint8]int  `json:"reply_ttl"`
+	RequestTTL map[uint8]int  `json:"request_ttl"`
+	Source     string         `json:"expected_source,omitempty"`
+	Sources    []Source       `json:"sources"`
+	Errors     map[string]int `json:"send_errors,omitempty"`
+	// Windows are 100 ms apart at least.
+	Windows []Window `json:"loss_windows"`
 }
+
+// Record is the timeline as evidence.
+func (t *Timeline) Record() Record {
+	r := Record{
+		Probe: t.Probe.Name, From: t.Probe.From, To: t.Probe.To, Protocol: t.Probe.Protocol, Target: t.Target,
+		IntervalUS: t.Probe.Interval.Microseconds(), TimeoutUS: t.Probe.Timeout.Microseconds(),
+		Started: t.Started, Reported: t.Reported, Stopped: t.Stopped, Gone: t.Gone, GoneWhy: t.GoneWhy,
+		Packets: t.Counts(), Late: t.Late, Duplicates: t.Duplicates,
+		ReplyTTL: t.ReplyTTL, RequestTTL: t.RequestTTL, Sources: t.Sources, Errors: t.Errors, Windows: t.Windows(evidenceGap),
+	}
+	rtt := t.RTT()
+	r.RTT.Min, r.RTT.Median, r.RTT.Max = rtt.Min.Microseconds(), rtt.Median.Microseconds(), rtt.Max.Microseconds()
+	if t.Probe.Source.IsValid() {
+		r.Source = t.Probe.Source.String()
+	}
+	return r
+}
+
+// MarshalJSON writes the timeline as evidence: its Record.
+func (t Timeline) MarshalJSON() ([]byte, error) { return json.Marshal(t.Record()) }
 
 // clone returns a copy that shares nothing with t.
 func (t *Timeline) clone() Timeline {

@@ -1,5 +1,6 @@
 // Package report holds what a run found out, in the form in which it is
-// stored (relapse.report/v2), and writes it.
+// stored (relapse.report/v2), and writes it. Package page makes of it what people
+// look at.
 package report
 
 import (
@@ -23,8 +24,17 @@ type Report struct {
 	Ablated  string `json:"ablated,omitempty"` // the part that was switched off
 	// Half says what the run does not prove because only one half of a pair ran;
 	// empty where an affected and a fixed variant did.
-	Half     string    `json:"half,omitempty"`
+	Half string `json:"half,omitempty"`
+	// Unfinished is there while the run goes on, and stays where it is killed. The
+	// verdict is inconclusive until then.
+	Unfinished *Unfinished `json:"unfinished,omitempty"`
+	Incident   *Incident   `json:"incident,omitempty"`
+	// Command runs the same again.
+	Command  string    `json:"command,omitempty"`
 	Started  time.Time `json:"started"`
+	Topology *Topology `json:"topology,omitempty"`
+	// Steps are those that have begun, in the order in which they did.
+	Steps    []Step    `json:"steps,omitempty"`
 	Variants []Variant `json:"variants"`
 	// NotRun are variants that cannot run here. The verdict says nothing about
 	// them.
@@ -35,6 +45,43 @@ type Report struct {
 	CPU *CPU `json:"cpu,omitempty"`
 	// Guests are the lab's nodes with a kernel of their own.
 	Guests []Guest `json:"guests,omitempty"`
+}
+
+// Unfinished says how far a run has come that has not ended.
+type Unfinished struct {
+	// At is when that was written, and Steps are those under way then, as
+	// "scope: name".
+	At    time.Time `json:"at"`
+	Steps []string  `json:"steps"`
+}
+
+// Incident is the record of what the scenario reproduces, as far as somebody needs
+// it who reads of one run.
+type Incident struct {
+	Title    string   `json:"title"`
+	Source   string   `json:"source"`
+	Symptom  string   `json:"symptom"`
+	Cause    string   `json:"cause"`
+	Affected string   `json:"affected"`
+	Fixed    string   `json:"fixed"`
+	Remedies []string `json:"remedies,omitempty"`
+	// Reproduction says how the lab differs from the incident's cluster, and what a
+	// pass does not prove.
+	Reproduction string `json:"reproduction"`
+	// NotAsserted are facts of the incident that no step asserts, or only in part,
+	// each with the reason.
+	NotAsserted []string `json:"not_asserted,omitempty"`
+}
+
+// Step is a part of the run.
+type Step struct {
+	Scope string    `json:"scope"` // a variant, with the number of a repeat, or "lab"
+	Name  string    `json:"name"`
+	Began time.Time `json:"began"`
+	// Ended is absent for a step under way.
+	Ended *time.Time `json:"ended,omitempty"`
+	// Failed says why the step was not as it must be; empty where it was.
+	Failed string `json:"failed,omitempty"`
 }
 
 // NotRun is a variant that cannot run here.
@@ -67,12 +114,20 @@ type Variant struct {
 	Verdict  string `json:"verdict"`
 	// Reasons say why the verdict is not the expected one, or what else was
 	// not as it must be. Empty when all is well.
-	Reasons  []string `json:"reasons,omitempty"`
-	Baseline Baseline `json:"baseline"`
+	Reasons []string `json:"reasons,omitempty"`
+	// Began is when its installation began; absent where it never did.
+	Began    *time.Time `json:"began,omitempty"`
+	Baseline Baseline   `json:"baseline"`
+	// Fault is when the fault came; absent where it did not.
+	Fault *Fault `json:"fault,omitempty"`
 	// Onset is when the first probe was lost after the fault; for a variant
 	// in which none was lost it is absent.
 	Onset      *time.Time `json:"onset,omitempty"`
 	ProbesHurt []string   `json:"probes_hurt"`
+	// ToBeHurt are the probes that the incident hurts where it is reproduced, and
+	// Ends what probes run between.
+	ToBeHurt []string `json:"probes_to_be_hurt,omitempty"`
+	Ends     []End    `json:"ends,omitempty"`
 	// Refuses is what the component under test says when it does not start.
 	Refuses string `json:"refuses,omitempty"`
 	// Race is there where the incident strikes by chance.
@@ -117,6 +172,20 @@ type Baseline struct {
 	Probes  int     `json:"probes"`
 	Seconds float64 `json:"seconds"`
 	Lost    int     `json:"lost"`
+}
+
+// Fault is when a fault's injection began, and when it was over.
+type Fault struct {
+	Began  time.Time `json:"began"`
+	Struck time.Time `json:"struck,omitzero"`
+}
+
+// End is where probes come from or go to.
+type End struct {
+	Name string `json:"name"`
+	// On is the member of the topology that it is on; empty for one that only
+	// answers, and tells its address when the lab is up.
+	On string `json:"on,omitempty"`
 }
 
 // Packets counts all probes of a variant, from when the baseline began to be
@@ -170,6 +239,8 @@ type Finding struct {
 	// is absent for the baseline.
 	During string `json:"during"`
 	CameMS *int64 `json:"came_ms,omitempty"`
+	// At is when the look was over that showed it first; absent for the baseline.
+	At *time.Time `json:"at,omitempty"`
 	// TimeToDetectMS runs from the first lost probe to an active finding that
 	// came after it. Absent for all others.
 	TimeToDetectMS *int64 `json:"time_to_detect_ms,omitempty"`
@@ -181,6 +252,10 @@ type Remedy struct {
 	Expected string `json:"expected"` // recovers or does-not-help
 	// Verdict is recovers, does-not-help, or unknown: it could not be judged.
 	Verdict string `json:"verdict"`
+	// Began is when it began, and Applied when all that it does was done; absent
+	// where it did not come to that.
+	Began   *time.Time `json:"began,omitempty"`
+	Applied *time.Time `json:"applied,omitempty"`
 	// TimeToRecoverMS runs from the start of the remedy to the first clean
 	// window, TimeToQuietMS to the first look of quiet detectors. Absent where
 	// nothing recovered.

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+func TestPage(t *testing.T) {
+	dir := t.TempDir()
+	for n, run := range []string{"2026-01-02T03-04-00Z", "2026-01-02T04-04-00Z"} {
+		r := report.Report{Schema: report.Schema, Scenario: "node-drain", Run: run, Verdict: "pass", Started: time.Date(2026, 1, 2, 3+n, 4, 0, 0, time.UTC)}
+		if err := r.Write(filepath.Join(dir, "node-drain", run)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := filepath.Join("node-drain", "2026-01-02T03-04-00Z")
+	for _, test := range []struct {
+		name, arg string
+		wrote     []string
+	}{
+		{"one run", one, []string{filepath.Join(one, "report.html")}},
+		{"all of them", "", []string{filepath.Join(one, "report.html"), "node-drain/2026-01-02T04-04-00Z/report.html", "index.html"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var out, want bytes.Buffer
+			cmd := command()
+			cmd.SetArgs([]string{"page", filepath.Join(dir, test.arg)})
+			cmd.SetOut(&out)
+			if err := cmd.Execute(); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range test.wrote {
+				want.WriteString(filepath.Join(dir, name) + "\n")
+				if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+					t.Error(err)
+				}
+			}
+			if diff := cmp.Diff(want.String(), out.String()); diff != "" {
+				t.Errorf("output (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

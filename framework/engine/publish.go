@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/page"
+)
+
+// sofar is what is known of a run while it goes on. Execution.mu guards it.
+type sofar struct {
+	steps    []report.Step
+	variants map[*variantRun][]byte // the last that each has told of itself, as JSON
+}
+
+// beginStep tells progress of a step, and notes it for the report; what it returns
+// ends it.
+func (e *Execution) beginStep(scope, name string) (ends func(error)) {
+	done := e.options.Progress.Step(scope, name)
+	e.mu.Lock()
+	number := len(e.sofar.steps)
+	e.sofar.steps = append(e.sofar.steps, report.Step{Scope: scope, Name: name, Began: time.Now()})
+	e.mu.Unlock()
+	e.publish()
+	return func(err error) {
+		e.mu.Lock()
+		s := &e.sofar.steps[number]
+		s.Ended = new(time.Now())
+		if err != nil {
+			s.Failed = err.Error()
+		}
+		e.mu.Unlock()
+		done(err)
+	}
+}
+
+// publish tells what the variant has come to. Only the variant itself calls it.
+func (v *variantRun) publish() {
+	text, err := json.Marshal(v.result)
+	if err != nil {
+		v.scenario.options.Log.Warn("the report of a run that goes on has not all", "error", err)
+		return
+	}
+	v.scenario.mu.Lock()
+	defer v.scenario.mu.Unlock()
+	if v.scenario.sofar.variants == nil {
+		v.scenario.sofar.variants = map[*variantRun][]byte{}
+	}
+	v.scenario.sofar.variants[v] = text
+}
+
+// publish writes the report and the page of what is known so far, so that a run
+// that is killed leaves them. That they cannot be written changes nothing: the run
+// may still end, and tells then.
+func (e *Execution) publish() {
+	if e.dir == "" || e.over {
+		return
+	}
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	r, err := e.reportSoFar()
+	if err = errors.Join(err, r.Write(e.dir), page.Write(e.dir)); err != nil {
+		e.options.Log.Warn("the report of a run that goes on could not be written", "error", err)
+	}
+}
+
+// reportSoFar is the report of a run that goes on. With an error it lacks variants.
+func (e *Execution) reportSoFar() (report.Report, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.report
+	r.Verdict = string(framework.Inconclusive)
+	r.Unfinished = &report.Unfinished{At: time.Now()}
+	r.Timings.Total = time.Since(e.began).Milliseconds()
+	r.Steps = slices.Clone(e.sofar.steps)
+	for _, s := range r.Steps {
+		if s.Ended == nil {
+			r.Unfinished.Steps = append(r.Unfinished.Steps, s.Scope+": "+s.Name)
+		}
+	}
+	r.Variants = []report.Variant{}
+	var errs []error
+	for _, v := range e.variants {
+		if text, begun := e.sofar.variants[v]; begun {
+			var one report.Variant
+			errs = append(errs, json.Unmarshal(text, &one))
+			r.Variants = append(r.Variants, one)
+		}
+	}
+	return r, errors.Join(errs...)
+}
+
+// incidentOf is the record of an incident, as a report holds it.
+func incidentOf(i framework.Incident) *report.Incident {
+	r := &report.Incident{
+		Title: i.Title, Source: i.Source, Symptom: i.Symptom, Cause: i.Cause, Affected: i.Affected, Fixed: i.Fixed,
+		Remedies: i.Remedies, Reproduction: i.Reproduction,
+	}
+	for _, f := range i.Facts {
+		if f.Not != "" {
+			r.NotAsserted = append(r.NotAsserted, fmt.Sprintf("%s: %s", f.Says, f.Not))
+		}
+	}
+	return r
+}
+
+// endsOf are the ends of probes, as a report holds them.
+func endsOf(declared []framework.End) []report.End {
+	var ends []report.End
+	for _, d := range declared {
+		on := d.Host
+		if d.Pod != nil {
+			on = d.Pod.Node
+		}
+		ends = append(ends, report.End{Name: d.Name, On: on})
+	}
+	return ends
+}

@@ -1,0 +1,493 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// columns is how fine the axis is. However many packets there were, a lane has no
+// more pieces than that.
+const columns = 1000
+
+// axis is the time of a variant: lanes with what happened in them, and marks that go
+// through all.
+type axis struct {
+	ID          string
+	From, Until time.Time
+	Marks       []mark
+	MarkRows    int
+	Lanes, Rest []lane // Rest are of probes that lost nothing
+	Ticks       []tick
+	Events      []event
+	Omitted     int // events that are in the evidence only
+}
+
+// mark is a moment that matters: the fault, the first loss, a remedy.
+type mark struct {
+	At      float64 // in percent of the axis
+	Row     int     // flags that would cover each other stand in different rows
+	Sign    string
+	Word    string // for those who have not read the list
+	Kind    string
+	Says    string
+	EventID string
+}
+
+// End tells whether the flag is to the left of its line, as there is no room on the
+// right.
+func (m mark) End() bool { return m.At > 80 }
+
+type tick struct {
+	At   float64
+	Says string
+}
+
+// lane is one probe, finding, session or table over time.
+type lane struct {
+	Kind, Name, Says string
+	// Thin is drawn as a line: all is well, or it is not told otherwise. Thick are
+	// blocks; Hollow blocks without filling. Diamonds are changes.
+	Thin, Thick, Hollow template.HTMLAttr
+	Diamonds            []diamond
+}
+
+type diamond struct {
+	At   float64
+	Says string
+}
+
+// event is a line in the list of what happened.
+type event struct {
+	ID    string
+	At    time.Time
+	Since string // the fault
+	Kind  string
+	Sign  string
+	Word  string
+	Says  string
+}
+
+// maxChangeEvents bounds the changes of layers in the list of events, and
+// maxChangeLanes the lanes for them.
+const (
+	maxChangeEvents = 80
+	maxChangeLanes  = 24
+)
+
+// newAxis draws a variant's time. It is nil where nothing is known of it.
+func newAxis(id string, s stored) *axis {
+	a := &axis{ID: id}
+	a.span(s)
+	if !a.Until.After(a.From) {
+		return nil
+	}
+	a.events(s)
+	a.probeLanes(s)
+	a.findingLanes(s)
+	a.changeLanes(s.history.Changes)
+	a.ticks(s.faultAt())
+	return a
+}
+
+// span is from the first packet to the last, or as much of it as is known.
+func (a *axis) span(s stored) {
+	take := func(at time.Time) {
+		if at.IsZero() {
+			return
+		}
+		if a.From.IsZero() || at.Before(a.From) {
+			a.From = at
+		}
+		if at.After(a.Until) {
+			a.Until = at
+		}
+	}
+	for _, t := range s.timelines {
+		take(t.Started)
+		take(lastOf(t))
+	}
+	take(s.faultAt())
+	if s.Onset != nil {
+		take(*s.Onset)
+	}
+	for _, f := range s.Findings {
+		take(s.foundAt(f))
+	}
+	for _, r := range s.Remedies {
+		if r.Began != nil {
+			take(*r.Began)
+			take(recovered(r))
+		}
+	}
+}
+
+// recovered is when traffic was back; zero where it was not, or that is not known.
+func recovered(r report.Remedy) time.Time {
+	if r.Began == nil || r.TimeToRecoverMS == nil {
+		return time.Time{}
+	}
+	return r.Began.Add(milliseconds(*r.TimeToRecoverMS))
+}
+
+// lastOf is up to when a probe is known.
+func lastOf(t probe.Record) time.Time {
+	if !t.Stopped.IsZero() {
+		return t.Stopped
+	}
+	return t.Reported
+}
+
+// at is where a moment is on the axis, in percent.
+func (a *axis) at(t time.Time) float64 {
+	share := float64(t.Sub(a.From)) / float64(a.Until.Sub(a.From))
+	return math.Round(1e5*min(max(share, 0), 1)) / 1e3
+}
+
+func (a *axis) column(t time.Time) int { return min(int(a.at(t)/100*columns), columns-1) }
+
+// letter is how wide one of a flag is on a wide screen, in percent of the axis.
+const letter = 0.62
+
+// events lists what happened, and marks the moments that matter.
+func (a *axis) events(s stored) {
+	fault := s.faultAt()
+	add := func(at time.Time, kind, mark, format string, args ...any) {
+		if at.IsZero() {
+			return
+		}
+		e := event{At: at, Kind: kind, Says: fmt.Sprintf(format, args...)}
+		e.Sign, e.Word, _ = strings.Cut(mark, " ")
+		if !fault.IsZero() {
+			e.Since = signed(at.Sub(fault))
+		}
+		a.Events = append(a.Events, e)
+	}
+	add(fault, "fault", "F fault", "the fault begins")
+	if s.Fault != nil {
+		add(s.Fault.Struck, "fault", "", "the fault is there")
+	}
+	if s.Onset != nil {
+		add(*s.Onset, "loss", "L first loss", "the first packet is lost that stays without an answer, of %s", strings.Join(s.firstHurt(), ", "))
+	}
+	key, n := s.key(), 0
+	for i, f := range s.Findings {
+		sign := ""
+		if key == &s.Findings[i] {
+			sign = "D found"
+		}
+		add(s.foundAt(f), "finding", sign, "%s: %s %s, %s: %s", f.Detector, f.State, f.Kind, f.Object, f.Says)
+	}
+	for _, r := range s.Remedies {
+		if r.Began == nil {
+			continue
+		}
+		n++
+		add(*r.Began, "remedy", fmt.Sprintf("R%d %s", n, r.Name), "remedy %q begins", r.Name)
+		if r.Applied != nil {
+			add(*r.Applied, "remedy", "", "remedy %q is applied", r.Name)
+		}
+		add(recovered(r), "recovery", fmt.Sprintf("✓%d back", n), "traffic is back, %s after the beginning of %q", seconds(*cmp.Or(r.TimeToRecoverMS, new(int64))), r.Name)
+		if r.TimeToQuietMS != nil {
+			add(r.Began.Add(milliseconds(*r.TimeToQuietMS)), "recovery", "", "detectors are quiet from here on, with %q", r.Name)
+		}
+		if r.Verdict == "does-not-help" && r.Applied != nil {
+			add(r.Applied.Add(time.Microsecond), "remedy", "", "%q does not help", r.Name)
+		}
+	}
+	a.Omitted = s.history.More + max(0, len(s.history.Changes)-maxChangeEvents)
+	for i, c := range s.history.Changes {
+		if i == maxChangeEvents {
+			break
+		}
+		add(c.At, "change", "", "%s", change(c))
+	}
+	slices.SortStableFunc(a.Events, func(x, y event) int { return x.At.Compare(y.At) })
+	var rows []float64 // the place up to which each is taken
+	for i := range a.Events {
+		e := &a.Events[i]
+		e.ID = fmt.Sprintf("%s-e%d", a.ID, i+1)
+		if e.Sign == "" {
+			continue
+		}
+		m := mark{At: a.at(e.At), Sign: e.Sign, Word: e.Word, Kind: e.Kind, Says: e.Says, EventID: e.ID}
+		if n := []rune(m.Word); len(n) > 24 {
+			m.Word = string(n[:23]) + "…"
+		}
+		width := 2.5 + letter*float64(len([]rune(m.Word)))
+		from := m.At
+		if m.End() {
+			from -= width
+		}
+		for m.Row < len(rows) && rows[m.Row] > from {
+			m.Row++
+		}
+		if m.Row == len(rows) {
+			rows = append(rows, 0)
+		}
+		rows[m.Row] = from + width
+		a.Marks = append(a.Marks, m)
+	}
+	a.MarkRows = len(rows)
+}
+
+// firstHurt are the hurt probes that lost the first packet, as far as the evidence
+// tells.
+func (s stored) firstHurt() []string {
+	var names []string
+	for _, t := range s.timelines {
+		for _, w := range t.Windows {
+			if s.Onset != nil && w.Start.Equal(*s.Onset) {
+				names = append(names, t.Probe)
+				break
+			}
+		}
+	}
+	if len(names) == 0 || len(names) > 4 {
+		return s.ProbesHurt
+	}
+	return names
+}
+
+func change(c snapshot.Change) string {
+	from, to := cmp.Or(c.From, "nothing"), cmp.Or(c.To, "nothing")
+	return fmt.Sprintf("%s, %s, %s: %s → %s", c.Layer, c.Where, c.Object, from, to)
+}
+
+// probeLanes are those of probes that lost something, the hurt ones first, and apart
+// from them those that lost nothing.
+func (a *axis) probeLanes(s stored) {
+	var names []string
+	byName := map[string][]probe.Record{}
+	for _, t := range s.timelines {
+		if byName[t.Probe] == nil {
+			names = append(names, t.Probe)
+		}
+		byName[t.Probe] = append(byName[t.Probe], t)
+	}
+	hurt := func(name string) int {
+		if slices.Contains(s.ProbesHurt, name) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(names, func(x, y string) int { return hurt(x) - hurt(y) })
+	for _, name := range names {
+		l := lane{Kind: "probe", Name: name}
+		loss, alive := make([]float64, columns), make([]bool, columns)
+		lost, sent := 0, 0
+		for _, t := range byName[name] {
+			lost, sent = lost+t.Packets.Lost, sent+t.Packets.Sent
+			for c := a.column(t.Started); c <= a.column(lastOf(t)); c++ {
+				alive[c] = true
+			}
+			for _, w := range t.Windows {
+				first, last := a.column(w.Start), a.column(w.End)
+				due := float64(w.Last-w.First) + 1
+				for c := first; c <= last; c++ {
+					loss[c] = max(loss[c], min(1, float64(w.Lost)/due))
+				}
+			}
+		}
+		l.Thin = blocks(columns, func(c int) int { return level(alive[c]) }, 5, 7)
+		l.Thick = bars(loss)
+		l.Says = fmt.Sprintf("%d of %d lost", lost, sent)
+		if lost == 0 {
+			l.Says = "none lost"
+			a.Rest = append(a.Rest, l)
+			continue
+		}
+		a.Lanes = append(a.Lanes, l)
+	}
+	if len(a.Lanes) == 0 && len(a.Rest) <= 8 { // nothing to set apart
+		a.Lanes, a.Rest = a.Rest, nil
+	}
+}
+
+func level(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// findingLanes are when each finding was there.
+func (a *axis) findingLanes(s stored) {
+	drawn := map[string]bool{}
+	for _, seen := range s.history.Seen {
+		drawn[seen.Detector+seen.Kind+seen.State+seen.Object] = true
+		on := make([]bool, columns)
+		for _, t := range seen.Times {
+			for c := a.column(t.From); c <= a.column(t.Until); c++ {
+				on[c] = true
+			}
+		}
+		a.Lanes = append(a.Lanes, findingLane(seen.Kind, seen.State, seen.Object, on))
+	}
+	for _, f := range s.Findings {
+		at := s.foundAt(f)
+		if at.IsZero() || drawn[f.Detector+f.Kind+f.State+f.Object] {
+			continue
+		}
+		drawn[f.Detector+f.Kind+f.State+f.Object] = true
+		on := make([]bool, columns)
+		on[a.column(at)] = true
+		l := findingLane(f.Kind, f.State, f.Object, on)
+		l.Thin, l.Thick, l.Hollow = "", "", ""
+		l.Says, l.Diamonds = f.State+" from here on", []diamond{{At: a.at(at), Says: f.Says}}
+		a.Lanes = append(a.Lanes, l)
+	}
+}
+
+func findingLane(kind, state, object string, on []bool) lane {
+	l := lane{Kind: "finding", Name: kind + " " + object, Says: state}
+	draw := blocks(columns, func(c int) int { return level(on[c]) }, 2, 10)
+	switch state {
+	case "active":
+		l.Thick = draw
+	default:
+		l.Hollow = draw
+	}
+	return l
+}
+
+// changeLanes are one for each session and each table that changed.
+func (a *axis) changeLanes(changes []snapshot.Change) {
+	index := map[string]int{}
+	first := len(a.Lanes)
+	for _, c := range changes {
+		name := fmt.Sprintf("%s %s", c.Layer, c.Where)
+		if c.Layer == snapshot.BGP {
+			name += " – " + c.Object
+		}
+		i, there := index[name]
+		if !there {
+			if len(index) == maxChangeLanes {
+				continue
+			}
+			i, index[name] = len(a.Lanes), len(a.Lanes)
+			a.Lanes = append(a.Lanes, lane{Kind: "change", Name: name, Thin: blocks(columns, func(int) int { return 1 }, 5, 7)})
+		}
+		l := &a.Lanes[i]
+		if n := len(l.Diamonds); n > 0 && a.column(c.At) == int(l.Diamonds[n-1].At/100*columns) {
+			l.Diamonds[n-1].Says += "\n" + change(c)
+			continue
+		}
+		l.Diamonds = append(l.Diamonds, diamond{At: a.at(c.At), Says: change(c)})
+	}
+	for i := first; i < len(a.Lanes); i++ {
+		a.Lanes[i].Says = count(len(a.Lanes[i].Diamonds), "change")
+	}
+}
+
+// blocks draws the runs of columns in which a level is not zero, as the attribute d
+// of a path, from one height to the other.
+func blocks(n int, level func(int) int, top, bottom int) template.HTMLAttr {
+	var d strings.Builder
+	for c := 0; c < n; {
+		from, now := c, level(c)
+		for c < n && level(c) == now {
+			c++
+		}
+		if now != 0 {
+			fmt.Fprintf(&d, "M%d %dH%dV%dH%dZ", from, top, max(c, from+2), bottom, from)
+		}
+	}
+	return pathOf(d.String())
+}
+
+// bars draws shares of loss, a quarter at a time. The least is still seen.
+func bars(loss []float64) template.HTMLAttr {
+	quarter := func(c int) int { return int(math.Ceil(4 * loss[c])) }
+	var d strings.Builder
+	for c := 0; c < len(loss); {
+		from, now := c, quarter(c)
+		for c < len(loss) && quarter(c) == now {
+			c++
+		}
+		if now > 0 {
+			fmt.Fprintf(&d, "M%d 12H%dV%dH%dZ", from, max(c, from+2), 12-3*now, from)
+		}
+	}
+	return pathOf(d.String())
+}
+
+// pathOf is the attribute d; empty for a path of nothing. It holds numbers and letters
+// of ours only.
+func pathOf(d string) template.HTMLAttr {
+	if d == "" {
+		return ""
+	}
+	return template.HTMLAttr(`d="` + d + `"`)
+}
+
+// ticks are round seconds from the fault on, ten of them or so.
+func (a *axis) ticks(zero time.Time) {
+	if zero.IsZero() {
+		zero = a.From
+	}
+	length := a.Until.Sub(a.From)
+	step := time.Second
+	for _, s := range []time.Duration{2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600} {
+		if length/step <= 12 {
+			break
+		}
+		step = s * time.Second
+	}
+	for n := -(zero.Sub(a.From) / step); ; n++ {
+		at := zero.Add(n * step)
+		if at.After(a.Until) {
+			return
+		}
+		a.Ticks = append(a.Ticks, tick{At: a.at(at), Says: signed(n * step)})
+	}
+}
+
+// signed is a time before or after the fault.
+func signed(d time.Duration) string {
+	sign := "+"
+	if d < 0 {
+		sign, d = "−", -d
+	}
+	if d%time.Second == 0 {
+		return fmt.Sprintf("%s%d s", sign, d/time.Second)
+	}
+	return fmt.Sprintf("%s%.3f s", sign, d.Seconds())
+}
+
+// seconds says how long something took, as exactly as it is worth.
+func seconds(ms int64) string {
+	switch {
+	case ms < 1000:
+		return fmt.Sprintf("%d ms", ms)
+	case ms < 100_000:
+		return fmt.Sprintf("%.1f s", float64(ms)/1000)
+	}
+	return fmt.Sprintf("%d min %d s", ms/60_000, ms%60_000/1000)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// kinds of some events, in order of their first.
+func kinds(events []event) []string {
+	var all []string
+	for _, e := range events {
+		if !slices.Contains(all, e.Kind) {
+			all = append(all, e.Kind)
+		}
+	}
+	return all
+}

@@ -1,0 +1,95 @@
+package page
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+func TestIndex(t *testing.T) {
+	dir := t.TempDir()
+	for n, change := range []func(*report.Report){
+		func(*report.Report) {},
+		func(r *report.Report) { r.Ablated, r.Variants[0].Ablated = "fault", "fault" },
+		func(r *report.Report) {
+			r.Verdict, r.Variants[1].Verdict = "fail", "reproduced"
+			r.Variants[1].ProbesHurt = []string{"outside->master2"}
+		},
+	} {
+		r := drained()
+		r.Started = began.Add(time.Duration(n) * time.Hour)
+		r.Run = r.Started.Format("2006-01-02T15-04-05Z")
+		change(&r)
+		if err := r.Write(filepath.Join(dir, "node-drain", r.Run)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("2026-01-02T05-04-00Z", filepath.Join(dir, "node-drain", "latest")); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := Runs(dir)
+	if err != nil || len(runs) != 3 {
+		t.Fatalf("%d runs, %v; want 3, for a link is none", len(runs), err)
+	}
+	for _, run := range runs {
+		if err := Write(run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := WriteIndex(dir, runs); err != nil {
+		t.Fatal(err)
+	}
+	index := parsed(t, filepath.Join(dir, IndexName))
+	checkPage(t, dir, index)
+	if got := index.first(t, ".strip").says(); got != "✔✔✘" {
+		t.Errorf("the strip is %s, want the oldest first", got)
+	}
+	want := []string{"cilium 1.11.6 cilium-1.11.6 affected ✔ reproduced reproduced 2", "cilium 1.12.0 cilium-1.12.0 fixed ✔ reproduced prevented 3"}
+	if diff := cmp.Diff(want, texts(index.first(t, "tbody").all("tr"))); diff != "" {
+		t.Errorf("versions (-want +got):\n%s", diff)
+	}
+	want = []string{ // from the first run: in the second a part was switched off
+		"verdict: pass → fail", "cilium-1.12.0: prevented → reproduced", "cilium-1.12.0: now hurt as well: outside->master2",
+	}
+	if diff := cmp.Diff(want, texts(index.first(t, "ul").all("li"))); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+}
+
+func TestRunsThatAreNotThere(t *testing.T) {
+	if _, err := Runs(filepath.Join(t.TempDir(), "no-such")); err == nil || !strings.Contains(err.Error(), "no-such") {
+		t.Errorf("%v; want it to name the folder", err)
+	}
+}
+
+func TestChanges(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*report.Variant)
+		want   []string
+	}{
+		{"nothing", func(*report.Variant) {}, nil},
+		{"times, a little", func(v *report.Variant) { v.Remedies[1].TimeToRecoverMS = new(int64(12000)) }, nil},
+		{"times, a lot", func(v *report.Variant) { v.Remedies[1].TimeToRecoverMS = new(int64(18000)) }, []string{`cilium-1.11.6: remedy "Cilium 1.12.0": 8.4 s → 18.0 s`}},
+		{"a remedy", func(v *report.Variant) { v.Remedies[2].Verdict = "does-not-help" }, []string{`cilium-1.11.6: remedy "static route": recovers → does-not-help`}},
+		{"another finding", func(v *report.Variant) { v.Findings[1].Kind = "blackholed" }, []string{
+			"cilium-1.11.6: now found as well: blackholed 10.5.115.0/24", "cilium-1.11.6: no longer found: unannounced 10.5.115.0/24",
+		}},
+		{"a version", func(v *report.Variant) { v.Components = map[string]string{"cilium": "1.11.7"} }, []string{"cilium-1.11.6: cilium 1.11.6 → cilium 1.11.7"}},
+		{"another variant", func(v *report.Variant) { v.Name = "other" }, []string{"other ran, and did not before", "cilium-1.11.6 did not run, and did before"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			after := drained()
+			test.change(&after.Variants[0])
+			if diff := cmp.Diff(test.want, changes(drained(), after)); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

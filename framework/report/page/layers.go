@@ -1,0 +1,242 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// table is what each layer said of the object of a finding, before the fault and
+// after it.
+type table struct {
+	Finding report.Finding
+	Rows    []row
+}
+
+type row struct {
+	Layer, Where, Before, After string
+	// Disagrees is whether the layer, after the fault, gives the object to another
+	// than its owner, or says something else than before; First marks the topmost.
+	Disagrees, First bool
+}
+
+const (
+	maxTables = 6
+	maxRows   = 30
+)
+
+// tables are those of the findings of the fault, the one that tells most first. One
+// object has one table.
+func tables(s stored) []table {
+	var findings []report.Finding
+	if key := s.key(); key != nil {
+		findings = append(findings, *key)
+	}
+	for _, state := range []string{"active", "settling", "latent"} {
+		for _, f := range s.Findings {
+			if f.State == state && (f.During == "fault" || f.During == "") {
+				findings = append(findings, f)
+			}
+		}
+	}
+	var all []table
+	known := map[string]bool{}
+	for _, f := range findings {
+		if known[f.Object] || len(all) == maxTables {
+			continue
+		}
+		known[f.Object] = true
+		if t := newTable(s, f); len(t.Rows) > 0 {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func newTable(s stored, f report.Finding) table {
+	t := table{Finding: f}
+	type place struct{ layer, where string }
+	var places []place
+	said := map[place]*row{}
+	gives := map[place]string{} // to which node, after the fault
+	take := func(from *snapshot.Snapshot, after bool) {
+		if from == nil {
+			return
+		}
+		for _, st := range from.Statements() {
+			if !concerns(st, f) {
+				continue
+			}
+			at := place{string(st.Layer), st.Where}
+			if said[at] == nil {
+				said[at] = &row{Layer: at.layer, Where: at.where}
+				places = append(places, at)
+			}
+			r := said[at]
+			if after {
+				r.After, gives[at] = joined(r.After, st.Says), st.Node
+			} else {
+				r.Before = joined(r.Before, st.Says)
+			}
+		}
+	}
+	take(s.before, false)
+	take(s.after, true)
+	slices.SortStableFunc(places, func(a, b place) int {
+		order := func(p place) int { return slices.Index(snapshot.Layers, snapshot.Layer(p.layer)) }
+		return cmp.Or(order(a)-order(b), cmp.Compare(a.where, b.where))
+	})
+	if len(places) > 0 && f.Owner != "" && s.after != nil {
+		t.Rows = append(t.Rows, row{Layer: "intended", Where: "owner, as " + f.Detector + " knows it", Before: f.Owner, After: f.Owner})
+	}
+	for _, at := range places {
+		r := *said[at]
+		node := gives[at]
+		r.Disagrees = s.after != nil && (r.Before != r.After || f.Owner != "" && node != "" && node != f.Owner)
+		t.Rows = append(t.Rows, r)
+	}
+	if len(t.Rows) == 0 {
+		return t
+	}
+	if len(t.Rows) > maxRows {
+		t.Rows = slices.DeleteFunc(t.Rows, func(r row) bool { return !r.Disagrees && r.Layer != "intended" })
+		t.Rows = t.Rows[:min(len(t.Rows), maxRows)]
+	}
+	for _, p := range s.packetsOf(f) {
+		t.Rows = append(t.Rows, row{
+			Layer: "packet", Where: p.Name, Before: "none lost", After: fmt.Sprintf("%d of %d lost", p.Lost, p.Sent), Disagrees: p.Lost > 0,
+		})
+	}
+	if i := slices.IndexFunc(t.Rows, func(r row) bool { return r.Disagrees }); i >= 0 {
+		t.Rows[i].First = true
+	}
+	return t
+}
+
+// concerns tells whether a statement is about what a finding is about: its object,
+// or rules of its nodes that name it; where the object is a program, the node that
+// it runs on.
+func concerns(st snapshot.Statement, f report.Finding) bool {
+	return st.Object == f.Object ||
+		st.Object == f.Announcer && !strings.Contains(f.Object, "/") && !strings.Contains(st.Where, " table of ") ||
+		strings.Contains(f.Object, "/") && strings.Contains(st.Where, " of "+f.Owner) && strings.Contains(st.Says, f.Object)
+}
+
+func joined(before, more string) string {
+	if before == "" {
+		return more
+	}
+	return before + "\n" + more
+}
+
+// packetsOf are the hurt probes that go to or come from the finding's nodes; all hurt
+// ones where none does. Five at most.
+func (s stored) packetsOf(f report.Finding) []report.Probe {
+	on := map[string]string{}
+	for _, e := range s.Ends {
+		on[e.Name] = e.On
+	}
+	var hurt, near []report.Probe
+	for _, p := range s.Probes {
+		if !slices.Contains(s.ProbesHurt, p.Name) {
+			continue
+		}
+		hurt = append(hurt, p)
+		for _, t := range s.timelines {
+			if t.Probe == p.Name && (on[t.From] == f.Owner || on[t.To] == f.Owner) && f.Owner != "" {
+				near = append(near, p)
+				break
+			}
+		}
+	}
+	if len(near) > 0 {
+		hurt = near
+	}
+	return hurt[:min(len(hurt), 5)]
+}
+
+// difference is where what the layers say differs between two variants.
+type difference struct {
+	Left, Right string // the variants' names
+	Rows        []differs
+	More        int
+}
+
+type differs struct{ Layer, Where, Object, Left, Right string }
+
+const maxDifferences = 60
+
+// sideBySide compares an affected variant with a fixed one after the fault. It is nil
+// where one of the two has no snapshot.
+func sideBySide(variants []stored) *difference {
+	find := func(role string) *stored {
+		for i, v := range variants {
+			if v.Role == role && v.Ablated == "" && (v.after != nil || v.before != nil) {
+				return &variants[i]
+			}
+		}
+		return nil
+	}
+	a, b := find("affected"), find("fixed")
+	if a == nil || b == nil {
+		return nil
+	}
+	left, right := a.after, b.after
+	if left == nil || right == nil { // then both of before the fault
+		left, right = a.before, b.before
+	}
+	if left == nil || right == nil {
+		return nil
+	}
+	d := &difference{Left: a.Name, Right: b.Name}
+	type place struct{ layer, where, object string }
+	said := map[place]*[2]map[string]bool{}
+	var places []place
+	for i, from := range []*snapshot.Snapshot{left, right} {
+		for _, st := range from.Statements() {
+			if passing(st) {
+				continue
+			}
+			at := place{string(st.Layer), st.Where, st.Object}
+			if said[at] == nil {
+				said[at] = &[2]map[string]bool{{}, {}}
+				places = append(places, at)
+			}
+			said[at][i][st.Says] = true
+		}
+	}
+	only := func(these, others map[string]bool) string {
+		var all []string
+		for text := range these {
+			if !others[text] {
+				all = append(all, text)
+			}
+		}
+		slices.Sort(all)
+		if len(all) > 4 {
+			all = append(all[:4], fmt.Sprintf("and %d more", len(all)-4))
+		}
+		return strings.Join(all, "\n")
+	}
+	for _, at := range places {
+		r := differs{at.layer, at.where, at.object, only(said[at][0], said[at][1]), only(said[at][1], said[at][0])}
+		switch {
+		case r.Left == "" && r.Right == "":
+		case len(d.Rows) == maxDifferences:
+			d.More++
+		default:
+			d.Rows = append(d.Rows, r)
+		}
+	}
+	return d
+}
+
+// passing tells whether a statement differs from run to run for no reason that
+// matters: the route to one pod over its veth.
+func passing(st snapshot.Statement) bool {
+	return st.Layer == snapshot.Kernel && strings.HasSuffix(st.Object, "/32") && strings.HasPrefix(st.Says, "dev ")
+}

@@ -1,0 +1,99 @@
+package page
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// lead is what somebody reads first who was just paged.
+type lead struct {
+	// What is broken, Where, Since when, and Fastest, the remedy that mends it
+	// soonest: parts of one sentence. Where nobody is hurt, What is all of it.
+	What, Where, Since, Fastest string
+	Why                         string // what the detector says, whole
+	Alarms                      []string
+}
+
+func newLead(s stored) lead {
+	l := lead{}
+	if s.Verdict != "" && s.Verdict != s.Expected {
+		l.Alarms = append(l.Alarms, fmt.Sprintf("expected %s, came to %s", s.Expected, s.Verdict))
+	}
+	l.Alarms = append(l.Alarms, s.Reasons...)
+	if len(s.ProbesHurt) == 0 {
+		switch {
+		case s.Verdict == "":
+			l.What = "Nothing is known yet of " + title(s.Variant)
+		case s.Refuses != "":
+			l.What = fmt.Sprintf("Nobody is hurt: %s does not start with what it is given", title(s.Variant))
+			l.Why = s.Refuses
+		case s.Packets.Sent == 0:
+			l.What = "Nothing was measured of " + title(s.Variant)
+		default:
+			l.What = fmt.Sprintf("Nobody is hurt with %s: %d of %d packets lost by the probes", title(s.Variant), s.Packets.Lost, s.Packets.Sent)
+		}
+		return l
+	}
+	probes := strings.Join(s.ProbesHurt, " and ")
+	if len(s.ProbesHurt) > 2 {
+		probes = fmt.Sprintf("%d of %d probes, %s among them,", len(s.ProbesHurt), max(len(s.Probes), s.Baseline.Probes), s.ProbesHurt[0])
+	}
+	away, one := slices.ContainsFunc(s.timelines, denied), len(s.ProbesHurt) == 1
+	verb := "get no answer"
+	switch {
+	case away && one:
+		verb = "is turned away"
+	case away:
+		verb = "are turned away"
+	case one:
+		verb = "gets no answer"
+	}
+	l.What = probes + " " + verb
+	if f := s.key(); f != nil {
+		l.Where, l.Why = place(*f), f.Says
+	}
+	if s.Onset != nil {
+		l.Since = s.Onset.UTC().Format("15:04:05.000 UTC")
+		if fault := s.faultAt(); !fault.IsZero() {
+			l.Since += fmt.Sprintf(" (%s after the fault)", took(s.Onset.Sub(fault)))
+		}
+	}
+	if r := s.ranked(); len(r) > 0 && r[0].TimeToRecoverMS != nil {
+		l.Fastest = fmt.Sprintf("%s: traffic was back after %s", r[0].Name, seconds(*r[0].TimeToRecoverMS))
+	}
+	return l
+}
+
+// place is where a finding says that the fault is.
+func place(f report.Finding) string {
+	text := f.Object
+	var more []string
+	for _, one := range slices.Concat([]string{f.Owner, f.Announcer}, f.Routers) {
+		if one != "" && one != f.Object && !slices.Contains(more, one) {
+			more = append(more, one)
+		}
+	}
+	if len(more) > 0 {
+		text += " (" + strings.Join(more, ", ") + ")"
+	}
+	return f.Kind + " at " + text
+}
+
+func took(d time.Duration) string {
+	if d < 0 {
+		return "−" + seconds(-d.Milliseconds())
+	}
+	return seconds(d.Milliseconds())
+}
+
+// title names a variant, and what was switched off in it.
+func title(v report.Variant) string {
+	if v.Ablated != "" {
+		return v.Name + " without " + v.Ablated
+	}
+	return v.Name
+}

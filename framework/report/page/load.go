@@ -1,0 +1,221 @@
+package page
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// stored is a variant as its report and its evidence tell of it.
+type stored struct {
+	report.Variant
+	files     []file
+	timelines []probe.Record // of each time that a probe was started, the latest
+	history   report.History
+	// before is from the baseline; after from the time after the fault, before any
+	// remedy, nil where there is none.
+	before, after *snapshot.Snapshot
+}
+
+// file is a piece of evidence.
+type file struct {
+	Name, Path string // Path is relative to the report
+	Bytes      int64
+	SHA256     string // empty while the run goes on
+}
+
+// load reads a variant's evidence from a run's folder. What cannot be read is left
+// out: a page with less is better than none. The second result says what that was.
+func load(dir string, v report.Variant, unfinished bool) (stored, []string) {
+	s := stored{Variant: v}
+	var unread []string
+	if v.EvidenceDir == "" || !filepath.IsLocal(v.EvidenceDir) {
+		return s, nil
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, v.EvidenceDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		unread = append(unread, err.Error())
+	}
+	probes := map[string]int{} // index in timelines, by the probe and its start
+	for _, e := range entries {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		f := file{Name: e.Name(), Path: path.Join(filepath.ToSlash(v.EvidenceDir), e.Name())}
+		full := filepath.Join(dir, v.EvidenceDir, e.Name())
+		if info, err := e.Info(); err == nil {
+			f.Bytes = info.Size()
+		}
+		if !unfinished {
+			if f.SHA256, err = digest(full); err != nil {
+				unread = append(unread, err.Error())
+			}
+		}
+		s.files = append(s.files, f)
+		_, kind, _ := strings.Cut(strings.TrimSuffix(e.Name(), ".json"), "-")
+		switch {
+		case !strings.HasSuffix(e.Name(), ".json"):
+		case kind == "probes" || strings.HasPrefix(kind, "probes-"):
+			var records []probe.Record
+			if err = readJSON(full, &records); err == nil {
+				s.addTimelines(probes, records)
+			}
+		case kind == report.HistoryName:
+			var h report.History
+			if err = readJSON(full, &h); err == nil {
+				s.history = h
+			}
+		case kind == "snapshot-baseline":
+			s.before, err = readSnapshot(full)
+		case kind == "snapshot-after-fault", kind == "snapshot-observed" && s.after == nil:
+			s.after, err = readSnapshot(full)
+		}
+		if err != nil {
+			unread = append(unread, err.Error())
+		}
+		err = nil
+	}
+	return s, unread
+}
+
+// addTimelines takes the newest record of each time that a probe was started.
+func (s *stored) addTimelines(known map[string]int, records []probe.Record) {
+	for _, r := range records {
+		key := r.Probe + " " + r.Started.Format(time.RFC3339Nano)
+		i, there := known[key]
+		switch {
+		case r.Started.IsZero():
+		case !there:
+			known[key] = len(s.timelines)
+			s.timelines = append(s.timelines, r)
+		case !r.Reported.Before(s.timelines[i].Reported):
+			s.timelines[i] = r
+		}
+	}
+}
+
+func readSnapshot(path string) (*snapshot.Snapshot, error) {
+	var s snapshot.Snapshot
+	if err := readJSON(path, &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+func readJSON(path string, v any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reading evidence: %w", err)
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("reading evidence %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+func digest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("reading evidence: %w", err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", fmt.Errorf("reading evidence: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// faultAt is when the fault came. Reports of before that was recorded tell it by
+// the findings: how long after the fault and after the first loss they came.
+func (s stored) faultAt() time.Time {
+	if s.Fault != nil {
+		return s.Fault.Began
+	}
+	for _, f := range s.Findings {
+		if f.During == "fault" && f.CameMS != nil && f.TimeToDetectMS != nil && s.Onset != nil {
+			return s.Onset.Add(milliseconds(*f.TimeToDetectMS - *f.CameMS))
+		}
+	}
+	return time.Time{}
+}
+
+// foundAt is when a finding came; zero where that is not known.
+func (s stored) foundAt(f report.Finding) time.Time {
+	fault := s.faultAt()
+	switch {
+	case f.At != nil:
+		return *f.At
+	case f.TimeToDetectMS != nil && s.Onset != nil:
+		return s.Onset.Add(milliseconds(*f.TimeToDetectMS))
+	case f.During == "fault" && f.CameMS != nil && !fault.IsZero():
+		return fault.Add(milliseconds(*f.CameMS))
+	}
+	return time.Time{}
+}
+
+// key is the finding that tells most of why users are hurt: the earliest active one
+// of the fault, else the earliest that is settling or latent. Nil where there is
+// none.
+func (s stored) key() *report.Finding {
+	var best *report.Finding
+	rank := func(f report.Finding) int {
+		switch {
+		case f.State == "active":
+			return 0
+		case f.State == "settling":
+			return 1
+		}
+		return 2
+	}
+	for i, f := range s.Findings {
+		if f.During != "fault" {
+			continue
+		}
+		if best == nil || rank(f) < rank(*best) || rank(f) == rank(*best) && s.foundAt(f).Before(s.foundAt(*best)) {
+			best = &s.Findings[i]
+		}
+	}
+	return best
+}
+
+// ranked are the remedies: those that help first, by their time to recover, then
+// those that could not be judged, then those that do not help.
+func (s stored) ranked() []report.Remedy {
+	rank := func(r report.Remedy) int {
+		switch {
+		case r.Verdict == "recovers" && r.TimeToRecoverMS != nil:
+			return 0
+		case r.Verdict == "recovers":
+			return 1
+		case r.Verdict == "does-not-help":
+			return 3
+		}
+		return 2
+	}
+	all := slices.Clone(s.Remedies)
+	slices.SortStableFunc(all, func(a, b report.Remedy) int {
+		if c := cmp.Compare(rank(a), rank(b)); c != 0 || rank(a) != 0 {
+			return c
+		}
+		return cmp.Compare(*a.TimeToRecoverMS, *b.TimeToRecoverMS)
+	})
+	return all
+}
+
+func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -1,0 +1,274 @@
+// Package page renders what a run left as pages for people: report.html beside each
+// report.json, and an index of several runs. A page is one file that loads nothing,
+// reads without JavaScript, and is made of the run's folder alone, so that the page
+// of an old run can be rendered anew, with what its report does not have left out.
+//
+// Everything in it that comes from a lab goes through html/template.
+package page
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// Name is the page's file, beside report.json.
+const Name = "report.html"
+
+var (
+	//go:embed page.gohtml
+	pageText string
+	//go:embed style.css
+	style string
+	//go:embed script.js
+	script string
+
+	functions = template.FuncMap{
+		"style":    func() template.CSS { return template.CSS(style) },
+		"script":   func() template.JS { return template.JS(script) },
+		"seconds":  seconds,
+		"title":    title,
+		"join":     strings.Join,
+		"bytes":    func(n int64) string { return units.HumanSize(float64(n)) },
+		"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
+		"date":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+		"percent":  func(f float64) string { return fmt.Sprintf("%.0f%%", 100*f) },
+		"upper":    strings.ToUpper,
+		"sign":     sign,
+		"versions": versions,
+		"short":    func(s string) string { return s[:min(len(s), 12)] },
+		"came":     came,
+		"rate":     rate,
+		"kinds":    kinds,
+		// Records are wrapped for terminals.
+		"paragraphs": func(s string) []string { return strings.Split(strings.TrimSpace(s), "\n\n") },
+	}
+	pageTemplate = template.Must(template.New("page").Funcs(functions).Parse(pageText))
+)
+
+// view is what the template renders.
+type view struct {
+	report.Report
+	Machine   []pair
+	Main      *section  // the variant of the first screen
+	Sections  []section // all of them, the main one first
+	Beside    *difference
+	Issue     string // Markdown
+	Unread    []string
+	Generated string
+}
+
+// pair is a line of a table of two columns.
+type pair struct{ Name, Value string }
+
+// section is a variant on the page.
+type section struct {
+	stored
+	ID       string
+	Lead     lead
+	Ranked   []report.Remedy
+	Drawing  *drawing
+	Axis     *axis
+	Tables   []table
+	Onsets   *histogram
+	Evidence []file
+	Others   []other // of the main section
+}
+
+// other is a variant, on the first screen of another.
+type other struct{ ID, Title, Role, Versions, Verdict string }
+
+// Write renders dir/report.html from dir/report.json and the evidence that it names.
+func Write(dir string) (err error) {
+	// What is stored may be anything, and the run that it is of may still go on: it is
+	// not to end because of its page.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("rendering the page of %s: %v", dir, p)
+		}
+	}()
+	r, err := report.Read(filepath.Join(dir, "report.json"))
+	if err != nil {
+		return err
+	}
+	text, err := render(dir, r)
+	if err != nil {
+		return fmt.Errorf("rendering the page of %s: %w", dir, err)
+	}
+	return write(filepath.Join(dir, Name), text)
+}
+
+// write replaces a file: a reader never sees half a page.
+func write(path string, text []byte) error {
+	if err := os.WriteFile(path+".tmp", text, 0o644); err != nil {
+		return fmt.Errorf("writing the page: %w", err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("writing the page: %w", err)
+	}
+	return nil
+}
+
+func render(dir string, r report.Report) ([]byte, error) {
+	v := view{Report: r, Machine: machine(r)}
+	var variants []stored
+	for _, one := range r.Variants {
+		s, unread := load(dir, one, r.Unfinished != nil)
+		variants, v.Unread = append(variants, s), append(v.Unread, unread...)
+	}
+	v.Beside = sideBySide(variants)
+	first := mainOf(variants)
+	for i, s := range variants {
+		id := fmt.Sprintf("v%d", i+1)
+		one := section{
+			stored: s, ID: id, Lead: newLead(s), Ranked: s.ranked(), Drawing: draw(r.Topology, s), Axis: newAxis(id, s),
+			Tables: tables(s), Onsets: newHistogram(s.Repeats), Evidence: s.files,
+		}
+		if i == first {
+			v.Sections = slices.Insert(v.Sections, 0, one)
+		} else {
+			v.Sections = append(v.Sections, one)
+		}
+	}
+	if len(v.Sections) > 0 {
+		v.Main = &v.Sections[0]
+		for _, s := range v.Sections[1:] {
+			v.Main.Others = append(v.Main.Others, other{s.ID, title(s.Variant), s.Role, versions(s.Components), s.Verdict})
+		}
+	}
+	v.Issue = issue(v)
+	var text bytes.Buffer
+	if err := pageTemplate.Execute(&text, v); err != nil {
+		return nil, err
+	}
+	return text.Bytes(), nil
+}
+
+// mainOf is the variant that the first screen is about: one that is not as expected,
+// else the first in which somebody was hurt, else the first.
+func mainOf(variants []stored) int {
+	for _, is := range []func(stored) bool{
+		func(s stored) bool { return s.Verdict != s.Expected || len(s.Reasons) > 0 },
+		func(s stored) bool { return len(s.ProbesHurt) > 0 },
+	} {
+		if i := slices.IndexFunc(variants, is); i >= 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+// machine is what the report says of the machine.
+func machine(r report.Report) []pair {
+	facts, _ := r.Machine.(map[string]any)
+	var all []pair
+	for _, name := range []string{"kernel", "cpus", "memory_gib", "docker"} {
+		if value, there := facts[name]; there {
+			all = append(all, pair{strings.ReplaceAll(name, "_gib", ", GiB"), fmt.Sprint(value)})
+		}
+	}
+	if r.CPU != nil {
+		all = append(all, pair{"CPUs while the lab was up", fmt.Sprintf("lab %.0f%%, all else %.0f%%", 100*r.CPU.Lab, 100*r.CPU.Others)})
+	}
+	for _, g := range r.Guests {
+		all = append(all, pair{"kernel of " + g.Node, g.Kernel + " (" + g.Accelerator + ")"})
+	}
+	return all
+}
+
+// sign stands beside a verdict, for those who do not see its colour.
+func sign(verdict string) string {
+	switch verdict {
+	case "pass", "reproduced", "prevented", "refused", "recovers":
+		return "✔"
+	case "fail", "missed":
+		return "✘"
+	case "does-not-help":
+		return "✗"
+	case "":
+		return "…"
+	}
+	return "?"
+}
+
+// versions lists components with their versions.
+func versions(components map[string]string) string {
+	var all []string
+	for name, version := range components {
+		all = append(all, name+" "+version)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// came says when a finding came.
+func came(f report.Finding) string {
+	switch {
+	case f.CameMS == nil:
+		return "before the fault"
+	case f.During != "fault":
+		return fmt.Sprintf("%s into %q", seconds(*f.CameMS), f.During)
+	case f.TimeToDetectMS != nil:
+		return fmt.Sprintf("%s into the fault, %s after the first loss", seconds(*f.CameMS), seconds(*f.TimeToDetectMS))
+	}
+	return seconds(*f.CameMS) + " into the fault"
+}
+
+// histogram is how long after the fault users were hurt, in repeats of a variant.
+type histogram struct {
+	Bars  []bar
+	Never int // runs in which nobody was hurt
+}
+
+type bar struct {
+	X, Y, H int
+	Says    string
+}
+
+const (
+	histogramBars = 20
+	barWidth      = 16
+	barHeight     = 80
+)
+
+// newHistogram is nil where fewer than two runs hurt anybody.
+func newHistogram(r *report.Repeats) *histogram {
+	if r == nil {
+		return nil
+	}
+	h := &histogram{}
+	var onsets []int64
+	for _, one := range r.Runs {
+		if one.OnsetMS == nil {
+			h.Never++
+			continue
+		}
+		onsets = append(onsets, *one.OnsetMS)
+	}
+	if len(onsets) < 2 {
+		return nil
+	}
+	low, high := slices.Min(onsets), slices.Max(onsets)
+	width := (high-low)/histogramBars + 1
+	counts := make([]int, histogramBars)
+	for _, o := range onsets {
+		counts[(o-low)/width]++
+	}
+	most := slices.Max(counts)
+	for i, n := range counts {
+		height := barHeight * n / most
+		from := low + int64(i)*width
+		h.Bars = append(h.Bars, bar{X: i * barWidth, Y: barHeight - height, H: height, Says: fmt.Sprintf("%s to %s: %s", seconds(from), seconds(from+width), count(n, "run"))})
+	}
+	return h
+}

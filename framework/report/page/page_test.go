@@ -1,0 +1,570 @@
+package page
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/html"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var began = time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+
+func at(ms int64) time.Time { return began.Add(milliseconds(ms)) }
+
+// drained is a run of the incident that a removed node takes another node's range
+// with it: the routers lose the route 300 ms after the fault, which comes at 10 s.
+func drained() report.Report {
+	links := func(network, address string) []report.Link {
+		return []report.Link{{Network: network, Address: netip.MustParseAddr(address)}}
+	}
+	return report.Report{
+		Schema: report.Schema, Scenario: "node-drain", Run: "2026-01-02T03-04-00Z", Verdict: "pass", Started: began,
+		Command:  "relapse run node-drain",
+		Incident: &report.Incident{Title: "a removed node leaves another node's pods unreachable", Reproduction: "Nothing about BPF."},
+		Topology: &report.Topology{
+			Networks: []report.Network{{Name: "uplink", Subnet: netip.MustParsePrefix("10.4.36.0/24")}, {Name: "nodes", Subnet: netip.MustParsePrefix("10.4.94.0/24")}},
+			Members: []report.Member{
+				{Name: "outside", Kind: report.HostMember, Links: links("uplink", "10.4.36.10"), Via: []string{"tor1", "tor2"}},
+				{Name: "tor1", Kind: report.RouterMember, Links: append(links("uplink", "10.4.36.239"), links("nodes", "10.4.94.239")...)},
+				{Name: "tor2", Kind: report.RouterMember, Links: append(links("uplink", "10.4.36.238"), links("nodes", "10.4.94.238")...)},
+				{Name: "master2", Kind: report.NodeMember, Links: links("nodes", "10.4.94.21"), Via: []string{"tor1"}},
+				{Name: "node1", Kind: report.NodeMember, Links: links("nodes", "10.4.94.23"), Via: []string{"tor1"}},
+			},
+		},
+		Variants: []report.Variant{
+			{
+				Name: "cilium-1.11.6", Role: "affected", Form: "slice", Components: map[string]string{"cilium": "1.11.6"},
+				Expected: "reproduced", Verdict: "reproduced", Began: new(at(0)), Onset: new(at(10300)),
+				Fault:      &report.Fault{Began: at(10000), Struck: at(10100)},
+				ProbesHurt: []string{"outside->master2"}, EvidenceDir: "evidence/cilium-1.11.6",
+				Ends:    []report.End{{Name: "outside", On: "outside"}, {Name: "master2", On: "master2"}, {Name: "node1", On: "node1"}},
+				Packets: report.Packets{Sent: 4000, Lost: 388},
+				Probes:  []report.Probe{{Name: "outside->master2", Due: 2000, Sent: 2000, Answered: 1612, Lost: 388}, {Name: "outside->node1", Due: 2000, Sent: 2000, Answered: 2000}},
+				Findings: []report.Finding{
+					{Detector: "route-ownership", Kind: "absent-node", State: "latent", Object: "10.5.112.0/24", Owner: "node1", Says: "swapped", During: "fault", CameMS: new(int64(500)), At: new(at(10500))},
+					{
+						Detector: "route-ownership", Kind: "unannounced", State: "active", Object: "10.5.115.0/24", Owner: "master2", Routers: []string{"tor1", "tor2"},
+						Says: "tor1 and tor2 have no route to 10.5.115.0/24.", During: "fault", CameMS: new(int64(700)), TimeToDetectMS: new(int64(400)), At: new(at(10700)),
+					},
+				},
+				Remedies: []report.Remedy{
+					{Name: "restart every agent", Expected: "does-not-help", Verdict: "does-not-help", Began: new(at(12000)), Applied: new(at(13000))},
+					{Name: "Cilium 1.12.0", Expected: "recovers", Verdict: "recovers", Began: new(at(14000)), TimeToRecoverMS: new(int64(8400)), TimeToQuietMS: new(int64(9000))},
+					{Name: "static route", Expected: "recovers", Verdict: "recovers", Began: new(at(24000)), TimeToRecoverMS: new(int64(15))},
+					{Name: "pods made anew", Expected: "recovers", Verdict: "unknown", Reason: "a step broke"},
+				},
+				Checks: []report.Check{{Name: "the routers have lost the range", Holds: true}},
+			},
+			{
+				Name: "cilium-1.12.0", Role: "fixed", Form: "slice", Components: map[string]string{"cilium": "1.12.0"},
+				Expected: "prevented", Verdict: "prevented", ProbesHurt: []string{}, EvidenceDir: "evidence/cilium-1.12.0", Packets: report.Packets{Sent: 4000},
+			},
+		},
+		Machine: map[string]any{"kernel": "6.1.0", "cpus": 2.0, "memory_gib": 24.0, "docker": "20.10"},
+	}
+}
+
+// layers are what the layers say: with or without the node, and the route to a
+// range.
+func layers(node1, route bool) snapshot.Snapshot {
+	prefix, hop := netip.MustParsePrefix("10.5.115.0/24"), netip.MustParseAddr("10.4.94.23")
+	s := snapshot.Snapshot{
+		Time: began,
+		Nodes: snapshot.List[snapshot.Node]{Read: true, Items: []snapshot.Node{
+			{Name: "master2", InternalIPs: []netip.Addr{netip.MustParseAddr("10.4.94.21")}, Ready: true, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.114.0/24")}},
+		}},
+		CiliumNodes: snapshot.List[snapshot.CiliumNode]{Read: true, Items: []snapshot.CiliumNode{{Name: "master2", PodCIDRs: []netip.Prefix{prefix}}}},
+	}
+	if node1 {
+		s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: "node1", InternalIPs: []netip.Addr{hop}, Ready: true, PodCIDRs: []netip.Prefix{prefix}})
+	}
+	for _, name := range []string{"tor1", "tor2"} {
+		r := snapshot.Router{
+			Name:      name,
+			Paths:     snapshot.List[snapshot.Path]{Read: true},
+			Routes:    snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: router.TypeUnreachable}}},
+			Neighbors: snapshot.List[snapshot.Neighbor]{Read: true},
+		}
+		if route {
+			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix, NextHop: hop, Best: true})
+			r.Routes.Items = append(r.Routes.Items, snapshot.Route{Prefix: prefix, Type: router.TypeUnicast, NextHops: []snapshot.NextHop{{Address: hop, Interface: "eth0"}}})
+		}
+		s.Routers = append(s.Routers, r)
+	}
+	return s
+}
+
+func record(name, from, to, target string, until int64, lost ...probe.Window) probe.Record {
+	return probe.Record{
+		Probe: name, From: from, To: to, Protocol: probe.UDP, Target: netip.MustParseAddrPort(target), IntervalUS: 10_000,
+		Started: at(5000), Reported: at(until), Packets: probe.Counts{Sent: int(until-5000) / 10, Lost: 388}, Windows: lost,
+	}
+}
+
+// folder writes a run with its evidence, as the engine does.
+func folder(t *testing.T, r report.Report) string {
+	t.Helper()
+	dir := t.TempDir()
+	evidence := map[string]any{
+		"cilium-1.11.6/01-snapshot-baseline.json": layers(true, true),
+		"cilium-1.11.6/02-probes-after-fault.json": []probe.Record{
+			record("outside->master2", "outside", "master2", "10.5.115.2:7007", 12000, probe.Window{Start: at(10300), End: at(11990), Lost: 170, LostRequest: 170, First: 530, Last: 699}),
+		},
+		"cilium-1.11.6/03-snapshot-after-fault.json": layers(false, false),
+		"cilium-1.11.6/04-probes-observed.json": []probe.Record{
+			record("outside->master2", "outside", "master2", "10.5.115.2:7007", 30000, probe.Window{Start: at(10300), End: at(22390), Lost: 1210, LostRequest: 1210, First: 530, Last: 1739}),
+			{Probe: "outside->node1", From: "outside", To: "node1", Protocol: probe.UDP, Started: at(5000), Reported: at(30000), Packets: probe.Counts{Sent: 2500}},
+		},
+		"cilium-1.11.6/05-history.json": report.History{
+			Looks: 100,
+			Seen: []report.Seen{{
+				Detector: "route-ownership", Kind: "unannounced", State: "active", Object: "10.5.115.0/24",
+				Times: []report.Span{{From: at(10700), Until: at(22000)}, {From: at(23000), Until: at(24000)}},
+			}},
+			Changes: snapshot.Changes(layers(true, true), layers(false, false)),
+		},
+		"cilium-1.11.6/06-log-tor1.txt":           "a line\n",
+		"cilium-1.12.0/01-snapshot-baseline.json": layers(true, true),
+		"cilium-1.12.0/02-snapshot-observed.json": layers(false, true),
+	}
+	for name, v := range evidence {
+		path := filepath.Join(dir, "evidence", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		text, isText := v.(string)
+		if !isText {
+			encoded, err := json.Marshal(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(encoded)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// document is a rendered page.
+type document struct {
+	*html.Node
+	text string
+}
+
+func rendered(t *testing.T, dir string) document {
+	t.Helper()
+	if err := Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	return parsed(t, filepath.Join(dir, Name))
+}
+
+func parsed(t *testing.T, path string) document {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := html.Parse(strings.NewReader(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document{root, string(text)}
+}
+
+// all are the elements of a name, or of a class where it begins with a dot.
+func (d document) all(what string) []document {
+	var found []document
+	class, byClass := strings.CutPrefix(what, ".")
+	for n := range d.Descendants() {
+		if n.Type == html.ElementNode && (!byClass && n.Data == what || byClass && slices.Contains(strings.Fields(attribute(n, "class")), class)) {
+			found = append(found, document{n, d.text})
+		}
+	}
+	return found
+}
+
+func (d document) first(t *testing.T, what string) document {
+	t.Helper()
+	all := d.all(what)
+	if len(all) == 0 {
+		t.Fatalf("there is no %s", what)
+	}
+	return all[0]
+}
+
+// says is the text of an element, its white space folded.
+func (d document) says() string {
+	var b strings.Builder
+	for n := range d.Descendants() {
+		switch {
+		case n.Type == html.TextNode:
+			b.WriteString(n.Data)
+		case slices.Contains([]string{"td", "th", "li", "p", "div"}, n.Data):
+			b.WriteString(" ")
+		}
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+func attribute(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+func texts(all []document) []string {
+	var said []string
+	for _, d := range all {
+		said = append(said, d.says())
+	}
+	return said
+}
+
+func TestFirstScreen(t *testing.T) {
+	page := rendered(t, folder(t, drained()))
+	if got, want := page.first(t, "h1").says(), "✕ outside->master2 gets no answer: unannounced at 10.5.115.0/24 (master2, tor1, tor2), "+
+		"since 03:04:10.300 UTC (300 ms after the fault). ✔ Fastest remedy: static route: traffic was back after 15 ms."; got != want {
+		t.Errorf("the sentence is\n%s, want\n%s", got, want)
+	}
+	want := []string{
+		"✔ static route 15 ms", "✔ Cilium 1.12.0 8.4 s detectors quiet after 9.0 s",
+		"? pods made anew not judged expected: recovers; a step broke", "✗ restart every agent does not help",
+	}
+	remedies := page.first(t, ".remedies")
+	if diff := cmp.Diff(want, texts(remedies.first(t, "ol").all("li"))); diff != "" {
+		t.Errorf("remedies (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"restart every agent"}, texts(remedies.all("del"))); diff != "" {
+		t.Errorf("struck out are (-want +got):\n%s", diff)
+	}
+	if got := remedies.first(t, ".others").says(); got != "✔ prevented cilium-1.12.0 fixed, cilium 1.12.0" {
+		t.Errorf("of the other variants it says %q", got)
+	}
+}
+
+func TestDrawing(t *testing.T) {
+	page := rendered(t, folder(t, drained()))
+	drawing := page.first(t, ".drawing")
+	want := []string{
+		"requests of outside->master2: tor1 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
+		"requests of outside->master2: tor2 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
+	}
+	if diff := cmp.Diff(want, texts(drawing.first(t, ".tells").all("li"))); diff != "" {
+		t.Errorf("it breaks (-want +got):\n%s", diff)
+	}
+	if e, b, x := len(drawing.all(".expected")), len(drawing.all(".broken")), len(drawing.all(".break")); e != 3 || b != 4 || x != 2 {
+		t.Errorf("%d expected ways and a key, %d broken ones and two, %d breaks; want 3, 4 and 2", e, b, x)
+	}
+	if got := len(drawing.all(".box")); got != 5 {
+		t.Errorf("%d members are drawn, want 5", got)
+	}
+}
+
+// A way is followed through the tables that were read, and ends where they end it.
+func TestFollow(t *testing.T) {
+	r := drained()
+	away := layers(false, true) // node1 has gone, and the routers still send to it
+	loop := layers(true, true)
+	loop.NodeTables = []snapshot.NodeTable{{Node: "node1", Routes: snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{
+		{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: router.TypeUnicast, NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.94.239"), Interface: "eth0"}}},
+	}}}}
+	stranger := layers(false, true)
+	stranger.Routers[0].Routes.Items[1].NextHops[0].Address = netip.MustParseAddr("10.4.94.99")
+	for _, test := range []struct {
+		name string
+		s    *snapshot.Snapshot
+		way  string
+		why  string
+	}{
+		{"nothing was read", nil, "outside tor1 master2", ""},
+		{"to another node", &away, "outside tor1 node1", "tor1 sends them to node1 instead of master2; what node1 does with them was not read"},
+		{"round and round", &loop, "outside tor1 node1 tor1", "they go round between node1 and tor1"},
+		{"to nobody", &stranger, "outside tor1", "tor1 sends 10.5.115.2 to 10.4.94.99, which is nobody's address"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			way, why := follow(r.Topology, test.s, []string{"outside", "tor1", "master2"}, netip.MustParseAddr("10.5.115.2"))
+			if got := strings.Join(way, " "); got != test.way || why != test.why {
+				t.Errorf("%s, %q; want %s, %q", got, why, test.way, test.why)
+			}
+		})
+	}
+}
+
+func TestLayers(t *testing.T) {
+	page := rendered(t, folder(t, drained()))
+	var rows []string
+	for _, row := range page.first(t, ".layers").first(t, "tbody").all("tr") {
+		rows = append(rows, row.says())
+	}
+	want := []string{
+		"intended owner, as route-ownership knows it master2 master2 =",
+		"API Node.spec.podCIDRs node1 nothing ◀ first disagreement",
+		"agent CiliumNode.spec.ipam.podCIDRs master2 master2 =",
+		"RIB tor1 next hop 10.4.94.23 (node1) nothing ≠",
+		"RIB tor2 next hop 10.4.94.23 (node1) nothing ≠",
+		"FIB tor1 via 10.4.94.23 (node1) dev eth0 nothing ≠",
+		"FIB tor2 via 10.4.94.23 (node1) dev eth0 nothing ≠",
+		"packet outside->master2 none lost 388 of 2000 lost ≠",
+	}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Errorf("layers (-want +got):\n%s", diff)
+	}
+}
+
+func TestTimeAxis(t *testing.T) {
+	dir := folder(t, drained())
+	page := rendered(t, dir)
+	axis := page.first(t, ".axis")
+	var flags []string
+	for _, f := range axis.all(".flag") {
+		flags = append(flags, f.says()+" "+attribute(f.Node, "style"))
+	}
+	want := []string{ // 5 s to 30 s
+		"F fault left: 20%; top: calc(0 * 1.2rem)", "L first loss left: 21.2%; top: calc(1 * 1.2rem)", "D found left: 22.8%; top: calc(2 * 1.2rem)",
+		"R1 restart every agent left: 28%; top: calc(0 * 1.2rem)", "R2 Cilium 1.12.0 left: 36%; top: calc(1 * 1.2rem)",
+		"✓2 back left: 69.6%; top: calc(0 * 1.2rem)", "R3 static route left: 76%; top: calc(0 * 1.2rem)", "✓3 back left: 76.06%; top: calc(1 * 1.2rem)",
+	}
+	if diff := cmp.Diff(want, flags); diff != "" {
+		t.Errorf("flags (-want +got):\n%s", diff)
+	}
+	var lanes []string
+	for _, l := range axis.all(".lane") {
+		lanes = append(lanes, l.first(t, ".name").says())
+	}
+	if diff := cmp.Diff([]string{
+		"outside->master2 388 of 2500 lost", "unannounced 10.5.115.0/24 active",
+		"absent-node 10.5.112.0/24 latent from here on",
+		"API Node node1 1 change", "API Node.spec.podCIDRs 1 change", "RIB tor1 1 change", "RIB tor2 1 change", "FIB tor1 1 change", "FIB tor2 1 change",
+		"outside->node1 none lost",
+	}, lanes); diff != "" {
+		t.Errorf("lanes (-want +got):\n%s", diff)
+	}
+	// The loss of the newest record, and no other: from 10.3 s to 22.39 s of 5 to 30.
+	if d := attribute(axis.all(".lane")[0].first(t, ".thick").Node, "d"); d != "M212 12H696V0H212Z" {
+		t.Errorf("the loss is drawn as %s", d)
+	}
+	if d := attribute(axis.all(".lane")[1].first(t, ".thick").Node, "d"); d != "M228 2H681V10H228ZM720 2H761V10H720Z" {
+		t.Errorf("the finding is drawn as %s", d)
+	}
+}
+
+// Whatever a report holds, the page is well-formed, loads nothing and runs nothing of
+// it, and its links lead somewhere.
+func TestPagesAreSafe(t *testing.T) {
+	evil := `"><script>alert(1)</script><img src=x onerror=alert(1)>` + "`|\n"
+	r := drained()
+	r.Incident.Title, r.Command, r.Half, r.Ablated = evil, evil, evil, evil
+	v := &r.Variants[0]
+	v.Components = map[string]string{evil: evil}
+	v.Reasons, v.ProbesHurt = []string{evil}, append(v.ProbesHurt, evil)
+	v.Findings[1].Says, v.Findings[1].Owner, v.Findings[1].Pods = evil, evil, []string{evil}
+	v.Remedies[1].Name, v.Checks[0].Name, v.Probes[0].Name = evil, evil, evil
+	r.Topology.Members[1].Name = evil
+	r.NotRun = []report.NotRun{{Name: evil, Reason: evil}}
+	old := drained()
+	old.Incident, old.Topology, old.Command = nil, nil, ""
+	for i := range old.Variants {
+		v := &old.Variants[i]
+		v.Began, v.Fault, v.Ends = nil, nil, nil
+		for i := range v.Findings {
+			v.Findings[i].At = nil
+		}
+		for i := range v.Remedies {
+			v.Remedies[i].Began, v.Remedies[i].Applied = nil, nil
+		}
+	}
+	begun := drained()
+	begun.Verdict, begun.Variants = "inconclusive", begun.Variants[:1]
+	begun.Unfinished = &report.Unfinished{At: at(11000), Steps: []string{"cilium-1.11.6: symptom"}}
+	begun.Variants[0].Verdict = ""
+	for name, r := range map[string]report.Report{
+		"as it was": drained(), "with a lab's malice": r, "of before there was a page": old, "that was killed": begun,
+		"in which nothing ran": {Schema: report.Schema, Scenario: "node-drain", Verdict: "inconclusive"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, r)
+			if name == "with a lab's malice" {
+				if err := os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6", "07-\"><script>.txt"), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkPage(t, dir, rendered(t, dir))
+		})
+	}
+}
+
+func checkPage(t *testing.T, dir string, page document) {
+	t.Helper()
+	ids := map[string]bool{}
+	for n := range page.Descendants() {
+		if id := attribute(n, "id"); id != "" {
+			if ids[id] {
+				t.Errorf("the id %q is there twice", id)
+			}
+			ids[id] = true
+		}
+	}
+	for n := range page.Descendants() {
+		for _, a := range n.Attr {
+			switch {
+			case strings.HasPrefix(a.Key, "on"), a.Key == "src", a.Key == "srcdoc":
+				t.Errorf("<%s> has the attribute %s", n.Data, a.Key)
+			case a.Key != "href":
+			case strings.HasPrefix(a.Val, "#"):
+				if !ids[a.Val[1:]] {
+					t.Errorf("the link %s leads nowhere", a.Val)
+				}
+			case a.Val != "junit.xml":
+				path, err := url.PathUnescape(a.Val)
+				if err != nil {
+					t.Error(err)
+				}
+				if _, err := os.Stat(filepath.Join(dir, path)); err != nil {
+					t.Errorf("the link %s leads nowhere: %v", a.Val, err)
+				}
+			}
+		}
+	}
+	for what, want := range map[string]int{"script": 1, "style": 1, "link": 0, "img": 0, "iframe": 0, "h1": 1} {
+		if got := len(page.all(what)); got > want {
+			t.Errorf("there are %d <%s>, want %d", got, what, want)
+		}
+	}
+	for _, loads := range []string{"url(", "@import", "fetch(", "serviceWorker", "http://", "https://"} {
+		for _, own := range append(page.all("style"), page.all("script")...) {
+			if strings.Contains(own.says(), loads) {
+				t.Errorf("<%s> has %s", own.Data, loads)
+			}
+		}
+	}
+	if strings.Contains(page.text, "ZgotmplZ") {
+		t.Error("html/template has refused a value")
+	}
+}
+
+func TestUnfinished(t *testing.T) {
+	r := drained()
+	r.Verdict = "inconclusive"
+	r.Unfinished = &report.Unfinished{At: at(11000), Steps: []string{"cilium-1.11.6: symptom"}}
+	page := rendered(t, folder(t, r))
+	if got := page.first(t, ".alarm").says(); !strings.Contains(got, "has not ended: written 2026-01-02 03:04:11 UTC, while at cilium-1.11.6: symptom.") {
+		t.Errorf("it says %q", got)
+	}
+	if got := page.first(t, ".evidence").says(); !strings.Contains(got, "while the run goes on, none") {
+		t.Errorf("sums of files that may still grow: %s", got)
+	}
+}
+
+// Evidence that was cut short by a crash is told of, and the rest is in the page.
+func TestEvidenceThatCannotBeRead(t *testing.T) {
+	dir := folder(t, drained())
+	if err := os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6/04-probes-observed.json"), []byte(`[{"probe":`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	page := rendered(t, dir)
+	if got := page.first(t, "footer").says(); !strings.Contains(got, "04-probes-observed.json: unexpected end of JSON input") {
+		t.Errorf("it says %q", got)
+	}
+	if got := len(page.first(t, ".axis").all(".lane")); got == 0 {
+		t.Error("no lane is left")
+	}
+}
+
+func TestWriteRefuses(t *testing.T) {
+	if err := Write(t.TempDir()); err == nil || !strings.Contains(err.Error(), "report.json") {
+		t.Errorf("%v; want it to name the report", err)
+	}
+	r := drained()
+	r.Variants[0].EvidenceDir = "../../etc" // a stored report may be anybody's
+	dir := folder(t, r)
+	if page := rendered(t, dir); strings.Contains(page.text, "passwd") {
+		t.Error("a report shows files outside of its folder")
+	}
+}
+
+// Ten minutes of 50 probes at 10 ms, of which each loses packets all the time, are
+// drawn within bounds: under 5 MB, and no more pieces than the axis has columns.
+func TestLargeRun(t *testing.T) {
+	r := drained()
+	v := &r.Variants[0]
+	v.Probes, v.ProbesHurt = nil, nil
+	random := rand.New(rand.NewPCG(1, 2))
+	var records []probe.Record
+	for n := range 50 {
+		name := fmt.Sprintf("probe%d->other", n)
+		p := probe.Record{Probe: name, From: "outside", To: "master2", Protocol: probe.UDP, Started: at(0), Reported: at(600_000), IntervalUS: 10_000}
+		for ms := int64(0); ms < 600_000; ms += 110 + random.Int64N(200) {
+			p.Windows = append(p.Windows, probe.Window{Start: at(ms), End: at(ms + 10), First: uint32(ms / 10), Last: uint32(ms/10 + 1), Lost: 2})
+			p.Packets.Lost += 2
+		}
+		records = append(records, p)
+		v.ProbesHurt = append(v.ProbesHurt, name)
+		v.Probes = append(v.Probes, report.Probe{Name: name, Due: 60000, Sent: 60000, Lost: p.Packets.Lost})
+	}
+	dir := folder(t, r)
+	text, err := json.Marshal(records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6/07-probes.json"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	page := rendered(t, dir)
+	if size := len(page.text); size > 5e6 {
+		t.Errorf("the page has %d bytes, want 5 MB at most", size)
+	}
+	lanes := page.first(t, ".axis").all(".thick")
+	if len(lanes) < 50 {
+		t.Fatalf("%d lanes, want one for each of 50 probes", len(lanes))
+	}
+	for _, l := range lanes {
+		if pieces := strings.Count(attribute(l.Node, "d"), "M"); pieces > columns {
+			t.Errorf("a lane has %d pieces, want %d at most", pieces, columns)
+		}
+	}
+}
+
+func TestIssue(t *testing.T) {
+	page := rendered(t, folder(t, drained()))
+	const golden = "testdata/issue.md"
+	got := strings.TrimSpace(page.first(t, "textarea").FirstChild.Data) + "\n"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("the issue differs from %s, which -update writes anew (-want +got):\n%s", golden, diff)
+	}
+}

@@ -1,0 +1,77 @@
+package report
+
+import (
+	"net/netip"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Topology is what the lab was made of.
+type Topology struct {
+	Networks []Network `json:"networks"`
+	Members  []Member  `json:"members"`
+}
+
+// Network is one broadcast domain.
+type Network struct {
+	Name   string       `json:"name"`
+	Subnet netip.Prefix `json:"subnet"`
+}
+
+// Kinds of a member.
+const (
+	NodeMember   = "node"
+	RouterMember = "router"
+	HostMember   = "host"
+)
+
+// Member is what is attached to networks.
+type Member struct {
+	Name string `json:"name"`
+	Kind string `json:"kind"` // node, router or host
+	// Role is a node's in its cluster, ASN the autonomous system that a router or a
+	// node's cluster speaks BGP from; empty and zero where there is none.
+	Role  string `json:"role,omitempty"`
+	ASN   uint32 `json:"asn,omitempty"`
+	Links []Link `json:"links"`
+	// Via are the routers that hold its default route.
+	Via []string `json:"via,omitempty"`
+	// Kernel is that of a node with a kernel of its own, as the topology asks for it.
+	Kernel string `json:"kernel,omitempty"`
+}
+
+// Link attaches a member to a network: the first one is its eth0, and so on.
+type Link struct {
+	Network string     `json:"network"`
+	Address netip.Addr `json:"address"`
+}
+
+// TopologyOf is a declared topology, as a report holds it.
+func TopologyOf(t topology.Topology) *Topology {
+	var r Topology
+	for _, n := range t.Networks {
+		r.Networks = append(r.Networks, Network{Name: n.Name, Subnet: n.Subnet})
+	}
+	for _, h := range t.Hosts {
+		r.Members = append(r.Members, Member{Name: h.Name, Kind: HostMember, Links: links(h.Links), Via: h.Via})
+	}
+	for _, one := range t.Routers {
+		r.Members = append(r.Members, Member{Name: one.Name, Kind: RouterMember, ASN: one.ASN, Links: links(one.Links)})
+	}
+	for _, c := range t.Clusters {
+		for _, n := range c.Nodes {
+			r.Members = append(r.Members, Member{
+				Name: n.Name, Kind: NodeMember, Role: string(n.Role), ASN: c.ASN, Links: links(n.Links), Via: n.Via, Kernel: n.Kernel,
+			})
+		}
+	}
+	return &r
+}
+
+func links(declared []topology.Link) []Link {
+	var all []Link
+	for _, l := range declared {
+		all = append(all, Link{Network: l.Network, Address: l.Address})
+	}
+	return all
+}
