@@ -520,7 +520,7 @@ func TestLargeRun(t *testing.T) {
 	for n := range 50 {
 		name := fmt.Sprintf("probe%d->other", n)
 		p := probe.Record{Probe: name, From: "outside", To: "master2", Protocol: probe.UDP, Started: at(0), Reported: at(600_000), IntervalUS: 10_000}
-		for ms := int64(0); ms < 600_000; ms += 110 + random.Int64N(200) {
+		for ms := int64(0); ms < 600_000; ms += 110 + random.Int64N(2000) {
 			p.Windows = append(p.Windows, probe.Window{Start: at(ms), End: at(ms + 10), First: uint32(ms / 10), Last: uint32(ms/10 + 1), Lost: 2})
 			p.Packets.Lost += 2
 		}
