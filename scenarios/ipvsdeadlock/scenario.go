@@ -156,9 +156,9 @@ type story struct {
 	app      workload.App
 	services load.Services
 	load     *load.Load
-	// ticks is how many ticks kube-proxy must stand. It is a race: of 46 loads on
-	// a guest without hardware support, 43 hung 1.13.0 in the first tick, two in the
-	// second, and one stood both.
+	// ticks is how many ticks kube-proxy must stand. It is a race: of 66 loads, 61 hung
+	// an affected one in the first tick, four in the second, and one stood both
+	// (rates.json).
 	ticks int
 	// after is how kube-proxy stood the load; looks are those since it began.
 	after standing
@@ -170,7 +170,7 @@ func newStory(p kubeproxy.Proxy) *story {
 	return &story{node: p.Node, tested: p, proxy: p, services: servicesOf(p.Node), app: workload.App{Name: nameOf(p.Node, web), Node: master}}
 }
 
-// ratesJSON is what became of kube-proxy 1.13.0 under the load; run writes it,
+// ratesJSON is what became of affected kube-proxies under the load; run writes it,
 // with --repeat and --record.
 //
 //go:embed rates.json
