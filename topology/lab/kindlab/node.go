@@ -57,6 +57,10 @@ func (n *Node) Start(ctx context.Context) error {
 	return n.boot(ctx)
 }
 
+// nodeBoots bounds the time from a container's start to its containerd: one to two
+// seconds, and up to a minute on two CPUs with a load of 40.
+const nodeBoots = 3 * time.Minute
+
 // boot waits until a node that was powered on can run containers, and wires
 // it.
 func (n *Node) boot(ctx context.Context) error {
@@ -65,7 +69,7 @@ func (n *Node) boot(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := await.Until(ctx, "containerd on "+n.name, 100*time.Millisecond, time.Minute, n.containerd); err != nil {
+	if err := await.Until(ctx, "containerd on "+n.name, 100*time.Millisecond, nodeBoots, n.containerd); err != nil {
 		return err
 	}
 	return n.lab.wireMember(ctx, n.name)
