@@ -109,6 +109,9 @@ func TestGuestNode(t *testing.T) {
 	defer cancel()
 	declared := withGuest()
 	lab, docker := upWithGuest(ctx, t, declared)
+	// Before the lab goes down: it may have been taken over by then. A lock that nobody
+	// releases goes with the garbage, at any time.
+	t.Cleanup(func() { lab.Release() })
 	node := lab.Node("second")
 	objects := lab.Clusters[0].Client.Resources()
 
