@@ -251,7 +251,7 @@ const (
 	// long a look takes: what is compared over time needs two, and one may be blind.
 	fewLooks = 3
 	// slowLooks bounds the wait for them: beside a lab with four guests on two CPUs
-	// a look took two to three seconds.
+	// sources did not answer within a second.
 	slowLooks = time.Minute
 )
 
