@@ -244,6 +244,9 @@ type Remedy struct {
 	// ReplacesEnds is set where the pods that the probes run between are made
 	// anew.
 	ReplacesEnds bool
+	// Watch is how long the symptom is watched after a remedy that does not help;
+	// zero means 15 s.
+	Watch time.Duration
 }
 
 // Checks lists the script's checks, in the order in which they are asked.

@@ -82,6 +82,7 @@ more than 1 GB together.`,
 	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream, their own registries")
 	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: another registry for a vendor's host, `HOST=URL`")
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant so many times, without remedies, and tell how often its verdict came")
+	flags.DurationVar(&options.Wait, "wait", 0, "before the remedies, leave the incident alone so long, and see that it does not heal by itself")
 	flags.BoolVar(&how.recorded, "record", false, "with --repeat: add what became of affected variants to the rates on record, for an incident that strikes by chance")
 	flags.StringToStringVar(&how.set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
@@ -171,6 +172,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if o.Repeat > 1 && o.Ablate != "" {
 		return usagef("--repeat and --ablate exclude each other: the one counts how often a verdict comes, the other wants it to change")
 	}
+	if o.Wait < 0 || o.Wait > 0 && o.Repeat > 1 {
+		return usagef("--wait: it takes a time, and no --repeat, which leaves remedies out")
+	}
 	if how.recorded {
 		if err := checkRecord(chosen, o.Repeat); err != nil {
 			return err
@@ -234,7 +238,7 @@ func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	words := []string{"relapse", "run", s.Incident.Name}
 	for _, arg := range childArgs(s, flags) {
 		name, _, _ := strings.Cut(arg, "=")
-		if slices.Contains([]string{"--variant", "--set", "--ablate", "--repeat", "--images", "--upstream"}, name) {
+		if slices.Contains([]string{"--variant", "--set", "--ablate", "--repeat", "--wait", "--images", "--upstream"}, name) {
 			words = append(words, arg)
 		}
 	}

@@ -613,6 +613,11 @@ func courses() []course {
 		{name: "no detector", options: Options{Ablate: AblateDetector}, status: 1},
 		{name: "no remedy", options: Options{Ablate: AblateRemedy}, status: 1},
 		{name: "one variant alone", options: Options{Variants: []string{"new"}}, status: 0},
+		{name: "left alone for ten minutes", options: Options{Wait: 10 * time.Minute}, status: 0},
+		{
+			name: "left alone, and it heals by itself", options: Options{Wait: 10 * time.Minute}, status: 1,
+			old: onInject(func(w *world) { w.breaks(outToA); after(5*time.Minute, w.heals) }),
+		},
 		{name: "a lab that is kept", options: Options{Keep: true}, status: 0},
 		{name: "three times", options: Options{Repeat: 3}, status: 0},
 		{

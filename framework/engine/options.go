@@ -74,6 +74,10 @@ type Options struct {
 	// verdict; zero means once. More than once leaves lesser forms and remedies
 	// out: they take the time of several runs.
 	Repeat int
+	// Wait, if more than zero, is for how long an affected variant is left alone
+	// after the fault, before any remedy, to see that it does not heal by itself.
+	// It excludes Repeat, which leaves remedies out.
+	Wait time.Duration
 	// Progress and Log may be nil.
 	Progress Progress
 	Log      *slog.Logger

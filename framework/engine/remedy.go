@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func (v *variantRun) try(ctx context.Context, r framework.Remedy, entry *report.
 	if r.Helps {
 		err = v.expectRecovery(ctx, r, began, applied, entry)
 	} else {
-		err = v.expectNoRecovery(ctx, applied, entry)
+		err = v.expectNoRecovery(ctx, r, applied, entry)
 	}
 	v.keep("probes-"+slug(r.Name), v.probes.Timelines())
 	v.keep(report.HistoryName, v.watch.told())
@@ -204,8 +205,8 @@ func (v *variantRun) tooFewSince(since time.Time) string {
 // expectNoRecovery asserts that a remedy changes nothing: for a while from its
 // end on not one packet gets through where the incident hurts, and the
 // detectors go on saying why.
-func (v *variantRun) expectNoRecovery(ctx context.Context, applied time.Time, entry *report.Remedy) error {
-	end := applied.Add(unhelpedFor)
+func (v *variantRun) expectNoRecovery(ctx context.Context, r framework.Remedy, applied time.Time, entry *report.Remedy) error {
+	end := applied.Add(cmp.Or(r.Watch, unhelpedFor))
 	if err := v.fateKnown(ctx, end); err != nil {
 		return err
 	}
@@ -259,6 +260,15 @@ func (v *variantRun) undo(ctx context.Context, r framework.Remedy) error {
 		return fmt.Errorf("undone, but the symptom did not come back: %w", err)
 	}
 	return nil
+}
+
+// waiting is the remedy of whoever does nothing: to see for a time whether the
+// incident heals by itself. It must not.
+func waiting(watch time.Duration) framework.Remedy {
+	return framework.Remedy{
+		Name: "wait " + watch.String(), Watch: watch,
+		Apply: func(context.Context, *framework.Run) error { return nil },
+	}
 }
 
 // running names the probes that were not stopped.

@@ -95,6 +95,9 @@ type variantRun struct {
 
 func newVariantRun(e *Execution, v framework.Variant) *variantRun {
 	script := v.Script()
+	if e.options.Wait > 0 && v.Role == framework.Affected {
+		script.Remedies = slices.Insert(slices.Clone(script.Remedies), 0, waiting(e.options.Wait))
+	}
 	return &variantRun{
 		scenario: e, variant: v, script: script, label: v.Name, ablate: e.options.Ablate,
 		seen: observation{expected: namesOf(script.Hurt), broken: errors.New("the variant did not run")},

@@ -87,7 +87,7 @@ func RemoveNode(l *kindlab.Lab, c *kindlab.Cluster, name string) Fault {
 			if err := machine.Remove(ctx); err != nil {
 				return err
 			}
-			return c.ReplaceNode(ctx, name)
+			return c.ReplaceNodes(ctx, name)
 		},
 	}
 }

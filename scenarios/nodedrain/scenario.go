@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -196,7 +198,7 @@ func affectedScript() framework.Script {
 			},
 		},
 		{
-			Name: "ipam mode kubernetes, pods made anew", Helps: true, Bound: 2 * time.Minute, ReplacesEnds: true,
+			Name: "ipam mode kubernetes, nodes made anew", Helps: true, Bound: 3 * time.Minute, ReplacesEnds: true,
 			Apply: agreeingAllocations,
 		},
 	}
@@ -285,11 +287,24 @@ func static(ctx context.Context, r *framework.Run, add bool) error {
 	return nil
 }
 
-// agreeingAllocations moves the cluster to the one allocation that the
-// speaker announces: agents and pods are made anew, with ranges from
-// Node.spec. The nodes' machines are kept, and cleaned as a reboot would do it.
+// agreeingAllocations moves the cluster to the one allocation that the speaker
+// announces: the nodes are removed and join as new machines, and agents and pods
+// get their ranges from Node.spec. The API server's machine is kept, and cleaned
+// as a reboot would do it.
 func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 	if err := cilium.Uninstall(ctx, r.Lab, r.Cluster, staying, podCIDR); err != nil {
+		return err
+	}
+	// In the order of their ranges, so that each gets its own again.
+	anew := []string{"master3", "master2"}
+	var removals errgroup.Group
+	for _, node := range anew {
+		removals.Go(func() error { return fault.RemoveNode(r.Lab, r.Cluster, node).Inject(ctx) })
+	}
+	if err := removals.Wait(); err != nil {
+		return err
+	}
+	if err := r.Cluster.ReplaceNodes(ctx, anew...); err != nil {
 		return err
 	}
 	if err := incident(affected, cilium.Kubernetes).Announce(ctx, r.Lab, r.Cluster, staying); err != nil {

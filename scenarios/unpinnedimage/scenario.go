@@ -390,7 +390,7 @@ func newNode(r *framework.Run) fault.Fault {
 			if err := kuberouter.DeletePod(ctx, r.Cluster, newcomer); err != nil {
 				return err
 			}
-			if err := r.Cluster.ReplaceNode(ctx, newcomer); err != nil {
+			if err := r.Cluster.ReplaceNodes(ctx, newcomer); err != nil {
 				return err
 			}
 			return kuberouter.RolledOut(ctx, r.Cluster)

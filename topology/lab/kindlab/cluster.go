@@ -550,43 +550,59 @@ func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error
 	return nil
 }
 
-// ReplaceNode brings a declared node back after Remove, as a new machine of
-// the same name and addresses. Its new Node object gets the lowest pod range
-// that is free: that of the old one, when the newest node is replaced.
-func (c *Cluster) ReplaceNode(ctx context.Context, name string) error {
-	i := slices.IndexFunc(c.spec.Nodes, func(n topology.Node) bool { return n.Name == name })
-	if i < 0 {
-		return fmt.Errorf("cluster %q has no node %q", c.Name, name)
-	}
-	node, step := c.spec.Nodes[i], c.lab.options.step
-	image, err := c.lab.options.Images.LoadDocker(ctx, c.lab.docker, imageOf(node))
-	if err != nil {
-		return err
+// ReplaceNodes brings declared nodes back after Remove, as new machines of the
+// same names and addresses. In their order their new Node objects get the lowest
+// pod ranges that are free: those of the old ones, when the newest nodes are
+// replaced in the order in which they joined.
+func (c *Cluster) ReplaceNodes(ctx context.Context, names ...string) error {
+	step := c.lab.options.step
+	var nodes []topology.Node
+	for _, name := range names {
+		i := slices.IndexFunc(c.spec.Nodes, func(n topology.Node) bool { return n.Name == name })
+		if i < 0 {
+			return fmt.Errorf("cluster %q has no node %q", c.Name, name)
+		}
+		nodes = append(nodes, c.spec.Nodes[i])
 	}
 	steps, stepsCtx := errgroup.WithContext(ctx)
-	steps.Go(func() error {
-		return step(name+" boots", func() error { return c.lab.startWorker(stepsCtx, node, image) })
-	})
+	for _, n := range nodes {
+		steps.Go(func() error {
+			image, err := c.lab.options.Images.LoadDocker(stepsCtx, c.lab.docker, imageOf(n))
+			if err != nil {
+				return err
+			}
+			return step(n.Name+" boots", func() error { return c.lab.startWorker(stepsCtx, n, image) })
+		})
+	}
 	steps.Go(func() error {
 		return step("kube-controller-manager starts anew", func() error {
 			// One that keeps running would go on from the last range that it gave,
-			// and not give out the freed one.
+			// and not give out the freed ones.
 			if err := c.restartControllerManager(stepsCtx); err != nil {
 				return err
 			}
-			return c.Register(stepsCtx, name)
+			for _, n := range nodes {
+				if err := c.Register(stepsCtx, n.Name); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	})
 	if err := steps.Wait(); err != nil {
 		return err
 	}
-	return step(name+" joins", func() error {
-		token, err := c.joinToken(ctx)
-		if err != nil {
-			return err
-		}
-		return c.join(ctx, node, token)
-	})
+	token, err := c.joinToken(ctx)
+	if err != nil {
+		return err
+	}
+	joins, joinsCtx := errgroup.WithContext(ctx)
+	for _, n := range nodes {
+		joins.Go(func() error {
+			return step(n.Name+" joins", func() error { return c.join(joinsCtx, n, token) })
+		})
+	}
+	return joins.Wait()
 }
 
 // restartControllerManager replaces the kube-controller-manager's process.
