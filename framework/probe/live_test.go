@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/agent"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 var addresses atomic.Uint32
@@ -494,6 +495,31 @@ func foreignAgent(conn net.Conn, off int64) {
 		if wire.Encode(conn, wire.Message{N: r.N, At: now, Epoch: now}) != nil {
 			return
 		}
+	}
+}
+
+// TestHeldUpAgent: a report that was begun long ago may tell of what was sent since.
+func TestHeldUpAgent(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	var fake sync.WaitGroup
+	fake.Go(func() { foreignAgent(theirs, 0) })
+	t.Cleanup(fake.Wait)
+	a, err := probe.Connect(t.Context(), "a", ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	p := probe.Probe{From: "a", To: "a"}.WithDefaults()
+	s := start(t, []probe.End{{Name: "a", Address: address(), Agent: a}}, p)
+	// At 1 ns of the agent's clock slot 30 was not due, nor a second later.
+	_, _ = theirs.Write([]byte(`{"at":1,"report":{"probes":[{"id":0,"sent":[[30,30]]}]}}` + "\n"))
+	err = await.Until(t.Context(), "the packet of slot 30", time.Millisecond, 5*time.Second, func(context.Context) (bool, string, error) {
+		line, err := s.Timeline(p.Name)
+		return line.Counts().Sent == 1, line.String(), err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -270,6 +270,12 @@ func (s *Set) find(names []string) ([]int, error) {
 func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The agent may have been held up, for seconds on a busy machine, between taking
+	// the time and writing the report: what is in it was sent by now at the latest.
+	sent := time.Now()
+	if by.After(sent) {
+		sent = by
+	}
 	for _, sender := range r.Probes {
 		if int64(sender.ID) >= int64(len(s.timelines)) || s.ends[s.timelines[sender.ID].Probe.From].Agent != a {
 			return fmt.Errorf("the probe agent of %s reports probe %d, which does not start there", a.name, sender.ID)
@@ -278,7 +284,7 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 		if t.Started.IsZero() {
 			return fmt.Errorf("the probe agent of %s reports probe %d, which was not started", a.name, sender.ID)
 		}
-		if err := t.addSender(sender, by); err != nil {
+		if err := t.addSender(sender, sent); err != nil {
 			return fmt.Errorf("the probe agent of %s: %w", a.name, err)
 		}
 	}
@@ -289,7 +295,7 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 		// Whoever starts a probe answers some time before its first packet
 		// (agent.lead), so that what the far end sees finds it started.
 		if t := s.timelines[seen.ID]; !t.Started.IsZero() {
-			if err := t.addResponder(seen, by); err != nil {
+			if err := t.addResponder(seen, sent); err != nil {
 				return fmt.Errorf("the probe agent of %s: %w", a.name, err)
 			}
 		}

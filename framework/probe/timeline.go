@@ -531,9 +531,8 @@ func (t *Timeline) clone() Timeline {
 	return c
 }
 
-// ahead is by how much a report may name slots that are not due yet at the
-// time it speaks of: the agent may be held up between taking the time and
-// sending, and two clocks agree only so well.
+// ahead is by how much a report may name slots that are not due yet: two clocks
+// agree only so well.
 const ahead = time.Second
 
 // check refuses slots that cannot have been sent by a time.
