@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -271,22 +272,28 @@ func translates(rules []snapshot.Rule, f snapshot.Flow) (rule snapshot.Rule, fou
 			if r.Chain != chain || depth > maxDepth || !r.Source.Matches(f.Source.Addr()) || !r.Destination.Matches(f.Destination.Addr()) {
 				continue
 			}
-			sure := sure && !r.Conditional
+			taken := sure && !r.Conditional // it is known that the flow comes here and the rule fits
 			switch {
 			case isTranslation(r) && r.To.IsValid() && r.To != f.SeenAs.Addr():
-			case isTranslation(r) && sure:
+			case isTranslation(r) && taken:
 				rule, found = r, true
 				return true
 			case isTranslation(r):
 				if maybe == nil {
 					maybe = &r
 				}
-			case r.Target == "ACCEPT" && sure && r.Out == "":
+			case r.Target == "ACCEPT" && taken && r.Out == "":
 				return true
-			case r.Target == "RETURN" && sure && r.Out == "":
+			case r.Target == "RETURN" && taken && r.Out == "":
 				return false
+			case r.Target == "RETURN" && r.Unmarked && !f.Redirected:
+				// What follows is for packets with a mark. kube-proxy sets it on packets
+				// to Services, which this flow does not go to.
+				return false
+			case r.Target == "RETURN": // perhaps what follows is not for this flow
+				sure = false
 			default:
-				if walk(r.Target, sure, depth+1) {
+				if walk(r.Target, taken, depth+1) {
 					return true
 				}
 			}
@@ -340,6 +347,9 @@ func (d SNAT) byRule(node string, h *hidden) Finding {
 	f := d.finding(node, h)
 	f.Kind = HiddenSource
 	f.Object = Named("rule " + h.rule.Comment)
+	if strings.HasPrefix(h.rule.Comment, "cali:") { // a checksum of the rule's, by which felix finds it again
+		f.Object = Named("rule in " + h.rule.Chain)
+	}
 	if r := h.rule.Source; r.Range.IsValid() && !r.Not {
 		f.Object = Prefix(r.Range)
 	}

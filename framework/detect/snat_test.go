@@ -77,6 +77,25 @@ func dbSees(s *snapshot.Snapshot) {
 	s.Outside = []snapshot.HostSockets{db}
 }
 
+// natOutgoing are the rules of Calico for a pool with natOutgoing.
+func natOutgoing() []snapshot.Rule {
+	return []snapshot.Rule{
+		{Chain: "POSTROUTING", Target: "cali-POSTROUTING", Comment: "cali:O3lYWMrLQYEMJtB5", Text: "jump"},
+		{Chain: "cali-POSTROUTING", Target: "cali-nat-outgoing", Comment: "cali:Z-c7XtVd2Bq7s_hA", Text: "jump"},
+		{Chain: "cali-nat-outgoing", Target: "MASQUERADE", Conditional: true, Comment: "cali:flqWnvo8yq4ULQLa", Text: "masquerade what leaves the pools"},
+	}
+}
+
+// kubeProxy are the rules by which kube-proxy masquerades packets with its mark.
+func kubeProxy() []snapshot.Rule {
+	return []snapshot.Rule{
+		{Chain: "POSTROUTING", Target: "KUBE-POSTROUTING", Text: "jump"},
+		{Chain: "KUBE-POSTROUTING", Target: "RETURN", Conditional: true, Unmarked: true, Text: "return"},
+		{Chain: "KUBE-POSTROUTING", Target: "MARK", Text: "unmark"},
+		{Chain: "KUBE-POSTROUTING", Target: "MASQUERADE", Comment: "kubernetes service traffic requiring SNAT", Text: "masquerade"},
+	}
+}
+
 func TestSNAT(t *testing.T) {
 	const rule = `-A CILIUM_POST_nat -s 10.20.30.32/27 ! -d 10.20.30.0/24 ! -o cilium_+ -m comment --comment \"cilium masquerade non-cluster\" -j MASQUERADE`
 	type change func(*snapshot.Snapshot)
@@ -159,6 +178,24 @@ func TestSNAT(t *testing.T) {
 			},
 			want: []brief{{HiddenSource, Active, "rule nat outgoing", 1}},
 			says: `node2 translates it, by "masquerade"`,
+		},
+		{
+			name: "Calico's natOutgoing, before kube-proxy's rule for packets with its mark", change: func(s *snapshot.Snapshot) {
+				s.NAT[0].Rules.Items = append(natOutgoing(), kubeProxy()...)
+			},
+			want: []brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}},
+			says: `node2 translates it, by "masquerade what leaves the pools"`,
+		},
+		{
+			name:   "kube-proxy's rule is not for a flow that goes to no Service",
+			change: func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = kubeProxy() },
+		},
+		{
+			name: "kube-proxy's rule, and a flow to a Service", change: func(s *snapshot.Snapshot) {
+				s.NAT[0].Rules.Items = kubeProxy()
+				s.NAT[0].Flows.Items[0].Redirected = true
+			},
+			want: []brief{{HiddenSource, Active, "rule kubernetes service traffic requiring SNAT", 1}},
 		},
 		{
 			name: "a rule before it lets the flow pass", change: func(s *snapshot.Snapshot) {

@@ -29,6 +29,8 @@ type Rule struct {
 	Comment string     `json:"comment,omitempty"`
 	// Conditional tells that the rule looks at something else as well.
 	Conditional bool `json:"conditional,omitempty"`
+	// Unmarked tells that one of those conditions is that a mark is not set.
+	Unmarked bool `json:"unmarked,omitempty"`
 	// Text is the rule as iptables-save prints it.
 	Text string `json:"text"`
 }
@@ -131,6 +133,8 @@ func (r *Rule) take(flag, value string, not bool) error {
 		r.Target = value
 	case flag == "--comment":
 		r.Comment = value
+	case flag == "--mark" && not:
+		r.Conditional, r.Unmarked = true, true
 	case flag == "-m":
 		r.Conditional = r.Conditional || value != "comment"
 	default:

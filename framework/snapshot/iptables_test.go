@@ -33,7 +33,7 @@ func TestParseRules(t *testing.T) {
 		},
 		{
 			"a negated match", `-A C -m mark ! --mark 0x10000/0x10000 -j REJECT --reject-with icmp-port-unreachable`,
-			Rule{Chain: "C", Target: "REJECT", Conditional: true},
+			Rule{Chain: "C", Target: "REJECT", Conditional: true, Unmarked: true},
 		},
 		{"options of the target are not the rule's", "-A C -j REJECT --reject-with icmp-port-unreachable", Rule{Chain: "C", Target: "REJECT"}},
 		{"the way out", "-A FORWARD -o eth0 -j ACCEPT", Rule{Chain: "FORWARD", Out: "eth0", Target: "ACCEPT"}},

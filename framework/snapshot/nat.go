@@ -45,6 +45,9 @@ type Flow struct {
 	Destination netip.AddrPort `json:"destination"`
 	// SeenAs is where the destination sees the flow come from.
 	SeenAs netip.AddrPort `json:"seen_as"`
+	// Redirected tells that another answers than Destination, as of a Service's
+	// address.
+	Redirected bool `json:"redirected,omitempty"`
 	// Established says of a TCP flow that both ends have the connection open.
 	Established bool `json:"established,omitempty"`
 	// Expires is how long the kernel keeps the entry from this moment on if no
@@ -128,6 +131,7 @@ func flowOf(e *netlink.ConntrackFlow) Flow {
 		Destination: netip.AddrPortFrom(address(e.Forward.DstIP), e.Forward.DstPort),
 		// The destination of the replies is the source that the server saw.
 		SeenAs:      netip.AddrPortFrom(address(e.Reverse.DstIP), e.Reverse.DstPort),
+		Redirected:  !e.Reverse.SrcIP.Equal(e.Forward.DstIP) || e.Reverse.SrcPort != e.Forward.DstPort,
 		Established: ok && tcp.State == tcpEstablished,
 		Expires:     time.Duration(e.TimeOut) * time.Second,
 	}
