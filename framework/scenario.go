@@ -188,6 +188,9 @@ type Script struct {
 	// zero: one lost packet is enough. A node without hardware support for guests
 	// loses one now and then when the machine is busy.
 	HurtFor time.Duration
+	// HurtWithin bounds the wait for the symptom from the fault on, where that takes
+	// its time; zero means Observe.
+	HurtWithin time.Duration
 	// Observe is how long traffic and detectors are watched from the fault on,
 	// in every variant; what comes after the fault goes on meanwhile. A variant
 	// in which no probe is hurt for so long is unhurt.

@@ -240,7 +240,7 @@ func (v *variantRun) fault(ctx context.Context) error {
 // they are not. Then there is nothing to detect and nothing to mend.
 func (v *variantRun) symptom(ctx context.Context) error {
 	hurt := namesOf(v.script.Hurt)
-	_, err := v.probes.WaitOutage(ctx, hurt, v.faulted, v.script.HurtFor, max(time.Second, time.Until(v.struck.Add(v.script.Observe))))
+	_, err := v.probes.WaitOutage(ctx, hurt, v.faulted, v.script.HurtFor, max(time.Second, time.Until(v.struck.Add(cmp.Or(v.script.HurtWithin, v.script.Observe)))))
 	if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
 		return err
 	}

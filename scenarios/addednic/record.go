@@ -44,14 +44,18 @@ to its own.`,
 felix) under its own runit services, CNI plugin and IPAM, manifest. BIRD is Debian's
 1.6.8 in place of the vendor's fork of it: confd's templates do not set krt_tunnel
 for pools without encapsulation, which is all that 1.6.8 would refuse. The pool has
-no encapsulation, the nodes a full mesh. kube-controllers is left out. Readiness is
+no encapsulation and no natOutgoing, the nodes a full mesh. kube-controllers is left out. Readiness is
 asked for each second, and calico-node rolled on all nodes at once. kube-proxy (iptables) and CoreDNS are as kubeadm makes
 them, but for CoreDNS's place: one pod, on worker1. redis and repo-server stand for
 argocd-redis and argocd-repo-server; they, and the other workloads, are probes.
 
-Calico looks for its address every 5 s in place of every 60 in all variants but
-first-found-restarted, where it is 10 minutes: there the card waits for a restart
-of calico-node.
+In first-found Calico looks for its address every 60 s, its default. It is 10
+minutes in first-found-restarted, where the card waits for a restart of
+calico-node, and 5 s in kubernetes-internal-ip, to see soon that Calico passes the
+card over.
+
+What the operator makes of an Installation is asked of its own renderer (1.34.3, of
+the line for Calico 3.28), in a pod; the operator itself does not run.
 
 hostNetwork helps pods that talk to nodes, or to pods with hostNetwork. The
 node itself has no route to the others' pods either.
@@ -91,8 +95,7 @@ not take, nor about encapsulated pools, whose tunnels hang on the same address.`
 		},
 		{
 			Says: "no restart is needed: Calico looks for its address again by itself",
-			By:   framework.By("first-found", "after: calico-node was not restarted"),
-			Not:  "it looks every 5 s here, and every 60 s by default",
+			By:   framework.By("first-found", "symptom", "after: calico-node was not restarted"),
 		},
 		{
 			Says: "a restart brings it about where Calico has not looked again",
@@ -112,7 +115,10 @@ not take, nor about encapsulated pools, whose tunnels hang on the same address.`
 				framework.By("first-found", "no remedy: restart calico-node"),
 				framework.By("first-found-restarted", "after: calico-node on worker1 is not ready, for want of BGP sessions"),
 			),
-			Not: "that it gets ready when the card is taken away is not asked",
+		},
+		{
+			Says: "calico-node, restarted, is ready again once the card is taken away, at its next look and with no other restart",
+			By:   framework.By("first-found", "remedy: take the card away"),
 		},
 		{
 			Says: "restarting kube-proxy does not help",
@@ -120,11 +126,16 @@ not take, nor about encapsulated pools, whose tunnels hang on the same address.`
 		},
 		{
 			Says: "kubernetes-internal-ip helps, once the pods are rolled",
-			By:   framework.By("first-found", "remedy: kubernetes-internal-ip"),
+			By:   framework.By("first-found-restarted", "remedy: kubernetes-internal-ip"),
 		},
 		{
 			Says: "the operator's nodeAddressAutodetectionV4: NodeInternalIP is the same remedy",
-			Not:  "the operator is not run",
+			By:   framework.By("kubernetes-internal-ip", "before: the operator writes an Installation's {kubernetes: NodeInternalIP} as kubernetes-internal-ip"),
+			Not:  "the operator's code is asked what it renders; it does not run as a controller",
+		},
+		{
+			Says: "natOutgoing is Calico's switch for what masquerade-drift is about: where a router knows the way to the pods, it hides them all the same, and the detector names the rule",
+			By:   framework.By("kubernetes-internal-ip", "lesser form: natOutgoing of the pool is switched on, and the router knows the way to the pods"),
 		},
 		{
 			Says: "can-reach with an address of the nodes' network helps",

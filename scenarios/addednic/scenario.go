@@ -1,6 +1,7 @@
 package addednic
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -41,13 +42,15 @@ func scenario(nic fault.NIC) framework.Scenario {
 			Script: func() framework.Script { return script(nic) },
 		}
 	}
+	fixed := variant(calico.InternalIP, framework.Fixed, fixedScript)
+	fixed.Images = append(slices.Clone(images), calico.OperatorImage())
 	return framework.Scenario{
 		Incident: Record,
 		Topology: lab,
 		Variants: []framework.Variant{
 			variant(calico.FirstFound, framework.Affected, affectedScript),
 			variant(calico.FirstFound+"-restarted", framework.Affected, restartedScript),
-			variant(calico.InternalIP, framework.Fixed, fixedScript),
+			fixed,
 		},
 		Parameters: []framework.Parameter{
 			{Name: "nic", Default: nic.Name, About: "the card's name: none that Calico passes over"},
@@ -80,16 +83,18 @@ var (
 )
 
 const (
-	// poll is how often Calico looks for its address, where it is to find the
-	// card by itself: often enough for a run, and seldom enough for the
-	// detector to be first.
+	// poll is how often Calico looks for its address where it is to pass the card
+	// over: often enough for a run.
 	poll = 5 * time.Second
 	// never is longer than a run.
 	never = 10 * time.Minute
 	// sessionsWithin bounds the wait for BIRD's sessions on every node.
 	sessionsWithin = 2 * time.Minute
-	// observe is two looks of Calico, and time for what follows.
+	// observe is two looks of Calico with the fixed method, and time for what
+	// follows.
 	observe = 2*poll + 2*time.Second
+	// looksWithin is one look of Calico by default, and time for what follows.
+	looksWithin = calico.DefaultPoll + 15*time.Second
 )
 
 // story is what the steps of one variant share: the card, and what they noted
@@ -102,6 +107,8 @@ type story struct {
 	agents map[string]string
 	// plugged is when the card had been plugged in.
 	plugged time.Time
+	// method is what the operator makes of NodeInternalIP.
+	method string
 }
 
 // configured is Calico with an autodetection method, and the time from one of
@@ -152,7 +159,8 @@ func factsHold() []framework.Check {
 
 func affectedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
-	script := s.common(configured(calico.FirstFound, poll))
+	script := s.common(configured(calico.FirstFound, calico.DefaultPoll))
+	script.HurtWithin = looksWithin
 	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = append(factsHold(),
 		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.recorded("during", s.addressMoved)},
@@ -176,11 +184,34 @@ func affectedScript(nic fault.NIC) framework.Script {
 			},
 		},
 		{
-			Name: calico.InternalIP, Helps: true, Bound: 2 * time.Minute,
-			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, calico.InternalIP) },
+			Name: "take the card away", Helps: true, Bound: 2 * time.Minute,
+			Apply: s.takeAway,
 		},
 	}
 	return script
+}
+
+// takeAway takes the card away again, and nothing else. calico-node, restarted
+// before and not ready since, finds the old address at its next look.
+func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
+	if not, saw, err := notReady(ctx, r); err != nil || !not {
+		return cmp.Or(err, fmt.Errorf("calico-node on %s is ready before the card is away: %s", coreDNSNode, saw))
+	}
+	before, err := agents(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := s.plugIn(r).Undo(ctx); err != nil {
+		return err
+	}
+	if err := calico.Agent.Ready(ctx, r.Cluster, r.Cluster.Nodes(), looksWithin); err != nil {
+		return err
+	}
+	now, err := agents(ctx, r)
+	if err == nil && !maps.Equal(now, before) {
+		err = fmt.Errorf("calico-node was restarted in between: before: %v, now: %v", before, now)
+	}
+	return err
 }
 
 // restartedScript is the second form: Calico does not look by itself for as
@@ -212,10 +243,22 @@ func restartedScript(nic fault.NIC) framework.Script {
 		{Name: "calico-node on " + coreDNSNode + " is not ready, for want of BGP sessions", Holds: notReady, Bound: 15 * time.Second},
 	}
 	method := "can-reach=" + gateway.String()
-	script.Remedies = []framework.Remedy{{
-		Name: method, Helps: true, Bound: 2 * time.Minute,
-		Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, method) },
-	}}
+	script.Remedies = []framework.Remedy{
+		{
+			Name: calico.InternalIP, Helps: true, Bound: 2 * time.Minute,
+			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, calico.InternalIP) },
+			Undo: func(ctx context.Context, r *framework.Run) error {
+				if err := configured(calico.FirstFound, never).Apply(ctx, r.Lab); err != nil {
+					return err
+				}
+				return birdRuns(ctx, r)
+			},
+		},
+		{
+			Name: method, Helps: true, Bound: 2 * time.Minute,
+			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, method) },
+		},
+	}
 	return script
 }
 
@@ -230,6 +273,31 @@ func restartedHurt() []probe.Probe {
 func fixedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(configured(calico.InternalIP, poll))
+	install := script.Install
+	script.Install = func(ctx context.Context, r *framework.Run) (err error) {
+		if s.method, err = calico.MethodOf(ctx, r.Cluster, nodeInternalIP); err != nil {
+			return err
+		}
+		if err := install(ctx, r); err != nil {
+			return err
+		}
+		return podsRouted(ctx, r, true)
+	}
+	// A flow that is there keeps what was done to its first packet: each connection
+	// of this probe is a new one.
+	script.Probes = append(script.Probes, byTCP(besideDNS, hostWorker2))
+	script.Detectors = append(script.Detectors, detect.SNAT{})
+	script.Baseline = append(script.Baseline, framework.Check{
+		Name:  "the operator writes an Installation's " + nodeInternalIP + " as " + calico.InternalIP,
+		Holds: s.operatorAgrees,
+	})
+	script.Forms = []framework.LesserForm{{
+		Name: "natOutgoing of the pool is switched on, and the router knows the way to the pods", Fault: natOutgoing, TakenBack: true,
+		Named: []framework.Finding{{
+			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
+			Object: detect.Named("rule in cali-nat-outgoing"), Owner: coreDNSNode, Routers: []string{lab.Routers[0].Name},
+		}},
+	}}
 	script.Aftermath = []framework.Check{
 		{Name: "Calico has looked for the address of " + coreDNSNode + " with the card there", Holds: s.lookedAgain, Bound: 2 * poll},
 		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Reads: addressing, Holds: s.recorded("during", allIsWell)},
@@ -243,6 +311,9 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	if err := s.plugIn(r).Undo(ctx); err != nil { // of a run that was killed
 		return err
 	}
+	if err := podsRouted(ctx, r, false); err != nil {
+		return err
+	}
 	if err := c.Apply(ctx, r.Lab); err != nil { // first: it takes longest to come up
 		return err
 	}
@@ -254,6 +325,9 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	}
 	// A pod that comes earlier is tried again only after a while.
 	if err := calico.PodsCanStart(ctx, r.Lab); err != nil {
+		return err
+	}
+	if err := calico.NATOutgoing(ctx, r.Cluster, false); err != nil { // of a run that was killed
 		return err
 	}
 	starts, startsCtx := errgroup.WithContext(ctx)
@@ -315,6 +389,15 @@ func (s *story) recorded(when string, holds func(context.Context, *framework.Run
 		}
 		return held, saw, err
 	}
+}
+
+// nodeInternalIP is the other spelling of the remedy: nodeAddressAutodetectionV4 of
+// the operator's Installation.
+const nodeInternalIP = "{kubernetes: NodeInternalIP}"
+
+// operatorAgrees asserts that both spellings are the same to calico-node.
+func (s *story) operatorAgrees(context.Context, *framework.Run) (bool, string, error) {
+	return s.method == calico.InternalIP, fmt.Sprintf("the operator writes %q", s.method), nil
 }
 
 // lookedAgain asserts that calico-node -monitor-addresses has looked for the

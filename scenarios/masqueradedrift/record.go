@@ -147,7 +147,7 @@ ip-masq-agent, tunnels or IPv6.`,
 		},
 		{
 			Says: "Calico's natOutgoing is the same switch",
-			Not:  "the detector snat is not tried on Calico",
+			Not:  "added-nic asserts it on its lab, which runs Calico: variant kubernetes-internal-ip",
 		},
 	},
 	Diagram: `    db 10.20.29.10      neighbour 10.20.30.200 (native CIDR)

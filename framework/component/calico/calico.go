@@ -53,9 +53,13 @@ type Calico struct {
 	// Method is how calico-node finds its node's address.
 	Method string
 	// Poll is how often calico-node -monitor-addresses looks for that address:
-	// AUTODETECT_POLL_INTERVAL, by default 60 s.
+	// AUTODETECT_POLL_INTERVAL, by default DefaultPoll.
 	Poll time.Duration
 }
+
+// DefaultPoll is how often calico-node looks for its address unless it is told
+// otherwise.
+const DefaultPoll = time.Minute
 
 // Apply brings Calico to this configuration. The pods of an earlier
 // configuration are replaced, and those of the same one as well: each
@@ -116,10 +120,12 @@ func (c Calico) configure(set *appsv1.DaemonSet) error {
 	container := &template.Spec.Containers[i]
 	for name, value := range map[string]string{
 		// BGP routes and no tunnels: kernels without ipip run it as well.
-		"CALICO_IPV4POOL_IPIP":     "Never",
-		"CALICO_IPV4POOL_CIDR":     c.PodCIDR.String(),
-		"IP_AUTODETECTION_METHOD":  c.Method,
-		"AUTODETECT_POLL_INTERVAL": c.Poll.String(),
+		"CALICO_IPV4POOL_IPIP": "Never",
+		"CALICO_IPV4POOL_CIDR": c.PodCIDR.String(),
+		// Where nodes and routers know the way to the pods, nothing need hide them.
+		"CALICO_IPV4POOL_NAT_OUTGOING": "false",
+		"IP_AUTODETECTION_METHOD":      c.Method,
+		"AUTODETECT_POLL_INTERVAL":     c.Poll.String(),
 	} {
 		container.Env = slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == name })
 		container.Env = append(container.Env, corev1.EnvVar{Name: name, Value: value})
