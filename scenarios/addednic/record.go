@@ -44,7 +44,7 @@ to its own.`,
 felix) under its own runit services, CNI plugin and IPAM, manifest. BIRD is Debian's
 1.6.8 in place of the vendor's fork of it: confd's templates do not set krt_tunnel
 for pools without encapsulation, which is all that 1.6.8 would refuse. The pool has
-no encapsulation and no natOutgoing, the nodes a full mesh. kube-controllers is left out. Readiness is
+no encapsulation, the nodes a full mesh. kube-controllers is left out. Readiness is
 asked for each second, and calico-node rolled on all nodes at once. kube-proxy (iptables) and CoreDNS are as kubeadm makes
 them, but for CoreDNS's place: one pod, on worker1. redis and repo-server stand for
 argocd-redis and argocd-repo-server; they, and the other workloads, are probes.
@@ -57,12 +57,20 @@ card over.
 What the operator makes of an Installation is asked of its own renderer (1.34.3, of
 the line for Calico 3.28), in a pod; the operator itself does not run.
 
-hostNetwork helps pods that talk to nodes, or to pods with hostNetwork. The
+hostNetwork helps pods that talk to nodes, or to pods with hostNetwork: natOutgoing
+is on, by default, and hides them behind their node, to which there is a way back. The
 node itself has no route to the others' pods either.
 
 A pass does not prove anything about other ways to an address that Calico should
 not take, nor about encapsulated pools, whose tunnels hang on the same address.`,
 	Facts: []framework.Fact{
+		{
+			Says: "a day before the symptom nothing is wrong; from the card on, and up to a minute before the symptom, the detector says where Calico will move",
+			By: slices.Concat(
+				framework.By("first-found", "baseline"),
+				framework.By("first-found-restarted", "lesser form: the card is there, and Calico has not looked yet"),
+			),
+		},
 		{
 			Says: "1: what needs DNS times out",
 			By: slices.Concat(
@@ -85,6 +93,10 @@ not take, nor about encapsulated pools, whose tunnels hang on the same address.`
 		{
 			Says: "5: pods on that node reach no pod elsewhere, unless they use hostNetwork",
 			By:   framework.By("first-found", "after: fact 5: pods on that node reach no pod elsewhere, unless it uses hostNetwork"),
+		},
+		{
+			Says: "hostNetwork helps because natOutgoing, on by default, hides such pods behind their node",
+			Not:  "seen with natOutgoing off: then beside-dns loses all packets to a pod with hostNetwork as well; no variant asserts it",
 		},
 		{
 			Says: "the Node's annotation is not its InternalIP, and no session with the node is up",

@@ -109,6 +109,10 @@ type story struct {
 	plugged time.Time
 	// method is what the operator makes of NodeInternalIP.
 	method string
+	// natOff is set where natOutgoing of Calico's pool is off. By default it is on,
+	// and it is why pods on the node with the card reach pods with hostNetwork, who
+	// have no route back to a pod there.
+	natOff bool
 }
 
 // configured is Calico with an autodetection method, and the time from one of
@@ -271,7 +275,7 @@ func restartedHurt() []probe.Probe {
 }
 
 func fixedScript(nic fault.NIC) framework.Script {
-	s := &story{nic: nic}
+	s := &story{nic: nic, natOff: true}
 	script := s.common(configured(calico.InternalIP, poll))
 	install := script.Install
 	script.Install = func(ctx context.Context, r *framework.Run) (err error) {
@@ -327,8 +331,14 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	if err := calico.PodsCanStart(ctx, r.Lab); err != nil {
 		return err
 	}
-	if err := calico.NATOutgoing(ctx, r.Cluster, false); err != nil { // of a run that was killed
+	if err := calico.NATOutgoing(ctx, r.Cluster, !s.natOff); err != nil {
 		return err
+	}
+	if s.natOff {
+		// CoreDNS keeps a connection to the API server, and that its translation.
+		if err := kubeadm.CoreDNS.Pods.Delete(ctx, r.Cluster); err != nil {
+			return err
+		}
 	}
 	starts, startsCtx := errgroup.WithContext(ctx)
 	starts.Go(func() error { return calico.Agent.Ready(startsCtx, r.Cluster, r.Cluster.Nodes(), sessionsWithin) })

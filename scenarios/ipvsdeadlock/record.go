@@ -57,6 +57,10 @@ A pass does not prove anything about the rate in production, nor about the
 other defects of the graceful termination at the time (kubernetes#72337).`,
 	Facts: []framework.Fact{
 		{
+			Says: "a day before the symptom nothing is to be seen, and the detectors are quiet",
+			By:   framework.By("kube-proxy-1.13.0", "baseline"),
+		},
+		{
 			Says: "kube-proxy runs in mode ipvs and did not fall back to another",
 			By: slices.Concat(
 				framework.By("kube-proxy-1.13.0", "before: kube-proxy says that it runs in mode ipvs"),

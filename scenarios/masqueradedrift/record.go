@@ -90,7 +90,7 @@ ip-masq-agent, tunnels or IPv6.`,
 			),
 		},
 		{
-			Says: "a key that switched masquerading off is not read any more, and the detector says so before the upgrade",
+			Says: "a day before the symptom, as soon as the new version is chosen, the detector says that it does not read the key that switches masquerading off",
 			By:   framework.By("off-by-old-key", "baseline"),
 		},
 		{

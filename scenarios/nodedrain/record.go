@@ -61,7 +61,7 @@ nor about the newer BGP control plane (CiliumBGPPeeringPolicy).`,
 			By:   framework.By("cilium-1.11.6", "baseline", "before: probes from outside cross a router, the announcing node and the owner, untranslated"),
 		},
 		{
-			Says: "ranges are announced by nodes that do not own them, as in the incident's table, and the detector says so before anybody is hurt",
+			Says: "a day before the symptom, and for as long as the cluster has this table, ranges are announced by nodes that do not own them, and the detector says so",
 			By:   framework.By("cilium-1.11.6", "before: the allocations are the incident's", "before: the routers send each range of Node.spec to its node", "baseline"),
 		},
 		{

@@ -55,7 +55,7 @@ script follows from the sources of both versions. It has not run yet: where it
 was written no registry can be reached.`,
 	Facts: []framework.Fact{
 		{
-			Says: "a DaemonSet without a tag is found before anything breaks",
+			Says: "a day before the symptom, before anything breaks, the DaemonSet without a tag is found",
 			By:   framework.By("untagged", "baseline"),
 		},
 		{

@@ -120,12 +120,10 @@ func (c Calico) configure(set *appsv1.DaemonSet) error {
 	container := &template.Spec.Containers[i]
 	for name, value := range map[string]string{
 		// BGP routes and no tunnels: kernels without ipip run it as well.
-		"CALICO_IPV4POOL_IPIP": "Never",
-		"CALICO_IPV4POOL_CIDR": c.PodCIDR.String(),
-		// Where nodes and routers know the way to the pods, nothing need hide them.
-		"CALICO_IPV4POOL_NAT_OUTGOING": "false",
-		"IP_AUTODETECTION_METHOD":      c.Method,
-		"AUTODETECT_POLL_INTERVAL":     c.Poll.String(),
+		"CALICO_IPV4POOL_IPIP":     "Never",
+		"CALICO_IPV4POOL_CIDR":     c.PodCIDR.String(),
+		"IP_AUTODETECTION_METHOD":  c.Method,
+		"AUTODETECT_POLL_INTERVAL": c.Poll.String(),
 	} {
 		container.Env = slices.DeleteFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == name })
 		container.Env = append(container.Env, corev1.EnvVar{Name: name, Value: value})

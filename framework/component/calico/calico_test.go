@@ -64,7 +64,7 @@ func TestObjects(t *testing.T) {
 		got[e.Name] = e.Value
 	}
 	want := map[string]string{
-		"IP": "autodetect", "NODENAME": "", "CALICO_IPV4POOL_IPIP": "Never", "CALICO_IPV4POOL_CIDR": "10.52.0.0/16", "CALICO_IPV4POOL_NAT_OUTGOING": "false",
+		"IP": "autodetect", "NODENAME": "", "CALICO_IPV4POOL_IPIP": "Never", "CALICO_IPV4POOL_CIDR": "10.52.0.0/16",
 		"IP_AUTODETECTION_METHOD": "can-reach=10.50.0.254", "AUTODETECT_POLL_INTERVAL": "5s",
 	}
 	if diff := cmp.Diff(want, got); diff != "" || len(container.Env) != len(want) {
