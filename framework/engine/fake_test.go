@@ -157,8 +157,8 @@ type fakeLabs struct {
 	made, removed, released, open int
 }
 
-func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) error {
-	return l.prepare
+func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (map[string]string, error) {
+	return map[string]string{"relapse.dev/node:1": "sha256:1"}, l.prepare
 }
 
 func (l *fakeLabs) Up(context.Context, framework.Scenario, []framework.Variant, bool) (Lab, error) {

@@ -137,6 +137,10 @@ func (r *Result) conditions() {
 	for _, name := range []string{"cpus", "memory_gib", "kernel", "accelerator"} {
 		tell(name, a[name], b[name])
 	}
+	tell("relapse", r.A.Relapse, r.B.Relapse)
+	for _, ref := range names(r.A.Images, r.B.Images) {
+		tell("image "+ref, r.A.Images[ref], r.B.Images[ref])
+	}
 	tell("command", r.A.Command, r.B.Command)
 	tell("not finished", unfinished(r.A), unfinished(r.B))
 	tell("slowed down by other work", yes(r.A.CPU.Slowed()), yes(r.B.CPU.Slowed()))

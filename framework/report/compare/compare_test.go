@@ -104,6 +104,12 @@ func TestReports(t *testing.T) {
 			},
 		},
 		{
+			name: "another relapse, and another image", conditions: 2,
+			b: func(r *report.Report) {
+				r.Relapse, r.Images = "v1.2.3", map[string]string{"relapse.dev/node:1": "sha256:2"}
+			},
+		},
+		{
 			name: "another machine", conditions: 2,
 			b: func(r *report.Report) { r.Machine = map[string]any{"cpus": 4.0, "memory_gib": 24.0, "kernel": "6.1"} },
 		},
