@@ -1,5 +1,7 @@
 package framework
 
+import "slices"
+
 // Verdict is what became of a variant.
 type Verdict string
 
@@ -31,3 +33,31 @@ const (
 	Fail         RunVerdict = "fail"         // something was not as expected
 	Inconclusive RunVerdict = "inconclusive" // something could not be judged
 )
+
+// Worst is what several runs, or variants, came to together: a failure outweighs
+// what could not be judged, and that a pass.
+func Worst(verdicts ...RunVerdict) RunVerdict {
+	worst := Pass
+	for _, v := range verdicts {
+		switch v {
+		case Fail:
+			return Fail
+		case Pass:
+		default:
+			worst = Inconclusive
+		}
+	}
+	return worst
+}
+
+// Half says what a run does not prove whose variants have these roles, if it has
+// only one half of a pair; it is empty for a run with both.
+func Half(roles ...Role) string {
+	switch {
+	case !slices.Contains(roles, Affected):
+		return "no affected variant ran: nothing shows that this fault would have hurt anybody"
+	case !slices.Contains(roles, Fixed):
+		return "no fixed variant ran: nothing shows that the fixed version stands this fault"
+	}
+	return ""
+}

@@ -56,7 +56,7 @@ func mustBuild(t *testing.T, c *Catalogue, refs ...string) map[string]v1.Hash {
 	if _, err := c.Build(t.Context(), refs, nil); err != nil {
 		t.Fatal(err)
 	}
-	digests, err := c.cached(t.Context(), refs)
+	digests, err := c.Digests(t.Context(), refs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 // that an image of another content has another name; an image that the
 // engine has is not sent again.
 func (c *Catalogue) LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error) {
-	digests, err := c.cached(ctx, []string{ref})
+	digests, err := c.Digests(ctx, []string{ref})
 	if err != nil {
 		return "", err
 	}

@@ -42,7 +42,7 @@ func cacheOfThreeStates(t *testing.T) *Catalogue {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.cached(t.Context(), refs[:1]); err != nil {
+	if _, err := c.Digests(t.Context(), refs[:1]); err != nil {
 		t.Fatal(err)
 	}
 	return in("3")

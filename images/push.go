@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// cached returns the digests of images that have been built, by ref.
-func (c *Catalogue) cached(ctx context.Context, refs []string) (map[string]v1.Hash, error) {
+// Digests returns the digests of images that have been built, by ref.
+func (c *Catalogue) Digests(ctx context.Context, refs []string) (map[string]v1.Hash, error) {
 	needed, err := c.closure(refs)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func mirrorPath(ref string) (string, error) {
 // configurations of built images, by the repository that a containerd mirror of
 // their hosts asks for.
 func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, byRepository map[string][]string, err error) {
-	digests, err := c.cached(ctx, refs)
+	digests, err := c.Digests(ctx, refs)
 	if err != nil {
 		return "", nil, err
 	}
@@ -80,7 +80,7 @@ func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, by
 // registry has are left alone. Two images of different hosts that would get the same name
 // are an error.
 func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error {
-	digests, err := c.cached(ctx, refs)
+	digests, err := c.Digests(ctx, refs)
 	if err != nil {
 		return err
 	}

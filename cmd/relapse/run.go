@@ -265,6 +265,9 @@ func prepare(ctx context.Context, o *suite.Options) error {
 		return err
 	}
 	o.Machine, o.Images = report.Facts, catalogue
+	if o.Relapse, err = thisProgram(); err != nil {
+		return err
+	}
 	o.Docker, err = client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
 		return fmt.Errorf("connecting to Docker: %w", err)
@@ -286,13 +289,7 @@ func outcome(reports []report.Report, broken error) error {
 		verdict = framework.Inconclusive
 	}
 	for _, r := range reports {
-		switch framework.RunVerdict(r.Verdict) {
-		case framework.Fail:
-			return &verdictError{framework.Fail, broken}
-		case framework.Pass:
-		default:
-			verdict = framework.Inconclusive
-		}
+		verdict = framework.Worst(verdict, framework.RunVerdict(r.Verdict))
 	}
 	if verdict == framework.Pass {
 		return nil

@@ -68,7 +68,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs, busy: make(chan struct{}, 1)}
 	e.report = report.Report{
 		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
-		Ablated: string(o.Ablate), Machine: o.Machine, Variants: []report.Variant{},
+		Ablated: string(o.Ablate), Machine: o.Machine, Relapse: o.Relapse, Variants: []report.Variant{},
 		Incident: incidentOf(s.Incident), Command: e.options.Command(s),
 	}
 	e.labStep("images are there", e.prepare)
@@ -91,7 +91,11 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 		e.planVariant(v)
 	}
 	if o.Ablate == "" {
-		e.report.Half = halfOf(e.chosen())
+		var roles []framework.Role
+		for _, v := range e.chosen() {
+			roles = append(roles, v.Role)
+		}
+		e.report.Half = framework.Half(roles...)
 	}
 	e.report.Topology = report.TopologyOf(s.TopologyFor(e.chosen()))
 	e.labStep(e.farewell(), e.letGo)
@@ -125,21 +129,6 @@ func (e *Execution) planVariant(v framework.Variant) {
 		run.lane, run.number = l, i
 		run.plan()
 	}
-}
-
-// halfOf says what a run does not prove that has only one half of a pair; it is
-// empty for a run with both.
-func halfOf(variants []framework.Variant) string {
-	has := func(role framework.Role) bool {
-		return slices.ContainsFunc(variants, func(v framework.Variant) bool { return v.Role == role })
-	}
-	switch {
-	case !has(framework.Affected):
-		return "no affected variant ran: nothing shows that this fault would have hurt anybody"
-	case !has(framework.Fixed):
-		return "no fixed variant ran: nothing shows that the fixed version stands this fault"
-	}
-	return ""
 }
 
 // Steps are those of the execution, in the order in which they are to run.
@@ -273,7 +262,9 @@ func (e *Execution) chosen() []framework.Variant {
 func (e *Execution) prepare(ctx context.Context) error {
 	began := time.Now()
 	defer func() { e.report.Timings.Images = time.Since(began).Milliseconds() }()
-	return e.labs.Prepare(ctx, e.scenario, e.chosen())
+	var err error
+	e.report.Images, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
+	return err
 }
 
 func (e *Execution) bringUp(ctx context.Context) error {
@@ -421,12 +412,7 @@ func (e *Execution) verdict() framework.RunVerdict {
 		verdict = framework.Inconclusive
 	}
 	for _, v := range e.variants {
-		switch v.outcome() {
-		case framework.Fail:
-			return framework.Fail
-		case framework.Inconclusive:
-			verdict = framework.Inconclusive
-		}
+		verdict = framework.Worst(verdict, v.outcome())
 	}
 	return verdict
 }

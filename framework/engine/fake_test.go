@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -20,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -153,8 +157,8 @@ type fakeLabs struct {
 	made, removed, released, open int
 }
 
-func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) error {
-	return l.prepare
+func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (map[string]string, error) {
+	return map[string]string{"relapse.dev/node:1": "sha256:1"}, l.prepare
 }
 
 func (l *fakeLabs) Up(context.Context, framework.Scenario, []framework.Variant, bool) (Lab, error) {
@@ -427,7 +431,30 @@ func play(t *testing.T, w *world, s framework.Scenario, labs *fakeLabs, o Option
 	labs.world = w
 	e := New(s, labs, o)
 	e.Run(t.Context(), UndoWithin)
+	meetsSchemas(t, o.Output)
 	return played{e, labs}
+}
+
+// meetsSchemas asserts that what was written has the form that others read.
+func meetsSchemas(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		name := schema.Of(path)
+		if err != nil || e.IsDir() || name == "" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := schema.Validate(name, text); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func newWorld() *world { return &world{lost: map[string]bool{}, silent: map[string]bool{}} }

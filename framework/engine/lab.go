@@ -12,8 +12,9 @@ import (
 
 // Labs makes what scenarios run on.
 type Labs interface {
-	// Prepare makes the images of a scenario's variants available.
-	Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) error
+	// Prepare makes the images of a scenario's variants available, and tells the
+	// digests of those that are built, by their names.
+	Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (digests map[string]string, err error)
 	// Up brings up the scenario's lab, in place of one that an interrupted run
 	// has left; with reuse it takes the one that runs, where there is one. After
 	// an error there may be a lab as well: as much of it as came up.

@@ -84,8 +84,9 @@ type Options struct {
 	// Command is what runs a scenario the same way again, for the report. Nil: the
 	// scenario's name alone.
 	Command func(framework.Scenario) string
-	// Machine is what the report says of this machine.
+	// Machine is what the report says of this machine, and Relapse of this program.
 	Machine any
+	Relapse string
 }
 
 func (o Options) withDefaults() Options {

@@ -41,10 +41,24 @@ type Report struct {
 	NotRun  []NotRun `json:"not_run,omitempty"`
 	Timings Timings  `json:"timings_ms"`
 	Machine any      `json:"machine"`
+	// Relapse says which program ran it, and Images are the digests of the images
+	// that were built for it, by their names.
+	Relapse string            `json:"relapse,omitempty"`
+	Images  map[string]string `json:"images,omitempty"`
+	// Merged is there where the report was made of several.
+	Merged *Merged `json:"merged,omitempty"`
 	// CPU is absent where it could not be measured.
 	CPU *CPU `json:"cpu,omitempty"`
 	// Guests are the lab's nodes with a kernel of their own.
 	Guests []Guest `json:"guests,omitempty"`
+}
+
+// Merged says which runs a report was made of.
+type Merged struct {
+	Runs []string `json:"runs"` // their folders
+	// Conflicts are what these runs say differently: nobody knows which of them is
+	// right for the whole.
+	Conflicts []string `json:"conflicts,omitempty"`
 }
 
 // Unfinished says how far a run has come that has not ended.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -28,6 +29,7 @@ import (
 type Images interface {
 	kindlab.Images
 	Build(ctx context.Context, refs []string, progress func(images.Event)) (images.Summary, error)
+	Digests(ctx context.Context, refs []string) (map[string]v1.Hash, error)
 }
 
 // labs are kind labs on this machine. It is an engine.Labs.
@@ -46,10 +48,11 @@ func newLabs(o Options) labs {
 }
 
 // Prepare builds what is not in the cache.
-func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) error {
+func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, error) {
 	var mu sync.Mutex
 	building := map[string]func(error){}
-	_, err := l.Images.Build(ctx, s.ImagesOf(l.Upstreams, variants...), func(e images.Event) {
+	refs := s.ImagesOf(l.Upstreams, variants...)
+	_, err := l.Images.Build(ctx, refs, func(e images.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -64,7 +67,15 @@ func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []fram
 	for _, done := range building {
 		done(errors.New("not built"))
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	built, err := l.Images.Digests(ctx, refs)
+	digests := map[string]string{}
+	for ref, digest := range built {
+		digests[ref] = digest.String()
+	}
+	return digests, err
 }
 
 func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// storeRun stores the report of a run that passes, but for what change does to it,
+// and returns its folder.
+func storeRun(t *testing.T, dir string, change func(*report.Report)) string {
+	t.Helper()
+	r := report.Report{
+		Schema: report.Schema, Scenario: "node-drain", Verdict: "pass", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Variants: []report.Variant{
+			{Name: "cilium-1.11.6", Role: "affected", Form: "slice", Expected: "reproduced", Verdict: "reproduced", ElapsedMS: 100_000},
+		},
+	}
+	if change != nil {
+		change(&r)
+	}
+	folder, err := report.NewRun(dir, r.Scenario, r.Started)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Run = filepath.Base(folder)
+	if err := r.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// output runs the command, and returns its exit status, what it printed, and what it
+// complained of.
+func output(t *testing.T, args ...string) (status int, out, complained string) {
+	t.Helper()
+	var text bytes.Buffer
+	cmd := command()
+	cmd.SetArgs(args)
+	cmd.SetOut(&text)
+	err := cmd.ExecuteContext(t.Context())
+	return exitStatus(t.Context(), err), text.String(), complaint(t.Context(), err)
+}
+
+func TestDiff(t *testing.T) {
+	dir := t.TempDir()
+	a := storeRun(t, dir, nil)
+	for range 3 {
+		storeRun(t, dir, nil)
+	}
+	slower := func(r *report.Report) {
+		r.Variants[0].ElapsedMS, r.Started = 160_000, r.Started.Add(time.Hour)
+	}
+	b := storeRun(t, dir, slower)
+	missed := storeRun(t, dir, func(r *report.Report) { r.Verdict, r.Variants[0].Verdict = "fail", "missed" })
+	other := storeRun(t, dir, func(r *report.Report) { r.Scenario = "added-nic" })
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		says   string
+	}{
+		{"only a time", []string{a, filepath.Join(b, "report.json")}, exitExpected, "from installation to verdict  A 1m40s, B 2m40s  beyond the noise: 1m40s to 1m40s in 3 earlier runs"},
+		{"a verdict", []string{a, missed}, exitUnexpected, "cilium-1.11.6  verdict  A reproduced, B missed"},
+		{"another scenario", []string{a, other}, exitUsage, "the one is of node-drain, the other of added-nic"},
+		{"no run", []string{a, dir}, exitUsage, "no such file"},
+		{"nothing", []string{a, filepath.Join(dir, "none")}, exitUsage, "looking for a run"},
+		{"one alone", []string{a}, exitUsage, "the folders of two runs"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status, out, complained := output(t, append([]string{"diff"}, test.args...)...)
+			if status != test.status || !strings.Contains(out+complained, test.says) {
+				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
+			}
+		})
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/merge"
+	"github.com/relapse-dev/relapse/framework/report/page"
+)
+
+func mergeCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "merge DIR...",
+		Short: "Make one report of the runs of several processes or machines",
+		Long: `Merge takes of each folder the newest run of each scenario, and makes of those of
+one scenario one run: report.json, report.html, junit.xml and the evidence of all
+of them, in OUTPUT/NAME/<time>. OUTPUT/junit.xml holds all scenarios, and
+OUTPUT/index.html leads to them. What the parts say differently is told, and
+stands in the report: a variant that ran twice, another version of relapse or of
+an image, another machine.
+
+Exit status: that of the runs together, as of run, where a variant that came to
+two verdicts is inconclusive at best; 2 bad input.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("merge needs the folders of runs, or folders with runs in them")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return mergeRuns(cmd, args, output) },
+	}
+	cmd.Flags().StringVar(&output, "output", "merged", "folder for the merged reports")
+	return cmd
+}
+
+func mergeRuns(cmd *cobra.Command, dirs []string, output string) error {
+	shards, older, err := merge.Find(dirs...)
+	if err != nil {
+		return usagef("merging: %w", err)
+	}
+	out := cmd.OutOrStdout()
+	if older > 0 {
+		fmt.Fprintf(out, "%d older runs of the same scenarios in the same folders are left out\n", older)
+	}
+	var runs []string
+	var reports []report.Report
+	for _, parts := range merge.ByScenario(shards) {
+		if _, _, err := merge.Reports(parts); err != nil {
+			return usagef("merging: %w", err)
+		}
+	}
+	for _, parts := range merge.ByScenario(shards) {
+		dir, merged, err := merge.Write(output, parts)
+		if err != nil {
+			return err
+		}
+		runs, reports = append(runs, dir), append(reports, merged)
+		printReport(out, merged, output)
+		for _, c := range merged.Merged.Conflicts {
+			fmt.Fprintf(out, "  conflict: %s\n", c)
+		}
+	}
+	if err := merge.JUnit(filepath.Join(output, "junit.xml"), shards); err != nil {
+		return err
+	}
+	if err := page.WriteIndex(output, runs); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%d runs merged into %d; index: %s\n", len(shards), len(runs), filepath.Join(output, page.IndexName))
+	return outcome(reports, nil)
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+)
+
+// thisProgram names the program that runs, for reports: its version, where it was
+// built from one, and the digest of its file, which tells two builds apart.
+func thisProgram() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("looking for this program: %w", err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("reading this program: %w", err)
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return "", fmt.Errorf("reading this program: %w", err)
+	}
+	version := "(devel)"
+	if info, known := debug.ReadBuildInfo(); known && info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	return fmt.Sprintf("%s sha256:%s", version, hex.EncodeToString(sum.Sum(nil))[:16]), nil
+}

@@ -1,0 +1,188 @@
+package compare
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+var update = flag.Bool("update", false, "write the expected output anew")
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// run is a report of a run that passes, but for what change does to it.
+func run(name string, change func(*report.Report)) report.Report {
+	fault := began.Add(20 * time.Second)
+	r := report.Report{
+		Schema: report.Schema, Scenario: "node-drain", Run: name, Verdict: "pass", Started: began,
+		Command: "relapse run node-drain", Machine: map[string]any{"cpus": 2.0, "memory_gib": 24.0, "kernel": "6.18"},
+		Variants: []report.Variant{
+			{
+				Name: "old", Role: "affected", Components: map[string]string{"cilium": "1.11.6"}, Expected: "reproduced", Verdict: "reproduced",
+				Fault: &report.Fault{Began: fault}, Onset: new(fault.Add(100 * time.Millisecond)), ElapsedMS: 100_000,
+				Findings: []report.Finding{
+					{Detector: "routes", Kind: "lost", State: "settling", Object: "10.0.0.0/24", During: "fault"},
+					{Detector: "routes", Kind: "lost", State: "active", Object: "10.0.0.0/24", Owner: "node1", Routers: []string{"tor2", "tor1"}, During: "fault", TimeToDetectMS: new(int64(300))},
+				},
+				Remedies: []report.Remedy{{Name: "upgrade", Expected: "recovers", Verdict: "recovers", TimeToRecoverMS: new(int64(7000)), TimeToQuietMS: new(int64(7400))}},
+				Checks:   []report.Check{{Name: "the routes are gone", Holds: true}},
+			},
+			{Name: "new", Role: "fixed", Components: map[string]string{"cilium": "1.12.0"}, Expected: "prevented", Verdict: "prevented", ElapsedMS: 40_000},
+		},
+	}
+	if change != nil {
+		change(&r)
+	}
+	return r
+}
+
+// elapsed is a run of which the affected variant took so long.
+func elapsed(seconds int64) report.Report {
+	return run("earlier", func(r *report.Report) { r.Variants[0].ElapsedMS = 1000 * seconds })
+}
+
+func TestReports(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		b       func(*report.Report)
+		earlier []report.Report
+		// what is different, as many as there are of each
+		verdicts, findings, beyond, within, unknown, conditions int
+	}{
+		{name: "the same"},
+		{
+			name: "a verdict, with a reason", verdicts: 2,
+			b: func(r *report.Report) { r.Verdict = "fail"; r.Variants[0].Verdict = "missed" },
+		},
+		{name: "a remedy", verdicts: 1, b: func(r *report.Report) { r.Variants[0].Remedies[0].Verdict = "does-not-help" }},
+		{name: "a remedy that was not tried", b: func(r *report.Report) { r.Variants[0].Remedies = nil }},
+		{name: "a check", verdicts: 1, b: func(r *report.Report) { r.Variants[0].Checks[0].Holds = false }},
+		{
+			name: "findings: another owner, in another order, and none that settles", findings: 2,
+			b: func(r *report.Report) {
+				r.Variants[0].Findings = r.Variants[0].Findings[1:]
+				r.Variants[0].Findings[0].Routers = []string{"tor1", "tor2"}
+				r.Variants[0].Findings[0].Owner = "node2"
+			},
+		},
+		{name: "a time, and nothing to compare it with", unknown: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 160_000 }},
+		{
+			name: "a time, and too few to compare it with", unknown: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 160_000 },
+			earlier: []report.Report{elapsed(90), elapsed(120)},
+		},
+		{
+			name: "a time beyond the noise", beyond: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 160_000 },
+			earlier: []report.Report{elapsed(90), elapsed(120), elapsed(110)},
+		},
+		{
+			name: "a time within the noise", within: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 120_000 },
+			earlier: []report.Report{elapsed(90), elapsed(120), elapsed(110)},
+		},
+		{
+			name: "earlier runs that do not count", unknown: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 160_000 },
+			earlier: []report.Report{
+				elapsed(90), elapsed(120),
+				run("slow", func(r *report.Report) { r.CPU = &report.CPU{Others: 0.9} }),
+				run("killed", func(r *report.Report) { r.Unfinished = &report.Unfinished{} }),
+				run("another machine", func(r *report.Report) { r.Machine = map[string]any{"cpus": 64.0} }),
+				run("another scenario", func(r *report.Report) { r.Scenario = "added-nic" }),
+			},
+		},
+		{
+			name: "a variant and a version", conditions: 2,
+			b: func(r *report.Report) {
+				r.Variants = r.Variants[:1]
+				r.Variants[0].Components = map[string]string{"cilium": "1.11.7"}
+			},
+		},
+		{
+			name: "another relapse, and another image", conditions: 2,
+			b: func(r *report.Report) {
+				r.Relapse, r.Images = "v1.2.3", map[string]string{"relapse.dev/node:1": "sha256:2"}
+			},
+		},
+		{
+			name: "another machine", conditions: 2,
+			b: func(r *report.Report) { r.Machine = map[string]any{"cpus": 4.0, "memory_gib": 24.0, "kernel": "6.1"} },
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := Reports(run("a", nil), run("b", test.b), test.earlier)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, count := range []struct {
+				what      string
+				want, got int
+			}{
+				{"verdicts", test.verdicts, len(got.Verdicts)},
+				{"findings", test.findings, len(got.Findings)},
+				{"times beyond", test.beyond, len(got.Beyond)},
+				{"times within", test.within, len(got.Within)},
+				{"times unknown", test.unknown, len(got.Unknown)},
+				{"conditions", test.conditions, len(got.Conditions)},
+			} {
+				if count.want != count.got {
+					t.Errorf("%s: %d differences, want %d: %+v", count.what, count.got, count.want, got)
+				}
+			}
+		})
+	}
+}
+
+func TestReportsThatDoNotCompare(t *testing.T) {
+	for says, change := range map[string]func(*report.Report){
+		"the one is of node-drain, the other of added-nic": func(r *report.Report) { r.Scenario = "added-nic" },
+		"no variant of node-drain has run in both":         func(r *report.Report) { r.Variants[0].Name, r.Variants[1].Ablated = "x", "fault" },
+	} {
+		if _, err := Reports(run("a", nil), run("b", change), nil); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
+
+func TestPrint(t *testing.T) {
+	b := run("b", func(r *report.Report) {
+		r.Verdict = "fail"
+		v := &r.Variants[0]
+		v.Verdict, v.Reasons, v.ElapsedMS = "missed", []string{"p were hurt, and no detector said why"}, 160_000
+		v.Findings, v.Remedies[0].TimeToRecoverMS = nil, new(int64(7100))
+		*v.Remedies[0].TimeToQuietMS = 6900
+		r.Variants = append(r.Variants[:1], report.Variant{Name: "way", Verdict: "prevented"})
+	})
+	recovers := func(ms int64) report.Report {
+		return run("earlier", func(r *report.Report) {
+			r.Variants[0].Remedies[0].TimeToRecoverMS, r.Variants[0].Remedies[0].TimeToQuietMS = &ms, nil
+		})
+	}
+	var out bytes.Buffer
+	for _, earlier := range [][]report.Report{nil, {recovers(7000), recovers(7500), recovers(6900)}} {
+		got, err := Reports(run("a", nil), b, earlier)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Print(&out)
+		out.WriteString("----\n")
+	}
+	file := filepath.Join("testdata", "diff.txt")
+	if *update {
+		if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), out.String()); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}

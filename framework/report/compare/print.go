@@ -1,0 +1,116 @@
+package compare
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// Print tells a person in what the reports differ.
+func (r Result) Print(out io.Writer) {
+	for _, side := range []struct {
+		name string
+		of   report.Report
+	}{{"A", r.A}, {"B", r.B}} {
+		fmt.Fprintf(out, "%s  %s %s: %s\n", side.name, side.of.Scenario, side.of.Run, side.of.Verdict)
+	}
+	table(out, "not the same in both", r.Conditions)
+	if len(r.Verdicts) == 0 {
+		fmt.Fprintf(out, "\nverdicts: the same\n")
+	}
+	table(out, "verdicts", r.Verdicts)
+	r.reasons(out)
+	if len(r.Findings) == 0 {
+		fmt.Fprintf(out, "\nfindings: the same\n")
+	}
+	table(out, "findings", r.Findings)
+	r.printTimes(out)
+}
+
+func table(out io.Writer, title string, differences []Difference) {
+	if len(differences) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n%s:\n", title)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, d := range differences {
+		variant := d.Variant
+		if variant == "" {
+			variant = "(run)"
+		}
+		switch {
+		case d.B == "":
+			fmt.Fprintf(w, "  %s\t%s\tA only: %s\n", variant, d.What, d.A)
+		case d.A == "":
+			fmt.Fprintf(w, "  %s\t%s\tB only: %s\n", variant, d.What, d.B)
+		default:
+			fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\n", variant, d.What, d.A, d.B)
+		}
+	}
+	w.Flush()
+}
+
+// reasons tells why verdicts of variants are as they are, where they differ.
+func (r Result) reasons(out io.Writer) {
+	for _, d := range r.Verdicts {
+		for _, side := range []struct {
+			name string
+			of   report.Report
+		}{{"A", r.A}, {"B", r.B}} {
+			v, there := find(side.of, d.Variant)
+			if d.What != "verdict" || !there {
+				continue
+			}
+			for _, reason := range v.Reasons {
+				fmt.Fprintf(out, "    %s in %s: %s\n", d.Variant, side.name, reason)
+			}
+		}
+	}
+}
+
+func (r Result) printTimes(out io.Writer) {
+	fmt.Fprintf(out, "\ntimes: the noise is from %s\n", runs(r.Earlier))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, t := range r.Beyond {
+		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\tbeyond the noise: %s to %s in %s\n",
+			t.Variant, t.What, round(t.A), round(t.B), round(t.Earlier[0]), round(t.Earlier[len(t.Earlier)-1]), runs(len(t.Earlier)))
+	}
+	for _, t := range r.Unknown {
+		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\tno noise on record: %s%s\n",
+			t.Variant, t.What, round(t.A), round(t.B), runs(len(t.Earlier)), fewer(len(t.Earlier)))
+	}
+	w.Flush()
+	if len(r.Within) > 0 {
+		fmt.Fprintf(out, "  %d more differ by no more than the noise\n", len(r.Within))
+	}
+	if len(r.Beyond)+len(r.Unknown)+len(r.Within) == 0 {
+		fmt.Fprintln(out, "  none differs")
+	}
+}
+
+func runs(n int) string {
+	switch n {
+	case 0:
+		return "no earlier run"
+	case 1:
+		return "1 earlier run"
+	}
+	return fmt.Sprintf("%d earlier runs", n)
+}
+
+func fewer(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %d that it takes", EnoughRuns)
+}
+
+func round(d time.Duration) string {
+	if d < time.Second {
+		return d.String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}

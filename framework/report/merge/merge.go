@@ -1,0 +1,273 @@
+// Package merge makes one report of several that hold parts of a run: variants that
+// ran in other processes or on other machines.
+package merge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/onsi/ginkgo/v2/reporters"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/compare"
+	"github.com/relapse-dev/relapse/framework/report/page"
+)
+
+// Shard is a stored run.
+type Shard struct {
+	Dir    string
+	Report report.Report
+}
+
+// Find reads the shards below some folders: of each folder and scenario the newest
+// run. Older is how many were left out.
+func Find(dirs ...string) (shards []Shard, older int, err error) {
+	for _, dir := range dirs {
+		runs, err := page.Runs(dir)
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(runs) == 0 {
+			return nil, 0, fmt.Errorf("there is no report.json in %s, nor in a folder below it", dir)
+		}
+		newest := map[string]Shard{}
+		for _, run := range runs {
+			r, err := report.Read(filepath.Join(run, "report.json"))
+			if err != nil {
+				return nil, 0, err
+			}
+			last, there := newest[r.Scenario]
+			if there {
+				older++
+			}
+			if !there || r.Started.After(last.Report.Started) {
+				newest[r.Scenario] = Shard{run, r}
+			}
+		}
+		for _, scenario := range slices.Sorted(maps.Keys(newest)) {
+			shards = append(shards, newest[scenario])
+		}
+	}
+	return shards, older, nil
+}
+
+// ByScenario sorts shards by what they are parts of, in order of name.
+func ByScenario(shards []Shard) [][]Shard {
+	parts := map[string][]Shard{}
+	for _, s := range shards {
+		parts[s.Report.Scenario] = append(parts[s.Report.Scenario], s)
+	}
+	var all [][]Shard
+	for _, scenario := range slices.Sorted(maps.Keys(parts)) {
+		all = append(all, parts[scenario])
+	}
+	return all
+}
+
+// Write merges shards of one scenario into a new run below output, with the evidence
+// of all of them, and returns its folder.
+func Write(output string, shards []Shard) (dir string, merged report.Report, err error) {
+	merged, from, err := Reports(shards)
+	if err != nil {
+		return "", merged, err
+	}
+	if dir, err = report.NewRun(output, merged.Scenario, merged.Started); err != nil {
+		return "", merged, err
+	}
+	merged.Run = filepath.Base(dir)
+	for i, v := range merged.Variants {
+		if !filepath.IsLocal(v.EvidenceDir) {
+			continue
+		}
+		if err := copyFolder(filepath.Join(dir, v.EvidenceDir), filepath.Join(from[i].Dir, v.EvidenceDir)); err != nil {
+			return "", merged, err
+		}
+	}
+	for n, s := range shards {
+		lab := path.Join("evidence", fmt.Sprintf("lab-%d", n+1))
+		if err := copyFolder(filepath.Join(dir, lab), filepath.Join(s.Dir, "evidence", "lab")); err != nil {
+			return "", merged, err
+		}
+	}
+	if err := errors.Join(merged.Write(dir), page.Write(dir), JUnit(filepath.Join(dir, "junit.xml"), shards)); err != nil {
+		return "", merged, err
+	}
+	return dir, merged, report.SetLatest(dir)
+}
+
+// copyFolder copies a folder, if it is there.
+func copyFolder(to, from string) error {
+	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return fmt.Errorf("copying the evidence %s: %w", from, err)
+	}
+	return nil
+}
+
+// JUnit writes the JUnit reports of shards into one file. A shard that was killed
+// has none.
+func JUnit(file string, shards []Shard) error {
+	scratch, err := os.MkdirTemp("", "relapse-merge-")
+	if err != nil {
+		return fmt.Errorf("merging JUnit reports: %w", err)
+	}
+	defer os.RemoveAll(scratch)
+	var sources []string
+	for n, s := range shards {
+		text, err := os.ReadFile(filepath.Join(s.Dir, "junit.xml"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		// Ginkgo removes what it has merged.
+		source := filepath.Join(scratch, fmt.Sprintf("%d.xml", n))
+		if err = errors.Join(err, os.WriteFile(source, text, 0o600)); err != nil {
+			return fmt.Errorf("merging JUnit reports: %w", err)
+		}
+		sources = append(sources, source)
+	}
+	wrong, err := reporters.MergeAndCleanupJUnitReports(sources, file)
+	if err != nil || len(wrong) > 0 {
+		return fmt.Errorf("merging JUnit reports: %s: %w", strings.Join(wrong, "; "), err)
+	}
+	return nil
+}
+
+// Reports makes one report of those of one scenario, with the shard that each
+// variant is from. An error says why they cannot be parts of one run.
+func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
+	merged = shards[0].Report
+	merged.Merged, merged.Variants, merged.NotRun, merged.Steps, merged.Guests = &report.Merged{}, []report.Variant{}, nil, nil, nil
+	merged.Unfinished, merged.CPU, merged.Images = nil, nil, map[string]string{}
+	m := merger{merged: &merged, from: map[string]int{}, shards: shards}
+	for i, s := range shards {
+		if s.Report.Ablated != shards[0].Report.Ablated {
+			return merged, nil, fmt.Errorf("%s is %s, and %s is %s: they are no parts of one run",
+				shards[0].Dir, without(shards[0].Report), s.Dir, without(s.Report))
+		}
+		m.add(i, s)
+	}
+	var roles []framework.Role
+	for _, v := range merged.Variants {
+		roles = append(roles, framework.Role(v.Role))
+		from = append(from, shards[m.from[compare.TitleOf(v)]])
+	}
+	merged.NotRun = slices.DeleteFunc(merged.NotRun, func(n report.NotRun) bool {
+		return slices.ContainsFunc(merged.Variants, func(v report.Variant) bool { return v.Name == n.Name })
+	})
+	if merged.Half = ""; merged.Ablated == "" {
+		merged.Half = framework.Half(roles...)
+	}
+	slices.SortStableFunc(merged.Steps, func(a, b report.Step) int { return a.Began.Compare(b.Began) })
+	return merged, from, nil
+}
+
+func without(r report.Report) string {
+	if r.Ablated == "" {
+		return "whole"
+	}
+	return "without " + r.Ablated
+}
+
+// merger adds one shard after the other.
+type merger struct {
+	merged *report.Report
+	shards []Shard
+	from   map[string]int // the shard of a variant, by its title
+}
+
+func (m *merger) conflict(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(m.merged.Merged.Conflicts, text) {
+		m.merged.Merged.Conflicts = append(m.merged.Merged.Conflicts, text)
+	}
+}
+
+func (m *merger) add(n int, s Shard) {
+	r, into := s.Report, m.merged
+	into.Merged.Runs = append(into.Merged.Runs, s.Dir)
+	into.Verdict = string(framework.Worst(framework.RunVerdict(into.Verdict), framework.RunVerdict(r.Verdict)))
+	if r.Started.Before(into.Started) {
+		into.Started = r.Started
+	}
+	if first := m.shards[0]; n > 0 {
+		if r.Relapse != first.Report.Relapse {
+			m.conflict("relapse is %q in %s, and %q in %s", first.Report.Relapse, first.Dir, r.Relapse, s.Dir)
+		}
+		if one, other := fmt.Sprint(first.Report.Machine), fmt.Sprint(r.Machine); one != other {
+			m.conflict("the machine is %s in %s, and %s in %s: times do not compare", one, first.Dir, other, s.Dir)
+		}
+		if r.Command != "" && !slices.Contains(strings.Split(into.Command, " && "), r.Command) {
+			into.Command = strings.Join(slices.DeleteFunc([]string{into.Command, r.Command}, func(c string) bool { return c == "" }), " && ")
+		}
+	}
+	for _, ref := range slices.Sorted(maps.Keys(r.Images)) {
+		if digest, there := into.Images[ref]; there && digest != r.Images[ref] {
+			m.conflict("image %s is %s in an earlier shard, and %s in %s", ref, digest, r.Images[ref], s.Dir)
+		}
+		into.Images[ref] = r.Images[ref]
+	}
+	if r.Unfinished != nil {
+		m.conflict("%s has not ended: it was at %s", s.Dir, strings.Join(r.Unfinished.Steps, ", "))
+		into.Unfinished = r.Unfinished
+		into.Verdict = string(framework.Worst(framework.RunVerdict(into.Verdict), framework.Inconclusive))
+	}
+	if r.CPU != nil && (into.CPU == nil || r.CPU.Others > into.CPU.Others) {
+		into.CPU = r.CPU
+	}
+	if r.Topology != nil && (into.Topology == nil || len(r.Topology.Members) > len(into.Topology.Members)) {
+		into.Topology = r.Topology // the others lack the nodes of variants that did not run there
+	}
+	for _, g := range r.Guests {
+		if !slices.ContainsFunc(into.Guests, func(have report.Guest) bool { return have.Node == g.Node }) {
+			into.Guests = append(into.Guests, g)
+		}
+	}
+	// They ran side by side.
+	into.Timings.Images = max(into.Timings.Images, r.Timings.Images)
+	into.Timings.Lab = max(into.Timings.Lab, r.Timings.Lab)
+	into.Timings.Total = max(into.Timings.Total, r.Timings.Total)
+	for _, step := range r.Steps {
+		if step.Scope == "lab" && len(m.shards) > 1 {
+			step.Scope = fmt.Sprintf("lab %d", n+1)
+		}
+		into.Steps = append(into.Steps, step)
+	}
+	for _, not := range r.NotRun {
+		if !slices.Contains(into.NotRun, not) {
+			into.NotRun = append(into.NotRun, not)
+		}
+	}
+	for _, v := range r.Variants {
+		m.variant(n, v)
+	}
+}
+
+// variant takes a variant of a shard. Of one that ran in several, that stands which
+// did not come to what was expected; two verdicts make the run inconclusive, unless
+// it has failed anyway.
+func (m *merger) variant(n int, v report.Variant) {
+	into, title := m.merged, compare.TitleOf(v)
+	before, twice := m.from[title]
+	if !twice {
+		into.Variants, m.from[title] = append(into.Variants, v), n
+		return
+	}
+	i := slices.IndexFunc(into.Variants, func(have report.Variant) bool { return compare.TitleOf(have) == title })
+	have := into.Variants[i]
+	m.conflict("%s ran twice: %s in %s, and %s in %s", title, have.Verdict, m.shards[before].Dir, v.Verdict, m.shards[n].Dir)
+	if have.Verdict != v.Verdict {
+		into.Verdict = string(framework.Worst(framework.RunVerdict(into.Verdict), framework.Inconclusive))
+	}
+	if have.Verdict == have.Expected && v.Verdict != v.Expected {
+		into.Variants[i], m.from[title] = v, n
+	}
+}

@@ -1,0 +1,172 @@
+package merge
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// shard stores a run that passes, of one variant, and returns it.
+func shard(t *testing.T, output, variant, role string, change func(*report.Report)) Shard {
+	t.Helper()
+	expected := map[string]string{"affected": "reproduced", "fixed": "prevented"}[role]
+	r := report.Report{
+		Schema: report.Schema, Scenario: "node-drain", Verdict: "pass", Started: began, Half: "half", Relapse: "v1",
+		Command: "relapse run node-drain --variant=" + variant, Machine: map[string]any{"cpus": 2.0},
+		Images: map[string]string{"relapse.dev/node:1": "sha256:1", variant: "sha256:2"},
+		Steps:  []report.Step{{Scope: "lab", Name: "lab is up", Began: began}},
+		Variants: []report.Variant{{
+			Name: variant, Role: role, Expected: expected, Verdict: expected, EvidenceDir: filepath.Join("evidence", variant),
+		}},
+		Timings: report.Timings{Images: 1, Lab: 2, Total: 3},
+	}
+	if change != nil {
+		change(&r)
+	}
+	dir, err := report.NewRun(output, r.Scenario, r.Started)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		filepath.Join("evidence", variant, "01-log-tor1.txt"): variant,
+		filepath.Join("evidence", "lab", "01-log-tor1.txt"):   "lab of " + variant,
+		"junit.xml": `<testsuites tests="1" errors="0" failures="0" time="2"><testsuite name="` + variant + `" tests="1"></testsuite></testsuites>`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Shard{dir, r}
+}
+
+func TestWrite(t *testing.T) {
+	in := t.TempDir()
+	one := shard(t, filepath.Join(in, "1"), "old", "affected", nil)
+	two := shard(t, filepath.Join(in, "2"), "new", "fixed", func(r *report.Report) { r.Timings.Total, r.Started = 9, began.Add(-time.Minute) })
+	out := t.TempDir()
+	dir, merged, err := Write(out, []Shard{one, two})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := report.Read(filepath.Join(dir, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if merged.Verdict != "pass" || merged.Half != "" || len(merged.Variants) != 2 || len(merged.Merged.Conflicts) > 0 ||
+		!merged.Started.Equal(two.Report.Started) || merged.Timings.Total != 9 || len(merged.Images) != 3 ||
+		merged.Command != "relapse run node-drain --variant=old && relapse run node-drain --variant=new" {
+		t.Errorf("%+v", merged)
+	}
+	if diff := cmp.Diff(merged.Merged, stored.Merged); diff != "" {
+		t.Error(diff)
+	}
+	for name, want := range map[string]string{
+		"evidence/old/01-log-tor1.txt":   "old",
+		"evidence/new/01-log-tor1.txt":   "new",
+		"evidence/lab-1/01-log-tor1.txt": "lab of old",
+		"evidence/lab-2/01-log-tor1.txt": "lab of new",
+		"junit.xml":                      `tests="2"`,
+		"report.html":                    "node-drain",
+		"../latest/report.json":          "sha256:2",
+	} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %q, %v; want %q", name, text, err, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(one.Dir, "junit.xml")); err != nil {
+		t.Errorf("the shard has lost its report: %v", err)
+	}
+}
+
+func TestConflicts(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		change  func(*report.Report) // of a second run of the same variant
+		verdict string
+		stands  string // the variant's
+		says    []string
+	}{
+		{"twice, the same", nil, "pass", "reproduced", []string{"old ran twice: reproduced in ONE, and reproduced in TWO"}},
+		{
+			"twice, and another verdict", func(r *report.Report) { r.Verdict, r.Variants[0].Verdict = "fail", "missed" },
+			"fail", "missed", []string{"old ran twice: reproduced in ONE, and missed in TWO"},
+		},
+		{
+			"another verdict, of a run that says that it passed", func(r *report.Report) { r.Variants[0].Verdict = "missed" },
+			"inconclusive", "missed", []string{"old ran twice: reproduced in ONE, and missed in TWO"},
+		},
+		{
+			"other versions, and another machine", func(r *report.Report) {
+				r.Relapse, r.Images["relapse.dev/node:1"], r.Machine = "v2", "sha256:3", map[string]any{"cpus": 4.0}
+				r.Variants[0].Name = "older"
+			},
+			"pass", "reproduced", []string{
+				`relapse is "v1" in ONE, and "v2" in TWO`,
+				"the machine is map[cpus:2] in ONE, and map[cpus:4] in TWO: times do not compare",
+				"image relapse.dev/node:1 is sha256:1 in an earlier shard, and sha256:3 in TWO",
+			},
+		},
+		{
+			"one that was killed", func(r *report.Report) {
+				r.Variants[0].Name, r.Unfinished = "older", &report.Unfinished{Steps: []string{"old: fault"}}
+			},
+			"inconclusive", "reproduced", []string{"TWO has not ended: it was at old: fault"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			one := shard(t, t.TempDir(), "old", "affected", nil)
+			two := shard(t, t.TempDir(), "old", "affected", test.change)
+			merged, _, err := Reports([]Shard{one, two})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if merged.Verdict != test.verdict || merged.Variants[0].Verdict != test.stands || !strings.Contains(merged.Half, "no fixed variant") {
+				t.Errorf("%s, %s, %s", merged.Verdict, merged.Variants[0].Verdict, merged.Half)
+			}
+			var got []string
+			for _, c := range merged.Merged.Conflicts {
+				got = append(got, strings.NewReplacer(one.Dir, "ONE", two.Dir, "TWO").Replace(c))
+			}
+			if diff := cmp.Diff(test.says, got); diff != "" {
+				t.Errorf("conflicts (-want +got):\n%s", diff)
+			}
+		})
+	}
+	one := shard(t, t.TempDir(), "old", "affected", nil)
+	two := shard(t, t.TempDir(), "new", "fixed", func(r *report.Report) { r.Ablated = "fault" })
+	if _, _, err := Reports([]Shard{one, two}); err == nil || !strings.Contains(err.Error(), "is without fault: they are no parts of one run") {
+		t.Error(err)
+	}
+}
+
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	shard(t, dir, "old", "affected", nil)
+	newer := shard(t, dir, "new", "fixed", func(r *report.Report) { r.Started = began.Add(time.Hour) })
+	other := shard(t, dir, "old", "affected", func(r *report.Report) { r.Scenario = "added-nic" })
+	shards, older, err := Find(dir)
+	if err != nil || older != 1 || len(shards) != 2 || shards[0].Dir != other.Dir || shards[1].Dir != newer.Dir {
+		t.Errorf("%+v, %d older, %v", shards, older, err)
+	}
+	if parts := ByScenario(append(shards, newer)); len(parts) != 2 || len(parts[1]) != 2 {
+		t.Errorf("%+v", parts)
+	}
+	if _, _, err := Find(t.TempDir()); err == nil || !strings.Contains(err.Error(), "there is no report.json in") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,82 @@
+// Package schema holds the JSON schemas (draft 2020-12) of what relapse writes for
+// other programs to read, one file each:
+//
+//	report.json    report.json of a run
+//	history.json   evidence NN-history.json
+//	snapshot.json  evidence NN-snapshot-*.json
+//	probes.json    evidence NN-probes*.json
+//	findings.json  evidence NN-findings*.json
+//	rates.json     rates.json beside a scenario, of an incident that strikes by chance
+//	figures.json   cmd/bench/figures.json
+//
+// They are generated from the Go types, with the comments of the fields. A test says
+// when one is stale (go test ./framework/report/schema -update writes them anew),
+// and others hold the writers to them. Evidence that a scenario keeps on its own is
+// the vendors' words, and has none.
+package schema
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+//go:embed *.json
+var files embed.FS
+
+// evidence matches the names of evidence that has a schema.
+var evidence = regexp.MustCompile(`^\d+-(history|snapshot|probes|findings)(-.*)?\.json$`)
+
+// Of names the schema of a file by its path; empty where it has none.
+func Of(path string) string {
+	name := filepath.Base(path)
+	if parts := evidence.FindStringSubmatch(name); parts != nil {
+		return parts[1]
+	}
+	if name, is := strings.CutSuffix(name, ".json"); is && (name == "report" || name == "rates" || name == "figures") {
+		return name
+	}
+	return ""
+}
+
+// Validate says where a document does not meet the schema of a name.
+func Validate(name string, document []byte) error {
+	schema, err := resolved(name)
+	if err != nil {
+		return err
+	}
+	var value any
+	if err := json.Unmarshal(document, &value); err != nil {
+		return fmt.Errorf("reading what is to meet the schema %q: %w", name, err)
+	}
+	return schema.Validate(value)
+}
+
+// known are the schemas that were read, by name.
+var known sync.Map
+
+func resolved(name string) (*jsonschema.Resolved, error) {
+	if schema, is := known.Load(name); is {
+		return schema.(*jsonschema.Resolved), nil
+	}
+	text, err := files.ReadFile(name + ".json")
+	if err != nil {
+		return nil, fmt.Errorf("there is no schema %q: %w", name, err)
+	}
+	var s jsonschema.Schema
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fmt.Errorf("reading the schema %q: %w", name, err)
+	}
+	schema, err := s.Resolve(nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading the schema %q: %w", name, err)
+	}
+	known.Store(name, schema)
+	return schema, nil
+}

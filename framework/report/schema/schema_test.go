@@ -1,0 +1,275 @@
+package schema
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/relapse-dev/relapse/cmd/bench/figures"
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+var update = flag.Bool("update", false, "write the schemas anew")
+
+const (
+	module = "github.com/relapse-dev/relapse/"
+	root   = "../../../"
+)
+
+// written are the types that the schemas are made of.
+var written = map[string]reflect.Type{
+	"report":   reflect.TypeFor[report.Report](),
+	"history":  reflect.TypeFor[report.History](),
+	"snapshot": reflect.TypeFor[snapshot.Snapshot](),
+	"probes":   reflect.TypeFor[[]probe.Record](),
+	"findings": reflect.TypeFor[[]detect.Finding](),
+	"rates":    reflect.TypeFor[framework.Rates](),
+	"figures":  reflect.TypeFor[figures.File](),
+}
+
+// words are the values of fields that have few, by type and field.
+var words = map[string][]any{
+	"report.Report.Schema":    {report.Schema},
+	"report.Report.Verdict":   {"pass", "fail", "inconclusive"},
+	"report.Variant.Role":     {"affected", "fixed", "workaround"},
+	"report.Variant.Form":     {"whole", "slice"},
+	"report.Variant.Verdict":  verdicts,
+	"report.Variant.Expected": verdicts,
+	"report.Repeat.Verdict":   verdicts,
+	"report.Finding.State":    states,
+	"report.Seen.State":       states,
+	"detect.Finding.State":    states,
+	"report.Remedy.Verdict":   {"recovers", "does-not-help", "unknown"},
+	"report.Remedy.Expected":  {"recovers", "does-not-help"},
+}
+
+var (
+	verdicts = []any{"reproduced", "prevented", "refused", "missed", "vacuous", "unknown"}
+	states   = []any{"hint", "latent", "settling", "active"}
+)
+
+func TestSchemasAreThoseOfTheTypes(t *testing.T) {
+	for name, of := range written {
+		t.Run(name, func(t *testing.T) {
+			got := generate(t, name, of)
+			file := name + ".json"
+			if *update {
+				if err := os.WriteFile(file, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s is not that of %s: go test ./framework/report/schema -update", file, of)
+			}
+		})
+	}
+	if entries, err := fs.Glob(files, "*.json"); err != nil || len(entries) != len(written) {
+		t.Errorf("%d schemas of %d types: %v", len(entries), len(written), err)
+	}
+}
+
+// generate makes the schema of a type.
+func generate(t *testing.T, name string, of reflect.Type) []byte {
+	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
+	options := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{}}
+	for _, written := range []reflect.Type{
+		reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix](), reflect.TypeFor[netip.AddrPort](),
+		reflect.TypeFor[detect.Object](), reflect.TypeFor[router.Protocol](), reflect.TypeFor[router.Type](),
+	} {
+		options.TypeSchemas[written] = text()
+	}
+	// JSON writes numbers as keys as text.
+	options.TypeSchemas[reflect.TypeFor[map[uint8]int]()] = &jsonschema.Schema{
+		Types: []string{"null", "object"}, AdditionalProperties: &jsonschema.Schema{Type: "integer"},
+	}
+	s, err := jsonschema.ForType(of, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := describer{t: t, text: reflect.TypeFor[encoding.TextMarshaler](), comments: map[string]map[string]string{}}
+	d.describe(s, of)
+	if name == "report" { // of which the report knows nothing
+		if s.Properties["machine"], err = jsonschema.ForType(reflect.TypeFor[*host.Facts](), options); err != nil {
+			t.Fatal(err)
+		}
+		d.describe(s.Properties["machine"], reflect.TypeFor[host.Facts]())
+		s.Properties["machine"].Description = "What the run found of the machine."
+	}
+	s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema", "relapse: "+name
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetIndent("", " ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(s); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// describer gives schemas the comments of the types that they are made of.
+type describer struct {
+	t    *testing.T
+	text reflect.Type
+	// comments are those of fields, by package and then by type and field.
+	comments map[string]map[string]string
+}
+
+func (d *describer) describe(s *jsonschema.Schema, of reflect.Type) {
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	switch of.Kind() {
+	case reflect.Slice, reflect.Array:
+		if s.Items != nil {
+			d.describe(s.Items, of.Elem())
+		}
+	case reflect.Map:
+		s.Type, s.Types = "", []string{"null", "object"} // as slices may be
+		if s.AdditionalProperties != nil {
+			d.describe(s.AdditionalProperties, of.Elem())
+		}
+	case reflect.Struct:
+		if of.Implements(d.text) {
+			return // it is written as text
+		}
+		for _, field := range reflect.VisibleFields(of) {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			property := s.Properties[name]
+			if property == nil {
+				continue
+			}
+			d.describe(property, field.Type)
+			// A generic type's name has those of its arguments.
+			owner, _, _ := strings.Cut(of.Name(), "[")
+			path := owner + "." + field.Name
+			property.Description = d.commentsOf(of.PkgPath())[path]
+			if values := words[filepath.Base(of.PkgPath())+"."+path]; values != nil {
+				property.Enum = values
+			}
+		}
+	}
+}
+
+// commentsOf are the comments of the fields of a package's types.
+func (d *describer) commentsOf(pkg string) map[string]string {
+	dir, ours := strings.CutPrefix(pkg, module)
+	if known, is := d.comments[pkg]; is || !ours {
+		return known
+	}
+	all := map[string]string{}
+	d.comments[pkg] = all
+	sources, err := filepath.Glob(root + dir + "/*.go")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, source := range sources {
+		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, is := n.(*ast.TypeSpec)
+			if !is {
+				return true
+			}
+			structure, is := spec.Type.(*ast.StructType)
+			if !is {
+				return true
+			}
+			for _, field := range structure.Fields.List {
+				comment := strings.Join(strings.Fields(field.Doc.Text()+" "+field.Comment.Text()), " ")
+				for _, name := range field.Names {
+					all[spec.Name.Name+"."+name.Name] = comment
+				}
+			}
+			return true
+		})
+	}
+	return all
+}
+
+// Files that are in the tree meet their schemas. RELAPSE_REPORTS names a folder with
+// stored runs that are to be looked at as well.
+func TestFilesOfTheTree(t *testing.T) {
+	checked := map[string]int{}
+	dirs := []string{root + "cmd", root + "framework", root + "scenarios"}
+	if more := os.Getenv("RELAPSE_REPORTS"); more != "" {
+		dirs = append(dirs, more)
+	}
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			name := Of(path)
+			if strings.HasPrefix(path, root+"framework/report/testdata/") {
+				name = "report"
+			}
+			if err != nil || e.IsDir() || name == "" || filepath.Base(filepath.Dir(path)) == "schema" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			checked[name]++
+			if err := Validate(name, text); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"report", "rates", "figures"} {
+		if checked[name] == 0 {
+			t.Errorf("nothing with the schema %s was checked: %v", name, checked)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, test := range []struct{ name, document, says string }{
+		{"rates", `{"uml": [{"rounds": 1, "struck": true, "count": 2}]}`, ""},
+		{"rates", `{"uml": [{"rounds": 1, "struck": "yes", "count": 2}]}`, "struck"},
+		{"rates", `{"uml": [{"rounds": 1, "count": 2}]}`, "struck"},
+		{"findings", `[{"detector": "d", "kind": "k", "state": "loud", "object": "o", "routers": [], "says": "s"}]`, "state"},
+		{"findings", `[{"more": 1, "detector": "d", "kind": "k", "state": "active", "object": "o", "routers": [], "says": "s"}]`, "more"},
+		{"report", `{`, "reading"},
+		{"none", `{}`, "no schema"},
+	} {
+		err := Validate(test.name, []byte(test.document))
+		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s %s: %v, want %q", test.name, test.document, err, test.says)
+		}
+	}
+	for path, want := range map[string]string{
+		"reports/a/latest/report.json": "report", "evidence/v/07-snapshot-at-failure.json": "snapshot",
+		"01-probes.json": "probes", "09-pulls.json": "", "04-history.json": "history", "00-history.txt": "",
+	} {
+		if got := Of(path); got != want {
+			t.Errorf("%s has the schema %q, not %q", path, got, want)
+		}
+	}
+}
