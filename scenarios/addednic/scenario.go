@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // version is Calico's.
@@ -251,12 +253,7 @@ func restartedScript(nic fault.NIC) framework.Script {
 		{
 			Name: calico.InternalIP, Helps: true, Bound: 2 * time.Minute,
 			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, calico.InternalIP) },
-			Undo: func(ctx context.Context, r *framework.Run) error {
-				if err := configured(calico.FirstFound, never).Apply(ctx, r.Lab); err != nil {
-					return err
-				}
-				return birdRuns(ctx, r)
-			},
+			Undo:  breakAgain,
 		},
 		{
 			Name: method, Helps: true, Bound: 2 * time.Minute,
@@ -264,6 +261,28 @@ func restartedScript(nic fault.NIC) framework.Script {
 		},
 	}
 	return script
+}
+
+// breakAgain takes the card's address again, from a state that is well. Changing the
+// method rolls calico-node on every node; each new BIRD is told to restart
+// gracefully, and keeps for 240 s what routes are there. Those to the node with
+// the card are removed instead of waited for.
+func breakAgain(ctx context.Context, r *framework.Run) error {
+	if err := configured(calico.FirstFound, never).Apply(ctx, r.Lab); err != nil {
+		return err
+	}
+	if err := calico.Agent.Started(ctx, r.Cluster, r.Cluster.Nodes(), time.Minute); err != nil {
+		return err
+	}
+	if err := birdRuns(ctx, r); err != nil {
+		return err
+	}
+	address, _ := lab.AddressOn(coreDNSNode, "nodes")
+	others := slices.DeleteFunc(r.Cluster.Nodes(), func(n string) bool { return n == coreDNSNode })
+	return r.Lab.EachNode(ctx, others, func(ctx context.Context, node *kindlab.Node) error {
+		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", address.String())
+		return err
+	})
 }
 
 // restartedHurt are the probes that the second form hurts. The node's own way
