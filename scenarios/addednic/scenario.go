@@ -337,7 +337,16 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	if err := podsRouted(ctx, r, false); err != nil {
 		return err
 	}
+	if s.natOff {
+		// CoreDNS keeps a connection to the API server, and that its translation.
+		if err := kubeadm.CoreDNS.Delete(ctx, r.Cluster); err != nil {
+			return err
+		}
+	}
 	if err := c.Apply(ctx, r.Lab); err != nil { // first: it takes longest to come up
+		return err
+	}
+	if err := calico.NATOutgoing(ctx, r.Cluster, !s.natOff); err != nil {
 		return err
 	}
 	if err := kubeadm.ApplyAddons(ctx, r.Lab, coreDNSNode); err != nil {
@@ -349,15 +358,6 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	// A pod that comes earlier is tried again only after a while.
 	if err := calico.PodsCanStart(ctx, r.Lab); err != nil {
 		return err
-	}
-	if err := calico.NATOutgoing(ctx, r.Cluster, !s.natOff); err != nil {
-		return err
-	}
-	if s.natOff {
-		// CoreDNS keeps a connection to the API server, and that its translation.
-		if err := kubeadm.CoreDNS.Pods.Delete(ctx, r.Cluster); err != nil {
-			return err
-		}
 	}
 	starts, startsCtx := errgroup.WithContext(ctx)
 	starts.Go(func() error { return calico.Agent.Ready(startsCtx, r.Cluster, r.Cluster.Nodes(), sessionsWithin) })

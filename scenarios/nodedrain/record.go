@@ -66,7 +66,8 @@ nor about the newer BGP control plane (CiliumBGPPeeringPolicy).`,
 		},
 		{
 			Says: "a cluster comes to such a table by itself",
-			Not:  "the order of the allocations is forced; how often it comes about is not measured",
+			Not: "the scenario forces the order. With none forced, and Cilium installed on all four nodes at once, the allocations " +
+				"disagreed in 30 of 30 installations (95%: 89 to 100%; TestHowOftenAllocationsDisagree); nodes that join a cluster which runs Cilium were not counted",
 		},
 		{
 			Says: "once node1 is removed, master2's pods and the outside reach each other no more; those of master1 and master3 do",
