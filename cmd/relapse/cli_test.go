@@ -51,6 +51,11 @@ func TestBadUsage(t *testing.T) {
 		{"unknown command", []string{"rum"}, `no command "rum"; nearest is "run"`},
 		{"unknown command of images", []string{"images", "lst"}, `no command "lst"; nearest is "list"`},
 		{"run without a name", []string{"run"}, `run needs the name of a scenario: ` + strings.Join(scenarioNames(), ", ")},
+		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
+		{
+			"versions of an unknown component", []string{"versions", "ciliun"},
+			`no recipe builds a component "ciliun"; there are calico, calico-cni, calico-node, cilium, cilium-operator, kube-proxy, kube-router`,
+		},
 		{"page of nothing", []string{"page"}, `page needs the folder of a run, or one with runs in it, such as reports`},
 		{"page of a folder that is not there", []string{"page", "no-such"}, `looking for runs: lstat no-such: no such file or directory`},
 		{"page of a folder without runs", []string{"page", "testdata"}, `there is no report.json in testdata, nor in a folder below it`},

@@ -111,6 +111,7 @@ down.`,
 		doctorCommand(),
 		setupCommand(),
 		imagesCommand(&s),
+		versionsCommand(),
 	)
 	return root
 }
