@@ -140,7 +140,7 @@ func (c *Catalogue) At(name, version string) ([]string, error) {
 	var refs, known, components []string
 	matches := func(r *Recipe) bool {
 		components = append(components, r.Component)
-		return r.Component != "" && (r.Component == name || strings.HasPrefix(r.Ref, name+":"))
+		return r.Component == name && name != "" || strings.HasPrefix(r.Ref, name+":")
 	}
 	for _, ref := range c.refs {
 		r := c.recipes[ref]

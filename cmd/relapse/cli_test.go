@@ -51,6 +51,22 @@ func TestBadUsage(t *testing.T) {
 		{"unknown command", []string{"rum"}, `no command "rum"; nearest is "run"`},
 		{"unknown command of images", []string{"images", "lst"}, `no command "lst"; nearest is "list"`},
 		{"run without a name", []string{"run"}, `run needs the name of a scenario: ` + strings.Join(scenarioNames(), ", ")},
+		{"an unknown component", []string{"run", "node-drain", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
+		{"no version", []string{"run", "node-drain", "--with", "cilium=1.11"}, `--with: cilium: "1.11" is no version: expected one such as 1.11.6`},
+		{
+			"a version that nothing builds", []string{"run", "added-nic", "--with", "calico=3.28.4"},
+			"no recipe builds docker.io/calico/cni at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
+				"no recipe builds docker.io/calico/node at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
+				"no recipe builds relapse.dev/calico-manifest at version 3.28.4; there are those from 3.28.5 and below 3.28.6",
+		},
+		{
+			"a version, and an expectation", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--repeat", "2"},
+			`--with excludes --variant, --ablate, --repeat and --wait: nothing is expected of such a version`,
+		},
+		{
+			"a version for one of two scenarios", []string{"run", "node-drain", "added-nic", "--with", "cilium=1.11.4"},
+			`--with: nothing of it concerns "added-nic"`,
+		},
 		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
 		{
 			"versions of an unknown component", []string{"versions", "ciliun"},
@@ -155,6 +171,7 @@ func TestRendered(t *testing.T) {
 		"dry-run":                  {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant":   {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
 		"dry-run-ipvs-deadlock":    {"run", "ipvs-deadlock", "--dry-run"},
+		"dry-run-with":             {"run", "masquerade-drift", "--dry-run", "--with", "cilium.to=1.11.4"},
 		"dry-run-unpinned-image":   {"run", "unpinned-image", "--dry-run"},
 		"dry-run-added-nic":        {"run", "added-nic", "--dry-run"},
 		"dry-run-masquerade-drift": {"run", "masquerade-drift", "--dry-run"},

@@ -3,7 +3,6 @@ package cilium
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -79,23 +78,29 @@ func (s Cilium) WriteRules(ctx context.Context, c *kindlab.Cluster, nodes []stri
 	return err
 }
 
-// Refuse is WriteRules for a state in which the agents do not start. It waits
-// until the agent of each of these nodes has ended, and returns what they say:
-// each different refusal once.
-func (s Cilium) Refuse(ctx context.Context, c *kindlab.Cluster, nodes []string) ([]string, error) {
-	logs, err := s.runUntil(ctx, c, nodes, "to refuse to start", func(a AgentLog) bool {
-		return a.Refusal() != "" && !a.WroteRules()
+// Try is WriteRules for a state in which the agents may refuse to start. It waits
+// until the agent of each of these nodes has done either.
+func (s Cilium) Try(ctx context.Context, c *kindlab.Cluster, nodes []string) error {
+	_, err := s.runUntil(ctx, c, nodes, "to write its rules, or to refuse to start", func(a AgentLog) bool {
+		return a.WroteRules() || a.Refusal() != ""
 	})
+	return err
+}
+
+// Refusals is what the agents of these nodes say that do not start in this state;
+// empty where none says so.
+func (s Cilium) Refusals(ctx context.Context, c *kindlab.Cluster, nodes []string) (string, error) {
+	logs, err := s.Logs(ctx, c)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	var said []string
 	for _, node := range nodes {
-		if why := logs[node].Refusal(); !slices.Contains(said, why) {
-			said = append(said, why)
+		if log := logs[node]; log.Refusal() != "" && !log.WroteRules() {
+			said = append(said, node+": "+log.Refusal())
 		}
 	}
-	return said, nil
+	return strings.Join(said, "; "), nil
 }
 
 // runUntil brings configuration and agents to this state, waits until the log
