@@ -67,6 +67,19 @@ func TestBadUsage(t *testing.T) {
 			"a version for one of two scenarios", []string{"run", "node-drain", "added-nic", "--with", "cilium=1.11.4"},
 			`--with: nothing of it concerns "added-nic"`,
 		},
+		{"bisect without a component", []string{"bisect", "node-drain"}, `relapse bisect takes two arguments, the names of a scenario and of a component, such as node-drain cilium`},
+		{"bisect of a component that is not tested", []string{"bisect", "node-drain", "kube-proxy"}, `scenario "node-drain" tests no component "kube-proxy"; there are ["cilium"]`},
+		{
+			"bisect from what nothing builds", []string{"bisect", "ipvs-deadlock", "kube-proxy", "--from", "1.10.0"},
+			`no recipe builds k8s.gcr.io/kube-proxy at version 1.10.0; there are those from 1.11.0 and below 1.14.0`,
+		},
+		{"bisect between nothing", []string{"bisect", "added-nic", "calico"}, `there must be two versions at least to look between: there are ["3.28.5"]`},
+		{"bisect with what is looked for", []string{"bisect", "node-drain", "cilium", "--with", "cilium=1.11.6"}, `--with cilium: that is what is looked for`},
+		{"bisect that goes on from nowhere", []string{"bisect", "node-drain", "cilium", "--resume", "testdata"}, `--resume: there is no bisect.json in testdata`},
+		{
+			"bisect that goes on otherwise", []string{"bisect", "node-drain", "cilium", "--resume", "testdata", "--pre"},
+			`--resume goes on with the versions of testdata: it takes no --from, --to, --pre or --with`,
+		},
 		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
 		{
 			"versions of an unknown component", []string{"versions", "ciliun"},
@@ -168,6 +181,7 @@ func TestRendered(t *testing.T) {
 	for name, args := range map[string][]string{
 		"help":                     {"--help"},
 		"run-help":                 {"run", "--help"},
+		"bisect-help":              {"bisect", "--help"},
 		"dry-run":                  {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant":   {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
 		"dry-run-ipvs-deadlock":    {"run", "ipvs-deadlock", "--dry-run"},

@@ -112,6 +112,7 @@ down.`,
 		setupCommand(),
 		imagesCommand(&s),
 		versionsCommand(),
+		bisectCommand(&s),
 	)
 	return root
 }
