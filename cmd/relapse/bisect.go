@@ -256,7 +256,10 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	switch {
 	case ctx.Err() != nil || errors.Is(err, engine.ErrInterrupted):
 		fmt.Fprintf(b.out, "\ngo on with: relapse bisect %s %s --resume %s\n", b.record.Scenario, b.record.Component, b.dir)
-		return errors.Join(engine.ErrInterrupted, err)
+		if errors.Is(err, engine.ErrInterrupted) {
+			return err
+		}
+		return errors.Join(engine.ErrInterrupted, err) // the lab may not be down
 	case err != nil:
 		return fmt.Errorf("%w\ngo on with: relapse bisect %s %s --resume %s", err, b.record.Scenario, b.record.Component, b.dir)
 	}

@@ -70,6 +70,8 @@ func reservation(r report.Report) string {
 		return " (each part switched off in turn, and each must change the verdict)"
 	case r.Ablated != "":
 		return " (without " + r.Ablated + ")"
+	case slices.ContainsFunc(r.Variants, func(v report.Variant) bool { return v.Expected == "" }):
+		return " (nobody has classified this version: its verdict is what was seen)"
 	case r.Half != "":
 		return " (half a pair: " + r.Half + ")"
 	}

@@ -439,7 +439,7 @@ func (d drift) upgrade(r *framework.Run) fault.Fault {
 			return nil
 		},
 		Held: func(ctx context.Context) (bool, string, error) {
-			logs, err := next.Logs(ctx, r.Cluster)
+			logs, err := next.Logs(ctx, r.Cluster, nodes)
 			if err != nil {
 				return false, "", err
 			}

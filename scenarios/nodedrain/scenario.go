@@ -53,6 +53,9 @@ var Scenario = framework.Scenario{
 			Script: func() framework.Script {
 				s := common(version)
 				s.Named = []framework.Finding{unannounced}
+				s.Refuses = func(ctx context.Context, r *framework.Run) (string, error) {
+					return incident(version, cilium.ClusterPool).Refusals(ctx, r.Cluster, staying)
+				}
 				return s
 			},
 		}
@@ -150,9 +153,6 @@ func common(version string) framework.Script {
 		},
 		Fault: func(r *framework.Run) fault.Fault {
 			return fault.RemoveNode(r.Lab, r.Cluster, removed)
-		},
-		Refuses: func(ctx context.Context, r *framework.Run) (string, error) {
-			return incident(version, cilium.ClusterPool).Refusals(ctx, r.Cluster, all)
 		},
 		Gone:    []framework.End{podOn(removed)},
 		Hurt:    outside.Both(podOn(victim)),

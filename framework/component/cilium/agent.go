@@ -3,6 +3,7 @@ package cilium
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,16 +50,16 @@ func (a AgentLog) String() string {
 	return fmt.Sprintf("%s, and its log ends with %q", workload.DescribePod(a.Pod), lines[len(lines)-1])
 }
 
-// Logs are those of the agents in this state, by node. A node whose agent is
-// still of another image, or was not restarted yet, is missing.
-func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster) (map[string]AgentLog, error) {
+// Logs are those of the agents in this state on some nodes, by node. A node whose
+// agent is still of another image, or was not restarted yet, is missing.
+func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster, nodes []string) (map[string]AgentLog, error) {
 	pods, err := agents.Pods.List(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	logs := map[string]AgentLog{}
 	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil || !workload.Started(pod) ||
+		if !slices.Contains(nodes, pod.Spec.NodeName) || pod.DeletionTimestamp != nil || !workload.Started(pod) ||
 			pod.Spec.Containers[0].Image != s.Agent || pod.Annotations["relapse.dev/restarted"] != s.Restart {
 			continue
 		}
@@ -90,7 +91,7 @@ func (s Cilium) Try(ctx context.Context, c *kindlab.Cluster, nodes []string) err
 // Refusals is what the agents of these nodes say that do not start in this state;
 // empty where none says so.
 func (s Cilium) Refusals(ctx context.Context, c *kindlab.Cluster, nodes []string) (string, error) {
-	logs, err := s.Logs(ctx, c)
+	logs, err := s.Logs(ctx, c, nodes)
 	if err != nil {
 		return "", err
 	}
@@ -118,7 +119,7 @@ func (s Cilium) runUntil(ctx context.Context, c *kindlab.Cluster, nodes []string
 	}
 	err = await.Until(ctx, "each agent of "+s.Agent+" "+what, 100*time.Millisecond, agentsWithin,
 		func(ctx context.Context) (bool, string, error) {
-			if logs, err = s.Logs(ctx, c); err != nil {
+			if logs, err = s.Logs(ctx, c, nodes); err != nil {
 				return false, "", err
 			}
 			for _, node := range nodes {
