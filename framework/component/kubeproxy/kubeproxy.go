@@ -93,7 +93,7 @@ func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
 // renamed lists nf_conntrack_ipv4 among the modules that are built into the node's
 // kernel. From Linux 4.19 on it is a part of nf_conntrack, which up to 1.12 kube-proxy
 // does not know: it looks for the old name and, without it, falls back to iptables
-// (kubernetes#70398).
+// (kubernetes#70304).
 const renamed = `f=/lib/modules/$(uname -r)/modules.builtin
 grep -qs nf_conntrack_ipv4 "$f" || echo kernel/net/ipv4/netfilter/nf_conntrack_ipv4.ko >>"$f"`
 
