@@ -3,9 +3,10 @@ package framework
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 )
 
-// Bounds of the rounds that a variant must stand which is not to be struck.
+// Bounds of the rounds that a variant must stand in one run which is not to be struck.
 const (
 	minRounds = 2
 	MaxRounds = 4
@@ -83,6 +84,30 @@ func Needed(outcomes ...Outcome) int {
 // ToStand returns how many rounds an unhurt component must stand where the
 // slowest affected one needed so many.
 func ToStand(needed int) int { return min(max(needed, minRounds), MaxRounds) }
+
+// Luck is the chance that an affected component stands one round, as some outcomes
+// have it: by the rule of succession, so that without any it is one half.
+func Luck(outcomes ...Outcome) float64 {
+	stood, rounds := 0, 0
+	for _, o := range outcomes {
+		rounds += o.Rounds * o.Count
+		stood += o.Rounds * o.Count
+		if o.Struck {
+			stood -= o.Count
+		}
+	}
+	return float64(stood+1) / float64(rounds+2)
+}
+
+// WrongStep is the chance that is accepted of taking an affected component for one
+// that is not, because it was lucky.
+const WrongStep = 0.01
+
+// ToConvince returns how many rounds a component of which nothing is known must
+// stand until luck alone would explain that in less than WrongStep of all cases.
+func ToConvince(outcomes ...Outcome) int {
+	return int(math.Floor(math.Log(WrongStep)/math.Log(Luck(outcomes...)))) + 1
+}
 
 // Stood returns how many affected components of those that were watched so long
 // have stood some rounds.

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -54,6 +55,23 @@ func TestRates(t *testing.T) {
 	} {
 		if _, err := ParseRates([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", text, err, says)
+		}
+	}
+}
+
+func TestToConvince(t *testing.T) {
+	for _, test := range []struct {
+		outcomes []Outcome
+		want     int
+	}{
+		{nil, 7}, // a coin
+		{onRecord, 2},
+		{[]Outcome{{1, true, 18}, {2, true, 2}}, 3},
+		{[]Outcome{{9, false, 10}}, 422}, // hardly any is struck
+	} {
+		got := ToConvince(test.outcomes...)
+		if luck := Luck(test.outcomes...); got != test.want || math.Pow(luck, float64(got)) >= WrongStep || math.Pow(luck, float64(got-1)) < WrongStep {
+			t.Errorf("%v: %d rounds at a luck of %.3f, want %d", test.outcomes, got, luck, test.want)
 		}
 	}
 }

@@ -2,8 +2,13 @@ package framework
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
@@ -22,6 +27,10 @@ const (
 	Affected   Role = "affected"   // must show the symptom
 	Fixed      Role = "fixed"      // must not, under the same fault
 	Workaround Role = "workaround" // must not, with the affected version
+	// Unclassified is a version of which nobody has said what it must do: what is
+	// seen is its verdict. Of its script the engine leaves out what an expectation
+	// is in: Latent, Forms, Aftermath and Remedies.
+	Unclassified Role = "unclassified"
 )
 
 // Form says how much of the vendor's program runs.
@@ -44,6 +53,11 @@ type Scenario struct {
 	// run would prove nothing. Nil where there are no parameters.
 	Parameters []Parameter
 	With       func(values map[string]string) (Scenario, error)
+	// Tested are the components whose version can be chosen, and At the incident's
+	// script on chosen ones: it is given a version for each of Tested, by its name,
+	// and makes the variant, whose role is not looked at (see Unclassified).
+	Tested []Tested
+	At     func(versions map[string]string) Variant
 	// Room is the memory in GiB that a machine needs for the scenario as it is.
 	// With less, Small runs in its place: the same variants, steps and facts, on
 	// fewer nodes. Zero where there is no need of it.
@@ -70,6 +84,68 @@ func (s Scenario) TopologyFor(variants []Variant) topology.Topology {
 		})
 	}
 	return t
+}
+
+// Tested is a component whose version can be chosen for a run.
+type Tested struct {
+	// Name is the component's, as its images have it, with what tells two versions
+	// of one apart: "cilium", or "cilium.from" and "cilium.to".
+	Name string
+	// Default is the version where none is chosen.
+	Default string
+	// Varied is set where the component's bare name means this one: of two versions
+	// it is the new one.
+	Varied bool
+}
+
+// Component is the name that images of the component have.
+func (t Tested) Component() string {
+	component, _, _ := strings.Cut(t.Name, ".")
+	return component
+}
+
+// Find returns what of the scenario is tested under a name: one of Tested, or the
+// component of one that is varied.
+func (s Scenario) Find(name string) (Tested, bool) {
+	for _, t := range s.Tested {
+		if t.Name == name || t.Varied && t.Component() == name {
+			return t, true
+		}
+	}
+	return Tested{}, false
+}
+
+// Unclassified is the scenario with one variant in place of its own: the
+// incident's script on these versions, by the names that Find knows. Its error is
+// one sentence about a name or a version that makes no sense.
+func (s Scenario) Unclassified(chosen map[string]string) (Scenario, error) {
+	versions := map[string]string{}
+	var names []string
+	for _, t := range s.Tested {
+		versions[t.Name] = t.Default
+		names = append(names, t.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(chosen)) {
+		t, there := s.Find(name)
+		version := chosen[name]
+		switch {
+		case !there:
+			return Scenario{}, fmt.Errorf("scenario %q tests no component %q%s", s.Incident.Name, name, topology.Nearest(name, names))
+		case semver.Canonical("v"+version) != "v"+version:
+			return Scenario{}, fmt.Errorf("%s: %q is no version: expected one such as %s", name, version, t.Default)
+		case name != t.Name && chosen[t.Name] != "":
+			return Scenario{}, fmt.Errorf("%s and %s are the same: choose one version", name, t.Name)
+		}
+		versions[t.Name] = version
+	}
+	v := s.At(versions)
+	v.Role, v.Refused = Unclassified, false
+	s.Variants = append(slices.Clone(s.Variants), v) // else its nodes would be nobody's
+	s.Topology = s.TopologyFor([]Variant{v})
+	s.Variants = []Variant{v}
+	s.Incident.Facts = nil // they are asserted of the other variants
+	s.Room, s.Small = 0, nil
+	return s, nil
 }
 
 // Parameter is something of a scenario that may be set for a run.
@@ -137,9 +213,11 @@ func (s Scenario) Runnable(from registry.Upstreams) []Variant {
 	})
 }
 
-// Expected is the verdict that a variant must get.
+// Expected is the verdict that a variant must get; empty where nobody has said.
 func (v Variant) Expected() Verdict {
 	switch {
+	case v.Role == Unclassified:
+		return ""
 	case v.Role == Affected:
 		return Reproduced
 	case v.Refused:

@@ -32,6 +32,7 @@ func (s Scenario) Validate() error {
 		p.at("variant %q", v.Name).variant(s.Topology, v)
 	}
 	p.facts(s)
+	p.tested(s)
 	if err := p.err(); err != nil {
 		return fmt.Errorf("scenario %q: %w", s.Incident.Name, err)
 	}
@@ -93,9 +94,41 @@ func (p *problems) pair(s Scenario) {
 		return slices.ContainsFunc(s.Variants, func(v Variant) bool { return v.Role == role })
 	}
 	for _, role := range []Role{Affected, Fixed} {
-		if !has(role) {
+		if !has(role) && !has(Unclassified) {
 			p.add("no variant is %s: without both, affected and fixed, a scenario cannot tell them apart", role)
 		}
+	}
+}
+
+// tested checks the components whose version can be chosen, and the variant that
+// is made of their defaults.
+func (p *problems) tested(s Scenario) {
+	if (len(s.Tested) > 0) != (s.At != nil) {
+		p.add("tested and at belong together")
+		return
+	}
+	varied := map[string]bool{}
+	for _, t := range s.Tested {
+		if t.Varied && varied[t.Component()] {
+			p.add("tested %q: another one of this component is varied", t.Name)
+		}
+		varied[t.Component()] = varied[t.Component()] || t.Varied
+	}
+	for component, one := range varied {
+		if !one {
+			p.add("tested: no version of %q is varied", component)
+		}
+	}
+	if s.At == nil || slices.ContainsFunc(s.Variants, func(v Variant) bool { return v.Role == Unclassified }) {
+		return
+	}
+	u, err := s.Unclassified(nil)
+	if err == nil {
+		u.Tested, u.At = nil, nil
+		err = u.Validate()
+	}
+	if err != nil {
+		p.add("at the default versions: %w", err)
 	}
 }
 
@@ -124,7 +157,7 @@ func (p *problems) nodes(s Scenario) {
 }
 
 func (p *problems) variant(t topology.Topology, v Variant) {
-	if v.Role != Affected && v.Role != Fixed && v.Role != Workaround {
+	if !slices.Contains([]Role{Affected, Fixed, Workaround, Unclassified}, v.Role) {
 		p.add("role %q: want %s, %s or %s", v.Role, Affected, Fixed, Workaround)
 	}
 	if v.Script == nil {
@@ -145,10 +178,11 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 			p.add("hurt: there is no probe %q%s", name, topology.Nearest(name, probes))
 		}
 	}
-	if v.Role == Affected && len(script.Hurt) == 0 {
+	affected := v.Role == Affected || v.Role == Unclassified // what would tell that it is
+	if affected && len(script.Hurt) == 0 {
 		p.add("hurt: an affected variant must hurt some probe")
 	}
-	if v.Role == Affected && !slices.ContainsFunc(script.Named, func(f Finding) bool { return f.State == detect.Active }) {
+	if affected && !slices.ContainsFunc(script.Named, func(f Finding) bool { return f.State == detect.Active }) {
 		p.add("named: the detectors of an affected variant must come to some active finding")
 	}
 	if len(script.Detectors) == 0 {

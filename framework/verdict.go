@@ -54,6 +54,8 @@ func Worst(verdicts ...RunVerdict) RunVerdict {
 // only one half of a pair; it is empty for a run with both.
 func Half(roles ...Role) string {
 	switch {
+	case slices.Contains(roles, Unclassified):
+		return "" // it is compared with nothing
 	case !slices.Contains(roles, Affected):
 		return "no affected variant ran: nothing shows that this fault would have hurt anybody"
 	case !slices.Contains(roles, Fixed):

@@ -113,7 +113,8 @@ func (c *Catalogue) recipe(ref string) (*Recipe, bool) {
 	return r, ok
 }
 
-// UnknownVersionError says that no recipe builds a version of a component.
+// UnknownVersionError says that no recipe builds a version of a component, or, where
+// it names no version, any.
 type UnknownVersionError struct {
 	Name, Version string
 	// Known says which versions there are; where no component has the name, which
@@ -122,6 +123,9 @@ type UnknownVersionError struct {
 }
 
 func (e *UnknownVersionError) Error() string {
+	if e.Version == "" {
+		return fmt.Sprintf("no recipe builds a component %q; there are %s", e.Name, strings.Join(e.Known, ", "))
+	}
 	return fmt.Sprintf("no recipe builds %s at version %s; there are %s", e.Name, e.Version, strings.Join(e.Known, ", "))
 }
 
@@ -136,7 +140,7 @@ func (c *Catalogue) At(name, version string) ([]string, error) {
 	var refs, known, components []string
 	matches := func(r *Recipe) bool {
 		components = append(components, r.Component)
-		return r.Component != "" && (r.Component == name || strings.HasPrefix(r.Ref, name+":"))
+		return r.Component == name && name != "" || strings.HasPrefix(r.Ref, name+":")
 	}
 	for _, ref := range c.refs {
 		r := c.recipes[ref]

@@ -30,14 +30,25 @@ type component struct {
 	builds map[string]*versionBuild // by version
 }
 
-// versions is a range. Both ends are versions without a leading v.
+// versions is a range. Both ends are versions without a leading v. The
+// pre-releases that lead to a version belong to it: those of From are in the
+// range, those of Below are not, unless the end is a pre-release itself.
 type versions struct {
 	From  string `json:"from,omitempty"`  // the lowest in the range
 	Below string `json:"below,omitempty"` // the lowest above the range
 }
 
 func (r versions) contain(version string) bool {
-	return semver.Compare("v"+version, "v"+r.From) >= 0 && semver.Compare("v"+version, "v"+r.Below) < 0
+	return semver.IsValid("v"+version) && reaches(version, r.From) && !reaches(version, r.Below)
+}
+
+// reaches tells whether a version is at or above an end of a range.
+func reaches(version, end string) bool {
+	v := "v" + version
+	if semver.Prerelease("v"+end) == "" {
+		v = strings.TrimSuffix(v, semver.Prerelease(v))
+	}
+	return semver.Compare(v, "v"+end) >= 0
 }
 
 func (r versions) validate() error {

@@ -91,7 +91,14 @@
 // versions; go test ./images -run Derivation -update then writes its go.mod and
 // go.sum. A version that is in a range and not in the catalogue can be built all
 // the same (Catalogue.At, relapse images build NAME@VERSION): its go.mod and
-// go.sum are kept in the cache, in the folder modules.
+// go.sum are kept in the cache, in the folder modules. Pre-releases belong to the
+// version that they lead to: 1.12.0-rc1 is in a range from 1.12.0, and not in one
+// below it, unless the end is a pre-release itself.
+//
+// A releases.txt beside it lists the vendor's releases, for module proxies that do
+// not list them all (Catalogue.Releases, relapse versions NAME): versions without a
+// leading v, any number in a line, comments behind a #. Whether the proxy serves
+// one is asked when it is built; if not, the error is a NotPublishedError.
 //
 // # Versions
 //

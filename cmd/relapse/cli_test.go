@@ -51,6 +51,40 @@ func TestBadUsage(t *testing.T) {
 		{"unknown command", []string{"rum"}, `no command "rum"; nearest is "run"`},
 		{"unknown command of images", []string{"images", "lst"}, `no command "lst"; nearest is "list"`},
 		{"run without a name", []string{"run"}, `run needs the name of a scenario: ` + strings.Join(scenarioNames(), ", ")},
+		{"an unknown component", []string{"run", "node-drain", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
+		{"no version", []string{"run", "node-drain", "--with", "cilium=1.11"}, `--with: cilium: "1.11" is no version: expected one such as 1.11.6`},
+		{
+			"a version that nothing builds", []string{"run", "added-nic", "--with", "calico=3.28.4"},
+			"no recipe builds docker.io/calico/cni at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
+				"no recipe builds docker.io/calico/node at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
+				"no recipe builds relapse.dev/calico-manifest at version 3.28.4; there are those from 3.28.5 and below 3.28.6",
+		},
+		{
+			"a version, and an expectation", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--repeat", "2"},
+			`--with excludes --variant, --ablate, --repeat and --wait: nothing is expected of such a version`,
+		},
+		{
+			"a version for one of two scenarios", []string{"run", "node-drain", "added-nic", "--with", "cilium=1.11.4"},
+			`--with: nothing of it concerns "added-nic"`,
+		},
+		{"bisect without a component", []string{"bisect", "node-drain"}, `relapse bisect takes two arguments, the names of a scenario and of a component, such as node-drain cilium`},
+		{"bisect of a component that is not tested", []string{"bisect", "node-drain", "kube-proxy"}, `scenario "node-drain" tests no component "kube-proxy"; there are ["cilium"]`},
+		{
+			"bisect from what nothing builds", []string{"bisect", "ipvs-deadlock", "kube-proxy", "--from", "1.10.0"},
+			`no recipe builds k8s.gcr.io/kube-proxy at version 1.10.0; there are those from 1.11.0 and below 1.14.0`,
+		},
+		{"bisect between nothing", []string{"bisect", "added-nic", "calico"}, `there must be two versions at least to look between: there are ["3.28.5"]`},
+		{"bisect with what is looked for", []string{"bisect", "node-drain", "cilium", "--with", "cilium=1.11.6"}, `--with cilium: that is what is looked for`},
+		{"bisect that goes on from nowhere", []string{"bisect", "node-drain", "cilium", "--resume", "testdata"}, `--resume: there is no bisect.json in testdata`},
+		{
+			"bisect that goes on otherwise", []string{"bisect", "node-drain", "cilium", "--resume", "testdata", "--pre"},
+			`--resume goes on with the versions of testdata: it takes no --from, --to, --pre or --with`,
+		},
+		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
+		{
+			"versions of an unknown component", []string{"versions", "ciliun"},
+			`no recipe builds a component "ciliun"; there are calico, calico-cni, calico-node, cilium, cilium-operator, kube-proxy, kube-router`,
+		},
 		{"page of nothing", []string{"page"}, `page needs the folder of a run, or one with runs in it, such as reports`},
 		{"page of a folder that is not there", []string{"page", "no-such"}, `looking for runs: lstat no-such: no such file or directory`},
 		{"page of a folder without runs", []string{"page", "testdata"}, `there is no report.json in testdata, nor in a folder below it`},
@@ -147,9 +181,11 @@ func TestRendered(t *testing.T) {
 	for name, args := range map[string][]string{
 		"help":                     {"--help"},
 		"run-help":                 {"run", "--help"},
+		"bisect-help":              {"bisect", "--help"},
 		"dry-run":                  {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant":   {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
 		"dry-run-ipvs-deadlock":    {"run", "ipvs-deadlock", "--dry-run"},
+		"dry-run-with":             {"run", "masquerade-drift", "--dry-run", "--with", "cilium.to=1.11.4"},
 		"dry-run-unpinned-image":   {"run", "unpinned-image", "--dry-run"},
 		"dry-run-added-nic":        {"run", "added-nic", "--dry-run"},
 		"dry-run-masquerade-drift": {"run", "masquerade-drift", "--dry-run"},

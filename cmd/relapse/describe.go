@@ -73,6 +73,13 @@ func describe(out io.Writer, s framework.Scenario) {
 		variants = append(variants, fmt.Sprintf("%s: %s, runs as %s, expected %s%s", v.Name, v.Role, v.Form, v.Expected(), notRunnable(v)))
 	}
 	section("Variants", strings.Join(variants, "\n"))
+	var tested []string
+	for _, t := range s.Tested {
+		tested = append(tested, fmt.Sprintf("--with %s=%s", t.Name, t.Default))
+	}
+	if len(tested) > 0 {
+		section("Any version", strings.Join(tested, "\n"))
+	}
 	var parameters []string
 	for _, p := range s.Parameters {
 		parameters = append(parameters, fmt.Sprintf("--set %s=%s: %s", p.Name, p.Default, p.About))

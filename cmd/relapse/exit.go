@@ -76,6 +76,7 @@ func exitStatus(ctx context.Context, err error) int {
 		invalid *topology.InvalidError
 		unknown *images.UnknownImageError
 		version *images.UnknownVersionError
+		missing *images.NotPublishedError
 		build   *images.BuildError
 		unfit   *host.UnfitError
 		setup   *setupError
@@ -92,7 +93,7 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitInterrupted
 	case err == nil:
 		return exitExpected
-	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version):
+	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version), errors.As(err, &missing):
 		return exitUsage
 	case errors.As(err, &several):
 		return several.status

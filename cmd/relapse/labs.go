@@ -42,7 +42,7 @@ func up(ctx context.Context, s *settings, name string) error {
 		return err
 	}
 	var o suite.Options
-	if err := prepare(ctx, &o); err != nil {
+	if err := prepare(ctx, nil, &o); err != nil {
 		return err
 	}
 	defer o.Docker.Close()

@@ -85,10 +85,10 @@ func command() *cobra.Command {
 them with the vendors' own code, and asserts that each is detected and that
 each remedy works.
 
-Exit status: 0 all verdicts as expected, or done; 1 some were not, or the
-command failed; 2 bad usage or bad input; 3 this machine cannot run it (see
-relapse doctor); 4 inconclusive; 130 interrupted, after the lab was taken
-down.`,
+Exit status: 0 all verdicts as expected, or done; 1 some were not, both ends of a
+bisection are alike, or the command failed; 2 bad usage or bad input; 3 this
+machine cannot run it (see relapse doctor); 4 inconclusive, or a bisection has
+only a range; 130 interrupted, after the lab was taken down.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noCommand,
@@ -111,6 +111,8 @@ down.`,
 		doctorCommand(),
 		setupCommand(),
 		imagesCommand(&s),
+		versionsCommand(),
+		bisectCommand(&s),
 	)
 	return root
 }

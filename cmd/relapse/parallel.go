@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -102,6 +103,13 @@ func childArgs(s framework.Scenario, flags *pflag.FlagSet) []string {
 			for _, p := range s.Parameters {
 				if value, ok := given[p.Name]; ok {
 					values = append(values, p.Name+"="+value)
+				}
+			}
+		case "with":
+			given, _ := flags.GetStringToString(f.Name) // it is one
+			for _, name := range slices.Sorted(maps.Keys(given)) {
+				if _, there := s.Find(name); there {
+					values = append(values, name+"="+given[name])
 				}
 			}
 		case "upstream":

@@ -19,7 +19,11 @@ func printReport(out io.Writer, r report.Report, output string) {
 	fmt.Fprintf(out, "\n%s: %s%s\n", r.Scenario, strings.ToUpper(r.Verdict), reservation(r))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, v := range r.Variants {
-		fmt.Fprintf(table, "  %s\t%s\t%s\texpected %s\t%.1fs\n", titleOf(v), v.Role, v.Verdict, v.Expected, float64(v.ElapsedMS)/1000)
+		expected := "expected " + v.Expected
+		if v.Expected == "" {
+			expected = "nothing expected"
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%.1fs\n", titleOf(v), v.Role, v.Verdict, expected, float64(v.ElapsedMS)/1000)
 	}
 	for _, v := range r.NotRun {
 		fmt.Fprintf(table, "  %s\tnot run: %s\n", v.Name, v.Reason)
@@ -66,6 +70,8 @@ func reservation(r report.Report) string {
 		return " (each part switched off in turn, and each must change the verdict)"
 	case r.Ablated != "":
 		return " (without " + r.Ablated + ")"
+	case slices.ContainsFunc(r.Variants, func(v report.Variant) bool { return v.Expected == "" }):
+		return " (nobody has classified this version: its verdict is what was seen)"
 	case r.Half != "":
 		return " (half a pair: " + r.Half + ")"
 	}

@@ -16,6 +16,17 @@ func rendered(r report.Report) string {
 	return out.String()
 }
 
+func TestPrintReportOfAnyVersion(t *testing.T) {
+	golden(t, "report-unclassified", rendered(report.Report{
+		Scenario: "node-drain", Verdict: "pass",
+		Variants: []report.Variant{{
+			Name: "cilium-1.11.4", Role: "unclassified", Form: "slice", Verdict: "prevented",
+			Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000,
+			Reasons: []string{"no probe was hurt, and no detector raised an alarm"},
+		}},
+	}))
+}
+
 func TestPrintReport(t *testing.T) {
 	onset := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	golden(t, "report", rendered(report.Report{

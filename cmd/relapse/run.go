@@ -34,6 +34,7 @@ import (
 // runOptions are the flags of run that are not the suite's.
 type runOptions struct {
 	set      map[string]string // parameters of scenarios
+	with     map[string]string // versions of components that no variant names
 	keep     report.Keep
 	recorded bool           // add to the rates on record
 	parallel int            // scenarios side by side
@@ -85,6 +86,7 @@ more than 1 GB together.`,
 	flags.DurationVar(&options.Wait, "wait", 0, "before the remedies, leave the incident alone so long, and see that it does not heal by itself")
 	flags.BoolVar(&how.recorded, "record", false, "with --repeat: add what became of affected variants to the rates on record, for an incident that strikes by chance")
 	flags.StringToStringVar(&how.set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
+	flags.StringToStringVar(&how.with, "with", nil, "run the script on a version that no variant has, and say what is seen, `COMPONENT=VERSION`; where there are two: cilium.from, cilium.to")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, this one among them")
 	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run; on that of each scenario, where they run side by side")
@@ -145,6 +147,14 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if err := setParameters(chosen, how.set); err != nil {
 		return err
 	}
+	if len(how.with) > 0 {
+		if len(o.Variants) > 0 || o.Ablate != "" || o.Repeat > 1 || o.Wait > 0 {
+			return usagef("--with excludes --variant, --ablate, --repeat and --wait: nothing is expected of such a version")
+		}
+		if err := chooseVersions(chosen, how.with, o.Upstreams); err != nil {
+			return err
+		}
+	}
 	if err := checkVariants(chosen, o.Variants); err != nil {
 		return err
 	}
@@ -189,7 +199,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 		if err := os.MkdirAll(o.Output, 0o755); err != nil {
 			return usagef("--output: %w", err)
 		}
-		if err := prepare(ctx, &o); err != nil {
+		if err := prepare(ctx, chosen, &o); err != nil {
 			return err
 		}
 		defer o.Docker.Close()
@@ -238,7 +248,7 @@ func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	words := []string{"relapse", "run", s.Incident.Name}
 	for _, arg := range childArgs(s, flags) {
 		name, _, _ := strings.Cut(arg, "=")
-		if slices.Contains([]string{"--variant", "--set", "--ablate", "--repeat", "--wait", "--images", "--upstream"}, name) {
+		if slices.Contains([]string{"--variant", "--set", "--ablate", "--repeat", "--wait", "--with", "--images", "--upstream"}, name) {
 			words = append(words, arg)
 		}
 	}
@@ -254,9 +264,9 @@ func pruneRuns(out io.Writer, output, scenario string, keep report.Keep) error {
 	return err
 }
 
-// prepare finds what a run needs on this machine.
-func prepare(ctx context.Context, o *suite.Options) error {
-	catalogue, _, err := openCatalogue()
+// prepare finds what a run of these scenarios needs on this machine.
+func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options) error {
+	catalogue, err := catalogueOf(chosen, o.Upstreams)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	for _, t := range v.probes.Timelines() {
 		v.result.Baseline.Lost += t.Between(since, now).Lost
 	}
-	if v.ablate == AblateDetector {
+	if v.ablate == AblateDetector || !v.classified() {
 		return nil
 	}
 	var wrong []string

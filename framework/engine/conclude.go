@@ -18,8 +18,12 @@ func (v *variantRun) verdict(context.Context) error {
 	}
 	v.judge()
 	text := fmt.Sprintf("%s: expected %s", v.result.Verdict, v.result.Expected)
+	if !v.classified() {
+		text = v.result.Verdict
+	}
 	v.scenario.options.Progress.Note(v.label, "verdict "+text)
-	if v.result.Verdict != v.result.Expected {
+	judged := v.result.Verdict != string(framework.Unknown) && v.result.Verdict != string(framework.Vacuous)
+	if v.result.Verdict != v.result.Expected && (v.classified() || !judged) {
 		return errors.New(text)
 	}
 	return nil
@@ -115,6 +119,8 @@ func (v *variantRun) outcome() framework.RunVerdict {
 		return framework.Inconclusive
 	case v.result.Verdict == string(framework.Vacuous) && v.result.Expected != v.result.Verdict:
 		return framework.Inconclusive
+	case !v.classified():
+		return framework.Pass // it could be judged
 	case v.result.Verdict != v.result.Expected:
 		return framework.Fail
 	case v.mustChange && v.ablate == AblateFault && v.seen.held == "": // vacuous for another reason

@@ -257,6 +257,11 @@ func (v *variantRun) symptom(ctx context.Context) error {
 	if len(names) == len(hurt) {
 		return nil
 	}
+	if len(names) == 0 && !v.classified() {
+		err := v.observed(ctx)
+		v.ended = true
+		return err
+	}
 	what := fmt.Errorf("%w: hurt are %s; expected %s", errNotAsExpected, orNone(names), orNone(hurt))
 	err = v.observed(ctx)
 	v.ended = true
@@ -297,7 +302,7 @@ func (v *variantRun) observed(ctx context.Context) error {
 	if err := v.watchUntil(ctx, end); err != nil {
 		return err
 	}
-	unhurt := v.variant.Role != framework.Affected || v.result.Onset == nil
+	unhurt := !v.mayBeHurt() || v.result.Onset == nil
 	if unhurt { // not before: the quiet time must reach to the end
 		if err := v.fallsQuiet(ctx); err != nil {
 			return err
@@ -395,7 +400,7 @@ func (v *variantRun) judgeTraffic(end time.Time) (wrong []string) {
 	if len(v.seen.others) > 0 {
 		wrong = append(wrong, "hurt as well are "+strings.Join(v.seen.others, ", "))
 	}
-	if v.variant.Role != framework.Affected && len(v.seen.hurt) > 0 {
+	if !v.mayBeHurt() && len(v.seen.hurt) > 0 {
 		wrong = append(wrong, "hurt are "+strings.Join(v.seen.hurt, ", ")+"; expected none")
 	}
 	return wrong

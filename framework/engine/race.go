@@ -20,7 +20,8 @@ func (v *variantRun) raceBegins() (ends func()) {
 }
 
 // rounds is how many rounds of a race a variant's component must stand: an
-// affected one as many as any, another as many as the slowest affected one has
+// affected one as many as any, one that nobody has classified as many as convince
+// (framework.ToConvince), as far as one run has them, another as many as the slowest affected one has
 // needed, on record or in this run. As long as one beside it is at its race, that
 // is not known, and may be as many as any.
 func (v *variantRun) rounds() int {
@@ -30,6 +31,8 @@ func (v *variantRun) rounds() int {
 		return 0
 	case v.variant.Role == framework.Affected:
 		return framework.MaxRounds
+	case !v.classified():
+		return framework.ToStand(framework.ToConvince(race.Rates[v.accelerator()]...))
 	}
 	needed := framework.Needed(race.Rates[v.accelerator()]...)
 	v.scenario.mu.Lock()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,6 +96,9 @@ type variantRun struct {
 
 func newVariantRun(e *Execution, v framework.Variant) *variantRun {
 	script := v.Script()
+	if v.Role == framework.Unclassified {
+		script.Latent, script.Forms, script.Aftermath, script.Remedies = nil, nil, nil, nil
+	}
 	if e.options.Wait > 0 && v.Role == framework.Affected {
 		script.Remedies = slices.Insert(slices.Clone(script.Remedies), 0, waiting(e.options.Wait))
 	}
@@ -130,8 +134,12 @@ func (v *variantRun) plan() {
 		v.step(form.Step(), v.lesserForm(form))
 	}
 	v.step("fault", v.fault)
-	if v.variant.Role == framework.Affected {
-		v.step("symptom: "+strings.Join(namesOf(v.script.Hurt), ", ")+" are hurt", v.symptom)
+	hurt := strings.Join(namesOf(v.script.Hurt), ", ") + " are hurt"
+	switch v.variant.Role {
+	case framework.Affected:
+		v.step("symptom: "+hurt, v.symptom)
+	case framework.Unclassified:
+		v.step("symptom, or none: "+hurt, v.symptom)
 	}
 	if len(v.script.Named) > 0 {
 		v.step("detectors come to "+number(v.script.Named), v.detected)
@@ -145,7 +153,7 @@ func (v *variantRun) plan() {
 	}
 	// The verdict is a step of its own, so that it stands in every report; it
 	// runs whatever happened before.
-	v.add("verdict is "+v.result.Expected, v.verdict)
+	v.add("verdict is "+cmp.Or(v.result.Expected, "what was seen"), v.verdict)
 	v.add("lab is put back", v.restore)
 }
 
@@ -213,8 +221,15 @@ func list(findings []framework.Finding) string {
 	return strings.Join(names, "; ")
 }
 
+// classified tells whether it is known what the variant must come to. What is not
+// as it would be in an affected one, or a fixed one, is no failure of another.
+func (v *variantRun) classified() bool { return v.variant.Role != framework.Unclassified }
+
+// mayBeHurt tells whether the incident's symptom is looked for.
+func (v *variantRun) mayBeHurt() bool { return v.variant.Role == framework.Affected || !v.classified() }
+
 func (v *variantRun) observedText() string {
-	if v.variant.Role == framework.Affected {
+	if v.mayBeHurt() {
 		return fmt.Sprintf("nothing else is hurt and no other alarm raised, %s from the fault at least", v.script.Observe)
 	}
 	return fmt.Sprintf("no probe is hurt, %s from the fault at least, and detectors are quiet for %s", v.script.Observe, quietFor)
@@ -245,7 +260,8 @@ func (v *variantRun) addStep(name string, do func(context.Context) error, broke 
 		v.publish()
 		done := v.scenario.beginStep(v.label, name)
 		err := do(ctx)
-		if v.mustChange && errors.Is(err, errNotAsExpected) {
+		noFailure := v.mustChange || !v.classified()
+		if noFailure && errors.Is(err, errNotAsExpected) {
 			done(nil)
 		} else {
 			done(err)
@@ -255,7 +271,7 @@ func (v *variantRun) addStep(name string, do func(context.Context) error, broke 
 			return nil
 		case errors.Is(err, errNotAsExpected):
 			v.fail(name + ": " + err.Error())
-			if v.mustChange { // it is what a run without a part is there for
+			if noFailure { // it is what a run without a part, or of any version, is there for
 				v.scenario.options.Progress.Note(v.label, err.Error())
 				return nil
 			}
@@ -297,7 +313,15 @@ func (v *variantRun) install(ctx context.Context) error {
 		Note:     func(text string) { v.scenario.options.Progress.Note(v.label, text) },
 	}
 	v.scenario.lab.Attach(v.run)
-	return v.script.Install(ctx, v.run)
+	err := v.script.Install(ctx, v.run)
+	if err != nil && !v.classified() && ctx.Err() == nil {
+		// What is installed may be what refuses.
+		if asked := v.asksWhetherItRefuses(ctx); asked == nil && v.seen.refuses != "" {
+			v.ended = true
+			return fmt.Errorf("%w: %s", errNotAsExpected, v.seen.refuses)
+		}
+	}
+	return err
 }
 
 // keep stores evidence. What cannot be stored is a reason not to trust the

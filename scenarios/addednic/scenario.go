@@ -58,6 +58,22 @@ func scenario(nic fault.NIC) framework.Scenario {
 			{Name: "nic", Default: nic.Name, About: "the card's name: none that Calico passes over"},
 			{Name: "address", Default: nic.Address.String(), About: "its address: none that other nodes reach, or have"},
 		},
+		Tested: []framework.Tested{{Name: "calico", Default: version, Varied: true}},
+		At: func(versions map[string]string) framework.Variant {
+			c := configured(calico.FirstFound, calico.DefaultPoll)
+			c.Version = versions["calico"]
+			v := variant("calico-"+c.Version, framework.Unclassified, func(nic fault.NIC) framework.Script {
+				s := &story{nic: nic}
+				script := s.common(c)
+				script.HurtWithin = looksWithin
+				script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
+				return script
+			})
+			v.Components = maps.Clone(components)
+			v.Components["calico"] = c.Version
+			v.Images = imagesOf(c.Version)
+			return v
+		},
 		With: func(values map[string]string) (framework.Scenario, error) { return with(nic, values) },
 	}
 }
@@ -81,8 +97,12 @@ var (
 	components = map[string]string{
 		"calico": version, "bird": "1.6.8", "kube-proxy": kubeadm.KubernetesVersion, "coredns": kubeadm.CoreDNSVersion,
 	}
-	images = slices.Concat(calico.Images(version), kubeadm.Images(), []string{workload.ProbeImage})
+	images = imagesOf(version)
 )
+
+func imagesOf(version string) []string {
+	return slices.Concat(calico.Images(version), kubeadm.Images(), []string{workload.ProbeImage})
+}
 
 const (
 	// poll is how often Calico looks for its address where it is to pass the card

@@ -52,6 +52,13 @@ func onNodes(nodes ...string) framework.Scenario {
 	return framework.Scenario{
 		Incident: Record,
 		Topology: lab(nodes...),
+		Tested:   []framework.Tested{{Name: "kube-proxy", Default: affected, Varied: true}},
+		At: func(versions map[string]string) framework.Variant {
+			version := versions["kube-proxy"]
+			v := variant("kube-proxy-"+version, framework.Unclassified, unclassifiedScript, edges[0], version)
+			v.Nodes = edges[:1]
+			return v
+		},
 		Variants: []framework.Variant{
 			variant("kube-proxy-"+affected, framework.Affected, affectedScript(restarted, toFixed), nodes[0], affected, fixed),
 			variant("kube-proxy-"+deadlockOnly, framework.Affected, affectedScript(toIPTables), nodes[1], deadlockOnly),
@@ -254,12 +261,25 @@ func (s *story) affected() framework.Script {
 		{Name: "the virtual server of a Service that got its first pod after the load has no real server", Reads: proxies, Holds: s.idleIsEmpty},
 		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Reads: proxies, Holds: s.webIsStale},
 	}
-	script.Named = []framework.Finding{
-		// What users meet, and the cause: the syncs have stopped, and on which
-		// goroutines.
+	script.Named = s.deadlocked()
+	return script
+}
+
+// deadlocked are the findings of a kube-proxy that hangs: what users meet, and the
+// cause: the syncs have stopped, and on which goroutines.
+func (s *story) deadlocked() []framework.Finding {
+	return []framework.Finding{
 		s.says(detect.StaleRealServer, s.node), s.says(detect.MissingRealServer, s.node), s.says(detect.MissingVirtualServer, s.node),
 		s.says(detect.FrozenSync, "kube-proxy"), s.says(detect.NetlinkDeadlock, "kube-proxy"),
 	}
+}
+
+// unclassifiedScript is that of a kube-proxy of which nobody has said what the load
+// does to it.
+func unclassifiedScript(p kubeproxy.Proxy) framework.Script {
+	s := newStory(p)
+	script := s.common()
+	script.Named = s.deadlocked()
 	return script
 }
 

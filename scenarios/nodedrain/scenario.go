@@ -43,6 +43,29 @@ var Scenario = framework.Scenario{
 			Script:     fixedScript,
 		},
 	},
+	Tested: []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
+	At: func(versions map[string]string) framework.Variant {
+		version := versions["cilium"]
+		return framework.Variant{
+			Name: "cilium-" + version, Form: framework.Slice,
+			Components: versions,
+			Images:     images(version),
+			Script: func() framework.Script {
+				s := common(version)
+				s.Named = []framework.Finding{unannounced}
+				s.Refuses = func(ctx context.Context, r *framework.Run) (string, error) {
+					return incident(version, cilium.ClusterPool).Refusals(ctx, r.Cluster, staying)
+				}
+				return s
+			},
+		}
+	},
+}
+
+// unannounced is what the incident is to the routers: they have lost the victim's
+// range.
+var unannounced = framework.Finding{
+	Detector: routeOwnership, Kind: detect.Unannounced, State: detect.Active, Object: detect.Prefix(orphan), Owner: victim, Routers: routers,
 }
 
 func images(version string) []string {
@@ -164,7 +187,7 @@ func affectedScript() framework.Script {
 		{Name: "the routers have lost " + orphan.String() + " and nothing else", Reads: routes, Holds: routersFollow(specOf, staying), Bound: 5 * time.Second},
 	}
 	s.Named = []framework.Finding{
-		{Detector: routeOwnership, Kind: detect.Unannounced, State: detect.Active, Object: detect.Prefix(orphan), Owner: victim, Routers: routers},
+		unannounced,
 		// The owner of the range that master1 announces is gone, with its CiliumNode.
 		announced(detect.AbsentNode, rowOf("master1").spec, "", "master1"),
 		announced(detect.WrongAnnouncer, rowOf("master2").spec, "master3", "master2"),

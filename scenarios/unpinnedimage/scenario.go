@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
@@ -57,6 +58,28 @@ var Scenario = framework.Scenario{
 			Components: components, Images: images, Script: ifNotPresentScript,
 		},
 		published,
+	},
+	Tested: []framework.Tested{
+		{Name: "kube-router.old", Default: oldVersion},
+		{Name: "kube-router.new", Default: newVersion, Varied: true},
+	},
+	At: func(versions map[string]string) framework.Variant {
+		latest := pair{kuberouter.Image(versions["kube-router.old"]), kuberouter.Image(versions["kube-router.new"])}
+		return framework.Variant{
+			Name: "kube-router-" + versions["kube-router.old"] + "-to-" + versions["kube-router.new"], Form: framework.Whole,
+			Components: map[string]string{"kube-router": versions["kube-router.old"], "latest": versions["kube-router.new"]},
+			Images:     []string{latest.before, latest.after, workload.ProbeImage},
+			Script: func() framework.Script {
+				vendors := kuberouter.V1
+				if semver.Compare("v"+versions["kube-router.old"], "v2.0.0") >= 0 {
+					vendors = kuberouter.V2
+				}
+				s := common(latest, asTheVendorHasIt(vendors, corev1.PullAlways))
+				s.Observe = untaggedFor
+				s.Named, s.Passing = drifted(detect.ChangedImage), lostRanges()
+				return s
+			},
+		}
 	},
 }
 
@@ -134,7 +157,18 @@ func common(latest pair, config configure) framework.Script {
 				{Name: "every node runs " + kuberouter.Version(latest.before) + " still", Reads: rollout, Holds: everyNodeRuns(latest.before), Bound: seenWithin},
 			},
 		}},
-		Fault: func(r *framework.Run) fault.Fault { return changeArgument(r, config) },
+		Fault: func(r *framework.Run) fault.Fault {
+			f := changeArgument(r, config)
+			roll := f.Inject
+			f.Inject = func(ctx context.Context) error {
+				// Where the lesser form is left out, it has not moved yet.
+				if err := kuberouter.MoveLatest(ctx, r.Lab, latest.after); err != nil {
+					return err
+				}
+				return roll(ctx)
+			}
+			return f
+		},
 		// Pods' packets to the outside bear their node's address, so that
 		// replies find the way back without kube-router.
 		Hurt: append([]probe.Probe{onOutside.To(onMaster), onOutside.To(onWorker1), onOutside.To(onWorker2)}, ring...),
@@ -196,11 +230,14 @@ func nodeOf(name string) kuberouter.Node {
 	return kuberouter.Node{Name: name, Address: address}
 }
 
+// untaggedFor is how long is watched what a restart under another version does.
+const untaggedFor = 5 * time.Second
+
 func untaggedScript() framework.Script {
 	vendors := asTheVendorHasIt(kuberouter.V1, corev1.PullAlways)
 	s := common(pair{older, newer}, vendors)
 	s.Latent = unpinned()
-	s.Observe = 5 * time.Second
+	s.Observe = untaggedFor
 	s.Forms[0].Named = moved()
 	s.Named = drifted(detect.ChangedImage)
 	s.Passing = lostRanges()

@@ -50,16 +50,16 @@ func (a AgentLog) String() string {
 	return fmt.Sprintf("%s, and its log ends with %q", workload.DescribePod(a.Pod), lines[len(lines)-1])
 }
 
-// Logs are those of the agents in this state, by node. A node whose agent is
-// still of another image, or was not restarted yet, is missing.
-func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster) (map[string]AgentLog, error) {
+// Logs are those of the agents in this state on some nodes, by node. A node whose
+// agent is still of another image, or was not restarted yet, is missing.
+func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster, nodes []string) (map[string]AgentLog, error) {
 	pods, err := agents.Pods.List(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	logs := map[string]AgentLog{}
 	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil || !workload.Started(pod) ||
+		if !slices.Contains(nodes, pod.Spec.NodeName) || pod.DeletionTimestamp != nil || !workload.Started(pod) ||
 			pod.Spec.Containers[0].Image != s.Agent || pod.Annotations["relapse.dev/restarted"] != s.Restart {
 			continue
 		}
@@ -79,23 +79,29 @@ func (s Cilium) WriteRules(ctx context.Context, c *kindlab.Cluster, nodes []stri
 	return err
 }
 
-// Refuse is WriteRules for a state in which the agents do not start. It waits
-// until the agent of each of these nodes has ended, and returns what they say:
-// each different refusal once.
-func (s Cilium) Refuse(ctx context.Context, c *kindlab.Cluster, nodes []string) ([]string, error) {
-	logs, err := s.runUntil(ctx, c, nodes, "to refuse to start", func(a AgentLog) bool {
-		return a.Refusal() != "" && !a.WroteRules()
+// Try is WriteRules for a state in which the agents may refuse to start. It waits
+// until the agent of each of these nodes has done either.
+func (s Cilium) Try(ctx context.Context, c *kindlab.Cluster, nodes []string) error {
+	_, err := s.runUntil(ctx, c, nodes, "to write its rules, or to refuse to start", func(a AgentLog) bool {
+		return a.WroteRules() || a.Refusal() != ""
 	})
+	return err
+}
+
+// Refusals is what the agents of these nodes say that do not start in this state;
+// empty where none says so.
+func (s Cilium) Refusals(ctx context.Context, c *kindlab.Cluster, nodes []string) (string, error) {
+	logs, err := s.Logs(ctx, c, nodes)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	var said []string
 	for _, node := range nodes {
-		if why := logs[node].Refusal(); !slices.Contains(said, why) {
-			said = append(said, why)
+		if log := logs[node]; log.Refusal() != "" && !log.WroteRules() {
+			said = append(said, node+": "+log.Refusal())
 		}
 	}
-	return said, nil
+	return strings.Join(said, "; "), nil
 }
 
 // runUntil brings configuration and agents to this state, waits until the log
@@ -113,7 +119,7 @@ func (s Cilium) runUntil(ctx context.Context, c *kindlab.Cluster, nodes []string
 	}
 	err = await.Until(ctx, "each agent of "+s.Agent+" "+what, 100*time.Millisecond, agentsWithin,
 		func(ctx context.Context) (bool, string, error) {
-			if logs, err = s.Logs(ctx, c); err != nil {
+			if logs, err = s.Logs(ctx, c, nodes); err != nil {
 				return false, "", err
 			}
 			for _, node := range nodes {

@@ -1,4 +1,4 @@
-// Package kubeproxy runs kube-proxies of Kubernetes 1.13 on nodes of a lab's
+// Package kubeproxy runs kube-proxies of Kubernetes 1.11 to 1.13 on nodes of a lab's
 // cluster, each with a version and mode of its own, and looks at what they say of
 // themselves.
 package kubeproxy
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"text/template"
 	"time"
+
+	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -77,11 +79,23 @@ func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
 	if err != nil {
 		return fmt.Errorf("rendering kube-proxy's manifest: %w", err)
 	}
+	if p.Mode == IPVS && semver.Compare("v"+p.Version, "v1.13.0") < 0 {
+		if _, err := lab.Node(p.Node).Exec(ctx, "sh", "-c", renamed); err != nil {
+			return fmt.Errorf("naming a kernel module on %s as kube-proxy %s asks for it: %w", p.Node, p.Version, err)
+		}
+	}
 	if err := workload.Apply(ctx, cluster, text.String()); err != nil {
 		return err
 	}
 	return p.Restart(ctx, lab)
 }
+
+// renamed lists nf_conntrack_ipv4 among the modules that are built into the node's
+// kernel. From Linux 4.19 on it is a part of nf_conntrack, which up to 1.12 kube-proxy
+// does not know: it looks for the old name and, without it, falls back to iptables
+// (kubernetes#70304).
+const renamed = `f=/lib/modules/$(uname -r)/modules.builtin
+grep -qs nf_conntrack_ipv4 "$f" || echo kernel/net/ipv4/netfilter/nf_conntrack_ipv4.ko >>"$f"`
 
 // Delete takes kube-proxy from its node, with nothing in its place. What it has
 // written to the node's kernel stays.
@@ -98,7 +112,10 @@ func (p Proxy) Restart(ctx context.Context, lab *kindlab.Lab) error {
 	return await.Until(ctx, "the first sync of kube-proxy in mode "+string(p.Mode), time.Second, syncsWithin,
 		func(ctx context.Context) (bool, string, error) {
 			l, err := p.Look(ctx, lab)
+			if err != nil {
+				return false, "", err
+			}
 			// The very first one ends at once: it has no Services yet.
-			return err == nil && l.Mode == p.Mode && l.Syncs > 1, fmt.Sprintf("%d syncs in mode %q", l.Syncs, l.Mode), err
+			return l.Mode == p.Mode && l.Syncs > 1, fmt.Sprintf("%d syncs in mode %q", l.Syncs, l.Mode), nil
 		})
 }

@@ -20,7 +20,7 @@ type lead struct {
 
 func newLead(s stored) lead {
 	l := lead{}
-	if s.Verdict != "" && s.Verdict != s.Expected {
+	if s.Verdict != "" && s.Expected != "" && s.Verdict != s.Expected {
 		l.Alarms = append(l.Alarms, fmt.Sprintf("expected %s, came to %s", s.Expected, s.Verdict))
 	}
 	l.Alarms = append(l.Alarms, s.Reasons...)

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/images"
+)
+
+func TestPrintReleases(t *testing.T) {
+	var out strings.Builder
+	printReleases(&out, images.Releases{
+		Ways: []images.Way{
+			{Image: "x.dev/a", Form: images.Slice, From: "1.0.0", Below: "2.0.0", Unlisted: []string{"x.dev/fork"}},
+			{Image: "x.dev/b", Form: images.Whole, From: "1.1.0", Below: "2.0.0"},
+		},
+		Versions: []images.Release{
+			{Version: "1.0.0", Images: []string{"a"}, Built: []string{"a"}},
+			{Version: "1.1.0-rc1", Images: []string{"a", "b"}, Built: []string{"b"}},
+			{Version: "1.1.0", Images: []string{"a", "b"}},
+			{Version: "2.0.0"},
+		},
+		Refused: map[string]error{"x.dev/a": errors.New("go list: exit status 1: go: 403 Forbidden\n\tserver response: no"), "x.dev/b": nil},
+	})
+	golden(t, "versions", out.String())
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
+)
+
+// chooseVersions puts, in place of each scenario, its script on the versions that
+// were asked for. Versions that nothing builds are refused before anything runs.
+func chooseVersions(chosen []framework.Scenario, with map[string]string, from registry.Upstreams) error {
+	var known []string
+	for i, s := range chosen {
+		versions := map[string]string{}
+		for name, version := range with {
+			if _, there := s.Find(name); there {
+				versions[name] = version
+			}
+		}
+		for _, t := range s.Tested {
+			known = append(known, t.Name, t.Component())
+		}
+		if len(versions) == 0 && len(chosen) > 1 {
+			return usagef("--with: nothing of it concerns %q", s.Incident.Name)
+		}
+		if len(versions) == 0 {
+			continue // the name is misspelt
+		}
+		var err error
+		if chosen[i], err = s.Unclassified(versions); err != nil {
+			return usagef("--with: %w", err)
+		}
+	}
+	slices.Sort(known)
+	for _, name := range slices.Sorted(maps.Keys(with)) {
+		if !slices.Contains(known, name) {
+			return usagef("--with: no component %q%s", name, topology.Nearest(name, slices.Compact(known)))
+		}
+	}
+	_, err := catalogueOf(chosen, from)
+	return err
+}
+
+// catalogueOf is the catalogue with the images of versions that it does not have.
+// Its error is an *images.UnknownVersionError where no recipe builds one.
+func catalogueOf(chosen []framework.Scenario, from registry.Upstreams) (*images.Catalogue, error) {
+	catalogue, _, err := openCatalogue()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range chosen {
+		for _, v := range s.Variants {
+			if v.Role == framework.Unclassified {
+				err = errors.Join(err, makeKnown(catalogue, s.ImagesOf(from, v)))
+			}
+		}
+	}
+	return catalogue, err
+}
+
+// makeKnown has the catalogue know images of other versions than its own.
+func makeKnown(c *images.Catalogue, refs []string) error {
+	var errs []error
+	for _, ref := range refs {
+		if _, err := c.Recipe(ref); err == nil {
+			continue
+		}
+		name, tag, _ := strings.Cut(ref, ":") // refs of vendors have no port
+		if _, err := c.At(name, strings.TrimPrefix(tag, "v")); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/fault"
+)
+
+// Of a version that nobody has classified every verdict is the answer that was
+// asked for, but for those that say that nobody knows.
+func TestUnclassified(t *testing.T) {
+	latent := theFinding
+	latent.State = detect.Latent
+	quiet := onInject(func(*world) {})
+	refuses := func(context.Context, *framework.Run) (string, error) { return "no such option", nil }
+	for _, test := range []struct {
+		name    string
+		script  func(*world, *framework.Script)
+		verdict framework.Verdict
+		status  int
+		because string
+	}{
+		{"it strikes, and is named", func(*world, *framework.Script) {}, framework.Reproduced, 0, "out->a were hurt, and detectors said why"},
+		{"it does not strike", quiet, framework.Prevented, 0, "no probe was hurt"},
+		{"it strikes, and nobody says why", onInject(func(w *world) { w.loses(outToA) }), framework.Missed, 0, "no detector said why"},
+		{
+			"it refuses after the fault", func(w *world, s *framework.Script) { quiet(w, s); s.Refuses = refuses },
+			framework.Refused, 0, "no such option",
+		},
+		{
+			"it refuses to be installed", func(w *world, s *framework.Script) {
+				then(&s.Install, func() error { return errBroken })
+				s.Refuses = refuses
+			},
+			framework.Refused, 0, "no such option",
+		},
+		{
+			"it does not start, and does not say why", func(w *world, s *framework.Script) {
+				then(&s.Install, func() error { return errBroken })
+				s.Refuses = func(context.Context, *framework.Run) (string, error) { return "", nil }
+			},
+			framework.Unknown, 4, "it is broken",
+		},
+		{
+			"the fault does not take hold", func(_ *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) })
+			},
+			framework.Vacuous, 4, "the fault never took hold",
+		},
+		{
+			"the baseline is bad", func(w *world, s *framework.Script) {
+				s.Baseline = []framework.Check{{Name: "fact", Holds: says(false, "they agree")}}
+			},
+			framework.Vacuous, 4, "fact: not as expected: they agree",
+		},
+		{"others are hurt", onInject(func(w *world) { w.breaks(outToA, aToB) }), framework.Unknown, 4, "a->b"},
+		{"an alarm without loss", onInject(func(w *world) { w.finds(theFinding) }), framework.Unknown, 4, "no probe was hurt"},
+		{
+			"too few rounds of a race", func(w *world, s *framework.Script) {
+				quiet(w, s)
+				s.Race = &framework.Race{Round: "tick", Ran: func() (int, bool) { return 1, false }}
+			},
+			framework.Unknown, 4, "it was to stand 4 rounds (tick), and stood 1",
+		},
+		{
+			"what is only expected of an affected one", func(w *world, s *framework.Script) {
+				s.Latent = []framework.Finding{framework.As(latent)}
+				s.Aftermath = []framework.Check{{Name: "fact", Holds: says(false, "not there")}}
+				s.Forms = []framework.LesserForm{{Name: "form", Fault: func(*framework.Run) fault.Fault {
+					return fault.Fault{Name: "never", Inject: func(context.Context) error { return errors.New("lesser form") }}
+				}}}
+				s.Remedies = []framework.Remedy{{Name: "never", Apply: func(context.Context, *framework.Run) error { return errBroken }}}
+			},
+			framework.Reproduced, 0, "out->a were hurt",
+		},
+		{
+			"a latent finding before the fault", func(w *world, s *framework.Script) {
+				quiet(w, s)
+				then(&s.Install, func() error { w.finds(latent); return nil })
+			},
+			framework.Prevented, 0, "no probe was hurt",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				s := fakeScenario(w)
+				s.Tested = []framework.Tested{{Name: "fake", Default: "1.0.0", Varied: true}}
+				s.At = func(versions map[string]string) framework.Variant {
+					return framework.Variant{
+						Name: "fake-" + versions["fake"], Components: versions, Form: framework.Whole,
+						Script: func() framework.Script {
+							script := w.affected()
+							test.script(w, &script)
+							return script
+						},
+					}
+				}
+				s, err := s.Unclassified(map[string]string{"fake": "1.2.3"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := play(t, w, s, &fakeLabs{}, Options{})
+				r, _ := p.Report()
+				v := r.Variants[0]
+				if v.Verdict != string(test.verdict) || p.status() != test.status || v.Name != "fake-1.2.3" || v.Expected != "" || r.Half != "" {
+					t.Errorf("%s, exit status %d; want %s, %d: %s", v.Verdict, p.status(), test.verdict, test.status, p)
+				}
+				if !strings.Contains(strings.Join(v.Reasons, "; "), test.because) {
+					t.Errorf("because %q; want %q", v.Reasons, test.because)
+				}
+				if len(v.Remedies) > 0 || len(v.Checks) > 1 {
+					t.Errorf("remedies %v, checks %v: nobody asked for them", v.Remedies, v.Checks)
+				}
+			})
+		})
+	}
+}

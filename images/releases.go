@@ -1,0 +1,237 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+)
+
+// releasesFile is the list of a vendor's releases in a component's folder: versions
+// without a leading v, any number in a line, and comments behind a #.
+const releasesFile = "releases.txt"
+
+// Releases are the versions of a component that there are, as far as is known
+// without asking for each of them.
+type Releases struct {
+	Component string
+	Ways      []Way
+	// Versions are those of the vendor's list, the module proxy's lists and the
+	// catalogue together, lowest first. That one is here does not say that the
+	// proxy serves it.
+	Versions []Release
+	// Refused says of modules why the proxy did not list their versions, by path.
+	Refused map[string]error
+}
+
+// Way is one of the ways in which images of a component are built, and for which
+// versions.
+type Way struct {
+	Image       string // the ref without its tag
+	Form        Form
+	From, Below string
+	// Unlisted are modules that Go's checksum database does not have. Their
+	// checksums are taken as they come when a version is built for the first time.
+	Unlisted []string
+}
+
+// Release is one version.
+type Release struct {
+	Version string
+	// Images are what can be built of it, by ref; none where no way of building
+	// has it in its range. Built are those in the cache.
+	Images, Built []string
+}
+
+// Compare orders versions without a leading v: below zero if a is lower than b.
+func Compare(a, b string) int { return semver.Compare("v"+a, "v"+b) }
+
+// Releases lists the versions of a component, which is named as its images name it
+// or as its folder is called. It asks the module proxy for its lists, and for no
+// version: one that the proxy has not got shows when it is built. The error is an
+// *UnknownVersionError if there is no such component.
+func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error) {
+	found := Releases{Component: name, Refused: map[string]error{}}
+	var of *component
+	var names, versions []string
+	for _, described := range c.components {
+		folder := filepath.Base(described.folder)
+		names = append(names, folder)
+		for _, image := range described.Images {
+			names = append(names, image.Component)
+			if image.Component == "" || name != image.Component && name != folder {
+				continue
+			}
+			of = described
+			ref, _, _ := strings.Cut(image.Ref, ":${version}")
+			ref, _, _ = strings.Cut(ref, ":v${version}")
+			found.Ways = append(found.Ways, Way{
+				Image: ref, Form: image.Form, From: image.From, Below: image.Below, Unlisted: described.unlisted(image.versions),
+			})
+			versions = append(versions, image.Versions...)
+		}
+	}
+	if of == nil {
+		slices.Sort(names)
+		names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
+		return Releases{}, &UnknownVersionError{Name: name, Known: names}
+	}
+	vendors, err := of.releases()
+	if err != nil {
+		return Releases{}, err
+	}
+	versions = append(versions, vendors...)
+	for _, m := range of.Modules {
+		if _, asked := found.Refused[m.Module]; asked || len(m.Published) > 0 {
+			continue // its versions have other names than its releases
+		}
+		listed, err := listed(ctx, m.Module)
+		found.Refused[m.Module] = err
+		for _, v := range listed {
+			versions = append(versions, strings.TrimPrefix(v, "v"))
+		}
+	}
+	built, err := c.built()
+	if err != nil {
+		return Releases{}, err
+	}
+	slices.SortFunc(versions, Compare)
+	for _, version := range slices.Compact(versions) {
+		r := Release{Version: version}
+		for _, image := range of.Images {
+			if image.Component == "" || name != image.Component && name != filepath.Base(of.folder) || !of.has(image, version) {
+				continue
+			}
+			ref := strings.ReplaceAll(image.Ref, "${version}", version)
+			r.Images = append(r.Images, ref)
+			if built[ref] {
+				r.Built = append(r.Built, ref)
+			}
+		}
+		found.Versions = append(found.Versions, r)
+	}
+	return found, nil
+}
+
+// has tells whether an image of a version can be built, as far as the recipe says.
+func (c *component) has(image componentRecipe, version string) bool {
+	return image.contain(version) && slices.ContainsFunc(c.Modules, func(m vendorModule) bool {
+		return m.contain(version) && (len(m.Published) == 0 || m.Published[version] != "")
+	})
+}
+
+// unlisted are the modules of a range that the checksum database does not have.
+func (c *component) unlisted(r versions) []string {
+	var all []string
+	for _, m := range c.Modules {
+		if m.contain(r.From) || r.contain(m.From) {
+			all = append(all, m.Unlisted...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// releases reads the vendor's list; a component without one has none.
+func (c *component) releases() ([]string, error) {
+	file := filepath.Join(c.folder, releasesFile)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the vendor's releases: %w", err)
+	}
+	var all []string
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		for _, version := range strings.Fields(line) {
+			if semver.Canonical("v"+version) != "v"+version {
+				return nil, fmt.Errorf("%s:%d: %q: expected a version such as 1.11.0 or 1.12.0-rc1", file, number, version)
+			}
+			all = append(all, version)
+		}
+	}
+	return all, nil
+}
+
+// built are the refs that the cache holds, of whatever state of their recipes.
+func (c *Catalogue) built() (map[string]bool, error) {
+	x, err := c.cache.index()
+	if err != nil {
+		return nil, err
+	}
+	refs := map[string]bool{}
+	for _, m := range x.Manifests {
+		refs[m.Annotations[annotationRef]] = true
+	}
+	return refs, nil
+}
+
+// listWithin bounds the question for a proxy's list.
+const listWithin = 30 * time.Second
+
+// listed asks the module proxy for the versions of a module.
+func listed(ctx context.Context, path string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, listWithin)
+	defer cancel()
+	// Outside of every module, so that no other go.mod is read.
+	out, err := output(goCommand(ctx, os.TempDir(), "list", "-mod=mod", "-m", "-versions", "-json", path))
+	if err != nil {
+		return nil, err
+	}
+	var found struct{ Versions []string }
+	if err := json.Unmarshal(out, &found); err != nil {
+		return nil, fmt.Errorf("reading go's answer on %s: %w", path, err)
+	}
+	return found.Versions, nil
+}
+
+// NotPublishedError says that the module proxy does not serve a version, or
+// something that it requires.
+type NotPublishedError struct {
+	Module module.Version
+	// Required is set where the version is there, and a module that it requires is not.
+	Required bool
+	Err      error // what the go command says
+}
+
+func (e *NotPublishedError) Error() string {
+	what := e.Module.String()
+	if e.Required {
+		what = "something that " + what + " requires"
+	}
+	// The first line says it; what follows are the server's words.
+	why, _, _ := strings.Cut(e.Err.Error(), "\n")
+	if _, said, found := strings.Cut(why, "exit status 1: go: "); found {
+		why = said
+	}
+	return fmt.Sprintf("%s is not published: %s", what, why)
+}
+
+func (e *NotPublishedError) Unwrap() error { return e.Err }
+
+// refusals are what the go command says of a module version that a proxy, or a
+// repository, has not got. That the proxy cannot be reached is none of them.
+var refusals = []string{"403 Forbidden", "404 Not Found", "410 Gone", "unknown revision"}
+
+// orNotPublished makes a *NotPublishedError of an error of the go command that
+// says so.
+func orNotPublished(err error, v module.Version) error {
+	if err == nil || !slices.ContainsFunc(refusals, func(r string) bool { return strings.Contains(err.Error(), r) }) {
+		return err
+	}
+	itself := strings.Contains(err.Error(), v.String()+":")
+	return &NotPublishedError{Module: v, Required: !itself, Err: err}
+}

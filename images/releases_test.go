@@ -1,0 +1,130 @@
+package images
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/mod/module"
+)
+
+func TestRangesAndPreReleases(t *testing.T) {
+	for _, test := range []struct {
+		from, below string
+		in, out     []string
+	}{
+		{"1.12.0", "1.13.0", []string{"1.12.0-rc0", "1.12.0", "1.12.19", "1.12.3-rc1"}, []string{"1.11.20", "1.13.0-rc0", "1.13.0", "", "1.12.x"}},
+		{"1.12.0-rc0", "1.12.0-rc1", []string{"1.12.0-rc0"}, []string{"1.12.0-rc1", "1.12.0", "1.11.6"}},
+		{"1.12.0-rc3", "1.13.0", []string{"1.12.0-rc3", "1.12.0"}, []string{"1.12.0-rc2", "1.13.0-rc0"}},
+	} {
+		r := versions{From: test.from, Below: test.below}
+		for _, v := range test.in {
+			if !r.contain(v) {
+				t.Errorf("%+v does not contain %q", r, v)
+			}
+		}
+		for _, v := range test.out {
+			if r.contain(v) {
+				t.Errorf("%+v contains %q", r, v)
+			}
+		}
+	}
+}
+
+func TestReleases(t *testing.T) {
+	vendorProxy(t)
+	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "# all of them\n1.0.0 1.2.0-rc1 1.1.1 # and\n\n2.1.0\n")))
+	refs, err := c.At("v", "1.1.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBuild(t, c, refs...)
+	want := Releases{
+		Component: "v",
+		Ways:      []Way{{Image: "x.dev/v", Form: Slice, From: "1.0.0", Below: "2.0.0", Unlisted: []string{"x.dev/vendor"}}},
+		Versions: []Release{
+			{Version: "1.0.0", Images: []string{"x.dev/v:1.0.0"}},
+			{Version: "1.1.1", Images: []string{"x.dev/v:1.1.1"}, Built: []string{"x.dev/v:1.1.1"}},
+			{Version: "1.2.0-rc1", Images: []string{"x.dev/v:1.2.0-rc1"}},
+			{Version: "2.1.0"}, // the vendor's, and in no recipe's range
+		},
+	}
+	got, err := c.Releases(t.Context(), "v")
+	// The proxy of the test serves versions and no list of them.
+	if err != nil || got.Refused["x.dev/vendor"] == nil {
+		t.Fatalf("%v, refused: %v", err, got.Refused)
+	}
+	got.Refused = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	t.Run("with the proxy's list", func(t *testing.T) {
+		list := filepath.Join(strings.TrimPrefix(os.Getenv("GOPROXY"), "file://"), "x.dev/vendor/@v/list")
+		if err := os.WriteFile(list, []byte("v1.0.0\nv1.1.0\nv1.1.1\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Releases(t.Context(), "v")
+		if err != nil || got.Refused["x.dev/vendor"] != nil {
+			t.Fatalf("%v, refused: %v", err, got.Refused)
+		}
+		var names []string
+		for _, r := range got.Versions {
+			names = append(names, r.Version)
+		}
+		if want := []string{"1.0.0", "1.1.0", "1.1.1", "1.2.0-rc1", "2.1.0"}; !slices.Equal(names, want) {
+			t.Errorf("got %v, want %v", names, want)
+		}
+	})
+	t.Run("of nobody", func(t *testing.T) {
+		var unknown *UnknownVersionError
+		if _, err := c.Releases(t.Context(), "w"); !errors.As(err, &unknown) || err.Error() != `no recipe builds a component "w"; there are v` {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("misspelt", func(t *testing.T) {
+		c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.0.0\n1.0.x\n")))
+		if _, err := c.Releases(t.Context(), "v"); err == nil || !strings.HasSuffix(err.Error(), `v/releases.txt:2: "1.0.x": expected a version such as 1.11.0 or 1.12.0-rc1`) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A hole of the proxy is told as such, and one that cannot be reached is not.
+func TestNotPublished(t *testing.T) {
+	vendorProxy(t)
+	c := open(t, newRoot(t, vendored))
+	refs, err := c.At("v", "1.9.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var missing *NotPublishedError
+	if _, err := c.Build(t.Context(), refs, nil); errors.As(err, &missing) {
+		t.Errorf("a proxy in a folder says otherwise: %v", err) // no such file
+	}
+	v := module.Version{Path: "x.dev/vendor", Version: "v1.9.0"}
+	for _, test := range []struct {
+		name, says, want string
+	}{
+		{
+			"refused", "go list: exit status 1: go: x.dev/vendor@v1.9.0: reading https://proxy/x.dev/vendor/@v/v1.9.0.info: 403 Forbidden\n\tserver response: no",
+			"x.dev/vendor@v1.9.0 is not published: x.dev/vendor@v1.9.0: reading https://proxy/x.dev/vendor/@v/v1.9.0.info: 403 Forbidden",
+		},
+		{
+			"something that it requires", "go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
+			"something that x.dev/vendor@v1.9.0 requires is not published: go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
+		},
+		{"no network", `go: x.dev/vendor@v1.9.0: Get "https://proxy/x": dial tcp: connection refused`, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := orNotPublished(errors.New(test.says), v)
+			if errors.As(err, &missing) != (test.want != "") || test.want != "" && err.Error() != test.want {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+		})
+	}
+}
