@@ -240,16 +240,24 @@ func (v *variantRun) fault(ctx context.Context) error {
 // they are not. Then there is nothing to detect and nothing to mend.
 func (v *variantRun) symptom(ctx context.Context) error {
 	hurt := namesOf(v.script.Hurt)
-	_, err := v.probes.WaitOutage(ctx, hurt, v.faulted, v.script.HurtFor, max(time.Second, time.Until(v.struck.Add(cmp.Or(v.script.HurtWithin, v.script.Observe)))))
-	if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
-		return err
+	bound := v.struck.Add(cmp.Or(v.script.HurtWithin, v.script.Observe))
+	var names []string
+	var onset time.Time
+	for again := true; again; {
+		_, err := v.probes.WaitOutage(ctx, hurt, v.faulted, v.script.HurtFor, max(time.Second, time.Until(bound)))
+		if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
+			return err
+		}
+		// It must be known of each packet up to then whether it was lost.
+		watched := time.Now()
+		if err := v.fateKnown(ctx, watched); err != nil {
+			return err
+		}
+		names, onset = v.hurt(v.faulted, watched, v.isToBeHurt)
+		// On a busy machine a packet that seemed to be lost may have been late, and
+		// the symptom of its probe is still to come.
+		again = err == nil && len(names) < len(hurt) && time.Now().Before(bound)
 	}
-	// It must be known of each packet up to then whether it was lost.
-	watched := time.Now()
-	if err := v.fateKnown(ctx, watched); err != nil {
-		return err
-	}
-	names, onset := v.hurt(v.faulted, watched, v.isToBeHurt)
 	v.keep("probes-after-fault", v.probes.Timelines())
 	if !onset.IsZero() {
 		v.result.Onset, v.result.ProbesHurt = &onset, names
@@ -263,7 +271,7 @@ func (v *variantRun) symptom(ctx context.Context) error {
 		return err
 	}
 	what := fmt.Errorf("%w: hurt are %s; expected %s", errNotAsExpected, orNone(names), orNone(hurt))
-	err = v.observed(ctx)
+	err := v.observed(ctx)
 	v.ended = true
 	if err != nil && !errors.Is(err, errNotAsExpected) {
 		return err

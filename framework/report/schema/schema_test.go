@@ -50,10 +50,10 @@ var written = map[string]reflect.Type{
 var words = map[string][]any{
 	"report.Report.Schema":    {report.Schema},
 	"report.Report.Verdict":   {"pass", "fail", "inconclusive"},
-	"report.Variant.Role":     {"affected", "fixed", "workaround"},
+	"report.Variant.Role":     {"affected", "fixed", "workaround", "unclassified"},
 	"report.Variant.Form":     {"whole", "slice"},
 	"report.Variant.Verdict":  verdicts,
-	"report.Variant.Expected": verdicts,
+	"report.Variant.Expected": append([]any{""}, verdicts...),
 	"report.Repeat.Verdict":   verdicts,
 	"report.Finding.State":    states,
 	"report.Seen.State":       states,
