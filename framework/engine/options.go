@@ -78,6 +78,8 @@ type Options struct {
 	// after the fault, before any remedy, to see that it does not heal by itself.
 	// It excludes Repeat, which leaves remedies out.
 	Wait time.Duration
+	// Parameters are those that the scenario was given, by name, for the record.
+	Parameters map[string]string
 	// Progress and Log may be nil.
 	Progress Progress
 	Log      *slog.Logger
