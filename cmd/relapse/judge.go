@@ -81,6 +81,17 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	if err := setParameters(one, ofScenario(scenario, prepared.Parameters())); err != nil {
 		return false, err
 	}
+	if versions := prepared.Versions(); len(versions) > 0 {
+		known := map[string]string{} // of several scenarios' versions those of this one
+		for name, version := range versions {
+			if _, there := scenario.Find(name); there {
+				known[name] = version
+			}
+		}
+		if one[0], err = one[0].Unclassified(known); err != nil {
+			return false, usagef("judging %s: %w", dir, err)
+		}
+	}
 	judged, err := prepared.Judge(one[0])
 	if err != nil {
 		return false, err

@@ -103,6 +103,10 @@ func isThere(path string) bool {
 // Parameters are those that the scenario was given.
 func (p Prepared) Parameters() map[string]string { return p.begin.Parameters }
 
+// Versions are those of components that the scenario was given to run on; none for
+// those of its variants.
+func (p Prepared) Versions() map[string]string { return p.begin.Versions }
+
 // repeatsOf are the folders of a variant that ran several times.
 func repeatsOf(v report.Variant) []string {
 	var folders []string

@@ -87,8 +87,9 @@ type beginEntry struct {
 	Scenario string `json:"scenario"`
 	Variant  string `json:"variant"`
 	Label    string `json:"label"`
-	// Parameters and Wait are those of the run.
+	// Parameters, Versions and Wait are those of the run.
 	Parameters map[string]string `json:"parameters,omitempty"`
+	Versions   map[string]string `json:"versions,omitempty"`
 	Wait       time.Duration     `json:"wait_ns,omitempty"`
 }
 

@@ -327,7 +327,7 @@ func (v *variantRun) begins(step string) bool {
 	if v.player == nil && v.began.IsZero() {
 		v.recorder.open(v.evidence.dir, beginEntry{
 			Schema: recordSchema, Scenario: v.scenario.scenario.Incident.Name, Variant: v.variant.Name, Label: v.label,
-			Parameters: v.scenario.options.Parameters, Wait: v.scenario.options.Wait,
+			Parameters: v.scenario.options.Parameters, Versions: v.scenario.options.Versions, Wait: v.scenario.options.Wait,
 		})
 	}
 	return v.tape.begins(step)
