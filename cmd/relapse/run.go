@@ -210,6 +210,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if how.parallel > 1 && len(chosen) > 1 {
 		return sideBySide(ctx, chosen, how.flags, how.parallel, os.Stdout, os.Stderr)
 	}
+	o.Parameters, o.Versions = how.set, how.with
 	display := s.progress(os.Stdout)
 	defer display.Close()
 	o.Progress, o.Log = display, log

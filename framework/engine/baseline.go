@@ -43,7 +43,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	switch {
 	case clean != nil:
 		for _, t := range v.probes.Timelines() {
-			until := time.Now().Add(-t.Probe.Timeout) // what was sent later is not judged yet
+			until := v.clock.Now().Add(-t.Probe.Timeout) // what was sent later is not judged yet
 			if v.seen.traffic = tooFew(t, until.Add(-baselineFor), until); v.seen.traffic != "" {
 				v.ended = true
 				return fmt.Errorf("%w: %s", errNotAsExpected, v.seen.traffic)
@@ -53,7 +53,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	case quiet != nil:
 		return v.badBaseline(quiet.Error())
 	}
-	now := time.Now()
+	now := v.clock.Now()
 	v.cleanSince = since
 	v.result.Baseline.Seconds = now.Sub(since).Seconds()
 	for _, t := range v.probes.Timelines() {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -39,16 +38,31 @@ func (v *variantRun) judge() {
 		v.result.Reasons = append(v.result.Reasons, why)
 	}
 	if !v.began.IsZero() {
-		v.result.ElapsedMS = time.Since(v.began).Milliseconds()
+		v.result.ElapsedMS = v.clock.Now().Sub(v.began).Milliseconds()
 	}
 }
 
 // restore undoes the faults, if anybody is to use the lab again, or uses it
 // still.
 func (v *variantRun) restore(ctx context.Context) error {
+	if v.player != nil {
+		known := len(v.player.missing) // that it was not undone is no matter
+		defer func() { v.player.missing = v.player.missing[:known] }()
+		for _, f := range slices.Backward(v.injected) {
+			if err := f.Undo(ctx); err != nil && !errors.Is(err, errNotOnRecord) {
+				return err
+			}
+		}
+		return nil
+	}
 	if v.scenario.lab == nil || v.isBroken() {
 		return &Skipped{"there is no lab"}
 	}
+	defer func() {
+		if err := v.recorder.close(); err != nil {
+			v.fail(err.Error())
+		}
+	}()
 	err := v.close(ctx)
 	last := v == v.scenario.variants[len(v.scenario.variants)-1]
 	if !last || v.lane != nil || v.scenario.options.Keep {
@@ -83,6 +97,9 @@ func (v *variantRun) close(ctx context.Context) error {
 		v.logged = true
 		v.keepLogs(ctx)
 	}
+	if v.player != nil {
+		return nil
+	}
 	err := v.stopProbes(ctx)
 	if v.reader != nil {
 		err = errors.Join(err, v.reader.Close())
@@ -93,7 +110,7 @@ func (v *variantRun) close(ctx context.Context) error {
 
 // conclude returns the report, whatever the variant came to.
 func (v *variantRun) conclude(ctx context.Context) report.Variant {
-	if err := v.close(ctx); err != nil {
+	if err := errors.Join(v.close(ctx), v.recorder.close()); err != nil {
 		v.fail(err.Error())
 	}
 	// A signal between two steps makes neither of them fail. The variant is

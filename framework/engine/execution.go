@@ -58,6 +58,9 @@ type Step struct {
 	Run func(ctx context.Context) error
 }
 
+// labScope is the scope of steps that are no variant's.
+const labScope = "lab"
+
 // Skipped says why a step had nothing to do.
 type Skipped struct{ Why string }
 
@@ -65,12 +68,7 @@ func (s *Skipped) Error() string { return s.Why }
 
 // New plans the execution of a scenario. Nothing runs yet.
 func New(s framework.Scenario, labs Labs, o Options) *Execution {
-	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs, busy: make(chan struct{}, 1)}
-	e.report = report.Report{
-		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
-		Ablated: string(o.Ablate), Machine: o.Machine, Relapse: o.Relapse, Variants: []report.Variant{},
-		Incident: incidentOf(s.Incident), Command: e.options.Command(s),
-	}
+	e := newExecution(s, labs, o)
 	e.labStep("images are there", e.prepare)
 	e.labStep("lab is up", e.bringUp)
 	var chosen []framework.Variant
@@ -87,19 +85,35 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	if len(chosen) > 1 && len(chosen[0].Nodes) > 0 {
 		e.lanes = newLanes()
 	}
+	e.planVariants(chosen)
+	e.labStep(e.farewell(), e.letGo)
+	return e
+}
+
+// newExecution is an execution without any step.
+func newExecution(s framework.Scenario, labs Labs, o Options) *Execution {
+	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs, busy: make(chan struct{}, 1)}
+	e.report = report.Report{
+		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
+		Ablated: string(o.Ablate), Machine: o.Machine, Relapse: o.Relapse, Variants: []report.Variant{},
+		Incident: incidentOf(s.Incident), Command: e.options.Command(s),
+	}
+	return e
+}
+
+// planVariants plans the steps of all variants that run.
+func (e *Execution) planVariants(chosen []framework.Variant) {
 	for _, v := range chosen {
 		e.planVariant(v)
 	}
-	if o.Ablate == "" {
+	if e.options.Ablate == "" {
 		var roles []framework.Role
 		for _, v := range e.chosen() {
 			roles = append(roles, v.Role)
 		}
 		e.report.Half = framework.Half(roles...)
 	}
-	e.report.Topology = report.TopologyOf(s.TopologyFor(e.chosen()))
-	e.labStep(e.farewell(), e.letGo)
-	return e
+	e.report.Topology = report.TopologyOf(e.scenario.TopologyFor(e.chosen()))
 }
 
 // planVariant plans the runs of one variant.
@@ -211,7 +225,7 @@ func (e *Execution) occupy(ctx context.Context) error {
 
 // labStep plans a step without which nothing that follows can run.
 func (e *Execution) labStep(name string, do func(context.Context) error) {
-	const scope = "lab"
+	const scope = labScope
 	e.add(scope, name, func(ctx context.Context) error {
 		if e.Broken() != nil {
 			return &Skipped{"an earlier step failed"}

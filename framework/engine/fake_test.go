@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -127,19 +128,35 @@ var theFinding = detect.Finding{
 	Says: "The route to a is lost.",
 }
 
-// told is a detector that finds what the world says.
+// told is a detector that finds what the world says, in a snapshot: there is a Node
+// for each world, and its UID is what is to be found.
 type told struct{ *world }
 
 func (told) Name() string             { return "told" }
 func (told) Reads() []snapshot.Source { return []snapshot.Source{snapshot.Nodes} }
 
 func (d told) Detect(history []snapshot.Snapshot) []detect.Finding {
-	if !history[len(history)-1].Nodes.Read {
-		return nil
+	for _, n := range history[len(history)-1].Nodes.Items {
+		var found []detect.Finding
+		if n.Name == d.nodeName() && json.Unmarshal([]byte(n.UID), &found) == nil {
+			return found
+		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.found)
+	return nil
+}
+
+// nodeName is what the world is called in snapshots.
+func (w *world) nodeName() string { return cmp.Or(w.node, "a") }
+
+// asNode is the world in a snapshot.
+func (w *world) asNode() snapshot.Node {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text, err := json.Marshal(w.found)
+	if err != nil {
+		panic(err)
+	}
+	return snapshot.Node{Name: w.nodeName(), UID: string(text)}
 }
 
 // fakeLabs makes one fake lab after the other, and counts what became of them.
@@ -243,12 +260,20 @@ func (r *fakeReader) Close() error {
 }
 
 func (r *fakeReader) Collect(context.Context) snapshot.Snapshot {
+	nodes := []snapshot.Node{r.world.asNode()}
+	for _, name := range slices.Sorted(maps.Keys(r.beside)) {
+		nodes = append(nodes, r.beside[name].asNode())
+	}
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
-	return snapshot.Snapshot{
+	s := snapshot.Snapshot{
 		Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}},
 		Nodes: snapshot.List[snapshot.Node]{Read: r.world.blind == "", Error: r.world.blind},
 	}
+	if s.Nodes.Read {
+		s.Nodes.Items = nodes
+	}
+	return s
 }
 
 // fakeAgent speaks for a probe agent: it reports every packet as sent, and as
@@ -432,6 +457,7 @@ func play(t *testing.T, w *world, s framework.Scenario, labs *fakeLabs, o Option
 	e := New(s, labs, o)
 	e.Run(t.Context(), UndoWithin)
 	meetsSchemas(t, o.Output)
+	judgesTheSame(t, s, e)
 	return played{e, labs}
 }
 

@@ -35,7 +35,7 @@ func (v *variantRun) tookHold(ctx context.Context, f fault.Fault) error {
 		return fmt.Errorf("looking whether %q took hold: %w", f.Name, err)
 	}
 	if !held && v.ablate != AblateFault {
-		err := await.Until(ctx, f.Name+" to take hold", 100*time.Millisecond, heldWithin, f.Held)
+		err := v.clock.Until(ctx, f.Name+" to take hold", 100*time.Millisecond, heldWithin, f.Held)
 		var timeout *await.TimeoutError
 		if err != nil && !errors.As(err, &timeout) {
 			return err
@@ -60,11 +60,11 @@ func (v *variantRun) lesserForm(form framework.LesserForm) func(context.Context)
 			return err
 		}
 		f := form.Fault(v.run)
-		began := time.Now()
+		began := v.clock.Now()
 		if err := v.inject(ctx, f); err != nil {
 			return err
 		}
-		struck := time.Now()
+		struck := v.clock.Now()
 		if err := v.tookHold(ctx, f); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (v *variantRun) judgeForm(ctx context.Context, form framework.LesserForm, b
 	if named != nil && !errors.Is(named, errNotAsExpected) {
 		return named
 	}
-	until := later(time.Now(), struck.Add(formFor))
+	until := later(v.clock.Now(), struck.Add(formFor))
 	if err := v.watchUntil(ctx, until); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f 
 		return fmt.Errorf("taking it back: %w", err)
 	}
 	v.injected = v.injected[:len(v.injected)-1]
-	if _, err := v.watch.untilQuiet(ctx, time.Now(), quietWithin); err != nil {
+	if _, err := v.watch.untilQuiet(ctx, v.clock.Now(), quietWithin); err != nil {
 		return fmt.Errorf("taken back, but %w", err)
 	}
 	return nil
@@ -200,7 +200,7 @@ func (v *variantRun) stopGone(ctx context.Context) error {
 	if len(names) == 0 { // to Stop, no name means all
 		return nil
 	}
-	return v.probes.Stop(ctx, names...)
+	return v.stop(ctx, names...)
 }
 
 func (v *variantRun) isGone(p probe.Probe) bool {
@@ -222,12 +222,12 @@ func (v *variantRun) fault(ctx context.Context) error {
 	for _, f := range findings {
 		v.found = append(v.found, keyOf(f))
 	}
-	v.faulted = time.Now()
+	v.faulted = v.clock.Now()
 	v.result.Fault = &report.Fault{Began: v.faulted}
 	if err := v.inject(ctx, f); err != nil {
 		return err
 	}
-	v.struck = time.Now()
+	v.struck = v.clock.Now()
 	v.result.Fault.Struck = v.struck
 	v.raceRan()
 	if err := v.tookHold(ctx, f); err != nil {
@@ -244,19 +244,19 @@ func (v *variantRun) symptom(ctx context.Context) error {
 	var names []string
 	var onset time.Time
 	for again := true; again; {
-		_, err := v.probes.WaitOutage(ctx, hurt, v.faulted, v.script.HurtFor, max(time.Second, time.Until(bound)))
+		_, err := v.probes.WaitOutage(ctx, hurt, v.faulted, v.script.HurtFor, max(time.Second, bound.Sub(v.clock.Now())))
 		if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
 			return err
 		}
 		// It must be known of each packet up to then whether it was lost.
-		watched := time.Now()
+		watched := v.clock.Now()
 		if err := v.fateKnown(ctx, watched); err != nil {
 			return err
 		}
 		names, onset = v.hurt(v.faulted, watched, v.isToBeHurt)
 		// On a busy machine a packet that seemed to be lost may have been late, and
 		// the symptom of its probe is still to come.
-		again = err == nil && len(names) < len(hurt) && time.Now().Before(bound)
+		again = err == nil && len(names) < len(hurt) && v.clock.Now().Before(bound)
 	}
 	v.keep("probes-after-fault", v.probes.Timelines())
 	if !onset.IsZero() {
@@ -306,7 +306,7 @@ func (v *variantRun) detected(ctx context.Context) error {
 // baseline on has shown: who was hurt, what the detectors said, and whether
 // there was traffic enough to tell.
 func (v *variantRun) observed(ctx context.Context) error {
-	end := later(time.Now(), v.struck.Add(v.script.Observe))
+	end := later(v.clock.Now(), v.struck.Add(v.script.Observe))
 	if err := v.watchUntil(ctx, end); err != nil {
 		return err
 	}
@@ -335,6 +335,7 @@ func (v *variantRun) observed(ctx context.Context) error {
 			return err
 		}
 	}
+	v.watched = true
 	if verdict, _ := judge(v.seen); verdict != framework.Reproduced {
 		v.ended = true // there is nothing to mend
 	}

@@ -78,6 +78,9 @@ type Options struct {
 	// after the fault, before any remedy, to see that it does not heal by itself.
 	// It excludes Repeat, which leaves remedies out.
 	Wait time.Duration
+	// Parameters are those that the scenario was given, by name, and Versions those of
+	// components that it was given to run on; both for the record alone.
+	Parameters, Versions map[string]string
 	// Progress and Log may be nil.
 	Progress Progress
 	Log      *slog.Logger

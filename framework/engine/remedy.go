@@ -75,15 +75,15 @@ func (v *variantRun) remedy(r framework.Remedy) func(context.Context) error {
 // says why it could not be judged.
 func (v *variantRun) try(ctx context.Context, r framework.Remedy, entry *report.Remedy) error {
 	// A remedy proves something only if the lab is broken.
-	if _, err := v.probes.WaitOutage(ctx, namesOf(v.script.Hurt), time.Now(), v.script.HurtFor, relapsesWithin); err != nil {
+	if _, err := v.probes.WaitOutage(ctx, namesOf(v.script.Hurt), v.clock.Now(), v.script.HurtFor, relapsesWithin); err != nil {
 		return fmt.Errorf("the symptom is not there any more: %w", err)
 	}
-	began := time.Now()
+	began := v.clock.Now()
 	entry.Began = &began
 	if err := v.apply(ctx, r); err != nil {
 		return err
 	}
-	applied := time.Now()
+	applied := v.clock.Now()
 	entry.Applied = &applied
 	var err error
 	if r.Helps {
@@ -106,10 +106,10 @@ func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 		return r.Apply(ctx, v.run)
 	}
 	// The probes' timelines begin anew: what the old ones saw last is asked now.
-	if err := v.probes.Stop(ctx); err != nil {
+	if err := v.stop(ctx); err != nil {
 		return err
 	}
-	if err := v.healedBefore(time.Now()); err != nil {
+	if err := v.healedBefore(v.clock.Now()); err != nil {
 		return err
 	}
 	if err := v.stopProbes(ctx); err != nil {
@@ -136,7 +136,7 @@ func (v *variantRun) healedBefore(moment time.Time) error {
 // expectRecovery asserts a remedy twice: traffic is back and stays, and the
 // detectors are quiet again.
 func (v *variantRun) expectRecovery(ctx context.Context, r framework.Remedy, began, applied time.Time, entry *report.Remedy) error {
-	bound := max(time.Second, r.Bound-time.Since(began))
+	bound := max(time.Second, r.Bound-v.clock.Now().Sub(began))
 	if v.ablate == AblateRemedy {
 		bound = switchedOffFor
 	}
@@ -151,7 +151,7 @@ func (v *variantRun) expectRecovery(ctx context.Context, r framework.Remedy, beg
 		}
 		entry.TimeToRecoverMS = milliseconds(new(clean.Sub(began)))
 		var quiet time.Time
-		if quiet, err = v.watch.untilQuiet(ctx, began, max(v.lookWithin(), r.Bound-time.Since(began))+quietFor); err == nil {
+		if quiet, err = v.watch.untilQuiet(ctx, began, max(v.lookWithin(), r.Bound-v.clock.Now().Sub(began))+quietFor); err == nil {
 			entry.TimeToQuietMS = milliseconds(new(quiet.Sub(began)))
 			err = v.staysClean(ctx, clean)
 		}
@@ -177,7 +177,7 @@ func (v *variantRun) expectRecovery(ctx context.Context, r framework.Remedy, beg
 // staysClean asserts that no running probe was hurt again since it was clean.
 func (v *variantRun) staysClean(ctx context.Context, since time.Time) error {
 	running := v.running()
-	until := time.Now() // a late reply may take back what seems to be lost
+	until := v.clock.Now() // a late reply may take back what seems to be lost
 	if err := v.fateKnown(ctx, until); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (v *variantRun) staysClean(ctx context.Context, since time.Time) error {
 func (v *variantRun) tooFewSince(since time.Time) string {
 	running := v.running()
 	for _, t := range v.probes.Timelines() {
-		until := time.Now().Add(-t.Probe.Timeout) // what was sent later is not judged yet
+		until := v.clock.Now().Add(-t.Probe.Timeout) // what was sent later is not judged yet
 		if slices.Contains(running, t.Probe.Name) && until.Sub(since) >= recoveredFor {
 			if why := tooFew(t, since, until); why != "" {
 				return why
@@ -232,7 +232,7 @@ func (v *variantRun) expectNoRecovery(ctx context.Context, r framework.Remedy, a
 	// more. What has only begun to change is given time to settle, so that all may
 	// be gone for a moment; and one look may be blind.
 	named := slices.Concat(v.script.Named, v.script.Passing)
-	err := v.watch.until(ctx, "the detectors to go on", time.Now(), v.lookWithin(), func(findings []detect.Finding) bool {
+	err := v.watch.until(ctx, "the detectors to go on", v.clock.Now(), v.lookWithin(), func(findings []detect.Finding) bool {
 		active := slices.DeleteFunc(findings, func(f detect.Finding) bool { return f.State != detect.Active })
 		return len(framework.Unnamed(active, named...)) < len(active)
 	})
@@ -252,7 +252,7 @@ func (v *variantRun) undo(ctx context.Context, r framework.Remedy) error {
 	if r.Undo == nil || v.ablate == AblateRemedy {
 		return nil
 	}
-	began := time.Now()
+	began := v.clock.Now()
 	if err := r.Undo(ctx, v.run); err != nil {
 		return fmt.Errorf("undoing it: %w", err)
 	}

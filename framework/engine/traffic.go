@@ -8,7 +8,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/topology/await"
 )
 
 // watchUntil waits until all is seen up to a moment, which may be to come: the
@@ -22,7 +21,7 @@ func (v *variantRun) watchUntil(ctx context.Context, until time.Time) error {
 
 // lookedSince waits for a look of the detectors that began at or after a moment.
 func (v *variantRun) lookedSince(ctx context.Context, moment time.Time) error {
-	return await.Until(ctx, "a look of the detectors", v.every()/4, v.lookWithin(), func(context.Context) (bool, string, error) {
+	return v.clock.Until(ctx, "a look of the detectors", v.every()/4, v.lookWithin(), func(context.Context) (bool, string, error) {
 		_, at := v.watch.now()
 		return !at.Time.Before(moment), "the last one began at " + at.Time.Format(time.TimeOnly), nil
 	})
@@ -31,7 +30,8 @@ func (v *variantRun) lookedSince(ctx context.Context, moment time.Time) error {
 // fateKnown waits until it is known of each packet up to a moment, which may be
 // to come, whether it was lost.
 func (v *variantRun) fateKnown(ctx context.Context, until time.Time) error {
-	return await.Until(ctx, "the last packets' fate", 50*time.Millisecond, max(0, time.Until(until))+fateWithin,
+	defer v.recordProbes()
+	return v.clock.Until(ctx, "the last packets' fate", 50*time.Millisecond, max(0, until.Sub(v.clock.Now()))+fateWithin,
 		func(context.Context) (bool, string, error) {
 			for _, t := range v.probes.Timelines() {
 				if !t.Known(until) {

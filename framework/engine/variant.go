@@ -75,7 +75,13 @@ type variantRun struct {
 
 	run      *framework.Run
 	evidence evidence
-	probes   *probe.Set
+	// clock and tape are both the recorder, or where a stored run is judged again the
+	// player, which is nil otherwise.
+	clock    clock
+	tape     tape
+	recorder *recorder
+	player   *player
+	probes   probes
 	agents   []*probe.Agent
 	watch    *watch
 	reader   Reader
@@ -90,6 +96,7 @@ type variantRun struct {
 	seen       observation
 	found      []findingKey // what the report has of the findings
 	failures   int          // reasons that make the run fail
+	watched    bool         // all that the verdict is made of was seen
 	ended      bool         // the script ended, well or not: the verdict stands
 	logged     bool         // the logs of the lab are kept
 }
@@ -102,8 +109,8 @@ func newVariantRun(e *Execution, v framework.Variant) *variantRun {
 	if e.options.Wait > 0 && v.Role == framework.Affected {
 		script.Remedies = slices.Insert(slices.Clone(script.Remedies), 0, waiting(e.options.Wait))
 	}
-	return &variantRun{
-		scenario: e, variant: v, script: script, label: v.Name, ablate: e.options.Ablate,
+	run := &variantRun{
+		scenario: e, variant: v, label: v.Name, ablate: e.options.Ablate, recorder: &recorder{},
 		seen: observation{expected: namesOf(script.Hurt), broken: errors.New("the variant did not run")},
 		result: report.Variant{
 			Name: v.Name, Role: string(v.Role), Components: v.Components, Form: string(v.Form),
@@ -112,7 +119,29 @@ func newVariantRun(e *Execution, v framework.Variant) *variantRun {
 			ToBeHurt: namesOf(script.Hurt), Ends: endsOf(script.Ends),
 		},
 	}
+	run.tape, run.clock = run.recorder, run.recorder
+	run.script = run.onTape(script)
+	return run
 }
+
+// isPlayed makes the run that of a stored one.
+func (v *variantRun) isPlayed(p *player) { v.clock, v.tape, v.player = p, p, p }
+
+// probes are those of a variant. A *probe.Set is one.
+type probes interface {
+	Timelines() []probe.Timeline
+	Timeline(name string) (probe.Timeline, error)
+	WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error)
+	WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error)
+	Stop(ctx context.Context, names ...string) error
+}
+
+// Calls on the tape that are the engine's own.
+const (
+	callStartProbes = "start probes"
+	callStopProbes  = "stop probes"
+	callOpen        = "open sources"
+)
 
 // namesOf are the names of probes, as timelines bear them.
 func namesOf(probes []probe.Probe) []string {
@@ -163,7 +192,12 @@ func (v *variantRun) add(name string, do func(context.Context) error) {
 	if v.lane != nil {
 		do = v.lane.add(v.survives(do))
 	}
-	v.scenario.add(v.label, name, do)
+	v.scenario.add(v.label, name, func(ctx context.Context) error {
+		if v.player != nil { // a panic may be on record, and its context has an end there
+			return v.survives(do)(v.player.ctx)
+		}
+		return do(ctx)
+	})
 }
 
 // survives makes a panic of a step its error, as it is to a runner of steps: other
@@ -256,10 +290,14 @@ func (v *variantRun) addStep(name string, do func(context.Context) error, broke 
 			return &Skipped{"there is no lab"}
 		case v.ended:
 			return &Skipped{"an earlier step ended the script"}
+		case !v.begins(name):
+			return v.notOnRecord(name)
 		}
 		v.publish()
 		done := v.scenario.beginStep(v.label, name)
 		err := do(ctx)
+		v.recordProbes()
+		v.tape.ends(name, ctx.Err() != nil)
 		noFailure := v.mustChange || !v.classified()
 		if noFailure && errors.Is(err, errNotAsExpected) {
 			done(nil)
@@ -284,6 +322,33 @@ func (v *variantRun) addStep(name string, do func(context.Context) error, broke 
 	})
 }
 
+// begins begins a step, and with the first one the record.
+func (v *variantRun) begins(step string) bool {
+	if v.player == nil && v.began.IsZero() {
+		v.recorder.open(v.evidence.dir, beginEntry{
+			Schema: recordSchema, Scenario: v.scenario.scenario.Incident.Name, Variant: v.variant.Name, Label: v.label,
+			Parameters: v.scenario.options.Parameters, Versions: v.scenario.options.Versions, Wait: v.scenario.options.Wait,
+		})
+	}
+	return v.tape.begins(step)
+}
+
+// notOnRecord ends the script where a stored run has not come to a step, although
+// today's engine would: what would have come of it nobody knows.
+func (v *variantRun) notOnRecord(step string) error {
+	v.ended = true
+	why := fmt.Errorf("%s: %w", step, errNotOnRecord)
+	if !v.watched {
+		v.seen.broken = why
+	}
+	for _, r := range v.script.Remedies[len(v.result.Remedies):] {
+		entry := v.remedyEntry(r)
+		entry.Verdict, entry.Reason = notJudged, errNotOnRecord.Error()
+		v.result.Remedies = append(v.result.Remedies, entry)
+	}
+	return &Skipped{why.Error()}
+}
+
 // fail adds a reason that makes the run fail, whatever its verdict.
 func (v *variantRun) fail(reason string) {
 	v.failures++
@@ -294,7 +359,7 @@ func (v *variantRun) install(ctx context.Context) error {
 	if err := v.meet(ctx, toInstall); err != nil {
 		return err
 	}
-	v.began = time.Now()
+	v.began = v.clock.Now()
 	v.result.Began = new(v.began)
 	v.seen.broken = nil
 	v.run = &framework.Run{
@@ -335,6 +400,16 @@ func (v *variantRun) keep(name string, data any) {
 // startProbes dials the ends and starts the probes between those of them
 // that are there.
 func (v *variantRun) startProbes(ctx context.Context, without ...framework.End) error {
+	err := v.tape.call(ctx, callStartProbes, func(ctx context.Context) answer {
+		return answer{err: v.dial(ctx, without)}
+	}).err
+	if v.player != nil && err == nil {
+		v.probes = v.player.set()
+	}
+	return err
+}
+
+func (v *variantRun) dial(ctx context.Context, without []framework.End) error {
 	gone := func(name string) bool {
 		return slices.ContainsFunc(without, func(e framework.End) bool { return e.Name == name })
 	}
@@ -349,17 +424,27 @@ func (v *variantRun) startProbes(ctx context.Context, without ...framework.End) 
 	if err != nil {
 		return err
 	}
-	if v.probes, err = probe.New(ends, probes); err != nil {
+	set, err := probe.New(ends, probes)
+	if err != nil {
 		return err
 	}
-	return v.probes.Start(ctx)
+	v.probes = recordedSet{set, v.recorder}
+	return set.Start(ctx)
+}
+
+// stop stops the named probes, or all of them without a name.
+func (v *variantRun) stop(ctx context.Context, names ...string) error {
+	return v.tape.call(ctx, callStopProbes, func(ctx context.Context) answer {
+		return answer{err: v.probes.Stop(ctx, names...)}
+	}).err
 }
 
 // stopProbes keeps what the probes saw, and frees their agents.
 func (v *variantRun) stopProbes(ctx context.Context) error {
 	var err error
 	if v.probes != nil { // else not all ends could be dialled
-		err = v.probes.Stop(ctx)
+		err = v.stop(ctx)
+		v.recordProbes()
 		v.keep("probes", v.probes.Timelines())
 	}
 	for _, a := range v.agents {
@@ -369,17 +454,36 @@ func (v *variantRun) stopProbes(ctx context.Context) error {
 	return err
 }
 
-func (v *variantRun) startWatch(ctx context.Context) error {
-	reader, err := v.scenario.lab.Open(ctx, v.script.Reads(), v.others())
-	if err != nil {
-		return err
+// recordProbes puts what is known of the packets into the record.
+func (v *variantRun) recordProbes() {
+	if v.player == nil && v.probes != nil {
+		v.recorder.probes(v.probes.Timelines())
 	}
-	v.reader = reader
+}
+
+func (v *variantRun) startWatch(ctx context.Context) error {
+	opened := v.tape.call(ctx, callOpen, func(ctx context.Context) answer {
+		reader, err := v.scenario.lab.Open(ctx, v.script.Reads(), v.others())
+		if err != nil {
+			return answer{err: err}
+		}
+		v.reader = reader
+		return answer{Timeout: reader.Timeout()}
+	})
+	if opened.err != nil {
+		return opened.err
+	}
 	detectors := v.script.Detectors
 	if v.ablate == AblateDetector {
 		detectors = nil
 	}
-	watch := startWatch(reader.Collect, detectors, v.every(), scope{v.variant.Nodes, v.others()})
+	var watch *watch
+	if within := (scope{v.variant.Nodes, v.others()}); v.player != nil {
+		v.reader = storedReader{opened.Timeout}
+		watch = v.player.watching(detectors, v.every(), within)
+	} else {
+		watch = startWatch(v.reader.Collect, detectors, v.every(), within, v.recorder)
+	}
 	v.watch = watch
 	// An undo may look at the last of them when v.watch has ended.
 	v.run.Snapshot = func() snapshot.Snapshot { _, at := watch.now(); return at }
@@ -406,7 +510,7 @@ func (v *variantRun) check(c framework.Check) func(context.Context) error {
 		// have no time to look at all.
 		holds, saw, _ := look(ctx)
 		if !holds && c.Bound > 0 {
-			err := await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, look)
+			err := v.clock.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, look)
 			var timeout *await.TimeoutError
 			if err != nil && !errors.As(err, &timeout) {
 				return err

@@ -31,6 +31,9 @@ type watch struct {
 	detectors []detect.Detector
 	every     time.Duration // from one look to the next
 	scope     scope
+	clock     clock
+	// looked is told of each look, with what it saw, before anybody judges it.
+	looked func(snapshot.Snapshot, look)
 
 	stop func()
 	done chan struct{}
@@ -101,9 +104,9 @@ func keyOf(f detect.Finding) findingKey {
 	return findingKey{f.Detector, f.Kind, f.Owner, f.Announcer, strings.Join(f.Routers, ","), f.Object, f.State}
 }
 
-func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector, every time.Duration, s scope) *watch {
+func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector, every time.Duration, s scope, r *recorder) *watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watch{collect: collect, detectors: detectors, every: every, scope: s, stop: cancel, done: make(chan struct{})}
+	w := &watch{collect: collect, detectors: detectors, every: every, scope: s, clock: r, looked: r.look, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(every)
@@ -131,6 +134,11 @@ func (w *watch) look(ctx context.Context) {
 	if ctx.Err() != nil {
 		return // a snapshot that was cut short shows faults that are not there
 	}
+	w.add(now, w.clock.Now())
+}
+
+// add asks the detectors about one more snapshot, of a look that was over then.
+func (w *watch) add(now snapshot.Snapshot, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.history) > 0 {
@@ -140,9 +148,11 @@ func (w *watch) look(ctx context.Context) {
 	}
 	w.history = append(w.history, now)
 	w.history = w.history[max(0, len(w.history)-int(detect.History/w.every)):]
-	w.looks = append(w.looks, look{
-		began: now.Time, ended: time.Now(), unread: now.Unread(), findings: w.scope.of(detect.Look(w.detectors, w.history)),
-	})
+	l := look{began: now.Time, ended: ended, unread: now.Unread(), findings: w.scope.of(detect.Look(w.detectors, w.history))}
+	if w.looked != nil {
+		w.looked(now, l)
+	}
+	w.looks = append(w.looks, l)
 }
 
 // seen returns every finding of the looks that began at or after a moment, each
@@ -226,10 +236,10 @@ func (w *watch) blindSince(since time.Time) string {
 // The bound is for looks that take no time: where one takes seconds, on a busy
 // machine, the detectors have fewLooks all the same.
 func (w *watch) until(ctx context.Context, what string, since time.Time, bound time.Duration, met func([]detect.Finding) bool) error {
-	deadline := time.Now().Add(bound)
+	deadline := w.clock.Now().Add(bound)
 	var over *await.TimeoutError
-	err := await.Until(ctx, what, w.every/4, bound+slowLooks, func(context.Context) (bool, string, error) {
-		last := !time.Now().Before(deadline) && w.looksSince(since) >= fewLooks // before it is asked what that one showed
+	err := w.clock.Until(ctx, what, w.every/4, bound+slowLooks, func(context.Context) (bool, string, error) {
+		last := !w.clock.Now().Before(deadline) && w.looksSince(since) >= fewLooks // before it is asked what that one showed
 		findings, seen := w.now()
 		saw := framework.DescribeFindings(findings)
 		if !seen.Time.Before(since) && met(findings) {
@@ -303,10 +313,10 @@ type blindError struct{ error }
 // the call, but not before the moment after. It returns when it began. Where it
 // does not come for want of reading, the error is a *blindError.
 func (w *watch) untilQuiet(ctx context.Context, after time.Time, bound time.Duration, named ...framework.Finding) (time.Time, error) {
-	called := time.Now()
+	called := w.clock.Now()
 	var began time.Time
 	var blind bool
-	err := await.Until(ctx, fmt.Sprintf("the detectors to be quiet for %s", quietFor), w.every/4, bound,
+	err := w.clock.Until(ctx, fmt.Sprintf("the detectors to be quiet for %s", quietFor), w.every/4, bound,
 		func(context.Context) (bool, string, error) {
 			since, length, noise, unread := w.quiet(after, named)
 			if noise != "" {

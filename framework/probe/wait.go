@@ -31,18 +31,40 @@ func (s *Set) WaitOutage(ctx context.Context, names []string, since time.Time, l
 	}
 	// Of the last look: a late reply may take back what an earlier one saw.
 	at := map[string]time.Time{}
-	err = s.wait(ctx, which, bound, lossOf(lasting)+" since "+clock(since), func(t *Timeline) (bool, error) {
+	err = s.wait(ctx, which, bound, lossOf(lasting)+" since "+clock(since), outage(since, lasting, at))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
+}
+
+// outage is met by a probe that has an outage (see WaitOutage), which at then tells
+// the beginning of.
+func outage(since time.Time, lasting time.Duration, at map[string]time.Time) func(*Timeline) (bool, error) {
+	return func(t *Timeline) (bool, error) {
 		loss, ok := t.FirstOutage(since, lasting)
 		if !ok && !t.Gone.IsZero() {
 			return false, ErrGone
 		}
 		at[t.Probe.Name] = loss.At
 		return ok, nil
-	})
-	if err != nil {
-		return time.Time{}, err
 	}
-	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
+}
+
+// cleanFor is met by a probe that is clean (see WaitClean) up to a packet that was
+// sent after called; since then tells from when on.
+func cleanFor(window time.Duration, called time.Time, since map[string]time.Time) func(*Timeline) (bool, error) {
+	return func(t *Timeline) (bool, error) {
+		if !t.Gone.IsZero() {
+			return false, ErrGone
+		}
+		run, ok := t.Clean()
+		if !ok || run.Until.Before(called) || run.Until.Sub(run.Since) < window || !run.dense(t.Probe.Interval) {
+			return false, nil
+		}
+		since[t.Probe.Name] = run.Since
+		return true, nil
+	}
 }
 
 func lossOf(lasting time.Duration) string {
@@ -63,18 +85,7 @@ func (s *Set) WaitClean(ctx context.Context, names []string, window, bound time.
 		return time.Time{}, fmt.Errorf("waiting for clean probes: %w", err)
 	}
 	since := map[string]time.Time{}
-	called := time.Now()
-	err = s.wait(ctx, which, bound, fmt.Sprintf("%s without loss", window), func(t *Timeline) (bool, error) {
-		if !t.Gone.IsZero() {
-			return false, ErrGone
-		}
-		run, ok := t.Clean()
-		if !ok || run.Until.Before(called) || run.Until.Sub(run.Since) < window || !run.dense(t.Probe.Interval) {
-			return false, nil
-		}
-		since[t.Probe.Name] = run.Since
-		return true, nil
-	})
+	err = s.wait(ctx, which, bound, fmt.Sprintf("%s without loss", window), cleanFor(window, time.Now(), since))
 	if err != nil {
 		return time.Time{}, err
 	}

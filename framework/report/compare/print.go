@@ -18,6 +18,12 @@ func (r Result) Print(out io.Writer) {
 		fmt.Fprintf(out, "%s  %s %s: %s\n", side.name, side.of.Scenario, side.of.Run, side.of.Verdict)
 	}
 	table(out, "not the same in both", r.Conditions)
+	r.PrintJudgements(out)
+	r.printTimes(out)
+}
+
+// PrintJudgements tells in what verdicts and findings the reports differ.
+func (r Result) PrintJudgements(out io.Writer) {
 	if len(r.Verdicts) == 0 {
 		fmt.Fprintf(out, "\nverdicts: the same\n")
 	}
@@ -27,7 +33,6 @@ func (r Result) Print(out io.Writer) {
 		fmt.Fprintf(out, "\nfindings: the same\n")
 	}
 	table(out, "findings", r.Findings)
-	r.printTimes(out)
 }
 
 func table(out io.Writer, title string, differences []Difference) {

@@ -6,6 +6,7 @@
 //	snapshot.json  evidence NN-snapshot-*.json
 //	probes.json    evidence NN-probes*.json
 //	findings.json  evidence NN-findings*.json
+//	record.json    each line of evidence record.jsonl.zst
 //	rates.json     rates.json beside a scenario, of an incident that strikes by chance
 //	figures.json   cmd/bench/figures.json
 //

@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -42,6 +43,7 @@ var written = map[string]reflect.Type{
 	"snapshot": reflect.TypeFor[snapshot.Snapshot](),
 	"probes":   reflect.TypeFor[[]probe.Record](),
 	"findings": reflect.TypeFor[[]detect.Finding](),
+	"record":   reflect.TypeFor[engine.RecordEntry](),
 	"rates":    reflect.TypeFor[framework.Rates](),
 	"figures":  reflect.TypeFor[figures.File](),
 }

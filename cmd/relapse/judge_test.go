@@ -1,0 +1,47 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// That a run is judged as it was is tested in package engine.
+func TestJudgeRefuses(t *testing.T) {
+	dir := t.TempDir()
+	older := storeRun(t, dir, func(r *report.Report) { r.Variants[0].EvidenceDir = "evidence/cilium-1.11.6" })
+	if err := os.MkdirAll(filepath.Join(older, "evidence", "cilium-1.11.6"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	garbled := storeRun(t, dir, func(r *report.Report) { r.Variants[0].EvidenceDir = "evidence/cilium-1.11.6" })
+	if err := os.MkdirAll(filepath.Join(garbled, "evidence", "cilium-1.11.6"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(garbled, "evidence", "cilium-1.11.6", "record.jsonl.zst"), []byte("garbled"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	unknown := storeRun(t, dir, func(r *report.Report) { r.Scenario = "node-drains" })
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		says   string
+	}{
+		{"older evidence", []string{older}, exitInconclusive, "there is no evidence/cilium-1.11.6/record.jsonl.zst: the run is of before runs kept what judging takes"},
+		{"older evidence, and the same again", []string{older, older}, exitInconclusive, "there is no evidence"},
+		{"a garbled record", []string{garbled}, exitUsage, "reading the record"},
+		{"no such scenario", []string{unknown}, exitUsage, `no scenario "node-drains"; nearest is "node-drain"`},
+		{"no run", []string{dir}, exitUsage, "no such file"},
+		{"nothing", nil, exitUsage, "judge needs the folder of a run"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status, out, complained := output(t, append([]string{"judge"}, test.args...)...)
+			if status != test.status || !strings.Contains(out+complained, test.says) {
+				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
+			}
+		})
+	}
+}

@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/schema"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// judgesTheSame asserts that a run which is judged again from its evidence comes to
+// the same as it did.
+func judgesTheSame(t *testing.T, s framework.Scenario, e *Execution) {
+	t.Helper()
+	stored, there := e.Report()
+	if !there || e.Dir() == "" {
+		return
+	}
+	again, err := judgeAgain(e.Dir(), s)
+	var not *NotJudgeableError
+	if errors.As(err, &not) && allUnbegun(stored) {
+		return
+	}
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if d := again.Differences; !again.Same() {
+		for _, v := range again.Report.Variants {
+			t.Logf("%s: %q %+v", v.Name, v.Reasons, v.Remedies)
+		}
+		t.Errorf("judged again it is %s, and was %s:\nverdicts %+v\nfindings %+v\nlooks\n%snot on record %q",
+			again.Report.Verdict, stored.Verdict, d.Verdicts, d.Findings, again, again.NotOnRecord)
+	}
+}
+
+func allUnbegun(r report.Report) bool {
+	for _, v := range r.Variants {
+		if v.Began != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func judgeAgain(dir string, s framework.Scenario) (Judgement, error) {
+	stored, err := report.Read(filepath.Join(dir, "report.json"))
+	if err != nil {
+		return Judgement{}, err
+	}
+	prepared, err := Open(dir, stored)
+	if err != nil {
+		return Judgement{}, err
+	}
+	return prepared.Judge(s)
+}
+
+// recordMeetsSchema asserts that each line of a record has the form that others read.
+func recordMeetsSchema(t *testing.T, path string) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	in, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 10<<20)
+	n := 0
+	for ; lines.Scan(); n++ {
+		if err := schema.Validate("record", lines.Bytes()); err != nil {
+			t.Fatalf("line %d: %v: %s", n+1, err, lines.Text())
+		}
+	}
+	if lines.Err() != nil || n == 0 {
+		t.Errorf("%d lines, %v", n, lines.Err())
+	}
+}
+
+// mute is a detector that says nothing any more.
+type mute struct{}
+
+func (mute) Name() string                                { return "told" }
+func (mute) Reads() []snapshot.Source                    { return []snapshot.Source{snapshot.Nodes} }
+func (mute) Detect([]snapshot.Snapshot) []detect.Finding { return nil }
+
+// scripted is a scenario with something of all scripts changed.
+func scripted(s framework.Scenario, change func(*framework.Script)) framework.Scenario {
+	var variants []framework.Variant
+	for _, v := range s.Variants {
+		script := v.Script
+		v.Script = func() framework.Script {
+			made := script()
+			change(&made)
+			return made
+		}
+		variants = append(variants, v)
+	}
+	s.Variants = variants
+	return s
+}
+
+// What a detector says today decides, and not what it said then.
+func TestJudgeWithOtherDetectors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s := fakeScenario(w)
+		run := play(t, w, s, &fakeLabs{}, Options{})
+		recordMeetsSchema(t, filepath.Join(run.Dir(), "evidence", "old", recordName))
+		for _, test := range []struct {
+			name     string
+			change   func(*framework.Script)
+			verdicts map[string]string
+			says     string
+		}{
+			{
+				"the detector is switched off", func(s *framework.Script) { s.Detectors = []detect.Detector{mute{}} },
+				map[string]string{"old": "missed", "new": "prevented"},
+				"looks find something else, the first at",
+			},
+			{
+				"another finding is wanted", func(s *framework.Script) {
+					if len(s.Named) > 0 {
+						s.Named = []framework.Finding{{Detector: "told", Kind: "other", State: detect.Active, Object: detect.Named("a")}}
+					}
+				},
+				map[string]string{"old": "missed", "new": "prevented"}, "",
+			},
+			{
+				"more traffic is wanted to be hurt", func(s *framework.Script) { s.Hurt = s.Probes[:2] },
+				map[string]string{"old": "unknown", "new": "prevented"}, "",
+			},
+		} {
+			again, err := judgeAgain(run.Dir(), scripted(s, test.change))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again.Same() || !strings.Contains(again.String(), test.says) {
+				t.Errorf("%s: the same is %v, and it says:\n%s", test.name, again.Same(), again)
+			}
+			for _, v := range again.Report.Variants {
+				if v.Verdict != test.verdicts[v.Name] {
+					t.Errorf("%s: %s is %s, want %s: %v", test.name, v.Name, v.Verdict, test.verdicts[v.Name], v.Reasons)
+				}
+			}
+		}
+	})
+}
+
+// Of a run that was killed the record holds all up to then.
+func TestJudgeAfterACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s := fakeScenario(w)
+		run := play(t, w, s, &fakeLabs{}, Options{Variants: []string{"old"}})
+		record := filepath.Join(run.Dir(), "evidence", "old", recordName)
+		whole, err := os.ReadFile(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verdicts := map[string]int{}
+		for part := 1; part <= 20; part++ {
+			if err := os.WriteFile(record, whole[:len(whole)*part/20], 0o644); err != nil {
+				t.Fatal(err)
+			}
+			again, err := judgeAgain(run.Dir(), s)
+			if err != nil {
+				t.Errorf("%d of 20: %v", part, err)
+				continue
+			}
+			v := again.Report.Variants[0]
+			verdicts[v.Verdict]++
+			if part < 20 && again.Report.Verdict == "pass" {
+				t.Errorf("%d of 20: it passes", part)
+			}
+			if v.Verdict == "unknown" && !strings.Contains(strings.Join(v.Reasons, "; "), "the stored run did not do it") {
+				t.Errorf("%d of 20: %v", part, v.Reasons)
+			}
+		}
+		if verdicts["unknown"] == 0 || verdicts["reproduced"] == 0 || len(verdicts) != 2 {
+			t.Errorf("%v", verdicts)
+		}
+	})
+}
+
+func TestNotJudgeable(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, test := range []struct {
+		name string
+		v    report.Variant
+		says string
+	}{
+		{"older evidence", report.Variant{Name: "old", Began: &began, EvidenceDir: "evidence/old"}, "there is no evidence/old/record.jsonl.zst"},
+		{"nothing ran", report.Variant{Name: "old", EvidenceDir: "evidence/old"}, "no variant has run"},
+	} {
+		dir := t.TempDir()
+		if test.v.Began != nil {
+			if err := os.MkdirAll(filepath.Join(dir, test.v.EvidenceDir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Open(dir, report.Report{Variants: []report.Variant{test.v}})
+		var not *NotJudgeableError
+		if !errors.As(err, &not) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.says)
+		}
+	}
+	if _, err := Open(t.TempDir(), report.Report{Variants: []report.Variant{{Name: "old", EvidenceDir: "../old"}}}); err == nil || !strings.Contains(err.Error(), "not below it") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,214 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// Stored is a timeline with all that it takes to judge it later, packet by packet.
+// Only round trip times are not in it.
+type Stored struct {
+	Probe    Probe          `json:"probe"`
+	Target   netip.AddrPort `json:"target"`
+	Started  time.Time      `json:"started,omitzero"`
+	Reported time.Time      `json:"reported,omitzero"`
+	Stopped  time.Time      `json:"stopped,omitzero"`
+	Gone     time.Time      `json:"gone,omitzero"`
+	GoneWhy  string         `json:"gone_why,omitempty"`
+
+	Late       int            `json:"late,omitempty"`
+	Duplicates int            `json:"duplicates,omitempty"`
+	ReplyTTL   map[uint8]int  `json:"reply_ttl,omitempty"`
+	RequestTTL map[uint8]int  `json:"request_ttl,omitempty"`
+	Sources    []Source       `json:"sources,omitempty"`
+	Errors     map[string]int `json:"errors,omitempty"`
+
+	FarReported time.Time   `json:"far_reported,omitzero"`
+	FarGone     time.Time   `json:"far_gone,omitzero"`
+	FarStill    []StillTime `json:"far_still,omitempty"`
+
+	Sent       wire.Runs `json:"sent,omitempty"`
+	Answered   wire.Runs `json:"answered,omitempty"`
+	Seen       wire.Runs `json:"seen,omitempty"`
+	Denied     wire.Runs `json:"denied,omitempty"`
+	Resolved   wire.Runs `json:"resolved,omitempty"`
+	Unresolved wire.Runs `json:"unresolved,omitempty"`
+}
+
+// StillTime is a time in which an agent did not run.
+type StillTime struct {
+	From  time.Time `json:"from"`
+	Until time.Time `json:"until"`
+}
+
+// Store returns what is to be stored of a timeline. Wall makes of a time with a
+// monotonic reading, which a file cannot hold, one of the same clock without.
+func (t *Timeline) Store(wall func(time.Time) time.Time) Stored {
+	s := Stored{
+		Probe: t.Probe, Target: t.Target, Started: wall(t.Started), Reported: wall(t.Reported), Stopped: wall(t.Stopped),
+		Gone: wall(t.Gone), GoneWhy: t.GoneWhy, Late: t.Late, Duplicates: t.Duplicates,
+		ReplyTTL: t.ReplyTTL, RequestTTL: t.RequestTTL, Sources: t.Sources, Errors: t.Errors,
+		FarReported: wall(t.farReported), FarGone: wall(t.farGone),
+		Sent: t.sent.runs(), Answered: t.answered.runs(), Seen: t.seen.runs(),
+		Denied: t.denied.runs(), Resolved: t.resolved.runs(), Unresolved: t.unresolved.runs(),
+	}
+	s.Probe.Login = nil // it is no part of what was seen, and has a password
+	for _, still := range t.farStill {
+		s.FarStill = append(s.FarStill, StillTime{wall(still.from), wall(still.until)})
+	}
+	return s
+}
+
+// At returns the timeline as it was known at a moment, as far as that can be told:
+// an answer counts from when its packet was sent.
+func (s Stored) At(moment time.Time) Timeline {
+	past := func(at time.Time) time.Time { // an event that is to come has not happened
+		if at.After(moment) {
+			return time.Time{}
+		}
+		return at
+	}
+	upTo := func(at time.Time) time.Time {
+		if at.After(moment) {
+			return moment
+		}
+		return at
+	}
+	t := Timeline{
+		Probe: s.Probe, Target: s.Target, Started: s.Started, Reported: upTo(s.Reported), Stopped: past(s.Stopped),
+		Gone: past(s.Gone), GoneWhy: s.GoneWhy, Late: s.Late, Duplicates: s.Duplicates,
+		ReplyTTL: s.ReplyTTL, RequestTTL: s.RequestTTL, Sources: s.Sources, Errors: s.Errors,
+		farReported: upTo(s.FarReported), farGone: past(s.FarGone),
+	}
+	if t.Gone.IsZero() {
+		t.GoneWhy = ""
+	}
+	for _, still := range s.FarStill {
+		if still.From.Before(moment) {
+			t.farStill = append(t.farStill, span{still.From, upTo(still.Until)})
+		}
+	}
+	end := t.from(moment)
+	for _, set := range []struct {
+		from wire.Runs
+		to   *slots
+	}{
+		{s.Sent, &t.sent},
+		{s.Answered, &t.answered},
+		{s.Seen, &t.seen},
+		{s.Denied, &t.denied},
+		{s.Resolved, &t.resolved},
+		{s.Unresolved, &t.unresolved},
+	} {
+		for slot := range set.from.All {
+			if slot < end {
+				set.to.add(slot)
+			}
+		}
+	}
+	return t
+}
+
+// runs lists the numbers of a set.
+func (s slots) runs() wire.Runs {
+	var r wire.Runs
+	for i := range s.end() {
+		if s.has(i) {
+			r.Add(i)
+		}
+	}
+	return r
+}
+
+// Clock is what time it is for whoever looks at stored timelines.
+type Clock interface {
+	Now() time.Time
+	// Until is await.Until.
+	Until(ctx context.Context, what string, interval, bound time.Duration, cond await.Condition) error
+}
+
+// Played is a Set of stored timelines, as they were at the moments of a clock.
+type Played struct {
+	clock Clock
+	at    func(time.Time) []Timeline
+}
+
+// Play makes a set of timelines that are known for each moment. Those that it is
+// given are not changed by anybody.
+func Play(clock Clock, at func(time.Time) []Timeline) *Played { return &Played{clock, at} }
+
+// Timelines returns all timelines as of now.
+func (p *Played) Timelines() []Timeline { return p.at(p.clock.Now()) }
+
+// Timeline returns the timeline of one probe.
+func (p *Played) Timeline(name string) (Timeline, error) {
+	all := p.Timelines()
+	i := slices.IndexFunc(all, func(t Timeline) bool { return t.Probe.Name == name })
+	if i < 0 {
+		return Timeline{}, fmt.Errorf("no probe %q is stored", name)
+	}
+	return all[i], nil
+}
+
+// Stop does nothing: what is stored knows when it was stopped.
+func (p *Played) Stop(context.Context, ...string) error { return nil }
+
+// WaitOutage is Set.WaitOutage.
+func (p *Played) WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
+	at := map[string]time.Time{}
+	err := p.wait(ctx, names, bound, lossOf(lasting)+" since "+clock(since), outage(since, lasting, at))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
+}
+
+// WaitClean is Set.WaitClean.
+func (p *Played) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error) {
+	since := map[string]time.Time{}
+	err := p.wait(ctx, names, bound, fmt.Sprintf("%s without loss", window), cleanFor(window, p.clock.Now(), since))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return slices.MaxFunc(slices.Collect(maps.Values(since)), time.Time.Compare), nil
+}
+
+func (p *Played) wait(ctx context.Context, names []string, bound time.Duration, what string, met func(*Timeline) (bool, error)) error {
+	var gone error
+	var missing []string
+	err := p.clock.Until(ctx, what, poll, bound, func(context.Context) (bool, string, error) {
+		missing, gone = nil, nil
+		for _, t := range p.Timelines() {
+			if len(names) > 0 && !slices.Contains(names, t.Probe.Name) {
+				continue
+			}
+			ok, err := met(&t)
+			if err != nil {
+				gone = err
+			}
+			if !ok {
+				missing = append(missing, t.String())
+			}
+		}
+		return gone != nil || len(missing) == 0, strings.Join(missing, "; "), nil
+	})
+	var timeout *await.TimeoutError
+	switch {
+	case gone != nil:
+		err = gone
+	case errors.As(err, &timeout):
+		err = ErrBound
+	case err == nil:
+		return nil
+	}
+	return fmt.Errorf("waiting %s for %s: %w; last seen: %s", bound.Round(time.Millisecond), what, err, strings.Join(missing, "; "))
+}
