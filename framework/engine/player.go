@@ -35,7 +35,6 @@ type player struct {
 	shown   int // looks that the watch has been given
 	sets    []time.Time
 	watch   *watch
-	stored  []look // what the detectors found then, by look
 	ctx     context.Context
 	cancel  context.CancelFunc
 	missing []string // what was not on record

@@ -123,7 +123,7 @@ type Variant struct {
 	Form string `json:"form"`
 	// Ablated is the part that was switched off; Expected is then what the
 	// verdict must be without it, where the run was to show that.
-	Ablated  string `json:"ablated,omitempty"`
+	Ablated string `json:"ablated,omitempty"`
 	// Expected is empty where nobody has said what a version must do.
 	Expected string `json:"expected"`
 	Verdict  string `json:"verdict"`

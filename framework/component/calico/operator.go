@@ -105,5 +105,5 @@ func methodIn(log string) (string, error) {
 		}
 		return "", fmt.Errorf("the operator's DaemonSet %s has no IP_AUTODETECTION_METHOD", set.Name)
 	}
-	return "", fmt.Errorf("Calico's operator rendered nothing: %q", log)
+	return "", fmt.Errorf("the operator rendered nothing: %q", log)
 }

@@ -14,7 +14,7 @@ func TestMethodIn(t *testing.T) {
 	for name, test := range map[string]struct{ log, method, says string }{
 		"rendered, after a message of the operator's": {log: "2026/11/22 [INFO] no namespace\n" + set + "\n", method: InternalIP},
 		"no method":    {log: strings.Replace(set, "IP_AUTODETECTION_METHOD", "OTHER", 1), says: "calico-node has no IP_AUTODETECTION_METHOD"},
-		"an error":     {log: `installation: reading the Installation: unknown field "spec.calico"`, says: `rendered nothing: "installation: reading`},
+		"an error":     {log: `installation: reading the Installation: unknown field "spec.calico"`, says: `the operator rendered nothing: "installation: reading`},
 		"half a line":  {log: set[:40], says: "reading what Calico's operator rendered"},
 		"another name": {log: strings.Replace(set, `[{"name":"calico-node"`, `[{"name":"other"`, 1), says: "has no IP_AUTODETECTION_METHOD"},
 	} {
