@@ -201,6 +201,8 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 		if b.record.Scenario != scenario.Incident.Name || b.record.Component != tested.Name {
 			return usagef("--resume: %s is of %s %s", o.resume, b.record.Scenario, b.record.Component)
 		}
+		// What could not be had or built may be by now.
+		b.record.Steps = slices.DeleteFunc(b.record.Steps, func(s bisectionStep) bool { return s.Verdict == "" })
 		o.with, b.dir = b.record.With, o.resume
 	} else {
 		releases, err := catalogue.Releases(ctx, tested.Component())
