@@ -52,9 +52,6 @@ type Release struct {
 	Images, Built []string
 }
 
-// Compare orders versions without a leading v: below zero if a is lower than b.
-func Compare(a, b string) int { return semver.Compare("v"+a, "v"+b) }
-
 // Releases lists the versions of a component, which is named as its images name it
 // or as its folder is called. It asks the module proxy for its lists, and for no
 // version: one that the proxy has not got shows when it is built. The error is an
@@ -104,7 +101,7 @@ func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error)
 	if err != nil {
 		return Releases{}, err
 	}
-	slices.SortFunc(versions, Compare)
+	slices.SortFunc(versions, func(a, b string) int { return semver.Compare("v"+a, "v"+b) })
 	for _, version := range slices.Compact(versions) {
 		r := Release{Version: version}
 		for _, image := range of.Images {

@@ -201,6 +201,8 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 		if b.record.Scenario != scenario.Incident.Name || b.record.Component != tested.Name {
 			return usagef("--resume: %s is of %s %s", o.resume, b.record.Scenario, b.record.Component)
 		}
+		// What could not be had or built may be by now.
+		b.record.Steps = slices.DeleteFunc(b.record.Steps, func(s bisectionStep) bool { return s.Verdict == "" })
 		o.with, b.dir = b.record.With, o.resume
 	} else {
 		releases, err := catalogue.Releases(ctx, tested.Component())
@@ -515,20 +517,24 @@ func outcomeOfVerdict(v framework.Verdict) bisect.Outcome {
 
 func raceOfScript(s framework.Scenario) *framework.Race { return s.Variants[0].Script().Race }
 
-// run runs a version once, and leaves the lab for the next one.
+// run runs a version once, and leaves the lab for the next one. A run that takes too
+// long says nothing of the version; the next one gets a new lab, as after one whose
+// lab could not be put back.
 func (j *judge) run(ctx context.Context, u framework.Scenario, labs engine.Labs) (report.Report, error) {
 	o := j.options.Options
 	o.Reuse = j.up
-	ctx, cancel := context.WithTimeoutCause(ctx, j.timeout, fmt.Errorf("the run took longer than %s", j.timeout))
+	whole := ctx
+	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
 	e := engine.New(u.On(host.MemoryGiB()), labs, o)
 	e.Run(ctx, engine.UndoWithin)
 	j.up = e.Broken() == nil && ctx.Err() == nil
 	r, there := e.Report()
-	switch {
-	case ctx.Err() != nil:
-		return r, errors.Join(context.Cause(ctx), e.Left())
-	case e.Broken() != nil || !there:
+	if whole.Err() != nil {
+		return r, errors.Join(engine.ErrInterrupted, e.Left())
+	}
+	judged := there && outcomeOfVerdict(framework.Verdict(r.Variants[0].Verdict)) != bisect.Skipped
+	if e.Broken() != nil && !judged {
 		return r, errors.Join(e.Broken(), e.Left())
 	}
 	return r, e.Left()
