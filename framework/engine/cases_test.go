@@ -613,6 +613,17 @@ func courses() []course {
 		{name: "no detector", options: Options{Ablate: AblateDetector}, status: 1},
 		{name: "no remedy", options: Options{Ablate: AblateRemedy}, status: 1},
 		{name: "one variant alone", options: Options{Variants: []string{"new"}}, status: 0},
+		{
+			name: "the symptom takes its time, and has it", status: 0,
+			old: func(w *world, s *framework.Script) {
+				s.HurtWithin = 30 * time.Second
+				onInject(func(w *world) { after(20*time.Second, func() { w.breaks(outToA) }) })(w, s)
+			},
+		},
+		{
+			name: "the symptom takes its time, and does not have it", status: 1,
+			old: onInject(func(w *world) { after(20*time.Second, func() { w.breaks(outToA) }) }),
+		},
 		{name: "left alone for ten minutes", options: Options{Wait: 10 * time.Minute}, status: 0},
 		{
 			name: "left alone, and it heals by itself", options: Options{Wait: 10 * time.Minute}, status: 1,
