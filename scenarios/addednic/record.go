@@ -122,6 +122,10 @@ not take, nor about encapsulated pools, whose tunnels hang on the same address.`
 			By:   framework.By("first-found", "detectors", "after: the detector names the node, the address, the interface, and that this appeared after boot"),
 		},
 		{
+			Says: "it does not heal by itself",
+			Not:  "no run waits for it. Once, with --wait 10m, not one packet got through in ten minutes (2026-11-22)",
+		},
+		{
 			Says: "restarting calico-node does not help",
 			By: slices.Concat(
 				framework.By("first-found", "no remedy: restart calico-node"),

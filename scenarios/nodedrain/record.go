@@ -89,6 +89,10 @@ nor about the newer BGP control plane (CiliumBGPPeeringPolicy).`,
 			),
 		},
 		{
+			Says: "it does not heal by itself",
+			Not:  "no run waits for it. Once, with --wait 10m, not one packet got through in ten minutes (2026-11-22)",
+		},
+		{
 			Says: "restarting every agent does not help",
 			By:   framework.By("cilium-1.11.6", "no remedy: restart every agent"),
 		},
