@@ -498,9 +498,10 @@ func foreignAgent(conn net.Conn, off int64) {
 	}
 }
 
-// TestHeldUpAgent: a report that was begun long ago may tell of what was sent since.
-func TestHeldUpAgent(t *testing.T) {
-	t.Parallel()
+// connectForeign connects to an agent that is not ours, and returns it with the end on
+// which the test speaks for it.
+func connectForeign(t *testing.T) (*probe.Agent, net.Conn) {
+	t.Helper()
 	ours, theirs := net.Pipe()
 	var fake sync.WaitGroup
 	fake.Go(func() { foreignAgent(theirs, 0) })
@@ -510,11 +511,18 @@ func TestHeldUpAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.Close() })
+	return a, theirs
+}
+
+// TestHeldUpAgent: a report that was begun long ago may tell of what was sent since.
+func TestHeldUpAgent(t *testing.T) {
+	t.Parallel()
+	a, theirs := connectForeign(t)
 	p := probe.Probe{From: "a", To: "a"}.WithDefaults()
 	s := start(t, []probe.End{{Name: "a", Address: address(), Agent: a}}, p)
 	// At 1 ns of the agent's clock slot 30 was not due, nor a second later.
 	_, _ = theirs.Write([]byte(`{"at":1,"report":{"probes":[{"id":0,"sent":[[30,30]]}]}}` + "\n"))
-	err = await.Until(t.Context(), "the packet of slot 30", time.Millisecond, 5*time.Second, func(context.Context) (bool, string, error) {
+	err := await.Until(t.Context(), "the packet of slot 30", time.Millisecond, 5*time.Second, func(context.Context) (bool, string, error) {
 		line, err := s.Timeline(p.Name)
 		return line.Counts().Sent == 1, line.String(), err
 	})
@@ -535,18 +543,10 @@ func TestNonsenseEndsTheAgent(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			ours, theirs := net.Pipe()
-			var fake sync.WaitGroup
-			fake.Go(func() { foreignAgent(theirs, 0) })
-			t.Cleanup(fake.Wait)
-			a, err := probe.Connect(t.Context(), "a", ours)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { a.Close() })
+			a, theirs := connectForeign(t)
 			s := start(t, []probe.End{{Name: "a", Address: address(), Agent: a}}, probe.Probe{From: "a", To: "a"})
 			_, _ = theirs.Write([]byte(c.line))
-			_, err = s.WaitOutage(t.Context(), nil, time.Time{}, 0, time.Second)
+			_, err := s.WaitOutage(t.Context(), nil, time.Time{}, 0, time.Second)
 			if !errors.Is(err, probe.ErrGone) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q in it", err, c.want)
 			}
