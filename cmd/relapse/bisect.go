@@ -420,6 +420,18 @@ func (b *bisection) conclusion() string {
 		if n := len(c.Between); n > 0 {
 			text = fmt.Sprintf("%s: %s in %s or before it; %s%s; not judged: %s", name, does, c.First, was, c.Last, strings.Join(c.Between, ", "))
 		}
+		// A fix may have been ported back to what nobody could judge.
+		var unjudged []string
+		for _, s := range b.record.Steps {
+			between := bisect.Compare(s.Version, c.Last) > 0 && bisect.Compare(s.Version, c.First) < 0
+			if s.Outcome == bisect.Skipped && between && !slices.Contains(c.Between, s.Version) {
+				unjudged = append(unjudged, s.Version)
+			}
+		}
+		if len(unjudged) > 0 {
+			slices.SortFunc(unjudged, bisect.Compare)
+			text += fmt.Sprintf("; of the branch before, nobody knows of %s", strings.Join(unjudged, ", "))
+		}
 		all = append(all, text)
 	}
 	for _, s := range b.record.Steps {
