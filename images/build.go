@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -114,6 +115,10 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 		}
 	}
 	err = b.run(ctx, missing)
+	var failed *BuildError
+	if errors.As(err, &failed) {
+		failed.Near = c.near(failed.Ref)
+	}
 	if removeErr := remove(); err == nil && removeErr != nil {
 		err = fmt.Errorf("removing the build's folder: %w", removeErr)
 	}

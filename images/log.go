@@ -19,11 +19,34 @@ type BuildError struct {
 	// Log is the path of the whole log, Tail its last lines.
 	Log  string
 	Tail []string
+	// Near are the nearest versions, one below and one above, of which the image is
+	// known to build: those of the catalogue and those in the cache. None for an image
+	// of the catalogue.
+	Near []string
 	Err  error
 }
 
 func (e *BuildError) Error() string {
-	return fmt.Sprintf("building image %s: %v; the log %s ends with\n\t%s", e.Ref, e.Err, e.Log, strings.Join(e.Tail, "\n\t"))
+	near := ""
+	if len(e.Near) > 0 {
+		near = "; versions near it that build: " + strings.Join(e.Near, ", ")
+	}
+	return fmt.Sprintf("building image %s: %v: %s%s; the log %s ends with\n\t%s",
+		e.Ref, e.Err, e.Complaint(), near, e.Log, strings.Join(e.Tail, "\n\t"))
+}
+
+// Complaint is the line that says most of why the build failed: the first one of a
+// compiler, or else the last one of all.
+func (e *BuildError) Complaint() string {
+	for _, line := range e.Tail {
+		if strings.Contains(line, ".go:") {
+			return strings.TrimSpace(line)
+		}
+	}
+	if len(e.Tail) > 0 {
+		return strings.TrimSpace(e.Tail[len(e.Tail)-1])
+	}
+	return "it says nothing"
 }
 
 func (e *BuildError) Unwrap() error { return e.Err }

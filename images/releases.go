@@ -176,6 +176,45 @@ func (c *Catalogue) built() (map[string]bool, error) {
 	return refs, nil
 }
 
+// near are the nearest versions, one below and one above, of which an image that is
+// not the catalogue's is known to build.
+func (c *Catalogue) near(ref string) []string {
+	failed, there := c.recipe(ref)
+	if !there || slices.Contains(c.refs, ref) {
+		return nil
+	}
+	built, err := c.built()
+	if err != nil {
+		return nil // the error that this is added to matters more
+	}
+	for _, of := range c.refs {
+		built[of] = true
+	}
+	name, _, _ := strings.Cut(failed.Ref, ":")
+	var below, above string
+	for of := range built {
+		image, tag, _ := strings.Cut(of, ":")
+		version := "v" + strings.TrimPrefix(tag, "v")
+		if image != name || of == ref || !semver.IsValid(version) {
+			continue
+		}
+		if semver.Compare(version, "v"+failed.Version) < 0 {
+			if below == "" || semver.Compare(version, below) > 0 {
+				below = version
+			}
+		} else if above == "" || semver.Compare(version, above) < 0 {
+			above = version
+		}
+	}
+	var near []string
+	for _, version := range []string{below, above} {
+		if version != "" {
+			near = append(near, strings.TrimPrefix(version, "v"))
+		}
+	}
+	return near
+}
+
 // listWithin bounds the question for a proxy's list.
 const listWithin = 30 * time.Second
 

@@ -128,3 +128,40 @@ func TestNotPublished(t *testing.T) {
 		})
 	}
 }
+
+// Of a version that no main of ours compiles with, the error names those that do.
+func TestVersionsNearOneThatDoesNotBuild(t *testing.T) {
+	vendorProxy(t)
+	// A map must not have a key twice: an error of the compiler with 1.1.0 alone.
+	c := open(t, newRoot(t, with(vendored, "v/main/main.go", `package main
+
+import "x.dev/vendor"
+
+var said string
+
+func main() { println(said, len(map[bool]int{true: 0, vendor.Version == "v1.1.0": 1})) }
+`)))
+	built, err := c.At("v", "1.1.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBuild(t, c, built...)
+	refs, err := c.At("v", "1.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Build(t.Context(), refs, nil)
+	var failed *BuildError
+	if !errors.As(err, &failed) {
+		t.Fatalf("got %v", err)
+	}
+	if want := []string{"1.0.0", "1.1.1"}; !slices.Equal(failed.Near, want) {
+		t.Errorf("near it are %v, want %v", failed.Near, want)
+	}
+	if want := "duplicate key"; !strings.Contains(failed.Complaint(), want) {
+		t.Errorf("it complains %q, want %q", failed.Complaint(), want)
+	}
+	if first, _, _ := strings.Cut(err.Error(), "\n"); !strings.Contains(first, "; versions near it that build: 1.0.0, 1.1.1; ") {
+		t.Errorf("the error is %q", first)
+	}
+}

@@ -487,7 +487,7 @@ func (j *judge) judge(ctx context.Context, version string) (bisectionStep, error
 			step.Why, step.err = "not published", err
 			return step, nil
 		case errors.As(err, &build):
-			step.Why, step.err = "not built: "+firstComplaint(build), err
+			step.Why, step.err = "not built: "+build.Complaint(), err
 			return step, nil
 		}
 		return step, err
@@ -560,18 +560,4 @@ func (j *judge) down(s framework.Scenario) error {
 	ctx, cancel := context.WithTimeout(context.Background(), engine.UndoWithin)
 	defer cancel()
 	return suite.Labs(j.options).Down(ctx, s)
-}
-
-// firstComplaint is the first line that a compiler has for somebody, of a build that
-// failed.
-func firstComplaint(e *images.BuildError) string {
-	for _, line := range e.Tail {
-		if strings.Contains(line, ".go:") {
-			return strings.TrimSpace(line)
-		}
-	}
-	if len(e.Tail) > 0 {
-		return strings.TrimSpace(e.Tail[len(e.Tail)-1])
-	}
-	return e.Err.Error()
 }

@@ -70,5 +70,7 @@ func options(t *testing.T, o engine.Options) suite.Options {
 	t.Cleanup(func() { docker.Close() })
 	catalogue, err := images.Open("../..")
 	expect(err).NotTo(gomega.HaveOccurred())
+	// As in a run of the CLI: reports of two machines must not be compared by their times.
+	o.Machine = host.Inspect(t.Context(), host.Needs{ImageCache: catalogue.CacheDir()}).Facts
 	return suite.Options{Options: o, Docker: docker, Images: catalogue, Timeout: time.Hour}
 }
