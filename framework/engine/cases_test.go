@@ -624,6 +624,14 @@ func courses() []course {
 			name: "the symptom takes its time, and does not have it", status: 1,
 			old: onInject(func(w *world) { after(20*time.Second, func() { w.breaks(outToA) }) }),
 		},
+		{
+			// On a busy machine. What seemed to be lost must not end the wait for the symptom.
+			name: "packets that are late, and later on the symptom", status: 0,
+			old: onInject(func(w *world) {
+				w.delays(outToA)
+				after(2*time.Second, func() { w.breaks(outToA) })
+			}),
+		},
 		{name: "left alone for ten minutes", options: Options{Wait: 10 * time.Minute}, status: 0},
 		{
 			name: "left alone, and it heals by itself", options: Options{Wait: 10 * time.Minute}, status: 1,

@@ -38,6 +38,7 @@ type world struct {
 	node   string
 	mu     sync.Mutex
 	lost   map[string]bool // by the name of the probe
+	late   map[string]bool // probes whose packets are answered late, and in time
 	silent map[string]bool // probes that send nothing
 	found  []detect.Finding
 	blind  string // why nothing can be read; empty: all can
@@ -47,15 +48,15 @@ type world struct {
 
 // traffic is what became of packets from a moment on, on the agents' clock.
 type traffic struct {
-	from         int64
-	lost, silent map[string]bool
+	from               int64
+	lost, late, silent map[string]bool
 }
 
 func (w *world) do(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change()
-	w.past = append(w.past, traffic{wire.Monotonic(), maps.Clone(w.lost), maps.Clone(w.silent)})
+	w.past = append(w.past, traffic{wire.Monotonic(), maps.Clone(w.lost), maps.Clone(w.late), maps.Clone(w.silent)})
 }
 
 // freezes stops an agent, as SIGSTOP does.
@@ -92,8 +93,23 @@ func (w *world) finds(found ...detect.Finding) { w.do(func() { w.found = found }
 
 // heals: all packets arrive, and the detectors are quiet.
 func (w *world) heals() {
-	w.do(func() { w.lost, w.silent, w.found = map[string]bool{}, map[string]bool{}, nil })
+	w.do(func() {
+		w.lost, w.late, w.silent, w.found = map[string]bool{}, map[string]bool{}, map[string]bool{}, nil
+	})
 }
+
+// delays: from now on the packets of a probe are answered later than lateBy, and for
+// lateFor.
+func (w *world) delays(probe string) {
+	w.do(func() { w.late[probe] = true })
+	after(lateFor, func() { w.do(func() { delete(w.late, probe) }) })
+}
+
+// A reply is so late that its packet seemed to be lost, and still counts.
+const (
+	lateBy  = probe.Patience + 250*time.Millisecond
+	lateFor = 100 * time.Millisecond
+)
 
 // stopsSending: the probes send nothing from now on.
 func (w *world) stopsSending(probes ...string) {
@@ -110,16 +126,16 @@ func after(d time.Duration, do func()) { time.AfterFunc(d, do) }
 func (w *world) goesBlind(why string) { w.do(func() { w.blind = why }) }
 
 // sends tells whether a probe sent a packet at a moment, and whether that was
-// lost.
-func (w *world) sends(name string, at int64) (sends, loses bool) {
+// lost, or answered late.
+func (w *world) sends(name string, at int64) (sends, loses, late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, then := range slices.Backward(w.past) {
 		if then.from <= at {
-			return !then.silent[name], then.lost[name]
+			return !then.silent[name], then.lost[name], then.late[name]
 		}
 	}
-	return true, false
+	return true, false, false
 }
 
 // theFinding is what the detectors of the fake scenario are to come to.
@@ -293,6 +309,7 @@ type fakeProbe struct {
 	name    string
 	epoch   int64
 	next    uint32 // the first slot that was not reported
+	late    []uint32
 	stopped bool
 }
 
@@ -353,14 +370,21 @@ func (a *fakeAgent) report() {
 	for id, p := range a.probes {
 		s := wire.Sender{ID: id}
 		for ; !p.stopped && p.epoch+int64(p.next)*int64(p.Interval) < now; p.next++ {
-			sends, loses := a.world.sends(p.name, p.epoch+int64(p.next)*int64(p.Interval))
+			sends, loses, late := a.world.sends(p.name, p.epoch+int64(p.next)*int64(p.Interval))
 			if sends {
 				s.Sent.Add(p.next)
 			}
-			if sends && !loses {
+			if sends && late && !loses {
+				p.late = append(p.late, p.next)
+			} else if sends && !loses {
 				s.Got.Add(p.next)
 				s.RTT = append(s.RTT, 200)
 			}
+		}
+		for len(p.late) > 0 && p.epoch+int64(p.late[0])*int64(p.Interval)+int64(lateBy) <= now {
+			s.Got.Add(p.late[0])
+			s.RTT = append(s.RTT, uint32(lateBy/time.Microsecond))
+			p.late = p.late[1:]
 		}
 		r.Probes = append(r.Probes, s)
 	}
@@ -483,7 +507,9 @@ func meetsSchemas(t *testing.T, dir string) {
 	}
 }
 
-func newWorld() *world { return &world{lost: map[string]bool{}, silent: map[string]bool{}} }
+func newWorld() *world {
+	return &world{lost: map[string]bool{}, late: map[string]bool{}, silent: map[string]bool{}}
+}
 
 // status is the exit status that the CLI makes of an execution; that the CLI
 // does so is tested there.
