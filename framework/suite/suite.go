@@ -126,8 +126,12 @@ func declare(scenario string, e *engine.Execution) {
 				})
 			})
 		}
-		// An interrupted suite runs no further spec, but it runs this.
-		ginkgo.AfterAll(func(ctx ginkgo.SpecContext) {
+		// An interrupted suite runs no further spec, but it runs this. An interrupt that
+		// comes meanwhile, as when Ctrl-C has ended a child of ours and Ginkgo hears of it
+		// later, must not cut short what takes the lab down.
+		ginkgo.AfterAll(func(spec ginkgo.SpecContext) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(spec), engine.UndoWithin)
+			defer cancel()
 			if e.Finish(ctx); e.Left() != nil {
 				ginkgo.Fail(e.Left().Error())
 			}
