@@ -252,7 +252,7 @@ func (m *measurement) scenario(ctx context.Context, s framework.Scenario, limits
 			return err
 		}
 		m.duration(r, "one affected variant, lab included", limits.single, took)
-		m.duration(r, "lab is up", limits.lab, milliseconds(r.Timings.Lab))
+		m.duration(r, figures.LabIsUp, limits.lab, milliseconds(r.Timings.Lab))
 		m.variants(r, limits)
 	}
 
@@ -274,10 +274,10 @@ func (m *measurement) scenario(ctx context.Context, s framework.Scenario, limits
 // whole takes the samples of a run of all variants, which took so long.
 func (m *measurement) whole(r report.Report, took time.Duration) {
 	limits := budgets[r.Scenario]
-	m.duration(r, "all variants", limits.whole, took)
-	m.duration(r, "lab is up", limits.lab, milliseconds(r.Timings.Lab))
+	m.duration(r, figures.AllVariants, limits.whole, took)
+	m.duration(r, figures.LabIsUp, limits.lab, milliseconds(r.Timings.Lab))
 	for _, v := range r.Variants {
-		m.duration(r, v.Name+" on that lab, from installation to verdict", 0, milliseconds(v.ElapsedMS))
+		m.duration(r, figures.OnThatLab(v.Name), 0, milliseconds(v.ElapsedMS))
 	}
 	m.variants(r, limits)
 }

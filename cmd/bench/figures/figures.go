@@ -1,19 +1,55 @@
 // Package figures is the file that holds what relapse was measured to take:
-// cmd/bench writes it, and the README's table of figures is rendered from it.
+// cmd/bench writes it, the README's table of figures is rendered from it, and the
+// CLI takes from it how long scenarios usually last.
 package figures
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 )
 
 // Path is where the file is, from the root of the repository.
-const Path = "cmd/bench/figures.json"
+const Path = "cmd/bench/figures/figures.json"
+
+// Names of the figures that say how long a scenario lasts, in seconds and without
+// the building of images.
+const (
+	AllVariants = "all variants" // on a lab of their own, which comes and goes
+	LabIsUp     = "lab is up"
+)
+
+// OnThatLab names the figure of how long a variant lasts on a lab that is up.
+func OnThatLab(variant string) string { return variant + " on that lab, from installation to verdict" }
+
+//go:embed figures.json
+var recorded []byte
+
+// Recorded are the figures that this program was built with.
+func Recorded() (File, error) { return parse(Path, recorded) }
+
+// Duration is how long something of a scenario usually lasts, by the name of its
+// figure: the median, or the middle of the range where only that was written down.
+// Known is false where nobody has measured it.
+func (file File) Duration(scenario, name string) (usual time.Duration, known bool) {
+	for _, f := range file.Figures {
+		if f.Scenario != scenario || f.Name != name || f.Unit != "s" {
+			continue
+		}
+		seconds := (f.Measured.Min + f.Measured.Max) / 2
+		if f.Measured.Median != nil {
+			seconds = *f.Measured.Median
+		}
+		return time.Duration(seconds * float64(time.Second)), true
+	}
+	return 0, false
+}
 
 // File is all figures of one machine. Figures of two machines do not compare,
 // so that there is no place for a second one.
@@ -71,6 +107,10 @@ func Read(path string) (File, error) {
 	if err != nil {
 		return File{}, fmt.Errorf("reading the figures: %w", err)
 	}
+	return parse(path, text)
+}
+
+func parse(path string, text []byte) (File, error) {
 	var file File
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

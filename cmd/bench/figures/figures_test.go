@@ -3,6 +3,7 @@ package figures_test
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/onsi/gomega"
 
@@ -77,4 +78,30 @@ func TestWriteAndRead(t *testing.T) {
 	again, err := figures.Read(path)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	g.Expect(again).To(gomega.Equal(file))
+}
+
+func TestDuration(t *testing.T) {
+	g := gomega.NewWithT(t)
+	file := figures.File{Figures: []figures.Figure{
+		{Scenario: "a", Name: figures.LabIsUp, Measured: figures.Summarize([]float64{1, 2, 9}), Unit: "s"},
+		{Scenario: "a", Name: figures.AllVariants, Measured: figures.Spread{Min: 200, Max: 220}, Unit: "s"},
+		{Scenario: "a", Name: "packets lost", Measured: figures.Spread{Max: 3}, Unit: "packets"},
+	}}
+	for _, test := range []struct {
+		scenario, name string
+		want           time.Duration
+		known          bool
+	}{
+		{"a", figures.LabIsUp, 2 * time.Second, true},
+		{"a", figures.AllVariants, 210 * time.Second, true},
+		{"a", "packets lost", 0, false},
+		{"b", figures.LabIsUp, 0, false},
+	} {
+		usual, known := file.Duration(test.scenario, test.name)
+		g.Expect(usual).To(gomega.Equal(test.want), "%s: %s", test.scenario, test.name)
+		g.Expect(known).To(gomega.Equal(test.known), "%s: %s", test.scenario, test.name)
+	}
+	recorded, err := figures.Recorded()
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(recorded.Figures).NotTo(gomega.BeEmpty())
 }

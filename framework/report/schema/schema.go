@@ -8,7 +8,7 @@
 //	findings.json  evidence NN-findings*.json
 //	record.json    each line of evidence record.jsonl.zst
 //	rates.json     rates.json beside a scenario, of an incident that strikes by chance
-//	figures.json   cmd/bench/figures.json
+//	figures.json   cmd/bench/figures/figures.json
 //
 // They are generated from the Go types, with the comments of the fields. A test says
 // when one is stale (go test ./framework/report/schema -update writes them anew),
