@@ -47,6 +47,12 @@ type Scenario struct {
 	Incident Incident
 	Topology topology.Topology
 	Variants []Variant
+	// Labels are what its variants can be selected by, beside those that LabelsOf
+	// tells from the scenario itself: what it is about, and SlowLabel.
+	Labels []string
+	// Owner is who is told when a verdict has changed over night: a GitHub user or
+	// team, as in "@relapse-dev".
+	Owner string
 	// Parameters may be set for a run, by With: it returns the scenario with
 	// the values that it is given by name, and the defaults of the others. Its
 	// error is one sentence about a value that makes no sense, or with which a
@@ -185,6 +191,8 @@ type Variant struct {
 	// Components are the versions under test, by name.
 	Components map[string]string
 	Form       Form
+	// Labels are further ones than the scenario's.
+	Labels []string
 	// Refused is set where the component is to refuse to start instead of doing
 	// harm: the expected verdict is then that.
 	Refused bool

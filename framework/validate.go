@@ -33,6 +33,7 @@ func (s Scenario) Validate() error {
 	}
 	p.facts(s)
 	p.tested(s)
+	p.labels(s)
 	if err := p.err(); err != nil {
 		return fmt.Errorf("scenario %q: %w", s.Incident.Name, err)
 	}

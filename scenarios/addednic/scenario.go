@@ -48,6 +48,8 @@ func scenario(nic fault.NIC) framework.Scenario {
 	fixed.Images = append(slices.Clone(images), calico.OperatorImage())
 	return framework.Scenario{
 		Incident: Record,
+		Labels:   []string{"bgp"},
+		Owner:    "@relapse-dev",
 		Topology: lab,
 		Variants: []framework.Variant{
 			variant(calico.FirstFound, framework.Affected, affectedScript),

@@ -51,6 +51,8 @@ const room = 8
 func onNodes(nodes ...string) framework.Scenario {
 	return framework.Scenario{
 		Incident: Record,
+		Labels:   []string{"race", "services", framework.SlowLabel},
+		Owner:    "@relapse-dev",
 		Topology: lab(nodes...),
 		Tested:   []framework.Tested{{Name: "kube-proxy", Default: affected, Varied: true}},
 		At: func(versions map[string]string) framework.Variant {

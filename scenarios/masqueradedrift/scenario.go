@@ -28,6 +28,8 @@ import (
 // Scenario is masquerade-drift.
 var Scenario = framework.Scenario{
 	Incident: Record,
+	Labels:   []string{"masquerade", "upgrade"},
+	Owner:    "@relapse-dev",
 	Topology: lab,
 	Variants: []framework.Variant{
 		offByOldKey.variant(framework.Affected),
@@ -231,8 +233,12 @@ func (d drift) cured(base cilium.Config) cilium.Cilium {
 }
 
 func (d drift) variant(role framework.Role) framework.Variant {
+	var labels []string
+	if d.bpf {
+		labels = []string{"bpf"}
+	}
 	return framework.Variant{
-		Name: d.name, Role: role, Form: framework.Slice, Refused: d.refuses != "",
+		Name: d.name, Role: role, Form: framework.Slice, Refused: d.refuses != "", Labels: labels,
 		Components: map[string]string{"cilium": d.to, "cilium before the upgrade": d.from, "mariadb": mariadb.Version},
 		Images:     []string{d.old().Agent, d.next().Agent, workload.ProbeImage},
 		Script: func() framework.Script {

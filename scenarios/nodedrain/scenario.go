@@ -27,6 +27,8 @@ const (
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record,
+	Labels:   []string{"bgp", "ipam"},
+	Owner:    "@relapse-dev",
 	Topology: lab,
 	Variants: []framework.Variant{
 		{

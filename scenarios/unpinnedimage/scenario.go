@@ -43,6 +43,8 @@ type pair struct{ before, after string }
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record,
+	Labels:   []string{"images", framework.SlowLabel, "upgrade"},
+	Owner:    "@relapse-dev",
 	Topology: lab,
 	Variants: []framework.Variant{
 		{

@@ -23,6 +23,8 @@ const (
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record,
+	Labels:   []string{"upgrade"},
+	Owner:    "@relapse-dev",
 	Topology: lab,
 	Variants: []framework.Variant{
 		{

@@ -1,0 +1,99 @@
+package framework
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/onsi/ginkgo/v2/types"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Labels that LabelsOf tells from a scenario itself. No scenario declares them.
+const (
+	// GuestLabel is that of variants with nodes that have a kernel of their own.
+	GuestLabel = "guest"
+	// UpstreamLabel is that of variants which run only with the vendors' own images.
+	UpstreamLabel = "upstream"
+)
+
+// SlowLabel is declared by scenarios that make test leaves to the night.
+const SlowLabel = "slow"
+
+// labelForm is what a label looks like: words that a selection needs no quotes for.
+var labelForm = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
+
+// LabelsOf are the labels that a variant is selected by, in order, each once: those
+// that it and its scenario declare, the components whose version can be chosen, and
+// GuestLabel and UpstreamLabel where they hold.
+func (s Scenario) LabelsOf(v Variant) []string {
+	labels := slices.Concat(s.Labels, v.Labels)
+	for _, t := range s.Tested {
+		labels = append(labels, t.Component())
+	}
+	for _, c := range s.TopologyFor([]Variant{v}).Clusters {
+		if slices.ContainsFunc(c.Nodes, func(n topology.Node) bool { return n.Kernel != "" }) {
+			labels = append(labels, GuestLabel)
+		}
+	}
+	if v.OnlyUpstream != "" {
+		labels = append(labels, UpstreamLabel)
+	}
+	slices.Sort(labels)
+	return slices.Compact(labels)
+}
+
+// Selection chooses variants by their labels.
+type Selection struct {
+	matches types.LabelFilter
+	words   []string
+}
+
+// wordEnds are the characters between the labels of a selection.
+const wordEnds = ",&|!()"
+
+// ParseSelection reads an expression of labels: "cilium && !slow", "(bgp || services),
+// guest", where a comma means "or". Its error is one sentence.
+func ParseSelection(expression string) (Selection, error) {
+	matches, err := types.ParseLabelFilter(expression)
+	words := strings.FieldsFunc(expression, func(r rune) bool { return strings.ContainsRune(wordEnds, r) })
+	words = slices.DeleteFunc(words, func(word string) bool { return strings.TrimSpace(word) == "" })
+	for i, word := range words {
+		word = strings.TrimSpace(word)
+		if words[i] = word; !labelForm.MatchString(word) {
+			return Selection{}, fmt.Errorf("%q is no label: expected an expression such as %q", word, "cilium && !slow")
+		}
+	}
+	if err != nil || len(words) == 0 {
+		return Selection{}, fmt.Errorf("%q is no expression of labels: expected one such as %q", expression, "cilium && !slow")
+	}
+	return Selection{matches, words}, nil
+}
+
+// Words are the labels that the expression names.
+func (s Selection) Words() []string { return s.words }
+
+// Variants are those of a scenario that are selected.
+func (s Selection) Variants(of Scenario) []Variant {
+	return slices.DeleteFunc(slices.Clone(of.Variants), func(v Variant) bool { return !s.matches(of.LabelsOf(v)) })
+}
+
+// labels checks what a scenario and its variants declare.
+func (p *problems) labels(s Scenario) {
+	check := func(p *problems, labels []string) {
+		for _, l := range labels {
+			switch {
+			case !labelForm.MatchString(l):
+				p.add("label %q: want small letters and digits, with hyphens or dots between them", l)
+			case l == GuestLabel || l == UpstreamLabel:
+				p.add("label %q: it is told from the scenario itself", l)
+			}
+		}
+	}
+	check(p, s.Labels)
+	for _, v := range s.Variants {
+		check(p.at("variant %q", v.Name), v.Labels)
+	}
+}

@@ -1,0 +1,90 @@
+package framework
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// labelled has a variant with a guest for itself, one without, and one that only the
+// vendor's images make.
+func labelled() Scenario {
+	return Scenario{
+		Incident: Incident{Name: "drain"}, Labels: []string{"slow", "bgp"},
+		Tested: []Tested{{Name: "cilium.from"}, {Name: "cilium.to", Varied: true}},
+		Topology: topology.Topology{Clusters: []topology.Cluster{{Nodes: []topology.Node{
+			{Name: "master"}, {Name: "edge", Kernel: "6.1"}, {Name: "other"},
+		}}}},
+		Variants: []Variant{
+			{Name: "old", Nodes: []string{"edge"}},
+			{Name: "new", Nodes: []string{"other"}, Labels: []string{"bgp", "bpf"}},
+			{Name: "vendor", Nodes: []string{"other"}, OnlyUpstream: "no source"},
+		},
+	}
+}
+
+func TestLabelsOf(t *testing.T) {
+	s := labelled()
+	for i, want := range []string{"bgp cilium guest slow", "bgp bpf cilium slow", "bgp cilium slow upstream"} {
+		if got := strings.Join(s.LabelsOf(s.Variants[i]), " "); got != want {
+			t.Errorf("%s: %s, want %s", s.Variants[i].Name, got, want)
+		}
+	}
+}
+
+func TestSelection(t *testing.T) {
+	for _, test := range []struct{ expression, want string }{
+		{"cilium", "old new vendor"},
+		{"guest", "old"},
+		{"cilium && !guest && !upstream", "new"},
+		{"guest, upstream", "old vendor"},
+		{"bgp && (guest || bpf)", "old new"},
+		{"calico", ""},
+	} {
+		selection, err := ParseSelection(test.expression)
+		if err != nil {
+			t.Errorf("%s: %v", test.expression, err)
+			continue
+		}
+		var got []string
+		for _, v := range selection.Variants(labelled()) {
+			got = append(got, v.Name)
+		}
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("%s: %q, want %q", test.expression, got, test.want)
+		}
+	}
+	if got, _ := ParseSelection("!slow && (cilium||bgp)"); !slices.Equal(got.Words(), []string{"slow", "cilium", "bgp"}) {
+		t.Errorf("words: %q", got.Words())
+	}
+}
+
+func TestNoSelection(t *testing.T) {
+	for expression, says := range map[string]string{
+		"":            `"" is no expression of labels: expected one such as "cilium && !slow"`,
+		"cilium &&":   `"cilium &&" is no expression of labels: expected one such as "cilium && !slow"`,
+		"(slow":       `"(slow" is no expression of labels: expected one such as "cilium && !slow"`,
+		"slow cilium": `"slow cilium" is no label: expected an expression such as "cilium && !slow"`,
+		"/ci.*/":      `"/ci.*/" is no label: expected an expression such as "cilium && !slow"`,
+		"Cilium":      `"Cilium" is no label: expected an expression such as "cilium && !slow"`,
+	} {
+		if _, err := ParseSelection(expression); err == nil || err.Error() != says {
+			t.Errorf("%q: %v, want %s", expression, err, says)
+		}
+	}
+}
+
+func TestLabelsThatMakeNoSense(t *testing.T) {
+	s := labelled()
+	s.Labels = []string{"slow", "guest"}
+	s.Variants[0].Labels = []string{"Two Words"}
+	var p problems
+	p.labels(s)
+	want := "label \"guest\": it is told from the scenario itself\n" +
+		`variant "old": label "Two Words": want small letters and digits, with hyphens or dots between them`
+	if err := p.err(); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
