@@ -1,14 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/merge"
+	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/summary"
 )
 
 func mergeCommand() *cobra.Command {
@@ -18,10 +22,11 @@ func mergeCommand() *cobra.Command {
 		Short: "Make one report of the runs of several processes or machines",
 		Long: `Merge takes of each folder the newest run of each scenario, and makes of those of
 one scenario one run: report.json, report.html, junit.xml and the evidence of all
-of them, in OUTPUT/NAME/<time>. OUTPUT/junit.xml holds all scenarios, and
-OUTPUT/index.html leads to them. What the parts say differently is told, and
-stands in the report: a variant that ran twice, another version of relapse or of
-an image, another machine.
+of them, in OUTPUT/NAME/<time>. OUTPUT/junit.xml holds all scenarios,
+OUTPUT/summary.md tells what they came to on one screen, OUTPUT/metrics.prom is for
+Prometheus, and OUTPUT/index.html leads to all. What the parts say differently is
+told, and stands in the report: a variant that ran twice, another version of relapse
+or of an image, another machine.
 
 Exit status: that of the runs together, as of run, where a variant that came to
 two verdicts is inconclusive at best; 2 bad input.`,
@@ -64,10 +69,10 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string) error {
 			fmt.Fprintf(out, "  conflict: %s\n", c)
 		}
 	}
-	if err := merge.JUnit(filepath.Join(output, "junit.xml"), shards); err != nil {
-		return err
-	}
-	if err := page.WriteIndex(output, runs); err != nil {
+	if err := errors.Join(
+		junit.Write(junit.InFolder(output), reports...), summary.Write(output, reports),
+		page.WriteIndex(output, runs), metrics.Update(output),
+	); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\n%d runs merged into %d; index: %s\n", len(shards), len(runs), filepath.Join(output, page.IndexName))

@@ -41,9 +41,11 @@ func TestMerge(t *testing.T) {
 			if status != test.status || !strings.Contains(out+complained, test.says) {
 				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
 			}
-			_, err := os.Stat(filepath.Join(folder, "index.html"))
-			if there := err == nil; there != (test.status != exitUsage) {
-				t.Errorf("the index: %v", err)
+			for _, name := range []string{"index.html", "junit.xml", "summary.md", "metrics.prom"} {
+				_, err := os.Stat(filepath.Join(folder, name))
+				if there := err == nil; there != (test.status != exitUsage) {
+					t.Errorf("%s: %v", name, err)
+				}
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,11 +14,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/ginkgo/v2/reporters"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -745,6 +748,7 @@ func describe(t *testing.T, p played) string {
 	if err != nil || stored.Verdict != r.Verdict || len(stored.Variants) != len(r.Variants) {
 		t.Errorf("what was stored is another report: %+v, %v", stored, err)
 	}
+	checkJUnit(t, p.Dir(), r)
 	line("%s", r.Verdict)
 	if r.Half != "" {
 		line("half a pair: %s", r.Half)
@@ -799,6 +803,38 @@ func describe(t *testing.T, p played) string {
 		}
 	}
 	return text.String()
+}
+
+// checkJUnit sees that the JUnit report says what the report says: a CI that knows
+// nothing else must not take for passed what was not judged, nor for failed what did
+// not come to a verdict.
+func checkJUnit(t *testing.T, dir string, r report.Report) {
+	t.Helper()
+	text, err := os.ReadFile(junit.InFolder(dir))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	var all reporters.JUnitTestSuites
+	if err := xml.Unmarshal(text, &all); err != nil {
+		t.Error(err)
+		return
+	}
+	unjudged := 0
+	for _, v := range r.Variants {
+		if v.Repeats == nil && v.Verdict != v.Expected && (v.Verdict == "unknown" || v.Verdict == "vacuous") {
+			unjudged++
+		}
+	}
+	said := fmt.Sprintf("JUnit has %d failures, %d errors, %d skipped; the run's verdict is %s, and %d variants could not be judged",
+		all.Failures, all.Errors, all.Disabled, r.Verdict, unjudged)
+	switch {
+	case all.Disabled != len(r.NotRun), all.Errors < unjudged,
+		r.Verdict == "pass" && all.Failures+all.Errors > 0,
+		r.Verdict == "fail" && all.Failures == 0,
+		r.Verdict == "inconclusive" && (all.Failures > 0 || all.Errors == 0):
+		t.Error(said)
+	}
 }
 
 // slowLabs take a minute to stop bringing up a lab, and then it is there.

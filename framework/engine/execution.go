@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -96,7 +97,7 @@ func newExecution(s framework.Scenario, labs Labs, o Options) *Execution {
 	e.report = report.Report{
 		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
 		Ablated: string(o.Ablate), Machine: o.Machine, Relapse: o.Relapse, Variants: []report.Variant{},
-		Incident: incidentOf(s.Incident), Command: e.options.Command(s),
+		Incident: incidentOf(s.Incident), Command: e.options.Command(s), Owner: s.Owner,
 	}
 	return e
 }
@@ -409,7 +410,7 @@ func (e *Execution) Finish(ctx context.Context) {
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
 	e.report.Steps = e.sofar.steps
 	if e.dir != "" {
-		errs = append(errs, e.report.Write(e.dir), page.Write(e.dir), report.SetLatest(e.dir))
+		errs = append(errs, e.report.Write(e.dir), page.Write(e.dir), junit.Write(junit.InFolder(e.dir), e.report), report.SetLatest(e.dir))
 	}
 	e.left = errors.Join(errs...)
 }

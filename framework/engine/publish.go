@@ -32,7 +32,7 @@ func (e *Execution) beginStep(scope, name string) (ends func(error)) {
 		s := &e.sofar.steps[number]
 		s.Ended = new(time.Now())
 		if err != nil {
-			s.Failed = err.Error()
+			s.Failed, s.Broke = err.Error(), !errors.Is(err, errNotAsExpected)
 		}
 		e.mu.Unlock()
 		done(err)

@@ -113,7 +113,7 @@ func newVariantRun(e *Execution, v framework.Variant) *variantRun {
 		scenario: e, variant: v, label: v.Name, ablate: e.options.Ablate, recorder: &recorder{},
 		seen: observation{expected: namesOf(script.Hurt), broken: errors.New("the variant did not run")},
 		result: report.Variant{
-			Name: v.Name, Role: string(v.Role), Components: v.Components, Form: string(v.Form),
+			Name: v.Name, Role: string(v.Role), Components: v.Components, Form: string(v.Form), Labels: e.scenario.LabelsOf(v),
 			Expected: string(v.Expected()), ProbesHurt: []string{}, Findings: []report.Finding{},
 			Remedies: []report.Remedy{}, EvidenceDir: filepath.Join("evidence", v.Name),
 			ToBeHurt: namesOf(script.Hurt), Ends: endsOf(script.Ends),

@@ -29,6 +29,8 @@ type Report struct {
 	// verdict is inconclusive until then.
 	Unfinished *Unfinished `json:"unfinished,omitempty"`
 	Incident   *Incident   `json:"incident,omitempty"`
+	// Owner is who is told when the verdict has changed: a GitHub user or team.
+	Owner string `json:"owner,omitempty"`
 	// Command runs the same again.
 	Command  string    `json:"command,omitempty"`
 	Started  time.Time `json:"started"`
@@ -96,6 +98,8 @@ type Step struct {
 	Ended *time.Time `json:"ended,omitempty"`
 	// Failed says why the step was not as it must be; empty where it was.
 	Failed string `json:"failed,omitempty"`
+	// Broke is set where it could not be judged whether it was.
+	Broke bool `json:"broke,omitempty"`
 }
 
 // NotRun is a variant that cannot run here.
@@ -121,6 +125,8 @@ type Variant struct {
 	Components map[string]string `json:"components"`
 	// Form tells how much of the vendor's program ran: whole, or a slice.
 	Form string `json:"form"`
+	// Labels are those that it is selected by.
+	Labels []string `json:"labels,omitempty"`
 	// Ablated is the part that was switched off; Expected is then what the
 	// verdict must be without it, where the run was to show that.
 	Ablated string `json:"ablated,omitempty"`

@@ -34,7 +34,7 @@ func full() report.Report {
 			Title: "a removed node leaves another node's pods unreachable", Source: "an issue", Symptom: "pods are gone", Cause: "the wrong range",
 			Affected: "1.10, 1.11", Fixed: "1.12.0", Remedies: []string{"upgrade"}, Reproduction: "no datapath", NotAsserted: []string{"how often: nobody counted"},
 		},
-		Command: "relapse run node-drain --ablate=remedy",
+		Command: "relapse run node-drain --ablate=remedy", Owner: "@relapse-dev",
 		Topology: report.TopologyOf(topology.Topology{
 			Networks: []topology.Network{{Name: "nodes", Subnet: netip.MustParsePrefix("10.4.94.0/24")}},
 			Routers:  []topology.Router{{Name: "tor1", ASN: 64524, Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.4.94.239")}}}},
@@ -46,12 +46,12 @@ func full() report.Report {
 		}),
 		Steps: []report.Step{
 			{Scope: "lab", Name: "lab is up", Began: began, Ended: new(began.Add(time.Second))},
-			{Scope: "cilium-1.11.6", Name: "fault", Began: began.Add(time.Second), Ended: new(began.Add(2 * time.Second)), Failed: "it did not take hold"},
+			{Scope: "cilium-1.11.6", Name: "fault", Began: began.Add(time.Second), Ended: new(began.Add(2 * time.Second)), Failed: "it did not take hold", Broke: true},
 			{Scope: "cilium-1.11.6", Name: "remedy: fixed-speaker", Began: began.Add(3 * time.Second)},
 		},
 		Variants: []report.Variant{{
 			Name: "cilium-1.11.6", Role: "affected", Components: map[string]string{"cilium": "1.11.6"},
-			Form: "slice", Expected: "reproduced", Verdict: "reproduced",
+			Form: "slice", Labels: []string{"bgp", "cilium"}, Expected: "reproduced", Verdict: "reproduced",
 			Reasons:    []string{"remedy: fixed-speaker: traffic did not come back"},
 			Began:      &began,
 			Baseline:   report.Baseline{Probes: 12, Seconds: 5, Lost: 0},

@@ -7,14 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/docker/docker/client"
 	"github.com/onsi/ginkgo/v2"
-	"github.com/onsi/ginkgo/v2/reporters"
 	"github.com/onsi/ginkgo/v2/types"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -82,7 +79,7 @@ func Run(t ginkgo.GinkgoTestingT, scenarios []framework.Scenario, o Options) ([]
 	defer cancel()
 	var reports []report.Report
 	var broken, left []error
-	for i, e := range all {
+	for _, e := range all {
 		e.Finish(ctx)
 		broken = append(broken, e.Broken())
 		r, there := e.Report()
@@ -91,9 +88,6 @@ func Run(t ginkgo.GinkgoTestingT, scenarios []framework.Scenario, o Options) ([]
 		}
 		reports = append(reports, r)
 		left = append(left, e.Left())
-		if e.Dir() != "" {
-			left = append(left, writeJUnit(suite, scenarios[i].Incident.Name, e.Dir()))
-		}
 	}
 	for _, reason := range suite.SpecialSuiteFailureReasons {
 		// Steps that were cut short have nothing to tell.
@@ -137,15 +131,4 @@ func declare(scenario string, e *engine.Execution) {
 			}
 		})
 	})
-}
-
-// writeJUnit writes a scenario's part of the suite's report.
-func writeJUnit(suite types.Report, scenario, dir string) error {
-	suite.SpecReports = slices.DeleteFunc(slices.Clone(suite.SpecReports), func(spec types.SpecReport) bool {
-		return len(spec.ContainerHierarchyTexts) == 0 || spec.ContainerHierarchyTexts[0] != scenario
-	})
-	if err := reporters.GenerateJUnitReport(suite, filepath.Join(dir, "junit.xml")); err != nil {
-		return fmt.Errorf("writing junit.xml of %q: %w", scenario, err)
-	}
-	return nil
 }

@@ -12,11 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/onsi/ginkgo/v2/reporters"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/compare"
+	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/page"
 )
 
@@ -96,7 +95,7 @@ func Write(output string, shards []Shard) (dir string, merged report.Report, err
 			return "", merged, err
 		}
 	}
-	if err := errors.Join(merged.Write(dir), page.Write(dir), JUnit(filepath.Join(dir, "junit.xml"), shards)); err != nil {
+	if err := errors.Join(merged.Write(dir), page.Write(dir), junit.Write(junit.InFolder(dir), merged)); err != nil {
 		return "", merged, err
 	}
 	return dir, merged, report.SetLatest(dir)
@@ -109,34 +108,6 @@ func copyFolder(to, from string) error {
 	}
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return fmt.Errorf("copying the evidence %s: %w", from, err)
-	}
-	return nil
-}
-
-// JUnit writes the JUnit reports of shards into one file. A shard that was killed
-// has none.
-func JUnit(file string, shards []Shard) error {
-	scratch, err := os.MkdirTemp("", "relapse-merge-")
-	if err != nil {
-		return fmt.Errorf("merging JUnit reports: %w", err)
-	}
-	defer os.RemoveAll(scratch)
-	var sources []string
-	for n, s := range shards {
-		text, err := os.ReadFile(filepath.Join(s.Dir, "junit.xml"))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		// Ginkgo removes what it has merged.
-		source := filepath.Join(scratch, fmt.Sprintf("%d.xml", n))
-		if err = errors.Join(err, os.WriteFile(source, text, 0o600)); err != nil {
-			return fmt.Errorf("merging JUnit reports: %w", err)
-		}
-		sources = append(sources, source)
-	}
-	wrong, err := reporters.MergeAndCleanupJUnitReports(sources, file)
-	if err != nil || len(wrong) > 0 {
-		return fmt.Errorf("merging JUnit reports: %s: %w", strings.Join(wrong, "; "), err)
 	}
 	return nil
 }

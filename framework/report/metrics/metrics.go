@@ -1,0 +1,201 @@
+// Package metrics writes what stored runs came to as an OpenMetrics text file, for
+// Prometheus: node_exporter's textfile collector takes it, or a Pushgateway.
+//
+// All are gauges, of the newest run of each scenario; LastSuccess is of the newest one
+// that has passed. Runs without a part (--ablate) judge the harness and are left out.
+package metrics
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/page"
+)
+
+// Name is the file of the metrics, in the folder of the reports.
+const Name = "metrics.prom"
+
+// Names of the metrics. Times are in seconds; moments in seconds since 1970.
+const (
+	// Verdict of a run: 1 for the one that it came to, 0 for the others.
+	Verdict = "relapse_run_verdict"
+	// Duration of a run, the building of images included.
+	Duration = "relapse_run_duration_seconds"
+	// Ended is when a run had ended.
+	Ended = "relapse_run_end_timestamp_seconds"
+	// LastSuccess is when the newest run that has passed had ended. A scenario that
+	// has never passed has none; a run of a version that nobody has classified
+	// (--with) passes whatever it shows, and is none.
+	LastSuccess = "relapse_last_success_timestamp_seconds"
+	// VariantVerdict is 1, with the verdict of a variant and the one that was expected.
+	VariantVerdict = "relapse_variant_verdict"
+	// VariantDuration is a variant's, from its installation to its verdict.
+	VariantDuration = "relapse_variant_duration_seconds"
+	// TimeToDetect runs from the first lost packet to the first alarm after it.
+	TimeToDetect = "relapse_time_to_detect_seconds"
+	// TimeToRecover runs from the start of a remedy to the first clean window.
+	TimeToRecover = "relapse_time_to_recover_seconds"
+)
+
+// help is what the file says of each metric, in the order in which they stand there.
+var help = []struct{ name, help, unit string }{
+	{Verdict, "What the newest run of a scenario came to: 1 for its verdict, 0 for the others.", ""},
+	{Duration, "How long the newest run of a scenario took, the building of images included.", "seconds"},
+	{Ended, "When the newest run of a scenario had ended.", "seconds"},
+	{LastSuccess, "When the newest run of a scenario that has passed had ended.", "seconds"},
+	{VariantVerdict, "What each variant of the newest run came to.", ""},
+	{VariantDuration, "How long a variant took, from its installation to its verdict.", "seconds"},
+	{TimeToDetect, "From the first lost packet to the first alarm after it.", "seconds"},
+	{TimeToRecover, "From the start of a remedy to the first clean window.", "seconds"},
+}
+
+// Update writes output/metrics.prom over all runs that are stored below output. A run
+// that goes on, and one whose report cannot be read, are left out.
+func Update(output string) error {
+	dirs, err := page.Runs(output)
+	if err != nil {
+		return err
+	}
+	var runs []report.Report
+	for _, dir := range dirs {
+		r, err := report.Read(filepath.Join(dir, "report.json"))
+		if err == nil && r.Unfinished == nil { // one may be removed at this moment, by a run that ends
+			runs = append(runs, r)
+		}
+	}
+	var text bytes.Buffer
+	if err := Write(&text, runs); err != nil {
+		return err
+	}
+	path := filepath.Join(output, Name)
+	// Several processes may write it at once, and a reader never sees half of it.
+	temporary, err := os.CreateTemp(output, "."+Name+"-*")
+	if err != nil {
+		return fmt.Errorf("writing the metrics: %w", err)
+	}
+	_, err = temporary.Write(text.Bytes())
+	if err = errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		os.Remove(temporary.Name())
+		return fmt.Errorf("writing the metrics: %w", err)
+	}
+	return nil
+}
+
+// Write writes the metrics of runs, as OpenMetrics text.
+func Write(out io.Writer, runs []report.Report) error {
+	newest, passed := map[string]report.Report{}, map[string]report.Report{}
+	later := func(in map[string]report.Report, r report.Report) {
+		if last, there := in[r.Scenario]; !there || r.Started.After(last.Started) {
+			in[r.Scenario] = r
+		}
+	}
+	for _, r := range runs {
+		if r.Ablated != "" {
+			continue
+		}
+		later(newest, r)
+		if r.Verdict == string(framework.Pass) && !slices.ContainsFunc(r.Variants, unclassified) {
+			later(passed, r)
+		}
+	}
+	families := map[string]*dto.MetricFamily{}
+	for _, h := range help {
+		families[h.name] = &dto.MetricFamily{Name: &h.name, Help: &h.help, Type: dto.MetricType_GAUGE.Enum()}
+		if h.unit != "" {
+			families[h.name].Unit = &h.unit
+		}
+	}
+	g := gauges(families)
+	for _, scenario := range slices.Sorted(maps.Keys(newest)) {
+		g.run(newest[scenario])
+		if r, ever := passed[scenario]; ever {
+			g.add(LastSuccess, seconds(ended(r)), "scenario", scenario)
+		}
+	}
+	for _, h := range help {
+		if len(families[h.name].Metric) == 0 {
+			continue
+		}
+		if _, err := expfmt.MetricFamilyToOpenMetrics(out, families[h.name], expfmt.WithUnit()); err != nil {
+			return fmt.Errorf("encoding the metric %s: %w", h.name, err)
+		}
+	}
+	_, err := expfmt.FinalizeOpenMetrics(out)
+	return err
+}
+
+type gauges map[string]*dto.MetricFamily
+
+// add adds a value, with labels as name and value in turn.
+func (g gauges) add(name string, value float64, labels ...string) {
+	m := &dto.Metric{Gauge: &dto.Gauge{Value: &value}}
+	for i := 0; i < len(labels); i += 2 {
+		m.Label = append(m.Label, &dto.LabelPair{Name: &labels[i], Value: &labels[i+1]})
+	}
+	g[name].Metric = append(g[name].Metric, m)
+}
+
+func (g gauges) run(r report.Report) {
+	for _, verdict := range []framework.RunVerdict{framework.Pass, framework.Fail, framework.Inconclusive} {
+		is := 0.0
+		if r.Verdict == string(verdict) {
+			is = 1
+		}
+		g.add(Verdict, is, "scenario", r.Scenario, "owner", r.Owner, "verdict", string(verdict))
+	}
+	g.add(Duration, milliseconds(r.Timings.Total), "scenario", r.Scenario)
+	g.add(Ended, seconds(ended(r)), "scenario", r.Scenario)
+	for _, v := range r.Variants {
+		of := []string{"scenario", r.Scenario, "variant", v.Name}
+		with := func(more ...string) []string { return slices.Concat(of, more) }
+		g.add(VariantVerdict, 1, with("role", v.Role, "verdict", v.Verdict, "expected", v.Expected)...)
+		g.add(VariantDuration, milliseconds(v.ElapsedMS), of...)
+		if detected, known := TimeToDetectOf(v); known {
+			g.add(TimeToDetect, detected.Seconds(), of...)
+		}
+		for _, m := range v.Remedies {
+			if m.TimeToRecoverMS != nil {
+				g.add(TimeToRecover, milliseconds(*m.TimeToRecoverMS), with("remedy", m.Name)...)
+			}
+		}
+	}
+}
+
+// TimeToDetectOf is that of the first alarm after the first lost packet; known is
+// false where there was none.
+func TimeToDetectOf(v report.Variant) (took time.Duration, known bool) {
+	for _, f := range v.Findings {
+		if f.TimeToDetectMS == nil {
+			continue
+		}
+		if one := time.Duration(*f.TimeToDetectMS) * time.Millisecond; !known || one < took {
+			took, known = one, true
+		}
+	}
+	return took, known
+}
+
+func unclassified(v report.Variant) bool { return v.Role == string(framework.Unclassified) }
+
+func ended(r report.Report) time.Time {
+	return r.Started.Add(time.Duration(r.Timings.Total) * time.Millisecond)
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+
+func milliseconds(n int64) float64 { return float64(n) / 1000 }

@@ -1,0 +1,159 @@
+package metrics
+
+import (
+	"bytes"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 500_000_000, time.UTC)
+
+// drain is a run of node-drain that began some hours later than the first.
+func drain(hours int, verdict string) report.Report {
+	return report.Report{
+		Schema: report.Schema, Scenario: "node-drain", Owner: "@net", Verdict: verdict, Started: began.Add(time.Duration(hours) * time.Hour),
+		Timings: report.Timings{Total: 203_250},
+		Variants: []report.Variant{
+			{
+				Name: "old", Role: "affected", Expected: "reproduced", Verdict: "reproduced", ElapsedMS: 129_000,
+				Findings: []report.Finding{{TimeToDetectMS: new(int64(900))}, {}, {TimeToDetectMS: new(int64(258))}},
+				Remedies: []report.Remedy{{Name: `a "static" route`, TimeToRecoverMS: new(int64(12))}, {Name: "restart"}},
+			},
+			{Name: "new", Role: "fixed", Expected: "prevented", Verdict: "prevented", ElapsedMS: 51_000},
+		},
+	}
+}
+
+func nights() []report.Report {
+	ablated := drain(9, "pass")
+	ablated.Ablated = "all"
+	version := drain(-2, "pass")
+	version.Scenario = "added-nic"
+	version.Variants = []report.Variant{{Name: "calico-3.29.0", Role: "unclassified", Verdict: "reproduced"}}
+	return []report.Report{drain(2, "fail"), drain(1, "pass"), drain(0, "pass"), ablated, version}
+}
+
+func text(t *testing.T, runs []report.Report) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Write(&out, runs); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestWrite(t *testing.T) {
+	got := text(t, nights())
+	const golden = "testdata/metrics.prom"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", golden, diff)
+	}
+	if !strings.HasSuffix(got, "# EOF\n") {
+		t.Error("OpenMetrics ends with # EOF")
+	}
+}
+
+// TestParses reads the file as node_exporter does.
+func TestParses(t *testing.T) {
+	families, err := parse(text(t, nights()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(families) != len(help) {
+		t.Errorf("%d metrics, want %d", len(families), len(help))
+	}
+	for name, want := range map[string]float64{
+		Verdict + `{owner="@net",scenario="node-drain",verdict="fail"}`:                                                1,
+		Verdict + `{owner="@net",scenario="node-drain",verdict="pass"}`:                                                0,
+		Duration + `{scenario="node-drain"}`:                                                                           203.25,
+		Ended + `{scenario="node-drain"}`:                                                                              float64(began.Add(2*time.Hour+203250*time.Millisecond).UnixMilli()) / 1000,
+		LastSuccess + `{scenario="node-drain"}`:                                                                        float64(began.Add(time.Hour+203250*time.Millisecond).UnixMilli()) / 1000,
+		LastSuccess + `{scenario="added-nic"}`:                                                                         math.NaN(), // none
+		TimeToDetect + `{scenario="node-drain",variant="old"}`:                                                         0.258,
+		TimeToRecover + `{remedy="a \"static\" route",scenario="node-drain",variant="old"}`:                            0.012,
+		TimeToRecover + `{remedy="restart",scenario="node-drain",variant="old"}`:                                       math.NaN(),
+		VariantDuration + `{scenario="node-drain",variant="new"}`:                                                      51,
+		VariantVerdict + `{expected="prevented",role="fixed",scenario="node-drain",variant="new",verdict="prevented"}`: 1,
+	} {
+		got := math.NaN()
+		family, _, _ := strings.Cut(name, "{")
+		for _, m := range families[family].GetMetric() {
+			set := model.Metric{model.MetricNameLabel: model.LabelValue(family)}
+			for _, l := range m.Label {
+				set[model.LabelName(l.GetName())] = model.LabelValue(l.GetValue())
+			}
+			if strings.ReplaceAll(set.String(), ", ", ",") == name {
+				got = m.GetGauge().GetValue()
+			}
+		}
+		if got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
+			t.Errorf("%s: %g, want %g", name, got, want)
+		}
+	}
+	if _, err := parse(strings.Replace(text(t, nights()), `scenario="`, `scenario=`, 1)); err == nil {
+		t.Error("the parser takes anything")
+	}
+}
+
+func parse(text string) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(strings.NewReader(text))
+}
+
+func TestUpdate(t *testing.T) {
+	output := t.TempDir()
+	goesOn := drain(3, "inconclusive")
+	goesOn.Unfinished = &report.Unfinished{}
+	for _, r := range append(nights(), goesOn) {
+		dir, err := report.NewRun(output, r.Scenario, r.Started)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	older, err := report.NewRun(output, "node-drain", began.Add(5*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(older, "report.json"), []byte(`{"schema":"relapse.report/v1"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time over the first
+		if err := Update(output); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(filepath.Join(output, Name))
+	if err != nil || string(got) != text(t, nights()) {
+		t.Errorf("%v, %s", err, got)
+	}
+	entries, err := os.ReadDir(output)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}

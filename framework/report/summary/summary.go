@@ -1,0 +1,153 @@
+// Package summary tells what several runs came to on one screen, as Markdown: for the
+// summary of a CI's job, or a chat.
+package summary
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/metrics"
+)
+
+// Name is the file of a summary.
+const Name = "summary.md"
+
+// What fits on a screen.
+const (
+	scenarios = 12
+	reasons   = 10
+	letters   = 160 // of a reason
+)
+
+// Write writes output/summary.md.
+func Write(output string, runs []report.Report) error {
+	if err := os.WriteFile(filepath.Join(output, Name), []byte(Markdown(runs)), 0o644); err != nil {
+		return fmt.Errorf("writing the summary: %w", err)
+	}
+	return nil
+}
+
+// Markdown tells what runs came to, at most one of each scenario: those that have not
+// passed come first.
+func Markdown(runs []report.Report) string {
+	sorted := slices.Clone(runs)
+	slices.SortStableFunc(sorted, func(a, b report.Report) int { return cmp.Compare(rank(a), rank(b)) })
+	passed := 0
+	for _, r := range sorted {
+		if r.Verdict == string(framework.Pass) {
+			passed++
+		}
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "## relapse: %d of %d scenarios passed\n\n", passed, len(sorted))
+	text.WriteString("| scenario | verdict | variants as expected | time to detect | fastest remedy | took |\n|---|---|---|---|---|---|\n")
+	for _, r := range sorted[:min(scenarios, len(sorted))] {
+		text.WriteString(row(r))
+	}
+	if more := len(sorted) - scenarios; more > 0 {
+		fmt.Fprintf(&text, "\nand %d more\n", more)
+	}
+	wrong := unexpected(sorted)
+	if len(wrong) == 0 {
+		return text.String()
+	}
+	text.WriteString("\n")
+	for _, w := range wrong[:min(reasons, len(wrong))] {
+		fmt.Fprintf(&text, "- %s\n", w)
+	}
+	if more := len(wrong) - reasons; more > 0 {
+		fmt.Fprintf(&text, "- and %d more\n", more)
+	}
+	return text.String()
+}
+
+// rank puts first what somebody has to look at.
+func rank(r report.Report) int {
+	return slices.Index([]string{string(framework.Fail), string(framework.Inconclusive), string(framework.Pass)}, r.Verdict)
+}
+
+func row(r report.Report) string {
+	expected := 0
+	detected, remedy := "", ""
+	var fastestDetection, fastestRemedy time.Duration
+	for _, v := range r.Variants {
+		if v.Verdict == v.Expected || v.Expected == "" {
+			expected++
+		}
+		if took, known := metrics.TimeToDetectOf(v); known && (detected == "" || took < fastestDetection) {
+			fastestDetection, detected = took, span(took)
+		}
+		for _, m := range v.Remedies {
+			if m.TimeToRecoverMS == nil || m.Verdict != "recovers" {
+				continue
+			}
+			if took := time.Duration(*m.TimeToRecoverMS) * time.Millisecond; remedy == "" || took < fastestRemedy {
+				fastestRemedy, remedy = took, cell(m.Name)+": "+span(took)
+			}
+		}
+	}
+	verdict := r.Verdict
+	if verdict != string(framework.Pass) {
+		verdict = "**" + verdict + "**"
+	}
+	if r.CPU.Slowed() {
+		verdict += ", slowed down by other work"
+	}
+	took := time.Duration(r.Timings.Total) * time.Millisecond
+	return fmt.Sprintf("| %s | %s | %d of %d | %s | %s | %s |\n", cell(r.Scenario), verdict, expected, len(r.Variants), detected, remedy, span(took))
+}
+
+// unexpected says what was not as it must be, a line for each variant and for each
+// conflict between shards.
+func unexpected(runs []report.Report) []string {
+	var wrong []string
+	for _, r := range runs {
+		for _, v := range r.Variants {
+			text := ""
+			if v.Verdict != v.Expected && v.Expected != "" {
+				text = fmt.Sprintf(": expected %s, came to %s", v.Expected, cmp.Or(v.Verdict, "no verdict"))
+			}
+			if len(v.Reasons) > 0 {
+				text += ": " + short(v.Reasons[0])
+			}
+			if text != "" {
+				wrong = append(wrong, fmt.Sprintf("%s, %s%s", r.Scenario, v.Name, text))
+			}
+		}
+		if r.Unfinished != nil {
+			wrong = append(wrong, fmt.Sprintf("%s has not ended; it was at: %s", r.Scenario, short(strings.Join(r.Unfinished.Steps, ", "))))
+		}
+		if r.Merged != nil {
+			for _, c := range r.Merged.Conflicts {
+				wrong = append(wrong, fmt.Sprintf("%s: %s", r.Scenario, short(c)))
+			}
+		}
+	}
+	return wrong
+}
+
+// short is the first line of a text, cut where it is long, in words that are no
+// Markdown.
+func short(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	if cut := []rune(line); len(cut) > letters {
+		line = string(cut[:letters]) + "…"
+	}
+	return "`" + strings.ReplaceAll(line, "`", "'") + "`"
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
+
+func span(d time.Duration) string {
+	if d < time.Second {
+		return d.String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}

@@ -1,0 +1,89 @@
+package summary
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func drain() report.Report {
+	return report.Report{
+		Scenario: "node-drain", Verdict: "pass", Timings: report.Timings{Total: 203_250},
+		Variants: []report.Variant{
+			{
+				Name: "old", Role: "affected", Expected: "reproduced", Verdict: "reproduced",
+				Findings: []report.Finding{{TimeToDetectMS: new(int64(258))}},
+				Remedies: []report.Remedy{
+					{Name: "upgrade", Verdict: "recovers", TimeToRecoverMS: new(int64(6429))},
+					{Name: "route | static", Verdict: "recovers", TimeToRecoverMS: new(int64(12))},
+					{Name: "restart", Verdict: "does-not-help"},
+				},
+			},
+			{Name: "new", Role: "fixed", Expected: "prevented", Verdict: "prevented"},
+		},
+	}
+}
+
+func night() []report.Report {
+	unknown := drain()
+	unknown.Scenario, unknown.Verdict, unknown.Variants[1].Verdict = "added-nic", "inconclusive", "unknown"
+	unknown.Variants[1].Reasons = []string{"too little `traffic`\nsecond line", "another"}
+	unknown.CPU = &report.CPU{Others: 0.9}
+	missed := drain()
+	missed.Scenario, missed.Verdict, missed.Variants[0].Verdict = "masquerade-drift", "fail", "missed"
+	missed.Merged = &report.Merged{Conflicts: []string{"old ran twice: " + strings.Repeat("long ", 50)}}
+	missed.Variants[0].Findings, missed.Variants[0].Remedies = nil, nil
+	return []report.Report{drain(), unknown, missed}
+}
+
+func TestMarkdown(t *testing.T) {
+	got := Markdown(night())
+	const golden = "testdata/summary.md"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", golden, diff)
+	}
+}
+
+// TestOneScreen is a night in which everything went wrong.
+func TestOneScreen(t *testing.T) {
+	var all []report.Report
+	for i := range 40 {
+		r := night()[i%3]
+		r.Scenario = fmt.Sprint("s", i)
+		all = append(all, r)
+	}
+	dir := t.TempDir()
+	if err := Write(dir, all); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(string(text), "\n"); lines > 30 {
+		t.Errorf("%d lines are no screen:\n%s", lines, text)
+	}
+	for _, want := range []string{"## relapse: 14 of 40 scenarios passed", "\nand 28 more\n", "\n- and 29 more\n"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+}
