@@ -1,0 +1,41 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// entry is a job of a GitHub Actions matrix. Scenario, label, with and timeout are
+// inputs of the action in the root of this tree.
+type entry struct {
+	Shard    int    `json:"shard"`
+	Scenario string `json:"scenario"` // names, with a space between them
+	Label    string `json:"label"`
+	With     string `json:"with"`
+	Timeout  string `json:"timeout"`
+	// Minutes is for timeout-minutes: a runner that ends a job leaves no report, so
+	// that relapse has to give up before.
+	Minutes int `json:"minutes"`
+}
+
+// jobMinutes is what a job takes beside its run: set-up, tear-down and artifacts.
+const jobMinutes = 20
+
+// GitHub writes the shards as the matrix of a job of GitHub Actions: JSON in one line,
+// for a line of $GITHUB_OUTPUT and fromJSON.
+func GitHub(out io.Writer, shards []Shard, r Run) error {
+	var matrix struct {
+		Include []entry `json:"include"`
+	}
+	for _, s := range shards {
+		matrix.Include = append(matrix.Include, entry{s.Number, strings.Join(s.Scenarios(), " "), r.Label, r.With, s.Limit().String(), int(s.Limit().Minutes()) + jobMinutes})
+	}
+	text, err := json.Marshal(matrix)
+	if err != nil {
+		return fmt.Errorf("encoding the matrix: %w", err)
+	}
+	_, err = fmt.Fprintf(out, "%s\n", text)
+	return err
+}

@@ -1,0 +1,191 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const minute = time.Minute
+
+func TestShards(t *testing.T) {
+	five := []Item{{"a", 3 * minute}, {"b", 5 * minute}, {"c", 3 * minute}, {"d", 6 * minute}, {"e", 5 * minute}}
+	for _, test := range []struct {
+		name  string
+		items []Item
+		n     int
+		want  []string
+	}{
+		{"one machine", five, 1, []string{"d b e a c 22m0s"}},
+		{"two machines", five, 2, []string{"d a c 12m0s", "b e 10m0s"}},
+		{"more machines than scenarios", five[:2], 9, []string{"b 5m0s", "a 3m0s"}},
+		{"one that was not measured", append(slices.Clone(five), Item{"new", 0}), 3, []string{"d a 9m0s", "new c 3m0s", "b e 10m0s"}},
+		{"none was measured", []Item{{"a", 0}, {"b", 0}, {"c", 0}}, 2, []string{"a c 0s", "b 0s"}},
+		{"nothing", nil, 2, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for i, s := range Shards(test.items, test.n) {
+				if s.Number != i+1 {
+					t.Errorf("shard %d has number %d", i+1, s.Number)
+				}
+				got = append(got, strings.Join(s.Scenarios(), " ")+" "+s.Lasts().String())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLimit(t *testing.T) {
+	s := Shard{Items: []Item{{"a", 4 * minute}, {"new", 0}}}
+	if got, want := s.Limit(), 117*minute; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// The plan that is written in each form.
+var (
+	planned = []Shard{
+		{1, []Item{{"added-nic", 393 * time.Second}}},
+		{2, []Item{{"node-drain", 203 * time.Second}, {"unpinned-image", 0}}},
+	}
+	selected = Run{Label: "cilium && !slow", With: "cilium=1.12.1"}
+	source   = Source{Repository: "https://example.org/relapse", Ref: "v1", Image: "golang:1.26"}
+)
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+func TestGitHub(t *testing.T) {
+	var out bytes.Buffer
+	if err := GitHub(&out, planned, selected); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "github.json", out.Bytes())
+	if bytes.Count(out.Bytes(), []byte("\n")) != 1 {
+		t.Error("a line of $GITHUB_OUTPUT is one line")
+	}
+}
+
+// A server that is told to be strict decodes manifests like this.
+func TestJobsAreJobs(t *testing.T) {
+	var out bytes.Buffer
+	if err := Jobs(&out, planned, Run{}, source); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "jobs.yaml", out.Bytes())
+	documents := strings.Split(out.String(), "---\n")
+	if len(documents) != len(planned) {
+		t.Fatalf("%d documents of %d shards", len(documents), len(planned))
+	}
+	for i, text := range documents {
+		var j batchv1.Job
+		if err := yaml.UnmarshalStrict([]byte(text), &j); err != nil {
+			t.Fatal(err)
+		}
+		pod := j.Spec.Template.Spec
+		command := strings.Join(pod.Containers[0].Command, "\n")
+		if !*pod.Containers[0].SecurityContext.Privileged || pod.RestartPolicy != corev1.RestartPolicyNever || *j.Spec.BackoffLimit != 0 {
+			t.Errorf("%+v", j.Spec)
+		}
+		doctor, run := strings.Index(command, "bin/relapse doctor"), strings.Index(command, planned[i].Items[0].Scenario)
+		if doctor < 0 || run < doctor {
+			t.Errorf("doctor does not speak first:\n%s", command)
+		}
+	}
+}
+
+func TestArgo(t *testing.T) {
+	var out bytes.Buffer
+	if err := Argo(&out, planned, selected, source); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "argo.yaml", out.Bytes())
+}
+
+// TestSchemas holds the manifests to the schemas that their vendors publish.
+func TestSchemas(t *testing.T) {
+	var jobs, argo bytes.Buffer
+	if err := Jobs(&jobs, planned, selected, source); err != nil {
+		t.Fatal(err)
+	}
+	if err := Argo(&argo, planned, selected, source); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		schema    string
+		manifests []string
+		spoil     map[string]string // a manifest that must be refused, by what it lacks or has
+	}{
+		{"kubernetes.json", strings.Split(jobs.String(), "---\n"), map[string]string{
+			"a field that is not there": strings.Replace(jobs.String(), "backoffLimit:", "backofLimit:", 1),
+			"another type":              strings.Replace(jobs.String(), "backoffLimit: 0", "backoffLimit: none", 1),
+			"no name of a container":    strings.Replace(jobs.String(), "        name: relapse\n", "", 1),
+		}},
+		{"argo.json", []string{argo.String()}, map[string]string{
+			"a field that is not there": strings.Replace(argo.String(), "entrypoint:", "entryPoint:", 1),
+			"another type":              strings.Replace(argo.String(), "optional: true", "optional: often", 1),
+			"a task without a name":     strings.Replace(argo.String(), "      - name: shard-1\n        template: shard-1\n", "      - template: shard-1\n", 1),
+		}},
+	} {
+		t.Run(test.schema, func(t *testing.T) {
+			schema := vendorSchema(t, test.schema, test.manifests)
+			for _, text := range test.manifests {
+				if err := schema.Validate(decode(t, text)); err != nil {
+					t.Error(err)
+				}
+			}
+			for what, text := range test.spoil {
+				first, _, _ := strings.Cut(text, "---\n")
+				if slices.Contains(test.manifests, first) {
+					t.Errorf("%s: nothing was spoilt", what)
+				}
+				if err := schema.Validate(decode(t, first)); err == nil {
+					t.Errorf("%s: it was not refused", what)
+				}
+			}
+		})
+	}
+}
+
+func decode(t *testing.T, text string) any {
+	t.Helper()
+	converted, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var value any
+	if err := json.Unmarshal(converted, &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}

@@ -1,0 +1,152 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// The schemas in testdata are parts of those that the vendors publish: the definitions
+// and properties that the manifests use, word for word but for descriptions. With more
+// than a mistyped field in a manifest they have to be made anew.
+var schemas = flag.String("schemas", "", "folder with argo.json and kubernetes.json, whole, to take the schemas in testdata from")
+
+// published says where a schema is from, and which of its definitions a manifest is.
+var published = map[string]struct{ source, definition string }{
+	"argo.json": {
+		"github.com/argoproj/argo-workflows v4.1.2, api/jsonschema/schema.json", "io.argoproj.workflow.v1alpha1.Workflow",
+	},
+	"kubernetes.json": {
+		"k8s.io/kubernetes v1.34.4, api/openapi-spec/swagger.json", "io.k8s.api.batch.v1.Job",
+	},
+}
+
+// definition is as much of a JSON schema as these two use.
+type definition struct {
+	Type                 string                 `json:"type,omitempty"`
+	Ref                  string                 `json:"$ref,omitempty"`
+	Properties           map[string]*definition `json:"properties,omitempty"`
+	AdditionalProperties any                    `json:"additionalProperties,omitempty"`
+	Items                *definition            `json:"items,omitempty"`
+	Required             []string               `json:"required,omitempty"`
+	Enum                 []any                  `json:"enum,omitempty"`
+}
+
+type document struct {
+	Comment     string                 `json:"$comment"`
+	Ref         string                 `json:"$ref"`
+	Definitions map[string]*definition `json:"definitions"`
+}
+
+const definitions = "#/definitions/"
+
+// vendorSchema is the schema of a manifest. It takes no property that the vendor's
+// does not know.
+func vendorSchema(t *testing.T, name string, manifests []string) *jsonschema.Resolved {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *schemas != "" {
+		part := partOf(t, name, manifests)
+		if err := os.WriteFile(path, part, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resolved
+}
+
+// partOf takes from a published schema what manifests use.
+func partOf(t *testing.T, name string, manifests []string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(*schemas, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole document
+	if err := json.Unmarshal(text, &whole); err != nil {
+		t.Fatal(err)
+	}
+	from := published[name]
+	p := parts{whole: whole.Definitions, taken: map[string]*definition{}}
+	for _, m := range manifests {
+		p.take(from.definition, decode(t, m), name)
+	}
+	for _, problem := range p.unknown {
+		t.Error(problem)
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetIndent("", " ")
+	if err := encoder.Encode(document{"A part of " + from.source + ", Apache-2.0.", definitions + from.definition, p.taken}); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// parts collects the definitions that values use.
+type parts struct {
+	whole, taken map[string]*definition
+	unknown      []string
+}
+
+func (p *parts) take(name string, value any, where string) {
+	whole := p.whole[name]
+	if p.taken[name] == nil {
+		p.taken[name] = &definition{Type: whole.Type, Required: whole.Required, Enum: whole.Enum}
+		if whole.Properties != nil {
+			p.taken[name].Properties, p.taken[name].AdditionalProperties = map[string]*definition{}, false
+		}
+	}
+	object, is := value.(map[string]any)
+	if !is || whole.Properties == nil {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		property, known := whole.Properties[key]
+		if !known {
+			p.unknown = append(p.unknown, fmt.Sprintf("%s: %s has no property %q", where, name, key))
+			continue
+		}
+		p.taken[name].Properties[key] = property
+		p.follow(property, object[key], where+"."+key)
+	}
+}
+
+// follow takes what a property refers to.
+func (p *parts) follow(property *definition, value any, where string) {
+	switch {
+	case property.Ref != "":
+		p.take(strings.TrimPrefix(property.Ref, definitions), value, where)
+	case property.Items != nil:
+		for _, element := range value.([]any) {
+			p.follow(property.Items, element, where)
+		}
+	default:
+		of, is := property.AdditionalProperties.(map[string]any)
+		if ref, _ := of["$ref"].(string); is && ref != "" {
+			for _, element := range value.(map[string]any) {
+				p.follow(&definition{Ref: ref}, element, where)
+			}
+		}
+	}
+}
