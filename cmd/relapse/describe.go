@@ -3,32 +3,61 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/containerlab"
 )
 
 func listCommand() *cobra.Command {
-	return &cobra.Command{
+	var label string
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the scenarios and their variants",
-		Args:  noArgs,
+		Long: `List prints of each scenario its labels, its owner, and how long it usually lasts
+with its images built; of each variant what is expected, and its further labels.
+Labels are what --label of run, plan and list selects by.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			recorded, err := figures.Recorded()
+			if err != nil {
+				return err
+			}
+			from, variants, err := selection{all: true, label: label}.scenarios(nil)
+			if err != nil {
+				return err
+			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, s := range scenarios.All {
+			for _, s := range from {
+				common := commonLabels(s)
 				fmt.Fprintf(table, "%s\t%s\n", s.Incident.Name, s.Incident.Title)
+				fmt.Fprintf(table, "\t%s; owner %s; %s\n", strings.Join(common, ", "), s.Owner, usuallyText(s, variants, recorded))
 				for _, v := range s.Variants {
-					fmt.Fprintf(table, "  %s\t%s, %s: expected %s%s\n", v.Name, v.Role, v.Form, v.Expected(), notRunnable(v))
+					if variants != nil && !slices.Contains(variants, v.Name) {
+						continue
+					}
+					fmt.Fprintf(table, "  %s\t%s, %s: expected %s%s%s\n", v.Name, v.Role, v.Form, v.Expected(), further(s.LabelsOf(v), common), notRunnable(v))
 				}
 			}
 			return table.Flush()
 		},
 	}
+	cmd.Flags().StringVar(&label, "label", "", "list the variants with these labels, `EXPRESSION` as in 'cilium && !slow'")
+	return cmd
+}
+
+// further are the labels of a variant that not all of its scenario have.
+func further(labels, common []string) string {
+	own := slices.DeleteFunc(labels, func(l string) bool { return slices.Contains(common, l) })
+	if len(own) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(own, ", ")
 }
 
 func describeCommand() *cobra.Command {
@@ -57,6 +86,7 @@ func describeCommand() *cobra.Command {
 func describe(out io.Writer, s framework.Scenario) {
 	i := s.Incident
 	fmt.Fprintf(out, "%s: %s\n", i.Name, i.Title)
+	fmt.Fprintf(out, "labels: %s; owner: %s\n", strings.Join(commonLabels(s), ", "), s.Owner)
 	section := func(title, text string) {
 		fmt.Fprintf(out, "\n%s\n  %s\n", title, strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  "))
 	}

@@ -1,27 +1,38 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/compare"
+	"github.com/relapse-dev/relapse/framework/report/merge"
 	"github.com/relapse-dev/relapse/framework/report/page"
 )
 
 func diffCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff A B",
-		Short: "Compare the reports of two runs of a scenario",
+		Short: "Compare the reports of two runs, or of two nights",
 		Long: `Diff tells in what two runs differ: verdicts, findings, and times as far as they
 differ by more than earlier runs did. A and B are folders of runs, as in
-reports/node-drain/latest. The earlier runs are those that are stored beside them,
-of the same machine, and not slowed down by other work; three it takes.
+reports/node-drain/latest, or folders with runs in them, as merge leaves them: then
+the newest run of each scenario is compared. The earlier runs are those that are
+stored beside them, of the same machine, and not slowed down by other work; three it
+takes.
 
 Exit status: 0 the verdicts are the same; 1 a verdict of the run, of a variant, a
-remedy or a check differs; 2 bad input.`,
+remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return usagef("diff takes the folders of two runs, A and B")
@@ -29,6 +40,9 @@ remedy or a check differs; 2 bad input.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if holdsRuns(args[0]) && holdsRuns(args[1]) {
+				return diffNights(cmd.OutOrStdout(), args[0], args[1])
+			}
 			a, err := readRun(args[0])
 			if err != nil {
 				return err
@@ -37,21 +51,108 @@ remedy or a check differs; 2 bad input.`,
 			if err != nil {
 				return err
 			}
-			earlier, err := earlierRuns(a, b)
+			return outcomeOfDiff(diffRuns(cmd.OutOrStdout(), a, b))
+		},
+	}
+}
+
+// diffRuns prints in what two runs differ, and returns whether a verdict does.
+func diffRuns(out io.Writer, a, b storedRun) (differ bool, err error) {
+	earlier, err := earlierRuns(a, b)
+	if err != nil {
+		return false, err
+	}
+	result, err := compare.Reports(a.report, b.report, earlier)
+	if err != nil {
+		return false, usagef("%s and %s: %w", a.dir, b.dir, err)
+	}
+	result.Print(out)
+	return len(result.Verdicts) > 0, nil
+}
+
+func outcomeOfDiff(differ bool, err error) error {
+	if err == nil && differ {
+		return &verdictError{verdict: framework.Fail}
+	}
+	return err
+}
+
+// holdsRuns tells whether a folder is none of a run itself.
+func holdsRuns(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(dir, "report.json"))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// diffNights prints in what the newest runs of each scenario differ.
+func diffNights(out io.Writer, one, other string) error {
+	a, err := newestRuns(one)
+	if err != nil {
+		return err
+	}
+	b, err := newestRuns(other)
+	if err != nil {
+		return err
+	}
+	var changed []string // names of scenarios, with who is to be told
+	first := true
+	for _, scenario := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))))) {
+		if !first {
+			fmt.Fprintln(out)
+		}
+		first = false
+		before, inA := a[scenario]
+		now, inB := b[scenario]
+		switch {
+		case !inA:
+			fmt.Fprintf(out, "B only: %s %s: %s\n", scenario, now.report.Run, now.report.Verdict)
+		case !inB:
+			fmt.Fprintf(out, "A only: %s %s: %s\n", scenario, before.report.Run, before.report.Verdict)
+			changed = append(changed, ownedBy(before.report))
+		default:
+			differ, err := diffRuns(out, before, now)
 			if err != nil {
 				return err
 			}
-			result, err := compare.Reports(a.report, b.report, earlier)
-			if err != nil {
-				return usagef("%s and %s: %w", args[0], args[1], err)
+			if differ {
+				changed = append(changed, ownedBy(now.report))
 			}
-			result.Print(cmd.OutOrStdout())
-			if len(result.Verdicts) > 0 {
-				return &verdictError{verdict: framework.Fail}
-			}
-			return nil
-		},
+		}
 	}
+	if len(changed) == 0 {
+		fmt.Fprintln(out, "\nno verdict differs")
+		return nil
+	}
+	fmt.Fprintf(out, "\nverdicts differ: %s\n", strings.Join(changed, ", "))
+	return outcomeOfDiff(true, nil)
+}
+
+// ownedBy names a scenario and its owner.
+func ownedBy(r report.Report) string {
+	if r.Owner == "" {
+		return r.Scenario
+	}
+	return fmt.Sprintf("%s (%s)", r.Scenario, r.Owner)
+}
+
+// newestRuns are the newest runs of each scenario in a folder.
+func newestRuns(dir string) (map[string]storedRun, error) {
+	found, _, err := merge.Find(dir)
+	if err != nil {
+		return nil, usagef("looking for runs: %w", err)
+	}
+	newest := map[string]storedRun{}
+	for _, s := range found {
+		run, err := readRun(s.Dir)
+		if err != nil {
+			return nil, err
+		}
+		newest[s.Report.Scenario] = run
+	}
+	return newest, nil
 }
 
 // storedRun is a run that was read from its folder.

@@ -79,3 +79,37 @@ func TestDiff(t *testing.T) {
 		})
 	}
 }
+
+func TestDiffOfNights(t *testing.T) {
+	last, same, other, fewer := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	nic := func(r *report.Report) { r.Scenario = "added-nic" }
+	for _, dir := range []string{last, same, other} {
+		storeRun(t, dir, nil)
+		storeRun(t, dir, nic)
+	}
+	storeRun(t, fewer, nic)
+	// Of each scenario the newest run counts.
+	storeRun(t, other, func(r *report.Report) {
+		r.Verdict, r.Variants[0].Verdict, r.Started, r.Owner = "fail", "missed", r.Started.Add(time.Hour), "@net"
+	})
+	for _, test := range []struct {
+		name   string
+		a, b   string
+		status int
+		says   string
+	}{
+		{"the same", last, same, exitExpected, "\nno verdict differs\n"},
+		{"whom to tell", last, other, exitUnexpected, "\nverdicts differ: node-drain (@net)\n"},
+		{"a verdict", last, other, exitUnexpected, "cilium-1.11.6  verdict  A reproduced, B missed"},
+		{"a scenario less", last, fewer, exitUnexpected, "A only: node-drain 2026-01-02T03-04-05Z: pass"},
+		{"a scenario more", fewer, last, exitExpected, "B only: node-drain 2026-01-02T03-04-05Z: pass"},
+		{"nothing", last, t.TempDir(), exitUsage, "there is no report.json in"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status, out, complained := output(t, "diff", test.a, test.b)
+			if status != test.status || !strings.Contains(out+complained, test.says) {
+				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
+			}
+		})
+	}
+}

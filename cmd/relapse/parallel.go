@@ -89,7 +89,7 @@ func childArgs(s framework.Scenario, flags *pflag.FlagSet) []string {
 	flags.Visit(func(f *pflag.Flag) {
 		var values []string
 		switch f.Name {
-		case "parallel":
+		case "parallel", "all":
 			return
 		case "variant":
 			wanted, _ := flags.GetStringSlice(f.Name) // it is one

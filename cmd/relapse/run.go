@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -23,6 +24,8 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/metrics"
+	"github.com/relapse-dev/relapse/framework/report/trace"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
@@ -33,6 +36,8 @@ import (
 
 // runOptions are the flags of run that are not the suite's.
 type runOptions struct {
+	all      bool              // scenarios of the catalogue
+	label    string            // an expression of labels
 	set      map[string]string // parameters of scenarios
 	with     map[string]string // versions of components that no variant names
 	keep     report.Keep
@@ -50,7 +55,7 @@ func runCommand(s *settings) *cobra.Command {
 		how     = runOptions{keep: report.Keep{Bytes: keepBytes}}
 	)
 	cmd := &cobra.Command{
-		Use:   "run NAME...",
+		Use:   "run NAME... | --all | --label EXPRESSION",
 		Short: "Run scenarios, each on a lab of its own, and judge them",
 		Long: `Run builds what the scenarios need, brings up a lab for each, makes the
 incident happen with every variant, and takes the lab down again.
@@ -58,13 +63,9 @@ incident happen with every variant, and takes the lab down again.
 Each run has a folder of its own, OUTPUT/NAME/<time>, with report.html,
 report.json, junit.xml and evidence/; OUTPUT/NAME/latest leads to the newest. The oldest
 are removed when there are more than --keep-runs, or when a scenario's take
-more than 1 GB together.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("run needs the name of a scenario: %s", strings.Join(scenarioNames(), ", "))
-			}
-			return nil
-		},
+more than 1 GB together. OUTPUT/metrics.prom has the metrics of the newest runs, for
+Prometheus. Where OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run go there, by
+OTLP over HTTP.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Ablate = engine.Part(ablate)
 			var err error
@@ -76,6 +77,8 @@ more than 1 GB together.`,
 		},
 	}
 	flags := cmd.Flags()
+	flags.BoolVar(&how.all, "all", false, "run every scenario")
+	flags.StringVar(&how.label, "label", "", "run of these scenarios, or of all, the variants with these labels, `EXPRESSION` as in 'cilium && !slow' (list shows them)")
 	flags.StringSliceVar(&options.Variants, "variant", nil, "run these variants only")
 	flags.BoolVar(&options.Keep, "keep", false, "leave the lab running, put back, for --reuse")
 	flags.BoolVar(&options.Reuse, "reuse", false, "use the lab that an earlier run has kept, if it is there")
@@ -133,16 +136,12 @@ func partNames() string {
 }
 
 func runScenarios(ctx context.Context, s *settings, names []string, how runOptions, o suite.Options) error {
-	var chosen []framework.Scenario
-	for _, name := range names {
-		scenario, err := scenarioNamed(name)
-		if err != nil {
-			return err
-		}
-		if slices.ContainsFunc(chosen, func(c framework.Scenario) bool { return c.Incident.Name == name }) {
-			return usagef("scenario %q is named twice", name)
-		}
-		chosen = append(chosen, scenario)
+	if how.label != "" && len(o.Variants) > 0 {
+		return usagef("--label and --variant exclude each other")
+	}
+	chosen, labelled, err := selection{names, how.all, how.label, how.with}.scenarios(o.Upstreams)
+	if err != nil {
+		return err
 	}
 	if err := setParameters(chosen, how.set); err != nil {
 		return err
@@ -160,6 +159,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	}
 	if err := checkRunnable(chosen, o.Options); err != nil {
 		return err
+	}
+	if len(how.with) == 0 { // with it there is one variant, which the catalogue has not
+		o.Variants = append(o.Variants, labelled...)
 	}
 	if how.parallel < 0 {
 		return usagef("--parallel: %d is no number of scenarios", how.parallel)
@@ -240,7 +242,27 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 		}
 	}
 	fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
+	tellOthers(ctx, log, o.Output, reports)
 	return outcome(reports, err)
+}
+
+// tellWithin bounds how long an endpoint may take that is told of a run.
+const tellWithin = 15 * time.Second
+
+// tellOthers leaves metrics, and sends spans where the environment names an endpoint.
+// That this fails changes no verdict.
+func tellOthers(ctx context.Context, log *slog.Logger, output string, reports []report.Report) {
+	if err := metrics.Update(output); err != nil {
+		log.Warn("the metrics could not be written", "error", err)
+	}
+	if !trace.Wanted() || len(reports) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
+	defer cancel()
+	if err := trace.Export(ctx, reports...); err != nil {
+		log.Warn("the spans of the run could not be sent", "error", err)
+	}
 }
 
 // commandOf is the command that runs a scenario again as these flags had it run, but
@@ -249,7 +271,7 @@ func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	words := []string{"relapse", "run", s.Incident.Name}
 	for _, arg := range childArgs(s, flags) {
 		name, _, _ := strings.Cut(arg, "=")
-		if slices.Contains([]string{"--variant", "--set", "--ablate", "--repeat", "--wait", "--with", "--images", "--upstream"}, name) {
+		if slices.Contains([]string{"--variant", "--label", "--set", "--ablate", "--repeat", "--wait", "--with", "--images", "--upstream"}, name) {
 			words = append(words, arg)
 		}
 	}

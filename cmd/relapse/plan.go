@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/cmd/bench/figures"
+	"github.com/relapse-dev/relapse/framework/plan"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Formats of a plan.
+const (
+	planGitHub = "github"
+	planArgo   = "argo"
+	planJobs   = "jobs"
+)
+
+var planFormats = []string{planGitHub, planArgo, planJobs}
+
+func planCommand() *cobra.Command {
+	var (
+		format string
+		shards int
+		what   selection
+		source plan.Source
+	)
+	cmd := &cobra.Command{
+		Use:   "plan [NAME...]",
+		Short: "Spread scenarios over machines: a GitHub matrix, an Argo workflow, Kubernetes Jobs",
+		Long: `Plan spreads scenarios, all without a name, over so many shards that take about the
+same time, by how long each scenario usually lasts (relapse list), and writes that for
+an engine that runs them:
+
+  github  the matrix of a job of GitHub Actions, as one line of JSON
+  argo    an Argo Workflow that also merges the reports: argo submit
+  jobs    Kubernetes Jobs: kubectl create -f -; their reports are in the
+          PersistentVolumeClaim relapse-reports, for relapse merge
+
+A scenario is never split. Pods of argo and jobs are privileged, fetch relapse from its
+repository, and build what the scenarios need; in each of them relapse doctor speaks
+first.
+
+Exit status: 0; 2 bad input.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			what.names, what.all = args, len(args) == 0
+			if !slices.Contains(planFormats, format) {
+				return usagef("-o: %q is none of %s%s", format, strings.Join(planFormats, ", "), topology.Nearest(format, planFormats))
+			}
+			if shards < 1 {
+				return usagef("--shards: %d is no number of machines", shards)
+			}
+			items, err := planned(what)
+			if err != nil {
+				return err
+			}
+			all := plan.Shards(items, shards)
+			tellPlan(cmd, items, all, shards)
+			run, out := plan.Run{Label: what.label, With: withText(what.with)}, cmd.OutOrStdout()
+			switch format {
+			case planArgo:
+				return plan.Argo(out, all, run, source)
+			case planJobs:
+				return plan.Jobs(out, all, run, source)
+			}
+			return plan.GitHub(out, all, run)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&format, "output", "o", planGitHub, "what to write: "+strings.Join(planFormats, ", "))
+	flags.IntVar(&shards, "shards", 1, "how many machines there are, at most")
+	flags.StringVar(&what.label, "label", "", "the variants with these labels, `EXPRESSION` as in 'cilium && !slow' (list shows them)")
+	flags.StringToStringVar(&what.with, "with", nil, "run the scripts on versions that no variant has, `COMPONENT=VERSION` (see run)")
+	flags.StringVar(&source.Repository, "repository", "https://"+modulePath, "where pods fetch relapse from")
+	flags.StringVar(&source.Ref, "ref", "main", "the branch, tag or commit that they fetch")
+	flags.StringVar(&source.Image, "image", "docker.io/library/golang:1.26-bookworm", "the image of the pods: a Debian with git, make and Go")
+	return cmd
+}
+
+// planned are the scenarios of a plan, with how long they usually last.
+func planned(what selection) ([]plan.Item, error) {
+	recorded, err := figures.Recorded()
+	if err != nil {
+		return nil, err
+	}
+	chosen, variants, err := what.scenarios(nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(what.with) > 0 {
+		if err := chooseVersions(slices.Clone(chosen), what.with, nil); err != nil {
+			return nil, err
+		}
+	}
+	var items []plan.Item
+	for _, s := range chosen {
+		lasts, _ := usually(s, variants, recorded) // zero where it is not known
+		items = append(items, plan.Item{Scenario: s.Incident.Name, Lasts: lasts})
+	}
+	return items, nil
+}
+
+// tellPlan says on standard error what somebody has to know who reads the plan.
+func tellPlan(cmd *cobra.Command, items []plan.Item, all []plan.Shard, wanted int) {
+	for _, s := range all {
+		fmt.Fprintf(cmd.ErrOrStderr(), "shard %d: %s, usually %s, given up after %s\n", s.Number, strings.Join(s.Scenarios(), ", "), s.Lasts().Round(time.Second), s.Limit())
+	}
+	for _, i := range items {
+		if i.Lasts == 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s was not measured: it is taken to last as long as the longest\n", i.Scenario)
+		}
+	}
+	if len(all) < wanted {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d shards do for %d scenarios: none is split\n", len(all), len(items))
+	}
+}
+
+// withText is what --with was given, in order of names.
+func withText(with map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(with)) {
+		parts = append(parts, name+"="+with[name])
+	}
+	return strings.Join(parts, ",")
+}

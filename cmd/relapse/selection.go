@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/cmd/bench/figures"
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
+)
+
+// selection is what of the catalogue was asked for.
+type selection struct {
+	names []string
+	all   bool
+	label string // an expression; empty: whatever its labels
+	with  map[string]string
+}
+
+// scenarios are those that were asked for, in the order of their names as given, or
+// of the catalogue. Variants are the names of the variants that --label chose; nil
+// where it was not given. Of all scenarios those are left out of which nothing is
+// selected, or which --with does not concern; one that was named is refused then.
+func (s selection) scenarios(from registry.Upstreams) (chosen []framework.Scenario, variants []string, err error) {
+	named := len(s.names) > 0
+	switch {
+	case named && s.all:
+		return nil, nil, usagef("--all and the name of a scenario exclude each other")
+	case !named && !s.all && s.label == "":
+		return nil, nil, usagef("run needs the name of a scenario, --all or --label: %s", strings.Join(scenarioNames(), ", "))
+	case !named:
+		chosen = slices.Clone(scenarios.All)
+	}
+	for _, name := range s.names {
+		scenario, err := scenarioNamed(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.ContainsFunc(chosen, func(c framework.Scenario) bool { return c.Incident.Name == name }) {
+			return nil, nil, usagef("scenario %q is named twice", name)
+		}
+		chosen = append(chosen, scenario)
+	}
+	if s.label != "" {
+		if chosen, variants, err = labelled(chosen, s.label, named, from); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !named && len(s.with) > 0 {
+		if chosen, err = concerned(chosen, s.with); err != nil {
+			return nil, nil, err
+		}
+	}
+	return chosen, variants, nil
+}
+
+// concerned are the scenarios that test one of the components of --with.
+func concerned(from []framework.Scenario, with map[string]string) ([]framework.Scenario, error) {
+	var chosen []framework.Scenario
+	var known []string
+	for _, s := range from {
+		tests := false
+		for name := range with {
+			_, there := s.Find(name)
+			tests = tests || there
+		}
+		if tests {
+			chosen = append(chosen, s)
+		}
+		for _, t := range s.Tested {
+			known = append(known, t.Component())
+		}
+	}
+	if len(chosen) == 0 {
+		name := slices.Min(slices.Collect(maps.Keys(with)))
+		slices.Sort(known)
+		return nil, usagef("--with: no component %q%s", name, topology.Nearest(name, slices.Compact(known)))
+	}
+	return chosen, nil
+}
+
+// labelled are the scenarios with variants that an expression of labels selects, and
+// the names of those variants. Variants that cannot run are no reason to take a
+// scenario; of one that is taken they are told as not run.
+func labelled(from []framework.Scenario, expression string, named bool, upstreams registry.Upstreams) ([]framework.Scenario, []string, error) {
+	selection, err := framework.ParseSelection(expression)
+	if err != nil {
+		return nil, nil, usagef("--label: %w", err)
+	}
+	known := allLabels()
+	for _, word := range selection.Words() {
+		if !slices.Contains(known, word) {
+			return nil, nil, usagef("--label: no scenario has the label %q%s", word, topology.Nearest(word, known))
+		}
+	}
+	var chosen []framework.Scenario
+	var variants []string
+	for _, s := range from {
+		selected := selection.Variants(s)
+		runs := slices.ContainsFunc(selected, func(v framework.Variant) bool { runnable, _ := v.Runnable(upstreams); return runnable })
+		if !runs && named {
+			return nil, nil, usagef("--label: no variant of scenario %q that can run is %q", s.Incident.Name, expression)
+		}
+		if !runs {
+			continue
+		}
+		chosen = append(chosen, s)
+		for _, v := range selected {
+			variants = append(variants, v.Name)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, nil, usagef("--label: no variant that can run is %q", expression)
+	}
+	return chosen, variants, nil
+}
+
+// allLabels are those of all variants in the catalogue.
+func allLabels() []string {
+	var all []string
+	for _, s := range scenarios.All {
+		for _, v := range s.Variants {
+			all = append(all, s.LabelsOf(v)...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// commonLabels are those that all variants of a scenario have.
+func commonLabels(s framework.Scenario) []string {
+	return slices.DeleteFunc(s.LabelsOf(s.Variants[0]), func(label string) bool {
+		return slices.ContainsFunc(s.Variants, func(v framework.Variant) bool { return !slices.Contains(s.LabelsOf(v), label) })
+	})
+}
+
+// usually is how long a scenario lasts with some of its variants, nil for all, once
+// its images are built. It is known of what was measured: cmd/bench keeps that, so
+// that no scenario has to state it and be wrong a month later.
+func usually(s framework.Scenario, variants []string, recorded figures.File) (lasts time.Duration, known bool) {
+	runs := s.Runnable(nil)
+	selected := slices.DeleteFunc(slices.Clone(runs), func(v framework.Variant) bool { return variants != nil && !slices.Contains(variants, v.Name) })
+	if len(selected) == len(runs) {
+		return recorded.Duration(s.Incident.Name, figures.AllVariants)
+	}
+	if lasts, known = recorded.Duration(s.Incident.Name, figures.LabIsUp); !known {
+		return 0, false
+	}
+	var longest time.Duration
+	for _, v := range selected {
+		one, known := recorded.Duration(s.Incident.Name, figures.OnThatLab(v.Name))
+		if !known {
+			return 0, false
+		}
+		if longest = max(longest, one); len(v.Nodes) == 0 { // with nodes of their own they run side by side
+			lasts += one
+		}
+	}
+	if len(selected) > 0 && len(selected[0].Nodes) > 0 {
+		lasts += longest
+	}
+	return lasts, true
+}
+
+// usuallyText says how long a scenario lasts.
+func usuallyText(s framework.Scenario, variants []string, recorded figures.File) string {
+	lasts, known := usually(s, variants, recorded)
+	if !known {
+		return "not measured yet"
+	}
+	return fmt.Sprintf("usually %s", lasts.Round(time.Second))
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/cmd/bench/figures"
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
+)
+
+func TestSelection(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		of       selection
+		from     registry.Upstreams
+		want     string
+		variants string
+	}{
+		{"all", selection{all: true}, nil, strings.Join(scenarioNames(), " "), ""},
+		{"some", selection{names: []string{"added-nic", "node-drain"}}, nil, "added-nic node-drain", ""},
+		{"by a component", selection{label: "kube-proxy"}, nil, "ipvs-deadlock", "kube-proxy-1.13.0 kube-proxy-1.13.1 kube-proxy-1.13.2 kube-proxy-1.13.0-iptables"},
+		{"variants of one", selection{all: true, label: "bpf"}, nil, "masquerade-drift", "default-on translated-bpf"},
+		{"what can be had from the vendor", selection{label: "upstream"}, registry.Upstreams{"docker.io": "https://127.0.0.1"}, "unpinned-image", "kube-router-v0.4.0-to-v1.0.0-rc5"},
+		{"of all those that a version concerns", selection{all: true, with: map[string]string{"cilium": "1.12.1"}}, nil, "node-drain masquerade-drift", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			chosen, variants, err := test.of.scenarios(test.from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, s := range chosen {
+				names = append(names, s.Incident.Name)
+			}
+			if got := strings.Join(names, " "); got != test.want {
+				t.Errorf("scenarios %s, want %s", got, test.want)
+			}
+			if got := strings.Join(variants, " "); got != test.variants {
+				t.Errorf("variants %s, want %s", got, test.variants)
+			}
+		})
+	}
+}
+
+func TestRunByLabel(t *testing.T) {
+	got := relapse(t, "run", "--label", "bpf", "--dry-run")
+	for _, variant := range []string{"default-on", "translated-bpf"} {
+		if !strings.Contains(got.stdout, variant) || got.status != exitExpected {
+			t.Errorf("%s does not run: %+v", variant, got)
+		}
+	}
+	if strings.Contains(got.stdout, "off-by-old-key") {
+		t.Errorf("one without the label runs:\n%s", got.stdout)
+	}
+	// Each in a process of its own.
+	got = relapse(t, "run", "--label", "bgp && !slow", "--dry-run", "--parallel", "2")
+	if got.status != exitExpected || !strings.Contains(got.stdout, "node-drain | ") || !strings.Contains(got.stdout, "added-nic  | ") || strings.Contains(got.stdout, "masquerade") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestUsually(t *testing.T) {
+	second := func(scenario, name string, seconds float64) figures.Figure {
+		return figures.Figure{Scenario: scenario, Name: name, Measured: figures.Summarize([]float64{seconds}), Unit: "s"}
+	}
+	recorded := figures.File{Figures: []figures.Figure{
+		second("drain", figures.AllVariants, 200), second("drain", figures.LabIsUp, 14),
+		second("drain", figures.OnThatLab("old"), 120), second("drain", figures.OnThatLab("new"), 50),
+	}}
+	s := framework.Scenario{Incident: framework.Incident{Name: "drain"}, Variants: []framework.Variant{
+		{Name: "old"}, {Name: "new"}, {Name: "newer"}, {Name: "vendor", OnlyUpstream: "no source"},
+	}}
+	beside := s
+	beside.Variants = []framework.Variant{{Name: "old", Nodes: []string{"a"}}, {Name: "new", Nodes: []string{"b"}}, {Name: "newer", Nodes: []string{"c"}}}
+	other := s
+	other.Incident.Name = "new-incident"
+	for _, test := range []struct {
+		name     string
+		of       framework.Scenario
+		variants []string
+		want     time.Duration
+		known    bool
+	}{
+		{"all", s, nil, 200 * time.Second, true},
+		{"all that can run", s, []string{"old", "new", "newer"}, 200 * time.Second, true},
+		{"some, one after the other", s, []string{"old", "new"}, 184 * time.Second, true},
+		{"some, side by side", beside, []string{"old", "new"}, 134 * time.Second, true},
+		{"one that was not measured", s, []string{"old", "newer"}, 0, false},
+		{"an incident that was not measured", other, nil, 0, false},
+	} {
+		if got, known := usually(test.of, test.variants, recorded); got != test.want || known != test.known {
+			t.Errorf("%s: %s, %v; want %s, %v", test.name, got, known, test.want, test.known)
+		}
+	}
+}
+
+// TestFiguresOfTheCatalogue sees that plans have something to go by: whoever renames a
+// variant or a figure loses what was measured.
+func TestFiguresOfTheCatalogue(t *testing.T) {
+	recorded, err := figures.Recorded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen, _, err := selection{names: []string{"node-drain", "ipvs-deadlock", "added-nic"}}.scenarios(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range chosen {
+		for _, variants := range [][]string{nil, {s.Runnable(nil)[0].Name}} {
+			if lasts, known := usually(s, variants, recorded); !known || lasts < 10*time.Second || lasts > time.Hour {
+				t.Errorf("%s %q: %s, %v", s.Incident.Name, variants, lasts, known)
+			}
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	got := relapse(t, "plan", "--shards", "2", "--label", "bgp", "node-drain", "added-nic")
+	if told := strings.Count(got.stderr, "\n"); got.status != exitExpected || told != 2 {
+		t.Fatalf("%+v", got)
+	}
+	want := `{"include":[{"shard":1,"scenario":"added-nic","label":"bgp","with":"",` // the rest goes with what was measured
+	if first, _, _ := strings.Cut(got.stdout, `"timeout"`); first != want {
+		t.Errorf("%s", cmp.Diff(want, first))
+	}
+	for format, says := range map[string]string{"argo": "kind: Workflow", "jobs": "generateName: relapse-2-"} {
+		got := relapse(t, "plan", "-o", format, "--shards", "9", "--with", "cilium=1.12.1")
+		if got.status != exitExpected || !strings.Contains(got.stdout, says) || !strings.Contains(got.stdout, "--with=cilium=1.12.1") ||
+			!strings.Contains(got.stderr, "2 shards do for 2 scenarios: none is split") {
+			t.Errorf("%+v", got)
+		}
+	}
+	got = relapse(t, "plan", "--with", "cilium=9.9.9")
+	if got.status != exitUsage || !strings.Contains(got.stderr, "no recipe builds") {
+		t.Errorf("%+v", got)
+	}
+}
