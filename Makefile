@@ -58,15 +58,17 @@ setup: build ## make this machine able to run labs; UNDO=1 takes it back
 images: setup ## build every image that is not in the cache
 	$(relapse) images build
 
-# What needs neither root nor Docker nor a network namespace. The linter's
-# version is pinned in a go.mod of its own.
+# What needs neither root nor Docker nor a network namespace. The linters'
+# versions are pinned in a go.mod of their own.
 .PHONY: check
-check: ## format, tidy go.mod, vet, lint, unit tests
+check: ## format, tidy go.mod, vet, lint, workflows, unit tests
 	@$(part) 'format' bash -c 'unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w mends it):"; echo "$$unformatted"; exit 1; }'
 	@$(part) 'go.mod files are tidy' .ci/tidy
 	@$(compile) $(part) 'vet' go vet -tags lab,night ./...
-	@$(part) 'linter is built' go -C .ci/tools build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck
+	@$(part) 'linters are built' go -C .ci/tools build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint
 	@$(part) 'lint' bin/staticcheck -tags lab,night ./...
+# Without other linters that may be on the machine or not.
+	@$(part) 'workflows of GitHub' bin/actionlint -shellcheck= -pyflakes=
 	@$(part) 'unit tests' go test -vet=off ./...
 
 # A part of its own: everything is compiled once more for it, which from an empty

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/ginkgo/v2/reporters"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// night runs .ci/night over shards in a folder of its own, which it returns with the
+// exit status.
+func night(t *testing.T, wanted string, shards, earlier string) (dir string, status int) {
+	t.Helper()
+	script, err := filepath.Abs("../../.ci/night")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	cmd := exec.CommandContext(t.Context(), script, wanted, shards, earlier)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), asProgram+"=1", "RELAPSE="+os.Args[0])
+	printed, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	t.Logf("%s", printed)
+	return dir, cmd.ProcessState.ExitCode()
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}
+
+// TestNights is two nights of two shards, in the second of which a verdict changes.
+func TestNights(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Fatal(err)
+	}
+	nic := func(r *report.Report) { r.Scenario, r.Owner = "added-nic", "@net" }
+	first, second := t.TempDir(), t.TempDir()
+	storeRun(t, filepath.Join(first, "shard-1"), nil)
+	storeRun(t, filepath.Join(first, "shard-2"), nic)
+	before, status := night(t, "2", first, "none")
+	if status != exitExpected {
+		t.Errorf("exit status %d", status)
+	}
+	if _, err := os.Stat(filepath.Join(before, "changed.txt")); err == nil {
+		t.Error("a first night differs from none")
+	}
+	for _, name := range []string{"pages/node-drain.html", "pages/added-nic.html", "night/index.html", "night/junit.xml", "night/metrics.prom"} {
+		read(t, filepath.Join(before, name))
+	}
+	history := filepath.Join(before, "history")
+	read(t, filepath.Join(history, "node-drain", "2026-01-02T03-04-05Z", "report.json"))
+
+	tomorrow := func(r *report.Report) { r.Started = r.Started.Add(24 * time.Hour) }
+	storeRun(t, filepath.Join(second, "shard-1"), tomorrow)
+	storeRun(t, filepath.Join(second, "shard-2"), func(r *report.Report) {
+		nic(r)
+		tomorrow(r)
+		r.Verdict, r.Variants[0].Verdict = "inconclusive", "unknown"
+	})
+	after, status := night(t, "2", second, history)
+	if status != exitInconclusive {
+		t.Errorf("exit status %d, want %d", status, exitInconclusive)
+	}
+	changed := read(t, filepath.Join(after, "changed.txt"))
+	if !strings.HasSuffix(changed, "\nverdicts differ: added-nic (@net)\n") || !strings.Contains(changed, "verdict  A reproduced, B unknown") {
+		t.Errorf("changed: %s", changed)
+	}
+	summary := read(t, filepath.Join(after, "night", "summary.md"))
+	for _, want := range []string{"## relapse: 1 of 2 scenarios passed", "\nverdicts differ: added-nic (@net)\n"} {
+		if !strings.Contains(summary, want) {
+			t.Errorf("the summary lacks %q:\n%s", want, summary)
+		}
+	}
+	// Last night's success is remembered, and tonight's runs stand beside it.
+	metrics := read(t, filepath.Join(after, "night", "metrics.prom"))
+	for _, want := range []string{
+		`relapse_last_success_timestamp_seconds{scenario="added-nic"} 1.767323045e+09`,
+		`relapse_last_success_timestamp_seconds{scenario="node-drain"} 1.767409445e+09`,
+		`relapse_run_verdict{scenario="added-nic",owner="@net",verdict="inconclusive"} 1.0`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %q:\n%s", want, metrics)
+		}
+	}
+	if runs, err := filepath.Glob(filepath.Join(after, "history", "*", "*", "report.json")); err != nil || len(runs) != 4 {
+		t.Errorf("history: %q, %v", runs, err)
+	}
+	var suites reporters.JUnitTestSuites
+	if err := xml.Unmarshal([]byte(read(t, filepath.Join(after, "night", "junit.xml"))), &suites); err != nil || suites.Errors != 1 || suites.Failures != 0 || suites.Disabled != 0 {
+		t.Errorf("%+v, %v", suites, err)
+	}
+
+	// A shard whose machine was lost.
+	os.RemoveAll(filepath.Join(second, "shard-2"))
+	lost, status := night(t, "2", second, history)
+	summary = read(t, filepath.Join(lost, "night", "summary.md"))
+	if status != exitInconclusive || !strings.Contains(summary, "**1 of 2 shards have left no report.**") ||
+		!strings.HasSuffix(read(t, filepath.Join(lost, "changed.txt")), "\nverdicts differ: added-nic (@net)\n") {
+		t.Errorf("exit status %d, %s", status, summary)
+	}
+	none, status := night(t, "2", t.TempDir(), history)
+	if summary := read(t, filepath.Join(none, "night", "summary.md")); status != exitInconclusive || summary != "no shard has left a report\n" {
+		t.Errorf("exit status %d, %q", status, summary)
+	}
+}
