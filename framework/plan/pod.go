@@ -31,7 +31,7 @@ const (
 // checkout fetches relapse and builds it. What follows is called with its arguments.
 func (s Source) checkout(then string, args []string) []string {
 	script := `set -eu
-mkdir -p /relapse && cd /relapse
+cd "$(mktemp -d)"
 git init --quiet
 git fetch --quiet --depth=1 "$0" "$1" && git checkout --quiet FETCH_HEAD
 shift
