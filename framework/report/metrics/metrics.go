@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -62,8 +64,15 @@ var help = []struct{ name, help, unit string }{
 }
 
 // Update writes output/metrics.prom over all runs that are stored below output. A run
-// that goes on, and one whose report cannot be read, are left out.
+// that goes on, and one whose report cannot be read, are left out. A success that is
+// not stored any more is remembered from the file that is there: an alert on its age
+// must not end because old runs are removed.
 func Update(output string) error {
+	path := filepath.Join(output, Name)
+	remembered, err := successes(path)
+	if err != nil {
+		return err
+	}
 	dirs, err := page.Runs(output)
 	if err != nil {
 		return err
@@ -76,10 +85,9 @@ func Update(output string) error {
 		}
 	}
 	var text bytes.Buffer
-	if err := Write(&text, runs); err != nil {
+	if err := Write(&text, runs, remembered); err != nil {
 		return err
 	}
-	path := filepath.Join(output, Name)
 	// Several processes may write it at once, and a reader never sees half of it.
 	temporary, err := os.CreateTemp(output, "."+Name+"-*")
 	if err != nil {
@@ -96,8 +104,36 @@ func Update(output string) error {
 	return nil
 }
 
-// Write writes the metrics of runs, as OpenMetrics text.
-func Write(out io.Writer, runs []report.Report) error {
+// successes are the values of LastSuccess in a file, by scenario; none where there is
+// no file.
+func successes(path string) (map[string]float64, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the metrics that are there: %w", err)
+	}
+	defer file.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metrics in %s (without the file they are made anew): %w", path, err)
+	}
+	at := map[string]float64{}
+	for _, m := range families[LastSuccess].GetMetric() {
+		for _, l := range m.Label {
+			if l.GetName() == "scenario" {
+				at[l.GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return at, nil
+}
+
+// Write writes the metrics of runs, as OpenMetrics text. Remembered are successes, in
+// seconds since 1970, of scenarios of which none is among the runs.
+func Write(out io.Writer, runs []report.Report, remembered map[string]float64) error {
 	newest, passed := map[string]report.Report{}, map[string]report.Report{}
 	later := func(in map[string]report.Report, r report.Report) {
 		if last, there := in[r.Scenario]; !there || r.Started.After(last.Started) {
@@ -123,8 +159,12 @@ func Write(out io.Writer, runs []report.Report) error {
 	g := gauges(families)
 	for _, scenario := range slices.Sorted(maps.Keys(newest)) {
 		g.run(newest[scenario])
-		if r, ever := passed[scenario]; ever {
-			g.add(LastSuccess, seconds(ended(r)), "scenario", scenario)
+		at, ever := remembered[scenario]
+		if r, stored := passed[scenario]; stored {
+			at, ever = max(at, seconds(ended(r))), true
+		}
+		if ever {
+			g.add(LastSuccess, at, "scenario", scenario)
 		}
 	}
 	for _, h := range help {

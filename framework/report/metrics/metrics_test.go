@@ -50,7 +50,7 @@ func nights() []report.Report {
 func text(t *testing.T, runs []report.Report) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Write(&out, runs); err != nil {
+	if err := Write(&out, runs, nil); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -155,5 +155,53 @@ func TestUpdate(t *testing.T) {
 	entries, err := os.ReadDir(output)
 	if err != nil || len(entries) != 3 {
 		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// TestLastSuccessIsRemembered removes the runs that have passed.
+func TestLastSuccessIsRemembered(t *testing.T) {
+	output := t.TempDir()
+	store := func(r report.Report) string {
+		dir, err := report.NewRun(output, r.Scenario, r.Started)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := Update(output); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	success := func() float64 {
+		at, err := successes(filepath.Join(output, Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at["node-drain"]
+	}
+	passed := store(drain(0, "pass"))
+	first := success()
+	if first != seconds(ended(drain(0, "pass"))) {
+		t.Errorf("%f", first)
+	}
+	store(drain(1, "fail"))
+	if err := os.RemoveAll(passed); err != nil {
+		t.Fatal(err)
+	}
+	store(drain(2, "fail"))
+	if success() != first {
+		t.Errorf("%f, want %f", success(), first)
+	}
+	store(drain(3, "pass"))
+	if success() != first+3*3600 {
+		t.Errorf("%f, want that of the newest", success())
+	}
+	if err := os.WriteFile(filepath.Join(output, Name), []byte("not metrics"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Update(output); err == nil || !strings.Contains(err.Error(), "reading the metrics in "+output) {
+		t.Errorf("%v", err)
 	}
 }
