@@ -18,7 +18,6 @@ import (
 	"github.com/onsi/ginkgo/v2/formatter"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -211,6 +210,10 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 		return sideBySide(ctx, chosen, how.flags, how.parallel, os.Stdout, os.Stderr)
 	}
 	o.Parameters, o.Versions = how.set, how.with
+	if o.DryRun {
+		s.quiet = false // the steps are what it comes to
+	}
+	s.earlier = earlierIn(o.Output, o.Machine)
 	display := s.progress(os.Stdout)
 	defer display.Close()
 	o.Progress, o.Log = display, log
@@ -235,11 +238,17 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 			}
 			fmt.Printf("  %d runs are on record in %s\n", runs, raceOf(chosen[i]).File)
 		}
-		if err := pruneRuns(os.Stdout, o.Output, r.Scenario, how.keep); err != nil {
+		removed := io.Writer(os.Stdout)
+		if s.quiet {
+			removed = io.Discard
+		}
+		if err := pruneRuns(removed, o.Output, r.Scenario, how.keep); err != nil {
 			log.Warn("not all old runs could be removed", "error", err) // the verdict stands
 		}
 	}
-	fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
+	if !s.quiet {
+		fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
+	}
 	return outcome(reports, err)
 }
 
@@ -394,11 +403,6 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (s *settings) progress(out *os.File) *progress {
-	terminal := term.IsTerminal(int(out.Fd()))
-	return newProgress(out, terminal, terminal && !s.noColor)
 }
 
 // needs is what relapse needs of a machine.
