@@ -64,7 +64,7 @@ func (e Event) String() string {
 		if e.Package == "" {
 			return "waiting for the compiler"
 		}
-		return fmt.Sprintf("compiling %s, %d of %d packages", e.Package, e.Number, e.Packages)
+		return fmt.Sprintf("compiling %d of %d packages: %s", e.Number, e.Packages, e.Package)
 	case Downloading:
 		return "looking for modules, and downloading those that are not there"
 	case Installing:

@@ -177,7 +177,7 @@ func TestBuildTellsOfPackages(t *testing.T) {
 	}
 	want := []string{
 		"looking for modules, and downloading those that are not there", "waiting for the compiler",
-		"compiling p/part, 1 of 2 packages", "compiling p/main, 2 of 2 packages",
+		"compiling 1 of 2 packages: p/part", "compiling 2 of 2 packages: p/main",
 		"writing layers", "built in 1.5 s (2 packages)",
 	}
 	if diff := cmp.Diff(want, told); diff != "" {

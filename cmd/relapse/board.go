@@ -10,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
@@ -169,12 +170,16 @@ func (b *board) belongs(s *plannedStep) (parts []*part, waits []scopedWait) {
 // begun tells whether anything of the run has begun.
 func (b *board) begun() bool { return !b.began.IsZero() || len(b.waits) > 0 }
 
-// says is what the wait is for, and what it last saw.
+// says is what the wait is for, and what it last saw; of an image what is done for it.
 func (w scopedWait) says() string {
-	if w.Saw == "" {
-		return w.What
+	saw := strings.Join(strings.Fields(w.Saw), " ")
+	switch {
+	case w.scope == suite.ImagesScope:
+		return w.What + ": " + saw
+	case saw == "":
+		return "waits for " + w.What
 	}
-	return w.What + "; last seen: " + strings.Join(strings.Fields(w.Saw), " ")
+	return "waits for " + w.What + "; last seen: " + saw
 }
 
 // still are lines for whoever reads lines: what lasts, since when, and what it waits
@@ -200,7 +205,7 @@ func (b *board) still(now time.Time) []string {
 			details = append(details, fmt.Sprintf("%s (%s)", p.name, lasting(now.Sub(p.began))))
 		}
 		for _, w := range waits {
-			details = append(details, "waiting for "+w.says())
+			details = append(details, w.says())
 		}
 		lines = append(lines, line(s.scope, s.name, s.began, atMost(details, 3)))
 	}
@@ -361,7 +366,7 @@ func (p painter) details(b *board, s *plannedStep, now time.Time) []string {
 		all = append(all, "    "+p.timed(q.name, now.Sub(q.began), 4))
 	}
 	for _, w := range waits {
-		all = append(all, "    "+p.timed("waits for "+w.says(), now.Sub(w.Began), 4))
+		all = append(all, "    "+p.timed(w.says(), now.Sub(w.Began), 4))
 	}
 	if len(all) > 6 {
 		all = append(all[:5], fmt.Sprintf("    and %d more", len(all)-5))

@@ -38,7 +38,7 @@ func shortRun() []engine.Step {
 func play(p engine.Progress) {
 	p.Plan(shortRun())
 	images := p.Step("lab", "images are there")
-	build := await.Sight{What: "relapse.dev/tor:dev", Saw: "compiling net, 12 of 40 packages", Began: time.Now()}
+	build := await.Sight{What: "relapse.dev/tor:dev", Saw: "compiling 12 of 40 packages: net", Began: time.Now()}
 	p.Waits("images", build)
 	time.Sleep(20 * time.Second) // of the bubble
 	build.Over = true
@@ -75,7 +75,7 @@ func TestProgressInAPipe(t *testing.T) {
 		play(p.Scenario("drain"))
 		p.Close()
 		p.Close() // as a deferred one does after the run's own
-		want := `  15.0s  ...  lab                    images are there (15.0s so far): waiting for relapse.dev/tor:dev; last seen: compiling net, 12 of 40 packages
+		want := `  15.0s  ...  lab                    images are there (15.0s so far): relapse.dev/tor:dev: compiling 12 of 40 packages: net
   20.0s       images                 relapse.dev/tor:dev built in 20.0 s (40 packages)
   20.0s  ok   lab                    images are there (20.0s)
   21.5s  ok   lab                    registry (0.5s)
@@ -329,7 +329,7 @@ next`, "   0.0s  ", "   0.0s  ")
 	if hidden, seen := strings.LastIndex(tty.wrote(), "\x1b[?25l"), strings.LastIndex(tty.wrote(), "\x1b[?25h"); hidden > seen {
 		t.Error("the cursor is hidden at the end")
 	}
-	for _, sequence := range []string{"\x1b[?1049h", "\x1b[?2004h", "\x1b[6n", "\x1b]1"} {
+	for _, sequence := range []string{"\x1b[?1049h", "\x1b[?2004h", "\x1b[6n", "\x1b]1", " q"} {
 		if strings.Contains(tty.wrote(), sequence) {
 			t.Errorf("%q changes the terminal, or asks it", sequence)
 		}

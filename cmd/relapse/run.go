@@ -207,20 +207,21 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	// the signal would end this process before it has taken its labs down.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if how.parallel > 1 && len(chosen) > 1 {
-		return sideBySide(ctx, chosen, how.flags, how.parallel, os.Stdout, os.Stderr)
+		return sideBySide(ctx, s, chosen, how.flags, how.parallel, os.Stdout, os.Stderr)
 	}
 	o.Parameters, o.Versions = how.set, how.with
-	if o.DryRun {
-		s.quiet = false // the steps are what it comes to
-	}
 	s.earlier = earlierIn(o.Output, o.Machine)
-	display := s.progress(os.Stdout)
+	display := newDisplay(os.Stdout, look{}) // of a dry run the steps are what it comes to
+	if !o.DryRun {
+		display = s.progress(os.Stdout)
+	}
 	defer display.Close()
 	o.Progress, o.Log = display, log
 	o.Command = func(s framework.Scenario) string { return commandOf(s, how.flags) }
 	if ctx.Err() != nil { // from here on Ginkgo handles signals as well
 		return engine.ErrInterrupted
 	}
+	defer context.AfterFunc(ctx, func() { display.Note("run", "interrupted: what was done is undone, and the lab goes down") })()
 	// Ginkgo's own account of the run goes to the report; people get ours.
 	formatter.ColorableStdOut = io.Discard
 	began := time.Now()

@@ -107,15 +107,17 @@ func (d *drawing) printed(next tea.Cmd, last bool) tea.Cmd {
 func (d *drawing) View() tea.View {
 	v := tea.NewView("")
 	v.DisableBracketedPasteMode = true
+	// One that is not set is hidden, which a killed process could not take back. With
+	// this shape, which there is not, it looks as before.
+	v.Cursor = &tea.Cursor{Shape: -1}
 	if d.ending || d.width == 0 {
-		v.Cursor = tea.NewCursor(0, 0)
 		return v
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// A line is left for the cursor.
 	lines := painter{d.look, d.width, d.frame}.draw(d.runs, time.Now(), d.height-1)
-	v.Cursor = tea.NewCursor(0, len(lines))
+	v.Cursor.Y = len(lines)
 	v.SetContent(strings.Join(append(lines, ""), "\n"))
 	return v
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// imagesScope is the scope of what progress is told of images.
-const imagesScope = "images"
+// ImagesScope is the scope of what progress is told of images: what their builds do, as
+// what is seen of a wait for the image.
+const ImagesScope = "images"
 
 // Build makes sure that the cache holds images, and tells progress how many it held
 // already, what happens to each of the others, and how long that took.
@@ -22,9 +23,9 @@ func Build(ctx context.Context, from Images, refs []string, p engine.Progress) (
 		switch {
 		case told || reused == 0:
 		case all:
-			p.Note(imagesScope, fmt.Sprintf("all %d are in the cache", reused))
+			p.Note(ImagesScope, fmt.Sprintf("all %d are in the cache", reused))
 		default:
-			p.Note(imagesScope, fmt.Sprintf("%d are in the cache already", reused))
+			p.Note(ImagesScope, fmt.Sprintf("%d are in the cache already", reused))
 		}
 		told = true
 	}
@@ -40,15 +41,15 @@ func Build(ctx context.Context, from Images, refs []string, p engine.Progress) (
 		}
 		s.Saw, s.Over = e.String(), e.Step == images.Built
 		under[e.Ref] = s
-		p.Waits(imagesScope, s)
+		p.Waits(ImagesScope, s)
 		if s.Over {
 			delete(under, e.Ref)
-			p.Note(imagesScope, e.Ref+" "+e.String())
+			p.Note(ImagesScope, e.Ref+" "+e.String())
 		}
 	})
 	for _, s := range under { // not built
 		s.Over = true
-		p.Waits(imagesScope, s)
+		p.Waits(ImagesScope, s)
 	}
 	tellReused(err == nil)
 	return summary, err
