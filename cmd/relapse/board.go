@@ -76,7 +76,8 @@ func (b *board) begin(scope, name string, now time.Time) (ends func(error, time.
 	if b.began.IsZero() {
 		b.began = now
 	}
-	if s := b.find(scope, name, func(s *plannedStep) bool { return s.state == pending }); s != nil {
+	// One that was skipped may come after all: the lab goes down in any case.
+	if s := b.find(scope, name, func(s *plannedStep) bool { return s.state == pending || s.state == skipped }); s != nil {
 		s.state, s.began = running, now
 		return func(err error, now time.Time) time.Duration {
 			s.state, s.ended = done, now
@@ -201,13 +202,13 @@ func (b *board) still(now time.Time) []string {
 	for _, s := range under {
 		parts, waits := b.belongs(s)
 		var details []string
+		for _, w := range waits { // first: they say more
+			details = append(details, w.says())
+		}
 		for _, p := range parts {
 			details = append(details, fmt.Sprintf("%s (%s)", p.name, lasting(now.Sub(p.began))))
 		}
-		for _, w := range waits {
-			details = append(details, w.says())
-		}
-		lines = append(lines, line(s.scope, s.name, s.began, atMost(details, 3)))
+		lines = append(lines, line(s.scope, s.name, s.began, atMost(details, 4)))
 	}
 	if len(under) > 0 {
 		return lines
@@ -362,11 +363,11 @@ func (p painter) body(b *board, now time.Time) body {
 func (p painter) details(b *board, s *plannedStep, now time.Time) []string {
 	parts, waits := b.belongs(s)
 	var all []string
+	for _, w := range waits { // first: they say more
+		all = append(all, "    "+p.timed(w.says(), now.Sub(w.Began), 4))
+	}
 	for _, q := range parts {
 		all = append(all, "    "+p.timed(q.name, now.Sub(q.began), 4))
-	}
-	for _, w := range waits {
-		all = append(all, "    "+p.timed(w.says(), now.Sub(w.Began), 4))
 	}
 	if len(all) > 6 {
 		all = append(all[:5], fmt.Sprintf("    and %d more", len(all)-5))

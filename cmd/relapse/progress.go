@@ -77,9 +77,16 @@ func (s *settings) progress(out *os.File) *display {
 func (s *shown) Close() {
 	s.close.Do(func() {
 		close(s.closed)
-		if s.terminal != nil {
-			s.terminal.end()
+		if s.terminal == nil {
+			return
 		}
+		s.terminal.end()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, line := range s.above { // that came too late to be drawn
+			fmt.Fprintln(s.out, line)
+		}
+		s.above = nil
 	})
 }
 

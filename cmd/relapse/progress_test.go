@@ -172,6 +172,21 @@ func midway(at time.Time) *board {
 	return b
 }
 
+// A step that was skipped, and comes after all, is under way: a lab that did not come
+// up is taken down at the end.
+func TestBoardSkippedStepThatComes(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	b := midway(at)
+	b.over("lab", "lab is down", &engine.Skipped{Why: "an earlier step failed"}, at)
+	ends, planned := b.begin("lab", "lab is down", at)
+	if last := b.steps[len(b.steps)-1]; !planned || last.state != running || b.ended() {
+		t.Errorf("%+v", last)
+	}
+	if took := ends(nil, at.Add(time.Second)); took != time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
 func TestBoard(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	fresh := func() *board {
