@@ -26,21 +26,63 @@ type Step string
 // Steps of an image, in the order in which they come. An image has Reused
 // alone, or some of the others and Built at the end.
 const (
-	Reused     Step = "reused"     // the cache holds it
-	Waiting    Step = "waiting"    // another process builds it
-	Compiling  Step = "compiling"  // Go programs, one go command at a time
-	Installing Step = "installing" // Debian packages
-	Assembling Step = "assembling" // layers
-	Running    Step = "running"    // the recipe's script
-	Built      Step = "built"
+	Reused      Step = "reused"      // the cache holds it
+	Waiting     Step = "waiting"     // another process builds it
+	Installing  Step = "installing"  // Debian packages
+	Downloading Step = "downloading" // the modules of Go programs
+	Compiling   Step = "compiling"   // these programs, one go command at a time
+	Assembling  Step = "assembling"  // layers
+	Running     Step = "running"     // the recipe's script
+	Built       Step = "built"
 )
 
-// Event tells about the start of an image's step.
+// Event tells about the start of an image's step or, in the step Compiling, of the
+// compilation of a package.
 type Event struct {
 	Ref  string
 	Step Step
 	// Elapsed is the time since the image's first step.
 	Elapsed time.Duration
+	// Package is what is being compiled: the Number-th of Packages that the go command
+	// had to compile when it began. It is empty at the start of the step, and while the
+	// go command compiles for another image.
+	Package          string
+	Number, Packages int
+	// Compiled, at the end of an image that was built, is how many packages were
+	// compiled for it. Those that the image shares with one that was built before, or
+	// that Go's cache held, are not counted.
+	Compiled int
+}
+
+// String says what happens to the image, without its name.
+func (e Event) String() string {
+	switch e.Step {
+	case Reused:
+		return "in the cache"
+	case Waiting:
+		return "another process builds it"
+	case Compiling:
+		if e.Package == "" {
+			return "waiting for the compiler"
+		}
+		return fmt.Sprintf("compiling %d of %d packages: %s", e.Number, e.Packages, e.Package)
+	case Downloading:
+		return "looking for modules, and downloading those that are not there"
+	case Installing:
+		return "installing Debian packages"
+	case Assembling:
+		return "writing layers"
+	case Running:
+		return "running the recipe's script"
+	}
+	text := fmt.Sprintf("built in %.1f s", e.Elapsed.Seconds())
+	switch {
+	case e.Compiled == 1:
+		text += " (1 package)"
+	case e.Compiled > 1:
+		text += fmt.Sprintf(" (%d packages)", e.Compiled)
+	}
+	return text
 }
 
 // Summary says what Build did.
@@ -107,7 +149,7 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 		case err != nil:
 			return Summary{}, err
 		case cached:
-			b.event(ref, Reused, time.Now())
+			b.event(Event{Ref: ref, Step: Reused}, time.Now())
 			b.summary.Reused = append(b.summary.Reused, ref)
 			close(b.ready[ref])
 		default:
@@ -139,11 +181,12 @@ type build struct {
 	summary  Summary
 }
 
-func (b *build) event(ref string, step Step, since time.Time) {
+func (b *build) event(e Event, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.progress != nil {
-		b.progress(Event{Ref: ref, Step: step, Elapsed: time.Since(since)})
+		e.Elapsed = time.Since(since)
+		b.progress(e)
 	}
 }
 
@@ -173,7 +216,7 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 		}
 	}
 	start := time.Now()
-	unlock, err := b.cache.lock(ctx, r.Ref, func() { b.event(r.Ref, Waiting, start) })
+	unlock, err := b.cache.lock(ctx, r.Ref, func() { b.event(Event{Ref: r.Ref, Step: Waiting}, start) })
 	if err != nil {
 		return err
 	}
@@ -182,12 +225,17 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 	if err != nil {
 		return err
 	}
+	compiled := 0
 	if !cached {
-		if err := b.assemble(ctx, r, func(s Step) { b.event(r.Ref, s, start) }); err != nil {
+		tell := func(e Event) {
+			e.Ref, compiled = r.Ref, max(compiled, e.Compiled)
+			b.event(e, start)
+		}
+		if err := b.assemble(ctx, r, tell); err != nil {
 			return err
 		}
 	}
-	b.event(r.Ref, Built, start)
+	b.event(Event{Ref: r.Ref, Step: Built, Compiled: compiled}, start)
 	close(b.ready[r.Ref])
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,7 +245,7 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 
 // assemble makes an image's layers, config and manifest, and enters it into
 // the cache.
-func (b *build) assemble(ctx context.Context, r *Recipe, step func(Step)) (err error) {
+func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (err error) {
 	log, err := b.cache.newLog(r.Ref)
 	if err != nil {
 		return err
@@ -218,7 +266,7 @@ func (b *build) assemble(ctx context.Context, r *Recipe, step func(Step)) (err e
 			return fmt.Errorf("reading base %s: %w", r.Base, err)
 		}
 	}
-	layers, err := b.layers(ctx, r, base.Layers, log, step)
+	layers, err := b.layers(ctx, r, base.Layers, log, tell)
 	if err != nil {
 		return err
 	}
@@ -247,7 +295,8 @@ func (b *build) assemble(ctx context.Context, r *Recipe, step func(Step)) (err e
 
 // layers makes the layers that the recipe adds to its base: Debian packages,
 // then programs and files, then what the script changes.
-func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log *buildLog, step func(Step)) ([]v1.Descriptor, error) {
+func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log *buildLog, tell func(Event)) ([]v1.Descriptor, error) {
+	step := func(s Step) { tell(Event{Step: s}) }
 	var layers []v1.Descriptor
 	add := func(fill func(*layerWriter) error) error {
 		layer, err := b.cache.layer(b.dir, fill)
@@ -286,17 +335,14 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 			return nil, fmt.Errorf("writing the layer of Debian packages: %w", err)
 		}
 	}
-	if len(r.Programs) > 0 {
-		step(Compiling)
-	}
-	programs, err := b.compiler.compile(ctx, r)
+	programs, compiled, err := b.compiler.compile(ctx, r, tell)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.provePrograms(programs); err != nil {
 		return nil, err
 	}
-	step(Assembling)
+	tell(Event{Step: Assembling, Compiled: compiled})
 	items, err := r.items(ctx, programs)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
@@ -154,6 +156,32 @@ func TestBuildReuses(t *testing.T) {
 	}
 	if len(summary.Built) != 1 || summary.Built[0].Ref != "x.dev/b:1" || !slices.Equal(summary.Reused, []string{"x.dev/a:1"}) {
 		t.Errorf("summary is %+v", summary)
+	}
+}
+
+// What is compiled is told package by package, with the number of those to come, and
+// at the end how many there were. What Go's cache holds is not compiled.
+func TestBuildTellsOfPackages(t *testing.T) {
+	files := program("package main\n\nimport \"p/part\"\n\nfunc main() { part.Say() }\n")
+	// Not in Go's cache, whatever ran before.
+	files["p/part/part.go"] = fmt.Sprintf("package part\n\nfunc Say() { println(%d) }\n", time.Now().UnixNano())
+	c := open(t, newRoot(t, files))
+	var told []string
+	if _, err := c.Build(t.Context(), []string{"x.dev/p:1"}, func(e Event) {
+		if e.Step == Built {
+			e.Elapsed = 1500 * time.Millisecond
+		}
+		told = append(told, e.String())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"looking for modules, and downloading those that are not there", "waiting for the compiler",
+		"compiling 1 of 2 packages: p/part", "compiling 2 of 2 packages: p/main",
+		"writing layers", "built in 1.5 s (2 packages)",
+	}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("(-want +told):\n%s", diff)
 	}
 }
 
@@ -379,7 +407,7 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 	}
 	compiled := make(chan result, 1)
 	go func() {
-		files, err := compiler.compile(t.Context(), r)
+		files, _, err := compiler.compile(t.Context(), r, func(Event) {})
 		compiled <- result{files, err}
 	}()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(said(), "+ go list"); {

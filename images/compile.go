@@ -1,6 +1,7 @@
 package images
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -44,9 +45,10 @@ type group struct {
 	packages []string // no two of them make the same file name
 	dir      string
 
-	mu   sync.Mutex // held while it is built; guards what follows
-	done bool
-	err  error
+	mu       sync.Mutex // held while it is built; guards what follows
+	done     bool
+	err      error
+	compiled int // packages
 }
 
 // plan enters the programs of a recipe. All recipes are planned before the
@@ -78,40 +80,45 @@ func (c *compiler) groupFor(key groupKey, pkg string) *group {
 	return g
 }
 
-// compile returns the files of a recipe's programs, in their order. It builds
-// those that are not built yet.
-func (c *compiler) compile(ctx context.Context, r *Recipe) ([]string, error) {
-	files := make([]string, len(r.Programs))
+// compile returns the files of a recipe's programs, in their order, and how many
+// packages were compiled for them. It builds those that are not built yet, and tells
+// of each package.
+func (c *compiler) compile(ctx context.Context, r *Recipe, tell func(Event)) (files []string, compiled int, err error) {
+	files = make([]string, len(r.Programs))
 	for i, g := range c.planned[r.Ref] {
-		if err := c.build(ctx, r.Ref, g); err != nil {
-			return nil, err
+		packages, err := c.build(ctx, r.Ref, g, tell)
+		if err != nil {
+			return nil, compiled, err
 		}
+		compiled += packages
 		files[i] = filepath.Join(g.dir, executable(r.Programs[i].Package))
 	}
-	return files, nil
+	return files, compiled, nil
 }
 
-func (c *compiler) build(ctx context.Context, ref string, g *group) error {
+// build builds a group, if nobody has, and returns how many packages it has compiled.
+func (c *compiler) build(ctx context.Context, ref string, g *group, tell func(Event)) (compiled int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.done {
-		return g.err
+		return 0, g.err
 	}
 	g.done = true
-	g.err = c.run(ctx, ref, g)
-	return g.err
+	g.compiled, g.err = c.run(ctx, ref, g, tell)
+	return g.compiled, g.err
 }
 
-func (c *compiler) run(ctx context.Context, ref string, g *group) error {
+func (c *compiler) run(ctx context.Context, ref string, g *group, tell func(Event)) (compiled int, err error) {
 	key := g.key
 	if err := os.MkdirAll(g.dir, 0o755); err != nil {
-		return err
+		return 0, err
 	}
 	log, err := c.cache.newLog("go-" + filepath.Base(key.module.folder) + "-" + ref)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	err = func() error {
+		tell(Event{Step: Downloading})
 		overlay, err := key.module.overlay(ctx, g.dir)
 		if err != nil {
 			return err
@@ -126,15 +133,47 @@ func (c *compiler) run(ctx context.Context, ref string, g *group) error {
 		if err != nil {
 			return fmt.Errorf("downloading modules: %w", err)
 		}
-		build := key.module.command(ctx, "build", append([]string{
-			"-trimpath", "-buildvcs=false", "-ldflags=" + strings.TrimSpace("-s -w "+key.ldflags), "-o", g.dir + "/",
-		}, args...)...)
-		build.Env = append(build.Env, compilerGC...)
+		tell(Event{Step: Compiling})
 		c.running.Lock()
 		defer c.running.Unlock()
+		// What the go commands before this one have compiled is not stale any more.
+		stale, err := key.module.stale(ctx, args)
+		if err != nil {
+			return err
+		}
+		build := key.module.command(ctx, "build", append([]string{
+			"-v", "-trimpath", "-buildvcs=false", "-ldflags=" + strings.TrimSpace("-s -w "+key.ldflags), "-o", g.dir + "/",
+		}, args...)...)
+		build.Env = append(build.Env, compilerGC...)
+		build.Stderr = &packageLines{packages: stale, told: func(name string) {
+			compiled++
+			tell(Event{Step: Compiling, Package: name, Number: compiled, Packages: len(stale)})
+		}}
 		return log.run(ctx, build)
 	}()
-	return log.close(ctx, ref, err)
+	return compiled, log.close(ctx, ref, err)
+}
+
+// packageLines finds the names of packages in what go build -v says, a line each when
+// it begins to compile one.
+type packageLines struct {
+	packages map[string]bool
+	told     func(name string)
+	rest     []byte // of a line that has not ended
+}
+
+func (p *packageLines) Write(data []byte) (int, error) {
+	p.rest = append(p.rest, data...)
+	for {
+		line, rest, whole := bytes.Cut(p.rest, []byte("\n"))
+		if !whole {
+			return len(data), nil
+		}
+		p.rest = rest
+		if name := string(line); p.packages[name] {
+			p.told(name)
+		}
+	}
 }
 
 // compilerGC has compilers and linkers, which are Go programs that soon end,

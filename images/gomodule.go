@@ -74,6 +74,22 @@ func (m goModule) command(ctx context.Context, verb string, args ...string) *exe
 	return goCommand(ctx, m.folder, slices.Concat(words, args)...)
 }
 
+// stale returns the packages that go build would have to compile, by their import
+// paths, with these flags and packages.
+func (m goModule) stale(ctx context.Context, args []string) (map[string]bool, error) {
+	out, err := output(m.command(ctx, "list", append([]string{
+		"-deps", "-trimpath", "-buildvcs=false", "-f={{if .Stale}}{{.ImportPath}}{{end}}",
+	}, args...)...))
+	if err != nil {
+		return nil, fmt.Errorf("asking what is to be compiled: %w", err)
+	}
+	packages := map[string]bool{}
+	for name := range strings.FieldsSeq(string(out)) {
+		packages[name] = true
+	}
+	return packages, nil
+}
+
 // source returns the folder in Go's module cache that holds the files of a
 // required module, and downloads it if need be.
 func (m goModule) source(ctx context.Context, path string) (string, error) {

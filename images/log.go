@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,14 +93,19 @@ func (l *buildLog) tail() ([]string, error) {
 	return lines[max(0, len(lines)-tailLines):], nil
 }
 
-// run runs a command with its output in the log. When ctx ends, the command
+// run runs a command with its output in the log; its Stderr, where it is set, gets
+// both outputs as well. When ctx ends, the command
 // and its children are killed; they are also killed if this process dies.
 func (l *buildLog) run(ctx context.Context, cmd *exec.Cmd) error {
 	// Pdeathsig is sent when the thread that started the child ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	fmt.Fprintf(l.file, "+ %s\n", strings.Join(cmd.Args, " "))
-	cmd.Stdout, cmd.Stderr = l.file, l.file
+	var out io.Writer = l.file
+	if cmd.Stderr != nil {
+		out = io.MultiWriter(l.file, cmd.Stderr)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err

@@ -534,7 +534,7 @@ func raceOfScript(s framework.Scenario) *framework.Race { return s.Variants[0].S
 // lab could not be put back.
 func (j *judge) run(ctx context.Context, u framework.Scenario, labs engine.Labs) (report.Report, error) {
 	o := j.options.Options
-	o.Reuse = j.up
+	o.Reuse, o.Progress = j.up, o.Progress.Scenario(u.Incident.Name+" "+u.Variants[0].Name)
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()

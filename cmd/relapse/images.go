@@ -11,6 +11,7 @@ import (
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -58,9 +59,7 @@ what it requires is derived from the vendor's own go.mod.`,
 				}
 				display := s.progress(os.Stdout)
 				defer display.Close()
-				summary, err := catalogue.Build(cmd.Context(), refs, func(e images.Event) {
-					display.Note("images", fmt.Sprintf("%s: %s", e.Ref, e.Step))
-				})
+				summary, err := suite.Build(cmd.Context(), catalogue, refs, display)
 				if err != nil {
 					return err
 				}

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework/suite"
-	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -60,11 +60,8 @@ func up(ctx context.Context, s *settings, name string) error {
 	for _, v := range runnable {
 		serve = append(serve, v.Images...)
 	}
-	if _, err := o.Images.Build(ctx, scenario.ImagesOf(nil, runnable...), func(e images.Event) {
-		if e.Step != images.Reused {
-			display.Note("images", fmt.Sprintf("%s: %s", e.Ref, e.Step))
-		}
-	}); err != nil {
+	ctx = await.Watch(ctx, func(s await.Sight) { display.Waits("lab", s) })
+	if _, err := suite.Build(ctx, o.Images, scenario.ImagesOf(nil, runnable...), display); err != nil {
 		return err
 	}
 	lab, err := kindlab.Up(ctx, o.Docker, scenario.Topology, kindlab.Options{
@@ -79,8 +76,9 @@ func up(ctx context.Context, s *settings, name string) error {
 		return err
 	}
 	lab.Release()
+	display.Close()
 	for _, c := range lab.Clusters {
-		display.Note("lab", "kubeconfig of cluster "+c.Name+": "+c.Kubeconfig)
+		fmt.Printf("kubeconfig of cluster %s: %s\n", c.Name, c.Kubeconfig)
 	}
 	return nil
 }

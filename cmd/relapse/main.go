@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"k8s.io/klog/v2"
 	runtimelog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -56,6 +58,20 @@ func complaint(ctx context.Context, err error) string {
 type settings struct {
 	logLevel string
 	noColor  bool
+	quiet    bool
+	// earlier is where displays look for earlier runs; nil where there are none.
+	earlier func(scenario string, steps []engine.Step) []timing
+	// onTerminal is the display of this process, which the log goes through where both
+	// are on one terminal.
+	onTerminal atomic.Pointer[shown]
+}
+
+// Write writes to standard error.
+func (s *settings) Write(text []byte) (int, error) {
+	if d := s.onTerminal.Load(); d != nil && d.terminal != nil && term.IsTerminal(int(os.Stderr.Fd())) {
+		return d.Write(text)
+	}
+	return os.Stderr.Write(text)
 }
 
 // logger makes the log of this process, and says what the libraries' are.
@@ -64,7 +80,7 @@ func (s *settings) logger() (*slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
 		return nil, usagef("--log-level: %q is none of debug, info, warn, error", s.logLevel)
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	log := slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: level}))
 	// Kubernetes' libraries log each cut connection as an error, and this
 	// harness cuts connections. A real error is returned to the caller as well.
 	libraries := logr.Discard()
@@ -95,7 +111,8 @@ only a range; 130 interrupted, after the lab was taken down.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().StringVar(&s.logLevel, "log-level", "warn", "what to log on standard error: debug, info, warn or error")
-	root.PersistentFlags().BoolVar(&s.noColor, "no-color", os.Getenv("NO_COLOR") != "", "print no colours")
+	root.PersistentFlags().BoolVar(&s.quiet, "quiet", false, "print nothing of what goes on: only what came of it, and errors")
+	root.PersistentFlags().BoolVar(&s.noColor, "no-color", os.Getenv("NO_COLOR") != "", "print no colours; NO_COLOR in the environment does the same")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w (see relapse %s --help)", err, cmd.Name())
 	})

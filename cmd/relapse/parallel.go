@@ -27,7 +27,7 @@ import (
 // sideBySide runs scenarios in processes of their own, at most n at once, with the
 // flags that this process was given. What they print is printed here, each line
 // behind the name of its scenario.
-func sideBySide(ctx context.Context, chosen []framework.Scenario, flags *pflag.FlagSet, n int, out, errOut io.Writer) error {
+func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario, flags *pflag.FlagSet, n int, out, errOut io.Writer) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("looking for this program, to run scenarios side by side: %w", err)
@@ -75,7 +75,9 @@ func sideBySide(ctx context.Context, chosen []framework.Scenario, flags *pflag.F
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nscenarios: %d in %s, %d at once\n", len(chosen), time.Since(began).Round(time.Second), min(n, len(chosen)))
+	if !set.quiet {
+		fmt.Fprintf(out, "\nscenarios: %d in %s, %d at once\n", len(chosen), time.Since(began).Round(time.Second), min(n, len(chosen)))
+	}
 	if ctx.Err() != nil {
 		return engine.ErrInterrupted
 	}

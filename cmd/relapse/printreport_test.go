@@ -43,11 +43,11 @@ func TestPrintReport(t *testing.T) {
 					{Name: "outside->master1", Due: 1000, Sent: 850, Answered: 850},
 				},
 				Findings: []report.Finding{
-					{Kind: "wrong-announcer", State: "latent", Says: "Swapped.", During: "baseline"},
-					{Kind: "absent-node", State: "active", Says: "Its node is gone.", During: "the Node object is deleted", CameMS: new(int64(310))},
-					{Kind: "wrong-announcer", State: "active", Says: "Another announces it.", During: "fault", CameMS: new(int64(120))},
-					{Kind: "unannounced", State: "settling", Says: "Nobody announces it for 10 ms.", During: "fault", CameMS: new(int64(900))},
-					{Kind: "unannounced", State: "active", Says: "Nobody announces it.", During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412))},
+					{Kind: "wrong-announcer", Object: "10.5.115.0/24", Owner: "master2", State: "latent", Says: "Swapped.", During: "baseline"},
+					{Kind: "absent-node", Object: "master2", State: "active", Says: "Its node is gone.", During: "the Node object is deleted", CameMS: new(int64(310))},
+					{Kind: "wrong-announcer", Object: "10.5.115.0/24", Owner: "master2", State: "active", Says: "Another announces it.", During: "fault", CameMS: new(int64(120))},
+					{Kind: "unannounced", Object: "10.5.115.0/24", Owner: "master2", State: "settling", Says: "Nobody announces it for 10 ms.", During: "fault", CameMS: new(int64(900))},
+					{Kind: "unannounced", Object: "10.5.115.0/24", Owner: "master2", State: "active", Says: "Nobody announces it.", During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412))},
 				},
 				Remedies: []report.Remedy{
 					{Name: "restart", Expected: "does-not-help", Verdict: "does-not-help"},
@@ -61,7 +61,7 @@ func TestPrintReport(t *testing.T) {
 				Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000,
 				Probes: []report.Probe{{Name: "outside->master1", Due: 9010, Sent: 9000, Answered: 8990, NotJudged: 10}},
 				// Nobody was hurt: there is no first lost packet to count from.
-				Findings: []report.Finding{{Kind: "unannounced", State: "active", Says: "Nobody announces it.", During: "fault", CameMS: new(int64(1412))}},
+				Findings: []report.Finding{{Kind: "unannounced", Object: "10.5.115.0/24", Owner: "master2", State: "active", Says: "Nobody announces it.", During: "fault", CameMS: new(int64(1412))}},
 				Reasons:  []string{"detectors raised an alarm, but no probe was hurt"},
 			},
 			{
@@ -126,7 +126,7 @@ func TestVerdictLine(t *testing.T) {
 				{Name: "old", Ablated: "fault", Role: "affected", Expected: "vacuous", Verdict: "vacuous"},
 			}},
 			"node-drain: PASS (each part switched off in turn, and each must change the verdict)\n" +
-				"  old without fault  affected  vacuous  expected vacuous  0.0s\n",
+				"  outcome    Nothing was measured of old without fault\n  verdict    ✔ old without fault  affected    vacuous as expected, 0 ms\n",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

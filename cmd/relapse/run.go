@@ -19,7 +19,6 @@ import (
 	"github.com/onsi/ginkgo/v2/formatter"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -210,16 +209,21 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	// the signal would end this process before it has taken its labs down.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if how.parallel > 1 && len(chosen) > 1 {
-		return sideBySide(ctx, chosen, how.flags, how.parallel, os.Stdout, os.Stderr)
+		return sideBySide(ctx, s, chosen, how.flags, how.parallel, os.Stdout, os.Stderr)
 	}
 	o.Parameters, o.Versions = how.set, how.with
-	display := s.progress(os.Stdout)
+	s.earlier = earlierIn(o.Output, o.Machine)
+	display := newDisplay(os.Stdout, look{}) // of a dry run the steps are what it comes to
+	if !o.DryRun {
+		display = s.progress(os.Stdout)
+	}
 	defer display.Close()
 	o.Progress, o.Log = display, log
 	o.Command = func(s framework.Scenario) string { return commandOf(s, how.flags) }
 	if ctx.Err() != nil { // from here on Ginkgo handles signals as well
 		return engine.ErrInterrupted
 	}
+	defer context.AfterFunc(ctx, func() { display.Note("run", "interrupted: what was done is undone, and the lab goes down") })()
 	// Ginkgo's own account of the run goes to the report; people get ours.
 	formatter.ColorableStdOut = io.Discard
 	began := time.Now()
@@ -237,11 +241,17 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 			}
 			fmt.Printf("  %d runs are on record in %s\n", runs, raceOf(chosen[i]).File)
 		}
-		if err := pruneRuns(os.Stdout, o.Output, r.Scenario, how.keep); err != nil {
+		removed := io.Writer(os.Stdout)
+		if s.quiet {
+			removed = io.Discard
+		}
+		if err := pruneRuns(removed, o.Output, r.Scenario, how.keep); err != nil {
 			log.Warn("not all old runs could be removed", "error", err) // the verdict stands
 		}
 	}
-	fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
+	if !s.quiet {
+		fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
+	}
 	tellOthers(ctx, log, o.Output, reports)
 	return outcome(reports, err)
 }
@@ -416,11 +426,6 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (s *settings) progress(out *os.File) *progress {
-	terminal := term.IsTerminal(int(out.Fd()))
-	return newProgress(out, terminal, terminal && !s.noColor)
 }
 
 // needs is what relapse needs of a machine.

@@ -59,8 +59,11 @@ type Step struct {
 	Run func(ctx context.Context) error
 }
 
-// labScope is the scope of steps that are no variant's.
-const labScope = "lab"
+// labScope is the scope of steps that are no variant's, and labDown the last of them.
+const (
+	labScope = "lab"
+	labDown  = "lab is down"
+)
 
 // Skipped says why a step had nothing to do.
 type Skipped struct{ Why string }
@@ -186,6 +189,7 @@ func (e *Execution) Left() error { return e.left }
 // Run runs every step and finishes. It stops between two steps when ctx ends.
 // Finish has the time undo for what it does, whether ctx has ended or not.
 func (e *Execution) Run(ctx context.Context, undo time.Duration) {
+	e.options.Progress.Plan(e.steps)
 	for _, step := range e.steps {
 		if ctx.Err() != nil {
 			break
@@ -227,7 +231,7 @@ func (e *Execution) occupy(ctx context.Context) error {
 // labStep plans a step without which nothing that follows can run.
 func (e *Execution) labStep(name string, do func(context.Context) error) {
 	const scope = labScope
-	e.add(scope, name, func(ctx context.Context) error {
+	e.add(scope, name, e.told(scope, name, func(ctx context.Context) error {
 		if e.Broken() != nil {
 			return &Skipped{"an earlier step failed"}
 		}
@@ -237,7 +241,7 @@ func (e *Execution) labStep(name string, do func(context.Context) error) {
 		done(err)
 		e.breaks(err)
 		return err
-	})
+	}))
 }
 
 func (e *Execution) begin() {
@@ -326,7 +330,7 @@ func (e *Execution) farewell() string {
 	if e.options.Keep {
 		return "lab is left running"
 	}
-	return "lab is down"
+	return labDown
 }
 
 // letGo keeps the lab, or takes it down.
@@ -401,10 +405,10 @@ func (e *Execution) Finish(ctx context.Context) {
 	switch {
 	case e.lab != nil:
 		e.measureCPU(ctx)
-		errs = append(errs, e.lab.Down(ctx))
+		errs = append(errs, e.takeDown(ctx, e.lab.Down))
 	case e.broken != nil:
 		// The lab did not come up, or not whole.
-		errs = append(errs, e.labs.Down(ctx, e.scenario))
+		errs = append(errs, e.takeDown(ctx, func(ctx context.Context) error { return e.labs.Down(ctx, e.scenario) }))
 	}
 	e.report.Verdict = string(e.verdict())
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
@@ -413,6 +417,14 @@ func (e *Execution) Finish(ctx context.Context) {
 		errs = append(errs, e.report.Write(e.dir), page.Write(e.dir), junit.Write(junit.InFolder(e.dir), e.report), report.SetLatest(e.dir))
 	}
 	e.left = errors.Join(errs...)
+}
+
+// takeDown takes the lab down in place of the last step, which did not run.
+func (e *Execution) takeDown(ctx context.Context, down func(context.Context) error) error {
+	done := e.options.Progress.Step(labScope, labDown)
+	err := down(watched(ctx, e.options.Progress, labScope))
+	done(err)
+	return err
 }
 
 func isHeld(err error) bool {

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
@@ -37,10 +40,26 @@ const AblateAll Part = "all"
 // Parts lists what Options.Ablate takes.
 var Parts = []Part{AblateDetector, AblateRemedy, AblateFault, AblateAll}
 
-// Progress is told what a run is doing.
+// Progress is told what runs are doing, from several goroutines.
 type Progress interface {
-	// Step begins a step; the function that it returns ends it.
+	// Scenario returns who is to be told of a run of that scenario.
+	Scenario(name string) Progress
+	// Plan tells the steps of the run, in their order, before the first begins.
+	Plan(steps []Step)
+	// Step begins a step of a scope; the function that it returns ends it. One that
+	// was not planned is a part of the planned one that is under way there.
 	Step(scope, name string) (done func(error))
+	// Over tells that a planned step is over, whether it was begun or not: without
+	// an error, with a *Skipped, or with what was wrong.
+	Over(scope, name string, err error)
+	// Waits tells how far a wait of a scope has come.
+	Waits(scope string, s await.Sight)
+	// Found tells what the detectors have found in one look and in none before it,
+	// one finding at least.
+	Found(scope string, findings []detect.Finding)
+	// Loses names the probes of a scope that lose packets now, when they are others
+	// than before. None: all that run have their answers again.
+	Loses(scope string, probes []string)
 	// Note is a line of its own.
 	Note(scope, text string)
 }
@@ -50,8 +69,28 @@ var Silent Progress = silent{}
 
 type silent struct{}
 
+func (s silent) Scenario(string) Progress      { return s }
+func (silent) Plan([]Step)                     {}
 func (silent) Step(string, string) func(error) { return func(error) {} }
+func (silent) Over(string, string, error)      {}
+func (silent) Waits(string, await.Sight)       {}
+func (silent) Found(string, []detect.Finding)  {}
+func (silent) Loses(string, []string)          {}
 func (silent) Note(string, string)             {}
+
+// watched is a context whose waits are those of a scope.
+func watched(ctx context.Context, p Progress, scope string) context.Context {
+	return await.Watch(ctx, func(s await.Sight) { p.Waits(scope, s) })
+}
+
+// told tells progress what becomes of a planned step, and of its waits.
+func (e *Execution) told(scope, name string, do func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := do(watched(ctx, e.options.Progress, scope))
+		e.options.Progress.Over(scope, name, err)
+		return err
+	}
+}
 
 // Options say how a scenario runs.
 type Options struct {

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -82,6 +83,7 @@ type variantRun struct {
 	recorder *recorder
 	player   *player
 	probes   probes
+	live     atomic.Pointer[probe.Set] // those that run, for who looks from another goroutine
 	agents   []*probe.Agent
 	watch    *watch
 	reader   Reader
@@ -190,7 +192,9 @@ func (v *variantRun) plan() {
 // among those of the execution.
 func (v *variantRun) add(name string, do func(context.Context) error) {
 	if v.lane != nil {
-		do = v.lane.add(v.survives(do))
+		do = v.lane.add(v.scenario.told(v.label, name, v.survives(do)))
+	} else {
+		do = v.scenario.told(v.label, name, do)
 	}
 	v.scenario.add(v.label, name, func(ctx context.Context) error {
 		if v.player != nil { // a panic may be on record, and its context has an end there
@@ -429,6 +433,7 @@ func (v *variantRun) dial(ctx context.Context, without []framework.End) error {
 		return err
 	}
 	v.probes = recordedSet{set, v.recorder}
+	v.live.Store(set)
 	return set.Start(ctx)
 }
 
@@ -451,6 +456,7 @@ func (v *variantRun) stopProbes(ctx context.Context) error {
 		err = errors.Join(err, a.Close())
 	}
 	v.probes, v.agents = nil, nil
+	v.live.Store(nil)
 	return err
 }
 
@@ -482,7 +488,7 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 		v.reader = storedReader{opened.Timeout}
 		watch = v.player.watching(detectors, v.every(), within)
 	} else {
-		watch = startWatch(v.reader.Collect, detectors, v.every(), within, v.recorder)
+		watch = startWatch(v.reader.Collect, detectors, v.every(), within, v.recorder, v.newNews().look)
 	}
 	v.watch = watch
 	// An undo may look at the last of them when v.watch has ended.

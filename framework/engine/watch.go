@@ -34,6 +34,8 @@ type watch struct {
 	clock     clock
 	// looked is told of each look, with what it saw, before anybody judges it.
 	looked func(snapshot.Snapshot, look)
+	// news is told of each look after that; it may be nil.
+	news func(look)
 
 	stop func()
 	done chan struct{}
@@ -104,9 +106,9 @@ func keyOf(f detect.Finding) findingKey {
 	return findingKey{f.Detector, f.Kind, f.Owner, f.Announcer, strings.Join(f.Routers, ","), f.Object, f.State}
 }
 
-func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector, every time.Duration, s scope, r *recorder) *watch {
+func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []detect.Detector, every time.Duration, s scope, r *recorder, news func(look)) *watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watch{collect: collect, detectors: detectors, every: every, scope: s, clock: r, looked: r.look, stop: cancel, done: make(chan struct{})}
+	w := &watch{collect: collect, detectors: detectors, every: every, scope: s, clock: r, looked: r.look, news: news, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(every)
@@ -134,11 +136,14 @@ func (w *watch) look(ctx context.Context) {
 	if ctx.Err() != nil {
 		return // a snapshot that was cut short shows faults that are not there
 	}
-	w.add(now, w.clock.Now())
+	l := w.add(now, w.clock.Now())
+	if w.news != nil {
+		w.news(l)
+	}
 }
 
 // add asks the detectors about one more snapshot, of a look that was over then.
-func (w *watch) add(now snapshot.Snapshot, ended time.Time) {
+func (w *watch) add(now snapshot.Snapshot, ended time.Time) look {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.history) > 0 {
@@ -153,6 +158,7 @@ func (w *watch) add(now snapshot.Snapshot, ended time.Time) {
 		w.looked(now, l)
 	}
 	w.looks = append(w.looks, l)
+	return l
 }
 
 // seen returns every finding of the looks that began at or after a moment, each

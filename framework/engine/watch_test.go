@@ -44,7 +44,7 @@ func watching(t *testing.T, do func(*testing.T, *watch, *said)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &said{}
-		w := startWatch(collectNow, []detect.Detector{d}, lookEvery, scope{}, &recorder{})
+		w := startWatch(collectNow, []detect.Detector{d}, lookEvery, scope{}, &recorder{}, nil)
 		defer w.Stop()
 		do(t, w, d)
 	})
@@ -113,7 +113,7 @@ func TestWatchShowsDetectorsABoundedHistory(t *testing.T) {
 			longest.Store(max(longest.Load(), int64(len(history))))
 			return nil
 		})
-		w := startWatch(collectNow, []detect.Detector{d}, lookEvery, scope{}, &recorder{})
+		w := startWatch(collectNow, []detect.Detector{d}, lookEvery, scope{}, &recorder{}, nil)
 		defer w.Stop()
 		looks(2 * int(detect.History/lookEvery))
 		if got := longest.Load(); got != int64(int(detect.History/lookEvery)) {
@@ -137,7 +137,7 @@ func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 		w := startWatch(func(ctx context.Context) snapshot.Snapshot {
 			<-ctx.Done()
 			return snapshot.Snapshot{}
-		}, []detect.Detector{d}, lookEvery, scope{}, &recorder{})
+		}, []detect.Detector{d}, lookEvery, scope{}, &recorder{}, nil)
 		synctest.Wait()
 		w.Stop()
 		if seen := w.seen(time.Time{}); len(seen) > 0 {
@@ -200,7 +200,7 @@ func TestUntilNamedOnABusyMachine(t *testing.T) {
 					return nil
 				}
 				return []detect.Finding{lost}
-			})}, lookEvery, scope{}, &recorder{})
+			})}, lookEvery, scope{}, &recorder{}, nil)
 			defer w.Stop()
 			err := w.untilNamed(t.Context(), []framework.Finding{framework.As(lost)}, time.Now(), time.Second)
 			if named := err == nil; named != test.named {
@@ -281,7 +281,7 @@ func TestUntilQuiet(t *testing.T) {
 					s := snapshot.Snapshot{Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}}}
 					s.Nodes.Read, s.Nodes.Error = !blind.Load(), "no answer"
 					return s
-				}, []detect.Detector{d}, lookEvery, scope{}, &recorder{})
+				}, []detect.Detector{d}, lookEvery, scope{}, &recorder{}, nil)
 				defer w.Stop()
 				began := time.Now()
 				since, err := w.untilQuiet(t.Context(), began, 20*time.Second, test.named...)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 // Reasons for which a wait fails, beside the end of its context.
@@ -98,11 +100,14 @@ func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, what s
 	defer cancel()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
+	watched := await.Begin(ctx, fmt.Sprintf("%d probes: %s", len(which), what))
+	defer watched.End()
 	for {
 		missing, err := s.missing(which, met)
 		if err == nil && len(missing) == 0 {
 			return nil
 		}
+		watched.See(func() string { return s.describe(missing) })
 		if err == nil {
 			select {
 			case <-tick.C:

@@ -2,11 +2,9 @@ package suite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -49,25 +47,8 @@ func newLabs(o Options) labs {
 
 // Prepare builds what is not in the cache.
 func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, error) {
-	var mu sync.Mutex
-	building := map[string]func(error){}
 	refs := s.ImagesOf(l.Upstreams, variants...)
-	_, err := l.Images.Build(ctx, refs, func(e images.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case e.Step == images.Reused:
-		case e.Step == images.Built:
-			building[e.Ref](nil)
-			delete(building, e.Ref)
-		case building[e.Ref] == nil:
-			building[e.Ref] = l.Progress.Step("images", e.Ref)
-		}
-	})
-	for _, done := range building {
-		done(errors.New("not built"))
-	}
-	if err != nil {
+	if _, err := Build(ctx, l.Images, refs, l.Progress); err != nil {
 		return nil, err
 	}
 	built, err := l.Images.Digests(ctx, refs)

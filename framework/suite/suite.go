@@ -48,7 +48,12 @@ func Run(t ginkgo.GinkgoTestingT, scenarios []framework.Scenario, o Options) ([]
 		return nil, err
 	}
 	var all []*engine.Execution
+	if o.Progress == nil {
+		o.Progress = engine.Silent
+	}
 	for _, s := range scenarios {
+		o := o
+		o.Progress = o.Progress.Scenario(s.Incident.Name)
 		e := engine.New(s.On(host.MemoryGiB()), newLabs(o), o.Options)
 		if o.DryRun {
 			for _, step := range e.Steps() {
@@ -56,6 +61,7 @@ func Run(t ginkgo.GinkgoTestingT, scenarios []framework.Scenario, o Options) ([]
 			}
 			continue
 		}
+		o.Progress.Plan(e.Steps())
 		declare(s.Incident.Name, e)
 		all = append(all, e)
 	}

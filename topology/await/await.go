@@ -1,5 +1,6 @@
 // Package await waits for conditions. A wait has a name, an interval and a
-// bound, and when the bound passes it says what it last saw.
+// bound, and when the bound passes it says what it last saw. Whoever watches (see
+// Watch) is told so while it goes on.
 package await
 
 import (
@@ -31,6 +32,8 @@ func (e *TimeoutError) Error() string {
 // has passed (a *TimeoutError) or ctx ends (its error, wrapped).
 func Until(ctx context.Context, what string, interval, bound time.Duration, cond Condition) error {
 	saw := "nothing yet"
+	watched := Begin(ctx, what)
+	defer watched.End()
 	err := wait.PollUntilContextTimeout(ctx, interval, bound, true, func(ctx context.Context) (bool, error) {
 		done, now, err := cond(ctx)
 		switch {
@@ -41,6 +44,7 @@ func Until(ctx context.Context, what string, interval, bound time.Duration, cond
 		case now != "":
 			saw = now
 		}
+		watched.see(saw)
 		return false, nil
 	})
 	switch {

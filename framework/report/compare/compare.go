@@ -67,7 +67,7 @@ func Reports(a, b report.Report, earlier []report.Report) (Result, error) {
 		return r, fmt.Errorf("the one is of %s, the other of %s", a.Scenario, b.Scenario)
 	}
 	earlier = slices.DeleteFunc(slices.Clone(earlier), func(e report.Report) bool {
-		return e.Scenario != a.Scenario || e.Unfinished != nil || e.CPU.Slowed() || !sameMachine(e, b)
+		return e.Scenario != a.Scenario || e.Unfinished != nil || e.CPU.Slowed() || !SameMachine(e, b)
 	})
 	r.Earlier = len(earlier)
 	r.conditions()
@@ -111,7 +111,8 @@ func find(r report.Report, title string) (report.Variant, bool) {
 	return r.Variants[i], true
 }
 
-func sameMachine(a, b report.Report) bool { return reflect.DeepEqual(machineOf(a), machineOf(b)) }
+// SameMachine tells whether two runs were on machines with the same CPUs, memory and kernel.
+func SameMachine(a, b report.Report) bool { return reflect.DeepEqual(machineOf(a), machineOf(b)) }
 
 // machineOf is what of a machine has a part in how long things take.
 func machineOf(r report.Report) map[string]string {

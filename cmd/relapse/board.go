@@ -1,0 +1,475 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// board is what is known of one run while it goes on.
+type board struct {
+	scenario string
+	began    time.Time
+	steps    []*plannedStep
+	parts    []*part // under way, oldest first
+	waits    []scopedWait
+	loses    map[string][]string // probes that lose packets now, by scope
+	earlier  []timing
+}
+
+// state is what has become of a planned step.
+type state int
+
+const (
+	pending state = iota
+	running
+	done
+	failed
+	skipped
+)
+
+// plannedStep is a step that was known from the beginning.
+type plannedStep struct {
+	scope, name  string
+	state        state
+	over         bool // nothing more comes of it
+	began, ended time.Time
+}
+
+// part is a part of a planned step, or a step that nobody has planned.
+type part struct {
+	scope, name string
+	began       time.Time
+}
+
+type scopedWait struct {
+	scope string
+	await.Sight
+}
+
+func (b *board) plan(steps []engine.Step) {
+	for _, s := range steps {
+		b.steps = append(b.steps, &plannedStep{scope: s.Scope, name: s.Name})
+	}
+}
+
+// find returns the first planned step of a name that meets a condition; nil if none
+// does.
+func (b *board) find(scope, name string, is func(*plannedStep) bool) *plannedStep {
+	i := slices.IndexFunc(b.steps, func(s *plannedStep) bool { return s.scope == scope && s.name == name && is(s) })
+	if i < 0 {
+		return nil
+	}
+	return b.steps[i]
+}
+
+// begin begins a step. What ends it returns how long it took.
+func (b *board) begin(scope, name string, now time.Time) (ends func(error, time.Time) time.Duration, planned bool) {
+	if b.began.IsZero() {
+		b.began = now
+	}
+	// One that was skipped may come after all: the lab goes down in any case.
+	if s := b.find(scope, name, func(s *plannedStep) bool { return s.state == pending || s.state == skipped }); s != nil {
+		s.state, s.began = running, now
+		return func(err error, now time.Time) time.Duration {
+			s.state, s.ended = done, now
+			if err != nil {
+				s.state = failed
+			}
+			return now.Sub(s.began)
+		}, true
+	}
+	p := &part{scope, name, now}
+	b.parts = append(b.parts, p)
+	return func(_ error, now time.Time) time.Duration {
+		b.parts = slices.DeleteFunc(b.parts, func(other *part) bool { return other == p })
+		return now.Sub(p.began)
+	}, false
+}
+
+func (b *board) over(scope, name string, err error, now time.Time) {
+	s := b.find(scope, name, func(s *plannedStep) bool { return !s.over })
+	if s == nil {
+		return
+	}
+	s.over = true
+	var skip *engine.Skipped
+	switch {
+	case s.state != pending: // it was begun, and ended then
+		return
+	case errors.As(err, &skip):
+		s.state = skipped
+	case err != nil:
+		s.state = failed
+	default:
+		s.state = done
+	}
+	s.began, s.ended = now, now
+}
+
+func (b *board) wait(scope string, s await.Sight) {
+	i := slices.IndexFunc(b.waits, func(w scopedWait) bool {
+		return w.scope == scope && w.What == s.What && w.Began.Equal(s.Began)
+	})
+	switch {
+	case i < 0 && !s.Over:
+		b.waits = append(b.waits, scopedWait{scope, s})
+	case i >= 0 && s.Over:
+		b.waits = slices.Delete(b.waits, i, i+1)
+	case i >= 0:
+		b.waits[i].Sight = s
+	}
+}
+
+// under are the planned steps that are under way.
+func (b *board) under() []*plannedStep {
+	var all []*plannedStep
+	for _, s := range b.steps {
+		if s.state == running {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// ended tells whether nothing more is to come of the run.
+func (b *board) ended() bool {
+	return len(b.steps) > 0 && len(b.parts) == 0 && !slices.ContainsFunc(b.steps, func(s *plannedStep) bool { return s.state < done })
+}
+
+// belongs are the parts and waits of a scope; of the first step under way also those of
+// scopes in which no step is under way, such as images.
+func (b *board) belongs(s *plannedStep) (parts []*part, waits []scopedWait) {
+	under := b.under()
+	of := func(scope string) bool {
+		if scope == s.scope {
+			return true
+		}
+		return s == under[0] && !slices.ContainsFunc(under, func(u *plannedStep) bool { return u.scope == scope })
+	}
+	for _, p := range b.parts {
+		if of(p.scope) {
+			parts = append(parts, p)
+		}
+	}
+	for _, w := range b.waits {
+		if of(w.scope) {
+			waits = append(waits, w)
+		}
+	}
+	return parts, waits
+}
+
+// begun tells whether anything of the run has begun.
+func (b *board) begun() bool { return !b.began.IsZero() || len(b.waits) > 0 }
+
+// says is what the wait is for, and what it last saw; of an image what is done for it.
+func (w scopedWait) says() string {
+	saw := strings.Join(strings.Fields(w.Saw), " ")
+	switch {
+	case w.scope == suite.ImagesScope:
+		return w.What + ": " + saw
+	case saw == "":
+		return "waits for " + w.What
+	}
+	return "waits for " + w.What + "; last seen: " + saw
+}
+
+// still are lines for whoever reads lines: what lasts, since when, and what it waits
+// for.
+func (b *board) still(now time.Time) []string {
+	left := ""
+	if d, known := b.left(now); known {
+		left = ", " + d
+	}
+	line := func(scope, name string, since time.Time, details []string) string {
+		text := fmt.Sprintf("...  %-22s %s (%s so far%s)", scope, name, lasting(now.Sub(since)), left)
+		if len(details) > 0 {
+			text += ": " + strings.Join(details, " | ")
+		}
+		return text
+	}
+	var lines []string
+	under := b.under()
+	for _, s := range under {
+		parts, waits := b.belongs(s)
+		var details []string
+		for _, w := range waits { // first: they say more
+			details = append(details, w.says())
+		}
+		for _, p := range parts {
+			details = append(details, fmt.Sprintf("%s (%s)", p.name, lasting(now.Sub(p.began))))
+		}
+		lines = append(lines, line(s.scope, s.name, s.began, atMost(details, 4)))
+	}
+	if len(under) > 0 {
+		return lines
+	}
+	for _, p := range b.parts {
+		lines = append(lines, line(p.scope, p.name, p.began, nil))
+	}
+	for _, w := range b.waits {
+		lines = append(lines, line(w.scope, w.says(), w.Began, nil))
+	}
+	return atMost(lines, 4)
+}
+
+// atMost are the first of some texts, the last of them saying how many more there are.
+func atMost(texts []string, n int) []string {
+	if len(texts) <= n {
+		return texts
+	}
+	return append(slices.Clone(texts[:n-1]), fmt.Sprintf("and %d more", len(texts)-n+1))
+}
+
+// painter draws boards for a terminal of a width. Nothing is wider.
+type painter struct {
+	look
+	width int
+	frame int // counts the drawings, for what turns
+}
+
+var turning = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+// draw draws the runs in a height of lines at most: of those that have ended or not
+// begun a line each, of the others all steps, or as many as there is room for around
+// those under way.
+func (p painter) draw(runs []*board, now time.Time, height int) []string {
+	var heads [][]string
+	var bodies []body
+	// Of runs that wait for others the first one's steps are seen, until one has begun.
+	next := slices.IndexFunc(runs, func(b *board) bool { return b.begun() && !b.ended() })
+	if next < 0 {
+		next = slices.IndexFunc(runs, func(b *board) bool { return !b.ended() })
+	}
+	for i, b := range runs {
+		heads = append(heads, p.head(b, now))
+		if !b.ended() && (i == next || b.begun()) {
+			bodies = append(bodies, p.body(b, now))
+		} else {
+			bodies = append(bodies, body{})
+		}
+	}
+	room := height
+	for _, h := range heads {
+		room -= len(h)
+	}
+	var lines []string
+	for i := range runs {
+		lines = append(lines, heads[i]...)
+		shown := bodies[i].window(max(1, room))
+		room -= len(shown)
+		lines = append(lines, shown...)
+	}
+	if len(lines) > height { // more runs than lines
+		lines = lines[len(lines)-height:]
+	}
+	for i, line := range lines {
+		lines[i] = ansi.Truncate(line, p.width, "…")
+	}
+	return lines
+}
+
+// head is a run's own line, and one for each scope that loses packets.
+func (p painter) head(b *board, now time.Time) []string {
+	if b.scenario == "" && len(b.steps) == 0 {
+		return nil
+	}
+	count := map[state]int{}
+	for _, s := range b.steps {
+		count[s.state]++
+	}
+	text := p.paint(b.scenario, bold)
+	switch {
+	case b.ended():
+		text += fmt.Sprintf("  %d steps", count[done])
+	case b.began.IsZero():
+		text += fmt.Sprintf("  %d steps to come", len(b.steps))
+	default:
+		text += "  " + lasting(now.Sub(b.began))
+		if left, known := b.left(now); known {
+			text += ", " + left
+		}
+	}
+	if count[failed] > 0 {
+		text += ", " + p.paint(fmt.Sprintf("%d failed", count[failed]), red)
+	}
+	lines := []string{text}
+	for _, s := range b.under() {
+		if lost := b.loses[s.scope]; len(lost) > 0 {
+			lines = append(lines, "  "+p.paint("losing packets", red)+" with "+s.scope+": "+few(lost, 3))
+		}
+	}
+	return lines
+}
+
+// body are the lines of a run's steps.
+type body struct {
+	lines []string
+	steps []bool // whether the line is a step's
+	// first and last are the lines of the steps under way; both of the step to come
+	// where none is.
+	first, last int
+}
+
+func (p painter) body(b *board, now time.Time) body {
+	var y body
+	y.first = -1
+	add := func(line string, step bool) { y.lines, y.steps = append(y.lines, line), append(y.steps, step) }
+	scope := ""
+	for _, s := range b.steps {
+		if s.scope != scope {
+			scope = s.scope
+			add(p.paint(scope, faint), false)
+		}
+		at := len(y.lines)
+		add(p.step(s, now), true)
+		if s.state == running {
+			for _, line := range p.details(b, s, now) {
+				add(line, false)
+			}
+		}
+		if s.state == running || s.state == pending && y.first < 0 {
+			if y.first < 0 {
+				y.first = at
+			}
+			y.last = len(y.lines) - 1
+		}
+	}
+	if len(b.under()) == 0 { // a step that nobody has planned
+		var details []string
+		for _, q := range b.parts {
+			details = append(details, p.mark(running)+" "+p.timed(q.name, now.Sub(q.began), 2))
+		}
+		for _, w := range b.waits {
+			details = append(details, p.mark(running)+" "+p.timed(w.says(), now.Sub(w.Began), 2))
+		}
+		for _, line := range atMost(details, 6) {
+			add(line, false)
+		}
+	}
+	y.first = max(0, y.first)
+	return y
+}
+
+func (p painter) details(b *board, s *plannedStep, now time.Time) []string {
+	parts, waits := b.belongs(s)
+	var all []string
+	for _, w := range waits { // first: they say more
+		all = append(all, "    "+p.timed(w.says(), now.Sub(w.Began), 4))
+	}
+	for _, q := range parts {
+		all = append(all, "    "+p.timed(q.name, now.Sub(q.began), 4))
+	}
+	if len(all) > 6 {
+		all = append(all[:5], fmt.Sprintf("    and %d more", len(all)-5))
+	}
+	return all
+}
+
+func (p painter) step(s *plannedStep, now time.Time) string {
+	switch mark := p.mark(s.state); s.state {
+	case running:
+		return mark + " " + p.timed(s.name, now.Sub(s.began), 2)
+	case done, failed:
+		return mark + " " + p.timed(s.name, s.ended.Sub(s.began), 2)
+	default:
+		return mark + " " + p.paint(s.name, faint)
+	}
+}
+
+func (p painter) mark(s state) string {
+	switch s {
+	case running:
+		return string(turning[p.frame%len(turning)])
+	case done:
+		return p.paint("✔", green)
+	case failed:
+		return p.paint("✘", red)
+	case skipped:
+		return p.paint("-", faint)
+	}
+	return p.paint("·", faint)
+}
+
+// timed is a text, that begins at a column, with a time at the right, which stays where
+// the text is too long.
+func (p painter) timed(text string, d time.Duration, column int) string {
+	took := lasting(d)
+	room := min(p.width, 100) - column - len(took) - 2
+	if room < 10 {
+		return text
+	}
+	text = ansi.Truncate(text, room, "…")
+	return text + strings.Repeat(" ", max(1, room-ansi.StringWidth(text)+1)) + took
+}
+
+// window are the lines of a body that there is room for: around the steps under way,
+// with how many steps are not shown.
+func (y body) window(room int) []string {
+	if len(y.lines) <= room {
+		return y.lines
+	}
+	if room < 3 {
+		return y.lines[y.first:min(y.first+room, len(y.lines))]
+	}
+	above := 2
+	if room < 5 {
+		above = 1
+	}
+	start := max(0, min(y.first-above, len(y.lines)-room))
+	if start > 0 && y.last > start+room-2 { // what is under way is worth more than what was before it
+		start = min(y.first-1, y.last-room+2)
+	}
+	start = max(0, start)
+	end := min(len(y.lines), start+room)
+	lines := slices.Clone(y.lines[start:end])
+	hidden := func(from, to int) int {
+		n := 0
+		for _, step := range y.steps[from:to] {
+			if step {
+				n++
+			}
+		}
+		return n
+	}
+	if start > 0 {
+		lines[0] = fmt.Sprintf("  … %d steps before", hidden(0, start+1))
+	}
+	if end < len(y.lines) {
+		lines[len(lines)-1] = fmt.Sprintf("  … %d steps to come", hidden(end-1, len(y.lines)))
+	}
+	return lines
+}
+
+// manySteps is from how many steps on a run's are not listed at its end, but for those
+// that failed: whoever wants more has the report.
+const manySteps = 60
+
+// record are the steps of a run at its end, as lines that stay.
+func (p painter) record(b *board) []string {
+	var lines []string
+	for _, s := range b.steps {
+		if s.state == pending || len(b.steps) > manySteps && s.state != failed {
+			continue
+		}
+		took := ""
+		if s.state != skipped && s.state != running {
+			took = " (" + lasting(s.ended.Sub(s.began)) + ")"
+		}
+		mark := p.mark(s.state)
+		if s.state == running {
+			mark = p.paint("…", faint)
+		}
+		lines = append(lines, fmt.Sprintf("%s %-22s %s%s", mark, s.scope, s.name, took))
+	}
+	return lines
+}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// listener remembers what it is told.
+type listener struct {
+	mu    sync.Mutex
+	plan  []string
+	over  []string
+	waits map[string]int // those that are not over
+	saw   []string       // scope, what was waited for, and what was seen
+	told  []string       // findings and losses
+}
+
+func (l *listener) Scenario(string) Progress { return l }
+
+func (l *listener) Plan(steps []Step) {
+	for _, s := range steps {
+		l.plan = append(l.plan, s.Scope+": "+s.Name)
+	}
+}
+
+func (l *listener) Step(string, string) func(error) { return func(error) {} }
+func (l *listener) Note(string, string)             {}
+
+func (l *listener) Over(scope, name string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var skipped *Skipped
+	if errors.As(err, &skipped) {
+		name += " (skipped)"
+	} else if err != nil {
+		name += " (failed)"
+	}
+	l.over = append(l.over, scope+": "+name)
+}
+
+func (l *listener) Waits(scope string, s await.Sight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := fmt.Sprint(scope, s.What, s.Began)
+	if s.Over {
+		delete(l.waits, key)
+	} else {
+		l.waits[key]++
+	}
+	l.saw = append(l.saw, scope+": "+s.What+": "+s.Saw)
+}
+
+func (l *listener) Found(scope string, findings []detect.Finding) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range findings {
+		l.told = append(l.told, fmt.Sprintf("%s: %s %s", scope, f.State, f.Object))
+	}
+}
+
+func (l *listener) Loses(scope string, probes []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = append(l.told, scope+": loses "+strings.Join(probes, ", "))
+}
+
+// Who watches a run is told all its steps before the first, what becomes of each, what
+// they wait for, and findings and losses as they come.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		l := &listener{waits: map[string]int{}}
+		e := New(fakeScenario(w), &fakeLabs{world: w}, Options{Output: t.TempDir(), Progress: l})
+		e.Run(t.Context(), UndoWithin)
+		if diff := cmp.Diff(l.plan, l.over); diff != "" {
+			t.Errorf("steps (-planned +over):\n%s", diff)
+		}
+		if len(l.waits) > 0 {
+			t.Errorf("waits that are not over: %v", l.waits)
+		}
+		for _, want := range []string{"old: 3 probes: 5s without loss: out->a: ", "old: the last packets' fate: "} {
+			if !slices.ContainsFunc(l.saw, func(s string) bool { return strings.HasPrefix(s, want) && s != want }) {
+				t.Errorf("nobody was told what %q has seen; told were\n%s", want, strings.Join(l.saw, "\n"))
+			}
+		}
+		// Two remedies: after each the symptom is gone, and comes back with its undo.
+		want := []string{"old: active a", "old: loses out->a", "old: loses "}
+		for _, text := range want {
+			if !slices.Contains(l.told, text) {
+				t.Errorf("%q is missing in %q", text, l.told)
+			}
+		}
+		if n := strings.Count(strings.Join(l.told, "\n"), "old: active a"); n != 1 {
+			t.Errorf("the same finding was told %d times", n)
+		}
+		if strings.Contains(strings.Join(l.told, "\n"), "new:") {
+			t.Errorf("of the fixed variant there is nothing to tell: %q", l.told)
+		}
+	})
+}
+
+// Where there is no lab every step is over all the same.
+func TestProgressWithoutALab(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		l := &listener{waits: map[string]int{}}
+		e := New(fakeScenario(w), &fakeLabs{world: w, up: errors.New("no lab")}, Options{Output: t.TempDir(), Progress: l})
+		e.Run(t.Context(), UndoWithin)
+		if len(l.over) != len(l.plan) || l.over[1] != "lab: lab is up (failed)" || l.over[2] != "old: components are installed (skipped)" {
+			t.Errorf("of %q these are over: %q", l.plan, l.over)
+		}
+	})
+}

@@ -1,0 +1,261 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// Screen is the first screen of a run's page as lines of text, max of them at most:
+// what is broken, where, since when and which remedy is fastest; the remedies by their
+// measured time to recover; findings, those with the same cause in one line; and the
+// verdicts. Max is at least 17. Dir is the run's folder.
+func Screen(dir string, r report.Report, max int) []string {
+	var variants []stored
+	for _, v := range r.Variants {
+		s, _ := load(dir, v, true) // without digests: no file is named here
+		variants = append(variants, s)
+	}
+	if len(variants) == 0 {
+		return capped(verdicts(r), max)
+	}
+	first := variants[mainOf(variants)]
+	l := newLead(first)
+	blocks := []block{
+		{lines: leadLines(first, l)},
+		{lines: reasons(variants, first, l), least: 3},
+		{lines: remedies(first), least: 3},
+		{lines: causes(first.Findings), least: 3},
+		{lines: verdicts(r), least: 3},
+	}
+	var lines []string
+	for _, b := range fit(blocks, max) {
+		lines = append(lines, b...)
+	}
+	return lines
+}
+
+// block are lines that belong together. Of a longer one at least some are shown, with
+// what says how many are not.
+type block struct {
+	lines []string
+	least int // zero: all
+}
+
+// fit shortens blocks until their lines are no more than max, the later ones last:
+// verdicts are what a run is for.
+func fit(blocks []block, max int) [][]string {
+	room := make([]int, len(blocks))
+	left := max
+	for i, b := range blocks {
+		room[i] = len(b.lines)
+		if b.least > 0 {
+			room[i] = min(room[i], b.least)
+		}
+		left -= room[i]
+	}
+	for i, b := range slices.Backward(blocks) {
+		more := min(len(b.lines)-room[i], left)
+		room[i], left = room[i]+more, left-more
+	}
+	var fitting [][]string
+	for i, b := range blocks {
+		fitting = append(fitting, capped(b.lines, room[i]))
+	}
+	return fitting
+}
+
+// capped are the first lines, n with the one that says how many more there are.
+func capped(lines []string, n int) []string {
+	if len(lines) <= n {
+		return lines
+	}
+	kept := slices.Clone(lines[:n-1])
+	return append(kept, fmt.Sprintf("%-11sand %d more", "", len(lines)-len(kept)))
+}
+
+// line is one of the screen, behind what it is about.
+func line(about, text string) string {
+	return fmt.Sprintf("%-10s %s", about, strings.Join(strings.Fields(text), " "))
+}
+
+func leadLines(s stored, l lead) []string {
+	if len(s.ProbesHurt) == 0 {
+		lines := []string{line("outcome", l.What)}
+		if l.Why != "" {
+			lines = append(lines, line("why", l.Why))
+		}
+		return lines
+	}
+	lines := []string{line("broken", fmt.Sprintf("%s (%s: %d of %d packets lost)", l.What, title(s.Variant), s.Packets.Lost, s.Packets.Sent))}
+	for _, one := range []pair{{"where", l.Where}, {"since", l.Since}, {"why", l.Why}, {"fastest", l.Fastest}} {
+		if one.Value != "" {
+			lines = append(lines, line(one.Name, one.Value))
+		}
+	}
+	return lines
+}
+
+// reasons say what is not as it must be: of the first variant, and of the others.
+func reasons(variants []stored, first stored, l lead) []string {
+	var all []string
+	add := func(s stored, texts []string) {
+		for _, text := range texts {
+			all = append(all, line("because", title(s.Variant)+": "+text))
+		}
+	}
+	add(first, l.Alarms)
+	if thin := first.thin(); thin != "" {
+		all = append(all, line("traffic", thin))
+	}
+	for _, s := range variants {
+		if title(s.Variant) != title(first.Variant) {
+			add(s, s.Reasons)
+		}
+	}
+	return all
+}
+
+// thin tells of probes that had less traffic than their rate asks for; empty where
+// none had. A busy machine skips a packet now and then: up to a tenth is not worth a
+// line.
+func (s stored) thin() string {
+	judged := func(p report.Probe) int { return p.Answered + p.Lost }
+	thin := slices.DeleteFunc(slices.Clone(s.Probes), func(p report.Probe) bool { return 10*judged(p) >= 9*p.Due })
+	if len(thin) == 0 {
+		return ""
+	}
+	worst := slices.MinFunc(thin, func(a, b report.Probe) int { return judged(a)*b.Due - judged(b)*a.Due })
+	return fmt.Sprintf("too little of %d probes of %d; least of %s: of %d packets due %d were sent, and %d answered or lost",
+		len(thin), len(s.Probes), worst.Name, worst.Due, worst.Sent, judged(worst))
+}
+
+// remedies are those of a variant, in order of what they are worth.
+func remedies(s stored) []string {
+	var all []string
+	for _, r := range s.ranked() {
+		text := sign(r.Verdict) + " " + r.Name + ": "
+		switch {
+		case r.TimeToRecoverMS != nil:
+			text += "traffic was back after " + seconds(*r.TimeToRecoverMS)
+			if r.TimeToQuietMS != nil {
+				text += ", detectors quiet from " + seconds(*r.TimeToQuietMS) + " on"
+			}
+		case r.Verdict == "does-not-help" && r.Expected == r.Verdict:
+			text += "does not help, as documented"
+		default:
+			text += r.Verdict
+			if r.Reason != "" {
+				text += ": " + r.Reason
+			}
+		}
+		if r.Verdict != r.Expected {
+			text += fmt.Sprintf(" (expected: %s)", r.Expected)
+		}
+		all = append(all, line("remedy", text))
+	}
+	return all
+}
+
+// causes are findings, those that share a cause in one line: the same detector says the
+// same kind of thing of the same owner. The first of them stands for all; those of the
+// fault come first, and active ones before others.
+func causes(findings []report.Finding) []string {
+	type cause struct{ detector, kind, owner string }
+	rank := func(f report.Finding) int {
+		n := slices.Index([]string{"active", "settling", "latent", "hint"}, f.State)
+		if f.During != "fault" {
+			n += 4
+		}
+		return n
+	}
+	byRank := slices.SortedStableFunc(slices.Values(findings), func(a, b report.Finding) int { return cmp.Compare(rank(a), rank(b)) })
+	var order []cause
+	first, others := map[cause]report.Finding{}, map[cause]map[string]bool{}
+	for _, f := range byRank {
+		c := cause{f.Detector, f.Kind, f.Owner}
+		if _, known := first[c]; !known {
+			order = append(order, c)
+			first[c], others[c] = f, map[string]bool{}
+		}
+		if f.Object != first[c].Object { // one thing goes through several states
+			others[c][f.Object] = true
+		}
+	}
+	var all []string
+	for _, c := range order {
+		f := first[c]
+		text := fmt.Sprintf("%s %s, %s: %s", f.State, place(f), came(f), f.Says)
+		if n := len(others[c]); n > 0 {
+			text = fmt.Sprintf("%s %s, and %d more of the same cause, %s: %s", f.State, place(f), n, came(f), f.Says)
+		}
+		all = append(all, line("finding", text))
+	}
+	return all
+}
+
+// verdicts are a table of the variants.
+func verdicts(r report.Report) []string {
+	width := 0
+	for _, v := range r.Variants {
+		width = max(width, len([]rune(title(v))))
+	}
+	var all []string
+	for _, v := range r.Variants {
+		mark := sign(v.Verdict)
+		if v.Verdict != "" && v.Verdict == v.Expected { // also where it is to be vacuous
+			mark = sign("pass")
+		}
+		text := fmt.Sprintf("%s %-*s  %-10s  %s", mark, width, title(v), v.Role, cmp.Or(v.Verdict, "not judged yet"))
+		switch {
+		case v.Expected == "":
+			text += ", nothing expected"
+		case v.Expected == v.Verdict:
+			text += " as expected"
+		default:
+			text += ", expected " + v.Expected
+		}
+		text += ", " + seconds(v.ElapsedMS)
+		if v.Repeats != nil {
+			text += "; " + repeats(v)
+		}
+		all = append(all, "verdict    "+text)
+	}
+	for _, v := range r.NotRun {
+		all = append(all, line("not run", v.Name+": "+v.Reason))
+	}
+	return all
+}
+
+// repeats says how often a variant came to its verdict, and when it was hurt.
+func repeats(v report.Variant) string {
+	r := v.Repeats
+	text := rate(r.Expected, v.Expected)
+	if len(r.NotJudged) > 0 {
+		judged := "none"
+		if r.OfJudged != nil {
+			judged = rate(*r.OfJudged, v.Expected)
+		}
+		var numbers []string
+		for _, number := range r.NotJudged {
+			numbers = append(numbers, fmt.Sprintf("#%d", number))
+		}
+		text += fmt.Sprintf("; of those that were judged: %s; not judged: %s", judged, strings.Join(numbers, " "))
+	}
+	var hurt []int64
+	for _, run := range r.Runs {
+		if run.OnsetMS != nil {
+			hurt = append(hurt, *run.OnsetMS)
+		}
+	}
+	switch slices.Sort(hurt); {
+	case len(hurt) == 1:
+		text += fmt.Sprintf("; hurt %s after the fault", seconds(hurt[0]))
+	case len(hurt) > 1:
+		text += fmt.Sprintf("; hurt %s to %s after the fault", seconds(hurt[0]), seconds(hurt[len(hurt)-1]))
+	}
+	return text
+}

@@ -1,0 +1,68 @@
+package page
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// wide is a report with more of everything than a screen has lines.
+func wide() report.Report {
+	r := report.Report{Scenario: "drain", Verdict: "fail"}
+	for i := range 12 {
+		r.Variants = append(r.Variants, report.Variant{Name: fmt.Sprint("version-", i), Role: "fixed", Expected: "prevented", Verdict: "prevented", ElapsedMS: 1000})
+	}
+	v := &r.Variants[0]
+	v.Role, v.Expected, v.Verdict = "affected", "reproduced", "reproduced"
+	v.ProbesHurt = []string{"a->b"}
+	for i := range 9 {
+		v.Reasons = append(v.Reasons, fmt.Sprint("reason ", i))
+		v.Remedies = append(v.Remedies, report.Remedy{Name: fmt.Sprint("remedy ", i), Expected: "recovers", Verdict: "recovers", TimeToRecoverMS: new(int64(900 - 100*i))})
+		v.Findings = append(v.Findings, report.Finding{
+			Detector: "routes", Kind: "unannounced", State: "active", Object: fmt.Sprintf("10.0.%d.0/24", i), Owner: "node1",
+			Says: "Nobody announces it.", During: "fault", CameMS: new(int64(100 + i)),
+		})
+	}
+	v.Findings = append(v.Findings, report.Finding{
+		Detector: "routes", Kind: "swapped", State: "latent", Object: "10.0.0.0/24", Owner: "node2", Says: "Swapped.", During: "baseline",
+	})
+	return r
+}
+
+func TestScreenFits(t *testing.T) {
+	for max := 17; max < 60; max++ {
+		lines := Screen(t.TempDir(), wide(), max)
+		if len(lines) > max {
+			t.Errorf("%d lines, %d at most:\n%s", len(lines), max, strings.Join(lines, "\n"))
+		}
+		for _, want := range []string{"broken     a->b gets no answer", "fastest    remedy 8: traffic was back after 100 ms", "verdict    ✔ version-0", "because "} {
+			if !strings.Contains(strings.Join(lines, "\n"), want) {
+				t.Errorf("%d lines lack %q:\n%s", max, want, strings.Join(lines, "\n"))
+			}
+		}
+	}
+}
+
+// Findings of the same cause are one line, with how many more there are.
+func TestCauses(t *testing.T) {
+	want := []string{
+		"finding    active unannounced at 10.0.0.0/24 (node1), and 8 more of the same cause, 100 ms into the fault: Nobody announces it.",
+		"finding    latent swapped at 10.0.0.0/24 (node2), before the fault: Swapped.",
+	}
+	if diff := cmp.Diff(want, causes(wide().Variants[0].Findings)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCapped(t *testing.T) {
+	lines := []string{"a", "b", "c", "d"}
+	for n, want := range map[int]string{4: "a b c d", 3: "a b and 2 more", 1: "and 4 more"} {
+		if got := strings.Join(strings.Fields(strings.Join(capped(lines, n), " ")), " "); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
