@@ -21,6 +21,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift/agents"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -225,9 +226,9 @@ func (t trial) incident() (qualify.Incident, error) {
 // notComeTo is the reason for what has not been asked yet.
 const notComeTo = "it was not come to"
 
-// known refuses a version of which nothing can be built: no image of any trial, and no
-// slice that reads configurations.
-func known(c *images.Catalogue, component string, trials []trial, version string) error {
+// known is an image of a version that a recipe builds: of a trial, or the slice that
+// reads configurations. A version without any is refused.
+func known(c *images.Catalogue, component string, trials []trial, version string) (ref string, err error) {
 	var first error
 	for _, t := range trials {
 		name := t.varied
@@ -236,7 +237,7 @@ func known(c *images.Catalogue, component string, trials []trial, version string
 		}
 		u, err := t.scenario.Unclassified(map[string]string{name: version})
 		if err != nil {
-			return usagef("%w", err)
+			return "", usagef("%w", err)
 		}
 		refs := slices.DeleteFunc(u.ImagesOf(nil, u.Variants...), func(ref string) bool {
 			_, tag, _ := strings.Cut(ref, ":")
@@ -244,14 +245,14 @@ func known(c *images.Catalogue, component string, trials []trial, version string
 		})
 		err = makeKnown(c, refs)
 		if err == nil && len(refs) > 0 {
-			return nil
+			return refs[0], nil
 		}
 		first = cmp.Or(first, err)
 	}
 	if component == "cilium" && sliceKnown(c, version) == nil {
-		return nil
+		return agents.Image(version), nil
 	}
-	return first
+	return "", first
 }
 
 // upgradeRun upgrades a component on a lab under traffic, and puts it back.
@@ -271,6 +272,9 @@ type qualification struct {
 	relapse    string
 	dir        string
 	note       func(text string)
+	step       func(name string) func(error)
+	// had asks whether a version can be had. Nothing is built for that.
+	had func(ctx context.Context, version string) error
 	// judge makes what runs a trial's script on one version after the other, on one
 	// lab, and down takes that lab down.
 	judge func(t trial) (judge func(ctx context.Context, version string) (bisectionStep, error), down func() error)
@@ -300,8 +304,9 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 	if q.catalogue, _, err = openCatalogue(); err != nil {
 		return err
 	}
+	refs := map[string]string{}
 	for _, version := range []string{from, to} {
-		if err := known(q.catalogue, component, q.trials, version); err != nil {
+		if refs[version], err = known(q.catalogue, component, q.trials, version); err != nil {
 			return err
 		}
 	}
@@ -347,8 +352,10 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 		j := &judge{at: t.at, builds: builds, options: run, timeout: o.timeout}
 		return j.judge, func() error { return j.down(t.scenario) }
 	}
+	q.had = func(ctx context.Context, version string) error { return q.catalogue.Derive(ctx, refs[version]) }
+	q.step = func(name string) func(error) { return display.Step("qualify", name) }
 	q.configured = func(ctx context.Context) (qualify.Configuration, error) {
-		return askCilium(ctx, q.catalogue, q.in, *q.config, display)
+		return askCilium(ctx, q.catalogue, q.in, *q.config, q.step)
 	}
 	err = q.run(ctx)
 	display.Close()
@@ -397,7 +404,7 @@ func (q *qualification) printPlan(out io.Writer) {
 	fmt.Fprintf(out, "qualify %s %s to %s\n", q.in.Component, q.in.From, q.in.To)
 	for _, r := range q.judged().Rows {
 		if r.Part == qualify.PartPath {
-			fmt.Fprintf(out, "  %-14s %s\n", r.Part, r.Says)
+			fmt.Fprintf(out, "  %-14s %s\n", r.Name, r.Says)
 		}
 	}
 	c := q.in.Configuration
@@ -430,6 +437,15 @@ func (q *qualification) run(ctx context.Context) error {
 	if err := q.save(); err != nil {
 		return err
 	}
+	// A version that is not published is better known before a lab is up.
+	for _, version := range []string{q.in.From, q.in.To} {
+		ended := q.step(version + " can be had")
+		err := q.had(ctx, version)
+		ended(err)
+		if err := q.failed(ctx, onlyNotPublished(err)); err != nil {
+			return err
+		}
+	}
 	if q.in.Configuration.Decides {
 		c, err := q.configured(ctx)
 		if err := q.failed(ctx, err); err != nil {
@@ -456,7 +472,7 @@ func (q *qualification) run(ctx context.Context) error {
 		}
 		q.in.Upgrade = qualify.Upgrade{Measures: &m}
 		if err != nil {
-			q.in.Upgrade = qualify.Upgrade{Why: firstLine(err)}
+			q.in.Upgrade.Why = firstLine(err)
 		}
 	}
 	if err := q.save(); err != nil {

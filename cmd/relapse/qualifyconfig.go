@@ -51,7 +51,7 @@ func sliceKnown(c *images.Catalogue, version string) error {
 
 // askCilium asks the slices of both versions what they make of a configuration. A
 // version whose slice cannot be built is told in the result.
-func askCilium(ctx context.Context, catalogue *images.Catalogue, in qualify.Inputs, config qualify.ConfigMap, display *progress) (qualify.Configuration, error) {
+func askCilium(ctx context.Context, catalogue *images.Catalogue, in qualify.Inputs, config qualify.ConfigMap, step func(name string) func(error)) (qualify.Configuration, error) {
 	var c qualify.Configuration
 	dir, err := os.MkdirTemp("", "relapse-agents-")
 	if err != nil {
@@ -59,7 +59,7 @@ func askCilium(ctx context.Context, catalogue *images.Catalogue, in qualify.Inpu
 	}
 	defer os.RemoveAll(dir)
 	versions := []string{in.From, in.To}
-	ended := display.Step("qualify", fmt.Sprintf("the slices of %s and %s are built", in.From, in.To))
+	ended := step(fmt.Sprintf("the slices of %s and %s are built", in.From, in.To))
 	built, err := agents.Build(ctx, catalogue, dir, versions)
 	ended(err)
 	var (
@@ -77,7 +77,7 @@ func askCilium(ctx context.Context, catalogue *images.Catalogue, in qualify.Inpu
 	case err != nil:
 		return c, err
 	}
-	ended = display.Step("qualify", "the slices are asked about "+config.String())
+	ended = step("the slices are asked about " + config.String())
 	answers := make([]agents.Answer, len(built))
 	asked, within := errgroup.WithContext(ctx)
 	for i, a := range built {
@@ -93,7 +93,7 @@ func askCilium(ctx context.Context, catalogue *images.Catalogue, in qualify.Inpu
 	}
 	table := configdrift.Cilium()
 	if !table.Knows(in.From) || !table.Knows(in.To) {
-		ended = display.Step("qualify", fmt.Sprintf("the slices of %s and %s are asked about each key", in.From, in.To))
+		ended = step(fmt.Sprintf("the slices of %s and %s are asked about each key", in.From, in.To))
 		table, err = tabulate.Cilium(ctx, catalogue, built, func(string) {})
 		ended(err)
 		if err != nil {

@@ -36,11 +36,11 @@ func Judge(in Inputs, t Thresholds, command string) Qualification {
 
 // conclude finds the verdict of some rows and the reason for it, if that is not GO.
 func conclude(rows []Row) (Verdict, string) {
-	if why := sayings(rows, Fails); why != "" {
+	if why := sayings(rows, func(r Row) bool { return r.State == Fails }); why != "" {
 		return NoGo, why
 	}
-	if why := sayings(rows, NotJudged); why != "" {
-		return Unknown, "nobody knows: " + why
+	if why := sayings(rows, func(r Row) bool { return r.State == NotJudged && r.Decides }); why != "" {
+		return Unknown, "what decides could not be judged: " + why
 	}
 	return Go, ""
 }
@@ -48,11 +48,11 @@ func conclude(rows []Row) (Verdict, string) {
 // mostSayings is how many reasons the first line has; the table has all.
 const mostSayings = 3
 
-// sayings joins what rows of a state say.
-func sayings(rows []Row, state State) string {
+// sayings joins what some rows say.
+func sayings(rows []Row, which func(Row) bool) string {
 	var all []string
 	for _, r := range rows {
-		if r.State == state {
+		if which(r) {
 			all = append(all, r.Says)
 		}
 	}
@@ -84,25 +84,22 @@ func (q Qualification) whyGo() string {
 	if m := q.Inputs.Upgrade.Measures; m != nil {
 		why += ", and traffic on the lab " + worst(m)
 	}
-	warnings := 0
+	count := map[State]int{}
 	for _, r := range q.Rows {
-		if r.State == Warning {
-			warnings++
-		}
+		count[r.State]++
 	}
-	switch warnings {
-	case 0:
-	case 1:
-		why += "; there is one warning"
-	default:
-		why += fmt.Sprintf("; there are %d warnings", warnings)
+	if n := count[Warning]; n > 0 {
+		why += fmt.Sprintf("; warnings: %d", n)
+	}
+	if n := count[NotJudged]; n > 0 {
+		why += fmt.Sprintf("; not judged, and not deciding: %d", n)
 	}
 	return why
 }
 
 // rows are those of the configuration.
 func (c Configuration) rows(from, to, command string) []Row {
-	whole := Row{Part: PartConfiguration, Name: "start", State: Fine}
+	whole := Row{Part: PartConfiguration, Name: "start", State: Fine, Decides: c.Decides || c.NotAsked == ""}
 	switch {
 	case c.NotAsked != "" && c.Decides:
 		whole.State, whole.Says = NotJudged, c.NotAsked
@@ -202,11 +199,11 @@ func (in Inputs) notTested(rows []Row) []string {
 		case NotLookedAt:
 			all = append(all, r.Title()+": "+r.Says)
 		case NotJudged:
-			all = append(all, r.Title()+": it could not be judged")
-		case Warning:
-			if r.Part == PartIncident && (r.From == string(NotJudgeable) || r.To == string(NotJudgeable)) {
-				all = append(all, r.Title()+": one of the versions could not be judged, which does not decide")
+			says := r.Title() + ": it could not be judged"
+			if !r.Decides {
+				says += ", which does not decide"
 			}
+			all = append(all, says)
 		}
 	}
 	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {

@@ -86,10 +86,13 @@ func (p Path) rows(from, to string) []Row {
 		newest := p.Newer[n-1].Version
 		releases.State = Warning
 		releases.Says = fmt.Sprintf("%s is not the newest release of %s, which is %s", to, minorOf(to), newest)
-		if len(buildable) > 0 {
-			releases.Says += "; there are recipes for " + strings.Join(buildable, ", ")
-		} else {
+		switch len(buildable) {
+		case 0:
 			releases.Says += "; there is no recipe for a newer one"
+		case n:
+			releases.Says += "; there are recipes for all from " + p.Newer[0].Version + " on"
+		default:
+			releases.Says += "; there are recipes for " + strings.Join(buildable, ", ")
 		}
 	}
 	if len(p.Unlisted) > 0 {

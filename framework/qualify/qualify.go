@@ -89,6 +89,8 @@ type Row struct {
 	To     string `json:"to"`
 	Back   string `json:"back"`
 	State  State  `json:"state"`
+	// Decides is set where the verdict is UNKNOWN if nobody could judge the row.
+	Decides bool   `json:"decides"`
 	Says   string `json:"says"` // a sentence without its full stop
 	// Remedy is the way out, Issue the vendor's own, and Command shows it again. They
 	// are there with the state no-go, as far as they are known.
@@ -185,7 +187,7 @@ type Seen struct {
 
 // Upgrade is what the upgrade itself did to a lab.
 type Upgrade struct {
-	// Measures are nil where there are none, and Why says why.
+	// Measures are nil where there are none. Why says why, or what else went wrong.
 	Measures *upgrade.Measures `json:"measures,omitempty"`
 	Why      string            `json:"why,omitempty"`
 }
@@ -213,7 +215,7 @@ func (i Incident) outcome() Outcome {
 // row is the incident's row. One that could not be judged decides only where the
 // upgrade may have introduced it.
 func (i Incident) row(from, to string) Row {
-	r := Row{Part: PartIncident, Name: i.Name, From: i.From.cell(), To: i.To.cell(), State: Fine}
+	r := Row{Part: PartIncident, Name: i.Name, From: i.From.cell(), To: i.To.cell(), State: Fine, Decides: true}
 	if i.OfUpgrade {
 		r.From, r.During, r.To = "", r.To, ""
 	}
@@ -241,10 +243,10 @@ func (i Incident) row(from, to string) Row {
 		// From has is not introduced.
 		switch {
 		case i.To.Outcome == bisect.Unaffected:
-			r.State = Warning
+			r.State, r.Decides = NotJudged, false
 			r.Says = fmt.Sprintf("%s (%s) is not judged with %s (%s), and is not in %s", i.Name, i.Title, from, i.From.Why, to)
 		case i.From.Outcome == bisect.Affected:
-			r.State = Warning
+			r.State, r.Decides = NotJudged, false
 			r.Says = fmt.Sprintf("%s (%s) is there with %s, and not judged with %s (%s): it is fixed or still there", i.Name, i.Title, from, to, i.To.Why)
 		case i.To.Outcome == bisect.Affected:
 			r.State = NotJudged

@@ -123,15 +123,15 @@ func TestJudge(t *testing.T) {
 	}{
 		{"nothing speaks against it", func(*Inputs) {}, Go, "no incident is introduced (1 never there), and traffic on the lab lost nothing, there and back", "incident, flood", Fine},
 		{"an incident is fixed", incidents("reproduced", "prevented"), Go, "1 fixed", "incident, flood", Fine},
-		{"an incident is still there", incidents("reproduced", "missed"), Go, "1 still there), and traffic on the lab lost nothing, there and back; there is one warning", "incident, flood", Warning},
+		{"an incident is still there", incidents("reproduced", "missed"), Go, "1 still there), and traffic on the lab lost nothing, there and back; warnings: 1", "incident, flood", Warning},
 		{"an incident is introduced", incidents("prevented", "reproduced"), NoGo, "flood (water in the rack) is introduced: not affected with 1.0.0, and reproduced with 1.1.0", "incident, flood", Fails},
 		{"the upgrade is the incident", ofUpgrade("reproduced"), NoGo, "introduced by the upgrade itself", "incident, flood", Fails},
 		{"the upgrade is not the incident", ofUpgrade("prevented"), Go, "1 never there", "incident, flood", Fine},
 		{"nobody knows of the upgrade", ofUpgrade(""), Unknown, "flood (water in the rack) is not judged with 1.1.0: not published", "incident, flood", NotJudged},
 		{"neither version is judged", incidents("unknown", "unknown"), Unknown, "not judged with 1.1.0: the run broke", "incident, flood", NotJudged},
 		{"the old one is not, the new one is affected", incidents("", "reproduced"), Unknown, "it is introduced or still there", "incident, flood", NotJudged},
-		{"the old one is not, the new one is not affected", incidents("", "prevented"), Go, "1 not judged", "incident, flood", Warning},
-		{"the new one is not, the old one is affected", incidents("reproduced", ""), Go, "1 not judged", "incident, flood", Warning},
+		{"the old one is not, the new one is not affected", incidents("", "prevented"), Go, "not judged, and not deciding: 1", "incident, flood", NotJudged},
+		{"the new one is not, the old one is affected", incidents("reproduced", ""), Go, "not judged, and not deciding: 1", "incident, flood", NotJudged},
 		{"the new one is not, the old one is not affected", incidents("prevented", ""), Unknown, "not judged with 1.1.0: not published", "incident, flood", NotJudged},
 		{"the new one refuses the incident's configuration", incidents("reproduced", "refused"), Go, "1 fixed", "incident, flood", Warning},
 
@@ -144,7 +144,7 @@ func TestJudge(t *testing.T) {
 		{"the old one refuses the configuration", configured(Configuration{RefusedFrom: "no such key"}), Go, "", "configuration, kube-system/c", Warning},
 		{
 			"a key is not read", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.NotRead, Before: "true", After: "false", Says: "k is not read."}}}),
-			Go, "there is one warning", "configuration, k", Warning,
+			Go, "warnings: 1", "configuration, k", Warning,
 		},
 		{
 			"a hint", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.Deprecated, Before: "true", After: "true", Says: "k goes away."}}}),
@@ -152,13 +152,13 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"a default changes", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.DefaultChanged, Before: "1", After: "2", Says: "x."}}}),
-			Go, "there is one warning", "configuration, defaults", Warning,
+			Go, "warnings: 1", "configuration, defaults", Warning,
 		},
 		{
 			"a key of another program", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.Unknown, Says: "x."}}}),
 			Go, "", "configuration, read by neither", NotLookedAt,
 		},
-		{"the configuration could not be asked about", configured(Configuration{NotAsked: "not built", Decides: true}), Unknown, "nobody knows: not built", "configuration, start", NotJudged},
+		{"the configuration could not be asked about", configured(Configuration{NotAsked: "not built", Decides: true}), Unknown, "what decides could not be judged: not built", "configuration, start", NotJudged},
 
 		{"a minor is skipped", func(in *Inputs) { in.Path.Skipped = []string{"1.0"} }, Go, "", "path, minors", Warning},
 		{"there is a newer release", func(in *Inputs) { in.Path.Newer = []Release{{Version: "1.1.1"}} }, Go, "", "path, releases", Warning},
@@ -184,7 +184,7 @@ func TestJudge(t *testing.T) {
 		{"a packet after the way back", traffic(func(m *upgrade.Measures) { m.Back.After.Paths = on(lossy(1, 0)) }), NoGo, "after the way back 1 of 10000", "upgrade, pod to pod", Fails},
 		{
 			"the lab loses packets by itself", traffic(func(m *upgrade.Measures) { m.Resting.Paths = on(lossy(2, 30*time.Millisecond)) }),
-			Go, "there is one warning", "upgrade, pod to pod", Warning,
+			Go, "warnings: 1", "upgrade, pod to pod", Warning,
 		},
 		{
 			"the lab loses packets by itself, and after the upgrade", traffic(func(m *upgrade.Measures) {
@@ -196,7 +196,7 @@ func TestJudge(t *testing.T) {
 				m.Resting.Paths, m.Upgrade.During.Paths = on(lossy(2, 0)), on(lossy(5, 2*time.Second))
 			}), NoGo, "at rest the lab loses 2 of 10000 by itself", "upgrade, pod to pod", Fails,
 		},
-		{"connections break", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths[0].Broken = 2 }), Go, "there is one warning", "upgrade, pod to pod", Warning},
+		{"connections break", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths[0].Broken = 2 }), Go, "warnings: 1", "upgrade, pod to pod", Warning},
 		{
 			"packets were not sent", traffic(func(m *upgrade.Measures) {
 				p := clean()
@@ -252,9 +252,10 @@ func TestJudge(t *testing.T) {
 		},
 		{"no way back", traffic(func(m *upgrade.Measures) { m.Back, m.Stopped = nil, "node2 is not ready" }), Unknown, "the way back was not come to: node2 is not ready", "upgrade, rollout", NotJudged},
 		{"no upgrade", traffic(func(m *upgrade.Measures) { m.Upgrade, m.Back, m.Stopped = nil, nil, "no lab" }), Unknown, "the upgrade was not come to: no lab", "upgrade, rollout", NotJudged},
-		{"a route is withdrawn", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Routers[0].Withdrawals = []string{"10.0.0.0/24"} }), Go, "there is one warning", "upgrade, router tor", Warning},
-		{"a router was not looked at", traffic(func(m *upgrade.Measures) { m.Back.During.Routers[0].Looks = 50 }), Unknown, "on the way back it was looked at 50 times of 100", "upgrade, router tor", NotJudged},
-		{"a router is missing", traffic(func(m *upgrade.Measures) { m.Back.During.Routers = nil }), Unknown, "on the way back it was looked at 0 times of 0", "upgrade, router tor", NotJudged},
+		{"an upgrade that broke on the way", func(in *Inputs) { in.Upgrade.Why = "the lab does not go down" }, Unknown, "the lab does not go down", "upgrade, rollout", NotJudged},
+		{"a route is withdrawn", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Routers[0].Withdrawals = []string{"10.0.0.0/24"} }), Go, "warnings: 1", "upgrade, router tor", Warning},
+		{"a router was not looked at", traffic(func(m *upgrade.Measures) { m.Back.During.Routers[0].Looks = 50 }), Go, "not judged, and not deciding: 1", "upgrade, router tor", NotJudged},
+		{"a router is missing", traffic(func(m *upgrade.Measures) { m.Back.During.Routers = nil }), Go, "not judged, and not deciding: 1", "upgrade, router tor", NotJudged},
 		{
 			"a lab without routers", traffic(func(m *upgrade.Measures) {
 				for _, p := range []*upgrade.Phase{&m.Resting, &m.Upgrade.During, &m.Upgrade.After, &m.Back.During, &m.Back.After} {
@@ -264,8 +265,8 @@ func TestJudge(t *testing.T) {
 		},
 		{"something is left", traffic(func(m *upgrade.Measures) {
 			m.Left = []upgrade.Difference{{Node: "node1", Kind: "rule", What: "-j X", Added: true}}
-		}), Go, "there is one warning", "upgrade, left behind", Warning},
-		{"what is left was not looked at", traffic(func(m *upgrade.Measures) { m.Left = nil }), Unknown, "was not looked at", "upgrade, left behind", NotJudged},
+		}), Go, "warnings: 1", "upgrade, left behind", Warning},
+		{"what is left was not looked at", traffic(func(m *upgrade.Measures) { m.Left = nil }), Go, "not judged, and not deciding: 1", "upgrade, left behind", NotJudged},
 
 		{
 			"a failure outweighs what nobody knows", func(in *Inputs) {
@@ -289,7 +290,7 @@ func TestJudge(t *testing.T) {
 				if r.Says == "" {
 					t.Errorf("%s says nothing", r.Title())
 				}
-				if (r.State == Fails) && r.Command == "" {
+				if r.State == Fails && r.Command == "" {
 					t.Errorf("%s does not say how to see it again", r.Title())
 				}
 			}

@@ -35,7 +35,7 @@ func (q Qualification) Title() string {
 
 // columns are the heads of the table.
 func (q Qualification) columns() []string {
-	return []string{"", "FROM " + q.Inputs.From, "DURING", "TO " + q.Inputs.To, "BACK", ""}
+	return []string{"", "FROM " + q.Inputs.From, "DURING", "TO " + q.Inputs.To, "BACK", "IS"}
 }
 
 func (r Row) cells() []string {

@@ -47,12 +47,15 @@ func after(r *upgrade.Rollout) *upgrade.Phase {
 func (u Upgrade) rows(t Thresholds, command string) []Row {
 	if u.Measures == nil {
 		return []Row{
-			{Part: PartUpgrade, Name: "rollout", State: NotJudged, Says: "the upgrade under traffic: " + u.Why},
-			{Part: PartUpgrade, Name: "way back", State: NotJudged, Says: "the way back under traffic: " + u.Why},
+			{Part: PartUpgrade, Name: "rollout", State: NotJudged, Decides: true, Says: "the upgrade under traffic: " + u.Why},
+			{Part: PartUpgrade, Name: "way back", State: NotJudged, Decides: true, Says: "the way back under traffic: " + u.Why},
 		}
 	}
 	m := *u.Measures
-	rows := []Row{rollouts(m)}
+	rows := []Row{u.rollouts()}
+	if m.Upgrade == nil {
+		return rows
+	}
 	names := map[string]bool{}
 	routers := map[string]bool{}
 	for _, p := range phases(m) {
@@ -64,7 +67,7 @@ func (u Upgrade) rows(t Thresholds, command string) []Row {
 		}
 	}
 	if len(names) == 0 {
-		rows = append(rows, Row{Part: PartUpgrade, Name: "traffic", State: NotJudged, Says: "there was no traffic on any path"})
+		rows = append(rows, Row{Part: PartUpgrade, Name: "traffic", State: NotJudged, Decides: true, Says: "there was no traffic on any path"})
 	}
 	for _, name := range inOrder(m, names) {
 		rows = append(rows, pathRow(m, name, t, command))
@@ -104,16 +107,18 @@ func phases(m upgrade.Measures) []upgrade.Phase {
 }
 
 // rollouts says how the versions took each other's place.
-func rollouts(m upgrade.Measures) Row {
-	r := Row{Part: PartUpgrade, Name: "rollout", State: Fine, During: changed(m.Upgrade), Back: changed(m.Back)}
+func (u Upgrade) rollouts() Row {
+	m := *u.Measures
+	stopped := cmp.Or(u.Why, m.Stopped)
+	r := Row{Part: PartUpgrade, Name: "rollout", State: Fine, Decides: true, During: changed(m.Upgrade), Back: changed(m.Back)}
 	r.Says = fmt.Sprintf("the %s of %s was changed on %s, node after node", m.Form, m.Component, m.Topology)
 	switch {
 	case m.Upgrade == nil:
-		r.State, r.Says = NotJudged, "the upgrade was not come to: "+cmp.Or(m.Stopped, "nobody knows why")
+		r.State, r.Says = NotJudged, "the upgrade was not come to: "+cmp.Or(stopped, "nobody knows why")
 	case m.Back == nil:
-		r.State, r.Says = NotJudged, "the way back was not come to: "+cmp.Or(m.Stopped, "nobody knows why")
-	case m.Stopped != "":
-		r.State, r.Says = NotJudged, "it was stopped: "+m.Stopped
+		r.State, r.Says = NotJudged, "the way back was not come to: "+cmp.Or(stopped, "nobody knows why")
+	case stopped != "":
+		r.State, r.Says = NotJudged, "the rollout did not come to its end: "+stopped
 	}
 	return r
 }
@@ -127,7 +132,7 @@ func changed(r *upgrade.Rollout) string {
 
 // pathRow judges what became of the traffic on a path.
 func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row {
-	r := Row{Part: PartUpgrade, Name: name, State: Fine}
+	r := Row{Part: PartUpgrade, Name: name, State: Fine, Decides: true}
 	resting, rested := find(&m.Resting, name)
 	r.From = cellOf(resting, rested)
 	var fails, unknown, warns []string
@@ -294,8 +299,8 @@ func worst(m *upgrade.Measures) string {
 	return fmt.Sprintf("had a longest gap of %s (%s)", duration(gap), at)
 }
 
-// routerRow tells what a router saw of its neighbours. No threshold speaks of it: what
-// hurts traffic is judged by traffic.
+// routerRow tells what a router saw of its neighbours. It does not decide, for no
+// threshold speaks of it: what hurts traffic is judged by traffic.
 func routerRow(m upgrade.Measures, name string) Row {
 	r := Row{Part: PartUpgrade, Name: "router " + name, State: Fine, Says: name + " saw no change of its neighbours"}
 	at := func(p *upgrade.Phase) (upgrade.Router, bool) {
@@ -361,7 +366,7 @@ func eventsOf(r upgrade.Router) (cell string, all []string) {
 	return strings.Join(short, ", "), all
 }
 
-// left tells what the way there and back has changed on the nodes.
+// left tells what the way there and back has changed on the nodes. It does not decide.
 func left(m upgrade.Measures) Row {
 	r := Row{Part: PartUpgrade, Name: "left behind", State: Fine, Back: "nothing", Says: "the nodes are as they were before the upgrade"}
 	switch {
