@@ -94,7 +94,7 @@ func askCilium(ctx context.Context, catalogue *images.Catalogue, in qualify.Inpu
 	table := configdrift.Cilium()
 	if !table.Knows(in.From) || !table.Knows(in.To) {
 		ended = step(fmt.Sprintf("the slices of %s and %s are asked about each key", in.From, in.To))
-		table, err = tabulate.Cilium(ctx, catalogue, built, func(string) {})
+		table, err = tabulate.Cilium(ctx, catalogue, built, table, func(string) {})
 		ended(err)
 		if err != nil {
 			return c, err

@@ -91,7 +91,7 @@ type Row struct {
 	State  State  `json:"state"`
 	// Decides is set where the verdict is UNKNOWN if nobody could judge the row.
 	Decides bool   `json:"decides"`
-	Says   string `json:"says"` // a sentence without its full stop
+	Says    string `json:"says"` // a sentence without its full stop
 	// Remedy is the way out, Issue the vendor's own, and Command shows it again. They
 	// are there with the state no-go, as far as they are known.
 	Remedy  string `json:"remedy,omitempty"`

@@ -54,7 +54,7 @@ func generate(ctx context.Context, root, dir, out string) error {
 			return err
 		}
 	}
-	table, err := tabulate.Cilium(ctx, catalogue, built, func(version string) { fmt.Fprintln(os.Stderr, "asking", version) })
+	table, err := tabulate.Cilium(ctx, catalogue, built, nil, func(version string) { fmt.Fprintln(os.Stderr, "asking", version) })
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,8 @@
 // Package tabulate makes the table of package configdrift for some versions of
 // Cilium's agent: which keys of its ConfigMap each reads, and what it makes of them.
 // Nothing of it is typed by hand. The agent slices of images/cilium/rules are asked:
-// for their flags, and, in one run for each key that is not the same in all of these
-// versions, for what becomes of the configuration when that key alone is set. See
+// for their flags, and, in one run for each key that is not the same in all versions of
+// the table, for what becomes of the configuration when that key alone is set. See
 // package configdrift for what is recorded.
 package tabulate
 
@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/mod/semver"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
@@ -34,10 +35,17 @@ var (
 	base   = map[string]string{"tunnel": "disabled", "enable-ipv6": "false"}
 )
 
-// Cilium asks these agents, of two versions or more, oldest first. It takes seconds
-// for each on two CPUs. Progress is told which version is asked.
-func Cilium(ctx context.Context, catalogue *images.Catalogue, built []agents.Agent, progress func(version string)) (*configdrift.Table, error) {
+// Cilium asks these agents. It takes some ten seconds for each on two CPUs. Progress is
+// told which version is asked.
+//
+// What is known of other versions is taken over: that two keys are names of one setting
+// shows where a version reads both, and that may be none of those that are asked. Known
+// may be nil.
+func Cilium(ctx context.Context, catalogue *images.Catalogue, built []agents.Agent, known *configdrift.Table, progress func(version string)) (*configdrift.Table, error) {
 	g := generator{keys: map[string]map[string]configdrift.Option{}}
+	if known != nil {
+		g.takeOver(*known, built)
+	}
 	for _, a := range built {
 		if err := g.readFlags(ctx, a); err != nil {
 			return nil, err
@@ -53,13 +61,31 @@ func Cilium(ctx context.Context, catalogue *images.Catalogue, built []agents.Age
 		}
 		g.versions = append(g.versions, v)
 	}
-	for i := range built {
-		progress(built[i].Version)
-		if err := g.ask(ctx, built[i], &g.versions[i]); err != nil {
+	slices.SortFunc(g.versions, func(a, b configdrift.Version) int { return semver.Compare("v"+a.Version, "v"+b.Version) })
+	for _, a := range built {
+		progress(a.Version)
+		i := slices.IndexFunc(g.versions, func(v configdrift.Version) bool { return v.Version == a.Version })
+		if err := g.ask(ctx, a, &g.versions[i]); err != nil {
 			return nil, err
 		}
 	}
 	return configdrift.NewTable("cilium", g.versions, g.keys), nil
+}
+
+// takeOver takes what a table says of versions that are not asked.
+func (g *generator) takeOver(known configdrift.Table, built []agents.Agent) {
+	asked := func(version string) bool {
+		return slices.ContainsFunc(built, func(a agents.Agent) bool { return a.Version == version })
+	}
+	for _, v := range known.Versions {
+		if !asked(v.Version) {
+			g.versions = append(g.versions, v)
+		}
+	}
+	for key, options := range known.Keys {
+		g.keys[key] = maps.Clone(options)
+		maps.DeleteFunc(g.keys[key], func(version string, _ configdrift.Option) bool { return asked(version) })
+	}
 }
 
 // generator is a table that is being made.
