@@ -8,6 +8,8 @@ type Incident struct {
 	Title string
 	// Source is where the incident is documented.
 	Source string
+	// Issue is the vendor's own, or its fix, as an address; empty where it has none.
+	Issue string
 	// Symptom is what the users and the operators saw.
 	Symptom string
 	// Cause is why it happened.

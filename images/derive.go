@@ -174,7 +174,7 @@ func (b *versionBuild) prepare(ctx context.Context, folder string) error {
 	v := b.vendor.at(b.version)
 	vendor, err := b.vendorGoMod(ctx)
 	if err != nil {
-		return orNotPublished(err, v)
+		return told(err, v)
 	}
 	derived, err := b.derive(vendor)
 	if err != nil {
@@ -192,7 +192,7 @@ func (b *versionBuild) prepare(ctx context.Context, folder string) error {
 		}
 		defer os.RemoveAll(making)
 		if err := b.settle(ctx, making, derived); err != nil {
-			return orNotPublished(err, v)
+			return told(err, v)
 		}
 		// Somebody else may have made the same in the meantime.
 		if err := os.Rename(making, dir); err != nil && !errors.Is(err, fs.ErrExist) {

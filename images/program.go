@@ -40,6 +40,16 @@ func (c *Catalogue) Compile(ctx context.Context, ref, dir string) ([]string, err
 	return files, r.provePrograms(files)
 }
 
+// Derive asks the module proxy for what an image is built from, and builds nothing. Its
+// error is a *NotPublishedError or an *UnreachableError where that cannot be had.
+func (c *Catalogue) Derive(ctx context.Context, ref string) error {
+	if err := c.cache.prepare(); err != nil { // it keeps what is derived
+		return err
+	}
+	_, err := c.ready(ctx, ref)
+	return err
+}
+
 // Source returns the folder in Go's module cache with the vendor's sources of
 // the component that an image holds, and downloads them if need be.
 func (c *Catalogue) Source(ctx context.Context, ref string) (string, error) {

@@ -262,12 +262,42 @@ func (e *NotPublishedError) Unwrap() error { return e.Err }
 // repository, has not got. That the proxy cannot be reached is none of them.
 var refusals = []string{"403 Forbidden", "404 Not Found", "410 Gone", "unknown revision"}
 
-// orNotPublished makes a *NotPublishedError of an error of the go command that
-// says so.
-func orNotPublished(err error, v module.Version) error {
-	if err == nil || !slices.ContainsFunc(refusals, func(r string) bool { return strings.Contains(err.Error(), r) }) {
-		return err
+// UnreachableError says that the module proxy did not answer. What is built already
+// can be used without it.
+type UnreachableError struct {
+	Module module.Version
+	Err    error // what the go command says
+}
+
+func (e *UnreachableError) Error() string {
+	// The go command says it once for each package; the last line has the cause.
+	why := strings.TrimSpace(e.Err.Error())
+	why = why[strings.LastIndexByte(why, '\n')+1:]
+	return fmt.Sprintf("%s cannot be had, for the module proxy does not answer: %s", e.Module, strings.TrimSpace(why))
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// silences are what the go command says where no proxy answers, or none may be asked.
+var silences = []string{
+	"dial tcp", "no such host", "connection refused", "network is unreachable", "i/o timeout", "TLS handshake timeout",
+	"GOPROXY=off",
+}
+
+// told makes a *NotPublishedError or an *UnreachableError of an error of the go
+// command that says so.
+func told(err error, v module.Version) error {
+	says := func(words []string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) })
 	}
-	itself := strings.Contains(err.Error(), v.String()+":")
-	return &NotPublishedError{Module: v, Required: !itself, Err: err}
+	switch {
+	case err == nil:
+		return nil
+	case says(refusals):
+		itself := strings.Contains(err.Error(), v.String()+":")
+		return &NotPublishedError{Module: v, Required: !itself, Err: err}
+	case says(silences):
+		return &UnreachableError{Module: v, Err: err}
+	}
+	return err
 }

@@ -94,7 +94,7 @@ func TestReleases(t *testing.T) {
 	})
 }
 
-// A hole of the proxy is told as such, and one that cannot be reached is not.
+// A hole of the proxy is told as such, and so is one that cannot be reached.
 func TestNotPublished(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, vendored))
@@ -118,14 +118,23 @@ func TestNotPublished(t *testing.T) {
 			"something that it requires", "go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
 			"something that x.dev/vendor@v1.9.0 requires is not published: go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
 		},
-		{"no network", `go: x.dev/vendor@v1.9.0: Get "https://proxy/x": dial tcp: connection refused`, ""},
+		{
+			"no network", "go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused\n",
+			"x.dev/vendor@v1.9.0 cannot be had, for the module proxy does not answer: go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused",
+		},
+		{"something else", "go: no space left on device", "go: no space left on device"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := orNotPublished(errors.New(test.says), v)
-			if errors.As(err, &missing) != (test.want != "") || test.want != "" && err.Error() != test.want {
+			err := told(errors.New(test.says), v)
+			var silent *UnreachableError
+			if err.Error() != test.want || errors.As(err, &missing) != strings.Contains(test.want, "not published") ||
+				errors.As(err, &silent) != strings.Contains(test.want, "does not answer") {
 				t.Errorf("got  %v\nwant %s", err, test.want)
 			}
 		})
+	}
+	if err := told(nil, v); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -91,6 +91,45 @@ func TestBadUsage(t *testing.T) {
 			"bisect that goes on otherwise", []string{"bisect", "node-drain", "cilium", "--resume", "testdata", "--pre"},
 			`--resume goes on with the versions of testdata: it takes no --from, --to, --pre or --with`,
 		},
+		{
+			"qualify without versions", []string{"qualify", "cilium", "1.11.6"},
+			`relapse qualify takes three arguments, the name of a component and two versions, such as cilium 1.11.6 1.12.0`,
+		},
+		{"qualify of what is no version", []string{"qualify", "cilium", "1.11.6", "1.12"}, `"1.12" is no version: expected one such as 1.11.0`},
+		{"qualify of no upgrade", []string{"qualify", "cilium", "1.11.6", "1.11.6"}, `FROM and TO are both 1.11.6: there is no upgrade`},
+		{
+			"qualify of the way back", []string{"qualify", "cilium", "1.12.0", "1.11.6"},
+			`FROM 1.12.0 is newer than TO 1.11.6: that is the way back, which is in the table of relapse qualify cilium 1.11.6 1.12.0`,
+		},
+		{"qualify of a component that is misspelt", []string{"qualify", "cilum", "1.11.6", "1.12.0"}, `no scenario concerns a component "cilum"; nearest is "cilium"`},
+		{
+			"qualify of a component that no scenario concerns", []string{"qualify", "mariadb", "10.11.0", "11.4.0"},
+			`no scenario concerns a component "mariadb"; there are ["calico" "cilium" "kube-proxy" "kube-router"]`,
+		},
+		{
+			"qualify to what nothing builds", []string{"qualify", "kube-proxy", "1.13.0", "1.14.0"},
+			`no recipe builds k8s.gcr.io/kube-proxy at version 1.14.0; there are those from 1.11.0 and below 1.14.0`,
+		},
+		{"qualify with a gap that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-gap", "-1s"}, `--max-gap: -1s is no time`},
+		{
+			"qualify with a share that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-lost", "few"},
+			`--max-lost: "few" is no share of packets: expected one such as 0.1%`,
+		},
+		{
+			"qualify with a share of more than all", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-lost", "101%"},
+			`--max-lost: "101%" is no share of packets: expected one such as 0.1%`,
+		},
+		{"qualify in no time", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--timeout", "0s"}, `--timeout: 0s is no time to run in`},
+		{"qualify with a ConfigMap that is not there", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "none.yaml"}, `--config: open none.yaml: no such file or directory`},
+		{
+			"qualify with a ConfigMap that is no YAML", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "testdata/config-broken.yaml"},
+			`--config: testdata/config-broken.yaml: document 1 is no YAML: line 2: found a tab character that violates indentation`,
+		},
+		{
+			"qualify with a ConfigMap without data", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "testdata/config-without-data.yaml"},
+			`--config: testdata/config-without-data.yaml: the ConfigMap kube-system/cilium-config has no data`,
+		},
+		{"qualify with an empty stream", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "-"}, `--config: standard input: there is no ConfigMap in it`},
 		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
 		{
 			"versions of an unknown component", []string{"versions", "ciliun"},
@@ -194,6 +233,7 @@ func TestRendered(t *testing.T) {
 		"run-help":                 {"run", "--help"},
 		"bisect-help":              {"bisect", "--help"},
 		"plan-help":                {"plan", "--help"},
+		"qualify-help":             {"qualify", "--help"},
 		"dry-run":                  {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant":   {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
 		"dry-run-ipvs-deadlock":    {"run", "ipvs-deadlock", "--dry-run"},

@@ -91,6 +91,9 @@ func describe(out io.Writer, s framework.Scenario) {
 		fmt.Fprintf(out, "\n%s\n  %s\n", title, strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  "))
 	}
 	section("Source", i.Source)
+	if i.Issue != "" {
+		section("The vendor's issue, or its fix", i.Issue)
+	}
 	section("Symptom", i.Symptom)
 	section("Cause", i.Cause)
 	section("Affected", i.Affected)

@@ -77,6 +77,7 @@ func exitStatus(ctx context.Context, err error) int {
 		unknown *images.UnknownImageError
 		version *images.UnknownVersionError
 		missing *images.NotPublishedError
+		silent  *images.UnreachableError
 		build   *images.BuildError
 		unfit   *host.UnfitError
 		setup   *setupError
@@ -97,7 +98,7 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.As(err, &several):
 		return several.status
-	case errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
+	case errors.As(err, &silent), errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
 		errors.As(err, &held), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor),
 		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
 		return exitMachine

@@ -46,6 +46,7 @@ func TestExitStatus(t *testing.T) {
 		{"an image without a recipe", &images.UnknownImageError{}, exitUsage},
 		{"a version without a recipe", &images.UnknownVersionError{}, exitUsage},
 		{"an image that does not build", &images.BuildError{Err: errors.New("exit status 1")}, exitMachine},
+		{"a module proxy that does not answer", fmt.Errorf("deriving: %w", &images.UnreachableError{}), exitMachine},
 		{"a machine that is not fit", &host.UnfitError{}, exitMachine},
 		{"a cure that did not take", &setupError{errors.New("apt-get")}, exitMachine},
 		{"a lab that is held", held, exitMachine},

@@ -13,6 +13,7 @@ var Record = framework.Incident{
 	Name:   "ipvs-deadlock",
 	Title:  "kube-proxy stops updating IPVS, ClusterIPs time out",
 	Source: "production, kube-proxy in IPVS mode under Calico; kubernetes#71071",
+	Issue:  "https://github.com/kubernetes/kubernetes/issues/71071",
 	Symptom: `After a day, some ClusterIPs time out (nmap: filtered). All pod IPs answer.
 ipvsadm -Ln shows virtual servers with no real server, or with those of pods
 that are long gone. kube-proxy is alive; its log only repeats "Trying to delete

@@ -1,6 +1,7 @@
 package masqueradedrift
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -74,6 +75,20 @@ func TestPairDiffersInTheKeysAlone(t *testing.T) {
 }
 
 // What config-drift says of each upgrade, from the ConfigMap alone, in time.
+// Whichever version is upgraded, it must have been told not to masquerade in keys that
+// it reads, and the ConfigMap stays as it is.
+func TestUnclassifiedStartsUnhidden(t *testing.T) {
+	for version, want := range map[string]cilium.Config{
+		"1.8.1": off.With(native), "1.10.20": off.With(native), "1.11.0-rc1": translatedOff.With(native), "1.11.6": translatedOff.With(native),
+		"1.12.0": translatedOff.With(translatedNative),
+	} {
+		d := unclassified(version, "1.12.4")
+		if want = cilium.Native.With(want); !maps.Equal(d.before, want) || !maps.Equal(d.then, want) || d.from != version || d.to != "1.12.4" {
+			t.Errorf("%s: %v, then %v; want %v", version, d.before, d.then, want)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	for _, d := range []drift{offByOldKey, defaultOn, translated, bothKeys, oldCIDRKey} {
 		t.Run(d.name, func(t *testing.T) {

@@ -14,6 +14,7 @@ var Record = framework.Incident{
 	Name:   "masquerade-drift",
 	Title:  "an upgrade starts hiding pod addresses",
 	Source: "production, Cilium 1.8.1 to 1.11.1 with BGP and routable pods; cilium#12456; pkg/option and pkg/datapath/iptables of Cilium 1.8 to 1.12",
+	Issue:  "https://github.com/cilium/cilium/issues/12456",
 	Symptom: `After an upgrade of Cilium with its ConfigMap unchanged, a MySQL server that
 grants to the pod range only refuses the application: it sees the address of
 the node. Traffic between pods and into the native CIDR is as before, and

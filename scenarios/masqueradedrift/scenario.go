@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -43,12 +44,8 @@ var Scenario = framework.Scenario{
 		{Name: "cilium.from", Default: offByOldKey.from},
 		{Name: "cilium.to", Default: offByOldKey.to, Varied: true},
 	},
-	// The configuration is that of off-by-old-key, which the slices of most versions
-	// can run with.
 	At: func(versions map[string]string) framework.Variant {
-		d := offByOldKey
-		d.from, d.to = versions["cilium.from"], versions["cilium.to"]
-		d.name = fmt.Sprintf("cilium-%s-to-%s", d.from, d.to)
+		d := unclassified(versions["cilium.from"], versions["cilium.to"])
 		v := d.variant(framework.Unclassified)
 		v.Script = func() framework.Script {
 			s := d.script()
@@ -57,6 +54,27 @@ var Scenario = framework.Scenario{
 		}
 		return v
 	},
+}
+
+// unclassified is an upgrade with the configuration of off-by-old-key, which the
+// slices of most versions can run with, in the keys that the old version reads: with
+// others it would hide the pods itself, and there would be nothing left to see.
+// 1.11 is the first that does not read masquerade, 1.12 that does not read
+// native-routing-cidr.
+func unclassified(from, to string) drift {
+	d := offByOldKey
+	d.name, d.from, d.to = fmt.Sprintf("cilium-%s-to-%s", from, to), from, to
+	minor := semver.MajorMinor("v" + from)
+	switched, cidr := off, native
+	if semver.Compare(minor, "v1.11") >= 0 {
+		switched = translatedOff
+	}
+	if semver.Compare(minor, "v1.12") >= 0 {
+		cidr = translatedNative
+	}
+	d.before = cilium.Native.With(switched).With(cidr)
+	d.then = d.before
+	return d
 }
 
 // drift is an upgrade of Cilium and the configuration that it meets.

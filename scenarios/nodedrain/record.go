@@ -13,6 +13,7 @@ var Record = framework.Incident{
 	Name:   "node-drain",
 	Title:  "a removed node leaves another node's pods unreachable",
 	Source: "production, Cilium 1.11.9 with BGP to two ToR routers; pkg/bgp/speaker of Cilium 1.11 and 1.12",
+	Issue:  "https://github.com/cilium/cilium/pull/17899",
 	Symptom: `Four nodes, pods in 10.5.112.0/21 cut into /24s, native routing, no masquerade.
 node1 is removed from the cluster. From then on pods on master2 cannot reach
 anything outside the cluster and cannot be reached from outside; pods on

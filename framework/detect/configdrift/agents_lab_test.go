@@ -25,7 +25,7 @@ func TestAgainstAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	built, err := agents.Build(t.Context(), catalogue, t.TempDir())
+	built, err := agents.Build(t.Context(), catalogue, t.TempDir(), catalogue.Versions("cilium"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,20 @@ type Table struct {
 	synonyms map[string][]string
 }
 
+// NewTable makes a table of some versions, oldest first, and of options by key and
+// version.
+func NewTable(component string, versions []Version, keys map[string]map[string]Option) *Table {
+	t := &Table{Component: component, Versions: versions, Keys: keys}
+	t.findSynonyms()
+	return t
+}
+
+// Knows tells whether the table has a version.
+func (t *Table) Knows(version string) bool {
+	_, err := t.find(version)
+	return err == nil
+}
+
 // Refused stands for a value with which the agent does not start.
 const Refused = "refused"
 

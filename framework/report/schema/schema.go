@@ -1,14 +1,15 @@
 // Package schema holds the JSON schemas (draft 2020-12) of what relapse writes for
 // other programs to read, one file each:
 //
-//	report.json    report.json of a run
-//	history.json   evidence NN-history.json
-//	snapshot.json  evidence NN-snapshot-*.json
-//	probes.json    evidence NN-probes*.json
-//	findings.json  evidence NN-findings*.json
-//	record.json    each line of evidence record.jsonl.zst
-//	rates.json     rates.json beside a scenario, of an incident that strikes by chance
-//	figures.json   cmd/bench/figures/figures.json
+//	report.json         report.json of a run
+//	history.json        evidence NN-history.json
+//	snapshot.json       evidence NN-snapshot-*.json
+//	probes.json         evidence NN-probes*.json
+//	findings.json       evidence NN-findings*.json
+//	record.json         each line of evidence record.jsonl.zst
+//	rates.json          rates.json beside a scenario, of an incident that strikes by chance
+//	figures.json        cmd/bench/figures/figures.json
+//	qualification.json  qualification.json of a qualification
 //
 // They are generated from the Go types, with the comments of the fields. A test says
 // when one is stale (go test ./framework/report/schema -update writes them anew),
@@ -40,7 +41,7 @@ func Of(path string) string {
 	if parts := evidence.FindStringSubmatch(name); parts != nil {
 		return parts[1]
 	}
-	if name, is := strings.CutSuffix(name, ".json"); is && (name == "report" || name == "rates" || name == "figures") {
+	if name, is := strings.CutSuffix(name, ".json"); is && (name == "report" || name == "rates" || name == "figures" || name == "qualification") {
 		return name
 	}
 	return ""

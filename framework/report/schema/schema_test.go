@@ -20,9 +20,11 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -46,6 +48,8 @@ var written = map[string]reflect.Type{
 	"record":   reflect.TypeFor[engine.RecordEntry](),
 	"rates":    reflect.TypeFor[framework.Rates](),
 	"figures":  reflect.TypeFor[figures.File](),
+
+	"qualification": reflect.TypeFor[qualify.Qualification](),
 }
 
 // words are the values of fields that have few, by type and field.
@@ -62,6 +66,14 @@ var words = map[string][]any{
 	"detect.Finding.State":    states,
 	"report.Remedy.Verdict":   {"recovers", "does-not-help", "unknown"},
 	"report.Remedy.Expected":  {"recovers", "does-not-help"},
+
+	"qualify.Qualification.Schema":  {qualify.Schema},
+	"qualify.Qualification.Verdict": {qualify.Go, qualify.NoGo, qualify.Unknown},
+	"qualify.Row.Part":              {qualify.PartPath, qualify.PartConfiguration, qualify.PartIncident, qualify.PartUpgrade},
+	"qualify.Row.State":             {qualify.Fine, qualify.Warning, qualify.Fails, qualify.NotJudged, qualify.NotLookedAt},
+	"qualify.Incident.Form":         {"whole", "slice"},
+	"qualify.Incident.Outcome":      {qualify.Fixed, qualify.Introduced, qualify.StillThere, qualify.NeverThere, qualify.NotJudgeable},
+	"qualify.Seen.Outcome":          {"", bisect.Affected, bisect.Unaffected, bisect.Skipped},
 }
 
 var (

@@ -5,6 +5,7 @@ package agents
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,25 +29,29 @@ type Agent struct {
 	Program string
 }
 
-// In returns the agents that Build has left in a folder, one for each version of
-// Cilium in the catalogue, oldest first.
-func In(catalogue *images.Catalogue, dir string) []Agent {
+// In returns the agents of some versions that Build has left in a folder.
+func In(dir string, versions []string) []Agent {
 	var all []Agent
-	for _, version := range catalogue.Versions("cilium") {
+	for _, version := range versions {
 		all = append(all, Agent{version, filepath.Join(dir, version, "cilium-agent")})
 	}
 	return all
 }
 
-// Build builds all slices, oldest first, into a folder. Where none has been built
-// before it takes many minutes.
-func Build(ctx context.Context, catalogue *images.Catalogue, dir string) ([]Agent, error) {
+// Build builds the slices of some versions into a folder, which need not be those of
+// the catalogue. Where none has been built before it takes many minutes. Its errors
+// are those of Catalogue.At and Catalogue.Compile.
+func Build(ctx context.Context, catalogue *images.Catalogue, dir string, versions []string) ([]Agent, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	all := In(catalogue, dir)
+	all := In(dir, versions)
 	for _, a := range all {
+		name, _, _ := strings.Cut(Image(a.Version), ":")
+		if _, err := catalogue.At(name, a.Version); err != nil {
+			return nil, err
+		}
 		files, err := catalogue.Compile(ctx, Image(a.Version), filepath.Dir(a.Program))
 		if err != nil {
 			return nil, fmt.Errorf("building the agent of Cilium %s: %w", a.Version, err)
@@ -91,6 +96,9 @@ type Answer struct {
 	Masquerade        bool
 	NativeRoutingCIDR string `json:"native_routing_cidr"`
 }
+
+// Refuses is what the agent says if it does not start; empty: it does.
+func (a Answer) Refuses() string { return cmp.Or(a.Fatal, a.Invalid) }
 
 // Effective asks for what becomes of a ConfigMap.
 func (a Agent) Effective(ctx context.Context, config map[string]string) (Answer, error) {

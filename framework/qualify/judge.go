@@ -1,0 +1,228 @@
+package qualify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+)
+
+// Judge says what follows from what was found. Command does the qualification again.
+// The caller adds when it began, how long it took and which program did it.
+func Judge(in Inputs, t Thresholds, command string) Qualification {
+	in.Incidents = slices.Clone(in.Incidents)
+	var still, rows []Row
+	for i := range in.Incidents {
+		in.Incidents[i].Outcome = in.Incidents[i].outcome()
+		row := in.Incidents[i].row(in.From, in.To)
+		if in.Incidents[i].Outcome == StillThere {
+			still = append(still, row)
+			continue
+		}
+		rows = append(rows, row)
+	}
+	q := Qualification{Schema: Schema, Command: command, Thresholds: t, Inputs: in}
+	q.Rows = slices.Concat(still, in.Path.rows(in.From, in.To), in.Configuration.rows(in.From, in.To, command), rows,
+		in.Upgrade.rows(t, command))
+	q.NotTested = in.notTested(q.Rows)
+	q.Verdict, q.Why = conclude(q.Rows)
+	if q.Verdict == Go {
+		q.Why = q.whyGo()
+	}
+	return q
+}
+
+// conclude finds the verdict of some rows and the reason for it, if that is not GO.
+func conclude(rows []Row) (Verdict, string) {
+	if why := sayings(rows, func(r Row) bool { return r.State == Fails }); why != "" {
+		return NoGo, why
+	}
+	if why := sayings(rows, func(r Row) bool { return r.State == NotJudged && r.Decides }); why != "" {
+		return Unknown, "what decides could not be judged: " + why
+	}
+	return Go, ""
+}
+
+// mostSayings is how many reasons the first line has; the table has all.
+const mostSayings = 3
+
+// sayings joins what some rows say.
+func sayings(rows []Row, which func(Row) bool) string {
+	var all []string
+	for _, r := range rows {
+		if which(r) {
+			all = append(all, r.Says)
+		}
+	}
+	if n := len(all) - mostSayings; n > 0 {
+		all = append(all[:mostSayings], fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(all, "; ")
+}
+
+// whyGo is the sentence of a GO: what was looked at, with the worst that was seen.
+func (q Qualification) whyGo() string {
+	by := map[Outcome]int{}
+	for _, i := range q.Inputs.Incidents {
+		by[i.Outcome]++
+	}
+	var parts []string
+	for _, o := range []Outcome{Fixed, StillThere, NeverThere, NotJudgeable} {
+		if by[o] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", by[o], o))
+		}
+	}
+	why := "no incident is introduced"
+	if len(parts) > 0 {
+		why += " (" + strings.Join(parts, ", ") + ")"
+	}
+	if c := q.Inputs.Configuration; c.Source != "" && c.NotAsked == "" {
+		why += fmt.Sprintf(", %s starts with the configuration", q.Inputs.To)
+	}
+	if m := q.Inputs.Upgrade.Measures; m != nil {
+		why += ", and traffic on the lab " + worst(m)
+	}
+	count := map[State]int{}
+	for _, r := range q.Rows {
+		count[r.State]++
+	}
+	if n := count[Warning]; n > 0 {
+		why += fmt.Sprintf("; warnings: %d", n)
+	}
+	if n := count[NotJudged]; n > 0 {
+		why += fmt.Sprintf("; not judged, and not deciding: %d", n)
+	}
+	return why
+}
+
+// rows are those of the configuration.
+func (c Configuration) rows(from, to, command string) []Row {
+	whole := Row{Part: PartConfiguration, Name: "start", State: Fine, Decides: c.Decides || c.NotAsked == ""}
+	switch {
+	case c.NotAsked != "" && c.Decides:
+		whole.State, whole.Says = NotJudged, c.NotAsked
+		return []Row{whole}
+	case c.NotAsked != "":
+		whole.State, whole.Says = NotLookedAt, c.NotAsked
+		return []Row{whole}
+	}
+	whole.Name = c.ConfigMap
+	whole.From, whole.To, whole.Back = "starts", "starts", "starts"
+	whole.Says = fmt.Sprintf("%s and %s start with the %d keys of %s", from, to, c.Keys, c.ConfigMap)
+	if c.RefusedFrom != "" {
+		whole.From, whole.Back, whole.State = configdrift.Refused, configdrift.Refused, Warning
+		whole.Says = fmt.Sprintf("%s does not start with %s, and %s does: %s", from, c.ConfigMap, to, c.RefusedFrom)
+	}
+	if c.RefusedTo != "" {
+		whole.To, whole.State, whole.Command = configdrift.Refused, Fails, command
+		whole.Says = fmt.Sprintf("%s does not start with %s: %s", to, c.ConfigMap, c.RefusedTo)
+		whole.Remedy = c.remedy(to)
+	}
+	rows := []Row{whole}
+	var defaults []configdrift.Drift
+	var unread []string
+	for _, d := range c.Drifts {
+		switch d.Kind {
+		case configdrift.DefaultChanged:
+			defaults = append(defaults, d)
+			continue
+		case configdrift.Unknown: // Cilium's operator has the same ConfigMap
+			unread = append(unread, d.Key)
+			continue
+		}
+		r := Row{
+			Part: PartConfiguration, Name: d.Key, From: orNothing(d.Before), To: orNothing(d.After), State: Warning,
+			Says: strings.TrimSuffix(d.Says, "."),
+		}
+		if !d.Changed() && (d.Kind == configdrift.NewlyRead || d.Kind == configdrift.Deprecated) {
+			r.State = Fine // hints: what is in force stays
+		}
+		rows = append(rows, r)
+	}
+	if len(defaults) > 0 {
+		r := Row{Part: PartConfiguration, Name: "defaults", To: fmt.Sprintf("changed: %d", len(defaults)), State: Warning}
+		var all []string
+		for _, d := range defaults {
+			all = append(all, fmt.Sprintf("%s: %s, %s with %s", d.Key, orNothing(d.Before), orNothing(d.After), to))
+		}
+		r.Says = "keys that are not set, and whose defaults change: " + strings.Join(all, "; ")
+		rows = append(rows, r)
+	}
+	if n := len(unread); n > 0 {
+		rows = append(rows, Row{
+			Part: PartConfiguration, Name: "read by neither", To: fmt.Sprintf("keys: %d", n), State: NotLookedAt,
+			Says: "keys that the agent reads in neither version; whether another program does was not asked: " + strings.Join(unread, ", "),
+		})
+	}
+	if n := len(c.Effective); n > 0 {
+		r := Row{Part: PartConfiguration, Name: "in force", To: fmt.Sprintf("changed: %d", n), State: Fine}
+		var all []string
+		for _, e := range c.Effective {
+			all = append(all, fmt.Sprintf("%s: %s, %s with %s", e.Field, orNothing(e.From), orNothing(e.To), to))
+		}
+		r.Says = "fields of the vendor's own configuration that come out otherwise: " + strings.Join(all, "; ")
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// remedy is what makes the new version start: the keys that the drifts name.
+func (c Configuration) remedy(to string) string {
+	var all []string
+	for _, d := range c.Drifts {
+		if d.After != configdrift.Refused {
+			continue
+		}
+		switch d.Kind {
+		case configdrift.Missing:
+			all = append(all, "set "+d.Key)
+		case configdrift.Conflict:
+			all = append(all, "take "+d.Key+" away, or the key that it excludes")
+		default:
+			all = append(all, "give "+d.Key+" a value that "+to+" takes")
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+func orNothing(value string) string { return cmp.Or(value, "nothing") }
+
+func joined(remedies []string) string { return strings.Join(remedies, "; ") }
+
+// notTested says what the verdict says nothing about.
+func (in Inputs) notTested(rows []Row) []string {
+	all := []string{}
+	for _, r := range rows {
+		switch r.State {
+		case NotLookedAt:
+			all = append(all, r.Title()+": "+r.Says)
+		case NotJudged:
+			says := r.Title() + ": it could not be judged"
+			if !r.Decides {
+				says += ", which does not decide"
+			}
+			all = append(all, says)
+		}
+	}
+	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
+		all = append(all, fmt.Sprintf("incidents of the upgrade itself on the way back, from %s to %s", in.To, in.From))
+	}
+	var sliced []string
+	for _, i := range in.Incidents {
+		if i.Form == "slice" {
+			sliced = append(sliced, i.Name)
+		}
+	}
+	if len(sliced) > 0 {
+		all = append(all, fmt.Sprintf("of %s only a slice ran in %s: README says what each leaves out", in.Component, strings.Join(sliced, ", ")))
+	}
+	if m := in.Upgrade.Measures; m != nil && m.Form == "slice" {
+		all = append(all, fmt.Sprintf("of %s only a slice was upgraded: README says what it leaves out", in.Component))
+	}
+	for _, minor := range in.Path.Skipped {
+		all = append(all, "the way by "+minor)
+	}
+	return append(all, fmt.Sprintf("what of %s no incident of the catalogue and no path of the lab uses, and your cluster's size, kernels and load", in.Component))
+}

@@ -1,0 +1,491 @@
+package qualify
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/ginkgo/v2/reporters"
+
+	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/framework/report/schema"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/images"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// bounds are those of the command by default.
+var bounds = Thresholds{MaxGapMS: 1000, MaxLost: 0.001}
+
+const again = "relapse qualify c 1.0.0 1.1.0"
+
+// begun is when everything began.
+var begun = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// clean is a path on which nothing was lost.
+func clean() upgrade.Path {
+	return upgrade.Path{Name: "pod to pod", Probes: []string{"a->b", "b->a"}, Due: 10000, Sent: 10000, Answered: 10000}
+}
+
+// lossy is the same path with some packets lost, and a gap.
+func lossy(lost int, gap time.Duration) upgrade.Path {
+	p := clean()
+	p.Answered, p.Lost, p.LongestGapMS, p.GapProbe = p.Answered-lost, lost, gap.Milliseconds(), "a->b"
+	return p
+}
+
+func phase(paths ...upgrade.Path) upgrade.Phase {
+	return upgrade.Phase{
+		Began: begun, Ended: begun.Add(50 * time.Second), Paths: paths,
+		Routers: []upgrade.Router{{Name: "tor", Looks: 100, Due: 100}},
+	}
+}
+
+// harmless is an upgrade and a way back in which nothing was lost.
+func harmless() *upgrade.Measures {
+	rollout := func(from, to string) *upgrade.Rollout {
+		return &upgrade.Rollout{
+			From: from, To: to, Nodes: []upgrade.NodeStep{{Node: "node1"}, {Node: "node2"}}, During: phase(clean()), After: phase(clean()),
+		}
+	}
+	return &upgrade.Measures{
+		Component: "c", Form: "whole", Topology: "t", Resting: phase(clean()),
+		Upgrade: rollout("1.0.0", "1.1.0"), Back: rollout("1.1.0", "1.0.0"), Left: []upgrade.Difference{},
+	}
+}
+
+// incident is one that was seen with both versions. An empty verdict is a version
+// that was not judged.
+func incident(from, to string) Incident {
+	seen := func(verdict string) Seen {
+		switch verdict {
+		case "":
+			return Seen{Outcome: bisect.Skipped, Why: "not published"}
+		case "unknown":
+			return Seen{Outcome: bisect.Skipped, Verdict: verdict, Why: "the run broke"}
+		case "reproduced", "missed":
+			return Seen{Outcome: bisect.Affected, Verdict: verdict, Why: "a->b was hurt"}
+		}
+		return Seen{Outcome: bisect.Unaffected, Verdict: verdict, Why: "nobody was hurt"}
+	}
+	return Incident{
+		Name: "flood", Title: "water in the rack", Form: "whole", From: seen(from), To: seen(to),
+		Remedies: []string{"close the valve", "a towel does not help"}, Issue: "https://example.com/1", Command: "relapse run flood --with c=1.1.0",
+	}
+}
+
+// fine is an upgrade of which nothing speaks against.
+func fine() Inputs {
+	return Inputs{
+		Component: "c", From: "1.0.0", To: "1.1.0", Incidents: []Incident{incident("prevented", "prevented")},
+		Configuration: Configuration{NotAsked: "none was given"}, Upgrade: Upgrade{Measures: harmless()},
+	}
+}
+
+func TestJudge(t *testing.T) {
+	incidents := func(from, to string) func(*Inputs) {
+		return func(in *Inputs) { in.Incidents = []Incident{incident(from, to)} }
+	}
+	ofUpgrade := func(to string) func(*Inputs) {
+		return func(in *Inputs) {
+			i := incident("", to)
+			i.OfUpgrade, i.From = true, Seen{}
+			in.Incidents = []Incident{i}
+		}
+	}
+	configured := func(c Configuration) func(*Inputs) {
+		return func(in *Inputs) {
+			c.Source, c.ConfigMap, c.Keys = "-", "kube-system/c", 2
+			in.Configuration = c
+		}
+	}
+	traffic := func(change func(*upgrade.Measures)) func(*Inputs) {
+		return func(in *Inputs) { change(in.Upgrade.Measures) }
+	}
+	on := func(p upgrade.Path) []upgrade.Path { return []upgrade.Path{p} }
+	for _, test := range []struct {
+		name    string
+		change  func(*Inputs)
+		verdict Verdict
+		why     string // part of it
+		row     string // the row that says it, and
+		state   State  // its state
+	}{
+		{"nothing speaks against it", func(*Inputs) {}, Go, "no incident is introduced (1 never there), and traffic on the lab lost nothing, there and back", "incident, flood", Fine},
+		{"an incident is fixed", incidents("reproduced", "prevented"), Go, "1 fixed", "incident, flood", Fine},
+		{"an incident is still there", incidents("reproduced", "missed"), Go, "1 still there), and traffic on the lab lost nothing, there and back; warnings: 1", "incident, flood", Warning},
+		{"an incident is introduced", incidents("prevented", "reproduced"), NoGo, "flood (water in the rack) is introduced: not affected with 1.0.0, and reproduced with 1.1.0", "incident, flood", Fails},
+		{"the upgrade is the incident", ofUpgrade("reproduced"), NoGo, "introduced by the upgrade itself", "incident, flood", Fails},
+		{"the upgrade is not the incident", ofUpgrade("prevented"), Go, "1 never there", "incident, flood", Fine},
+		{"nobody knows of the upgrade", ofUpgrade(""), Unknown, "flood (water in the rack) is not judged with 1.1.0: not published", "incident, flood", NotJudged},
+		{"neither version is judged", incidents("unknown", "unknown"), Unknown, "not judged with 1.1.0: the run broke", "incident, flood", NotJudged},
+		{"the old one is not, the new one is affected", incidents("", "reproduced"), Unknown, "it is introduced or still there", "incident, flood", NotJudged},
+		{"the old one is not, the new one is not affected", incidents("", "prevented"), Go, "not judged, and not deciding: 1", "incident, flood", NotJudged},
+		{"the new one is not, the old one is affected", incidents("reproduced", ""), Go, "not judged, and not deciding: 1", "incident, flood", NotJudged},
+		{"the new one is not, the old one is not affected", incidents("prevented", ""), Unknown, "not judged with 1.1.0: not published", "incident, flood", NotJudged},
+		{"the new one refuses the incident's configuration", incidents("reproduced", "refused"), Go, "1 fixed", "incident, flood", Warning},
+
+		{"it starts with the configuration", configured(Configuration{}), Go, "1.1.0 starts with the configuration", "configuration, kube-system/c", Fine},
+		{
+			"it refuses the configuration", configured(Configuration{
+				RefusedTo: "no such key", Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.Missing, After: configdrift.Refused, Says: "k is not set."}},
+			}), NoGo, "1.1.0 does not start with kube-system/c: no such key", "configuration, kube-system/c", Fails,
+		},
+		{"the old one refuses the configuration", configured(Configuration{RefusedFrom: "no such key"}), Go, "", "configuration, kube-system/c", Warning},
+		{
+			"a key is not read", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.NotRead, Before: "true", After: "false", Says: "k is not read."}}}),
+			Go, "warnings: 1", "configuration, k", Warning,
+		},
+		{
+			"a hint", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.Deprecated, Before: "true", After: "true", Says: "k goes away."}}}),
+			Go, "", "configuration, k", Fine,
+		},
+		{
+			"a default changes", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.DefaultChanged, Before: "1", After: "2", Says: "x."}}}),
+			Go, "warnings: 1", "configuration, defaults", Warning,
+		},
+		{
+			"a key of another program", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.Unknown, Says: "x."}}}),
+			Go, "", "configuration, read by neither", NotLookedAt,
+		},
+		{"the configuration could not be asked about", configured(Configuration{NotAsked: "not built", Decides: true}), Unknown, "what decides could not be judged: not built", "configuration, start", NotJudged},
+
+		{"a minor is skipped", func(in *Inputs) { in.Path.Skipped = []string{"1.0"} }, Go, "", "path, minors", Warning},
+		{"there is a newer release", func(in *Inputs) { in.Path.Newer = []Release{{Version: "1.1.1"}} }, Go, "", "path, releases", Warning},
+
+		{"no upgrade could be tried", func(in *Inputs) { in.Upgrade = Upgrade{Why: "no lab"} }, Unknown, "the upgrade under traffic: no lab", "upgrade, way back", NotJudged},
+		{"a gap within bounds", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths = on(lossy(10, time.Second)) }), Go, "a longest gap of 1s (pod to pod)", "upgrade, pod to pod", Fine},
+		{
+			"a gap that is too long", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths = on(lossy(5, 1001*time.Millisecond)) }),
+			NoGo, "during the upgrade nothing was answered for 1.001s (a->b), which is more than 1s", "upgrade, pod to pod", Fails,
+		},
+		{
+			"too much is lost", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths = on(lossy(11, 20*time.Millisecond)) }),
+			NoGo, "11 of 10000 packets (0.11%) were lost, which is more than 0.1%", "upgrade, pod to pod", Fails,
+		},
+		{
+			"one packet is lost after it", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths = on(lossy(1, 10*time.Millisecond)) }),
+			NoGo, "after the upgrade 1 of 10000 packets were lost, and none may be", "upgrade, pod to pod", Fails,
+		},
+		{
+			"a gap on the way back", traffic(func(m *upgrade.Measures) { m.Back.During.Paths = on(lossy(5, 2*time.Second)) }),
+			NoGo, "on the way back nothing was answered for 2s", "upgrade, pod to pod", Fails,
+		},
+		{"a packet after the way back", traffic(func(m *upgrade.Measures) { m.Back.After.Paths = on(lossy(1, 0)) }), NoGo, "after the way back 1 of 10000", "upgrade, pod to pod", Fails},
+		{
+			"the lab loses packets by itself", traffic(func(m *upgrade.Measures) { m.Resting.Paths = on(lossy(2, 30*time.Millisecond)) }),
+			Go, "warnings: 1", "upgrade, pod to pod", Warning,
+		},
+		{
+			"the lab loses packets by itself, and after the upgrade", traffic(func(m *upgrade.Measures) {
+				m.Resting.Paths, m.Upgrade.After.Paths = on(lossy(2, 0)), on(lossy(1, 0))
+			}), Unknown, "after the upgrade 1 of 10000 packets were lost, and none may be, and so it does at rest", "upgrade, pod to pod", NotJudged,
+		},
+		{
+			"a gap although the lab loses packets by itself", traffic(func(m *upgrade.Measures) {
+				m.Resting.Paths, m.Upgrade.During.Paths = on(lossy(2, 0)), on(lossy(5, 2*time.Second))
+			}), NoGo, "at rest the lab loses 2 of 10000 by itself", "upgrade, pod to pod", Fails,
+		},
+		{"connections break", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths[0].Broken = 2 }), Go, "warnings: 1", "upgrade, pod to pod", Warning},
+		{
+			"packets were not sent", traffic(func(m *upgrade.Measures) {
+				p := clean()
+				p.Sent, p.Answered = 8999, 8999
+				m.Upgrade.During.Paths = on(p)
+			}),
+			Unknown, "too little was seen (8999 of 10000 packets were sent and judged)", "upgrade, pod to pod", NotJudged,
+		},
+		{
+			"a few packets were not sent", traffic(func(m *upgrade.Measures) {
+				p := clean()
+				p.Sent, p.Answered = 9000, 9000
+				m.Upgrade.During.Paths = on(p)
+			}),
+			Go, "", "upgrade, pod to pod", Fine,
+		},
+		{
+			"packets were not sent, and enough was lost", traffic(func(m *upgrade.Measures) {
+				p := lossy(20, 0)
+				p.Answered = 5000
+				m.Upgrade.During.Paths = on(p)
+			}), NoGo, "20 of 5020 packets", "upgrade, pod to pod", Fails,
+		},
+		{
+			"packets that nobody could judge", traffic(func(m *upgrade.Measures) {
+				p := clean()
+				p.Answered, p.NotJudged = 9980, 20
+				m.Upgrade.During.Paths = on(p)
+			}), Unknown, "packets of which nobody knows whether they were lost: 20, which is more than may be", "upgrade, pod to pod", NotJudged,
+		},
+		{
+			"a few packets that nobody could judge", traffic(func(m *upgrade.Measures) {
+				p := clean()
+				p.Answered, p.NotJudged = 9992, 8
+				m.Upgrade.During.Paths = on(p)
+			}), Go, "", "upgrade, pod to pod", Fine,
+		},
+		{
+			"one after it that nobody could judge", traffic(func(m *upgrade.Measures) {
+				p := clean()
+				p.Answered, p.NotJudged = 9999, 1
+				m.Upgrade.After.Paths = on(p)
+			}), Unknown, "after the upgrade packets of which nobody knows whether they were lost: 1", "upgrade, pod to pod", NotJudged,
+		},
+		{"a path that was not measured after it", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths = nil }), Unknown, "after the upgrade too little was seen (0 of 0", "upgrade, pod to pod", NotJudged},
+		{"a path that was not measured at rest", traffic(func(m *upgrade.Measures) { m.Resting.Paths = nil }), Unknown, "what it loses at rest is not known", "upgrade, pod to pod", NotJudged},
+		{
+			"no path at all", traffic(func(m *upgrade.Measures) {
+				for _, p := range []*upgrade.Phase{&m.Resting, &m.Upgrade.During, &m.Upgrade.After, &m.Back.During, &m.Back.After} {
+					p.Paths = nil
+				}
+			}), Unknown, "no traffic on any path", "upgrade, traffic", NotJudged,
+		},
+		{"no way back", traffic(func(m *upgrade.Measures) { m.Back, m.Stopped = nil, "node2 is not ready" }), Unknown, "the way back was not come to: node2 is not ready", "upgrade, rollout", NotJudged},
+		{"no upgrade", traffic(func(m *upgrade.Measures) { m.Upgrade, m.Back, m.Stopped = nil, nil, "no lab" }), Unknown, "the upgrade was not come to: no lab", "upgrade, rollout", NotJudged},
+		{"an upgrade that broke on the way", func(in *Inputs) { in.Upgrade.Why = "the lab does not go down" }, Unknown, "the lab does not go down", "upgrade, rollout", NotJudged},
+		{"a route is withdrawn", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Routers[0].Withdrawals = []string{"10.0.0.0/24"} }), Go, "warnings: 1", "upgrade, router tor", Warning},
+		{"a router was not looked at", traffic(func(m *upgrade.Measures) { m.Back.During.Routers[0].Looks = 50 }), Go, "not judged, and not deciding: 1", "upgrade, router tor", NotJudged},
+		{"a router is missing", traffic(func(m *upgrade.Measures) { m.Back.During.Routers = nil }), Go, "not judged, and not deciding: 1", "upgrade, router tor", NotJudged},
+		{
+			"a lab without routers", traffic(func(m *upgrade.Measures) {
+				for _, p := range []*upgrade.Phase{&m.Resting, &m.Upgrade.During, &m.Upgrade.After, &m.Back.During, &m.Back.After} {
+					p.Routers = nil
+				}
+			}), Go, "", "upgrade, routers", NotLookedAt,
+		},
+		{"something is left", traffic(func(m *upgrade.Measures) {
+			m.Left = []upgrade.Difference{{Node: "node1", Kind: "rule", What: "-j X", Added: true}}
+		}), Go, "warnings: 1", "upgrade, left behind", Warning},
+		{"what is left was not looked at", traffic(func(m *upgrade.Measures) { m.Left = nil }), Go, "not judged, and not deciding: 1", "upgrade, left behind", NotJudged},
+
+		{
+			"a failure outweighs what nobody knows", func(in *Inputs) {
+				in.Incidents = append(in.Incidents, incident("prevented", "reproduced"))
+				in.Upgrade = Upgrade{Why: "no lab"}
+			}, NoGo, "is introduced", "upgrade, rollout", NotJudged,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			in := fine()
+			test.change(&in)
+			q := Judge(in, bounds, again)
+			if q.Verdict != test.verdict || !strings.Contains(q.Why, test.why) || strings.Contains(q.Why, "\n") {
+				t.Errorf("%s: %s\nwant %s: %s", q.Verdict, q.Why, test.verdict, test.why)
+			}
+			found := false
+			for _, r := range q.Rows {
+				if r.Title() == test.row && r.State == test.state {
+					found = true
+				}
+				if r.Says == "" {
+					t.Errorf("%s says nothing", r.Title())
+				}
+				if r.State == Fails && r.Command == "" {
+					t.Errorf("%s does not say how to see it again", r.Title())
+				}
+			}
+			if !found {
+				t.Errorf("no row %q is %s: %+v", test.row, test.state, q.Rows)
+			}
+			if len(q.NotTested) == 0 {
+				t.Error("nothing is said of what was not tested")
+			}
+		})
+	}
+}
+
+// What was there before, and is there after, comes first.
+func TestStillThereComesFirst(t *testing.T) {
+	in := fine()
+	in.Incidents = []Incident{incident("prevented", "reproduced"), incident("reproduced", "reproduced")}
+	q := Judge(in, bounds, again)
+	if q.Rows[0].State != Warning || q.Inputs.Incidents[1].Outcome != StillThere || q.Verdict != NoGo {
+		t.Errorf("%+v", q.Rows[0])
+	}
+	if in.Incidents[0].Outcome != "" {
+		t.Error("the inputs were changed")
+	}
+	for _, r := range q.Rows {
+		if r.State == Fails && (r.Remedy == "" || r.Issue == "" || r.Command != "relapse run flood --with c=1.1.0") {
+			t.Errorf("it does not say what to do: %+v", r)
+		}
+	}
+}
+
+func TestPathOf(t *testing.T) {
+	releases := images.Releases{Refused: map[string]error{"x.dev/a": errors.New("403"), "x.dev/b": nil}}
+	for _, v := range strings.Fields("1.8.1 1.9.0 1.9.1 1.10.0-rc1 1.11.0-rc0 1.12.0 1.12.1-rc1 1.12.1 1.12.2") {
+		r := images.Release{Version: v}
+		if v == "1.12.1" {
+			r.Images, r.Built = []string{"a"}, []string{"a"}
+		}
+		releases.Versions = append(releases.Versions, r)
+	}
+	got := PathOf(releases, "1.8.2", "1.12.0")
+	want := Path{
+		Skipped: []string{"1.9"}, Newer: []Release{{"1.12.1", true, true}, {"1.12.2", false, false}},
+		Unlisted: []string{"1.8.2"}, NotListed: []string{"x.dev/a"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if p := PathOf(releases, "1.12.0", "1.12.2"); len(p.Skipped)+len(p.Newer)+len(p.Unlisted) > 0 {
+		t.Errorf("%+v", p)
+	}
+	if p := PathOf(releases, "0.9.0", "1.9.0"); len(p.Skipped) != 1 || p.Skipped[0] != "1.8" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// whole is a qualification with something of everything in it.
+func whole() Qualification {
+	in := fine()
+	still, of := incident("reproduced", "reproduced"), incident("", "reproduced")
+	still.Name, of.Name = "drought", "spill"
+	of.OfUpgrade, of.From = true, Seen{}
+	in.Incidents = append(in.Incidents, still, of, incident("", ""))
+	in.Path = Path{Skipped: []string{"1.0"}, Newer: []Release{{"1.1.1", true, false}}, Unlisted: []string{}, NotListed: []string{}}
+	in.Configuration = Configuration{
+		Source: "c.yaml", ConfigMap: "kube-system/c", Keys: 3, RefusedTo: "key is not set | and <must> be",
+		Drifts: []configdrift.Drift{
+			{Key: "key", Kind: configdrift.Missing, Decides: "key", After: configdrift.Refused, Says: "key is not set: 1.1.0 does not start."},
+			{Key: "old_key", Kind: configdrift.NotRead, Before: "a", Says: "old_key is set to \"a\", which 1.1.0 does not read."},
+			{Key: "other", Kind: configdrift.DefaultChanged, Before: "1", After: "2", Says: "other is not set."},
+			{Key: "theirs", Kind: configdrift.Unknown, Says: "theirs is set."},
+		},
+		Effective: []Effective{{"Other", "1", "2"}},
+	}
+	m := in.Upgrade.Measures
+	m.Upgrade.During.Paths = []upgrade.Path{lossy(30, 1500*time.Millisecond)}
+	m.Upgrade.During.Routers[0].NextHops = []string{"10.0.0.0/24"}
+	m.Back.During.Paths[0].Broken = 1
+	m.Left = []upgrade.Difference{{Node: "node1", Kind: "rule", What: "-A X -j Y", Added: true}}
+	q := Judge(in, bounds, again)
+	q.Began, q.TookMS, q.Relapse = begun, 4000, "(devel) sha256:0"
+	return q
+}
+
+func TestWritten(t *testing.T) {
+	dir := t.TempDir()
+	if err := whole().Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{FileJSON, FileMarkdown, FileText, FileJUnit} {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(path, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		switch name {
+		case FileJSON:
+			if err := schema.Validate("qualification", got); err != nil {
+				t.Error(err)
+			}
+			var read Qualification
+			if err := json.Unmarshal(got, &read); err != nil || cmp.Diff(whole(), read) != "" {
+				t.Errorf("%v, %s", err, cmp.Diff(whole(), read))
+			}
+		case FileJUnit:
+			var read reporters.JUnitTestSuites
+			if err := xml.Unmarshal(got, &read); err != nil || read.Failures != 3 || read.Errors != 1 || read.Tests != len(whole().Rows) {
+				t.Errorf("%v, %+v", err, read)
+			}
+		case FileText:
+			if first, _, _ := bytes.Cut(got, []byte("\n")); !bytes.HasPrefix(first, []byte("NO-GO: ")) {
+				t.Errorf("it begins with %q", first)
+			}
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*.tmp")); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// What is not come to must meet the schema as well.
+func TestUnfinishedMeetsTheSchema(t *testing.T) {
+	text, err := json.Marshal(Judge(Inputs{Component: "c", From: "1.0.0", To: "1.1.0", Incidents: []Incident{{Name: "i", Form: "slice"}}}, bounds, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate("qualification", text); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReadConfigMap(t *testing.T) {
+	const one = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cilium-config, namespace: kube-system}\ndata: {masquerade: \"false\"}\n"
+	for _, test := range []struct {
+		name, stream string
+		want, says   string // the name and the value, or the error
+	}{
+		{"a ConfigMap", one, "kube-system/cilium-config false", ""},
+		{"JSON", `{"kind":"ConfigMap","metadata":{"name":"x"},"data":{"masquerade":"no"}}`, "x no", ""},
+		{
+			"what helm prints", "---\n# Source: cilium/templates/sa.yaml\nkind: ServiceAccount\nmetadata: {name: cilium}\n---\n# nothing\n---\nkind: Secret\ndata: {ca.crt: YQ==}\n---\n" + one,
+			"kube-system/cilium-config false", "",
+		},
+		{
+			"another one beside it", "kind: ConfigMap\nmetadata: {name: hubble-relay-config}\ndata: {config.yaml: x}\n---\n" + one,
+			"kube-system/cilium-config false", "",
+		},
+		{"a list", "kind: List\nitems:\n- kind: ConfigMap\n  metadata: {name: cilium-config}\n  data: {masquerade: \"true\"}\n", "cilium-config true", ""},
+		{"an object that is none, with data of its own", "kind: Thing\ndata: [1, 2]\n---\n" + one, "kube-system/cilium-config false", ""},
+		{"no YAML", "kind: ConfigMap\n\tdata: {", "", "document 1 is no YAML: line 2: found a tab character"},
+		{"words", "masquerade false\n", "", "document 1 is no object of Kubernetes: it has no kind"},
+		{"nothing", "", "", "there is no ConfigMap in it"},
+		{"no ConfigMap", "kind: Secret\ndata: {a: b}\n", "", "there is no ConfigMap in it"},
+		{"no data", "kind: ConfigMap\nmetadata: {name: c, namespace: ns}\n", "", "the ConfigMap ns/c has no data"},
+		{"data that is none", "kind: ConfigMap\nmetadata: {name: c}\ndata: [a]\n", "", "document 1 is no ConfigMap: "},
+		{"a value without quotes", "kind: ConfigMap\nmetadata: {name: c}\ndata: {mtu: 1500}\n", "", "the ConfigMap c: data.mtu is 1500: expected text, in quotes"},
+		{
+			"two of them", "kind: ConfigMap\nmetadata: {name: a}\ndata: {a: b}\n---\nkind: ConfigMap\nmetadata: {name: b}\ndata: {a: b}\n", "",
+			"there are 2 ConfigMaps (a, b): expected one, or one that is named cilium-config",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := ReadConfigMap(strings.NewReader(test.stream), "cilium-config")
+			if test.says != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%v, want %s", err, test.says)
+				}
+				return
+			}
+			if got := c.String() + " " + c.Data["masquerade"]; err != nil || got != test.want {
+				t.Errorf("%q, %v; want %q", got, err, test.want)
+			}
+		})
+	}
+}
+
+func FuzzReadConfigMap(f *testing.F) {
+	f.Add("kind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\n---\n")
+	f.Add("kind: List\nitems: [{kind: ConfigMap}]")
+	f.Fuzz(func(t *testing.T, stream string) {
+		c, err := ReadConfigMap(strings.NewReader(stream), "c")
+		if (err == nil) != (len(c.Data) > 0) {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}

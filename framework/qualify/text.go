@@ -1,0 +1,144 @@
+package qualify
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+)
+
+// marks are the words for states, in the order in which the details tell of them.
+var marks = []struct {
+	state State
+	word  string
+}{
+	{Fails, "NO-GO"}, {NotJudged, "UNKNOWN"}, {Warning, "warning"}, {Fine, "ok"}, {NotLookedAt, "not looked at"},
+}
+
+func (s State) String() string {
+	for _, m := range marks {
+		if m.state == s {
+			return m.word
+		}
+	}
+	return string(s)
+}
+
+// Heading is the first line: the verdict and why.
+func (q Qualification) Heading() string { return string(q.Verdict) + ": " + q.Why }
+
+// Title says what was judged, and by which thresholds.
+func (q Qualification) Title() string {
+	return fmt.Sprintf("%s %s to %s; a path may go unanswered for %s and lose %s of its packets during the rollout, and none after it",
+		q.Inputs.Component, q.Inputs.From, q.Inputs.To, duration(q.Thresholds.MaxGapMS), percent(q.Thresholds.MaxLost))
+}
+
+// columns are the heads of the table.
+func (q Qualification) columns() []string {
+	return []string{"", "FROM " + q.Inputs.From, "DURING", "TO " + q.Inputs.To, "BACK", "IS"}
+}
+
+func (r Row) cells() []string {
+	cells := []string{r.Title(), r.From, r.During, r.To, r.Back, r.State.String()}
+	for i := range cells {
+		cells[i] = cmp.Or(cells[i], "-")
+	}
+	return cells
+}
+
+// Text is the qualification for a terminal: the verdict, the table, what is not as it
+// should be, and what was not tested.
+func (q Qualification) Text() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s\n%s\n\n", q.Heading(), q.Title())
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	line := func(cells []string) { fmt.Fprintln(table, "  "+strings.Join(cells, "\t")) }
+	line(q.columns())
+	for _, r := range q.Rows {
+		line(r.cells())
+	}
+	table.Flush()
+	for _, m := range marks[:3] {
+		for _, r := range q.Rows {
+			if r.State != m.state {
+				continue
+			}
+			fmt.Fprintf(&out, "\n%s  %s: %s\n", m.word, r.Title(), r.Says)
+			for _, d := range r.details() {
+				fmt.Fprintf(&out, "  %-7s %s\n", d[0], d[1])
+			}
+		}
+	}
+	fmt.Fprint(&out, "\nnot tested:\n")
+	for _, says := range q.NotTested {
+		fmt.Fprintf(&out, "  - %s\n", says)
+	}
+	return out.String()
+}
+
+// details are the ways on from a row, each with its name. A row that says no has all.
+func (r Row) details() [][2]string {
+	var all [][2]string
+	for _, d := range [][2]string{{"remedy", r.Remedy}, {"vendor", r.Issue}, {"again", r.Command}} {
+		if r.State == Fails {
+			d[1] = cmp.Or(d[1], "none is on record")
+		}
+		if d[1] != "" {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// Markdown is the qualification for a ticket. Every row says what it says.
+func (q Qualification) Markdown() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s\n\n%s.\n\n", inMarkdown(q.Heading()), inMarkdown(q.Title()))
+	line := func(cells []string) {
+		for i := range cells {
+			cells[i] = inMarkdown(cells[i])
+		}
+		fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | "))
+	}
+	columns := q.columns()
+	line(columns)
+	fmt.Fprintf(&out, "|%s\n", strings.Repeat("---|", len(columns)))
+	for _, r := range q.Rows {
+		line(r.cells())
+	}
+	for _, m := range marks {
+		begun := false
+		for _, r := range q.Rows {
+			if r.State != m.state {
+				continue
+			}
+			if !begun {
+				fmt.Fprintf(&out, "\n**%s**\n\n", m.word)
+				begun = true
+			}
+			fmt.Fprintf(&out, "- %s: %s\n", inMarkdown(r.Title()), inMarkdown(r.Says))
+			for _, d := range r.details() {
+				text := inMarkdown(d[1])
+				if d[0] == "again" {
+					text = "`" + d[1] + "`"
+				}
+				fmt.Fprintf(&out, "  - %s: %s\n", d[0], text)
+			}
+		}
+	}
+	fmt.Fprint(&out, "\n**not tested**\n\n")
+	for _, says := range q.NotTested {
+		fmt.Fprintf(&out, "- %s\n", inMarkdown(says))
+	}
+	if q.Command != "" {
+		fmt.Fprintf(&out, "\nMade by `%s`\n", q.Command)
+	}
+	return out.String()
+}
+
+// markdown takes their meaning from the characters that have one in Markdown.
+var markdown = strings.NewReplacer(
+	`\`, `\\`, "|", `\|`, "*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", ">", "&gt;", "[", `\[`, "]", `\]`, "\r", "", "\n", " ",
+)
+
+func inMarkdown(text string) string { return markdown.Replace(text) }

@@ -1,0 +1,388 @@
+package qualify
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/upgrade"
+)
+
+// enough is the share of a path's packets whose fate must be known, and of a router's
+// looks that must have been taken. A prober on a busy machine sends some too late to
+// count; of one that is starved for longer nobody knows what became of traffic then.
+const enough = 0.9
+
+// stages are the spans of time of an upgrade that are judged.
+var stages = []struct {
+	name string
+	of   func(upgrade.Measures) *upgrade.Phase
+	// after is set where nothing may be lost.
+	after bool
+}{
+	{"during the upgrade", func(m upgrade.Measures) *upgrade.Phase { return during(m.Upgrade) }, false},
+	{"after the upgrade", func(m upgrade.Measures) *upgrade.Phase { return after(m.Upgrade) }, true},
+	{"on the way back", func(m upgrade.Measures) *upgrade.Phase { return during(m.Back) }, false},
+	{"after the way back", func(m upgrade.Measures) *upgrade.Phase { return after(m.Back) }, true},
+}
+
+func during(r *upgrade.Rollout) *upgrade.Phase {
+	if r == nil {
+		return nil
+	}
+	return &r.During
+}
+
+func after(r *upgrade.Rollout) *upgrade.Phase {
+	if r == nil {
+		return nil
+	}
+	return &r.After
+}
+
+// rows are those of the upgrade and of the way back.
+func (u Upgrade) rows(t Thresholds, command string) []Row {
+	if u.Measures == nil {
+		return []Row{
+			{Part: PartUpgrade, Name: "rollout", State: NotJudged, Decides: true, Says: "the upgrade under traffic: " + u.Why},
+			{Part: PartUpgrade, Name: "way back", State: NotJudged, Decides: true, Says: "the way back under traffic: " + u.Why},
+		}
+	}
+	m := *u.Measures
+	rows := []Row{u.rollouts()}
+	if m.Upgrade == nil {
+		return rows
+	}
+	names := map[string]bool{}
+	routers := map[string]bool{}
+	for _, p := range phases(m) {
+		for _, path := range p.Paths {
+			names[path.Name] = true
+		}
+		for _, r := range p.Routers {
+			routers[r.Name] = true
+		}
+	}
+	if len(names) == 0 {
+		rows = append(rows, Row{Part: PartUpgrade, Name: "traffic", State: NotJudged, Decides: true, Says: "there was no traffic on any path"})
+	}
+	for _, name := range inOrder(m, names) {
+		rows = append(rows, pathRow(m, name, t, command))
+	}
+	if len(routers) == 0 {
+		rows = append(rows, Row{Part: PartUpgrade, Name: "routers", State: NotLookedAt, Says: "no router of the lab was looked at"})
+	}
+	for _, name := range slices.Sorted(maps.Keys(routers)) {
+		rows = append(rows, routerRow(m, name))
+	}
+	return append(rows, left(m))
+}
+
+// inOrder are names of paths as the time of rest has them, and then the others.
+func inOrder(m upgrade.Measures, names map[string]bool) []string {
+	var all []string
+	for _, p := range m.Resting.Paths {
+		all = append(all, p.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// phases are those that were come to.
+func phases(m upgrade.Measures) []upgrade.Phase {
+	all := []upgrade.Phase{m.Resting}
+	for _, s := range stages {
+		if p := s.of(m); p != nil {
+			all = append(all, *p)
+		}
+	}
+	return all
+}
+
+// rollouts says how the versions took each other's place.
+func (u Upgrade) rollouts() Row {
+	m := *u.Measures
+	stopped := cmp.Or(u.Why, m.Stopped)
+	r := Row{Part: PartUpgrade, Name: "rollout", State: Fine, Decides: true, During: changed(m.Upgrade), Back: changed(m.Back)}
+	r.Says = fmt.Sprintf("the %s of %s was changed on %s, node after node", m.Form, m.Component, m.Topology)
+	switch {
+	case m.Upgrade == nil:
+		r.State, r.Says = NotJudged, "the upgrade was not come to: "+cmp.Or(stopped, "nobody knows why")
+	case m.Back == nil:
+		r.State, r.Says = NotJudged, "the way back was not come to: "+cmp.Or(stopped, "nobody knows why")
+	case stopped != "":
+		r.State, r.Says = NotJudged, "the rollout did not come to its end: "+stopped
+	}
+	return r
+}
+
+func changed(r *upgrade.Rollout) string {
+	if r == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d nodes in %s", len(r.Nodes), r.During.Ended.Sub(r.During.Began).Round(time.Second))
+}
+
+// pathRow judges what became of the traffic on a path.
+func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row {
+	r := Row{Part: PartUpgrade, Name: name, State: Fine, Decides: true}
+	resting, rested := find(&m.Resting, name)
+	r.From = cellOf(resting, rested)
+	var fails, unknown, warns []string
+	noise := ""
+	switch {
+	case !measured(resting, rested):
+		unknown = append(unknown, fmt.Sprintf("what it loses at rest is not known (%s)", samples(resting)))
+	case resting.Lost > 0:
+		noise = fmt.Sprintf("at rest the lab loses %d of %d by itself, with a longest gap of %s", resting.Lost, resting.Lost+resting.Answered, gapOf(resting))
+		warns = append(warns, noise)
+	}
+	cells := make([]string, len(stages))
+	for i, s := range stages {
+		phase := s.of(m)
+		if phase == nil {
+			continue // the row of the rollout says so
+		}
+		p, there := find(phase, name)
+		cells[i] = cellOf(p, there)
+		exceeds := exceeded(p, s.after, t)
+		switch {
+		case exceeds != "" && exceeded(resting, s.after, t) != "":
+			unknown = append(unknown, fmt.Sprintf("%s %s, and so it does at rest", s.name, exceeds))
+		case exceeds != "":
+			fails = append(fails, s.name+" "+exceeds)
+		case !measured(p, there):
+			unknown = append(unknown, fmt.Sprintf("%s too little was seen (%s)", s.name, samples(p)))
+		case mayExceed(p, s.after, t):
+			unknown = append(unknown, fmt.Sprintf("%s packets of which nobody knows whether they were lost: %d, which is more than may be", s.name, p.NotJudged))
+		}
+		if p.Broken > 0 {
+			warns = append(warns, fmt.Sprintf("long-lived connections that broke %s: %d", s.name, p.Broken))
+		}
+	}
+	r.During, r.To, r.Back = cells[0], cells[1], cells[2]
+	if cells[3] != "" {
+		r.Back += "; then " + cells[3]
+	}
+	switch {
+	case len(fails) > 0:
+		r.State, r.Command = Fails, command
+	case len(unknown) > 0:
+		r.State = NotJudged
+	case len(warns) > 0:
+		r.State = Warning
+	}
+	says := slices.Concat(fails, unknown, warns)
+	if len(says) == 0 {
+		says = []string{"within bounds: " + worstOf(m, name)}
+	}
+	r.Says = name + ": " + strings.Join(says, "; ")
+	return r
+}
+
+func find(p *upgrade.Phase, name string) (upgrade.Path, bool) {
+	if p == nil {
+		return upgrade.Path{}, false
+	}
+	i := slices.IndexFunc(p.Paths, func(path upgrade.Path) bool { return path.Name == name })
+	if i < 0 {
+		return upgrade.Path{}, false
+	}
+	return p.Paths[i], true
+}
+
+// measured tells whether what became of enough packets is known.
+func measured(p upgrade.Path, there bool) bool {
+	return there && p.Due > 0 && float64(p.Answered+p.Lost) >= enough*float64(p.Due)
+}
+
+// samples says how many packets of how many are known.
+func samples(p upgrade.Path) string {
+	return fmt.Sprintf("%d of %d packets were sent and judged", p.Answered+p.Lost, p.Due)
+}
+
+// exceeded says what of a path is over the thresholds; empty: nothing is. What is
+// missing counts for it as answered.
+func exceeded(p upgrade.Path, after bool, t Thresholds) string {
+	known := p.Answered + p.Lost
+	switch {
+	case p.Lost == 0:
+		return ""
+	case after:
+		return fmt.Sprintf("%d of %d packets were lost, and none may be", p.Lost, known)
+	}
+	var over []string
+	if p.LongestGapMS > t.MaxGapMS {
+		over = append(over, fmt.Sprintf("nothing was answered for %s (%s), which is more than %s", gapOf(p), p.GapProbe, duration(t.MaxGapMS)))
+	}
+	if whole := max(p.Due, known); float64(p.Lost) > t.MaxLost*float64(whole) {
+		over = append(over, fmt.Sprintf("%d of %d packets (%s) were lost, which is more than %s", p.Lost, known, share(p.Lost, known), percent(t.MaxLost)))
+	}
+	return strings.Join(over, ", and ")
+}
+
+// mayExceed tells whether a path is over the thresholds if the packets are lost that
+// were sent and that nobody could judge.
+func mayExceed(p upgrade.Path, after bool, t Thresholds) bool {
+	p.Lost += p.NotJudged
+	return exceeded(p, after, t) != ""
+}
+
+func cellOf(p upgrade.Path, there bool) string {
+	if !there || p.Due == 0 {
+		return "not measured"
+	}
+	known := p.Answered + p.Lost
+	text := fmt.Sprintf("0 of %d lost", known)
+	if p.Lost > 0 {
+		text = fmt.Sprintf("%d of %d lost, gap %s", p.Lost, known, gapOf(p))
+	}
+	if missing := p.Due - known; missing > 0 {
+		text += fmt.Sprintf(", %d missing", missing)
+	}
+	if p.Broken > 0 {
+		text += fmt.Sprintf(", %d broken", p.Broken)
+	}
+	return text
+}
+
+func gapOf(p upgrade.Path) string { return duration(p.LongestGapMS) }
+
+func duration(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+func share(n, of int) string { return percent(float64(n) / float64(max(of, 1))) }
+
+func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
+
+// worstOf is the worst that a path saw while versions changed.
+func worstOf(m upgrade.Measures, name string) string {
+	var gap int64
+	lost, known := 0, 0
+	for _, s := range stages {
+		if p, there := find(s.of(m), name); there {
+			gap, lost, known = max(gap, p.LongestGapMS), lost+p.Lost, known+p.Lost+p.Answered
+		}
+	}
+	if lost == 0 {
+		return fmt.Sprintf("0 of %d packets were lost", known)
+	}
+	return fmt.Sprintf("%d of %d packets were lost, with a longest gap of %s", lost, known, duration(gap))
+}
+
+// worst is the worst of all paths.
+func worst(m *upgrade.Measures) string {
+	var gap int64
+	var at string
+	lost := 0
+	for _, s := range stages {
+		p := s.of(*m)
+		if p == nil {
+			continue
+		}
+		for _, path := range p.Paths {
+			lost += path.Lost
+			if path.LongestGapMS > gap {
+				gap, at = path.LongestGapMS, path.Name
+			}
+		}
+	}
+	if lost == 0 {
+		return "lost nothing, there and back"
+	}
+	return fmt.Sprintf("had a longest gap of %s (%s)", duration(gap), at)
+}
+
+// routerRow tells what a router saw of its neighbours. It does not decide, for no
+// threshold speaks of it: what hurts traffic is judged by traffic.
+func routerRow(m upgrade.Measures, name string) Row {
+	r := Row{Part: PartUpgrade, Name: "router " + name, State: Fine, Says: name + " saw no change of its neighbours"}
+	at := func(p *upgrade.Phase) (upgrade.Router, bool) {
+		if p == nil {
+			return upgrade.Router{}, false
+		}
+		i := slices.IndexFunc(p.Routers, func(r upgrade.Router) bool { return r.Name == name })
+		if i < 0 {
+			return upgrade.Router{}, false
+		}
+		return p.Routers[i], true
+	}
+	var saw, unknown []string
+	look := func(stage string, p *upgrade.Phase) string {
+		if p == nil {
+			return ""
+		}
+		router, there := at(p)
+		if !there || router.Due == 0 || float64(router.Looks) < enough*float64(router.Due) {
+			unknown = append(unknown, fmt.Sprintf("%s it was looked at %d times of %d", stage, router.Looks, router.Due))
+		}
+		cell, all := eventsOf(router)
+		for _, event := range all {
+			saw = append(saw, stage+" "+event)
+		}
+		return cell
+	}
+	r.From = look("at rest", &m.Resting)
+	cells := make([]string, len(stages))
+	for i, s := range stages {
+		cells[i] = look(s.name, s.of(m))
+	}
+	r.During, r.To, r.Back = cells[0], cells[1], cells[2]
+	if cells[3] != cells[2] {
+		r.Back += "; then " + cells[3]
+	}
+	if len(saw) > 0 {
+		r.State, r.Says = Warning, name+": "+strings.Join(saw, "; ")
+	}
+	if len(unknown) > 0 {
+		r.State, r.Says = NotJudged, name+": "+strings.Join(append(unknown, saw...), "; ")
+	}
+	return r
+}
+
+// eventsOf says what a router saw in a phase, in short and with the prefixes.
+func eventsOf(r upgrade.Router) (cell string, all []string) {
+	var short []string
+	for _, kind := range []struct {
+		name string
+		what []string
+	}{
+		{"withdrawn", r.Withdrawals}, {"with other next hops", r.NextHops}, {"sessions reset", r.Resets}, {"with two origins", r.TwoOrigins},
+	} {
+		if len(kind.what) > 0 {
+			short = append(short, fmt.Sprintf("%d %s", len(kind.what), kind.name))
+			all = append(all, fmt.Sprintf("%s: %s", kind.name, strings.Join(kind.what, ", ")))
+		}
+	}
+	if len(short) == 0 {
+		return "no change", nil
+	}
+	return strings.Join(short, ", "), all
+}
+
+// left tells what the way there and back has changed on the nodes. It does not decide.
+func left(m upgrade.Measures) Row {
+	r := Row{Part: PartUpgrade, Name: "left behind", State: Fine, Back: "nothing", Says: "the nodes are as they were before the upgrade"}
+	switch {
+	case m.Left == nil:
+		r.State, r.Back, r.Says = NotJudged, "", "what the upgrade leaves behind was not looked at"
+	case len(m.Left) > 0:
+		r.State, r.Back = Warning, fmt.Sprintf("differences: %d", len(m.Left))
+		var all []string
+		for _, d := range m.Left {
+			change := "gone"
+			if d.Added {
+				change = "new"
+			}
+			all = append(all, fmt.Sprintf("%s: %s %s: %s", d.Node, change, d.Kind, d.What))
+		}
+		r.Says = "after the way back nodes are not as they were: " + strings.Join(all, "; ")
+	}
+	return r
+}

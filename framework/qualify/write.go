@@ -1,0 +1,81 @@
+package qualify
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/onsi/ginkgo/v2/reporters"
+)
+
+// Names of the files that Write makes.
+const (
+	FileJSON     = "qualification.json"
+	FileMarkdown = "qualification.md"
+	FileText     = "qualification.txt"
+	FileJUnit    = "junit.xml"
+)
+
+// Write stores the qualification in a folder, as text, Markdown, JSON and JUnit. A
+// reader never sees half of a file.
+func (q Qualification) Write(dir string) error {
+	text, err := json.MarshalIndent(q, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the qualification: %w", err)
+	}
+	junit, err := xml.MarshalIndent(q.junit(), "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the qualification: %w", err)
+	}
+	var errs []error
+	for name, content := range map[string]string{
+		FileJSON: string(text) + "\n", FileMarkdown: q.Markdown(), FileText: q.Text(), FileJUnit: xml.Header + string(junit) + "\n",
+	} {
+		path := filepath.Join(dir, name)
+		err := os.WriteFile(path+".tmp", []byte(content), 0o644)
+		if err == nil {
+			err = os.Rename(path+".tmp", path)
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("writing the qualification: %w", err)
+	}
+	return nil
+}
+
+// junit has a test for each row: one that fails the upgrade has failed, and one that
+// could not be judged is an error.
+func (q Qualification) junit() reporters.JUnitTestSuites {
+	suite := reporters.JUnitTestSuite{
+		Name:      fmt.Sprintf("qualify %s %s to %s", q.Inputs.Component, q.Inputs.From, q.Inputs.To),
+		Timestamp: q.Began.UTC().Format("2006-01-02T15:04:05"), Time: float64(q.TookMS) / 1000, Tests: len(q.Rows),
+	}
+	for _, r := range q.Rows {
+		test := reporters.JUnitTestCase{Name: r.Title(), Classname: suite.Name, Status: string(r.State), SystemOut: r.Says}
+		var details []string
+		for _, d := range r.details() {
+			details = append(details, d[0]+": "+d[1])
+		}
+		switch r.State {
+		case Fails:
+			test.Failure = &reporters.JUnitFailure{Message: r.Says, Type: string(r.State), Description: strings.Join(details, "\n")}
+			suite.Failures++
+		case NotJudged:
+			test.Error = &reporters.JUnitError{Message: r.Says, Type: string(r.State), Description: strings.Join(details, "\n")}
+			suite.Errors++
+		case NotLookedAt:
+			test.Skipped = &reporters.JUnitSkipped{Message: r.Says}
+			suite.Skipped++
+		}
+		suite.TestCases = append(suite.TestCases, test)
+	}
+	return reporters.JUnitTestSuites{
+		Tests: suite.Tests, Errors: suite.Errors, Failures: suite.Failures, Disabled: suite.Skipped, Time: suite.Time,
+		TestSuites: []reporters.JUnitTestSuite{suite},
+	}
+}
