@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"testing"
@@ -16,7 +17,7 @@ import (
 // at is a look at a router, some milliseconds after the beginning.
 func at(ms int, routes map[netip.Prefix][]netip.Addr, sessions map[netip.Addr]time.Time) snapshot.Snapshot {
 	w := &world{routes: routes, sessions: sessions}
-	s := w.look(nil)
+	s := w.look(context.Background())
 	s.Time = time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond)
 	return s
 }
