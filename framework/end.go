@@ -18,7 +18,8 @@ type End struct {
 	// Host is the name of a host of the topology, where the end is one.
 	Host string
 	// Address is set where the end is a server that only answers, and tells
-	// where: it is asked each time that probes are started.
+	// where: it is asked each time that probes are started. With Pod, that is the
+	// pod which answers there, as behind a Service: its agent says what arrived.
 	Address func(*Run) netip.AddrPort
 }
 

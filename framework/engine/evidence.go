@@ -8,17 +8,18 @@ import (
 	"sync/atomic"
 )
 
-// evidence is the folder where a variant keeps what it saw. Files are
+// Evidence is the folder where a run keeps what it saw. Files are
 // numbered in the order in which they were written.
-type evidence struct {
-	dir    string
+type Evidence struct {
+	// Dir is made with the first file; where it is empty nothing is kept.
+	Dir    string
 	number atomic.Int32
 }
 
-// write stores v: a string or bytes as they are (.txt), anything else as
+// Write stores v: a string or bytes as they are (.txt), anything else as
 // JSON.
-func (e *evidence) write(name string, v any) error {
-	if e.dir == "" { // a stored run is judged, and keeps what it has
+func (e *Evidence) Write(name string, v any) error {
+	if e.Dir == "" { // a stored run is judged, and keeps what it has
 		return nil
 	}
 	var text []byte
@@ -34,10 +35,10 @@ func (e *evidence) write(name string, v any) error {
 		}
 		name, text = name+".json", encoded
 	}
-	if err := os.MkdirAll(e.dir, 0o755); err != nil {
+	if err := os.MkdirAll(e.Dir, 0o755); err != nil {
 		return fmt.Errorf("creating the folder of the evidence: %w", err)
 	}
-	path := filepath.Join(e.dir, fmt.Sprintf("%02d-%s", e.number.Add(1), name))
+	path := filepath.Join(e.Dir, fmt.Sprintf("%02d-%s", e.number.Add(1), name))
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		return fmt.Errorf("writing evidence %q: %w", name, err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func TestEvidence(t *testing.T) {
-	e := evidence{dir: filepath.Join(t.TempDir(), "evidence", "variant")}
+	e := Evidence{Dir: filepath.Join(t.TempDir(), "evidence", "variant")}
 	for _, piece := range []struct {
 		name string
 		data any
@@ -22,7 +22,7 @@ func TestEvidence(t *testing.T) {
 		{"bad", func() {}}, // JSON cannot hold it
 		{"last", []string{}},
 	} {
-		err := e.write(piece.name, piece.data)
+		err := e.Write(piece.name, piece.data)
 		if wantErr := piece.name == "bad"; (err != nil) != wantErr {
 			t.Errorf("%s: %v", piece.name, err)
 		} else if wantErr && !strings.Contains(err.Error(), `evidence "bad"`) {
@@ -30,12 +30,12 @@ func TestEvidence(t *testing.T) {
 		}
 	}
 	got := map[string]string{}
-	files, err := os.ReadDir(e.dir)
+	files, err := os.ReadDir(e.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		text, err := os.ReadFile(filepath.Join(e.dir, f.Name()))
+		text, err := os.ReadFile(filepath.Join(e.Dir, f.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,8 +58,8 @@ func TestEvidenceThatCannotBeStored(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e := evidence{dir: filepath.Join(file, "evidence")}
-	if err := e.write("log", "text"); err == nil || !strings.Contains(err.Error(), "folder of the evidence") {
+	e := Evidence{Dir: filepath.Join(file, "evidence")}
+	if err := e.Write("log", "text"); err == nil || !strings.Contains(err.Error(), "folder of the evidence") {
 		t.Errorf("%v, want one that names the folder", err)
 	}
 }

@@ -262,7 +262,7 @@ func (e *Execution) openFolder() error {
 	}
 	e.dir, e.report.Run = dir, filepath.Base(dir)
 	for _, v := range e.variants {
-		v.evidence.dir = filepath.Join(dir, v.result.EvidenceDir)
+		v.evidence.Dir = filepath.Join(dir, v.result.EvidenceDir)
 	}
 	return nil
 }
@@ -315,10 +315,10 @@ func (e *Execution) bringUp(ctx context.Context) error {
 
 // keepLogs keeps what tells why a lab did not come up.
 func (e *Execution) keepLogs(ctx context.Context) {
-	kept := evidence{dir: filepath.Join(e.dir, "evidence", "lab")}
+	kept := Evidence{Dir: filepath.Join(e.dir, "evidence", "lab")}
 	logs, err := e.lab.Logs(ctx, nil)
 	for name, text := range logs {
-		err = errors.Join(err, kept.write("log-"+name, text))
+		err = errors.Join(err, kept.Write("log-"+name, text))
 	}
 	if err != nil {
 		e.options.Log.Warn("not all logs could be kept", "error", err)

@@ -75,7 +75,7 @@ type variantRun struct {
 	mustChange bool
 
 	run      *framework.Run
-	evidence evidence
+	evidence Evidence
 	// clock and tape are both the recorder, or where a stored run is judged again the
 	// player, which is nil otherwise.
 	clock    clock
@@ -329,7 +329,7 @@ func (v *variantRun) addStep(name string, do func(context.Context) error, broke 
 // begins begins a step, and with the first one the record.
 func (v *variantRun) begins(step string) bool {
 	if v.player == nil && v.began.IsZero() {
-		v.recorder.open(v.evidence.dir, beginEntry{
+		v.recorder.open(v.evidence.Dir, beginEntry{
 			Schema: recordSchema, Scenario: v.scenario.scenario.Incident.Name, Variant: v.variant.Name, Label: v.label,
 			Parameters: v.scenario.options.Parameters, Versions: v.scenario.options.Versions, Wait: v.scenario.options.Wait,
 		})
@@ -396,7 +396,7 @@ func (v *variantRun) install(ctx context.Context) error {
 // keep stores evidence. What cannot be stored is a reason not to trust the
 // run, and not one to end it.
 func (v *variantRun) keep(name string, data any) {
-	if err := v.evidence.write(name, data); err != nil {
+	if err := v.evidence.Write(name, data); err != nil {
 		v.fail(err.Error())
 	}
 }

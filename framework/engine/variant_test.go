@@ -148,7 +148,7 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 // What cannot be kept makes the run fail, but does not end it.
 func TestEvidenceThatCannotBeKeptIsAReason(t *testing.T) {
 	v := newVariant(framework.Affected, "")
-	v.evidence.dir = "/dev/null/evidence"
+	v.evidence.Dir = "/dev/null/evidence"
 	v.keep("log", "text")
 	if len(v.result.Reasons) != 1 || !strings.Contains(v.result.Reasons[0], "evidence") {
 		t.Errorf("reasons %q", v.result.Reasons)

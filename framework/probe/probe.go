@@ -53,13 +53,20 @@ import (
 type Protocol = wire.Protocol
 
 // Protocols of a probe: UDP echo, TCP connect and close, a login to a MySQL
-// server, which is asked whom it takes the client for, or the lookup of a name
-// and a TCP connect to the address that it has.
+// server, which is asked whom it takes the client for, the lookup of a name
+// and a TCP connect to the address that it has, or echo over a TCP connection that
+// stays open.
 const (
 	UDP   = wire.UDP
 	TCP   = wire.TCP
 	MySQL = wire.MySQL
 	DNS   = wire.DNS
+	// Stream packets wait in the connection where a network loses them, and TCP
+	// sends them again: one that is answered after the Timeout counts as lost. A
+	// connection that is reset, closed, or has heard nothing for
+	// wire.StreamGivesUp is broken, and another one is opened
+	// (Timeline.Broken).
+	Stream = wire.Stream
 )
 
 // Lookup is what a DNS probe looks up for every packet: a name, as it is, and
@@ -142,8 +149,8 @@ func (p Probe) WithDefaults() Probe {
 // for its ends.
 func (p Probe) Validate() error {
 	switch {
-	case p.Protocol != UDP && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS:
-		return fmt.Errorf("probe %s: unknown protocol %q: want udp, tcp, mysql or dns", p.Name, p.Protocol)
+	case p.Protocol != UDP && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS && p.Protocol != Stream:
+		return fmt.Errorf("probe %s: unknown protocol %q: want udp, tcp, mysql, dns or stream", p.Name, p.Protocol)
 	case (p.Protocol == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %s: a lookup is for protocol dns, which must have one", p.Name)
 	case (p.Protocol == MySQL) != (p.Login != nil):

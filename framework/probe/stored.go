@@ -42,6 +42,7 @@ type Stored struct {
 	Denied     wire.Runs `json:"denied,omitempty"`
 	Resolved   wire.Runs `json:"resolved,omitempty"`
 	Unresolved wire.Runs `json:"unresolved,omitempty"`
+	Broken     wire.Runs `json:"broken,omitempty"`
 }
 
 // StillTime is a time in which an agent did not run.
@@ -60,6 +61,7 @@ func (t *Timeline) Store(wall func(time.Time) time.Time) Stored {
 		FarReported: wall(t.farReported), FarGone: wall(t.farGone),
 		Sent: t.sent.runs(), Answered: t.answered.runs(), Seen: t.seen.runs(),
 		Denied: t.denied.runs(), Resolved: t.resolved.runs(), Unresolved: t.unresolved.runs(),
+		Broken: t.broken.runs(),
 	}
 	s.Probe.Login = nil // it is no part of what was seen, and has a password
 	for _, still := range t.farStill {
@@ -108,6 +110,7 @@ func (s Stored) At(moment time.Time) Timeline {
 		{s.Denied, &t.denied},
 		{s.Resolved, &t.resolved},
 		{s.Unresolved, &t.unresolved},
+		{s.Broken, &t.broken},
 	} {
 		for slot := range set.from.All {
 			if slot < end {

@@ -54,7 +54,7 @@ type Timeline struct {
 	farStill []span
 
 	sent, answered, seen, denied slots
-	resolved, unresolved         slots
+	resolved, unresolved, broken slots
 	rtt                          histogram
 }
 
@@ -218,7 +218,7 @@ func (t *Timeline) side(slot uint32) Side {
 		return Unresolved
 	case t.resolved.has(slot):
 		return Resolved
-	case t.Probe.Protocol != UDP || t.farReported.IsZero() && t.farGone.IsZero():
+	case t.Probe.Protocol != UDP && t.Probe.Protocol != Stream || t.farReported.IsZero() && t.farGone.IsZero():
 		return Unknown
 	case t.seen.has(slot):
 		return Reply
@@ -271,6 +271,18 @@ func (t *Timeline) Due(from, to time.Time) int {
 		return 0
 	}
 	return max(0, int(t.from(to))-int(t.from(from)))
+}
+
+// Broken returns how many connections of a stream broke at or after from, and before
+// to.
+func (t *Timeline) Broken(from, to time.Time) int {
+	n := 0
+	for slot := t.from(from); slot < min(t.from(to), t.broken.end()); slot++ {
+		if t.broken.has(slot) {
+			n++
+		}
+	}
+	return n
 }
 
 func (t *Timeline) count(first, end uint32) Counts {
@@ -436,6 +448,9 @@ func (t *Timeline) String() string {
 	if run, ok := t.Clean(); ok {
 		fmt.Fprintf(&b, ", clean since %s", clock(run.Since))
 	}
+	if n := t.broken.runs().Len(); n > 0 {
+		fmt.Fprintf(&b, ", %d connections broken", n)
+	}
 	for errno, n := range t.Errors {
 		fmt.Fprintf(&b, ", %d times %s", n, errno)
 	}
@@ -496,6 +511,8 @@ type Record struct {
 	Source     string         `json:"expected_source,omitempty"`
 	Sources    []Source       `json:"sources"`
 	Errors     map[string]int `json:"send_errors,omitempty"`
+	// Broken are connections of a stream.
+	Broken int `json:"connections_broken,omitempty"`
 	// Windows are 100 ms apart at least.
 	Windows []Window `json:"loss_windows"`
 }
@@ -508,6 +525,7 @@ func (t *Timeline) Record() Record {
 		Started: t.Started, Reported: t.Reported, Stopped: t.Stopped, Gone: t.Gone, GoneWhy: t.GoneWhy,
 		Packets: t.Counts(), Late: t.Late, Duplicates: t.Duplicates,
 		ReplyTTL: t.ReplyTTL, RequestTTL: t.RequestTTL, Sources: t.Sources, Errors: t.Errors, Windows: t.Windows(evidenceGap),
+		Broken: t.broken.runs().Len(),
 	}
 	rtt := t.RTT()
 	r.RTT.Min, r.RTT.Median, r.RTT.Max = rtt.Min.Microseconds(), rtt.Median.Microseconds(), rtt.Max.Microseconds()
@@ -528,6 +546,7 @@ func (t *Timeline) clone() Timeline {
 	c.farStill = slices.Clone(t.farStill)
 	c.sent, c.answered, c.seen = slices.Clone(t.sent), slices.Clone(t.answered), slices.Clone(t.seen)
 	c.denied, c.resolved, c.unresolved = slices.Clone(t.denied), slices.Clone(t.resolved), slices.Clone(t.unresolved)
+	c.broken = slices.Clone(t.broken)
 	return c
 }
 
@@ -586,6 +605,12 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 	}
 	for slot := range r.Unresolved.All {
 		t.unresolved.add(slot)
+	}
+	if err := t.check(r.Broken, by); err != nil {
+		return err
+	}
+	for slot := range r.Broken.All {
+		t.broken.add(slot)
 	}
 	for _, a := range r.Logins {
 		if err := t.check(a.Slots, by); err != nil {

@@ -136,14 +136,23 @@ func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
 // is up, when its agent is all that is missing.
 func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.End) ([]probe.End, error) {
 	var ends []probe.End
+	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses
 	for _, d := range declared {
-		if d.Address != nil {
+		if d.Address != nil && d.Pod == nil {
 			ends = append(ends, probe.End{Name: d.Name, Address: d.Address(r)})
 			continue
 		}
 		addr, socket, err := l.find(ctx, d)
 		if err != nil {
 			return ends, err
+		}
+		at := netip.AddrPortFrom(addr, wire.DefaultPort)
+		if d.Address != nil {
+			at = d.Address(r)
+		}
+		if agent := agents[socket]; agent != nil {
+			ends = append(ends, probe.End{Name: d.Name, Address: at, Agent: agent})
+			continue
 		}
 		var agent *probe.Agent
 		err = await.Until(ctx, "the probe agent of "+d.Name, 50*time.Millisecond, 10*time.Second,
@@ -154,7 +163,8 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 		if err != nil {
 			return ends, err
 		}
-		ends = append(ends, probe.End{Name: d.Name, Address: netip.AddrPortFrom(addr, wire.DefaultPort), Agent: agent})
+		agents[socket] = agent
+		ends = append(ends, probe.End{Name: d.Name, Address: at, Agent: agent})
 	}
 	return ends, nil
 }

@@ -85,6 +85,14 @@ type Router struct {
 	NextHops    []string `json:"next_hops"`
 	Resets      []string `json:"resets"`
 	TwoOrigins  []string `json:"two_origins"`
+	// Events are all of that, and what came in their place, in order of time.
+	Events []RouterEvent `json:"events"`
+}
+
+// RouterEvent is a change that a look at a router showed.
+type RouterEvent struct {
+	At   time.Time `json:"at"` // of the look
+	Says string    `json:"says"`
 }
 
 // Difference is one thing of a node that the way there and back has changed.

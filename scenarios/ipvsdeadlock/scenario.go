@@ -3,10 +3,8 @@ package ipvsdeadlock
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +18,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/load"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The versions under test.
@@ -376,20 +373,6 @@ func (s *story) replace(ctx context.Context, r *framework.Run, p kubeproxy.Proxy
 	return p.Apply(ctx, r.Lab)
 }
 
-// conflist is a node's CNI configuration: the pods' range is Node.spec's.
-const conflist = `{"cniVersion": "1.0.0", "name": "relapse", "plugins": [{"type": "ptp", "mtu": 1500, "ipMasq": false,
- "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
-`
-
-// writeConflist leaves no moment with half a file: pods of other variants may start
-// meanwhile on a node that all have.
-const writeConflist = `cd /etc/cni/net.d && cat >10-relapse.new && mv 10-relapse.new 10-relapse.conflist`
-
-// markDrop makes the chain that kubelets made up to 1.27. kube-proxy of this
-// age jumps to it in IPVS mode: without it no sync ends well.
-const markDrop = `iptables -w -t nat -N KUBE-MARK-DROP 2>/dev/null || exit 0
-iptables -w -t nat -A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000`
-
 // wiring is held while what is common to all nodes is wired.
 var wiring sync.Mutex
 
@@ -401,15 +384,15 @@ func network(ctx context.Context, r *framework.Run, node string) error {
 		return err
 	}
 	defer tor.Close()
-	if err := wirePods(ctx, r, tor, node); err != nil {
+	if err := workload.Wire(ctx, r.Lab, node); err != nil {
 		return err
 	}
-	if _, err := r.Lab.Node(node).Exec(ctx, "sh", "-c", markDrop); err != nil {
-		return fmt.Errorf("making the chain KUBE-MARK-DROP on %s: %w", node, err)
+	if err := kubeproxy.MarkDrop(ctx, r.Lab.Node(node)); err != nil {
+		return err
 	}
 	wiring.Lock()
 	defer wiring.Unlock()
-	if err := wirePods(ctx, r, tor, master); err != nil {
+	if err := workload.Wire(ctx, r.Lab, master); err != nil {
 		return err
 	}
 	at, _ := r.Lab.Topology.AddressOn(backends, "nodes")
@@ -417,23 +400,6 @@ func network(ctx context.Context, r *framework.Run, node string) error {
 		if err := tor.AddStatic(ctx, p, at); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// wirePods wires the pods of a node.
-func wirePods(ctx context.Context, r *framework.Run, tor *kindlab.Router, node string) error {
-	pods, err := r.Cluster.PodRange(ctx, node)
-	if err != nil {
-		return err
-	}
-	at, _ := r.Lab.Topology.AddressOn(node, "nodes")
-	if err := tor.AddStatic(ctx, pods, at); err != nil {
-		return err
-	}
-	text := strings.NewReader(fmt.Sprintf(conflist, pods))
-	if _, err := r.Lab.Node(node).ExecInput(ctx, text, "sh", "-c", writeConflist); err != nil {
-		return fmt.Errorf("writing the CNI configuration of %s: %w", node, err)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/mod/semver"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
@@ -72,10 +71,7 @@ var Scenario = framework.Scenario{
 			Components: map[string]string{"kube-router": versions["kube-router.old"], "latest": versions["kube-router.new"]},
 			Images:     []string{latest.before, latest.after, workload.ProbeImage},
 			Script: func() framework.Script {
-				vendors := kuberouter.V1
-				if semver.Compare("v"+versions["kube-router.old"], "v2.0.0") >= 0 {
-					vendors = kuberouter.V2
-				}
+				vendors := kuberouter.ManifestOf(versions["kube-router.old"])
 				s := common(latest, asTheVendorHasIt(vendors, corev1.PullAlways))
 				s.Observe = untaggedFor
 				s.Named, s.Passing = drifted(detect.ChangedImage), lostRanges()

@@ -55,6 +55,8 @@ type Calico struct {
 	// Poll is how often calico-node -monitor-addresses looks for that address:
 	// AUTODETECT_POLL_INTERVAL, by default DefaultPoll.
 	Poll time.Duration
+	// OnDelete replaces no pod: whoever rolls it deletes one after the other (Roll).
+	OnDelete bool
 }
 
 // DefaultPoll is how often calico-node looks for its address unless it is told
@@ -133,6 +135,9 @@ func (c Calico) configure(set *appsv1.DaemonSet) error {
 	// ten, and all nodes are rolled at once instead of one by one.
 	container.ReadinessProbe.PeriodSeconds = 1
 	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromString("100%"))}
+	if c.OnDelete {
+		set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
+	}
 	if template.Annotations == nil {
 		template.Annotations = map[string]string{}
 	}
@@ -178,4 +183,33 @@ func PodsCanStart(ctx context.Context, lab *kindlab.Lab) error {
 // another question.
 func Restart(ctx context.Context, lab *kindlab.Lab, nodes ...string) error {
 	return Agent.Restart(ctx, lab.Clusters[0], nodes, restartsWithin, client.GracePeriodSeconds(0))
+}
+
+// Roll replaces calico-node on a node by what was applied, as a rollout does, and
+// waits until BIRD has all of its sessions, and every router one with the node and a
+// route over it.
+func Roll(ctx context.Context, lab *kindlab.Lab, node string) error {
+	began, nodes := time.Now(), []string{node}
+	if err := Agent.Restart(ctx, lab.Clusters[0], nodes, installsWithin); err != nil {
+		return err
+	}
+	if err := Agent.Ready(ctx, lab.Clusters[0], nodes, installsWithin); err != nil {
+		return err
+	}
+	return lab.SessionsUp(ctx, nodes, began)
+}
+
+// Peer has every node speak BGP with a router as well, and not only with the other
+// nodes. Calico's types must be known, which takes a moment after Apply.
+func Peer(ctx context.Context, c *kindlab.Cluster, router netip.Addr, asn uint32) error {
+	manifest := fmt.Sprintf(`apiVersion: crd.projectcalico.org/v1
+kind: BGPPeer
+metadata: {name: router}
+spec: {peerIP: "%s", asNumber: %d}
+`, router, asn)
+	return await.Until(ctx, "Calico's types to be known", 200*time.Millisecond, restartsWithin,
+		func(ctx context.Context) (bool, string, error) {
+			err := workload.Apply(ctx, c, manifest)
+			return err == nil, "", err
+		})
 }

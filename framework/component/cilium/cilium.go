@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -113,6 +114,9 @@ type Cilium struct {
 	Peers []Peer
 	// Restart is any text; when it changes, the agents are restarted.
 	Restart string
+	// OnDelete replaces no agent: whoever rolls them deletes one after the other
+	// (Roll).
+	OnDelete bool
 }
 
 var (
@@ -186,6 +190,55 @@ func (s Cilium) RunAgents(ctx context.Context, c *kindlab.Cluster, nodes []strin
 		return err
 	}
 	return agents.Ready(ctx, c, nodes, agentsWithin)
+}
+
+// Declare brings configuration, operator and the agents' manifest to this state, and
+// waits until the operator works. With OnDelete the agents that run are as before.
+func (s Cilium) Declare(ctx context.Context, c *kindlab.Cluster) error {
+	if err := s.Configure(ctx, c); err != nil {
+		return err
+	}
+	if err := s.apply(ctx, c, agentsManifest); err != nil || s.Operator == "" {
+		return err
+	}
+	return operator.Ready(ctx, c, agentsWithin)
+}
+
+// Roll replaces the agent of a node by one in this state, which was declared. It waits
+// until every router has heard from it, or, where it has no peers, until it has written
+// its rules. One that refuses to start ends the wait, with its own words.
+func (s Cilium) Roll(ctx context.Context, l *kindlab.Lab, node string) error {
+	c, nodes, began := l.Clusters[0], []string{node}, time.Now()
+	if err := agents.Restart(ctx, c, nodes, agentsWithin); err != nil {
+		return err
+	}
+	var refused string
+	err := await.Until(ctx, "the agent of "+s.Agent+" on "+node+" to work", 100*time.Millisecond, agentsWithin,
+		func(ctx context.Context) (bool, string, error) {
+			logs, err := s.Logs(ctx, c, nodes)
+			if err != nil {
+				return false, "", err
+			}
+			log, there := logs[node]
+			if !there {
+				return false, "there is none", nil
+			}
+			refused = log.Refusal()
+			works := log.WroteRules()
+			if len(s.Peers) > 0 {
+				works = workload.Ready(log.Pod)
+			}
+			return works || refused != "", log.String(), nil
+		})
+	switch {
+	case err != nil:
+		return err
+	case refused != "":
+		return fmt.Errorf("the agent on %s refuses to start: %s", node, refused)
+	case len(s.Peers) > 0:
+		return l.SessionsUp(ctx, nodes, began)
+	}
+	return nil
 }
 
 // Announce is Configure and RunAgents, and waits until each of the lab's

@@ -13,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -29,10 +30,13 @@ const (
 // Images are those of the addons.
 func Images() []string {
 	return []string{
-		"registry.k8s.io/kube-proxy:v" + KubernetesVersion,
+		KubeProxyImage,
 		"registry.k8s.io/coredns/coredns:v" + CoreDNSVersion,
 	}
 }
+
+// KubeProxyImage is that of kube-proxy.
+const KubeProxyImage = "registry.k8s.io/kube-proxy:v" + KubernetesVersion
 
 // KubeProxy and CoreDNS are the addons.
 var (
@@ -63,21 +67,7 @@ func config(apiServer netip.AddrPort, c topology.Cluster) (string, error) {
 // ApplyAddons brings kube-proxy and CoreDNS into the cluster, as kubeadm makes
 // them, but for CoreDNS's place: one pod, on a node. It does not wait for them.
 func ApplyAddons(ctx context.Context, lab *kindlab.Lab, coreDNSNode string) error {
-	cluster := lab.Clusters[0]
-	config, err := config(cluster.APIServer(), lab.Topology.Clusters[0])
-	if err != nil {
-		return err
-	}
-	var manifest strings.Builder
-	for _, addon := range []string{"kube-proxy", "coredns"} {
-		text, err := lab.Node(cluster.Nodes()[0]).ExecInput(ctx, strings.NewReader(config), "sh", "-c",
-			"cat >/kind/addons.conf && kubeadm init phase addon "+addon+" --config /kind/addons.conf --print-manifest")
-		if err != nil {
-			return err
-		}
-		manifest.WriteString(text + "\n---\n")
-	}
-	objects, err := workload.Objects(manifest.String())
+	objects, err := addons(ctx, lab, "kube-proxy", "coredns")
 	if err != nil {
 		return err
 	}
@@ -94,7 +84,35 @@ func ApplyAddons(ctx context.Context, lab *kindlab.Lab, coreDNSNode string) erro
 			return err
 		}
 	}
-	return workload.ApplyObjects(ctx, cluster, objects...)
+	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+}
+
+// ApplyKubeProxy is ApplyAddons for kube-proxy alone.
+func ApplyKubeProxy(ctx context.Context, lab *kindlab.Lab) error {
+	objects, err := addons(ctx, lab, "kube-proxy")
+	if err != nil {
+		return err
+	}
+	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+}
+
+// addons are the objects that kubeadm makes for addons.
+func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstructured.Unstructured, error) {
+	cluster := lab.Clusters[0]
+	config, err := config(cluster.APIServer(), lab.Topology.Clusters[0])
+	if err != nil {
+		return nil, err
+	}
+	var manifest strings.Builder
+	for _, addon := range names {
+		text, err := lab.Node(cluster.Nodes()[0]).ExecInput(ctx, strings.NewReader(config), "sh", "-c",
+			"cat >/kind/addons.conf && kubeadm init phase addon "+addon+" --config /kind/addons.conf --print-manifest")
+		if err != nil {
+			return nil, err
+		}
+		manifest.WriteString(text + "\n---\n")
+	}
+	return workload.Objects(manifest.String())
 }
 
 // addonWithin bounds the start of an addon: its image is some 30 MB, and
@@ -103,8 +121,13 @@ const addonWithin = time.Minute
 
 // AddonsReady waits until kube-proxy, on every node, and CoreDNS do their work.
 func AddonsReady(ctx context.Context, c *kindlab.Cluster) error {
-	if err := KubeProxy.Ready(ctx, c, c.Nodes(), addonWithin); err != nil {
+	if err := KubeProxyReady(ctx, c); err != nil {
 		return err
 	}
 	return CoreDNS.Ready(ctx, c, addonWithin)
+}
+
+// KubeProxyReady is AddonsReady for kube-proxy alone.
+func KubeProxyReady(ctx context.Context, c *kindlab.Cluster) error {
+	return KubeProxy.Ready(ctx, c, c.Nodes(), addonWithin)
 }

@@ -90,6 +90,19 @@ func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
 	return p.Restart(ctx, lab)
 }
 
+// markDrop makes the chain that kubelets made up to 1.27. kube-proxy of this
+// age jumps to it in IPVS mode: without it no sync ends well.
+const markDrop = `iptables -w -t nat -N KUBE-MARK-DROP 2>/dev/null || exit 0
+iptables -w -t nat -A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000`
+
+// MarkDrop makes the chain on a node that a kubelet of kube-proxy's age made.
+func MarkDrop(ctx context.Context, node *kindlab.Node) error {
+	if _, err := node.Exec(ctx, "sh", "-c", markDrop); err != nil {
+		return fmt.Errorf("making the chain KUBE-MARK-DROP on %s: %w", node.Name(), err)
+	}
+	return nil
+}
+
 // renamed lists nf_conntrack_ipv4 among the modules that are built into the node's
 // kernel. From Linux 4.19 on it is a part of nf_conntrack, which up to 1.12 kube-proxy
 // does not know: it looks for the old name and, without it, falls back to iptables

@@ -12,6 +12,7 @@ import (
 	"text/template"
 	"time"
 
+	"golang.org/x/mod/semver"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,6 +45,15 @@ const (
 	V2 Manifest = "v2.1.0"
 )
 
+// ManifestOf is the manifest that a published version is deployed with. Those of
+// version 0 and of the pre-releases of 1.0 are chosen by name.
+func ManifestOf(version string) Manifest {
+	if semver.Compare("v"+version, "v2.0.0") >= 0 {
+		return V2
+	}
+	return V1
+}
+
 // KubeRouter is a configuration of kube-router.
 type KubeRouter struct {
 	Manifest Manifest
@@ -56,6 +66,8 @@ type KubeRouter struct {
 	// AtOnce replaces the pods of all nodes at once and not one after the other,
 	// as an operator does when nothing works any more.
 	AtOnce bool
+	// OnDelete replaces no pod: whoever rolls it deletes one after the other.
+	OnDelete bool
 
 	// Router is the BGP peer of every node.
 	Router                netip.Addr
@@ -88,14 +100,29 @@ func (k KubeRouter) manifest(apiServer netip.AddrPort) (string, error) {
 // Apply brings the cluster to this configuration, and waits until each node has
 // started a pod of it. Whether that pod does its work is another question.
 func (k KubeRouter) Apply(ctx context.Context, c *kindlab.Cluster) error {
+	if err := k.Declare(ctx, c); err != nil {
+		return err
+	}
+	return RolledOut(ctx, c)
+}
+
+// Declare is Apply, and waits for nothing.
+func (k KubeRouter) Declare(ctx context.Context, c *kindlab.Cluster) error {
 	text, err := k.manifest(c.APIServer())
 	if err != nil {
 		return err
 	}
-	if err := workload.Apply(ctx, c, text); err != nil {
+	return workload.Apply(ctx, c, text)
+}
+
+// Roll replaces kube-router on a node by what was declared, and waits until every
+// router has a session with it again and a route over it.
+func Roll(ctx context.Context, lab *kindlab.Lab, node string) error {
+	began := time.Now()
+	if err := Agent.Restart(ctx, lab.Clusters[0], []string{node}, rollsWithin); err != nil {
 		return err
 	}
-	return RolledOut(ctx, c)
+	return lab.SessionsUp(ctx, []string{node}, began)
 }
 
 // rollsWithin bounds a rollout, node by node, with a pull of some 60 MB on each.

@@ -47,6 +47,11 @@ func (d DaemonSet) Ready(ctx context.Context, c *kindlab.Cluster, nodes []string
 // Restart deletes the pods on these nodes and waits until each of them has a
 // successor that is [Started].
 func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration, options ...client.DeleteOption) error {
+	// A controller that has not seen the newest template yet would make a pod of the
+	// one before, and with the strategy OnDelete leave it.
+	if err := d.observed(ctx, c, bound); err != nil {
+		return err
+	}
 	pods, err := d.Pods.List(ctx, c)
 	if err != nil {
 		return err
@@ -62,6 +67,18 @@ func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []stri
 		}
 	}
 	return d.wait(ctx, c, "to be restarted", nodes, bound, func(pod corev1.Pod) bool { return !old[pod.UID] && Started(pod) })
+}
+
+// observed waits until the controller knows the DaemonSet's newest template.
+func (d DaemonSet) observed(ctx context.Context, c *kindlab.Cluster, bound time.Duration) error {
+	return await.Until(ctx, "the controller to know the newest "+d.Name, 50*time.Millisecond, bound,
+		func(ctx context.Context) (bool, string, error) {
+			var set appsv1.DaemonSet
+			if err := kube(c).Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
+				return false, "", err
+			}
+			return set.Status.ObservedGeneration >= set.Generation, fmt.Sprintf("it knows generation %d of %d", set.Status.ObservedGeneration, set.Generation), nil
+		})
 }
 
 // Delete deletes the DaemonSet together with its pods, and waits until the pods

@@ -170,7 +170,8 @@ func (a *Agent) answer() {
 	})
 }
 
-// seen notes for every session that runs the packet's set that it arrived.
+// seen notes for every session that runs the packet's set that it arrived. The TTL
+// is zero where it is not known, as in a stream.
 func (a *Agent) seen(p wire.Packet, source netip.Addr, ttl uint8) {
 	for s := range a.sessions {
 		if s.set != p.Set {
@@ -186,7 +187,9 @@ func (a *Agent) seen(p wire.Packet, source netip.Addr, ttl uint8) {
 			s.seen[key] = r
 		}
 		r.slots.Add(p.Slot)
-		r.ttl.add(ttl)
+		if ttl != 0 {
+			r.ttl.add(ttl)
+		}
 	}
 }
 
@@ -195,7 +198,8 @@ func (a *Agent) seen(p wire.Packet, source netip.Addr, ttl uint8) {
 const maxSources = 4096
 
 // accept takes TCP connections and holds each until its other end closes it,
-// so that TIME_WAIT is the prober's and not the responder's.
+// so that TIME_WAIT is the prober's and not the responder's. The packets of streams
+// are sent back.
 func (a *Agent) accept() {
 	for {
 		conn, err := a.connect.Accept()
@@ -213,8 +217,7 @@ func (a *Agent) accept() {
 		a.loops.Go(func() {
 			defer context.AfterFunc(a.ctx, func() { conn.Close() })()
 			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(time.Minute)) // a prober that vanished says no goodbye
-			_, _ = io.Copy(io.Discard, conn)
+			a.echoStream(conn)
 		})
 	}
 }
@@ -434,6 +437,14 @@ func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 		switch p.kind {
 		case wire.TCP:
 			a.attemptEvery(s, p, a.connectTo(s, p, r.Probe.To, r.Probe.Timeout))
+		case wire.Stream:
+			t := a.newStream(s, p, r.Probe.To, r.Probe.Timeout)
+			a.attemptEvery(s, p, t.send)
+			quit := p.quit
+			p.quit = func() {
+				quit()
+				time.AfterFunc(r.Probe.Timeout, t.close) // replies under way still count
+			}
 		case wire.DNS:
 			attempt, err := a.lookUpAndConnect(s, p, *r.Probe)
 			if err != nil {

@@ -63,6 +63,8 @@ type sending struct {
 	logins        []wire.Answer
 	// resolved and unresolved are a DNS probe's.
 	resolved, unresolved wire.Runs
+	// broken is a stream's.
+	broken wire.Runs
 }
 
 // lead is the time between the answer to a start and the first packet: the
@@ -111,8 +113,8 @@ func (p *sending) stop() {
 // report hands over what happened; the slices are the report's from then on.
 func (p *sending) report() wire.Sender {
 	r := wire.Sender{ID: p.id, Sent: p.sent, Got: p.answers, RTT: p.rtt, TTL: p.ttl.report(), Errors: p.errors, Logins: p.logins,
-		Resolved: p.resolved, Unresolved: p.unresolved}
-	p.resolved, p.unresolved = nil, nil
+		Resolved: p.resolved, Unresolved: p.unresolved, Broken: p.broken}
+	p.resolved, p.unresolved, p.broken = nil, nil, nil
 	p.sent, p.answers, p.errors, p.logins = nil, nil, nil, nil
 	p.rtt = make([]uint32, 0, len(r.RTT))
 	return r
@@ -120,7 +122,7 @@ func (p *sending) report() wire.Sender {
 
 func (p *sending) quiet() bool {
 	return len(p.sent) == 0 && len(p.answers) == 0 && len(p.errors) == 0 && len(p.logins) == 0 &&
-		len(p.resolved) == 0 && len(p.unresolved) == 0
+		len(p.resolved) == 0 && len(p.unresolved) == 0 && len(p.broken) == 0
 }
 
 // reset forgets the set, stops its probes, and takes back the reports that

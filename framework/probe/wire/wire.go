@@ -81,7 +81,15 @@ const (
 	TCP   Protocol = "tcp"   // connect, then close
 	MySQL Protocol = "mysql" // log in, ask for USER() and CURRENT_USER(), log out
 	DNS   Protocol = "dns"   // look a name up, connect to its address, then close
+	// Stream is one connection that stays open. Every slot's packet is written to it,
+	// and comes back over it. When it breaks the next slot connects anew.
+	Stream Protocol = "stream"
 )
+
+// StreamGivesUp is how long what was written to a stream may be unacknowledged
+// before its connection counts as broken: TCP_USER_TIMEOUT of tcp(7). TCP itself
+// waits for a quarter of an hour, which few programs do.
+const StreamGivesUp = 10 * time.Second
 
 // Login is who a MySQL probe logs in as.
 type Login struct {
@@ -157,6 +165,9 @@ type Sender struct {
 	// an address, and gave none. Errors counts the reasons of the latter.
 	Resolved   Runs `json:"resolved,omitempty"`
 	Unresolved Runs `json:"unresolved,omitempty"`
+	// Broken are the slots in whose time the connection of a stream broke. Errors
+	// counts the reasons.
+	Broken Runs `json:"broken,omitempty"`
 }
 
 // Answer is what a MySQL server said to a number of logins: whom it took the
@@ -236,7 +247,7 @@ func (m Message) validate() error {
 		return nil
 	}
 	for _, p := range m.Report.Probes {
-		if err := errors.Join(p.Sent.validate(), p.Got.validate(), p.Resolved.validate(), p.Unresolved.validate()); err != nil {
+		if err := errors.Join(p.Sent.validate(), p.Got.validate(), p.Resolved.validate(), p.Unresolved.validate(), p.Broken.validate()); err != nil {
 			return fmt.Errorf("probe %d: %w", p.ID, err)
 		}
 		if p.Got.Len() != len(p.RTT) {
@@ -284,7 +295,7 @@ func (r Request) validate() error {
 	switch p := r.Probe; {
 	case p == nil:
 		return errors.New("start without a probe")
-	case p.Kind != UDP && p.Kind != TCP && p.Kind != MySQL && p.Kind != DNS:
+	case p.Kind != UDP && p.Kind != TCP && p.Kind != MySQL && p.Kind != DNS && p.Kind != Stream:
 		return fmt.Errorf("probe %d: unknown kind %q: want udp, tcp, mysql or dns", p.ID, p.Kind)
 	case (p.Kind == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %d: a lookup is for kind dns, which must have one", p.ID)

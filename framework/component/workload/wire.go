@@ -1,0 +1,57 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// conflist is a node's CNI configuration: the pods' range is Node.spec's.
+const conflist = `{"cniVersion": "1.0.0", "name": "relapse", "plugins": [{"type": "ptp", "mtu": 1500, "ipMasq": false,
+ "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+`
+
+// writeConflist leaves no moment with half a file: pods may start meanwhile.
+const writeConflist = `cd /etc/cni/net.d && cat >10-relapse.new && mv 10-relapse.new 10-relapse.conflist`
+
+// Wire gives the pods of a node a network where no component under test does: the
+// plugin ptp over the range of Node.spec, to which every router of the lab gets a
+// static route.
+func Wire(ctx context.Context, lab *kindlab.Lab, node string) error {
+	pods, err := Route(ctx, lab, node)
+	if err != nil {
+		return err
+	}
+	text := strings.NewReader(fmt.Sprintf(conflist, pods))
+	if _, err := lab.Node(node).ExecInput(ctx, text, "sh", "-c", writeConflist); err != nil {
+		return fmt.Errorf("writing the CNI configuration of %s: %w", node, err)
+	}
+	return nil
+}
+
+// Route gives every router of the lab a static route to the pods of a node, by
+// Node.spec, and returns their range.
+func Route(ctx context.Context, lab *kindlab.Lab, node string) (netip.Prefix, error) {
+	pods, err := lab.Clusters[0].PodRange(ctx, node)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	for _, declared := range lab.Topology.Routers {
+		at, there := lab.Topology.AddressOn(node, declared.Links[0].Network)
+		if !there {
+			return netip.Prefix{}, fmt.Errorf("%s is not on the network of %s", node, declared.Name)
+		}
+		router, err := lab.Router(declared.Name)
+		if err != nil {
+			return netip.Prefix{}, err
+		}
+		if err := errors.Join(router.AddStatic(ctx, pods, at), router.Close()); err != nil {
+			return netip.Prefix{}, err
+		}
+	}
+	return pods, nil
+}

@@ -1,0 +1,94 @@
+package probe
+
+import "time"
+
+// Gap is a time in which a probe lost every packet whose fate is known.
+type Gap struct {
+	// Began is when the first lost packet was sent.
+	Began time.Time
+	// Lasted is up to when the next one was sent that was not lost, or up to the
+	// last that was sent.
+	Lasted time.Duration
+}
+
+// LongestGap returns the longest gap with a packet that was sent at or after from, and
+// before to. Of one that began earlier that is the rest; of one that ends later it is
+// all. The zero Gap says that nothing was lost.
+func (t *Timeline) LongestGap(from, to time.Time) Gap { return t.longestGap(from, to, t.fate) }
+
+// LongestGapOneWay is LongestGap for OneWay.
+func (t *Timeline) LongestGapOneWay(from, to time.Time) Gap {
+	return t.longestGap(from, to, t.fateOneWay)
+}
+
+func (t *Timeline) longestGap(from, to time.Time, fateOf func(slot uint32) fate) Gap {
+	var longest, now Gap
+	within := t.from(to)
+	end := t.sent.end()
+	for slot := t.from(from); slot < end; slot++ {
+		open := !now.Began.IsZero()
+		if slot >= within && !open {
+			break
+		}
+		switch fateOf(slot) {
+		case lost:
+			if !open {
+				now.Began = t.at(slot)
+			}
+			now.Lasted = t.at(slot).Add(t.Probe.Interval).Sub(now.Began)
+		case received:
+			if open {
+				now.Lasted = t.at(slot).Sub(now.Began)
+			}
+			if now.Lasted > longest.Lasted {
+				longest = now
+			}
+			now = Gap{}
+		}
+	}
+	if now.Lasted > longest.Lasted {
+		longest = now
+	}
+	return longest
+}
+
+// OneWay returns the packets that were sent at or after from, and before to, by what
+// became of the requests: one that the far end saw was received, whether its answer
+// came back or not. Where the far end is no agent, or did not tell, a packet that was
+// not answered is unjudged.
+func (t *Timeline) OneWay(from, to time.Time) Counts {
+	var c Counts
+	for slot := t.from(from); slot < min(t.from(to), t.sent.end()); slot++ {
+		switch t.fateOneWay(slot) {
+		case skipped:
+			c.Skipped++
+			continue
+		case received:
+			c.Received++
+		case inFlight:
+			c.InFlight++
+		case unjudged:
+			c.Unjudged++
+		case lost:
+			c.Lost++
+			c.LostRequest++
+		}
+		c.Sent++
+	}
+	return c
+}
+
+// fateOneWay is what became of a slot's request.
+func (t *Timeline) fateOneWay(slot uint32) fate {
+	f := t.fate(slot)
+	if f == skipped || f == received {
+		return f
+	}
+	switch {
+	case t.seen.has(slot):
+		return received
+	case f == lost && t.side(slot) != Request:
+		return unjudged
+	}
+	return f
+}

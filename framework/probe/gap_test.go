@@ -1,0 +1,52 @@
+package probe
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLongestGap(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		slots     string
+		from, to  int // ms
+		want, way time.Duration
+		began     int
+	}{
+		{"no loss", "......", 0, 1000, 0, 0, 0},
+		{"one packet", "..q...", 0, 1000, 10 * time.Millisecond, 10 * time.Millisecond, 20},
+		{"the longest of two", ".q..qqq..", 0, 1000, 30 * time.Millisecond, 30 * time.Millisecond, 40},
+		{"a reply that was lost is no gap one way", ".rr.q.", 0, 1000, 20 * time.Millisecond, 10 * time.Millisecond, 10},
+		{"slots that were not sent do not end it", ".q__q.", 0, 1000, 40 * time.Millisecond, 40 * time.Millisecond, 10},
+		{"up to the last that was sent", "..qq", 0, 1000, 20 * time.Millisecond, 20 * time.Millisecond, 20},
+		{"one that goes on after the time is whole", "..qqqq.", 0, 30, 40 * time.Millisecond, 40 * time.Millisecond, 20},
+		{"of one that began before it is the rest", "..qqqq.", 40, 1000, 20 * time.Millisecond, 20 * time.Millisecond, 40},
+		{"one that begins after the time is another's", "...q.", 0, 30, 0, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			line := draw(c.slots, 1000)
+			got := line.LongestGap(ms(c.from), ms(c.to))
+			if got.Lasted != c.want || got.Lasted > 0 && !got.Began.Equal(ms(c.began)) {
+				t.Errorf("%s from %s, want %s from %s", got.Lasted, got.Began, c.want, ms(c.began))
+			}
+			if got := line.LongestGapOneWay(ms(c.from), ms(c.to)); got.Lasted != c.way {
+				t.Errorf("one way %s, want %s", got.Lasted, c.way)
+			}
+		})
+	}
+}
+
+func TestOneWay(t *testing.T) {
+	line := draw("..rrq_.q", 1000)
+	if got, want := line.OneWay(ms(0), ms(1000)), (Counts{Sent: 7, Received: 5, Lost: 2, LostRequest: 2, Skipped: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := line.OneWay(ms(20), ms(40)); got.Received != 2 || got.Sent != 2 {
+		t.Errorf("%+v of two requests that arrived", got)
+	}
+	line.farReported = time.Time{} // nobody tells
+	line.seen = nil
+	if got, want := line.OneWay(ms(0), ms(1000)), (Counts{Sent: 7, Received: 3, Unjudged: 4, Skipped: 1}); got != want {
+		t.Errorf("where the far end does not tell: %+v, want %+v", got, want)
+	}
+}

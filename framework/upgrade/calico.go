@@ -1,0 +1,65 @@
+package upgrade
+
+import (
+	"context"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/calico"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// calicoASN is the one that Calico takes unless it is told another.
+const calicoASN = 64512
+
+// calicoUpgrade replaces Calico by the vendor's manifest of the version. The nodes have
+// their mesh, and each peers with the ToR as well.
+func calicoUpgrade() Upgrade {
+	s := small{component: "calico", number: 61}
+	t := s.topology()
+	t.Clusters[0].ASN = calicoASN
+	t.Routers[0].Peers = []topology.Peers{{Network: "nodes", ASN: calicoASN, GracefulRestart: true}}
+	apply := func(ctx context.Context, r *framework.Run, version string) error {
+		c := calico.Calico{Version: version, PodCIDR: s.podCIDR(), Method: calico.InternalIP, Poll: calico.DefaultPoll, OnDelete: true}
+		return c.Apply(ctx, r.Lab)
+	}
+	return Upgrade{
+		Component: "calico", Form: framework.Whole, Topology: t, Besides: withKubeProxy,
+		Images: func(version string) []string {
+			return append(calico.Images(version), kubeadm.KubeProxyImage, workload.ProbeImage)
+		},
+		Install: func(ctx context.Context, r *framework.Run, version string) error {
+			if err := workload.StopProbes(ctx, r.Cluster); err != nil {
+				return err
+			}
+			// Of a lab that is taken over: nobody else would replace its pods.
+			if err := calico.Agent.Delete(ctx, r.Cluster); err != nil {
+				return err
+			}
+			if err := apply(ctx, r, version); err != nil {
+				return err
+			}
+			if err := calico.Peer(ctx, r.Cluster, s.tor(), torASN); err != nil {
+				return err
+			}
+			if err := kubeadm.ApplyKubeProxy(ctx, r.Lab); err != nil {
+				return err
+			}
+			if err := calico.PodsCanStart(ctx, r.Lab); err != nil {
+				return err
+			}
+			if err := calico.Agent.Ready(ctx, r.Cluster, r.Cluster.Nodes(), 2*time.Minute); err != nil {
+				return err
+			}
+			return installed(ctx, r, true)
+		},
+		Ends: s.ends(), Paths: s.paths(packetEvery),
+		Release: apply,
+		Nodes:   []string{master, worker1, worker2},
+		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
+			return calico.Roll(ctx, r.Lab, node)
+		},
+	}
+}

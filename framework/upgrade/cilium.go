@@ -1,0 +1,108 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+)
+
+// speaks is the first version whose BGP speaker there is a slice of.
+const speaks = "1.11.4"
+
+// ciliumUpgrade replaces the agent's slice, and cilium-operator, which is whole. Where
+// both versions have the BGP speaker it is the slice with that; else the one that
+// writes the vendor's iptables rules, and the ToR has static routes.
+func ciliumUpgrade() Upgrade {
+	u := ciliumSlice(true)
+	u.Between = func(from, to string) Upgrade { return ciliumSlice(atLeast(from, speaks) && atLeast(to, speaks)) }
+	return u
+}
+
+func ciliumSlice(speaker bool) Upgrade {
+	s := small{component: "cilium", number: 62}
+	nodes := []string{master, worker1, worker2}
+	at := func(version string) cilium.Cilium {
+		if !speaker {
+			return cilium.Cilium{Agent: cilium.Rules(version), Config: rulesConfig(s, version), OnDelete: true}
+		}
+		return cilium.Cilium{
+			Agent: cilium.Agent(version), Operator: cilium.Operator(version), OnDelete: true,
+			Config: cilium.Native.With(cilium.Config{
+				"cluster-pool-ipv4-cidr":      s.podCIDR().String(),
+				"cluster-pool-ipv4-mask-size": strconv.Itoa(s.topology().Clusters[0].NodeMask),
+				"enable-ipv4-masquerade":      "false",
+				"ipv4-native-routing-cidr":    s.podCIDR().String(),
+				"auto-direct-node-routes":     "true",
+				"bgp-announce-pod-cidr":       "true",
+				"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
+			}),
+			Peers: []cilium.Peer{{Address: s.tor(), ASN: torASN, ClusterASN: clusterASN}},
+		}
+	}
+	slice := "the slice with the vendor's watchers, node routes and BGP speaker; "
+	if !speaker {
+		slice = "the slice that writes the vendor's iptables rules, with static routes on the ToR; "
+	}
+	return Upgrade{
+		Component: "cilium", Form: framework.Slice, Topology: s.topology(), Besides: slice + withKubeProxy,
+		Images: func(version string) []string {
+			c := at(version)
+			images := []string{c.Agent, kubeadm.KubeProxyImage, workload.ProbeImage}
+			if c.Operator != "" {
+				images = append(images, c.Operator)
+			}
+			return images
+		},
+		Install: func(ctx context.Context, r *framework.Run, version string) error {
+			if err := cilium.Uninstall(ctx, r.Lab, r.Cluster, nodes, s.podCIDR()); err != nil {
+				return err
+			}
+			if err := kubeadm.ApplyKubeProxy(ctx, r.Lab); err != nil {
+				return err
+			}
+			if speaker {
+				if err := at(version).Announce(ctx, r.Lab, r.Cluster, nodes); err != nil {
+					return err
+				}
+				return installed(ctx, r, true)
+			}
+			var routes errgroup.Group
+			for _, node := range nodes {
+				routes.Go(func() error {
+					_, err := workload.Route(ctx, r.Lab, node)
+					return err
+				})
+			}
+			if err := errors.Join(routes.Wait(), at(version).WriteRules(ctx, r.Cluster, nodes)); err != nil {
+				return err
+			}
+			return installed(ctx, r, false)
+		},
+		Ends: s.ends(), Paths: s.paths(packetEvery),
+		Release: func(ctx context.Context, r *framework.Run, version string) error {
+			return at(version).Declare(ctx, r.Cluster)
+		},
+		Nodes: nodes,
+		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
+			return at(version).Roll(ctx, r.Lab, node)
+		},
+	}
+}
+
+// rulesConfig is Cilium's configuration with iptables masquerading, which is its
+// default, under the keys of the version: 1.12 does not know the old one of the native
+// CIDR any more.
+func rulesConfig(s small, version string) cilium.Config {
+	key := "native-routing-cidr"
+	if atLeast(version, "1.12.0-rc0") {
+		key = "ipv4-native-routing-cidr"
+	}
+	return cilium.Native.With(cilium.Config{key: s.podCIDR().String()})
+}

@@ -1,0 +1,138 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+// world is a lab on which nothing runs: what becomes of packets, what the router says
+// and what kernels hold is what the functions of a fake upgrade make of it. Its clock is
+// that of a synctest bubble.
+type world struct {
+	upgrade Upgrade
+	started time.Time
+	lost    map[string][]span // by probe
+	broken  map[string][]time.Time
+	unclean error
+	kernels map[string]string
+	routes  map[netip.Prefix][]netip.Addr // by prefix, who announces it
+	// sessions are those that are up, and since when.
+	sessions map[netip.Addr]time.Time
+	blind    bool
+	stopped  bool
+}
+
+var (
+	node1, node2 = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	range1       = netip.MustParsePrefix("10.1.1.0/24")
+)
+
+// newWorld is a lab of two nodes, with a probe to each of them and a stream to the first.
+func newWorld() *world {
+	w := &world{
+		lost: map[string][]span{}, broken: map[string][]time.Time{}, kernels: map[string]string{"one": "", "two": ""},
+		routes: map[netip.Prefix][]netip.Addr{range1: {node1}}, sessions: map[netip.Addr]time.Time{node1: time.Now(), node2: time.Now()},
+	}
+	udp := func(to string) probe.Probe { return probe.Probe{From: "out", To: to} }
+	node := func(name string, at netip.Addr) topology.Node {
+		return topology.Node{Name: name, Links: []topology.Link{{Network: "nodes", Address: at}}}
+	}
+	w.upgrade = Upgrade{
+		Component: "thing", Form: framework.Whole,
+		Topology: topology.Topology{
+			Name:     "fake",
+			Clusters: []topology.Cluster{{Nodes: []topology.Node{node("one", node1), node("two", node2)}}},
+			Routers:  []topology.Router{{Name: "tor"}},
+		},
+		Images: func(version string) []string {
+			return []string{"relapse.dev/thing:" + version, "relapse.dev/probe:dev"}
+		},
+		Install: func(context.Context, *framework.Run, string) error { return nil },
+		Paths: []Way{
+			{Name: "in", Probes: []probe.Probe{udp("one"), udp("two")}},
+			{Name: "in, one way", Probes: []probe.Probe{udp("one")}, OneWay: true},
+			{Name: "long", Probes: []probe.Probe{{From: "out", To: "one", Protocol: probe.Stream}}},
+		},
+		Nodes: []string{"one", "two"},
+		Roll:  func(context.Context, *framework.Run, string, string) error { return nil },
+	}
+	return w
+}
+
+// trip is the one from version 1 to version 2.
+func (w *world) trip() *trip {
+	return &trip{
+		upgrade: w.upgrade, from: "1", to: "2", lab: w,
+		run:  &framework.Run{Note: func(string) {}},
+		step: func(_ string, do func() error) error { return do() },
+	}
+}
+
+// loses has a probe lose what it sends from now on, for a time.
+func (w *world) loses(name string, lasting time.Duration) {
+	w.lost[name] = append(w.lost[name], span{time.Now(), time.Now().Add(lasting)})
+}
+
+func (w *world) start(context.Context) (probes, error) {
+	w.started = time.Now()
+	return w, nil
+}
+
+func (w *world) look(context.Context) snapshot.Snapshot {
+	r := snapshot.Router{Name: "tor"}
+	r.Paths.Read, r.Neighbors.Read = !w.blind, !w.blind
+	for prefix, nodes := range w.routes {
+		for _, n := range nodes {
+			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix, Neighbor: n, NextHop: n, Multipath: true})
+		}
+	}
+	for n, since := range w.sessions {
+		r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{Address: n, State: router.StateEstablished, Established: since})
+	}
+	return snapshot.Snapshot{Time: time.Now(), Routers: []snapshot.Router{r}}
+}
+
+func (w *world) kernel(_ context.Context, node string) (string, error) {
+	text, there := w.kernels[node]
+	if !there {
+		return "", fmt.Errorf("no node %s", node)
+	}
+	return text, nil
+}
+
+func (w *world) WaitClean(context.Context, []string, time.Duration, time.Duration) (time.Time, error) {
+	return time.Now(), w.unclean
+}
+
+func (w *world) Stop(context.Context, ...string) error { w.stopped = true; return nil }
+
+func (w *world) Timelines() []probe.Timeline {
+	var all []probe.Timeline
+	now := time.Now()
+	for _, p := range w.upgrade.probes() {
+		s := probe.Stored{Probe: p, Started: w.started, Reported: now, FarReported: now}
+		at := func(slot uint32) time.Time { return w.started.Add(time.Duration(slot) * p.Interval) }
+		for slot := uint32(0); at(slot).Before(now); slot++ {
+			s.Sent.Add(slot)
+			lost := slices.ContainsFunc(w.lost[p.Name], func(l span) bool { return !at(slot).Before(l.began) && at(slot).Before(l.ended) })
+			if !lost {
+				s.Answered.Add(slot)
+				s.Seen.Add(slot)
+			}
+			if slices.ContainsFunc(w.broken[p.Name], func(b time.Time) bool { return !b.Before(at(slot)) && b.Before(at(slot+1)) }) {
+				s.Broken.Add(slot)
+			}
+		}
+		all = append(all, s.At(now))
+	}
+	return all
+}

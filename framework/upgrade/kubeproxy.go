@@ -1,0 +1,57 @@
+package upgrade
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// guestPacketEvery is packetEvery on guests: without hardware support each packet takes
+// time from what is tested.
+const guestPacketEvery = 50 * time.Millisecond
+
+// kubeProxyUpgrade replaces kube-proxy in mode ipvs. The machine's kernel may have no
+// IPVS, so the workers have one of their own. master has no kube-proxy.
+func kubeProxyUpgrade() Upgrade {
+	s := small{component: "kube-proxy", number: 63, kernel: "6.1"}
+	nodes := []string{worker1, worker2}
+	apply := func(ctx context.Context, r *framework.Run, node, version string) error {
+		p := kubeproxy.Proxy{Version: version, Mode: kubeproxy.IPVS, Node: node, PodCIDR: s.podCIDR(), Watched: clusterIP}
+		return p.Apply(ctx, r.Lab)
+	}
+	return Upgrade{
+		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Besides: "pods wired by the plugin ptp, static routes on the ToR",
+		Images: func(version string) []string { return []string{kubeproxy.Image(version), workload.ProbeImage} },
+		Install: func(ctx context.Context, r *framework.Run, version string) error {
+			err := r.Lab.EachNode(ctx, []string{master, worker1, worker2}, func(ctx context.Context, n *kindlab.Node) error {
+				return workload.Wire(ctx, r.Lab, n.Name())
+			})
+			if err != nil {
+				return err
+			}
+			starts, ctx := errgroup.WithContext(ctx)
+			starts.Go(func() error { return workload.StartProbes(ctx, r.Cluster, pods) })
+			starts.Go(func() error { return applyService(ctx, r) })
+			for _, node := range nodes {
+				starts.Go(func() error {
+					if err := kubeproxy.MarkDrop(ctx, r.Lab.Node(node)); err != nil {
+						return err
+					}
+					return apply(ctx, r, node, version)
+				})
+			}
+			return starts.Wait()
+		},
+		Ends: s.ends(), Paths: s.paths(guestPacketEvery),
+		Nodes: nodes,
+		Roll:  apply,
+		// A guest without hardware support takes minutes for a start and a sync.
+		RollWithin: 10 * time.Minute,
+	}
+}

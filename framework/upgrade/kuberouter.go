@@ -1,0 +1,89 @@
+package upgrade
+
+import (
+	"context"
+	"regexp"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/kuberouter"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+)
+
+// withKubeProxy is the service proxy of labs whose component is none.
+const withKubeProxy = "kube-proxy " + kubeadm.KubernetesVersion + " in mode iptables for Services"
+
+// kubeRouterUpgrade replaces kube-router's whole agent by the vendor's manifest of the
+// version. As in the vendor's example without a service proxy, kube-proxy does Services.
+func kubeRouterUpgrade() Upgrade {
+	s := small{component: "kube-router", number: 60}
+	at := func(version string) kuberouter.KubeRouter {
+		return kuberouter.KubeRouter{
+			Manifest: kuberouter.ManifestOf(version), Image: kuberouter.Image(version), PullPolicy: corev1.PullIfNotPresent,
+			IBGP: true, OnDelete: true, Router: s.tor(), RouterASN: torASN, ClusterASN: clusterASN,
+			RestartTime: 90 * time.Second, CacheSyncTimeout: time.Minute, // kube-router's defaults
+		}
+	}
+	return Upgrade{
+		Component: "kube-router", Form: framework.Whole, Topology: s.topology(), Besides: withKubeProxy,
+		Images: func(version string) []string {
+			return []string{kuberouter.Image(version), kubeadm.KubeProxyImage, workload.ProbeImage}
+		},
+		Install: func(ctx context.Context, r *framework.Run, version string) error {
+			if err := workload.StopProbes(ctx, r.Cluster); err != nil {
+				return err
+			}
+			if err := kuberouter.Clean(ctx, r.Lab); err != nil {
+				return err
+			}
+			if err := kubeadm.ApplyKubeProxy(ctx, r.Lab); err != nil {
+				return err
+			}
+			if err := at(version).Apply(ctx, r.Cluster); err != nil {
+				return err
+			}
+			// A pod that comes too early is tried again only after a while.
+			if err := kuberouter.RangesWritten(ctx, r.Lab); err != nil {
+				return err
+			}
+			return installed(ctx, r, true)
+		},
+		Ends: s.ends(), Paths: s.paths(packetEvery),
+		Release: func(ctx context.Context, r *framework.Run, version string) error {
+			return at(version).Declare(ctx, r.Cluster)
+		},
+		Nodes: []string{master, worker1, worker2},
+		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
+			return kuberouter.Roll(ctx, r.Lab, node)
+		},
+		Steady: func(_, what string) string { return hashedChain.ReplaceAllString(what, "$1") },
+	}
+}
+
+// hashedChain is a chain of kube-router whose name ends with a hash of the pod or policy
+// and of the moment of the sync (pkg/controllers/netpol: podFirewallChainName takes the
+// version of the sync).
+var hashedChain = regexp.MustCompile(`\b(KUBE-(?:POD-FW|NWPLCY)-)[A-Z2-7]{16}\b`)
+
+// installed starts the pods and the Service, once pods can be started, and waits until
+// they and what else was applied work: kube-proxy, where it is beside the component, and
+// the routers' sessions, where the nodes have some.
+func installed(ctx context.Context, r *framework.Run, sessions bool) error {
+	starts, ctx := errgroup.WithContext(ctx)
+	starts.Go(func() error {
+		if err := workload.StartProbes(ctx, r.Cluster, pods); err != nil {
+			return err
+		}
+		if !sessions {
+			return nil
+		}
+		return r.Lab.SessionsUp(ctx, []string{master, worker1, worker2}, time.Time{}) // of any age
+	})
+	starts.Go(func() error { return applyService(ctx, r) })
+	starts.Go(func() error { return kubeadm.KubeProxyReady(ctx, r.Cluster) })
+	return starts.Wait()
+}

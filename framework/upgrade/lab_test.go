@@ -1,0 +1,81 @@
+//go:build lab && night
+
+package upgrade_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/docker/docker/client"
+
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/images"
+)
+
+// versions are an upgrade of each component whose images there are.
+var versions = map[string][2]string{
+	"kube-router": {"1.5.1", "2.1.0"},
+	"cilium":      {"1.11.6", "1.12.0"},
+}
+
+// TestUpgrade takes a component there and back. RELAPSE_UPGRADE names another one than
+// kube-router, RELAPSE_REPORTS the folder for the evidence.
+func TestUpgrade(t *testing.T) {
+	component := "kube-router"
+	if name := os.Getenv("RELAPSE_UPGRADE"); name != "" {
+		component = name
+	}
+	u, there := upgrade.For(component)
+	v, known := versions[component]
+	if !there || !known {
+		t.Fatalf("no upgrade of %q", component)
+	}
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer docker.Close()
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	output := os.Getenv("RELAPSE_REPORTS")
+	if output == "" {
+		output = t.TempDir()
+	}
+	o := suite.Options{Options: engine.Options{Output: output}, Docker: docker, Images: catalogue}
+	m, err := upgrade.Run(t.Context(), u, v[0], v[1], suite.Labs(o), o.Options)
+	if err != nil || m.Stopped != "" {
+		t.Fatalf("%v; stopped: %s", err, m.Stopped)
+	}
+	// What a path loses is the component's affair; that it was measured is ours.
+	for _, p := range []upgrade.Phase{m.Resting, m.Upgrade.During, m.Upgrade.After, m.Back.During, m.Back.After} {
+		for _, path := range p.Paths {
+			if 2*(path.Answered+path.Lost) < path.Due {
+				t.Errorf("from %s: %s: %d packets due, %d answered, %d lost", p.Began, path.Name, path.Due, path.Answered, path.Lost)
+			}
+		}
+		for _, r := range p.Routers {
+			if 2*r.Looks < r.Due {
+				t.Errorf("from %s: %s was looked at %d times, %d were due", p.Began, r.Name, r.Looks, r.Due)
+			}
+		}
+	}
+	for _, path := range m.Resting.Paths {
+		if path.Broken > 0 || 100*path.Lost > path.Due {
+			t.Errorf("nobody changes anything, and %s has %d packets lost of %d, and %d connections broken", path.Name, path.Lost, path.Due, path.Broken)
+		}
+	}
+	for _, r := range []*upgrade.Rollout{m.Upgrade, m.Back} {
+		changed := slices.ContainsFunc(r.During.Routers, func(r upgrade.Router) bool { return len(r.Resets) > 0 })
+		if len(r.Nodes) != len(u.Nodes) || !changed {
+			t.Errorf("%s to %s: %d nodes were changed, and no router has seen it: %+v", r.From, r.To, len(r.Nodes), r.During.Routers)
+		}
+	}
+	if m.Left == nil {
+		t.Error("nobody has looked at what is left")
+	}
+}

@@ -1,0 +1,245 @@
+package upgrade
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// at is a look at a router, some milliseconds after the beginning.
+func at(ms int, routes map[netip.Prefix][]netip.Addr, sessions map[netip.Addr]time.Time) snapshot.Snapshot {
+	w := &world{routes: routes, sessions: sessions}
+	s := w.look(context.Background())
+	s.Time = time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond)
+	return s
+}
+
+// What each kind of way counts of the same packets, one a second: two are answered, of
+// two the reply is lost, of one the request, two were sent to an agent that did not run,
+// and the last is under way.
+func TestWay(t *testing.T) {
+	began := time.Unix(0, 0)
+	second := func(n float64) time.Time { return began.Add(time.Duration(n * float64(time.Second))) }
+	p := probe.Probe{From: "out", To: "one", Interval: time.Second}.WithDefaults()
+	stored := probe.Stored{
+		Probe: p, Started: began, Reported: second(7.1), FarReported: second(7.1),
+		FarStill: []probe.StillTime{{From: second(4.9), Until: second(6.5)}},
+		Sent:     wire.Runs{{0, 7}}, Answered: wire.Runs{{0, 1}}, Seen: wire.Runs{{0, 3}}, Broken: wire.Runs{{3, 3}, {7, 7}},
+	}
+	line := []probe.Timeline{stored.At(second(7.1))}
+	for _, c := range []struct {
+		name string
+		way  Way
+		in   span
+		want Path
+	}{
+		{"there and back", Way{Name: "a", Probes: []probe.Probe{p}}, span{began, second(8)}, Path{
+			Name: "a", Probes: []string{"out->one"}, Due: 8, Sent: 8, Answered: 2, Lost: 3, NotJudged: 3, LongestGapMS: 3000, GapProbe: "out->one", Broken: 2}},
+		{"one way", Way{Name: "b", Probes: []probe.Probe{p}, OneWay: true}, span{began, second(8)}, Path{
+			Name: "b", Probes: []string{"out->one"}, Due: 8, Sent: 8, Answered: 4, Lost: 1, NotJudged: 3, LongestGapMS: 1000, GapProbe: "out->one", Broken: 2}},
+		{"a time of it", Way{Name: "c", Probes: []probe.Probe{p}}, span{second(1), second(3)}, Path{
+			Name: "c", Probes: []string{"out->one"}, Due: 2, Sent: 2, Answered: 1, Lost: 1, LongestGapMS: 3000, GapProbe: "out->one"}},
+		{"a probe that was not started", Way{Name: "d", Probes: []probe.Probe{{From: "a", To: "b"}}}, span{began, second(8)}, Path{
+			Name: "d", Probes: []string{"a->b"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, c.way.measure(line, c.in)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRouters(t *testing.T) {
+	since := time.Unix(-100, 0)
+	both := map[netip.Addr]time.Time{node1: since, node2: since}
+	one, two, shared, none := []netip.Addr{node1}, []netip.Addr{node2}, []netip.Addr{node1, node2}, []netip.Addr(nil)
+	by := func(nodes []netip.Addr) map[netip.Prefix][]netip.Addr {
+		return map[netip.Prefix][]netip.Addr{range1: nodes}
+	}
+	unread := at(200, by(none), both)
+	unread.Routers[0].Paths.Read = false
+	prefix := []string{"10.1.1.0/24"}
+	for _, c := range []struct {
+		name                                     string
+		looks                                    []snapshot.Snapshot
+		seen                                     int
+		withdrawals, nextHops, resets, twoOrigin []string
+	}{
+		{"nothing happens", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(one), both), at(300, by(one), both)}, 2, nil, nil, nil, nil},
+		{"gone for a time", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(none), both), at(300, by(one), both)}, 2, prefix, nil, nil, nil},
+		{"gone twice is one prefix", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(none), both), at(300, by(one), both), at(500, by(none), both)}, 3, prefix, nil, nil, nil},
+		{"gone before is no withdrawal of this time", []snapshot.Snapshot{at(-100, by(none), both), at(100, by(none), both)}, 1, nil, nil, nil, nil},
+		{"gone afterwards neither", []snapshot.Snapshot{at(100, by(one), both), at(1100, by(none), both)}, 1, nil, nil, nil, nil},
+		{"what was not read has not changed", []snapshot.Snapshot{at(100, by(one), both), unread, at(300, by(one), both)}, 2, nil, nil, nil, nil},
+		{"another next hop", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(two), both)}, 1, nil, prefix, nil, nil},
+		{"two origins", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(shared), both)}, 1, nil, prefix, nil, prefix},
+		{"two origins of what was nobody's", []snapshot.Snapshot{at(-100, by(none), both), at(100, by(shared), both)}, 1, nil, nil, nil, prefix},
+		{"two origins as ever", []snapshot.Snapshot{at(-100, by(shared), both), at(100, by(shared), both)}, 1, nil, nil, nil, nil},
+		{"two origins as ever, one of them gone for a time", []snapshot.Snapshot{at(-100, by(shared), both), at(100, by(one), both), at(300, by(shared), both)}, 2, nil, prefix, nil, nil},
+		{"a session goes down", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(one), map[netip.Addr]time.Time{node1: since})}, 1, nil, nil, []string{"two"}, nil},
+		{"a session comes back between two looks", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(one), map[netip.Addr]time.Time{node1: since.Add(time.Second), node2: since})}, 1, nil, nil, []string{"one"}, nil},
+		{"a session comes up", []snapshot.Snapshot{at(-100, by(one), map[netip.Addr]time.Time{node1: since}), at(100, by(one), both)}, 1, nil, nil, nil, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := routersOf(newWorld().upgrade.Topology, c.looks, span{time.Unix(0, 0), time.Unix(1, 0)})[0]
+			if got.Looks != c.seen || got.Due != 5 {
+				t.Errorf("%d looks of %d, want %d of 5", got.Looks, got.Due, c.seen)
+			}
+			for _, list := range []struct {
+				what      string
+				got, want []string
+			}{
+				{"withdrawals", got.Withdrawals, c.withdrawals}, {"next hops", got.NextHops, c.nextHops},
+				{"resets", got.Resets, c.resets}, {"two origins", got.TwoOrigins, c.twoOrigin},
+			} {
+				if !slices.Equal(list.got, list.want) {
+					t.Errorf("%s %v, want %v", list.what, list.got, list.want)
+				}
+			}
+		})
+	}
+}
+
+// before is a node's kernel, as kernelScript prints it.
+const before = `== iptables
+# Generated by iptables-nft-save v1.8.9 on Mon Nov 23 00:00:00 2026
+*filter
+:INPUT ACCEPT [100:2000]
+:KUBE-POD-FW-AAAAAAAAAAAAAAAA - [0:0]
+[7:420] -A INPUT -j KUBE-ROUTER-INPUT
+-A KUBE-POD-FW-AAAAAAAAAAAAAAAA -j ACCEPT
+COMMIT
+== ip6tables
+== ip rule
+0:	from all lookup local
+== ip route
+default via 10.0.0.254 dev eth0
+10.1.2.0/24 via 10.0.0.2 dev eth0 proto 17 expires 10sec
+== ipset
+create KUBE-SRC hash:ip family inet hashsize 1024 maxelem 65536 bucketsize 12 initval 0x77 timeout 0
+add KUBE-SRC 10.1.1.3 timeout 77
+== ipvs
+IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A600001:01BB rr
+  -> 0A000001:192B      Masq    1      5          7
+== ip link
+1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN mode DEFAULT
+7: veth1@if2: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue master kube-bridge state UP
+== ip address
+1: lo    inet 127.0.0.1/8 scope host lo\       valid_lft forever preferred_lft forever
+7: veth1    inet6 fe80::1/64 scope link \       valid_lft forever preferred_lft forever
+`
+
+// itself is the same after a while.
+const itself = `== iptables
+# Generated by iptables-nft-save v1.8.9 on Mon Nov 23 00:05:00 2026
+*filter
+:INPUT ACCEPT [900:9000]
+:KUBE-POD-FW-BBBBBBBBBBBBBBBB - [0:0]
+[9:520] -A INPUT -j KUBE-ROUTER-INPUT
+-A KUBE-POD-FW-BBBBBBBBBBBBBBBB -j ACCEPT
+COMMIT
+== ip6tables
+== ip rule
+0:	from all lookup local
+== ip route
+default via 10.0.0.254 dev eth0
+10.1.2.0/24 via 10.0.0.2 dev eth0 proto 17 expires 3sec
+== ipset
+create KUBE-SRC hash:ip family inet hashsize 2048 maxelem 65536 bucketsize 12 initval 0x99 timeout 0
+add KUBE-SRC 10.1.1.3 timeout 4
+== ipvs
+IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A600001:01BB rr
+  -> 0A000001:192B      Masq    1      0          9
+== ip link
+1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN mode DEFAULT
+9: veth1@if4: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue master kube-bridge state UP
+== ip address
+1: lo    inet 127.0.0.1/8 scope host lo\       valid_lft forever preferred_lft forever
+9: veth1    inet6 fe80::2/64 scope link \       valid_lft forever preferred_lft forever
+`
+
+// leftovers is the same with something of each kind in it that was not there, and less.
+const leftovers = `== iptables
+*filter
+:INPUT ACCEPT [900:9000]
+:KUBE-POD-FW-BBBBBBBBBBBBBBBB - [0:0]
+:KUBE-POD-FW-CCCCCCCCCCCCCCCC - [0:0]
+[9:520] -A INPUT -j KUBE-ROUTER-INPUT
+-A KUBE-POD-FW-BBBBBBBBBBBBBBBB -j ACCEPT
+COMMIT
+== ip6tables
+*filter
+:KUBE-ROUTER-INPUT - [0:0]
+COMMIT
+== ip rule
+0:	from all lookup local
+9:	from all lookup 77
+== ip route
+default via 10.0.0.254 dev eth0
+== ipset
+create KUBE-SRC hash:ip family inet hashsize 2048 maxelem 65536 bucketsize 12 initval 0x99 timeout 0
+== ipvs
+IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A600001:01BB rr
+  -> 0A000001:192B      Masq    0      0          9
+== ip link
+1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN mode DEFAULT
+9: veth1@if4: <BROADCAST,MULTICAST> mtu 1500 qdisc noqueue master kube-bridge state DOWN
+== ip address
+1: lo    inet 127.0.0.1/8 scope host lo\       valid_lft forever preferred_lft forever
+9: veth1    inet 10.9.9.9/32 scope global \       valid_lft forever preferred_lft forever
+`
+
+func TestDifferences(t *testing.T) {
+	u, _ := For("kube-router")
+	u.Nodes = []string{"one"}
+	for _, c := range []struct {
+		name, after string
+		want        []Difference
+	}{
+		{"what changes by itself", itself, []Difference{}},
+		{"what is left", leftovers, []Difference{
+			{"one", "address", "10.9.9.9/32 on veth1", true},
+			{"one", "link", "veth1, down", true},
+			{"one", "link", "veth1, up", false},
+			{"one", "route", "10.1.2.0/24 via 10.0.0.2 dev eth0 proto 17", false},
+			{"one", "rule", "ip rule 9: from all lookup 77", true},
+			{"one", "rule", "ip6tables -t filter: chain KUBE-ROUTER-INPUT, policy -", true},
+			// One more than before, whatever it is called.
+			{"one", "rule", "iptables -t filter: chain KUBE-POD-FW-, policy -", true},
+			{"one", "set", "add KUBE-SRC 10.1.1.3", false},
+			{"one", "virtual server", "TCP 10.96.0.1:443 to 10.0.0.1:6443, weight 0", true},
+			{"one", "virtual server", "TCP 10.96.0.1:443 to 10.0.0.1:6443, weight 1", false},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := u.differences(map[string]string{"one": before}, map[string]string{"one": c.after})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if _, err := u.differences(map[string]string{"one": "sh: not found\n"}, nil); err == nil {
+		t.Error("what is no kernel has no differences")
+	}
+}

@@ -1,0 +1,255 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relapse-dev/relapse/framework"
+)
+
+// pathOf is a path of a phase by its name.
+func pathOf(t *testing.T, p Phase, name string) Path {
+	t.Helper()
+	i := slices.IndexFunc(p.Paths, func(p Path) bool { return p.Name == name })
+	if i < 0 {
+		t.Fatalf("no path %q in %+v", name, p.Paths)
+	}
+	return p.Paths[i]
+}
+
+// The upgrade loses 300 ms of a node's packets and a connection, and the router its
+// range for a second; the way back takes nothing and leaves a rule.
+func TestTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.upgrade.Release = func(_ context.Context, _ *framework.Run, version string) error {
+			if version == "1" {
+				w.kernels["two"] = "== ip rule\n9: from all lookup 77\n"
+			}
+			return nil
+		}
+		w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+			if node == "one" && version == "2" {
+				time.Sleep(time.Second)
+				w.loses("out->one", 300*time.Millisecond)
+				w.broken["out->one/stream"] = append(w.broken["out->one/stream"], time.Now())
+				w.routes = nil
+				time.Sleep(time.Second)
+				w.routes = map[netip.Prefix][]netip.Addr{range1: {node2}}
+			}
+			time.Sleep(3 * time.Second)
+			return nil
+		}
+		trip := w.trip()
+		if err := trip.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := trip.measures()
+		if m.Stopped != "" || m.Component != "thing" || m.Form != "whole" || !w.stopped {
+			t.Errorf("%+v", m)
+		}
+		none := func(name string, p Phase) {
+			t.Helper()
+			for _, path := range p.Paths {
+				if path.Lost+path.Broken+path.NotJudged != 0 || path.LongestGapMS != 0 || path.GapProbe != "" || path.Answered == 0 {
+					t.Errorf("%s: %+v", name, path)
+				}
+			}
+			want := []Router{{Name: "tor", Due: p.Routers[0].Due, Looks: p.Routers[0].Looks,
+				Withdrawals: []string{}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{}, Events: []RouterEvent{}}}
+			if diff := cmp.Diff(want, p.Routers); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		}
+		none("at rest", m.Resting)
+		none("after the upgrade", m.Upgrade.After)
+		none("the way back", m.Back.During)
+		none("after the way back", m.Back.After)
+		if d := m.Resting.Ended.Sub(m.Resting.Began); d != restFor || m.Resting.Routers[0].Due != 50 || m.Resting.Routers[0].Looks < 49 {
+			t.Errorf("%s at rest, with %+v", d, m.Resting.Routers)
+		}
+
+		during := m.Upgrade.During
+		in := pathOf(t, during, "in")
+		if d := during.Ended.Sub(during.Began); d != 8*time.Second {
+			t.Errorf("the upgrade took %s", d)
+		}
+		want := Path{Name: "in", Probes: []string{"out->one", "out->two"}, Due: 1600, Sent: 1600, Answered: 1570, Lost: 30, LongestGapMS: 300, GapProbe: "out->one"}
+		if diff := cmp.Diff(want, in); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if one := pathOf(t, during, "in, one way"); one.Lost != 30 || one.Due != 800 || one.LongestGapMS != 300 {
+			t.Errorf("%+v", one)
+		}
+		if long := pathOf(t, during, "long"); long.Broken != 1 || long.Lost != 0 {
+			t.Errorf("%+v", long)
+		}
+		wantRouter := Router{
+			Name: "tor", Due: 40, Looks: 40, Withdrawals: []string{"10.1.1.0/24"}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{},
+			Events: []RouterEvent{{Says: "10.1.1.0/24 is withdrawn"}, {Says: "10.1.1.0/24 is announced by two"}},
+		}
+		if diff := cmp.Diff(wantRouter, during.Routers[0], cmpopts.IgnoreFields(RouterEvent{}, "At")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if got := m.Upgrade.Nodes; len(got) != 2 || got[0].Node != "one" || got[0].Ready.Sub(got[0].Began) != 5*time.Second || m.Upgrade.From != "1" || m.Upgrade.To != "2" {
+			t.Errorf("%+v", m.Upgrade)
+		}
+		if m.Back.From != "2" || m.Back.To != "1" || len(m.Back.Nodes) != 2 {
+			t.Errorf("%+v", m.Back)
+		}
+		if diff := cmp.Diff([]Difference{{Node: "two", Kind: "rule", What: "ip rule 9: from all lookup 77", Added: true}}, m.Left); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A version that does not come up ends the upgrade where it is; what was changed goes
+// back.
+func TestTripThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		var rolled []string
+		w.upgrade.Nodes = []string{"one", "two"}
+		w.upgrade.RollWithin = 5 * time.Second
+		w.upgrade.Roll = func(ctx context.Context, _ *framework.Run, node, version string) error {
+			rolled = append(rolled, node+" "+version)
+			if version == "2" {
+				<-ctx.Done()
+				return errors.New("it does not start")
+			}
+			return nil
+		}
+		trip := w.trip()
+		if err := trip.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := trip.measures()
+		if want := "thing 2 took the place of 1 on 0 of 2 nodes: node one: it does not start (it took longer than 5s)"; m.Stopped != want {
+			t.Errorf("stopped: %s", m.Stopped)
+		}
+		if want := []string{"one 2", "one 1"}; !slices.Equal(rolled, want) {
+			t.Errorf("rolled %v, want %v", rolled, want)
+		}
+		if len(m.Upgrade.Nodes) != 1 || !m.Upgrade.Nodes[0].Ready.IsZero() || !m.Upgrade.After.Ended.IsZero() || len(m.Upgrade.After.Paths) != 0 {
+			t.Errorf("%+v", m.Upgrade)
+		}
+		if d := m.Upgrade.During.Ended.Sub(m.Upgrade.During.Began); d != 5*time.Second || pathOf(t, m.Upgrade.During, "in").Answered == 0 {
+			t.Errorf("%+v", m.Upgrade.During)
+		}
+		if m.Back == nil || m.Back.After.Ended.IsZero() || m.Left == nil || len(m.Left) != 0 {
+			t.Errorf("%+v, left %v", m.Back, m.Left)
+		}
+	})
+}
+
+// An interrupt in each phase ends the trip; what was measured is kept.
+func TestTripThatIsInterrupted(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		holds func(m Measures) bool
+	}{
+		{"at rest", 4 * time.Second, func(m Measures) bool {
+			return m.Upgrade == nil && m.Resting.Ended.Sub(m.Resting.Began) == 4*time.Second
+		}},
+		{"in the upgrade", 16 * time.Second, func(m Measures) bool {
+			return m.Back == nil && m.Upgrade.During.Paths[0].Answered > 0 && m.Upgrade.After.Ended.IsZero()
+		}},
+		{"after the upgrade", 32 * time.Second, func(m Measures) bool { return m.Back == nil && m.Upgrade.After.Paths[0].Answered > 0 }},
+		{"on the way back", 52 * time.Second, func(m Measures) bool { return m.Back.During.Paths[0].Answered > 0 && m.Left == nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.upgrade.Roll = func(ctx context.Context, _ *framework.Run, node, version string) error {
+					select {
+					case <-ctx.Done():
+						return ctx.Err()
+					case <-time.After(10 * time.Second):
+						return nil
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), c.after)
+				defer cancel()
+				trip := w.trip()
+				err := trip.make(ctx)
+				m := trip.measures()
+				if err == nil || m.Stopped != "" || !w.stopped || !c.holds(m) {
+					t.Errorf("%v; stopped %q; %+v", err, m.Stopped, m)
+				}
+			})
+		})
+	}
+}
+
+// What is not well before the upgrade proves nothing about it.
+func TestTripThatDoesNotBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.unclean = errors.New("out->one: 7 lost")
+		trip := w.trip()
+		if err := trip.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if m := trip.measures(); !strings.Contains(m.Stopped, "out->one: 7 lost") || m.Upgrade != nil || m.Left != nil || !w.stopped {
+			t.Errorf("%+v", m)
+		}
+		w = newWorld()
+		delete(w.kernels, "two")
+		trip = w.trip()
+		if err := trip.make(t.Context()); err == nil || !strings.Contains(err.Error(), "reading the kernel of two") {
+			t.Errorf("a kernel that cannot be read: %v", err)
+		}
+	})
+}
+
+func TestDeclarations(t *testing.T) {
+	versions := map[string][2]string{
+		"calico": {"3.28.5", "3.28.5"}, "cilium": {"1.11.6", "1.12.0"}, "kube-proxy": {"1.13.0", "1.13.2"}, "kube-router": {"1.5.1", "2.1.0"},
+	}
+	if got := Components(); len(got) != len(versions) {
+		t.Errorf("components %v", got)
+	}
+	for component, v := range versions {
+		u, there := For(component)
+		if !there || u.Component != component {
+			t.Fatalf("%s: %v", component, there)
+		}
+		if err := u.Topology.Validate(); err != nil {
+			t.Errorf("%s: %v", component, err)
+		}
+		if len(u.ImagesOf(v[0], v[1])) < 3 || !strings.Contains(u.about(), "worker2") {
+			t.Errorf("%s: images %v on %s", component, u.ImagesOf(v[0], v[1]), u.about())
+		}
+		names := map[string]bool{}
+		for _, e := range u.Ends {
+			names[e.Name] = true
+		}
+		for _, p := range u.probes() {
+			if err := p.Validate(); err != nil || !names[p.From] || !names[p.To] {
+				t.Errorf("%s: %s: %v", component, p.Name, err)
+			}
+		}
+		for _, node := range u.Nodes {
+			if _, there := u.Topology.AddressOn(node, "nodes"); !there {
+				t.Errorf("%s: no node %s", component, node)
+			}
+		}
+	}
+	if _, there := For("ciliun"); there {
+		t.Error("a component that is none has an upgrade")
+	}
+	u, _ := For("cilium")
+	if got := u.ImagesOf("1.8.1", "1.11.1"); !slices.Contains(got, "relapse.dev/cilium-rules:v1.8.1") || slices.Contains(got, "quay.io/cilium/cilium:v1.11.1") {
+		t.Errorf("images where one version has no speaker: %v", got)
+	}
+}

@@ -1,0 +1,175 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+const (
+	torASN     = 64524
+	clusterASN = 64513
+)
+
+// The nodes, and what is outside.
+const (
+	master  = "master"
+	worker1 = "worker1"
+	worker2 = "worker2"
+	tor     = "tor"
+	outside = "outside"
+)
+
+// small is the lab of every upgrade, under a number of its own:
+//
+//	          outside 10.N.5.10
+//	             │                    net "uplink" 10.N.5.0/24
+//	          tor .254                AS 64524
+//	   ┌─────────┼─────────┐          net "nodes"  10.N.4.0/24
+//	master    worker1   worker2       AS 64513
+//	 .11        .21       .22         pods in 10.N.64.0/20
+//
+// Two workers are the fewest on which one is changed while the other is not, and on
+// which there is a way between two nodes. The ToR is every node's default route: what a
+// node does not know goes there.
+type small struct {
+	component string
+	number    byte
+	// kernel is that of the workers, where they have one of their own.
+	kernel string
+}
+
+func (s small) address(network, host byte) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, s.number, network, host})
+}
+
+func (s small) tor() netip.Addr       { return s.address(4, 254) }
+func (s small) podCIDR() netip.Prefix { return netip.PrefixFrom(s.address(64, 0), 20) }
+
+func (s small) topology() topology.Topology {
+	node := func(name string, role topology.Role, host byte, kernel string) topology.Node {
+		return topology.Node{
+			Name: name, Role: role, Kernel: kernel, Via: []string{tor},
+			Links: []topology.Link{{Network: "nodes", Address: s.address(4, host)}},
+		}
+	}
+	return topology.Topology{
+		Name: "upgrade-" + s.component,
+		Networks: []topology.Network{
+			{Name: "nodes", Subnet: netip.PrefixFrom(s.address(4, 0), 24)},
+			{Name: "uplink", Subnet: netip.PrefixFrom(s.address(5, 0), 24)},
+		},
+		Clusters: []topology.Cluster{{
+			Name: "k8s", ASN: clusterASN, PodCIDR: s.podCIDR(), NodeMask: 24,
+			ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+			Nodes: []topology.Node{
+				node(master, topology.ControlPlane, 11, ""),
+				node(worker1, topology.Worker, 21, s.kernel),
+				node(worker2, topology.Worker, 22, s.kernel),
+			},
+		}},
+		Routers: []topology.Router{{
+			Name: tor, ASN: torASN, ID: s.tor(),
+			Links: []topology.Link{
+				{Network: "nodes", Address: s.tor()},
+				{Network: "uplink", Address: s.address(5, 254)},
+			},
+			Peers: []topology.Peers{{Network: "nodes", ASN: clusterASN, GracefulRestart: true}},
+		}},
+		Hosts: []topology.Host{{
+			Name: outside, Via: []string{tor},
+			Links: []topology.Link{{Network: "uplink", Address: s.address(5, 10)}},
+		}},
+	}
+}
+
+// pods are those that the probes run between: one on each node, which bears its name,
+// and one more beside that of worker1. They live through the upgrade.
+var pods = append(workload.OnEach(master, worker1, worker2), workload.ProbePod{Name: "beside", Node: worker1})
+
+// The Service, which leads to the pod on worker2, and is asked for by its cluster IP on
+// worker1, and by its port of worker1 from outside.
+const nodePort = 30707
+
+var clusterIP = netip.MustParseAddr("10.96.0.77")
+
+// applyService makes the Service.
+func applyService(ctx context.Context, r *framework.Run) error {
+	port := func(protocol string) string {
+		return fmt.Sprintf("  - {name: %s, protocol: %s, port: %[3]d, targetPort: %[3]d, nodePort: %d}\n",
+			map[string]string{"TCP": "tcp", "UDP": "udp"}[protocol], protocol, wire.DefaultPort, nodePort)
+	}
+	return workload.Apply(ctx, r.Cluster, fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: %s
+  selector: {%s: %s}
+  ports:
+%s%s`, clusterIP, workload.ProbeLabel, worker2, port("TCP"), port("UDP")))
+}
+
+// ends are those of the probes.
+func (s small) ends() []framework.End {
+	var ends []framework.End
+	for _, p := range pods {
+		ends = append(ends, framework.PodEnd(p))
+	}
+	behind := func(name string, at netip.AddrPort) framework.End {
+		e := framework.PodOn(worker2)
+		e.Name, e.Address = name, func(*framework.Run) netip.AddrPort { return at }
+		return e
+	}
+	return append(ends, framework.HostEnd(s.topology().Hosts[0]),
+		behind("cluster IP", netip.AddrPortFrom(clusterIP, wire.DefaultPort)),
+		behind("node port of "+worker1, netip.AddrPortFrom(s.address(4, 21), nodePort)))
+}
+
+// paths are the ways through the lab, with a packet of a UDP probe so often, and of the
+// others a tenth as often.
+func (s small) paths(every time.Duration) []Way {
+	to := func(protocol probe.Protocol, from string, tos ...string) []probe.Probe {
+		var all []probe.Probe
+		for _, end := range tos {
+			p := probe.Probe{From: from, To: end, Protocol: protocol, Interval: every}
+			if protocol != probe.UDP {
+				p.Interval = 10 * every
+			}
+			all = append(all, p.WithDefaults())
+		}
+		return all
+	}
+	in := to(probe.UDP, outside, master, worker1, worker2)
+	var out []probe.Probe
+	for _, p := range in {
+		out = append(out, to(probe.UDP, p.To, outside)...)
+	}
+	near := to(probe.UDP, worker1, "beside")
+	far := append(to(probe.UDP, worker1, worker2), append(to(probe.UDP, worker2, master), to(probe.UDP, master, worker1)...)...)
+	clusterIP := to(probe.TCP, worker1, "cluster IP")
+	nodePort := to(probe.TCP, outside, "node port of "+worker1)
+	long := append(to(probe.Stream, outside, worker1, worker2, "node port of "+worker1), to(probe.Stream, worker1, worker2, outside, "cluster IP")...)
+	return []Way{
+		{Name: "outside to pod", Probes: in},
+		{Name: "pod to outside", Probes: out},
+		{Name: "pod to pod, same node", Probes: near},
+		{Name: "pod to pod, other node", Probes: far},
+		{Name: "cluster IP", Probes: clusterIP},
+		{Name: "node port", Probes: nodePort},
+		{Name: "long-lived TCP", Probes: long},
+		{Name: "UDP one way, outside to pod", Probes: in, OneWay: true},
+		{Name: "UDP one way, pod to outside", Probes: out, OneWay: true},
+		{Name: "UDP one way, pod to pod", Probes: append(append([]probe.Probe{}, near...), far...), OneWay: true},
+	}
+}
+
+// packetEvery is the time between two packets of a UDP probe.
+const packetEvery = probe.DefaultInterval
