@@ -55,7 +55,7 @@ Exit status: 0; 2 bad input.`,
 			if shards < 1 {
 				return usagef("--shards: %d is no number of machines", shards)
 			}
-			items, err := planned(what)
+			items, err := shardItems(what)
 			if err != nil {
 				return err
 			}
@@ -82,8 +82,8 @@ Exit status: 0; 2 bad input.`,
 	return cmd
 }
 
-// planned are the scenarios of a plan, with how long they usually last.
-func planned(what selection) ([]plan.Item, error) {
+// shardItems are the scenarios of a plan, with how long they usually last.
+func shardItems(what selection) ([]plan.Item, error) {
 	recorded, err := figures.Recorded()
 	if err != nil {
 		return nil, err
