@@ -83,7 +83,11 @@ func (s *shown) Close() {
 		s.terminal.end()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, line := range s.above { // that came too late to be drawn
+		lines := s.above // that came too late
+		for _, b := range s.runs {
+			lines = append(lines, painter{look: s.look}.record(b)...)
+		}
+		for _, line := range lines {
 			fmt.Fprintln(s.out, line)
 		}
 		s.above = nil

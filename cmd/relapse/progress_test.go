@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	stdcmp "cmp"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -361,6 +363,31 @@ next`, "   0.0s  ", "   0.0s  ")
 	}
 }
 
+// However many lines come at once, and however long: no more are inserted at a time
+// than there is room for above what is drawn.
+func TestTerminalFullOfLines(t *testing.T) {
+	const width, height = 40, 14
+	tty, d := terminalOf(t, look{}, width, height)
+	p := d.Scenario("drain")
+	p.Plan(shortRun())
+	p.Step("lab", "images are there")
+	tty.until(t, "to come")
+	for i := range 30 {
+		p.Note("lab", fmt.Sprintf("%s line %d\n  and its second", strings.Repeat("long ", i), i))
+	}
+	tty.until(t, "line 29\n  and its second\ndrain")
+	screen := tty.screen()
+	if strings.Count(screen, "drain  ") != 1 {
+		t.Errorf("drawn more than once:\n%s", screen)
+	}
+	drawn := strings.Count(screen[strings.Index(screen, "drain  "):], "\n") + 2 // with the cursor's line
+	for _, m := range regexp.MustCompile("\x1b\\[(\\d*)L").FindAllStringSubmatch(tty.wrote(), -1) {
+		if n, _ := strconv.Atoi(stdcmp.Or(m[1], "1")); n+drawn > height {
+			t.Errorf("%d lines inserted above %d in %d", n, drawn, height)
+		}
+	}
+}
+
 // A terminal that gets smaller shows less.
 func TestTerminalResized(t *testing.T) {
 	tty, d := terminalOf(t, look{color: true}, 70, 20)
@@ -368,8 +395,8 @@ func TestTerminalResized(t *testing.T) {
 	p.Plan(shortRun())
 	p.Step("lab", "images are there")
 	tty.until(t, "· lab is down")
-	tty.Resize(40, 6)
-	d.terminal.program.Send(tea.WindowSizeMsg{Width: 40, Height: 6})
+	tty.Resize(40, 10)
+	d.terminal.program.Send(tea.WindowSizeMsg{Width: 40, Height: 10})
 	tty.until(t, "steps to come")
 	tty.until(t, "images are there")
 	if !strings.Contains(tty.wrote(), "\x1b[1mdrain") {

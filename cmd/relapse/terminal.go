@@ -2,11 +2,13 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
+	"github.com/charmbracelet/x/ansi"
 )
 
 // redrawEvery is how often a terminal is drawn anew.
@@ -49,7 +51,7 @@ func (t *terminal) ended() bool {
 	}
 }
 
-// end ends the drawing: what was drawn goes, and what is to stay is printed.
+// end ends the drawing. What was drawn goes.
 func (t *terminal) end() {
 	t.program.Send(endMsg{})
 	<-t.over
@@ -78,30 +80,34 @@ func (d *drawing) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		d.width, d.height = msg.Width, msg.Height
 	case tickMsg:
 		d.frame++
-		return d, d.printed(tick(), false)
+		return d, d.printed(tick())
 	case endMsg:
 		d.ending = true
-		return d, d.printed(tea.Quit, true)
+		return d, tea.Quit
 	}
 	return d, nil
 }
 
+// room is how many lines of a terminal are not drawn on. Lines are printed above what is
+// drawn, no more than these at a time: with more a terminal would keep parts of the
+// drawing among the lines that it has scrolled away.
+func (d *drawing) room() int { return max(1, min(6, d.height/3)) }
+
 // printed prints the lines that came in the meantime, and then does what is next: two
-// that are printed side by side might change places. The last ones are the steps.
-func (d *drawing) printed(next tea.Cmd, last bool) tea.Cmd {
+// that are printed side by side might change places.
+func (d *drawing) printed(next tea.Cmd) tea.Cmd {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	lines := d.above
-	d.above = nil
-	if last {
-		for _, b := range d.runs {
-			lines = append(lines, painter{look: d.look}.record(b)...)
-		}
-	}
-	if len(lines) == 0 {
+	if len(d.above) == 0 || d.width == 0 {
 		return next
 	}
-	return tea.Sequence(tea.Println(strings.Join(lines, "\n")), next)
+	lines := strings.Split(ansi.Hardwrap(strings.Join(d.above, "\n"), d.width, true), "\n")
+	d.above = nil
+	var all []tea.Cmd
+	for some := range slices.Chunk(lines, d.room()) {
+		all = append(all, tea.Println(strings.Join(some, "\n")))
+	}
+	return tea.Sequence(append(all, next)...)
 }
 
 func (d *drawing) View() tea.View {
@@ -115,8 +121,8 @@ func (d *drawing) View() tea.View {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// A line is left for the cursor.
-	lines := painter{d.look, d.width, d.frame}.draw(d.runs, time.Now(), d.height-1)
+	// One more line is the cursor's.
+	lines := painter{d.look, d.width, d.frame}.draw(d.runs, time.Now(), max(1, d.height-d.room()-1))
 	v.Cursor.Y = len(lines)
 	v.SetContent(strings.Join(append(lines, ""), "\n"))
 	return v
