@@ -16,7 +16,6 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/compare"
-	"github.com/relapse-dev/relapse/framework/report/merge"
 	"github.com/relapse-dev/relapse/framework/report/page"
 )
 
@@ -27,7 +26,7 @@ func diffCommand() *cobra.Command {
 		Long: `Diff tells in what two runs differ: verdicts, findings, and times as far as they
 differ by more than earlier runs did. A and B are folders of runs, as in
 reports/node-drain/latest, or folders with runs in them, as merge leaves them: then
-the newest run of each scenario is compared. The earlier runs are those that are
+the newest whole run of each scenario is compared. The earlier runs are those that are
 stored beside them, of the same machine, and not slowed down by other work; three it
 takes.
 
@@ -138,19 +137,26 @@ func ownedBy(r report.Report) string {
 	return fmt.Sprintf("%s (%s)", r.Scenario, r.Owner)
 }
 
-// newestRuns are the newest runs of each scenario in a folder.
+// newestRuns are the newest runs of each scenario in a folder. One without a part
+// (--ablate) judges the harness, and is none.
 func newestRuns(dir string) (map[string]storedRun, error) {
-	found, _, err := merge.Find(dir)
+	dirs, err := page.Runs(dir)
 	if err != nil {
-		return nil, usagef("looking for runs: %w", err)
+		return nil, err
 	}
 	newest := map[string]storedRun{}
-	for _, s := range found {
-		run, err := readRun(s.Dir)
+	for _, path := range dirs {
+		run, err := readRun(path)
 		if err != nil {
 			return nil, err
 		}
-		newest[s.Report.Scenario] = run
+		last, there := newest[run.report.Scenario]
+		if run.report.Ablated == "" && (!there || run.report.Started.After(last.report.Started)) {
+			newest[run.report.Scenario] = run
+		}
+	}
+	if len(newest) == 0 {
+		return nil, usagef("there is no report.json of a whole run in %s, nor in a folder below it", dir)
 	}
 	return newest, nil
 }

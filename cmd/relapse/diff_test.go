@@ -88,6 +88,9 @@ func TestDiffOfNights(t *testing.T) {
 		storeRun(t, dir, nic)
 	}
 	storeRun(t, fewer, nic)
+	storeRun(t, same, func(r *report.Report) {
+		r.Ablated, r.Verdict, r.Variants[0].Verdict, r.Started = "fault", "inconclusive", "vacuous", r.Started.Add(time.Hour)
+	})
 	// Of each scenario the newest run counts.
 	storeRun(t, other, func(r *report.Report) {
 		r.Verdict, r.Variants[0].Verdict, r.Started, r.Owner = "fail", "missed", r.Started.Add(time.Hour), "@net"
@@ -103,7 +106,7 @@ func TestDiffOfNights(t *testing.T) {
 		{"a verdict", last, other, exitUnexpected, "cilium-1.11.6  verdict  A reproduced, B missed"},
 		{"a scenario less", last, fewer, exitUnexpected, "A only: node-drain 2026-01-02T03-04-05Z: pass"},
 		{"a scenario more", fewer, last, exitExpected, "B only: node-drain 2026-01-02T03-04-05Z: pass"},
-		{"nothing", last, t.TempDir(), exitUsage, "there is no report.json in"},
+		{"nothing", last, t.TempDir(), exitUsage, "there is no report.json of a whole run in"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, out, complained := output(t, "diff", test.a, test.b)

@@ -65,9 +65,9 @@ func (s Shard) Lasts() time.Duration {
 	return sum
 }
 
-// A shard on a machine without caches builds its images first: all of them took 15
-// minutes on two CPUs with other work beside it. Runs on a busy machine took up to
-// three times their usual time.
+// A shard on a machine without caches builds its images first: all of them are recorded
+// with 15 minutes on two CPUs (cmd/bench/figures). The rest is room for machines that
+// are slower than the one of the figures; it was chosen, not measured.
 const (
 	buildsWithin = 45 * time.Minute
 	slowness     = 3
