@@ -15,23 +15,31 @@ import (
 	"github.com/relapse-dev/relapse/images"
 )
 
-// versions are an upgrade of each component whose images there are.
-var versions = map[string][2]string{
-	"kube-router": {"1.5.1", "2.1.0"},
-	"cilium":      {"1.11.6", "1.12.0"},
+// trips are an upgrade in each form that one has.
+var trips = map[string]struct {
+	component, from, to string
+	// sessions is set where the component speaks BGP with the router.
+	sessions bool
+}{
+	"kube-router":  {"kube-router", "1.5.1", "2.1.0", true},
+	"cilium":       {"cilium", "1.11.6", "1.12.0", true},
+	"cilium-rules": {"cilium", "1.8.1", "1.11.1", false},
+	"kube-proxy":   {"kube-proxy", "1.13.0", "1.13.2", false},
+	// The only release that can be had: each node gets it anew.
+	"calico": {"calico", "3.28.5", "3.28.5", true},
 }
 
-// TestUpgrade takes a component there and back. RELAPSE_UPGRADE names another one than
-// kube-router, RELAPSE_REPORTS the folder for the evidence.
+// TestUpgrade takes a component there and back. RELAPSE_UPGRADE names another trip than
+// that of kube-router, RELAPSE_REPORTS the folder for the evidence.
 func TestUpgrade(t *testing.T) {
-	component := "kube-router"
-	if name := os.Getenv("RELAPSE_UPGRADE"); name != "" {
-		component = name
+	name := os.Getenv("RELAPSE_UPGRADE")
+	if name == "" {
+		name = "kube-router"
 	}
-	u, there := upgrade.For(component)
-	v, known := versions[component]
+	trip, known := trips[name]
+	u, there := upgrade.For(trip.component)
 	if !there || !known {
-		t.Fatalf("no upgrade of %q", component)
+		t.Fatalf("no upgrade %q", name)
 	}
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -47,7 +55,7 @@ func TestUpgrade(t *testing.T) {
 		output = t.TempDir()
 	}
 	o := suite.Options{Options: engine.Options{Output: output}, Docker: docker, Images: catalogue}
-	m, err := upgrade.Run(t.Context(), u, v[0], v[1], suite.Labs(o), o.Options)
+	m, err := upgrade.Run(t.Context(), u, trip.from, trip.to, suite.Labs(o), o.Options)
 	if err != nil || m.Stopped != "" {
 		t.Fatalf("%v; stopped: %s", err, m.Stopped)
 	}
@@ -71,8 +79,8 @@ func TestUpgrade(t *testing.T) {
 	}
 	for _, r := range []*upgrade.Rollout{m.Upgrade, m.Back} {
 		changed := slices.ContainsFunc(r.During.Routers, func(r upgrade.Router) bool { return len(r.Resets) > 0 })
-		if len(r.Nodes) != len(u.Nodes) || !changed {
-			t.Errorf("%s to %s: %d nodes were changed, and no router has seen it: %+v", r.From, r.To, len(r.Nodes), r.During.Routers)
+		if len(r.Nodes) != len(u.Nodes) || changed != trip.sessions {
+			t.Errorf("%s to %s: %d nodes were changed, and this is what the router saw: %+v", r.From, r.To, len(r.Nodes), r.During.Routers)
 		}
 	}
 	if m.Left == nil {
