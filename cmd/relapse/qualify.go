@@ -310,6 +310,17 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 			return err
 		}
 	}
+	var run suite.Options
+	if declared, there := upgrade.For(component); there {
+		q.upgrade = func(ctx context.Context, from, to string) (upgrade.Measures, error) {
+			if err := makeKnown(q.catalogue, declared.ImagesOf(from, to)); err != nil {
+				return upgrade.Measures{}, err
+			}
+			o := run.Options
+			o.Output, o.Keep = filepath.Join(q.dir, "upgrade"), false
+			return upgrade.Run(ctx, declared, from, to, suite.Labs(run), o)
+		}
+	}
 	releases, err := q.catalogue.Releases(ctx, component)
 	if err != nil {
 		return err
@@ -325,7 +336,6 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 	if err != nil {
 		return err
 	}
-	var run suite.Options
 	if err := prepare(ctx, nil, &run); err != nil {
 		return err
 	}
@@ -514,19 +524,21 @@ func (q *qualification) try(ctx context.Context, t trial, i *qualify.Incident) (
 }
 
 // failed returns the error if nothing more can be asked after it: an interrupt, a
-// version that the proxy has not got, a machine that is not fit. Any other is kept, and
-// what was asked is not judged. Where the proxy does not answer, what is built already
+// version that the proxy has not got, a machine that is not fit. Any other, also that an
+// image does not build, is kept, and what was asked is not judged. Where the proxy does not answer, what is built already
 // still works.
 func (q *qualification) failed(ctx context.Context, err error) error {
 	var (
 		missing *images.NotPublishedError
 		silent  *images.UnreachableError
+		build   *images.BuildError
 	)
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted):
 		return errors.Join(engine.ErrInterrupted, err)
 	case err == nil, errors.As(err, &silent):
 		return nil
+	case errors.As(err, &build):
 	case errors.Is(err, engine.ErrInterrupted), errors.As(err, &missing), exitStatus(ctx, err) == exitMachine:
 		return err
 	}
