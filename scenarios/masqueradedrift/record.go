@@ -121,6 +121,10 @@ ip-masq-agent, tunnels or IPv6.`,
 			),
 		},
 		{
+			Says: "it does not heal by itself",
+			Not:  "no run waits for it. Once, with --wait 10m, not one packet got through in ten minutes (2026-11-23)",
+		},
+		{
 			Says: "restarting the agents does not help",
 			By:   framework.By("off-by-old-key", "no remedy: restart every agent"),
 		},

@@ -91,6 +91,10 @@ was written no registry can be reached.`,
 			By:   framework.By("untagged-if-not-present", "lesser form: a new node joins, and gets 2.1.0"),
 		},
 		{
+			Says: "it does not heal by itself",
+			Not:  "no run waits for it. Once, with --wait 10m, not one packet got through in ten minutes (2026-11-23)",
+		},
+		{
 			Says: "taking the argument back heals nothing",
 			By:   framework.By("untagged", "no remedy: take the argument back"),
 		},
