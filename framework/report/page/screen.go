@@ -161,10 +161,10 @@ func remedies(s stored) []string {
 }
 
 // causes are findings, those that share a cause in one line: the same detector says the
-// same kind of thing of the same owner. The first of them stands for all; those of the
+// same kind of thing of several objects. The first of them stands for all; those of the
 // fault come first, and active ones before others.
 func causes(findings []report.Finding) []string {
-	type cause struct{ detector, kind, owner string }
+	type cause struct{ detector, kind string }
 	rank := func(f report.Finding) int {
 		n := slices.Index([]string{"active", "settling", "latent", "hint"}, f.State)
 		if f.During != "fault" {
@@ -176,7 +176,7 @@ func causes(findings []report.Finding) []string {
 	var order []cause
 	first, others := map[cause]report.Finding{}, map[cause]map[string]bool{}
 	for _, f := range byRank {
-		c := cause{f.Detector, f.Kind, f.Owner}
+		c := cause{f.Detector, f.Kind}
 		if _, known := first[c]; !known {
 			order = append(order, c)
 			first[c], others[c] = f, map[string]bool{}
@@ -190,7 +190,7 @@ func causes(findings []report.Finding) []string {
 		f := first[c]
 		text := fmt.Sprintf("%s %s, %s: %s", f.State, place(f), came(f), f.Says)
 		if n := len(others[c]); n > 0 {
-			text = fmt.Sprintf("%s %s, and %d more of the same cause, %s: %s", f.State, place(f), n, came(f), f.Says)
+			text = fmt.Sprintf("%s %s, and %d more, %s: %s", f.State, place(f), n, came(f), f.Says)
 		}
 		all = append(all, line("finding", text))
 	}

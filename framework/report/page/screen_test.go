@@ -50,7 +50,7 @@ func TestScreenFits(t *testing.T) {
 // Findings of the same cause are one line, with how many more there are.
 func TestCauses(t *testing.T) {
 	want := []string{
-		"finding    active unannounced at 10.0.0.0/24 (node1), and 8 more of the same cause, 100 ms into the fault: Nobody announces it.",
+		"finding    active unannounced at 10.0.0.0/24 (node1), and 8 more, 100 ms into the fault: Nobody announces it.",
 		"finding    latent swapped at 10.0.0.0/24 (node2), before the fault: Swapped.",
 	}
 	if diff := cmp.Diff(want, causes(wide().Variants[0].Findings)); diff != "" {
