@@ -100,9 +100,20 @@ func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the go.mod of %s cannot be had: %w", v, err)
 	}
-	var found struct{ GoMod string }
+	var found struct{ GoMod, Error string }
 	if err := json.Unmarshal(out, &found); err != nil {
 		return nil, fmt.Errorf("reading go's answer on %s: %w", v, err)
+	}
+	if found.GoMod == "" {
+		// The proxy knows of the version and does not serve its go.mod. go list keeps
+		// that to itself, and go mod download says it.
+		cmd := goCommand(ctx, os.TempDir(), "mod", "download", "-json", v.String())
+		cmd.Env = append(cmd.Env, "GONOSUMDB="+v.Path)
+		out, err := cmd.Output() // it fails, and its answer says why
+		if json.Unmarshal(out, &found) != nil || found.Error == "" {
+			return nil, fmt.Errorf("the go.mod of %s cannot be had: go list names none: %w", v, err)
+		}
+		return nil, fmt.Errorf("the go.mod of %s cannot be had: %s", v, found.Error)
 	}
 	return os.ReadFile(found.GoMod)
 }

@@ -2,6 +2,8 @@ package images
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,6 +137,34 @@ func TestNotPublished(t *testing.T) {
 	}
 	if err := told(nil, v); err != nil {
 		t.Error(err)
+	}
+}
+
+// A proxy may know of a version and not serve its go.mod, which go list does not tell.
+func TestNotPublishedButKnown(t *testing.T) {
+	vendorProxy(t)
+	folder := strings.TrimPrefix(os.Getenv("GOPROXY"), "file://")
+	if err := os.WriteFile(filepath.Join(folder, "x.dev/vendor/@v/v1.2.0.info"), []byte(`{"Version": "v1.2.0"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := filepath.Join(folder, filepath.FromSlash(r.URL.Path))
+		if _, err := os.Stat(path); err != nil {
+			http.Error(w, "not here", http.StatusForbidden)
+			return
+		}
+		http.ServeFile(w, r, path)
+	}))
+	defer proxy.Close()
+	t.Setenv("GOPROXY", proxy.URL)
+	c := open(t, newRoot(t, vendored))
+	refs, err := c.At("v", "1.2.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var missing *NotPublishedError
+	if _, err := c.Build(t.Context(), refs, nil); !errors.As(err, &missing) || missing.Required {
+		t.Errorf("got %v", err)
 	}
 }
 
