@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -193,38 +194,46 @@ func TestFivePercent(t *testing.T) {
 	t.Parallel()
 	a, b := startEnd(t, "a"), startEnd(t, "b")
 	r := startRelay(t, b.Address)
-	var dropped atomic.Int64
+	// Every 20th that comes, and not every 20th slot: a busy machine skips slots.
+	var mu sync.Mutex
+	requests, dropped := 0, []uint32{}
 	r.dropping(func(p wire.Packet) bool {
-		drop := p.Kind == wire.RequestPacket && p.Slot%20 == 10
-		if drop {
-			dropped.Add(1)
+		if p.Kind != wire.RequestPacket {
+			return false
 		}
-		return drop
+		mu.Lock()
+		defer mu.Unlock()
+		requests++
+		if requests%20 == 10 {
+			dropped = append(dropped, p.Slot)
+			return true
+		}
+		return false
 	})
 	b.Address = r.address()
 	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b", Interval: 2 * time.Millisecond, Timeout: 400 * time.Millisecond})
 	first := waitLoss(t, s, time.Time{}, "a->b")
-	_, err := s.WaitClean(t.Context(), nil, 200*time.Millisecond, 600*time.Millisecond)
+	// To be clean takes a tenth of the packets that are due in that time: 20.
+	_, err := s.WaitClean(t.Context(), nil, 400*time.Millisecond, 800*time.Millisecond)
 	if !errors.Is(err, probe.ErrBound) {
-		t.Errorf("200 ms without loss were found where every 20th packet of 2 ms is lost: %v", err)
+		t.Errorf("400 ms without loss were found where every 20th packet is lost: %v", err)
 	}
 	stop(t, s)
 	line := timeline(t, s, "a->b")
 	c := line.Counts()
-	// Against what was dropped, and not against 5%: a busy machine skips slots.
-	if want := float64(dropped.Load()) / float64(c.Sent); c.LossRatio() != want {
-		t.Errorf("%d dropped packets were measured as %.1f%%: %+v", dropped.Load(), 100*c.LossRatio(), c)
+	// While the far end does not get to run, nobody judges what was dropped.
+	if c.Lost > len(dropped) || c.Lost+c.Unjudged < len(dropped) || c.LossRatio() < 0.02 {
+		t.Errorf("%d dropped packets were measured as %.1f%%: %+v", len(dropped), 100*c.LossRatio(), c)
 	}
 	if c.LostRequest != c.Lost {
 		t.Errorf("only requests were dropped: %+v", c)
 	}
-	if loss, _ := line.FirstLoss(time.Time{}); loss.At != first || loss.Slot%20 != 10 {
-		t.Errorf("the first loss is %+v, WaitOutage said %s", loss, first)
+	if loss, _ := line.FirstLoss(time.Time{}); loss.At != first || !slices.Contains(dropped, loss.Slot) {
+		t.Errorf("the first loss is %+v, WaitOutage said %s, and %v were dropped", loss, first, dropped)
 	}
 	for _, w := range line.Windows(0) {
-		// Two in a row where a busy machine skipped all the slots between them.
-		if w.First%20 != 10 || int(w.Last-w.First) != 20*(w.Lost-1) {
-			t.Errorf("window %+v", w)
+		if w.Lost != 1 || w.First != w.Last || !slices.Contains(dropped, w.First) {
+			t.Errorf("window %+v; dropped were %v", w, dropped)
 		}
 	}
 }
