@@ -200,7 +200,8 @@ type Change struct {
 	Last, First string
 	Outcome     Outcome
 	// Between are the skipped versions that may have brought the change as well:
-	// those of First's branch before it.
+	// those of First's branch before it, and those of branches of which nothing could
+	// be judged, between Last's and First's.
 	Between []string
 }
 
@@ -232,9 +233,13 @@ func (s *Search) Result() Result {
 			was := s.branches[before]
 			begun, _ := s.first(was.versions)
 			if s.told[begun] != s.told[first] {
+				between := []string{}
+				for _, unjudged := range s.branches[before+1 : i] {
+					between = append(between, unjudged.versions...)
+				}
 				r.Changes = append(r.Changes, Change{
 					Last: s.lastLike(was, s.told[begun]), First: first, Outcome: s.told[first],
-					Between: b.versions[:slices.Index(b.versions, first)],
+					Between: append(between, b.versions[:slices.Index(b.versions, first)]...),
 				})
 			}
 		}

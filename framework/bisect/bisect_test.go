@@ -77,6 +77,10 @@ func TestSearch(t *testing.T) {
 			Result{Changes: []Change{{Last: "1.11.6", First: "1.12.0-rc1", Outcome: Unaffected, Between: []string{"1.12.0-rc0"}}}}, false,
 		},
 		{
+			"a whole branch cannot be had", "2.1.0", "1.5.1", "1.5.2 1.6.0 2.1.1", "1.5.1 2.1.1 2.1.0 1.5.2 1.6.0",
+			Result{Changes: []Change{{Last: "1.5.1", First: "2.1.0", Outcome: Affected, Between: []string{"1.6.0"}}}}, false,
+		},
+		{
 			"what lies between cannot be judged", "1.0.0", "1.0.3", "1.0.1 1.0.2", "1.0.0 1.0.3 1.0.2 1.0.1",
 			Result{Changes: []Change{{Last: "1.0.0", First: "1.0.3", Outcome: Unaffected, Between: []string{"1.0.1", "1.0.2"}}}}, false,
 		},
