@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/calico"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -55,7 +56,7 @@ func calicoUpgrade() Upgrade {
 			}
 			return installed(ctx, r, true)
 		},
-		Ends: s.ends(), Paths: s.paths(packetEvery),
+		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
 		Release: apply,
 		Nodes:   []string{master, worker1, worker2},
 		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {

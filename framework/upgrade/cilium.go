@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/probe"
 )
 
 // speaks is the first version whose BGP speaker there is a slice of.
@@ -85,7 +86,7 @@ func ciliumSlice(speaker bool) Upgrade {
 			}
 			return installed(ctx, r, false)
 		},
-		Ends: s.ends(), Paths: s.paths(packetEvery),
+		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return at(version).Declare(ctx, r.Cluster)
 		},

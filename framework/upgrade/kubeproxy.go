@@ -12,9 +12,12 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// guestPacketEvery is packetEvery on guests: without hardware support each packet takes
-// time from what is tested.
-const guestPacketEvery = 50 * time.Millisecond
+// The time between two packets on guests: without hardware support each takes time from
+// what is tested.
+const (
+	guestUDPEvery   = 50 * time.Millisecond
+	guestOtherEvery = 200 * time.Millisecond
+)
 
 // kubeProxyUpgrade replaces kube-proxy in mode ipvs. The machine's kernel may have no
 // IPVS, so the workers have one of their own. master has no kube-proxy.
@@ -48,7 +51,7 @@ func kubeProxyUpgrade() Upgrade {
 			}
 			return starts.Wait()
 		},
-		Ends: s.ends(), Paths: s.paths(guestPacketEvery),
+		Ends: s.ends(), Paths: s.paths(guestUDPEvery, guestOtherEvery),
 		Nodes: nodes,
 		Roll:  apply,
 		// A guest without hardware support takes minutes for a start and a sync.

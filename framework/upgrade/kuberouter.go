@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/kuberouter"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/probe"
 )
 
 // withKubeProxy is the service proxy of labs whose component is none.
@@ -52,7 +53,7 @@ func kubeRouterUpgrade() Upgrade {
 			}
 			return installed(ctx, r, true)
 		},
-		Ends: s.ends(), Paths: s.paths(packetEvery),
+		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return at(version).Declare(ctx, r.Cluster)
 		},

@@ -3,16 +3,20 @@
 package upgrade_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"slices"
 	"testing"
 
 	"github.com/docker/docker/client"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // trips are an upgrade in each form that one has.
@@ -41,20 +45,7 @@ func TestUpgrade(t *testing.T) {
 	if !there || !known {
 		t.Fatalf("no upgrade %q", name)
 	}
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer docker.Close()
-	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	output := os.Getenv("RELAPSE_REPORTS")
-	if output == "" {
-		output = t.TempDir()
-	}
-	o := suite.Options{Options: engine.Options{Output: output}, Docker: docker, Images: catalogue}
+	o := options(t)
 	m, err := upgrade.Run(t.Context(), u, trip.from, trip.to, suite.Labs(o), o.Options)
 	if err != nil || m.Stopped != "" {
 		t.Fatalf("%v; stopped: %s", err, m.Stopped)
@@ -86,4 +77,54 @@ func TestUpgrade(t *testing.T) {
 	if m.Left == nil {
 		t.Error("nobody has looked at what is left")
 	}
+}
+
+// TestInterruptedUpgrade ends a trip on its second node: the lab is down, and what was
+// measured is kept.
+func TestInterruptedUpgrade(t *testing.T) {
+	o := options(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	u, _ := upgrade.For("kube-router")
+	roll := u.Roll
+	u.Roll = func(ctx context.Context, r *framework.Run, node, version string) error {
+		if node == u.Nodes[1] {
+			cancel()
+		}
+		return roll(ctx, r, node, version)
+	}
+	m, err := upgrade.Run(ctx, u, "1.5.1", "2.1.0", suite.Labs(o), o.Options)
+	if !errors.Is(err, engine.ErrInterrupted) || m.Stopped != "" || m.Back != nil || m.Left != nil {
+		t.Errorf("%v; %+v", err, m)
+	}
+	if m.Upgrade == nil || len(m.Upgrade.Nodes) != 2 || m.Upgrade.Nodes[0].Ready.IsZero() || !m.Upgrade.Nodes[1].Ready.IsZero() {
+		t.Fatalf("the upgrade is %+v", m.Upgrade)
+	}
+	for _, path := range append(m.Resting.Paths, m.Upgrade.During.Paths...) {
+		if 2*(path.Answered+path.Lost) < path.Due || path.Due == 0 {
+			t.Errorf("%s: %d packets due, %d answered, %d lost", path.Name, path.Due, path.Answered, path.Lost)
+		}
+	}
+	left, err := kindlab.Exists(t.Context(), o.Docker, u.Topology.Name)
+	if err != nil || left {
+		t.Errorf("the lab is left: %t, %v", left, err)
+	}
+}
+
+func options(t *testing.T) suite.Options {
+	t.Helper()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { docker.Close() })
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	output := os.Getenv("RELAPSE_REPORTS")
+	if output == "" {
+		output = t.TempDir()
+	}
+	return suite.Options{Options: engine.Options{Output: output}, Docker: docker, Images: catalogue}
 }

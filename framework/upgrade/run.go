@@ -186,12 +186,12 @@ func (t *trip) travel(ctx context.Context, probes probes) error {
 	if err := t.rest(ctx, probes, &t.resting, "at rest"); err != nil {
 		return err
 	}
-	t.there = &rollout{from: t.from, to: t.to}
+	t.there = &rollout{from: t.from, to: t.to, nodes: []NodeStep{}}
 	if err := t.roll(ctx, probes, t.there, t.upgrade.Nodes); err != nil {
 		return err
 	}
 	touched := t.upgrade.Nodes[:len(t.there.nodes)]
-	t.back = &rollout{from: t.to, to: t.from}
+	t.back = &rollout{from: t.to, to: t.from, nodes: []NodeStep{}}
 	if err := t.roll(ctx, probes, t.back, touched); err != nil || t.back.after.ended.IsZero() {
 		return err
 	}

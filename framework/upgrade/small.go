@@ -133,15 +133,15 @@ func (s small) ends() []framework.End {
 		behind("node port of "+worker1, netip.AddrPortFrom(s.address(4, 21), nodePort)))
 }
 
-// paths are the ways through the lab, with a packet of a UDP probe so often, and of the
-// others a tenth as often.
-func (s small) paths(every time.Duration) []Way {
+// paths are the ways through the lab, with the time between two packets of a UDP probe
+// and of any other.
+func (s small) paths(udp, others time.Duration) []Way {
 	to := func(protocol probe.Protocol, from string, tos ...string) []probe.Probe {
 		var all []probe.Probe
 		for _, end := range tos {
-			p := probe.Probe{From: from, To: end, Protocol: protocol, Interval: every}
+			p := probe.Probe{From: from, To: end, Protocol: protocol, Interval: udp}
 			if protocol != probe.UDP {
-				p.Interval = 10 * every
+				p.Interval = others
 			}
 			all = append(all, p.WithDefaults())
 		}
@@ -170,6 +170,3 @@ func (s small) paths(every time.Duration) []Way {
 		{Name: "UDP one way, pod to pod", Probes: append(append([]probe.Probe{}, near...), far...), OneWay: true},
 	}
 }
-
-// packetEvery is the time between two packets of a UDP probe.
-const packetEvery = probe.DefaultInterval

@@ -195,6 +195,12 @@ func (s Cilium) RunAgents(ctx context.Context, c *kindlab.Cluster, nodes []strin
 // Declare brings configuration, operator and the agents' manifest to this state, and
 // waits until the operator works. With OnDelete the agents that run are as before.
 func (s Cilium) Declare(ctx context.Context, c *kindlab.Cluster) error {
+	// Kubelet rejects pods that come before it knows how many it takes. One that is
+	// left keeps the controller from noticing that all others have gone, which the
+	// strategy Recreate waits for.
+	if err := operator.Pods.DeleteFailed(ctx, c); err != nil {
+		return err
+	}
 	if err := s.Configure(ctx, c); err != nil {
 		return err
 	}
