@@ -20,6 +20,7 @@ echo '== ip rule'; ip -4 rule
 echo '== ip route'; ip -4 route show table all
 echo '== ipset'; ipset save
 if [ -e /proc/net/ip_vs ]; then echo '== ipvs'; cat /proc/net/ip_vs; fi
+echo '== conntrack'; conntrack -L 2>/dev/null
 echo '== ip link'; ip -o link
 echo '== ip address'; ip -o address`
 
@@ -28,7 +29,9 @@ type thing struct{ kind, what string }
 
 // parseKernel reads what kernelScript prints. What changes by itself is left out:
 // counters, ages, numbers of devices, seeds and sizes of hash tables, addresses of
-// link-local IPv6.
+// link-local IPv6. Of connections those are told whose addresses are translated, each
+// sort once: a kernel keeps to what it has once done to a connection, whoever has made
+// the rule, and a port of the client's is another one with each.
 func parseKernel(text string) ([]thing, error) {
 	var all []thing
 	add := func(kind, format string, args ...any) { all = append(all, thing{kind, fmt.Sprintf(format, args...)}) }
@@ -62,6 +65,10 @@ func parseKernel(text string) ([]thing, error) {
 			add("set", "%s", aging.ReplaceAllString(strings.Join(words, " "), ""))
 		case "ipvs":
 			ipvs.WriteString(line + "\n")
+		case "conntrack":
+			if what := translation(words); what != "" && !slices.Contains(all, thing{"connection", what}) {
+				add("connection", "%s", what)
+			}
 		case "ip link":
 			if len(words) < 3 {
 				return nil, fmt.Errorf("%q is no link", line)
@@ -99,6 +106,35 @@ var (
 	counters = regexp.MustCompile(`\[\d+:\d+\]`)
 	aging    = regexp.MustCompile(` (timeout|expires|hashsize|bucketsize|initval|packets|bytes) \S+`)
 )
+
+// translation says what a kernel does to the addresses of a connection, by what
+// conntrack -L prints of it; empty where it leaves them.
+func translation(words []string) string {
+	values := map[string][]string{} // there, and then back
+	for _, word := range words {
+		if key, value, is := strings.Cut(word, "="); is {
+			values[key] = append(values[key], value)
+		}
+	}
+	for _, key := range []string{"src", "dst", "sport", "dport"} {
+		if len(values[key]) < 2 {
+			return "" // it has no ports
+		}
+	}
+	source, target := values["src"], values["dst"]
+	text := fmt.Sprintf("%s from %s to %s:%s", words[0], source[0], target[0], values["dport"][0])
+	seenAs, answers := "", ""
+	if target[1] != source[0] {
+		seenAs = ", seen as " + target[1]
+	}
+	if source[1] != target[0] || values["sport"][1] != values["dport"][0] {
+		answers = fmt.Sprintf(", answered by %s:%s", source[1], values["sport"][1])
+	}
+	if seenAs+answers == "" {
+		return ""
+	}
+	return text + seenAs + answers
+}
 
 // device is the name of a device without that of its other end.
 func device(word string) string {

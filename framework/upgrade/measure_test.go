@@ -133,6 +133,9 @@ Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
 TCP  0A600001:01BB rr
   -> 0A000001:192B      Masq    1      5          7
+== conntrack
+tcp      6 431999 ESTABLISHED src=10.1.1.3 dst=10.9.5.10 sport=4242 dport=7007 src=10.9.5.10 dst=10.0.0.1 sport=7007 dport=4242 [ASSURED] mark=0 use=1
+udp      17 29 src=10.9.5.10 dst=10.1.1.3 sport=5555 dport=7007 src=10.1.1.3 dst=10.9.5.10 sport=7007 dport=5555 [ASSURED] mark=0 use=1
 == ip link
 1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN mode DEFAULT
 7: veth1@if2: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue master kube-bridge state UP
@@ -165,6 +168,10 @@ Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
 TCP  0A600001:01BB rr
   -> 0A000001:192B      Masq    1      0          9
+== conntrack
+tcp      6 100 TIME_WAIT src=10.1.1.3 dst=10.9.5.10 sport=777 dport=7007 src=10.9.5.10 dst=10.0.0.1 sport=7007 dport=777 [ASSURED] mark=0 use=1
+tcp      6 431000 ESTABLISHED src=10.1.1.3 dst=10.9.5.10 sport=4243 dport=7007 src=10.9.5.10 dst=10.0.0.1 sport=7007 dport=1024 [ASSURED] mark=0 use=1
+icmp     1 29 src=10.1.1.3 dst=10.9.5.10 type=8 code=0 id=1 src=10.9.5.10 dst=10.0.0.1 type=0 code=0 id=1 mark=0 use=1
 == ip link
 1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN mode DEFAULT
 9: veth1@if4: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue master kube-bridge state UP
@@ -199,6 +206,9 @@ Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
 TCP  0A600001:01BB rr
   -> 0A000001:192B      Masq    0      0          9
+== conntrack
+tcp      6 431000 ESTABLISHED src=10.1.1.3 dst=10.9.5.10 sport=4243 dport=7007 src=10.9.5.10 dst=10.0.0.1 sport=7007 dport=1024 [ASSURED] mark=0 use=1
+tcp      6 431000 ESTABLISHED src=10.9.5.10 dst=10.0.0.1 sport=4243 dport=30707 src=10.1.2.3 dst=10.0.0.1 sport=7007 dport=1024 [ASSURED] mark=0 use=1
 == ip link
 1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN mode DEFAULT
 9: veth1@if4: <BROADCAST,MULTICAST> mtu 1500 qdisc noqueue master kube-bridge state DOWN
@@ -217,6 +227,7 @@ func TestDifferences(t *testing.T) {
 		{"what changes by itself", itself, []Difference{}},
 		{"what is left", leftovers, []Difference{
 			{"one", "address", "10.9.9.9/32 on veth1", true},
+			{"one", "connection", "tcp from 10.9.5.10 to 10.0.0.1:30707, seen as 10.0.0.1, answered by 10.1.2.3:7007", true},
 			{"one", "link", "veth1, down", true},
 			{"one", "link", "veth1, up", false},
 			{"one", "route", "10.1.2.0/24 via 10.0.0.2 dev eth0 proto 17", false},

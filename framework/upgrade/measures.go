@@ -98,7 +98,7 @@ type RouterEvent struct {
 // Difference is one thing of a node that the way there and back has changed.
 type Difference struct {
 	Node string `json:"node"`
-	// Kind is "rule", "route", "set", "virtual server", "address" or "link".
+	// Kind is "rule", "route", "set", "virtual server", "address", "link" or "connection".
 	Kind  string `json:"kind"`
 	What  string `json:"what"`
 	Added bool   `json:"added"`
