@@ -64,6 +64,9 @@ type Scenario struct {
 	// and makes the variant, whose role is not looked at (see Unclassified).
 	Tested []Tested
 	At     func(versions map[string]string) Variant
+	// NewLabs is set where a version takes over what another one has left on the
+	// nodes: to be compared, each needs a lab of its own.
+	NewLabs bool
 	// Room is the memory in GiB that a machine needs for the scenario as it is.
 	// With less, Small runs in its place: the same variants, steps and facts, on
 	// fewer nodes. Zero where there is no need of it.

@@ -54,7 +54,8 @@ where it is prevented or refused. One that cannot be had, built or judged is gon
 round. Where an incident strikes by chance a version that is not struck runs until
 luck would explain that in less than 1% of all cases, by the rates on record.
 
-The lab is kept between two runs, and taken down at the end or at an interrupt.
+The lab is kept between two runs, where one version takes nothing over from another,
+and taken down at the end or at an interrupt.
 OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run and bisect.json,
 with which --resume goes on.
 

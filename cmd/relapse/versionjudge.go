@@ -99,13 +99,14 @@ func raceOfScript(s framework.Scenario) *framework.Race { return s.Variants[0].S
 // lab could not be put back.
 func (j *judge) run(ctx context.Context, u framework.Scenario, labs engine.Labs) (report.Report, error) {
 	o := j.options.Options
-	o.Reuse, o.Progress = j.up, o.Progress.Scenario(u.Incident.Name+" "+u.Variants[0].Name)
+	o.Reuse, o.Keep = j.up, !u.NewLabs
+	o.Progress = o.Progress.Scenario(u.Incident.Name + " " + u.Variants[0].Name)
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
 	e := engine.New(u.On(host.MemoryGiB()), labs, o)
 	e.Run(ctx, engine.UndoWithin)
-	j.up = e.Broken() == nil && ctx.Err() == nil
+	j.up = o.Keep && e.Broken() == nil && ctx.Err() == nil
 	r, there := e.Report()
 	if whole.Err() != nil {
 		return r, errors.Join(engine.ErrInterrupted, e.Left())

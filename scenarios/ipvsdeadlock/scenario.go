@@ -52,6 +52,9 @@ func onNodes(nodes ...string) framework.Scenario {
 		Owner:    "@relapse-dev",
 		Topology: lab(nodes...),
 		Tested:   []framework.Tested{{Name: "kube-proxy", Default: affected, Varied: true}},
+		// IPVS tables outlive kube-proxy. One that has hung leaves real servers with the
+		// weight 0, which 1.13.2 mends and 1.13.12 leaves as they are.
+		NewLabs: true,
 		At: func(versions map[string]string) framework.Variant {
 			version := versions["kube-proxy"]
 			v := variant("kube-proxy-"+version, framework.Unclassified, unclassifiedScript, edges[0], version)
