@@ -134,7 +134,7 @@ other defects of the graceful termination at the time (kubernetes#72337).`,
 		},
 		{
 			Says: "1.11.5, 1.11.6 and 1.12.2 to 1.12.4 hang the same way",
-			Not:  "no variant runs them",
+			Not:  "no variant runs them. 1.12.3, run once with --with, hangs as well (2026-11-22)",
 		},
 	},
 	Diagram: `                    tor                           AS 64524
