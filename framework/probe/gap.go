@@ -57,25 +57,7 @@ func (t *Timeline) longestGap(from, to time.Time, fateOf func(slot uint32) fate)
 // came back or not. Where the far end is no agent, or did not tell, a packet that was
 // not answered is unjudged.
 func (t *Timeline) OneWay(from, to time.Time) Counts {
-	var c Counts
-	for slot := t.from(from); slot < min(t.from(to), t.sent.end()); slot++ {
-		switch t.fateOneWay(slot) {
-		case skipped:
-			c.Skipped++
-			continue
-		case received:
-			c.Received++
-		case inFlight:
-			c.InFlight++
-		case unjudged:
-			c.Unjudged++
-		case lost:
-			c.Lost++
-			c.LostRequest++
-		}
-		c.Sent++
-	}
-	return c
+	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.fateOneWay)
 }
 
 // fateOneWay is what became of a slot's request.

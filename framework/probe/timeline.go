@@ -254,11 +254,11 @@ func (t *Timeline) from(at time.Time) uint32 {
 }
 
 // Counts returns the packets of the whole probe.
-func (t *Timeline) Counts() Counts { return t.count(0, t.sent.end()) }
+func (t *Timeline) Counts() Counts { return t.count(0, t.sent.end(), t.fate) }
 
 // Between returns the packets that were sent at or after from, and before to.
 func (t *Timeline) Between(from, to time.Time) Counts {
-	return t.count(t.from(from), min(t.from(to), t.sent.end()))
+	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.fate)
 }
 
 // Due returns how many packets the probe's rate asks for in a time, as far as
@@ -285,10 +285,11 @@ func (t *Timeline) Broken(from, to time.Time) int {
 	return n
 }
 
-func (t *Timeline) count(first, end uint32) Counts {
+// count counts the packets of some slots by what became of them.
+func (t *Timeline) count(first, end uint32, fateOf func(slot uint32) fate) Counts {
 	var c Counts
 	for slot := first; slot < end; slot++ {
-		switch t.fate(slot) {
+		switch fateOf(slot) {
 		case skipped:
 			c.Skipped++
 			continue
