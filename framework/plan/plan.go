@@ -66,7 +66,7 @@ func (s Shard) Lasts() time.Duration {
 }
 
 // A shard on a machine without caches builds its images first: all of them are recorded
-// with 15 minutes on two CPUs (cmd/bench/figures). The rest is room for machines that
+// with 27 minutes on two CPUs (cmd/bench/figures). The rest is room for machines that
 // are slower than the one of the figures; it was chosen, not measured.
 const (
 	buildsWithin = 45 * time.Minute
