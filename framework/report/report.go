@@ -89,6 +89,15 @@ type Incident struct {
 	NotAsserted []string `json:"not_asserted,omitempty"`
 }
 
+// ScopeOf is the scope of a variant's steps. Where each part is switched off in turn, a
+// variant has steps for each.
+func (r Report) ScopeOf(v Variant) string {
+	if r.Ablated == "all" {
+		return v.Name + " without " + v.Ablated
+	}
+	return v.Name
+}
+
 // Step is a part of the run.
 type Step struct {
 	Scope string    `json:"scope"` // a variant, with the number of a repeat, or "lab"

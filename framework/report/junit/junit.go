@@ -141,7 +141,7 @@ func (s *suite) judged(scope string) bool {
 				}
 			}
 		}
-		if scope == s.title(v) {
+		if scope == s.report.ScopeOf(v) {
 			return judged(v.Verdict)
 		}
 	}
@@ -155,7 +155,7 @@ func judged(verdict string) bool {
 // verdicts are the cases of what a variant came to, in each of its runs.
 func (s *suite) verdicts(v report.Variant) {
 	if v.Repeats == nil {
-		s.verdict(s.title(v)+": verdict", v.Expected, v.Verdict, v.Reasons, v.ElapsedMS)
+		s.verdict(s.report.ScopeOf(v)+": verdict", v.Expected, v.Verdict, v.Reasons, v.ElapsedMS)
 		return
 	}
 	for i, run := range v.Repeats.Runs {
@@ -179,14 +179,6 @@ func (s *suite) verdict(name, expected, verdict string, reasons []string, elapse
 		why += ", expected " + expected
 	}
 	s.add(name, time.Duration(elapsed)*time.Millisecond, became, strings.Join(append([]string{why}, reasons...), "\n"))
-}
-
-// title is the scope of a variant's steps.
-func (s *suite) title(v report.Variant) string {
-	if s.report.Ablated == "all" { // each part of it in turn
-		return v.Name + " without " + v.Ablated
-	}
-	return v.Name
 }
 
 func reasons(r report.Report) []string {

@@ -107,7 +107,7 @@ func (s spans) run(ctx context.Context, r report.Report) {
 	s.span(ctx, "run "+r.Scenario, r.Started, ended, failed, attributes, func(ctx context.Context, _ trace.Span) {
 		told := map[string]bool{}
 		for _, v := range r.Variants {
-			scope := scopeOf(r, v)
+			scope := r.ScopeOf(v)
 			told[scope] = true
 			s.variant(ctx, r, v, scope)
 		}
@@ -118,14 +118,6 @@ func (s spans) run(ctx context.Context, r report.Report) {
 			}
 		}
 	})
-}
-
-// scopeOf is the scope of a variant's steps.
-func scopeOf(r report.Report, v report.Variant) string {
-	if r.Ablated == "all" {
-		return v.Name + " without " + v.Ablated
-	}
-	return v.Name
 }
 
 func (s spans) variant(ctx context.Context, r report.Report, v report.Variant, scope string) {
