@@ -1,6 +1,7 @@
 package qualify
 
 import (
+	"cmp"
 	"bufio"
 	"bytes"
 	"errors"
@@ -21,10 +22,11 @@ type ConfigMap struct {
 }
 
 func (c ConfigMap) String() string {
+	name := cmp.Or(c.Name, "without a name")
 	if c.Namespace == "" {
-		return c.Name
+		return name
 	}
-	return c.Namespace + "/" + c.Name
+	return c.Namespace + "/" + name
 }
 
 // object is any of Kubernetes', as far as it is looked at.

@@ -457,6 +457,7 @@ func TestReadConfigMap(t *testing.T) {
 		{"nothing", "", "", "there is no ConfigMap in it"},
 		{"no ConfigMap", "kind: Secret\ndata: {a: b}\n", "", "there is no ConfigMap in it"},
 		{"no data", "kind: ConfigMap\nmetadata: {name: c, namespace: ns}\n", "", "the ConfigMap ns/c has no data"},
+		{"neither name nor data", "kind: ConfigMap\n", "", "the ConfigMap without a name has no data"},
 		{"data that is none", "kind: ConfigMap\nmetadata: {name: c}\ndata: [a]\n", "", "document 1 is no ConfigMap: "},
 		{"a value without quotes", "kind: ConfigMap\nmetadata: {name: c}\ndata: {mtu: 1500}\n", "", "the ConfigMap c: data.mtu is 1500: expected text, in quotes"},
 		{
