@@ -1,9 +1,9 @@
 package qualify
 
 import (
-	"cmp"
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
