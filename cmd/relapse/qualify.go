@@ -345,7 +345,7 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 	}
 	// A write to whoever has gone away must not end this process before its lab is down.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	display := s.progress(os.Stdout)
+	display := s.progress(os.Stdout, log)
 	defer display.Close()
 	run.Log, run.Progress, run.Images = log, display, q.catalogue
 	run.Options.Output, run.Options.Keep = q.dir, true
