@@ -27,6 +27,8 @@ type look struct {
 	live  bool // a terminal: the steps of all runs stand below the lines, and are redrawn
 	color bool
 	quiet bool // nothing is shown
+	// forgets drops a run when the next one begins: they are many.
+	forgets bool
 	// earlier finds stored runs of a scenario that had the same steps, newest first;
 	// nil where there can be none.
 	earlier func(scenario string, steps []engine.Step) []timing
@@ -98,6 +100,9 @@ func (d *display) Scenario(name string) engine.Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := &board{scenario: name, loses: map[string][]string{}}
+	if d.forgets {
+		d.runs = nil
+	}
 	d.runs = append(d.runs, b)
 	return &display{d.shown, b}
 }
