@@ -359,7 +359,7 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 			}
 			return makeKnown(q.catalogue, u.ImagesOf(nil, u.Variants...))
 		}
-		j := &judge{at: t.at, builds: builds, options: run, timeout: o.timeout}
+		j := &judge{oneLab: oneLab{options: run, timeout: o.timeout}, at: t.at, builds: builds}
 		return j.judge, func() error { return j.down(t.scenario) }
 	}
 	q.had = func(ctx context.Context, version string) error { return q.catalogue.Derive(ctx, refs[version]) }

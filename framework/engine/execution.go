@@ -136,6 +136,9 @@ func (e *Execution) planVariant(v framework.Variant) {
 			if e.options.Repeat > 1 {
 				run.isRepeat(i+1, e.options.Repeat)
 			}
+			if e.options.Brief || e.options.Repeat > 1 {
+				run.script.Forms, run.script.Remedies = nil, nil
+			}
 			runs = append(runs, run)
 		}
 	}
