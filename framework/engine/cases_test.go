@@ -642,6 +642,7 @@ func courses() []course {
 		},
 		{name: "a lab that is kept", options: Options{Keep: true}, status: 0},
 		{name: "three times", options: Options{Repeat: 3}, status: 0},
+		{name: "in brief", options: Options{Brief: true}, status: 0},
 		{
 			name: "an undoing that breaks", options: Options{Keep: true}, status: 4,
 			old: func(w *world, s *framework.Script) {
