@@ -233,6 +233,7 @@ func TestRendered(t *testing.T) {
 		"run-help":                 {"run", "--help"},
 		"bisect-help":              {"bisect", "--help"},
 		"plan-help":                {"plan", "--help"},
+		"archive-help":             {"archive", "--help"},
 		"qualify-help":             {"qualify", "--help"},
 		"dry-run":                  {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant":   {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
