@@ -256,6 +256,7 @@ func TestRendered(t *testing.T) {
 		"run-help":                 {"run", "--help"},
 		"bisect-help":              {"bisect", "--help"},
 		"plan-help":                {"plan", "--help"},
+		"archive-help":             {"archive", "--help"},
 		"qualify-help":             {"qualify", "--help"},
 		"soak-help":                {"soak", "--help"},
 		"dry-run":                  {"run", "node-drain", "--dry-run"},

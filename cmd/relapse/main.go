@@ -125,6 +125,7 @@ UNKNOWN, or a bisection has only a range; 130 interrupted, after the lab was tak
 		mergeCommand(),
 		planCommand(),
 		judgeCommand(),
+		archiveCommand(),
 		upCommand(&s),
 		downCommand(),
 		doctorCommand(),

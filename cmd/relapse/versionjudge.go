@@ -39,7 +39,7 @@ func (j *judge) judge(ctx context.Context, version string) (bisectionStep, error
 		return step, nil
 	}
 	labs := suite.Labs(j.options)
-	if _, err := labs.Prepare(ctx, u, u.Variants); err != nil {
+	if _, _, err := labs.Prepare(ctx, u, u.Variants); err != nil {
 		var missing *images.NotPublishedError
 		var build *images.BuildError
 		switch {

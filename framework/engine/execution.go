@@ -301,7 +301,7 @@ func (e *Execution) prepare(ctx context.Context) error {
 	began := time.Now()
 	defer func() { e.report.Timings.Images = time.Since(began).Milliseconds() }()
 	var err error
-	e.report.Images, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
+	e.report.Images, e.report.Modules, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
 	return err
 }
 
