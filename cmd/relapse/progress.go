@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -27,6 +28,10 @@ type look struct {
 	live  bool // a terminal: the steps of all runs stand below the lines, and are redrawn
 	color bool
 	quiet bool // nothing is shown
+	// log is told when each step begins and ends; nil: nobody is.
+	log *slog.Logger
+	// forgets drops a run when the next one begins: they are many.
+	forgets bool
 	// earlier finds stored runs of a scenario that had the same steps, newest first;
 	// nil where there can be none.
 	earlier func(scenario string, steps []engine.Step) []timing
@@ -47,10 +52,19 @@ type shown struct {
 	closed chan struct{}
 }
 
+// What the log says of a step.
+const (
+	stepBegins = "step begins"
+	stepEnds   = "step ends"
+)
+
 // stillEvery is how often somebody who reads lines is told that something lasts.
 const stillEvery = 15 * time.Second
 
 func newDisplay(out io.Writer, l look) *display {
+	if l.log == nil {
+		l.log = slog.New(slog.DiscardHandler)
+	}
 	now := time.Now()
 	s := &shown{out: out, look: l, start: now, last: now, closed: make(chan struct{})}
 	switch {
@@ -65,9 +79,9 @@ func newDisplay(out io.Writer, l look) *display {
 
 // progress makes the display of this process's output. Of it the log is a part, where
 // both are on one terminal.
-func (s *settings) progress(out *os.File) *display {
+func (s *settings) progress(out *os.File, log *slog.Logger) *display {
 	terminal := term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"
-	d := newDisplay(out, look{live: terminal, color: terminal && !s.noColor, quiet: s.quiet, earlier: s.earlier})
+	d := newDisplay(out, look{live: terminal, color: terminal && !s.noColor, quiet: s.quiet, log: log, earlier: s.earlier})
 	s.onTerminal.Store(d.shown)
 	return d
 }
@@ -98,6 +112,9 @@ func (d *display) Scenario(name string) engine.Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := &board{scenario: name, loses: map[string][]string{}}
+	if d.forgets {
+		d.runs = nil
+	}
 	d.runs = append(d.runs, b)
 	return &display{d.shown, b}
 }
@@ -124,10 +141,12 @@ func (d *display) Plan(steps []engine.Step) {
 }
 
 func (d *display) Step(scope, name string) func(error) {
+	d.log.Debug(stepBegins, "scope", scope, "step", name) // without mu: the log may go through the display
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ends, planned := d.of().begin(scope, name, time.Now())
 	return func(err error) {
+		d.log.Debug(stepEnds, "scope", scope, "step", name)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		took := ends(err, time.Now())

@@ -365,7 +365,7 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 	}
 	// A write to whoever has gone away must not end this process before its lab is down.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	display := s.progress(os.Stdout)
+	display := s.progress(os.Stdout, log)
 	defer display.Close()
 	run.Log, run.Progress, run.Images = log, display, q.catalogue
 	run.Options.Output, run.Options.Keep = q.dir, true
@@ -379,7 +379,7 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 			}
 			return makeKnown(q.catalogue, u.ImagesOf(nil, u.Variants...))
 		}
-		j := &judge{at: t.at, builds: builds, options: run, timeout: o.timeout}
+		j := &judge{oneLab: oneLab{options: run, timeout: o.timeout}, at: t.at, builds: builds}
 		return j.judge, func() error { return j.down(t.scenario) }
 	}
 	q.had = func(ctx context.Context, version string) error { return q.catalogue.Derive(ctx, refs[version]) }

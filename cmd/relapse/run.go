@@ -215,7 +215,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	s.earlier = earlierIn(o.Output, o.Machine)
 	display := newDisplay(os.Stdout, look{}) // of a dry run the steps are what it comes to
 	if !o.DryRun {
-		display = s.progress(os.Stdout)
+		display = s.progress(os.Stdout, log)
 	}
 	defer display.Close()
 	o.Progress, o.Log = display, log
