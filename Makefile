@@ -83,7 +83,7 @@ test: check build ## what a change must pass: check, then most tests in labs, th
 	@.ci/test
 
 .PHONY: test-all
-test-all: check race build ## the night's: all tests in labs and all scenarios
+test-all: check build ## the night's: all tests in labs, all scenarios, and race
 	@.ci/test night
 
 # A sample of it is in test-all.

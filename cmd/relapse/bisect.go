@@ -248,7 +248,7 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	defer display.Close()
 	run.Log, run.Progress, run.Images = log, display, catalogue
 	run.Options.Output, run.Options.Keep = b.dir, true
-	j := &judge{at: at, builds: builds, options: run, timeout: o.timeout}
+	j := &judge{oneLab: oneLab{options: run, timeout: o.timeout}, at: at, builds: builds}
 	b.judge, b.note = j.judge, func(text string) { display.Note("bisect", text) }
 	err = b.search(ctx, func(version string) bool { return version == o.from || version == o.to })
 	err = errors.Join(err, j.down(scenario))

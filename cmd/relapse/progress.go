@@ -30,6 +30,8 @@ type look struct {
 	quiet bool // nothing is shown
 	// log is told when each step begins and ends; nil: nobody is.
 	log *slog.Logger
+	// forgets drops a run when the next one begins: they are many.
+	forgets bool
 	// earlier finds stored runs of a scenario that had the same steps, newest first;
 	// nil where there can be none.
 	earlier func(scenario string, steps []engine.Step) []timing
@@ -110,6 +112,9 @@ func (d *display) Scenario(name string) engine.Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := &board{scenario: name, loses: map[string][]string{}}
+	if d.forgets {
+		d.runs = nil
+	}
 	d.runs = append(d.runs, b)
 	return &display{d.shown, b}
 }

@@ -136,6 +136,9 @@ func (e *Execution) planVariant(v framework.Variant) {
 			if e.options.Repeat > 1 {
 				run.isRepeat(i+1, e.options.Repeat)
 			}
+			if e.options.Brief || e.options.Repeat > 1 {
+				run.script.Forms, run.script.Remedies = nil, nil
+			}
 			runs = append(runs, run)
 		}
 	}
@@ -298,7 +301,7 @@ func (e *Execution) prepare(ctx context.Context) error {
 	began := time.Now()
 	defer func() { e.report.Timings.Images = time.Since(began).Milliseconds() }()
 	var err error
-	e.report.Images, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
+	e.report.Images, e.report.Modules, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
 	return err
 }
 

@@ -87,10 +87,11 @@ type beginEntry struct {
 	Scenario string `json:"scenario"`
 	Variant  string `json:"variant"`
 	Label    string `json:"label"`
-	// Parameters, Versions and Wait are those of the run.
+	// Parameters, Versions, Wait and Brief are those of the run.
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Versions   map[string]string `json:"versions,omitempty"`
 	Wait       time.Duration     `json:"wait_ns,omitempty"`
+	Brief      bool              `json:"brief,omitempty"`
 }
 
 // stepEntry is the beginning or the end of a step.
@@ -270,8 +271,8 @@ func (r *recorder) probes(timelines []probe.Timeline) {
 }
 
 // readRecord reads so many entries of a record, or those up to its end, or to where
-// the run was killed.
-func readRecord(path string, most int) ([]entry, error) {
+// the run was killed. Restore is what each line goes through first.
+func readRecord(path string, most int, restore func([]byte) []byte) ([]entry, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -293,7 +294,7 @@ func readRecord(path string, most int) ([]entry, error) {
 			return nil, fmt.Errorf("reading the record %s: %w", path, err)
 		}
 		var e entry
-		if err := json.Unmarshal(line, &e); err != nil {
+		if err := json.Unmarshal(restore(line), &e); err != nil {
 			return nil, fmt.Errorf("reading the record %s, line %d: %w", path, len(entries)+1, err)
 		}
 		entries = append(entries, e)
