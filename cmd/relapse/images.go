@@ -57,7 +57,11 @@ what it requires is derived from the vendor's own go.mod.`,
 						refs = append(refs, scenario.ImagesOf(nil, scenario.Runnable(nil)...)...)
 					}
 				}
-				display := s.progress(os.Stdout)
+				log, err := s.logger()
+				if err != nil {
+					return err
+				}
+				display := s.progress(os.Stdout, log)
 				defer display.Close()
 				summary, err := suite.Build(cmd.Context(), catalogue, refs, display)
 				if err != nil {

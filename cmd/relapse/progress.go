@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -29,6 +30,10 @@ type look struct {
 	quiet bool // nothing is shown
 	// several runs are shown at once: lines say which one they are of.
 	several bool
+	// log is told when each step begins and ends; nil: nobody is.
+	log *slog.Logger
+	// forgets drops a run when the next one begins: they are many.
+	forgets bool
 	// earlier finds stored runs of a scenario that had the same steps, newest first;
 	// nil where there can be none.
 	earlier func(scenario string, steps []engine.Step) []timing
@@ -49,10 +54,19 @@ type shown struct {
 	closed chan struct{}
 }
 
+// What the log says of a step.
+const (
+	stepBegins = "step begins"
+	stepEnds   = "step ends"
+)
+
 // stillEvery is how often somebody who reads lines is told that something lasts.
 const stillEvery = 15 * time.Second
 
 func newDisplay(out io.Writer, l look) *display {
+	if l.log == nil {
+		l.log = slog.New(slog.DiscardHandler)
+	}
 	now := time.Now()
 	s := &shown{out: out, look: l, start: now, last: now, closed: make(chan struct{})}
 	switch {
@@ -74,9 +88,9 @@ func (s *settings) drawsOn(out *os.File) bool { return isTerminal(out) && !s.qui
 
 // progress makes the display of this process's output. Of it the log is a part, where
 // both are on one terminal.
-func (s *settings) progress(out *os.File) *display {
+func (s *settings) progress(out *os.File, log *slog.Logger) *display {
 	terminal := isTerminal(out)
-	d := newDisplay(out, look{live: terminal, color: terminal && !s.noColor, quiet: s.quiet, several: s.several, earlier: s.earlier})
+	d := newDisplay(out, look{live: terminal, color: terminal && !s.noColor, quiet: s.quiet, several: s.several, log: log, earlier: s.earlier})
 	s.onTerminal.Store(d.shown)
 	return d
 }
@@ -110,6 +124,9 @@ func (d *display) Scenario(name string) engine.Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := &board{scenario: name, loses: map[string][]string{}}
+	if d.forgets {
+		d.runs = nil
+	}
 	d.runs = append(d.runs, b)
 	return &display{d.shown, b}
 }
@@ -136,10 +153,12 @@ func (d *display) Plan(steps []engine.Step) {
 }
 
 func (d *display) Step(scope, name string) func(error) {
+	d.log.Debug(stepBegins, "scope", scope, "step", name) // without mu: the log may go through the display
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ends, planned := d.of().begin(scope, name, time.Now())
 	return func(err error) {
+		d.log.Debug(stepEnds, "scope", scope, "step", name)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		took := ends(err, time.Now())

@@ -217,7 +217,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 		var common *display
 		if !o.DryRun && s.drawsOn(os.Stdout) {
 			s.earlier, s.several = earlierIn(o.Output, o.Machine), true
-			common = s.progress(os.Stdout)
+			common = s.progress(os.Stdout, log)
 			defer common.Close()
 		}
 		return sideBySide(ctx, s, chosen, how.flags, how.parallel, common, os.Stdout, os.Stderr)
@@ -226,7 +226,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	s.earlier = earlierIn(o.Output, o.Machine)
 	display := newDisplay(os.Stdout, look{}) // of a dry run the steps are what it comes to
 	if !o.DryRun && how.progress == 0 {
-		display = s.progress(os.Stdout)
+		display = s.progress(os.Stdout, log)
 	}
 	defer display.Close()
 	o.Progress, o.Log = display, log

@@ -642,10 +642,23 @@ func courses() []course {
 		},
 		{name: "a lab that is kept", options: Options{Keep: true}, status: 0},
 		{name: "three times", options: Options{Repeat: 3}, status: 0},
+		{name: "in brief", options: Options{Brief: true}, status: 0},
 		{
 			name: "an undoing that breaks", options: Options{Keep: true}, status: 4,
 			old: func(w *world, s *framework.Script) {
 				faultThen(s, func(f *fault.Fault) { f.Undo = func(context.Context) error { return errBroken } })
+			},
+		},
+		{
+			name: "what the next installation replaces is not undone before", status: 0,
+			old: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) { f.Replaced, f.Undo = true, func(context.Context) error { return errBroken } })
+			},
+		},
+		{
+			name: "what an installation would replace is undone in a lab that is kept", options: Options{Keep: true}, status: 4,
+			new: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) { f.Replaced, f.Undo = true, func(context.Context) error { return errBroken } })
 			},
 		},
 		{name: "images that do not build", labs: fakeLabs{prepare: errBroken}, status: 4},

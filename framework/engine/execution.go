@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -135,6 +136,9 @@ func (e *Execution) planVariant(v framework.Variant) {
 			if e.options.Repeat > 1 {
 				run.isRepeat(i+1, e.options.Repeat)
 			}
+			if e.options.Brief || e.options.Repeat > 1 {
+				run.script.Forms, run.script.Remedies = nil, nil
+			}
 			runs = append(runs, run)
 		}
 	}
@@ -236,6 +240,12 @@ func (e *Execution) labStep(name string, do func(context.Context) error) {
 			return &Skipped{"an earlier step failed"}
 		}
 		e.begin()
+		// From the first step on: a run that is killed while its lab comes up leaves a
+		// report as well.
+		if err := e.openFolder(); err != nil {
+			e.breaks(err)
+			return err
+		}
 		done := e.beginStep(scope, name)
 		err := do(ctx)
 		done(err)
@@ -267,6 +277,15 @@ func (e *Execution) openFolder() error {
 	return nil
 }
 
+// leaveNoFolder takes the run's folder away.
+func (e *Execution) leaveNoFolder() error {
+	if err := os.RemoveAll(e.dir); err != nil {
+		return fmt.Errorf("removing the folder of a run that has not begun: %w", err)
+	}
+	e.dir = ""
+	return nil
+}
+
 // chosen are the variants that run, each once.
 func (e *Execution) chosen() []framework.Variant {
 	var chosen []framework.Variant
@@ -291,6 +310,9 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	defer func() { e.report.Timings.Lab = time.Since(began).Milliseconds() }()
 	var err error
 	if e.lab, err = e.labs.Up(ctx, e.scenario, e.chosen(), e.options.Reuse); e.lab == nil {
+		if isHeld(err) { // lab and report belong to that process
+			err = errors.Join(err, e.leaveNoFolder())
+		}
 		return err
 	}
 	if err == nil {
@@ -302,10 +324,6 @@ func (e *Execution) bringUp(ctx context.Context) error {
 			e.options.Log.Warn("who uses the CPUs is not known", "error", unknown)
 			e.used = CPUTime{}
 		}
-	}
-	// Not earlier: a run whose lab another process holds leaves nothing.
-	if folderErr := e.openFolder(); folderErr != nil {
-		return errors.Join(err, folderErr) // logs would have no place
 	}
 	if err != nil && ctx.Err() == nil {
 		e.keepLogs(ctx)
@@ -395,7 +413,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		return
 	}
 	e.over = true
-	errs := []error{e.openFolder()} // of a run that never had a lab
+	var errs []error
 	for _, v := range e.variants {
 		e.report.Variants = append(e.report.Variants, v.conclude(ctx))
 	}

@@ -12,7 +12,6 @@ import (
 func (v *variantRun) isRepeat(number, total int) {
 	v.label = fmt.Sprintf("%s %d/%d", v.variant.Name, number, total)
 	v.result.EvidenceDir = filepath.Join("evidence", v.variant.Name, fmt.Sprintf("run-%02d", number))
-	v.script.Forms, v.script.Remedies = nil, nil
 }
 
 // mergeRepeats makes one result of those of each variant. Results are in the

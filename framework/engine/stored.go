@@ -145,7 +145,7 @@ func (p Prepared) Judge(s framework.Scenario) (Judgement, error) {
 		}
 	}
 	e := newExecution(s, nil, Options{
-		Ablate: Part(p.stored.Ablated), Repeat: repeat, Wait: p.begin.Wait, Machine: p.stored.Machine, Relapse: p.stored.Relapse,
+		Ablate: Part(p.stored.Ablated), Repeat: repeat, Wait: p.begin.Wait, Brief: p.begin.Brief, Machine: p.stored.Machine, Relapse: p.stored.Relapse,
 	})
 	e.lab = storedLab{}
 	e.report.Run, e.report.Started, e.report.Command, e.report.Guests = p.stored.Run, p.stored.Started, p.stored.Command, p.stored.Guests

@@ -87,10 +87,11 @@ type beginEntry struct {
 	Scenario string `json:"scenario"`
 	Variant  string `json:"variant"`
 	Label    string `json:"label"`
-	// Parameters, Versions and Wait are those of the run.
+	// Parameters, Versions, Wait and Brief are those of the run.
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Versions   map[string]string `json:"versions,omitempty"`
 	Wait       time.Duration     `json:"wait_ns,omitempty"`
+	Brief      bool              `json:"brief,omitempty"`
 }
 
 // stepEntry is the beginning or the end of a step.

@@ -332,6 +332,7 @@ func (v *variantRun) begins(step string) bool {
 		v.recorder.open(v.evidence.Dir, beginEntry{
 			Schema: recordSchema, Scenario: v.scenario.scenario.Incident.Name, Variant: v.variant.Name, Label: v.label,
 			Parameters: v.scenario.options.Parameters, Versions: v.scenario.options.Versions, Wait: v.scenario.options.Wait,
+			Brief: v.scenario.options.Brief,
 		})
 	}
 	return v.tape.begins(step)

@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"hash/fnv"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,6 +16,11 @@ type Goroutine struct {
 	State string `json:"state"`
 	// Functions are on its stack, the innermost first.
 	Functions []string `json:"functions"`
+	// Call stands for the functions with their arguments: the buffer that it reads
+	// into, the Service that it asks about. A goroutine that has the same at two
+	// looks has been in one call from the first to the second. It is empty in a
+	// record of before it was told.
+	Call string `json:"call,omitempty"`
 }
 
 // WaitsForIPVS tells whether it waits for the kernel's answer to a question
@@ -43,15 +50,18 @@ func ParseGoroutines(dump string) []Goroutine {
 		}
 		g := Goroutine{State: header[2]}
 		g.ID, _ = strconv.Atoi(header[1]) // digits only
+		call := fnv.New64a()
 		for _, line := range lines[1:] {
 			if strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "created by ") {
 				continue
 			}
+			io.WriteString(call, line+"\n")
 			if i := strings.LastIndexByte(line, '('); i > 0 {
 				line = line[:i]
 			}
 			g.Functions = append(g.Functions, line)
 		}
+		g.Call = strconv.FormatUint(call.Sum64(), 16)
 		all = append(all, g)
 	}
 	return all

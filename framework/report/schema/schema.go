@@ -10,6 +10,8 @@
 //	rates.json          rates.json beside a scenario, of an incident that strikes by chance
 //	figures.json        cmd/bench/figures/figures.json
 //	qualification.json  qualification.json of a qualification
+//	soak.json           soak.json of a soak
+//	soakrun.json        each line of runs.jsonl of a soak
 //	manifest.json       manifest.json of a run that was packed
 //
 // They are generated from the Go types, with the comments of the fields. A test says
@@ -25,6 +27,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -43,7 +46,7 @@ func Of(path string) string {
 	if parts := evidence.FindStringSubmatch(name); parts != nil {
 		return parts[1]
 	}
-	if name, is := strings.CutSuffix(name, ".json"); is && (name == "report" || name == "rates" || name == "figures" || name == "qualification" || name == "manifest") {
+	if name, is := strings.CutSuffix(name, ".json"); is && slices.Contains([]string{"report", "rates", "figures", "qualification", "soak", "manifest"}, name) {
 		return name
 	}
 	return ""
