@@ -86,6 +86,11 @@ test: check build ## what a change must pass: check, then most tests in labs, th
 test-all: check race build ## the night's: all tests in labs and all scenarios
 	@.ci/test night
 
+# For once a week: two hours.
+.PHONY: soak
+soak: build setup ## a scenario again and again, and what grows: [NAME=node-drain] [ARGS='--for 2h']
+	$(relapse) soak $(or $(NAME),node-drain) $(ARGS)
+
 .PHONY: bench
 bench: setup ## measure what there are budgets for, and renew the README's figures
 	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe
