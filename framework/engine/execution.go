@@ -137,8 +137,8 @@ func (e *Execution) planVariant(v framework.Variant) {
 			if e.options.Repeat > 1 {
 				run.isRepeat(i+1, e.options.Repeat)
 			}
-			if e.options.Brief || e.options.Repeat > 1 {
-				run.script.Forms, run.script.Remedies = nil, nil
+			if e.options.Brief {
+				run.isBrief()
 			}
 			runs = append(runs, run)
 		}
