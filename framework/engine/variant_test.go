@@ -147,17 +147,21 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 	}
 }
 
-// What cannot be kept makes the run fail, but does not end it.
-func TestEvidenceThatCannotBeKeptIsAReason(t *testing.T) {
+// A run of which something cannot be kept ends, and is no proof of anything.
+func TestEvidenceThatCannotBeKept(t *testing.T) {
 	v := newVariant(framework.Affected, "")
 	v.evidence.Dir = "/dev/null/evidence"
 	v.keep("log", "text")
-	if len(v.result.Reasons) != 1 || !strings.Contains(v.result.Reasons[0], "evidence") {
+	v.keep("log", "text")
+	if len(v.result.Reasons) != 2 || !strings.Contains(v.result.Reasons[0], "evidence") {
 		t.Errorf("reasons %q", v.result.Reasons)
 	}
-	v.result.Verdict = string(framework.Reproduced)
-	if v.outcome() != framework.Fail {
-		t.Errorf("outcome %s", v.outcome())
+	err := v.scenario.Broken()
+	if err == nil || !strings.HasPrefix(err.Error(), "the run could not be stored: ") || !v.scenario.lost {
+		t.Errorf("broken: %v, lost %t", err, v.scenario.lost)
+	}
+	if got := v.scenario.verdict(); got != framework.Inconclusive {
+		t.Errorf("verdict %s", got)
 	}
 }
 
