@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -76,10 +77,12 @@ func (m goModule) command(ctx context.Context, verb string, args ...string) *exe
 
 // stale returns the packages that go build would have to compile, by their import
 // paths, with these flags and packages.
-func (m goModule) stale(ctx context.Context, args []string) (map[string]bool, error) {
-	out, err := output(m.command(ctx, "list", append([]string{
+func (m goModule) stale(ctx context.Context, args []string, meter *meter) (map[string]bool, error) {
+	list := m.command(ctx, "list", append([]string{
 		"-deps", "-trimpath", "-buildvcs=false", "-f={{if .Stale}}{{.ImportPath}}{{end}}",
-	}, args...)...))
+	}, args...)...)
+	out, err := output(list)
+	meter.ran(list)
 	if err != nil {
 		return nil, fmt.Errorf("asking what is to be compiled: %w", err)
 	}
@@ -97,15 +100,16 @@ func (m goModule) source(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := output(m.command(ctx, "mod download", "-json", v.String()))
-	if err != nil {
-		return "", fmt.Errorf("downloading module %s: %w", v, err)
+	// Where it fails, its answer says why, and standard error does not.
+	out, err := m.command(ctx, "mod download", "-json", v.String()).Output()
+	var found struct{ Dir, Error string }
+	if wrong := json.Unmarshal(out, &found); wrong != nil {
+		return "", fmt.Errorf("downloading module %s: %w", v, cmp.Or(err, wrong))
 	}
-	var found struct{ Dir string }
-	if err := json.Unmarshal(out, &found); err != nil {
-		return "", fmt.Errorf("downloading module %s: %w", v, err)
+	if found.Error != "" {
+		return "", fmt.Errorf("downloading module: %s", found.Error)
 	}
-	return found.Dir, nil
+	return found.Dir, err
 }
 
 // overlay returns the flag of go build and go list that shows them the modules

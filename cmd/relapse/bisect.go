@@ -244,7 +244,7 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	}
 	// A write to whoever has gone away must not end this process before its lab is down.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	display := s.progress(os.Stdout)
+	display := s.progress(os.Stdout, log)
 	defer display.Close()
 	run.Log, run.Progress, run.Images = log, display, catalogue
 	run.Options.Output, run.Options.Keep = b.dir, true

@@ -65,6 +65,18 @@ func TestBadUsage(t *testing.T) {
 		{"an unknown component", []string{"run", "node-drain", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
 		{"no version", []string{"run", "node-drain", "--with", "cilium=1.11"}, `--with: cilium: "1.11" is no version: expected one such as 1.11.6`},
 		{
+			"a version that is the old one", []string{"run", "masquerade-drift", "--with", "cilium=1.8.1"},
+			`--with: from 1.8.1 to 1.8.1 is no upgrade: choose cilium.from as well, which is 1.8.1 otherwise`,
+		},
+		{
+			"an old version that is newer", []string{"run", "masquerade-drift", "--with", "cilium.from=1.12.0"},
+			`--with: from 1.12.0 to 1.11.1 is no upgrade: choose cilium.to as well, which is 1.11.1 otherwise`,
+		},
+		{
+			"one version twice", []string{"run", "masquerade-drift", "--with", "cilium.from=1.11.6", "--with", "cilium.to=1.11.6"},
+			`--with: cilium.from and cilium.to are both 1.11.6: there is no upgrade`,
+		},
+		{
 			"a version that nothing builds", []string{"run", "added-nic", "--with", "calico=3.28.4"},
 			"no recipe builds docker.io/calico/cni at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
 				"no recipe builds docker.io/calico/node at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
@@ -244,6 +256,7 @@ func TestRendered(t *testing.T) {
 		"run-help":                 {"run", "--help"},
 		"bisect-help":              {"bisect", "--help"},
 		"plan-help":                {"plan", "--help"},
+		"archive-help":             {"archive", "--help"},
 		"qualify-help":             {"qualify", "--help"},
 		"soak-help":                {"soak", "--help"},
 		"dry-run":                  {"run", "node-drain", "--dry-run"},

@@ -171,7 +171,7 @@ func runSoak(ctx context.Context, s *settings, name string, o soakOptions) error
 	}
 	// A write to whoever has gone away must not end this process before its lab is down.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	display := s.progress(os.Stdout)
+	display := s.progress(os.Stdout, log)
 	display.forgets = true
 	defer display.Close()
 	k.note = func(text string) { display.Note("soak", text) }

@@ -39,7 +39,7 @@ func (j *judge) judge(ctx context.Context, version string) (bisectionStep, error
 		return step, nil
 	}
 	labs := suite.Labs(j.options)
-	if _, err := labs.Prepare(ctx, u, u.Variants); err != nil {
+	if _, _, err := labs.Prepare(ctx, u, u.Variants); err != nil {
 		var missing *images.NotPublishedError
 		var build *images.BuildError
 		switch {
@@ -47,6 +47,9 @@ func (j *judge) judge(ctx context.Context, version string) (bisectionStep, error
 			return step, err
 		case errors.As(err, &missing):
 			step.Why, step.err = "not published", err
+			if missing.Unverified != "" {
+				step.Why = "not in Go's checksum database"
+			}
 			return step, nil
 		case errors.As(err, &build):
 			step.Why, step.err = "not built: "+build.Complaint(), err

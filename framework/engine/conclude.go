@@ -69,6 +69,9 @@ func (v *variantRun) restore(ctx context.Context) error {
 		v.publish()
 		done := v.scenario.beginStep(v.label, "lab is put back")
 		for _, f := range slices.Backward(v.injected) {
+			if f.Replaced && !last {
+				continue
+			}
 			if undoErr := f.Undo(ctx); undoErr != nil {
 				err = errors.Join(err, fmt.Errorf("undoing %q: %w", f.Name, undoErr))
 			}

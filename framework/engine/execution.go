@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -255,6 +256,12 @@ func (e *Execution) labStep(name string, do func(context.Context) error) {
 			return &Skipped{"an earlier step failed"}
 		}
 		e.begin()
+		// From the first step on: a run that is killed while its lab comes up leaves a
+		// report as well.
+		if err := e.openFolder(); err != nil {
+			e.breaks(err)
+			return err
+		}
 		done := e.beginStep(scope, name)
 		err := do(ctx)
 		done(err)
@@ -286,6 +293,15 @@ func (e *Execution) openFolder() error {
 	return nil
 }
 
+// leaveNoFolder takes the run's folder away.
+func (e *Execution) leaveNoFolder() error {
+	if err := os.RemoveAll(e.dir); err != nil {
+		return fmt.Errorf("removing the folder of a run that has not begun: %w", err)
+	}
+	e.dir = ""
+	return nil
+}
+
 // chosen are the variants that run, each once.
 func (e *Execution) chosen() []framework.Variant {
 	var chosen []framework.Variant
@@ -301,7 +317,7 @@ func (e *Execution) prepare(ctx context.Context) error {
 	began := time.Now()
 	defer func() { e.report.Timings.Images = time.Since(began).Milliseconds() }()
 	var err error
-	e.report.Images, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
+	e.report.Images, e.report.Modules, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
 	return err
 }
 
@@ -310,6 +326,9 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	defer func() { e.report.Timings.Lab = time.Since(began).Milliseconds() }()
 	var err error
 	if e.lab, err = e.labs.Up(ctx, e.scenario, e.chosen(), e.options.Reuse); e.lab == nil {
+		if isHeld(err) { // lab and report belong to that process
+			err = errors.Join(err, e.leaveNoFolder())
+		}
 		return err
 	}
 	if err == nil {
@@ -321,10 +340,6 @@ func (e *Execution) bringUp(ctx context.Context) error {
 			e.options.Log.Warn("who uses the CPUs is not known", "error", unknown)
 			e.used = CPUTime{}
 		}
-	}
-	// Not earlier: a run whose lab another process holds leaves nothing.
-	if folderErr := e.openFolder(); folderErr != nil {
-		return errors.Join(err, folderErr) // logs would have no place
 	}
 	if err != nil && ctx.Err() == nil {
 		e.keepLogs(ctx)
@@ -423,7 +438,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		return
 	}
 	e.over = true
-	errs := []error{e.openFolder()} // of a run that never had a lab
+	var errs []error
 	for _, v := range e.variants {
 		e.report.Variants = append(e.report.Variants, v.conclude(ctx))
 	}

@@ -190,8 +190,8 @@ type fakeLabs struct {
 	made, removed, released, open int
 }
 
-func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (map[string]string, error) {
-	return map[string]string{"relapse.dev/node:1": "sha256:1"}, l.prepare
+func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (map[string]string, []report.Module, error) {
+	return map[string]string{"relapse.dev/node:1": "sha256:1"}, nil, l.prepare
 }
 
 func (l *fakeLabs) Up(context.Context, framework.Scenario, []framework.Variant, bool) (Lab, error) {

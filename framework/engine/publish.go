@@ -18,15 +18,15 @@ type sofar struct {
 	variants map[*variantRun][]byte // the last that each has told of itself, as JSON
 }
 
-// beginStep tells progress of a step, and notes it for the report; what it returns
+// beginStep notes a step for the report, and tells progress of it; what it returns
 // ends it.
 func (e *Execution) beginStep(scope, name string) (ends func(error)) {
-	done := e.options.Progress.Step(scope, name)
 	e.mu.Lock()
 	number := len(e.sofar.steps)
 	e.sofar.steps = append(e.sofar.steps, report.Step{Scope: scope, Name: name, Began: e.now()})
 	e.mu.Unlock()
-	e.publish()
+	e.publish() // first: who is told of a step finds it in the report
+	done := e.options.Progress.Step(scope, name)
 	return func(err error) {
 		e.mu.Lock()
 		s := &e.sofar.steps[number]

@@ -285,8 +285,8 @@ func (r *recorder) probes(timelines []probe.Timeline) {
 }
 
 // readRecord reads so many entries of a record, or those up to its end, or to where
-// the run was killed.
-func readRecord(path string, most int) ([]entry, error) {
+// the run was killed. Restore is what each line goes through first.
+func readRecord(path string, most int, restore func([]byte) []byte) ([]entry, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -308,7 +308,7 @@ func readRecord(path string, most int) ([]entry, error) {
 			return nil, fmt.Errorf("reading the record %s: %w", path, err)
 		}
 		var e entry
-		if err := json.Unmarshal(line, &e); err != nil {
+		if err := json.Unmarshal(restore(line), &e); err != nil {
 			return nil, fmt.Errorf("reading the record %s, line %d: %w", path, len(entries)+1, err)
 		}
 		entries = append(entries, e)

@@ -52,13 +52,16 @@ var written = map[string]reflect.Type{
 
 	"qualification": reflect.TypeFor[qualify.Qualification](),
 
-	"soak":    reflect.TypeFor[soak.Result](),
-	"soakrun": reflect.TypeFor[soak.Run](),
+	"soak":     reflect.TypeFor[soak.Result](),
+	"soakrun":  reflect.TypeFor[soak.Run](),
+	"manifest": reflect.TypeFor[report.Manifest](),
 }
 
 // words are the values of fields that have few, by type and field.
 var words = map[string][]any{
 	"report.Report.Schema":    {report.Schema},
+	"report.Manifest.Schema":  {report.ManifestSchema},
+	"report.Manifest.Verdict": {"pass", "fail", "inconclusive"},
 	"report.Report.Verdict":   {"pass", "fail", "inconclusive"},
 	"report.Variant.Role":     {"affected", "fixed", "workaround", "unclassified"},
 	"report.Variant.Form":     {"whole", "slice"},

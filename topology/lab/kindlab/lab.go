@@ -507,7 +507,7 @@ func (l *Lab) Host(name string) *Host { return &Host{*l.member(name)} }
 
 // Down removes the lab and lets go of it.
 func (l *Lab) Down(ctx context.Context) error {
-	err := down(ctx, l.docker, l.Topology.Name)
+	err := down(ctx, l.docker, l.Topology.Name, l.options.step)
 	l.Release()
 	return err
 }
@@ -521,16 +521,15 @@ func Down(ctx context.Context, docker *client.Client, lab string) error {
 		return err
 	}
 	defer unlock()
-	return down(ctx, docker, lab)
+	return down(ctx, docker, lab, Options{}.step)
 }
 
-func down(ctx context.Context, docker *client.Client, lab string) error {
+func down(ctx context.Context, docker *client.Client, lab string, step func(name string, do func() error) error) error {
 	killStrays(lab)
 	return errors.Join(
-		removeContainers(ctx, docker, lab),
-		removeNetworks(ctx, docker, lab),
-		removeTable(lab),
-		removeStateDir(lab),
+		step("containers are removed", func() error { return removeContainers(ctx, docker, lab) }),
+		step("networks are removed", func() error { return removeNetworks(ctx, docker, lab) }),
+		step("rules and files are removed", func() error { return errors.Join(removeTable(lab), removeStateDir(lab)) }),
 	)
 }
 
