@@ -94,6 +94,11 @@ test-kill: images ## the week's: a run killed at each of its steps, and what dow
 	  go test -tags lab,night -count=1 -timeout 4h -v -run '^TestKillAtEachStep$$' ./cmd/relapse
 	@$(part) 'nothing is left' .ci/left
 
+# For once a week: two hours.
+.PHONY: soak
+soak: build setup ## a scenario again and again, and what grows: [NAME=node-drain] [ARGS='--for 2h']
+	$(relapse) soak $(or $(NAME),node-drain) $(ARGS)
+
 .PHONY: bench
 bench: setup ## measure what there are budgets for, and renew the README's figures
 	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe

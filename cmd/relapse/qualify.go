@@ -437,6 +437,9 @@ func (q *qualification) goOn(dir string) error {
 	if err != nil {
 		return usagef("--resume: %w", err)
 	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // it may be the link latest
+		return usagef("--resume: %w", err)
+	}
 	was := earlier.Inputs
 	if was.Component != q.in.Component || was.From != q.in.From || was.To != q.in.To {
 		return usagef("--resume: %s is of %s %s to %s", dir, was.Component, was.From, was.To)

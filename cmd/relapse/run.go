@@ -202,8 +202,13 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	}
 	if !o.DryRun {
 		// Better now than after a run whose report has nowhere to go.
-		if err := os.MkdirAll(o.Output, 0o755); err != nil {
-			return usagef("--output: %w", err)
+		for _, s := range chosen {
+			switch err := report.CheckOutput(o.Output, s.Incident.Name); {
+			case errors.Is(err, syscall.ENOSPC):
+				return fmt.Errorf("--output: %w", err)
+			case err != nil:
+				return usagef("--output: %w", err)
+			}
 		}
 		if err := prepare(ctx, chosen, &o); err != nil {
 			return err

@@ -47,6 +47,9 @@ func (j *judge) judge(ctx context.Context, version string) (bisectionStep, error
 			return step, err
 		case errors.As(err, &missing):
 			step.Why, step.err = "not published", err
+			if missing.Unverified != "" {
+				step.Why = "not in Go's checksum database"
+			}
 			return step, nil
 		case errors.As(err, &build):
 			step.Why, step.err = "not built: "+build.Complaint(), err
