@@ -11,8 +11,9 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 export CGO_ENABLED := 0
 # The version stamp asks git, which refuses a checkout that belongs to another
 # user than root; nothing reads the stamp. Without its folder in it, a package is
-# compiled once for all checkouts, and for the programs in the images.
-export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false -trimpath)
+# compiled once for all checkouts, and for the programs in the images. Those have no
+# debugging information either (images/compile.go); stack traces need none.
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false -trimpath -gcflags=all=-dwarf=false)
 
 # Compilers soon end, and their garbage need not be collected: k8s.io/api/core/v1
 # takes a seventh less CPU time. The limit is for machines with 4 GiB.
@@ -93,6 +94,11 @@ test-kill: images ## the week's: a run killed at each of its steps, and what dow
 	@$(part) 'kills' env RELAPSE_KILL_POINTS=$${RELAPSE_KILL_POINTS:-all} RELAPSE_REPORTS=$(CURDIR)/reports \
 	  go test -tags lab,night -count=1 -timeout 4h -v -run '^TestKillAtEachStep$$' ./cmd/relapse
 	@$(part) 'nothing is left' .ci/left
+
+# For once a week: two hours.
+.PHONY: soak
+soak: build setup ## a scenario again and again, and what grows: [NAME=node-drain] [ARGS='--for 2h']
+	$(relapse) soak $(or $(NAME),node-drain) $(ARGS)
 
 .PHONY: bench
 bench: setup ## measure what there are budgets for, and renew the README's figures

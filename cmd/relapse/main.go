@@ -61,6 +61,8 @@ type settings struct {
 	quiet    bool
 	// earlier is where displays look for earlier runs; nil where there are none.
 	earlier func(scenario string, steps []engine.Step) []timing
+	// several is whether displays show several runs at once.
+	several bool
 	// onTerminal is the display of this process, which the log goes through where both
 	// are on one terminal.
 	onTerminal atomic.Pointer[shown]

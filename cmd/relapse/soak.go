@@ -191,7 +191,7 @@ func runSoak(ctx context.Context, s *settings, name string, o soakOptions) error
 	case ctx.Err() != nil:
 		return errors.Join(engine.ErrInterrupted, err) // the lab may not be down
 	case err != nil:
-		return err
+		return &verdictError{result.Verdict, err}
 	case result.Verdict != framework.Pass:
 		return &verdictError{result.Verdict, nil}
 	}

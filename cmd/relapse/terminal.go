@@ -22,11 +22,11 @@ const redrawEvery = 200 * time.Millisecond
 type terminal struct {
 	program *tea.Program
 	over    chan struct{} // closed when nothing is drawn any more
-	restore func()
+	restore func()        // the terminal's modes; nil where they are not touched
 }
 
 func startTerminal(s *shown) *terminal {
-	t := &terminal{program: newProgram(s, s.out), over: make(chan struct{}), restore: func() {}}
+	t := &terminal{program: newProgram(s, s.out), over: make(chan struct{})}
 	if file, is := s.out.(*os.File); is {
 		t.restore = hideControls(int(file.Fd()))
 	}
@@ -61,7 +61,9 @@ func (t *terminal) ended() bool {
 func (t *terminal) end() {
 	t.program.Send(endMsg{})
 	<-t.over
-	t.restore()
+	if t.restore != nil {
+		t.restore()
+	}
 }
 
 // hideControls has a terminal not print a typed Ctrl-C as "^C", which would shift what

@@ -210,11 +210,13 @@ func (l *fakeLabs) Down(context.Context, framework.Scenario) error {
 // fakeLab is a lab in which nothing runs but the agents of the probes.
 type fakeLab struct{ *fakeLabs }
 
-func (l *fakeLab) Attach(*framework.Run)                                     {}
-func (l *fakeLab) Guests(context.Context) ([]report.Guest, error)            { return nil, nil }
-func (l *fakeLab) Logs(context.Context, []string) (map[string]string, error) { return nil, nil }
-func (l *fakeLab) Release()                                                  { l.released++ }
-func (l *fakeLab) Down(ctx context.Context) error                            { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
+func (l *fakeLab) Attach(*framework.Run)                          {}
+func (l *fakeLab) Guests(context.Context) ([]report.Guest, error) { return nil, nil }
+func (l *fakeLab) Logs(context.Context, time.Time, []string) (map[string]string, error) {
+	return nil, nil
+}
+func (l *fakeLab) Release()                       { l.released++ }
+func (l *fakeLab) Down(ctx context.Context) error { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
 func (l *fakeLab) CPUTime(context.Context) (CPUTime, error) {
 	l.used = CPUTime{l.used.Lab + l.cpu.Lab, l.used.Machine + l.cpu.Machine, l.used.All + l.cpu.All}
 	return l.used, l.noCPU

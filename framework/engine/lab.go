@@ -37,9 +37,9 @@ type Lab interface {
 	Guests(ctx context.Context) ([]report.Guest, error)
 	// CPUTime is what the lab and the machine have used so far.
 	CPUTime(ctx context.Context) (CPUTime, error)
-	// Logs are what everything in the lab has said, by name, but for the nodes of
-	// others.
-	Logs(ctx context.Context, others []string) (map[string]string, error)
+	// Logs are what everything in the lab has said since a time, by name, but for the
+	// nodes of others. The zero time is for all.
+	Logs(ctx context.Context, since time.Time, others []string) (map[string]string, error)
 	// Release leaves the lab running, for whoever comes next.
 	Release()
 	// Down removes the lab.

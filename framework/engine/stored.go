@@ -276,8 +276,10 @@ func (storedLab) Dial(context.Context, *framework.Run, []framework.End) ([]probe
 func (storedLab) Open(context.Context, []snapshot.Source, []string) (Reader, error) {
 	return nil, errNotOnRecord
 }
-func (storedLab) Guests(context.Context) ([]report.Guest, error)            { return nil, nil }
-func (storedLab) CPUTime(context.Context) (CPUTime, error)                  { return CPUTime{}, nil }
-func (storedLab) Logs(context.Context, []string) (map[string]string, error) { return nil, nil }
-func (storedLab) Release()                                                  {}
-func (storedLab) Down(context.Context) error                                { return nil }
+func (storedLab) Guests(context.Context) ([]report.Guest, error) { return nil, nil }
+func (storedLab) CPUTime(context.Context) (CPUTime, error)       { return CPUTime{}, nil }
+func (storedLab) Logs(context.Context, time.Time, []string) (map[string]string, error) {
+	return nil, nil
+}
+func (storedLab) Release()                   {}
+func (storedLab) Down(context.Context) error { return nil }

@@ -49,12 +49,21 @@ func judgesTheSame(t *testing.T, s framework.Scenario, e *Execution) {
 		t.Errorf("judged again it is %s, and was %s:\nverdicts %+v\nfindings %+v\nlooks\n%snot on record %q",
 			again.Report.Verdict, stored.Verdict, d.Verdicts, d.Findings, again, again.NotOnRecord)
 	}
+}
+
+// judgesRedactedTheSame asserts the same of the run with other addresses and names.
+func judgesRedactedTheSame(t *testing.T, s framework.Scenario, e *Execution) {
+	t.Helper()
+	stored, there := e.Report()
+	if !there || e.Dir() == "" || allUnbegun(stored) {
+		return
+	}
 	redacted, err := judgeRedacted(t, e.Dir(), s)
 	if err != nil {
 		t.Error(err)
-	} else if d := redacted.Differences; !redacted.Same() || redacted.Report.Verdict != again.Report.Verdict {
+	} else if d := redacted.Differences; !redacted.Same() {
 		t.Errorf("judged with its names replaced it is %s, and was %s:\nverdicts %+v\nfindings %+v\nlooks\n%snot on record %q",
-			redacted.Report.Verdict, again.Report.Verdict, d.Verdicts, d.Findings, redacted, redacted.NotOnRecord)
+			redacted.Report.Verdict, stored.Verdict, d.Verdicts, d.Findings, redacted, redacted.NotOnRecord)
 	}
 }
 
@@ -63,27 +72,27 @@ func judgeRedacted(t *testing.T, dir string, s framework.Scenario) (Judgement, e
 	t.Helper()
 	unpacked := t.TempDir()
 	declared := archive.Declared{Topology: report.TopologyOf(s.Topology), Texts: Texts(s)}
+	if len(declared.Topology.Members) == 0 { // the fake lab is not made of one
+		names := []string{"a", "b", "c"}
+		for _, v := range s.Variants {
+			names = append(names, v.Nodes...)
+		}
+		for _, name := range names {
+			declared.Topology.Members = append(declared.Topology.Members, report.Member{Name: name, Kind: report.NodeMember})
+		}
+	}
 	file := filepath.Join(unpacked, "run.tar.gz")
 	m, err := archive.Write(dir, file, archive.Options{MaxBytes: 25e6, Redact: true, Declared: declared})
 	if err != nil {
 		return Judgement{}, err
 	}
 	unpack(t, file, unpacked)
+	// Told by anything but a key of the format, a name is left.
 	for _, member := range declared.Topology.Members {
-		isWord := regexp.MustCompile(`\b` + member.Name + `\b`)
-		for _, f := range m.Files {
-			text, err := os.ReadFile(filepath.Join(unpacked, f.Path))
-			if err != nil {
-				t.Error(err)
-			}
-			for _, l := range member.Links {
-				if strings.Contains(string(text), `"`+l.Address.String()+`"`) {
-					t.Errorf("%s holds the address %s", f.Path, l.Address)
-				}
-			}
-			if at := isWord.FindIndex(text); at != nil && filepath.Base(f.Path) == "report.json" && !strings.HasPrefix(string(text[at[1]:]), `":`) {
-				t.Errorf("%s holds the name %s: %.100s", f.Path, member.Name, text[at[0]:])
-			}
+		isWord := regexp.MustCompile(`[^"\w]` + member.Name + `\b|"` + member.Name + `"[^:]`)
+		text, err := os.ReadFile(filepath.Join(unpacked, "report.json"))
+		if at := isWord.FindIndex(text); err != nil || at != nil {
+			t.Errorf("report.json holds the name %s: %.100s (%v)", member.Name, text[max(0, at[0]-40):], err)
 		}
 	}
 	restore, err := archive.Restore(m, declared)

@@ -131,9 +131,10 @@ type recorder struct {
 	err  error
 }
 
-// open makes the record in a folder. Without a folder nothing is recorded.
-func (r *recorder) open(dir string, begin beginEntry) {
-	r.zero = time.Now()
+// open makes the record in a folder. Without a folder nothing is recorded. Zero is
+// when the run began.
+func (r *recorder) open(dir string, zero time.Time, begin beginEntry) {
+	r.zero = zero
 	if dir == "" {
 		return
 	}
@@ -211,7 +212,20 @@ func (r *recorder) call(ctx context.Context, name string, do func(context.Contex
 	return a
 }
 
-func (r *recorder) Now() time.Time { return time.Now() }
+// Now tells what Execution.now does.
+func (r *recorder) Now() time.Time {
+	if r.zero.IsZero() { // nothing has begun
+		return time.Now()
+	}
+	return r.zero.Add(time.Since(r.zero))
+}
+
+// failed says what was wrong with the record so far.
+func (r *recorder) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
 
 func (r *recorder) Until(ctx context.Context, what string, interval, bound time.Duration, cond await.Condition) error {
 	err := await.Until(ctx, what, interval, bound, cond)

@@ -351,6 +351,7 @@ func (r Report) Write(dir string) error {
 	}
 	path := filepath.Join(dir, "report.json")
 	if err := os.WriteFile(path+".tmp", text.Bytes(), 0o644); err != nil {
+		_ = os.Remove(path + ".tmp") // half of it, on a full disk
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	// A reader never sees half a report.

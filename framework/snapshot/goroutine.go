@@ -16,12 +16,16 @@ type Goroutine struct {
 	State string `json:"state"`
 	// Functions are on its stack, the innermost first.
 	Functions []string `json:"functions"`
-	// Call stands for the functions with their arguments: the buffer that it reads
-	// into, the Service that it asks about. A goroutine that has the same at two
-	// looks has been in one call from the first to the second. It is empty in a
-	// record of before it was told.
+	// Call stands for the question about IPVS to which it waits for the answer:
+	// ipvs.execute and the functions that led there, with their arguments, such as
+	// the Service that it asks about. A goroutine that has the same at two looks has
+	// been waiting from the first to the second. It is empty where it does not wait
+	// for IPVS, and in a record of before it was told.
 	Call string `json:"call,omitempty"`
 }
+
+// ipvsExecute is libnetwork's function that asks the kernel about IPVS.
+const ipvsExecute = "/ipvs.execute"
 
 // WaitsForIPVS tells whether it waits for the kernel's answer to a question
 // about IPVS, as kube-proxy asks it through libnetwork.
@@ -29,7 +33,7 @@ func (g Goroutine) WaitsForIPVS() bool {
 	receiving := false
 	for _, f := range g.Functions {
 		receiving = receiving || strings.HasSuffix(f, "/nl.(*NetlinkSocket).Receive")
-		if receiving && strings.HasSuffix(f, "/ipvs.execute") {
+		if receiving && strings.HasSuffix(f, ipvsExecute) {
 			return true
 		}
 	}
@@ -50,18 +54,26 @@ func ParseGoroutines(dump string) []Goroutine {
 		}
 		g := Goroutine{State: header[2]}
 		g.ID, _ = strconv.Atoi(header[1]) // digits only
-		call := fnv.New64a()
+		var question []string
 		for _, line := range lines[1:] {
 			if strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "created by ") {
 				continue
 			}
-			io.WriteString(call, line+"\n")
+			function := line
 			if i := strings.LastIndexByte(line, '('); i > 0 {
-				line = line[:i]
+				function = line[:i]
 			}
-			g.Functions = append(g.Functions, line)
+			g.Functions = append(g.Functions, function)
+			// What execute calls it calls again every 3 s, as long as no answer comes.
+			if len(question) > 0 || strings.HasSuffix(function, ipvsExecute) {
+				question = append(question, line)
+			}
 		}
-		g.Call = strconv.FormatUint(call.Sum64(), 16)
+		if g.WaitsForIPVS() {
+			call := fnv.New64a()
+			io.WriteString(call, strings.Join(question, "\n"))
+			g.Call = strconv.FormatUint(call.Sum64(), 16)
+		}
 		all = append(all, g)
 	}
 	return all

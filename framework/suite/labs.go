@@ -126,8 +126,8 @@ func (l lab) CPUTime(ctx context.Context) (engine.CPUTime, error) {
 	return engine.CPUTime{Lab: used, Machine: machine.Busy, All: machine.All}, err
 }
 
-func (l lab) Logs(ctx context.Context, others []string) (map[string]string, error) {
-	return l.Lab.Logs(ctx, others...)
+func (l lab) Logs(ctx context.Context, since time.Time, others []string) (map[string]string, error) {
+	return l.Lab.Logs(ctx, since, others...)
 }
 
 func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {

@@ -20,6 +20,13 @@ import (
 type addresses struct {
 	public, private []byte
 	declared        []netip.Prefix
+	known           map[walked]netip.Addr // a run has few, and names them often
+}
+
+// walked is an address and whether it is to be replaced or told again.
+type walked struct {
+	netip.Addr
+	forth bool
 }
 
 // whole are ranges that stay as they are, and heads those of which the head does.
@@ -66,8 +73,17 @@ func sum(key, text []byte) []byte {
 }
 
 // to is the address in place of another, from the other in place of one.
-func (a *addresses) to(addr netip.Addr) netip.Addr   { return a.walk(addr, true) }
-func (a *addresses) from(addr netip.Addr) netip.Addr { return a.walk(addr, false) }
+func (a *addresses) to(addr netip.Addr) netip.Addr   { return a.lookUp(walked{addr, true}) }
+func (a *addresses) from(addr netip.Addr) netip.Addr { return a.lookUp(walked{addr, false}) }
+
+func (a *addresses) lookUp(w walked) netip.Addr {
+	found, there := a.known[w]
+	if !there {
+		found = a.walk(w.Addr, w.forth)
+		a.known[w] = found
+	}
+	return found
+}
 
 func (a *addresses) walk(addr netip.Addr, forth bool) netip.Addr {
 	in, out := addr.AsSlice(), addr.AsSlice()

@@ -67,7 +67,7 @@ func Restore(m report.Manifest, d Declared) (func([]byte) []byte, error) {
 
 // addressesOf are those in place of others, where a salt and a declaration say so.
 func addressesOf(d Declared, salt []byte) *addresses {
-	a := &addresses{private: make([]byte, 32)}
+	a := &addresses{private: make([]byte, 32), known: map[walked]netip.Addr{}}
 	found := map[netip.Prefix]bool{}
 	look := scanner{
 		ip: func(addr netip.Addr, bits int) netip.Addr {
@@ -210,7 +210,7 @@ func (x *redactor) collect(dir, name string) (text bool, err error) {
 			for _, f := range entry.Look.Findings {
 				x.foundIn(f.Pods)
 			}
-			x.mentions(string(line))
+			x.lookAlikes(string(line))
 			look.json(line, func(string) bool { return false })
 			return nil
 		})
@@ -284,8 +284,18 @@ func (x *redactor) mentions(text string) {
 			x.namespaces[m[1]], x.pods[m[2]] = true, true
 		}
 	}
-	for _, m := range replacing.FindAllStringSubmatch(text, -1) {
-		x.taken[m[1]] = true
+	x.lookAlikes(text)
+}
+
+// marks are letters that may stand before the number of a name that replaces another.
+const marks = "xyzwvqkj"
+
+// lookAlikes notes which marks a text has in names that look as if they replaced others.
+func (x *redactor) lookAlikes(text string) {
+	for _, m := range marks {
+		if strings.Contains(text, "-"+string(m)+"1") && slices.ContainsFunc(replacing.FindAllStringSubmatch(text, -1), func(found []string) bool { return found[1] == string(m) }) {
+			x.taken[string(m)] = true
+		}
 	}
 }
 
@@ -296,7 +306,7 @@ const tries = 256
 // choose decides what replaces what.
 func (x *redactor) choose(d Declared, r report.Report, machine string) (*report.Redaction, error) {
 	mark := ""
-	for _, m := range "xyzwvqkj" {
+	for _, m := range marks {
 		if mark == "" && !x.taken[string(m)] {
 			mark = string(m)
 		}
@@ -335,7 +345,7 @@ func (x *redactor) choose(d Declared, r report.Report, machine string) (*report.
 		salt := make([]byte, 16)
 		_, _ = rand.Read(salt) // it never returns an error
 		a := addressesOf(d, salt)
-		_, _ = rand.Read(a.private)
+		_, _ = rand.Read(a.private) // before anything is looked up by it
 		x.ip, x.mac = byLength(a.to), a.mac
 		replaced, apart := x.replaced()
 		if !apart {

@@ -113,6 +113,7 @@ func Write(dir string) (err error) {
 // write replaces a file: a reader never sees half a page.
 func write(path string, text []byte) error {
 	if err := os.WriteFile(path+".tmp", text, 0o644); err != nil {
+		_ = os.Remove(path + ".tmp") // half of it, on a full disk
 		return fmt.Errorf("writing the page: %w", err)
 	}
 	if err := os.Rename(path+".tmp", path); err != nil {
