@@ -11,8 +11,9 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 export CGO_ENABLED := 0
 # The version stamp asks git, which refuses a checkout that belongs to another
 # user than root; nothing reads the stamp. Without its folder in it, a package is
-# compiled once for all checkouts, and for the programs in the images.
-export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false -trimpath)
+# compiled once for all checkouts, and for the programs in the images. Those have no
+# debugging information either (images/compile.go); stack traces need none.
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false -trimpath -gcflags=all=-dwarf=false)
 
 # Compilers soon end, and their garbage need not be collected: k8s.io/api/core/v1
 # takes a seventh less CPU time. The limit is for machines with 4 GiB.

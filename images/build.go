@@ -52,6 +52,8 @@ type Event struct {
 	// compiled for it. Those that the image shares with one that was built before, or
 	// that Go's cache held, are not counted.
 	Compiled int
+	// Cost, at the end of an image that was built, is what that took.
+	Cost Cost
 }
 
 // String says what happens to the image, without its name.
@@ -75,7 +77,7 @@ func (e Event) String() string {
 	case Running:
 		return "running the recipe's script"
 	}
-	text := fmt.Sprintf("built in %.1f s", e.Elapsed.Seconds())
+	text := "built in " + e.Cost.String()
 	switch {
 	case e.Compiled == 1:
 		text += " (1 package)"
@@ -92,25 +94,30 @@ type Summary struct {
 	Built  []Timing
 	Reused []string
 	Took   time.Duration
+	// CPU is the CPU time of all commands, and of this process meanwhile.
+	CPU time.Duration
 }
 
-// Timing is how long an image took. Images share compilers: their times may
-// overlap.
+// Timing is what building an image took.
 type Timing struct {
-	Ref  string
-	Took time.Duration
+	Ref string
+	Cost
 }
 
 // String renders the summary for people, one image a line.
 func (s Summary) String() string {
 	var b strings.Builder
 	for _, t := range s.Built {
-		fmt.Fprintf(&b, "built  %-50s %6.1fs\n", t.Ref, t.Took.Seconds())
+		fmt.Fprintf(&b, "built  %-50s %7.1f s %7.1f CPU s\n", t.Ref, t.Took.Seconds(), t.CPU.Seconds())
 	}
 	for _, ref := range s.Reused {
 		fmt.Fprintf(&b, "reused %s\n", ref)
 	}
-	fmt.Fprintf(&b, "%d built, %d reused, %.1fs\n", len(s.Built), len(s.Reused), s.Took.Seconds())
+	fmt.Fprintf(&b, "%d built, %d reused, %.1f s", len(s.Built), len(s.Reused), s.Took.Seconds())
+	if len(s.Built) > 0 {
+		fmt.Fprintf(&b, ", %.1f CPU s on %d CPUs", s.CPU.Seconds(), runtime.NumCPU())
+	}
+	b.WriteByte('\n')
 	return b.String()
 }
 
@@ -120,7 +127,7 @@ func (s Summary) String() string {
 // end of its log, an unknown ref an *UnknownImageError; images that were
 // ready by then stay in the cache.
 func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Event)) (Summary, error) {
-	start := time.Now()
+	start, used := time.Now(), ownCPU()
 	needed, err := c.closure(refs)
 	if err != nil {
 		return Summary{}, err
@@ -164,7 +171,10 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 	if removeErr := remove(); err == nil && removeErr != nil {
 		err = fmt.Errorf("removing the build's folder: %w", removeErr)
 	}
-	b.summary.Took = time.Since(start)
+	b.summary.Took, b.summary.CPU = time.Since(start), ownCPU()-used
+	for _, t := range b.summary.Built {
+		b.summary.CPU += t.CPU
+	}
 	return b.summary, err
 }
 
@@ -225,30 +235,31 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 	if err != nil {
 		return err
 	}
-	compiled := 0
+	compiled, cost := 0, Cost{}
 	if !cached {
 		tell := func(e Event) {
 			e.Ref, compiled = r.Ref, max(compiled, e.Compiled)
 			b.event(e, start)
 		}
-		if err := b.assemble(ctx, r, tell); err != nil {
+		if cost, err = b.assemble(ctx, r, tell); err != nil {
 			return err
 		}
 	}
-	b.event(Event{Ref: r.Ref, Step: Built, Compiled: compiled}, start)
+	b.event(Event{Ref: r.Ref, Step: Built, Compiled: compiled, Cost: cost}, start)
 	close(b.ready[r.Ref])
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.summary.Built = append(b.summary.Built, Timing{r.Ref, time.Since(start)})
+	b.summary.Built = append(b.summary.Built, Timing{r.Ref, cost})
 	return nil
 }
 
 // assemble makes an image's layers, config and manifest, and enters it into
-// the cache.
-func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (err error) {
-	log, err := b.cache.newLog(r.Ref)
+// the cache with what that has cost.
+func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (cost Cost, err error) {
+	m := newMeter()
+	log, err := b.cache.newLog(r.Ref, m)
 	if err != nil {
-		return err
+		return Cost{}, err
 	}
 	defer func() { err = log.close(ctx, r.Ref, err) }()
 
@@ -257,18 +268,18 @@ func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (err 
 	if r.Base != "" {
 		digest, _, err := b.cache.lookup(r.Base, b.keys[r.Base])
 		if err != nil {
-			return err
+			return Cost{}, err
 		}
 		if base, err = b.cache.manifest(digest); err != nil {
-			return fmt.Errorf("reading base %s: %w", r.Base, err)
+			return Cost{}, fmt.Errorf("reading base %s: %w", r.Base, err)
 		}
 		if config, err = b.cache.config(base); err != nil {
-			return fmt.Errorf("reading base %s: %w", r.Base, err)
+			return Cost{}, fmt.Errorf("reading base %s: %w", r.Base, err)
 		}
 	}
 	layers, err := b.layers(ctx, r, base.Layers, log, tell)
 	if err != nil {
-		return err
+		return Cost{}, err
 	}
 	if r.Debian != nil && r.Debian.Slim {
 		base.Layers, config.RootFS.DiffIDs = nil, nil
@@ -279,7 +290,7 @@ func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (err 
 	r.configure(config)
 	configBlob, err := b.cache.putJSON(b.dir, config, types.OCIConfigJSON)
 	if err != nil {
-		return fmt.Errorf("writing config: %w", err)
+		return Cost{}, fmt.Errorf("writing config: %w", err)
 	}
 	manifest, err := b.cache.putJSON(b.dir, v1.Manifest{
 		SchemaVersion: 2,
@@ -288,9 +299,10 @@ func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (err 
 		Layers:        slices.Concat(base.Layers, layers),
 	}, types.OCIManifestSchema1)
 	if err != nil {
-		return fmt.Errorf("writing manifest: %w", err)
+		return Cost{}, fmt.Errorf("writing manifest: %w", err)
 	}
-	return b.cache.add(ctx, r.Ref, b.keys[r.Ref], manifest)
+	cost = m.cost()
+	return cost, b.cache.add(ctx, r.Ref, b.keys[r.Ref], manifest, cost)
 }
 
 // layers makes the layers that the recipe adds to its base: Debian packages,
@@ -335,7 +347,7 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 			return nil, fmt.Errorf("writing the layer of Debian packages: %w", err)
 		}
 	}
-	programs, compiled, err := b.compiler.compile(ctx, r, tell)
+	programs, compiled, err := b.compiler.compile(ctx, r, log.meter, tell)
 	if err != nil {
 		return nil, err
 	}

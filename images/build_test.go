@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -169,7 +170,10 @@ func TestBuildTellsOfPackages(t *testing.T) {
 	var told []string
 	if _, err := c.Build(t.Context(), []string{"x.dev/p:1"}, func(e Event) {
 		if e.Step == Built {
-			e.Elapsed = 1500 * time.Millisecond
+			if e.Cost.Took <= 0 || e.Cost.Took > e.Elapsed || e.Cost.CPU <= 0 {
+				t.Errorf("what it cost: %+v, in %s", e.Cost, e.Elapsed)
+			}
+			e.Cost = Cost{Took: 1500 * time.Millisecond, CPU: 2 * time.Second}
 		}
 		told = append(told, e.String())
 	}); err != nil {
@@ -178,7 +182,7 @@ func TestBuildTellsOfPackages(t *testing.T) {
 	want := []string{
 		"looking for modules, and downloading those that are not there", "waiting for the compiler",
 		"compiling 1 of 2 packages: p/part", "compiling 2 of 2 packages: p/main",
-		"writing layers", "built in 1.5 s (2 packages)",
+		"writing layers", "built in 1.5 s, 2.0 CPU s (2 packages)",
 	}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("(-want +told):\n%s", diff)
@@ -406,8 +410,9 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 		err   error
 	}
 	compiled := make(chan result, 1)
+	began, m := time.Now(), newMeter()
 	go func() {
-		files, _, err := compiler.compile(t.Context(), r, func(Event) {})
+		files, _, err := compiler.compile(t.Context(), r, m, func(Event) {})
 		compiled <- result{files, err}
 	}()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(said(), "+ go list"); {
@@ -430,6 +435,40 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 	}
 	if _, err := os.Stat(got.files[0]); err != nil {
 		t.Error(err)
+	}
+	// Its own work is told without the time in which the other one compiled.
+	if cost := m.cost(); m.waited <= 0 || cost.Took > time.Since(began)-m.waited || cost.CPU <= 0 {
+		t.Errorf("it cost %+v, and waited %s of %s", cost, m.waited, time.Since(began))
+	}
+}
+
+func TestSummary(t *testing.T) {
+	s := Summary{
+		Built:  []Timing{{"x.dev/a:1", Cost{98200 * time.Millisecond, 160400 * time.Millisecond}}},
+		Reused: []string{"x.dev/b:1"}, Took: 120 * time.Second, CPU: 170 * time.Second,
+	}
+	want := "built  x.dev/a:1                                             98.2 s   160.4 CPU s\n" +
+		"reused x.dev/b:1\n" +
+		fmt.Sprintf("1 built, 1 reused, 120.0 s, 170.0 CPU s on %d CPUs\n", runtime.NumCPU())
+	if diff := cmp.Diff(want, s.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What an image has cost is kept with it.
+func TestListTellsCost(t *testing.T) {
+	root := newRoot(t, program(hello))
+	summary, err := open(t, root).Build(t.Context(), []string{"x.dev/p:1"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := open(t, root).List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := summary.Built[0].Cost
+	if want := (Cost{built.Took.Round(time.Millisecond), built.CPU.Round(time.Millisecond)}); entries[0].Cost != want || want.CPU == 0 {
+		t.Errorf("the list has %+v, built at %+v", entries[0].Cost, want)
 	}
 }
 

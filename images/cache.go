@@ -26,6 +26,9 @@ import (
 const (
 	annotationRef = "org.opencontainers.image.ref.name"
 	annotationKey = "dev.relapse.key"
+	// What building the image took, as Cost has it: durations such as 98.2s.
+	annotationTook = "dev.relapse.took"
+	annotationCPU  = "dev.relapse.cpu"
 )
 
 // cache is an OCI image layout, with these folders beside what the layout
@@ -50,15 +53,15 @@ func (c *cache) modules() string { return filepath.Join(c.dir, "modules") }
 // index is the layout's index.json.
 type index struct{ v1.IndexManifest }
 
-// find returns the digest of the image built from ref's recipe when its
-// inputs had this key.
-func (x *index) find(ref, key string) (v1.Hash, bool) {
+// find returns the entry of the image built from ref's recipe when its inputs
+// had this key.
+func (x *index) find(ref, key string) (v1.Descriptor, bool) {
 	for _, d := range x.Manifests {
 		if d.Annotations[annotationRef] == ref && d.Annotations[annotationKey] == key {
-			return d.Digest, true
+			return d, true
 		}
 	}
-	return v1.Hash{}, false
+	return v1.Descriptor{}, false
 }
 
 // index reads the index; an empty cache has an empty one.
@@ -337,20 +340,23 @@ func (c *cache) lookup(ref, key string) (v1.Hash, bool, error) {
 	if err != nil {
 		return v1.Hash{}, false, err
 	}
-	digest, ok := x.find(ref, key)
+	entry, ok := x.find(ref, key)
 	if !ok {
 		return v1.Hash{}, false, nil
 	}
-	if _, err := c.manifest(digest); err != nil {
+	if _, err := c.manifest(entry.Digest); err != nil {
 		return v1.Hash{}, false, nil // damaged: as good as not there
 	}
-	c.touch(digest)
-	return digest, true, nil
+	c.touch(entry.Digest)
+	return entry.Digest, true, nil
 }
 
 // add makes a stored image known under ref and key.
-func (c *cache) add(ctx context.Context, ref, key string, manifest v1.Descriptor) error {
-	manifest.Annotations = map[string]string{annotationRef: ref, annotationKey: key}
+func (c *cache) add(ctx context.Context, ref, key string, manifest v1.Descriptor, cost Cost) error {
+	manifest.Annotations = map[string]string{
+		annotationRef: ref, annotationKey: key,
+		annotationTook: cost.Took.Round(time.Millisecond).String(), annotationCPU: cost.CPU.Round(time.Millisecond).String(),
+	}
 	return c.update(ctx, func(x *index) {
 		x.remove(ref, key)
 		x.Manifests = append(x.Manifests, manifest)

@@ -285,6 +285,8 @@ type Entry struct {
 	Digest v1.Hash
 	// Size is that of all its layers in bytes, shared ones included.
 	Size int64
+	// Cost is what building it took; zero if that was not kept.
+	Cost Cost
 }
 
 // List returns all images, bases before those built on them, and whether the
@@ -302,9 +304,9 @@ func (c *Catalogue) List(ctx context.Context) ([]Entry, error) {
 	for _, ref := range c.refs {
 		r, _ := c.recipe(ref)
 		entry := Entry{Ref: ref, Component: r.Component, Version: r.Version, Form: r.Form}
-		if digest, ok := index.find(ref, keys[ref]); ok {
-			if manifest, err := c.cache.manifest(digest); err == nil {
-				entry.Digest = digest
+		if found, ok := index.find(ref, keys[ref]); ok {
+			if manifest, err := c.cache.manifest(found.Digest); err == nil {
+				entry.Digest, entry.Cost = found.Digest, costOf(found)
 				for _, layer := range manifest.Layers {
 					entry.Size += layer.Size
 				}

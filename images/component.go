@@ -81,7 +81,10 @@ type vendorModule struct {
 	AtLeast map[string]string `json:"atLeast,omitempty"`
 	// Replace maps a module path to the path and the version that take its place.
 	Replace map[string]string `json:"replace,omitempty"`
-	Staging *staging          `json:"staging,omitempty"`
+	// Unused are packages that programs of the component import and never call in a lab:
+	// they are compiled without optimisation.
+	Unused  []string `json:"unused,omitempty"`
+	Staging *staging `json:"staging,omitempty"`
 }
 
 // staging are modules that a release keeps in its own tree.

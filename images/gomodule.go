@@ -77,10 +77,12 @@ func (m goModule) command(ctx context.Context, verb string, args ...string) *exe
 
 // stale returns the packages that go build would have to compile, by their import
 // paths, with these flags and packages.
-func (m goModule) stale(ctx context.Context, args []string) (map[string]bool, error) {
-	out, err := output(m.command(ctx, "list", append([]string{
+func (m goModule) stale(ctx context.Context, args []string, meter *meter) (map[string]bool, error) {
+	list := m.command(ctx, "list", append([]string{
 		"-deps", "-trimpath", "-buildvcs=false", "-f={{if .Stale}}{{.ImportPath}}{{end}}",
-	}, args...)...))
+	}, args...)...)
+	out, err := output(list)
+	meter.ran(list)
 	if err != nil {
 		return nil, fmt.Errorf("asking what is to be compiled: %w", err)
 	}

@@ -57,15 +57,18 @@ func (e *BuildError) Unwrap() error { return e.Err }
 const tailLines = 15
 
 // buildLog is the file that takes the output of a build's commands.
-type buildLog struct{ file *os.File }
+type buildLog struct {
+	file  *os.File
+	meter *meter // of the image that the commands run for
+}
 
 // newLog starts the named log anew.
-func (c *cache) newLog(name string) (*buildLog, error) {
+func (c *cache) newLog(name string, m *meter) (*buildLog, error) {
 	f, err := os.Create(filepath.Join(c.dir, "logs", fileName(name)+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("creating a build log: %w", err)
 	}
-	return &buildLog{f}, nil
+	return &buildLog{f, m}, nil
 }
 
 // close closes the log and says that building ref failed, if it did: with the
@@ -112,7 +115,9 @@ func (l *buildLog) run(ctx context.Context, cmd *exec.Cmd) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	defer stop()
-	if err := cmd.Wait(); err != nil {
+	err := cmd.Wait()
+	l.meter.ran(cmd)
+	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

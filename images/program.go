@@ -33,7 +33,7 @@ func (c *Catalogue) Compile(ctx context.Context, ref, dir string) ([]string, err
 	}
 	compiler := newCompiler(c.cache, dir)
 	compiler.plan(r)
-	files, _, err := compiler.compile(ctx, r, func(Event) {})
+	files, _, err := compiler.compile(ctx, r, newMeter(), func(Event) {})
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func TestScriptLayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer remove()
-	log, err := c.cache.newLog("test")
+	log, err := c.cache.newLog("test", newMeter())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestSlim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := c.cache.newLog("test")
+	log, err := c.cache.newLog("test", newMeter())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -11,9 +12,9 @@ import (
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
-	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -25,56 +26,10 @@ func imagesCommand(s *settings) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		&cobra.Command{
-			Use:   "build [REF|NAME@VERSION...]",
-			Short: "Build images that are not in the cache; without arguments, those that the scenarios use",
-			Long: `Build images that are not in the cache; without arguments, those that the scenarios use.
-
-NAME@VERSION stands for all images of a component, or for one image when NAME is
-its reference without the tag. The version need not be one that the list shows:
-what it requires is derived from the vendor's own go.mod.`,
-			Example: "  relapse images build kube-proxy@1.13.5\n  relapse images build quay.io/cilium/cilium@1.11.4",
-			RunE: func(cmd *cobra.Command, args []string) error {
-				catalogue, _, err := openCatalogue()
-				if err != nil {
-					return err
-				}
-				var refs []string
-				for _, arg := range args {
-					name, version, ok := strings.Cut(arg, "@")
-					if !ok {
-						refs = append(refs, arg)
-						continue
-					}
-					at, err := catalogue.At(name, version)
-					if err != nil {
-						return err
-					}
-					refs = append(refs, at...)
-				}
-				if len(refs) == 0 {
-					for _, scenario := range scenarios.All {
-						refs = append(refs, scenario.ImagesOf(nil, scenario.Runnable(nil)...)...)
-					}
-				}
-				log, err := s.logger()
-				if err != nil {
-					return err
-				}
-				display := s.progress(os.Stdout, log)
-				defer display.Close()
-				summary, err := suite.Build(cmd.Context(), catalogue, refs, display)
-				if err != nil {
-					return err
-				}
-				display.Close()
-				fmt.Fprint(cmd.OutOrStdout(), summary)
-				return nil
-			},
-		},
+		buildCommand(s),
 		&cobra.Command{
 			Use:   "list",
-			Short: "List the images, and which of them the cache holds",
+			Short: "List the images, which of them the cache holds, and what building those took",
 			Args:  noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				catalogue, _, err := openCatalogue()
@@ -86,13 +41,16 @@ what it requires is derived from the vendor's own go.mod.`,
 					return err
 				}
 				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(table, "IMAGE\tHOLDS\tFORM\tSIZE\tDIGEST")
+				fmt.Fprintln(table, "IMAGE\tHOLDS\tFORM\tSIZE\tBUILT IN\tDIGEST")
 				for _, e := range entries {
-					size, digest := "-", "to be built"
+					size, cost, digest := "-", "-", "to be built"
 					if e.Digest.Hex != "" {
 						size, digest = fmt.Sprintf("%d MB", e.Size/1e6), e.Digest.String()[:19]
 					}
-					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\n", e.Ref, e.Component, e.Version, e.Form, size, digest)
+					if e.Cost != (images.Cost{}) {
+						cost = e.Cost.String()
+					}
+					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\t%s\n", e.Ref, e.Component, e.Version, e.Form, size, cost, digest)
 				}
 				return table.Flush()
 			},
@@ -122,6 +80,82 @@ what it requires is derived from the vendor's own go.mod.`,
 		pruneCommand(),
 	)
 	return cmd
+}
+
+func buildCommand(s *settings) *cobra.Command {
+	var label string
+	cmd := &cobra.Command{
+		Use:   "build [REF|NAME@VERSION...]",
+		Short: "Build images that are not in the cache; without arguments, those that the scenarios use",
+		Long: `Build images that are not in the cache; without arguments, those that the scenarios use.
+
+NAME@VERSION stands for all images of a component, or for one image when NAME is
+its reference without the tag. The version need not be one that the list shows:
+what it requires is derived from the vendor's own go.mod.
+
+At the end it tells of each image the time of work on it, without that in which it
+waited for other images' compilation, and the CPU time.`,
+		Example: "  relapse images build kube-proxy@1.13.5\n  relapse images build quay.io/cilium/cilium@1.11.4\n  relapse images build --label '!slow'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			catalogue, _, err := openCatalogue()
+			if err != nil {
+				return err
+			}
+			var refs []string
+			for _, arg := range args {
+				name, version, ok := strings.Cut(arg, "@")
+				if !ok {
+					refs = append(refs, arg)
+					continue
+				}
+				at, err := catalogue.At(name, version)
+				if err != nil {
+					return err
+				}
+				refs = append(refs, at...)
+			}
+			if label != "" || len(args) == 0 {
+				used, err := imagesUsed(label)
+				if err != nil {
+					return err
+				}
+				refs = append(refs, used...)
+			}
+			log, err := s.logger()
+			if err != nil {
+				return err
+			}
+			display := s.progress(os.Stdout, log)
+			defer display.Close()
+			summary, err := suite.Build(cmd.Context(), catalogue, refs, display)
+			if err != nil {
+				return err
+			}
+			display.Close()
+			fmt.Fprint(cmd.OutOrStdout(), summary)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&label, "label", "", "those that the variants with these labels use, `EXPRESSION` as in 'cilium && !slow' (relapse list shows them)")
+	return cmd
+}
+
+// imagesUsed are the images of the variants that an expression of labels selects; of
+// all where it is empty.
+func imagesUsed(label string) ([]string, error) {
+	chosen, variants, err := selection{all: label == "", label: label}.scenarios(nil)
+	if err != nil {
+		return nil, err
+	}
+	var refs []string
+	for _, scenario := range chosen {
+		runnable := scenario.Runnable(nil)
+		if label != "" {
+			runnable = slices.DeleteFunc(runnable, func(v framework.Variant) bool { return !slices.Contains(variants, v.Name) })
+		}
+		refs = append(refs, scenario.ImagesOf(nil, runnable...)...)
+	}
+	return refs, nil
 }
 
 func pruneCommand() *cobra.Command {

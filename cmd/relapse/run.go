@@ -271,7 +271,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if !s.quiet {
 		fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
 	}
-	tellOthers(ctx, log, o.Output, reports)
+	if !errors.Is(err, syscall.ENOSPC) { // metrics would have no room either, and that is said once
+		tellOthers(ctx, log, o.Output, reports)
+	}
 	return outcome(reports, err)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,25 @@ func TestSelection(t *testing.T) {
 				t.Errorf("variants %s, want %s", got, test.variants)
 			}
 		})
+	}
+}
+
+// make test builds the images of its own scenarios, and not those of the night's.
+func TestImagesUsed(t *testing.T) {
+	all, err := imagesUsed("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick, err := imagesUsed("!slow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const slow, common = "k8s.gcr.io/kube-proxy:v1.13.0", "relapse.dev/node:v1.34.4"
+	if !slices.Contains(all, slow) || slices.Contains(quick, slow) || !slices.Contains(quick, common) {
+		t.Errorf("all %v\nwithout the slow ones %v", all, quick)
+	}
+	if _, err := imagesUsed("no-label"); exitStatus(t.Context(), err) != exitUsage {
+		t.Errorf("of an unknown label: %v", err)
 	}
 }
 
