@@ -84,8 +84,21 @@ test: check build ## what a change must pass: check, then most tests in labs, th
 	@.ci/test
 
 .PHONY: test-all
-test-all: check race build ## the night's: all tests in labs and all scenarios
+test-all: check build ## the night's: all tests in labs, all scenarios, and race
 	@.ci/test night
+
+# A sample of it is in test-all.
+.PHONY: test-kill
+test-kill: images ## the week's: a run killed at each of its steps, and what down leaves; RELAPSE_KILL_POINTS=20 for some
+	@$(part) 'Debian packages' .ci/packages iproute2 nftables
+	@$(part) 'kills' env RELAPSE_KILL_POINTS=$${RELAPSE_KILL_POINTS:-all} RELAPSE_REPORTS=$(CURDIR)/reports \
+	  go test -tags lab,night -count=1 -timeout 4h -v -run '^TestKillAtEachStep$$' ./cmd/relapse
+	@$(part) 'nothing is left' .ci/left
+
+# For once a week: two hours.
+.PHONY: soak
+soak: build setup ## a scenario again and again, and what grows: [NAME=node-drain] [ARGS='--for 2h']
+	$(relapse) soak $(or $(NAME),node-drain) $(ARGS)
 
 .PHONY: bench
 bench: setup ## measure what there are budgets for, and renew the README's figures

@@ -143,7 +143,8 @@ func (b *versionBuild) settle(ctx context.Context, dir string, derived []byte) e
 	for _, p := range b.programs() {
 		for _, arch := range []string{"amd64", "arm64"} { // checksums serve machines of both
 			cmd := m.command(ctx, "list", slices.Concat([]string{"-mod=mod", "-deps", "-tags=" + strings.Join(p.Tags, ",")}, overlay, []string{p.Package})...)
-			cmd.Env = append(cmd.Env, "GONOSUMDB="+strings.Join(b.vendor.Unlisted, ","), "GOARCH="+arch)
+			unlisted := append(b.vendor.Unlisted[:len(b.vendor.Unlisted):len(b.vendor.Unlisted)], os.Getenv("GONOSUMDB"))
+			cmd.Env = append(cmd.Env, "GONOSUMDB="+strings.Join(unlisted, ","), "GOARCH="+arch)
 			if _, err := output(cmd); err != nil {
 				return fmt.Errorf("resolving what %s requires: %w", b.vendor.at(b.version), err)
 			}

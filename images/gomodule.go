@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -99,15 +100,16 @@ func (m goModule) source(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := output(m.command(ctx, "mod download", "-json", v.String()))
-	if err != nil {
-		return "", fmt.Errorf("downloading module %s: %w", v, err)
+	// Where it fails, its answer says why, and standard error does not.
+	out, err := m.command(ctx, "mod download", "-json", v.String()).Output()
+	var found struct{ Dir, Error string }
+	if wrong := json.Unmarshal(out, &found); wrong != nil {
+		return "", fmt.Errorf("downloading module %s: %w", v, cmp.Or(err, wrong))
 	}
-	var found struct{ Dir string }
-	if err := json.Unmarshal(out, &found); err != nil {
-		return "", fmt.Errorf("downloading module %s: %w", v, err)
+	if found.Error != "" {
+		return "", fmt.Errorf("downloading module: %s", found.Error)
 	}
-	return found.Dir, nil
+	return found.Dir, err
 }
 
 // overlay returns the flag of go build and go list that shows them the modules

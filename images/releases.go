@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -240,13 +242,20 @@ type NotPublishedError struct {
 	Module module.Version
 	// Required is set where the version is there, and a module that it requires is not.
 	Required bool
-	Err      error // what the go command says
+	// Unverified is the path of a module that the proxy does serve, and Go's checksum
+	// database has not got; empty where that is not it.
+	Unverified string
+	Err        error // what the go command says
 }
 
 func (e *NotPublishedError) Error() string {
 	what := e.Module.String()
 	if e.Required {
 		what = "something that " + what + " requires"
+	}
+	if e.Unverified != "" {
+		return fmt.Sprintf("%s is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=%s in the environment takes it all the same",
+			what, e.Unverified)
 	}
 	// The first line says it; what follows are the server's words.
 	why, _, _ := strings.Cut(e.Err.Error(), "\n")
@@ -284,6 +293,15 @@ var silences = []string{
 	"GOPROXY=off",
 }
 
+// lookup is how the go command asks a checksum database of a module version.
+var lookup = regexp.MustCompile(`/lookup/([^@\s]+)@[^:\s]+`)
+
+// unescaped is a module's path as people write it, or "" if it is none.
+func unescaped(path string) string {
+	as, _ := module.UnescapePath(path)
+	return as
+}
+
 // told makes a *NotPublishedError or an *UnreachableError of an error of the go
 // command that says so.
 func told(err error, v module.Version) error {
@@ -294,8 +312,12 @@ func told(err error, v module.Version) error {
 	case err == nil:
 		return nil
 	case says(refusals):
-		itself := strings.Contains(err.Error(), v.String()+":")
-		return &NotPublishedError{Module: v, Required: !itself, Err: err}
+		missing := &NotPublishedError{Module: v, Required: !strings.Contains(err.Error(), v.String()+":"), Err: err}
+		if asked := lookup.FindStringSubmatch(err.Error()); asked != nil {
+			missing.Required = asked[0] != "/lookup/"+v.String()
+			missing.Unverified = cmp.Or(unescaped(asked[1]), asked[1])
+		}
+		return missing
 	case says(silences):
 		return &UnreachableError{Module: v, Err: err}
 	}

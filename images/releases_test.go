@@ -121,6 +121,16 @@ func TestNotPublished(t *testing.T) {
 			"something that x.dev/vendor@v1.9.0 requires is not published: go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
 		},
 		{
+			"a checksum database that has not got it",
+			"resolving what x.dev/vendor@v1.9.0 requires: go list: exit status 1: x.dev/vendor@v1.9.0: verifying module: x.dev/vendor@v1.9.0: reading https://proxy/sumdb/sum.dev/lookup/x.dev/vendor@v1.9.0: 404 Not Found",
+			"x.dev/vendor@v1.9.0 is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=x.dev/vendor in the environment takes it all the same",
+		},
+		{
+			"a checksum database that has not got what it requires",
+			"go: x.dev/Other@v0.1.0: verifying go.mod: x.dev/Other@v0.1.0/go.mod: reading https://proxy/sumdb/sum.dev/lookup/x.dev/!other@v0.1.0: 404 Not Found",
+			"something that x.dev/vendor@v1.9.0 requires is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=x.dev/Other in the environment takes it all the same",
+		},
+		{
 			"no network", "go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused\n",
 			"x.dev/vendor@v1.9.0 cannot be had, for the module proxy does not answer: go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused",
 		},
@@ -129,7 +139,7 @@ func TestNotPublished(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			err := told(errors.New(test.says), v)
 			var silent *UnreachableError
-			if err.Error() != test.want || errors.As(err, &missing) != strings.Contains(test.want, "not published") ||
+			if err.Error() != test.want || errors.As(err, &missing) != (strings.Contains(test.want, "not published") || strings.Contains(test.want, "not in Go's")) ||
 				errors.As(err, &silent) != strings.Contains(test.want, "does not answer") {
 				t.Errorf("got  %v\nwant %s", err, test.want)
 			}
@@ -164,6 +174,30 @@ func TestNotPublishedButKnown(t *testing.T) {
 	}
 	var missing *NotPublishedError
 	if _, err := c.Build(t.Context(), refs, nil); !errors.As(err, &missing) || missing.Required {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What go mod download says of a module that it cannot have is in its answer alone.
+func TestSourceThatIsNotPublished(t *testing.T) {
+	vendorProxy(t) // for its module cache
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "not here", http.StatusForbidden)
+	}))
+	defer proxy.Close()
+	t.Setenv("GOPROXY", proxy.URL)
+	m := goModule{folder: t.TempDir()}
+	m.file = filepath.Join(m.folder, "go.mod")
+	if err := os.WriteFile(m.file, []byte("module x.dev/ours\n\ngo 1.24\n\nrequire x.dev/vendor v1.2.0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := m.source(t.Context(), "x.dev/vendor")
+	if err == nil {
+		t.Fatal("it was downloaded")
+	}
+	var missing *NotPublishedError
+	err = told(err, module.Version{Path: "x.dev/vendor", Version: "v1.2.0"})
+	if !errors.As(err, &missing) || missing.Required || !strings.Contains(err.Error(), "403 Forbidden") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -126,17 +126,18 @@ func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (str
 	return dir, nil
 }
 
-// aptMirror returns the archive that this machine's apt takes the suite from,
-// so that a mirror set for the machine serves images too. Without one
-// debootstrap uses its own default.
+// aptMirror returns the archive that this machine's apt takes the suite from, or
+// another suite of Debian's, so that a mirror set for the machine serves images
+// too. Without one debootstrap uses its own default.
 func aptMirror(ctx context.Context, suite string) string {
-	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)",
-		"Created-By: Packages", "Codename: "+suite, "Component: main").Output()
-	if err != nil {
-		return "" // not a Debian machine
+	for _, of := range []string{"Codename: " + suite, "Label: Debian"} {
+		out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)",
+			"Created-By: Packages", "Component: main", of).Output()
+		if first, _, _ := strings.Cut(string(out), "\n"); err == nil && first != "" {
+			return first
+		}
 	}
-	first, _, _ := strings.Cut(string(out), "\n")
-	return first
+	return "" // not a Debian machine
 }
 
 const cleanDebian = `

@@ -8,6 +8,9 @@
 // written, it runs nothing: it takes the figures of the whole runs that are there
 // and that passed, but for those beside other work.
 //
+// With -only it measures only what is named: scenarios, and "versions", which is what
+// it takes to build, bisect and qualify versions that no variant has.
+//
 // Exit status: 0 all within their budgets; 1 some were not, or a run did not
 // pass.
 package main
@@ -17,7 +20,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -32,6 +37,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -77,24 +83,36 @@ var budgets = map[string]budget{
 const memory = 300 << 20 // bytes
 
 func main() {
+	only := flag.String("only", "", "measure only these, by `NAME,NAME`: scenarios, and versions")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := bench(ctx); err != nil {
+	if err := bench(ctx, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(1)
 	}
 }
 
-func bench(ctx context.Context) error {
+func bench(ctx context.Context, only string) error {
 	before, err := figures.Read(figures.Path) // a file that cannot be read is told before an hour of work
 	if err != nil {
 		return err
 	}
 	m := &measurement{}
-	if folders := os.Args[1:]; len(folders) > 0 {
+	var names []string
+	if only != "" {
+		names = strings.Split(only, ",")
+	}
+	for _, name := range names {
+		if _, scenario := budgets[name]; !scenario && name != versions {
+			return fmt.Errorf("-only: there is nothing to measure of %q%s", name,
+				topology.Nearest(name, append(slices.Sorted(maps.Keys(budgets)), versions)))
+		}
+	}
+	if folders := flag.Args(); len(folders) > 0 {
 		err = m.stored(folders)
 	} else {
-		err = m.all(ctx)
+		err = m.all(ctx, names)
 	}
 	if err != nil {
 		return err
@@ -150,15 +168,16 @@ func isWhole(s framework.Scenario, r report.Report) bool {
 	return r.Ablated == "" && slices.Equal(ran, all)
 }
 
-// all runs every scenario that has a budget.
-func (m *measurement) all(ctx context.Context) (err error) {
+// all measures what is named, everything if nothing is.
+func (m *measurement) all(ctx context.Context, names []string) (err error) {
+	wanted := func(name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 	if m.output, err = os.MkdirTemp("", "relapse-bench-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(m.output)
 	for _, s := range scenarios.All {
 		limits, ok := budgets[s.Incident.Name]
-		if !ok {
+		if !ok || !wanted(s.Incident.Name) {
 			continue
 		}
 		if err := m.scenario(ctx, s, limits); err != nil {
@@ -166,6 +185,14 @@ func (m *measurement) all(ctx context.Context) (err error) {
 			_, _, down := m.relapse(context.WithoutCancel(ctx), "down", s.Incident.Name)
 			return errors.Join(err, down)
 		}
+	}
+	if wanted(versions) {
+		if err := m.versions(ctx); err != nil {
+			return err
+		}
+	}
+	if len(names) > 0 {
+		return nil // the peak is that of all of them
 	}
 	m.sample(figures.Figure{Name: "peak memory of the CLI", Unit: "MiB", Budget: new(float64(memory) / (1 << 20))}, float64(m.peak)/(1<<20))
 	return nil
@@ -177,6 +204,11 @@ type measurement struct {
 	peak    int64  // bytes, of all runs
 	machine string // as the reports tell of it
 	series  []*series
+
+	// environment is what the CLI is given beside this program's, and judged are exit
+	// statuses other than 0 that are no failure of its.
+	environment []string
+	judged      []int
 }
 
 // series is the samples of one figure.
@@ -363,11 +395,15 @@ func (m *measurement) relapse(ctx context.Context, args ...string) (time.Duratio
 	line := program + " " + strings.Join(args, " ")
 	fmt.Println(line)
 	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), m.environment...)
 	// The CLI undoes what it did before it ends.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	took := time.Since(began)
+	if ended, is := errors.AsType[*exec.ExitError](err); is && slices.Contains(m.judged, ended.ExitCode()) {
+		err = nil
+	}
 	if err != nil {
 		return took, 0, fmt.Errorf("%s: %w\n%s", line, err, out)
 	}

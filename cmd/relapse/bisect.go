@@ -244,11 +244,11 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	}
 	// A write to whoever has gone away must not end this process before its lab is down.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	display := s.progress(os.Stdout)
+	display := s.progress(os.Stdout, log)
 	defer display.Close()
 	run.Log, run.Progress, run.Images = log, display, catalogue
 	run.Options.Output, run.Options.Keep = b.dir, true
-	j := &judge{at: at, builds: builds, options: run, timeout: o.timeout}
+	j := &judge{oneLab: oneLab{options: run, timeout: o.timeout}, at: at, builds: builds}
 	b.judge, b.note = j.judge, func(text string) { display.Note("bisect", text) }
 	err = b.search(ctx, func(version string) bool { return version == o.from || version == o.to })
 	err = errors.Join(err, j.down(scenario))

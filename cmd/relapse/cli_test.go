@@ -65,6 +65,18 @@ func TestBadUsage(t *testing.T) {
 		{"an unknown component", []string{"run", "node-drain", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
 		{"no version", []string{"run", "node-drain", "--with", "cilium=1.11"}, `--with: cilium: "1.11" is no version: expected one such as 1.11.6`},
 		{
+			"a version that is the old one", []string{"run", "masquerade-drift", "--with", "cilium=1.8.1"},
+			`--with: from 1.8.1 to 1.8.1 is no upgrade: choose cilium.from as well, which is 1.8.1 otherwise`,
+		},
+		{
+			"an old version that is newer", []string{"run", "masquerade-drift", "--with", "cilium.from=1.12.0"},
+			`--with: from 1.12.0 to 1.11.1 is no upgrade: choose cilium.to as well, which is 1.11.1 otherwise`,
+		},
+		{
+			"one version twice", []string{"run", "masquerade-drift", "--with", "cilium.from=1.11.6", "--with", "cilium.to=1.11.6"},
+			`--with: cilium.from and cilium.to are both 1.11.6: there is no upgrade`,
+		},
+		{
 			"a version that nothing builds", []string{"run", "added-nic", "--with", "calico=3.28.4"},
 			"no recipe builds docker.io/calico/cni at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
 				"no recipe builds docker.io/calico/node at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
@@ -212,6 +224,17 @@ func TestBadUsage(t *testing.T) {
 			"a card without the length of its subnet", []string{"run", "added-nic", "--set", "address=10.51.7.21"},
 			`--set: address "10.51.7.21": want an address with the length of its subnet, such as 10.51.7.21/24`,
 		},
+		{"a soak of nothing", []string{"soak"}, `relapse soak takes one argument, the name of a scenario`},
+		{"a soak of what is not there", []string{"soak", "node-dran"}, `no scenario "node-dran"; nearest is "node-drain"`},
+		{"a soak without time", []string{"soak", "node-drain", "--for", "0s"}, `--for: 0s is no time to run in`},
+		{"a soak in the past", []string{"soak", "node-drain", "--runs", "3", "--for=-1h"}, `--for: -1h0m0s is no time to run in`},
+		{"a soak of fewer runs than none", []string{"soak", "node-drain", "--runs", "-1"}, `--runs: -1 is no number of runs`},
+		{"labs for fewer runs than none", []string{"soak", "node-drain", "--fresh-every", "-1"}, `--fresh-every: -1 is no number of runs`},
+		{"a soak's run without time", []string{"soak", "node-drain", "--timeout", "0s"}, `--timeout: 0s is no time to run in`},
+		{
+			"a soak of an unknown variant", []string{"soak", "node-drain", "--variant", "cilium-1.12.1"},
+			`no variant "cilium-1.12.1"; nearest is "cilium-1.12.0"`,
+		},
 		{"an argument too many", []string{"list", "node-drain"}, `relapse list takes no argument, not "node-drain"`},
 		{"an argument too few", []string{"describe"}, `relapse describe takes one argument, the name of a scenario`},
 		{"two where one is wanted", []string{"up", "a", "b"}, `relapse up takes one argument, the name of a scenario`},
@@ -233,9 +256,12 @@ func TestRendered(t *testing.T) {
 		"run-help":                 {"run", "--help"},
 		"bisect-help":              {"bisect", "--help"},
 		"plan-help":                {"plan", "--help"},
+		"archive-help":             {"archive", "--help"},
 		"qualify-help":             {"qualify", "--help"},
+		"soak-help":                {"soak", "--help"},
 		"dry-run":                  {"run", "node-drain", "--dry-run"},
 		"dry-run-of-one-variant":   {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
+		"dry-run-soak":             {"soak", "node-drain", "--variant", "cilium-1.11.6", "--brief", "--dry-run"},
 		"dry-run-ipvs-deadlock":    {"run", "ipvs-deadlock", "--dry-run"},
 		"dry-run-with":             {"run", "masquerade-drift", "--dry-run", "--with", "cilium.to=1.11.4"},
 		"dry-run-unpinned-image":   {"run", "unpinned-image", "--dry-run"},

@@ -121,7 +121,11 @@ waited for other images' compilation, and the CPU time.`,
 				}
 				refs = append(refs, used...)
 			}
-			display := s.progress(os.Stdout)
+			log, err := s.logger()
+			if err != nil {
+				return err
+			}
+			display := s.progress(os.Stdout, log)
 			defer display.Close()
 			summary, err := suite.Build(cmd.Context(), catalogue, refs, display)
 			if err != nil {

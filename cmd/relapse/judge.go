@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/report/archive"
 )
 
 func judgeCommand() *cobra.Command {
@@ -18,6 +19,8 @@ func judgeCommand() *cobra.Command {
 at each snapshot that the run's detectors have looked at, and the steps of today's
 engine go through that and through what became of each packet. What was done to
 the lab, and what checks have seen that do not ask detectors, is taken as it was.
+A run that "relapse archive --redact" has packed is judged by the names that the
+scenario has for its own.
 It says where the verdict differs from the one that is stored, and in which look
 detectors find something else. Nothing is written.
 
@@ -64,7 +67,15 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	prepared, err := engine.Open(run.dir, run.report)
+	run, restore, err := restored(run, scenario)
+	var changed *archive.ScenarioChangedError
+	if errors.As(err, &changed) {
+		return false, engine.NotJudgeable(fmt.Errorf("judging %s: %w", dir, err))
+	}
+	if err != nil {
+		return false, err
+	}
+	prepared, err := engine.Open(run.dir, run.report, restore)
 	var not *engine.NotJudgeableError
 	if err != nil && !errors.As(err, &not) {
 		return false, usagef("%w", err)

@@ -165,7 +165,7 @@ func machineState(t *testing.T, docker *client.Client) map[string]string {
 			}
 		}
 	}
-	for name, command := range map[string][]string{"iptables": {"iptables-save"}, "netns": {"ip", "netns", "list"}, "mounts": {"cat", "/proc/self/mountinfo"}} {
+	for name, command := range map[string][]string{"iptables": {"iptables-save"}, "ip6tables": {"ip6tables-save"}, "netns": {"ip", "netns", "list"}, "mounts": {"cat", "/proc/self/mountinfo"}} {
 		out, err := exec.Command(command[0], command[1:]...).Output()
 		if err != nil {
 			continue // not installed
@@ -198,19 +198,30 @@ func onlyLab(t *testing.T) *client.Client {
 				t.Errorf("down: %+v", got)
 			}
 		}
-		after := machineState(t, docker)
-		for _, key := range slices.Sorted(maps.Keys(before)) {
-			if after[key] != before[key] {
-				t.Errorf("%s was %q and is %q", key, before[key], after[key])
-			}
-		}
-		for _, key := range slices.Sorted(maps.Keys(after)) {
-			if _, was := before[key]; !was {
-				t.Errorf("%s is new", key)
-			}
+		for _, difference := range differences(before, machineState(t, docker)) {
+			t.Error(difference)
 		}
 	})
 	return docker
+}
+
+// differences tells what has changed from one state of the machine to another.
+func differences(before, after map[string]string) []string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		switch now, is := after[key]; {
+		case !is:
+			all = append(all, fmt.Sprintf("%s was %q and is gone", key, before[key]))
+		case now != before[key]:
+			all = append(all, fmt.Sprintf("%s was %q and is %q", key, before[key], now))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		if _, was := before[key]; !was {
+			all = append(all, fmt.Sprintf("%s is new: %q", key, after[key]))
+		}
+	}
+	return all
 }
 
 // session is a relapse that is running.

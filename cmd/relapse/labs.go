@@ -53,7 +53,7 @@ func up(ctx context.Context, s *settings, name string) error {
 	if there {
 		return usagef("lab %q is there already: relapse down %s", name, name)
 	}
-	display := s.progress(os.Stdout)
+	display := s.progress(os.Stdout, log)
 	defer display.Close()
 	var serve []string
 	runnable := scenario.Runnable(nil)

@@ -61,6 +61,8 @@ type settings struct {
 	quiet    bool
 	// earlier is where displays look for earlier runs; nil where there are none.
 	earlier func(scenario string, steps []engine.Step) []timing
+	// several is whether displays show several runs at once.
+	several bool
 	// onTerminal is the display of this process, which the log goes through where both
 	// are on one terminal.
 	onTerminal atomic.Pointer[shown]
@@ -102,9 +104,9 @@ them with the vendors' own code, and asserts that each is detected and that
 each remedy works.
 
 Exit status: 0 all verdicts as expected, GO, or done; 1 some were not, NO-GO, both
-ends of a bisection are alike, or the command failed; 2 bad usage or bad input; 3
-this machine cannot run it (see relapse doctor); 4 inconclusive, UNKNOWN, or a
-bisection has only a range; 130 interrupted, after the lab was taken down.`,
+ends of a bisection are alike, something grows in a soak, or the command failed; 2 bad
+usage or bad input; 3 this machine cannot run it (see relapse doctor); 4 inconclusive,
+UNKNOWN, or a bisection has only a range; 130 interrupted, after the lab was taken down.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noCommand,
@@ -125,6 +127,7 @@ bisection has only a range; 130 interrupted, after the lab was taken down.`,
 		mergeCommand(),
 		planCommand(),
 		judgeCommand(),
+		archiveCommand(),
 		upCommand(&s),
 		downCommand(),
 		doctorCommand(),
@@ -133,6 +136,7 @@ bisection has only a range; 130 interrupted, after the lab was taken down.`,
 		versionsCommand(),
 		bisectCommand(&s),
 		qualifyCommand(&s),
+		soakCommand(&s),
 	)
 	return root
 }

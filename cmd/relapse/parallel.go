@@ -26,8 +26,9 @@ import (
 
 // sideBySide runs scenarios in processes of their own, at most n at once, with the
 // flags that this process was given. What they print is printed here, each line
-// behind the name of its scenario.
-func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario, flags *pflag.FlagSet, n int, out, errOut io.Writer) error {
+// behind the name of its scenario. With a display, which is on a terminal, they tell that
+// what they do; it is nil where there is none.
+func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario, flags *pflag.FlagSet, n int, common *display, out, errOut io.Writer) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("looking for this program, to run scenarios side by side: %w", err)
@@ -43,8 +44,14 @@ func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario,
 		lines sync.Mutex
 	)
 	group.SetLimit(n)
+	if common != nil {
+		out, errOut = common, common
+	}
 	for i, s := range chosen {
 		args := childArgs(s, flags) // which may not be read by two at once
+		if common != nil {
+			args = append(args, "--"+progressFlag+"=3") // the first of ExtraFiles
+		}
 		group.Go(func() error {
 			if ctx.Err() != nil {
 				statuses[i] = exitInterrupted
@@ -61,7 +68,12 @@ func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario,
 			defer runtime.UnlockOSThread()
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-			err := cmd.Run()
+			told, err := shownBy(common, s.Incident.Name, cmd)
+			if err != nil {
+				return err
+			}
+			err = cmd.Run()
+			told()
 			if cmd.ProcessState == nil {
 				return fmt.Errorf("running scenario %q: %w", s.Incident.Name, err)
 			}
@@ -72,7 +84,12 @@ func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario,
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
+	err = group.Wait()
+	if common != nil {
+		common.Close()
+		out = common.out
+	}
+	if err != nil {
 		return err
 	}
 	if !set.quiet {
@@ -82,6 +99,36 @@ func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario,
 		return engine.ErrInterrupted
 	}
 	return outcomeOf(chosen, statuses)
+}
+
+// progressFlag is given to a process that is to tell what it does to the one that has
+// started it, by a file that is open in it.
+const progressFlag = "progress-fd"
+
+// shownBy has a process that is about to start tell a display what it does. What it
+// returns waits for the last of that, when the process has ended.
+func shownBy(common *display, scenario string, cmd *exec.Cmd) (told func(), err error) {
+	if common == nil {
+		return func() {}, nil
+	}
+	from, to, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("running scenario %q: %w", scenario, err)
+	}
+	cmd.ExtraFiles = []*os.File{to}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if err := receive(from, common.Scenario(scenario)); err != nil {
+			common.Note(scenario, err.Error()) // the run goes on, and its report tells
+			_, _ = io.Copy(io.Discard, from)
+		}
+	}()
+	return func() {
+		_ = to.Close()
+		<-over
+		_ = from.Close()
+	}, nil
 }
 
 // childArgs is what the process for one scenario is called with: the flags that

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -27,6 +28,12 @@ type look struct {
 	live  bool // a terminal: the steps of all runs stand below the lines, and are redrawn
 	color bool
 	quiet bool // nothing is shown
+	// several runs are shown at once: lines say which one they are of.
+	several bool
+	// log is told when each step begins and ends; nil: nobody is.
+	log *slog.Logger
+	// forgets drops a run when the next one begins: they are many.
+	forgets bool
 	// earlier finds stored runs of a scenario that had the same steps, newest first;
 	// nil where there can be none.
 	earlier func(scenario string, steps []engine.Step) []timing
@@ -47,6 +54,12 @@ type shown struct {
 	closed chan struct{}
 }
 
+// What the log says of a step.
+const (
+	stepBegins = "step begins"
+	stepEnds   = "step ends"
+)
+
 // stillEvery is how often somebody who reads lines is told that something lasts.
 const stillEvery = 15 * time.Second
 
@@ -63,11 +76,18 @@ func newDisplay(out io.Writer, l look) *display {
 	return &display{shown: s}
 }
 
+func isTerminal(out *os.File) bool {
+	return term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// drawsOn tells whether a display on an output is drawn.
+func (s *settings) drawsOn(out *os.File) bool { return isTerminal(out) && !s.quiet }
+
 // progress makes the display of this process's output. Of it the log is a part, where
 // both are on one terminal.
-func (s *settings) progress(out *os.File) *display {
-	terminal := term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"
-	d := newDisplay(out, look{live: terminal, color: terminal && !s.noColor, quiet: s.quiet, earlier: s.earlier})
+func (s *settings) progress(out *os.File, log *slog.Logger) *display {
+	terminal := isTerminal(out)
+	d := newDisplay(out, look{live: terminal, color: terminal && !s.noColor, quiet: s.quiet, several: s.several, log: log, earlier: s.earlier})
 	s.onTerminal.Store(d.shown)
 	return d
 }
@@ -85,6 +105,9 @@ func (s *shown) Close() {
 		defer s.mu.Unlock()
 		lines := s.above // that came too late
 		for _, b := range s.runs {
+			if s.several {
+				lines = append(lines, s.paint(b.scenario, bold))
+			}
 			lines = append(lines, painter{look: s.look}.record(b)...)
 		}
 		for _, line := range lines {
@@ -98,6 +121,9 @@ func (d *display) Scenario(name string) engine.Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := &board{scenario: name, loses: map[string][]string{}}
+	if d.forgets {
+		d.runs = nil
+	}
 	d.runs = append(d.runs, b)
 	return &display{d.shown, b}
 }
@@ -123,11 +149,21 @@ func (d *display) Plan(steps []engine.Step) {
 	}
 }
 
+// logs says in the log what becomes of a step. The caller does not hold mu: the log may
+// go through the display.
+func (l look) logs(what, scope, name string) {
+	if l.log != nil {
+		l.log.Debug(what, "scope", scope, "step", name)
+	}
+}
+
 func (d *display) Step(scope, name string) func(error) {
+	d.logs(stepBegins, scope, name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ends, planned := d.of().begin(scope, name, time.Now())
 	return func(err error) {
+		d.logs(stepEnds, scope, name)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		took := ends(err, time.Now())
@@ -141,7 +177,7 @@ func (d *display) Step(scope, name string) func(error) {
 		if d.live && !planned && strings.Contains(detail, "\n") { // the planned one says it again
 			detail, _, _ = strings.Cut(detail, "\n")
 		}
-		d.line(fmt.Sprintf("%s %-22s %s (%s)%s", mark, scope, name, seconds(took), detail))
+		d.line(fmt.Sprintf("%s %-22s %s (%s)%s", mark, d.about(scope), name, seconds(took), detail))
 	}
 }
 
@@ -212,7 +248,15 @@ func few(names []string, n int) string {
 func (d *display) Note(scope, text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.line(fmt.Sprintf("     %-22s %s", scope, text))
+	d.line(fmt.Sprintf("     %-22s %s", d.about(scope), text))
+}
+
+// about is a scope, behind its scenario where there are several. The caller holds mu.
+func (d *display) about(scope string) string {
+	if d.several && d.run != nil {
+		return d.run.scenario + " " + scope
+	}
+	return scope
 }
 
 // Write prints lines as they are, such as a log's.

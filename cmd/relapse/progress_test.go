@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strconv"
 	"strings"
@@ -91,6 +92,32 @@ func TestProgressInAPipe(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
+}
+
+// The log says of each step when it begins as well, in the order in which that happens.
+func TestStepsAreInTheLog(t *testing.T) {
+	var out, log bytes.Buffer
+	withoutTime := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	p := newDisplay(&out, look{log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutTime}))})
+	defer p.Close()
+	run := p.Scenario("drain")
+	up := run.Step("lab", "lab is up")
+	registry := run.Step("lab", "registry")
+	registry(nil)
+	up(errors.New("no node"))
+	want := `level=DEBUG msg="step begins" scope=lab step="lab is up"
+level=DEBUG msg="step begins" scope=lab step=registry
+level=DEBUG msg="step ends" scope=lab step=registry
+level=DEBUG msg="step ends" scope=lab step="lab is up"
+`
+	if diff := cmp.Diff(want, log.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
 
 // While something lasts no more than 15 s pass without a line, also in a run in which

@@ -38,6 +38,7 @@ type qualifyOptions struct {
 	maxGap  time.Duration
 	maxLost string // a share of packets, such as 0.1%
 	output  string
+	resume  string // the folder of an earlier qualification
 	timeout time.Duration
 	dryRun  bool
 }
@@ -67,7 +68,9 @@ decides could not be judged. Samples that are missing are unknown, not fine. Wha
 still there as it was is a warning, and comes first in the table.
 
 OUTPUT/qualify/COMPONENT-FROM-to-TO/<time> has a report of each run, and the table as
-text, Markdown, JSON (relapse.qualification/v1) and JUnit.
+text, Markdown, JSON (relapse.qualification/v1) and JUnit. An interrupt takes the lab
+down, and --resume goes on with what is in that folder: versions that ran are not run
+again, and an upgrade that came to its end is not made again.
 
 Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 		Example: `  relapse qualify cilium 1.11.6 1.12.0
@@ -87,6 +90,7 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may have no answer while versions change")
 	flags.StringVar(&o.maxLost, "max-lost", "0.1%", "how many of a path's packets may be lost while versions change, as a `SHARE`; none may be after that")
 	flags.StringVar(&o.output, "output", "reports", "folder for the reports")
+	flags.StringVar(&o.resume, "resume", "", "go on with what was interrupted, by its folder, `DIR`")
 	flags.DurationVar(&o.timeout, "timeout", time.Hour, "bound on each run")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the plan, and run nothing")
 	return cmd
@@ -192,6 +196,14 @@ func (t trial) versions() []string {
 	return []string{t.from, t.to}
 }
 
+// seen is where the incident has what becomes of one of the versions.
+func (t trial) seen(i *qualify.Incident, version string) *qualify.Seen {
+	if version == t.from {
+		return &i.From
+	}
+	return &i.To
+}
+
 // plan says in a line what is asked.
 func (t trial) plan() string {
 	if t.old != "" {
@@ -269,6 +281,7 @@ type qualification struct {
 
 	thresholds qualify.Thresholds
 	began      time.Time
+	earlier    *qualify.Qualification // what it goes on with; nil where it is new
 	relapse    string
 	dir        string
 	note       func(text string)
@@ -328,6 +341,11 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 	if err := q.prepare(component, from, to, qualify.PathOf(releases, from, to)); err != nil {
 		return err
 	}
+	if o.resume != "" {
+		if err := q.goOn(o.resume); err != nil {
+			return err
+		}
+	}
 	q.printPlan(os.Stdout)
 	if o.dryRun {
 		return nil
@@ -340,12 +358,14 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 		return err
 	}
 	defer run.Docker.Close()
-	if q.dir, err = report.NewRun(filepath.Join(o.output, "qualify"), fmt.Sprintf("%s-%s-to-%s", component, from, to), q.began); err != nil {
-		return usagef("--output: %w", err)
+	if q.dir == "" {
+		if q.dir, err = report.NewRun(filepath.Join(o.output, "qualify"), fmt.Sprintf("%s-%s-to-%s", component, from, to), q.began); err != nil {
+			return usagef("--output: %w", err)
+		}
 	}
 	// A write to whoever has gone away must not end this process before its lab is down.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	display := s.progress(os.Stdout)
+	display := s.progress(os.Stdout, log)
 	defer display.Close()
 	run.Log, run.Progress, run.Images = log, display, q.catalogue
 	run.Options.Output, run.Options.Keep = q.dir, true
@@ -359,7 +379,7 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 			}
 			return makeKnown(q.catalogue, u.ImagesOf(nil, u.Variants...))
 		}
-		j := &judge{at: t.at, builds: builds, options: run, timeout: o.timeout}
+		j := &judge{oneLab: oneLab{options: run, timeout: o.timeout}, at: t.at, builds: builds}
 		return j.judge, func() error { return j.down(t.scenario) }
 	}
 	q.had = func(ctx context.Context, version string) error { return q.catalogue.Derive(ctx, refs[version]) }
@@ -370,7 +390,8 @@ func runQualification(ctx context.Context, s *settings, stdin io.Reader, compone
 	err = q.run(ctx)
 	display.Close()
 	if err != nil {
-		fmt.Fprintf(os.Stdout, "\nwhat was found until then: %s\n", q.dir)
+		fmt.Fprintf(os.Stdout, "\nwhat was found until then: %s\ngo on with: %s --resume %s\n",
+			q.dir, o.command(component, from, to), shellescape.Quote(q.dir))
 		return err
 	}
 	fmt.Fprintf(os.Stdout, "\n%s\nreports: %s\n", q.judged().Text(), q.dir)
@@ -409,6 +430,44 @@ func (q *qualification) prepare(component, from, to string, path qualify.Path) e
 	return nil
 }
 
+// goOn takes over what an earlier qualification of the same has found, by its folder.
+// Its configuration is asked about again: the file may be another by now.
+func (q *qualification) goOn(dir string) error {
+	earlier, err := qualify.Read(dir)
+	if err != nil {
+		return usagef("--resume: %w", err)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // it may be the link latest
+		return usagef("--resume: %w", err)
+	}
+	was := earlier.Inputs
+	if was.Component != q.in.Component || was.From != q.in.From || was.To != q.in.To {
+		return usagef("--resume: %s is of %s %s to %s", dir, was.Component, was.From, was.To)
+	}
+	if was.Configuration.Source != "" && q.config == nil {
+		return usagef("--resume: %s was also asked about the ConfigMap %s: give it again, by --config", dir, was.Configuration.ConfigMap)
+	}
+	for n := range q.in.Incidents {
+		for _, i := range was.Incidents {
+			if i.Name != q.in.Incidents[n].Name {
+				continue
+			}
+			// What could not be had or built may be by now.
+			if i.From.Verdict != "" {
+				q.in.Incidents[n].From = i.From
+			}
+			if i.To.Verdict != "" {
+				q.in.Incidents[n].To = i.To
+			}
+		}
+	}
+	if was.Upgrade.Measures != nil && was.Upgrade.Why == "" {
+		q.in.Upgrade = was.Upgrade
+	}
+	q.earlier, q.dir = &earlier, dir
+	return nil
+}
+
 // printPlan tells what will be asked.
 func (q *qualification) printPlan(out io.Writer) {
 	fmt.Fprintf(out, "qualify %s %s to %s\n", q.in.Component, q.in.From, q.in.To)
@@ -423,12 +482,20 @@ func (q *qualification) printPlan(out io.Writer) {
 	} else {
 		fmt.Fprintf(out, "  %-14s %s\n", qualify.PartConfiguration, c.NotAsked)
 	}
-	for _, t := range q.trials {
+	for n, t := range q.trials {
 		fmt.Fprintf(out, "  %-14s %s\n", qualify.PartIncident, t.plan())
+		for _, version := range t.versions() {
+			if seen := t.seen(&q.in.Incidents[n], version); seen.Verdict != "" {
+				fmt.Fprintf(out, "  %-14s   %s: %s already\n", "", version, seen.Verdict)
+			}
+		}
 	}
-	if q.upgrade == nil {
+	switch {
+	case q.upgrade == nil:
 		fmt.Fprintf(out, "  %-14s %s\n", qualify.PartUpgrade, q.in.Upgrade.Why)
-	} else {
+	case q.in.Upgrade.Measures != nil:
+		fmt.Fprintf(out, "  %-14s made already\n", qualify.PartUpgrade)
+	default:
 		fmt.Fprintf(out, "  %-14s from %s to %s on a lab under traffic, node after node, and back\n", qualify.PartUpgrade, q.in.From, q.in.To)
 	}
 }
@@ -437,6 +504,9 @@ func (q *qualification) printPlan(out io.Writer) {
 func (q *qualification) judged() qualify.Qualification {
 	j := qualify.Judge(q.in, q.thresholds, q.options.command(q.in.Component, q.in.From, q.in.To))
 	j.Began, j.TookMS, j.Relapse = q.began, time.Since(q.began).Milliseconds(), q.relapse
+	if q.earlier != nil {
+		j.Began, j.TookMS = q.earlier.Began, j.TookMS+q.earlier.TookMS
+	}
 	return j
 }
 
@@ -475,7 +545,7 @@ func (q *qualification) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if q.upgrade != nil {
+	if q.upgrade != nil && q.in.Upgrade.Measures == nil {
 		m, err := q.upgrade(ctx, q.in.From, q.in.To)
 		if err := q.failed(ctx, err); err != nil {
 			return err
@@ -499,9 +569,9 @@ func (q *qualification) try(ctx context.Context, t trial, i *qualify.Incident) (
 		if ctx.Err() != nil {
 			return engine.ErrInterrupted
 		}
-		seen := &i.To
-		if version == t.from {
-			seen = &i.From
+		seen := t.seen(i, version)
+		if seen.Verdict != "" { // from an earlier qualification
+			continue
 		}
 		q.note(fmt.Sprintf("%s: %s is next", i.Name, version))
 		step, err := judge(ctx, version)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/mod/module"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -163,6 +164,92 @@ func TestQualificationIsInterrupted(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(q.dir, qualify.FileText))
 	if err != nil || !bytes.HasPrefix(text, []byte("UNKNOWN: ")) || !bytes.Contains(text, []byte("node-drain (")) || !bytes.Contains(text, []byte(notComeTo)) {
 		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// What was interrupted goes on: what ran is not run again, and what did not is.
+func TestQualificationGoesOn(t *testing.T) {
+	steps := map[string]bisectionStep{
+		"node-drain 1.8.1":        ran("1.8.1", framework.Reproduced),
+		"node-drain 1.11.1":       {Outcome: bisect.Skipped, Why: "not built: it broke"},
+		"masquerade-drift 1.11.1": ran("1.11.1", framework.Prevented),
+	}
+	upgrades := 0
+	made := func(err error) func(context.Context, string, string) (upgrade.Measures, error) {
+		return func(context.Context, string, string) (upgrade.Measures, error) { upgrades++; return unharmed(), err }
+	}
+	q, _, asked := qualified(t, steps, nil)
+	q.upgrade = made(engine.ErrInterrupted)
+	if err := q.run(t.Context()); !errors.Is(err, engine.ErrInterrupted) || len(*asked) != 3 {
+		t.Fatalf("%v after %q", err, *asked)
+	}
+	dir, began := q.dir, q.began
+
+	steps["node-drain 1.11.1"] = ran("1.11.1", framework.Prevented)
+	q, _, asked = qualified(t, steps, nil)
+	if err := q.goOn(dir); err != nil {
+		t.Fatal(err)
+	}
+	q.upgrade = made(nil)
+	if err := q.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"node-drain 1.11.1"}, *asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+	j := q.judged()
+	if j.Verdict != qualify.Go || !j.Began.Equal(began) || upgrades != 2 || q.dir != dir {
+		t.Errorf("%s, began %s (want %s), %d upgrades, in %s (want %s)", j.Heading(), j.Began, began, upgrades, q.dir, dir)
+	}
+
+	// One that has come to its end is only judged.
+	q, _, asked = qualified(t, nil, nil)
+	if err := q.goOn(dir); err != nil {
+		t.Fatal(err)
+	}
+	q.upgrade = made(errors.New("not again"))
+	if err := q.run(t.Context()); err != nil || len(*asked) > 0 || upgrades != 2 || q.judged().Heading() != j.Heading() {
+		t.Errorf("%v, asked %q, %d upgrades, %s; want %s", err, *asked, upgrades, q.judged().Heading(), j.Heading())
+	}
+	var out strings.Builder
+	q.printPlan(&out)
+	if !strings.Contains(out.String(), "1.8.1: reproduced already") || !strings.Contains(out.String(), "made already") {
+		t.Errorf("the plan does not say what is there:\n%s", out.String())
+	}
+}
+
+// What nothing can go on with is refused.
+func TestQualificationDoesNotGoOn(t *testing.T) {
+	store := func(t *testing.T, change func(*qualification)) string {
+		q, _, _ := qualified(t, nil, nil)
+		change(q)
+		if err := q.save(); err != nil {
+			t.Fatal(err)
+		}
+		return q.dir
+	}
+	other := store(t, func(q *qualification) { q.in.To = "1.12.0" })
+	configured := store(t, func(q *qualification) {
+		q.in.Configuration.Source, q.in.Configuration.ConfigMap = "-", "kube-system/cilium-config"
+	})
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, qualify.FileJSON), []byte(`{"schema":"relapse.report/v2"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := t.TempDir()
+	for _, test := range []struct{ name, dir, says string }{
+		{"nothing there", empty, "--resume: there is no qualification.json in " + empty},
+		{"something else", broken, "--resume: " + filepath.Join(broken, qualify.FileJSON) + `: its schema is "relapse.report/v2", not "relapse.qualification/v1"`},
+		{"another upgrade", other, "--resume: " + other + " is of cilium 1.8.1 to 1.12.0"},
+		{"the ConfigMap is not given", configured, "--resume: " + configured + " was also asked about the ConfigMap kube-system/cilium-config: give it again, by --config"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			q, _, _ := qualified(t, nil, nil)
+			err := q.goOn(test.dir)
+			if err == nil || err.Error() != test.says || exitStatus(t.Context(), err) != exitUsage {
+				t.Errorf("got  %v\nwant %s", err, test.says)
+			}
+		})
 	}
 }
 

@@ -42,6 +42,7 @@ type runOptions struct {
 	keep     report.Keep
 	recorded bool           // add to the rates on record
 	parallel int            // scenarios side by side
+	progress int            // an open file to which is told what the run does; 0 for none
 	flags    *pflag.FlagSet // all of run's, as they were given
 }
 
@@ -93,6 +94,10 @@ OTLP over HTTP.`,
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, this one among them")
 	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run; on that of each scenario, where they run side by side")
 	flags.IntVar(&how.parallel, "parallel", 0, "how many scenarios to run side by side; without it, one for every 2 CPUs and 8 GiB of memory")
+	flags.IntVar(&how.progress, progressFlag, 0, "")
+	if err := flags.MarkHidden(progressFlag); err != nil {
+		panic(err) // it is there
+	}
 	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
 	return cmd
 }
@@ -197,8 +202,13 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	}
 	if !o.DryRun {
 		// Better now than after a run whose report has nowhere to go.
-		if err := os.MkdirAll(o.Output, 0o755); err != nil {
-			return usagef("--output: %w", err)
+		for _, s := range chosen {
+			switch err := report.CheckOutput(o.Output, s.Incident.Name); {
+			case errors.Is(err, syscall.ENOSPC):
+				return fmt.Errorf("--output: %w", err)
+			case err != nil:
+				return usagef("--output: %w", err)
+			}
 		}
 		if err := prepare(ctx, chosen, &o); err != nil {
 			return err
@@ -209,21 +219,30 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	// the signal would end this process before it has taken its labs down.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if how.parallel > 1 && len(chosen) > 1 {
-		return sideBySide(ctx, s, chosen, how.flags, how.parallel, os.Stdout, os.Stderr)
+		var common *display
+		if !o.DryRun && s.drawsOn(os.Stdout) {
+			s.earlier, s.several = earlierIn(o.Output, o.Machine), true
+			common = s.progress(os.Stdout, log)
+			defer common.Close()
+		}
+		return sideBySide(ctx, s, chosen, how.flags, how.parallel, common, os.Stdout, os.Stderr)
 	}
 	o.Parameters, o.Versions = how.set, how.with
 	s.earlier = earlierIn(o.Output, o.Machine)
 	display := newDisplay(os.Stdout, look{}) // of a dry run the steps are what it comes to
-	if !o.DryRun {
-		display = s.progress(os.Stdout)
+	if !o.DryRun && how.progress == 0 {
+		display = s.progress(os.Stdout, log)
 	}
 	defer display.Close()
 	o.Progress, o.Log = display, log
+	if how.progress > 0 {
+		o.Progress = senderTo(how.progress)
+	}
 	o.Command = func(s framework.Scenario) string { return commandOf(s, how.flags) }
 	if ctx.Err() != nil { // from here on Ginkgo handles signals as well
 		return engine.ErrInterrupted
 	}
-	defer context.AfterFunc(ctx, func() { display.Note("run", "interrupted: what was done is undone, and the lab goes down") })()
+	defer context.AfterFunc(ctx, func() { o.Progress.Note("run", "interrupted: what was done is undone, and the lab goes down") })()
 	// Ginkgo's own account of the run goes to the report; people get ours.
 	formatter.ColorableStdOut = io.Discard
 	began := time.Now()
@@ -252,7 +271,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if !s.quiet {
 		fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
 	}
-	tellOthers(ctx, log, o.Output, reports)
+	if !errors.Is(err, syscall.ENOSPC) { // metrics would have no room either, and that is said once
+		tellOthers(ctx, log, o.Output, reports)
+	}
 	return outcome(reports, err)
 }
 

@@ -18,6 +18,10 @@ import (
 // fault. Its value names the damage.
 const sabotage = "RELAPSE_TEST_SABOTAGE"
 
+// guestMemory leaves a guest of ipvs-deadlock without memory: what is in a tmpfs, no
+// kernel can take back.
+const guestMemory = "guest-memory"
+
 // Damages to kube-router's images in the lab's registry.
 const (
 	registryGone  = "registry-gone"
@@ -59,6 +63,11 @@ func sabotagedFault(declared func(*framework.Run) fault.Fault, damage string) fu
 func do(ctx context.Context, r *framework.Run, damage string) (repair func(context.Context) error, err error) {
 	registry := r.Lab.Registry()
 	none := func(context.Context) error { return nil }
+	if damage == guestMemory {
+		_, err := r.Lab.Node("edge3").Exec(ctx, "sh", "-c",
+			"mkdir -p /filler && mount -t tmpfs -o size=100% tmpfs /filler && (cat /dev/zero >/filler/x &) >/dev/null 2>&1")
+		return none, err
+	}
 	if damage == registryGone {
 		return func(ctx context.Context) error {
 			out, err := exec.CommandContext(ctx, "docker", "start", registry.Container()).CombinedOutput()

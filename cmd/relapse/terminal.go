@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -9,21 +10,26 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/ansi"
+	"golang.org/x/sys/unix"
 )
 
 // redrawEvery is how often a terminal is drawn anew.
 const redrawEvery = 200 * time.Millisecond
 
 // terminal draws what is shown below the lines that are printed. It reads no input,
-// leaves the terminal's modes and the cursor as they are, and handles no signal but the
-// one for another size: whatever ends this process, nothing is to be put back.
+// leaves the cursor as it is, and handles no signal but the one for another size:
+// whatever ends this process, nothing is to be put back but hideControls.
 type terminal struct {
 	program *tea.Program
 	over    chan struct{} // closed when nothing is drawn any more
+	restore func()        // the terminal's modes; nil where they are not touched
 }
 
 func startTerminal(s *shown) *terminal {
 	t := &terminal{program: newProgram(s, s.out), over: make(chan struct{})}
+	if file, is := s.out.(*os.File); is {
+		t.restore = hideControls(int(file.Fd()))
+	}
 	go func() {
 		defer close(t.over)
 		_, _ = t.program.Run() // a terminal that cannot be drawn on ends no run
@@ -55,6 +61,34 @@ func (t *terminal) ended() bool {
 func (t *terminal) end() {
 	t.program.Send(endMsg{})
 	<-t.over
+	if t.restore != nil {
+		t.restore()
+	}
+}
+
+// hideControls has a terminal not print a typed Ctrl-C as "^C", which would shift what
+// is drawn, and returns what takes that back. A process that is killed leaves the
+// terminal so; shells and editors set the mode that they want for themselves. One in the
+// background, which the kernel would stop for it, changes nothing.
+func hideControls(fd int) (restore func()) {
+	set := func(echo uint32) (before uint32, done bool) {
+		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+		if err != nil || group != unix.Getpgrp() {
+			return 0, false
+		}
+		modes, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil {
+			return 0, false
+		}
+		before = modes.Lflag & unix.ECHOCTL
+		modes.Lflag = modes.Lflag&^unix.ECHOCTL | echo
+		return before, unix.IoctlSetTermios(fd, unix.TCSETS, modes) == nil
+	}
+	before, done := set(0)
+	if !done {
+		return func() {}
+	}
+	return func() { set(before) }
 }
 
 type (

@@ -16,16 +16,13 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
-	"github.com/relapse-dev/relapse/topology/host"
 )
 
 // judge runs a scenario's script on one version after the other, on one lab.
 type judge struct {
-	at      func(version string) (framework.Scenario, error)
-	builds  func(version string) error
-	options suite.Options
-	timeout time.Duration
-	up      bool // the lab of an earlier run is there
+	oneLab
+	at     func(version string) (framework.Scenario, error)
+	builds func(version string) error
 }
 
 // judge tells what a version is. The error is for what is not the version's fault,
@@ -42,7 +39,7 @@ func (j *judge) judge(ctx context.Context, version string) (bisectionStep, error
 		return step, nil
 	}
 	labs := suite.Labs(j.options)
-	if _, err := labs.Prepare(ctx, u, u.Variants); err != nil {
+	if _, _, err := labs.Prepare(ctx, u, u.Variants); err != nil {
 		var missing *images.NotPublishedError
 		var build *images.BuildError
 		switch {
@@ -50,6 +47,9 @@ func (j *judge) judge(ctx context.Context, version string) (bisectionStep, error
 			return step, err
 		case errors.As(err, &missing):
 			step.Why, step.err = "not published", err
+			if missing.Unverified != "" {
+				step.Why = "not in Go's checksum database"
+			}
 			return step, nil
 		case errors.As(err, &build):
 			step.Why, step.err = "not built: "+build.Complaint(), err
@@ -60,7 +60,7 @@ func (j *judge) judge(ctx context.Context, version string) (bisectionStep, error
 	built := time.Since(began)
 	rounds, luck := 0, 1.0
 	for {
-		r, err := j.run(ctx, u, labs)
+		r, err := j.run(ctx, u)
 		if err != nil {
 			return step, err
 		}
@@ -94,21 +94,11 @@ func outcomeOfVerdict(v framework.Verdict) bisect.Outcome {
 
 func raceOfScript(s framework.Scenario) *framework.Race { return s.Variants[0].Script().Race }
 
-// run runs a version once, and leaves the lab for the next one. A run that takes too
-// long says nothing of the version; the next one gets a new lab, as after one whose
-// lab could not be put back.
-func (j *judge) run(ctx context.Context, u framework.Scenario, labs engine.Labs) (report.Report, error) {
-	o := j.options.Options
-	o.Reuse, o.Keep = j.up, !u.NewLabs
-	o.Progress = o.Progress.Scenario(u.Incident.Name + " " + u.Variants[0].Name)
-	whole := ctx
-	ctx, cancel := context.WithTimeout(ctx, j.timeout)
-	defer cancel()
-	e := engine.New(u.On(host.MemoryGiB()), labs, o)
-	e.Run(ctx, engine.UndoWithin)
-	j.up = o.Keep && e.Broken() == nil && ctx.Err() == nil
+// run runs a version once. A run that takes too long says nothing of the version.
+func (j *judge) run(ctx context.Context, u framework.Scenario) (report.Report, error) {
+	e := j.oneLab.run(ctx, u, u.Incident.Name+" "+u.Variants[0].Name, !u.NewLabs)
 	r, there := e.Report()
-	if whole.Err() != nil {
+	if ctx.Err() != nil {
 		return r, errors.Join(engine.ErrInterrupted, e.Left())
 	}
 	judged := there && outcomeOfVerdict(framework.Verdict(r.Variants[0].Verdict)) != bisect.Skipped
@@ -116,14 +106,4 @@ func (j *judge) run(ctx context.Context, u framework.Scenario, labs engine.Labs)
 		return r, errors.Join(e.Broken(), e.Left())
 	}
 	return r, e.Left()
-}
-
-// down takes the lab down that a run has left.
-func (j *judge) down(s framework.Scenario) error {
-	if !j.up {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), engine.UndoWithin)
-	defer cancel()
-	return suite.Labs(j.options).Down(ctx, s)
 }

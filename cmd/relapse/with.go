@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -36,6 +38,9 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 		if chosen[i], err = s.Unclassified(versions); err != nil {
 			return usagef("--with: %w", err)
 		}
+		if err := checkUpgrade(s, versions); err != nil {
+			return err
+		}
 	}
 	slices.Sort(known)
 	for _, name := range slices.Sorted(maps.Keys(with)) {
@@ -45,6 +50,34 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 	}
 	_, err := catalogueOf(chosen, from)
 	return err
+}
+
+// checkUpgrade refuses two versions of a component that make no upgrade because
+// nobody has chosen one of them, and one version twice. From a newer version to an
+// older one is the way back, which may be asked for.
+func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
+	versions := map[string]string{}
+	for name, version := range chosen {
+		t, _ := s.Find(name)
+		versions[t.Name] = version
+	}
+	for _, to := range s.Tested {
+		for _, from := range s.Tested {
+			if !to.Varied || from.Varied || from.Component() != to.Component() {
+				continue
+			}
+			was, is := cmp.Or(versions[from.Name], from.Default), cmp.Or(versions[to.Name], to.Default)
+			switch c := bisect.Compare(was, is); {
+			case c >= 0 && versions[from.Name] == "":
+				return usagef("--with: from %s to %s is no upgrade: choose %s as well, which is %s otherwise", was, is, from.Name, was)
+			case c >= 0 && versions[to.Name] == "":
+				return usagef("--with: from %s to %s is no upgrade: choose %s as well, which is %s otherwise", was, is, to.Name, is)
+			case c == 0:
+				return usagef("--with: %s and %s are both %s: there is no upgrade", from.Name, to.Name, is)
+			}
+		}
+	}
+	return nil
 }
 
 // catalogueOf is the catalogue with the images of versions that it does not have.

@@ -46,6 +46,21 @@ func Look(detectors []Detector, history []snapshot.Snapshot) []Finding {
 // reach. Older ones do no harm.
 const History = 30 * time.Second
 
+// flowHistory is how far back flows and sockets, of which there are thousands, need
+// reach: the newest snapshot that is so much older than the last one is the oldest
+// of which a detector looks at them.
+const flowHistory = 2 * time.Second
+
+// Forget takes from a history, in place, what no detector looks at any more: the flows
+// and sockets of older snapshots.
+func Forget(history []snapshot.Snapshot) {
+	for i := 1; i < len(history); i++ {
+		if history[len(history)-1].Time.Sub(history[i].Time) >= flowHistory {
+			history[i-1] = history[i-1].WithoutFlows()
+		}
+	}
+}
+
 // State is whether a finding hurts already, or may be about to.
 type State string
 

@@ -3,7 +3,9 @@ package detect
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -11,14 +13,20 @@ import (
 )
 
 // detected is what a detector finds. It fails the test if the detector finds
-// anything else in snapshots that hold no more than it says that it reads: every
-// table of a detector's cases goes through here.
+// anything else in snapshots that hold no more than it says that it reads, or where
+// older ones hold no more than Forget leaves: every table of a detector's cases goes
+// through here.
 func detected(t *testing.T, d Detector, history []snapshot.Snapshot) []Finding {
 	t.Helper()
 	found := d.Detect(history)
 	compare := cmp.Comparer(func(a, b Object) bool { return a == b })
 	if diff := cmp.Diff(found, Look([]Detector{d}, history), compare); diff != "" {
 		t.Errorf("%s looks at more than %v (-all sources, +those):\n%s", d.Name(), d.Reads(), diff)
+	}
+	left := slices.Clone(history)
+	Forget(left)
+	if diff := cmp.Diff(found, d.Detect(left), compare); diff != "" {
+		t.Errorf("%s looks at what is forgotten (-all, +what is left):\n%s", d.Name(), diff)
 	}
 	return found
 }
@@ -62,6 +70,48 @@ func TestLookShowsOnlyWhatIsRead(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Of a long history, flows and sockets are left as far back as a detector looks at
+// them, and all else everywhere.
+func TestForget(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ages []time.Duration // of the snapshots, the oldest first
+		held int             // how many of them hold flows afterwards, up to the last
+	}{
+		{"none", nil, 0},
+		{"one", []time.Duration{0}, 1},
+		{"all within the time", []time.Duration{1900 * time.Millisecond, time.Second, 0}, 3},
+		{"the newest that is old enough", []time.Duration{4 * time.Second, 2500 * time.Millisecond, time.Second, 0}, 3},
+		{"just as old", []time.Duration{3 * time.Second, 2 * time.Second, time.Second, 0}, 3},
+		{"slow looks", []time.Duration{18 * time.Second, 12 * time.Second, 6 * time.Second, 0}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var history []snapshot.Snapshot
+			for _, age := range c.ages {
+				history = append(history, snapshot.Snapshot{
+					Time: start.Add(-age),
+					NAT: []snapshot.NodeNAT{{
+						Rules: snapshot.List[snapshot.Rule]{Read: true}, Flows: snapshot.List[snapshot.Flow]{Read: true, Items: make([]snapshot.Flow, 1)},
+					}},
+					Outside: []snapshot.HostSockets{{Host: "db"}},
+				})
+			}
+			whole := slices.Clone(history)
+			Forget(history)
+			Forget(history) // it has been done for the older ones
+			for i, s := range history {
+				holds := i >= len(history)-c.held
+				if s.NAT[0].Flows.Read != holds || (len(s.NAT[0].Flows.Items) == 1) != holds || (len(s.Outside) == 1) != holds || !s.NAT[0].Rules.Read {
+					t.Errorf("the one of %s: %+v", c.ages[i], s)
+				}
+				if !whole[i].NAT[0].Flows.Read {
+					t.Errorf("that of the caller has changed: %+v", whole[i])
+				}
 			}
 		})
 	}

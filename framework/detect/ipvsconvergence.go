@@ -16,7 +16,7 @@ const (
 	FrozenSync = "frozen-sync"
 	// NetlinkDeadlock: goroutines of kube-proxy wait for the kernel's answer
 	// about IPVS, and it does not come. On a node that has differences, it is
-	// settling until they have waited for half of Settle.
+	// settling from the first look that shows them to the one that tells.
 	NetlinkDeadlock = "netlink-deadlock"
 	// MissingVirtualServer: a Service with ready endpoints is not in the
 	// table.
@@ -32,15 +32,23 @@ const (
 // node that has a thousand of them or no processor to spare.
 const DefaultSettle = 10 * time.Second
 
+// stuckFor is how far apart two looks must be that tell a deadlock. The kernel
+// answers within milliseconds; a guest without hardware support was once cut off for
+// 2 s on a busy machine, and the answers with it.
+const stuckFor = 5 * time.Second / 2
+
 // IPVSConvergence compares the IPVS tables that kube-proxies keep with
 // Services and EndpointSlices. A difference is a finding, an active one, when
 // it has lasted for Settle and kube-proxy has stopped: it has finished no sync for
-// SlowSync, or does not answer. Where its goroutines wait for each other's answers,
-// which is for good, half of Settle is enough. It also is one when it has lasted for
-// twice Settle and two syncs were finished meanwhile, the second of which must have
-// begun after it. So neither a rollout nor a sync that takes its time is one. Until
-// then a difference is settling. A Service that rightly has no endpoints is no
-// difference.
+// SlowSync, or does not answer. It also is one when it has lasted for twice Settle and
+// two syncs were finished meanwhile, the second of which must have begun after it. So
+// neither a rollout nor a sync that takes its time is one. Until then a difference is
+// settling. A Service that rightly has no endpoints is no difference.
+//
+// Where two goroutines wait for each other's answers, which is for good, a difference
+// needs no time. Two looks tell: at both the same goroutines are in the same calls,
+// and no sync was finished in between. Of one that is slow, one call is over and the
+// next has begun.
 //
 // An old sync alone, and goroutines that wait, are latent findings: they hurt
 // nobody until a Service changes. They are active on a node that has
@@ -115,17 +123,12 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 	settle := cmp.Or(d.Settle, DefaultSettle)
 	now := history[len(history)-1].Time
 	stuck, stuckSince := waiting(history, p)
-	// A slow kube-proxy may be seen to wait at each look, but it finishes syncs.
-	deadlock := len(stuck) > 1 && now.Sub(stuckSince) >= settle/2 && p.Health.Age() >= settle/2
-	stopped := deadlock || p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, settle)
-	patience := settle
-	if deadlock {
-		patience = settle / 2
-	}
+	deadlock := len(stuck) > 1 && p.Health.CurrentTime.Sub(stuckSince) >= stuckFor
+	stopped := p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, settle)
 	overdue, settling := map[difference]time.Time{}, map[difference]time.Time{}
 	for diff, since := range d.lasting(history, p.Node) {
 		lasts := now.Sub(since)
-		if lasts >= patience && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
+		if deadlock || lasts >= settle && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
 			overdue[diff] = since
 		} else {
 			settling[diff] = since
@@ -148,13 +151,13 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: state, Object: Named("kube-proxy"),
 			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer: on one netlink socket, each has thrown away the answer to the other.",
-				and(stuck), p.Node, seconds(now.Sub(stuckSince))),
+				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince))),
 		})
 	case len(stuck) > 1 && state == Active: // else it would only become latent
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: Settling, Object: Named("kube-proxy"),
 			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer, and are given %s.",
-				and(stuck), p.Node, seconds(now.Sub(stuckSince)), settle/2),
+				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince)), stuckFor),
 		})
 	}
 	for _, kind := range []string{MissingVirtualServer, MissingRealServer, StaleRealServer} {
@@ -162,7 +165,7 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
 		if differences := ofKind(settling, kind); len(differences) > 0 {
-			given := fmt.Sprintf(" It is given %s, or %s and two syncs while kube-proxy finishes them.", patience, 2*settle)
+			given := fmt.Sprintf(" It is given %s, or %s and two syncs while kube-proxy finishes them.", settle, 2*settle)
 			findings = append(findings, Finding{Kind: kind, State: Settling, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
 		}
 	}
@@ -183,24 +186,26 @@ func syncedTwice(history []snapshot.Snapshot, node string, since time.Time) bool
 	return len(finished) > 2
 }
 
-// waiting names the goroutines that wait for IPVS now and have done so in
-// every snapshot since.
+// waiting names the goroutines that wait for IPVS now and were in the same calls in
+// every snapshot since, by the clock of kube-proxy's node, while it finished no sync.
+// They were dumped after kube-proxy told that time.
 func waiting(history []snapshot.Snapshot, p snapshot.Proxy) (ids []int, since time.Time) {
-	for _, g := range p.Goroutines {
-		ids = append(ids, g.ID)
-	}
+	stuck := p.Goroutines
 	for _, s := range slices.Backward(history) {
 		then, ok := proxyOf(s, p.Node)
 		if !ok {
 			continue // not read: nothing is known about that moment
 		}
-		still := slices.DeleteFunc(slices.Clone(ids), func(id int) bool {
-			return !slices.ContainsFunc(then.Goroutines, func(g snapshot.Goroutine) bool { return g.ID == id })
+		still := slices.DeleteFunc(slices.Clone(stuck), func(g snapshot.Goroutine) bool {
+			return !slices.ContainsFunc(then.Goroutines, func(h snapshot.Goroutine) bool { return g.ID == h.ID && g.Call == h.Call })
 		})
-		if len(still) < 2 {
+		if len(still) < 2 || then.Health.Status == 0 || !then.Health.LastUpdated.Equal(p.Health.LastUpdated) {
 			break
 		}
-		ids, since = still, s.Time
+		stuck, since = still, then.Health.CurrentTime
+	}
+	for _, g := range stuck {
+		ids = append(ids, g.ID)
 	}
 	return ids, since
 }

@@ -73,13 +73,21 @@ func (p *proxied) unlisted() *proxied {
 	return p
 }
 
+// waits has goroutines of kube-proxy wait for IPVS, each in the same call at all looks.
 func (p *proxied) waits(ids ...int) *proxied {
 	for _, id := range ids {
-		p.proxy().Goroutines = append(p.proxy().Goroutines, snapshot.Goroutine{ID: id, State: "syscall", Functions: []string{
+		p.proxy().Goroutines = append(p.proxy().Goroutines, snapshot.Goroutine{ID: id, State: "syscall", Call: "all along", Functions: []string{
 			"syscall.Syscall6", "k8s.io/kubernetes/vendor/github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive",
 			"k8s.io/kubernetes/vendor/github.com/docker/libnetwork/ipvs.execute",
 		}})
 	}
+	return p
+}
+
+// moves has a goroutine wait for IPVS in a call that it is in at no other look.
+func (p *proxied) moves(id int) *proxied {
+	p.waits(id)
+	p.proxy().Goroutines[len(p.proxy().Goroutines)-1].Call = p.Time.String()
 	return p
 }
 
@@ -193,9 +201,45 @@ func TestIPVSConvergence(t *testing.T) {
 			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
-			"the same, only just",
-			[]*proxied{look(0, old, to(oldPod)).frozen().waits(7, 42), look(3, new, to(oldPod)).frozen().waits(7, 42), look(7, new, to(oldPod)).frozen().waits(7, 42)},
-			[]string{"netlink-deadlock latent kube-proxy", "missing-real-server settling edge", "stale-real-server settling edge"},
+			"the same, at the next look after the one that tells",
+			[]*proxied{look(0, old, to(oldPod)).frozen().waits(7, 42), look(3, new, to(oldPod)).frozen().waits(7, 42)},
+			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
+		},
+		{
+			"the same, at two looks that are too close",
+			[]*proxied{look(0, old, to(oldPod)).frozen(), look(3, new, to(oldPod)).frozen().waits(7, 42), look(5, new, to(oldPod)).frozen().waits(7, 42)},
+			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
+		},
+		{
+			"the same, with a look in between that failed",
+			[]*proxied{look(0, new, to(oldPod)).frozen().waits(7, 42), unreadable(3), look(6, new, to(oldPod)).frozen().waits(7, 42)},
+			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
+		},
+		{
+			"a sync that is slow, and moves",
+			[]*proxied{
+				look(0, new, to(oldPod)).frozen().moves(7).moves(42), look(3, new, to(oldPod)).frozen().moves(7).moves(42),
+				look(6, new, to(oldPod)).frozen().moves(7).moves(42), look(9, new, to(oldPod)).frozen().moves(7).moves(42),
+			},
+			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
+		},
+		{
+			"a sync that waits for a tick which is slow, and moves",
+			[]*proxied{
+				look(0, new, to(oldPod)).frozen().waits(7).moves(42), look(3, new, to(oldPod)).frozen().waits(7).moves(42),
+				look(6, new, to(oldPod)).frozen().waits(7).moves(42), look(9, new, to(oldPod)).frozen().waits(7).moves(42),
+			},
+			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
+		},
+		{
+			"a sync that was finished between two looks at the same calls",
+			[]*proxied{look(0, new, to(oldPod)).waits(7, 42), look(3, new, to(oldPod)).waits(7, 42), look(6, new, to(oldPod)).waits(7, 42)},
+			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
+		},
+		{
+			"a wait that was not there at one look of three",
+			[]*proxied{look(0, new, to(oldPod)).frozen().waits(7, 42), look(2, new, to(oldPod)).frozen().waits(7), look(4, new, to(oldPod)).frozen().waits(7, 42)},
+			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"one goroutine that waits",
@@ -255,7 +299,7 @@ func TestIPVSConvergenceSays(t *testing.T) {
 			"The IPVS table of edge sends connections to what the EndpointSlices do not have: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 4s or longer. Meanwhile kube-proxy's last sync was 0s ago. It is given 10s, or 20s and two syncs while kube-proxy finishes them.",
 		}},
 		{"goroutines that have only begun to wait", proxies(look(0, pods(oldPod)).frozen(), look(10, pods(oldPod)).frozen().waits(7, 42), look(12, pods(oldPod)).frozen().waits(7, 42)), []string{
-			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 2s or longer, and are given 5s.",
+			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 2s or longer, and are given 2.5s.",
 			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 12s or longer. Meanwhile kube-proxy's last sync was 12s ago.",
 		}},
 	} {

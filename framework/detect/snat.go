@@ -310,7 +310,7 @@ func translates(rules []snapshot.Rule, f snapshot.Flow) (rule snapshot.Rule, fou
 // silentFor is for how long a flow must have been silent to count as over,
 // where the kernel does not know. Entries expire by whole seconds, so that
 // less tells nothing.
-const silentFor = 2 * time.Second
+const silentFor = flowHistory
 
 // alive tells whether packets of a flow still come.
 func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) bool {

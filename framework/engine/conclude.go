@@ -60,7 +60,7 @@ func (v *variantRun) restore(ctx context.Context) error {
 	}
 	defer func() {
 		if err := v.recorder.close(); err != nil {
-			v.fail(err.Error())
+			v.loses(err)
 		}
 	}()
 	err := v.close(ctx)
@@ -69,6 +69,9 @@ func (v *variantRun) restore(ctx context.Context) error {
 		v.publish()
 		done := v.scenario.beginStep(v.label, "lab is put back")
 		for _, f := range slices.Backward(v.injected) {
+			if f.Replaced && !last {
+				continue
+			}
 			if undoErr := f.Undo(ctx); undoErr != nil {
 				err = errors.Join(err, fmt.Errorf("undoing %q: %w", f.Name, undoErr))
 			}
@@ -110,8 +113,11 @@ func (v *variantRun) close(ctx context.Context) error {
 
 // conclude returns the report, whatever the variant came to.
 func (v *variantRun) conclude(ctx context.Context) report.Variant {
-	if err := errors.Join(v.close(ctx), v.recorder.close()); err != nil {
+	if err := v.close(ctx); err != nil {
 		v.fail(err.Error())
+	}
+	if err := v.recorder.close(); err != nil {
+		v.loses(err)
 	}
 	// A signal between two steps makes neither of them fail. The variant is
 	// unknown all the same: what was seen until then is not enough for a verdict.
@@ -152,7 +158,7 @@ func (v *variantRun) outcome() framework.RunVerdict {
 
 // keepLogs keeps the logs of all that runs in the lab for the variant.
 func (v *variantRun) keepLogs(ctx context.Context) {
-	logs, err := v.scenario.lab.Logs(ctx, v.others())
+	logs, err := v.scenario.lab.Logs(ctx, v.scenario.logsSince(), v.others())
 	for name, text := range logs {
 		v.keep("log-"+name, text)
 	}

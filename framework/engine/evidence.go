@@ -40,6 +40,7 @@ func (e *Evidence) Write(name string, v any) error {
 	}
 	path := filepath.Join(e.Dir, fmt.Sprintf("%02d-%s", e.number.Add(1), name))
 	if err := os.WriteFile(path, text, 0o644); err != nil {
+		_ = os.Remove(path) // a full disk has room for the report then
 		return fmt.Errorf("writing evidence %q: %w", name, err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -44,8 +45,10 @@ type Execution struct {
 	sofar sofar
 	// writing keeps two variants from writing the report at once.
 	writing sync.Mutex
-	// broken is why nothing could be judged at all.
+	// broken is why nothing could be judged at all, and lost whether that is because
+	// what was seen cannot be stored.
 	broken error
+	lost   bool
 	// left is why the end did not go well: something of the lab may be left,
 	// or no report was written.
 	left error
@@ -135,6 +138,9 @@ func (e *Execution) planVariant(v framework.Variant) {
 			if e.options.Repeat > 1 {
 				run.isRepeat(i+1, e.options.Repeat)
 			}
+			if e.options.Brief {
+				run.isBrief()
+			}
 			runs = append(runs, run)
 		}
 	}
@@ -181,6 +187,20 @@ func (e *Execution) breaks(err error) {
 		e.broken = err
 	}
 }
+
+// loses notes that something of the run cannot be stored, as on a full disk: nobody
+// could see what it has come to, and so it ends.
+func (e *Execution) loses(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.broken == nil && err != nil {
+		e.broken, e.lost = fmt.Errorf("the run could not be stored: %w", err), true
+	}
+}
+
+// now is the time on the clock that the machine had when the run began: one that is
+// set in mid-run must not tear the run's times apart.
+func (e *Execution) now() time.Time { return e.began.Add(time.Since(e.began)) }
 
 // Left is why the end did not go well: something of the lab may be left, or no
 // report was written. Nil if all is well.
@@ -236,6 +256,12 @@ func (e *Execution) labStep(name string, do func(context.Context) error) {
 			return &Skipped{"an earlier step failed"}
 		}
 		e.begin()
+		// From the first step on: a run that is killed while its lab comes up leaves a
+		// report as well.
+		if err := e.openFolder(); err != nil {
+			e.breaks(err)
+			return err
+		}
 		done := e.beginStep(scope, name)
 		err := do(ctx)
 		done(err)
@@ -267,6 +293,15 @@ func (e *Execution) openFolder() error {
 	return nil
 }
 
+// leaveNoFolder takes the run's folder away.
+func (e *Execution) leaveNoFolder() error {
+	if err := os.RemoveAll(e.dir); err != nil {
+		return fmt.Errorf("removing the folder of a run that has not begun: %w", err)
+	}
+	e.dir = ""
+	return nil
+}
+
 // chosen are the variants that run, each once.
 func (e *Execution) chosen() []framework.Variant {
 	var chosen []framework.Variant
@@ -282,7 +317,7 @@ func (e *Execution) prepare(ctx context.Context) error {
 	began := time.Now()
 	defer func() { e.report.Timings.Images = time.Since(began).Milliseconds() }()
 	var err error
-	e.report.Images, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
+	e.report.Images, e.report.Modules, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
 	return err
 }
 
@@ -291,6 +326,9 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	defer func() { e.report.Timings.Lab = time.Since(began).Milliseconds() }()
 	var err error
 	if e.lab, err = e.labs.Up(ctx, e.scenario, e.chosen(), e.options.Reuse); e.lab == nil {
+		if isHeld(err) { // lab and report belong to that process
+			err = errors.Join(err, e.leaveNoFolder())
+		}
 		return err
 	}
 	if err == nil {
@@ -303,10 +341,6 @@ func (e *Execution) bringUp(ctx context.Context) error {
 			e.used = CPUTime{}
 		}
 	}
-	// Not earlier: a run whose lab another process holds leaves nothing.
-	if folderErr := e.openFolder(); folderErr != nil {
-		return errors.Join(err, folderErr) // logs would have no place
-	}
 	if err != nil && ctx.Err() == nil {
 		e.keepLogs(ctx)
 	}
@@ -316,13 +350,22 @@ func (e *Execution) bringUp(ctx context.Context) error {
 // keepLogs keeps what tells why a lab did not come up.
 func (e *Execution) keepLogs(ctx context.Context) {
 	kept := Evidence{Dir: filepath.Join(e.dir, "evidence", "lab")}
-	logs, err := e.lab.Logs(ctx, nil)
+	logs, err := e.lab.Logs(ctx, e.logsSince(), nil)
 	for name, text := range logs {
 		err = errors.Join(err, kept.Write("log-"+name, text))
 	}
 	if err != nil {
 		e.options.Log.Warn("not all logs could be kept", "error", err)
 	}
+}
+
+// logsSince is from when on the logs of the lab are this run's: a lab that an earlier
+// run has kept has those of that run as well.
+func (e *Execution) logsSince() time.Time {
+	if e.options.Reuse {
+		return e.began
+	}
+	return time.Time{}
 }
 
 // farewell names the last step.
@@ -395,7 +438,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		return
 	}
 	e.over = true
-	errs := []error{e.openFolder()} // of a run that never had a lab
+	var errs []error
 	for _, v := range e.variants {
 		e.report.Variants = append(e.report.Variants, v.conclude(ctx))
 	}
@@ -414,9 +457,26 @@ func (e *Execution) Finish(ctx context.Context) {
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
 	e.report.Steps = e.sofar.steps
 	if e.dir != "" {
-		errs = append(errs, e.report.Write(e.dir), page.Write(e.dir), junit.Write(junit.InFolder(e.dir), e.report), report.SetLatest(e.dir))
+		if err := e.store(); !e.lost { // else that has been said
+			errs = append(errs, err)
+		}
 	}
 	e.left = errors.Join(errs...)
+}
+
+// store writes what the run came to.
+func (e *Execution) store() error {
+	for _, write := range []func() error{
+		func() error { return e.report.Write(e.dir) },
+		func() error { return page.Write(e.dir) },
+		func() error { return junit.Write(junit.InFolder(e.dir), e.report) },
+		func() error { return report.SetLatest(e.dir) },
+	} {
+		if err := write(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // takeDown takes the lab down in place of the last step, which did not run.

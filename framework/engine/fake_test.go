@@ -190,8 +190,8 @@ type fakeLabs struct {
 	made, removed, released, open int
 }
 
-func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (map[string]string, error) {
-	return map[string]string{"relapse.dev/node:1": "sha256:1"}, l.prepare
+func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (map[string]string, []report.Module, error) {
+	return map[string]string{"relapse.dev/node:1": "sha256:1"}, nil, l.prepare
 }
 
 func (l *fakeLabs) Up(context.Context, framework.Scenario, []framework.Variant, bool) (Lab, error) {
@@ -210,11 +210,13 @@ func (l *fakeLabs) Down(context.Context, framework.Scenario) error {
 // fakeLab is a lab in which nothing runs but the agents of the probes.
 type fakeLab struct{ *fakeLabs }
 
-func (l *fakeLab) Attach(*framework.Run)                                     {}
-func (l *fakeLab) Guests(context.Context) ([]report.Guest, error)            { return nil, nil }
-func (l *fakeLab) Logs(context.Context, []string) (map[string]string, error) { return nil, nil }
-func (l *fakeLab) Release()                                                  { l.released++ }
-func (l *fakeLab) Down(ctx context.Context) error                            { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
+func (l *fakeLab) Attach(*framework.Run)                          {}
+func (l *fakeLab) Guests(context.Context) ([]report.Guest, error) { return nil, nil }
+func (l *fakeLab) Logs(context.Context, time.Time, []string) (map[string]string, error) {
+	return nil, nil
+}
+func (l *fakeLab) Release()                       { l.released++ }
+func (l *fakeLab) Down(ctx context.Context) error { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
 func (l *fakeLab) CPUTime(context.Context) (CPUTime, error) {
 	l.used = CPUTime{l.used.Lab + l.cpu.Lab, l.used.Machine + l.cpu.Machine, l.used.All + l.cpu.All}
 	return l.used, l.noCPU

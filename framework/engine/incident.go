@@ -260,7 +260,7 @@ func (v *variantRun) symptom(ctx context.Context) error {
 	}
 	v.keep("probes-after-fault", v.probes.Timelines())
 	if !onset.IsZero() {
-		v.result.Onset, v.result.ProbesHurt = &onset, names
+		v.result.Onset, v.result.ProbesHurt = new(v.onClock(onset)), names
 	}
 	if len(names) == len(hurt) {
 		return nil
@@ -404,7 +404,7 @@ func (v *variantRun) judgeTraffic(end time.Time) (wrong []string) {
 		}
 	}
 	if _, onset := v.hurt(v.faulted, end, anyProbe); v.result.Onset == nil && !onset.IsZero() {
-		v.result.Onset = &onset
+		v.result.Onset = new(v.onClock(onset))
 	}
 	if len(v.seen.others) > 0 {
 		wrong = append(wrong, "hurt as well are "+strings.Join(v.seen.others, ", "))

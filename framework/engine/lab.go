@@ -13,8 +13,8 @@ import (
 // Labs makes what scenarios run on.
 type Labs interface {
 	// Prepare makes the images of a scenario's variants available, and tells the
-	// digests of those that are built, by their names.
-	Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (digests map[string]string, err error)
+	// digests of those that are built, by their names, and of which modules.
+	Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (digests map[string]string, modules []report.Module, err error)
 	// Up brings up the scenario's lab, in place of one that an interrupted run
 	// has left; with reuse it takes the one that runs, where there is one. After
 	// an error there may be a lab as well: as much of it as came up.
@@ -37,9 +37,9 @@ type Lab interface {
 	Guests(ctx context.Context) ([]report.Guest, error)
 	// CPUTime is what the lab and the machine have used so far.
 	CPUTime(ctx context.Context) (CPUTime, error)
-	// Logs are what everything in the lab has said, by name, but for the nodes of
-	// others.
-	Logs(ctx context.Context, others []string) (map[string]string, error)
+	// Logs are what everything in the lab has said since a time, by name, but for the
+	// nodes of others. The zero time is for all.
+	Logs(ctx context.Context, since time.Time, others []string) (map[string]string, error)
 	// Release leaves the lab running, for whoever comes next.
 	Release()
 	// Down removes the lab.

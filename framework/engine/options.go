@@ -110,9 +110,10 @@ type Options struct {
 	// Ablate switches a part off, or all of them in turn. It excludes Repeat.
 	Ablate Part
 	// Repeat runs each variant so many times on one lab, for the rate of its
-	// verdict; zero means once. More than once leaves lesser forms and remedies
-	// out: they take the time of several runs.
+	// verdict; zero means once. More than once is Brief.
 	Repeat int
+	// Brief leaves lesser forms and remedies out: they take the time of several runs.
+	Brief bool
 	// Wait, if more than zero, is for how long an affected variant is left alone
 	// after the fault, before any remedy, to see that it does not heal by itself.
 	// It excludes Repeat, which leaves remedies out.

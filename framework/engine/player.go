@@ -41,8 +41,8 @@ type player struct {
 }
 
 // newPlayer reads the record in a folder.
-func newPlayer(dir string) (*player, error) {
-	entries, err := readRecord(filepath.Join(dir, recordName), math.MaxInt)
+func newPlayer(dir string, restore func([]byte) []byte) (*player, error) {
+	entries, err := readRecord(filepath.Join(dir, recordName), math.MaxInt, restore)
 	if err != nil {
 		return nil, err
 	}

@@ -18,19 +18,19 @@ type sofar struct {
 	variants map[*variantRun][]byte // the last that each has told of itself, as JSON
 }
 
-// beginStep tells progress of a step, and notes it for the report; what it returns
+// beginStep notes a step for the report, and tells progress of it; what it returns
 // ends it.
 func (e *Execution) beginStep(scope, name string) (ends func(error)) {
-	done := e.options.Progress.Step(scope, name)
 	e.mu.Lock()
 	number := len(e.sofar.steps)
-	e.sofar.steps = append(e.sofar.steps, report.Step{Scope: scope, Name: name, Began: time.Now()})
+	e.sofar.steps = append(e.sofar.steps, report.Step{Scope: scope, Name: name, Began: e.now()})
 	e.mu.Unlock()
-	e.publish()
+	e.publish() // first: who is told of a step finds it in the report
+	done := e.options.Progress.Step(scope, name)
 	return func(err error) {
 		e.mu.Lock()
 		s := &e.sofar.steps[number]
-		s.Ended = new(time.Now())
+		s.Ended = new(e.now())
 		if err != nil {
 			s.Failed, s.Broke = err.Error(), !errors.Is(err, errNotAsExpected)
 		}
@@ -55,8 +55,7 @@ func (v *variantRun) publish() {
 }
 
 // publish writes the report and the page of what is known so far, so that a run
-// that is killed leaves them. That they cannot be written changes nothing: the run
-// may still end, and tells then.
+// that is killed leaves them.
 func (e *Execution) publish() {
 	if e.dir == "" || e.over {
 		return
@@ -65,7 +64,7 @@ func (e *Execution) publish() {
 	defer e.writing.Unlock()
 	r, err := e.reportSoFar()
 	if err = errors.Join(err, r.Write(e.dir), page.Write(e.dir)); err != nil {
-		e.options.Log.Warn("the report of a run that goes on could not be written", "error", err)
+		e.loses(err)
 	}
 }
 
@@ -75,7 +74,7 @@ func (e *Execution) reportSoFar() (report.Report, error) {
 	defer e.mu.Unlock()
 	r := e.report
 	r.Verdict = string(framework.Inconclusive)
-	r.Unfinished = &report.Unfinished{At: time.Now()}
+	r.Unfinished = &report.Unfinished{At: e.now()}
 	r.Timings.Total = time.Since(e.began).Milliseconds()
 	r.Steps = slices.Clone(e.sofar.steps)
 	for _, s := range r.Steps {

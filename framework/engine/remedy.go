@@ -74,8 +74,10 @@ func (v *variantRun) remedy(r framework.Remedy) func(context.Context) error {
 // try applies a remedy and judges it. An error that is not errNotAsExpected
 // says why it could not be judged.
 func (v *variantRun) try(ctx context.Context, r framework.Remedy, entry *report.Remedy) error {
-	// A remedy proves something only if the lab is broken.
-	if _, err := v.probes.WaitOutage(ctx, namesOf(v.script.Hurt), v.clock.Now(), v.script.HurtFor, relapsesWithin); err != nil {
+	// A remedy proves something only if the lab is broken. What was lost up to now
+	// counts; some must still be lost after it.
+	broken := v.clock.Now().Add(-v.script.HurtFor)
+	if _, err := v.probes.WaitOutage(ctx, namesOf(v.script.Hurt), broken, v.script.HurtFor, relapsesWithin); err != nil {
 		return fmt.Errorf("the symptom is not there any more: %w", err)
 	}
 	began := v.clock.Now()

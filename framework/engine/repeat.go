@@ -12,8 +12,11 @@ import (
 func (v *variantRun) isRepeat(number, total int) {
 	v.label = fmt.Sprintf("%s %d/%d", v.variant.Name, number, total)
 	v.result.EvidenceDir = filepath.Join("evidence", v.variant.Name, fmt.Sprintf("run-%02d", number))
-	v.script.Forms, v.script.Remedies = nil, nil
+	v.isBrief()
 }
+
+// isBrief leaves out of a run what takes the time of several runs.
+func (v *variantRun) isBrief() { v.script.Forms, v.script.Remedies = nil, nil }
 
 // mergeRepeats makes one result of those of each variant. Results are in the
 // order of runs, those of one variant side by side.

@@ -54,17 +54,26 @@ type NotJudgeableError struct{ error }
 
 func (e *NotJudgeableError) Unwrap() error { return e.error }
 
+// NotJudgeable is the error that says so for a reason.
+func NotJudgeable(why error) error { return &NotJudgeableError{why} }
+
 // Prepared is a stored run whose evidence can be judged.
 type Prepared struct {
-	dir    string
-	stored report.Report
-	begin  beginEntry
+	dir     string
+	stored  report.Report
+	restore func([]byte) []byte
+	begin   beginEntry
 }
 
-// Open reads what a run's folder says of how it was run. The error is a
-// *NotJudgeableError where the evidence does not hold what judging takes.
-func Open(dir string, stored report.Report) (Prepared, error) {
-	p := Prepared{dir: dir, stored: stored}
+// Open reads what a run's folder says of how it was run. Restore puts the scenario's own
+// addresses and names back into a line of the record; nil where nobody has replaced
+// them. The error is a *NotJudgeableError where the evidence does not hold what judging
+// takes.
+func Open(dir string, stored report.Report, restore func([]byte) []byte) (Prepared, error) {
+	if restore == nil {
+		restore = func(line []byte) []byte { return line }
+	}
+	p := Prepared{dir: dir, stored: stored, restore: restore}
 	none := true
 	for _, v := range stored.Variants {
 		folders := []string{v.EvidenceDir}
@@ -75,7 +84,7 @@ func Open(dir string, stored report.Report) (Prepared, error) {
 			if !filepath.IsLocal(folder) {
 				return p, fmt.Errorf("judging %s: the evidence of %s is in %q, which is not below it", dir, v.Name, folder)
 			}
-			entries, err := readRecord(filepath.Join(dir, folder, recordName), 1)
+			entries, err := readRecord(filepath.Join(dir, folder, recordName), 1, restore)
 			switch {
 			case errors.Is(err, fs.ErrNotExist) && !isThere(filepath.Join(dir, folder)): // it never began
 			case errors.Is(err, fs.ErrNotExist):
@@ -136,13 +145,13 @@ func (p Prepared) Judge(s framework.Scenario) (Judgement, error) {
 		}
 	}
 	e := newExecution(s, nil, Options{
-		Ablate: Part(p.stored.Ablated), Repeat: repeat, Wait: p.begin.Wait, Machine: p.stored.Machine, Relapse: p.stored.Relapse,
+		Ablate: Part(p.stored.Ablated), Repeat: repeat, Wait: p.begin.Wait, Brief: p.begin.Brief, Machine: p.stored.Machine, Relapse: p.stored.Relapse,
 	})
 	e.lab = storedLab{}
 	e.report.Run, e.report.Started, e.report.Command, e.report.Guests = p.stored.Run, p.stored.Started, p.stored.Command, p.stored.Guests
 	e.planVariants(chosen)
 	for _, v := range e.variants {
-		played, err := newPlayer(filepath.Join(p.dir, v.result.EvidenceDir))
+		played, err := newPlayer(filepath.Join(p.dir, v.result.EvidenceDir), p.restore)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return Judgement{}, err
 		}
@@ -227,6 +236,34 @@ func (j Judgement) String() string {
 	return b.String()
 }
 
+// Texts are those in which a scenario names addresses, beside its topology: the names
+// of its steps, and the findings that it expects.
+func Texts(s framework.Scenario) []string {
+	e := newExecution(s, nil, Options{})
+	e.planVariants(s.Variants)
+	texts := []string{s.Incident.Symptom, s.Incident.Cause, s.Incident.Reproduction}
+	for _, c := range s.Topology.Clusters {
+		texts = append(texts, c.PodCIDR.String(), c.ServiceCIDR.String())
+	}
+	for _, step := range e.steps {
+		texts = append(texts, step.Name)
+	}
+	for _, v := range s.Variants {
+		if v.Script == nil {
+			continue
+		}
+		script := v.Script()
+		expected := slices.Concat(script.Latent, script.Named, script.Passing)
+		for _, form := range script.Forms {
+			expected = slices.Concat(expected, form.Named, form.Passing)
+		}
+		for _, f := range expected {
+			texts = append(texts, fmt.Sprintf("%+v", f))
+		}
+	}
+	return texts
+}
+
 // storedLab is that of a run that is judged again: there is none.
 type storedLab struct{}
 
@@ -239,8 +276,10 @@ func (storedLab) Dial(context.Context, *framework.Run, []framework.End) ([]probe
 func (storedLab) Open(context.Context, []snapshot.Source, []string) (Reader, error) {
 	return nil, errNotOnRecord
 }
-func (storedLab) Guests(context.Context) ([]report.Guest, error)            { return nil, nil }
-func (storedLab) CPUTime(context.Context) (CPUTime, error)                  { return CPUTime{}, nil }
-func (storedLab) Logs(context.Context, []string) (map[string]string, error) { return nil, nil }
-func (storedLab) Release()                                                  {}
-func (storedLab) Down(context.Context) error                                { return nil }
+func (storedLab) Guests(context.Context) ([]report.Guest, error) { return nil, nil }
+func (storedLab) CPUTime(context.Context) (CPUTime, error)       { return CPUTime{}, nil }
+func (storedLab) Logs(context.Context, time.Time, []string) (map[string]string, error) {
+	return nil, nil
+}
+func (storedLab) Release()                   {}
+func (storedLab) Down(context.Context) error { return nil }

@@ -87,10 +87,11 @@ type beginEntry struct {
 	Scenario string `json:"scenario"`
 	Variant  string `json:"variant"`
 	Label    string `json:"label"`
-	// Parameters, Versions and Wait are those of the run.
+	// Parameters, Versions, Wait and Brief are those of the run.
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Versions   map[string]string `json:"versions,omitempty"`
 	Wait       time.Duration     `json:"wait_ns,omitempty"`
+	Brief      bool              `json:"brief,omitempty"`
 }
 
 // stepEntry is the beginning or the end of a step.
@@ -130,9 +131,10 @@ type recorder struct {
 	err  error
 }
 
-// open makes the record in a folder. Without a folder nothing is recorded.
-func (r *recorder) open(dir string, begin beginEntry) {
-	r.zero = time.Now()
+// open makes the record in a folder. Without a folder nothing is recorded. Zero is
+// when the run began.
+func (r *recorder) open(dir string, zero time.Time, begin beginEntry) {
+	r.zero = zero
 	if dir == "" {
 		return
 	}
@@ -210,7 +212,20 @@ func (r *recorder) call(ctx context.Context, name string, do func(context.Contex
 	return a
 }
 
-func (r *recorder) Now() time.Time { return time.Now() }
+// Now tells what Execution.now does.
+func (r *recorder) Now() time.Time {
+	if r.zero.IsZero() { // nothing has begun
+		return time.Now()
+	}
+	return r.zero.Add(time.Since(r.zero))
+}
+
+// failed says what was wrong with the record so far.
+func (r *recorder) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
 
 func (r *recorder) Until(ctx context.Context, what string, interval, bound time.Duration, cond await.Condition) error {
 	err := await.Until(ctx, what, interval, bound, cond)
@@ -270,8 +285,8 @@ func (r *recorder) probes(timelines []probe.Timeline) {
 }
 
 // readRecord reads so many entries of a record, or those up to its end, or to where
-// the run was killed.
-func readRecord(path string, most int) ([]entry, error) {
+// the run was killed. Restore is what each line goes through first.
+func readRecord(path string, most int, restore func([]byte) []byte) ([]entry, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -293,7 +308,7 @@ func readRecord(path string, most int) ([]entry, error) {
 			return nil, fmt.Errorf("reading the record %s: %w", path, err)
 		}
 		var e entry
-		if err := json.Unmarshal(line, &e); err != nil {
+		if err := json.Unmarshal(restore(line), &e); err != nil {
 			return nil, fmt.Errorf("reading the record %s, line %d: %w", path, len(entries)+1, err)
 		}
 		entries = append(entries, e)

@@ -302,6 +302,7 @@ func (v *variantRun) addStep(name string, do func(context.Context) error, broke 
 		err := do(ctx)
 		v.recordProbes()
 		v.tape.ends(name, ctx.Err() != nil)
+		v.scenario.loses(v.recorder.failed())
 		noFailure := v.mustChange || !v.classified()
 		if noFailure && errors.Is(err, errNotAsExpected) {
 			done(nil)
@@ -329,9 +330,10 @@ func (v *variantRun) addStep(name string, do func(context.Context) error, broke 
 // begins begins a step, and with the first one the record.
 func (v *variantRun) begins(step string) bool {
 	if v.player == nil && v.began.IsZero() {
-		v.recorder.open(v.evidence.Dir, beginEntry{
+		v.recorder.open(v.evidence.Dir, v.scenario.began, beginEntry{
 			Schema: recordSchema, Scenario: v.scenario.scenario.Incident.Name, Variant: v.variant.Name, Label: v.label,
 			Parameters: v.scenario.options.Parameters, Versions: v.scenario.options.Versions, Wait: v.scenario.options.Wait,
+			Brief: v.scenario.options.Brief,
 		})
 	}
 	return v.tape.begins(step)
@@ -393,11 +395,24 @@ func (v *variantRun) install(ctx context.Context) error {
 	return err
 }
 
-// keep stores evidence. What cannot be stored is a reason not to trust the
-// run, and not one to end it.
+// onClock is a time that a probe tells on the clock of the run (Execution.now).
+func (v *variantRun) onClock(t time.Time) time.Time {
+	if v.player != nil || v.scenario.began.IsZero() {
+		return t // as it was stored, or nothing has begun
+	}
+	return v.scenario.began.Add(t.Sub(v.scenario.began))
+}
+
+// loses ends the run because something of it cannot be stored.
+func (v *variantRun) loses(err error) {
+	v.result.Reasons = append(v.result.Reasons, err.Error())
+	v.scenario.loses(err)
+}
+
+// keep stores evidence.
 func (v *variantRun) keep(name string, data any) {
 	if err := v.evidence.Write(name, data); err != nil {
-		v.fail(err.Error())
+		v.loses(err)
 	}
 }
 

@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -145,17 +147,21 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 	}
 }
 
-// What cannot be kept makes the run fail, but does not end it.
-func TestEvidenceThatCannotBeKeptIsAReason(t *testing.T) {
+// A run of which something cannot be kept ends, and is no proof of anything.
+func TestEvidenceThatCannotBeKept(t *testing.T) {
 	v := newVariant(framework.Affected, "")
 	v.evidence.Dir = "/dev/null/evidence"
 	v.keep("log", "text")
-	if len(v.result.Reasons) != 1 || !strings.Contains(v.result.Reasons[0], "evidence") {
+	v.keep("log", "text")
+	if len(v.result.Reasons) != 2 || !strings.Contains(v.result.Reasons[0], "evidence") {
 		t.Errorf("reasons %q", v.result.Reasons)
 	}
-	v.result.Verdict = string(framework.Reproduced)
-	if v.outcome() != framework.Fail {
-		t.Errorf("outcome %s", v.outcome())
+	err := v.scenario.Broken()
+	if err == nil || !strings.HasPrefix(err.Error(), "the run could not be stored: ") || !v.scenario.lost {
+		t.Errorf("broken: %v, lost %t", err, v.scenario.lost)
+	}
+	if got := v.scenario.verdict(); got != framework.Inconclusive {
+		t.Errorf("verdict %s", got)
 	}
 }
 
@@ -199,6 +205,46 @@ func TestTakeBack(t *testing.T) {
 				}
 				if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%v, want %q", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// What installing the next variant replaces is undone in no other lab than one that is
+// kept, by the last variant.
+func TestReplaced(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		replaced bool
+		keep     bool
+		undone   []int // for each variant
+	}{
+		{"by nothing", false, false, []int{1, 0}},
+		{"by nothing, in a lab that is kept", false, true, []int{1, 1}},
+		{"by the next", true, false, []int{0, 0}},
+		{"by the next, in a lab that is kept", true, true, []int{0, 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				s := fakeScenario(w)
+				undone := make([]int, len(s.Variants))
+				for i := range s.Variants {
+					script := s.Variants[i].Script
+					s.Variants[i].Script = func() framework.Script {
+						made := script()
+						faultThen(&made, func(f *fault.Fault) {
+							undo := f.Undo
+							f.Replaced = tt.replaced
+							f.Undo = func(ctx context.Context) error { undone[i]++; return undo(ctx) }
+						})
+						return made
+					}
+				}
+				p := play(t, w, s, &fakeLabs{}, Options{Keep: tt.keep})
+				if !slices.Equal(undone, tt.undone) || p.report.Verdict != string(framework.Pass) {
+					t.Errorf("%s; undone %v, want %v", p.report.Verdict, undone, tt.undone)
 				}
 			})
 		})

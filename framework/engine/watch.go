@@ -125,10 +125,14 @@ func startWatch(collect func(context.Context) snapshot.Snapshot, detectors []det
 	return w
 }
 
-// Stop ends the watching, and waits for the last look.
+// Stop ends the watching, and waits for the last look. Of what was seen, that one is
+// kept.
 func (w *watch) Stop() {
 	w.stop()
 	<-w.done
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.history = slices.Delete(w.history, 0, max(0, len(w.history)-1))
 }
 
 func (w *watch) look(ctx context.Context) {
@@ -152,7 +156,8 @@ func (w *watch) add(now snapshot.Snapshot, ended time.Time) look {
 		w.changes, w.more = append(w.changes, changes[:kept]...), w.more+len(changes)-kept
 	}
 	w.history = append(w.history, now)
-	w.history = w.history[max(0, len(w.history)-int(detect.History/w.every)):]
+	w.history = slices.Delete(w.history, 0, max(0, len(w.history)-int(detect.History/w.every)))
+	detect.Forget(w.history) // else two nodes with 2,400 flows each take a hundred MB
 	l := look{began: now.Time, ended: ended, unread: now.Unread(), findings: w.scope.of(detect.Look(w.detectors, w.history))}
 	if w.looked != nil {
 		w.looked(now, l)

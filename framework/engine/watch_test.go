@@ -50,6 +50,35 @@ func watching(t *testing.T, do func(*testing.T, *watch, *said)) {
 	})
 }
 
+// A watch does not grow with the connections of a lab: it has flows for as far back
+// as detectors look at them, and when it has ended those of its last look alone.
+func TestWatchForgetsFlows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		collect := func(context.Context) snapshot.Snapshot {
+			return snapshot.Snapshot{Time: time.Now(), NAT: []snapshot.NodeNAT{{
+				Node: "node1", Flows: snapshot.List[snapshot.Flow]{Read: true, Items: make([]snapshot.Flow, 1000)},
+			}}}
+		}
+		w := startWatch(collect, nil, lookEvery, scope{}, &recorder{}, nil)
+		flows := func() (n int) {
+			for _, s := range w.history[:cap(w.history)] {
+				for _, of := range s.NAT {
+					n += len(of.Flows.Items)
+				}
+			}
+			return n
+		}
+		looks(400)
+		if looked, had := len(w.history), flows(); looked < 140 || had > 12*1000 {
+			t.Errorf("%d snapshots with %d flows", looked, had)
+		}
+		w.Stop()
+		if _, last := w.now(); len(last.NAT) != 1 || len(last.NAT[0].Flows.Items) != 1000 || flows() != 1000 {
+			t.Errorf("after its end it has %d flows, and the last look %+v", flows(), last.NAT)
+		}
+	})
+}
+
 // looks lets a watch look a few times.
 func looks(n int) {
 	time.Sleep(time.Duration(n) * lookEvery) // the bubble's time

@@ -15,4 +15,7 @@ type Fault struct {
 	// Undo takes the fault back, as far as it was injected, and returns when
 	// the lab is as before.
 	Undo func(ctx context.Context) error
+	// Replaced is set where installing the next variant puts what the fault has
+	// changed into its own state, whatever it is: Undo is for a lab that is kept.
+	Replaced bool
 }

@@ -219,6 +219,8 @@ func TestFivePercent(t *testing.T) {
 		t.Errorf("400 ms without loss were found where every 20th packet is lost: %v", err)
 	}
 	stop(t, s)
+	mu.Lock() // the relay may be at a last packet
+	defer mu.Unlock()
 	line := timeline(t, s, "a->b")
 	c := line.Counts()
 	// While the far end does not get to run, nobody judges what was dropped.

@@ -24,6 +24,14 @@ func (s slots) has(i uint32) bool {
 	return word < len(s) && s[word]&(1<<(i%64)) != 0
 }
 
+// word is that of the 64 numbers from 64*i on, one bit each.
+func (s slots) word(i int) uint64 {
+	if i < len(s) {
+		return s[i]
+	}
+	return 0
+}
+
 // end returns the number after the highest in the set.
 func (s slots) end() uint32 {
 	for w := len(s) - 1; w >= 0; w-- {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -203,11 +204,28 @@ func (t *Timeline) farStoodStill(at time.Time) bool {
 
 // Known says whether the fate of every packet that was sent before a time is
 // final, but for those that the far end has received and not answered yet: it
-// says only then how long they have waited. That takes reports from both ends: a far end that has not reported may
-// not have run meanwhile.
+// says only then how long they have waited. Until the Timeout is over, that is so where
+// each was answered or turned away. It takes reports from both ends: a far end that
+// has not reported may not have run meanwhile.
 func (t *Timeline) Known(before time.Time) bool {
 	far := t.farReported.IsZero() || !t.farGone.IsZero() || !t.farReported.Before(before)
-	return !t.Stopped.IsZero() || !t.Reported.Before(before.Add(t.Probe.Timeout)) && far
+	told := !t.Reported.Before(before.Add(t.Probe.Timeout)) ||
+		!t.Reported.Before(before.Add(t.Probe.Interval)) && t.unanswered(t.from(before)) == 0 // a packet leaves within an interval of its slot
+	return !t.Stopped.IsZero() || told && far
+}
+
+// unanswered counts the packets of the slots before end from which something may
+// still come.
+func (t *Timeline) unanswered(end uint32) int {
+	n := 0
+	for i := range min(int(end+63)/64, len(t.sent)) {
+		open := t.sent[i] &^ (t.answered.word(i) | t.denied.word(i) | t.unresolved.word(i))
+		if rest := int(end) - 64*i; rest < 64 {
+			open &= 1<<rest - 1
+		}
+		n += bits.OnesCount64(open)
+	}
+	return n
 }
 
 func (t *Timeline) side(slot uint32) Side {

@@ -127,25 +127,56 @@ func TestFarEndThatStoodStill(t *testing.T) {
 }
 
 func TestKnown(t *testing.T) {
+	all := strings.Repeat(".", 200)
 	for _, c := range []struct {
-		name string
-		edit func(*Timeline)
-		want bool
+		name  string
+		slots string
+		edit  func(*Timeline)
+		want  bool
 	}{
-		{"both have reported", func(*Timeline) {}, true},
-		{"a reply may still come", func(t *Timeline) { t.Reported = ms(1099) }, false},
-		{"the far end says nothing", func(t *Timeline) { t.farReported = ms(99) }, false},
-		{"the far end is gone", func(t *Timeline) { t.farReported, t.farGone = ms(50), ms(60) }, true},
-		{"the far end is no agent", func(t *Timeline) { t.farReported = time.Time{} }, true},
-		{"stopped", func(t *Timeline) { t.Reported, t.farReported, t.Stopped = ms(50), ms(50), ms(50) }, true},
+		{"both have reported", "..qr", func(*Timeline) {}, true},
+		{"a reply may still come", "...r", func(t *Timeline) { t.Reported = ms(1099) }, false},
+		{"a request may still be under way", "q...", func(t *Timeline) { t.Reported = ms(1099) }, false},
+		{"each was answered", all, func(t *Timeline) { t.Reported = ms(110) }, true},
+		{"each was answered, and the last may not have been sent", all, func(t *Timeline) { t.Reported = ms(109) }, false},
+		{"each was answered, and the far end says nothing", all, func(t *Timeline) { t.Reported, t.farReported = ms(110), ms(99) }, false},
+		{"the last was not answered", all[:9] + "r", func(t *Timeline) { t.Reported = ms(1099) }, false},
+		{"one that was sent later was not answered", all[:10] + "r", func(t *Timeline) { t.Reported = ms(110) }, true},
+		{"some were turned away, or had nowhere to go", "..qqq", func(t *Timeline) {
+			t.Reported = ms(110)
+			t.denied.add(2)
+			t.unresolved.add(3)
+			t.unresolved.add(4)
+		}, true},
+		{"one had where to go, and no answer", "..qqq", func(t *Timeline) {
+			t.Reported = ms(1099)
+			t.denied.add(2)
+			t.unresolved.add(3)
+			t.resolved.add(4)
+		}, false},
+		{"some were not sent", "_.__.", func(t *Timeline) { t.Reported = ms(110) }, true},
+		{"the far end says nothing", "....", func(t *Timeline) { t.farReported = ms(99) }, false},
+		{"the far end is gone", "..q.", func(t *Timeline) { t.farReported, t.farGone = ms(50), ms(60) }, true},
+		{"the far end is no agent", "..q.", func(t *Timeline) { t.farReported = time.Time{} }, true},
+		{"stopped", "..q.", func(t *Timeline) { t.Reported, t.farReported, t.Stopped = ms(50), ms(50), ms(50) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			line := draw("....", 1100)
+			line := draw(c.slots, 1100)
 			c.edit(line)
 			if got := line.Known(ms(100)); got != c.want {
 				t.Errorf("%t, want %t", got, c.want)
 			}
 		})
+	}
+	// Sets are kept in words of 64.
+	for _, unanswered := range []int{0, 62, 63, 64, 127, 128, 199} {
+		line := draw(all[:unanswered]+"q"+all[unanswered+1:], 2100)
+		for before := range 201 {
+			want := before <= unanswered
+			if got := line.unanswered(uint32(before)) == 0; got != want {
+				t.Errorf("without an answer to %d, before %d: %t, want %t", unanswered, before, got, want)
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +47,27 @@ func (q Qualification) Write(dir string) error {
 		return fmt.Errorf("writing the qualification: %w", err)
 	}
 	return nil
+}
+
+// Read returns the qualification that Write has stored in a folder. Its error is one
+// sentence: there is none, or it is not in this format.
+func Read(dir string) (Qualification, error) {
+	var q Qualification
+	path := filepath.Join(dir, FileJSON)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return q, fmt.Errorf("there is no %s in %s", FileJSON, dir)
+	}
+	if err != nil {
+		return q, err
+	}
+	if err := json.Unmarshal(text, &q); err != nil {
+		return q, fmt.Errorf("%s: %w", path, err)
+	}
+	if q.Schema != Schema {
+		return q, fmt.Errorf("%s: its schema is %q, not %q", path, q.Schema, Schema)
+	}
+	return q, nil
 }
 
 // junit has a test for each row: one that fails the upgrade has failed, and one that

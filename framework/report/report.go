@@ -47,12 +47,23 @@ type Report struct {
 	// that were built for it, by their names.
 	Relapse string            `json:"relapse,omitempty"`
 	Images  map[string]string `json:"images,omitempty"`
+	// Modules are the vendors' that programs of these images were built from.
+	Modules []Module `json:"modules,omitempty"`
 	// Merged is there where the report was made of several.
 	Merged *Merged `json:"merged,omitempty"`
 	// CPU is absent where it could not be measured.
 	CPU *CPU `json:"cpu,omitempty"`
 	// Guests are the lab's nodes with a kernel of their own.
 	Guests []Guest `json:"guests,omitempty"`
+}
+
+// Module is a vendor's module, as an image was built from it.
+type Module struct {
+	Image   string `json:"image"`
+	Path    string `json:"path"`
+	Version string `json:"version"`
+	// Sum is its checksum in go.sum: "h1:" and a SHA-256.
+	Sum string `json:"sum"`
 }
 
 // Merged says which runs a report was made of.
@@ -340,6 +351,7 @@ func (r Report) Write(dir string) error {
 	}
 	path := filepath.Join(dir, "report.json")
 	if err := os.WriteFile(path+".tmp", text.Bytes(), 0o644); err != nil {
+		_ = os.Remove(path + ".tmp") // half of it, on a full disk
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	// A reader never sees half a report.
@@ -351,10 +363,16 @@ func (r Report) Write(dir string) error {
 
 // Read loads a stored report.
 func Read(path string) (Report, error) {
+	return ReadThrough(path, func(text []byte) []byte { return text })
+}
+
+// ReadThrough loads a stored report whose text goes through a function first.
+func ReadThrough(path string, through func([]byte) []byte) (Report, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return Report{}, fmt.Errorf("reading the report: %w", err)
 	}
+	text = through(text)
 	var r Report
 	if err := json.Unmarshal(text, &r); err != nil {
 		return Report{}, fmt.Errorf("reading the report %s: %w", path, err)

@@ -42,6 +42,22 @@ func NewRun(output, scenario string, began time.Time) (dir string, err error) {
 	}
 }
 
+// CheckOutput says why runs of a scenario could not be stored below output.
+func CheckOutput(output, scenario string) error {
+	parent := filepath.Join(output, scenario)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(parent, ".tried-")
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString("a full disk takes names, and no text")
+	err = errors.Join(err, file.Close(), os.Remove(file.Name()))
+	_ = os.Remove(parent) // unless there are runs in it
+	return err
+}
+
 // Latest is the path under which the newest run of a scenario is found: a
 // link, which is not there before the first run has ended.
 func Latest(output, scenario string) string {

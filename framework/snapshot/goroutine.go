@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"hash/fnv"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,7 +16,16 @@ type Goroutine struct {
 	State string `json:"state"`
 	// Functions are on its stack, the innermost first.
 	Functions []string `json:"functions"`
+	// Call stands for the question about IPVS to which it waits for the answer:
+	// ipvs.execute and the functions that led there, with their arguments, such as
+	// the Service that it asks about. A goroutine that has the same at two looks has
+	// been waiting from the first to the second. It is empty where it does not wait
+	// for IPVS, and in a record of before it was told.
+	Call string `json:"call,omitempty"`
 }
+
+// ipvsExecute is libnetwork's function that asks the kernel about IPVS.
+const ipvsExecute = "/ipvs.execute"
 
 // WaitsForIPVS tells whether it waits for the kernel's answer to a question
 // about IPVS, as kube-proxy asks it through libnetwork.
@@ -22,7 +33,7 @@ func (g Goroutine) WaitsForIPVS() bool {
 	receiving := false
 	for _, f := range g.Functions {
 		receiving = receiving || strings.HasSuffix(f, "/nl.(*NetlinkSocket).Receive")
-		if receiving && strings.HasSuffix(f, "/ipvs.execute") {
+		if receiving && strings.HasSuffix(f, ipvsExecute) {
 			return true
 		}
 	}
@@ -43,14 +54,25 @@ func ParseGoroutines(dump string) []Goroutine {
 		}
 		g := Goroutine{State: header[2]}
 		g.ID, _ = strconv.Atoi(header[1]) // digits only
+		var question []string
 		for _, line := range lines[1:] {
 			if strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "created by ") {
 				continue
 			}
+			function := line
 			if i := strings.LastIndexByte(line, '('); i > 0 {
-				line = line[:i]
+				function = line[:i]
 			}
-			g.Functions = append(g.Functions, line)
+			g.Functions = append(g.Functions, function)
+			// What execute calls it calls again every 3 s, as long as no answer comes.
+			if len(question) > 0 || strings.HasSuffix(function, ipvsExecute) {
+				question = append(question, line)
+			}
+		}
+		if g.WaitsForIPVS() {
+			call := fnv.New64a()
+			io.WriteString(call, strings.Join(question, "\n"))
+			g.Call = strconv.FormatUint(call.Sum64(), 16)
 		}
 		all = append(all, g)
 	}

@@ -22,8 +22,8 @@ type Proxy struct {
 	// Table is the IPVS table. A kernel without IPVS has none.
 	Table []VirtualServer `json:"table,omitempty"`
 	// Goroutines are those that wait for the kernel's answer about IPVS. They
-	// are dumped only of a kube-proxy that is not well, unless a ProxyQuery asks
-	// for more. Dumped tells that they were.
+	// are dumped only of a kube-proxy that is not well or has finished no sync since
+	// the look before, unless a ProxyQuery asks for more. Dumped tells that they were.
 	Goroutines []Goroutine `json:"goroutines,omitempty"`
 	Dumped     bool        `json:"dumped,omitempty"`
 	// Counters are the metrics that a ProxyQuery names, and LogLines the lines of
@@ -66,14 +66,16 @@ var Proxies = perName("kube-proxies", proxyTimeout, allNodes, proxyReader, func(
 func (p Proxy) unread(say sayUnread) { say("kube-proxy of "+p.Node, p.Read, p.Error) }
 
 func proxyReader(node string, m Machine) func(context.Context) Proxy {
+	var synced time.Time // as the look before has it
 	return func(ctx context.Context) Proxy {
 		answer := list(ctx, func(ctx context.Context) ([]Proxy, error) {
-			p, err := ProxyQuery{Health: true, Table: true}.Ask(ctx, m)
+			p, err := ProxyQuery{Health: true, Synced: synced, Table: true}.Ask(ctx, m)
 			return []Proxy{p}, err
 		})
 		var p Proxy
 		if answer.Read {
 			p = answer.Items[0]
+			synced = p.Health.LastUpdated
 		}
 		p.Node, p.Read, p.Error, p.Took = node, answer.Read, answer.Error, answer.Took
 		return p

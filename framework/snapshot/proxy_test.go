@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +68,38 @@ func TestWaitsForIPVS(t *testing.T) {
 	} {
 		if got := (Goroutine{Functions: c.functions}).WaitsForIPVS(); got != c.want {
 			t.Errorf("%q: %v", c.functions, got)
+		}
+	}
+}
+
+// A goroutine waits for the same answer for as long as the question is the same, however
+// long that is, and however often it begins to read anew.
+func TestCalls(t *testing.T) {
+	dump := recordedDump(t)
+	first := func(dump string) Goroutine { return ParseGoroutines(dump)[0] }
+	is := first(dump)
+	header, rest, _ := strings.Cut(dump, "\n")
+	longer := strings.Replace(header, "]", ", 2 minutes]", 1) + "\n" + rest
+	// with replaces the first line of the first goroutine that begins so.
+	with := func(begins, by string) string {
+		i := strings.Index(dump, "\n"+begins) + 1
+		return dump[:i] + strings.Replace(dump[i:], begins, by, 1)
+	}
+	const syscall, receive = "syscall.Syscall6(", "github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive("
+	const execute, asks = "github.com/docker/libnetwork/ipvs.execute(", "github.com/docker/libnetwork/ipvs.(*Handle).doCmdwithResponse("
+	for name, c := range map[string]struct {
+		dump string
+		same bool
+	}{
+		"later":                 {longer, true},
+		"into another buffer":   {with(syscall, syscall+"0x7, "), true},
+		"reads anew":            {with(receive, receive+"0x7, "), true},
+		"on another socket":     {with(execute, execute+"0x7, "), false},
+		"about another Service": {with(asks, asks+"0x7, "), false},
+		"for another function":  {with(asks, "github.com/docker/libnetwork/ipvs.(*Handle).doCmd("), false},
+	} {
+		if got := first(c.dump); got.ID != is.ID || got.Call == "" || (got.Call == is.Call) != c.same || c.dump == dump {
+			t.Errorf("%s: call %q, before %q", name, got.Call, is.Call)
 		}
 	}
 }
@@ -211,13 +244,18 @@ func TestProxyQuery(t *testing.T) {
 // kube-proxy's place.
 func TestProxyScriptsRun(t *testing.T) {
 	const late = `{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.4","currentTime": "2026-11-20 13:26:44.89222282 +0000 UTC m=+78.4"}`
+	var status atomic.Int32
+	var health atomic.Value
+	status.Store(http.StatusServiceUnavailable)
+	health.Store(late)
 	served := map[string]string{
-		"/proxyMode": "ipvs", "/healthz": late, "/debug/pprof/goroutine": recordedDump(t),
+		"/proxyMode": "ipvs", "/debug/pprof/goroutine": recordedDump(t),
 		"/metrics": "# TYPE syncs counter\nother 1\nsyncs 7\nsyncs_since 3\n",
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
-			w.WriteHeader(http.StatusServiceUnavailable)
+			w.WriteHeader(int(status.Load()))
+			io.WriteString(w, health.Load().(string))
 		}
 		io.WriteString(w, served[r.URL.Path])
 	}))
@@ -249,6 +287,20 @@ func TestProxyScriptsRun(t *testing.T) {
 	asked, err := ProxyQuery{Counters: []string{"syncs"}, Goroutines: true, LogLines: "rs: a"}.Ask(t.Context(), node)
 	if err != nil || asked.Mode != "ipvs" || !cmp.Equal(asked.Counters, map[string]float64{"syncs": 7}) || !asked.Dumped || len(asked.Goroutines) != 2 || asked.LogLines != 2 {
 		t.Errorf("asked: %+v, %v", asked, err)
+	}
+	// kube-proxy is well now: it is looked into where it has finished no sync since.
+	status.Store(http.StatusOK)
+	read := proxyReader("edge", node)
+	for i, want := range []bool{false, true, true} {
+		if p := read(t.Context()); !p.Read || p.Health.Late() || p.Dumped != want {
+			t.Errorf("look %d: dumped %v, want %v: %+v", i, p.Dumped, want, p)
+		}
+	}
+	health.Store(strings.Replace(late, "13:25:44.89", "13:26:04.89", 1))
+	for i, want := range []bool{false, true} {
+		if p := read(t.Context()); !p.Read || p.Dumped != want {
+			t.Errorf("look %d after a sync: dumped %v, want %v: %+v", i, p.Dumped, want, p)
+		}
 	}
 	server.Close()
 	if off, err := (ProxyQuery{Health: true, Table: true}).Ask(t.Context(), node); err != nil || off.Mode != "" || off.Health.Status != 0 || off.Dumped || len(off.Table) != 1 {

@@ -19,9 +19,11 @@ import (
 // kube-proxy with the default ports. The dump of the goroutines takes one that
 // runs with --profiling.
 type ProxyQuery struct {
-	// Health asks for /healthz, and of a kube-proxy that is not well for a dump
-	// of its goroutines.
+	// Health asks for /healthz, and of a kube-proxy that is not well, or that
+	// finished its last sync at Synced, for a dump of its goroutines. Zero is no such
+	// time.
 	Health bool
+	Synced time.Time
 	// Counters are names of metrics without labels.
 	Counters []string
 	// Goroutines asks for the dump in any case. It stops the program for a
@@ -48,7 +50,11 @@ func (q ProxyQuery) script() string {
 		b.WriteString("health=$(get 10256 /healthz && cat <&3)\n")
 		section("healthz", `echo "$health"`)
 		if !q.Goroutines {
-			fmt.Fprintf(&b, "case $health in *' 503 '*) echo; echo '== goroutines'; %s;; esac\n", goroutines)
+			unwell := "*' 503 '*"
+			if !q.Synced.IsZero() {
+				unwell += "|*" + shellescape.Quote(`"`+q.Synced.Format(goTime)) + "*"
+			}
+			fmt.Fprintf(&b, "case $health in %s) echo; echo '== goroutines'; %s;; esac\n", unwell, goroutines)
 		}
 	}
 	if len(q.Counters) > 0 {
@@ -175,9 +181,11 @@ func parseHealth(status int, body string) (ProxyHealth, error) {
 	return h, nil
 }
 
-// parseGoTime reads what time.Time.String prints: kube-proxy puts that into
-// its JSON.
+// goTime is what time.Time.String prints, but for the monotonic reading: kube-proxy
+// puts that into its JSON.
+const goTime = "2006-01-02 15:04:05.999999999 -0700 MST"
+
 func parseGoTime(text string) (time.Time, error) {
 	text, _, _ = strings.Cut(text, " m=")
-	return time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", text)
+	return time.Parse(goTime, text)
 }

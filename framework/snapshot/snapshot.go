@@ -86,6 +86,17 @@ func (s Snapshot) Unread() []string {
 	return all
 }
 
+// WithoutFlows returns the snapshot without the nodes' flows and the sockets of the
+// hosts outside, by far most of it where connections are many: as if they had not
+// been asked for.
+func (s Snapshot) WithoutFlows() Snapshot {
+	s.NAT, s.Outside = slices.Clone(s.NAT), nil
+	for i := range s.NAT {
+		s.NAT[i].Flows = List[Flow]{}
+	}
+	return s
+}
+
 // Only returns what a collector of these sources alone would have read.
 func (s Snapshot) Only(sources ...Source) Snapshot {
 	seen := Snapshot{Time: s.Time, Took: s.Took}

@@ -28,6 +28,7 @@ type Images interface {
 	kindlab.Images
 	Build(ctx context.Context, refs []string, progress func(images.Event)) (images.Summary, error)
 	Digests(ctx context.Context, refs []string) (map[string]v1.Hash, error)
+	TestedModules(ctx context.Context, refs []string) ([]images.TestedModule, error)
 }
 
 // labs are kind labs on this machine. It is an engine.Labs.
@@ -46,17 +47,25 @@ func newLabs(o Options) labs {
 }
 
 // Prepare builds what is not in the cache.
-func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, error) {
+func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
 	refs := s.ImagesOf(l.Upstreams, variants...)
 	if _, err := Build(ctx, l.Images, refs, l.Progress); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	built, err := l.Images.Digests(ctx, refs)
+	if err != nil {
+		return nil, nil, err
+	}
 	digests := map[string]string{}
 	for ref, digest := range built {
 		digests[ref] = digest.String()
 	}
-	return digests, err
+	var modules []report.Module
+	tested, err := l.Images.TestedModules(ctx, refs)
+	for _, m := range tested {
+		modules = append(modules, report.Module{Image: m.Ref, Path: m.Path, Version: m.Version.Version, Sum: m.Sum})
+	}
+	return digests, modules, err
 }
 
 func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {
@@ -117,8 +126,8 @@ func (l lab) CPUTime(ctx context.Context) (engine.CPUTime, error) {
 	return engine.CPUTime{Lab: used, Machine: machine.Busy, All: machine.All}, err
 }
 
-func (l lab) Logs(ctx context.Context, others []string) (map[string]string, error) {
-	return l.Lab.Logs(ctx, others...)
+func (l lab) Logs(ctx context.Context, since time.Time, others []string) (map[string]string, error) {
+	return l.Lab.Logs(ctx, since, others...)
 }
 
 func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {

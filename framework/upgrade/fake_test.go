@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -24,6 +25,7 @@ type world struct {
 	broken  map[string][]time.Time
 	unclean error
 	kernels map[string]string
+	mu      sync.Mutex                    // for routes, which change while they are looked at
 	routes  map[netip.Prefix][]netip.Addr // by prefix, who announces it
 	// sessions are those that are up, and since when.
 	sessions map[netip.Addr]time.Time
@@ -82,6 +84,12 @@ func (w *world) loses(name string, lasting time.Duration) {
 	w.lost[name] = append(w.lost[name], span{time.Now(), time.Now().Add(lasting)})
 }
 
+func (w *world) announced(routes map[netip.Prefix][]netip.Addr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.routes = routes
+}
+
 func (w *world) start(context.Context) (probes, error) {
 	w.started = time.Now()
 	return w, nil
@@ -90,6 +98,8 @@ func (w *world) start(context.Context) (probes, error) {
 func (w *world) look(context.Context) snapshot.Snapshot {
 	r := snapshot.Router{Name: "tor"}
 	r.Paths.Read, r.Neighbors.Read = !w.blind, !w.blind
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for prefix, nodes := range w.routes {
 		for _, n := range nodes {
 			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix, Neighbor: n, NextHop: n, Multipath: true})

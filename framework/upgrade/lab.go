@@ -58,7 +58,7 @@ func (l *engineLab) keep(name string, v any) {
 
 // keepLogs keeps what tells why something did not come up.
 func (l *engineLab) keepLogs(ctx context.Context) {
-	logs, err := l.Logs(ctx, nil)
+	logs, err := l.Logs(ctx, time.Time{}, nil)
 	for name, text := range logs {
 		l.keep("log-"+name, text)
 	}

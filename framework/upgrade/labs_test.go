@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -23,9 +24,9 @@ type fakeLabs struct {
 	served      []string
 }
 
-func (l *fakeLabs) Prepare(_ context.Context, _ framework.Scenario, variants []framework.Variant) (map[string]string, error) {
+func (l *fakeLabs) Prepare(_ context.Context, _ framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
 	l.served = variants[0].Images
-	return nil, l.prepare
+	return nil, nil, l.prepare
 }
 
 func (l *fakeLabs) Up(context.Context, framework.Scenario, []framework.Variant, bool) (engine.Lab, error) {
@@ -51,7 +52,7 @@ func (l fakeLab) Open(context.Context, []snapshot.Source, []string) (engine.Read
 }
 func (l fakeLab) Guests(context.Context) ([]report.Guest, error)  { return nil, nil }
 func (l fakeLab) CPUTime(context.Context) (engine.CPUTime, error) { return engine.CPUTime{}, nil }
-func (l fakeLab) Logs(context.Context, []string) (map[string]string, error) {
+func (l fakeLab) Logs(context.Context, time.Time, []string) (map[string]string, error) {
 	return map[string]string{"one": "it said why"}, nil
 }
 func (l fakeLab) Release() { l.did = append(l.did, "released") }

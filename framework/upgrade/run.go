@@ -37,7 +37,7 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 	scenario := u.scenario(from, to)
 	t := &trip{upgrade: u, from: from, to: to, step: step}
 	err := step("images are there", func() error {
-		_, err := labs.Prepare(ctx, scenario, scenario.Variants)
+		_, _, err := labs.Prepare(ctx, scenario, scenario.Variants)
 		return err
 	})
 	if err != nil {

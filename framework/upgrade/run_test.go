@@ -42,9 +42,9 @@ func TestTrip(t *testing.T) {
 				time.Sleep(time.Second)
 				w.loses("out->one", 300*time.Millisecond)
 				w.broken["out->one/stream"] = append(w.broken["out->one/stream"], time.Now())
-				w.routes = nil
+				w.announced(nil)
 				time.Sleep(time.Second)
-				w.routes = map[netip.Prefix][]netip.Addr{range1: {node2}}
+				w.announced(map[netip.Prefix][]netip.Addr{range1: {node2}})
 			}
 			time.Sleep(3 * time.Second)
 			return nil

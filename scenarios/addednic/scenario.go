@@ -319,11 +319,14 @@ func fixedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic, natOff: true}
 	script := s.common(configured(calico.InternalIP, poll))
 	install := script.Install
-	script.Install = func(ctx context.Context, r *framework.Run) (err error) {
-		if s.method, err = calico.MethodOf(ctx, r.Cluster, nodeInternalIP); err != nil {
+	script.Install = func(ctx context.Context, r *framework.Run) error {
+		parts, partsCtx := errgroup.WithContext(ctx)
+		parts.Go(func() (err error) {
+			s.method, err = calico.MethodOf(partsCtx, r.Cluster, nodeInternalIP)
 			return err
-		}
-		if err := install(ctx, r); err != nil {
+		})
+		parts.Go(func() error { return install(partsCtx, r) })
+		if err := parts.Wait(); err != nil {
 			return err
 		}
 		return podsRouted(ctx, r, true)
@@ -371,14 +374,17 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	if err := calico.NATOutgoing(ctx, r.Cluster, !s.natOff); err != nil {
 		return err
 	}
-	if err := kubeadm.ApplyAddons(ctx, r.Lab, coreDNSNode); err != nil {
+	if err := kubeadm.ApplyKubeProxy(ctx, r.Lab); err != nil {
 		return err
 	}
 	if err := workload.Apply(ctx, r.Cluster, servicesYAML); err != nil {
 		return err
 	}
-	// A pod that comes earlier is tried again only after a while.
+	// A pod that comes earlier is tried again only after 10 s and more.
 	if err := calico.PodsCanStart(ctx, r.Lab); err != nil {
+		return err
+	}
+	if err := kubeadm.ApplyAddons(ctx, r.Lab, coreDNSNode); err != nil {
 		return err
 	}
 	starts, startsCtx := errgroup.WithContext(ctx)

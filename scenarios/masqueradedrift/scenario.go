@@ -477,7 +477,8 @@ func (d drift) upgrade(r *framework.Run) fault.Fault {
 			}
 			return wrong.Result()
 		},
-		Undo: func(ctx context.Context) error { return d.old().WriteRules(ctx, r.Cluster, nodes) },
+		Undo:     func(ctx context.Context) error { return d.old().WriteRules(ctx, r.Cluster, nodes) },
+		Replaced: true,
 	}
 }
 

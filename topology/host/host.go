@@ -1,11 +1,11 @@
 // Package host finds out whether this machine can run a lab, and makes it
 // able to where that can be done.
 //
-// Inspect only looks. Setup installs Debian packages, starts Docker and, on
-// machines that do not grant root every capability, registers the OCI
-// runtime runc-caps with it; it says each step before it takes it. Undo
-// takes the change to Docker's configuration back. Sysctls are never
-// touched.
+// Inspect only looks. Setup installs Debian packages, raises the kernel's
+// limits of inotify, starts Docker and, on machines that do not grant root
+// every capability, registers the OCI runtime runc-caps with it; it says each
+// step before it takes it. Undo takes back the changes to the limits and to
+// Docker's configuration. No other sysctl is touched.
 //
 // Everything is Linux and root: a lab is made of network namespaces.
 package host

@@ -20,6 +20,7 @@ type host struct {
 	pidFile    string // of dockerd
 	shim       string // the OCI runtime runc-caps
 	record     string // what Setup changed
+	sysctls    string // the kernel's settings, a file each
 }
 
 // this is the machine that the program runs on.
@@ -28,6 +29,7 @@ var this = host{
 	pidFile:    "/run/docker.pid",
 	shim:       "/usr/local/lib/relapse/runc-caps",
 	record:     "/var/lib/relapse/setup.json",
+	sysctls:    "/proc/sys",
 }
 
 // observed is what was read from a machine, not yet judged.
@@ -48,6 +50,7 @@ type observed struct {
 	features      []feature // empty when not root
 	forwarding    string
 	bridgeFilter  string
+	inotify       map[string]string
 	meminfo       string
 	cpus          int
 	disks         []disk
@@ -66,6 +69,7 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 		kernel:       strings.TrimSpace(read("/proc/sys/kernel/osrelease")),
 		forwarding:   read("/proc/sys/net/ipv4/ip_forward"),
 		bridgeFilter: read("/proc/sys/net/bridge/bridge-nf-call-iptables"),
+		inotify:      h.limits(),
 		meminfo:      read("/proc/meminfo"),
 		cpus:         runtime.NumCPU(),
 	}
@@ -105,6 +109,7 @@ func (o observed) judge() Report {
 	packages, _ := judgePackages(o.needs.Packages, o.dpkg, o.apt)
 	capabilities, missing := judgeCapabilities(o.status, o.lastCap)
 	memory, gib := judgeMemory(o.meminfo)
+	inotify, _ := judgeInotify(o.inotify)
 	checks := []Check{
 		judgeRoot(o.uid),
 		judgeArchitecture(runtime.GOARCH),
@@ -125,6 +130,7 @@ func (o observed) judge() Report {
 	checks = append(checks,
 		judgeForwarding(o.forwarding),
 		judgeBridgeFilter(o.bridgeFilter),
+		inotify,
 		judgeCPUs(o.cpus),
 		memory,
 	)

@@ -45,6 +45,11 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 			return report, err
 		}
 	}
+	if _, raise := judgeInotify(o.inotify); len(raise) > 0 {
+		if err := h.raiseLimits(raise, announce); err != nil {
+			return report, fmt.Errorf("raising the kernel's limits: %w", err)
+		}
+	}
 	if o.engine.err != nil {
 		if err := h.startDocker(ctx, announce); err != nil {
 			return report, fmt.Errorf("starting Docker: %w", err)
@@ -75,8 +80,8 @@ func (o observed) missingPackages() []string {
 	return missing
 }
 
-// Undo takes back what Setup changed in Docker's configuration, and removes
-// the shim. It calls announce with each step before it takes it. Packages
+// Undo takes back what Setup changed in Docker's configuration and in the
+// kernel's limits, and removes the shim. It calls announce with each step before it takes it. Packages
 // and a running Docker stay: others may use them by now; announce is told
 // how to remove them. Where Setup changed nothing it does nothing.
 func Undo(ctx context.Context, announce func(step string)) error {
@@ -93,6 +98,9 @@ func (h host) undo(ctx context.Context, announce func(string)) error {
 			return err
 		}
 	}
+	if err := h.lowerLimits(r.Sysctls, announce); err != nil {
+		return err
+	}
 	if len(r.Packages) > 0 {
 		announce("leaving the Debian packages that were installed; to remove them: apt-get remove " +
 			strings.Join(r.Packages, " "))
@@ -107,11 +115,13 @@ func (h host) undo(ctx context.Context, announce func(string)) error {
 type record struct {
 	Packages   []string `json:"packages,omitempty"`
 	DaemonJSON *change  `json:"daemonJSON,omitempty"`
+	// Sysctls are kernel settings by their names.
+	Sysctls map[string]change `json:"sysctls,omitempty"`
 }
 
-// change is what happened to a file.
+// change is what happened to a file, or to a kernel setting.
 type change struct {
-	Before *string `json:"before"` // its text; null: there was none
+	Before *string `json:"before"` // its text, or value; null: there was none
 	After  string  `json:"after"`
 }
 

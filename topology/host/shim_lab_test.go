@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +25,12 @@ func TestShim(t *testing.T) {
 		pidFile:    filepath.Join(dir, "docker.pid"),
 		shim:       filepath.Join(dir, "runc-caps"),
 		record:     filepath.Join(dir, "setup.json"),
+		sysctls:    filepath.Join(dir, "sys"),
+	}
+	for name, least := range inotifyLimits {
+		if err := writeFile(h.sysctl(name), []byte(strconv.Itoa(least)), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	const original = `{ "debug":true, "log-opts":{"max-size":"10m"} }`
 	if err := os.WriteFile(h.daemonJSON, []byte(original), 0o644); err != nil {

@@ -277,8 +277,10 @@ func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []
 
 // clean does what a reboot would do to what agents of any version have left:
 // their rules, the BPF programs and maps, the connections, the routes to other
-// nodes' pods, and the configuration of CNI and of the programs. It leaves a
-// BPF file system, as systemd does on a machine.
+// nodes' pods, and the configuration of the programs. It leaves a BPF file system, as
+// systemd does on a machine, and the configuration of CNI, which the next agent
+// brings to its own state: kubelet, which asks every 5 s whether there is one, would
+// start no pod up to then.
 func clean(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
 	script := `
 iptables-save | grep -v CILIUM_ | iptables-restore
@@ -287,7 +289,7 @@ mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf
 rm -rf /sys/fs/bpf/tc
 conntrack -F 2>/dev/null
 ip -4 route flush root ` + pods.String() + `
-rm -rf /etc/cni/net.d/05-cilium.conflist /var/lib/cni/networks /var/run/cilium`
+rm -rf /var/lib/cni/networks /var/run/cilium`
 	return l.EachNode(ctx, nodes, func(ctx context.Context, node *kindlab.Node) error {
 		if _, err := node.Exec(ctx, "sh", "-ec", script); err != nil {
 			return fmt.Errorf("cleaning up after Cilium: %w", err)

@@ -41,6 +41,7 @@ func Write(path string, reports ...report.Report) error {
 		return fmt.Errorf("encoding a JUnit report: %w", err)
 	}
 	if err := os.WriteFile(path, slices.Concat([]byte(xml.Header), text, []byte("\n")), 0o644); err != nil {
+		_ = os.Remove(path) // half of it, on a full disk
 		return fmt.Errorf("writing a JUnit report: %w", err)
 	}
 	return nil

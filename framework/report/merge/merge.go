@@ -117,7 +117,7 @@ func copyFolder(to, from string) error {
 func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 	merged = shards[0].Report
 	merged.Merged, merged.Variants, merged.NotRun, merged.Steps, merged.Guests = &report.Merged{}, []report.Variant{}, nil, nil, nil
-	merged.Unfinished, merged.CPU, merged.Images = nil, nil, map[string]string{}
+	merged.Unfinished, merged.CPU, merged.Images, merged.Modules = nil, nil, map[string]string{}, nil
 	m := merger{merged: &merged, from: map[string]int{}, shards: shards}
 	for i, s := range shards {
 		if s.Report.Ablated != shards[0].Report.Ablated {
@@ -185,6 +185,11 @@ func (m *merger) add(n int, s Shard) {
 			m.conflict("image %s is %s in an earlier shard, and %s in %s", ref, digest, r.Images[ref], s.Dir)
 		}
 		into.Images[ref] = r.Images[ref]
+	}
+	for _, one := range r.Modules {
+		if !slices.Contains(into.Modules, one) {
+			into.Modules = append(into.Modules, one)
+		}
 	}
 	if r.Unfinished != nil {
 		m.conflict("%s has not ended: it was at %s", s.Dir, strings.Join(r.Unfinished.Steps, ", "))

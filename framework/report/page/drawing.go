@@ -54,6 +54,7 @@ const (
 	boxHeight    = 42
 	maxPaths     = 4
 	pathWidth    = 16
+	maxHops      = 8
 )
 
 // draw draws a topology, and in it the paths of a variant's hurt probes. It is nil
@@ -190,6 +191,12 @@ func (d *drawing) paths(places map[string]member, t *report.Topology, s stored) 
 			from, to, way = to, from, "replies of "+r.Probe
 		}
 		a, b := places[on[from]], places[on[to]]
+		if a.box != nil && from == r.From {
+			if why, done := translated(s.after, a.Name, r); done {
+				journeys = append(journeys, journey{probe: way, expected: []string{a.Name}, actual: []string{a.Name}, why: why})
+				continue
+			}
+		}
 		if a.box == nil || b.box == nil || a.Name == b.Name || r.Protocol == probe.DNS {
 			continue
 		}
@@ -255,9 +262,11 @@ func ways(t *report.Topology, s *snapshot.Snapshot, from, to report.Member, targ
 	}
 	var all []journey
 	for _, first := range firsts {
-		j := journey{expected: declared(t, from, to, first)}
-		j.actual, j.why = follow(t, s, j.expected, target)
-		all = append(all, j)
+		expected := declared(t, from, to, first)
+		for _, one := range follow(t, s, expected, target) {
+			one.expected = expected
+			all = append(all, one)
+		}
 	}
 	return all
 }
@@ -270,41 +279,55 @@ func declared(t *report.Topology, from, to report.Member, first string) []string
 	return []string{from.Name, first, to.Name}
 }
 
-// follow goes from member to member as their tables say. Where a table was not read
-// the way is the expected one.
-func follow(t *report.Topology, s *snapshot.Snapshot, expected []string, target netip.Addr) (way []string, why string) {
-	way = []string{expected[0]}
-	for at := expected[0]; len(way) < 8; {
-		if at == expected[len(expected)-1] {
-			return way, ""
-		}
-		next, known, why := hop(t, s, at, target)
-		switch i := slices.Index(expected, at); {
-		case why != "":
-			return way, why
-		case known && next == at: // to a device of its own
-			return way, fmt.Sprintf("%s takes %s for its own", at, target)
-		case known:
-		case i < 0:
-			from := way[len(way)-2]
-			meant := expected[min(slices.Index(expected, from)+1, len(expected)-1)]
-			return way, fmt.Sprintf("%s sends them to %s instead of %s; what %s does with them was not read", from, at, meant, at)
-		default:
-			next = expected[i+1]
-		}
-		if slices.Contains(way, next) {
-			return append(way, next), fmt.Sprintf("they go round between %s and %s", at, next)
-		}
-		way, at = append(way, next), next
-	}
-	return way, "they go on without end"
+// follow goes from member to member as their tables say, and along each next hop where a
+// route has several. Where a table was not read the way is the expected one.
+func follow(t *report.Topology, s *snapshot.Snapshot, expected []string, target netip.Addr) []journey {
+	return onward(t, s, expected, target, expected[:1])
 }
 
-// hop is where a member sends what is for an address, if its table was read.
-func hop(t *report.Topology, s *snapshot.Snapshot, at string, target netip.Addr) (next string, known bool, why string) {
+// onward are the ways on from the end of one.
+func onward(t *report.Topology, s *snapshot.Snapshot, expected []string, target netip.Addr, way []string) []journey {
+	at := way[len(way)-1]
+	ends := func(why string) []journey { return []journey{{actual: way, why: why}} }
+	if at == expected[len(expected)-1] {
+		return ends("")
+	}
+	if len(way) == maxHops {
+		return ends("they go on without end")
+	}
+	nexts, known := hops(t, s, at, target)
+	if i := slices.Index(expected, at); !known && i < 0 {
+		from := way[len(way)-2]
+		meant := expected[min(slices.Index(expected, from)+1, len(expected)-1)]
+		return ends(fmt.Sprintf("%s sends them to %s instead of %s; what %s does with them was not read", from, at, meant, at))
+	} else if !known {
+		nexts = []next{{to: expected[i+1]}}
+	}
+	var all []journey
+	for _, n := range nexts {
+		switch longer := append(slices.Clone(way), n.to); {
+		case n.why != "":
+			all = append(all, ends(n.why)...)
+		case n.to == at: // to a device of its own
+			all = append(all, ends(fmt.Sprintf("%s takes %s for its own", at, target))...)
+		case slices.Contains(way, n.to):
+			all = append(all, journey{actual: longer, why: fmt.Sprintf("they go round between %s and %s", at, n.to)})
+		default:
+			all = append(all, onward(t, s, expected, target, longer)...)
+		}
+	}
+	return all
+}
+
+// next is where a member sends packets, or why it sends them nowhere.
+type next struct{ to, why string }
+
+// hops are where a member sends what is for an address, if its table was read: several
+// where its route has several next hops.
+func hops(t *report.Topology, s *snapshot.Snapshot, at string, target netip.Addr) (nexts []next, known bool) {
 	routes, read := tableOf(s, at)
 	if !read || !target.IsValid() {
-		return "", false, ""
+		return nil, false
 	}
 	var best *snapshot.Route
 	for i, r := range routes {
@@ -315,19 +338,80 @@ func hop(t *report.Topology, s *snapshot.Snapshot, at string, target netip.Addr)
 	}
 	switch {
 	case best == nil:
-		return "", true, fmt.Sprintf("%s has no route to %s", at, target)
+		return []next{{why: fmt.Sprintf("%s has no route to %s", at, target)}}, true
 	case len(best.NextHops) == 0:
-		return "", true, fmt.Sprintf("%s has no route to %s (%s %s)", at, target, best.Type, best.Prefix)
+		return []next{{why: fmt.Sprintf("%s has no route to %s (%s %s)", at, target, best.Type, best.Prefix)}}, true
 	}
-	h := best.NextHops[0]
-	to := cmp.Or(h.Address, target)
-	if name := memberAt(t, to); name != "" {
-		return name, true, ""
+	for _, h := range best.NextHops {
+		switch name := memberAt(t, cmp.Or(h.Address, target)); {
+		case name != "":
+			nexts = append(nexts, next{to: name})
+		case !h.Address.IsValid():
+			nexts = append(nexts, next{to: at})
+		default:
+			nexts = append(nexts, next{why: fmt.Sprintf("%s sends %s to %s, which is nobody's address", at, target, h.Address)})
+		}
 	}
-	if !h.Address.IsValid() {
-		return at, true, ""
+	return nexts, true
+}
+
+// translated is where a node's IPVS table ends a way to the address of a Service, and
+// why; done is false where there is no such table, or packets find a server in it that
+// Kubernetes knows as well.
+func translated(s *snapshot.Snapshot, node string, r probe.Record) (why string, done bool) {
+	if s == nil {
+		return "", false
 	}
-	return "", true, fmt.Sprintf("%s sends %s to %s, which is nobody's address", at, target, h.Address)
+	i := slices.IndexFunc(s.Proxies, func(p snapshot.Proxy) bool { return p.Node == node && p.Read && p.Mode == "ipvs" })
+	if i < 0 {
+		return "", false
+	}
+	service := slices.IndexFunc(s.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.ClusterIPs, r.Target.Addr()) })
+	if service < 0 || !s.EndpointSlices.Read {
+		return "", false
+	}
+	own := s.Services.Items[service]
+	var ready []netip.Addr
+	for _, e := range s.EndpointSlices.Items {
+		if e.Namespace == own.Namespace && e.Service == own.Name {
+			ready = append(ready, e.Ready...)
+		}
+	}
+	at := slices.IndexFunc(s.Proxies[i].Table, func(v snapshot.VirtualServer) bool {
+		return v.Address == r.Target && strings.EqualFold(v.Protocol, string(transport(r.Protocol)))
+	})
+	if at < 0 {
+		return fmt.Sprintf("%s has no IPVS service %s (%s)", node, r.Target, own), true
+	}
+	var to, gone []string
+	for _, server := range s.Proxies[i].Table[at].Servers {
+		if server.Weight == 0 {
+			continue
+		}
+		to = append(to, server.Address.String())
+		if !slices.Contains(ready, server.Address.Addr()) {
+			gone = append(gone, server.Address.String())
+		}
+	}
+	known := "none"
+	if len(ready) > 0 {
+		known = fmt.Sprint(ready)
+	}
+	switch {
+	case len(to) == 0:
+		return fmt.Sprintf("%s has no server behind %s (%s) in IPVS; ready endpoints: %s", node, r.Target, own, known), true
+	case len(gone) == len(to):
+		return fmt.Sprintf("%s sends %s (%s) to %s by IPVS, where no ready endpoint is: those are %s", node, r.Target, own, strings.Join(gone, " and "), known), true
+	}
+	return "", false
+}
+
+// transport is the protocol that carries a probe's.
+func transport(p probe.Protocol) probe.Protocol {
+	if p == probe.UDP {
+		return p
+	}
+	return probe.TCP
 }
 
 // memberAt is the member that has an address; empty where none has.

@@ -53,9 +53,12 @@ func issue(v view) string {
 	for _, p := range v.Machine {
 		fmt.Fprintf(&b, "- %s: %s\n", p.Name, p.Value)
 	}
+	for _, m := range v.Built {
+		fmt.Fprintf(&b, "- module %s %s %s\n", m.Path, m.Version, m.Sum)
+	}
 	for _, s := range v.Sections {
 		if s.Repeats != nil {
-			fmt.Fprintf(&b, "- %s: %s\n", title(s.Variant), rate(s.Repeats.Expected, s.Expected))
+			fmt.Fprintf(&b, "- %s: %s\n", title(s.Variant), repeats(s.Variant))
 		}
 	}
 	section("What helps")

@@ -49,6 +49,7 @@ var (
 		"short":    func(s string) string { return s[:min(len(s), 12)] },
 		"came":     came,
 		"rate":     rate,
+		"repeats":  repeats,
 		"kinds":    kinds,
 		// Records are wrapped for terminals.
 		"paragraphs": func(s string) []string { return strings.Split(strings.TrimSpace(s), "\n\n") },
@@ -60,6 +61,7 @@ var (
 type view struct {
 	report.Report
 	Machine   []pair
+	Built     []built
 	Main      *section  // the variant of the first screen
 	Sections  []section // all of them, the main one first
 	Beside    *difference
@@ -111,6 +113,7 @@ func Write(dir string) (err error) {
 // write replaces a file: a reader never sees half a page.
 func write(path string, text []byte) error {
 	if err := os.WriteFile(path+".tmp", text, 0o644); err != nil {
+		_ = os.Remove(path + ".tmp") // half of it, on a full disk
 		return fmt.Errorf("writing the page: %w", err)
 	}
 	if err := os.Rename(path+".tmp", path); err != nil {
@@ -120,7 +123,7 @@ func write(path string, text []byte) error {
 }
 
 func render(dir string, r report.Report) ([]byte, error) {
-	v := view{Report: r, Machine: machine(r)}
+	v := view{Report: r, Machine: machine(r), Built: builtOf(r)}
 	var variants []stored
 	for _, one := range r.Variants {
 		s, unread := load(dir, one, r.Unfinished != nil)
@@ -182,6 +185,24 @@ func machine(r report.Report) []pair {
 	}
 	for _, g := range r.Guests {
 		all = append(all, pair{"kernel of " + g.Node, g.Kernel + " (" + g.Accelerator + ")"})
+	}
+	return all
+}
+
+// built is a vendor's module, and the images that were built from it.
+type built struct {
+	report.Module
+	Images []string
+}
+
+func builtOf(r report.Report) []built {
+	var all []built
+	for _, m := range r.Modules {
+		i := slices.IndexFunc(all, func(b built) bool { return b.Path == m.Path && b.Version == m.Version && b.Sum == m.Sum })
+		if i < 0 {
+			all, i = append(all, built{Module: m}), len(all)
+		}
+		all[i].Images = append(all[i].Images, m.Image)
 	}
 	return all
 }

@@ -78,6 +78,8 @@ func drained() report.Report {
 				Expected: "prevented", Verdict: "prevented", ProbesHurt: []string{}, EvidenceDir: "evidence/cilium-1.12.0", Packets: report.Packets{Sent: 4000},
 			},
 		},
+		Images:  map[string]string{"quay.io/cilium/cilium:v1.11.6": "sha256:4c87"},
+		Modules: []report.Module{{Image: "quay.io/cilium/cilium:v1.11.6", Path: "github.com/cilium/cilium", Version: "v1.11.6", Sum: "h1:c2FtcGxl="}},
 		Machine: map[string]any{"kernel": "6.1.0", "cpus": 2.0, "memory_gib": 24.0, "docker": "20.10"},
 	}
 }
@@ -297,6 +299,9 @@ func TestFollow(t *testing.T) {
 	}}}}
 	stranger := layers(false, true)
 	stranger.Routers[0].Routes.Items[1].NextHops[0].Address = netip.MustParseAddr("10.4.94.99")
+	two := layers(true, true) // one of the next hops of an ECMP route has the pods
+	hops := &two.Routers[0].Routes.Items[1].NextHops
+	*hops = append([]snapshot.NextHop{{Address: netip.MustParseAddr("10.4.94.21"), Interface: "eth0"}}, *hops...)
 	for _, test := range []struct {
 		name string
 		s    *snapshot.Snapshot
@@ -306,12 +311,57 @@ func TestFollow(t *testing.T) {
 		{"nothing was read", nil, "outside tor1 master2", ""},
 		{"to another node", &away, "outside tor1 node1", "tor1 sends them to node1 instead of master2; what node1 does with them was not read"},
 		{"round and round", &loop, "outside tor1 node1 tor1", "they go round between node1 and tor1"},
+		{"to two", &two, "outside tor1 master2, outside tor1 node1", ", tor1 sends them to node1 instead of master2; what node1 does with them was not read"},
 		{"to nobody", &stranger, "outside tor1", "tor1 sends 10.5.115.2 to 10.4.94.99, which is nobody's address"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			way, why := follow(r.Topology, test.s, []string{"outside", "tor1", "master2"}, netip.MustParseAddr("10.5.115.2"))
-			if got := strings.Join(way, " "); got != test.way || why != test.why {
+			var ways, whys []string
+			for _, j := range follow(r.Topology, test.s, []string{"outside", "tor1", "master2"}, netip.MustParseAddr("10.5.115.2")) {
+				ways, whys = append(ways, strings.Join(j.actual, " ")), append(whys, j.why)
+			}
+			if got, why := strings.Join(ways, ", "), strings.Join(whys, ", "); got != test.way || why != test.why {
 				t.Errorf("%s, %q; want %s, %q", got, why, test.way, test.why)
+			}
+		})
+	}
+}
+
+// A Service's address is translated on the node that the client is on, and what breaks
+// there goes no further.
+func TestTranslated(t *testing.T) {
+	target, server := netip.MustParseAddrPort("10.96.0.101:7007"), netip.MustParseAddr("10.30.64.9")
+	with := func(mode string, servers ...snapshot.RealServer) *snapshot.Snapshot {
+		return &snapshot.Snapshot{
+			Services:       snapshot.List[snapshot.Service]{Read: true, Items: []snapshot.Service{{Namespace: "default", Name: "web", ClusterIPs: []netip.Addr{target.Addr()}}}},
+			EndpointSlices: snapshot.List[snapshot.EndpointSlice]{Read: true, Items: []snapshot.EndpointSlice{{Namespace: "default", Service: "web", Ready: []netip.Addr{server}}}},
+			Proxies: []snapshot.Proxy{{Node: "edge1", Read: true, Mode: mode, Table: []snapshot.VirtualServer{
+				{Protocol: "UDP", Address: target}, {Protocol: "TCP", Address: target, Servers: servers},
+			}}},
+		}
+	}
+	gone := snapshot.RealServer{Address: netip.MustParseAddrPort("10.30.64.4:7007"), Weight: 1}
+	right := snapshot.RealServer{Address: netip.AddrPortFrom(server, 7007), Weight: 1}
+	missing := with("ipvs")
+	missing.Proxies[0].Table = nil
+	for _, test := range []struct {
+		name string
+		s    *snapshot.Snapshot
+		why  string
+	}{
+		{"nothing was read", nil, ""},
+		{"not by IPVS", with("iptables"), ""},
+		{"a ready endpoint", with("ipvs", gone, right), ""},
+		{"no service", missing, "edge1 has no IPVS service 10.96.0.101:7007 (default/web)"},
+		{"no server", with("ipvs"), "edge1 has no server behind 10.96.0.101:7007 (default/web) in IPVS; ready endpoints: [10.30.64.9]"},
+		{
+			"one that is gone", with("ipvs", gone),
+			"edge1 sends 10.96.0.101:7007 (default/web) to 10.30.64.4:7007 by IPVS, where no ready endpoint is: those are [10.30.64.9]",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			why, done := translated(test.s, "edge1", probe.Record{Protocol: probe.TCP, Target: target})
+			if why != test.why || done != (test.why != "") {
+				t.Errorf("%q, %t; want %q", why, done, test.why)
 			}
 		})
 	}

@@ -10,6 +10,9 @@
 //	rates.json          rates.json beside a scenario, of an incident that strikes by chance
 //	figures.json        cmd/bench/figures/figures.json
 //	qualification.json  qualification.json of a qualification
+//	soak.json           soak.json of a soak
+//	soakrun.json        each line of runs.jsonl of a soak
+//	manifest.json       manifest.json of a run that was packed
 //
 // They are generated from the Go types, with the comments of the fields. A test says
 // when one is stale (go test ./framework/report/schema -update writes them anew),
@@ -21,8 +24,10 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -41,7 +46,7 @@ func Of(path string) string {
 	if parts := evidence.FindStringSubmatch(name); parts != nil {
 		return parts[1]
 	}
-	if name, is := strings.CutSuffix(name, ".json"); is && (name == "report" || name == "rates" || name == "figures" || name == "qualification") {
+	if name, is := strings.CutSuffix(name, ".json"); is && slices.Contains([]string{"report", "rates", "figures", "qualification", "soak", "manifest"}, name) {
 		return name
 	}
 	return ""
@@ -58,6 +63,44 @@ func Validate(name string, document []byte) error {
 		return fmt.Errorf("reading what is to meet the schema %q: %w", name, err)
 	}
 	return schema.Validate(value)
+}
+
+// Properties are the names of all fields of what has a schema.
+var Properties = sync.OnceValue(func() map[string]bool {
+	names := map[string]bool{}
+	entries, err := fs.Glob(files, "*.json")
+	for _, name := range entries {
+		var text []byte
+		var document any
+		if text, err = files.ReadFile(name); err == nil {
+			err = json.Unmarshal(text, &document)
+		}
+		if err != nil {
+			break
+		}
+		addProperties(names, document)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("reading the schemas, which are of this program: %v", err))
+	}
+	return names
+})
+
+func addProperties(names map[string]bool, schema any) {
+	switch schema := schema.(type) {
+	case map[string]any:
+		fields, _ := schema["properties"].(map[string]any)
+		for name := range fields {
+			names[name] = true
+		}
+		for _, inner := range schema {
+			addProperties(names, inner)
+		}
+	case []any:
+		for _, inner := range schema {
+			addProperties(names, inner)
+		}
+	}
 }
 
 // known are the schemas that were read, by name.

@@ -27,6 +27,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/framework/soak"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/router"
 )
@@ -50,11 +51,17 @@ var written = map[string]reflect.Type{
 	"figures":  reflect.TypeFor[figures.File](),
 
 	"qualification": reflect.TypeFor[qualify.Qualification](),
+
+	"soak":     reflect.TypeFor[soak.Result](),
+	"soakrun":  reflect.TypeFor[soak.Run](),
+	"manifest": reflect.TypeFor[report.Manifest](),
 }
 
 // words are the values of fields that have few, by type and field.
 var words = map[string][]any{
 	"report.Report.Schema":    {report.Schema},
+	"report.Manifest.Schema":  {report.ManifestSchema},
+	"report.Manifest.Verdict": {"pass", "fail", "inconclusive"},
 	"report.Report.Verdict":   {"pass", "fail", "inconclusive"},
 	"report.Variant.Role":     {"affected", "fixed", "workaround", "unclassified"},
 	"report.Variant.Form":     {"whole", "slice"},
@@ -74,6 +81,13 @@ var words = map[string][]any{
 	"qualify.Incident.Form":         {"whole", "slice"},
 	"qualify.Incident.Outcome":      {qualify.Fixed, qualify.Introduced, qualify.StillThere, qualify.NeverThere, qualify.NotJudgeable},
 	"qualify.Seen.Outcome":          {"", bisect.Affected, bisect.Unaffected, bisect.Skipped},
+
+	"soak.Result.Schema":   {soak.Schema},
+	"soak.Result.Verdict":  {"pass", "fail", "inconclusive"},
+	"soak.Run.Verdict":     {"pass", "fail", "inconclusive"},
+	"soak.Other.Verdict":   {"fail", "inconclusive"},
+	"soak.Variant.Verdict": verdicts,
+	"soak.Count.Verdict":   verdicts,
 }
 
 var (

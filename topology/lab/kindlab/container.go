@@ -193,8 +193,15 @@ func (m *member) remove(ctx context.Context) error {
 
 // Logs returns what the member's main process printed; where that runs a
 // guest, the guest's console.
-func (m *member) Logs(ctx context.Context) (string, error) {
-	stream, err := m.docker.ContainerLogs(ctx, m.container, container.LogsOptions{ShowStdout: true, ShowStderr: true})
+func (m *member) Logs(ctx context.Context) (string, error) { return m.logs(ctx, time.Time{}) }
+
+// logs are those since a time; the zero time is for all.
+func (m *member) logs(ctx context.Context, since time.Time) (string, error) {
+	options := container.LogsOptions{ShowStdout: true, ShowStderr: true}
+	if !since.IsZero() {
+		options.Since = since.Format(time.RFC3339Nano)
+	}
+	stream, err := m.docker.ContainerLogs(ctx, m.container, options)
 	if err != nil {
 		return "", fmt.Errorf("reading the log of container %q: %w", m.container, err)
 	}

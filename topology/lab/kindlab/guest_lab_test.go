@@ -244,7 +244,7 @@ func TestGuestNode(t *testing.T) {
 		registered(t, bootID)
 	})
 	t.Run("logs", func(t *testing.T) {
-		logs, err := lab.Logs(ctx)
+		logs, err := lab.Logs(ctx, time.Time{})
 		if err != nil {
 			t.Error(err)
 		}
@@ -273,7 +273,7 @@ func TestGuestNode(t *testing.T) {
 		if _, err := node.Exec(ctx, "true"); err == nil || !strings.Contains(err.Error(), "its power is cut") {
 			t.Errorf("got %v", err)
 		}
-		logs, err := lab.Logs(ctx)
+		logs, err := lab.Logs(ctx, time.Time{})
 		if !strings.Contains(logs["second-console"], "relapse: [") {
 			t.Error("the console is gone with the power")
 		}

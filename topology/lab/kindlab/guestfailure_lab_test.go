@@ -63,7 +63,7 @@ func TestGuestThatDoesNotBoot(t *testing.T) {
 		if !errors.As(err, &boot) || boot.Guest != "second" || !strings.HasSuffix(err.Error(), "or its kernel has panicked") {
 			t.Errorf("got %v", err)
 		}
-		logs, _ := lab.Logs(ctx) // most of it never came up
+		logs, _ := lab.Logs(ctx, time.Time{}) // most of it never came up
 		if console := logs["second-console"]; !strings.Contains(console, "Kernel panic") {
 			t.Errorf("the console does not tell of a panic: %s", console)
 		}

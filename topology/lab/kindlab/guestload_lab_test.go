@@ -45,7 +45,7 @@ func TestGuestUnderLoad(t *testing.T) {
 	objects := lab.Clusters[0].Client.Resources()
 	defer func() {
 		if t.Failed() {
-			logs, err := lab.Logs(context.Background())
+			logs, err := lab.Logs(context.Background(), time.Time{})
 			t.Logf("logs: %v", err)
 			for name, text := range logs {
 				if strings.HasPrefix(name, "second-") {

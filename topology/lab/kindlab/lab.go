@@ -114,7 +114,7 @@ func Attach(ctx context.Context, docker *client.Client, t topology.Topology, o O
 }
 
 func hold(docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
-	unlock, err := lock(t.Name)
+	unlock, _, err := lock(t.Name) // Down comes first, where something may be left
 	if err != nil {
 		return nil, err
 	}
@@ -507,7 +507,7 @@ func (l *Lab) Host(name string) *Host { return &Host{*l.member(name)} }
 
 // Down removes the lab and lets go of it.
 func (l *Lab) Down(ctx context.Context) error {
-	err := down(ctx, l.docker, l.Topology.Name)
+	err := down(ctx, l.docker, l.Topology.Name, l.options.step)
 	l.Release()
 	return err
 }
@@ -516,21 +516,24 @@ func (l *Lab) Down(ctx context.Context) error {
 // what is not there is no error; a lab that a living process holds is a
 // *HeldError.
 func Down(ctx context.Context, docker *client.Client, lab string) error {
-	unlock, err := lock(lab)
+	unlock, killed, err := lock(lab)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return down(ctx, docker, lab)
+	err = down(ctx, docker, lab, Options{}.step)
+	if err == nil && killed {
+		err = downAfterKill(ctx, docker, lab)
+	}
+	return err
 }
 
-func down(ctx context.Context, docker *client.Client, lab string) error {
+func down(ctx context.Context, docker *client.Client, lab string, step func(name string, do func() error) error) error {
 	killStrays(lab)
 	return errors.Join(
-		removeContainers(ctx, docker, lab),
-		removeNetworks(ctx, docker, lab),
-		removeTable(lab),
-		removeStateDir(lab),
+		step("containers are removed", func() error { return removeContainers(ctx, docker, lab) }),
+		step("networks are removed", func() error { return removeNetworks(ctx, docker, lab) }),
+		step("rules and files are removed", func() error { return errors.Join(removeTable(lab), removeStateDir(lab)) }),
 	)
 }
 
@@ -542,9 +545,10 @@ func removeStateDir(lab string) error {
 }
 
 // Logs returns what the lab's containers and the pods on its nodes printed,
-// by name, but for these nodes. What could not be read is missing, and named by
-// the error.
-func (l *Lab) Logs(ctx context.Context, without ...string) (map[string]string, error) {
+// by name, but for these nodes. Of what lives longer than a pod it is what was
+// printed since a time; the zero time is for all. What could not be read is missing,
+// and named by the error.
+func (l *Lab) Logs(ctx context.Context, since time.Time, without ...string) (map[string]string, error) {
 	var mu sync.Mutex
 	logs := map[string]string{}
 	var errs []error
@@ -560,12 +564,12 @@ func (l *Lab) Logs(ctx context.Context, without ...string) (map[string]string, e
 	var all sync.WaitGroup
 	if len(l.Topology.Clusters) > 0 {
 		all.Go(func() {
-			text, err := l.Registry().Logs(ctx)
+			text, err := l.Registry().logs(ctx, since)
 			keep("registry", text, err)
 		})
 		for _, cache := range l.caches() {
 			all.Go(func() {
-				text, err := cache.Logs(ctx)
+				text, err := cache.logs(ctx, since)
 				keep(cache.name, text, err)
 			})
 		}
@@ -579,7 +583,7 @@ func (l *Lab) Logs(ctx context.Context, without ...string) (map[string]string, e
 			if exists, err := handle.Exists(ctx); !exists && err == nil {
 				return // a fault has removed it
 			}
-			text, err := handle.Logs(ctx)
+			text, err := handle.logs(ctx, since)
 			if m.Kind != topology.KindNode {
 				keep(m.Name, text, err)
 				return
@@ -587,7 +591,8 @@ func (l *Lab) Logs(ctx context.Context, without ...string) (map[string]string, e
 			keep(m.Name+"-console", text, err) // it is there whatever became of the node
 			text, err = handle.Exec(ctx, "sh", "-c", `find /var/log/pods -name '*.log' -exec tail -v -n +1 {} +`)
 			keep(m.Name+"-pods", text, err)
-			text, err = handle.Exec(ctx, "journalctl", "--no-pager", "-b", "-u", "kubelet", "-u", "containerd")
+			text, err = handle.Exec(ctx, "journalctl", "--no-pager", "-b", "-u", "kubelet", "-u", "containerd",
+				fmt.Sprintf("--since=@%d", max(0, since.Unix())))
 			keep(m.Name+"-journal", text, err)
 		})
 	}

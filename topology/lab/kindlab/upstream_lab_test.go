@@ -134,7 +134,7 @@ func TestUpstream(t *testing.T) {
 	}
 	inLab := lab.Registry().Addr.String()
 	t.Run("the control plane's images came through a cache", func(t *testing.T) {
-		logs, err := lab.Logs(ctx)
+		logs, err := lab.Logs(ctx, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/cmd/bench/figures"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// versions names what it takes to build, bisect and qualify versions that no variant
+// has.
+const versions = "versions"
+
+// Budgets of these.
+const (
+	buildOfVersion = 90 * time.Second // one more version of a Cilium slice
+	stepOfBisect   = 45 * time.Second // on a lab that is there, with its images built
+)
+
+// qualifications are measured whole, with all images built.
+var qualifications = []struct {
+	component, from, to string
+	budget              time.Duration
+}{
+	{"kube-router", "1.5.1", "2.1.0", 6 * time.Minute},
+	{"cilium", "1.11.6", "1.12.0", 8 * time.Minute},
+}
+
+// versions measures what is asked of versions.
+func (m *measurement) versions(ctx context.Context) error {
+	return errors.Join(m.build(ctx), m.bisect(ctx), m.qualify(ctx))
+}
+
+// build builds a version that the catalogue does not have, in an empty image cache.
+// Go's own caches stay.
+func (m *measurement) build(ctx context.Context) error {
+	const image = "quay.io/cilium/cilium@1.11.5"
+	goCache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
+	if err != nil {
+		return fmt.Errorf("asking for Go's build cache: %w", err)
+	}
+	m.environment = []string{"XDG_CACHE_HOME=" + filepath.Join(m.output, "cache"), "GOCACHE=" + strings.TrimSpace(string(goCache))}
+	defer func() { m.environment = nil }()
+	took, _, err := m.relapse(ctx, "images", "build", image)
+	if err != nil {
+		return err
+	}
+	m.sample(figures.Figure{
+		Name: image + ", of which the catalogue has none, built", Unit: "s", Budget: new(buildOfVersion.Seconds()), Note: "Go's build cache warm",
+	}, took.Seconds())
+	return nil
+}
+
+// bisect takes the time of the steps of a bisection, but for the first, which brings up
+// the lab.
+func (m *measurement) bisect(ctx context.Context) error {
+	m.judged = []int{4} // only a range is left, where versions between cannot be had
+	defer func() { m.judged = nil }()
+	const scenario, component = "node-drain", "cilium"
+	_, peak, err := m.relapse(ctx, "bisect", scenario, component, "--from", "1.11.6", "--to", "1.12.0", "--output", m.output)
+	if err != nil {
+		return err
+	}
+	m.peak = max(m.peak, peak)
+	records, err := filepath.Glob(filepath.Join(m.output, "bisect", scenario+"-"+component, "*", "bisect.json"))
+	if err != nil || len(records) != 1 {
+		return fmt.Errorf("looking for the bisection's record: %q, %v", records, err)
+	}
+	text, err := os.ReadFile(records[0])
+	if err != nil {
+		return err
+	}
+	var record struct {
+		Steps []struct {
+			Verdict string `json:"verdict"`
+			TookMS  int64  `json:"took_ms"`
+			Report  string `json:"report"`
+		} `json:"steps"`
+	}
+	if err := json.Unmarshal(text, &record); err != nil {
+		return fmt.Errorf("reading what the bisection did: %w", err)
+	}
+	first := true
+	for _, step := range record.Steps {
+		if step.Verdict == "" {
+			continue
+		}
+		if first {
+			first = false
+			continue
+		}
+		r, err := report.Read(filepath.Join(filepath.Dir(records[0]), filepath.Dir(step.Report), "report.json"))
+		if err != nil {
+			return err
+		}
+		if m.machine, err = machineOf(r); err != nil {
+			return err
+		}
+		m.duration(r, "a step of bisect on a running lab", stepOfBisect, milliseconds(step.TookMS))
+	}
+	return nil
+}
+
+// qualify qualifies upgrades. One that says UNKNOWN is none that was measured.
+func (m *measurement) qualify(ctx context.Context) error {
+	m.judged = []int{1} // NO-GO
+	defer func() { m.judged = nil }()
+	for _, q := range qualifications {
+		took, peak, err := m.relapse(ctx, "qualify", q.component, q.from, q.to, "--output", m.output)
+		if err != nil {
+			return err
+		}
+		m.peak = max(m.peak, peak)
+		m.sample(figures.Figure{
+			Name: fmt.Sprintf("qualify %s %s %s", q.component, q.from, q.to), Unit: "s", Budget: new(q.budget.Seconds()),
+		}, took.Seconds())
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// What is in an archive is tested in package archive, and that one in which names are
+// replaced is judged as the run is, in package engine.
+func TestArchive(t *testing.T) {
+	dir := t.TempDir()
+	run := storeRun(t, dir, func(*report.Report) {})
+	there := filepath.Join(dir, "there.tar.gz")
+	if err := os.WriteFile(there, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	replaced := storeRun(t, dir, func(*report.Report) {})
+	manifest := `{"schema":"relapse.archive/v1","files":[],"redaction":{"salt":"00","check":"","mark":"x"}}`
+	if err := os.WriteFile(filepath.Join(replaced, report.ManifestName), []byte(manifest), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		says   string
+	}{
+		{"as it is", []string{"archive", run, "-o", file("a.tar.gz")}, exitExpected, "a.tar.gz: 1 files, "},
+		{"with other names", []string{"archive", run, "--redact", "-o", file("b.tar.gz")}, exitExpected, "replaced "},
+		{"too small", []string{"archive", run, "--max-size", "1B", "-o", file("c.tar.gz")}, exitUsage, "--max-size: report.json, report.html and the manifest alone take"},
+		{"no size", []string{"archive", run, "--max-size", "small"}, exitUsage, `--max-size: "small" is no size`},
+		{"over another file", []string{"archive", run, "-o", there}, exitUsage, "is there already: give another one with -o"},
+		{"into no folder", []string{"archive", run, "-o", file("no/a.tar.gz")}, exitUsage, "no such file"},
+		{"no run", []string{"archive", file("none")}, exitUsage, "looking for a run"},
+		{"nothing", []string{"archive"}, exitUsage, "takes one argument, the folder of a run"},
+		{"replaced already", []string{"archive", replaced, "--redact"}, exitUsage, "addresses and names are replaced already"},
+		{"judged with another scenario", []string{"judge", replaced}, exitInconclusive, "that can only be undone with the topology that"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status, out, complained := output(t, test.args...)
+			if status != test.status || !strings.Contains(out+complained, test.says) {
+				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
+			}
+		})
+	}
+}

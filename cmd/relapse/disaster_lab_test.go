@@ -1,0 +1,406 @@
+//go:build lab && night
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// The tests of this file take away what a run needs, in mid-run: the disk, Docker, a
+// guest's memory, the clock. Each run must end with one sentence and the right status,
+// leave nothing of its lab, and lose nothing of what it has seen until then.
+
+// smallDisk is a folder on a file system of its own.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fill leaves no room on the file system of a folder. What it returns makes room again.
+func fill(t *testing.T, dir string) (empty func()) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for err == nil {
+		_, err = file.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(file.Name()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// sentence asserts that the session has said one sentence on standard error, with
+// these words in it.
+func (s *session) sentence(words ...string) {
+	s.t.Helper()
+	said := s.stderr.String()
+	if strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "relapse: ") {
+		s.t.Errorf("standard error is no single sentence: %q", said)
+	}
+	for _, word := range words {
+		if !strings.Contains(said, word) {
+			s.t.Errorf("standard error does not say %q: %q", word, said)
+		}
+	}
+}
+
+// readable asserts that the report and the record of the session's run can be read, and
+// judged again.
+func (s *session) readable(output string) report.Report {
+	s.t.Helper()
+	runs, _ := filepath.Glob(filepath.Join(output, s.scenario, "2*")) // the pattern is right
+	if len(runs) != 1 {
+		s.t.Fatalf("%d runs in %s, want one", len(runs), output)
+	}
+	r, err := report.Read(filepath.Join(runs[0], "report.json"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if half, _ := filepath.Glob(filepath.Join(runs[0], "*.tmp")); len(half) > 0 {
+		s.t.Errorf("half a file is left: %q", half)
+	}
+	if info, err := os.Stat(filepath.Join(runs[0], "report.html")); err != nil || info.Size() == 0 {
+		s.t.Errorf("the page: %v", err)
+	}
+	got := end(s.t, program(context.WithoutCancel(s.t.Context()), "judge", runs[0]))
+	s.t.Logf("judge: status %d\n%s%s", got.status, got.stdout, got.stderr)
+	if !strings.Contains(got.stdout, s.scenario+" "+filepath.Base(runs[0])+": stored ") {
+		s.t.Errorf("it cannot be judged: %+v", got)
+	}
+	return r
+}
+
+// TestReportFolder has reports go where they cannot. No lab comes up.
+func TestReportFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("file systems need root")
+	}
+	for _, test := range []struct {
+		name   string
+		dir    func(t *testing.T) string
+		status int
+		says   string
+	}{
+		{
+			"a read-only file system", func(t *testing.T) string {
+				dir := smallDisk(t, "64k")
+				if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+					t.Fatal(err)
+				}
+				return dir
+			}, exitUsage, "--output: mkdir DIR/node-drain: read-only file system",
+		},
+		{
+			"a file in place of the scenario's folder", func(t *testing.T) string {
+				dir := t.TempDir()
+				if err := os.WriteFile(filepath.Join(dir, scenario), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return dir
+			}, exitUsage, "--output: mkdir DIR/node-drain: not a directory",
+		},
+		{
+			"a full disk", func(t *testing.T) string {
+				dir := smallDisk(t, "64k")
+				fill(t, dir)
+				return dir
+			}, exitMachine, "no space left on device",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := test.dir(t)
+			s := start(t, nil, "run", scenario, "--output", dir)
+			s.ends(test.status, time.Minute)
+			s.sentence(strings.ReplaceAll(test.says, "DIR", dir))
+			if s.output() != "" {
+				t.Errorf("it has begun: %s", s.output())
+			}
+		})
+	}
+}
+
+// TestDiskFillsUp fills the disk that the report goes to.
+func TestDiskFillsUp(t *testing.T) {
+	docker := onlyLab(t)
+	const name, variant = "masquerade-drift", "translated"
+	for _, test := range []struct{ name, at, verdict string }{
+		{"before the baseline", "components are installed", "unknown"},
+		{"when the verdict is known", "verdict prevented", "prevented"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := smallDisk(t, "1m")
+			s := start(t, nil, "run", name, "--variant", variant, "--output", dir)
+			s.printed(test.at, 3*time.Minute)
+			empty := fill(t, dir)
+			s.ends(exitMachine, 3*time.Minute)
+			s.sentence("the run could not be stored", "no space left on device")
+			if there := parts(t, docker); len(there) > 0 {
+				t.Errorf("left behind: %q", there)
+			}
+			empty()
+			if r := s.readable(dir); r.Verdict != "inconclusive" {
+				t.Errorf("%s; want inconclusive", r.Verdict)
+			}
+		})
+	}
+}
+
+// dockerd is the process of Docker's engine; zero where there is none.
+func dockerd() int {
+	text, err := os.ReadFile("/run/docker.pid")
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || strings.TrimSpace(string(comm)) != "dockerd" {
+		return 0
+	}
+	return pid
+}
+
+// TestDockerKilled kills Docker's engine under a run. The lab can only be taken down
+// when there is an engine again.
+func TestDockerKilled(t *testing.T) {
+	docker := onlyLab(t)
+	for _, at := range []string{"routers and hosts", "components are installed"} {
+		t.Run(at, func(t *testing.T) {
+			s := start(t, nil, "run", scenario, "--variant", affected)
+			s.printed(at, 3*time.Minute)
+			pid := dockerd()
+			if pid == 0 {
+				t.Fatal("there is no dockerd")
+			}
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if got := end(t, program(context.WithoutCancel(t.Context()), "setup")); got.status != exitExpected {
+					t.Fatalf("setup: %+v", got)
+				}
+				if got := end(t, program(context.WithoutCancel(t.Context()), "down", scenario)); got.status != exitExpected {
+					t.Errorf("down: %+v", got)
+				}
+				if there := parts(t, docker); len(there) > 0 {
+					t.Errorf("left behind: %q", there)
+				}
+			}()
+			s.ends(exitMachine, 3*time.Minute)
+			s.sentence("Cannot connect to the Docker daemon", "relapse doctor")
+			if at == "components are installed" {
+				s.readable(s.dir)
+			}
+		})
+	}
+}
+
+// TestClockJumps sets the clock ahead by an hour after the baseline has begun, and back
+// after the fault.
+func TestClockJumps(t *testing.T) {
+	onlyLab(t)
+	now := func(clock int32) time.Duration {
+		var at unix.Timespec
+		if err := unix.ClockGettime(clock, &at); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(at.Nano())
+	}
+	set := func(to time.Duration) {
+		at := unix.NsecToTimespec(int64(to))
+		if err := unix.ClockSettime(unix.CLOCK_REALTIME, &at); err != nil {
+			t.Skipf("the clock cannot be set here: %v", err)
+		}
+	}
+	wall, monotonic := now(unix.CLOCK_REALTIME), now(unix.CLOCK_MONOTONIC)
+	restore := func() { set(wall + now(unix.CLOCK_MONOTONIC) - monotonic) }
+	t.Cleanup(restore)
+
+	s := start(t, nil, "run", scenario, "--variant", affected)
+	s.printed("components are installed", 3*time.Minute)
+	set(now(unix.CLOCK_REALTIME) + time.Hour)
+	s.printed("cilium-1.11.6          symptom", 2*time.Minute)
+	restore()
+	s.ends(exitExpected, 5*time.Minute)
+	took := now(unix.CLOCK_MONOTONIC) - monotonic
+
+	r, v := s.reports()
+	if r.Verdict != "pass" || v.Verdict != "reproduced" {
+		t.Errorf("%s, %s; want pass, reproduced", r.Verdict, v.Verdict)
+	}
+	if total := time.Duration(r.Timings.Total) * time.Millisecond; total > took {
+		t.Errorf("it lasted %s, and took %s", total, took)
+	}
+	if elapsed := time.Duration(v.ElapsedMS) * time.Millisecond; elapsed > took {
+		t.Errorf("the variant lasted %s, and the run took %s", elapsed, took)
+	}
+	within := func(what string, at time.Time) {
+		if at.Before(r.Started) || at.After(r.Started.Add(took)) {
+			t.Errorf("%s is at %s; the run began at %s and took %s", what, at, r.Started, took)
+		}
+	}
+	for _, step := range r.Steps {
+		within(step.Name, step.Began)
+		if step.Ended != nil {
+			within("the end of "+step.Name, *step.Ended)
+			if step.Ended.Before(step.Began) {
+				t.Errorf("%s ended before it began", step.Name)
+			}
+		}
+	}
+	within("the fault", v.Fault.Began)
+	within("the onset", *v.Onset)
+	for _, f := range v.Findings {
+		if f.At != nil {
+			within("a finding", *f.At)
+		}
+	}
+	if judged := end(t, program(t.Context(), "judge", report.Latest(s.dir, scenario))); judged.status != exitExpected {
+		t.Errorf("judge: %+v", judged)
+	}
+}
+
+// TestTwoUsers has two users with homes of their own, who share the machine.
+func TestTwoUsers(t *testing.T) {
+	docker := onlyLab(t)
+	user := func(name string) []string {
+		home := filepath.Join(t.TempDir(), name)
+		if err := os.MkdirAll(filepath.Join(home, ".cache"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		was, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Nothing needs to be built anew.
+		if err := os.Symlink(filepath.Join(was, "relapse"), filepath.Join(home, ".cache", "relapse")); err != nil {
+			t.Fatal(err)
+		}
+		env := []string{"HOME=" + home, "XDG_CACHE_HOME=", "SUDO_USER=" + name}
+		for _, key := range []string{"GOCACHE", "GOMODCACHE", "GOPATH"} {
+			value, err := exec.Command("go", "env", key).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			env = append(env, key+"="+strings.TrimSpace(string(value)))
+		}
+		return env
+	}
+	one, other := user("one"), user("other")
+	const small = "unpinned-image"
+	first := start(t, one, "run", scenario, "--variant", affected)
+	first.printed("routers and hosts", 3*time.Minute)
+
+	same := start(t, other, "run", scenario, "--variant", affected)
+	same.ends(exitMachine, time.Minute)
+	same.sentence(`lab "node-drain" is held by process `+strconv.Itoa(first.cmd.Process.Pid), "wait for it to end")
+
+	whole(t, exitExpected, other, "up", small)
+	its := func() []string {
+		var mine []string
+		for _, part := range parts(t, docker) {
+			if strings.Contains(part, scenario) {
+				mine = append(mine, part)
+			}
+		}
+		return mine
+	}
+	before := its()
+	whole(t, exitExpected, other, "down", small)
+	if after := its(); len(after) < len(before) {
+		t.Errorf("of the first one's lab there was %q, and is %q", before, after)
+	}
+	first.ends(exitExpected, 5*time.Minute)
+	if r, v := first.reports(); r.Verdict != "pass" || v.Verdict != "reproduced" {
+		t.Errorf("%s, %s; want pass, reproduced", r.Verdict, v.Verdict)
+	}
+}
+
+// TestGuestOutOfMemory fills the memory of a guest with what nobody can take back, so
+// that its kernel ends one process after the other.
+func TestGuestOutOfMemory(t *testing.T) {
+	docker := onlyLab(t)
+	s := start(t, []string{sabotage + "=" + guestMemory}, "run", "ipvs-deadlock", "--variant", "kube-proxy-1.13.2")
+	s.ends(exitInconclusive, 8*time.Minute)
+	r, v := s.reports()
+	if says := strings.Join(v.Reasons, "\n"); r.Verdict != "inconclusive" || v.Verdict != "unknown" || !strings.Contains(says, "edge3") {
+		t.Errorf("%s, %s, %s; want inconclusive, unknown, and the guest's name", r.Verdict, v.Verdict, says)
+	}
+	t.Logf("standard error: %q", s.stderr.String())
+	consoles, _ := filepath.Glob(filepath.Join(report.Latest(s.dir, "ipvs-deadlock"), "evidence", "*", "*-log-edge3-console.txt"))
+	if len(consoles) != 1 {
+		t.Fatalf("%d consoles in the evidence, want one", len(consoles))
+	}
+	if text, err := os.ReadFile(consoles[0]); err != nil || !strings.Contains(string(text), "Out of memory") {
+		t.Errorf("the console does not say that it ran out of memory: %v", err)
+	}
+	if there := parts(t, docker); len(there) > 0 {
+		t.Errorf("left behind: %q", there)
+	}
+	s.readable(s.dir)
+}
+
+// TestSoak soaks for three runs, and interrupts another soak.
+func TestSoak(t *testing.T) {
+	docker := onlyLab(t)
+	t.Run("three runs on two labs", func(t *testing.T) {
+		dir := t.TempDir()
+		s := start(t, nil, "soak", scenario, "--variant", affected, "--brief", "--runs", "3", "--fresh-every", "2", "--output", dir)
+		s.ends(exitInconclusive, 6*time.Minute)
+		for _, want := range []string{
+			"node-drain: INCONCLUSIVE: 3 runs on 2 labs in ", ": what grows can be told from 20 runs on",
+			"cilium-1.11.6  reproduced  reproduced  3", "lab: containers ",
+		} {
+			if !strings.Contains(s.output(), want) {
+				t.Errorf("it does not say %q:\n%s", want, s.output())
+			}
+		}
+		if reports, _ := filepath.Glob(filepath.Join(dir, "soak", scenario, "2*", scenario, "2*")); len(reports) != 1 {
+			t.Errorf("%d reports were kept, want one: %q", len(reports), reports)
+		}
+		if there := parts(t, docker); len(there) > 0 {
+			t.Errorf("left behind: %q", there)
+		}
+	})
+	t.Run("interrupted in the second run", func(t *testing.T) {
+		s := start(t, nil, "soak", scenario, "--variant", affected, "--brief", "--output", t.TempDir())
+		s.printed("run 1, on lab 1: pass", 3*time.Minute)
+		eventually(t, "the second run to install", 2*time.Minute, func() (bool, string) {
+			return strings.Count(s.output(), "components are installed") > 1, s.output()
+		})
+		s.ctrlC()
+		s.interrupted(docker)
+		if !strings.Contains(s.output(), "node-drain: INCONCLUSIVE: one run on one lab in ") || !strings.Contains(s.output(), "it was interrupted") {
+			t.Errorf("there is no table:\n%s", s.output())
+		}
+	})
+}

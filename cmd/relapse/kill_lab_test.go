@@ -1,0 +1,722 @@
+//go:build lab && night
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// killPoints says at how many boundaries runs are killed, evenly spread: a number, or
+// "all". Without it there are sampledPoints.
+const (
+	killPoints    = "RELAPSE_KILL_POINTS"
+	sampledPoints = 4
+	// leastBoundaries is how many a run has at least. With fewer the program does not
+	// tell of its steps any more.
+	leastBoundaries = 40
+)
+
+const (
+	// goneWithin bounds how long the kernel and Docker take, after down has ended, to
+	// finish what it had them remove.
+	goneWithin = 10 * time.Second
+	// staysGoneFor is how long nothing may come back: Docker may be making what a
+	// process asked for that was killed then.
+	staysGoneFor = 2 * time.Second
+	// toldWithin bounds how long a run takes to a boundary.
+	toldWithin = 6 * time.Minute
+)
+
+// killMark is in the environment of every process of a run that is killed, and so in
+// that of its children.
+const killMark = "RELAPSE_TEST_KILLED_RUN"
+
+// boundary is a moment that a run tells of: a step begins, or ends.
+type boundary struct {
+	event, scope, step string
+	number             int // of those alike, from 1
+}
+
+func (b boundary) String() string {
+	text := fmt.Sprintf("%s: %s %s", b.scope, b.step, strings.TrimPrefix(b.event, "step "))
+	if b.number > 1 {
+		text += fmt.Sprintf(" for the %d. time", b.number)
+	}
+	return text
+}
+
+// logged finds the attributes of a line of the log (slog's text form).
+var logged = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
+
+// boundaryOf reads a line of the log.
+func boundaryOf(line string) (boundary, bool) {
+	said := map[string]string{}
+	for _, found := range logged.FindAllStringSubmatch(line, -1) {
+		value := found[2]
+		if unquoted, err := strconv.Unquote(value); err == nil {
+			value = unquoted
+		}
+		said[found[1]] = value
+	}
+	b := boundary{event: said["msg"], scope: said["scope"], step: said["step"]}
+	return b, b.event == stepBegins || b.event == stepEnds
+}
+
+// toldRun is a run that was followed by what it tells.
+type toldRun struct {
+	told   []boundary
+	stderr []string
+	stdout string
+	state  *os.ProcessState
+	lasted time.Duration // to its end
+}
+
+// follow runs the scenario, and hands on each boundary at the moment when it is told.
+// Where reached says so, the run is killed: its process alone, and not what it has
+// started.
+func follow(t *testing.T, env []string, output string, reached func(boundary) (kill bool)) toldRun {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), toldWithin)
+	defer cancel()
+	cmd := program(ctx, "run", scenario, "--variant", fixed, "--log-level", "debug", "--output", output)
+	cmd.Env = append(cmd.Env, env...)
+	// Files, and not pipes that this process copies from: a child that outlives the run
+	// holds its streams open.
+	cmd.Stdout, cmd.Stderr = out, write
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	var run toldRun
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		numbers := map[boundary]int{}
+		scanner := bufio.NewScanner(read)
+		scanner.Buffer(nil, 1<<20) // libraries log long lines
+		for scanner.Scan() {
+			run.stderr = append(run.stderr, scanner.Text())
+			b, is := boundaryOf(scanner.Text())
+			if !is {
+				continue
+			}
+			numbers[b]++
+			b.number = numbers[boundary{b.event, b.scope, b.step, 0}]
+			run.told = append(run.told, b)
+			if reached(b) {
+				_ = cmd.Process.Kill() // it may have ended by itself
+			}
+		}
+	}()
+	_ = cmd.Wait() // the caller looks at the state
+	run.lasted = time.Since(began)
+	// What is in the pipe is read at once. A child may hold it open.
+	_ = read.SetReadDeadline(time.Now().Add(time.Second))
+	<-done
+	run.state = cmd.ProcessState
+	text, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Error(err)
+	}
+	run.stdout = string(text)
+	return run
+}
+
+// says is the end of what a run has printed.
+func (r toldRun) says() string {
+	tail := r.stderr[max(0, len(r.stderr)-20):]
+	return fmt.Sprintf("%s\n%s\n%s", r.state, r.stdout, strings.Join(tail, "\n"))
+}
+
+// listed are the lines that a command prints.
+func listed(t *testing.T, command ...string) []string {
+	t.Helper()
+	out, err := exec.Command(command[0], command[1:]...).Output()
+	if err != nil {
+		t.Errorf("%v: %v", command, err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// inventory is all of the machine that a run could leave something in, or take
+// something from: what machineState has, and all of Docker's, rules, routes,
+// namespaces, cgroups, files, and processes of containers.
+func inventory(t *testing.T, docker *client.Client) map[string]string {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	all := machineState(t, docker)
+	is := func(kind, what string) { all[kind+" "+what] = "is there" }
+	info, err := docker.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range containers {
+		all["container "+c.Names[0]+" "+c.ID] = c.State
+	}
+	networks, err := docker.NetworkList(ctx, network.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range networks {
+		is("Docker network", n.Name+" "+n.ID)
+	}
+	images, err := docker.ImageList(ctx, image.ListOptions{All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range images {
+		is("Docker image", fmt.Sprint(i.ID, " ", i.RepoTags))
+	}
+
+	table := ""
+	for _, line := range listed(t, "nft", "--stateless", "list", "ruleset") {
+		if strings.HasPrefix(line, "table ") {
+			table = line
+		}
+		is("nftables", table+" "+strings.TrimSpace(line))
+	}
+	passing := regexp.MustCompile(` expires \d+sec| tentative`)
+	for _, family := range []string{"-4", "-6"} {
+		for _, what := range [][]string{{"rule"}, {"route", "show", "table", "all"}, {"address"}} {
+			for _, line := range listed(t, append([]string{"ip", "-oneline", family}, what...)...) {
+				is("ip "+family+" "+what[0], passing.ReplaceAllString(line, ""))
+			}
+		}
+	}
+
+	// Of namespaces and containers there are processes.
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, process := range processes {
+		if ns, err := os.Readlink(filepath.Join(process, "ns", "net")); err == nil { // it may have ended
+			is("network namespace", ns)
+		}
+		name, _ := os.ReadFile(filepath.Join(process, "comm"))
+		for _, of := range []string{"containerd-shim", "runc", "docker-proxy", "docker-init"} {
+			if strings.HasPrefix(string(name), of) {
+				is("process", filepath.Base(process)+" "+strings.TrimSpace(string(name)))
+			}
+		}
+	}
+	below := func(kind, dir string, depth int) {
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil { // it has gone meanwhile, or was never there
+				return nil
+			}
+			is(kind, path)
+			if e.IsDir() && strings.Count(path, "/")-strings.Count(dir, "/") >= depth {
+				return fs.SkipDir
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	cgroups, err := filepath.Glob("/sys/fs/cgroup/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hierarchy := range cgroups { // files in them come and go with the folders
+		_ = filepath.WalkDir(hierarchy, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				is("cgroup", path)
+			}
+			return nil
+		})
+	}
+	below("file", kindlab.StateDir, 8)
+	below("file", "/run/netns", 1)
+	// Not netns: Docker takes a container's namespace away at once, which is a mount, and
+	// the empty file below that within a minute.
+	below("file", "/run/docker/containerd", 5)
+	below("file", "/run/docker/plugins", 1)
+	below("file", "/run/docker/runtime-runc", 2)
+	below("file", "/run/docker/runtime-runc-caps", 2)
+	below("file", "/var/lib/relapse", 4)
+	for _, dir := range []string{"containers", "volumes", "overlay2"} {
+		below("file", filepath.Join(info.DockerRootDir, dir), 1)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	below("file", filepath.Join(cache, "relapse", "images", "tmp"), 2)
+	temporary, err := filepath.Glob(filepath.Join(os.TempDir(), "*relapse*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range temporary {
+		is("file", path)
+	}
+	return all
+}
+
+// marked lists the processes that descend from a run with a mark.
+func marked(mark string) []string {
+	var all []string
+	environments, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
+	for _, path := range environments {
+		text, err := os.ReadFile(path)
+		if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), killMark+"="+mark) {
+			continue // of those that have ended there is nothing to read
+		}
+		command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		all = append(all, fmt.Sprintf("process %s %s", filepath.Base(filepath.Dir(path)), strings.ReplaceAll(string(command), "\x00", " ")))
+	}
+	return all
+}
+
+// bystander is what somebody else has on the machine: a container on a network of its
+// own with a volume, made to look like a node of a kind cluster, an nftables table, and
+// two kubeconfigs. Its name begins almost as ours do.
+type bystander struct {
+	docker *client.Client
+	home   string // has a .kube/config
+	config string // another kubeconfig
+}
+
+const bystanderName = "relapsed-neighbour"
+
+const bystanderConfig = `apiVersion: v1
+kind: Config
+clusters: [{name: neighbour, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: neighbour, context: {cluster: neighbour, user: neighbour}}]
+users: [{name: neighbour, user: {token: theirs}}]
+current-context: neighbour
+`
+
+// newBystander makes one, of the image that labs have their hosts from.
+func newBystander(t *testing.T, docker *client.Client) bystander {
+	t.Helper()
+	ctx := t.Context()
+	b := bystander{docker: docker, home: t.TempDir()}
+	b.config = filepath.Join(b.home, "theirs")
+	if err := os.Mkdir(filepath.Join(b.home, ".kube"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{b.config, filepath.Join(b.home, ".kube", "config")} {
+		if err := os.WriteFile(path, []byte(bystanderConfig), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	conn, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: bystanderName}
+	conn.AddTable(table)
+	chain := conn.AddChain(&nftables.Chain{
+		Name: "forward", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+	})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Counter{}}})
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conn.DelTable(table)
+		if err := conn.Flush(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	hosts, err := docker.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("reference", "relapse.dev/host"))})
+	if err != nil || len(hosts) == 0 {
+		t.Fatalf("no image of a lab's hosts: %v", err)
+	}
+	if _, err := docker.NetworkCreate(ctx, bystanderName, network.CreateOptions{Driver: "bridge"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := docker.NetworkRemove(context.WithoutCancel(ctx), bystanderName); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := docker.VolumeCreate(ctx, volume.CreateOptions{Name: bystanderName}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := docker.VolumeRemove(context.WithoutCancel(ctx), bystanderName, false); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = docker.ContainerCreate(ctx,
+		&container.Config{
+			Image: hosts[0].ID, Entrypoint: []string{"sleep", "infinity"},
+			Labels: map[string]string{"io.x-k8s.kind.cluster": bystanderName, "io.x-k8s.kind.role": "worker"},
+		},
+		&container.HostConfig{NetworkMode: bystanderName, Binds: []string{bystanderName + ":/theirs"}}, nil, nil, bystanderName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := docker.ContainerRemove(context.WithoutCancel(ctx), bystanderName, container.RemoveOptions{Force: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := docker.ContainerStart(ctx, bystanderName, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// The kernel adds routes of its own when it has found an address to be free.
+	eventually(t, "the bystander's addresses to be in use", 10*time.Second, func() (bool, string) {
+		all := strings.Join(listed(t, "ip", "-oneline", "-6", "address"), "\n")
+		return !strings.Contains(all, " tentative"), all
+	})
+	return b
+}
+
+// state is what must not change of it; Docker's lists, rules and processes are in the
+// inventory.
+func (b bystander) state(t *testing.T) map[string]string {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	all := map[string]string{}
+	c, err := b.docker.ContainerInspect(ctx, bystanderName)
+	if err != nil {
+		return map[string]string{"the bystander's container": err.Error()}
+	}
+	all["the bystander's container"] = fmt.Sprintf("%s, process %d, started %s, restarted %d times", c.State.Status, c.State.Pid, c.State.StartedAt, c.RestartCount)
+	endpoints, err := json.Marshal(c.NetworkSettings.Networks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all["the bystander's endpoints"] = string(endpoints)
+	for _, path := range []string{b.config, filepath.Join(b.home, ".kube", "config")} {
+		text, err := os.ReadFile(path)
+		info, statErr := os.Stat(path)
+		if err := errors.Join(err, statErr); err != nil {
+			all["the bystander's "+path] = err.Error()
+			continue
+		}
+		all["the bystander's "+path] = fmt.Sprintf("%s of %s: %s", info.Mode(), info.ModTime(), text)
+	}
+	kubeconfigs, err := os.ReadDir(filepath.Join(b.home, ".kube"))
+	all["the bystander's kubeconfigs"] = fmt.Sprint(kubeconfigs, err)
+	return all
+}
+
+// reaches sends a packet from the bystander's container through its network.
+func (b bystander) reaches(t *testing.T) {
+	t.Helper()
+	c, err := b.docker.ContainerInspect(context.WithoutCancel(t.Context()), bystanderName)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	out, err := exec.Command("docker", "exec", bystanderName, "ping", "-c", "1", "-W", "2", c.NetworkSettings.Networks[bystanderName].Gateway).CombinedOutput()
+	if err != nil {
+		t.Errorf("no packet gets through the bystander's network any more: %v: %s", err, out)
+	}
+}
+
+// matrix runs the kills, and keeps what came of each.
+type matrix struct {
+	docker *client.Client
+	by     bystander
+	env    []string // of every run
+	before map[string]string
+	last   boundary
+	// planned are the steps that a whole run's report has, as it names those under way.
+	// The others are parts of these.
+	planned []string
+	rows    []string
+}
+
+func (m *matrix) look(t *testing.T) map[string]string {
+	all := inventory(t, m.docker)
+	for key, value := range m.by.state(t) {
+		all[key] = value
+	}
+	return all
+}
+
+// TestKillAtEachStep kills runs at what they tell of themselves: steps of the scenario,
+// parts of bringing the lab up, and of taking it down, begin and end. The first run goes
+// to its end and says which these are. What a kill has left, down finds, and it touches
+// nothing else.
+func TestKillAtEachStep(t *testing.T) {
+	docker := onlyLab(t)
+	m := &matrix{docker: docker}
+	m.env = ownHome(t)
+	output := filepath.Join(t.TempDir(), "reports")
+	whole := follow(t, m.env, output, func(boundary) bool { return false })
+	if status := whole.state.ExitCode(); status != exitExpected && status != exitInconclusive {
+		t.Fatalf("the run that tells of its steps has failed: %s", whole.says())
+	}
+	if len(whole.told) < leastBoundaries {
+		t.Fatalf("a run tells of %d boundaries, want %d at least: %s", len(whole.told), leastBoundaries, whole.says())
+	}
+	points := sampled(t, whole.told)
+	t.Logf("a run tells of %d boundaries in %s; %d runs are killed", len(whole.told), whole.lasted.Round(time.Second), len(points))
+	m.last = whole.told[len(whole.told)-1]
+	r, err := report.Read(filepath.Join(report.Latest(output, scenario), "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Steps {
+		m.planned = append(m.planned, s.Scope+": "+s.Name)
+	}
+
+	m.by = newBystander(t, docker)
+	m.before = m.look(t)
+	t.Cleanup(func() { m.print(t, len(whole.told)) })
+	for i, b := range points {
+		t.Run(fmt.Sprintf("%02d %s", slices.Index(whole.told, b)+1, b), func(t *testing.T) {
+			env := append(slices.Clone(m.env), "HOME="+m.by.home)
+			if i%2 == 1 {
+				env = append(env, "KUBECONFIG="+m.by.config)
+			}
+			m.kill(t, slices.Index(whole.told, b)+1, b, env)
+			if t.Failed() {
+				// The next one is to tell what it has left itself.
+				_ = end(t, program(context.WithoutCancel(t.Context()), "down"))
+				m.before = m.look(t)
+			}
+		})
+	}
+}
+
+// ownHome is an environment in which another HOME does not take the caches away.
+func ownHome(t *testing.T) []string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"XDG_CACHE_HOME=" + cache}
+	for _, name := range []string{"GOCACHE", "GOENV", "GOMODCACHE", "GOPATH"} {
+		env = append(env, name+"="+listed(t, "go", "env", name)[0])
+	}
+	return env
+}
+
+// sampled are some of the boundaries, evenly spread, the first and the last among them.
+func sampled(t *testing.T, all []boundary) []boundary {
+	t.Helper()
+	wanted := os.Getenv(killPoints)
+	n := sampledPoints
+	switch number, err := strconv.Atoi(wanted); {
+	case wanted == "all":
+		n = len(all)
+	case err == nil && number >= 2:
+		n = min(number, len(all))
+	case wanted != "":
+		t.Fatalf("%s=%q: want a number from 2 on, or all", killPoints, wanted)
+	}
+	var points []boundary
+	for i := range n {
+		points = append(points, all[i*(len(all)-1)/(n-1)])
+	}
+	return points
+}
+
+// kill kills a run at a boundary, takes down what it has left, and looks at the machine
+// and at the run's report.
+func (m *matrix) kill(t *testing.T, number int, at boundary, env []string) {
+	output, temporary := filepath.Join(t.TempDir(), "reports"), t.TempDir()
+	mark := fmt.Sprintf("%d-%d", os.Getpid(), number)
+	env = append(env, "TMPDIR="+temporary, killMark+"="+mark)
+	var came time.Time
+	began := time.Now()
+	run := follow(t, env, output, func(b boundary) bool {
+		if b == at {
+			came = time.Now()
+		}
+		return b == at
+	})
+	if came.IsZero() {
+		t.Fatalf("this run has never told %q: %s", at, run.says())
+	}
+	// Its process may have ended well between the last boundary and the kill.
+	if status := run.state.Sys().(syscall.WaitStatus); !status.Signaled() && at != m.last {
+		t.Errorf("it was not killed: %s", run.says())
+	}
+
+	left := append(parts(t, m.docker), marked(mark)...)
+	downBegan := time.Now()
+	down := program(t.Context(), "down")
+	down.Env = append(down.Env, env[:len(env)-1]...) // it is no process of the run
+	if got := end(t, down); got.status != exitExpected || got.stderr != "" {
+		t.Errorf("down: %+v", got)
+	}
+	downTook := time.Since(downBegan)
+	still := func() []string {
+		all := append(differences(m.before, m.look(t)), marked(mark)...)
+		files, err := os.ReadDir(temporary)
+		if err != nil {
+			all = append(all, err.Error())
+		}
+		for _, f := range files {
+			all = append(all, "file "+f.Name()+" in TMPDIR")
+		}
+		return all
+	}
+	gone := m.isGone(t, still)
+	m.by.reaches(t)
+	reported, judged := m.report(t, output, at)
+	rest := "nothing"
+	if gone != nil {
+		t.Error(gone)
+		rest = "**something**"
+	}
+	m.rows = append(m.rows, fmt.Sprintf("| %d | %s | %.1f s | %s | %.1f s | %s | %s | %s |",
+		number, at, came.Sub(began).Seconds(), counted(left), downTook.Seconds(), rest, reported, judged))
+}
+
+// isGone waits until nothing differs from before, and then sees that nothing comes back.
+func (m *matrix) isGone(t *testing.T, still func() []string) error {
+	look := func(clean bool) await.Condition {
+		return func(context.Context) (bool, string, error) {
+			all := still()
+			return (len(all) == 0) == clean, strings.Join(all, "; "), nil
+		}
+	}
+	err := await.Until(t.Context(), "what the killed run has left to be gone", 100*time.Millisecond, goneWithin, look(true))
+	if err != nil {
+		return err
+	}
+	var came string
+	err = await.Until(t.Context(), "something of it to come back", 200*time.Millisecond, staysGoneFor, func(context.Context) (bool, string, error) {
+		came = strings.Join(still(), "; ")
+		return came != "", "", nil
+	})
+	if err == nil {
+		return fmt.Errorf("after down it was gone, and has come back: %s", came)
+	}
+	return nil
+}
+
+// report reads what a killed run has left to be read, as its user would.
+func (m *matrix) report(t *testing.T, output string, at boundary) (reported, judged string) {
+	t.Helper()
+	runs, err := page.Runs(output)
+	if err != nil || len(runs) != 1 {
+		t.Errorf("reports: %q, %v; want one", runs, err)
+		return "none", ""
+	}
+	r, err := report.Read(filepath.Join(runs[0], "report.json"))
+	if err != nil {
+		t.Error(err)
+		return "not readable", ""
+	}
+	text, err := os.ReadFile(filepath.Join(runs[0], page.Name))
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(text)), "</html>") {
+		t.Errorf("the page is not whole: %v", err)
+	}
+	reported = "ended: " + r.Verdict
+	if r.Unfinished != nil {
+		reported = "in " + strings.Join(r.Unfinished.Steps, ", ")
+		if len(r.Unfinished.Steps) == 0 {
+			reported = "between steps"
+		}
+		if !strings.Contains(string(text), "This run has not ended") {
+			t.Error("the page does not say that the run has not ended")
+		}
+	} else if at != m.last {
+		t.Errorf("the report does not say that the run has not ended: %+v", r.Steps)
+	}
+	// The report was written before the step began.
+	step := at.scope + ": " + at.step
+	if planned := slices.Contains(m.planned, step); at.event == stepBegins && planned && r.Unfinished != nil &&
+		!slices.ContainsFunc(r.Steps, func(s report.Step) bool { return s.Scope+": "+s.Name == step }) {
+		t.Errorf("the report does not know of the step %q", step)
+	}
+
+	got := end(t, program(t.Context(), "judge", runs[0]))
+	sentence, more, _ := strings.Cut(strings.TrimSpace(got.stderr), "\n")
+	switch {
+	case got.status == exitInconclusive && got.stdout == "" && more == "": // nothing to judge, and why
+	case slices.Contains([]int{exitExpected, exitUnexpected}, got.status) && got.stderr == "":
+		sentence, _, _ = strings.Cut(got.stdout, "\n")
+	default:
+		t.Errorf("judge: %+v", got)
+	}
+	if sentence == "" {
+		t.Errorf("judge says nothing: %+v", got)
+	}
+	sentence = strings.TrimPrefix(strings.ReplaceAll(sentence, runs[0]+": ", ""), "relapse: ")
+	return reported, fmt.Sprintf("%d: %s", got.status, sentence)
+}
+
+// counted says how many of each kind there are of things, each named with its kind
+// first.
+func counted(things []string) string {
+	var kinds []string
+	count := map[string]int{}
+	for _, thing := range things {
+		kind, _, _ := strings.Cut(thing, " ")
+		if count[kind]++; count[kind] == 1 {
+			kinds = append(kinds, kind)
+		}
+	}
+	var all []string
+	for _, kind := range kinds {
+		all = append(all, fmt.Sprintf("%d %s", count[kind], kind))
+	}
+	if all == nil {
+		return "nothing"
+	}
+	return strings.Join(all, ", ")
+}
+
+// print prints the matrix, as Markdown, and keeps it beside the reports.
+func (m *matrix) print(t *testing.T, of int) {
+	table := fmt.Sprintf("%d of %d boundaries at which a run of %s was killed, and then `relapse down`:\n\n", len(m.rows), of, scenario) +
+		"| | killed when | after | what was left | down took | left after down | report | judge |\n" +
+		"|---|---|---|---|---|---|---|---|\n" + strings.Join(m.rows, "\n") + "\n"
+	t.Log("\n" + table)
+	if keep := os.Getenv("RELAPSE_REPORTS"); keep != "" {
+		if err := errors.Join(os.MkdirAll(keep, 0o755), os.WriteFile(filepath.Join(keep, "kills.md"), []byte(table), 0o644)); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/schema"
+)
+
+// stored is a run with evidence: a log, and so many bytes that do not compress.
+func stored(t *testing.T, bytes int) string {
+	t.Helper()
+	dir := t.TempDir()
+	r := report.Report{
+		Schema: report.Schema, Scenario: "node-drain", Run: "2026-01-02T03-04-00Z", Verdict: "pass", Started: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC),
+		Topology: &report.Topology{
+			Networks: []report.Network{{Name: "nodes", Subnet: netip.MustParsePrefix("10.4.94.0/24")}},
+			Members: []report.Member{
+				{Name: "tor", Kind: report.RouterMember, Links: []report.Link{{Network: "nodes", Address: netip.MustParseAddr("10.4.94.239")}}},
+				{Name: "master1", Kind: report.NodeMember, Links: []report.Link{{Network: "nodes", Address: netip.MustParseAddr("10.4.94.32")}}},
+			},
+		},
+		Variants: []report.Variant{{
+			Name: "cilium-1.11.6", Role: "affected", Form: "slice", Verdict: "reproduced", Expected: "reproduced",
+			EvidenceDir: "evidence/cilium-1.11.6", ProbesHurt: []string{"tor->master1"}, Findings: []report.Finding{{
+				Detector: "route-ownership", Kind: "unannounced", State: "active", Object: "10.5.115.0/24", Owner: "master1",
+				Pods: []string{"default/web-7", "shop/cart-0"}, Says: "tor has no route to 10.5.115.0/24.", During: "fault",
+			}},
+		}},
+	}
+	random := make([]byte, bytes)
+	rand.NewChaCha8([32]byte{}).Read(random)
+	for name, text := range map[string]string{
+		"report.html": "<p>master1</p>", "junit.xml": "<testsuites/>",
+		"evidence/cilium-1.11.6/01-log-master1.txt":  "10.4.94.32 master1 kubelet: pod=\"shop/cart-0\" on build-host: gateway 0x0a045e20, namespace shop, kube-system\n",
+		"evidence/cilium-1.11.6/02-random.txt":       hex.EncodeToString(random),
+		"evidence/cilium-1.11.6/03-annotations.json": `{"master1": "10.4.94.32/24"}`,
+		"evidence/cilium-1.11.6/04-capture.pcap":     "\x00\x01\x0a\x04\x5e\x20",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// unpacked are the files of an archive, without the folder that they are in.
+func unpacked(t *testing.T, file string) (names []string, files map[string]string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = map[string]string{}
+	for entries := tar.NewReader(in); ; {
+		header, err := entries.Next()
+		if err == io.EOF {
+			return names, files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, in := strings.CutPrefix(header.Name, "node-drain-2026-01-02T03-04-00Z/")
+		if !in || header.Uid != 0 || header.Uname != "" {
+			t.Errorf("%s is of %q", header.Name, header.Uname)
+		}
+		names, files[name] = append(names, name), string(content)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	const random = "evidence/cilium-1.11.6/02-random.txt"
+	for _, test := range []struct {
+		name string
+		most int64
+		left []string
+	}{
+		{"all of it", 25e6, nil},
+		{"the largest does not fit", 100e3, []string{random}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir, file := stored(t, 200e3), filepath.Join(t.TempDir(), "run.tar.gz")
+			m, err := Write(dir, file, Options{MaxBytes: test.most})
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(file)
+			if err != nil || info.Size() > test.most {
+				t.Errorf("it has %d bytes, want %d at most: %v", info.Size(), test.most, err)
+			}
+			names, files := unpacked(t, file)
+			if !slices.Equal(names[:3], []string{"manifest.json", "report.json", "report.html"}) {
+				t.Errorf("it begins with %q", names[:3])
+			}
+			var inside report.Manifest
+			if err := json.Unmarshal([]byte(files["manifest.json"]), &inside); err != nil {
+				t.Fatal(err)
+			}
+			if err := schema.Validate("manifest", []byte(files["manifest.json"])); err != nil {
+				t.Error(err)
+			}
+			if len(inside.Files) != len(m.Files) || len(inside.Files)+1 != len(files) {
+				t.Errorf("the manifest has %d files, and there are %d", len(inside.Files), len(files))
+			}
+			for _, f := range inside.Files {
+				sum := sha256.Sum256([]byte(files[f.Path]))
+				if hex.EncodeToString(sum[:]) != f.SHA256 || int64(len(files[f.Path])) != f.Bytes {
+					t.Errorf("%s is not what the manifest says", f.Path)
+				}
+			}
+			var left []string
+			for _, f := range inside.LeftOut {
+				left = append(left, f.Path)
+				if f.Why != "the archive would be larger than 100kB" || f.Bytes != 400e3 {
+					t.Errorf("left out is %+v", f)
+				}
+			}
+			if !slices.Equal(left, test.left) {
+				t.Errorf("left out are %q, want %q", left, test.left)
+			}
+		})
+	}
+}
+
+func TestWriteRefuses(t *testing.T) {
+	dir, file := stored(t, 10), filepath.Join(t.TempDir(), "run.tar.gz")
+	var large *TooLargeError
+	if _, err := Write(dir, file, Options{MaxBytes: 100}); !errors.As(err, &large) || large.Max != 100 {
+		t.Errorf("%v; want that it is too large", err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("half an archive is left: %v", err)
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(dir, file, Options{MaxBytes: 25e6}); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("%v; want that it is there", err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("somebody else's file is gone: %v", err)
+	}
+	if _, err := Write(t.TempDir(), file+"2", Options{MaxBytes: 25e6}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v; want that there is no report", err)
+	}
+}
+
+func TestRedact(t *testing.T) {
+	dir, file := stored(t, 10), filepath.Join(t.TempDir(), "run.tar.gz")
+	m, err := Write(dir, file, Options{MaxBytes: 25e6, Redact: true, Machine: "build-host"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, files := unpacked(t, file)
+	for name, text := range files {
+		for _, own := range []string{"master1", "10.4.94.32", "10.4.94.239", "10.4.94.0", "10.5.115.0", "0a045e20", "web-7", "cart-0", "shop", "build-host"} {
+			if strings.Contains(text, own) || strings.Contains(name, own) {
+				t.Errorf("%s holds %s: %s", name, own, text[max(0, strings.Index(text, own)-40):])
+			}
+		}
+	}
+	log := files["evidence/cilium-1.11.6/01-log-node-x1.txt"]
+	if !strings.Contains(log, "node-x1 kubelet: pod=\"namespace-x1/pod-x") || !strings.Contains(log, "on machine-x1: ") || !strings.Contains(log, "kube-system") {
+		t.Errorf("the log says %q", log)
+	}
+	if want := "evidence/cilium-1.11.6/04-capture.pcap"; len(m.LeftOut) != 1 || m.LeftOut[0].Path != want || m.LeftOut[0].Why != "it is no text, in which names could be replaced" {
+		t.Errorf("left out are %+v, want %s", m.LeftOut, want)
+	}
+	// The same is replaced by the same, and what is in one subnet stays in one.
+	var r report.Report
+	if err := json.Unmarshal([]byte(files["report.json"]), &r); err != nil {
+		t.Fatal(err)
+	}
+	node := r.Topology.Members[1]
+	if !r.Topology.Networks[0].Subnet.Contains(node.Links[0].Address) || r.Variants[0].ProbesHurt[0] != "router-x1->node-x1" ||
+		!strings.HasPrefix(log, node.Links[0].Address.String()+" ") || r.Variants[0].Role != "affected" {
+		t.Errorf("the topology is %+v, the probes %q, the log %q", r.Topology, r.Variants[0].ProbesHurt, log)
+	}
+	if !strings.Contains(files["report.html"], "node-x1") || !strings.Contains(files["junit.xml"], "cilium-1.11.6") {
+		t.Error("page or JUnit report were not rendered anew")
+	}
+	// Whoever has the scenario can tell what it declares; nobody can tell the pods.
+	own, err := report.Read(filepath.Join(dir, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	restore, err := Restore(m, Declared{Topology: own.Topology})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := string(restore([]byte(files["report.json"])))
+	if !strings.Contains(again, `"master1"`) || !strings.Contains(again, `"10.4.94.239"`) || strings.Contains(again, "cart-0") {
+		t.Errorf("restored it is %s", again)
+	}
+	var changed *ScenarioChangedError
+	other := *own.Topology
+	other.Members = other.Members[:1]
+	if _, err := Restore(m, Declared{Topology: &other}); !errors.As(err, &changed) {
+		t.Errorf("%v; want that the scenario has changed", err)
+	}
+}

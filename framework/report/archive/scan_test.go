@@ -1,0 +1,163 @@
+package archive
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// marked replaces addresses by what is easily seen, and two words.
+func marked() scanner {
+	s := scanner{
+		ip: func(a netip.Addr, bits int) netip.Addr {
+			if a.Is4() {
+				return netip.MustParseAddr("203.0.113.1")
+			}
+			return netip.MustParseAddr("2001:db8::1")
+		},
+		mac:   func([6]byte) [6]byte { return [6]byte{2, 0, 0, 0, 0, 1} },
+		words: index{},
+	}
+	s.words.add("node1", "node-x1")
+	s.words.add("probe-node1", "pod-x1")
+	s.words.add("0x11e140a", "0x1")
+	return s
+}
+
+func TestText(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"alone", "10.4.94.21", "203.0.113.1"},
+		{"in a sentence", "via 10.4.94.21.", "via 203.0.113.1."},
+		{"with a port", "10.4.94.21:179->10.4.94.22:80", "203.0.113.1:179->203.0.113.1:80"},
+		{"with a length", "10.5.112.0/21 dev eth0", "203.0.113.1/21 dev eth0"},
+		{"a version", "cilium 1.11.6, v1.2.3.4, 1.2.3.4.5", "cilium 1.11.6, v1.2.3.4, 1.2.3.4.5"},
+		{"no address", "300.1.1.1 1.2.3", "300.1.1.1 1.2.3"},
+		{"IPv6", "fe80::42:aff:fe04:5e15%eth0 and [fd00::2]:80", "2001:db8::1%eth0 and [2001:db8::1]:80"},
+		{"behind an IPv6 address", "src fd00::2: unreachable", "src 2001:db8::1: unreachable"},
+		{"no IPv6 address", "std::string 12:34:56 cafe:12", "std::string 12:34:56 cafe:12"},
+		{"MAC", "link/ether 02:42:0a:14:1c:0b brd", "link/ether 02:00:00:00:00:01 brd"},
+		{"MAC in C", "{.addr = {0x2,0x42,0xa,0x14,0x1c,0xb}}", "{.addr = {0x2,0x0,0x0,0x0,0x0,0x1}}"},
+		{"other bytes in C", "{ 0x0, 0x0, 0xff }", "{ 0x0, 0x0, 0xff }"},
+		{"a word", "node1 node10 node1's kube-node1", "node-x1 node10 node-x1's kube-node-x1"},
+		{"the longest word", "probe-node1 and node1", "pod-x1 and node-x1"},
+		{"a number", "IPV4_GATEWAY 0x11e140a", "IPV4_GATEWAY 0x1"},
+		{"escaped", `metadata.name%3Dnode1 \"node1\nnode1 \u003cnode1`, `metadata.name%3Dnode-x1 \"node-x1\nnode-x1 \u003cnode-x1`},
+		{
+			// {"gateway":"10.4.94.21","node":"node1","padding":"padding"}
+			"encoded", "// eyJnYXRld2F5IjoiMTAuNC45NC4yMSIsIm5vZGUiOiJub2RlMSIsInBhZGRpbmciOiJwYWRkaW5nIn0=",
+			"// eyJnYXRld2F5IjoiMjAzLjAuMTEzLjEiLCJub2RlIjoibm9kZS14MSIsInBhZGRpbmciOiJwYWRkaW5nIn0=",
+		},
+		{"nothing", "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := marked().text(test.text); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// Keys of a format stay, a map's do not, and all else is as it was, to the byte.
+func TestJSON(t *testing.T) {
+	s := marked()
+	s.words.add("outside", "host-x1")
+	s.words.add("worker", "node-x2")
+	const text = "{\n \"outside\": [ {\"host\":\"outside\",\"role\": \"worker\", \"name\":\"worker\"} ],\n" +
+		" \"annotations\": {\"node1\": \"a\\n10.4.94.21 \\u003e\", \"n\": 1.50},\"probe\":\"outside->node1\" }\n"
+	const want = "{\n \"outside\": [ {\"host\":\"host-x1\",\"role\": \"worker\", \"name\":\"node-x2\"} ],\n" +
+		" \"annotations\": {\"node-x1\": \"a\\n203.0.113.1 >\", \"n\": 1.50},\"probe\":\"host-x1->node-x1\" }\n"
+	if got := string(s.json([]byte(text), func(key string) bool { return key == "outside" })); got != want {
+		t.Errorf("it is\n%s\nwant\n%s", got, want)
+	}
+}
+
+func ours() *addresses {
+	return addressesOf(Declared{Texts: []string{"pods in 10.5.112.0/21", "tor 10.4.94.239"}}, []byte("salt"))
+}
+
+// Two addresses have as many leading bits in common as before, up to the last byte, which
+// stays; and there is a way back.
+func TestPrefixesAreKept(t *testing.T) {
+	a := ours()
+	random := rand.New(rand.NewPCG(1, 2))
+	some := func() netip.Addr {
+		x := random.Uint32()
+		if random.IntN(2) == 0 {
+			x = x&0xfff | 0x0a057000 // many of them alike
+		}
+		return netip.AddrFrom4([4]byte{byte(x >> 24), byte(x >> 16), byte(x >> 8), byte(x)})
+	}
+	for range 300 {
+		x, y := some(), some()
+		p, q := a.to(x), a.to(y)
+		if got, want := min(24, common(p, q)), min(24, common(x, y)); got != want {
+			t.Fatalf("%s and %s have %d bits in common, and %s and %s in their place %d", x, y, want, p, q, got)
+		}
+		if a.from(p) != x {
+			t.Fatalf("%s is %s, and that was %s", x, p, a.from(p))
+		}
+		if x.As4()[3] != p.As4()[3] {
+			t.Fatalf("%s is %s", x, p)
+		}
+	}
+}
+
+func common(x, y netip.Addr) int {
+	n := 0
+	for ; n < x.BitLen(); n++ {
+		p, _ := x.Prefix(n + 1)
+		if !p.Contains(y) {
+			break
+		}
+	}
+	return n
+}
+
+func TestAddressesThatStay(t *testing.T) {
+	a := ours()
+	for _, text := range []string{"0.0.0.0", "127.0.0.1", "169.254.169.254", "224.0.0.5", "255.255.255.0", "::1", "::", "ff02::1"} {
+		if addr := netip.MustParseAddr(text); a.to(addr) != addr {
+			t.Errorf("%s is %s", addr, a.to(addr))
+		}
+	}
+	for text, head := range map[string]string{
+		"10.5.112.9": "10.0.0.0/8", "172.18.0.2": "172.16.0.0/12", "192.168.7.1": "192.168.0.0/16", "fd00:10:244::5": "fc00::/7", "fe80::42:aff:fe04:5e15": "fe80::/10",
+	} {
+		if got := a.to(netip.MustParseAddr(text)); !netip.MustParsePrefix(head).Contains(got) {
+			t.Errorf("%s is %s, which is not of %s", text, got, head)
+		}
+	}
+	if got := a.to(netip.MustParseAddr("fe80::42:aff:fe04:5e15")); strings.Contains(got.String(), "42:aff") {
+		t.Errorf("a MAC address is left in %s", got)
+	}
+}
+
+// What the scenario declares can be told by whoever has it, and nothing else.
+func TestOnlyTheDeclaredIsToldAgain(t *testing.T) {
+	mine, theirs := ours(), ours()
+	for text, told := range map[string]bool{"10.5.113.2": true, "10.4.94.7": true, "10.99.3.2": false, "192.168.7.1": false, "8.8.8.8": false} {
+		addr := netip.MustParseAddr(text)
+		same := 0
+		for salt := range 8 { // by chance a key leads to the same
+			mine.private, mine.known = []byte{byte(salt)}, map[walked]netip.Addr{}
+			if theirs.from(mine.to(addr)) == addr {
+				same++
+			}
+		}
+		if (same == 8) != told {
+			t.Errorf("%s is told again with %d of 8 keys, want all: %t", addr, same, told)
+		}
+	}
+	if other := addressesOf(Declared{Texts: []string{"pods in 10.5.112.0/20"}}, []byte("salt")); other.check() == mine.check() {
+		t.Error("another scenario is taken for the same")
+	}
+}
+
+func FuzzText(f *testing.F) {
+	f.Add("10.4.94.21/24 fe80::1 02:42:0a:14:1c:0b node1 0x1, %3D \\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		marked().text(text) // it ends, whatever the text
+		marked().json([]byte(text), func(string) bool { return false })
+	})
+}

@@ -1,0 +1,109 @@
+package host
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// inotifyLimits are the least values that kind asks for where pods end with
+// "too many open files" (its documentation, "Known issues"). All processes of
+// root share them, those of containers too: kernels grant 128 instances by
+// default, which the nodes of three labs use up.
+var inotifyLimits = map[string]int{
+	"fs.inotify.max_user_instances": 512,
+	"fs.inotify.max_user_watches":   524288,
+}
+
+// judgeInotify compares the values of the kernel's limits, by their names, with
+// those that labs need, and returns the values to raise them to.
+func judgeInotify(values map[string]string) (c Check, raise map[string]string) {
+	raise = map[string]string{}
+	var found, wanted []string
+	for _, name := range slices.Sorted(maps.Keys(inotifyLimits)) {
+		least := inotifyLimits[name]
+		found = append(found, name+" is "+sysctl(values[name]))
+		wanted = append(wanted, fmt.Sprintf("%s %d", name, least))
+		if value, err := strconv.Atoi(strings.TrimSpace(values[name])); err != nil || value < least {
+			raise[name] = strconv.Itoa(least)
+		}
+	}
+	c = passed("inotify limits", strings.Join(found, ", "))
+	if len(raise) > 0 {
+		c.State, c.Want = Curable, "the nodes of several labs need at least "+strings.Join(wanted, " and ")
+		c.Cure = "sysctl -w"
+		for _, name := range slices.Sorted(maps.Keys(raise)) {
+			c.Cure += " " + name + "=" + raise[name]
+		}
+	}
+	return c, raise
+}
+
+// limits reads the values of inotifyLimits.
+func (h host) limits() map[string]string {
+	values := map[string]string{}
+	for name := range inotifyLimits {
+		values[name] = read(h.sysctl(name))
+	}
+	return values
+}
+
+// sysctl is the file of a kernel setting.
+func (h host) sysctl(name string) string {
+	return filepath.Join(h.sysctls, strings.ReplaceAll(name, ".", "/"))
+}
+
+// raiseLimits sets kernel settings to the values given by their names. They
+// last until the machine is booted: no file that is read then is written.
+func (h host) raiseLimits(values map[string]string, announce func(string)) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		before := strings.TrimSpace(read(h.sysctl(name)))
+		// Recorded first, so that even a killed set-up can be taken back.
+		err := h.remember(func(r *record) {
+			if r.Sysctls == nil {
+				r.Sysctls = map[string]change{}
+			}
+			r.Sysctls[name] = change{Before: &before, After: values[name]}
+		})
+		if err != nil {
+			return err
+		}
+		announce(fmt.Sprintf("raising %s from %s to %s until the next boot", name, sysctl(before), values[name]))
+		if err := h.setSysctl(name, values[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lowerLimits takes back what raiseLimits did, where nobody has set another
+// value since.
+func (h host) lowerLimits(changes map[string]change, announce func(string)) error {
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		made := changes[name]
+		now := strings.TrimSpace(read(h.sysctl(name)))
+		switch {
+		case made.Before == nil || now == *made.Before: // booted since
+		case now != made.After:
+			announce(fmt.Sprintf("leaving %s at %s: somebody has set it since it was raised to %s", name, now, made.After))
+		default:
+			announce(fmt.Sprintf("setting %s back from %s to %s", name, now, *made.Before))
+			if err := h.setSysctl(name, *made.Before); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (h host) setSysctl(name, value string) error {
+	// Not writeFile: files of /proc cannot be replaced.
+	if err := os.WriteFile(h.sysctl(name), []byte(value+"\n"), 0o644); err != nil {
+		return fmt.Errorf("setting %s to %s: %w", name, value, err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package host
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	instances = "fs.inotify.max_user_instances"
+	watches   = "fs.inotify.max_user_watches"
+)
+
+func TestJudgeInotify(t *testing.T) {
+	tests := map[string]struct {
+		instances, watches string
+		want               verdict
+		raise              map[string]string
+	}{
+		"enough": {
+			instances: "512\n", watches: "1048576\n",
+			want:  verdict{OK, instances + " is 512, " + watches + " is 1048576", ""},
+			raise: map[string]string{},
+		},
+		"a kernel's default": {
+			instances: "128\n", watches: "192536\n",
+			want: verdict{
+				Curable, instances + " is 128, " + watches + " is 192536",
+				"sysctl -w " + instances + "=512 " + watches + "=524288",
+			},
+			raise: map[string]string{instances: "512", watches: "524288"},
+		},
+		"one too low": {
+			instances: "511\n", watches: "524288\n",
+			want: verdict{
+				Curable, instances + " is 511, " + watches + " is 524288",
+				"sysctl -w " + instances + "=512",
+			},
+			raise: map[string]string{instances: "512"},
+		},
+		"unknown": {
+			instances: "", watches: "524288\n",
+			want: verdict{
+				Curable, instances + " is not readable, " + watches + " is 524288",
+				"sysctl -w " + instances + "=512",
+			},
+			raise: map[string]string{instances: "512"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, raise := judgeInotify(map[string]string{instances: test.instances, watches: test.watches})
+			test.want.compare(t, got)
+			if diff := cmp.Diff(test.raise, raise); diff != "" {
+				t.Errorf("to raise (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// kernel returns a machine with these limits.
+func kernel(t *testing.T, values map[string]string) host {
+	t.Helper()
+	dir := t.TempDir()
+	h := host{
+		daemonJSON: filepath.Join(dir, "daemon.json"),
+		pidFile:    filepath.Join(dir, "docker.pid"),
+		shim:       filepath.Join(dir, "runc-caps"),
+		record:     filepath.Join(dir, "setup.json"),
+		sysctls:    filepath.Join(dir, "sys"),
+	}
+	for name, value := range values {
+		if err := writeFile(h.sysctl(name), []byte(value+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+func TestRaiseAndLowerLimits(t *testing.T) {
+	tests := map[string]struct {
+		since string // what the first limit is by the time of the undo; "": as it was raised
+		want  string // what it is after the undo
+		steps []string
+	}{
+		"nobody touched it": {
+			want: "128",
+			steps: []string{
+				"setting " + instances + " back from 512 to 128",
+				"setting " + watches + " back from 524288 to 192536",
+			},
+		},
+		"booted since": {
+			since: "128", want: "128",
+			steps: []string{"setting " + watches + " back from 524288 to 192536"},
+		},
+		"set by the owner": {
+			since: "8192", want: "8192",
+			steps: []string{
+				"leaving " + instances + " at 8192: somebody has set it since it was raised to 512",
+				"setting " + watches + " back from 524288 to 192536",
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := kernel(t, map[string]string{instances: "128", watches: "192536"})
+			var steps []string
+			announce := func(step string) { steps = append(steps, step) }
+			_, raise := judgeInotify(h.limits())
+			if err := h.raiseLimits(raise, announce); err != nil {
+				t.Fatal(err)
+			}
+			raised := []string{
+				"raising " + instances + " from 128 to 512 until the next boot",
+				"raising " + watches + " from 192536 to 524288 until the next boot",
+			}
+			if diff := cmp.Diff(raised, steps); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			if c, _ := judgeInotify(h.limits()); c.State != OK {
+				t.Errorf("after raising: %s", c)
+			}
+			if test.since != "" {
+				if err := h.setSysctl(instances, test.since); err != nil {
+					t.Fatal(err)
+				}
+			}
+			steps = nil
+			for range 2 { // the second time there is nothing to do
+				if err := h.undo(t.Context(), announce); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(test.steps, steps); diff != "" {
+				t.Errorf("steps of the undo (-want +got):\n%s", diff)
+			}
+			if got := strings.TrimSpace(h.limits()[instances]); got != test.want {
+				t.Errorf("%s = %s, want %s", instances, got, test.want)
+			}
+			if exists(h.record) {
+				t.Error("the record is still there")
+			}
+		})
+	}
+}
+
+func TestRaiseLimitsThatAreNotThere(t *testing.T) {
+	h := kernel(t, nil)
+	err := h.raiseLimits(map[string]string{instances: "512"}, func(string) {})
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), instances) {
+		t.Errorf("error = %v, want one that names the limit that is not there", err)
+	}
+}
