@@ -64,9 +64,6 @@ const (
 const stillEvery = 15 * time.Second
 
 func newDisplay(out io.Writer, l look) *display {
-	if l.log == nil {
-		l.log = slog.New(slog.DiscardHandler)
-	}
 	now := time.Now()
 	s := &shown{out: out, look: l, start: now, last: now, closed: make(chan struct{})}
 	switch {
@@ -152,13 +149,21 @@ func (d *display) Plan(steps []engine.Step) {
 	}
 }
 
+// logs says in the log what becomes of a step. The caller does not hold mu: the log may
+// go through the display.
+func (l look) logs(what, scope, name string) {
+	if l.log != nil {
+		l.log.Debug(what, "scope", scope, "step", name)
+	}
+}
+
 func (d *display) Step(scope, name string) func(error) {
-	d.log.Debug(stepBegins, "scope", scope, "step", name) // without mu: the log may go through the display
+	d.logs(stepBegins, scope, name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ends, planned := d.of().begin(scope, name, time.Now())
 	return func(err error) {
-		d.log.Debug(stepEnds, "scope", scope, "step", name)
+		d.logs(stepEnds, scope, name)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		took := ends(err, time.Now())

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
@@ -17,6 +18,8 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/google/nftables"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 // Labs names every lab of which anything is left on this machine.
@@ -131,6 +134,30 @@ func disconnect(ctx context.Context, docker *client.Client, containers []contain
 			_ = docker.NetworkDisconnect(ctx, name, c.ID, true)
 		}
 	}
+}
+
+const (
+	// quietAfterKill is for how long nothing of a lab may appear after the process that
+	// had it was killed, and quietWithin bounds that.
+	quietAfterKill = 3 * time.Second
+	quietWithin    = time.Minute
+)
+
+// downAfterKill removes what comes of a lab after it was removed: Docker finishes what
+// it was asked for by a process that was killed then, and lists a container only when
+// it is made. A container that still comes to be started gets its folders made anew as
+// well.
+func downAfterKill(ctx context.Context, docker *client.Client, lab string) error {
+	since := time.Now()
+	return await.Until(ctx, "Docker to make nothing more of lab "+lab+", whose process was killed", 100*time.Millisecond, quietWithin,
+		func(ctx context.Context) (bool, string, error) {
+			there, err := Labs(ctx, docker)
+			if err == nil && slices.Contains(there, lab) {
+				since = time.Now()
+				err = down(ctx, docker, lab, Options{}.step)
+			}
+			return err == nil && time.Since(since) >= quietAfterKill, "parts of it came until just now", err
+		})
 }
 
 // killStrays ends the docker commands that kind started for a lab: they

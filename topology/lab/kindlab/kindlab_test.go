@@ -20,7 +20,7 @@ import (
 func TestNoLabOutsideStateDir(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "../../etc", "a/b", "/etc", "a b", "a.lock", "Upper", "näme", "a\x00"} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := lock(name); err == nil || !strings.Contains(err.Error(), "no name of a lab") {
+			if _, _, err := lock(name); err == nil || !strings.Contains(err.Error(), "no name of a lab") {
 				t.Errorf("locked: %v", err)
 			}
 			// The client is never used: there is no engine behind it.

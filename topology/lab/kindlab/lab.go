@@ -114,7 +114,7 @@ func Attach(ctx context.Context, docker *client.Client, t topology.Topology, o O
 }
 
 func hold(docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
-	unlock, err := lock(t.Name)
+	unlock, _, err := lock(t.Name) // Down comes first, where something may be left
 	if err != nil {
 		return nil, err
 	}
@@ -516,12 +516,16 @@ func (l *Lab) Down(ctx context.Context) error {
 // what is not there is no error; a lab that a living process holds is a
 // *HeldError.
 func Down(ctx context.Context, docker *client.Client, lab string) error {
-	unlock, err := lock(lab)
+	unlock, killed, err := lock(lab)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return down(ctx, docker, lab, Options{}.step)
+	err = down(ctx, docker, lab, Options{}.step)
+	if err == nil && killed {
+		err = downAfterKill(ctx, docker, lab)
+	}
+	return err
 }
 
 func down(ctx context.Context, docker *client.Client, lab string, step func(name string, do func() error) error) error {

@@ -45,30 +45,32 @@ func (e *HeldError) Error() string {
 }
 
 // lock takes a lab for this process; the kernel gives it back when the
-// process ends, however it ends. Everything that makes or removes a lab begins
+// process ends, however it ends. Killed is whether the process that had it before
+// ended without giving it back. Everything that makes or removes a lab begins
 // here, so the name is checked here: with a name such as "../x" Down would remove
 // a folder outside of StateDir.
-func lock(lab string) (unlock func(), err error) {
+func lock(lab string) (unlock func(), killed bool, err error) {
 	if !isName(lab) {
-		return nil, fmt.Errorf("%q is no name of a lab: want lower-case letters, digits and dashes", lab)
+		return nil, false, fmt.Errorf("%q is no name of a lab: want lower-case letters, digits and dashes", lab)
 	}
 	if err := os.MkdirAll(StateDir, 0o700); err != nil {
-		return nil, fmt.Errorf("creating the folder of the labs' state: %w", err)
+		return nil, false, fmt.Errorf("creating the folder of the labs' state: %w", err)
 	}
 	path := filepath.Join(StateDir, lab+".lock")
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening the lock of lab %q: %w", lab, err)
+		return nil, false, fmt.Errorf("opening the lock of lab %q: %w", lab, err)
 	}
+	var h holder // before this process
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		defer file.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("locking lab %q: %w", lab, err)
+			return nil, false, fmt.Errorf("locking lab %q: %w", lab, err)
 		}
-		var h holder
 		_ = json.NewDecoder(file).Decode(&h) // the lab is held, whether or not the file can be read
-		return nil, &HeldError{Lab: lab, PID: h.PID, Command: h.Command, Since: h.Since}
+		return nil, false, &HeldError{Lab: lab, PID: h.PID, Command: h.Command, Since: h.Since}
 	}
+	killed = json.NewDecoder(file).Decode(&h) == nil
 	text, err := json.Marshal(holder{PID: os.Getpid(), Command: strings.Join(os.Args, " "), Since: time.Now()})
 	if err == nil {
 		err = file.Truncate(0)
@@ -78,9 +80,12 @@ func lock(lab string) (unlock func(), err error) {
 	}
 	if err != nil {
 		file.Close()
-		return nil, fmt.Errorf("writing the lock of lab %q: %w", lab, err)
+		return nil, false, fmt.Errorf("writing the lock of lab %q: %w", lab, err)
 	}
 	// The file stays: removing it would let two processes lock two files of
 	// one name.
-	return func() { file.Close() }, nil
+	return func() {
+		_ = file.Truncate(0) // with what is in it, the next one only takes longer
+		file.Close()
+	}, killed, nil
 }
