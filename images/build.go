@@ -79,6 +79,8 @@ func (e Event) String() string {
 	}
 	text := "built in " + e.Cost.String()
 	switch {
+	case e.Cost == Cost{}:
+		return "built by another process"
 	case e.Compiled == 1:
 		text += " (1 package)"
 	case e.Compiled > 1:

@@ -114,7 +114,7 @@
 // An image's key is the hash of all that goes into it: its entry in the
 // recipe, with its version, go.mod, go.sum and local sources of the modules that
 // its programs come from, files, the Go version, the architecture and its base's key. The
-// cache is an OCI image layout whose index names ref and key. Layers are
-// stored uncompressed: all that read them run on this machine, so that
-// compression would cost time and save nothing.
+// cache is an OCI image layout whose index names ref and key, and what building the
+// image took. Layers are stored uncompressed: all that read them run on this machine,
+// so that compression would cost time and save nothing.
 package images

@@ -8,8 +8,8 @@
 // written, it runs nothing: it takes the figures of the whole runs that are there
 // and that passed, but for those beside other work.
 //
-// With -only it measures only what is named: scenarios, and "versions", which is what
-// it takes to build, bisect and qualify versions that no variant has.
+// With -only it measures only what is named: scenarios, and what it takes to build,
+// bisect and qualify other versions.
 //
 // Exit status: 0 all within their budgets; 1 some were not, or a run did not
 // pass.
@@ -83,7 +83,7 @@ var budgets = map[string]budget{
 const memory = 300 << 20 // bytes
 
 func main() {
-	only := flag.String("only", "", "measure only these, by `NAME,NAME`: scenarios, and versions")
+	only := flag.String("only", "", "measure only these, by `NAME,NAME`: scenarios, build, bisect and qualify")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -103,10 +103,13 @@ func bench(ctx context.Context, only string) error {
 	if only != "" {
 		names = strings.Split(only, ",")
 	}
+	known := slices.Sorted(maps.Keys(budgets))
+	for _, c := range commands {
+		known = append(known, c.name)
+	}
 	for _, name := range names {
-		if _, scenario := budgets[name]; !scenario && name != versions {
-			return fmt.Errorf("-only: there is nothing to measure of %q%s", name,
-				topology.Nearest(name, append(slices.Sorted(maps.Keys(budgets)), versions)))
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("-only: there is nothing to measure of %q%s", name, topology.Nearest(name, known))
 		}
 	}
 	if folders := flag.Args(); len(folders) > 0 {
@@ -175,6 +178,7 @@ func (m *measurement) all(ctx context.Context, names []string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(m.output)
+	m.machine = machine(host.Inspect(ctx, host.Needs{}).Facts)
 	for _, s := range scenarios.All {
 		limits, ok := budgets[s.Incident.Name]
 		if !ok || !wanted(s.Incident.Name) {
@@ -186,8 +190,11 @@ func (m *measurement) all(ctx context.Context, names []string) (err error) {
 			return errors.Join(err, down)
 		}
 	}
-	if wanted(versions) {
-		if err := m.versions(ctx); err != nil {
+	for _, c := range commands {
+		if !wanted(c.name) {
+			continue
+		}
+		if err := c.measure(m, ctx); err != nil {
 			return err
 		}
 	}
@@ -359,15 +366,10 @@ func (m *measurement) run(ctx context.Context, name string, args ...string) (tim
 	}
 	m.peak = max(m.peak, peak)
 	r, err := report.Read(filepath.Join(report.Latest(m.output, name), "report.json"))
-	if err != nil {
-		return took, report.Report{}, err
-	}
-	m.machine, err = machineOf(r)
 	return took, r, err
 }
 
-// machineOf says in a few words which machine a report is of. Neither the
-// kernel's patch level nor Docker's makes another machine.
+// machineOf says in a few words which machine a report is of.
 func machineOf(r report.Report) (string, error) {
 	stored, err := json.Marshal(r.Machine)
 	if err != nil {
@@ -377,8 +379,14 @@ func machineOf(r report.Report) (string, error) {
 	if err := json.Unmarshal(stored, &facts); err != nil {
 		return "", fmt.Errorf("the machine in the report of %s: %w", r.Scenario, err)
 	}
+	return machine(facts), nil
+}
+
+// machine is facts in a few words. Neither the kernel's patch level nor Docker's makes
+// another machine.
+func machine(facts host.Facts) string {
 	return fmt.Sprintf("%d CPUs, %d GiB of memory, Linux %s, Docker %s",
-		facts.CPUs, facts.MemoryGiB, majorMinor(facts.Kernel), majorMinor(facts.Docker)), nil
+		facts.CPUs, facts.MemoryGiB, majorMinor(facts.Kernel), majorMinor(facts.Docker))
 }
 
 // majorMinor cuts a version after its second number.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,9 +14,16 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// versions names what it takes to build, bisect and qualify versions that no variant
+// commands are what is measured beside scenarios: commands on versions that no variant
 // has.
-const versions = "versions"
+var commands = []struct {
+	name    string
+	measure func(*measurement, context.Context) error
+}{
+	{"build", (*measurement).build},
+	{"bisect", (*measurement).bisect},
+	{"qualify", (*measurement).qualify},
+}
 
 // Budgets of these.
 const (
@@ -32,11 +38,6 @@ var qualifications = []struct {
 }{
 	{"kube-router", "1.5.1", "2.1.0", 6 * time.Minute},
 	{"cilium", "1.11.6", "1.12.0", 8 * time.Minute},
-}
-
-// versions measures what is asked of versions.
-func (m *measurement) versions(ctx context.Context) error {
-	return errors.Join(m.build(ctx), m.bisect(ctx), m.qualify(ctx))
 }
 
 // build builds a version that the catalogue does not have, in an empty image cache.
@@ -99,9 +100,6 @@ func (m *measurement) bisect(ctx context.Context) error {
 		}
 		r, err := report.Read(filepath.Join(filepath.Dir(records[0]), filepath.Dir(step.Report), "report.json"))
 		if err != nil {
-			return err
-		}
-		if m.machine, err = machineOf(r); err != nil {
 			return err
 		}
 		m.duration(r, "a step of bisect on a running lab", stepOfBisect, milliseconds(step.TookMS))

@@ -106,12 +106,16 @@ func describe(out io.Writer, s framework.Scenario) {
 		variants = append(variants, fmt.Sprintf("%s: %s, runs as %s, expected %s%s", v.Name, v.Role, v.Form, v.Expected(), notRunnable(v)))
 	}
 	section("Variants", strings.Join(variants, "\n"))
-	var tested []string
+	with, others := "relapse run "+i.Name, ""
 	for _, t := range s.Tested {
-		tested = append(tested, fmt.Sprintf("--with %s=%s", t.Name, t.Default))
+		with += fmt.Sprintf(" --with %s=%s", t.Name, t.Default)
+		if t.Varied {
+			others = fmt.Sprintf("relapse bisect %s %s: which version broke it, or fixed it\n", i.Name, t.Component()) +
+				fmt.Sprintf("relapse qualify %s FROM TO: whether that upgrade can be made", t.Component())
+		}
 	}
-	if len(tested) > 0 {
-		section("Any version", strings.Join(tested, "\n"))
+	if len(s.Tested) > 0 {
+		section("Before an upgrade", with+": these versions, or any other\n"+others)
 	}
 	var parameters []string
 	for _, p := range s.Parameters {

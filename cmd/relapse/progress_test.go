@@ -328,7 +328,7 @@ func (t *onTTY) until(tt *testing.T, what string) {
 func terminalOf(t *testing.T, l look, width, height int) (*onTTY, *display) {
 	t.Helper()
 	tty := &onTTY{Terminal: vt10x.New(vt10x.WithSize(width, height))}
-	l.live = true
+	l.live, l.log = true, slog.New(slog.DiscardHandler)
 	s := &shown{out: tty, look: l, start: time.Now(), closed: make(chan struct{})}
 	s.terminal = &terminal{program: newProgram(s, tty, tea.WithWindowSize(width, height)), over: make(chan struct{})}
 	go func() {

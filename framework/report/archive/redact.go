@@ -130,7 +130,6 @@ var wellKnown = []string{
 
 // redactor replaces what is in a run's folder.
 type redactor struct {
-	members    map[string]string // of the declared topology
 	pods       map[string]bool
 	nodes      map[string]bool // that no topology names
 	namespaces map[string]bool

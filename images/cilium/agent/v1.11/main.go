@@ -21,7 +21,6 @@ import (
 	"github.com/cilium/cilium/pkg/k8s/watchers"
 	"github.com/cilium/cilium/pkg/mtu"
 	nodemanager "github.com/cilium/cilium/pkg/node/manager"
-	nodeTypes "github.com/cilium/cilium/pkg/node/types"
 	"github.com/cilium/cilium/pkg/nodediscovery"
 	"github.com/cilium/cilium/pkg/option"
 
@@ -54,6 +53,6 @@ func wire(ctx context.Context, dp datapath.Datapath, mtuConfig mtu.Configuration
 		Watcher:        watcher,
 		Discovery:      discovery,
 		EnableWatchers: watcher.EnableK8sWatcher,
-		StartDiscovery: func() { discovery.StartDiscovery(nodeTypes.GetName()) },
+		StartDiscovery: func() { startDiscovery(discovery) },
 	}, nil
 }

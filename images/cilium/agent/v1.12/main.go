@@ -47,7 +47,6 @@ func wire(ctx context.Context, dp datapath.Datapath, mtuConfig mtu.Configuration
 		}
 	}
 	watcher := watchers.NewK8sWatcher(nil, discovery, nil, nil, nil, dp, nil, bgp, nil, nil, option.Config, identities)
-	discovery.RegisterK8sNodeGetter(watcher)
 	if option.Config.BGPAnnouncePodCIDR {
 		switch option.Config.IPAMMode() {
 		case ipamOption.IPAMKubernetes:
@@ -56,7 +55,7 @@ func wire(ctx context.Context, dp datapath.Datapath, mtuConfig mtu.Configuration
 			watcher.RegisterCiliumNodeSubscriber(bgp)
 		}
 	}
-	watcher.NodeChain.Register(watchers.NewCiliumNodeUpdater(watcher, discovery))
+	registerCiliumNodeUpdater(watcher, discovery)
 
 	return agent.Parts{
 		Watcher:   watcher,

@@ -1,0 +1,14 @@
+//go:build cilium_1_12_5
+
+package main
+
+import (
+	"github.com/cilium/cilium/pkg/k8s/watchers"
+	"github.com/cilium/cilium/pkg/nodediscovery"
+)
+
+// registerCiliumNodeUpdater makes the vendor's updater of CiliumNodes a
+// subscriber of Nodes. In these versions it goes through the node discovery alone.
+func registerCiliumNodeUpdater(watcher *watchers.K8sWatcher, discovery *nodediscovery.NodeDiscovery) {
+	watcher.RegisterNodeSubscriber(watchers.NewCiliumNodeUpdater(discovery))
+}
