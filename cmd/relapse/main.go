@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/docker/docker/client"
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -50,6 +52,9 @@ func complaint(ctx context.Context, err error) string {
 		// Each step under way returns an error that says it was cancelled:
 		// one word stands for them all.
 		return engine.ErrInterrupted.Error()
+	case client.IsErrConnectionFailed(err) && strings.Contains(err.Error(), "\n"):
+		// All that was under way, and what takes the lab down, has failed for one reason.
+		return "Docker does not answer any more: start it (see relapse doctor), and remove what is left of the lab (relapse down)"
 	}
 	return err.Error()
 }

@@ -597,5 +597,8 @@ func (l *Lab) Logs(ctx context.Context, since time.Time, without ...string) (map
 		})
 	}
 	all.Wait()
+	if i := slices.IndexFunc(errs, client.IsErrConnectionFailed); i >= 0 {
+		return logs, errs[i] // without Docker all fail, and for one reason
+	}
 	return logs, errors.Join(errs...)
 }
