@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/soak"
 	"github.com/relapse-dev/relapse/framework/suite"
@@ -286,10 +287,8 @@ func (k *soaking) describe(run *soak.Run, r report.Report, broken error) {
 	}
 	for _, v := range r.Variants {
 		one := soak.Variant{Name: v.Name, Expected: v.Expected, Verdict: v.Verdict, TotalMS: v.ElapsedMS}
-		for _, f := range v.Findings {
-			if f.TimeToDetectMS != nil && (one.DetectMS == nil || *f.TimeToDetectMS < *one.DetectMS) {
-				one.DetectMS = f.TimeToDetectMS
-			}
+		if detected, known := metrics.TimeToDetectOf(v); known {
+			one.DetectMS = new(detected.Milliseconds())
 		}
 		for _, remedy := range v.Remedies {
 			if remedy.TimeToRecoverMS == nil {
