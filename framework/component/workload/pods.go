@@ -172,6 +172,9 @@ func DescribePod(pod corev1.Pod) string {
 	if pod.DeletionTimestamp != nil {
 		text += " and being deleted"
 	}
+	if pod.Status.Reason != "" {
+		text += fmt.Sprintf(": %s: %s", pod.Status.Reason, pod.Status.Message)
+	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil {
 			text += fmt.Sprintf("; container %s waits: %s %s", s.Name, w.Reason, w.Message)

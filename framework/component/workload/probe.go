@@ -134,6 +134,15 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 				if pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "" {
 					continue
 				}
+				if refused(pod) {
+					err := kube(c).Delete(ctx, &pod, client.GracePeriodSeconds(0))
+					if err = client.IgnoreNotFound(err); err == nil {
+						err = kube(c).Create(ctx, p.pod())
+					}
+					if err != nil {
+						return false, "", fmt.Errorf("making the probe pod of %s anew: %w", p.Name, err)
+					}
+				}
 				objects, waiting = append(objects, pod), append(waiting, DescribePod(pod))
 			}
 			pulling = pulls.hopeless(PullError(objects...))
@@ -143,6 +152,14 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 		return pulling
 	}
 	return err
+}
+
+// refused tells whether kubelet has refused a pod for good because its node has no room:
+// OutOfpods, OutOfcpu and so on (k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go).
+// A kubelet that was started a moment ago may know its own Node from before it has said
+// how many pods it takes, and refuse all.
+func refused(pod corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed && strings.HasPrefix(pod.Status.Reason, "OutOf")
 }
 
 // StopProbes deletes the probe pods and waits until they are gone.

@@ -127,3 +127,19 @@ func TestProbePodKeepsItsSocketOnItsNode(t *testing.T) {
 		t.Errorf("the agent listens at %q, dialled is %q", args, p.Socket())
 	}
 }
+
+// A pod that kubelet has refused for want of room is told apart from one that failed.
+func TestRefused(t *testing.T) {
+	for reason, want := range map[string]bool{"OutOfpods": true, "OutOfcpu": true, "Evicted": false, "": false} {
+		p := corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe-edge1"},
+			Status:     corev1.PodStatus{Phase: corev1.PodFailed, Reason: reason, Message: "capacity: 0"},
+		}
+		if refused(p) != want {
+			t.Errorf("%q: refused is %t", reason, !want)
+		}
+		if says := DescribePod(p); reason != "" && says != "pod default/probe-edge1 is Failed: "+reason+": capacity: 0" {
+			t.Errorf("%q: %s", reason, says)
+		}
+	}
+}
