@@ -31,9 +31,10 @@ type Services struct {
 	// not hand out by itself.
 	Held    string
 	HeldVIP netip.Addr
-	// Connections is how many connections are held, and HeldEndpoints how many
-	// addresses of HeldRange they lead to. With at least as many connections as
-	// endpoints, a proxy that goes round robin gives each endpoint one.
+	// Connections is how many connections are held at least, and HeldEndpoints how
+	// many addresses of HeldRange they lead to. With at least as many connections as
+	// endpoints, a proxy that goes round robin gives each endpoint one that it serves
+	// at that moment; Start opens more for those that it did not.
 	Connections, HeldEndpoints int
 	// HeldRange is a /24. Port is where its addresses listen: loads that have one
 	// Host have each a port of their own.
@@ -55,19 +56,27 @@ type Load struct {
 	err error // why a part of it ended early
 }
 
-// holdConnections opens connections and keeps them until it is killed. They
+// holdConnections opens n connections and keeps them until it is killed. They
 // come from the network of the probe's pod.
-func (s Services) holdConnections() string {
+func (s Services) holdConnections(n int) string {
 	return fmt.Sprintf(`
 pod=$(pgrep -o -f '^/probe agent') && exec nsenter --net --target "$pod" bash -c '
 for i in $(seq %d); do exec {fd}<>/dev/tcp/%s/%d || exit; done
-exec sleep infinity'`, s.Connections, s.HeldVIP, servicePort)
+exec sleep infinity'`, n, s.HeldVIP, servicePort)
 }
 
+const (
+	// coverWithin bounds the wait for a connection to each endpoint, and moreEvery is the
+	// time from one round of connections to the next while some endpoint has none.
+	coverWithin = 3 * time.Minute
+	moreEvery   = 10 * time.Second
+)
+
 // Start opens the connections, and when ready returns takes the held Service's
-// endpoints away and begins to churn. With toAll it waits until there is a
-// connection to each of the endpoints, as there is under a proxy that goes round
-// robin. The load goes on after ctx has ended, until Stop.
+// endpoints away and begins to churn. With toAll, for a proxy that goes round
+// robin, it opens more until there is one to each of the endpoints: a kube-proxy
+// 1.13.0 that was restarted takes idle endpoints out of the table with each tick, and
+// puts them back with its next sync. The load goes on after ctx has ended, until Stop.
 func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready func(context.Context) error) (*Load, error) {
 	cluster := lab.Clusters[0]
 	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.Port)
@@ -76,14 +85,23 @@ func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &Load{churn: s.Churn, sink: open, cancel: cancel}
-	l.done.Go(func() {
-		_, err := lab.Node(s.Node).Exec(run, "bash", "-c", s.holdConnections())
-		l.failed(run, err)
-	})
-	err = await.Until(ctx, "connections to all endpoints", 200*time.Millisecond, time.Minute,
+	asked, last := 0, time.Time{}
+	hold := func(n int) {
+		asked, last = asked+n, time.Now()
+		l.done.Go(func() {
+			_, err := lab.Node(s.Node).Exec(run, "bash", "-c", s.holdConnections(n))
+			l.failed(run, err)
+		})
+	}
+	hold(s.Connections)
+	err = await.Until(ctx, "connections to all endpoints", 200*time.Millisecond, coverWithin,
 		func(context.Context) (bool, string, error) {
 			n, to := l.Open()
-			return n >= s.Connections && (!toAll || to == s.HeldEndpoints), fmt.Sprintf("%d connections to %d endpoints", n, to), l.Err()
+			all := n >= asked && (!toAll || to == s.HeldEndpoints)
+			if !all && n >= asked && time.Since(last) >= moreEvery {
+				hold(s.HeldEndpoints)
+			}
+			return all, fmt.Sprintf("%d connections to %d endpoints", n, to), l.Err()
 		})
 	if err == nil {
 		err = ready(ctx)

@@ -120,8 +120,8 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	defer s.stopLoad()
-	r.Note(fmt.Sprintf("%d connections are open, %d endpoints taken away, %d Services churn",
-		connections, heldEndpoints, churn.Services))
+	open, _ := s.load.Open()
+	r.Note(fmt.Sprintf("%d connections are open, %d endpoints taken away, %d Services churn", open, heldEndpoints, churn.Services))
 	var a standing
 	var met kubeproxy.Look
 	var changes int64
