@@ -120,13 +120,19 @@ type UnknownVersionError struct {
 	// Known says which versions there are; where no component has the name, which
 	// components.
 	Known []string
+	// Why says what the version has not got, where that is known; else it is empty.
+	Why string
 }
 
 func (e *UnknownVersionError) Error() string {
 	if e.Version == "" {
 		return fmt.Sprintf("no recipe builds a component %q; there are %s", e.Name, strings.Join(e.Known, ", "))
 	}
-	return fmt.Sprintf("no recipe builds %s at version %s; there are %s", e.Name, e.Version, strings.Join(e.Known, ", "))
+	why := e.Why
+	if why != "" {
+		why = ": " + why
+	}
+	return fmt.Sprintf("no recipe builds %s at version %s%s; there are %s", e.Name, e.Version, why, strings.Join(e.Known, ", "))
 }
 
 // At returns the refs of all images that hold a component at a version, or of
@@ -137,7 +143,10 @@ func (e *UnknownVersionError) Error() string {
 func (c *Catalogue) At(name, version string) ([]string, error) {
 	c.recipesMu.Lock()
 	defer c.recipesMu.Unlock()
-	var refs, known, components []string
+	var (
+		refs, known, components []string
+		why                     string
+	)
 	matches := func(r *Recipe) bool {
 		components = append(components, r.Component)
 		return r.Component == name && name != "" || strings.HasPrefix(r.Ref, name+":")
@@ -155,6 +164,11 @@ func (c *Catalogue) At(name, version string) ([]string, error) {
 		}
 	}
 	for _, described := range c.components {
+		for _, l := range described.Lacking {
+			if strings.HasPrefix(l.Ref, name+":") && l.contain(version) {
+				why = l.Why
+			}
+		}
 		for _, image := range described.Images {
 			if !matches(&image.Recipe) {
 				continue
@@ -183,7 +197,7 @@ func (c *Catalogue) At(name, version string) ([]string, error) {
 	}
 	slices.Sort(known)
 	known = slices.DeleteFunc(slices.Compact(known), func(k string) bool { return k == "" })
-	return nil, &UnknownVersionError{name, version, known}
+	return nil, &UnknownVersionError{Name: name, Version: version, Known: known, Why: why}
 }
 
 // order fills c.refs, bases first, and returns what stands in the way.

@@ -23,6 +23,8 @@ type component struct {
 	Go      string            `json:"go"`
 	Modules []vendorModule    `json:"modules"`
 	Images  []componentRecipe `json:"images"`
+	// Lacking says of images why no recipe builds some versions of them.
+	Lacking []lacking `json:"lacking,omitempty"`
 
 	folder string // absolute
 
@@ -101,6 +103,14 @@ type componentRecipe struct {
 	Versions []string `json:"versions"`
 }
 
+// lacking is why versions of an image are in no recipe's range: they have not got
+// what the image is for.
+type lacking struct {
+	versions
+	Ref string `json:"ref"` // as in a recipe
+	Why string `json:"why"` // a clause with a subject
+}
+
 // at returns what publishes a version.
 func (m vendorModule) at(version string) module.Version {
 	return module.Version{Path: m.Module, Version: cmp.Or(m.Published[version], "v"+version)}
@@ -138,6 +148,12 @@ func (c *component) validate() []error {
 	for i, m := range c.Modules {
 		wrong(fmt.Sprintf("modules[%d]", i), m.versions.validate())
 		wrong(fmt.Sprintf("modules[%d].module", i), module.CheckPath(m.Module))
+	}
+	for i, l := range c.Lacking {
+		wrong(fmt.Sprintf("lacking[%d]", i), l.versions.validate())
+		if l.Why == "" || !slices.ContainsFunc(c.Images, func(image componentRecipe) bool { return image.Ref == l.Ref }) {
+			wrong(fmt.Sprintf("lacking[%d]", i), fmt.Errorf("expected the ref of an image and why, got %q and %q", l.Ref, l.Why))
+		}
 	}
 	for i, image := range c.Images {
 		wrong(fmt.Sprintf("images[%d]", i), image.versions.validate())

@@ -68,6 +68,8 @@ images:
     programs:
       - {package: ./main, path: /v, ldflags: "-X main.said=${version}"}
       - {package: "${module}/cmd", path: /cmd}
+lacking:
+  - {ref: "x.dev/v:${version}", from: 0.1.0, below: 0.6.0, why: v is a word from 0.6.0 on}
 `,
 	"v/go.mod": "module github.com/relapse-dev/relapse/images/v\n\ngo 1.24\n",
 	"v/main/main.go": `package main
@@ -125,6 +127,7 @@ func TestAtUnknownVersion(t *testing.T) {
 	for _, test := range []struct{ name, version, want string }{
 		{"v", "2.0.0", "no recipe builds v at version 2.0.0; there are those from 1.0.0 and below 2.0.0"},
 		{"x.dev/v", "0.9.0", "no recipe builds x.dev/v at version 0.9.0; there are those from 1.0.0 and below 2.0.0"},
+		{"x.dev/v", "0.5.0", "no recipe builds x.dev/v at version 0.5.0: v is a word from 0.6.0 on; there are those from 1.0.0 and below 2.0.0"},
 		{"v", "one", "no recipe builds v at version one; there are those from 1.0.0 and below 2.0.0"},
 		{"w", "1.0.0", "no recipe builds w at version 1.0.0; there are v"},
 	} {

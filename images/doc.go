@@ -84,6 +84,11 @@
 //	    from: 1.11.5
 //	    below: 1.12.0
 //	    versions: [1.11.6]      # those of the catalogue
+//	lacking:                    # why no entry of images builds some versions
+//	  - ref: quay.io/cilium/cilium:v${version}
+//	    from: 1.10.0
+//	    below: 1.11.0
+//	    why: Cilium announces pod CIDRs from 1.11.0 on
 //
 // The go.mod of a version, versions/VERSION.mod, is derived: it is the vendor's
 // own at that version with what modules say, and with the indirect requirements

@@ -98,7 +98,7 @@ range is left; 2, 3 and 130 as for all commands.`,
 
 // candidates are the versions to look among: those of the component from one end to
 // the other. The unbuildable ones among them have the reason. Both ends must be
-// versions that recipes build.
+// versions that recipes build, or of which it is known what they have not got.
 func candidates(releases images.Releases, o bisectOptions, builds func(version string) error) (versions []string, unbuildable map[string]string, err error) {
 	for name, end := range map[string]string{"--from": o.from, "--to": o.to} {
 		if end != "" && semver.Canonical("v"+end) != "v"+end {
@@ -119,7 +119,11 @@ func candidates(releases images.Releases, o bisectOptions, builds func(version s
 			continue
 		}
 		if err := builds(end); err != nil {
-			return nil, nil, err
+			why := lacks(err)
+			if why == "" {
+				return nil, nil, err
+			}
+			unbuildable[end] = why
 		}
 		versions = append(versions, end) // whether somebody lists it or not
 	}
@@ -134,7 +138,7 @@ func candidates(releases images.Releases, o bisectOptions, builds func(version s
 		}
 		versions = append(versions, v)
 		if err := builds(v); err != nil {
-			unbuildable[v] = "no recipe builds it"
+			unbuildable[v] = cmp.Or(lacks(err), "no recipe builds it")
 			continue
 		}
 		buildable = append(buildable, v)
@@ -155,6 +159,25 @@ func candidates(releases images.Releases, o bisectOptions, builds func(version s
 		}
 	}
 	return versions, unbuildable, nil
+}
+
+// lacks is what a version has not got, and so is built by no recipe; empty where that is
+// not known.
+func lacks(err error) string {
+	// Of several images that of the component under test may be any.
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			if why := lacks(err); why != "" {
+				return why
+			}
+		}
+		return ""
+	}
+	var unknown *images.UnknownVersionError
+	if errors.As(err, &unknown) {
+		return unknown.Why
+	}
+	return ""
 }
 
 func runBisection(ctx context.Context, s *settings, scenario framework.Scenario, tested framework.Tested, o bisectOptions) error {
@@ -386,7 +409,18 @@ func (b *bisection) printResult() {
 	fmt.Fprintf(b.out, "\n%s\n", b.conclusion())
 	table := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  VERSION\tIS\tVERDICT\tTOOK\tREPORT")
-	for _, s := range slices.SortedStableFunc(slices.Values(b.record.Steps), func(x, y bisectionStep) int { return bisect.Compare(x.Version, y.Version) }) {
+	steps := slices.SortedStableFunc(slices.Values(b.record.Steps), func(x, y bisectionStep) int { return bisect.Compare(x.Version, y.Version) })
+	for len(steps) > 0 {
+		s := steps[0]
+		// Versions in a row that did not run for the same reason are one line.
+		same := 1
+		for s.Verdict == "" && same < len(steps) && steps[same].Verdict == "" && steps[same].Why == s.Why {
+			same++
+		}
+		if same > 1 {
+			s.Version += " to " + steps[same-1].Version
+		}
+		steps = steps[same:]
 		took := "-"
 		if s.TookMS > 0 {
 			took = fmt.Sprintf("%.1fs", float64(s.TookMS)/1000)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -142,8 +143,14 @@ func TestCandidates(t *testing.T) {
 		releases.Versions = append(releases.Versions, images.Release{Version: v})
 	}
 	builds := func(v string) error {
-		if slices.Contains([]string{"0.9.0", "1.0.1", "2.0.0"}, v) {
-			return &images.UnknownVersionError{Name: "c", Version: v, Known: []string{"others"}}
+		unknown := &images.UnknownVersionError{Name: "c", Version: v, Known: []string{"others"}}
+		switch v {
+		case "0.9.0", "1.0.1", "2.0.0":
+			return unknown
+		case "0.8.0":
+			lacking := *unknown
+			lacking.Why = "c has no routes before 0.9.0"
+			return errors.Join(unknown, &lacking) // of another image, and of its own
 		}
 		return nil
 	}
@@ -151,14 +158,15 @@ func TestCandidates(t *testing.T) {
 		name string
 		o    bisectOptions
 		want string // versions, or the error
-		not  string // those that nothing builds
+		not  string // those that nothing builds, and why
 	}{
-		{"all that can be built", bisectOptions{}, "1.0.0 1.0.1 1.1.0 1.1.1", "1.0.1"},
-		{"with pre-releases", bisectOptions{pre: true}, "1.0.0 1.0.1 1.1.0-rc1 1.1.0 1.1.1", "1.0.1"},
-		{"from one to another", bisectOptions{from: "1.0.0", to: "1.1.0"}, "1.0.0 1.0.1 1.1.0", "1.0.1"},
+		{"all that can be built", bisectOptions{}, "1.0.0 1.0.1 1.1.0 1.1.1", "1.0.1: no recipe builds it"},
+		{"with pre-releases", bisectOptions{pre: true}, "1.0.0 1.0.1 1.1.0-rc1 1.1.0 1.1.1", "1.0.1: no recipe builds it"},
+		{"from one to another", bisectOptions{from: "1.0.0", to: "1.1.0"}, "1.0.0 1.0.1 1.1.0", "1.0.1: no recipe builds it"},
 		{"a pre-release as an end", bisectOptions{from: "1.1.0-rc1"}, "1.1.0-rc1 1.1.0 1.1.1", ""},
 		{"an end that nobody lists", bisectOptions{from: "1.0.5", to: "1.1.2"}, "1.0.5 1.1.0 1.1.1 1.1.2", ""},
 		{"an end that nothing builds", bisectOptions{from: "0.9.0"}, "no recipe builds c at version 0.9.0; there are others", ""},
+		{"an end that lacks what it is about", bisectOptions{from: "0.8.0", to: "1.0.0"}, "0.8.0 0.9.0 1.0.0", "0.8.0: c has no routes before 0.9.0, 0.9.0: no recipe builds it"},
 		{"no version", bisectOptions{to: "1.1"}, `--to: "1.1" is no version: expected one such as 1.11.0`, ""},
 		{"the same", bisectOptions{from: "1.0.0", to: "1.0.0"}, "--from and --to are both 1.0.0: there is nothing between them", ""},
 		{
@@ -176,10 +184,10 @@ func TestCandidates(t *testing.T) {
 				}
 			}
 			var not []string
-			for v := range unbuildable {
-				not = append(not, v)
+			for _, v := range slices.SortedFunc(maps.Keys(unbuildable), bisect.Compare) {
+				not = append(not, v+": "+unbuildable[v])
 			}
-			if got != test.want || strings.Join(not, " ") != test.not {
+			if got != test.want || strings.Join(not, ", ") != test.not {
 				t.Errorf("got  %s, and %q cannot be built\nwant %s, and %q", got, not, test.want, test.not)
 			}
 		})

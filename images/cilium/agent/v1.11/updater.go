@@ -1,4 +1,4 @@
-//go:build !cilium_1_11_4 && !cilium_1_11_12
+//go:build !cilium_1_11_0 && !cilium_1_11_4 && !cilium_1_11_12
 
 package main
 
