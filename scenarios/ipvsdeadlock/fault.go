@@ -47,8 +47,12 @@ type standing struct {
 	// walked is how many entries of the list the log tells of since the load
 	// began.
 	walked int
+	// atOnce says that kube-proxy took the endpoints out of the table while connections
+	// to them were open, as versions without graceful termination do: 1.12.0 has no list,
+	// and so no ticks.
+	atOnce bool
 	took   time.Duration // of the load
-	// met is set once the tick has begun; in another mode than IPVS, once the
+	// met is set once the tick has begun; where there are none, once the
 	// load has. metSyncs and metChanges count from then on.
 	met         bool
 	metSyncs    int
@@ -61,12 +65,13 @@ type standing struct {
 // ticks is how many ticks there were under the load that walked the whole list,
 // the one among them in which kube-proxy hangs, if it does. An endpoint is looked
 // at once when it comes into the list, and then by each tick. A mode without IPVS
-// has no ticks: there it is the time from one to the next that counts.
+// has no ticks, and neither has a version that deletes endpoints at once: there it is
+// the time from one to the next that counts.
 func (a standing) ticks() int {
 	switch {
 	case a.metSyncs < syncsMet && !a.hung:
 		return 0 // nothing has met the tick yet
-	case a.mode != kubeproxy.IPVS:
+	case a.mode != kubeproxy.IPVS, a.atOnce:
 		return int(a.took / period)
 	case a.hung:
 		return max(1, (a.walked-1)/heldEndpoints)
@@ -138,7 +143,8 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 				return false, "", err
 			}
 			a.mode, a.hung, a.syncs, a.walked, a.took = l.Mode, hangs, l.Syncs, l.Walked-before.Walked, time.Since(began)
-			if !a.met && (s.proxy.Mode != kubeproxy.IPVS || a.walked > heldEndpoints) {
+			a.atOnce = a.atOnce || a.walked == 0 && s.heldIsEmpty(r)
+			if !a.met && (s.proxy.Mode != kubeproxy.IPVS || a.atOnce || a.walked > heldEndpoints) {
 				a.met, met, changes = true, l, s.load.Changes()
 			}
 			if a.met {
@@ -164,8 +170,19 @@ func (a standing) String() string {
 	if a.hung {
 		how = "hung under the load"
 	}
-	return fmt.Sprintf("kube-proxy (%s) %s, which lasted %s: %d connections to %d endpoints; %d syncs, %d looks at endpoints to be deleted; since the tick began %d syncs and %d changes of Endpoints",
+	text := fmt.Sprintf("kube-proxy (%s) %s, which lasted %s: %d connections to %d endpoints; %d syncs, %d looks at endpoints to be deleted; since the tick began %d syncs and %d changes of Endpoints",
 		a.mode, how, a.took.Round(time.Second), a.connections, a.endpoints, a.syncs, a.walked, a.metSyncs, a.metChanges)
+	if a.atOnce {
+		text += "; it deletes endpoints at once, and has no ticks"
+	}
+	return text
+}
+
+// heldIsEmpty tells whether the node's kernel has no real server left for the busy
+// Service. Graceful termination leaves those that connections are open to.
+func (s *story) heldIsEmpty(r *framework.Run) bool {
+	v := s.virtualServer(r, s.services.HeldVIP, 80)
+	return v.Address.IsValid() && len(v.Servers) == 0
 }
 
 // fairChance waits until kube-proxy has had the time to do what Kubernetes says

@@ -187,6 +187,7 @@ func TestTicks(t *testing.T) {
 		more   int // entries of the next one
 		syncs  int
 		hung   bool
+		atOnce bool
 		want   int
 	}{
 		{name: "the list was filled", mode: kubeproxy.IPVS, walked: 1, syncs: 9, want: 0},
@@ -198,9 +199,11 @@ func TestTicks(t *testing.T) {
 		{name: "hung at the end of the first tick", mode: kubeproxy.IPVS, walked: 2, hung: true, want: 1},
 		{name: "hung in the second", mode: kubeproxy.IPVS, walked: 2, more: 3, hung: true, want: 2},
 		{name: "without ticks the time counts", mode: kubeproxy.IPTables, syncs: 9, want: 3},
+		{name: "so it does without a list", mode: kubeproxy.IPVS, atOnce: true, syncs: 9, want: 3},
+		{name: "and without a sync nothing does", mode: kubeproxy.IPVS, atOnce: true, syncs: 1, want: 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := standing{mode: c.mode, hung: c.hung, metSyncs: c.syncs, walked: c.walked*heldEndpoints + c.more, took: 3*period + time.Second}
+			a := standing{mode: c.mode, hung: c.hung, atOnce: c.atOnce, metSyncs: c.syncs, walked: c.walked*heldEndpoints + c.more, took: 3*period + time.Second}
 			if got := a.ticks(); got != c.want {
 				t.Errorf("%d ticks, want %d", got, c.want)
 			}
