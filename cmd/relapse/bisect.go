@@ -365,6 +365,26 @@ func (b *bisection) left() string {
 
 func (b *bisection) save() error { return b.record.write(b.dir) }
 
+// spans lists some versions, lowest first. Of those that follow each other among all,
+// which are in that order as well, the first and the last are named.
+func spans(some, all []string) string {
+	var text []string
+	for len(some) > 0 {
+		at, n := slices.Index(all, some[0]), 1
+		for at >= 0 && n < len(some) && at+n < len(all) && some[n] == all[at+n] {
+			n++
+		}
+		switch {
+		case n > 2:
+			text = append(text, some[0]+" to "+some[n-1])
+		default:
+			text = append(text, some[:n]...)
+		}
+		some = some[n:]
+	}
+	return strings.Join(text, ", ")
+}
+
 // printPlan tells what is looked among, and how many runs that takes.
 func (b *bisection) printPlan() {
 	fmt.Fprintf(b.out, "%s: %s from %s to %s, %d versions\n", b.record.Scenario, b.record.Component,
@@ -397,7 +417,7 @@ func (b *bisection) printPlan() {
 		because[s.says()] = append(because[s.says()], s.Version)
 	}
 	for _, says := range why {
-		fmt.Fprintf(b.out, "  %s: %s\n", strings.Join(because[says], ", "), says)
+		fmt.Fprintf(b.out, "  %s: %s\n", spans(because[says], b.record.Versions), says)
 	}
 	if v, more := b.find.Next(); more {
 		fmt.Fprintf(b.out, "  first %s; %s\n", v, b.left())
@@ -462,7 +482,7 @@ func (b *bisection) conclusion() string {
 		}
 		if len(unjudged) > 0 {
 			slices.SortFunc(unjudged, bisect.Compare)
-			text += fmt.Sprintf("; of the branch before, nobody knows of %s", strings.Join(unjudged, ", "))
+			text += fmt.Sprintf("; of the branch before, nobody knows of %s", spans(unjudged, b.record.Versions))
 		}
 		all = append(all, text)
 	}

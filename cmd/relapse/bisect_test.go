@@ -193,3 +193,21 @@ func TestCandidates(t *testing.T) {
 		})
 	}
 }
+
+func TestSpans(t *testing.T) {
+	all := strings.Fields("1.0.0 1.0.1 1.0.2 1.0.3 1.1.0 1.1.1")
+	for some, want := range map[string]string{
+		"":                        "",
+		"1.0.1":                   "1.0.1",
+		"1.0.1 1.0.2":             "1.0.1, 1.0.2",
+		"1.0.1 1.0.2 1.0.3":       "1.0.1 to 1.0.3",
+		"1.0.0 1.0.2 1.0.3 1.1.0": "1.0.0, 1.0.2 to 1.1.0",
+		"1.0.0 1.0.1 1.0.2 1.1.1": "1.0.0 to 1.0.2, 1.1.1",
+		"1.0.3 1.1.0 1.1.1 2.0.0": "1.0.3 to 1.1.1, 2.0.0",
+		"2.0.0 2.0.1 2.0.2":       "2.0.0, 2.0.1, 2.0.2",
+	} {
+		if got := spans(strings.Fields(some), all); got != want {
+			t.Errorf("%s: got %q, want %q", some, got, want)
+		}
+	}
+}
