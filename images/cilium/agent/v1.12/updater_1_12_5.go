@@ -10,5 +10,6 @@ import (
 // registerCiliumNodeUpdater makes the vendor's updater of CiliumNodes a
 // subscriber of Nodes. In these versions it goes through the node discovery alone.
 func registerCiliumNodeUpdater(watcher *watchers.K8sWatcher, discovery *nodediscovery.NodeDiscovery) {
+	discovery.RegisterK8sGetters(watcher)
 	watcher.RegisterNodeSubscriber(watchers.NewCiliumNodeUpdater(discovery))
 }
