@@ -34,7 +34,7 @@ While all four live, every range is announced by somebody, and whoever gets a
 packet for another node passes it on. When node1's sessions close,
 10.5.115.0/24 goes with them: master2's pods. The "stale" 10.5.112.0/24 is
 not stale: master1 announces it.`,
-	Affected: "Cilium 1.10 and 1.11 with the MetalLB speaker and cluster-pool IPAM",
+	Affected: "Cilium 1.11 with the MetalLB speaker and cluster-pool IPAM; 1.10 announces no pod CIDRs",
 	Fixed:    "1.12.0: the speaker follows CiliumNode",
 	Remedies: []string{
 		"move to a speaker that follows CiliumNode (1.12.0)",
