@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/moby/sys/atomicwriter"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
 )
@@ -74,11 +76,7 @@ func (r bisectionRecord) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, bisectionFile)
-	if err := os.WriteFile(path+".tmp", append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("keeping how far the bisection is: %w", err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err := atomicwriter.WriteFile(filepath.Join(dir, bisectionFile), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("keeping how far the bisection is: %w", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/moby/sys/atomicwriter"
 	"github.com/onsi/ginkgo/v2/reporters"
 )
 
@@ -36,12 +37,7 @@ func (q Qualification) Write(dir string) error {
 	for name, content := range map[string]string{
 		FileJSON: string(text) + "\n", FileMarkdown: q.Markdown(), FileText: q.Text(), FileJUnit: xml.Header + string(junit) + "\n",
 	} {
-		path := filepath.Join(dir, name)
-		err := os.WriteFile(path+".tmp", []byte(content), 0o644)
-		if err == nil {
-			err = os.Rename(path+".tmp", path)
-		}
-		errs = append(errs, err)
+		errs = append(errs, atomicwriter.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("writing the qualification: %w", err)

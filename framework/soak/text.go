@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/docker/go-units"
+	"github.com/moby/sys/atomicwriter"
 
 	"github.com/relapse-dev/relapse/framework"
 )
@@ -159,12 +160,7 @@ func (r Result) Write(dir string) error {
 	}
 	var errs []error
 	for name, content := range map[string]string{FileJSON: string(text) + "\n", FileText: r.Text()} {
-		path := filepath.Join(dir, name)
-		err := os.WriteFile(path+".tmp", []byte(content), 0o644)
-		if err == nil {
-			err = os.Rename(path+".tmp", path)
-		}
-		errs = append(errs, err)
+		errs = append(errs, atomicwriter.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("writing what the soak came to: %w", err)

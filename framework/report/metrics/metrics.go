@@ -17,6 +17,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/moby/sys/atomicwriter"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -89,16 +90,7 @@ func Update(output string) error {
 		return err
 	}
 	// Several processes may write it at once, and a reader never sees half of it.
-	temporary, err := os.CreateTemp(output, "."+Name+"-*")
-	if err != nil {
-		return fmt.Errorf("writing the metrics: %w", err)
-	}
-	_, err = temporary.Write(text.Bytes())
-	if err = errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err != nil {
-		os.Remove(temporary.Name())
+	if err := atomicwriter.WriteFile(path, text.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the metrics: %w", err)
 	}
 	return nil
