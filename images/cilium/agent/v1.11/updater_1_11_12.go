@@ -3,6 +3,8 @@
 package main
 
 import (
+	"github.com/cilium/cilium/pkg/datapath"
+	"github.com/cilium/cilium/pkg/ipcache"
 	"github.com/cilium/cilium/pkg/k8s/watchers"
 	"github.com/cilium/cilium/pkg/nodediscovery"
 )
@@ -14,3 +16,6 @@ func registerCiliumNodeUpdater(watcher *watchers.K8sWatcher, discovery *nodedisc
 }
 
 func startDiscovery(discovery *nodediscovery.NodeDiscovery) { discovery.StartDiscovery() }
+
+// allocateNodeIDs has the node handler number the nodes that the IP cache hears of.
+func allocateNodeIDs(handler datapath.NodeHandler) { ipcache.NodeHandler = handler }
