@@ -264,10 +264,8 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 	if err := c.Configure(ctx, r.Cluster); err != nil {
 		return err
 	}
-	for _, node := range ciliumOrder {
-		if err := cilium.CreateNode(ctx, r.Cluster, node, addressOf(node)); err != nil {
-			return err
-		}
+	if err := cilium.CreateNodes(ctx, r.Cluster, ciliumOrder, addressOf); err != nil {
+		return err
 	}
 	if err := c.Announce(ctx, r.Lab, r.Cluster, all); err != nil {
 		return err

@@ -21,37 +21,68 @@ var ciliumNodes = schema.GroupVersionKind{Group: "cilium.io", Version: "v2", Kin
 // after its start, and to give a range to a CiliumNode after that.
 const operatorWithin = 30 * time.Second
 
-// CreateNode makes the CiliumNode of a node, as the node's agent would, and
-// waits until cilium-operator has given it a pod range. The operator gives the
-// lowest range that is free, so ranges follow the order of creation.
-func CreateNode(ctx context.Context, c *kindlab.Cluster, name string, address netip.Addr) error {
+// CreateNodes makes the CiliumNodes of nodes, as the nodes' agents would, and waits
+// until cilium-operator has given each its pod range. The operator gives the lowest
+// range that is free to the node that it hears of first, so ranges follow the order of
+// names.
+//
+// It hears of them in the order of creation, one after the other, once it has listed
+// those that were there when it began: so the first one's range is waited for. What it
+// has given it writes once a second (operator/cilium_node.go and
+// pkg/ipam/allocator/podcidr in 1.11): so the others are created at once.
+func CreateNodes(ctx context.Context, c *kindlab.Cluster, names []string, address func(name string) netip.Addr) error {
 	kube := c.Client.Resources().GetControllerRuntimeClient()
-	// With its address from the beginning, as the agents do it: when 1.11 sees
-	// an address come later, it installs the node's route and then removes the
-	// one of no address, which is the same (pkg/datapath/linux/node.go,
-	// updateDirectRoute).
-	node := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"addresses": []any{map[string]any{"type": "InternalIP", "ip": address.String()}},
-	}}}
+	create := func(name string) error {
+		node := ciliumNode(name)
+		// With its address from the beginning, as the agents do it: when 1.11 sees
+		// an address come later, it installs the node's route and then removes the
+		// one of no address, which is the same (pkg/datapath/linux/node.go,
+		// updateDirectRoute).
+		node.Object["spec"] = map[string]any{
+			"addresses": []any{map[string]any{"type": "InternalIP", "ip": address(name).String()}},
+		}
+		// The operator registers the type when it starts.
+		return await.Until(ctx, "CiliumNode "+name+" to be created", 100*time.Millisecond, operatorWithin,
+			func(ctx context.Context) (bool, string, error) {
+				err := kube.Create(ctx, node.DeepCopy())
+				return err == nil, "", err
+			})
+	}
+	hasRange := func(name string) error {
+		return await.Until(ctx, "a pod range for CiliumNode "+name, 20*time.Millisecond, operatorWithin,
+			func(ctx context.Context) (bool, string, error) {
+				node := ciliumNode(name)
+				if err := kube.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+					return false, "", err
+				}
+				ranges, _, err := unstructured.NestedStringSlice(node.Object, "spec", "ipam", "podCIDRs")
+				return len(ranges) > 0, "spec.ipam.podCIDRs is empty", err
+			})
+	}
+	for i, name := range names {
+		if err := create(name); err != nil {
+			return err
+		}
+		if i > 0 {
+			continue
+		}
+		if err := hasRange(name); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if err := hasRange(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ciliumNode(name string) *unstructured.Unstructured {
+	node := &unstructured.Unstructured{Object: map[string]any{}}
 	node.SetGroupVersionKind(ciliumNodes)
 	node.SetName(name)
-	// The operator registers the type when it starts.
-	err := await.Until(ctx, "CiliumNode "+name+" to be created", 100*time.Millisecond, operatorWithin,
-		func(ctx context.Context) (bool, string, error) {
-			err := kube.Create(ctx, node.DeepCopy())
-			return err == nil, "", err
-		})
-	if err != nil {
-		return err
-	}
-	return await.Until(ctx, "a pod range for CiliumNode "+name, 20*time.Millisecond, operatorWithin,
-		func(ctx context.Context) (bool, string, error) {
-			if err := kube.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
-				return false, "", err
-			}
-			ranges, _, err := unstructured.NestedStringSlice(node.Object, "spec", "ipam", "podCIDRs")
-			return len(ranges) > 0, "spec.ipam.podCIDRs is empty", err
-		})
+	return node
 }
 
 // deleteNodes deletes every CiliumNode. A cluster that does not know the type
