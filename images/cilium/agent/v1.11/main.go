@@ -35,7 +35,6 @@ func wire(ctx context.Context, dp datapath.Datapath, mtuConfig mtu.Configuration
 		return agent.Parts{}, fmt.Errorf("creating the node manager: %w", err)
 	}
 	discovery := nodediscovery.NewNodeDiscovery(nodes, mtuConfig, nil)
-	allocateNodeIDs(dp.Node())
 
 	var bgp *speaker.MetalLBSpeaker
 	if option.Config.BGPAnnouncePodCIDR {

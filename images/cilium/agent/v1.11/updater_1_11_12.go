@@ -3,7 +3,7 @@
 package main
 
 import (
-	"github.com/cilium/cilium/pkg/datapath"
+	"github.com/cilium/cilium/pkg/datapath/fake"
 	"github.com/cilium/cilium/pkg/ipcache"
 	"github.com/cilium/cilium/pkg/k8s/watchers"
 	"github.com/cilium/cilium/pkg/nodediscovery"
@@ -17,5 +17,7 @@ func registerCiliumNodeUpdater(watcher *watchers.K8sWatcher, discovery *nodedisc
 
 func startDiscovery(discovery *nodediscovery.NodeDiscovery) { discovery.StartDiscovery() }
 
-// allocateNodeIDs has the node handler number the nodes that the IP cache hears of.
-func allocateNodeIDs(handler datapath.NodeHandler) { ipcache.NodeHandler = handler }
+// The IP cache asks for a number of each node that it hears of. Numbers are the BPF
+// programs': the vendor's handler writes them into one of their maps, and the slice has
+// none. So none are given.
+func init() { ipcache.SetNodeHandler(fake.NewNodeHandler()) }
