@@ -19,7 +19,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -267,7 +269,18 @@ func (s Cilium) Announce(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster
 func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []string, pods netip.Prefix) error {
 	var removals errgroup.Group
 	removals.Go(func() error { return agents.Delete(ctx, c) })
-	removals.Go(func() error { return operator.Delete(ctx, c) })
+	removals.Go(func() error {
+		if err := operator.Delete(ctx, c); err != nil {
+			return err
+		}
+		// One that is killed before it has given its lease back keeps the next one waiting
+		// for 15 s.
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium-operator-resource-lock"}}
+		if err := c.Client.Resources().GetControllerRuntimeClient().Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("taking the lease back from cilium-operator: %w", err)
+		}
+		return nil
+	})
 	removals.Go(func() error { return workload.StopProbes(ctx, c) })
 	if err := removals.Wait(); err != nil {
 		return err
