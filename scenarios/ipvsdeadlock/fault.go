@@ -259,7 +259,8 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 		return false, fmt.Sprintf("kube-proxy runs in mode %q, not %q", a.mode, s.proxy.Mode), nil
 	case a.load != nil:
 		return false, "the load ended early: " + a.load.Error(), nil
-	case a.connections < connections, s.proxy.Mode == kubeproxy.IPVS && a.endpoints < heldEndpoints:
+	// Where endpoints are deleted at once their connections break.
+	case !a.atOnce && (a.connections < connections || s.proxy.Mode == kubeproxy.IPVS && a.endpoints < heldEndpoints):
 		return false, fmt.Sprintf("%d connections to %d endpoints were left", a.connections, a.endpoints), nil
 	case a.hung: // the load has done what it is for
 	case a.ticks() < s.ticks:

@@ -161,6 +161,10 @@ func TestHeld(t *testing.T) {
 			fmt.Sprintf("12 connections to %d endpoints were left", heldEndpoints),
 		},
 		{
+			"it has no list, and connections broke with their endpoints", proxy(edges[0], affected, kubeproxy.IPVS),
+			with(func(s *standing) { s.atOnce, s.walked, s.connections, s.endpoints = true, 0, 0, 0 }), "",
+		},
+		{
 			"the tick did not walk the whole list", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.walked-- }),
 			"no tick walked the list while syncs went on: the log tells of 749 entries, 2 syncs were finished since it began",
 		},
