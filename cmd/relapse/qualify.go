@@ -605,7 +605,7 @@ func (q *qualification) failed(ctx context.Context, err error) error {
 	)
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted):
-		return errors.Join(engine.ErrInterrupted, err)
+		return engine.ErrInterrupted // whatever it broke
 	case err == nil, errors.As(err, &silent):
 		return nil
 	case errors.As(err, &build):

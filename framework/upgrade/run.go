@@ -41,7 +41,7 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 		return err
 	})
 	if err != nil {
-		return t.measures(), interrupted(ctx, err)
+		return t.measures(), outcome(ctx, err, nil)
 	}
 	var up engine.Lab
 	err = step("lab is up", func() (err error) {
@@ -63,23 +63,25 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.UndoWithin)
 	defer cancel()
+	var left error
 	switch {
 	case up != nil && o.Keep:
 		up.Release()
 	case up != nil:
-		err = errors.Join(err, step("lab is down", func() error { return up.Down(undo) }))
+		left = step("lab is down", func() error { return up.Down(undo) })
 	default: // as much of it as came up
-		err = errors.Join(err, labs.Down(undo, scenario))
+		left = labs.Down(undo, scenario)
 	}
-	return t.measures(), interrupted(ctx, err)
+	return t.measures(), outcome(ctx, err, left)
 }
 
-// interrupted is the error of a run whose context may have ended.
-func interrupted(ctx context.Context, err error) error {
-	if ctx.Err() == nil || errors.Is(err, engine.ErrInterrupted) {
-		return err
+// outcome is the error of a run: why it broke, and what of the lab is left. What an
+// interrupt broke is not told.
+func outcome(ctx context.Context, err, left error) error {
+	if ctx.Err() != nil {
+		err = engine.ErrInterrupted
 	}
-	return errors.Join(engine.ErrInterrupted, err)
+	return errors.Join(err, left)
 }
 
 const (

@@ -10,7 +10,6 @@ import (
 	_ "unsafe" // for go:linkname
 
 	vendor "github.com/cilium/cilium/pkg/datapath"
-	"github.com/cilium/cilium/pkg/datapath/iptables"
 	"github.com/cilium/cilium/pkg/k8s"
 	"github.com/cilium/cilium/pkg/maps/ctmap"
 	"github.com/cilium/cilium/pkg/mtu"
@@ -35,9 +34,7 @@ func main() {
 		NativeRoutingCIDR: option.Config.GetIPv4NativeRoutingCIDR,
 		// As in Reinitialize (pkg/datapath/loader/base.go), for the first
 		// initialization.
-		Install: func(_ context.Context, hostDevice string) error {
-			return (&iptables.IptablesManager{}).InstallRules(hostDevice, true, option.Config.InstallIptRules)
-		},
+		Install: install,
 		Datapath: &rules.Datapath{
 			Refuse:                     datapath.Refuse,
 			FinishKubeProxyReplacement: func() error { return finishKubeProxyReplacementInit(true) },
