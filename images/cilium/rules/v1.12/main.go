@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/cilium/pkg/datapath/iptables"
 	"github.com/cilium/cilium/pkg/k8s"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node"
 	"github.com/cilium/cilium/pkg/option"
 	corev1 "k8s.io/api/core/v1"
@@ -36,11 +37,15 @@ func main() {
 }
 
 // nodes stands for the agent's watcher, which has the same from the same API
-// server.
+// server. From 1.12.5 on it is asked for CiliumNodes as well.
 type nodes struct{}
 
 func (nodes) GetK8sNode(ctx context.Context, name string) (*corev1.Node, error) {
 	return k8s.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+func (nodes) GetCiliumNode(ctx context.Context, name string) (*ciliumv2.CiliumNode, error) {
+	return k8s.CiliumClient().CiliumV2().CiliumNodes().Get(ctx, name, metav1.GetOptions{})
 }
 
 //go:linkname initKubeProxyReplacementOptions github.com/cilium/cilium/daemon/cmd.initKubeProxyReplacementOptions
