@@ -456,7 +456,10 @@ func (b *bisection) printResult() {
 func (b *bisection) conclusion() string {
 	r := b.find.Result()
 	name := b.record.Scenario + ", " + b.record.Component
-	if r.Alike != "" {
+	if low, high, beyond := b.judged(); r.Alike != "" && len(beyond) > 0 {
+		return fmt.Sprintf("%s: %s and %s are alike, and no version beyond them could be judged: %s; not judged: %s",
+			name, low, high, r.Alike, spans(beyond, b.record.Versions))
+	} else if r.Alike != "" {
 		return fmt.Sprintf("%s: both ends are alike: %s", name, r.Alike)
 	}
 	if len(r.Changes) == 0 {
@@ -494,10 +497,29 @@ func (b *bisection) conclusion() string {
 	return strings.Join(all, "\n")
 }
 
+// judged are the lowest and the highest version that could be judged, and those beyond
+// them that ran and could not, lowest first.
+func (b *bisection) judged() (low, high string, beyond []string) {
+	steps := slices.SortedFunc(slices.Values(b.record.Steps), func(x, y bisectionStep) int { return bisect.Compare(x.Version, y.Version) })
+	for _, s := range steps {
+		if s.Outcome != bisect.Skipped {
+			low, high = cmp.Or(low, s.Version), s.Version
+		}
+	}
+	for _, s := range steps {
+		outside := bisect.Compare(s.Version, low) < 0 || bisect.Compare(s.Version, high) > 0
+		if s.Outcome == bisect.Skipped && s.Verdict != "" && outside {
+			beyond = append(beyond, s.Version)
+		}
+	}
+	return low, high, beyond
+}
+
 // outcome is the error that gives the exit status.
 func (b *bisection) outcome() error {
+	_, _, beyond := b.judged()
 	switch r := b.find.Result(); {
-	case r.Alike != "":
+	case r.Alike != "" && len(beyond) == 0:
 		return &verdictError{framework.Fail, nil}
 	case !r.Exact():
 		return &verdictError{framework.Inconclusive, nil}

@@ -66,6 +66,7 @@ func TestBisectionsExitStatus(t *testing.T) {
 	}{
 		{"known", map[string]string{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "prevented"}, exitExpected},
 		{"alike", map[string]string{"1.0.0": "reproduced", "1.0.2": "missed"}, exitUnexpected},
+		{"alike, beside an end that says nothing", map[string]string{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "unknown"}, exitInconclusive},
 		{"a range", map[string]string{"1.0.0": "reproduced", "1.0.2": "prevented"}, exitInconclusive},
 		{"nothing", map[string]string{"1.0.0": "vacuous"}, exitInconclusive},
 	} {
@@ -209,5 +210,17 @@ func TestSpans(t *testing.T) {
 		if got := spans(strings.Fields(some), all); got != want {
 			t.Errorf("%s: got %q, want %q", some, got, want)
 		}
+	}
+}
+
+// An end that ran and said nothing is not passed over in silence.
+func TestBisectionOfUnjudgedEnd(t *testing.T) {
+	b, _ := bisected(t, map[string]string{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "unknown"}, "1.0.0", "1.0.1", "1.0.2")
+	if err := b.search(t.Context(), nobody); err != nil {
+		t.Fatal(err)
+	}
+	want := "node-drain, cilium: 1.0.0 and 1.0.1 are alike, and no version beyond them could be judged: affected; not judged: 1.0.2"
+	if got := b.conclusion(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -230,11 +230,15 @@ func FlushFilter(ctx context.Context, node *kindlab.Node) error {
 const flushFilter = `iptables -F; iptables -X
 if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -F; iptables-legacy -X; fi`
 
-// cleanNode also succeeds on a node that has nothing to clean.
+// cleanNode also succeeds on a node that has nothing to clean. Kube-router's routes to
+// other nodes' pods are of protocol 17: left behind, they carry traffic between pods
+// that a later version no longer carries.
 const cleanNode = `set -e
 rm -rf /etc/cni/net.d/10-kuberouter.conflist /var/lib/cni/networks
 ip link del kube-bridge 2>/dev/null || true
 while ip rule del table 77 2>/dev/null; do :; done
+ip route flush table 77 2>/dev/null || true
+ip route flush proto 17
 ` + flushFilter + `
 iptables-save -t nat | grep -v kube-router | iptables-restore -T nat
 crictl --timeout 30s images -q ` + Untagged + ` | sort -u | xargs -r crictl --timeout 30s rmi >/dev/null`
