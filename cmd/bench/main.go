@@ -35,6 +35,7 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
@@ -327,7 +328,7 @@ func (m *measurement) variants(r report.Report, limits budget) {
 	for _, v := range r.Variants {
 		switch framework.Role(v.Role) {
 		case framework.Affected:
-			if detected, later := firstFinding(v); later {
+			if detected, said := firstFinding(v); said {
 				m.duration(r, "time to detect", limits.detect, detected)
 			}
 		case framework.Fixed:
@@ -345,14 +346,18 @@ func (m *measurement) variants(r report.Report, limits budget) {
 }
 
 // firstFinding is how long after the first lost packet the detectors said that
-// something is broken. There is no such time where they all said so before.
-func firstFinding(v report.Variant) (took time.Duration, later bool) {
+// something is broken: no time at all where one raised its alarm before. Said is false
+// where none has.
+func firstFinding(v report.Variant) (took time.Duration, said bool) {
 	for _, f := range v.Findings {
-		if f.TimeToDetectMS != nil && (!later || milliseconds(*f.TimeToDetectMS) < took) {
-			took, later = milliseconds(*f.TimeToDetectMS), true
+		if f.State == string(detect.Active) && f.At != nil && v.Onset != nil && f.During == "fault" && !f.At.After(*v.Onset) {
+			return 0, true
+		}
+		if f.TimeToDetectMS != nil && (!said || milliseconds(*f.TimeToDetectMS) < took) {
+			took, said = milliseconds(*f.TimeToDetectMS), true
 		}
 	}
-	return took, later
+	return took, said
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
