@@ -35,8 +35,8 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -328,7 +328,7 @@ func (m *measurement) variants(r report.Report, limits budget) {
 	for _, v := range r.Variants {
 		switch framework.Role(v.Role) {
 		case framework.Affected:
-			if detected, said := firstFinding(v); said {
+			if detected, known := metrics.TimeToDetectOf(v); known {
 				m.duration(r, "time to detect", limits.detect, detected)
 			}
 		case framework.Fixed:
@@ -343,21 +343,6 @@ func (m *measurement) variants(r report.Report, limits budget) {
 			}
 		}
 	}
-}
-
-// firstFinding is how long after the first lost packet the detectors said that
-// something is broken: no time at all where one raised its alarm before. Said is false
-// where none has.
-func firstFinding(v report.Variant) (took time.Duration, said bool) {
-	for _, f := range v.Findings {
-		if f.State == string(detect.Active) && f.At != nil && v.Onset != nil && f.During == "fault" && !f.At.After(*v.Onset) {
-			return 0, true
-		}
-		if f.TimeToDetectMS != nil && (!said || milliseconds(*f.TimeToDetectMS) < took) {
-			took, said = milliseconds(*f.TimeToDetectMS), true
-		}
-	}
-	return took, said
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -51,7 +51,7 @@ are a branch of their own, whose ends are run as well.
 
 A version is affected where its verdict is reproduced or missed, and not affected
 where it is prevented or refused. One that cannot be had, built or judged is gone
-round. Where an incident strikes by chance a version that is not struck runs until
+round, and so is an end that lacks what the incident is about. Where an incident strikes by chance a version that is not struck runs until
 luck would explain that in less than 1% of all cases, by the rates on record.
 
 The lab is kept between two runs, where one version takes nothing over from another,
@@ -60,7 +60,7 @@ OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run and bisect.json,
 with which --resume goes on.
 
 Exit status: 0 it is known which version changed it; 1 both ends are alike; 4 only a
-range is left; 2, 3 and 130 as for all commands.`,
+range is left, or an end could not be judged; 2, 3 and 130 as for all commands.`,
 		Example: "  relapse bisect node-drain cilium --from 1.11.6 --to 1.12.0 --pre",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {

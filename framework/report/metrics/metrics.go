@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
 )
@@ -208,10 +209,13 @@ func (g gauges) run(r report.Report) {
 	}
 }
 
-// TimeToDetectOf is that of the first alarm after the first lost packet; known is
-// false where there was none.
+// TimeToDetectOf is how long after the first lost packet a detector raised its alarm:
+// no time at all where that was before; known is false where there was no alarm.
 func TimeToDetectOf(v report.Variant) (took time.Duration, known bool) {
 	for _, f := range v.Findings {
+		if f.State == string(detect.Active) && f.During == "fault" && f.At != nil && v.Onset != nil && !f.At.After(*v.Onset) {
+			return 0, true
+		}
 		if f.TimeToDetectMS == nil {
 			continue
 		}

@@ -205,3 +205,31 @@ func TestLastSuccessIsRemembered(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// An alarm ahead of the first lost packet is no later than one after it.
+func TestTimeToDetect(t *testing.T) {
+	onset := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(state string, after time.Duration) report.Finding {
+		f := report.Finding{State: state, During: "fault", At: new(onset.Add(after))}
+		if state == "active" && after > 0 {
+			f.TimeToDetectMS = new(after.Milliseconds())
+		}
+		return f
+	}
+	for _, test := range []struct {
+		name     string
+		findings []report.Finding
+		took     time.Duration
+		known    bool
+	}{
+		{"none", nil, 0, false},
+		{"latent ones are no alarm", []report.Finding{at("latent", -time.Second)}, 0, false},
+		{"the first of two", []report.Finding{at("active", 8*time.Second), at("active", 2*time.Second)}, 2 * time.Second, true},
+		{"one before the loss, and one after it", []report.Finding{at("active", 8*time.Second), at("active", -time.Second)}, 0, true},
+	} {
+		took, known := TimeToDetectOf(report.Variant{Onset: &onset, Findings: test.findings})
+		if took != test.took || known != test.known {
+			t.Errorf("%s: %s, %t; want %s, %t", test.name, took, known, test.took, test.known)
+		}
+	}
+}
