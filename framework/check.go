@@ -15,7 +15,8 @@ import (
 type Check struct {
 	Name string
 	// Reads are the sources that Holds looks at in Run.Snapshot. They are in
-	// every snapshot of the variant, from the baseline on.
+	// every snapshot of the variant, from the baseline on. Holds is asked about one
+	// that began when the check had begun and has read them, and sees nothing else of it.
 	Reads []snapshot.Source
 	// Holds returns whether the fact holds and what it saw.
 	Holds func(ctx context.Context, r *Run) (holds bool, saw string, err error)

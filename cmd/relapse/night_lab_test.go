@@ -14,48 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The tests of this file take many minutes: make test-all runs them.
-
-// ablateAll switches off each part of each variant of a scenario, in turn, and
-// keeps the lab. Every one of them must change the verdict.
-func ablateAll(t *testing.T, name string) {
-	t.Helper()
-	t.Run("every part is switched off in turn", func(t *testing.T) {
-		s := start(t, nil, "run", name, "--ablate", "all", "--keep", "--reuse")
-		s.ends(exitExpected, 30*time.Minute)
-		r := s.report()
-		if r.Verdict != "pass" || r.Ablated != "all" {
-			t.Errorf("%s without %q; want pass, all", r.Verdict, r.Ablated)
-		}
-		var got, want []string
-		for _, v := range r.Variants {
-			got = append(got, fmt.Sprintf("%s without %s: %s", v.Name, v.Ablated, v.Verdict))
-			for _, m := range v.Remedies {
-				if m.Verdict != "does-not-help" {
-					t.Errorf("%s without %s: %s: %s, although it was not applied", v.Name, v.Ablated, m.Name, m.Verdict)
-				}
-			}
-		}
-		declared, err := scenarioNamed(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range declared.Runnable(nil) {
-			want = append(want, v.Name+" without fault: vacuous")
-			if v.Role == framework.Affected {
-				want = append(want, v.Name+" without detector: missed", v.Name+" without remedy: reproduced")
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q\nwant %q", got, want)
-		}
-	})
-}
 
 // TestOneLab takes one lab through all that can be tried on it, in turn. What
 // it must show comes from report.json as well as from the status.
@@ -128,7 +92,15 @@ func TestOneLab(t *testing.T) {
 		}
 		uplinks.quiet(t)
 	})
-	ablateAll(t, scenario)
+	t.Run("every part is switched off in turn", func(t *testing.T) {
+		s := start(t, nil, "run", scenario, "--ablate", "all", "--keep", "--reuse")
+		s.ends(exitExpected, 30*time.Minute)
+		declared, err := scenarioNamed(scenario)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scenariotest.EachPartMatters(t, declared, s.report())
+	})
 	t.Run("without the detectors the run fails", func(t *testing.T) {
 		r, v := whole(t, exitUnexpected, nil, run(affected, "--ablate", "detector")...).reports()
 		if r.Verdict != "fail" || r.Ablated != "detector" || v.Verdict != "missed" || len(v.ProbesHurt) != 2 {
@@ -172,14 +144,6 @@ func takenDown(t *testing.T, name string) {
 	})
 }
 
-// TestMasqueradeDrift sees that the scenario masquerade-drift can fail.
-func TestMasqueradeDrift(t *testing.T) {
-	onlyLab(t)
-	const name = "masquerade-drift"
-	takenDown(t, name)
-	ablateAll(t, name)
-}
-
 // TestIPVSDeadlock is what must fail of the scenario ipvs-deadlock.
 func TestIPVSDeadlock(t *testing.T) {
 	docker := onlyLab(t)
@@ -213,8 +177,6 @@ func TestIPVSDeadlock(t *testing.T) {
 			t.Errorf("left behind: %q", there)
 		}
 	})
-	takenDown(t, name)
-	ablateAll(t, name)
 	t.Run("a guest loses its power under the load", func(t *testing.T) {
 		s := start(t, nil, "run", name, "--variant", "kube-proxy-1.13.2", "--reuse")
 		s.printed("Services churn", 3*time.Minute)
@@ -235,7 +197,6 @@ func TestUnpinnedImage(t *testing.T) {
 	onlyLab(t)
 	const name = "unpinned-image"
 	takenDown(t, name)
-	ablateAll(t, name)
 	// What the nodes cannot pull is no incident: nothing is claimed, and the
 	// reason is in the node's own words.
 	for _, test := range []struct{ damage, says string }{
@@ -258,14 +219,6 @@ func TestUnpinnedImage(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestAddedNIC sees that the scenario added-nic can fail.
-func TestAddedNIC(t *testing.T) {
-	onlyLab(t)
-	const name = "added-nic"
-	takenDown(t, name)
-	ablateAll(t, name)
 }
 
 // TestSideBySideKilled ends a run of two scenarios, by a signal and by none that it

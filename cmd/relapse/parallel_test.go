@@ -58,7 +58,7 @@ func TestOutcomeOf(t *testing.T) {
 }
 
 func TestLabsFor(t *testing.T) {
-	for _, m := range []struct{ cpus, gib, want int }{{1, 4, 1}, {2, 24, 1}, {4, 16, 2}, {6, 24, 3}, {16, 24, 3}, {6, 64, 3}} {
+	for _, m := range []struct{ cpus, gib, want int }{{1, 2, 1}, {2, 4, 1}, {2, 8, 2}, {2, 24, 2}, {4, 16, 4}, {16, 24, 6}} {
 		if got := labsFor(m.cpus, m.gib); got != m.want {
 			t.Errorf("%d CPUs, %d GiB: %d, want %d", m.cpus, m.gib, got, m.want)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/junit"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -43,6 +44,21 @@ func then(step *func(context.Context, *framework.Run) error, more func() error) 
 	first := *step
 	*step = func(ctx context.Context, r *framework.Run) error {
 		return errors.Join(first(ctx, r), more())
+	}
+}
+
+// askedBlind makes the sources blind for a time, and then asks what only they show.
+func askedBlind(w *world, lasting time.Duration) []framework.Check {
+	return []framework.Check{
+		{Name: "they go blind", Holds: func(context.Context, *framework.Run) (bool, string, error) {
+			w.goesBlind("no answer within 1s")
+			after(lasting, func() { w.goesBlind("") })
+			return true, "", nil
+		}},
+		{Name: "there are nodes", Reads: []snapshot.Source{snapshot.Nodes},
+			Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
+				return len(r.Snapshot().Nodes.Items) > 0, "none", nil
+			}},
 	}
 }
 
@@ -216,6 +232,15 @@ func courses() []course {
 				s.Aftermath = []framework.Check{{Name: "the route is gone", Bound: time.Second,
 					Holds: func(context.Context, *framework.Run) (bool, string, error) { return false, "", errBroken }}}
 			},
+		},
+		{
+			name: "a fact that is asked while a source is blind for a moment", status: 0,
+			old: func(w *world, s *framework.Script) { s.Aftermath = askedBlind(w, 600*time.Millisecond) },
+		},
+		{
+			name: "a fact that is asked of a source that has gone blind", status: 4,
+			old: func(w *world, s *framework.Script) { s.Aftermath = askedBlind(w, time.Hour) },
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
 		},
 		{
 			name: "a fact after the fault that can be looked at in the end", status: 0,

@@ -333,10 +333,10 @@ func (v *variantRun) onTape(s framework.Script) framework.Script {
 	checks := func(where string, all []framework.Check) []framework.Check {
 		var taped []framework.Check
 		for _, c := range all {
-			if holds := c.Holds; !c.AsksDetectors { // what they say is judged anew
+			if asked := c; !c.AsksDetectors { // what they say is judged anew
 				c.Holds = func(ctx context.Context, r *framework.Run) (bool, string, error) {
 					a := v.tape.call(ctx, where+c.Name, func(ctx context.Context) answer {
-						holds, saw, err := holds(ctx, r)
+						holds, saw, err := v.look(ctx, asked, r)
 						return answer{Holds: holds, Saw: saw, err: err}
 					})
 					return a.Holds, a.Saw, a.err

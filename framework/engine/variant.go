@@ -555,6 +555,31 @@ func (v *variantRun) check(c framework.Check) func(context.Context) error {
 	}
 }
 
+// look asks a check what a look shows that began after the check did, and that has read
+// all that the check reads: an older one shows what was before, and what was not read
+// is not missing. Where there is no such look the fact is not known.
+func (v *variantRun) look(ctx context.Context, c framework.Check, r *framework.Run) (holds bool, saw string, err error) {
+	if len(c.Reads) == 0 {
+		return c.Holds(ctx, r)
+	}
+	began := v.clock.Now()
+	var at snapshot.Snapshot
+	err = await.Until(ctx, "a look that shows whether "+c.Name, v.every()/4, v.lookWithin()+slowLooks, func(context.Context) (bool, string, error) {
+		at = r.Snapshot().Only(c.Reads...)
+		if at.Time.Before(began) {
+			return false, "none has begun since", nil
+		}
+		unread := at.Unread()
+		return len(unread) == 0, strings.Join(unread, "; "), nil
+	})
+	if err != nil {
+		return false, "", err
+	}
+	seen := *r
+	seen.Snapshot = func() snapshot.Snapshot { return at }
+	return c.Holds(ctx, &seen)
+}
+
 // checkBaseline asserts a fact without which the fault would prove nothing.
 func (v *variantRun) checkBaseline(c framework.Check) func(context.Context) error {
 	return func(ctx context.Context) error {

@@ -341,21 +341,25 @@ func (t *Timeline) count(first, end uint32, fateOf func(slot uint32) fate) Count
 func (t *Timeline) FirstLoss(since time.Time) (Loss, bool) { return t.FirstOutage(since, 0) }
 
 // FirstOutage returns the first lost packet with which an outage of the length
-// lasting begins: it was sent at or after since, no packet that was sent within
-// lasting after it was answered, and one that was sent that late or later is
-// lost, too.
+// lasting begins: it was sent at or after since, and from then on all packets were lost
+// for so long. Where no packet was sent for longer than the probe's timeout, the time
+// does not count: a sender that did not run knows nothing of the way.
 func (t *Timeline) FirstOutage(since time.Time, lasting time.Duration) (Loss, bool) {
 	var first Loss
-	out := false
+	var last time.Time // packet of the outage, zero where there is none
+	var lasted time.Duration
 	for slot := t.from(since); slot < t.sent.end(); slot++ {
 		switch t.fate(slot) {
 		case received:
-			out = false
+			last = time.Time{}
 		case lost:
-			if !out {
-				first, out = Loss{Slot: slot, At: t.at(slot), Side: t.side(slot)}, true
+			at := t.at(slot)
+			if last.IsZero() {
+				first, lasted = Loss{Slot: slot, At: at, Side: t.side(slot)}, 0
+			} else if more := at.Sub(last); more <= max(t.Probe.Timeout, t.Probe.Interval) {
+				lasted += more
 			}
-			if t.at(slot).Sub(first.At) >= lasting {
+			if last = at; lasted >= lasting {
 				return first, true
 			}
 		}

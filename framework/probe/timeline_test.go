@@ -299,13 +299,18 @@ func TestFirstOutage(t *testing.T) {
 		{"not long enough", ".qqq.qqq..", 0, false},
 		{"just long enough", ".qqqq.", 1, true},
 		{"the second is long enough", ".qq.qqqqq.", 4, true},
-		{"slots that were not sent do not end it", ".q__q.", 1, true},
+		{"slots that were not sent do not end it", ".q_q_q.", 1, true},
+		{"a sender that did not run knows nothing", ".q___q.", 0, false},
+		{"nor after it", ".qq____qq", 0, false},
+		{"but what it knew before and after it counts", ".qq____qqq.", 1, true},
 		{"nor do they make it longer", ".q____.", 0, false},
 		{"it goes on", "..qqqqqqqq", 2, true},
 		{"it began before", "qqqqqqqq", 0, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			loss, ok := draw(c.slots, 1000).FirstOutage(base, lasting)
+			line := draw(c.slots, 1000)
+			line.Probe.Timeout = 20 * time.Millisecond
+			loss, ok := line.FirstOutage(base, lasting)
 			if ok != c.ok || loss.Slot != c.want || ok && loss.At != ms(10*int(c.want)) {
 				t.Errorf("%+v, %v; want slot %d, %v", loss, ok, c.want, c.ok)
 			}

@@ -3,6 +3,7 @@ package scenariotest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -51,6 +52,36 @@ func Judge(t *testing.T, s framework.Scenario, o engine.Options) report.Report {
 		t.Fatalf("no report, or something is left: %v, %v", e.Broken(), e.Left())
 	}
 	return r
+}
+
+// Ablations switches off each part of each variant of a scenario, in turn, on one lab:
+// every one of them must change the verdict.
+func Ablations(t *testing.T, s framework.Scenario) {
+	t.Helper()
+	EachPartMatters(t, s, Judge(t, s, engine.Options{Ablate: engine.AblateAll, Output: t.TempDir()}))
+}
+
+// EachPartMatters says what is missing in the report of a run of a scenario in which
+// each part of each variant was switched off in turn.
+func EachPartMatters(t *testing.T, s framework.Scenario, r report.Report) {
+	t.Helper()
+	expect := gomega.NewWithT(t).Expect
+	var got, want []string
+	for _, v := range r.Variants {
+		got = append(got, fmt.Sprintf("%s without %s: %s", v.Name, v.Ablated, v.Verdict))
+		for _, m := range v.Remedies {
+			expect(m.Verdict).To(gomega.Equal("does-not-help"), "%s without %s: %s was not applied", v.Name, v.Ablated, m.Name)
+		}
+	}
+	for _, v := range s.Runnable(nil) {
+		want = append(want, v.Name+" without fault: vacuous")
+		if v.Role == framework.Affected {
+			want = append(want, v.Name+" without detector: missed", v.Name+" without remedy: reproduced")
+		}
+	}
+	expect(got).To(gomega.Equal(want), "%+v", r)
+	expect(r.Ablated).To(gomega.Equal(string(engine.AblateAll)))
+	expect(r.Verdict).To(gomega.Equal(string(framework.Pass)), "%+v", r)
 }
 
 // Down removes a lab that Judge was told to keep.

@@ -270,6 +270,12 @@ func untaggedScript() framework.Script {
 		{
 			Name: "complete the upgrade to " + newVersion, Helps: true, Bound: recoversWithin,
 			Apply: func(ctx context.Context, r *framework.Run) error {
+				// Without those that are there: one that gets its permissions and is told to
+				// end a moment later may be writing the CNI configuration, which it does in
+				// place. It leaves an empty file, and its successor does not start with that.
+				if err := kuberouter.Agent.Delete(ctx, r.Cluster); err != nil {
+					return err
+				}
 				return pinnedTo(kuberouter.V2, newer).apply(ctx, r, "upgraded", atOnce)
 			},
 		},

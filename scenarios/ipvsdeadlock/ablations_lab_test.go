@@ -1,0 +1,12 @@
+//go:build lab && night
+
+package ipvsdeadlock_test
+
+import (
+	"testing"
+
+	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
+	"github.com/relapse-dev/relapse/scenarios/scenariotest"
+)
+
+func TestAblations(t *testing.T) { scenariotest.Ablations(t, ipvsdeadlock.Scenario) }

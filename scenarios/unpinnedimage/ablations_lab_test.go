@@ -1,0 +1,12 @@
+//go:build lab && night
+
+package unpinnedimage_test
+
+import (
+	"testing"
+
+	"github.com/relapse-dev/relapse/scenarios/scenariotest"
+	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
+)
+
+func TestAblations(t *testing.T) { scenariotest.Ablations(t, unpinnedimage.Scenario) }
