@@ -273,9 +273,10 @@ type Script struct {
 	Gone []End
 	// Hurt are the probes that the incident hurts.
 	Hurt []probe.Probe
-	// HurtFor is how long a probe must have no answer at all to count as hurt;
-	// zero: one lost packet is enough. A node without hardware support for guests
-	// loses one now and then when the machine is busy.
+	// HurtFor is how long a probe must have no answer at all to count as hurt, not
+	// counting the time in which it sent nothing (probe.Timeline.FirstOutage); zero: one
+	// lost packet is enough. A node without hardware support for guests loses one now and
+	// then when the machine is busy.
 	HurtFor time.Duration
 	// HurtWithin bounds the wait for the symptom from the fault on, where that takes
 	// its time; zero means Observe.

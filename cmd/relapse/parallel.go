@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -19,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -99,6 +102,18 @@ func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario,
 		return engine.ErrInterrupted
 	}
 	return outcomeOf(chosen, statuses)
+}
+
+// longestFirst orders scenarios so that what is left for the end is short: then all that
+// run side by side end at about the same time. One that was not measured comes first.
+func longestFirst(all []framework.Scenario, recorded figures.File) []framework.Scenario {
+	lasts := func(s framework.Scenario) time.Duration {
+		if usual, known := usually(s, nil, recorded); known {
+			return usual
+		}
+		return math.MaxInt64
+	}
+	return slices.SortedStableFunc(slices.Values(all), func(a, b framework.Scenario) int { return cmp.Compare(lasts(b), lasts(a)) })
 }
 
 // progressFlag is given to a process that is to tell what it does to the one that has

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
 )
 
@@ -62,6 +63,24 @@ func TestLabsFor(t *testing.T) {
 		if got := labsFor(m.cpus, m.gib); got != m.want {
 			t.Errorf("%d CPUs, %d GiB: %d, want %d", m.cpus, m.gib, got, m.want)
 		}
+	}
+}
+
+func TestLongestFirst(t *testing.T) {
+	var all []framework.Scenario
+	for _, name := range []string{"short", "long", "new", "short as well"} {
+		all = append(all, framework.Scenario{Incident: framework.Incident{Name: name}})
+	}
+	took := func(name string, seconds float64) figures.Figure {
+		return figures.Figure{Scenario: name, Name: figures.AllVariants, Unit: "s", Measured: figures.Spread{Min: seconds, Max: seconds}}
+	}
+	recorded := figures.File{Figures: []figures.Figure{took("short", 60), took("short as well", 60), took("long", 300)}}
+	var got []string
+	for _, s := range longestFirst(all, recorded) {
+		got = append(got, s.Incident.Name)
+	}
+	if want := []string{"new", "long", "short", "short as well"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -225,7 +226,11 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 			common = s.progress(os.Stdout, log)
 			defer common.Close()
 		}
-		return sideBySide(ctx, s, chosen, how.flags, how.parallel, common, os.Stdout, os.Stderr)
+		recorded, err := figures.Recorded()
+		if err != nil {
+			return err
+		}
+		return sideBySide(ctx, s, longestFirst(chosen, recorded), how.flags, how.parallel, common, os.Stdout, os.Stderr)
 	}
 	o.Parameters, o.Versions = how.set, how.with
 	s.earlier = earlierIn(o.Output, o.Machine)
