@@ -88,9 +88,12 @@ func timeline(t *testing.T, s *probe.Set, name string) probe.Timeline {
 	return line
 }
 
+// seenWithin bounds waits for what comes within a moment, unless the machine is busy.
+const seenWithin = 30 * time.Second
+
 func waitClean(t *testing.T, s *probe.Set, window time.Duration, names ...string) time.Time {
 	t.Helper()
-	since, err := s.WaitClean(t.Context(), names, window, 3*time.Second)
+	since, err := s.WaitClean(t.Context(), names, window, seenWithin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +102,7 @@ func waitClean(t *testing.T, s *probe.Set, window time.Duration, names ...string
 
 func waitLoss(t *testing.T, s *probe.Set, since time.Time, names ...string) time.Time {
 	t.Helper()
-	first, err := s.WaitOutage(t.Context(), names, since, 0, 3*time.Second)
+	first, err := s.WaitOutage(t.Context(), names, since, 0, seenWithin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +399,7 @@ func TestKilledAgent(t *testing.T) {
 	if d := first.Sub(killed); d > 200*time.Millisecond {
 		t.Errorf("the first loss is dated %s after the kill", d)
 	}
-	if _, err := s.WaitClean(t.Context(), []string{"b->a"}, 50*time.Millisecond, time.Second); !errors.Is(err, probe.ErrGone) {
+	if _, err := s.WaitClean(t.Context(), []string{"b->a"}, 50*time.Millisecond, seenWithin); !errors.Is(err, probe.ErrGone) {
 		t.Errorf("waiting for a probe whose end is gone says %v", err)
 	}
 	if err := s.Stop(t.Context(), "a->b"); err != nil {
@@ -557,7 +560,7 @@ func TestNonsenseEndsTheAgent(t *testing.T) {
 			a, theirs := connectForeign(t)
 			s := start(t, []probe.End{{Name: "a", Address: address(), Agent: a}}, probe.Probe{From: "a", To: "a"})
 			_, _ = theirs.Write([]byte(c.line))
-			_, err := s.WaitOutage(t.Context(), nil, time.Time{}, 0, time.Second)
+			_, err := s.WaitOutage(t.Context(), nil, time.Time{}, 0, seenWithin)
 			if !errors.Is(err, probe.ErrGone) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q in it", err, c.want)
 			}
