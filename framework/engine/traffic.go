@@ -21,7 +21,7 @@ func (v *variantRun) watchUntil(ctx context.Context, until time.Time) error {
 
 // lookedSince waits for a look of the detectors that began at or after a moment.
 func (v *variantRun) lookedSince(ctx context.Context, moment time.Time) error {
-	return v.clock.Until(ctx, "a look of the detectors", v.every()/4, v.lookWithin(), func(context.Context) (bool, string, error) {
+	return v.clock.Until(ctx, "a look of the detectors", v.every()/4, v.lookWithin()+slowLooks, func(context.Context) (bool, string, error) {
 		_, at := v.watch.now()
 		return !at.Time.Before(moment), "the last one began at " + at.Time.Format(time.TimeOnly), nil
 	})

@@ -53,6 +53,9 @@ type kind struct {
 	unread func(s Snapshot, say sayUnread)
 }
 
+// bound is how long one look usually may take.
+func (k *kind) bound() time.Duration { return cmp.Or(k.timeout, defaultTimeout) }
+
 // read asks a source once and puts the answer into its part of the snapshot.
 // It never fails: it returns when ctx ends, and what was not read is marked.
 type read func(ctx context.Context, s *Snapshot)
@@ -88,9 +91,18 @@ func (o *opening) closes(opened any) {
 	}
 }
 
-// Collector takes snapshots of the sources that it was opened for.
+// A source that did not answer in its time may be busy, not dead: beside a lab with
+// four guests on two CPUs, reading the connections of a node took over a second in every
+// look of half a minute. In the next look it has twice the time, up to stretch times what
+// it usually has and mostStretched at most, until an answer comes soon again.
+const (
+	stretch       = 4
+	mostStretched = 10 * time.Second
+)
+
+// Collector takes snapshots of the sources that it was opened for, one at a time.
 type Collector struct {
-	sources []opened
+	sources []*opened
 	closers []io.Closer
 }
 
@@ -100,6 +112,27 @@ type opened struct {
 	read read
 	// unreachable is why they cannot be read; then read is nil.
 	unreachable error
+	// within bounds the next look.
+	within time.Duration
+}
+
+// look reads the sources, once those kinds are read that they need, and bounds the next
+// look by how long this one took.
+func (o *opened) look(ctx context.Context, s *Snapshot, done map[*kind]chan struct{}) {
+	usual := o.kind.bound()
+	ctx, cancel := context.WithTimeoutCause(ctx, o.within, fmt.Errorf("no answer within %s", o.within))
+	defer cancel()
+	began := time.Now()
+	for _, k := range o.kind.after {
+		<-done[k]
+	}
+	o.read(ctx, s)
+	switch took := time.Since(began); {
+	case took >= o.within:
+		o.within = max(o.within, min(2*o.within, stretch*usual, mostStretched))
+	case took <= usual/2:
+		o.within = usual
+	}
 }
 
 // Open makes a collector of some sources; of sources that are named twice it
@@ -126,7 +159,7 @@ func Open(ctx context.Context, access Access, sources ...Source) (*Collector, er
 			continue
 		}
 		read, err := k.open(o, names)
-		c.sources = append(c.sources, opened{kind: k, read: read, unreachable: err})
+		c.sources = append(c.sources, &opened{kind: k, read: read, unreachable: err, within: k.bound()})
 	}
 	c.closers = o.closers
 	if ctx.Err() != nil {
@@ -161,11 +194,12 @@ func (c *Collector) Close() error {
 	return errors.Join(errs...)
 }
 
-// Timeout is the longest that Collect may take.
+// Timeout is the longest that Collect takes where sources answer or are dead. While
+// some are slow it takes a few times as long.
 func (c *Collector) Timeout() time.Duration {
 	longest := defaultTimeout
 	for _, s := range c.sources {
-		longest = max(longest, s.kind.timeout)
+		longest = max(longest, s.kind.bound())
 	}
 	return longest
 }
@@ -191,13 +225,7 @@ func (c *Collector) Collect(ctx context.Context) Snapshot {
 			if o.read == nil {
 				return
 			}
-			timeout := cmp.Or(o.kind.timeout, defaultTimeout)
-			ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
-			defer cancel()
-			for _, k := range o.kind.after {
-				<-done[k]
-			}
-			o.read(ctx, &s)
+			o.look(ctx, &s, done)
 		})
 	}
 	all.Wait()

@@ -110,6 +110,33 @@ func TestCollectGivesEachSourceItsTime(t *testing.T) {
 	})
 }
 
+// A source that does not answer is given more time in the next look, and its usual time
+// again when it answers soon.
+func TestCollectIsPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes := time.Hour
+		slow := fakeMachine{netns: func(ctx context.Context) (string, error) {
+			select {
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			case <-time.After(takes):
+				return "", errors.New("there is none")
+			}
+		}}
+		c := open(t, fakeAccess{nodes: map[string]Machine{"busy": slow}}, NodeTables)
+		for n, look := range []struct{ takes, want time.Duration }{
+			{time.Hour, time.Second}, {time.Hour, 2 * time.Second}, {time.Hour, 4 * time.Second}, {time.Hour, 4 * time.Second},
+			{3 * time.Second, 3 * time.Second}, {3 * time.Second, 3 * time.Second},
+			{100 * time.Millisecond, 100 * time.Millisecond}, {3 * time.Second, time.Second},
+		} {
+			takes = look.takes
+			if s := c.Collect(t.Context()); s.Took != look.want {
+				t.Errorf("look %d took %s, want %s", n+1, s.Took, look.want)
+			}
+		}
+	})
+}
+
 func TestCollectEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hung := make(chan struct{})
