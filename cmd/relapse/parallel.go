@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
@@ -27,8 +28,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
-// sideBySide runs scenarios in processes of their own, at most n at once, with the
-// flags that this process was given. What they print is printed here, each line
+// sideBySide runs scenarios in processes of their own, at most n at once and fewer
+// beside one that takes the room of several, with the flags that this process was given. What they print is printed here, each line
 // behind the name of its scenario. With a display, which is on a terminal, they tell that
 // what they do; it is nil where there is none.
 func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario, flags *pflag.FlagSet, n int, common *display, out, errOut io.Writer) error {
@@ -45,8 +46,8 @@ func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario,
 	var (
 		group errgroup.Group // its errors do not end the others
 		lines sync.Mutex
+		free  = semaphore.NewWeighted(int64(n))
 	)
-	group.SetLimit(n)
 	if common != nil {
 		out, errOut = common, common
 	}
@@ -55,11 +56,13 @@ func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario,
 		if common != nil {
 			args = append(args, "--"+progressFlag+"=3") // the first of ExtraFiles
 		}
+		takes := int64(min(n, rooms(s)))
+		if free.Acquire(ctx, takes) != nil {
+			statuses[i] = exitInterrupted
+			continue
+		}
 		group.Go(func() error {
-			if ctx.Err() != nil {
-				statuses[i] = exitInterrupted
-				return nil
-			}
+			defer free.Release(takes)
 			prefix := fmt.Sprintf("%-*s | ", width, s.Incident.Name)
 			stdout, stderr := &lineWriter{to: out, lines: &lines, prefix: prefix}, &lineWriter{to: errOut, lines: &lines, prefix: prefix}
 			cmd := exec.CommandContext(ctx, program, args...)
@@ -96,7 +99,7 @@ func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario,
 		return err
 	}
 	if !set.quiet {
-		fmt.Fprintf(out, "\nscenarios: %d in %s, %d at once\n", len(chosen), time.Since(began).Round(time.Second), min(n, len(chosen)))
+		fmt.Fprintf(out, "\nscenarios: %d in %s, up to %d at once\n", len(chosen), time.Since(began).Round(time.Second), min(n, len(chosen)))
 	}
 	if ctx.Err() != nil {
 		return engine.ErrInterrupted
@@ -104,8 +107,25 @@ func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario,
 	return outcomeOf(chosen, statuses)
 }
 
+// rooms is how many labs could run in place of a scenario's. Each guest has a CPU for
+// itself: with four on two CPUs, a lab beside them takes up to twice its time, and now
+// and then a read that it waits for takes too long.
+func rooms(s framework.Scenario) int {
+	guests := 0
+	for _, c := range s.Topology.Clusters {
+		for _, n := range c.Nodes {
+			if n.Kernel != "" {
+				guests++
+			}
+		}
+	}
+	return max(1, guests)
+}
+
 // longestFirst orders scenarios so that what is left for the end is short: then all that
-// run side by side end at about the same time. One that was not measured comes first.
+// run side by side end at about the same time. Those that take the room of several come
+// before the others, as nobody can fill the room beside them, and one that was not
+// measured before those that were.
 func longestFirst(all []framework.Scenario, recorded figures.File) []framework.Scenario {
 	lasts := func(s framework.Scenario) time.Duration {
 		if usual, known := usually(s, nil, recorded); known {
@@ -113,7 +133,9 @@ func longestFirst(all []framework.Scenario, recorded figures.File) []framework.S
 		}
 		return math.MaxInt64
 	}
-	return slices.SortedStableFunc(slices.Values(all), func(a, b framework.Scenario) int { return cmp.Compare(lasts(b), lasts(a)) })
+	return slices.SortedStableFunc(slices.Values(all), func(a, b framework.Scenario) int {
+		return cmp.Or(cmp.Compare(rooms(b), rooms(a)), cmp.Compare(lasts(b), lasts(a)))
+	})
 }
 
 // progressFlag is given to a process that is to tell what it does to the one that has
@@ -267,9 +289,8 @@ func (p *lineWriter) flush() error {
 	return p.err
 }
 
-// What a lab is given when labs run side by side. Two on two CPUs use 4.2 GiB of memory
-// together, guests among it, and their verdicts stay right with a busy loop beside them
-// (README); with three the verdicts have changed.
+// What a lab is given when labs run side by side; one with guests has that for each of
+// them (rooms). With three labs on two CPUs verdicts have changed.
 const (
 	labCPUs = 1
 	labGiB  = 4

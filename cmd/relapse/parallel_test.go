@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 func TestChildArgs(t *testing.T) {
@@ -71,15 +72,18 @@ func TestLongestFirst(t *testing.T) {
 	for _, name := range []string{"short", "long", "new", "short as well"} {
 		all = append(all, framework.Scenario{Incident: framework.Incident{Name: name}})
 	}
+	all = append(all, framework.Scenario{Incident: framework.Incident{Name: "with guests"}, Topology: topology.Topology{
+		Clusters: []topology.Cluster{{Nodes: []topology.Node{{Kernel: "6.1"}, {Kernel: "6.1"}}}},
+	}})
 	took := func(name string, seconds float64) figures.Figure {
 		return figures.Figure{Scenario: name, Name: figures.AllVariants, Unit: "s", Measured: figures.Spread{Min: seconds, Max: seconds}}
 	}
-	recorded := figures.File{Figures: []figures.Figure{took("short", 60), took("short as well", 60), took("long", 300)}}
+	recorded := figures.File{Figures: []figures.Figure{took("short", 60), took("short as well", 60), took("long", 300), took("with guests", 200)}}
 	var got []string
 	for _, s := range longestFirst(all, recorded) {
 		got = append(got, s.Incident.Name)
 	}
-	if want := []string{"new", "long", "short", "short as well"}; !slices.Equal(got, want) {
+	if want := []string{"with guests", "new", "long", "short", "short as well"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -130,7 +134,7 @@ func TestSideBySide(t *testing.T) {
 	if got.status != exitExpected || got.stderr != "" {
 		t.Fatalf("%+v", got)
 	}
-	for _, part := range []string{"node-drain | ", "cilium-1.12.0", "added-nic  | ", "first-found", "\nscenarios: 2 in ", ", 2 at once\n"} {
+	for _, part := range []string{"node-drain | ", "cilium-1.12.0", "added-nic  | ", "first-found", "\nscenarios: 2 in ", ", up to 2 at once\n"} {
 		if !strings.Contains(got.stdout, part) {
 			t.Errorf("%q is missing in\n%s", part, got.stdout)
 		}
