@@ -29,9 +29,10 @@ import (
 )
 
 // sideBySide runs scenarios in processes of their own, at most n at once and fewer
-// beside one that takes the room of several, with the flags that this process was given. What they print is printed here, each line
-// behind the name of its scenario. With a display, which is on a terminal, they tell that
-// what they do; it is nil where there is none.
+// beside one that takes the room of several, with the flags that this process was
+// given. What they print is printed here, each line behind the name of its scenario.
+// With a display, which is on a terminal, they tell that what they do; it is nil where
+// there is none.
 func sideBySide(ctx context.Context, set *settings, chosen []framework.Scenario, flags *pflag.FlagSet, n int, common *display, out, errOut io.Writer) error {
 	program, err := os.Executable()
 	if err != nil {
