@@ -216,6 +216,8 @@ if [ -e /etc/resolv.conf ] && [ -d "$4/etc" ]; then
 	cat /etc/resolv.conf >"$4/run/resolv.conf"
 	ln -sf /run/resolv.conf "$4/etc/resolv.conf"
 fi
+# A folder of the machine, which is not in there.
+unset TMPDIR
 status=0
 chroot "$4" sh -ec "$5" || status=$?
 rm -f "$4/etc/resolv.conf"

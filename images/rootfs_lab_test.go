@@ -35,7 +35,9 @@ func TestScriptLayer(t *testing.T) {
 	if err := root.unpack(t.Context(), log, c.cache, base.Layers); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("TMPDIR", t.TempDir()) // of whoever builds
 	changes, err := root.script(t.Context(), log, `
+test -d "${TMPDIR:-/tmp}"
 rm /etc/debian_version
 rm -r /etc/skel && mkdir /etc/skel
 rm -r /etc/default && ln -s skel /etc/default
