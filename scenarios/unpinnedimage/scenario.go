@@ -143,7 +143,7 @@ func common(latest pair, config configure) framework.Script {
 			moved = false
 			return install(ctx, r, latest, config)
 		},
-		Ends:    []framework.End{onMaster, onWorker1, onWorker2, onOutside},
+		Ends: []framework.End{onMaster, onWorker1, onWorker2, onOutside},
 		// Every node's pod from and to the outside, and a ring inside the
 		// cluster, which passes through the ToR.
 		Probes:    append(onOutside.Both(onMaster, onWorker1, onWorker2), ring...),
@@ -153,7 +153,7 @@ func common(latest pair, config configure) framework.Script {
 		},
 		// That latest has moved in the registry is asked of the fault.
 		Forms: []framework.LesserForm{{
-			Name:  "latest becomes " + kuberouter.Version(latest.after) + ", and nothing happens",
+			Name: "latest becomes " + kuberouter.Version(latest.after) + ", and nothing happens",
 			Fault: func(r *framework.Run) fault.Fault {
 				f := latestMoves(r, latest)
 				move := f.Inject
