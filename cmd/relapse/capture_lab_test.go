@@ -18,6 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // labRanges are the addresses of node-drain's lab: its networks and its pods.
@@ -42,7 +44,7 @@ type capture struct {
 // the test ends.
 func startCapture(t *testing.T) *capture {
 	t.Helper()
-	links, err := netlink.LinkList()
+	links, err := rtnl.Dump(t.Context(), netlink.LinkList)
 	if err != nil {
 		t.Fatal(err)
 	}

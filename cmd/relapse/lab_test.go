@@ -29,6 +29,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // The tests of this file run relapse as its users do, on real labs. Each
@@ -98,7 +99,7 @@ func parts(t *testing.T, docker *client.Client) []string {
 			all = append(all, "nftables table "+table.Name)
 		}
 	}
-	links, err := netlink.LinkList()
+	links, err := rtnl.Dump(context.WithoutCancel(t.Context()), netlink.LinkList)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,14 +141,14 @@ func machineState(t *testing.T, docker *client.Client) map[string]string {
 	for _, v := range volumes.Volumes {
 		state["volume "+v.Name] = "is there"
 	}
-	links, err := netlink.LinkList()
+	links, err := rtnl.Dump(context.WithoutCancel(t.Context()), netlink.LinkList)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range links {
 		state["link "+l.Attrs().Name] = "is there"
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := rtnl.Dump(context.WithoutCancel(t.Context()), func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // NIC is a network card that is plugged into a running node, on a network of
@@ -192,7 +193,7 @@ func (n NIC) plug(ctx context.Context, m machine) error {
 	}
 	defer far.Close()
 	err = m.InNetns(ctx, func() error {
-		present, err := netlink.LinkList()
+		present, err := rtnl.Dump(ctx, netlink.LinkList)
 		if err != nil {
 			return fmt.Errorf("listing the interfaces: %w", err)
 		}
@@ -315,7 +316,7 @@ func (n NIC) held(ctx context.Context, m machine) (bool, string, error) {
 	}
 	var addresses []netlink.Addr
 	err = m.InNetns(ctx, func() (err error) {
-		addresses, err = netlink.AddrList(l, netlink.FAMILY_V4)
+		addresses, err = rtnl.Dump(ctx, func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_V4) })
 		return err
 	})
 	if err != nil {

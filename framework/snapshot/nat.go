@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // NodeNAT is what one node does to the addresses of packets: the rules of its
@@ -97,7 +99,7 @@ func natReader(node string, m Machine) func(context.Context) NodeNAT {
 func flowsOf(ctx context.Context, m Machine) ([]Flow, error) {
 	var flows []Flow
 	err := inNetns(ctx, m, unix.NETLINK_NETFILTER, func(_ string, h *netlink.Handle) error {
-		entries, err := dump(ctx, func() ([]*netlink.ConntrackFlow, error) {
+		entries, err := rtnl.Dump(ctx, func() ([]*netlink.ConntrackFlow, error) {
 			return h.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 		})
 		if err != nil {
@@ -142,7 +144,7 @@ func flowOf(e *netlink.ConntrackFlow) Flow {
 func programsOf(ctx context.Context, m Machine) ([]Program, error) {
 	programs := []Program{}
 	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(_ string, h *netlink.Handle) error {
-		qdiscs, err := dump(ctx, func() ([]netlink.Qdisc, error) { return h.QdiscList(nil) })
+		qdiscs, err := rtnl.Dump(ctx, func() ([]netlink.Qdisc, error) { return h.QdiscList(nil) })
 		if err != nil {
 			return fmt.Errorf("listing qdiscs: %w", err)
 		}
@@ -158,7 +160,7 @@ func programsOf(ctx context.Context, m Machine) ([]Program, error) {
 			if err != nil {
 				return fmt.Errorf("looking for device %d: %w", q.Attrs().LinkIndex, err)
 			}
-			filters, err := dump(ctx, func() ([]netlink.Filter, error) { return h.FilterList(link, netlink.HANDLE_MIN_EGRESS) })
+			filters, err := rtnl.Dump(ctx, func() ([]netlink.Filter, error) { return h.FilterList(link, netlink.HANDLE_MIN_EGRESS) })
 			if err != nil {
 				return fmt.Errorf("listing filters of %s: %w", link.Attrs().Name, err)
 			}

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -35,17 +34,6 @@ func inNetns(ctx context.Context, m Machine, family int, do func(namespace strin
 		return fmt.Errorf("network namespace %s: %w", path, err)
 	}
 	return nil
-}
-
-// dump repeats a netlink dump that a concurrent change has interrupted, which
-// may have missed entries, until ctx ends.
-func dump[T any](ctx context.Context, list func() ([]T, error)) ([]T, error) {
-	for {
-		items, err := list()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) || ctx.Err() != nil {
-			return items, err
-		}
-	}
 }
 
 // address is invalid where there is none.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // NodeNetwork is what one node's kernel and BGP daemon say.
@@ -67,11 +69,11 @@ func networkReader(node string, m Machine) func(context.Context) NodeNetwork {
 func interfacesOf(ctx context.Context, m Machine, seen *sightings) ([]Interface, error) {
 	var interfaces []Interface
 	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(namespace string, h *netlink.Handle) error {
-		links, err := dump(ctx, h.LinkList)
+		links, err := rtnl.Dump(ctx, h.LinkList)
 		if err != nil {
 			return fmt.Errorf("listing interfaces: %w", err)
 		}
-		list, err := dump(ctx, func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
+		list, err := rtnl.Dump(ctx, func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
 		if err != nil {
 			return fmt.Errorf("listing addresses: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // NodeTable is the main routing table of one node's kernel.
@@ -34,7 +35,7 @@ func tableReader(node string, m Machine) func(context.Context) NodeTable {
 func routesOf(ctx context.Context, m Machine) ([]Route, error) {
 	var routes []Route
 	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(_ string, h *netlink.Handle) error {
-		links, err := dump(ctx, h.LinkList)
+		links, err := rtnl.Dump(ctx, h.LinkList)
 		if err != nil {
 			return fmt.Errorf("listing links: %w", err)
 		}
@@ -44,7 +45,7 @@ func routesOf(ctx context.Context, m Machine) ([]Route, error) {
 		}
 		// Without a filter the library leaves out all tables but main. A nil route
 		// in place of an empty one is a panic in netlink 1.3.1.
-		list, err := dump(ctx, func() ([]netlink.Route, error) {
+		list, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{}, 0)
 		})
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // HostSockets are the TCP sockets of a host outside every cluster. Their remote
@@ -40,7 +42,7 @@ func socketReader(host string, m Machine) func(context.Context) HostSockets {
 func socketsOf(ctx context.Context, m Machine) ([]Socket, error) {
 	var sockets []Socket
 	err := inNetns(ctx, m, unix.NETLINK_INET_DIAG, func(_ string, h *netlink.Handle) error {
-		list, err := dump(ctx, func() ([]*netlink.Socket, error) { return h.SocketDiagTCP(unix.AF_INET) })
+		list, err := rtnl.Dump(ctx, func() ([]*netlink.Socket, error) { return h.SocketDiagTCP(unix.AF_INET) })
 		if err != nil {
 			return fmt.Errorf("listing sockets: %w", err)
 		}

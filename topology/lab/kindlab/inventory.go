@@ -22,6 +22,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // Network counts what the kernel holds for one network namespace.
@@ -82,7 +84,7 @@ func Count(ctx context.Context, docker *client.Client, lab string) (Inventory, e
 			}
 			var inside Network
 			err = m.InNetns(ctx, func() (err error) {
-				inside, err = countNetwork()
+				inside, err = countNetwork(ctx)
 				return err
 			})
 			mu.Lock()
@@ -132,7 +134,7 @@ func Count(ctx context.Context, docker *client.Client, lab string) (Inventory, e
 func CountMachine(ctx context.Context, docker *client.Client) (Machine, error) {
 	var n Machine
 	var err error
-	if n.Network, err = countNetwork(); err != nil {
+	if n.Network, err = countNetwork(ctx); err != nil {
 		return n, fmt.Errorf("on this machine: %w", err)
 	}
 	volumes, err := docker.VolumeList(ctx, volume.ListOptions{})
@@ -156,13 +158,15 @@ func entries(folder string) int {
 }
 
 // countNetwork counts what the network namespace of this thread holds.
-func countNetwork() (Network, error) {
+func countNetwork(ctx context.Context) (Network, error) {
 	var n Network
-	links, err := netlink.LinkList()
+	links, err := rtnl.Dump(ctx, netlink.LinkList)
 	if err != nil {
 		return n, fmt.Errorf("counting links: %w", err)
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return n, fmt.Errorf("counting routes: %w", err)
 	}

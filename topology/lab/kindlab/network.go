@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // bridgeName is the name of a lab network's bridge: stable, so that the rules
@@ -33,7 +34,7 @@ func networkName(lab, network string) string { return "relapse-" + lab + "-" + n
 // createNetworks makes the Docker networks of a lab. Their way out is closed
 // before they exist: no packet of the lab ever finds it open.
 func createNetworks(ctx context.Context, docker *client.Client, t topology.Topology) error {
-	if err := checkSubnets(t); err != nil {
+	if err := checkSubnets(ctx, t); err != nil {
 		return err
 	}
 	var bridges []string
@@ -91,8 +92,8 @@ func (e *OverlapError) Error() string {
 
 // checkSubnets refuses a topology whose subnets overlap a route of the
 // machine: the lab would hide real hosts from it.
-func checkSubnets(t topology.Topology) error {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+func checkSubnets(ctx context.Context, t topology.Topology) error {
+	routes, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return fmt.Errorf("reading the machine's routes: %w", err)
 	}
