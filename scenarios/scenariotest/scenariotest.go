@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +33,29 @@ func Pass(t *testing.T, s framework.Scenario) {
 	reports, err := suite.Run(t, []framework.Scenario{s}, options(t, engine.Options{Output: output(t)}))
 	expect(err).NotTo(gomega.HaveOccurred())
 	expect(reports).To(gomega.HaveLen(1))
-	expect(reports[0].Verdict).To(gomega.Equal(string(framework.Pass)), "%+v", reports[0])
+	mustPass(t, reports[0])
+}
+
+// mustPass fails a test whose run did not pass, with what the run says of it: of a CI
+// run often nothing but a test's last lines is kept.
+func mustPass(t *testing.T, r report.Report) {
+	t.Helper()
+	if r.Verdict == string(framework.Pass) {
+		return
+	}
+	var why strings.Builder
+	for _, v := range r.Variants {
+		fmt.Fprintf(&why, "\n%s: %s, expected is %s", r.ScopeOf(v), v.Verdict, v.Expected)
+		for _, reason := range v.Reasons {
+			fmt.Fprintf(&why, "\n    %s", reason)
+		}
+	}
+	for _, step := range r.Steps {
+		if step.Failed != "" {
+			fmt.Fprintf(&why, "\n%s: %s: %s", step.Scope, step.Name, step.Failed)
+		}
+	}
+	t.Errorf("the run of %s is %s, not %s%s", r.Scenario, r.Verdict, framework.Pass, why.String())
 }
 
 // output is the folder for reports.
@@ -87,7 +110,7 @@ func EachPartMatters(t *testing.T, s framework.Scenario, r report.Report) {
 	}
 	expect(got).To(gomega.Equal(want))
 	expect(r.Ablated).To(gomega.Equal(string(engine.AblateAll)))
-	expect(r.Verdict).To(gomega.Equal(string(framework.Pass)))
+	mustPass(t, r)
 }
 
 // Down removes a lab that Judge was told to keep.
