@@ -113,7 +113,7 @@ func drain(ctx context.Context, c *kindlab.Cluster, node string) error {
 			return fmt.Errorf("draining node %q of pod %s/%s: %w", node, p.Namespace, p.Name, err)
 		}
 	}
-	return await.Until(ctx, "node "+node+" to be drained", 50*time.Millisecond, 30*time.Second,
+	return await.Until(ctx, "node "+node+" to be drained", 50*time.Millisecond, 2*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			if err := objects.List(ctx, &pods, onNode); err != nil {
 				return false, "", err

@@ -141,8 +141,11 @@ func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
 	return guests, err
 }
 
-// Dial finds the ends. Each wait for an agent is short: a pod runs, and a host
-// is up, when its agent is all that is missing.
+// agentWithin bounds the wait for an end's agent: a moment, for its pod runs, or its
+// host is up. It is for machines on which nothing comes in a moment.
+const agentWithin = time.Minute
+
+// Dial finds the ends.
 func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.End) ([]probe.End, error) {
 	var ends []probe.End
 	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses
@@ -164,7 +167,7 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 			continue
 		}
 		var agent *probe.Agent
-		err = await.Until(ctx, "the probe agent of "+d.Name, 50*time.Millisecond, 10*time.Second,
+		err = await.Until(ctx, "the probe agent of "+d.Name, 50*time.Millisecond, agentWithin,
 			func(ctx context.Context) (_ bool, _ string, err error) {
 				agent, err = probe.Dial(ctx, d.Name, socket)
 				return err == nil, "", err

@@ -19,7 +19,7 @@ var ciliumNodes = schema.GroupVersionKind{Group: "cilium.io", Version: "v2", Kin
 
 // operatorWithin bounds how long cilium-operator takes to register its types
 // after its start, and to give a range to a CiliumNode after that.
-const operatorWithin = 30 * time.Second
+const operatorWithin = 2 * time.Minute
 
 // CreateNodes makes the CiliumNodes of nodes, as the nodes' agents would, and waits
 // until cilium-operator has given each its pod range. The operator gives the lowest

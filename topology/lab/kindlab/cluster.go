@@ -451,7 +451,7 @@ func (c *Cluster) register(ctx context.Context, node string) (given, lowest neti
 		return given, lowest, fmt.Errorf("registering node %q: %w", node, err)
 	}
 	taken := map[string]bool{}
-	err = await.Until(ctx, "a pod range for node "+node, 20*time.Millisecond, 30*time.Second,
+	err = await.Until(ctx, "a pod range for node "+node, 20*time.Millisecond, 2*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			var nodes corev1.NodeList
 			if err := objects.List(ctx, &nodes); err != nil {

@@ -419,7 +419,7 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 		return err
 	}
 	defer handle.Close()
-	err = await.Until(ctx, "router "+r.Name+" to accept sessions", 50*time.Millisecond, 15*time.Second,
+	err = await.Until(ctx, "router "+r.Name+" to accept sessions", 50*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			status, err := handle.Status(ctx)
 			return status.Ready && status.Error == "", "not ready: " + status.Error, err

@@ -248,7 +248,7 @@ func (l *Lab) registryLink(r *Registry) topology.Link {
 // answers waits until a registry that was started answers, or has ended.
 func (r *Registry) answers(ctx context.Context) error {
 	var ended error
-	err := await.Until(ctx, "the lab's registry at "+r.Addr.String(), 50*time.Millisecond, 30*time.Second,
+	err := await.Until(ctx, "the lab's registry at "+r.Addr.String(), 50*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			if _, ended = r.PID(ctx); ended != nil {
 				return ctx.Err() == nil, "", ctx.Err()
