@@ -2,6 +2,9 @@ package agent
 
 import (
 	"net/netip"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +57,28 @@ func TestBatch(t *testing.T) {
 	}
 	if len(got) != 2 || got[0] != 0 || got[1] != 2 {
 		t.Errorf("arrived are %v, want 0 and 2", got)
+	}
+}
+
+// TestReceiveBuffer: a socket holds what arrives while its agent does not run, as far as
+// this kernel allows it.
+func TestReceiveBuffer(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := openSocket(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if want := 2 * min(receiveBuffer, allowed); err != nil || got < want { // the kernel doubles it, for what it needs itself (socket(7))
+		t.Errorf("the receive buffer has %d bytes, %v; want %d", got, err, want)
 	}
 }
 
