@@ -94,7 +94,7 @@ OTLP over HTTP.`,
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, this one among them")
 	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run; on that of each scenario, where they run side by side")
-	flags.IntVar(&how.parallel, "parallel", 0, "how many scenarios to run side by side, at most, where one with guests counts as so many; without it, one for every CPU and 4 GiB of memory")
+	flags.IntVar(&how.parallel, "parallel", 0, "how many labs to run side by side at most, where one with guests counts once for each guest; without it, one for every CPU and 4 GiB of memory")
 	flags.IntVar(&how.progress, progressFlag, 0, "")
 	if err := flags.MarkHidden(progressFlag); err != nil {
 		panic(err) // it is there

@@ -141,11 +141,11 @@ func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
 	return guests, err
 }
 
-// agentWithin bounds the wait for an end's agent: a moment, for its pod runs, or its
-// host is up. It is for machines on which nothing comes in a moment.
+// agentWithin bounds the wait for an end's agent. Its pod runs, or its host is up, so
+// that it answers in a moment, unless the machine is busy.
 const agentWithin = time.Minute
 
-// Dial finds the ends.
+// Dial finds the addresses of the ends, and connects to their agents.
 func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.End) ([]probe.End, error) {
 	var ends []probe.End
 	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses
