@@ -6,6 +6,8 @@
 // while bytes of the old one are still under way. Open and Accept therefore
 // begin with a handshake that throws away whatever does not belong to it:
 //
+//	guest    newHere   once, for the session that the machine may still have with
+//	                   the end before this one: it ends at what is no frame
 //	machine  hello N   with another number N each second until the answer comes
 //	guest    ready N   to each hello
 //	machine  go N      no hello follows
@@ -109,7 +111,15 @@ func Accept(ctx context.Context, pipe Pipe, metered bool) (*Session, error) {
 	return yamux.Server(held{pipe}, config())
 }
 
+// newHere, with its line breaks, is longer than the header of a yamux frame and that of
+// a metered piece, so that the machine need not wait for more before it sees that this
+// is neither.
+const newHere = "a new end is here"
+
 func accept(pipe Pipe) error {
+	if err := send(pipe, newHere); err != nil {
+		return err
+	}
 	lines := lineReader{pipe: pipe}
 	var number string
 	for {
@@ -129,9 +139,9 @@ func accept(pipe Pipe) error {
 	}
 }
 
-// config is yamux's, with keep-alives so that an end that was replaced is
-// noticed. A guest without hardware acceleration may be starved for seconds:
-// the limit is generous.
+// config is yamux's, with keep-alives so that an end that is silent is noticed, or one
+// that was replaced while half a frame was under way. A guest without hardware
+// acceleration may be starved for seconds: the limit is generous.
 func config() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.KeepAliveInterval = 10 * time.Second

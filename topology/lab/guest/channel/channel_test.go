@@ -124,6 +124,28 @@ func TestGuestReplaced(t *testing.T) {
 	connect(t, machine, guest)
 }
 
+// TestReplacedEndIsNoticed checks that the machine's session ends when another end
+// begins in the guest, long before a keep-alive is missed.
+func TestReplacedEndIsNoticed(t *testing.T) {
+	for name, metered := range map[string]bool{"plain": false, "metered": true} {
+		t.Run(name, func(t *testing.T) {
+			machine, guest := pipes(t)
+			go func() { _, _ = Accept(t.Context(), guest, metered) }() // it answers, and is as good as dead
+			session, err := Open(t.Context(), machine, metered)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close()
+			go func() { _, _ = Accept(t.Context(), guest, metered) }()
+			select {
+			case <-session.CloseChan():
+			case <-time.After(config().KeepAliveInterval):
+				t.Error("the session goes on")
+			}
+		})
+	}
+}
+
 func TestOpenEndsWithItsContext(t *testing.T) {
 	machine, _ := pipes(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -2,6 +2,7 @@ package channel
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"sync"
 )
@@ -19,6 +20,9 @@ const (
 	piece   byte = iota
 	receipt      // so many bytes were read
 )
+
+// errReplaced ends a session whose other end is no longer the one that it began with.
+var errReplaced = errors.New("the guest's end of the channel was replaced")
 
 // meter is the machine's end of a metered pipe. It reads pieces and receipts,
 // and writes what receipts allow.
@@ -47,10 +51,14 @@ func (m *meter) Read(p []byte) (int, error) {
 			m.end()
 			return 0, err
 		}
-		if kind == receipt {
+		switch kind {
+		case receipt:
 			m.allow(length)
-		} else {
+		case piece:
 			m.left = length
+		default:
+			m.end()
+			return 0, errReplaced
 		}
 	}
 	n, err := m.Pipe.Read(p[:min(len(p), m.left)])
