@@ -258,7 +258,8 @@ func TestClockJumps(t *testing.T) {
 	restore := func() { set(wall + now(unix.CLOCK_MONOTONIC) - monotonic) }
 	t.Cleanup(restore)
 
-	s := start(t, nil, "run", scenario, "--variant", affected)
+	short := withoutRemedies + "=1"
+	s := start(t, []string{short}, "run", scenario, "--variant", affected)
 	s.printed("components are installed", 3*time.Minute)
 	set(now(unix.CLOCK_REALTIME) + time.Hour)
 	s.printed("cilium-1.11.6          symptom", 2*time.Minute)
@@ -297,7 +298,9 @@ func TestClockJumps(t *testing.T) {
 			within("a finding", *f.At)
 		}
 	}
-	if judged := end(t, program(t.Context(), "judge", report.Latest(s.dir, scenario))); judged.status != exitExpected {
+	judge := program(t.Context(), "judge", report.Latest(s.dir, scenario))
+	judge.Env = append(judge.Env, short)
+	if judged := end(t, judge); judged.status != exitExpected {
 		t.Errorf("judge: %+v", judged)
 	}
 }
@@ -330,7 +333,7 @@ func TestTwoUsers(t *testing.T) {
 	}
 	one, other := user("one"), user("other")
 	const small = "unpinned-image"
-	first := start(t, one, "run", scenario, "--variant", affected)
+	first := start(t, append(one, withoutRemedies+"=1"), "run", scenario, "--variant", affected)
 	first.printed("routers and hosts", 3*time.Minute)
 
 	same := start(t, other, "run", scenario, "--variant", affected)
@@ -362,7 +365,7 @@ func TestTwoUsers(t *testing.T) {
 // that its kernel ends one process after the other.
 func TestGuestOutOfMemory(t *testing.T) {
 	docker := onlyLab(t)
-	s := start(t, []string{sabotage + "=" + guestMemory}, "run", "ipvs-deadlock", "--variant", "kube-proxy-1.13.2")
+	s := start(t, []string{guestMemory + "=1"}, "run", "ipvs-deadlock", "--variant", "kube-proxy-1.13.2")
 	s.ends(exitInconclusive, 8*time.Minute)
 	r, v := s.reports()
 	if says := strings.Join(v.Reasons, "\n"); r.Verdict != "inconclusive" || v.Verdict != "unknown" || !strings.Contains(says, "edge3") {

@@ -47,17 +47,17 @@ func exchangeRoles(variants []framework.Variant) {
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		if os.Getenv(rolesExchanged) != "" {
-			for i, s := range scenarios.All {
+		for i, s := range scenarios.All {
+			if os.Getenv(rolesExchanged) != "" {
 				exchangeRoles(s.Variants)
 				scenarios.All[i].Incident.Facts = nil // their steps are the other variants' now
 			}
-		}
-		if damage := os.Getenv(sabotage); damage != "" {
-			for _, s := range scenarios.All {
-				for i, v := range s.Variants {
-					s.Variants[i] = sabotaged(v, damage)
-				}
+			if os.Getenv(withoutRemedies) != "" {
+				changed(s.Variants, leaveRemediesOut)
+				scenarios.All[i].Incident.Facts = nil // some are remedies' steps
+			}
+			if os.Getenv(guestMemory) != "" {
+				changed(s.Variants, takeGuestMemory)
 			}
 		}
 		os.Exit(run(os.Args[1:]))

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -134,16 +133,6 @@ func TestOneLab(t *testing.T) {
 	})
 }
 
-// takenDown takes the lab of a scenario down when the test ends.
-func takenDown(t *testing.T, name string) {
-	t.Helper()
-	t.Cleanup(func() {
-		if got := end(t, program(context.WithoutCancel(t.Context()), "down", name)); got.status != exitExpected {
-			t.Errorf("down: %+v", got)
-		}
-	})
-}
-
 // TestIPVSDeadlock is what must fail of the scenario ipvs-deadlock.
 func TestIPVSDeadlock(t *testing.T) {
 	docker := onlyLab(t)
@@ -190,35 +179,6 @@ func TestIPVSDeadlock(t *testing.T) {
 			t.Errorf("left behind: %q", there)
 		}
 	})
-}
-
-// TestUnpinnedImage is what must fail of the scenario unpinned-image.
-func TestUnpinnedImage(t *testing.T) {
-	onlyLab(t)
-	const name = "unpinned-image"
-	takenDown(t, name)
-	// What the nodes cannot pull is no incident: nothing is claimed, and the
-	// reason is in the node's own words.
-	for _, test := range []struct{ damage, says string }{
-		{registryGone, "dial tcp"},
-		{noTag, "latest: not found"},
-		{noManifest, "latest: not found"},
-		{anotherDigest, "unexpected commit digest"},
-	} {
-		t.Run(test.damage, func(t *testing.T) {
-			s := whole(t, exitInconclusive, []string{sabotage + "=" + test.damage}, "run", name, "--variant", "untagged", "--keep", "--reuse")
-			r, v := s.reports()
-			if r.Verdict != "inconclusive" || v.Verdict != "unknown" {
-				t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
-			}
-			says := strings.Join(v.Reasons, "\n")
-			for _, want := range []string{"fault: node ", " cannot pull docker.io/cloudnativelabs/kube-router for container install-cni: ", test.says} {
-				if !strings.Contains(says, want) || !strings.Contains(s.output(), want) {
-					t.Errorf("the run does not say %q:\n%s\n%s", want, says, s.output())
-				}
-			}
-		})
-	}
 }
 
 // TestSideBySideKilled ends a run of two scenarios, by a signal and by none that it

@@ -26,9 +26,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Under TCG a guest's memory grows for minutes: what it executes is
-// translated, and the translation kept.
-var loadFor = flag.Duration("load", 90*time.Second, "how long a guest is kept under kube-proxy's load")
+// Under TCG a guest's memory grows for minutes, for which -load=5m waits: what it
+// executes is translated, and the translation kept.
+var loadFor = flag.Duration("load", 30*time.Second, "how long a guest is kept under kube-proxy's load")
 
 // kubeProxy is the release with the IPVS deadlock; what it takes of a node, the
 // others take too.

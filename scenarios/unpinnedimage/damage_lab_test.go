@@ -1,0 +1,143 @@
+//go:build lab && night
+
+package unpinnedimage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/scenarios/scenariotest"
+)
+
+// A damage is done to the lab's registry right before the fault, and repaired when the
+// fault is undone.
+type damage func(context.Context, *framework.Run) (repair func(context.Context) error, err error)
+
+// registryGone stops the registry.
+func registryGone(ctx context.Context, r *framework.Run) (func(context.Context) error, error) {
+	registry := r.Lab.Registry()
+	return func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, "docker", "start", registry.Container()).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("starting the registry: %w: %s", err, out)
+		}
+		return nil
+	}, registry.Stop(ctx)
+}
+
+// damagedFile changes one file of the registry's storage, which is distribution's. file
+// is told where the files of kube-router's manifests are, where those of all blobs,
+// and latest's digest, and makes of the file's bytes the damaged ones; without any, the
+// file is removed.
+func damagedFile(file func(manifests, blobs, algorithm, hex string) string, become func([]byte) []byte) damage {
+	return func(ctx context.Context, r *framework.Run) (func(context.Context) error, error) {
+		root, err := r.Lab.Registry().Path(ctx, "/var/lib/registry/docker/registry/v2")
+		if err != nil {
+			return nil, err
+		}
+		manifests := filepath.Join(root, "repositories/cloudnativelabs/kube-router/_manifests")
+		digest, err := os.ReadFile(latestLink(manifests, "", "", ""))
+		if err != nil {
+			return nil, err
+		}
+		algorithm, hex, _ := strings.Cut(string(digest), ":")
+		path := file(manifests, filepath.Join(root, "blobs"), algorithm, hex)
+		was, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		repair := func(context.Context) error { return os.WriteFile(path, was, 0o644) }
+		if damaged := become(slices.Clone(was)); damaged != nil {
+			return repair, os.WriteFile(path, damaged, 0o644)
+		}
+		return repair, os.Remove(path)
+	}
+}
+
+// The files that are damaged.
+func latestLink(manifests, _, _, _ string) string {
+	return filepath.Join(manifests, "tags/latest/current/link")
+}
+func revisionLink(manifests, _, algorithm, hex string) string {
+	return filepath.Join(manifests, "revisions", algorithm, hex, "link")
+}
+func manifestBlob(_, blobs, algorithm, hex string) string {
+	return filepath.Join(blobs, algorithm, hex[:2], hex, "data")
+}
+
+func removed([]byte) []byte         { return nil }
+func oneByteMore(was []byte) []byte { return append(was, '\n') }
+
+// TestWhatCannotBePulled has nodes that cannot pull kube-router: that is no incident,
+// nothing is claimed, and the reason is in the node's own words.
+func TestWhatCannotBePulled(t *testing.T) {
+	defer scenariotest.Down(t, Scenario)
+	for _, test := range []struct {
+		name   string
+		damage damage
+		says   string
+	}{
+		{"the registry is gone", registryGone, "dial tcp"},
+		{"no tag", damagedFile(latestLink, removed), "latest: not found"},
+		{"no manifest", damagedFile(revisionLink, removed), "latest: not found"},
+		{"another digest", damagedFile(manifestBlob, oneByteMore), "unexpected commit digest"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := Scenario
+			v := Scenario.Variants[0]
+			script := v.Script
+			v.Script = func() framework.Script {
+				made := script()
+				declared := made.Fault
+				made.Fault = func(r *framework.Run) fault.Fault { return damaged(declared(r), r, test.damage) }
+				return made
+			}
+			s.Variants = []framework.Variant{v}
+			r := scenariotest.Judge(t, s, engine.Options{Output: t.TempDir(), Keep: true, Reuse: true})
+			got := r.Variants[0]
+			if r.Verdict != string(framework.Inconclusive) || got.Verdict != string(framework.Unknown) {
+				t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, got.Verdict)
+			}
+			step := slices.IndexFunc(r.Steps, func(s report.Step) bool { return s.Name == "fault" })
+			if step < 0 {
+				t.Fatalf("there is no step of the fault: %+v", r.Steps)
+			}
+			for where, text := range map[string]string{"verdict": strings.Join(got.Reasons, "\n"), "step": "fault: " + r.Steps[step].Failed} {
+				for _, want := range []string{"fault: node ", " cannot pull docker.io/cloudnativelabs/kube-router for container install-cni: ", test.says} {
+					if !strings.Contains(text, want) {
+						t.Errorf("the %s does not say %q: %s", where, want, text)
+					}
+				}
+			}
+		})
+	}
+}
+
+// damaged is a fault that comes with damage.
+func damaged(f fault.Fault, r *framework.Run, do damage) fault.Fault {
+	inject, undo := f.Inject, f.Undo
+	repair := func(context.Context) error { return nil }
+	f.Inject = func(ctx context.Context) error {
+		back, err := do(ctx, r)
+		if back != nil {
+			repair = back
+		}
+		if err != nil {
+			return err
+		}
+		return inject(ctx)
+	}
+	f.Undo = func(ctx context.Context) error { return errors.Join(repair(ctx), undo(ctx)) }
+	return f
+}
