@@ -23,6 +23,7 @@ require (
 	github.com/klauspost/compress v1.19.2
 	github.com/moby/sys/atomicwriter v0.1.0
 	github.com/moby/sys/capability v0.4.0
+	github.com/moby/sys/mountinfo v0.7.2
 	github.com/onsi/ginkgo/v2 v2.34.0
 	github.com/onsi/gomega v1.44.0
 	github.com/osrg/gobgp/v3 v3.37.0

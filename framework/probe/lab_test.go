@@ -10,9 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/framework/probe"
 )
@@ -79,6 +82,34 @@ func TestThroughRouter(t *testing.T) {
 	}
 	if line := timeline(t, s, "a->b"); line.Errors["ENETUNREACH"] == 0 {
 		t.Errorf("no ENETUNREACH without a route: %v", line.Errors)
+	}
+}
+
+// TestRunFirst has every thread of an agent run in real time.
+func TestRunFirst(t *testing.T) {
+	id := fmt.Sprintf("relapse-%d-first", os.Getpid())
+	ip(t, "netns", "add", id)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", id).Run() })
+	end := spawnIn(t, t.TempDir(), "a", id, "127.0.0.1:7007")
+	if err := end.Agent.RunFirst(); err != nil {
+		t.Fatal(err)
+	}
+	pids, err := exec.Command("ip", "netns", "pids", id).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%s/task/[0-9]*", strings.TrimSpace(string(pids))))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("no threads of process %q: %v", pids, err)
+	}
+	for _, path := range threads {
+		tid, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if attr, err := unix.SchedGetAttr(tid, 0); err != nil || attr.Policy != unix.SCHED_RR {
+			t.Errorf("thread %d: %+v, %v", tid, attr, err)
+		}
 	}
 }
 

@@ -383,6 +383,34 @@ func spawn(tb testing.TB, dir, name string) (probe.End, *exec.Cmd) {
 	}
 }
 
+// TestRunFirstIsForAgents leaves a process alone that is no agent, though it speaks for
+// one: here, the test.
+func TestRunFirstIsForAgents(t *testing.T) {
+	a, err := agent.Open(address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	socket := filepath.Join(t.TempDir(), "socket")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var served sync.WaitGroup
+	served.Go(func() { _ = a.Serve(ctx, l) })
+	defer served.Wait()
+	defer cancel()
+	c, err := probe.Dial(ctx, "a", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.RunFirst(); err == nil || !strings.Contains(err.Error(), "is probe.test") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestKilledAgent kills one end of two probes: the one from it ends without a
 // loss, the one to it loses everything from then on.
 func TestKilledAgent(t *testing.T) {

@@ -37,7 +37,8 @@
 // that end go on, and lose their packets.
 //
 // On a machine that is too busy an agent may not run for a while, and answers
-// late or never. It reports such times itself. Packets that were sent to it
+// late or never, unless it was told to run first (Agent.RunFirst). It reports such times
+// itself. Packets that were sent to it
 // meanwhile and not answered are neither lost nor received: they are unjudged.
 package probe
 

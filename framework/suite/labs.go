@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
@@ -42,6 +43,9 @@ func Labs(o Options) engine.Labs { return newLabs(o) }
 func newLabs(o Options) labs {
 	if o.Progress == nil {
 		o.Progress = engine.Silent
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return labs{o}
 }
@@ -97,7 +101,7 @@ func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework
 	if made == nil { // an engine.Lab that holds a nil pointer would look like a lab
 		return nil, err
 	}
-	return lab{made}, err
+	return lab{made, l.Log}, err
 }
 
 func (l labs) Down(ctx context.Context, s framework.Scenario) error {
@@ -105,7 +109,10 @@ func (l labs) Down(ctx context.Context, s framework.Scenario) error {
 }
 
 // lab is a kind lab. It is an engine.Lab.
-type lab struct{ *kindlab.Lab }
+type lab struct {
+	*kindlab.Lab
+	log *slog.Logger
+}
 
 func (l lab) Attach(r *framework.Run) { r.Lab, r.Cluster = l.Lab, l.Clusters[0] }
 
@@ -174,6 +181,9 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 			})
 		if err != nil {
 			return ends, err
+		}
+		if err := agent.RunFirst(); err != nil {
+			l.log.Info("probes are as busy as the machine", "reason", err)
 		}
 		agents[socket] = agent
 		ends = append(ends, probe.End{Name: d.Name, Address: at, Agent: agent})

@@ -1,0 +1,117 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// program is the name of the agent's process.
+const program = "probe"
+
+// RunFirst has the agent run before every process of the machine that has no real-time
+// priority (SCHED_RR, sched(7)), so that it sends and answers in time however busy the
+// machine is: what it measures is the network. It takes root, and an agent that was
+// dialled and is a process of this machine. Without it the agent works as well, but says
+// that it did not run when others kept it waiting.
+func (a *Agent) RunFirst() error {
+	pid, err := peer(a.conn)
+	if err == nil {
+		if err = realTime(pid); errors.Is(err, unix.EPERM) {
+			// A kernel with CONFIG_RT_GROUP_SCHED has real time for those control groups that
+			// were given some, of which the root is one.
+			if err = leaveGroup(pid); err == nil {
+				err = realTime(pid)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("having the probe agent of %s run first: %w", a.name, err)
+	}
+	return nil
+}
+
+// peer is the process at the other end of a unix socket, which must be an agent: a
+// socket may also lead to one that carries the bytes on to another machine.
+func peer(conn any) (pid int, err error) {
+	c, is := conn.(syscall.Conn)
+	if !is {
+		return 0, errors.New("it is not at the end of a socket")
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var credentials *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		credentials, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, os.NewSyscallError("getsockopt SO_PEERCRED", failed)); err != nil {
+		return 0, err
+	}
+	pid = int(credentials.Pid)
+	comm, err := os.ReadFile(processFile(pid, "comm"))
+	if err != nil {
+		return 0, err
+	}
+	if name := strings.TrimSpace(string(comm)); name != program {
+		return 0, fmt.Errorf("process %d, at the other end of its socket, is %s", pid, name)
+	}
+	return pid, nil
+}
+
+// realTime gives a process real-time priority. A new thread has that of the one that
+// started it: once all have it, all have it for good.
+func realTime(pid int) error {
+	for changed := true; changed; {
+		changed = false
+		threads, err := os.ReadDir(processFile(pid, "task"))
+		if err != nil {
+			return err
+		}
+		for _, thread := range threads {
+			tid, err := strconv.Atoi(thread.Name())
+			if err != nil {
+				return err
+			}
+			now, err := unix.SchedGetAttr(tid, 0)
+			if err == nil && now.Policy != unix.SCHED_RR {
+				changed = true
+				err = unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
+			}
+			if err != nil && !errors.Is(err, unix.ESRCH) { // a thread that has ended needs none
+				return os.NewSyscallError("sched_setattr", err)
+			}
+		}
+	}
+	return nil
+}
+
+// leaveGroup puts a process into the root of the control groups of the CPU, where that
+// is a hierarchy of its own (version 1). It stays in those that count memory, or that
+// end a container's processes.
+func leaveGroup(pid int) error {
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return m.FSType != "cgroup" || !slices.Contains(strings.Split(m.VFSOptions, ","), "cpu"), false
+	})
+	if err != nil {
+		return err
+	}
+	if len(mounts) == 0 {
+		return unix.EPERM
+	}
+	return os.WriteFile(filepath.Join(mounts[0].Mountpoint, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
+
+func processFile(pid int, name string) string {
+	return filepath.Join("/proc", strconv.Itoa(pid), name)
+}
