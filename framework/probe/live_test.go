@@ -322,7 +322,7 @@ func TestDeadFarEnd(t *testing.T) {
 	}
 	stop(t, s)
 	for _, line := range s.Timelines() {
-		if c := line.Counts(); c.Received != 0 || c.Lost != c.Sent || c.Lost == 0 || c.LostReply+c.LostRequest != 0 {
+		if c := line.Counts(); c.Received != 0 || c.Lost+c.Unjudged != c.Sent || c.Lost == 0 || c.LostReply+c.LostRequest != 0 {
 			t.Errorf("%s", line.String())
 		}
 	}

@@ -39,7 +39,8 @@
 // On a machine that is too busy an agent may not run for a while, and answers
 // late or never, unless it was told to run first (Agent.RunFirst). It reports such times
 // itself. Packets that were sent to it meanwhile and not answered are neither lost nor
-// received: they are unjudged.
+// received: they are unjudged. So is one that its sender had in its hands when it stopped
+// running: it left late, and its reply may have come after the Timeout.
 package probe
 
 import (

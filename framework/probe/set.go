@@ -302,8 +302,12 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 	}
 	for _, still := range r.Still {
 		for _, t := range s.timelines {
+			span := span{a.time(still[0]), a.time(still[1])}
+			if s.ends[t.Probe.From].Agent == a {
+				t.still = append(t.still, span)
+			}
 			if s.ends[t.Probe.To].Agent == a {
-				t.farStill = append(t.farStill, span{a.time(still[0]), a.time(still[1])})
+				t.farStill = append(t.farStill, span)
 			}
 		}
 	}

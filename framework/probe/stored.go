@@ -32,6 +32,9 @@ type Stored struct {
 	Sources    []Source       `json:"sources,omitempty"`
 	Errors     map[string]int `json:"errors,omitempty"`
 
+	// Still are the times in which the sender's agent did not run.
+	Still []StillTime `json:"still,omitempty"`
+
 	FarReported time.Time   `json:"far_reported,omitzero"`
 	FarGone     time.Time   `json:"far_gone,omitzero"`
 	FarStill    []StillTime `json:"far_still,omitempty"`
@@ -64,9 +67,13 @@ func (t *Timeline) Store(wall func(time.Time) time.Time) Stored {
 		Broken: t.broken.runs(),
 	}
 	s.Probe.Login = nil // it is no part of what was seen, and has a password
-	for _, still := range t.farStill {
-		s.FarStill = append(s.FarStill, StillTime{wall(still.from), wall(still.until)})
+	store := func(all []span) (stored []StillTime) {
+		for _, still := range all {
+			stored = append(stored, StillTime{wall(still.from), wall(still.until)})
+		}
+		return stored
 	}
+	s.Still, s.FarStill = store(t.still), store(t.farStill)
 	return s
 }
 
@@ -94,11 +101,15 @@ func (s Stored) At(moment time.Time) Timeline {
 	if t.Gone.IsZero() {
 		t.GoneWhy = ""
 	}
-	for _, still := range s.FarStill {
-		if still.From.Before(moment) {
-			t.farStill = append(t.farStill, span{still.From, upTo(still.Until)})
+	begun := func(stored []StillTime) (all []span) {
+		for _, still := range stored {
+			if still.From.Before(moment) {
+				all = append(all, span{still.From, upTo(still.Until)})
+			}
 		}
+		return all
 	}
+	t.still, t.farStill = begun(s.Still), begun(s.FarStill)
 	end := t.from(moment)
 	for _, set := range []struct {
 		from wire.Runs

@@ -51,8 +51,9 @@ type Timeline struct {
 	// farReported and farGone are what Reported and Gone are, for the far end.
 	// Both are zero if the far end is no agent of the set.
 	farReported, farGone time.Time
-	// farStill are the times in which the far end's agent did not run.
-	farStill []span
+	// still are the times in which the sender's agent did not run, farStill those of the
+	// far end's.
+	still, farStill []span
 
 	sent, answered, seen, denied slots
 	resolved, unresolved, broken slots
@@ -138,7 +139,7 @@ type Counts struct {
 	// an address to connect to.
 	Unresolved int `json:"unresolved,omitempty"`
 	Resolved   int `json:"resolved,omitempty"`
-	// Unjudged are unanswered, and were sent while the far end's agent did not
+	// Unjudged are unanswered, and were sent while an agent of the two did not
 	// run: whether they were lost, nobody knows.
 	Unjudged int `json:"unjudged,omitempty"`
 	// InFlight were sent less than Patience before the last report.
@@ -188,10 +189,18 @@ func (t *Timeline) fate(slot uint32) fate {
 		return lost
 	case t.Reported.Sub(t.at(slot)) < Patience:
 		return inFlight
-	case t.farStoodStill(t.at(slot)):
+	case t.stoodStill(t.at(slot)), t.farStoodStill(t.at(slot)):
 		return unjudged
 	}
 	return lost
+}
+
+// stoodStill says whether the sender's agent stopped running with a packet in its
+// hands: it has taken its slot and the time, and nobody knows when the packet left.
+func (t *Timeline) stoodStill(at time.Time) bool {
+	return slices.ContainsFunc(t.still, func(s span) bool {
+		return at.After(s.from.Add(-t.Probe.Interval)) && at.Before(s.until)
+	})
 }
 
 // farStoodStill says whether the far end's agent did not run when a packet
@@ -566,7 +575,7 @@ func (t *Timeline) clone() Timeline {
 	c := *t
 	c.ReplyTTL, c.RequestTTL = maps.Clone(t.ReplyTTL), maps.Clone(t.RequestTTL)
 	c.Sources, c.Errors = slices.Clone(t.Sources), maps.Clone(t.Errors)
-	c.farStill = slices.Clone(t.farStill)
+	c.still, c.farStill = slices.Clone(t.still), slices.Clone(t.farStill)
 	c.sent, c.answered, c.seen = slices.Clone(t.sent), slices.Clone(t.answered), slices.Clone(t.seen)
 	c.denied, c.resolved, c.unresolved = slices.Clone(t.denied), slices.Clone(t.resolved), slices.Clone(t.unresolved)
 	c.broken = slices.Clone(t.broken)

@@ -126,6 +126,16 @@ func TestFarEndThatStoodStill(t *testing.T) {
 	}
 }
 
+// What is unanswered is excused if its sender did not run on from there, and nothing that
+// was sent before or later.
+func TestSenderThatStoodStill(t *testing.T) {
+	line := draw(".qqq.....", 5000) // one each 10 ms
+	line.still = []span{{ms(21), ms(30)}}
+	if c := line.Counts(); c.Lost != 2 || c.Unjudged != 1 {
+		t.Errorf("%d lost, %d unjudged; want 2 and 1", c.Lost, c.Unjudged)
+	}
+}
+
 func TestKnown(t *testing.T) {
 	all := strings.Repeat(".", 200)
 	for _, c := range []struct {
