@@ -149,8 +149,13 @@ func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
 }
 
 // agentWithin bounds the wait for an end's agent. Its pod runs, or its host is up, so
-// that it answers in a moment, unless the machine is busy.
-const agentWithin = time.Minute
+// that it answers in a moment, unless the machine is busy. attemptWithin bounds one
+// attempt: an agent that is about to end with its host may take a connection and never
+// answer, and the next one has another socket.
+const (
+	agentWithin   = time.Minute
+	attemptWithin = 10 * time.Second
+)
 
 // Dial finds the addresses of the ends, and connects to their agents.
 func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.End) ([]probe.End, error) {
@@ -161,26 +166,27 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 			ends = append(ends, probe.End{Name: d.Name, Address: d.Address(r)})
 			continue
 		}
-		addr, socket, err := l.find(ctx, d)
+		var addr netip.Addr
+		var socket string
+		var agent *probe.Agent
+		err := await.Until(ctx, "the probe agent of "+d.Name, 50*time.Millisecond, agentWithin,
+			func(ctx context.Context) (_ bool, _ string, err error) {
+				ctx, cancel := context.WithTimeout(ctx, attemptWithin)
+				defer cancel()
+				if addr, socket, err = l.find(ctx, d); err != nil {
+					return false, "", err
+				}
+				if agent = agents[socket]; agent == nil {
+					agent, err = probe.Dial(ctx, d.Name, socket)
+				}
+				return err == nil, "", err
+			})
 		if err != nil {
 			return ends, err
 		}
 		at := netip.AddrPortFrom(addr, wire.DefaultPort)
 		if d.Address != nil {
 			at = d.Address(r)
-		}
-		if agent := agents[socket]; agent != nil {
-			ends = append(ends, probe.End{Name: d.Name, Address: at, Agent: agent})
-			continue
-		}
-		var agent *probe.Agent
-		err = await.Until(ctx, "the probe agent of "+d.Name, 50*time.Millisecond, agentWithin,
-			func(ctx context.Context) (_ bool, _ string, err error) {
-				agent, err = probe.Dial(ctx, d.Name, socket)
-				return err == nil, "", err
-			})
-		if err != nil {
-			return ends, err
 		}
 		if err := agent.RunFirst(); err != nil {
 			l.log.Info("probes are as busy as the machine", "reason", err)
