@@ -65,7 +65,9 @@ func detachDockerd(ended context.CancelCauseFunc) error {
 	defer log.Close()
 	cmd := exec.Command(find("dockerd")) // no context: it outlives this program
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), sbinPath())
+	// The caller's temporary folder may go before dockerd does, a CI job's for one, and no
+	// container starts without it.
+	cmd.Env = append(os.Environ(), sbinPath(), "TMPDIR=/tmp")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
