@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -169,19 +170,20 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 		var addr netip.Addr
 		var socket string
 		var agent *probe.Agent
+		var nowhere error // no later attempt will find it either
 		err := await.Until(ctx, "the probe agent of "+d.Name, 50*time.Millisecond, agentWithin,
 			func(ctx context.Context) (_ bool, _ string, err error) {
 				ctx, cancel := context.WithTimeout(ctx, attemptWithin)
 				defer cancel()
-				if addr, socket, err = l.find(ctx, d); err != nil {
-					return false, "", err
+				if addr, socket, nowhere = l.find(ctx, d); nowhere != nil {
+					return ctx.Err() == nil, "", ctx.Err()
 				}
 				if agent = agents[socket]; agent == nil {
 					agent, err = probe.Dial(ctx, d.Name, socket)
 				}
 				return err == nil, "", err
 			})
-		if err != nil {
+		if err := cmp.Or(err, nowhere); err != nil {
 			return ends, err
 		}
 		at := netip.AddrPortFrom(addr, wire.DefaultPort)
