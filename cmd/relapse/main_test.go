@@ -53,11 +53,11 @@ func TestMain(m *testing.M) {
 				scenarios.All[i].Incident.Facts = nil // their steps are the other variants' now
 			}
 			if os.Getenv(withoutRemedies) != "" {
-				changed(s.Variants, leaveRemediesOut)
+				changeScripts(s.Variants, leaveRemediesOut)
 				scenarios.All[i].Incident.Facts = nil // some are remedies' steps
 			}
 			if os.Getenv(guestMemory) != "" {
-				changed(s.Variants, takeGuestMemory)
+				changeScripts(s.Variants, takeGuestMemory)
 			}
 		}
 		os.Exit(run(os.Args[1:]))

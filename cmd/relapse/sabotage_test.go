@@ -16,8 +16,8 @@ const (
 	guestMemory = "RELAPSE_TEST_GUEST_MEMORY"
 )
 
-// changed are variants whose scripts are changed after they were made.
-func changed(variants []framework.Variant, change func(*framework.Script)) {
+// changeScripts changes each script of variants after it was made.
+func changeScripts(variants []framework.Variant, change func(*framework.Script)) {
 	for i, v := range variants {
 		variants[i].Script = func() framework.Script {
 			made := v.Script()

@@ -20,8 +20,8 @@ const program = "probe"
 // RunFirst has the agent run before every process of the machine that has no real-time
 // priority (SCHED_RR, sched(7)), so that it sends and answers in time however busy the
 // machine is: what it measures is the network. It takes root, and an agent that was
-// dialled and is a process of this machine. Without it the agent works as well, but says
-// that it did not run when others kept it waiting.
+// dialled and is a process of this machine. Where that fails the agent works on as it was,
+// and reports the times in which it did not get to run.
 func (a *Agent) RunFirst() error {
 	pid, err := peer(a.conn)
 	if err == nil {
