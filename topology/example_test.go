@@ -8,7 +8,7 @@ import (
 )
 
 // Two nodes behind one ToR. The worker's address was typed wrongly, and its
-// default route names a router that is not there: Validate tells both.
+// default route names a router that is not there: Validate reports both.
 func ExampleTopology_Validate() {
 	link := func(network, address string) []topology.Link {
 		return []topology.Link{{Network: network, Address: netip.MustParseAddr(address)}}

@@ -1,6 +1,9 @@
 package topology
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Kind is what a member of a lab is.
 type Kind string
@@ -12,12 +15,12 @@ const (
 	KindHost   Kind = "host"
 )
 
-// Member is what nodes, routers and hosts have in common: a name that is
-// theirs alone in the lab, links, and (but for routers) a default route.
+// Member is what nodes, routers and hosts have in common: a name that is unique
+// in the lab, links and, except on routers, a default route.
 type Member struct {
 	Kind Kind
 	Name string
-	// Cluster names the cluster of a node, and is empty otherwise.
+	// Cluster is the name of a node's cluster; empty for other members.
 	Cluster string
 	Links   []Link
 	Via     []string
@@ -26,25 +29,24 @@ type Member struct {
 // LinkOn returns the member's link to a network, and its index: 0 is eth0.
 // The index is -1 where there is no such link.
 func (m Member) LinkOn(network string) (Link, int) {
-	for i, l := range m.Links {
-		if l.Network == network {
-			return l, i
-		}
+	i := slices.IndexFunc(m.Links, func(l Link) bool { return l.Network == network })
+	if i < 0 {
+		return Link{}, i
 	}
-	return Link{}, -1
+	return m.Links[i], i
 }
 
 // NextHop is one next hop of a member's default route.
 type NextHop struct {
-	// Router is the router's name, Address its address on Network, which the
-	// member has a link to as well.
+	// Router is the router's name. Address is its address on Network, to which
+	// the member has a link too.
 	Router  string
 	Network string
 	Address netip.Addr
 }
 
-// Bridge is the address of the network's bridge on the machine that runs the
-// lab: the first one after the network address.
+// Bridge is the address of the network's bridge on the machine: the first one
+// after the network address.
 func (n Network) Bridge() netip.Addr {
 	return n.Subnet.Masked().Addr().Next()
 }
@@ -54,12 +56,14 @@ func (n Network) Broadcast() netip.Addr { return lastAddr(n.Subnet) }
 
 // Network returns the network of that name.
 func (t Topology) Network(name string) (Network, bool) {
-	for _, n := range t.Networks {
-		if n.Name == name {
-			return n, true
-		}
+	return find(t.Networks, func(n Network) bool { return n.Name == name })
+}
+
+func find[T any](all []T, is func(T) bool) (found T, ok bool) {
+	if i := slices.IndexFunc(all, is); i >= 0 {
+		return all[i], true
 	}
-	return Network{}, false
+	return found, false
 }
 
 // Members returns every node, router and host, in the order of declaration.
@@ -81,12 +85,7 @@ func (t Topology) Members() []Member {
 
 // Member returns the node, router or host of that name.
 func (t Topology) Member(name string) (Member, bool) {
-	for _, m := range t.Members() {
-		if m.Name == name {
-			return m, true
-		}
-	}
-	return Member{}, false
+	return find(t.Members(), func(m Member) bool { return m.Name == name })
 }
 
 // AddressOn returns the address that a member has on a network.
@@ -102,19 +101,15 @@ func (t Topology) AddressOn(member, network string) (netip.Addr, bool) {
 // MembersOn returns the members that have a link to a network, in the order
 // of declaration.
 func (t Topology) MembersOn(network string) []Member {
-	var on []Member
-	for _, m := range t.Members() {
-		if _, i := m.LinkOn(network); i >= 0 {
-			on = append(on, m)
-		}
-	}
-	return on
+	return slices.DeleteFunc(t.Members(), func(m Member) bool {
+		_, i := m.LinkOn(network)
+		return i < 0
+	})
 }
 
-// NextHops resolves a member's Via: one next hop for each router, on the
-// first of the member's networks that the router is on too. Routers of Via
-// that do not exist or are on no common network are left out; a valid
-// topology has none of them.
+// NextHops resolves a member's Via: one next hop for each router, on the first
+// network that the two share. It leaves out routers that do not exist or share
+// no network with the member; a valid topology has none.
 func (t Topology) NextHops(m Member) []NextHop {
 	var hops []NextHop
 	for _, name := range m.Via {
@@ -130,12 +125,7 @@ func (t Topology) NextHops(m Member) []NextHop {
 }
 
 func (t Topology) router(name string) (Router, bool) {
-	for _, r := range t.Routers {
-		if r.Name == name {
-			return r, true
-		}
-	}
-	return Router{}, false
+	return find(t.Routers, func(r Router) bool { return r.Name == name })
 }
 
 func (t Topology) nextHop(links []Link, r Router) (NextHop, bool) {

@@ -1,8 +1,8 @@
 // Package topology declares what a lab is made of: networks, clusters with
 // their nodes, BGP routers and hosts, and how they are linked. A Topology is
-// plain data: it has no behaviour beyond validation and look-ups; it imports
-// nothing of the project, and nothing here starts a container. Package kindlab
-// makes a topology real, package containerlab writes it as a file.
+// plain data, with validation and look-ups only. The package imports nothing of
+// the project and starts no container. Package kindlab brings a topology up,
+// package containerlab writes it as a file.
 //
 // Nodes, routers and hosts share one name space. Their names, after the lab's
 // name and a dash, become host names: 63 characters at most together.
@@ -11,11 +11,10 @@ package topology
 import "net/netip"
 
 // Topology is the declaration of one lab. The zero value is an empty lab;
-// Validate tells whether it can be built.
+// Validate reports whether it can be built.
 type Topology struct {
-	// Name names the lab: every container, network and rule of it bears this
-	// name. Lower-case letters, digits and dashes, 32 characters at most
-	// (container names and link names are derived from it).
+	// Name is part of the name of every container, network and rule of the lab.
+	// It has lower-case letters, digits and dashes, 32 characters at most.
 	Name     string
 	Networks []Network
 	Clusters []Cluster
@@ -23,7 +22,7 @@ type Topology struct {
 	Hosts    []Host
 }
 
-// Network is one broadcast domain: a bridge of its own, with no way out.
+// Network is one broadcast domain: a bridge without an uplink.
 type Network struct {
 	// Name is unique among networks, 15 characters at most.
 	Name string
@@ -52,10 +51,10 @@ const (
 // Cluster is one Kubernetes cluster.
 type Cluster struct {
 	Name string
-	// ASN is the autonomous system that the cluster's nodes speak BGP from.
+	// ASN is the autonomous system of the cluster's nodes.
 	ASN uint32
-	// PodCIDR is the range that is cut into one Node.spec.podCIDR of NodeMask bits
-	// for each node.
+	// PodCIDR is split into one Node.spec.podCIDR for each node, with a prefix
+	// length of NodeMask.
 	PodCIDR  netip.Prefix
 	NodeMask int
 	// ServiceCIDR holds the ClusterIPs.
@@ -72,28 +71,27 @@ type Node struct {
 	Role  Role
 	Links []Link
 	// Via names the routers that hold the node's default route. With several
-	// the route has one next hop for each (ECMP). It is never empty: a lab
-	// has no other way out.
+	// the route has one next hop for each (ECMP). It is never empty: a member
+	// has no other default gateway.
 	Via []string
-	// Kernel asks for a guest with this kernel, one of Kernels, in place of a
-	// container on the machine's own kernel. Control planes have none. Where the
-	// guest runs under User Mode Linux its kernel is that one's: the report tells.
+	// Kernel requests a guest with this kernel, one of Kernels, in place of a
+	// container on the machine's own kernel. Control planes have none. A guest
+	// under User Mode Linux runs that kernel instead; the report names it.
 	Kernel string
 }
 
-// Kernels are the kernels that a guest can have: Debian's, by the version of
-// their series.
+// Kernels are the kernels that a guest can have: Debian's, by release series.
 var Kernels = []string{"6.1", "6.12"}
 
-// Router is a BGP router: a ToR, or whatever else has a RIB of its own.
+// Router is a BGP router, such as a ToR.
 type Router struct {
 	Name string
 	ASN  uint32
 	// ID is the BGP identifier; by convention one of the router's addresses.
 	ID    netip.Addr
 	Links []Link
-	// Peers says whom the router accepts sessions from: dynamic neighbours
-	// of AS ASN on a network. The router never opens a session to them.
+	// Peers are the dynamic neighbours from which the router accepts sessions.
+	// The router never opens a session to them.
 	Peers []Peers
 }
 
@@ -101,8 +99,8 @@ type Router struct {
 type Peers struct {
 	Network string
 	ASN     uint32
-	// GracefulRestart keeps the routes of a peer that asks for it while it
-	// restarts (RFC 4724), for as long as the peer says.
+	// GracefulRestart keeps the routes of a restarting peer that has asked for
+	// it, for the restart time that the peer announced (RFC 4724).
 	GracefulRestart bool
 }
 
@@ -112,8 +110,8 @@ type Host struct {
 	Links []Link
 	// Via names the routers that hold the host's default route, as in Node.
 	Via []string
-	// Image is what the host's container is made from, for a host that offers
-	// a service. Empty: a host with nothing but a probe agent. It must be
-	// built on that one, whose agent runs here as well.
+	// Image is the image of a host that offers a service. It must be built on the
+	// common host image, because the probe agent runs in it too. Empty selects the
+	// common image.
 	Image string
 }

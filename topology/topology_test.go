@@ -81,22 +81,22 @@ func TestValidate(t *testing.T) {
 			`name: "Node_Drain" is not a name: expected lower-case letters, digits and dashes, with a letter or digit at both ends`,
 		}},
 		{"lab's name too long", func(t *Topology) { t.Name = "a23456789-123456789-123456789-123" }, []string{
-			`name: "a23456789-123456789-123456789-123" has 33 characters, at most 32 fit`,
+			`name: "a23456789-123456789-123456789-123" has 33 characters: expected 32 at most`,
 		}},
 		{"network's name does not fit an interface", func(t *Topology) {
 			t.Networks = append(t.Networks, Network{"a-very-long-name", prefix("10.9.0.0/24")})
 		}, []string{
-			`networks[2].name: "a-very-long-name" has 16 characters, at most 15 fit`,
+			`networks[2].name: "a-very-long-name" has 16 characters: expected 15 at most`,
 		}},
 		{"duplicate network", func(t *Topology) {
 			t.Networks = append(t.Networks, Network{"rack", prefix("10.9.0.0/24")})
-		}, []string{`networks[2].name: "rack" is the name of networks[0] too`}},
+		}, []string{`networks[2].name: "rack" is also the name of networks[0]`}},
 		{"duplicate names across kinds", func(t *Topology) {
 			t.Hosts[0].Name = "tor1"
 			t.Clusters[0].Nodes[3].Name = "tor2"
 		}, []string{
-			`routers[1].name: "tor2" is the name of clusters[0].nodes[3] too`,
-			`hosts[0].name: "tor1" is the name of routers[0] too`,
+			`routers[1].name: "tor2" is also the name of clusters[0].nodes[3]`,
+			`hosts[0].name: "tor1" is also the name of routers[0]`,
 		}},
 		{"a router may be named as a network", func(t *Topology) { t.Hosts[0].Name = "rack" }, nil},
 		{"duplicate cluster", func(t *Topology) {
@@ -107,13 +107,13 @@ func TestValidate(t *testing.T) {
 				Links: []Link{{"rack", addr("10.4.94.50")}},
 			}}
 			t.Clusters = append(t.Clusters, c)
-		}, []string{`clusters[1].name: "drain" is the name of clusters[0] too`}},
+		}, []string{`clusters[1].name: "drain" is also the name of clusters[0]`}},
 		{"duplicate addresses", func(t *Topology) {
 			t.Clusters[0].Nodes[1].Links[0].Address = addr("10.4.94.32")
 			t.Routers[1].Links[0].Address = addr("10.4.94.239")
 		}, []string{
-			`clusters[0].nodes[1].links[0].address: 10.4.94.32 is the address of clusters[0].nodes[0].links[0] too`,
-			`routers[1].links[0].address: 10.4.94.239 is the address of routers[0].links[0] too`,
+			`clusters[0].nodes[1].links[0].address: 10.4.94.32 is also the address of clusters[0].nodes[0].links[0]`,
+			`routers[1].links[0].address: 10.4.94.239 is also the address of routers[0].links[0]`,
 		}},
 		{"addresses that no member can have", func(t *Topology) {
 			for i, a := range []string{"10.4.94.0", "10.4.94.1", "10.4.94.255", "10.4.95.7"} {
@@ -123,7 +123,7 @@ func TestValidate(t *testing.T) {
 			t.Routers[0].Links[1].Address = addr("2001:db8::1")
 		}, []string{
 			`clusters[0].nodes[0].links[0].address: 10.4.94.0 is the network address of 10.4.94.0/24`,
-			`clusters[0].nodes[1].links[0].address: 10.4.94.1 is the first address of 10.4.94.0/24 and belongs to the bridge`,
+			`clusters[0].nodes[1].links[0].address: 10.4.94.1 is the first address of 10.4.94.0/24, which belongs to the bridge`,
 			`clusters[0].nodes[2].links[0].address: 10.4.94.255 is the broadcast address of 10.4.94.0/24`,
 			`clusters[0].nodes[3].links[0].address: 10.4.95.7 is not in 10.4.94.0/24, the subnet of network "rack"`,
 			`routers[0].links[1].address: 2001:db8::1 is not an IPv4 address`,
@@ -156,7 +156,7 @@ func TestValidate(t *testing.T) {
 		}, []string{
 			`networks[2].subnet: 2001:db8::/64 is not an IPv4 prefix`,
 			`networks[3].subnet: no prefix: expected an IPv4 prefix such as 10.4.94.0/24`,
-			`networks[4].subnet: 10.9.1.1/24 has host bits: nearest is 10.9.1.0/24`,
+			`networks[4].subnet: 10.9.1.1/24 has host bits: expected 10.9.1.0/24`,
 			`networks[5].subnet: 10.9.2.0/31 has no room for the bridge and a member: expected /30 or shorter`,
 			`networks[6].subnet: 127.1.0.0/16 overlaps 127.0.0.0/8 (loopback)`,
 			`clusters[0].podCIDR: 2001:db8:1::/64 is not an IPv4 prefix`,
@@ -167,12 +167,12 @@ func TestValidate(t *testing.T) {
 			t.Routers[0].Peers[0].Network = "rck"
 		}, []string{
 			`clusters[0].nodes[2].links[0].network: no network "rack-net"; nearest is "rack"`,
-			`clusters[0].nodes[2].via[0]: router "tor1" is on none of this member's networks`,
-			`clusters[0].nodes[2].via[1]: router "tor2" is on none of this member's networks`,
+			`clusters[0].nodes[2].via[0]: router "tor1" shares no network with this member`,
+			`clusters[0].nodes[2].via[1]: router "tor2" shares no network with this member`,
 			`routers[0].peers[0].network: no network "rck"; nearest is "rack"`,
 			`hosts[0].links[0].network: no network "elsewhere"; there are ["rack" "outside"]`,
-			`hosts[0].via[0]: router "tor1" is on none of this member's networks`,
-			`hosts[0].via[1]: router "tor2" is on none of this member's networks`,
+			`hosts[0].via[0]: router "tor1" shares no network with this member`,
+			`hosts[0].via[1]: router "tor2" shares no network with this member`,
 		}},
 		{"AS 0", func(t *Topology) {
 			t.Clusters[0].ASN = 0
@@ -191,8 +191,8 @@ func TestValidate(t *testing.T) {
 			t.Routers[2].Peers = []Peers{{Network: "rack", ASN: 1}, {Network: "rack", ASN: 1, GracefulRestart: true}, {Network: "outside", ASN: 2}}
 		}, []string{
 			`routers[0].id: invalid IP is not a BGP identifier: expected an IPv4 address, by convention one of the router's`,
-			`routers[2].id: 10.4.36.238 is the identifier of routers[1] too`,
-			`routers[2].peers[1]: AS 1 on network "rack" is listed before`,
+			`routers[2].id: 10.4.36.238 is also the identifier of routers[1]`,
+			`routers[2].peers[1]: AS 1 on network "rack" is listed twice`,
 			`routers[2].peers[2].network: router "tor3" has no link to network "outside"`,
 		}},
 		{"via", func(t *Topology) {
@@ -204,12 +204,12 @@ func TestValidate(t *testing.T) {
 			t.Clusters[0].Nodes[2].Via = []string{"tor1"}
 		}, []string{
 			`clusters[0].nodes[0].via[0]: no router "tor"; nearest is "tor1"`,
-			`clusters[0].nodes[1].via[1]: router "tor1" is listed before`,
-			`clusters[0].nodes[3].via[1]: router "tor2" is on none of this member's networks`,
-			`hosts[0].via: no routers: a lab has no other way out, expected one at least`,
+			`clusters[0].nodes[1].via[1]: router "tor1" is listed twice`,
+			`clusters[0].nodes[3].via[1]: router "tor2" shares no network with this member`,
+			`hosts[0].via: no routers: expected at least one, the default gateway`,
 		}},
 		{"member without links", func(t *Topology) { t.Routers = append(t.Routers, Router{Name: "spine", ASN: 1, ID: addr("1.1.1.1")}) },
-			[]string{`routers[2].links: no links: expected one at least`}},
+			[]string{`routers[2].links: no links: expected at least one`}},
 		{"two links to one network", func(t *Topology) {
 			t.Hosts[0].Links = append(t.Hosts[0].Links, Link{"outside", addr("10.4.36.11")})
 		}, []string{`hosts[0].links[1].network: a second link to network "outside"`}},
@@ -228,22 +228,22 @@ func TestValidate(t *testing.T) {
 			t.Clusters[0].Nodes[2].Kernel = "6.1.0-37"
 			t.Clusters[0].Nodes[3].Kernel = "latest"
 		}, []string{
-			`clusters[0].nodes[0].kernel: a control plane runs on the machine's own kernel: expected none, not "6.1"`,
-			`clusters[0].nodes[2].kernel: no guest has kernel "6.1.0-37"; nearest is "6.1"`,
-			`clusters[0].nodes[3].kernel: no guest has kernel "latest"; there are ["6.1" "6.12"]`,
+			`clusters[0].nodes[0].kernel: a control plane runs on the machine's kernel: expected none, not "6.1"`,
+			`clusters[0].nodes[2].kernel: no guest kernel "6.1.0-37"; nearest is "6.1"`,
+			`clusters[0].nodes[3].kernel: no guest kernel "latest"; there are ["6.1" "6.12"]`,
 		}},
 		{"cluster without nodes", func(t *Topology) { t.Clusters[0].Nodes = nil },
-			[]string{`clusters[0].nodes: no nodes: a cluster has a control plane at least`}},
+			[]string{`clusters[0].nodes: no nodes: expected at least a control plane`}},
 		{"too few ranges", func(t *Topology) { t.Clusters[0].NodeMask = 22 },
-			[]string{`clusters[0].nodeMask: 10.5.112.0/21 holds 2 ranges of /22, and there are 4 nodes`}},
+			[]string{`clusters[0].nodeMask: 10.5.112.0/21 has 2 ranges of /22 for 4 nodes`}},
 		{"node mask shorter than the range's", func(t *Topology) { t.Clusters[0].NodeMask = 20 },
-			[]string{`clusters[0].nodeMask: /20 does not cut 10.5.112.0/21: expected /21 to /30`}},
+			[]string{`clusters[0].nodeMask: /20 does not split 10.5.112.0/21: expected /21 to /30`}},
 		{"node mask too long", func(t *Topology) { t.Clusters[0].NodeMask = 31 },
-			[]string{`clusters[0].nodeMask: /31 does not cut 10.5.112.0/21: expected /21 to /30`}},
+			[]string{`clusters[0].nodeMask: /31 does not split 10.5.112.0/21: expected /21 to /30`}},
 		{"node mask too far", func(t *Topology) {
 			t.Clusters[0].PodCIDR = prefix("100.64.0.0/10")
 			t.Clusters[0].NodeMask = 28
-		}, []string{`clusters[0].nodeMask: /28 in 100.64.0.0/10: kubeadm takes 16 bits of difference at most, nearest is /26`}},
+		}, []string{`clusters[0].nodeMask: /28 in 100.64.0.0/10: kubeadm allows 16 bits of difference at most; expected /26 or shorter`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

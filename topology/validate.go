@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Problem is one thing that keeps a topology from being built.
+// Problem is one reason why a topology cannot be built.
 type Problem struct {
 	// Path is the field at fault, such as "clusters[0].nodes[2].links[0].network".
 	Path string
-	// Says is what is wrong, and what was expected.
+	// Says states what is wrong and what was expected.
 	Says string
 }
 
@@ -23,8 +23,8 @@ func (p Problem) String() string {
 	return p.Path + ": " + p.Says
 }
 
-// InvalidError says everything that is wrong with a topology. It is bad input:
-// the CLI exits with 2.
+// InvalidError holds all problems of a topology. It is bad input: the CLI exits
+// with 2.
 type InvalidError struct {
 	// Topology is the name of the lab; empty if it has none.
 	Topology string
@@ -48,8 +48,8 @@ func (e *InvalidError) Error() string {
 	return b.String()
 }
 
-// Limits of names. A container's name is also its host name, and the name of
-// a network may become the name of a bridge.
+// Limits of names, in characters. A container's name is also its host name, and
+// a network's name may become a bridge's.
 const (
 	maxLabName  = 32
 	maxHostName = 63 // RFC 1123, a label
@@ -107,7 +107,7 @@ func (v *validator) name(path, name string, limit int) {
 	case !nameRE.MatchString(name):
 		v.add(path, "%q is not a name: expected lower-case letters, digits and dashes, with a letter or digit at both ends", name)
 	case len(name) > limit:
-		v.add(path, "%q has %d characters, at most %d fit", name, len(name), limit)
+		v.add(path, "%q has %d characters: expected %d at most", name, len(name), limit)
 	}
 }
 
@@ -123,7 +123,7 @@ func (v *validator) member(path, name string) {
 		return
 	}
 	if first, ok := v.members[name]; ok {
-		v.add(path+".name", "%q is the name of %s too", name, first)
+		v.add(path+".name", "%q is also the name of %s", name, first)
 		return
 	}
 	v.members[name] = path
@@ -151,7 +151,7 @@ func (v *validator) unique(first map[string]string, path, name string) {
 		return
 	}
 	if p, ok := first[name]; ok {
-		v.add(path+".name", "%q is the name of %s too", name, p)
+		v.add(path+".name", "%q is also the name of %s", name, p)
 		return
 	}
 	first[name] = path
@@ -169,7 +169,7 @@ var reserved = []struct {
 	{netip.MustParsePrefix("240.0.0.0/4"), "reserved"},
 }
 
-// prefix checks that p is a usable IPv4 prefix, and says whether it is.
+// prefix checks that p is a usable IPv4 prefix, and returns whether it is.
 func (v *validator) prefix(path string, p netip.Prefix) bool {
 	switch {
 	case !p.IsValid():
@@ -179,7 +179,7 @@ func (v *validator) prefix(path string, p netip.Prefix) bool {
 		v.add(path, "%s is not an IPv4 prefix", p)
 		return false
 	case p != p.Masked():
-		v.add(path, "%s has host bits: nearest is %s", p, p.Masked())
+		v.add(path, "%s has host bits: expected %s", p, p.Masked())
 		return false
 	}
 	for _, r := range reserved {
@@ -209,7 +209,7 @@ func (v *validator) clusters() {
 		}
 		v.prefix(path+".serviceCIDR", c.ServiceCIDR)
 		if len(c.Nodes) == 0 {
-			v.add(path+".nodes", "no nodes: a cluster has a control plane at least")
+			v.add(path+".nodes", "no nodes: expected at least a control plane")
 		}
 		for j, n := range c.Nodes {
 			v.node(fmt.Sprintf("%s.nodes[%d]", path, j), n, j == 0)
@@ -217,19 +217,19 @@ func (v *validator) clusters() {
 	}
 }
 
-// nodeMask checks that every node can have a range of its own.
+// nodeMask checks that there is a range for every node.
 func (v *validator) nodeMask(path string, c Cluster) {
 	path += ".nodeMask"
 	bits := c.PodCIDR.Bits()
 	switch span := c.NodeMask - bits; {
 	// A /30 is the smallest range with two addresses for pods.
 	case c.NodeMask > 30 || span < 0:
-		v.add(path, "/%d does not cut %s: expected /%d to /30", c.NodeMask, c.PodCIDR, bits)
+		v.add(path, "/%d does not split %s: expected /%d to /30", c.NodeMask, c.PodCIDR, bits)
 	case span > maxMaskSpan:
-		v.add(path, "/%d in %s: kubeadm takes %d bits of difference at most, nearest is /%d",
+		v.add(path, "/%d in %s: kubeadm allows %d bits of difference at most; expected /%d or shorter",
 			c.NodeMask, c.PodCIDR, maxMaskSpan, bits+maxMaskSpan)
 	case 1<<span < len(c.Nodes):
-		v.add(path, "%s holds %d ranges of /%d, and there are %d nodes", c.PodCIDR, 1<<span, c.NodeMask, len(c.Nodes))
+		v.add(path, "%s has %d ranges of /%d for %d nodes", c.PodCIDR, 1<<span, c.NodeMask, len(c.Nodes))
 	}
 }
 
@@ -245,9 +245,9 @@ func (v *validator) node(path string, n Node, first bool) {
 	}
 	switch {
 	case n.Kernel != "" && !slices.Contains(Kernels, n.Kernel):
-		v.add(path+".kernel", "no guest has kernel %q%s", n.Kernel, Nearest(n.Kernel, Kernels))
+		v.add(path+".kernel", "no guest kernel %q%s", n.Kernel, Nearest(n.Kernel, Kernels))
 	case n.Kernel != "" && n.Role == ControlPlane:
-		v.add(path+".kernel", "a control plane runs on the machine's own kernel: expected none, not %q", n.Kernel)
+		v.add(path+".kernel", "a control plane runs on the machine's kernel: expected none, not %q", n.Kernel)
 	}
 	v.links(path, n.Links)
 	v.via(path, n.Links, n.Via)
@@ -262,7 +262,7 @@ func (v *validator) routers() {
 		case !r.ID.Is4() || r.ID.IsUnspecified():
 			v.add(path+".id", "%s is not a BGP identifier: expected an IPv4 address, by convention one of the router's", r.ID)
 		case taken:
-			v.add(path+".id", "%s is the identifier of %s too", r.ID, first)
+			v.add(path+".id", "%s is also the identifier of %s", r.ID, first)
 		default:
 			v.routerIDs[r.ID] = path
 		}
@@ -271,7 +271,7 @@ func (v *validator) routers() {
 			at := fmt.Sprintf("%s.peers[%d]", path, j)
 			v.asn(at+".asn", p.ASN)
 			if slices.ContainsFunc(r.Peers[:j], func(q Peers) bool { return q.Network == p.Network && q.ASN == p.ASN }) {
-				v.add(at, "AS %d on network %q is listed before", p.ASN, p.Network)
+				v.add(at, "AS %d on network %q is listed twice", p.ASN, p.Network)
 				continue
 			}
 			if !v.known(at+".network", p.Network) {
@@ -298,9 +298,9 @@ func (v *validator) known(path, network string) bool {
 	if _, ok := v.t.Network(network); ok {
 		return true
 	}
-	names := make([]string, len(v.t.Networks))
-	for i, n := range v.t.Networks {
-		names[i] = n.Name
+	var names []string
+	for _, n := range v.t.Networks {
+		names = append(names, n.Name)
 	}
 	v.add(path, "no network %q%s", network, Nearest(network, names))
 	return false
@@ -308,7 +308,7 @@ func (v *validator) known(path, network string) bool {
 
 func (v *validator) links(path string, links []Link) {
 	if len(links) == 0 {
-		v.add(path+".links", "no links: expected one at least")
+		v.add(path+".links", "no links: expected at least one")
 	}
 	for i, l := range links {
 		at := fmt.Sprintf("%s.links[%d]", path, i)
@@ -328,7 +328,7 @@ func (v *validator) address(path string, l Link) {
 		return
 	}
 	if first, ok := v.addresses[a]; ok {
-		v.add(path, "%s is the address of %s too", a, first)
+		v.add(path, "%s is also the address of %s", a, first)
 	} else {
 		v.addresses[a] = strings.TrimSuffix(path, ".address")
 	}
@@ -344,33 +344,33 @@ func (v *validator) address(path string, l Link) {
 	case a == lastAddr(s):
 		v.add(path, "%s is the broadcast address of %s", a, s)
 	case a == n.Bridge():
-		v.add(path, "%s is the first address of %s and belongs to the bridge", a, s)
+		v.add(path, "%s is the first address of %s, which belongs to the bridge", a, s)
 	}
 }
 
-// via checks a default route: routers that exist and that are on a network
-// with the member.
+// via checks a default route: its routers exist and share a network with the
+// member.
 func (v *validator) via(path string, links []Link, via []string) {
 	if len(via) == 0 {
-		v.add(path+".via", "no routers: a lab has no other way out, expected one at least")
+		v.add(path+".via", "no routers: expected at least one, the default gateway")
 	}
 	for i, name := range via {
 		at := fmt.Sprintf("%s.via[%d]", path, i)
 		if slices.Contains(via[:i], name) {
-			v.add(at, "router %q is listed before", name)
+			v.add(at, "router %q is listed twice", name)
 			continue
 		}
 		r, ok := v.t.router(name)
 		if !ok {
-			names := make([]string, len(v.t.Routers))
-			for i, r := range v.t.Routers {
-				names[i] = r.Name
+			var names []string
+			for _, r := range v.t.Routers {
+				names = append(names, r.Name)
 			}
 			v.add(at, "no router %q%s", name, Nearest(name, names))
 			continue
 		}
 		if _, ok := v.t.nextHop(links, r); !ok {
-			v.add(at, "router %q is on none of this member's networks", name)
+			v.add(at, "router %q shares no network with this member", name)
 		}
 	}
 }
@@ -406,9 +406,9 @@ func (v *validator) ranges() {
 }
 
 // Nearest renders the end of a sentence about a name that does not exist: the
-// nearest of names, or all of them if none is near.
+// most similar of names, or all of them if none is similar.
 func Nearest(name string, names []string) string {
-	// More than half of a name changed is another name, not a slip.
+	// A name of which more than half differs is another name, not a typing error.
 	best, least := "", max(1, len(name)/2)
 	for _, n := range names {
 		if d := distance(name, n); d <= least && n != "" {
@@ -419,7 +419,7 @@ func Nearest(name string, names []string) string {
 		}
 	}
 	if best == "" && name != "" {
-		// "tor" is near to "tor-network", however long what was left out.
+		// "tor" is similar to "tor-network", however long the rest is.
 		for _, n := range names {
 			if n != "" && (strings.HasPrefix(n, name) || strings.HasPrefix(name, n)) {
 				best = n

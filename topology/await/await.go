@@ -1,6 +1,5 @@
 // Package await waits for conditions. A wait has a name, an interval and a
-// bound, and when the bound passes it says what it last saw. Whoever watches (see
-// Watch) is told so while it goes on.
+// bound. Its error states what it last saw. Watch reports the progress of waits.
 package await
 
 import (
@@ -12,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Condition looks once. It returns whether the wait is over and, when it is
-// not, what it saw instead. An error does not end the wait, because what is
-// waited for may not exist yet: the error is then what was last seen.
+// Condition checks once. It returns whether the wait is over and, if not, what
+// it saw instead. An error does not end the wait, because the object may not
+// exist yet: the error is then what was last seen.
 type Condition func(ctx context.Context) (done bool, saw string, err error)
 
 // TimeoutError says that a condition did not come true within its bound.

@@ -14,13 +14,13 @@ import (
 func TestUntil(t *testing.T) {
 	const interval, bound = time.Millisecond, 50 * time.Millisecond
 	t.Run("done", func(t *testing.T) {
-		looks := 0
-		err := Until(t.Context(), "the third look", interval, time.Minute, func(context.Context) (bool, string, error) {
-			looks++
-			return looks == 3, "", nil
+		polls := 0
+		err := Until(t.Context(), "the third poll", interval, time.Minute, func(context.Context) (bool, string, error) {
+			polls++
+			return polls == 3, "", nil
 		})
-		if err != nil || looks != 3 {
-			t.Fatalf("looks = %d, err = %v; want 3 looks and no error", looks, err)
+		if err != nil || polls != 3 {
+			t.Fatalf("polls = %d, err = %v; want 3 polls and no error", polls, err)
 		}
 	})
 	t.Run("bound says what was seen last", func(t *testing.T) {
@@ -52,33 +52,31 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-// Whoever watches is told at the beginning, at each thing that is seen for the first
-// time, and at the end.
+// A watched wait reports its beginning, each change of what it sees, and its end.
 func TestWatch(t *testing.T) {
-	var told []Sight
-	ctx := Watch(t.Context(), func(s Sight) { told = append(told, s) })
-	looks := 0
-	err := Until(ctx, "the fourth look", time.Millisecond, time.Minute, func(context.Context) (bool, string, error) {
-		looks++
-		return looks == 4, []string{"one", "one", "two", ""}[looks-1], nil
+	var reported []Sight
+	ctx := Watch(t.Context(), func(s Sight) { reported = append(reported, s) })
+	polls := 0
+	err := Until(ctx, "the fourth poll", time.Millisecond, time.Minute, func(context.Context) (bool, string, error) {
+		polls++
+		return polls == 4, []string{"one", "one", "two", ""}[polls-1], nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, s := range told {
-		if s.What != "the fourth look" || !s.Began.Equal(told[0].Began) {
+	for _, s := range reported {
+		if s.What != "the fourth poll" || !s.Began.Equal(reported[0].Began) {
 			t.Errorf("%+v", s)
 		}
 		got = append(got, s.Saw)
 	}
-	if want := []string{"", "one", "two", "two"}; !slices.Equal(got, want) || !told[len(told)-1].Over || told[2].Over {
-		t.Errorf("told %+v, want %q and then the end", told, want)
+	if want := []string{"", "one", "two", "two"}; !slices.Equal(got, want) || !reported[len(reported)-1].Over || reported[2].Over {
+		t.Errorf("reported %+v, want %q and then the end", reported, want)
 	}
 }
 
-// A wait of its own is asked what it sees once a second, and not at all where nobody
-// watches.
+// See asks for a description once a second, and never for a wait that is not watched.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -92,12 +90,12 @@ func TestWait(t *testing.T) {
 		}
 		see(t.Context())
 		if asked > 0 {
-			t.Errorf("asked %d times for nobody", asked)
+			t.Errorf("asked %d times without a watcher", asked)
 		}
-		var told []Sight
-		see(Watch(t.Context(), func(s Sight) { told = append(told, s) }))
-		if asked != 3 || len(told) != 5 || told[3].Saw != "3" || !told[4].Over {
-			t.Errorf("asked %d times, told %+v; want 3 times in 2.5 s", asked, told)
+		var reported []Sight
+		see(Watch(t.Context(), func(s Sight) { reported = append(reported, s) }))
+		if asked != 3 || len(reported) != 5 || reported[3].Saw != "3" || !reported[4].Over {
+			t.Errorf("asked %d times, reported %+v; want 3 times in 2.5 s", asked, reported)
 		}
 	})
 }

@@ -9,54 +9,53 @@ import (
 // Sight is how far a wait has come.
 type Sight struct {
 	What  string    // what is waited for
-	Saw   string    // what was seen last; empty before the first look is over
-	Began time.Time // when the wait began, which tells two waits for the same apart
-	Over  bool      // the wait has ended, well or not
+	Saw   string    // what was seen last; empty before the first poll
+	Began time.Time // when the wait began; distinguishes waits of the same name
+	Over  bool      // the wait has ended, successfully or not
 }
 
 type watcherKey struct{}
 
-// Watch returns a context whose waits tell of themselves: at their beginning, when
-// they see something else than before, and at their end. Waits may go on side by
-// side: told is called from the goroutine of each, and must not block.
-func Watch(ctx context.Context, told func(Sight)) context.Context {
-	return context.WithValue(ctx, watcherKey{}, told)
+// Watch returns a context whose waits call report at their beginning, when what
+// they see changes, and at their end. Each wait calls report from its own
+// goroutine; report must not block.
+func Watch(ctx context.Context, report func(Sight)) context.Context {
+	return context.WithValue(ctx, watcherKey{}, report)
 }
 
-// lookEvery bounds how often a Wait asks what is to be seen: nobody reads faster,
-// and to describe it may cost more than to look.
-const lookEvery = time.Second
+// describeEvery bounds how often See asks for a description: a person reads no
+// faster, and a description may cost more than a poll.
+const describeEvery = time.Second
 
-// Wait is one that does not go through Until, and tells of itself all the same.
-// Where nobody watches it does nothing.
+// Wait reports a wait that does not use Until. Without a Watch it does nothing.
 type Wait struct {
-	told func(Sight)
+	report func(Sight)
 
-	mu     sync.Mutex
-	sight  Sight
-	looked time.Time
+	mu        sync.Mutex
+	sight     Sight
+	described time.Time
 }
 
 // Begin begins a wait. Its End must be called.
 func Begin(ctx context.Context, what string) *Wait {
-	told, _ := ctx.Value(watcherKey{}).(func(Sight))
-	w := &Wait{told: told}
-	if told != nil {
+	report, _ := ctx.Value(watcherKey{}).(func(Sight))
+	w := &Wait{report: report}
+	if report != nil {
 		w.sight = Sight{What: what, Began: time.Now()}
-		told(w.sight)
+		report(w.sight)
 	}
 	return w
 }
 
-// See tells what is to be seen now. It is asked for no more than once a second.
+// See reports what saw returns. It calls saw at most once a second.
 func (w *Wait) See(saw func() string) {
-	if w.told == nil {
+	if w.report == nil {
 		return
 	}
 	w.mu.Lock()
-	early := time.Since(w.looked) < lookEvery
+	early := time.Since(w.described) < describeEvery
 	if !early {
-		w.looked = time.Now()
+		w.described = time.Now()
 	}
 	w.mu.Unlock()
 	if !early {
@@ -65,7 +64,7 @@ func (w *Wait) See(saw func() string) {
 }
 
 func (w *Wait) see(saw string) {
-	if w.told == nil {
+	if w.report == nil {
 		return
 	}
 	w.mu.Lock()
@@ -74,18 +73,18 @@ func (w *Wait) see(saw string) {
 	sight := w.sight
 	w.mu.Unlock()
 	if changed {
-		w.told(sight)
+		w.report(sight)
 	}
 }
 
 // End ends the wait.
 func (w *Wait) End() {
-	if w.told == nil {
+	if w.report == nil {
 		return
 	}
 	w.mu.Lock()
 	w.sight.Over = true
 	sight := w.sight
 	w.mu.Unlock()
-	w.told(sight)
+	w.report(sight)
 }

@@ -3,7 +3,7 @@
 //
 // Such a file (containerlab.dev/manual/topo-def-file, and the schema
 // schemas/clab.schema.json of srl-labs/containerlab) has nodes of a kind, and
-// point-to-point links between their interfaces. A topology maps to it so:
+// point-to-point links between their interfaces. The mapping is:
 //
 //	Network        node of kind bridge; the bridge must exist beforehand
 //	Cluster        node of kind k8s-kind, its kind configuration embedded
@@ -11,7 +11,7 @@
 //	Router, Host   node of kind linux
 //	Link           veth between a member and a bridge
 //
-// What containerlab has no word for is in labels under relapse.dev.
+// Labels under relapse.dev hold the data that containerlab has no field for.
 package containerlab
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// labelPrefix begins the names of all labels.
+// labelPrefix is the prefix of all labels.
 const labelPrefix = "relapse.dev/"
 
 // gracefulRestart marks peers of a router in labelPeers.
@@ -46,14 +46,14 @@ const (
 	labelServiceCIDR = "service-cidr" // of a cluster
 	labelCluster     = "cluster"      // of a node
 	labelRole        = "role"         // of a node
-	labelKernel      = "kernel"       // of a node, if it has one of its own
+	labelKernel      = "kernel"       // of a guest
 	labelVia         = "via"          // of a node or host: routers, comma-separated
 	labelRouterID    = "router-id"    // of a router
 	labelPeers       = "peers"        // of a router: network:asn[:graceful-restart], comma-separated
-	labelImage       = "image"        // of a host, if it is not the common one
+	labelImage       = "image"        // of a host with another image than the common one
 )
 
-// kinds are containerlab's words for what a node of the file stands for.
+// kinds are containerlab's kinds of the file's nodes, by type.
 var kinds = map[string]string{
 	typeNetwork:                 "bridge",
 	typeCluster:                 "k8s-kind",
@@ -62,22 +62,22 @@ var kinds = map[string]string{
 	string(topology.KindHost):   "linux",
 }
 
-// What a node of the file stands for where it is no member of the lab.
+// Types of the file's nodes that are no members of the lab.
 const (
 	typeNetwork = "network"
 	typeCluster = "cluster"
 )
 
-// Images that containerlab's own examples use: the export is for drawing a
-// lab and wiring it, and its routers forward but have no BGP configuration.
+// Images of containerlab's examples: the exported lab has drawing and wiring, but its
+// routers have no BGP configuration.
 const (
 	routerImage = "quay.io/frrouting/frr:10.5.1"
 	hostImage   = "docker.io/wbitt/network-multitool:alpine-extra"
 )
 
-const header = `# A containerlab topology, written by relapse. Labels under relapse.dev carry
-# what containerlab has no word for. The bridges must exist before the lab is
-# deployed, and BGP on the routers is yours to configure.
+const header = `# A containerlab topology, written by relapse. Labels under relapse.dev hold the
+# data that containerlab has no field for. Create the bridges before deployment,
+# and configure BGP on the routers.
 `
 
 type node struct {
@@ -143,8 +143,8 @@ type export struct {
 	bridges map[string]string
 }
 
-// key returns want, or want with a number, so that it is nobody else's:
-// containerlab has one name space where a topology has three.
+// key returns want, with a number if it is taken: containerlab has one name space, a
+// topology has three.
 func (e *export) key(want string) string {
 	key := want
 	for i := 2; e.taken[key]; i++ {
@@ -155,8 +155,8 @@ func (e *export) key(want string) string {
 }
 
 func (e *export) build() error {
-	// Keys that containerlab or kind gives a meaning to are taken first;
-	// bridges, which the user creates, are last.
+	// Keys that containerlab or kind interprets come first, and bridges, which the user
+	// creates, last.
 	clusters := make([]string, len(e.t.Clusters))
 	nodes := map[string]string{}
 	for i, c := range e.t.Clusters {
@@ -214,8 +214,8 @@ func (e *export) build() error {
 	return nil
 }
 
-// kindContainer is the name that kind gives to the container of a cluster's
-// next node (sigs.k8s.io/kind/pkg/cluster/internal/providers/common).
+// kindContainer is kind's name of the container of a cluster's next node
+// (sigs.k8s.io/kind/pkg/cluster/internal/providers/common).
 func kindContainer(cluster string, role topology.Role, workers *int) string {
 	if role == topology.ControlPlane {
 		return cluster + "-control-plane"
@@ -255,10 +255,10 @@ func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string
 	return nil
 }
 
-// member adds a node with links. containerlab configures addresses of some
-// kinds only, linux and ext-container not among them: exec does it here.
+// member adds a node with links. containerlab does not configure addresses for the
+// kinds linux and ext-container, so exec does.
 func (e *export) member(key string, m topology.Member, n node, labels map[string]string) error {
-	// eth0 of a kind node is on Docker's network and not containerlab's to link.
+	// eth0 of a kind node is on Docker's network, which containerlab cannot link.
 	first := 0
 	if m.Kind == topology.KindNode {
 		first = 1
@@ -283,9 +283,8 @@ func (e *export) member(key string, m topology.Member, n node, labels map[string
 	return e.node(key, m.Name, string(m.Kind), n, labels)
 }
 
-// bridgePort names the bridge's end of the next link. Bridges are in the
-// machine's namespace, where other labs have ports too: the lab's hash keeps
-// them apart.
+// bridgePort is the name of the next link's interface at the bridge. It contains a hash
+// of the lab's name, because other labs have ports in the machine's namespace too.
 func (e *export) bridgePort() string {
 	h := fnv.New32a()
 	h.Write([]byte(e.t.Name))

@@ -8,14 +8,10 @@ import (
 	"time"
 )
 
-// CPUTime is what this machine's CPUs have done since it was started, summed over
-// all of them.
+// CPUTime is the time of all CPUs of this machine since boot.
 type CPUTime struct {
-	// Busy is the time in which they worked, or the hypervisor below had taken them
-	// away.
-	Busy time.Duration
-	// All is Busy and the time in which they had nothing to do.
-	All time.Duration
+	Busy time.Duration // with work, or stolen by the hypervisor
+	All  time.Duration // Busy and idle time
 }
 
 // CPUs reads /proc/stat.
@@ -27,9 +23,9 @@ func CPUs() (CPUTime, error) {
 	return parseCPUs(string(text))
 }
 
-// parseCPUs takes the sum over all CPUs from the first line of /proc/stat: user,
+// parseCPUs reads the first line of /proc/stat, the sum over all CPUs: user,
 // nice, system, idle, iowait, irq, softirq and steal, in hundredths of a second
-// (proc_stat(5)). The guests' time after them is in user and nice as well.
+// (proc_stat(5)). The guests' time that follows is part of user and nice.
 func parseCPUs(stat string) (CPUTime, error) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)

@@ -7,8 +7,8 @@ import (
 	"maps"
 )
 
-// daemonConfig is the content of Docker's daemon.json. Members that this
-// package does not know are kept as they stand.
+// daemonConfig is the content of Docker's daemon.json. Unknown members are kept
+// unchanged.
 type daemonConfig map[string]json.RawMessage
 
 // parseDaemonConfig reads a daemon.json. An empty file is an empty
@@ -56,8 +56,8 @@ func (c daemonConfig) register(path string) (daemonConfig, error) {
 	return c.with(quoted(runtimeName), runtimes)
 }
 
-// withdraw returns the configuration without the shim. Where the shim stood it
-// puts what stood there in before, the configuration that register was given.
+// withdraw returns the configuration without the shim. It restores the default
+// runtime of before, the configuration that register was given.
 func (c daemonConfig) withdraw(before daemonConfig) (daemonConfig, error) {
 	runtimes, err := c.runtimes()
 	if err != nil {
@@ -81,9 +81,9 @@ func (c daemonConfig) withdraw(before daemonConfig) (daemonConfig, error) {
 	return out, nil
 }
 
-// explicit returns the configuration with the defaults written out that a
-// reload would otherwise not apply. When a member has been deleted from the
-// file, dockerd keeps the value that it has (Docker 20.10, daemon/reload_unix.go).
+// explicit returns the configuration with defaults written out: if a member is
+// deleted from the file, dockerd keeps its value at a reload (Docker 20.10,
+// daemon/reload_unix.go).
 func (c daemonConfig) explicit() (daemonConfig, error) {
 	runtimes, err := c.runtimes()
 	if err != nil {
@@ -92,8 +92,7 @@ func (c daemonConfig) explicit() (daemonConfig, error) {
 	return c.with(quoted(c.defaultRuntime()), runtimes)
 }
 
-// defaultRuntime is the OCI runtime that Docker takes where nobody asks for
-// another.
+// defaultRuntime is Docker's default OCI runtime.
 func (c daemonConfig) defaultRuntime() string {
 	var name string
 	if json.Unmarshal(c["default-runtime"], &name) != nil || name == "" {

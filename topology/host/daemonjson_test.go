@@ -72,12 +72,12 @@ func TestWithdrawKeepsLaterChanges(t *testing.T) {
 }
 
 func TestExplicitNamesTheDefault(t *testing.T) {
-	told, err := parsed(t, `{"debug":true}`).explicit()
+	explicit, err := parsed(t, `{"debug":true}`).explicit()
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := parsed(t, `{"debug":true,"default-runtime":"runc","runtimes":{}}`)
-	if diff := cmp.Diff(meaning(t, want), meaning(t, told)); diff != "" {
+	if diff := cmp.Diff(meaning(t, want), meaning(t, explicit)); diff != "" {
 		t.Errorf("explicit (-want +got):\n%s", diff)
 	}
 }
@@ -109,18 +109,12 @@ func TestUndoRestoresTheFile(t *testing.T) {
 	}{
 		"there was none":       {before: nil, now: ours, want: nil},
 		"as it was written":    {before: &odd, now: ours, want: &odd},
-		"it is gone already":   {before: &odd, now: "", want: &odd},
+		"removed":              {before: &odd, now: "", want: &odd},
 		"changed by the owner": {before: nil, now: `{"debug":true,"default-runtime":"runc-caps"}`, want: new("{\n  \"debug\": true\n}\n")},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			h := host{
-				daemonJSON: filepath.Join(dir, "docker", "daemon.json"),
-				pidFile:    filepath.Join(dir, "docker.pid"),
-				shim:       filepath.Join(dir, "lib", "runc-caps"),
-				record:     filepath.Join(dir, "state", "setup.json"),
-			}
+			h := hostIn(t.TempDir())
 			if test.now != "" {
 				if err := writeFile(h.daemonJSON, []byte(test.now), 0o600); err != nil {
 					t.Fatal(err)
@@ -178,7 +172,7 @@ func TestWriteFileFollowsLinks(t *testing.T) {
 		t.Errorf("behind the link: %q, want %q", got, "new")
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
-		t.Errorf("the link is gone: %v, %v", info, err)
+		t.Errorf("the link was replaced: %v, %v", info, err)
 	}
 }
 

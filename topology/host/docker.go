@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -23,13 +24,13 @@ const (
 	dockerLog     = "/var/log/docker.log"
 	// runtimeName is the shim's name among Docker's OCI runtimes.
 	runtimeName = "runc-caps"
-	// trialLabel is the label of every lab's containers: a trial that is
-	// killed half-way goes with the next "down".
+	// trialLabel is the label of every lab's containers: "down" also removes a
+	// trial that was killed.
 	trialLabel = "dev.relapse.lab"
 )
 
-// answerBound is how long Docker may take for one answer. A healthy engine
-// takes milliseconds, and seconds while it starts or stops many containers.
+// answerBound bounds the time for one answer of Docker. A healthy engine takes
+// milliseconds, and seconds while it starts or stops many containers.
 const answerBound = 30 * time.Second
 
 func connect() (*client.Client, error) {
@@ -49,17 +50,18 @@ func engineInfo(ctx context.Context) (system.Info, string, error) {
 	return info, docker.DaemonHost(), err
 }
 
-func (h host) lookAtEngine(ctx context.Context) engine {
+func observeEngine(ctx context.Context) engine {
 	e := engine{installed: find("dockerd") != "", command: find("docker") != ""}
 	var info system.Info
 	if info, e.address, e.err = engineInfo(ctx); e.err == nil {
 		e.version, e.root, e.runtime = info.ServerVersion, info.DockerRootDir, info.DefaultRuntime
+		e.rootless = slices.Contains(info.SecurityOptions, "name=rootless")
 	}
 	return e
 }
 
 // tryPrivileged runs a privileged container that does nothing.
-func (h host) tryPrivileged(ctx context.Context) (err error) {
+func tryPrivileged(ctx context.Context) (err error) {
 	docker, err := connect()
 	if err != nil {
 		return err
@@ -67,7 +69,7 @@ func (h host) tryPrivileged(ctx context.Context) (err error) {
 	defer docker.Close()
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
-	// The trial is cleared away even when ctx ended it.
+	// The container is removed even if ctx has ended.
 	clean, cancelClean := context.WithTimeout(context.WithoutCancel(ctx), answerBound)
 	defer cancelClean()
 
@@ -103,8 +105,8 @@ func (h host) tryPrivileged(ctx context.Context) (err error) {
 	}
 }
 
-// importImage makes an image with nothing in it but program, as /true, and
-// returns its ID. It bears no tag.
+// importImage makes an image that holds only program, as /true, and returns its
+// ID. The image has no tag.
 func importImage(ctx context.Context, docker *client.Client, program []byte) (string, error) {
 	var layer bytes.Buffer
 	archive := tar.NewWriter(&layer)
@@ -141,9 +143,8 @@ func importImage(ctx context.Context, docker *client.Client, program []byte) (st
 	}
 }
 
-// doNothing is a static Linux program for amd64 that ends at once with
-// status 0. It is made here because a machine that cannot reach a registry
-// has no image to try.
+// doNothing is a static Linux program for amd64 that ends at once with status 0.
+// A machine that cannot reach a registry has no other image to try.
 func doNothing() []byte {
 	const base = 0x400000
 	code := []byte{
@@ -169,8 +170,7 @@ func doNothing() []byte {
 	}
 	var program bytes.Buffer
 	for _, part := range []any{header, segment, code} {
-		// A buffer takes every write, and the parts have a fixed size.
-		_ = binary.Write(&program, binary.LittleEndian, part)
+		_ = binary.Write(&program, binary.LittleEndian, part) // cannot fail: a buffer, and fixed sizes
 	}
 	return program.Bytes()
 }

@@ -1,30 +1,34 @@
-// Package host finds out whether this machine can run a lab, and makes it
-// able to where that can be done.
+// Package host checks whether this machine can run a lab, and prepares it.
 //
-// Inspect only looks. Setup installs Debian packages, raises the kernel's
-// limits of inotify, starts Docker and, on machines that do not grant root
-// every capability, registers the OCI runtime runc-caps with it; it says each
-// step before it takes it. Undo takes back the changes to the limits and to
-// Docker's configuration. No other sysctl is touched.
+// Inspect changes nothing. Setup installs Debian packages, raises the kernel's
+// inotify limits, starts Docker and, on machines that do not grant root every
+// capability, registers the OCI runtime runc-caps with it. It announces each
+// step before it takes it. Undo reverts the changes to the limits and to Docker's
+// configuration. No other sysctl is changed.
 //
-// Everything is Linux and root: a lab is made of network namespaces.
+// The package needs Linux and root: a lab consists of network namespaces.
 package host
 
 import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
 
-// Needs is what a caller asks of the machine beyond what every lab needs.
+// Needs are requirements of a caller beyond those of every lab.
 type Needs struct {
-	// Packages are Debian packages. Docker is not one of them: it may come
-	// from elsewhere, and is looked for by itself.
+	// Packages are Debian packages, without Docker: that may be installed from
+	// another source, and has its own check.
 	Packages []string
 	// ImageCache is the directory of built images. It need not exist yet.
 	ImageCache string
+	// Subnets are the networks of labs, which no route of the machine may overlap, with
+	// their names.
+	Subnets map[netip.Prefix]string
 }
 
 // State is the outcome of a check.
@@ -33,18 +37,18 @@ type State string
 // Outcomes of a check.
 const (
 	OK      State = "ok"
-	Curable State = "curable" // Setup can mend it
+	Curable State = "curable" // Setup can cure it
 	Fatal   State = "fatal"   // only the machine's owner can
 )
 
-// Check is one thing that was looked at.
+// Check is the result of one check.
 type Check struct {
 	Name  string
 	State State
 	Found string // what is there
 	Want  string // what must be there: a sentence without its full stop
-	// Cure is the command that mends it, or what to do where no command
-	// does. Empty when State is OK.
+	// Cure is a command, or an instruction where no command is enough. It is empty
+	// when State is OK.
 	Cure string
 }
 
@@ -61,7 +65,7 @@ type Facts struct {
 	Kernel    string `json:"kernel"` // release, as uname -r prints it
 	CPUs      int    `json:"cpus"`
 	MemoryGiB int    `json:"memory_gib"` // rounded to the nearest GiB
-	Docker    string `json:"docker"`     // the engine's version; empty when none answers
+	Docker    string `json:"docker"`     // the engine's version; empty if none answers
 }
 
 // Report is what an inspection found.
@@ -75,7 +79,7 @@ type UnfitError struct {
 	Checks []Check // those that are not OK
 }
 
-// Error is one sentence for each failed check, each on a line of its own.
+// Error is one sentence for each failed check, one per line.
 func (e *UnfitError) Error() string {
 	lines := make([]string, len(e.Checks))
 	for i, c := range e.Checks {
@@ -88,22 +92,15 @@ func (e *UnfitError) Error() string {
 func (r Report) Err() error { return r.unfit(Curable, Fatal) }
 
 func (r Report) unfit(states ...State) error {
-	var failed []Check
-	for _, c := range r.Checks {
-		for _, s := range states {
-			if c.State == s {
-				failed = append(failed, c)
-			}
-		}
-	}
-	if failed == nil {
+	failed := slices.DeleteFunc(slices.Clone(r.Checks), func(c Check) bool { return !slices.Contains(states, c.State) })
+	if len(failed) == 0 {
 		return nil
 	}
 	return &UnfitError{Checks: failed}
 }
 
-// Write prints the report as a table, each failed check followed by what
-// would be right and what cures it.
+// Write prints the report as a table, each failed check with what was wanted and
+// its cure.
 func (r Report) Write(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range r.Checks {
@@ -115,10 +112,9 @@ func (r Report) Write(w io.Writer) error {
 	return table.Flush()
 }
 
-// Inspect looks at the machine and changes nothing on it. Where a Docker
-// engine answers, it imports an image of 129 bytes, runs it once as a
-// privileged container without a network, and removes both: nothing less
-// shows that Docker can.
+// Inspect checks the machine. If a Docker engine answers, it imports an image of
+// 129 bytes, runs it once as a privileged container without a network, and
+// removes both: only that shows whether Docker can.
 func Inspect(ctx context.Context, needs Needs) Report {
 	return this.observe(ctx, needs).judge()
 }

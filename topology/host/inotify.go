@@ -10,17 +10,16 @@ import (
 	"strings"
 )
 
-// inotifyLimits are the least values that kind asks for where pods end with
-// "too many open files" (its documentation, "Known issues"). All processes of
-// root share them, those of containers too: kernels grant 128 instances by
-// default, which the nodes of three labs use up.
+// inotifyLimits are the values that kind recommends against "too many open
+// files" (its documentation, "Known issues"). All processes of root share them,
+// in containers too. The default of 128 instances is enough for two labs.
 var inotifyLimits = map[string]int{
 	"fs.inotify.max_user_instances": 512,
 	"fs.inotify.max_user_watches":   524288,
 }
 
-// judgeInotify compares the values of the kernel's limits, by their names, with
-// those that labs need, and returns the values to raise them to.
+// judgeInotify compares the kernel's limits, by name, with those that labs need.
+// It returns the values of those that must be raised.
 func judgeInotify(values map[string]string) (c Check, raise map[string]string) {
 	raise = map[string]string{}
 	var found, wanted []string
@@ -57,12 +56,11 @@ func (h host) sysctl(name string) string {
 	return filepath.Join(h.sysctls, strings.ReplaceAll(name, ".", "/"))
 }
 
-// raiseLimits sets kernel settings to the values given by their names. They
-// last until the machine is booted: no file that is read then is written.
+// raiseLimits sets kernel settings, by name, until the next boot.
 func (h host) raiseLimits(values map[string]string, announce func(string)) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		before := strings.TrimSpace(read(h.sysctl(name)))
-		// Recorded first, so that even a killed set-up can be taken back.
+		// Recorded first, so that a killed set-up can be undone.
 		err := h.remember(func(r *record) {
 			if r.Sysctls == nil {
 				r.Sysctls = map[string]change{}
@@ -80,16 +78,15 @@ func (h host) raiseLimits(values map[string]string, announce func(string)) error
 	return nil
 }
 
-// lowerLimits takes back what raiseLimits did, where nobody has set another
-// value since.
+// lowerLimits reverts raiseLimits, except where the value was changed since.
 func (h host) lowerLimits(changes map[string]change, announce func(string)) error {
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		made := changes[name]
 		now := strings.TrimSpace(read(h.sysctl(name)))
 		switch {
-		case made.Before == nil || now == *made.Before: // booted since
+		case made.Before == nil || now == *made.Before: // the machine was rebooted
 		case now != made.After:
-			announce(fmt.Sprintf("leaving %s at %s: somebody has set it since it was raised to %s", name, now, made.After))
+			announce(fmt.Sprintf("leaving %s at %s: it was changed after it was raised to %s", name, now, made.After))
 		default:
 			announce(fmt.Sprintf("setting %s back from %s to %s", name, now, *made.Before))
 			if err := h.setSysctl(name, *made.Before); err != nil {

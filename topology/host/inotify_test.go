@@ -3,7 +3,6 @@ package host
 import (
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -62,17 +61,10 @@ func TestJudgeInotify(t *testing.T) {
 	}
 }
 
-// kernel returns a machine with these limits.
+// kernel is a machine with these limits.
 func kernel(t *testing.T, values map[string]string) host {
 	t.Helper()
-	dir := t.TempDir()
-	h := host{
-		daemonJSON: filepath.Join(dir, "daemon.json"),
-		pidFile:    filepath.Join(dir, "docker.pid"),
-		shim:       filepath.Join(dir, "runc-caps"),
-		record:     filepath.Join(dir, "setup.json"),
-		sysctls:    filepath.Join(dir, "sys"),
-	}
+	h := hostIn(t.TempDir())
 	for name, value := range values {
 		if err := writeFile(h.sysctl(name), []byte(value+"\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -87,21 +79,21 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 		want  string // what it is after the undo
 		steps []string
 	}{
-		"nobody touched it": {
+		"unchanged": {
 			want: "128",
 			steps: []string{
 				"setting " + instances + " back from 512 to 128",
 				"setting " + watches + " back from 524288 to 192536",
 			},
 		},
-		"booted since": {
+		"rebooted": {
 			since: "128", want: "128",
 			steps: []string{"setting " + watches + " back from 524288 to 192536"},
 		},
 		"set by the owner": {
 			since: "8192", want: "8192",
 			steps: []string{
-				"leaving " + instances + " at 8192: somebody has set it since it was raised to 512",
+				"leaving " + instances + " at 8192: it was changed after it was raised to 512",
 				"setting " + watches + " back from 524288 to 192536",
 			},
 		},

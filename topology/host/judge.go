@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,22 +14,22 @@ import (
 	"github.com/moby/sys/capability"
 
 	"github.com/relapse-dev/relapse/topology/host/bounding"
+	"github.com/relapse-dev/relapse/topology/host/subnet"
 )
 
-// Bounds of what a lab fits into.
+// Minimum resources of a machine.
 const (
 	// kubeadm refuses a control plane with less (NumCPU in its preflight).
 	minCPUs = 2
-	// Four nodes on one machine, and before them the Go builds of their
-	// images; less has not been tried.
+	// For four nodes, and for the Go builds of their images; less was not tried.
 	minMemoryGiB = 4
-	// One scenario's images in Docker and in the cache, with their builds.
+	// For one scenario's images in Docker and in the cache, with their builds.
 	minFreeDisk = 5_000_000_000 // bytes
 )
 
-// Capabilities that no lab runs without: debootstrap, systemd in the nodes
-// and everything that handles networks need them. Any other one that is
-// missing can be left out of a container's request.
+// essential are the capabilities that debootstrap, systemd in the nodes and the
+// network tools need. Any other missing one can be left out of a container's
+// request.
 var essential = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
 	"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETPCAP",
@@ -84,14 +84,15 @@ func judgePackages(wanted []string, dpkg string, apt bool) (c Check, missing []s
 	return c, missing
 }
 
-// engine is what was seen of Docker.
+// engine is the state of Docker.
 type engine struct {
 	address   string // of its API
-	err       error  // why it does not answer; nil when it does
+	err       error  // why it does not answer; nil if it does
 	version   string
 	root      string // where it keeps its data
 	runtime   string // its default OCI runtime
-	installed bool   // there is a dockerd to start
+	rootless  bool   // it runs without root
+	installed bool   // there is a dockerd program
 	command   bool   // there is a docker command, which kind runs
 }
 
@@ -105,12 +106,18 @@ func judgeEngine(e engine, apt, systemd bool) Check {
 			Cure: "unset DOCKER_HOST",
 		}
 	}
+	if e.err == nil && e.rootless {
+		return Check{
+			Name: name, State: Fatal, Found: "rootless " + e.version + " at " + e.address,
+			Want: "Docker must run as root: labs need its containers' network namespaces",
+			Cure: "unset DOCKER_HOST, and start the engine of root (systemctl start docker)",
+		}
+	}
 	if e.err == nil {
 		return passed(name, e.version+" at "+e.address)
 	}
 	c := Check{Name: name, State: Curable, Found: e.err.Error(), Want: "Docker must answer at " + e.address}
-	// The error of Docker's client begins with what it was doing, which our
-	// sentence has said already.
+	// The error of Docker's client begins with the operation, which Want names.
 	if dial, ok := errors.AsType[*net.OpError](e.err); ok {
 		c.Found = dial.Err.Error()
 	}
@@ -118,7 +125,7 @@ func judgeEngine(e engine, apt, systemd bool) Check {
 	case errors.Is(e.err, fs.ErrPermission):
 		c.State, c.Cure = Fatal, "run it with sudo"
 	case address.Path != defaultSocket:
-		c.State, c.Cure = Fatal, "unset DOCKER_HOST, or start the engine that it names"
+		c.State, c.Cure = Fatal, "unset DOCKER_HOST, or start the engine at that address"
 	case e.installed && systemd:
 		c.Cure = "systemctl start docker"
 	case e.installed:
@@ -137,7 +144,7 @@ func judgeDockerCommand(e engine, apt bool) Check {
 	switch {
 	case e.command:
 	case e.err != nil && !e.installed && apt:
-		// Comes with the engine.
+		// The engine's package contains it.
 		c.State, c.Found, c.Want, c.Cure = Curable, "none", "kind needs it", aptInstall+" "+dockerPackage
 	case apt:
 		c.State, c.Found, c.Want, c.Cure = Curable, "none", "kind needs it", aptInstall+" "+dockerCommandPackage
@@ -147,8 +154,8 @@ func judgeDockerCommand(e engine, apt bool) Check {
 	return c
 }
 
-// judgeCapabilities looks at the bounding set in status, the text of
-// /proc/<pid>/status of the process that containers descend from.
+// judgeCapabilities checks the bounding set in status, the text of
+// /proc/<pid>/status of the process from which containers inherit it.
 func judgeCapabilities(status string, last capability.Cap) (c Check, missing []string) {
 	set, err := bounding.Parse(status)
 	if err != nil {
@@ -162,12 +169,7 @@ func judgeCapabilities(status string, last capability.Cap) (c Check, missing []s
 	if len(missing) > 0 {
 		c.Found = "all granted but " + strings.Join(missing, " ")
 	}
-	var needed []string
-	for _, name := range missing {
-		if slices.Contains(essential, name) {
-			needed = append(needed, name)
-		}
-	}
+	needed := slices.DeleteFunc(slices.Clone(missing), func(name string) bool { return !slices.Contains(essential, name) })
 	if len(needed) > 0 {
 		c.State, c.Found = Fatal, "not granted: "+strings.Join(needed, " ")
 		c.Want = "root must hold the capabilities that a lab needs"
@@ -176,13 +178,22 @@ func judgeCapabilities(status string, last capability.Cap) (c Check, missing []s
 	return c, missing
 }
 
-// trial is how it went to run a privileged container.
+// trial is the outcome of an attempt to run a privileged container.
 type trial struct {
-	ran bool  // there was an engine to try
-	err error // nil: it worked
-	// shimmed tells that the shim was Docker's default runtime, and there.
-	shimmed bool
+	ran     bool   // there was an engine to try
+	err     error  // nil on success
+	shimmed bool   // the shim was installed and Docker's default runtime
+	runtime string // Docker's default OCI runtime
 }
+
+// foreignRuntime reports whether a default OCI runtime was chosen by the machine's owner.
+func foreignRuntime(name string) bool {
+	return !slices.Contains([]string{"", "runc", "io.containerd.runc.v2", runtimeName}, name)
+}
+
+// runtimeCure is the cure for a default OCI runtime that relapse does not replace.
+const runtimeCure = `set "default-runtime" to "runc" in %s, reload dockerd, and repeat; ` +
+	`containers that need the other runtime can name it (docker run --runtime)`
 
 func judgePrivileged(t trial, missing []string) Check {
 	const want = "Docker must be able to run a privileged container"
@@ -193,12 +204,16 @@ func judgePrivileged(t trial, missing []string) Check {
 			Want: want, Cure: "start Docker first",
 		}
 	case t.err == nil && t.shimmed:
-		return passed("privileged container", "ran, by the OCI runtime "+runtimeName)
+		return passed("privileged container", "ran with the OCI runtime "+runtimeName)
 	case t.err == nil:
 		return passed("privileged container", "ran")
 	}
 	c := Check{Name: "privileged container", State: Fatal, Found: t.err.Error(), Want: want}
-	if len(missing) > 0 && !t.shimmed {
+	if len(missing) > 0 && foreignRuntime(t.runtime) {
+		c.Want = fmt.Sprintf("Docker's default OCI runtime must be runc, because this machine does not grant %s; relapse does not replace %q",
+			strings.Join(missing, " "), t.runtime)
+		c.Cure = fmt.Sprintf(runtimeCure, this.daemonJSON)
+	} else if len(missing) > 0 && !t.shimmed {
 		c.State = Curable
 		c.Cure = fmt.Sprintf("relapse setup (registers the OCI runtime %s, which does not ask for %s)",
 			runtimeName, strings.Join(missing, " "))
@@ -209,15 +224,14 @@ func judgePrivileged(t trial, missing []string) Check {
 }
 
 // Controllers that kubelet (pkg/kubelet/cm, validateSystemRequirements) and
-// runc cannot do without.
+// runc require.
 var (
 	controllersV1 = []string{"cpu", "cpuacct", "cpuset", "devices", "memory", "pids"}
 	controllersV2 = []string{"cpu", "cpuset", "memory", "pids"}
 )
 
-// judgeCgroups reads the cgroup version from the text of
-// /proc/self/mountinfo. unified is the text of cgroup.controllers of the
-// version 2 hierarchy's root.
+// judgeCgroups reads the cgroup version from the text of /proc/self/mountinfo.
+// unified is the text of cgroup.controllers in the root of the v2 hierarchy.
 func judgeCgroups(mountinfo, unified string) Check {
 	var v1, v2 bool
 	var controllers []string
@@ -240,7 +254,7 @@ func judgeCgroups(mountinfo, unified string) Check {
 	c := passed("cgroups", "v1")
 	switch {
 	case v1 && v2:
-		c.Found = "hybrid: v1 controllers, v2 beside them"
+		c.Found = "hybrid: v1 controllers, v2 without controllers"
 	case v2:
 		c.Found = "v2"
 		wanted, controllers = controllersV2, strings.Fields(unified)
@@ -250,12 +264,7 @@ func judgeCgroups(mountinfo, unified string) Check {
 			Cure: aptInstall + " cgroupfs-mount",
 		}
 	}
-	var missing []string
-	for _, controller := range wanted {
-		if !slices.Contains(controllers, controller) {
-			missing = append(missing, controller)
-		}
-	}
+	missing := slices.DeleteFunc(slices.Clone(wanted), func(name string) bool { return slices.Contains(controllers, name) })
 	if len(missing) > 0 {
 		c.State, c.Found = Fatal, c.Found+", without "+strings.Join(missing, " ")
 		c.Want = "Kubernetes needs the cgroup controllers " + strings.Join(wanted, " ")
@@ -264,10 +273,10 @@ func judgeCgroups(mountinfo, unified string) Check {
 	return c
 }
 
-// feature is something that the kernel can do, or why it cannot.
+// feature is a feature of the kernel.
 type feature struct {
 	name string
-	err  error
+	err  error // why it is missing; nil if it is there
 }
 
 func judgeFeatures(features []feature) Check {
@@ -282,14 +291,14 @@ func judgeFeatures(features []feature) Check {
 	c := passed("kernel features", strings.Join(have, ", "))
 	if len(lack) > 0 {
 		c.State, c.Found = Fatal, "missing: "+strings.Join(lack, ", ")
-		c.Want = "the kernel must have what a lab's networks are made of"
+		c.Want = "the kernel must have the features that a lab's networks use"
 		c.Cure = "boot a distribution's standard kernel with its modules installed"
 	}
 	return c
 }
 
-// judgeForwarding reports net.ipv4.ip_forward. Either value will do: packets
-// of a lab are forwarded in the routers' namespaces, which have their own.
+// judgeForwarding reports net.ipv4.ip_forward. Either value is right: packets of
+// a lab are forwarded in the routers' namespaces, which have their own setting.
 func judgeForwarding(value string) Check {
 	found := "net.ipv4.ip_forward is " + sysctl(value)
 	if sysctl(value) == "0" {
@@ -298,8 +307,8 @@ func judgeForwarding(value string) Check {
 	return passed("IP forwarding", found)
 }
 
-// judgeBridgeFilter reports whether iptables sees bridged frames. Either way
-// will do: Docker accepts what stays on one bridge.
+// judgeBridgeFilter reports whether iptables sees bridged frames. Either value is
+// right: Docker accepts traffic within one bridge.
 func judgeBridgeFilter(value string) Check {
 	if value == "" {
 		return passed("br_netfilter", "not loaded")
@@ -314,6 +323,29 @@ func sysctl(value string) string {
 	return value
 }
 
+// judgeSubnets checks that no route overlaps the subnets. Routes of labs do not count:
+// a lab that must end before another one begins is no fault of the machine.
+func judgeSubnets(subnets map[netip.Prefix]string, overlaps []subnet.Overlap, err error) Check {
+	c := passed("lab subnets", "free")
+	var taken []string
+	for _, o := range overlaps {
+		if !o.Lab() {
+			taken = append(taken, fmt.Sprintf("%s (%s): %s is routed to %s", o.Subnet, subnets[o.Subnet], o.Route, o.By()))
+		}
+	}
+	slices.Sort(taken)
+	switch {
+	case err != nil:
+		c.State, c.Found, c.Cure = Fatal, err.Error(), "run it with sudo"
+	case len(taken) > 0:
+		c.State, c.Found, c.Cure = Fatal, strings.Join(taken, "; "), "disconnect the VPN or remove the network that the route belongs to"
+	}
+	if c.State != OK {
+		c.Want = "no route of this machine may overlap a lab's networks"
+	}
+	return c
+}
+
 func judgeCPUs(n int) Check {
 	c := passed("CPUs", strconv.Itoa(n))
 	if n < minCPUs {
@@ -322,27 +354,17 @@ func judgeCPUs(n int) Check {
 	return c
 }
 
-// judgeMemory reads the machine's memory from the text of /proc/meminfo.
-func judgeMemory(meminfo string) (c Check, gib int) {
-	for line := range strings.Lines(meminfo) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[0] != "MemTotal:" {
-			continue
-		}
-		if kib, err := strconv.ParseFloat(fields[1], 64); err == nil {
-			gib = int(math.Round(kib / (1 << 20)))
-		}
-	}
-	c = passed("memory", fmt.Sprintf("%d GiB", gib))
+func judgeMemory(gib int) Check {
+	c := passed("memory", fmt.Sprintf("%d GiB", gib))
 	if gib < minMemoryGiB {
 		c.State, c.Want, c.Cure = Fatal, fmt.Sprintf("a lab needs %d GiB of memory", minMemoryGiB), "use a larger machine"
 	}
-	return c, gib
+	return c
 }
 
-// disk is the room for new data below a directory.
+// disk is the free space of a directory's file system.
 type disk struct {
-	what  string // what is kept there
+	what  string // what the directory holds
 	path  string
 	bytes uint64 // free for root
 	err   error

@@ -4,15 +4,18 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/sys/capability"
+
+	"github.com/relapse-dev/relapse/topology/host/subnet"
 )
 
-// verdict is what the tests look at of a check.
+// verdict is the part of a check that the tests compare.
 type verdict struct {
 	state       State
 	found, cure string
@@ -49,7 +52,7 @@ func TestJudgePackages(t *testing.T) {
 			wanted: []string{"debootstrap", "qemu-system-x86"}, dpkg: dpkg, apt: true,
 			want: verdict{
 				Curable, "missing: qemu-system-x86",
-				"apt-get install --yes --no-install-recommends qemu-system-x86",
+				"apt-get install --yes --no-install-recommends --no-remove qemu-system-x86",
 			},
 			missing: []string{"qemu-system-x86"},
 		},
@@ -90,6 +93,13 @@ func TestJudgeEngine(t *testing.T) {
 			engine: engine{address: socket, version: "20.10.24+dfsg1"},
 			want:   verdict{OK, "20.10.24+dfsg1 at unix:///var/run/docker.sock", ""},
 		},
+		"rootless": {
+			engine: engine{address: "unix:///run/user/1000/docker.sock", version: "28.5.2", rootless: true},
+			want: verdict{
+				Fatal, "rootless 28.5.2 at unix:///run/user/1000/docker.sock",
+				"unset DOCKER_HOST, and start the engine of root (systemctl start docker)",
+			},
+		},
 		"not started": {
 			engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, apt: true,
 			want: verdict{Curable, noFile, "dockerd"},
@@ -100,7 +110,7 @@ func TestJudgeEngine(t *testing.T) {
 		},
 		"not installed": {
 			engine: engine{address: socket, err: dialError(syscall.ENOENT)}, apt: true,
-			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends docker.io"},
+			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io"},
 		},
 		"not installed, no apt": {
 			engine: engine{address: socket, err: dialError(syscall.ENOENT)},
@@ -112,7 +122,7 @@ func TestJudgeEngine(t *testing.T) {
 		},
 		"another socket": {
 			engine: engine{address: "unix:///home/u/.docker/run/docker.sock", err: dialError(syscall.ENOENT), installed: true}, apt: true,
-			want: verdict{Fatal, noFile, "unset DOCKER_HOST, or start the engine that it names"},
+			want: verdict{Fatal, noFile, "unset DOCKER_HOST, or start the engine at that address"},
 		},
 		"another machine": {
 			engine: engine{address: "tcp://build.example.net:2376", version: "28.5.2"},
@@ -172,7 +182,7 @@ func TestJudgeCapabilities(t *testing.T) {
 func TestJudgePrivileged(t *testing.T) {
 	// Recorded: Docker 20.10.24 without the shim on such a machine.
 	refused := errors.New("failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: unable to apply caps: operation not permitted: unknown")
-	const look = "see Docker's log (journalctl -u docker, or /var/log/docker.log)"
+	const log = "see Docker's log (journalctl -u docker, or /var/log/docker.log)"
 	lacking := []string{"CAP_SYS_RESOURCE"}
 	tests := map[string]struct {
 		trial   trial
@@ -181,10 +191,17 @@ func TestJudgePrivileged(t *testing.T) {
 	}{
 		"ran":                           {trial{ran: true}, nil, verdict{OK, "ran", ""}},
 		"ran although something lacks":  {trial{ran: true}, lacking, verdict{OK, "ran", ""}},
-		"ran by the shim":               {trial{ran: true, shimmed: true}, lacking, verdict{OK, "ran, by the OCI runtime runc-caps", ""}},
+		"ran by the shim":               {trial{ran: true, shimmed: true}, lacking, verdict{OK, "ran with the OCI runtime runc-caps", ""}},
 		"no engine":                     {trial{}, lacking, verdict{Curable, "not tried: no Docker engine answers", "start Docker first"}},
-		"failed with all capabilities":  {trial{ran: true, err: refused}, nil, verdict{Fatal, refused.Error(), look}},
-		"failed with the shim in place": {trial{ran: true, err: refused, shimmed: true}, lacking, verdict{Fatal, refused.Error(), look}},
+		"failed with all capabilities":  {trial{ran: true, err: refused}, nil, verdict{Fatal, refused.Error(), log}},
+		"failed with the shim in place": {trial{ran: true, err: refused, shimmed: true}, lacking, verdict{Fatal, refused.Error(), log}},
+		"another default runtime": {
+			trial{ran: true, err: refused, runtime: "nvidia"}, lacking,
+			verdict{
+				Fatal, refused.Error(), `set "default-runtime" to "runc" in /etc/docker/daemon.json, reload dockerd, and repeat; ` +
+					`containers that need the other runtime can name it (docker run --runtime)`,
+			},
+		},
 		"failed without the shim": {
 			trial{ran: true, err: refused}, lacking,
 			verdict{Curable, refused.Error(), "relapse setup (registers the OCI runtime runc-caps, which does not ask for CAP_SYS_RESOURCE)"},
@@ -218,7 +235,7 @@ func TestJudgeCgroups(t *testing.T) {
 	}{
 		"v2":     {v2, "cpuset cpu io memory hugetlb pids rdma misc\n", verdict{OK, "v2", ""}},
 		"v1":     {v1, "", verdict{OK, "v1", ""}},
-		"hybrid": {v1 + unified, "", verdict{OK, "hybrid: v1 controllers, v2 beside them", ""}},
+		"hybrid": {v1 + unified, "", verdict{OK, "hybrid: v1 controllers, v2 without controllers", ""}},
 		"controllers mounted together": {
 			"32 31 0:29 / /sys/fs/cgroup/all rw,relatime shared:3 - cgroup cgroup rw,cpu,cpuacct,cpuset,memory,devices,pids\n", "",
 			verdict{OK, "v1", ""},
@@ -229,7 +246,7 @@ func TestJudgeCgroups(t *testing.T) {
 		},
 		"none": {
 			"25 30 0:23 / /sys rw shared:7 - sysfs sysfs rw\n", "",
-			verdict{Fatal, "none mounted", "apt-get install --yes --no-install-recommends cgroupfs-mount"},
+			verdict{Fatal, "none mounted", "apt-get install --yes --no-install-recommends --no-remove cgroupfs-mount"},
 		},
 	}
 	for name, test := range tests {
@@ -239,14 +256,13 @@ func TestJudgeCgroups(t *testing.T) {
 	}
 }
 
+var (
+	labSubnet  = netip.MustParsePrefix("10.4.94.0/24")
+	labSubnets = map[netip.Prefix]string{labSubnet: "nodes of node-drain"}
+)
+
 func TestJudgeMachine(t *testing.T) {
 	const larger = "use a larger machine"
-	small, _ := judgeMemory("MemTotal:        2014076 kB\nMemFree:          100000 kB\n")
-	large, gib := judgeMemory("MemTotal:       24684084 kB\nMemFree:        17220000 kB\n")
-	if gib != 24 {
-		t.Errorf("memory = %d GiB, want 24", gib)
-	}
-	none, _ := judgeMemory("")
 	tests := map[string]struct {
 		got  Check
 		want verdict
@@ -257,14 +273,26 @@ func TestJudgeMachine(t *testing.T) {
 		"arm64":              {judgeArchitecture("arm64"), verdict{Fatal, "arm64", "use an amd64 machine"}},
 		"two CPUs":           {judgeCPUs(2), verdict{OK, "2", ""}},
 		"one CPU":            {judgeCPUs(1), verdict{Fatal, "1", larger}},
-		"24 GiB":             {large, verdict{OK, "24 GiB", ""}},
-		"2 GiB":              {small, verdict{Fatal, "2 GiB", larger}},
-		"memory unknown":     {none, verdict{Fatal, "0 GiB", larger}},
+		"24 GiB":             {judgeMemory(24), verdict{OK, "24 GiB", ""}},
+		"2 GiB":              {judgeMemory(2), verdict{Fatal, "2 GiB", larger}},
+		"memory unknown":     {judgeMemory(0), verdict{Fatal, "0 GiB", larger}},
 		"forwarding":         {judgeForwarding("1\n"), verdict{OK, "net.ipv4.ip_forward is 1", ""}},
 		"no forwarding":      {judgeForwarding("0\n"), verdict{OK, "net.ipv4.ip_forward is 0 (dockerd sets it to 1 when it starts)", ""}},
 		"forwarding unknown": {judgeForwarding(""), verdict{OK, "net.ipv4.ip_forward is not readable", ""}},
 		"bridge filter":      {judgeBridgeFilter("1\n"), verdict{OK, "net.bridge.bridge-nf-call-iptables is 1", ""}},
 		"no bridge filter":   {judgeBridgeFilter(""), verdict{OK, "not loaded", ""}},
+		"subnets":            {judgeSubnets(labSubnets, nil, nil), verdict{OK, "free", ""}},
+		"subnet of a running lab": {
+			judgeSubnets(labSubnets, []subnet.Overlap{{Subnet: labSubnet, Route: labSubnet, Device: "rl-0a1b2c3d", Table: 254}}, nil),
+			verdict{OK, "free", ""},
+		},
+		"subnet of a VPN": {
+			judgeSubnets(labSubnets, []subnet.Overlap{{Subnet: labSubnet, Route: netip.MustParsePrefix("10.0.0.0/8"), Device: "wg0", Table: 51820}}, nil),
+			verdict{
+				Fatal, "10.4.94.0/24 (nodes of node-drain): 10.0.0.0/8 is routed to wg0 (routing table 51820)",
+				"disconnect the VPN or remove the network that the route belongs to",
+			},
+		},
 		"room": {
 			judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 70_310_000_000}, "free some"),
 			verdict{OK, "70.3 GB free at /var/lib/docker", ""},

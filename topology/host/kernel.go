@@ -12,15 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelFeatures tries what a lab needs of the kernel in a network namespace
-// of its own, which ends with everything in it when the function returns. It
-// needs root. /proc/modules and /boot/config were rejected as sources: the
-// one lists only what is loaded, the other is missing on many machines.
+// kernelFeatures tries the features that a lab needs in a new network namespace,
+// which ends when the function returns. It needs root. /proc/modules was rejected
+// as a source because it lists only loaded modules, /boot/config because many
+// machines have none.
 func kernelFeatures() []feature {
 	found := make(chan []feature)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, and its
-		// namespace with the thread.
+		// Not unlocked: thread and namespace end with the goroutine.
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			found <- []feature{{"network namespaces", err}}
@@ -56,7 +55,7 @@ func addMultipath() error {
 	if err != nil {
 		return err
 	}
-	// RFC 5737's documentation prefixes; nothing is ever sent to them.
+	// Documentation prefixes of RFC 5737; no packet is sent.
 	near := &net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(24, 32)}
 	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: near}); err != nil {
 		return fmt.Errorf("adding an address: %w", err)
@@ -84,8 +83,8 @@ func addMasquerade() error {
 	return conn.Flush()
 }
 
-// openOverlay asks for the file system without mounting it; the kernel loads
-// its module where it is one.
+// openOverlay opens the file system without mounting it. The kernel loads its
+// module if necessary.
 func openOverlay() error {
 	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -2,8 +2,8 @@ package host
 
 import "syscall"
 
-// MemoryGiB is the machine's memory in GiB, rounded to the nearest: a machine of
-// 16 GiB says that it has a little less. It is 0 where the kernel does not tell.
+// MemoryGiB is the machine's memory in GiB, rounded to the nearest, because the
+// kernel keeps a part for itself. It is 0 if it cannot be read.
 func MemoryGiB() int {
 	var info syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&info); err != nil {

@@ -4,23 +4,28 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/capability"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/host/subnet"
 )
 
-// host says where a machine keeps what this package reads and changes.
+// host holds the paths of what this package reads and changes.
 type host struct {
 	daemonJSON string // Docker's configuration
 	pidFile    string // of dockerd
 	shim       string // the OCI runtime runc-caps
 	record     string // what Setup changed
-	sysctls    string // the kernel's settings, a file each
+	lock       string // held by Setup and Undo
+	sysctls    string // the kernel's settings, one file each
 }
 
 // this is the machine that the program runs on.
@@ -29,10 +34,11 @@ var this = host{
 	pidFile:    "/run/docker.pid",
 	shim:       "/usr/local/lib/relapse/runc-caps",
 	record:     "/var/lib/relapse/setup.json",
+	lock:       "/run/relapse/setup.lock",
 	sysctls:    "/proc/sys",
 }
 
-// observed is what was read from a machine, not yet judged.
+// observed is what was read from a machine, before it is judged.
 type observed struct {
 	needs   Needs
 	uid     int
@@ -41,7 +47,7 @@ type observed struct {
 	dpkg    string
 	engine  engine
 	trial   trial
-	// status is that of dockerd where it runs: containers descend from it.
+	// status is that of dockerd if it runs: containers inherit its capabilities.
 	status        string
 	lastCap       capability.Cap
 	mountinfo     string
@@ -51,9 +57,11 @@ type observed struct {
 	forwarding    string
 	bridgeFilter  string
 	inotify       map[string]string
-	meminfo       string
+	memoryGiB     int
 	cpus          int
 	disks         []disk
+	overlaps      []subnet.Overlap
+	overlapsErr   error
 	shimInstalled bool
 }
 
@@ -70,27 +78,26 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 		forwarding:   read("/proc/sys/net/ipv4/ip_forward"),
 		bridgeFilter: read("/proc/sys/net/bridge/bridge-nf-call-iptables"),
 		inotify:      h.limits(),
-		meminfo:      read("/proc/meminfo"),
+		memoryGiB:    MemoryGiB(),
 		cpus:         runtime.NumCPU(),
 	}
 	o.shimInstalled = exists(h.shim)
 	if pid, ok := h.dockerd(); ok {
 		o.status = read(filepath.Join("/proc", pid, "status"))
 	}
-	// Without the file the kernel is older than every one that Docker
-	// supports; its capabilities are those that the library knows.
 	o.lastCap, _ = capability.LastCap()
 	if len(needs.Packages) > 0 {
 		o.dpkg = installedPackages(ctx, needs.Packages)
 	}
-	o.engine = h.lookAtEngine(ctx)
+	o.engine = observeEngine(ctx)
 	if o.uid == 0 {
 		o.features = kernelFeatures()
 		if o.engine.err == nil {
 			o.trial = trial{
 				ran:     true,
-				err:     h.tryPrivileged(ctx),
+				err:     tryPrivileged(ctx),
 				shimmed: o.engine.runtime == runtimeName && o.shimInstalled,
+				runtime: o.engine.runtime,
 			}
 		}
 	}
@@ -102,13 +109,13 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 	if needs.ImageCache != "" {
 		o.disks = append(o.disks, freeDisk("the image cache", needs.ImageCache))
 	}
+	o.overlaps, o.overlapsErr = subnet.Overlaps(ctx, slices.Collect(maps.Keys(needs.Subnets)))
 	return o
 }
 
 func (o observed) judge() Report {
 	packages, _ := judgePackages(o.needs.Packages, o.dpkg, o.apt)
 	capabilities, missing := judgeCapabilities(o.status, o.lastCap)
-	memory, gib := judgeMemory(o.meminfo)
 	inotify, _ := judgeInotify(o.inotify)
 	checks := []Check{
 		judgeRoot(o.uid),
@@ -118,8 +125,7 @@ func (o observed) judge() Report {
 		judgeDockerCommand(o.engine, o.apt),
 		capabilities,
 	}
-	// The rest can be found out by root only. Other users are told to become
-	// root first, so it is left out for them.
+	// The other checks need root, and the first check asks for it.
 	if o.uid == 0 {
 		checks = append(checks, judgePrivileged(o.trial, missing))
 	}
@@ -131,33 +137,37 @@ func (o observed) judge() Report {
 		judgeForwarding(o.forwarding),
 		judgeBridgeFilter(o.bridgeFilter),
 		inotify,
+		judgeSubnets(o.needs.Subnets, o.overlaps, o.overlapsErr),
 		judgeCPUs(o.cpus),
-		memory,
+		judgeMemory(o.memoryGiB),
 	)
 	for i, d := range o.disks {
-		cure := "docker system prune"
-		if i > 0 {
-			cure = "free some, or put the image cache elsewhere"
-		}
-		checks = append(checks, judgeDisk(d, cure))
+		checks = append(checks, judgeDisk(d, diskCures[min(i, len(diskCures)-1)]))
 	}
 	return Report{
 		Checks: checks,
-		Facts:  Facts{Kernel: o.kernel, CPUs: o.cpus, MemoryGiB: gib, Docker: o.engine.version},
+		Facts:  Facts{Kernel: o.kernel, CPUs: o.cpus, MemoryGiB: o.memoryGiB, Docker: o.engine.version},
 	}
 }
 
-// dockerd returns the process ID of the Docker daemon, where one runs.
+// diskCures are the cures for full disks, in the order of observed.disks. They name no
+// command that removes what is not relapse's, as docker system prune does.
+var diskCures = []string{
+	"free space on that file system, or move Docker's data (data-root in /etc/docker/daemon.json)",
+	"relapse images prune, or put the image cache on another file system",
+}
+
+// dockerd returns the process ID of the Docker daemon, and whether it runs.
 func (h host) dockerd() (pid string, ok bool) {
 	pid = strings.TrimSpace(read(h.pidFile))
-	// The file stays behind when the daemon is killed. By now the process ID
-	// may belong to another program, or to a zombie, which has none.
+	// A killed daemon leaves the file. The process ID may belong to another program
+	// by now, or to a zombie, which has no program.
 	process := filepath.Join("/proc", pid)
 	_, err := os.Readlink(filepath.Join(process, "exe"))
 	return pid, pid != "" && err == nil && strings.TrimSpace(read(filepath.Join(process, "comm"))) == "dockerd"
 }
 
-// freeDisk measures the file system that would hold path.
+// freeDisk measures the file system of path, which need not exist yet.
 func freeDisk(what, path string) disk {
 	d := disk{what: what, path: path}
 	for dir := path; ; dir = filepath.Dir(dir) {
@@ -174,8 +184,8 @@ func freeDisk(what, path string) disk {
 	}
 }
 
-// find returns the path of a program, or "". Some shells leave the sbin
-// directories out of PATH.
+// find returns the path of a program, or "". It also searches the sbin
+// directories, which some shells leave out of PATH.
 func find(program string) string {
 	if path, err := exec.LookPath(program); err == nil {
 		return path
@@ -188,8 +198,8 @@ func find(program string) string {
 	return ""
 }
 
-// read returns a file's text, or "" where it cannot be read: what cannot be
-// read is judged as what is not there.
+// read returns a file's text, or "" if it cannot be read: an unreadable file is
+// judged as a missing one.
 func read(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -4,42 +4,41 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"slices"
+	"strings"
 )
 
 const (
-	aptInstall = "apt-get install --yes --no-install-recommends"
+	// With --no-remove apt-get fails instead of removing a package of the machine's owner.
+	aptInstall = "apt-get install --yes --no-install-recommends --no-remove"
 	// dockerPackage is Debian's own Docker. It depends on runc, containerd
 	// and iptables, and up to Debian 12 holds the docker command too.
 	dockerPackage        = "docker.io"
 	dockerCommandPackage = "docker-cli" // from Debian 13 on
 )
 
-// installedPackages asks dpkg for the state of packages, in the form that
-// judgePackages reads.
+// installedPackages returns dpkg's states of packages, for judgePackages.
 func installedPackages(ctx context.Context, names []string) string {
 	args := append([]string{"--show", "--showformat", "${Package} ${db:Status-Status}\n"}, names...)
-	// A status other than 0 only says that some are unknown; without dpkg
-	// none is known.
+	// An exit status other than 0 means that some are unknown. Without dpkg all are.
 	out, _ := exec.CommandContext(ctx, "dpkg-query", args...).Output()
 	return string(out)
 }
 
-// installPackages installs Debian packages. It fetches the package lists
-// only where apt cannot do without: on a fresh machine there are none, or
-// they name versions that are gone.
+// installPackages installs Debian packages. It updates the package lists only if
+// the installation fails: a new machine has no lists, or they name versions that
+// are no longer published.
 func installPackages(ctx context.Context, names []string, announce func(string)) error {
-	// Other installations (unattended-upgrades on a machine just booted)
-	// hold the lock for a minute or two.
+	// unattended-upgrades holds the lock for minutes on a machine that just booted.
 	apt := []string{find("apt-get"), "-o", "DPkg::Lock::Timeout=180"}
 	env := []string{"DEBIAN_FRONTEND=noninteractive"}
-	install := append(apt, "install", "--yes", "--no-install-recommends")
-	install = append(install, names...)
+	install := slices.Concat(apt, strings.Fields(aptInstall)[1:], names)
 
 	first := run(ctx, "", env, install...)
 	if first == nil || ctx.Err() != nil {
 		return first
 	}
-	announce("refreshing apt's package lists, because they do not serve: apt-get update")
+	announce("updating apt's package lists, because they are missing or outdated: apt-get update")
 	if err := run(ctx, "", env, append(apt, "update")...); err != nil {
 		return errors.Join(first, err)
 	}

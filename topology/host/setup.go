@@ -10,19 +10,23 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"al.essio.dev/pkg/shellescape"
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// Setup makes the machine able to run a lab, as far as that can be done, and
-// returns what an inspection finds then. It calls announce with each step
-// before it takes it. Where nothing is to be done it only inspects.
+// Setup prepares the machine for labs and returns the result of an inspection
+// after that. It calls announce with each step before it takes it. If no step is
+// necessary it only inspects.
 //
-// source is the root of relapse's own source, from which the shim is built.
+// source is the root of relapse's source, from which the shim is built.
 //
-// A machine that cannot run a lab is an *UnfitError, with all the reasons;
-// nothing has been changed then, unless a cure did not take. Any other error
-// is a cure that failed.
+// The error is an *UnfitError with all reasons if the machine cannot run a lab.
+// Then nothing was changed, unless a cure had no effect. Any other error is a cure
+// that failed.
 func Setup(ctx context.Context, needs Needs, source string, announce func(step string)) (Report, error) {
 	return this.setup(ctx, needs, source, announce)
 }
@@ -36,6 +40,12 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 	if report.Err() == nil {
 		return report, nil
 	}
+	unlock, err := h.exclusive(ctx, announce)
+	if err != nil {
+		return report, err
+	}
+	defer unlock()
+	o = h.observe(ctx, needs) // the other set-up may have changed it
 	if missing := o.missingPackages(); len(missing) > 0 {
 		announce("installing Debian packages: " + aptInstall + " " + strings.Join(missing, " "))
 		if err := installPackages(ctx, missing, announce); err != nil {
@@ -55,8 +65,8 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 			return report, fmt.Errorf("starting Docker: %w", err)
 		}
 	}
-	// Only Docker's own attempt tells whether it needs the shim: from
-	// version 23 on it does not ask for capabilities that it lacks itself.
+	// Only a trial shows whether Docker needs the shim: from version 23 on it does
+	// not request capabilities that it lacks itself.
 	o = h.observe(ctx, needs)
 	if _, missing := judgeCapabilities(o.status, o.lastCap); judgePrivileged(o.trial, missing).State == Curable {
 		if err := h.installShim(ctx, source, missing, announce); err != nil {
@@ -80,15 +90,24 @@ func (o observed) missingPackages() []string {
 	return missing
 }
 
-// Undo takes back what Setup changed in Docker's configuration and in the
-// kernel's limits, and removes the shim. It calls announce with each step before it takes it. Packages
-// and a running Docker stay: others may use them by now; announce is told
-// how to remove them. Where Setup changed nothing it does nothing.
+// Undo reverts Setup's changes to Docker's configuration and to the kernel's
+// limits, and removes the shim. It calls announce with each step before it takes
+// it. Packages and a running Docker stay, because others may use them; announce gets
+// the commands that remove them and what dockerd leaves when it ends. Without changes
+// Undo does nothing.
 func Undo(ctx context.Context, announce func(step string)) error {
 	return this.undo(ctx, announce)
 }
 
 func (h host) undo(ctx context.Context, announce func(string)) error {
+	if !exists(h.record) {
+		return nil
+	}
+	unlock, err := h.exclusive(ctx, announce)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	r, err := h.recorded()
 	if err != nil {
 		return err
@@ -105,23 +124,56 @@ func (h host) undo(ctx context.Context, announce func(string)) error {
 		announce("leaving the Debian packages that were installed; to remove them: apt-get remove " +
 			strings.Join(r.Packages, " "))
 	}
+	if left := r.Docker.left(); left != "" {
+		announce("leaving Docker, which the set-up has started; " + left)
+	}
 	if err := os.Remove(h.record); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the record of the set-up: %w", err)
 	}
 	return nil
 }
 
+// lockBound bounds the wait for another set-up, which installs packages.
+const lockBound = 20 * time.Minute
+
+// exclusive waits until no other process sets this machine up, or takes that back.
+func (h host) exclusive(ctx context.Context, announce func(string)) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(h.lock), 0o700); err != nil {
+		return nil, fmt.Errorf("creating the folder of the set-up's lock: %w", err)
+	}
+	file, err := os.OpenFile(h.lock, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the set-up's lock: %w", err)
+	}
+	announced := false
+	err = await.Until(ctx, "another set-up of this machine to end", 100*time.Millisecond, lockBound,
+		func(context.Context) (bool, string, error) {
+			err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+			if err != nil && !announced {
+				announced = true
+				announce("waiting for another set-up of this machine to end")
+			}
+			return err == nil, "", err
+		})
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() { file.Close() }, nil
+}
+
 // record is what Setup changed on a machine.
 type record struct {
-	Packages   []string `json:"packages,omitempty"`
-	DaemonJSON *change  `json:"daemonJSON,omitempty"`
+	// Docker is set if Setup started dockerd.
+	Docker     *dockerBefore `json:"docker,omitempty"`
+	Packages   []string      `json:"packages,omitempty"`
+	DaemonJSON *change       `json:"daemonJSON,omitempty"`
 	// Sysctls are kernel settings by their names.
 	Sysctls map[string]change `json:"sysctls,omitempty"`
 }
 
-// change is what happened to a file, or to a kernel setting.
+// change is a change of a file or a kernel setting.
 type change struct {
-	Before *string `json:"before"` // its text, or value; null: there was none
+	Before *string `json:"before"` // text or value; null if there was none
 	After  string  `json:"after"`
 }
 
@@ -132,10 +184,10 @@ func (h host) recorded() (record, error) {
 		return r, nil
 	}
 	if err != nil {
-		return r, fmt.Errorf("reading what the set-up changed: %w", err)
+		return r, fmt.Errorf("reading the record of the set-up: %w", err)
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
-		return r, fmt.Errorf("reading what the set-up changed from %s: %w", h.record, err)
+		return r, fmt.Errorf("reading the record of the set-up, %s: %w", h.record, err)
 	}
 	return r, nil
 }
@@ -152,13 +204,13 @@ func (h host) remember(add func(*record)) error {
 		return err
 	}
 	if err := writeFile(h.record, text, 0o600); err != nil {
-		return fmt.Errorf("recording what the set-up changes: %w", err)
+		return fmt.Errorf("writing the record of the set-up: %w", err)
 	}
 	return nil
 }
 
-// writeFile replaces a file as a whole or not at all, and makes its
-// directory where there is none.
+// writeFile replaces a file atomically. It follows symbolic links, and makes the
+// directory if necessary.
 func writeFile(path string, text []byte, mode fs.FileMode) error {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -173,8 +225,8 @@ func writeFile(path string, text []byte, mode fs.FileMode) error {
 	return os.Rename(temporary, path)
 }
 
-// run runs a command to its end. A failure's error holds the command line
-// and what the command said last.
+// run runs a command. Its error contains the command line and the last lines of
+// the output.
 func run(ctx context.Context, dir string, env []string, command ...string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = dir
@@ -186,8 +238,8 @@ func run(ctx context.Context, dir string, env []string, command ...string) error
 	return nil
 }
 
-// sbinPath is PATH with the directories of dockerd, iptables and dpkg's
-// helpers, which su and cron leave out.
+// sbinPath is PATH with the directories of dockerd, iptables and dpkg's helpers,
+// which are missing under su and cron.
 func sbinPath() string {
 	return "PATH=" + os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
 }

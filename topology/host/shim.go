@@ -17,18 +17,13 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// reloadBound is how long dockerd may take to read its configuration again;
-// it takes milliseconds.
+// reloadBound bounds how long dockerd takes to reload its configuration: it needs
+// milliseconds.
 const reloadBound = 15 * time.Second
 
 // installShim builds the OCI runtime runc-caps and makes it Docker's
 // default.
 func (h host) installShim(ctx context.Context, source string, missing []string, announce func(string)) error {
-	announce(fmt.Sprintf("building the OCI runtime %s into %s, because this machine does not grant %s",
-		runtimeName, h.shim, strings.Join(missing, " ")))
-	if err := h.buildShim(ctx, source); err != nil {
-		return fmt.Errorf("building the OCI runtime %s: %w", runtimeName, err)
-	}
 	before, err := h.readDaemonJSON()
 	if err != nil {
 		return err
@@ -37,35 +32,47 @@ func (h host) installShim(ctx context.Context, source string, missing []string, 
 	if err != nil {
 		return fmt.Errorf("reading Docker's configuration %s: %w", h.daemonJSON, err)
 	}
+	// dockerd may not have read the file since its owner has changed it.
+	if name := config.defaultRuntime(); foreignRuntime(name) {
+		return &UnfitError{Checks: []Check{{
+			Name: "Docker's configuration", State: Fatal, Found: fmt.Sprintf("%q is the default OCI runtime in %s", name, h.daemonJSON),
+			Want: "Docker's default OCI runtime must be runc; relapse does not replace another one", Cure: fmt.Sprintf(runtimeCure, h.daemonJSON),
+		}}}
+	}
 	config, err = config.register(h.shim)
 	if err != nil {
 		return err
+	}
+	announce(fmt.Sprintf("building the OCI runtime %s into %s, because this machine does not grant %s",
+		runtimeName, h.shim, strings.Join(missing, " ")))
+	if err := h.buildShim(ctx, source); err != nil {
+		return fmt.Errorf("building the OCI runtime %s: %w", runtimeName, err)
 	}
 	after, err := config.text()
 	if err != nil {
 		return err
 	}
-	// Recorded first, so that even a killed set-up can be taken back. A
-	// registration that is there already was recorded when it was made.
+	// Recorded first, so that a killed set-up can be undone. An existing
+	// registration has its record already.
 	if string(after) != before.text() {
 		change := &change{Before: before.content, After: string(after)}
 		if err := h.remember(func(r *record) { r.DaemonJSON = change }); err != nil {
 			return err
 		}
 	}
-	announce(fmt.Sprintf("making %s Docker's default OCI runtime in %s, and dockerd read it again", runtimeName, h.daemonJSON))
+	announce(fmt.Sprintf("making %s Docker's default OCI runtime in %s, and reloading dockerd's configuration", runtimeName, h.daemonJSON))
 	if err := writeFile(h.daemonJSON, after, before.mode); err != nil {
 		return fmt.Errorf("writing Docker's configuration: %w", err)
 	}
 	if err := h.reload(ctx, runtimeName); err != nil {
-		// A file that dockerd refuses would keep it from starting again.
+		// dockerd would not start again with a file that it refuses.
 		return errors.Join(err, before.restore())
 	}
 	return nil
 }
 
-// removeShim takes back what installShim did to Docker's configuration, and
-// removes the shim. What others have changed in the file since is kept.
+// removeShim reverts installShim's change of Docker's configuration, and removes
+// the shim. Later changes of the file by others are kept.
 func (h host) removeShim(ctx context.Context, made change, announce func(string)) error {
 	_, running := h.dockerd()
 	var users []string
@@ -76,10 +83,10 @@ func (h host) removeShim(ctx context.Context, made change, announce func(string)
 		}
 	}
 	if len(users) > 0 {
-		return fmt.Errorf("containers still run by the OCI runtime %s: %s; remove them first (relapse down, docker rm)",
+		return fmt.Errorf("containers that use the OCI runtime %s: %s; remove them first (relapse down, docker rm)",
 			runtimeName, strings.Join(users, " "))
 	}
-	announce(fmt.Sprintf("taking the OCI runtime %s out of %s, and removing %s", runtimeName, h.daemonJSON, h.shim))
+	announce(fmt.Sprintf("removing the OCI runtime %s from %s, and the file %s", runtimeName, h.daemonJSON, h.shim))
 	now, err := h.readDaemonJSON()
 	if err != nil {
 		return err
@@ -88,7 +95,7 @@ func (h host) removeShim(ctx context.Context, made change, announce func(string)
 	final := original
 	before, err := parseDaemonConfig([]byte(original.text()))
 	if err != nil {
-		return fmt.Errorf("reading what %s was: %w", h.daemonJSON, err)
+		return fmt.Errorf("reading %s as it was before the set-up: %w", h.daemonJSON, err)
 	}
 	config, err := parseDaemonConfig([]byte(now.text()))
 	if err != nil {
@@ -106,18 +113,18 @@ func (h host) removeShim(ctx context.Context, made change, announce func(string)
 		final.content = &kept
 	}
 	if running {
-		told, err := config.explicit()
+		explicit, err := config.explicit()
 		if err != nil {
 			return err
 		}
-		text, err := told.text()
+		text, err := explicit.text()
 		if err != nil {
 			return err
 		}
 		if err := writeFile(h.daemonJSON, text, now.mode); err != nil {
 			return fmt.Errorf("writing Docker's configuration: %w", err)
 		}
-		if err := h.reload(ctx, told.defaultRuntime()); err != nil {
+		if err := h.reload(ctx, explicit.defaultRuntime()); err != nil {
 			return errors.Join(err, now.restore())
 		}
 	}
@@ -130,10 +137,10 @@ func (h host) removeShim(ctx context.Context, made change, announce func(string)
 	return nil
 }
 
-// buildShim builds the shim beside its place and moves it there, so that
-// Docker never runs half a file.
+// buildShim builds the shim and moves it to its path, so that Docker never runs
+// an incomplete file.
 func (h host) buildShim(ctx context.Context, source string) error {
-	// sudo's PATH has no room for Go's usual place.
+	// sudo's PATH lacks Go's usual directory.
 	program := find("go")
 	if program == "" {
 		program = "/usr/local/go/bin/go"
@@ -148,12 +155,12 @@ func (h host) buildShim(ctx context.Context, source string) error {
 	return os.Rename(built, h.shim)
 }
 
-// reload makes dockerd read its configuration again and waits until it says
-// that runtime is its default.
+// reload makes dockerd reload its configuration, and waits until runtime is its
+// default.
 func (h host) reload(ctx context.Context, runtime string) error {
 	pid, ok := h.dockerd()
 	if !ok {
-		return fmt.Errorf("reloading Docker's configuration: no dockerd with its process ID in %s; restart Docker yourself", h.pidFile)
+		return fmt.Errorf("reloading Docker's configuration: %s has no process ID of a running dockerd; restart Docker", h.pidFile)
 	}
 	number, err := strconv.Atoi(pid)
 	if err != nil {
@@ -169,8 +176,8 @@ func (h host) reload(ctx context.Context, runtime string) error {
 		})
 }
 
-// shimUsers names the containers that were made with the shim. They could
-// neither be started again nor entered without it.
+// shimUsers returns the names of the containers that were made with the shim.
+// Without it they can be neither started nor entered.
 func shimUsers(ctx context.Context) ([]string, error) {
 	docker, err := connect()
 	if err != nil {
@@ -179,13 +186,13 @@ func shimUsers(ctx context.Context) ([]string, error) {
 	defer docker.Close()
 	all, err := docker.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {
-		return nil, fmt.Errorf("looking for containers that use the OCI runtime %s: %w", runtimeName, err)
+		return nil, fmt.Errorf("listing the containers that use the OCI runtime %s: %w", runtimeName, err)
 	}
 	var users []string
 	for _, c := range all {
 		details, err := docker.ContainerInspect(ctx, c.ID)
 		if err != nil {
-			return nil, fmt.Errorf("looking at container %s: %w", c.ID, err)
+			return nil, fmt.Errorf("inspecting container %s: %w", c.ID, err)
 		}
 		if details.HostConfig.Runtime == runtimeName {
 			users = append(users, strings.TrimPrefix(details.Name, "/"))
@@ -194,10 +201,10 @@ func shimUsers(ctx context.Context) ([]string, error) {
 	return users, nil
 }
 
-// daemonFile is Docker's configuration file at some moment.
+// daemonFile is a state of Docker's configuration file.
 type daemonFile struct {
 	path    string
-	content *string // nil: there is none
+	content *string // nil if there is no file
 	mode    fs.FileMode
 }
 
@@ -226,7 +233,7 @@ func (f daemonFile) text() string {
 	return *f.content
 }
 
-// restore makes the file what it was.
+// restore writes the state back to the file.
 func (f daemonFile) restore() error {
 	if f.content != nil {
 		return writeFile(f.path, []byte(*f.content), f.mode)

@@ -20,13 +20,7 @@ import (
 // the machine's, and takes it back.
 func TestShim(t *testing.T) {
 	dir := t.TempDir()
-	h := host{
-		daemonJSON: filepath.Join(dir, "daemon.json"),
-		pidFile:    filepath.Join(dir, "docker.pid"),
-		shim:       filepath.Join(dir, "runc-caps"),
-		record:     filepath.Join(dir, "setup.json"),
-		sysctls:    filepath.Join(dir, "sys"),
-	}
+	h := hostIn(dir)
 	for name, least := range inotifyLimits {
 		if err := writeFile(h.sysctl(name), []byte(strconv.Itoa(least)), 0o644); err != nil {
 			t.Fatal(err)
@@ -81,12 +75,7 @@ func TestShim(t *testing.T) {
 // its command line says, the file may not say too.
 func TestRefusedConfigurationIsRolledBack(t *testing.T) {
 	dir := t.TempDir()
-	h := host{
-		daemonJSON: filepath.Join(dir, "daemon.json"),
-		pidFile:    filepath.Join(dir, "docker.pid"),
-		shim:       filepath.Join(dir, "runc-caps"),
-		record:     filepath.Join(dir, "setup.json"),
-	}
+	h := hostIn(dir)
 	const original = "{}"
 	if err := os.WriteFile(h.daemonJSON, []byte(original), 0o644); err != nil {
 		t.Fatal(err)

@@ -1,37 +1,49 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// startBound is how long dockerd may take to answer: a second here, more
-// where it restarts many containers.
+// startBound bounds dockerd's start: it takes about a second, and more if it
+// restarts many containers.
 const startBound = 90 * time.Second
 
-// startDocker starts the Docker engine and waits until it answers. It runs
-// on when this program ends.
+// startDocker starts the Docker engine and waits until it answers. The engine
+// survives the end of this program.
 func (h host) startDocker(ctx context.Context, announce func(string)) error {
-	const consequences = "; it makes the bridge docker0, adds its own iptables rules and switches net.ipv4.ip_forward on"
-	// If dockerd ends before it answers, this is cancelled with the reason.
+	const consequences = "; it creates the bridge docker0, adds iptables rules and sets " +
+		forwardingSetting + " to 1 and, if that was 0, the policy of FORWARD to DROP, all of which stay when it ends"
+	// Cancelled with the reason if dockerd ends before it answers.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
 	if pid, running := h.dockerd(); !running {
-		// A killed dockerd leaves its PID behind, and the next one refuses to
-		// start while any process has that number.
+		// A killed dockerd leaves its PID file, and the next one refuses to start
+		// while any process has that PID.
 		if pid != "" {
 			if err := os.Remove(h.pidFile); err != nil {
-				return fmt.Errorf("removing the PID file of a dockerd that is gone: %w", err)
+				return fmt.Errorf("removing the PID file of a killed dockerd: %w", err)
 			}
 		}
-		if exists("/run/systemd/system") {
+		// Recorded first, like all changes.
+		before := &dockerBefore{
+			Forwarding: strings.TrimSpace(read(h.sysctl(forwardingSetting))),
+			Bridge:     exists("/sys/class/net/" + dockerBridge),
+			Detached:   !exists("/run/systemd/system"),
+		}
+		if err := h.remember(func(r *record) { r.Docker = cmp.Or(r.Docker, before) }); err != nil {
+			return err
+		}
+		if !before.Detached {
 			announce("starting Docker: systemctl start docker" + consequences)
 			if err := run(ctx, "", nil, "systemctl", "start", "docker"); err != nil {
 				return err
@@ -54,9 +66,43 @@ func (h host) startDocker(ctx context.Context, announce func(string)) error {
 	return err
 }
 
-// detachDockerd starts dockerd in a session of its own. Debian's init script
-// was rejected: it insists on raising limits, which fails on the very
-// machines that have no systemd and do not grant CAP_SYS_RESOURCE.
+const (
+	dockerBridge      = "docker0"
+	forwardingSetting = "net.ipv4.ip_forward"
+)
+
+// dockerBefore is the state of the machine before Setup started dockerd.
+type dockerBefore struct {
+	Forwarding string `json:"forwarding"` // net.ipv4.ip_forward
+	Bridge     bool   `json:"bridge"`     // docker0 exists
+	Detached   bool   `json:"detached"`   // dockerd has no service manager, and a log of its own
+}
+
+// left says what dockerd leaves when it ends, and how to remove it; "" if Setup did not
+// start it. Undo does not do so, because running containers need it.
+func (d *dockerBefore) left() string {
+	if d == nil {
+		return ""
+	}
+	stop, remove := "systemctl stop docker.socket docker", []string{}
+	if d.Detached {
+		stop, remove = "kill $(cat /run/docker.pid)", []string{"rm " + dockerLog}
+	}
+	if !d.Bridge {
+		remove = append(remove, "ip link delete "+dockerBridge)
+	}
+	if d.Forwarding == "0" { // then dockerd also changed the policy of FORWARD
+		remove = append(remove, "sysctl -w "+forwardingSetting+"=0", "iptables -P FORWARD ACCEPT")
+	}
+	text := "to stop it: " + stop + "; its iptables rules stay until the next boot"
+	if len(remove) > 0 {
+		text += "; to remove what else it leaves: " + strings.Join(remove, "; ")
+	}
+	return text
+}
+
+// detachDockerd starts dockerd in its own session. Debian's init script was
+// rejected: it raises limits, which fails without CAP_SYS_RESOURCE.
 func detachDockerd(ended context.CancelCauseFunc) error {
 	log, err := os.OpenFile(dockerLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
@@ -65,8 +111,8 @@ func detachDockerd(ended context.CancelCauseFunc) error {
 	defer log.Close()
 	cmd := exec.Command(find("dockerd")) // no context: it outlives this program
 	cmd.Dir = "/"
-	// The caller's temporary folder may go before dockerd does, a CI job's for one, and no
-	// container starts without it.
+	// No container starts without dockerd's temporary folder, and the caller's may be
+	// removed before dockerd ends, such as that of a CI job.
 	cmd.Env = append(os.Environ(), sbinPath(), "TMPDIR=/tmp")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -75,7 +121,7 @@ func detachDockerd(ended context.CancelCauseFunc) error {
 	}
 	go func() {
 		err := cmd.Wait()
-		ended(fmt.Errorf("dockerd ended (%v); the end of %s:\n%s", err, dockerLog, lastLines(read(dockerLog), 8)))
+		ended(fmt.Errorf("dockerd ended (%v); the last lines of %s:\n%s", err, dockerLog, lastLines(read(dockerLog), 8)))
 	}()
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package bounding reads a capability bounding set: what no process below
-// can ever hold, whatever it asks for.
+// Package bounding reads a capability bounding set: the limit of the capabilities
+// that a process and its children can have.
 package bounding
 
 import (
@@ -10,8 +10,7 @@ import (
 	"github.com/moby/sys/capability"
 )
 
-// Set is a capability bounding set, one bit a capability, as the kernel
-// prints it.
+// Set is a capability bounding set, one bit for each capability.
 type Set uint64
 
 // Parse reads the set from the text of /proc/<pid>/status.
@@ -28,8 +27,8 @@ func Parse(status string) (Set, error) {
 	return 0, fmt.Errorf("no CapBnd line in the process's status")
 }
 
-// Missing returns the names (CAP_...) of the capabilities up to last, the
-// newest that the kernel knows, that s lacks; in the kernel's order.
+// Missing returns the names (CAP_...) of the capabilities that s lacks, up to
+// last, the kernel's newest, in the kernel's order.
 func (s Set) Missing(last capability.Cap) []string {
 	var names []string
 	for _, c := range capability.ListKnown() {

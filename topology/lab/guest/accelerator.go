@@ -17,20 +17,20 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
 )
 
-// Accelerator is what executes a guest's code.
+// Accelerator executes a guest's code.
 type Accelerator = launch.Accelerator
 
 // Accelerators, in the order in which they are tried.
 const (
 	KVM = launch.KVM // the CPU itself
-	UML = launch.UML // User Mode Linux: one CPU, and a kernel of its own
-	TCG = launch.TCG // QEMU's translator: runs everywhere, and is 15 to 20 times slower
+	UML = launch.UML // User Mode Linux: one CPU, and always its own kernel
+	TCG = launch.TCG // QEMU's translator: works everywhere, 15 to 20 times slower
 )
 
-// Choice is an accelerator, and why it was chosen.
+// Choice is an accelerator and the reason for it.
 type Choice struct {
 	Accelerator Accelerator `json:"accelerator"`
-	// NotKVM and NotUML say why those are not used; empty where one is, or was
+	// NotKVM and NotUML say why those are not used. Each is empty if it is used or was
 	// not tried.
 	NotKVM string `json:"notKVM,omitempty"`
 	NotUML string `json:"notUML,omitempty"`
@@ -38,12 +38,11 @@ type Choice struct {
 	Image string `json:"image"`
 }
 
-// ChooseAccelerator chooses KVM if a guest boots under it within 10 seconds,
-// then UML if one boots under that, and TCG otherwise. Guests are booted from
-// image, an image that Docker has, in containers with the given labels that are
-// removed before the call returns. The choice is stored in the file remember and
-// used again for the same image: the file must be gone after the machine reboots.
-// The error is an *ImageError if the image lacks something that a guest needs.
+// ChooseAccelerator chooses KVM if a guest boots under it within 10 seconds, else UML
+// if one boots under that, else TCG. It boots guests from image, an image that Docker
+// has, in containers with the given labels, and removes them. It stores the choice in
+// the file remember and uses it again for the same image; the file must not survive a
+// reboot. The error is an *ImageError if the image lacks a file that guests need.
 func ChooseAccelerator(ctx context.Context, docker *client.Client, image string, labels map[string]string, remember string) (Choice, error) {
 	if text, err := os.ReadFile(remember); err == nil {
 		var known Choice
@@ -62,13 +61,13 @@ func ChooseAccelerator(ctx context.Context, docker *client.Client, image string,
 		err = os.WriteFile(remember, text, 0o600)
 	}
 	if err != nil {
-		return Choice{}, fmt.Errorf("remembering what boots guests: %w", err)
+		return Choice{}, fmt.Errorf("storing the choice of an accelerator: %w", err)
 	}
 	return choice, nil
 }
 
-// choose tries accelerators in their order. whyNot returns why one cannot be
-// used, or nothing if it can.
+// choose tries accelerators in their order. whyNot returns why one cannot be used, or
+// "" if it can.
 func choose(image string, whyNot func(Accelerator) (string, error)) (Choice, error) {
 	choice := Choice{Image: image}
 	for _, try := range []struct {
@@ -77,7 +76,7 @@ func choose(image string, whyNot func(Accelerator) (string, error)) (Choice, err
 	}{{KVM, &choice.NotKVM}, {UML, &choice.NotUML}} {
 		reason, err := whyNot(try.accelerator)
 		if err != nil {
-			return Choice{}, fmt.Errorf("trying whether %s boots guests: %w", try.accelerator, err)
+			return Choice{}, fmt.Errorf("booting a guest under %s: %w", try.accelerator, err)
 		}
 		if reason == "" {
 			choice.Accelerator = try.accelerator
@@ -97,14 +96,14 @@ type ImageError struct {
 
 func (e *ImageError) Error() string { return fmt.Sprintf("image %s: %s", e.Image, e.Says) }
 
-// WhyNot tries to boot a guest under KVM or UML, as ChooseAccelerator does, and
-// returns why that cannot be used, or nothing if it can.
+// WhyNot tries to boot a guest under KVM or UML, as ChooseAccelerator does. It returns
+// why that cannot be used, or "" if it can.
 func WhyNot(ctx context.Context, docker *client.Client, image string, labels map[string]string, a Accelerator) (reason string, err error) {
 	if _, err := os.Stat(kvmDevice); a == KVM && errors.Is(err, fs.ErrNotExist) {
 		return "there is no " + kvmDevice, nil
 	}
 	host := &container.HostConfig{NetworkMode: "none"}
-	give(host, a, launch.ProbeMemory)
+	require(host, a, launch.ProbeMemory)
 	created, err := docker.ContainerCreate(ctx, &container.Config{
 		Image: image, Entrypoint: []string{"/usr/local/bin/guest", "probe", string(a)}, Labels: labels,
 	}, host, nil, nil, "")

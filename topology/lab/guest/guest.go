@@ -29,44 +29,42 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
 )
 
-// Image names the image of guests with a kernel, one of topology.Kernels.
+// Image is the image of guests with a kernel, one of topology.Kernels.
 func Image(kernel string) string { return "relapse.dev/guest:" + kernel }
 
-// runDir is where the launcher keeps its sockets in the container.
+// runDir is the folder of the launcher's sockets in the container.
 const runDir = "/run/relapse"
 
-// Options say how a guest is run.
+// Options are the options of a guest.
 type Options struct {
-	// Image is the guest's image as Docker knows it.
+	// Image is Docker's reference of the guest's image.
 	Image string
-	// Hostname is the container's host name and the guest's.
+	// Hostname is the host name of the container and of the guest.
 	Hostname string
-	// Dir is a folder of the machine for the channel's sockets. It is the
-	// guest's alone.
+	// Dir is a folder of the machine for the channel's sockets, used by this guest only.
 	Dir string
-	// Binds are mounted into the container (host:container:ro), and so are
-	// part of the guest's tree. The guest cannot write to them.
+	// Binds are mounted into the container (host:container:ro) and are part of the
+	// guest's file system, read-only.
 	Binds       []string
 	Accelerator Accelerator
-	// CPUs is how many the guest has, but for UML, which has one.
+	// CPUs is the number of the guest's CPUs. UML ignores it and has one.
 	CPUs int
-	// Seat is another number for each guest that runs at the same time: under
-	// UML each is kept on one of the machine's CPUs, the next one for the next.
+	// Seat is a different number for each running guest. Under UML it selects the CPU of
+	// the machine on which the guest runs.
 	Seat int
 	// Memory is the guest's, in MiB. The container gets more: see Overhead.
 	Memory int
 }
 
-// Overhead is the memory that a guest's container may take beyond the
-// guest's own, in MiB. Under TCG QEMU takes 256 for translated code (see
-// package launch) and some 170 for its TLBs and heap, with kube-proxy among 300
-// endpoints on the guest: 1190 MiB in all after ten minutes. The rest is page
-// cache, of the disk and the image, and room for TLBs of the whole memory.
+// Overhead is the memory in MiB that a guest's container may use in addition to the
+// guest's. Under TCG QEMU uses 256 for translated code (see package launch) and about
+// 170 for its TLBs and heap: with kube-proxy and 300 endpoints, 1190 MiB in all after
+// ten minutes. The rest is page cache of the disk and the image, and a reserve for
+// more TLBs.
 const Overhead = 768
 
-// Container is the container of a guest, for a member of a lab: the caller
-// adds labels and networks, which must be attached before it starts. The
-// container is not privileged.
+// Container is the container of a guest. The caller adds labels and networks, which
+// must be attached before it starts. The container is not privileged.
 func Container(o Options) (*container.Config, *container.HostConfig) {
 	config := &container.Config{
 		Image:    o.Image,
@@ -81,39 +79,38 @@ func Container(o Options) (*container.Config, *container.HostConfig) {
 	host := &container.HostConfig{
 		CapAdd: []string{"NET_ADMIN"}, // bridge and tap
 		Binds:  append([]string{o.Dir + ":" + runDir}, o.Binds...),
-		Sysctls: map[string]string{ // the container takes no part in the network
+		Sysctls: map[string]string{ // the container itself has no address
 			"net.ipv6.conf.all.disable_ipv6":     "1",
 			"net.ipv6.conf.default.disable_ipv6": "1",
 		},
 		Resources: container.Resources{
 			Devices: []container.DeviceMapping{device("/dev/net/tun")},
 			Memory:  int64(o.Memory+Overhead) << 20,
-			// Half of another container's share of a CPU that both want: beside
-			// several guests that are busy a write to the API server took half a second.
+			// Half of another container's share: with several busy guests, a write to the
+			// API server took half a second.
 			CPUShares: 512,
 		},
 	}
-	give(host, o.Accelerator, o.Memory)
+	require(host, o.Accelerator, o.Memory)
 	return config, host
 }
 
 const kvmDevice = "/dev/kvm"
 
-// give adds to a container what an accelerator needs of it, for a guest with so
-// many MiB of memory.
-func give(host *container.HostConfig, a Accelerator, memory int) {
+// require adds an accelerator's requirements to a container, for a guest with this
+// memory in MiB.
+func require(host *container.HostConfig, a Accelerator, memory int) {
 	switch a {
 	case KVM:
 		host.Devices = append(host.Devices, device(kvmDevice))
 	case UML:
-		// Docker's own tmpfs, /dev/shm, is too small, and nothing can be
-		// executed in it.
+		// Docker's own tmpfs, /dev/shm, is too small, and is mounted noexec.
 		host.Tmpfs = map[string]string{launch.UMLMemory: fmt.Sprintf("rw,exec,nosuid,nodev,mode=0700,size=%dm", memory+umlExtra)}
 	}
 }
 
-// umlExtra is what UML keeps beside the guest's memory, in MiB: its control
-// socket and pages of its own.
+// umlExtra is the space in MiB for UML's control socket and own pages, in addition to
+// the guest's memory.
 const umlExtra = 64
 
 func device(path string) container.DeviceMapping {
@@ -128,8 +125,8 @@ type Guest struct {
 	docker    *client.Client
 }
 
-// Open returns the handle of the guest in a container that was made with dir
-// as its Options.Dir. The name is for errors.
+// Open returns the handle of the guest in a container whose Options.Dir is dir. The
+// name is used in errors.
 func Open(docker *client.Client, container, name, dir string) *Guest {
 	return &Guest{name: name, dir: dir, container: container, docker: docker}
 }
@@ -139,7 +136,7 @@ type ExitError struct {
 	Guest   string
 	Command []string
 	Status  int
-	Output  string // standard output and standard error, as they came
+	Output  string // standard output and standard error, interleaved
 }
 
 func (e *ExitError) Error() string {
@@ -147,19 +144,18 @@ func (e *ExitError) Error() string {
 		e.Guest, shellescape.QuoteCommand(e.Command), e.Status, strings.TrimSpace(e.Output))
 }
 
-// ErrNotAnswering says that the guest's agent does not answer: the guest is
-// still booting, is switched off, or has failed. Its console, which is the
-// container's log, tells which.
+// ErrNotAnswering says that the guest's agent does not answer: the guest is booting,
+// switched off, or has failed. Its console, the container's log, shows which.
 var ErrNotAnswering = errors.New("the guest's agent does not answer")
 
-// Exec runs a command in the guest, as root, and returns its standard output.
-// A command that ends with another status than 0 is an *ExitError. When ctx
-// ends, the command and what it started are killed.
+// Exec runs a command in the guest as root and returns its standard output. The error
+// is an *ExitError if the exit status is not 0. When ctx ends, the command and its
+// children are killed.
 func (g *Guest) Exec(ctx context.Context, command ...string) (string, error) {
 	return g.ExecInput(ctx, nil, command...)
 }
 
-// ExecInput is Exec with a standard input; a nil input is none.
+// ExecInput is Exec with a standard input, which may be nil.
 func (g *Guest) ExecInput(ctx context.Context, input io.Reader, command ...string) (string, error) {
 	var stdout, output bytes.Buffer
 	status, err := g.run(ctx, channel.Request{Exec: command}, input, io.MultiWriter(&stdout, &output), &output)
@@ -214,9 +210,8 @@ func (g *Guest) run(ctx context.Context, request channel.Request, input io.Reade
 	}
 }
 
-// send sends a command's standard input and then the mark of its end. It
-// returns no error: if the input is cut short, the command's own exit status
-// shows it.
+// send sends a command's standard input and its end. It returns no error, because the
+// command's exit status shows an incomplete input.
 func send(conn io.Writer, input io.Reader) {
 	if input != nil {
 		_, _ = io.Copy(inputWriter{conn}, input)
@@ -227,7 +222,7 @@ func send(conn io.Writer, input io.Reader) {
 type inputWriter struct{ w io.Writer }
 
 func (i inputWriter) Write(p []byte) (int, error) {
-	if len(p) == 0 { // an empty frame would be the input's end
+	if len(p) == 0 { // an empty frame is the input's end
 		return 0, nil
 	}
 	if err := channel.WriteFrame(i.w, channel.Input, p); err != nil {
@@ -250,8 +245,8 @@ func (g *Guest) ask(ctx context.Context, request channel.Request) (net.Conn, *bu
 	return conn, bufio.NewReader(conn), nil
 }
 
-// whyNot replaces err, an ErrNotAnswering, by one that says how the guest
-// ended, if it does not run any more.
+// whyNot replaces err, an ErrNotAnswering, by an error that says how the guest ended,
+// if it has.
 func (g *Guest) whyNot(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -259,7 +254,7 @@ func (g *Guest) whyNot(ctx context.Context, err error) error {
 	info, inspectErr := g.docker.ContainerInspect(ctx, g.container)
 	switch {
 	case errdefs.IsNotFound(inspectErr):
-		return fmt.Errorf("%w: its container is gone", ErrNotAnswering)
+		return fmt.Errorf("%w: it has no container", ErrNotAnswering)
 	case inspectErr != nil || info.State == nil || info.State.Running:
 		return err
 	case info.State.Status == "created":
@@ -271,10 +266,10 @@ func (g *Guest) whyNot(ctx context.Context, err error) error {
 		ErrNotAnswering, info.State.FinishedAt, info.State.ExitCode, g.consoleEnd(ctx, 1))
 }
 
-// killed is the exit status of a container that SIGKILL has ended.
+// killed is the exit status of a container that was ended by SIGKILL.
 const killed = 128 + int(syscall.SIGKILL)
 
-// consoleEnd is the console's last lines, as far as they can be read.
+// consoleEnd is the console's last lines, or the error of reading them.
 func (g *Guest) consoleEnd(ctx context.Context, n int) string {
 	console, err := g.Console(ctx)
 	if err != nil {
@@ -284,7 +279,7 @@ func (g *Guest) consoleEnd(ctx context.Context, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// BootError says that a guest did not come up.
+// BootError says that a guest did not boot.
 type BootError struct {
 	Guest   string
 	Why     string
@@ -292,12 +287,11 @@ type BootError struct {
 }
 
 func (e *BootError) Error() string {
-	return fmt.Sprintf("guest %s did not come up: %s; its console ends with: %s", e.Guest, e.Why, e.Console)
+	return fmt.Sprintf("guest %s did not boot: %s; its console ends with: %s", e.Guest, e.Why, e.Console)
 }
 
-// Ready waits until the guest, whose container has been started, runs
-// commands, for bound at most. A guest that does not, or that ends meanwhile,
-// is a *BootError.
+// Ready waits until the guest of a started container runs commands. The error is a
+// *BootError if the guest runs none within bound, or ends.
 func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -327,11 +321,11 @@ func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 	return err
 }
 
-// errEnded is the cause of a wait's end when the guest ends.
+// errEnded is the cause with which the end of the guest cancels a wait.
 var errEnded = errors.New("the guest ended")
 
-// Console returns what the guest's kernel and systemd printed since it was
-// first powered on, and what the launcher had to say.
+// Console returns the output of the guest's kernel and systemd since the first
+// power-on, and that of the launcher.
 func (g *Guest) Console(ctx context.Context) (string, error) {
 	stream, err := g.docker.ContainerLogs(ctx, g.container, container.LogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {
@@ -345,9 +339,9 @@ func (g *Guest) Console(ctx context.Context) (string, error) {
 	return text.String(), nil
 }
 
-// Path is where the machine can dial the unix socket that has this path in
-// the guest. Files have no such path: read them with Exec. A connection ends
-// at once while nothing listens in the guest.
+// Path is the path at which the machine can dial the guest's unix socket path. Files
+// have no such path: read them with Exec. A connection ends at once while nothing
+// listens in the guest.
 func (g *Guest) Path(ctx context.Context, path string) (string, error) {
 	wrap := func(err error) error { return fmt.Errorf("on %s: reaching socket %s: %w", g.name, path, err) }
 	conn, r, err := g.ask(ctx, channel.Request{Forward: path})
@@ -367,9 +361,9 @@ func (g *Guest) Path(ctx context.Context, path string) (string, error) {
 	return filepath.Join(g.dir, reply.Socket), nil
 }
 
-// Wire sets sysctls, whose keys are patterns of paths below /proc/sys, and
-// the default route, with one next hop for each router (ECMP); none leaves
-// the guest without. A guest whose power was cut needs it anew.
+// Wire sets sysctls, whose keys are patterns of paths below /proc/sys, and the default
+// route, with one next hop for each router (ECMP). Without next hops it sets no route.
+// It must be repeated after each power-on.
 func (g *Guest) Wire(ctx context.Context, sysctls map[string]string, nextHops []netip.Addr) error {
 	if _, err := g.ExecInput(ctx, strings.NewReader(wiring(sysctls, nextHops)), "sh", "-e"); err != nil {
 		return fmt.Errorf("wiring %s: %w", g.name, err)
@@ -377,8 +371,7 @@ func (g *Guest) Wire(ctx context.Context, sysctls map[string]string, nextHops []
 	return nil
 }
 
-// wiring is Wire as a shell script: one command through the channel in place
-// of dozens.
+// wiring is Wire as a shell script, so that one command is enough.
 func wiring(sysctls map[string]string, nextHops []netip.Addr) string {
 	var script strings.Builder
 	for _, pattern := range slices.Sorted(maps.Keys(sysctls)) {

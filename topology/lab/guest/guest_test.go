@@ -37,14 +37,14 @@ func newGuest(t *testing.T) *Guest {
 	return Open(engine(t, http.StatusNotFound, nil), "node1", "node1", dir)
 }
 
-// engine is a Docker engine that answers whoever asks for a container with
-// state, and for its log with a console of two lines.
+// engine is a Docker engine that answers every inspection with state, and every
+// request for a log with a console of two lines.
 func engine(t *testing.T, status int, state *container.State) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/logs") {
 			const text = "guest boots\nguest: the guest was killed\n"
-			_, _ = stdcopy.NewStdWriter(w, stdcopy.Stderr).Write([]byte(text)) // the test tells
+			_, _ = stdcopy.NewStdWriter(w, stdcopy.Stderr).Write([]byte(text)) // the test detects an error
 			return
 		}
 		if strings.HasSuffix(r.URL.Path, "/wait") && state.Running {
@@ -65,8 +65,8 @@ func engine(t *testing.T, status int, state *container.State) *client.Client {
 	return docker
 }
 
-// TestExecWithoutGuest checks that a command that finds nobody says what
-// became of the guest.
+// TestExecWithoutGuest checks that the error of a command names the state of a guest
+// that does not run.
 func TestExecWithoutGuest(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -74,7 +74,7 @@ func TestExecWithoutGuest(t *testing.T) {
 		state  *container.State
 		want   string
 	}{
-		{"removed", http.StatusNotFound, nil, "its container is gone"},
+		{"removed", http.StatusNotFound, nil, "it has no container"},
 		{"not started", http.StatusOK, &container.State{Status: "created"}, "it was never powered on"},
 		{"power cut", http.StatusOK, &container.State{Status: "exited", ExitCode: 137}, "its power is cut"},
 		{
@@ -98,7 +98,7 @@ func TestExecWithoutGuest(t *testing.T) {
 	}
 }
 
-// TestReady checks that a guest that does not come up is told of with the end
+// TestReady checks that the error of a guest that does not boot contains the end
 // of its console.
 func TestReady(t *testing.T) {
 	for _, test := range []struct {
@@ -113,7 +113,7 @@ func TestReady(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			g := Open(engine(t, http.StatusOK, &container.State{Running: test.running}), "c", "node2", t.TempDir())
 			err := g.Ready(t.Context(), test.bound)
-			want := "guest node2 did not come up: " + test.why + "; its console ends with: guest boots\nguest: the guest was killed"
+			want := "guest node2 did not boot: " + test.why + "; its console ends with: guest boots\nguest: the guest was killed"
 			var boot *BootError
 			if !errors.As(err, &boot) || err.Error() != want {
 				t.Errorf("%q, want %q", err, want)
@@ -215,8 +215,8 @@ func TestContainerUML(t *testing.T) {
 	}
 }
 
-// TestChoose checks the order of accelerators and what is told of those that
-// were tried in vain.
+// TestChoose checks the order of accelerators and the reasons against those that were
+// tried.
 func TestChoose(t *testing.T) {
 	broken := errors.New("no engine")
 	for _, test := range []struct {

@@ -98,8 +98,8 @@ func TestGuest(t *testing.T) {
 	testGuest(t, docker, image, choice.Accelerator, uname)
 }
 
-// testGuest boots a guest on a network of its own, looks at it from all sides, cuts
-// its power, boots it again and removes it.
+// testGuest boots a guest on a separate network, checks it, cuts its power, boots it
+// again and removes it.
 func testGuest(t *testing.T, docker *client.Client, image string, accelerator guest.Accelerator, uname string) {
 	ctx := t.Context()
 	dir := t.TempDir()
@@ -181,7 +181,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		}
 	})
 	t.Run("owns the address", func(t *testing.T) {
-		// Nobody listens there: that the guest says so is the proof.
+		// No program listens there: the guest's answer is the proof.
 		_, err := net.DialTimeout("tcp", netip.AddrPortFrom(address, 9).String(), 5*time.Second)
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("dialling the guest: %v, want that it refuses", err)

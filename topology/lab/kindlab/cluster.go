@@ -16,7 +16,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +38,7 @@ const (
 	apiPort   = 6443
 )
 
-// controlPlaneImages are what kubeadm and kubelet ask the registry for.
+// controlPlaneImages are the images that kubeadm and kubelet pull.
 var controlPlaneImages = []string{
 	"registry.k8s.io/etcd:3.6.5-0",
 	"registry.k8s.io/kube-apiserver:v1.34.4",
@@ -53,16 +52,16 @@ type Cluster struct {
 	Name string
 	// Kubeconfig is the path of the administrator's kubeconfig (0600).
 	Kubeconfig string
-	// Client speaks to the API server as the administrator.
+	// Client accesses the API server as the administrator.
 	Client *kube.Client
 
-	// authority is the certificate that signs the API server's, in PEM.
+	// authority is the API server's CA certificate, in PEM.
 	authority []byte
 	spec      topology.Cluster
 	lab       *Lab
 }
 
-// Nodes names the cluster's declared nodes, in the order of the topology.
+// Nodes returns the names of the declared nodes, in the order of the topology.
 func (c *Cluster) Nodes() []string {
 	var names []string
 	for _, n := range c.spec.Nodes {
@@ -76,12 +75,11 @@ func (c *Cluster) Nodes() []string {
 // server.
 func (c *Cluster) APIServer() netip.AddrPort { return apiEndpoint(c.spec) }
 
-// PodRange asks the cluster for the range of addresses that
-// kube-controller-manager has given to a node's pods: Node.spec.podCIDR.
+// PodRange reads a node's Node.spec.podCIDR.
 func (c *Cluster) PodRange(ctx context.Context, node string) (netip.Prefix, error) {
 	var object corev1.Node
 	if err := c.Client.Resources().GetControllerRuntimeClient().Get(ctx, client.ObjectKey{Name: node}, &object); err != nil {
-		return netip.Prefix{}, fmt.Errorf("asking for the pod range of node %q: %w", node, err)
+		return netip.Prefix{}, fmt.Errorf("reading the pod range of node %q: %w", node, err)
 	}
 	given, err := netip.ParsePrefix(object.Spec.PodCIDR)
 	if err != nil {
@@ -99,9 +97,8 @@ func (l *Lab) nodeContainer(c topology.Cluster, n topology.Node) string {
 	return kindName(l.Topology.Name, c.Name) + "-" + n.Name
 }
 
-// apiEndpoint is the API server's address and port on the nodes' network. Nodes
-// are given the address and not a name, so that no node depends on Docker's
-// name server.
+// apiEndpoint is the API server's address and port on the nodes' network. It is
+// no name, so that nodes do not depend on Docker's name server.
 func apiEndpoint(c topology.Cluster) netip.AddrPort {
 	return netip.AddrPortFrom(c.Nodes[0].Links[0].Address, apiPort)
 }
@@ -115,12 +112,12 @@ featureGates: # the 16 keys of a control plane take seconds with RSA
   PublicKeysECDSA: true
 etcd:
   local:
-    extraArgs: # the lab's state is worth nothing after a power cut
+    extraArgs: # a lab's state need not survive a power cut
       unsafe-no-fsync: "true"
 controllerManager:
-  extraArgs: # alone, it need not wait for a lease after a restart
+  extraArgs: # the only instance need not wait for a lease after a restart
     leader-elect: "false"
-    node-cidr-mask-size-ipv4: "{{.NodeMask}}" # the one of its names that kubeadm knows
+    node-cidr-mask-size-ipv4: "{{.NodeMask}}" # kubeadm knows only this name of the flag
     # With its default of 20 requests a second it takes 5 s to start its controllers.
     kube-api-qps: "1000"
     kube-api-burst: "1000"
@@ -132,9 +129,8 @@ kind: InitConfiguration
 metadata: {name: config}
 nodeRegistration:
   name: "{{.Name}}"
-# Pods may run on the first node, so that it needs no taint, and Register labels it.
-# The last phase would have kubelet start anew, to renew certificates that are good
-# for a year.
+# Pods may run on the first node, so it has no taint; registerAll sets its label.
+# The last phase would restart kubelet to rotate certificates valid for a year.
 skipPhases: [preflight, mark-control-plane, addon, kubelet-finalize]
 ---
 kind: KubeletConfiguration
@@ -143,14 +139,13 @@ serializeImagePulls: false
 registryPullQPS: 0
 `))
 
-// kindProvider drives kind. It uses Docker's command line.
+// kindProvider is kind with Docker's command line.
 func (l *Lab) kindProvider() *cluster.Provider {
 	return cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log}))
 }
 
-// createControlPlane has kind create the cluster's first node, as far as kubeadm's
-// configuration. What kind would do then is done by initControlPlane, and beside it
-// what else needs no more than an API server.
+// createControlPlane makes kind create the cluster's first node and kubeadm's
+// configuration, without kind's later steps.
 func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) error {
 	first := c.Nodes[0]
 	var patches strings.Builder
@@ -178,14 +173,13 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		}},
 		KubeadmConfigPatches: strings.Split(patches.String(), "---\n"),
 	}
-	// kind reads the network's name from the environment and nowhere else.
+	// kind reads the network's name only from the environment.
 	if err := os.Setenv("KIND_EXPERIMENTAL_DOCKER_NETWORK", networkName(l.Topology.Name, first.Links[0].Network)); err != nil {
 		return err
 	}
 	created := make(chan error, 1)
-	// kind starts its container when it gets there, and does not stop for ctx. So the
-	// lock is kept, also when this function has returned, until the container runs or
-	// kind has ended. Why it does not run is kind's to say.
+	// kind ignores ctx. The lock is held until the container runs or kind has ended,
+	// even after this function has returned. kind's own error says why it does not run.
 	kindCtx, kindHasEnded := context.WithCancel(context.WithoutCancel(ctx))
 	endpoints.Lock()
 	go func() {
@@ -218,7 +212,7 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 	return nil
 }
 
-// initControlPlane runs the command with which kind would go on.
+// initControlPlane runs kubeadm init, the step of kind after createControlPlane.
 func (l *Lab) initControlPlane(ctx context.Context, c topology.Cluster) error {
 	_, err := l.Node(c.Nodes[0].Name).Exec(ctx, "kubeadm", "init", "--config=/kind/kubeadm.conf", "--skip-token-print")
 	if err != nil {
@@ -227,11 +221,11 @@ func (l *Lab) initControlPlane(ctx context.Context, c topology.Cluster) error {
 	return nil
 }
 
-// openNewCluster connects to a cluster that is being initialised, and waits until
-// the administrator may read Node objects: kubeadm grants that to the certificate
-// in the kubeconfig when the API server has begun to serve.
+// openNewCluster connects to a cluster during kubeadm init. It waits until the
+// administrator may read Node objects: kubeadm grants that after the API server's
+// start.
 func (l *Lab) openNewCluster(ctx context.Context, c topology.Cluster) (*Cluster, error) {
-	// kubeadm writes kubeconfigs first, and manifests of static pods then.
+	// kubeadm writes the kubeconfigs before the manifests of static pods.
 	manifest, err := l.Node(c.Nodes[0].Name).Path(ctx, "/etc/kubernetes/manifests/etcd.yaml")
 	if err != nil {
 		return nil, err
@@ -258,9 +252,9 @@ func (l *Lab) openNewCluster(ctx context.Context, c topology.Cluster) (*Cluster,
 		})
 }
 
-// controlPlaneServes bounds how long a program of a new control plane takes, from its
-// manifest to its first work: some seconds, and several times that beside other labs.
-// It is kubeadm's own bound for the API server.
+// controlPlaneServes bounds the time from a control plane component's manifest to
+// its first result: some seconds, several times that if other labs run. It is
+// kubeadm's own bound for the API server.
 const controlPlaneServes = 4 * time.Minute
 
 // runs waits until Docker has started the member's container.
@@ -278,14 +272,13 @@ func (m *member) runs(ctx context.Context) error {
 		})
 }
 
-// abandon waits until kind has given up creating a cluster. kind cannot be
-// interrupted, but it fails when its node is removed. The node may not exist yet
-// at the first attempt, so removing it is repeated until kind has returned.
+// abandon makes kind fail, because it cannot be interrupted. It removes kind's
+// node, which may not exist yet, until kind has returned.
 func abandon(ctx context.Context, node *Node, created <-chan error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		_ = node.Remove(ctx) // tried again in a moment, and in the end by Down
+		_ = node.Remove(ctx) // repeated, at last by Down
 		select {
 		case <-created:
 			return
@@ -305,8 +298,7 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of cluster %q: %w", c.Name, err)
 	}
-	// A harness that watches a whole cluster many times a second is not the
-	// client that the default limits (5 requests a second) are meant for.
+	// No limits: the default is 5 requests a second, and a snapshot needs many more.
 	config.QPS, config.Burst = -1, 0
 	api, err := kube.New(config)
 	if err != nil {
@@ -315,8 +307,8 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, authority: config.CAData, spec: c, lab: l}, nil
 }
 
-// startWorker runs a node in the image of that name, and waits until it can be
-// joined.
+// startWorker runs a node and waits until it can join. The image is Docker's
+// reference of the node's image.
 func (l *Lab) startWorker(ctx context.Context, n topology.Node, image string) error {
 	node := l.Node(n.Name)
 	run := l.runContainer
@@ -329,7 +321,8 @@ func (l *Lab) startWorker(ctx context.Context, n topology.Node, image string) er
 	return node.boot(ctx)
 }
 
-// runContainer runs a node on the machine's kernel, as kind would run it.
+// runContainer runs a node on the machine's kernel, with the options that kind
+// uses.
 func (l *Lab) runContainer(ctx context.Context, node *Node, n topology.Node, image string) error {
 	return node.run(ctx, n.Links, &container.Config{
 		Image:    image,
@@ -345,9 +338,9 @@ func (l *Lab) runContainer(ctx context.Context, node *Node, n topology.Node, ima
 	})
 }
 
-// joinScript makes a member of the cluster of the node on which sh reads it. The
-// certificate of the cluster comes with it: with a token alone, kubeadm waits until
-// kube-controller-manager has signed the ConfigMap cluster-info.
+// joinScript joins the node on which sh runs it to the cluster. It contains the CA
+// certificate: with a token alone, kubeadm waits until kube-controller-manager has
+// signed the ConfigMap cluster-info.
 var joinScript = template.Must(template.New("join").Parse(`cat >/kind/discovery.conf <<'end'
 apiVersion: v1
 kind: Config
@@ -367,16 +360,15 @@ nodeRegistration:
 discovery:
   file: {kubeConfigPath: /kind/discovery.conf}
   tlsBootstrapToken: "{{.Token}}"
-# kubeadm would look once a second whether kubelet is up; join waits for more.
+# kubeadm would poll kubelet once a second; join waits for more than that.
 skipPhases: [preflight, kubelet-wait-bootstrap]
 end
 kubeadm join --config /kind/kubeadm.conf
 `))
 
-// registerAll creates the Node objects of a new cluster. It gives them the pod ranges
-// that kube-controller-manager would give them if they came one after the other:
-// that starts later than the API server, and gives nodes that are there already
-// theirs in any order.
+// registerAll creates the Node objects of a new cluster, with pod ranges in the
+// order of the topology. kube-controller-manager starts later than the API server
+// and would assign them in any order.
 func (c *Cluster) registerAll(ctx context.Context) error {
 	objects := c.Client.Resources()
 	given := netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask)
@@ -385,8 +377,7 @@ func (c *Cluster) registerAll(ctx context.Context) error {
 		node.Spec.PodCIDR, node.Spec.PodCIDRs = given.String(), []string{given.String()}
 		err := objects.Create(ctx, node)
 		if i == 0 && (err == nil || apierrors.IsAlreadyExists(err)) {
-			// Its kubelet runs already and may have been first. The label is one that
-			// a kubelet must not set.
+			// Its kubelet may have created the object. A kubelet must not set this label.
 			err = objects.Patch(ctx, node, k8s.Patch{PatchType: types.MergePatchType, Data: fmt.Appendf(nil,
 				`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}},"spec":{"podCIDR":%[1]q,"podCIDRs":[%[1]q]}}`, given)})
 		}
@@ -398,28 +389,27 @@ func (c *Cluster) registerAll(ctx context.Context) error {
 	return nil
 }
 
-// controllersRun waits until kube-controller-manager has given the namespace default
-// its ServiceAccount: before that no pod can be created there.
+// controllersRun waits until kube-controller-manager has created the ServiceAccount
+// of the namespace default: no pod can be created there before.
 func (c *Cluster) controllersRun(ctx context.Context) error {
-	return await.Until(ctx, "kube-controller-manager to make ServiceAccount default/default", 50*time.Millisecond, controlPlaneServes,
+	return await.Until(ctx, "kube-controller-manager to create ServiceAccount default/default", 50*time.Millisecond, controlPlaneServes,
 		func(ctx context.Context) (bool, string, error) {
 			err := c.Client.Resources().Get(ctx, "default", metav1.NamespaceDefault, &corev1.ServiceAccount{})
 			return err == nil, "", err
 		})
 }
 
-// registerTries bounds how often a node is registered anew because it was given
-// another range than the next free one. That was never seen twice in a row.
+// registerTries bounds how often a node is registered until it gets the lowest free
+// range. Two failures in a row were never seen.
 const registerTries = 4
 
-// Register creates the Node object of a node that has not joined yet, and
-// waits until kube-controller-manager has given it the lowest pod range that
-// is free.
+// Register creates the Node object of a node that has not joined yet, and waits
+// until kube-controller-manager has assigned it the lowest free pod range.
 //
-// kube-controller-manager promises no order. Now and then it allocates twice
-// for one node, because the second event of the node comes before its own
-// update; it gives the second range back, but goes on behind it. Such a node
-// is registered anew with a fresh kube-controller-manager.
+// kube-controller-manager guarantees no order. It sometimes allocates twice for one
+// node, if the node's second event arrives before its own update. It releases the
+// second range, but continues after it. Register then restarts
+// kube-controller-manager and registers the node again.
 func (c *Cluster) Register(ctx context.Context, node string) error {
 	var given, lowest netip.Prefix
 	for range registerTries {
@@ -427,23 +417,23 @@ func (c *Cluster) Register(ctx context.Context, node string) error {
 		if given, lowest, err = c.register(ctx, node); err != nil || given == lowest {
 			return err
 		}
-		c.lab.log.Info("node got another pod range than the lowest that is free", "node", node, "given", given, "lowest", lowest)
+		c.lab.log.Info("node did not get the lowest free pod range", "node", node, "given", given, "lowest", lowest)
 		if err := c.Client.Resources().Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}); err != nil {
-			return fmt.Errorf("registering node %q anew: %w", node, err)
+			return fmt.Errorf("registering node %q again: %w", node, err)
 		}
 		if err := c.restartControllerManager(ctx); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("registering node %q: after %d tries it has pod range %s, not %s", node, registerTries, given, lowest)
+	return fmt.Errorf("registering node %q: after %d attempts its pod range is %s; expected %s", node, registerTries, given, lowest)
 }
 
-// register creates a Node object and returns the pod range that it is given,
-// and the lowest one that no other node has.
+// register creates a Node object and returns its assigned pod range, and the
+// lowest one that no other node has.
 func (c *Cluster) register(ctx context.Context, node string) (given, lowest netip.Prefix, err error) {
 	objects := c.Client.Resources()
-	// With the annotation that kube-controller-manager's TTL controller would add,
-	// there is no second event so early: see Register.
+	// The annotation of kube-controller-manager's TTL controller. Without it the node
+	// would have an early second event: see Register.
 	err = objects.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: node, Annotations: map[string]string{corev1.ObjectTTLAnnotationKey: "0"},
 	}})
@@ -483,39 +473,39 @@ func next(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
 }
 
-// tokenLives is how long a token to join with is good for. kubelets get their own
-// certificates with it within seconds.
-const tokenLives = 10 * time.Minute
+// tokenLifetime is the validity of a bootstrap token. kubelets use it within
+// seconds to get their certificates.
+const tokenLifetime = 10 * time.Minute
 
-// joinToken makes a bootstrap token, with which nodes can join.
+// joinToken creates a bootstrap token.
 func (c *Cluster) joinToken(ctx context.Context) (string, error) {
 	id, secret := newToken()
-	// The keys are those of k8s.io/cluster-bootstrap/token/api, the group is the one
-	// to which kubeadm grants what a joining node needs.
+	// The keys are those of k8s.io/cluster-bootstrap/token/api. kubeadm grants the
+	// permissions of a joining node to the group.
 	err := c.Client.Resources().Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + id},
 		Type:       corev1.SecretTypeBootstrapToken,
 		StringData: map[string]string{
 			"token-id": id, "token-secret": secret,
-			"expiration":                     time.Now().Add(tokenLives).UTC().Format(time.RFC3339),
+			"expiration":                     time.Now().Add(tokenLifetime).UTC().Format(time.RFC3339),
 			"usage-bootstrap-authentication": "true",
 			"auth-extra-groups":              "system:bootstrappers:kubeadm:default-node-token",
 		},
 	})
 	if err != nil {
-		return "", fmt.Errorf("making a token for nodes to join with: %w", err)
+		return "", fmt.Errorf("creating a bootstrap token: %w", err)
 	}
 	return id + "." + secret, nil
 }
 
-// newToken returns the two parts of a bootstrap token: 6 and 16 lower-case letters
-// and digits, of which the 16 are secret.
+// newToken returns the ID (6 characters) and the secret (16) of a bootstrap token,
+// in lower-case letters and digits.
 func newToken() (id, secret string) {
 	text := strings.ToLower(rand.Text()) // 26 characters of base 32
 	return text[:6], text[6:22]
 }
 
-// join makes a running node a member of the cluster, to which pods can be bound.
+// join joins a running node to the cluster, and waits until pods can be bound to it.
 func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error {
 	var script strings.Builder
 	err := joinScript.Execute(&script, map[string]any{
@@ -529,9 +519,9 @@ func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error
 	if _, err := node.ExecInput(ctx, strings.NewReader(script.String()), "sh", "-e"); err != nil {
 		return fmt.Errorf("joining node %q: %w", n.Name, err)
 	}
-	// The Node object was created without a capacity. If a pod is bound
-	// before the kubelet has written one, it rejects the pod for good (OutOfpods).
-	err = await.Until(ctx, "kubelet to say how many pods it takes", 50*time.Millisecond, time.Minute,
+	// The Node object has no capacity at first. The kubelet permanently rejects a pod
+	// that is bound before it has written one (OutOfpods).
+	err = await.Until(ctx, "kubelet to report how many pods it can run", 50*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			var object corev1.Node
 			if err := c.Client.Resources().Get(ctx, n.Name, "", &object); err != nil {
@@ -540,8 +530,8 @@ func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error
 			return !object.Status.Allocatable.Pods().IsZero(), "Node.status.allocatable has no pods", nil
 		})
 	if err == nil && n.Kernel != "" {
-		// A guest's kernel may keep what kubeadm has written for half a minute. If
-		// its power is cut, it must come up as a node again all the same.
+		// A guest's kernel may delay writes for half a minute. The node must also boot
+		// after its power is cut.
 		_, err = node.Exec(ctx, "sync")
 	}
 	if err != nil {
@@ -550,12 +540,11 @@ func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error
 	return nil
 }
 
-// ReplaceNodes brings declared nodes back after Remove, as new machines of the
-// same names and addresses. In their order their new Node objects get the lowest
-// pod ranges that are free: those of the old ones, when the newest nodes are
-// replaced in the order in which they joined.
+// ReplaceNodes creates declared nodes again after Remove, as new machines with the
+// same names and addresses. Their Node objects get the lowest free pod ranges, in
+// the order of names: the previous ranges, if the newest nodes are replaced in the
+// order in which they joined.
 func (c *Cluster) ReplaceNodes(ctx context.Context, names ...string) error {
-	step := c.lab.options.step
 	var nodes []topology.Node
 	for _, name := range names {
 		i := slices.IndexFunc(c.spec.Nodes, func(n topology.Node) bool { return n.Name == name })
@@ -564,48 +553,36 @@ func (c *Cluster) ReplaceNodes(ctx context.Context, names ...string) error {
 		}
 		nodes = append(nodes, c.spec.Nodes[i])
 	}
-	steps, stepsCtx := errgroup.WithContext(ctx)
+	var token string
+	all := c.lab.actions(ctx)
+	registered := all.add("kube-controller-manager restarts", func(ctx context.Context) (err error) {
+		// Without a restart it would continue after the last range that it assigned, and
+		// not use the freed ones.
+		if err = c.restartControllerManager(ctx); err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			if err = c.Register(ctx, n.Name); err != nil {
+				return err
+			}
+		}
+		token, err = c.joinToken(ctx)
+		return err
+	})
 	for _, n := range nodes {
-		steps.Go(func() error {
-			image, err := c.lab.options.Images.LoadDocker(stepsCtx, c.lab.docker, imageOf(n))
+		booted := all.add(n.Name+" boots", func(ctx context.Context) error {
+			image, err := c.lab.options.Images.LoadDocker(ctx, c.lab.docker, imageOf(n))
 			if err != nil {
 				return err
 			}
-			return step(n.Name+" boots", func() error { return c.lab.startWorker(stepsCtx, n, image) })
+			return c.lab.startWorker(ctx, n, image)
 		})
+		all.add(n.Name+" joins", func(ctx context.Context) error { return c.join(ctx, n, token) }, booted, registered)
 	}
-	steps.Go(func() error {
-		return step("kube-controller-manager starts anew", func() error {
-			// One that keeps running would go on from the last range that it gave,
-			// and not give out the freed ones.
-			if err := c.restartControllerManager(stepsCtx); err != nil {
-				return err
-			}
-			for _, n := range nodes {
-				if err := c.Register(stepsCtx, n.Name); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-	if err := steps.Wait(); err != nil {
-		return err
-	}
-	token, err := c.joinToken(ctx)
-	if err != nil {
-		return err
-	}
-	joins, joinsCtx := errgroup.WithContext(ctx)
-	for _, n := range nodes {
-		joins.Go(func() error {
-			return step(n.Name+" joins", func() error { return c.join(joinsCtx, n, token) })
-		})
-	}
-	return joins.Wait()
+	return all.Wait()
 }
 
-// restartControllerManager replaces the kube-controller-manager's process.
+// restartControllerManager restarts kube-controller-manager.
 func (c *Cluster) restartControllerManager(ctx context.Context) error {
 	const manifest = "/etc/kubernetes/manifests/kube-controller-manager.yaml"
 	first := c.lab.Node(c.spec.Nodes[0].Name)
@@ -617,17 +594,17 @@ func (c *Cluster) restartControllerManager(ctx context.Context) error {
 	err := await.Until(ctx, "kube-controller-manager to stop", 100*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			err := objects.Get(ctx, pod, metav1.NamespaceSystem, &corev1.Pod{})
-			return apierrors.IsNotFound(err), "its pod is still there", err
+			return apierrors.IsNotFound(err), "its pod still exists", err
 		})
 	if err != nil {
 		return err
 	}
-	// With another label it is another pod, to a kubelet, which would make one
-	// that it has started before wait: 10 s the second time, and ever longer.
-	another := fmt.Sprintf(`
-sed -e '/relapse.dev\/started:/d' -e 's|^  labels:$|&\n    relapse.dev/started: "%d"|' /kind/kube-controller-manager.yaml >/kind/another.yaml &&
-mv /kind/another.yaml %s`, time.Now().UnixNano(), manifest)
-	if _, err := first.Exec(ctx, "sh", "-c", another); err != nil {
+	// A changed label makes it a new pod. The kubelet would delay the restart of a
+	// known one: 10 s the second time, then longer.
+	relabel := fmt.Sprintf(`
+sed -e '/relapse.dev\/started:/d' -e 's|^  labels:$|&\n    relapse.dev/started: "%d"|' /kind/kube-controller-manager.yaml >/kind/relabelled.yaml &&
+mv /kind/relabelled.yaml %s`, time.Now().UnixNano(), manifest)
+	if _, err := first.Exec(ctx, "sh", "-c", relabel); err != nil {
 		return fmt.Errorf("starting kube-controller-manager: %w", err)
 	}
 	return nil

@@ -25,7 +25,7 @@ import (
 const (
 	labelLab    = "dev.relapse.lab"
 	labelMember = "dev.relapse.member"
-	// kind's own label; containers that kind makes bear no other.
+	// kind's own label, the only one of the containers that kind makes.
 	labelKindCluster = "io.x-k8s.kind.cluster"
 )
 
@@ -35,7 +35,7 @@ type member struct {
 	lab       string
 	container string // name of the container
 	docker    *client.Client
-	// guest runs in the container, if the member has a kernel of its own.
+	// guest is the guest in the container; nil without one.
 	guest *guest.Guest
 }
 
@@ -50,7 +50,7 @@ type ExecError struct {
 	Member   string
 	Command  []string
 	ExitCode int
-	Output   string // standard output and standard error, as they came
+	Output   string // standard output and standard error, interleaved
 }
 
 func (e *ExecError) Error() string {
@@ -63,13 +63,13 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// Exec runs a command on the member and returns its standard output. A
-// command that ends with another status than 0 is an *ExecError.
+// Exec runs a command on the member and returns its standard output. The error
+// is an *ExecError if the exit status is not 0.
 func (m *member) Exec(ctx context.Context, command ...string) (string, error) {
 	return m.ExecInput(ctx, nil, command...)
 }
 
-// ExecInput is Exec with a standard input; a nil input is none.
+// ExecInput is Exec with a standard input, which may be nil.
 func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...string) (string, error) {
 	if m.guest != nil {
 		out, err := m.guest.ExecInput(ctx, input, command...)
@@ -92,12 +92,12 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 		return "", wrap(err)
 	}
 	defer stream.Close()
-	// A read from the hijacked connection does not end with ctx by itself.
+	// A read from the hijacked connection ignores ctx.
 	stop := context.AfterFunc(ctx, stream.Close)
 	defer stop()
 	if input != nil {
 		go func() {
-			_, _ = io.Copy(stream.Conn, input) // the command's status tells of a short input
+			_, _ = io.Copy(stream.Conn, input) // the command's status shows a short input
 			_ = stream.CloseWrite()
 		}()
 	}
@@ -118,17 +118,17 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 	return stdout.String(), nil
 }
 
-// OwnKernelError says that a node's processes and network cannot be reached
-// from the machine, because they are another kernel's.
+// OwnKernelError says that a node is a guest: the machine cannot access its
+// processes and namespaces.
 type OwnKernelError struct{ Member string }
 
 func (e *OwnKernelError) Error() string {
-	return fmt.Sprintf("%s has a kernel of its own, so the machine has no PID and no namespace of it: run commands on it", e.Member)
+	return fmt.Sprintf("%s is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it", e.Member)
 }
 
-// PID is the process of the member's init, in the machine's own PID
-// namespace. It changes when the member is stopped and started. A node with a
-// kernel of its own has none: an *OwnKernelError.
+// PID is the process ID of the member's init in the machine's PID namespace. It
+// changes when the member is stopped and started. For a guest the error is an
+// *OwnKernelError.
 func (m *member) PID(ctx context.Context) (int, error) {
 	if m.guest != nil {
 		return 0, &OwnKernelError{Member: m.name}
@@ -143,8 +143,8 @@ func (m *member) PID(ctx context.Context) (int, error) {
 	return info.State.Pid, nil
 }
 
-// Netns is the path of the member's network namespace; of a node with a
-// kernel of its own an *OwnKernelError.
+// Netns is the path of the member's network namespace. For a guest the error is
+// an *OwnKernelError.
 func (m *member) Netns(ctx context.Context) (string, error) {
 	pid, err := m.PID(ctx)
 	if err != nil {
@@ -153,10 +153,10 @@ func (m *member) Netns(ctx context.Context) (string, error) {
 	return fmt.Sprintf("/proc/%d/ns/net", pid), nil
 }
 
-// Path is where the machine sees a path of the member's file system. A unix
-// socket behind it can be dialled: sockets with a path belong to the file
-// system and not to the network namespace. Of a node with a kernel of its own
-// the machine sees sockets only, and read files with a command.
+// Path translates a path of the member's file system into one of the machine. A
+// unix socket at that path can be dialled, because it belongs to the file system
+// and not to the network namespace. For a guest only sockets have such a path;
+// its files can be read with Exec.
 func (m *member) Path(ctx context.Context, path string) (string, error) {
 	if m.guest != nil {
 		return m.guest.Path(ctx, path)
@@ -168,7 +168,7 @@ func (m *member) Path(ctx context.Context, path string) (string, error) {
 	return fmt.Sprintf("/proc/%d/root%s", pid, path), nil
 }
 
-// Stop cuts the member's power: its processes get no chance to say goodbye.
+// Stop cuts the member's power: its processes are killed.
 func (m *member) Stop(ctx context.Context) error {
 	if err := m.docker.ContainerKill(ctx, m.container, "KILL"); err != nil {
 		return fmt.Errorf("cutting the power of %s: %w", m.name, err)
@@ -176,7 +176,7 @@ func (m *member) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Remove takes the member's container and its volumes away, running or not.
+// Remove removes the member's container and its volumes, running or not.
 func (m *member) Remove(ctx context.Context) error {
 	endpoints.Lock()
 	defer endpoints.Unlock()
@@ -191,11 +191,10 @@ func (m *member) remove(ctx context.Context) error {
 	return nil
 }
 
-// Logs returns what the member's main process printed; where that runs a
-// guest, the guest's console.
+// Logs returns the output of the member's main process; for a guest its console.
 func (m *member) Logs(ctx context.Context) (string, error) { return m.logs(ctx, time.Time{}) }
 
-// logs are those since a time; the zero time is for all.
+// logs are the logs since a time; the zero time selects all.
 func (m *member) logs(ctx context.Context, since time.Time) (string, error) {
 	options := container.LogsOptions{ShowStdout: true, ShowStderr: true}
 	if !since.IsZero() {
@@ -211,7 +210,7 @@ func (m *member) logs(ctx context.Context, since time.Time) (string, error) {
 		return "", fmt.Errorf("inspecting container %q: %w", m.container, err)
 	}
 	var text bytes.Buffer
-	if info.Config.Tty { // one raw stream; kind's nodes have a terminal
+	if info.Config.Tty { // one raw stream, of a node that kind made
 		_, err = io.Copy(&text, stream)
 	} else {
 		_, err = stdcopy.StdCopy(&text, &text, stream)
@@ -230,20 +229,18 @@ func (m *member) run(ctx context.Context, links []topology.Link, config *contain
 	return m.start(ctx)
 }
 
-// endpoints is held while Docker gives containers their endpoints on networks, or
-// takes them away because containers are removed, so that this happens to one
-// container at a time. Before 28.1 Docker counts a network's endpoints, and two
-// changes at once may share one copy of the count: when one of them reads it anew,
-// the other's change is lost (moby/moby#42119). A network whose count is too high
-// cannot be removed until Docker is restarted. Only Stop does without: the
-// endpoints go some time after it has returned.
+// endpoints serialises the changes of containers' endpoints on networks. Before
+// 28.1 Docker counts a network's endpoints, and concurrent changes can lose an
+// update of the count (moby/moby#42119). A network whose count is too high cannot
+// be removed until Docker is restarted. Stop does not take the lock, because
+// Docker removes the endpoints some time after it has returned.
 var endpoints sync.Mutex
 
 // startsWithin bounds how long Docker takes to start a container.
 const startsWithin = 2 * time.Minute
 
-// start starts the member's container. Docker finishes what it has begun, whatever
-// becomes of ctx, and so is waited for.
+// start starts the member's container. It ignores the end of ctx once Docker has
+// begun, because Docker finishes the start anyway.
 func (m *member) start(ctx context.Context) error {
 	endpoints.Lock()
 	defer endpoints.Unlock()
@@ -286,7 +283,7 @@ func endpoint(link topology.Link) *network.EndpointSettings {
 	return &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: link.Address.String()}}
 }
 
-// Exists tells whether the member has a container, running or not.
+// Exists reports whether the member has a container, running or not.
 func (m *member) Exists(ctx context.Context) (bool, error) {
 	_, err := m.docker.ContainerInspect(ctx, m.container)
 	if errdefs.IsNotFound(err) {

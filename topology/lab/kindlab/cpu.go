@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// CPUTime is what the containers of the lab have used since they were started,
-// with all that runs in them. A container that is gone is not counted.
+// CPUTime is the CPU time that the lab's containers, with all processes in them,
+// have used since their start. Removed containers are not counted.
 func (l *Lab) CPUTime(ctx context.Context) (time.Duration, error) {
 	containers, err := containersOf(ctx, l.docker, l.Topology.Name)
 	if err != nil {
@@ -27,12 +27,12 @@ func (l *Lab) CPUTime(ctx context.Context) (time.Duration, error) {
 		group.Go(func() error {
 			answer, err := l.docker.ContainerStatsOneShot(ctx, c.ID)
 			if err != nil {
-				return fmt.Errorf("asking for the CPU time of %v: %w", c.Names, err)
+				return fmt.Errorf("reading the CPU time of %v: %w", c.Names, err)
 			}
 			defer answer.Body.Close()
 			var stats container.StatsResponse
 			if err := json.NewDecoder(answer.Body).Decode(&stats); err != nil {
-				return fmt.Errorf("asking for the CPU time of %v: %w", c.Names, err)
+				return fmt.Errorf("reading the CPU time of %v: %w", c.Names, err)
 			}
 			sum.Add(int64(stats.CPUStats.CPUUsage.TotalUsage)) // nanoseconds
 			return nil

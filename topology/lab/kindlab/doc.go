@@ -1,25 +1,24 @@
-// Package kindlab makes a topology real: Kubernetes nodes by kind, routers
-// and hosts as Docker containers, all on Docker networks that have no way
-// out of the machine.
+// Package kindlab brings a topology up: Kubernetes nodes by kind, routers and
+// hosts as Docker containers, all on Docker networks without a route out of the
+// machine.
 //
 // kind creates the first node of each cluster, the control plane, and writes
-// kubeadm's configuration. kubeadm init is run here, because what kind does
-// after it takes seconds and nothing of a lab needs it: nodes register, and
-// boot, while kubeadm is at work. There is no StorageClass. The other nodes run
-// the same image but are started and joined here, because kind can neither give
-// a node a chosen address nor add one to a running cluster. They do not bear
-// kind's label: kind would take them for its own while it creates the
-// control plane beside them.
+// kubeadm's configuration. This package runs kubeadm init, because kind's later
+// steps take seconds and no lab needs them: nodes boot and register meanwhile.
+// There is no StorageClass. The other nodes run the same image. This package
+// starts and joins them, because kind can neither choose a node's address nor add
+// a node to a running cluster. They do not have kind's label: kind would treat
+// them as its own while it creates the control plane.
 //
 // # What a lab leaves on the machine
 //
-// Everything bears the lab's name, and Down finds it by that alone:
+// Everything has the lab's name, and Down needs nothing else to find it:
 //
 //   - containers and volumes, by the label dev.relapse.lab, or by kind's
-//     cluster label for the containers that kind makes itself;
+//     cluster label for the containers that kind makes;
 //   - Docker networks, by the same label; their bridges are named rl-*;
-//   - one nftables table, relapse-<lab>, that closes the bridges' way out;
+//   - one nftables table, relapse-<lab>, that isolates the bridges;
 //   - one folder, StateDir/<lab>, with the kubeconfigs and sockets (0700).
 //
-// Down needs no state: it works after kill -9 at any moment, and twice.
+// Down needs no state. It works after kill -9 at any moment, and can be repeated.
 package kindlab

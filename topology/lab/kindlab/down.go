@@ -22,7 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// Labs names every lab of which anything is left on this machine.
+// Labs returns the names of all labs that have anything on this machine.
 func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	labs := map[string]bool{}
 	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true})
@@ -64,8 +64,8 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	return slices.Sorted(maps.Keys(labs)), nil
 }
 
-// WithState names the labs that have a state folder, from before their first
-// container until they are down. Docker is not asked.
+// WithState returns the names of the labs that have a state folder, without asking
+// Docker. A lab has one from before its first container until it is down.
 func WithState() ([]string, error) {
 	entries, err := os.ReadDir(StateDir)
 	if err != nil && !os.IsNotExist(err) {
@@ -80,9 +80,9 @@ func WithState() ([]string, error) {
 	return labs, nil
 }
 
-// labOf tells which lab a container belongs to. A container of kind's own
-// making bears the lab's name inside its cluster's: relapse-<lab>-<cluster>,
-// and a cluster's name has no dash.
+// labOf returns the lab of a container with these labels; empty if it is in none.
+// kind labels its containers with relapse-<lab>-<cluster>; a cluster's name has no
+// dash.
 func labOf(labels map[string]string) string {
 	if lab := labels[labelLab]; lab != "" {
 		return lab
@@ -105,8 +105,8 @@ func containersOf(ctx context.Context, docker *client.Client, lab string) ([]con
 	return slices.DeleteFunc(all, func(c container.Summary) bool { return labOf(c.Labels) != lab }), nil
 }
 
-// removeContainers removes a lab's containers side by side, with their
-// volumes. Their networks are taken from them before, one by one: see endpoints.
+// removeContainers removes a lab's containers and their volumes concurrently. It
+// disconnects their networks first, one at a time: see endpoints.
 func removeContainers(ctx context.Context, docker *client.Client, lab string) error {
 	containers, err := containersOf(ctx, docker, lab)
 	if err != nil {
@@ -121,8 +121,8 @@ func removeContainers(ctx context.Context, docker *client.Client, lab string) er
 	return all.Wait()
 }
 
-// disconnect takes containers off their networks. What fails is left to the
-// containers' removal, which does the same and reports its error.
+// disconnect disconnects containers from their networks. It ignores errors,
+// because the removal of a container repeats the operation and reports them.
 func disconnect(ctx context.Context, docker *client.Client, containers []container.Summary) {
 	endpoints.Lock()
 	defer endpoints.Unlock()
@@ -137,34 +137,32 @@ func disconnect(ctx context.Context, docker *client.Client, containers []contain
 }
 
 const (
-	// quietAfterKill is for how long nothing of a lab may appear after the process that
-	// had it was killed, and quietWithin bounds that.
-	quietAfterKill = 3 * time.Second
-	quietWithin    = time.Minute
+	// After the kill of its process, a lab is down when nothing of it has appeared for
+	// settledAfter. settledWithin bounds the wait for that.
+	settledAfter  = 3 * time.Second
+	settledWithin = time.Minute
 )
 
-// downAfterKill removes what comes of a lab after it was removed: Docker finishes what
-// it was asked for by a process that was killed then, and lists a container only when
-// it is made. A container that still comes to be started gets its folders made anew as
-// well.
+// downAfterKill removes what appears of a lab after its removal: Docker finishes
+// the requests of a killed process, and lists a container only when it is created.
+// Starting such a container also creates its folders again.
 func downAfterKill(ctx context.Context, docker *client.Client, lab string) error {
 	since := time.Now()
-	return await.Until(ctx, "Docker to make nothing more of lab "+lab+", whose process was killed", 100*time.Millisecond, quietWithin,
+	return await.Until(ctx, "Docker to finish the requests for lab "+lab+" of a killed process", 100*time.Millisecond, settledWithin,
 		func(ctx context.Context) (bool, string, error) {
 			there, err := Labs(ctx, docker)
 			if err == nil && slices.Contains(there, lab) {
 				since = time.Now()
 				err = down(ctx, docker, lab, Options{}.step)
 			}
-			return err == nil && time.Since(since) >= quietAfterKill, "parts of it came until just now", err
+			return err == nil && time.Since(since) >= settledAfter, "parts of the lab appeared until now", err
 		})
 }
 
-// killStrays ends the docker commands that kind started for a lab: they
-// outlive a harness that was killed, and could make a container after Down
-// has looked.
+// killStrays ends the docker commands that kind started for a lab: they outlive a
+// killed process, and could create a container after Down has listed them.
 func killStrays(lab string) {
-	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
+	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline") // fails only for a bad pattern
 	for _, path := range commands {
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,14 +14,13 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 )
 
-// What a guest gets. A node that runs kube-proxy and a few pods takes 300 MiB
-// of its memory; under TCG QEMU takes as much again (guest.Overhead).
+// Resources of a guest. A node with kube-proxy and a few pods uses 300 MiB of its
+// memory; under TCG QEMU uses as much again (guest.Overhead).
 const (
 	guestCPUs   = 2
 	guestMemory = 1024 // MiB
-	// guestBoots bounds the time from power-on to the first command: 6 to 12 s
-	// under TCG on two idle cores, several times that beside other labs; 3 s
-	// under UML.
+	// guestBoots bounds the time from power-on to the first command: 3 s under UML,
+	// 6 to 12 s under TCG on two idle cores, several times that if other labs run.
 	guestBoots = 2 * time.Minute
 )
 
@@ -33,7 +31,7 @@ const (
 	labelNotUML      = "dev.relapse.not-uml" // why
 )
 
-// guestImages names the images of a topology's guests.
+// guestImages returns the images of a topology's guests.
 func guestImages(t topology.Topology) []string {
 	var refs []string
 	for _, n := range guestsOf(t) {
@@ -55,15 +53,15 @@ func guestsOf(t topology.Topology) []topology.Node {
 	return guests
 }
 
-// runGuest runs a node with a kernel of its own.
+// runGuest runs a node as a guest.
 func (l *Lab) runGuest(ctx context.Context, node *Node, n topology.Node, image string) error {
 	choice, err := l.chooseAccelerator(ctx, n.Kernel, image)
 	if err != nil {
 		return err
 	}
-	dir := l.runFolder(n.Name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("creating the run folder of %s: %w", n.Name, err)
+	dir, err := l.makeRunFolder(n.Name)
+	if err != nil {
+		return err
 	}
 	config, host := guest.Container(guest.Options{
 		Image: image, Hostname: node.container, Dir: dir, Binds: []string{l.mirrorsBind()},
@@ -75,8 +73,8 @@ func (l *Lab) runGuest(ctx context.Context, node *Node, n topology.Node, image s
 	return node.run(ctx, n.Links, config, host)
 }
 
-// seat numbers the guests of a lab one after the other, from a number of the
-// lab's own. On a machine with few CPUs those of two labs may share one.
+// seat numbers the guests of a lab consecutively, from a hash of the lab's name.
+// Guests of two labs may share a CPU of a machine that has few.
 func (l *Lab) seat(node string) int {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, l.Topology.Name) // a hash does not fail
@@ -84,13 +82,13 @@ func (l *Lab) seat(node string) int {
 	return int(h.Sum32()>>1) + place
 }
 
-// chooseAccelerator finds out what executes guests on this machine, and says
-// so where that is not KVM.
+// chooseAccelerator chooses the accelerator of guests on this machine, and notes
+// it if it is not KVM.
 func (l *Lab) chooseAccelerator(ctx context.Context, kernel, image string) (guest.Choice, error) {
 	l.choosing.Lock()
 	defer l.choosing.Unlock()
 	var choice guest.Choice
-	err := l.options.step("what boots guests with kernel "+kernel, func() (err error) {
+	err := l.options.step("accelerator for guests with kernel "+kernel, func() (err error) {
 		choice, err = guest.ChooseAccelerator(ctx, l.docker, image,
 			map[string]string{labelLab: l.Topology.Name}, filepath.Join(StateDir, "accelerator-"+kernel))
 		return err
@@ -100,33 +98,32 @@ func (l *Lab) chooseAccelerator(ctx context.Context, kernel, image string) (gues
 	}
 	switch choice.Accelerator {
 	case guest.UML:
-		l.options.note("guests run under User Mode Linux, with its kernel in place of %s: %s", kernel, choice.NotKVM)
+		l.options.note("guests run under User Mode Linux, with its kernel instead of %s: %s", kernel, choice.NotKVM)
 	case guest.TCG:
-		l.options.note("guests with kernel %s run without KVM, 15 to 20 times slower: %s; nor under User Mode Linux: %s",
+		l.options.note("guests with kernel %s run under QEMU without KVM, 15 to 20 times slower; KVM: %s; User Mode Linux: %s",
 			kernel, choice.NotKVM, choice.NotUML)
 	}
 	return choice, nil
 }
 
-// GuestFacts say what a node with a kernel of its own runs on.
+// GuestFacts describe the kernel and the accelerator of a guest.
 type GuestFacts struct {
 	Node        string
 	Kernel      string // its release, as uname -r prints it
 	Accelerator guest.Accelerator
-	// NotKVM and NotUML say why those are not used; empty where one is, or was
-	// not tried.
+	// NotKVM and NotUML say why those are not used. Each is empty if it is used or
+	// was not tried.
 	NotKVM, NotUML string
 }
 
-// Guests tells of every running guest of the lab, in the order of the
-// topology.
+// Guests describes all running guests of the lab, in the order of the topology.
 func (l *Lab) Guests(ctx context.Context) ([]GuestFacts, error) {
 	var all []GuestFacts
 	for _, n := range guestsOf(l.Topology) {
 		node := l.Node(n.Name)
 		release, err := node.Exec(ctx, "uname", "-r")
 		if err != nil {
-			return all, fmt.Errorf("asking for the kernel of %s: %w", n.Name, err)
+			return all, fmt.Errorf("reading the kernel release of %s: %w", n.Name, err)
 		}
 		info, err := l.docker.ContainerInspect(ctx, node.container)
 		if err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// withGuest is small with a kernel of its own for the second node.
+// withGuest is small with a guest as the second node.
 func withGuest() topology.Topology {
 	t := small
 	t.Name = "kindlab-guest"
@@ -88,7 +88,7 @@ func up(ctx context.Context, t *testing.T, docker *client.Client, declared topol
 	return lab, err
 }
 
-// takeDown takes a lab down and looks whether anything is left of it.
+// takeDown takes a lab down and checks that nothing is left.
 func takeDown(t *testing.T, docker *client.Client, name string) {
 	t.Helper()
 	for range 2 { // twice is no error
@@ -102,20 +102,19 @@ func takeDown(t *testing.T, docker *client.Client, name string) {
 	}
 }
 
-// TestGuestNode looks at a node with a kernel of its own from all sides: what
-// holds for a container must hold for it.
+// TestGuestNode checks that a guest behaves like a container.
 func TestGuestNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	declared := withGuest()
 	lab, docker := upWithGuest(ctx, t, declared)
-	// Before the lab goes down: it may have been taken over by then. A lock that nobody
-	// releases goes with the garbage, at any time.
+	// Runs before the lab goes down. Without it the garbage collector would release the
+	// lock at any time.
 	t.Cleanup(func() { lab.Release() })
 	node := lab.Node("second")
 	objects := lab.Clusters[0].Client.Resources()
 
-	// kubelet tells of its node some time after it has joined.
+	// kubelet reports the node some time after it has joined.
 	registered := func(t *testing.T, before string) (bootID string) {
 		t.Helper()
 		var object corev1.Node
@@ -128,10 +127,10 @@ func TestGuestNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("kubelet has told of its node %s after power-on", sincePowerOn(ctx, t, docker, node))
+		t.Logf("kubelet reported the node %s after power-on", sincePowerOn(ctx, t, docker, node))
 		facts, err := lab.Guests(ctx)
 		if kernel := object.Status.NodeInfo.KernelVersion; err != nil || kernel != facts[0].Kernel {
-			t.Errorf("the node's kernel is %s; the lab tells %+v, %v", kernel, facts, err)
+			t.Errorf("the node's kernel is %s; the lab reports %+v, %v", kernel, facts, err)
 		}
 		if object.Status.Addresses[0].Address != "10.231.1.11" || object.Spec.PodCIDR != "10.232.1.0/24" {
 			t.Errorf("address %v, range %s", object.Status.Addresses, object.Spec.PodCIDR)
@@ -177,7 +176,7 @@ func TestGuestNode(t *testing.T) {
 	})
 	t.Run("no way out", func(t *testing.T) {
 		// The machine would forward it, were the table not there: it has both
-		// networks. The destination is ours all the same.
+		// networks. The destination is in the lab anyway.
 		if _, err := node.Exec(ctx, "ip", "route", "add", "10.231.2.10/32", "via", "10.231.1.1"); err != nil {
 			t.Fatal(err)
 		}
@@ -275,12 +274,12 @@ func TestGuestNode(t *testing.T) {
 		}
 		logs, err := lab.Logs(ctx, time.Time{})
 		if !strings.Contains(logs["second-console"], "relapse: [") {
-			t.Error("the console is gone with the power")
+			t.Error("the power cut has removed the console")
 		}
 		if err == nil {
 			t.Error("the journal of a guest without power was read")
 		}
-	}) // the clean-up looks at what is left
+	}) // the clean-up checks what is left
 }
 
 // sincePowerOn is how long ago a node was powered on last.

@@ -42,18 +42,18 @@ func TestGuestThatDoesNotBoot(t *testing.T) {
 		})
 		return kindlab.Options{Images: spoiled{catalogue, strings.TrimSpace(string(id))}}
 	}
-	const withoutUML = "echo it is spoiled >/opt/uml/lacks; " // which would boot all the same
+	const withoutUML = "echo it is spoiled >/opt/uml/lacks; " // UML would boot
 	t.Run("no QEMU", func(t *testing.T) {
 		_, err := up(ctx, t, docker, declared, spoil(t, withoutUML+"rm /usr/bin/qemu-system-x86_64"))
 		var broken *guest.ImageError
-		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no qemu-system-x86_64: build it anew") {
+		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no qemu-system-x86_64: rebuild it") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("no kernel", func(t *testing.T) {
 		_, err := up(ctx, t, docker, declared, spoil(t, withoutUML+"rm /boot/vmlinuz"))
 		var broken *guest.ImageError
-		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no /boot/vmlinuz: build it anew") {
+		if !errors.As(err, &broken) || !strings.HasSuffix(err.Error(), "the image has no /boot/vmlinuz: rebuild it") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -65,7 +65,7 @@ func TestGuestThatDoesNotBoot(t *testing.T) {
 		}
 		logs, _ := lab.Logs(ctx, time.Time{}) // most of it never came up
 		if console := logs["second-console"]; !strings.Contains(console, "Kernel panic") {
-			t.Errorf("the console does not tell of a panic: %s", console)
+			t.Errorf("the console has no panic: %s", console)
 		}
 	})
 }

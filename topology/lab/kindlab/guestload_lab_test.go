@@ -175,7 +175,7 @@ func makeService(ctx context.Context, t *testing.T, objects *resources.Resources
 	}
 }
 
-// endpointsOf has addresses that nobody has: nothing connects to them.
+// endpointsOf has addresses that do not exist: nothing connects to them.
 func endpointsOf(name string, number, first int) *corev1.Endpoints {
 	var addresses []corev1.EndpointAddress
 	for i := range number {

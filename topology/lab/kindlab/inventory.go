@@ -26,39 +26,38 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
-// Network counts what the kernel holds for one network namespace.
+// Network counts objects of one network namespace.
 type Network struct {
 	Links, Routes int
-	// Rules are those of nftables, iptables' own among them, and LegacyRules those of
-	// iptables' older kind, for IPv4, with the policies of its chains.
+	// Rules are those of nftables, including iptables-nft. LegacyRules are those of
+	// iptables-legacy for IPv4, including the policies of its chains.
 	Rules, LegacyRules int
 }
 
-// Inventory counts what there is of a lab.
+// Inventory counts the objects of a lab.
 type Inventory struct {
 	Containers, Networks int
-	// Tables are those of nftables on the machine that close the lab's way out.
+	// Tables are the machine's nftables tables that isolate the lab.
 	Tables int
-	// Files are those of its state, with folders and sockets.
+	// Files are the files, folders and sockets in the lab's state folder.
 	Files int
-	// Processes are those of its containers, and Namespaces the network namespaces that
-	// its nodes have made and kept, such as those of pods. What is behind a kernel of its
-	// own is not counted.
+	// Processes are those of the containers. Namespaces are the named network
+	// namespaces on the nodes, such as those of pods. Both exclude what is inside
+	// guests.
 	Processes, Namespaces int
-	// Inside is the sum of what its containers' network namespaces hold, without those
-	// of pods.
+	// Inside sums the containers' network namespaces, without those of pods.
 	Inside Network
 }
 
-// Machine counts what there is on this machine, whoever has made it.
+// Machine counts objects of this machine, including those that are not relapse's.
 type Machine struct {
 	Network
-	// Volumes are Docker's, and Namespaces the network namespaces that Docker or
-	// iproute2 keep. Mounts are those that this process sees.
+	// Volumes are Docker's. Namespaces are the network namespaces of Docker and
+	// iproute2. Mounts are those of this process's mount namespace.
 	Volumes, Namespaces, Mounts int
 }
 
-// Count counts what there is of a lab, whoever has made it. Nothing is held or changed.
+// Count counts the objects of a lab. It takes no lock and changes nothing.
 func Count(ctx context.Context, docker *client.Client, lab string) (Inventory, error) {
 	var n Inventory
 	containers, err := containersOf(ctx, docker, lab)
@@ -119,7 +118,7 @@ func Count(ctx context.Context, docker *client.Client, lab string) (Inventory, e
 		if err == nil {
 			n.Files++
 		}
-		if errors.Is(err, fs.ErrNotExist) { // there is no lab, or the file is gone again
+		if errors.Is(err, fs.ErrNotExist) { // there is no lab, or the file was removed
 			return nil
 		}
 		return err
@@ -130,7 +129,7 @@ func Count(ctx context.Context, docker *client.Client, lab string) (Inventory, e
 	return n, nil
 }
 
-// CountMachine counts what there is on this machine.
+// CountMachine counts the objects of this machine.
 func CountMachine(ctx context.Context, docker *client.Client) (Machine, error) {
 	var n Machine
 	var err error
@@ -157,7 +156,7 @@ func entries(folder string) int {
 	return len(found)
 }
 
-// countNetwork counts what the network namespace of this thread holds.
+// countNetwork counts the objects of this thread's network namespace.
 func countNetwork(ctx context.Context) (Network, error) {
 	var n Network
 	links, err := rtnl.Dump(ctx, netlink.LinkList)
@@ -171,7 +170,7 @@ func countNetwork(ctx context.Context) (Network, error) {
 		return n, fmt.Errorf("counting routes: %w", err)
 	}
 	n.Links, n.Routes = len(links), len(routes)
-	// Of a rule no more is needed than that it is there, and so none is understood.
+	// The rules are only counted, so they are not parsed.
 	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP)
 	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC})
 	rules, err := request.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE)
@@ -183,13 +182,13 @@ func countNetwork(ctx context.Context) (Network, error) {
 	return n, err
 }
 
-// legacyRules counts the rules of iptables' older kind as its own programs do, by
-// IPT_SO_GET_INFO of linux/netfilter_ipv4/ip_tables.h. Only tables that are there are
-// asked for: to ask for another one makes it.
+// legacyRules counts the rules of iptables-legacy by IPT_SO_GET_INFO of
+// linux/netfilter_ipv4/ip_tables.h. It queries only existing tables, because a
+// query creates its table.
 func legacyRules() (int, error) {
 	names, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // the kernel has never been asked for any
+		return 0, nil // iptables-legacy was never used
 	}
 	if err != nil {
 		return 0, fmt.Errorf("counting the rules of iptables-legacy: %w", err)

@@ -20,7 +20,7 @@ import (
 func TestNoLabOutsideStateDir(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "../../etc", "a/b", "/etc", "a b", "a.lock", "Upper", "näme", "a\x00"} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := lock(name); err == nil || !strings.Contains(err.Error(), "no name of a lab") {
+			if _, _, err := lock(name); err == nil || !strings.Contains(err.Error(), "is not a lab name") {
 				t.Errorf("locked: %v", err)
 			}
 			// The client is never used: there is no engine behind it.
@@ -28,7 +28,7 @@ func TestNoLabOutsideStateDir(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := Down(t.Context(), docker, name); err == nil || !strings.Contains(err.Error(), "no name of a lab") {
+			if err := Down(t.Context(), docker, name); err == nil || !strings.Contains(err.Error(), "is not a lab name") {
 				t.Errorf("taken down: %v", err)
 			}
 		})
@@ -49,9 +49,9 @@ func TestLabOf(t *testing.T) {
 		{"ours", map[string]string{labelLab: "node-drain"}, "node-drain"},
 		{"made by kind", map[string]string{labelKindCluster: "relapse-node-drain-k8s"}, "node-drain"},
 		{"ours outweighs kind's", map[string]string{labelLab: "a", labelKindCluster: "relapse-b-k8s"}, "a"},
-		{"somebody's kind cluster", map[string]string{labelKindCluster: "kind"}, ""},
-		{"somebody's, with our prefix", map[string]string{labelKindCluster: "relapse-k8s"}, ""},
-		{"somebody's container", map[string]string{"app": "relapse"}, ""},
+		{"another kind cluster", map[string]string{labelKindCluster: "kind"}, ""},
+		{"another cluster, with our prefix", map[string]string{labelKindCluster: "relapse-k8s"}, ""},
+		{"another container", map[string]string{"app": "relapse"}, ""},
 		{"no label", nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestBridgeName(t *testing.T) {
 				t.Errorf("%s is longer than the kernel takes", name)
 			}
 			if !strings.HasPrefix(name, "rl-") {
-				t.Errorf("%s cannot be told from other bridges", name)
+				t.Errorf("%s has not the prefix of labs' bridges", name)
 			}
 			if other, taken := seen[name]; taken {
 				t.Errorf("%s/%s and %s have one bridge", lab, network, other)
@@ -114,7 +114,7 @@ func TestRegistryAddr(t *testing.T) {
 			for _, addr := range test.nodes {
 				l.Topology.Clusters[0].Nodes = append(l.Topology.Clusters[0].Nodes, node(addr))
 			}
-			if got := l.registryAddr().String(); got != test.want {
+			if got := l.registryAddr(0).String(); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})
@@ -139,7 +139,7 @@ func TestImagesOf(t *testing.T) {
 	}
 }
 
-// guests is a lab of which two nodes have kernels of their own.
+// guests is a lab with three guests.
 func guests(t *testing.T) *Lab {
 	t.Helper()
 	docker, err := client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock"))
@@ -161,8 +161,8 @@ func TestImagesOfGuests(t *testing.T) {
 	}
 }
 
-// The machine cannot reach into a guest: whoever tries is told so before
-// anything is asked of Docker.
+// The machine cannot enter a guest's namespaces: the error comes before any request
+// to Docker.
 func TestGuestsAreOutOfReach(t *testing.T) {
 	l := guests(t)
 	node := l.Node("b")
@@ -196,16 +196,34 @@ func TestNewToken(t *testing.T) {
 	}
 }
 
-func TestAfter(t *testing.T) {
-	closed := make(chan struct{})
-	close(closed)
-	if err := after(t.Context(), closed); err != nil {
-		t.Errorf("closed: %v", err)
+// An action begins when those that it needs have succeeded, and never after a failure.
+func TestActions(t *testing.T) {
+	l := &Lab{options: Options{Step: func(name string) func(error) {
+		if name != "named" {
+			t.Errorf("step %q", name)
+		}
+		return func(error) {}
+	}}}
+	var order []string
+	note := func(name string) func(context.Context) error {
+		return func(context.Context) error { order = append(order, name); return nil }
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := after(ctx, make(chan struct{})); !errors.Is(err, context.Canceled) {
-		t.Errorf("never closed: %v, want that the context has ended", err)
+	all := l.actions(t.Context())
+	first := make(chan struct{})
+	named := all.add("named", note("named"), first)
+	all.add("", note("last"), first, named)
+	order = append(order, "begun")
+	close(first)
+	if err := all.Wait(); err != nil || !slices.Equal(order, []string{"begun", "named", "last"}) {
+		t.Errorf("%v, %v", order, err)
+	}
+
+	broken := errors.New("broken")
+	all = l.actions(t.Context())
+	failed := all.add("", func(context.Context) error { return broken })
+	all.add("", func(context.Context) error { t.Error("it began after a failure"); return nil }, failed)
+	if err := all.Wait(); err != broken {
+		t.Errorf("%v, want the first failure", err)
 	}
 }
 
@@ -220,7 +238,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		},
 		{
 			&OwnKernelError{Member: "worker"},
-			"worker has a kernel of its own, so the machine has no PID and no namespace of it: run commands on it",
+			"worker is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it",
 		},
 		{
 			&ExecError{Member: "master1", Command: []string{"sh", "-c", "exit 3"}, ExitCode: 3, Output: "no\n"},

@@ -8,8 +8,8 @@ import (
 	kindlog "sigs.k8s.io/kind/pkg/log"
 )
 
-// kindLogger hands kind's messages on to a structured logger. kind's own
-// progress lines are for a terminal; here they are details.
+// kindLogger passes kind's messages to a structured logger, its progress lines as
+// debug messages.
 type kindLogger struct{ log *slog.Logger }
 
 var _ kindlog.Logger = kindLogger{}

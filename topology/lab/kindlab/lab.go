@@ -1,6 +1,7 @@
 package kindlab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,8 +31,8 @@ const (
 	hostImage     = "relapse.dev/host:dev"
 )
 
-// runDir is where a router's, host's or guest's container keeps its sockets. The
-// machine sees the folder under StateDir.
+// runDir is the folder of the sockets in a router's, host's or guest's container. It
+// is a folder of the machine under StateDir.
 const runDir = "/run/relapse"
 
 const registryPort = 5000
@@ -46,7 +47,7 @@ type Lab struct {
 	options Options
 	log     *slog.Logger
 	unlock  func()
-	// choosing is held while an accelerator is chosen: one probe is enough.
+	// choosing is held while an accelerator is chosen, so that only one is probed.
 	choosing sync.Mutex
 }
 
@@ -59,12 +60,20 @@ type Router struct {
 	*router.Client
 }
 
-// ImagesOf names the images that a topology needs, without those of its
-// workloads.
+// ImagesOf returns the images that a topology needs, without those of its workloads.
 func ImagesOf(t topology.Topology) []string {
+	refs := containerImages(t)
+	if len(t.Clusters) > 0 {
+		refs = append(refs, controlPlaneImages...)
+	}
+	return refs
+}
+
+// containerImages are the images of the lab's own containers.
+func containerImages(t topology.Topology) []string {
 	refs := []string{registryImage}
 	if len(t.Clusters) > 0 {
-		refs = append(append(refs, nodeImage), controlPlaneImages...)
+		refs = append(refs, nodeImage)
 	}
 	refs = append(refs, guestImages(t)...)
 	if len(t.Routers) > 0 {
@@ -79,28 +88,9 @@ func ImagesOf(t topology.Topology) []string {
 }
 
 // hostImageOf is the image of a host's container.
-func hostImageOf(h topology.Host) string {
-	if h.Image == "" {
-		return hostImage
-	}
-	return h.Image
-}
+func hostImageOf(h topology.Host) string { return cmp.Or(h.Image, hostImage) }
 
-// Up makes a topology real. Containers, routers and clusters come up side by
-// side. When it fails or ctx ends, the lab that it returns with the error is
-// what there is of it: its logs can be read, and it must be taken down.
-//
-// The topology must be valid. A lab of that name must not be running; a lab
-// that another process holds is a *HeldError.
-func Up(ctx context.Context, docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
-	l, err := hold(docker, t, o)
-	if err != nil {
-		return nil, err
-	}
-	return l, l.up(ctx)
-}
-
-// Attach takes over a lab that an earlier run has left running.
+// Attach takes over a lab that an earlier run left running.
 func Attach(ctx context.Context, docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
 	l, err := hold(docker, t, o)
 	if err != nil {
@@ -114,7 +104,7 @@ func Attach(ctx context.Context, docker *client.Client, t topology.Topology, o O
 }
 
 func hold(docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
-	unlock, _, err := lock(t.Name) // Down comes first, where something may be left
+	unlock, _, err := lock(t.Name) // the caller runs Down before, which cleans up after a kill
 	if err != nil {
 		return nil, err
 	}
@@ -125,132 +115,8 @@ func hold(docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
 	return &Lab{Topology: t, docker: docker, options: o, log: log, unlock: unlock}, nil
 }
 
-// Release lets another process take the lab. The lab keeps running.
+// Release unlocks the lab for other processes. The lab keeps running.
 func (l *Lab) Release() { l.unlock() }
-
-func (l *Lab) up(ctx context.Context) error {
-	if err := l.reachUpstreams(ctx); err != nil {
-		return err
-	}
-	if err := l.makeStateDir(); err != nil {
-		return err
-	}
-	images, err := l.loadImages(ctx)
-	if err != nil {
-		return err
-	}
-	err = l.options.step("networks, with no way out", func() error { return createNetworks(ctx, l.docker, l.Topology) })
-	if err != nil {
-		return err
-	}
-	all, ctx := errgroup.WithContext(ctx)
-	// What takes longest begins first: Docker starts one container at a time, and all
-	// share the CPUs. The control plane needs the registry; all else comes after that.
-	served := make(chan struct{})
-	all.Go(func() error {
-		return l.options.step("registry", func() error { return l.startRegistry(ctx, images[registryImage], served) })
-	})
-	all.Go(func() error {
-		if err := after(ctx, served); err != nil {
-			return err
-		}
-		return l.options.step("routers and hosts", func() error { return l.startRoutersAndHosts(ctx, images) })
-	})
-	l.Clusters = make([]*Cluster, len(l.Topology.Clusters))
-	all.Go(func() error {
-		for i, c := range l.Topology.Clusters {
-			var err error
-			if l.Clusters[i], err = l.startCluster(ctx, c, images, served); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return all.Wait()
-}
-
-// after waits until a channel is closed.
-func after(ctx context.Context, closed <-chan struct{}) error {
-	select {
-	case <-closed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// startCluster boots the cluster's nodes side by side and joins them. Images of the
-// control plane can be pulled when served is closed.
-func (l *Lab) startCluster(ctx context.Context, c topology.Cluster, images map[string]string, served <-chan struct{}) (*Cluster, error) {
-	var running *Cluster
-	var token string
-	joinable := make(chan struct{}) // closed when both are there
-	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() (err error) {
-		if running, token, err = l.startControlPlane(ctx, c, images[nodeImage], served); err != nil {
-			return err
-		}
-		close(joinable)
-		return running.controllersRun(ctx)
-	})
-	for _, n := range c.Nodes[1:] {
-		all.Go(func() error {
-			if err := after(ctx, served); err != nil {
-				return err
-			}
-			err := l.options.step(n.Name+" boots", func() error { return l.startWorker(ctx, n, images[imageOf(n)]) })
-			if err != nil {
-				return err
-			}
-			if err := after(ctx, joinable); err != nil {
-				return err
-			}
-			return l.options.step(n.Name+" joins", func() error { return running.join(ctx, n, token) })
-		})
-	}
-	if err := all.Wait(); err != nil {
-		return nil, err
-	}
-	return running, nil
-}
-
-// startControlPlane starts the cluster's first node and registers all of them. The
-// others can join with the token.
-func (l *Lab) startControlPlane(ctx context.Context, c topology.Cluster, image string, served <-chan struct{}) (running *Cluster, token string, err error) {
-	first := c.Nodes[0].Name
-	err = l.options.step("control plane "+first+" boots, by kind", func() error { return l.createControlPlane(ctx, c, image) })
-	if err != nil {
-		return nil, "", err
-	}
-	if err := after(ctx, served); err != nil {
-		return nil, "", err
-	}
-	all, initCtx := errgroup.WithContext(ctx)
-	// kind returns when the node's entrypoint has begun. That reads the default route
-	// later, and ends the node where it finds two next hops in place of the bridge.
-	all.Go(func() error { return l.Node(first).boot(initCtx) })
-	all.Go(func() error {
-		return l.options.step(first+" is initialised", func() error { return l.initControlPlane(initCtx, c) })
-	})
-	all.Go(func() error {
-		err := l.options.step("API server on "+first, func() (err error) {
-			running, err = l.openNewCluster(initCtx, c)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if err := running.registerAll(initCtx); err != nil {
-			return err
-		}
-		token, err = running.joinToken(initCtx)
-		return err
-	})
-	if err := all.Wait(); err != nil {
-		return nil, "", err
-	}
-	return running, token, nil
-}
 
 func (l *Lab) attach(ctx context.Context) error {
 	for _, m := range l.Topology.Members() {
@@ -260,7 +126,7 @@ func (l *Lab) attach(ctx context.Context) error {
 			return err
 		}
 		if !has {
-			return fmt.Errorf("lab %q has no container %q: take it down and run again without --reuse", l.Topology.Name, handle.container)
+			return fmt.Errorf("lab %q has no container %q: take it down, or run without --reuse", l.Topology.Name, handle.container)
 		}
 	}
 	if len(l.Topology.Clusters) == 0 {
@@ -269,7 +135,7 @@ func (l *Lab) attach(ctx context.Context) error {
 	if err := l.checkSource(); err != nil {
 		return err
 	}
-	// The run that brought the lab up may have needed other images than this one.
+	// The run that brought the lab up may have needed other images.
 	if err := l.serve(ctx); err != nil {
 		return err
 	}
@@ -283,7 +149,7 @@ func (l *Lab) attach(ctx context.Context) error {
 	return nil
 }
 
-// Exists tells whether anything of a lab is there.
+// Exists reports whether a lab has containers.
 func Exists(ctx context.Context, docker *client.Client, lab string) (bool, error) {
 	found, err := containersOf(ctx, docker, lab)
 	return len(found) > 0, err
@@ -298,7 +164,7 @@ func (l *Lab) makeStateDir() error {
 		return nil
 	}
 	if err := os.WriteFile(l.sourceFile(), []byte(l.source()), 0o600); err != nil {
-		return fmt.Errorf("noting where the images of lab %q come from: %w", l.Topology.Name, err)
+		return fmt.Errorf("recording the image source of lab %q: %w", l.Topology.Name, err)
 	}
 	if err := l.writeMirrors(); err != nil {
 		return fmt.Errorf("writing the registry mirrors of lab %q: %w", l.Topology.Name, err)
@@ -311,24 +177,19 @@ func (l *Lab) mirrorsDir() string { return filepath.Join(stateDir(l.Topology.Nam
 // mirrorsBind mounts the registry mirrors into a node.
 func (l *Lab) mirrorsBind() string { return l.mirrorsDir() + ":/etc/containerd/certs.d:ro" }
 
-// loadImages makes the images of the lab's own containers known to Docker.
+// loadImages loads the images of the lab's own containers into Docker. It returns
+// Docker's references by image.
 func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
 	loaded := map[string]string{}
 	err := l.options.step("images into Docker", func() error {
 		var mu sync.Mutex
 		load, ctx := errgroup.WithContext(ctx)
-		refs := append([]string{registryImage, nodeImage, routerImage}, guestImages(l.Topology)...)
-		for _, h := range l.Topology.Hosts {
-			if ref := hostImageOf(h); !slices.Contains(refs, ref) {
-				refs = append(refs, ref)
-			}
-		}
-		for _, ref := range refs {
+		for _, ref := range containerImages(l.Topology) {
 			load.Go(func() error {
-				known, err := l.options.Images.LoadDocker(ctx, l.docker, ref)
+				image, err := l.options.Images.LoadDocker(ctx, l.docker, ref)
 				mu.Lock()
 				defer mu.Unlock()
-				loaded[ref] = known
+				loaded[ref] = image
 				return err
 			})
 		}
@@ -337,14 +198,10 @@ func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
 	return loaded, err
 }
 
-// registryAddr is where the lab's registry listens: on the first cluster's
-// network, at the highest address that no member has.
-func (l *Lab) registryAddr() netip.AddrPort { return l.freeAddr(0) }
-
-// freeAddr is an address of the first cluster's network that no member has: the
-// highest one for number 0, which is the registry's, and the next ones below for
-// its caches.
-func (l *Lab) freeAddr(number int) netip.AddrPort {
+// registryAddr is the address of the lab's registry (number 0) or of one of its
+// caches: of the addresses on the first cluster's network that no member has, the
+// highest, and the next ones below it.
+func (l *Lab) registryAddr(number int) netip.AddrPort {
 	name := l.Topology.Clusters[0].Nodes[0].Links[0].Network
 	network, _ := l.Topology.Network(name)
 	taken := map[netip.Addr]bool{}
@@ -372,11 +229,10 @@ func (l *Lab) startRoutersAndHosts(ctx context.Context, images map[string]string
 	return start.Wait()
 }
 
-// AgentSocket is where a host's probe agent listens, in the host's own file
-// system.
+// AgentSocket is the probe agent's socket in a host's file system.
 const AgentSocket = runDir + "/agent.sock"
 
-// startHost runs a host; the probe agent is all that runs there at first.
+// startHost runs a host with its probe agent.
 func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) error {
 	err := l.startMember(ctx, h.Name, h.Links, &container.Config{
 		Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket},
@@ -401,9 +257,9 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 	if err != nil {
 		return fmt.Errorf("writing the configuration of router %q: %w", r.Name, err)
 	}
-	dir := l.runFolder(r.Name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("creating the run folder of %s: %w", r.Name, err)
+	dir, err := l.makeRunFolder(r.Name)
+	if err != nil {
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "tor.json"), text, 0o600); err != nil {
 		return fmt.Errorf("writing the configuration of router %q: %w", r.Name, err)
@@ -431,30 +287,38 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 	return err
 }
 
-// runFolder is where the machine sees a router's, host's or guest's runDir.
+// runFolder is the machine's path of a router's, host's or guest's runDir.
 func (l *Lab) runFolder(member string) string {
 	return filepath.Join(stateDir(l.Topology.Name), member)
 }
 
+func (l *Lab) makeRunFolder(member string) (string, error) {
+	dir := l.runFolder(member)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("creating the run folder of %s: %w", member, err)
+	}
+	return dir, nil
+}
+
 // startMember runs the container of a router or host.
 func (l *Lab) startMember(ctx context.Context, name string, links []topology.Link, config *container.Config) error {
-	dir := l.runFolder(name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("creating the run folder of %s: %w", name, err)
+	dir, err := l.makeRunFolder(name)
+	if err != nil {
+		return err
 	}
 	config.Hostname = name
 	return l.member(name).run(ctx, links, config, &container.HostConfig{
 		CapAdd: []string{"NET_ADMIN"},
-		// Both directions of a flow may take different routers (ECMP), which a
-		// reverse path filter takes for a forgery.
+		// The two directions of a flow may use different routers (ECMP). A reverse path
+		// filter would drop one.
 		Sysctls: map[string]string{
 			"net.ipv4.ip_forward":             "1",
 			"net.ipv4.conf.all.rp_filter":     "0",
 			"net.ipv4.conf.default.rp_filter": "0",
-			// A host that followed a redirect would go around the router.
+			// A host that follows a redirect bypasses the router.
 			"net.ipv4.conf.all.send_redirects":     "0",
 			"net.ipv4.conf.default.send_redirects": "0",
-			// By ports too, so that probes spread over the next hops.
+			// Also by ports, so that probes use all next hops.
 			"net.ipv4.fib_multipath_hash_policy": "1",
 		},
 		Binds: []string{dir + ":" + runDir},
@@ -505,16 +369,15 @@ func (l *Lab) Router(name string) (*Router, error) {
 // Host is the handle of a declared host.
 func (l *Lab) Host(name string) *Host { return &Host{*l.member(name)} }
 
-// Down removes the lab and lets go of it.
+// Down removes the lab and releases it.
 func (l *Lab) Down(ctx context.Context) error {
 	err := down(ctx, l.docker, l.Topology.Name, l.options.step)
 	l.Release()
 	return err
 }
 
-// Down removes whatever there is of a lab, by its labels alone. Removing
-// what is not there is no error; a lab that a living process holds is a
-// *HeldError.
+// Down removes everything of a lab, which it finds by labels alone. It is no error
+// if there is nothing. The error is a *HeldError if a running process holds the lab.
 func Down(ctx context.Context, docker *client.Client, lab string) error {
 	unlock, killed, err := lock(lab)
 	if err != nil {
@@ -544,10 +407,10 @@ func removeStateDir(lab string) error {
 	return nil
 }
 
-// Logs returns what the lab's containers and the pods on its nodes printed,
-// by name, but for these nodes. Of what lives longer than a pod it is what was
-// printed since a time; the zero time is for all. What could not be read is missing,
-// and named by the error.
+// Logs returns the logs of the lab's containers and of the pods on its nodes, by
+// name, except those of the nodes in without. Logs of containers and services begin
+// at since; the zero time selects all. The error names the logs that could not be
+// read.
 func (l *Lab) Logs(ctx context.Context, since time.Time, without ...string) (map[string]string, error) {
 	var mu sync.Mutex
 	logs := map[string]string{}
@@ -581,14 +444,14 @@ func (l *Lab) Logs(ctx context.Context, since time.Time, without ...string) (map
 		handle := l.member(m.Name)
 		all.Go(func() {
 			if exists, err := handle.Exists(ctx); !exists && err == nil {
-				return // a fault has removed it
+				return // a fault removed it
 			}
 			text, err := handle.logs(ctx, since)
 			if m.Kind != topology.KindNode {
 				keep(m.Name, text, err)
 				return
 			}
-			keep(m.Name+"-console", text, err) // it is there whatever became of the node
+			keep(m.Name+"-console", text, err) // can be read even if the node does not run
 			text, err = handle.Exec(ctx, "sh", "-c", `find /var/log/pods -name '*.log' -exec tail -v -n +1 {} +`)
 			keep(m.Name+"-pods", text, err)
 			text, err = handle.Exec(ctx, "journalctl", "--no-pager", "-b", "-u", "kubelet", "-u", "containerd",
@@ -598,7 +461,7 @@ func (l *Lab) Logs(ctx context.Context, since time.Time, without ...string) (map
 	}
 	all.Wait()
 	if i := slices.IndexFunc(errs, client.IsErrConnectionFailed); i >= 0 {
-		return logs, errs[i] // without Docker all fail, and for one reason
+		return logs, errs[i] // without Docker all fail for the same reason
 	}
 	return logs, errors.Join(errs...)
 }

@@ -54,7 +54,7 @@ var small = topology.Topology{
 	}},
 }
 
-// TestLab brings a lab up, looks at it from all sides and takes it down.
+// TestLab brings a lab up, checks it and takes it down.
 func TestLab(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -142,7 +142,7 @@ func TestLab(t *testing.T) {
 	})
 	t.Run("nodes have the declared names, addresses and ranges", func(t *testing.T) {
 		want := map[string]string{"first": "10.231.1.21 10.232.0.0/24", "second": "10.231.1.11 10.232.1.0/24"}
-		// A kubelet tells its addresses some time after it has joined.
+		// A kubelet reports its addresses some time after it has joined.
 		err := await.Until(ctx, "the nodes' addresses and ranges", 100*time.Millisecond, 30*time.Second,
 			func(ctx context.Context) (bool, string, error) {
 				var nodes corev1.NodeList
@@ -194,7 +194,7 @@ func TestLab(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A table of iptables-legacy has the policies of its chains and an end beside.
+		// A table of iptables-legacy also has its chains' policies and an end marker.
 		grown := []int{
 			after.Inside.Links - before.Inside.Links, after.Namespaces - before.Namespaces, after.Inside.Rules - before.Inside.Rules,
 			after.Inside.LegacyRules - before.Inside.LegacyRules,

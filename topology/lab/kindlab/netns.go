@@ -14,9 +14,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// InNetns runs do on a thread inside the member's network namespace. Sockets
-// and netlink handles that do opens stay there; /proc/sys/net is that
-// namespace's.
+// InNetns runs do on a thread in the member's network namespace. Sockets and
+// netlink handles that do opens belong to that namespace, as does /proc/sys/net.
 func (m *member) InNetns(ctx context.Context, do func() error) error {
 	path, err := m.Netns(ctx)
 	if err != nil {
@@ -24,8 +23,8 @@ func (m *member) InNetns(ctx context.Context, do func() error) error {
 	}
 	failed := make(chan error, 1)
 	go func() {
-		// The thread is not unlocked: it ends with the goroutine, so that no
-		// other goroutine ever finds itself in this namespace.
+		// Not unlocked: the thread ends with the goroutine, so that no other goroutine
+		// runs in this namespace.
 		runtime.LockOSThread()
 		failed <- func() error {
 			ns, err := netns.GetFromPath(path)
@@ -42,22 +41,22 @@ func (m *member) InNetns(ctx context.Context, do func() error) error {
 	return <-failed
 }
 
-// forwarding are the settings under which a member forwards packets that
-// come and go by different interfaces and next hops (ECMP): the reverse path
-// filter would drop them. They are set in the member's own namespace.
+// forwarding are the sysctls with which a member forwards packets that arrive and
+// leave by different interfaces and next hops (ECMP). The reverse path filter
+// would drop them. They are set in the member's namespace.
 var forwarding = map[string]string{
 	"net/ipv4/ip_forward":                 "1",
 	"net/ipv4/conf/*/rp_filter":           "0",
-	"net/ipv4/conf/all/send_redirects":    "0", // transit through the wrong node stays a transit
+	"net/ipv4/conf/all/send_redirects":    "0", // redirects would avoid a wrong transit node
 	"net/ipv4/conf/*/send_redirects":      "0",
-	"net/ipv4/fib_multipath_hash_policy":  "1", // by ports too, so that probes spread over the next hops
+	"net/ipv4/fib_multipath_hash_policy":  "1", // also by ports, so that probes use all next hops
 	"net/ipv4/conf/all/accept_redirects":  "0",
 	"net/ipv4/conf/*/accept_redirects":    "0",
 	"net/ipv4/conf/*/accept_source_route": "0",
 }
 
-// wire sets the member's sysctls and its default route, which goes to the
-// lab's routers in place of the bridge.
+// wire sets the member's sysctls, and its default route to the lab's routers in
+// place of the bridge.
 func (m *member) wire(ctx context.Context, nextHops []netip.Addr) error {
 	if m.guest != nil {
 		return m.guest.Wire(ctx, forwarding, nextHops)
@@ -91,8 +90,8 @@ func (m *member) wire(ctx context.Context, nextHops []netip.Addr) error {
 	})
 }
 
-// setNextHopLinks finds the interface of each next hop: a multipath route
-// names them.
+// setNextHopLinks sets the interface of each next hop, which a multipath route
+// requires.
 func setNextHopLinks(route *netlink.Route) error {
 	for _, hop := range route.MultiPath {
 		found, err := netlink.RouteGet(hop.Gw)

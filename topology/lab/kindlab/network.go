@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"net"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
@@ -15,24 +16,23 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/vishvananda/netlink"
 
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/rtnl"
+	"github.com/relapse-dev/relapse/topology/host/subnet"
 )
 
-// bridgeName is the name of a lab network's bridge: stable, so that the rules
-// that close it exist before it does, and short enough for the kernel.
+// bridgeName is the name of a lab network's bridge. It is a hash, because names of
+// the kernel are short. The rules that isolate the bridge exist before it.
 func bridgeName(lab, network string) string {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s/%s", lab, network)
-	return fmt.Sprintf("rl-%08x", h.Sum32())
+	return fmt.Sprintf("%s%08x", subnet.BridgePrefix, h.Sum32())
 }
 
 func networkName(lab, network string) string { return "relapse-" + lab + "-" + network }
 
-// createNetworks makes the Docker networks of a lab. Their way out is closed
-// before they exist: no packet of the lab ever finds it open.
+// createNetworks creates the Docker networks of a lab. Its rules isolate them before
+// they exist, so that no packet leaves the lab.
 func createNetworks(ctx context.Context, docker *client.Client, t topology.Topology) error {
 	if err := checkSubnets(ctx, t); err != nil {
 		return err
@@ -41,7 +41,7 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 	for _, n := range t.Networks {
 		bridges = append(bridges, bridgeName(t.Name, n.Name))
 	}
-	if err := closeWayOut(t.Name, bridges); err != nil {
+	if err := isolate(t.Name, bridges); err != nil {
 		return err
 	}
 	for _, n := range t.Networks {
@@ -65,9 +65,9 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 	return nil
 }
 
-// automaticRange is the range that Docker gives out by itself on a network.
-// All members are given their addresses but one: kind does not say which
-// address a control plane is to have, so the range holds that one alone.
+// automaticRange is the range from which Docker assigns addresses on a network. It
+// contains only the control plane's address, because kind cannot request one. All
+// other members request theirs.
 func automaticRange(t topology.Topology, n topology.Network) string {
 	for _, c := range t.Clusters {
 		if link := c.Nodes[0].Links[0]; link.Network == n.Name {
@@ -77,61 +77,45 @@ func automaticRange(t topology.Topology, n topology.Network) string {
 	return ""
 }
 
-// OverlapError says that a lab's subnet is in use on this machine.
+// OverlapError says that this machine already uses a lab's subnet.
 type OverlapError struct {
 	Network string
 	Subnet  netip.Prefix
 	Used    netip.Prefix
-	By      string // the interface that Used is routed to
+	By      string // the device and the routing table of the route to Used
 }
 
 func (e *OverlapError) Error() string {
-	return fmt.Sprintf("network %q wants %s, but this machine already routes %s to %s: "+
-		"take that lab or network down first, or change the topology's subnet", e.Network, e.Subnet, e.Used, e.By)
+	return fmt.Sprintf("network %q needs %s, but this machine routes %s to %s: "+
+		"remove that lab or network, or change the topology's subnet", e.Network, e.Subnet, e.Used, e.By)
 }
 
-// checkSubnets refuses a topology whose subnets overlap a route of the
-// machine: the lab would hide real hosts from it.
+// checkSubnets rejects a topology whose subnets overlap a route of the machine: the
+// machine could not reach its real hosts there.
 func checkSubnets(ctx context.Context, t topology.Topology) error {
-	routes, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
+	networks := map[netip.Prefix]string{}
+	for _, n := range t.Networks {
+		networks[n.Subnet] = n.Name
+	}
+	overlaps, err := subnet.Overlaps(ctx, slices.Collect(maps.Keys(networks)))
 	if err != nil {
-		return fmt.Errorf("reading the machine's routes: %w", err)
+		return err
 	}
 	var errs []error
-	for _, n := range t.Networks {
-		for _, r := range routes {
-			used, ok := prefixOf(r.Dst)
-			if !ok || used.Bits() == 0 || !used.Overlaps(n.Subnet) {
-				continue
-			}
-			by := "nowhere"
-			if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
-				by = link.Attrs().Name
-			}
-			errs = append(errs, &OverlapError{Network: n.Name, Subnet: n.Subnet, Used: used, By: by})
-		}
+	for _, o := range overlaps {
+		errs = append(errs, &OverlapError{Network: networks[o.Subnet], Subnet: o.Subnet, Used: o.Route, By: o.By()})
 	}
 	return errors.Join(errs...)
 }
 
-func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
-	if n == nil {
-		return netip.Prefix{}, false
-	}
-	addr, ok := netip.AddrFromSlice(n.IP)
-	bits, _ := n.Mask.Size()
-	return netip.PrefixFrom(addr.Unmap(), bits), ok
-}
-
 func tableName(lab string) string { return "relapse-" + lab }
 
-// closeWayOut installs the lab's nftables table: whatever comes from one of
-// the bridges may go nowhere but to the same bridge, and the other way round.
-// A table of its own rather than rules in Docker's chains: it goes in one
-// step, whatever Docker does meanwhile, and nothing of Docker's is touched.
-// Dropping before Docker's rules (priority filter - 10) also holds between
-// two bridges of one lab: the routers are the only way from one to the other.
-func closeWayOut(lab string, bridges []string) error {
+// isolate installs the lab's nftables table. The machine forwards nothing between
+// one of the bridges and any other interface. That includes the lab's other
+// bridges: only its routers connect them. Rules in Docker's chains were rejected: a
+// table is removed in one step and does not interfere with Docker. Its priority is
+// before Docker's rules.
+func isolate(lab string, bridges []string) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("opening nftables: %w", err)
@@ -158,7 +142,7 @@ func closeWayOut(lab string, bridges []string) error {
 		}
 	}
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("closing the way out of lab %q with nftables: %w", lab, err)
+		return fmt.Errorf("isolating lab %q with nftables: %w", lab, err)
 	}
 	return nil
 }
@@ -170,7 +154,7 @@ func ifname(name string) []byte {
 	return padded
 }
 
-// removeTable takes the lab's nftables table away, if it is there.
+// removeTable removes the lab's nftables table, if it exists.
 func removeTable(lab string) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -200,8 +184,8 @@ func removeNetworks(ctx context.Context, docker *client.Client, lab string) erro
 	return errors.Join(errs...)
 }
 
-// miscounted says what to do about a network that Docker does not remove because of
-// endpoints, although no container is on it: see endpoints. It is empty otherwise.
+// miscounted is the cure for a network without containers that Docker does not
+// remove because of endpoints: see endpoints. It is empty for other errors.
 func miscounted(ctx context.Context, docker *client.Client, id string, failed error) string {
 	if !errdefs.IsPermissionDenied(failed) { // Docker's answer to "has active endpoints"
 		return ""
@@ -210,6 +194,6 @@ func miscounted(ctx context.Context, docker *client.Client, id string, failed er
 	if err != nil || len(n.Containers) > 0 {
 		return ""
 	}
-	return "; no container is on it: Docker has miscounted its endpoints (moby/moby#42119, mended in 28.1): " +
+	return "; it has no containers: Docker has miscounted its endpoints (moby/moby#42119, fixed in 28.1): " +
 		"restart Docker, then take the lab down again"
 }

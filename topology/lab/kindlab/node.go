@@ -14,15 +14,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 )
 
-// Node is a Kubernetes node of a lab: a container on the machine's kernel, or
-// a guest. The only difference for the caller is that the machine cannot enter a
+// Node is a Kubernetes node of a lab: a container on the machine's kernel, or a
+// guest. Both have the same methods, except that the machine cannot enter a
 // guest's namespaces: see OwnKernelError.
 type Node struct {
 	member
 	lab *Lab
 }
 
-// imageOf names the image that a node runs in.
+// imageOf is the image of a node.
 func imageOf(n topology.Node) string {
 	if n.Kernel != "" {
 		return guest.Image(n.Kernel)
@@ -30,9 +30,8 @@ func imageOf(n topology.Node) string {
 	return nodeImage
 }
 
-// EachNode does something on each of these nodes, at the same time, and returns
-// when all have ended. The error tells of every node on which it failed, by
-// name; none of them stops the others.
+// EachNode calls do for each of these nodes concurrently, and waits for all calls.
+// The error joins all errors, with the nodes' names.
 func (l *Lab) EachNode(ctx context.Context, nodes []string, do func(context.Context, *Node) error) error {
 	errs := make([]error, len(nodes))
 	var all sync.WaitGroup
@@ -47,9 +46,9 @@ func (l *Lab) EachNode(ctx context.Context, nodes []string, do func(context.Cont
 	return errors.Join(errs...)
 }
 
-// Start powers the node on after Stop: with the disk that it had, and the
-// Node object that it had, if that is still there. It waits until the node
-// runs containers and has its routes; kubelet needs some seconds more.
+// Start powers the node on after Stop, with its previous disk and Node object. It
+// waits until the node can run containers and has its routes; kubelet needs some
+// seconds more.
 func (n *Node) Start(ctx context.Context) error {
 	if err := n.start(ctx); err != nil {
 		return fmt.Errorf("powering %s on: %w", n.name, err)
@@ -58,11 +57,10 @@ func (n *Node) Start(ctx context.Context) error {
 }
 
 // nodeBoots bounds the time from a container's start to its containerd: some seconds.
-// On two CPUs with a load of 40 whole labs of four nodes took 38 to 113 s.
+// On two CPUs with a load of 40, labs of four nodes took 38 to 113 s.
 const nodeBoots = 3 * time.Minute
 
-// boot waits until a node that was powered on can run containers, and wires
-// it.
+// boot waits until a node that was powered on can run containers, and wires it.
 func (n *Node) boot(ctx context.Context) error {
 	if n.guest != nil {
 		if err := n.guest.Ready(ctx, guestBoots); err != nil {
@@ -75,9 +73,9 @@ func (n *Node) boot(ctx context.Context) error {
 	return n.lab.wireMember(ctx, n.name)
 }
 
-// containerd tells whether containerd serves on the node. A container's socket is
-// reached from here: to run a command in it takes a tenth of a second of CPU, and
-// nodes are asked ten times a second while they boot.
+// containerd reports whether containerd serves on the node. In a container it dials
+// the socket from the machine, because a command takes 0.1 s of CPU and the poll
+// runs ten times a second.
 func (n *Node) containerd(ctx context.Context) (bool, string, error) {
 	if n.guest != nil {
 		saw, err := n.Exec(ctx, "systemctl", "is-active", "containerd")
@@ -91,5 +89,5 @@ func (n *Node) containerd(ctx context.Context) (bool, string, error) {
 	if err != nil {
 		return false, "", err
 	}
-	return true, "it serves", conn.Close()
+	return true, "", conn.Close()
 }

@@ -21,40 +21,38 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// Registry is the registry that a lab's nodes pull from, whatever host an
-// image's name has.
+// Registry is the registry from which a lab's nodes pull all images, regardless of
+// the host in an image's name.
 type Registry struct {
 	member
-	// Addr is where it listens.
+	// Addr is the address on which it listens.
 	Addr netip.AddrPort
 }
 
-// Registry is the handle of the lab's registry. A lab without clusters has
-// none.
-func (l *Lab) Registry() *Registry { return &Registry{*l.member("registry"), l.registryAddr()} }
+// Registry is the handle of the lab's registry. A lab without clusters has none.
+func (l *Lab) Registry() *Registry { return &Registry{*l.member("registry"), l.registryAddr(0)} }
 
-// caches are the lab's pull-through caches, one for each vendor's host: a
-// registry can be the cache of one other only. They are there only if the lab
-// has upstreams.
+// caches are the lab's pull-through caches by the vendor's host: a registry can be
+// the cache of only one other. A lab without upstreams has none.
 func (l *Lab) caches() map[string]*Registry {
 	all := map[string]*Registry{}
 	if len(l.Topology.Clusters) == 0 {
 		return all
 	}
 	for i, host := range l.options.Upstreams.Hosts() {
-		all[host] = &Registry{*l.member("cache-" + host), l.freeAddr(i + 1)}
+		all[host] = &Registry{*l.member("cache-" + host), l.registryAddr(i + 1)}
 	}
 	return all
 }
 
-// ownHost is the host in the names of images that no vendor publishes.
+// ownHost is the host in the names of our own images.
 const ownHost = "relapse.dev"
 
-// Ours tells whether an image is our own: no vendor publishes it.
+// Ours reports whether an image is our own: no vendor publishes it.
 func Ours(image string) bool { return strings.HasPrefix(image, ownHost+"/") }
 
-// reachUpstreams makes sure that the vendors' registries answer, before
-// anything is built that would be of no use without them.
+// reachUpstreams checks that the vendors' registries answer, before the lab is
+// built.
 func (l *Lab) reachUpstreams(ctx context.Context) error {
 	if len(l.options.Upstreams) == 0 {
 		return nil
@@ -72,13 +70,13 @@ func (l *Lab) reachUpstreams(ctx context.Context) error {
 	return l.options.step("the vendors' registries answer", func() error { return l.options.Upstreams.Reach(ctx, hosts) })
 }
 
-// Sources of a lab's images, as they are noted in its state folder.
+// Sources of a lab's images, as recorded in its state folder.
 const (
 	built     = "build"
 	published = "upstream"
 )
 
-// source is where the vendors' images of the lab come from.
+// source is the source of the vendors' images of the lab.
 func (l *Lab) source() string {
 	if len(l.options.Upstreams) > 0 {
 		return published
@@ -88,22 +86,21 @@ func (l *Lab) source() string {
 
 func (l *Lab) sourceFile() string { return filepath.Join(stateDir(l.Topology.Name), "images") }
 
-// checkSource refuses a running lab whose images come from another source than
-// the one that this run asks for: its report would name the wrong one.
+// checkSource rejects a running lab whose images are of another source than this
+// run's: its report would name the wrong one.
 func (l *Lab) checkSource() error {
 	text, err := os.ReadFile(l.sourceFile())
 	if err != nil {
-		return fmt.Errorf("looking where the images of lab %q come from: %w", l.Topology.Name, err)
+		return fmt.Errorf("reading the image source of lab %q: %w", l.Topology.Name, err)
 	}
 	if was := string(text); was != l.source() {
-		return fmt.Errorf("lab %q was brought up with --images=%s, and not %s: take it down and run again without --reuse", l.Topology.Name, was, l.source())
+		return fmt.Errorf("lab %q was brought up with --images=%s, not %s: take it down, or run without --reuse", l.Topology.Name, was, l.source())
 	}
 	return nil
 }
 
-// writeMirrors tells the nodes' containerd where to pull from. Whatever host an
-// image's name has, the lab's registry is asked first, and then the cache of that
-// host, if there is one.
+// writeMirrors writes the mirror configuration of the nodes' containerd: for all
+// hosts the lab's registry, then the cache of that host, if there is one.
 func (l *Lab) writeMirrors() error {
 	ours := l.Registry()
 	mirrors := map[string][]*Registry{"_default": {ours}}
@@ -126,14 +123,10 @@ func (l *Lab) writeMirrors() error {
 	return nil
 }
 
-// startRegistry starts the lab's registry and fills it with what the nodes
-// will ask for. Where there are upstreams, the vendors' images come from them:
-// those to be served are copied, because a scenario moves their tags and a
-// cache's cannot be moved; the rest comes when a node asks. It closes served when
-// a control plane can pull what it needs; a lab without clusters needs nothing.
-func (l *Lab) startRegistry(ctx context.Context, image string, served chan<- struct{}) error {
+// startRegistry starts the lab's registry and caches, and pushes the images that a
+// control plane needs to start. A lab without clusters has no registry.
+func (l *Lab) startRegistry(ctx context.Context, image string) error {
 	if len(l.Topology.Clusters) == 0 {
-		close(served)
 		return nil
 	}
 	ours := l.Registry()
@@ -147,16 +140,11 @@ func (l *Lab) startRegistry(ctx context.Context, image string, served chan<- str
 	if err := start.Wait(); err != nil {
 		return err
 	}
-	// The control plane cannot start without its images, so they come first.
-	if err := l.push(ctx, controlPlaneImages); err != nil {
-		return err
-	}
-	close(served)
-	return l.serve(ctx)
+	return l.push(ctx, controlPlaneImages)
 }
 
-// startOurs starts the lab's registry. It reads blobs from the cache of images
-// itself: to copy a GB for each lab would take seconds of both CPU and disk.
+// startOurs starts the lab's registry. It reads blobs from the image cache: copying
+// 1 GB for each lab would take seconds of CPU and disk time.
 func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 	blobs, byRepository, err := l.options.Images.Blobs(ctx, l.pushed(append(slices.Clone(controlPlaneImages), l.options.Serve...)))
 	if err != nil {
@@ -182,16 +170,19 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 	return r.answers(ctx)
 }
 
-// serve puts what is to be pulled into the lab's registry. What is there
-// already stays.
+// serve adds the images of Options.Serve to the lab's registry. It copies those of
+// upstreams, because a scenario moves their tags, which a cache cannot do.
 func (l *Lab) serve(ctx context.Context) error {
+	if len(l.Topology.Clusters) == 0 {
+		return nil
+	}
 	if err := l.push(ctx, l.options.Serve); err != nil {
 		return err
 	}
 	return l.copyServed(ctx, l.Registry())
 }
 
-// pushed leaves out the images that come from upstreams.
+// pushed returns refs without the images that upstreams provide.
 func (l *Lab) pushed(refs []string) []string {
 	if len(l.options.Upstreams) == 0 {
 		return refs
@@ -199,8 +190,7 @@ func (l *Lab) pushed(refs []string) []string {
 	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !Ours(ref) })
 }
 
-// push puts images into the lab's registry, but for those that come from
-// upstreams.
+// push pushes images to the lab's registry, except those that upstreams provide.
 func (l *Lab) push(ctx context.Context, refs []string) error {
 	if refs = l.pushed(refs); len(refs) == 0 {
 		return nil
@@ -211,8 +201,7 @@ func (l *Lab) push(ctx context.Context, refs []string) error {
 	return nil
 }
 
-// copyServed copies the vendors' images that are to be served, through the
-// caches.
+// copyServed copies the vendors' images of Options.Serve from the caches.
 func (l *Lab) copyServed(ctx context.Context, ours *Registry) error {
 	caches := l.caches()
 	if len(caches) == 0 {
@@ -240,12 +229,12 @@ func (l *Lab) copyServed(ctx context.Context, ours *Registry) error {
 	return errors.Join(append(errs, to.Close())...)
 }
 
-// registryLink is a registry's place on the nodes' network.
+// registryLink is a registry's link to the nodes' network.
 func (l *Lab) registryLink(r *Registry) topology.Link {
 	return topology.Link{Network: l.Topology.Clusters[0].Nodes[0].Links[0].Network, Address: r.Addr.Addr()}
 }
 
-// answers waits until a registry that was started answers, or has ended.
+// answers waits until a started registry answers or has ended.
 func (r *Registry) answers(ctx context.Context) error {
 	var ended error
 	err := await.Until(ctx, "the lab's registry at "+r.Addr.String(), 50*time.Millisecond, time.Minute,
@@ -268,17 +257,16 @@ func (r *Registry) answers(ctx context.Context) error {
 		return err
 	}
 	log, logErr := r.Logs(ctx)
-	said, _, _ := strings.Cut(log, "\n") // what follows is a stack trace, if it ended
+	said, _, _ := strings.Cut(log, "\n") // a stack trace follows if it ended
 	return errors.Join(fmt.Errorf("%w; its log begins with: %s", err, said), logErr)
 }
 
-// wayOut is Docker's own bridge, which every engine has. Its name comes before
-// those of all labs' networks, so that it has the default route of a container
-// that is on both.
-const wayOut = "bridge"
+// dockerBridge is Docker's default network, which every engine has. Its name sorts
+// before those of labs' networks, so that a container on both has its default route.
+const dockerBridge = "bridge"
 
-// startCache runs a pull-through cache of a host's registry. It is the only kind
-// of member with a way out of the lab, and forwards no packets of others.
+// startCache runs a pull-through cache of a host's registry. Only caches can reach
+// hosts outside the lab. They forward no packets.
 func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) error {
 	upstream := l.options.Upstreams[host]
 	err := r.create(ctx, []topology.Link{l.registryLink(r)},
@@ -287,8 +275,8 @@ func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) e
 	if err != nil {
 		return err
 	}
-	if err := l.docker.NetworkConnect(ctx, wayOut, r.container, nil); err != nil {
-		return fmt.Errorf("connecting %s to Docker's network %q: %w", r.name, wayOut, err)
+	if err := l.docker.NetworkConnect(ctx, dockerBridge, r.container, nil); err != nil {
+		return fmt.Errorf("connecting %s to Docker's network %q: %w", r.name, dockerBridge, err)
 	}
 	if err := r.start(ctx); err != nil {
 		return err

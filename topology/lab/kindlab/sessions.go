@@ -13,15 +13,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
-// sessionsWithin bounds the wait for BGP sessions: a speaker that has just
-// started, or has lost a session, dials within some ten seconds.
+// sessionsWithin bounds the wait for BGP sessions: a speaker dials within about ten
+// seconds of its start or the loss of a session.
 const sessionsWithin = time.Minute
 
-// SessionsUp waits until each of the lab's routers has a BGP session with each
-// of these nodes that came up after a moment, and has a route over it. A
-// session alone may be older than what the speaker has to say, and a route
-// alone may be one that is kept while its speaker restarts. The zero moment
-// takes sessions of any age.
+// SessionsUp waits until each of the lab's routers has a BGP session with each of
+// these nodes, established at since or later, and a route received over it. A
+// session without a route may precede the speaker's announcements. A route without
+// a session may be retained by graceful restart. The zero time accepts sessions of
+// any age.
 func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) error {
 	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
 		return await.Until(ctx, "the routes of "+strings.Join(nodes, ", ")+" on "+r.Name(), 100*time.Millisecond, sessionsWithin,
@@ -42,9 +42,8 @@ func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) e
 }
 
 // SessionsDecided waits until each of the lab's routers has, for each of these
-// nodes, either a BGP session or no route: none is kept for a speaker that may
-// come back, as graceful restart does. It takes as long as speakers may take to
-// restart, and so the caller sets the bound.
+// nodes, either a BGP session or no route: none is retained by graceful restart.
+// The caller sets the bound, because it depends on the speakers' restart time.
 func (l *Lab) SessionsDecided(ctx context.Context, nodes []string, bound time.Duration) error {
 	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
 		return await.Until(ctx, r.Name()+" to have a session with every node or none of its routes", 100*time.Millisecond, bound,
@@ -63,19 +62,19 @@ func (l *Lab) SessionsDecided(ctx context.Context, nodes []string, bound time.Du
 						waiting = append(waiting, node)
 					}
 				}
-				return len(waiting) == 0, "kept while they restart: the routes of " + strings.Join(waiting, ", "), nil
+				return len(waiting) == 0, "routes retained by graceful restart of " + strings.Join(waiting, ", "), nil
 			})
 	})
 }
 
-// isKept tells whether a router has paths from a neighbour without a session.
+// isKept reports whether a router has paths from a neighbour without a session.
 func isKept(neighbors []router.Neighbor, paths []router.Path, address netip.Addr) bool {
 	has := slices.ContainsFunc(paths, func(p router.Path) bool { return p.Neighbor == address })
 	return has && !router.Established(neighbors, address)
 }
 
-// ClearSessions has each of the lab's routers forget these nodes, and what it
-// keeps for them while they restart. A node whose speaker is alive dials again.
+// ClearSessions makes each of the lab's routers close its sessions with these nodes
+// and drop their routes, including retained ones. A running speaker dials again.
 func (l *Lab) ClearSessions(ctx context.Context, nodes []string) error {
 	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
 		var err error
@@ -86,8 +85,8 @@ func (l *Lab) ClearSessions(ctx context.Context, nodes []string) error {
 	})
 }
 
-// eachRouter does something with each of the lab's routers, one after the
-// other, and with the addresses that it knows these nodes by.
+// eachRouter calls do for each of the lab's routers in turn, with the nodes'
+// addresses on the network that they share with it.
 func (l *Lab) eachRouter(nodes []string, do func(r *Router, neighbors []netip.Addr) error) error {
 	for _, declared := range l.Topology.Routers {
 		neighbors, err := l.neighborsOf(declared.Name, nodes)
@@ -105,8 +104,8 @@ func (l *Lab) eachRouter(nodes []string, do func(r *Router, neighbors []netip.Ad
 	return nil
 }
 
-// neighborsOf are the addresses that nodes have on the network that they share
-// with a router: the router knows them by these.
+// neighborsOf are the nodes' addresses on the network that they share with a
+// router.
 func (l *Lab) neighborsOf(name string, nodes []string) ([]netip.Addr, error) {
 	member, _ := l.Topology.Member(name)
 	var neighbors []netip.Addr

@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// StateDir holds one folder for each lab, with its kubeconfigs and sockets,
-// and the labs' locks. It lives as long as the machine is up, like the
-// containers do.
+// StateDir holds one folder for each lab, with its kubeconfigs and sockets, and the
+// labs' locks. Like running containers, it does not survive a reboot.
 const StateDir = "/run/relapse"
 
-// isName tells whether a lab's name is safe in paths and labels. The validation
+// isName reports whether a lab's name is safe in paths and labels. The validation
 // of a topology is stricter.
 func isName(lab string) bool {
 	return lab != "" && strings.Trim(lab, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
@@ -24,14 +23,14 @@ func isName(lab string) bool {
 
 func stateDir(lab string) string { return filepath.Join(StateDir, lab) }
 
-// holder is what a lock file says of the process that holds the lab.
+// holder is the content of a lock file: the process that holds the lab.
 type holder struct {
 	PID     int       `json:"pid"`
 	Command string    `json:"command"`
 	Since   time.Time `json:"since"`
 }
 
-// HeldError says that another process is working on a lab.
+// HeldError says that another process holds a lab.
 type HeldError struct {
 	Lab     string
 	PID     int
@@ -44,14 +43,13 @@ func (e *HeldError) Error() string {
 		e.Lab, e.PID, e.Command, e.Since.Format(time.TimeOnly))
 }
 
-// lock takes a lab for this process; the kernel gives it back when the
-// process ends, however it ends. Killed is whether the process that had it before
-// ended without giving it back. Everything that makes or removes a lab begins
-// here, so the name is checked here: with a name such as "../x" Down would remove
-// a folder outside of StateDir.
+// lock locks a lab for this process. The kernel releases the lock when the process
+// ends. killed reports whether the previous holder ended without unlocking it.
+// Everything that creates or removes a lab begins here, so the name is checked
+// here: with a name such as "../x" Down would remove a folder outside StateDir.
 func lock(lab string) (unlock func(), killed bool, err error) {
 	if !isName(lab) {
-		return nil, false, fmt.Errorf("%q is no name of a lab: want lower-case letters, digits and dashes", lab)
+		return nil, false, fmt.Errorf("%q is not a lab name: expected lower-case letters, digits and dashes", lab)
 	}
 	if err := os.MkdirAll(StateDir, 0o700); err != nil {
 		return nil, false, fmt.Errorf("creating the folder of the labs' state: %w", err)
@@ -61,13 +59,13 @@ func lock(lab string) (unlock func(), killed bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("opening the lock of lab %q: %w", lab, err)
 	}
-	var h holder // before this process
+	var h holder // the previous one
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		defer file.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, false, fmt.Errorf("locking lab %q: %w", lab, err)
 		}
-		_ = json.NewDecoder(file).Decode(&h) // the lab is held, whether or not the file can be read
+		_ = json.NewDecoder(file).Decode(&h) // the lab is held even if the file cannot be read
 		return nil, false, &HeldError{Lab: lab, PID: h.PID, Command: h.Command, Since: h.Since}
 	}
 	killed = json.NewDecoder(file).Decode(&h) == nil
@@ -82,10 +80,9 @@ func lock(lab string) (unlock func(), killed bool, err error) {
 		file.Close()
 		return nil, false, fmt.Errorf("writing the lock of lab %q: %w", lab, err)
 	}
-	// The file stays: removing it would let two processes lock two files of
-	// one name.
+	// The file is not removed: two processes could lock two files of one name.
 	return func() {
-		_ = file.Truncate(0) // with what is in it, the next one only takes longer
+		_ = file.Truncate(0) // if this fails, the next removal only takes longer
 		file.Close()
 	}, killed, nil
 }

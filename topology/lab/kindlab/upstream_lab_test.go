@@ -67,8 +67,8 @@ func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, cat
 	return "http://" + addr, created.ID
 }
 
-// TestUpstream brings a lab up whose vendors' images come from upstream, all
-// of them, and looks at who answers for what.
+// TestUpstream brings a lab up with all vendors' images from upstream, and checks which
+// registry serves which image.
 func TestUpstream(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -183,7 +183,7 @@ func TestUpstream(t *testing.T) {
 	t.Run("a run that builds its images does not take the lab", func(t *testing.T) {
 		lab.Release()
 		_, err := kindlab.Attach(ctx, docker, small, kindlab.Options{Images: catalogue})
-		if want := fmt.Sprintf("lab %q was brought up with --images=upstream, and not build", small.Name); err == nil || !strings.Contains(err.Error(), want) {
+		if want := fmt.Sprintf("lab %q was brought up with --images=upstream, not build", small.Name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		if lab, err = kindlab.Attach(ctx, docker, small, options); err != nil {

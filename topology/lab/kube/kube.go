@@ -1,5 +1,5 @@
-// Package kube is the client of a Kubernetes API server that all code shares:
-// e2e-framework's klient, with its data race taken out.
+// Package kube is the project's client of a Kubernetes API server: e2e-framework's
+// klient without its data race.
 package kube
 
 import (
@@ -12,14 +12,12 @@ import (
 
 // Client is a klient.Client that goroutines may share.
 //
-// The one that klient.New makes (e2e-framework 0.7.0) may not be: all results
-// of its Resources point to the same value, and each call writes its namespace
-// there, so that one goroutine may list the namespace of another. Here each
-// call returns a value of its own, over the same connections and the same
-// knowledge of the server's types.
+// Goroutines may not share that of klient.New (e2e-framework 0.7.0): all results of
+// its Resources are one value, and each call changes its namespace. Here each call
+// returns a copy, which uses the same connections and type information.
 //
-// A pod's log needs client-go's own client, made from RESTConfig: klient has no
-// call for it. All else goes through this one.
+// Pods' logs need a client of client-go, made from RESTConfig, because klient has no
+// call for them.
 type Client struct {
 	config *rest.Config
 	shared *resources.Resources // never changed, only copied
@@ -27,8 +25,7 @@ type Client struct {
 
 var _ klient.Client = (*Client)(nil)
 
-// New makes a client of the API server that config names. It asks the server
-// nothing yet.
+// New makes a client of config's API server. It does not connect yet.
 func New(config *rest.Config) (*Client, error) {
 	shared, err := resources.New(config)
 	if err != nil {
@@ -37,12 +34,12 @@ func New(config *rest.Config) (*Client, error) {
 	return &Client{config: config, shared: shared}, nil
 }
 
-// RESTConfig is what the client was made from: address, credentials, limits.
+// RESTConfig is the client's configuration: address, credentials, limits.
 func (c *Client) RESTConfig() *rest.Config { return c.config }
 
-// Resources reads and writes objects. List is restricted to the namespace, if
-// one is given; Get, Create, Patch and Delete take theirs from their arguments.
-// More than one namespace is an error of the caller's code, and panics.
+// Resources reads and writes objects. List is limited to the namespace, if one is
+// given; Get, Create, Patch and Delete use the namespace of their arguments. It
+// panics if there is more than one namespace.
 func (c *Client) Resources(namespace ...string) *resources.Resources {
 	own := *c.shared
 	switch len(namespace) {

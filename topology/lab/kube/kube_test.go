@@ -71,7 +71,7 @@ func TestResourcesShared(t *testing.T) {
 	}
 }
 
-// A value stays with its namespace, whatever is asked for after it.
+// A value keeps its namespace after later calls.
 func TestResourcesKeepTheirNamespace(t *testing.T) {
 	client, err := kube.New(newAPIServer(t))
 	if err != nil {

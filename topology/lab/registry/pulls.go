@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// Pull is one question of a node for an image: what is behind this name?
+// Pull is a node's request for an image by name.
 type Pull struct {
-	// Time is when the registry answered, to the second.
+	// Time is the time of the response, to the second.
 	Time time.Time `json:"time"`
 	// Client is the node's address.
 	Client netip.Addr `json:"client"`
-	// Image is the name without tag, with the host that the node thinks it
-	// asks.
+	// Image is the name without tag, with the host of the node's own request.
 	Image string `json:"image"`
-	// Reference is the tag or digest that the node asked for.
+	// Reference is the requested tag or digest.
 	Reference string `json:"reference"`
-	// Digest is what the node then fetched. It is empty if the node fetched
-	// nothing: because it had that image already, or because there is none.
+	// Digest is the digest that the node then fetched. It is empty if the node fetched
+	// nothing, because it had the image already or because there is none.
 	Digest string `json:"digest,omitempty"`
-	// Status is the HTTP status of the answer.
+	// Status is the HTTP status of the response.
 	Status int `json:"status"`
 }
 
@@ -33,38 +32,38 @@ var request = regexp.MustCompile(`^(\S+) \S+ \S+ \[([^\]]+)\] "(GET|HEAD) (/v2/\
 
 const combinedTime = "02/Jan/2006:15:04:05 -0700"
 
-// ParseLog reads the pulls from a registry's log, in its order. Only requests
-// by containerd count: those are the nodes'. Lines that are not in the format of
-// the access log are skipped.
+// ParseLog reads the pulls from a registry's log, in its order. Only requests by
+// containerd count, because those are the nodes'. It skips lines that are not in the
+// format of the access log.
 func ParseLog(log string) []Pull {
 	var pulls []Pull
-	// open holds, for each node and image, the index in pulls of the last request
-	// by name: the node may fetch what it stands for, by digest, next.
-	type asker struct {
+	// requests holds the index in pulls of the last request for each node and image. The
+	// node may then fetch the manifest by digest.
+	type key struct {
 		client netip.Addr
 		image  string
 	}
-	open := map[asker]int{}
+	requests := map[key]int{}
 	for line := range strings.Lines(log) {
 		p, fetches, ok := parseRequest(line)
 		if !ok {
 			continue
 		}
-		who := asker{p.Client, p.Image}
-		last, asked := open[who]
+		k := key{p.Client, p.Image}
+		last, requested := requests[k]
 		switch {
-		case !fetches || !asked:
+		case !fetches || !requested:
 			pulls = append(pulls, p)
-			open[who] = len(pulls) - 1
+			requests[k] = len(pulls) - 1
 		case pulls[last].Digest == "":
 			pulls[last].Digest = p.Reference
-		} // else it is a manifest that the first one names
+		} // else it is a manifest that an index names
 	}
 	return pulls
 }
 
-// parseRequest reads one line. A request fetches if it asks for a manifest by
-// digest that an answer before has named: containerd asks with HEAD first.
+// parseRequest reads one line. fetches reports whether it is the GET of a manifest by
+// digest: containerd resolves names by HEAD before that.
 func parseRequest(line string) (p Pull, fetches, ok bool) {
 	m := request.FindStringSubmatch(line)
 	if m == nil {
@@ -90,7 +89,7 @@ func parseRequest(line string) (p Pull, fetches, ok bool) {
 	if ns := target.Query().Get("ns"); ns != "" {
 		p.Image = ns + "/" + repository
 	}
-	p.Status, _ = strconv.Atoi(m[5]) // the expression lets nothing but digits pass
+	p.Status, _ = strconv.Atoi(m[5]) // the expression matches digits only
 	fetches = m[3] == "GET" && strings.HasPrefix(reference, "sha256:")
 	return p, fetches, true
 }

@@ -1,10 +1,9 @@
-// Package registry speaks to the registry of a lab: it tells which digest a
-// name stands for, makes a name stand for another image, and reads from the
-// registry's own log who pulled what.
+// Package registry is a client of a lab's registry. It resolves names to digests,
+// moves tags, and reads the nodes' pulls from the registry's log.
 //
-// Images are named as their vendors do. The registry has one name space for
-// all vendors' hosts, as containerd's mirrors want it: docker.io/library/x:1
-// is library/x:1 there.
+// Images have the vendors' names. The registry has one name space for all vendors'
+// hosts, as containerd's mirrors require: docker.io/library/x:1 is library/x:1
+// there.
 package registry
 
 import (
@@ -22,17 +21,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Client speaks to one registry, over plain HTTP.
+// Client is a client of one registry, over plain HTTP.
 type Client struct {
 	addr      string
 	transport *http.Transport
 }
 
-// New makes a client of the registry at addr ("host:port"). It does not
-// connect yet.
+// New makes a client of the registry at addr ("host:port"). It does not connect yet.
 func New(addr string) *Client {
 	t := remote.DefaultTransport.(*http.Transport).Clone()
-	t.Proxy = nil // a proxy of the environment cannot reach a lab's addresses
+	t.Proxy = nil // proxies cannot reach a lab's addresses
 	return &Client{addr: addr, transport: t}
 }
 
@@ -68,8 +66,7 @@ func (c *Client) here(image string) (name.Reference, error) {
 	return name.NewDigest(repository+"@"+ref.Identifier(), name.Insecure)
 }
 
-// Resolve returns the digest that a pull of an image would bring. A name
-// without tag stands for latest.
+// Resolve returns the digest of an image. The default tag is latest.
 func (c *Client) Resolve(ctx context.Context, image string) (string, error) {
 	ref, err := c.here(image)
 	if err != nil {
@@ -82,10 +79,10 @@ func (c *Client) Resolve(ctx context.Context, image string) (string, error) {
 	return found.Digest.String(), nil
 }
 
-// Move makes the tag of an image stand for what another name stands for, in
-// the same repository, and returns the digest. The tag need not exist.
+// Move moves the tag of an image to the image of another name in the same repository,
+// and returns the digest. The tag need not exist.
 func (c *Client) Move(ctx context.Context, image, to string) (string, error) {
-	doing := fmt.Sprintf("making %s stand for %s", image, to)
+	doing := fmt.Sprintf("moving tag %s to %s", image, to)
 	ref, err := c.here(image)
 	if err != nil {
 		return "", err
@@ -99,7 +96,7 @@ func (c *Client) Move(ctx context.Context, image, to string) (string, error) {
 		return "", err
 	}
 	if target.Context().String() != tag.Context().String() {
-		return "", fmt.Errorf("%s: they are not of one repository", doing)
+		return "", fmt.Errorf("%s: they are in different repositories", doing)
 	}
 	found, err := remote.Get(target, c.options(ctx)...)
 	if err != nil {
@@ -111,8 +108,7 @@ func (c *Client) Move(ctx context.Context, image, to string) (string, error) {
 	return found.Digest.String(), nil
 }
 
-// File returns a file of an image that the registry has. file is its absolute
-// path in the image.
+// File returns a file of an image. file is its absolute path in the image.
 func (c *Client) File(ctx context.Context, image, file string) ([]byte, error) {
 	doing := fmt.Sprintf("reading %s of image %s", file, image)
 	ref, err := c.here(image)
@@ -144,10 +140,8 @@ func (c *Client) File(ctx context.Context, image, file string) ([]byte, error) {
 	}
 }
 
-// Copy fetches images from their vendors' registries, each under its own
-// name, as far as this registry does not have them already. It is for labs
-// that are to run exactly what the vendors published. from stands in place of
-// the vendors' hosts when it is not empty.
+// Copy copies images that this registry does not have from the vendors' registries,
+// under the same names. If from is not empty it copies from that host instead.
 func (c *Client) Copy(ctx context.Context, images []string, from string) error {
 	var errs []error
 	for _, image := range images {
@@ -199,9 +193,8 @@ func (c *Client) copyOne(ctx context.Context, image, from string) error {
 	return c.explain(image, doing, remote.Write(target, img, c.options(ctx)...))
 }
 
-// explain says in an error of the library what was being done. It is a
-// *NotFoundError if the registry has no such image, and names the registry
-// otherwise. A nil error stays nil.
+// explain adds the operation to an error of the library. The result wraps a
+// *NotFoundError if the registry has no such image. A nil error stays nil.
 func (c *Client) explain(image, doing string, err error) error {
 	if err == nil {
 		return nil

@@ -86,7 +86,7 @@ func TestMove(t *testing.T) {
 func TestErrors(t *testing.T) {
 	addr, c := serve(t)
 	digest := push(t, c, router+":v1.5.1", false)
-	gone := New("127.0.0.1:1") // nobody listens on the port of tcpmux
+	gone := New("127.0.0.1:1") // no program listens on the port of tcpmux
 	t.Cleanup(func() { gone.Close() })
 	tests := []struct {
 		name string
@@ -99,11 +99,11 @@ func TestErrors(t *testing.T) {
 		{"no such digest", func() error { _, err := c.Resolve(t.Context(), router+"@sha256:"+strings.Repeat("0", 64)); return err },
 			"resolving docker.io/cloudnativelabs/kube-router@sha256:000", true},
 		{"move to nothing", func() error { _, err := c.Move(t.Context(), router, router+":v3"); return err },
-			"making docker.io/cloudnativelabs/kube-router stand for docker.io/cloudnativelabs/kube-router:v3: the registry at " + addr + " has no image docker.io/cloudnativelabs/kube-router:v3", true},
+			"moving tag docker.io/cloudnativelabs/kube-router to docker.io/cloudnativelabs/kube-router:v3: the registry at " + addr + " has no image docker.io/cloudnativelabs/kube-router:v3", true},
 		{"move a digest", func() error { _, err := c.Move(t.Context(), router+"@"+digest, router+":v1.5.1"); return err },
 			"a digest cannot be moved", false},
 		{"move to another repository", func() error { _, err := c.Move(t.Context(), "docker.io/other/router", router+":v1.5.1"); return err },
-			"they are not of one repository", false},
+			"they are in different repositories", false},
 		{"no name at all", func() error { _, err := c.Resolve(t.Context(), "Not A Name"); return err }, `image "Not A Name": `, false},
 		{"registry unreachable", func() error { _, err := gone.Resolve(t.Context(), router); return err },
 			"resolving docker.io/cloudnativelabs/kube-router: registry 127.0.0.1:1: ", false},

@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// Linked returns a tar archive to be unpacked in the storage folder of a registry
-// (the filesystem driver of distribution 3). With it the registry has blobs
-// without a copy of them: in place of each there is a symbolic link to the file
-// <folder>/<algorithm>/<hexadecimal digest>. byRepository names the digests
-// ("sha256:...") that each repository has.
+// Linked returns a tar archive for the storage folder of a registry (the filesystem
+// driver of distribution 3). It gives the registry blobs without copies: symbolic
+// links to the files <folder>/<algorithm>/<hexadecimal digest>. byRepository holds
+// the digests ("sha256:...") of each repository.
 //
-// Manifests and tags still have to be pushed. A client first asks which blobs are
-// there, so a registry that keeps them in another way gets them with the push.
+// Manifests and tags must be pushed. A client pushes only missing blobs, so a
+// registry with another storage format gets them with the push.
 func Linked(folder string, byRepository map[string][]string) ([]byte, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -33,7 +32,7 @@ func Linked(folder string, byRepository map[string][]string) ([]byte, error) {
 		for _, digest := range digests {
 			algorithm, sum, ok := strings.Cut(digest, ":")
 			if !ok || len(sum) < 2 {
-				return nil, fmt.Errorf("%q is no digest", digest)
+				return nil, fmt.Errorf("%q is not a digest", digest)
 			}
 			data := path.Join(root, "blobs", algorithm, sum[:2], sum, "data")
 			if !done[data] {

@@ -47,7 +47,7 @@ func TestLinked(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if _, err := Linked("/", map[string][]string{"x": {"aa01"}}); err == nil || err.Error() != `"aa01" is no digest` {
+	if _, err := Linked("/", map[string][]string{"x": {"aa01"}}); err == nil || err.Error() != `"aa01" is not a digest` {
 		t.Errorf("%v", err)
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// Upstreams are the base URLs of the vendors' registries, by the host in their
-// images' names.
+// Upstreams are the base URLs of the vendors' registries, by the host in the names of
+// images.
 type Upstreams map[string]string
 
-// own is where the vendors' registries are.
+// own are the vendors' own registries.
 var own = Upstreams{
 	"docker.io":       "https://registry-1.docker.io",
 	"gcr.io":          "https://gcr.io",
@@ -26,20 +26,19 @@ var own = Upstreams{
 	"registry.k8s.io": "https://registry.k8s.io",
 }
 
-// NewUpstreams returns the vendors' own registries. For each host in instead it
-// takes the base URL given there: that of a mirror which the machine can reach.
-// The error names every URL or host that is not valid.
+// NewUpstreams returns the vendors' own registries, with the base URLs of mirrors for
+// the hosts in instead. The error names every URL or host that is not valid.
 func NewUpstreams(instead map[string]string) (Upstreams, error) {
 	u := maps.Clone(own)
 	var errs []error
 	for _, host := range slices.Sorted(maps.Keys(instead)) {
 		if _, known := own[host]; !known {
-			errs = append(errs, fmt.Errorf("no vendor's host %q; there are %s", host, strings.Join(own.Hosts(), ", ")))
+			errs = append(errs, fmt.Errorf("unknown vendor's host %q; expected one of %s", host, strings.Join(own.Hosts(), ", ")))
 			continue
 		}
 		at, err := url.Parse(instead[host])
 		if err != nil || (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" || strings.Trim(at.Path, "/") != "" {
-			errs = append(errs, fmt.Errorf("%s: %q is no URL of a registry such as https://mirror.example:5000", host, instead[host]))
+			errs = append(errs, fmt.Errorf("%s: %q is not the URL of a registry such as https://mirror.example:5000", host, instead[host]))
 			continue
 		}
 		u[host] = strings.TrimSuffix(instead[host], "/")
@@ -50,7 +49,7 @@ func NewUpstreams(instead map[string]string) (Upstreams, error) {
 // Hosts lists the hosts, in order.
 func (u Upstreams) Hosts() []string { return slices.Sorted(maps.Keys(u)) }
 
-// HostOf is the host in an image's name: docker.io where it has none.
+// HostOf is the host in an image's name; docker.io if it has none.
 func HostOf(image string) (string, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
@@ -62,22 +61,21 @@ func HostOf(image string) (string, error) {
 	return "docker.io", nil
 }
 
-// UpstreamError says that a vendor's registry does not answer, or does not
-// give out an image.
+// UpstreamError says that a vendor's registry does not answer, or does not serve an
+// image.
 type UpstreamError struct {
 	Host, URL string
-	// Image is what was asked for. It is empty if the registry was only asked
-	// whether it answers.
+	// Image is the requested image. It is empty if the registry does not answer.
 	Image string
 	Err   error
 }
 
 func (e *UpstreamError) Error() string {
-	what := fmt.Sprintf("the images of %s come from %s, which cannot be reached", e.Host, e.URL)
+	what := fmt.Sprintf("the registry of %s, %s, cannot be reached", e.Host, e.URL)
 	if e.Image != "" {
-		what = fmt.Sprintf("%s gives out no image %s", e.URL, e.Image)
+		what = fmt.Sprintf("%s does not serve image %s", e.URL, e.Image)
 	}
-	return fmt.Sprintf("%s: %v: name a mirror that can, with --upstream %s=URL, or run without --images=upstream", what, e.Err, e.Host)
+	return fmt.Sprintf("%s: %v: set a mirror with --upstream %s=URL, or run without --images=upstream", what, e.Err, e.Host)
 }
 
 func (e *UpstreamError) Unwrap() error { return e.Err }
@@ -85,9 +83,8 @@ func (e *UpstreamError) Unwrap() error { return e.Err }
 // reachWithin bounds the wait for a registry's first answer.
 const reachWithin = 10 * time.Second
 
-// Reach tells whether each of the hosts' registries answers at all. An answer
-// that asks for a login counts as well. The error joins an *UpstreamError for
-// each registry that does not answer.
+// Reach checks that the registries of hosts answer. A request for a login is an
+// answer. The error joins an *UpstreamError for each registry that does not answer.
 func (u Upstreams) Reach(ctx context.Context, hosts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
@@ -107,7 +104,7 @@ func (u Upstreams) Reach(ctx context.Context, hosts []string) error {
 	return errors.Join(errs...)
 }
 
-// reason is an error without the URL, which stands beside it.
+// reason is an error without the URL, which UpstreamError has already.
 func reason(err error) error {
 	var request *url.Error
 	if errors.As(err, &request) {

@@ -17,9 +17,9 @@ func TestNewUpstreams(t *testing.T) {
 	}{
 		{"the vendors' own", nil, "https://registry-1.docker.io", ""},
 		{"a mirror", map[string]string{"docker.io": "http://10.0.0.1:5000/"}, "http://10.0.0.1:5000", ""},
-		{"no vendor", map[string]string{"docker.oi": "http://10.0.0.1"}, "", `no vendor's host "docker.oi"; there are docker.io, gcr.io, quay.io, registry.k8s.io`},
-		{"no URL", map[string]string{"docker.io": "mirror:5000"}, "", `docker.io: "mirror:5000" is no URL of a registry such as https://mirror.example:5000`},
-		{"a path, which no registry has", map[string]string{"docker.io": "https://mirror/hub"}, "", `"https://mirror/hub" is no URL`},
+		{"no vendor", map[string]string{"docker.oi": "http://10.0.0.1"}, "", `unknown vendor's host "docker.oi"; expected one of docker.io, gcr.io, quay.io, registry.k8s.io`},
+		{"no URL", map[string]string{"docker.io": "mirror:5000"}, "", `docker.io: "mirror:5000" is not the URL of a registry such as https://mirror.example:5000`},
+		{"a path, which no registry has", map[string]string{"docker.io": "https://mirror/hub"}, "", `"https://mirror/hub" is not the URL`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			u, err := NewUpstreams(tt.instead)
@@ -56,7 +56,7 @@ func TestHostOf(t *testing.T) {
 func TestReach(t *testing.T) {
 	asks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	t.Cleanup(asks.Close)
-	u := Upstreams{"docker.io": asks.URL, "quay.io": "http://127.0.0.1:1"} // nobody listens on the port of tcpmux
+	u := Upstreams{"docker.io": asks.URL, "quay.io": "http://127.0.0.1:1"} // no program listens on the port of tcpmux
 	if err := u.Reach(t.Context(), []string{"docker.io"}); err != nil {
 		t.Error(err)
 	}
@@ -65,8 +65,8 @@ func TestReach(t *testing.T) {
 	if !errors.As(err, &unreachable) || unreachable.Host != "quay.io" {
 		t.Fatalf("error %v", err)
 	}
-	const want = "the images of quay.io come from http://127.0.0.1:1, which cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused: " +
-		"name a mirror that can, with --upstream quay.io=URL, or run without --images=upstream"
+	const want = "the registry of quay.io, http://127.0.0.1:1, cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused: " +
+		"set a mirror with --upstream quay.io=URL, or run without --images=upstream"
 	if err.Error() != want {
 		t.Errorf("%s\nwant %s", err, want)
 	}

@@ -23,8 +23,8 @@ import (
 // (sun_path of unix(7), less the final zero).
 const maxSocketPath = 107
 
-// Client reads a router, and changes its static routes. It is safe for
-// concurrent use.
+// Client reads a router and changes its static routes. It is safe for concurrent
+// use.
 type Client struct {
 	conn *grpc.ClientConn
 	bgp  api.GobgpApiClient
@@ -32,20 +32,19 @@ type Client struct {
 	name string
 }
 
-// Open makes a client for the router whose two sockets are in a folder: the
-// one that the router knows as Config.Sockets. It does not connect yet, so
-// the router need not run.
+// Open makes a client of the router whose two sockets are in folder, its
+// Config.Sockets. It does not connect yet, so the router need not run.
 func Open(folder string) (*Client, error) {
 	return Dial("unix://"+filepath.Join(folder, GoBGPSocket), filepath.Join(folder, FIBSocket))
 }
 
-// Dial makes a client for a GoBGP router: gobgp is the gRPC target of its
-// API ("unix:///run/gobgp.sock", "192.0.2.1:50051"), fib the path of the
-// socket with this package's HTTP API, or empty for a router that does not
-// have it. Then RIB, Neighbors and Watch work, and the other methods fail.
+// Dial makes a client of a GoBGP router. gobgp is the gRPC target of its API
+// ("unix:///run/gobgp.sock", "192.0.2.1:50051"). fib is the path of the socket with
+// this package's HTTP API. It is empty for a router without that API: then only
+// RIB, Neighbors, Clear and Watch work.
 func Dial(gobgp, fib string) (*Client, error) {
 	if len(fib) > maxSocketPath {
-		return nil, fmt.Errorf("router socket %s: the path is longer than the %d bytes that Linux allows", fib, maxSocketPath)
+		return nil, fmt.Errorf("router socket %s: the path is longer than Linux's limit of %d bytes", fib, maxSocketPath)
 	}
 	conn, err := grpc.NewClient(gobgp, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -71,8 +70,8 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// RIB lists every path of the router's global IPv4 unicast table, in order of
-// prefix, and of preference within a prefix.
+// RIB lists all paths of the router's global IPv4 unicast table, by prefix, then by
+// preference.
 func (c *Client) RIB(ctx context.Context) ([]Path, error) {
 	as, err := c.localAS(ctx)
 	if err != nil {
@@ -100,11 +99,11 @@ func (c *Client) RIB(ctx context.Context) ([]Path, error) {
 	}
 }
 
-// localAS is the AS that the router speaks for.
+// localAS is the router's AS.
 func (c *Client) localAS(ctx context.Context) (uint32, error) {
 	r, err := c.bgp.GetBgp(ctx, &api.GetBgpRequest{})
 	if err != nil {
-		return 0, c.failed("asking for the AS", err)
+		return 0, c.failed("reading the AS", err)
 	}
 	return r.GetGlobal().GetAsn(), nil
 }
@@ -129,9 +128,9 @@ func (c *Client) Neighbors(ctx context.Context) ([]Neighbor, error) {
 	}
 }
 
-// Clear closes the session with a neighbour and drops its paths at once, also
-// those that are kept while it restarts. A neighbour that is alive dials again.
-// One that is not there is no error.
+// Clear closes the session with a neighbour and drops its paths at once, including
+// those that graceful restart retains. A running neighbour dials again. It is no
+// error if the neighbour is unknown.
 func (c *Client) Clear(ctx context.Context, neighbor netip.Addr) error {
 	there, err := c.Neighbors(ctx)
 	if err != nil {
@@ -146,9 +145,9 @@ func (c *Client) Clear(ctx context.Context, neighbor netip.Addr) error {
 	return nil
 }
 
-// Watch calls changed, one call after the other, for every path that is there
-// and then for every path that comes, is replaced or goes. It returns nil
-// when ctx ends, and an error if the router goes away before.
+// Watch calls changed for every existing path, and then for every path that is
+// added, replaced or withdrawn. Calls do not overlap. It returns nil when ctx ends,
+// and an error if the connection ends before.
 func (c *Client) Watch(ctx context.Context, changed func(Change)) error {
 	as, err := c.localAS(ctx)
 	if err != nil {
@@ -156,7 +155,7 @@ func (c *Client) Watch(ctx context.Context, changed func(Change)) error {
 	}
 	stream, err := c.bgp.WatchEvent(ctx, &api.WatchEventRequest{
 		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
-			// Not BEST: it is silent about paths that are not best.
+			// Not BEST: that omits paths that are not best.
 			{Type: api.WatchEventRequest_Table_Filter_POST_POLICY, Init: true},
 		}},
 	})
@@ -184,34 +183,34 @@ func (c *Client) Watch(ctx context.Context, changed func(Change)) error {
 	return c.failed("watching the RIB", err)
 }
 
-// Status is what the router says of itself.
+// Status reads the router's status.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	return s, c.call(ctx, http.MethodGet, "/status", nil, &s)
 }
 
-// FIB lists the main IPv4 routing table of the router's kernel, in order of
-// prefix and metric.
+// FIB lists the main IPv4 routing table of the router's kernel, by prefix, then by
+// metric.
 func (c *Client) FIB(ctx context.Context) ([]Route, error) {
 	routes := []Route{}
 	return routes, c.call(ctx, http.MethodGet, "/fib", nil, &routes)
 }
 
-// AddStatic sets the static route to a prefix, in place of an earlier one. It
-// wins over BGP routes to that prefix, and is in the FIB when
-// AddStatic returns. A next hop that is not on-link is an error.
+// AddStatic sets or replaces the static route to a prefix. It has precedence over
+// BGP routes and is in the FIB when AddStatic returns. A next hop that is not
+// on-link is an error.
 func (c *Client) AddStatic(ctx context.Context, prefix netip.Prefix, nextHops ...netip.Addr) error {
 	return c.call(ctx, http.MethodPut, "/static/"+prefix.String(), Static{Prefix: prefix, NextHops: nextHops}, nil)
 }
 
-// RemoveStatic removes the static route to a prefix; BGP's, if there is one,
-// is in the FIB when RemoveStatic returns. It is no error if there is none.
+// RemoveStatic removes the static route to a prefix. When it returns, a BGP route to
+// the prefix is in the FIB again. It is no error if there is no static route.
 func (c *Client) RemoveStatic(ctx context.Context, prefix netip.Prefix) error {
 	return c.call(ctx, http.MethodDelete, "/static/"+prefix.String(), nil, nil)
 }
 
-// call makes a request of the HTTP API. The answer is decoded into out unless
-// that is nil.
+// call makes a request of the HTTP API, and decodes the answer into out unless out
+// is nil.
 func (c *Client) call(ctx context.Context, method, path string, body, out any) (err error) {
 	defer func() {
 		if err != nil {
@@ -229,7 +228,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, out any) (
 		}
 		content = bytes.NewReader(b)
 	}
-	// The host is never looked up: the transport dials the socket.
+	// The host has no meaning: the transport dials the socket.
 	req, err := http.NewRequestWithContext(ctx, method, "http://router"+path, content)
 	if err != nil {
 		return err

@@ -17,45 +17,42 @@ const (
 	FIBSocket = "fib.sock"
 )
 
-// bgpPort is the one that IANA assigned, and that peers dial.
+// bgpPort is the port that peers dial, assigned by IANA.
 const bgpPort = 179
 
-// Hold times in seconds. RFC 4271 allows no less than three; nine notices a
-// silent peer soon and survives a machine whose CPUs are busy for a while. A
-// peer may negotiate a shorter one. A session that is closed, and not merely
-// silent, is noticed at once, whatever the hold time.
+// Hold times in seconds. RFC 4271 requires at least three. Nine detects a silent
+// peer soon, and tolerates a machine with busy CPUs. A peer may negotiate a shorter
+// one. The end of a connection is detected at once, regardless of the hold time.
 const (
 	minHoldTime     = 3
 	defaultHoldTime = 9
 	maxHoldTime     = 1<<16 - 1
 )
 
-// Config is what a router needs to know. Its JSON form is the file that
-// cmd/tor reads.
+// Config is a router's configuration. Its JSON form is the file that cmd/tor reads.
 type Config struct {
 	AS uint32 `json:"as"`
-	// RouterID is the BGP identifier; by convention one of the router's
-	// addresses.
+	// RouterID is the BGP identifier, by convention one of the router's addresses.
 	RouterID netip.Addr `json:"router_id"`
-	// Listen are the router's own addresses on which it accepts sessions.
-	// They must be there when the router starts.
+	// Listen are the router's addresses on which it accepts sessions. They must
+	// exist when the router starts.
 	Listen []netip.Addr `json:"listen"`
-	// Peers says whom it accepts sessions from.
+	// Peers are the neighbours from which it accepts sessions.
 	Peers []Peers `json:"peers"`
 	// HoldTimeSeconds is offered to peers; zero means 9.
 	HoldTimeSeconds int `json:"hold_time_seconds,omitempty"`
-	// Sockets is the folder in which the two sockets are made.
+	// Sockets is the folder of the two sockets.
 	Sockets string `json:"sockets"`
 }
 
-// Peers are dynamic neighbours: anybody in Prefix who says to be of AS. An AS
-// equal to the router's own makes them iBGP peers.
+// Peers are dynamic neighbours: all addresses in Prefix, with the AS number AS. They
+// are iBGP peers if that is the router's AS.
 type Peers struct {
 	Prefix netip.Prefix `json:"prefix"`
 	AS     uint32       `json:"as"`
-	// GracefulRestart keeps the paths of a peer that has asked for it when its
-	// session breaks, until it is back or the time that it gave is over (RFC
-	// 4724). Without it a closed session takes its paths with it at once.
+	// GracefulRestart retains the paths of a peer that has asked for it when its
+	// session ends, until the session is up again or the peer's restart time is over
+	// (RFC 4724). Without it the paths are dropped at once.
 	GracefulRestart bool `json:"graceful_restart,omitempty"`
 }
 
@@ -69,12 +66,12 @@ func ReadConfig(r io.Reader) (Config, error) {
 		return Config{}, fmt.Errorf("parsing router configuration: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Config{}, errors.New("parsing router configuration: something follows the JSON object")
+		return Config{}, errors.New("parsing router configuration: data after the JSON object")
 	}
 	return c, c.Validate()
 }
 
-// Validate returns everything that is wrong with the configuration, joined.
+// Validate returns all errors of the configuration, joined.
 func (c Config) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) {
@@ -99,8 +96,8 @@ func (c Config) Validate() error {
 		if !p.Prefix.Addr().Is4() || p.Prefix != p.Prefix.Masked() {
 			wrong("peers[%d].prefix: want an IPv4 prefix without host bits, got %q", i, p.Prefix)
 		} else if first, ok := seen[p.Prefix]; ok {
-			// GoBGP picks a peer group by the address alone.
-			wrong("peers[%d].prefix: %s is already that of peers[%d]", i, p.Prefix, first)
+			// GoBGP selects a peer group by the address alone.
+			wrong("peers[%d].prefix: %s is also the prefix of peers[%d]", i, p.Prefix, first)
 		} else {
 			seen[p.Prefix] = i
 		}
@@ -117,7 +114,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// holdTime is the one to offer to peers.
+// holdTime is the hold time that the router offers to peers.
 func (c Config) holdTime() time.Duration {
 	if c.HoldTimeSeconds == 0 {
 		return defaultHoldTime * time.Second

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,10 +13,10 @@ import (
 // defaultPrefix is that of a default route.
 var defaultPrefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
-// guard is the default route of a router that has none: it keeps packets
-// from leaving the lab by a default route that a container engine may add.
-// It is of type unreachable, not blackhole, because a router without a route
-// says so by ICMP, and senders learn at once rather than by a timeout.
+// guard is the default route of a router without another one. It prevents packets
+// from leaving the lab by a default route that a container engine may add. Its type
+// is unreachable, not blackhole, so that senders get an ICMP error instead of a
+// timeout.
 var guard = Route{
 	Prefix:   defaultPrefix,
 	Type:     TypeUnreachable,
@@ -23,7 +24,7 @@ var guard = Route{
 	Metric:   guardMetric,
 }
 
-// errUnresolved tells that a next hop cannot be reached over any link.
+// errUnresolved says that a next hop is on no link.
 var errUnresolved = errors.New("not usable as next hop")
 
 // link is a connected prefix.
@@ -33,8 +34,8 @@ type link struct {
 	own    netip.Addr
 }
 
-// links are the connected prefixes of a table. The kernel takes a connected
-// route away when the interface goes down, so these are links that are up.
+// links are the connected prefixes of a table. The kernel removes a connected route
+// when the interface goes down, so these links are up.
 func links(table []Route) []link {
 	var ls []link
 	for _, r := range table {
@@ -45,8 +46,8 @@ func links(table []Route) []link {
 	return ls
 }
 
-// resolve finds the interface that a next hop is on, or says why there is
-// none. A next hop must be on a link: a route to it does not help.
+// resolve finds the interface of a next hop. The error is errUnresolved with the
+// reason if the next hop is not on-link.
 func resolve(ls []link, addr netip.Addr) (NextHop, error) {
 	var on link
 	for _, l := range ls {
@@ -63,9 +64,9 @@ func resolve(ls []link, addr netip.Addr) (NextHop, error) {
 	return NextHop{Address: addr, Interface: on.iface}, nil
 }
 
-// plan returns the routes that the router should have in the kernel: those of
-// the RIB, the static ones and guard, as far as next hops are on a link in table.
-// Next hops that it leaves out are returned with the reason.
+// plan returns the routes that the router should have in the kernel: those of the
+// RIB, the static ones and guard. It rejects next hops that are not on a link of
+// table, and returns them with the reason.
 func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 	ls := links(table)
 	taken := map[netip.Prefix]bool{}
@@ -75,7 +76,7 @@ func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 	routes := []Route{guard}
 	rejected := []Rejected{}
 
-	// offer installs a route to prefix unless a better one is there.
+	// offer adds a route to prefix unless there is a better one.
 	offer := func(prefix netip.Prefix, addrs []netip.Addr, proto Protocol, distance int) {
 		var hops []NextHop
 		for _, a := range addrs {
@@ -94,7 +95,7 @@ func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 		routes = append(routes, Route{
 			Prefix:   prefix,
 			Type:     TypeUnicast,
-			NextHops: slices.Compact(hops), // two neighbours may name one next hop
+			NextHops: slices.Compact(hops), // two neighbours may announce one next hop
 			Protocol: proto,
 			Metric:   distance,
 		})
@@ -119,9 +120,8 @@ func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 	return routes, rejected
 }
 
-// forwarding groups the multipath sets of a RIB by prefix, in order of
-// prefix. A path that the router originates itself leads nowhere else, and
-// as the best path it leaves its prefix without a group.
+// forwarding groups the multipath sets of a RIB by prefix, in order of prefix. A
+// prefix whose best path the router originates itself has no group.
 func forwarding(paths []Path) [][]Path {
 	sets := map[netip.Prefix][]Path{}
 	for _, p := range paths {
@@ -129,27 +129,21 @@ func forwarding(paths []Path) [][]Path {
 			sets[p.Prefix] = append(sets[p.Prefix], p)
 		}
 	}
-	groups := make([][]Path, 0, len(sets))
-	for _, g := range sets {
-		groups = append(groups, g)
-	}
-	slices.SortFunc(groups, func(a, b []Path) int { return comparePrefixes(a[0].Prefix, b[0].Prefix) })
-	return groups
+	return slices.SortedFunc(maps.Values(sets), func(a, b []Path) int { return comparePrefixes(a[0].Prefix, b[0].Prefix) })
 }
 
-// owned tells whether a route is the router's to remove: BGP's, the static
-// ones that were asked for, and every default route, whoever added it.
+// owned reports whether the router may remove a route: BGP routes, requested static
+// routes, and all default routes.
 func owned(r Route) bool {
 	return r.Prefix.Bits() == 0 ||
 		r.Protocol == ProtocolBGP ||
 		r.Protocol == ProtocolStatic && r.Metric == DistanceStatic
 }
 
-// diff returns the changes that turn the present table into the wanted one.
-// They are applied in the order in which they are returned: replacements before
-// removals, so that no prefix that is in both tables is ever without a route.
+// diff returns the changes from the present table to the wanted one. Replacements
+// are applied before removals, so that a prefix in both tables always has a route.
 func diff(present, wanted []Route) (replace, remove []Route) {
-	// The kernel's own key, but for TOS, which nobody here sets.
+	// The kernel's key, without TOS, which is not used.
 	type key struct {
 		prefix netip.Prefix
 		metric int
@@ -174,7 +168,7 @@ func diff(present, wanted []Route) (replace, remove []Route) {
 	return replace, remove
 }
 
-// same tells whether two routes are alike in all that the router sets.
+// same compares the fields that the router sets.
 func same(a, b Route) bool {
 	return a.Prefix == b.Prefix && a.Type == b.Type && a.Protocol == b.Protocol &&
 		a.Metric == b.Metric && slices.Equal(a.NextHops, b.NextHops)
@@ -192,7 +186,7 @@ func compareRoutes(a, b Route) int {
 	return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), cmp.Compare(a.Metric, b.Metric))
 }
 
-// String is the route as ip(8) would print it.
+// String is the route in the format of ip(8).
 func (r Route) String() string {
 	var b strings.Builder
 	if r.Type != TypeUnicast {

@@ -68,7 +68,7 @@ func TestPlan(t *testing.T) {
 			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 		},
 		{
-			name:  "iBGP has a distance of its own",
+			name:  "iBGP has another distance",
 			paths: []Path{internal},
 			table: twoLinks,
 			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceIBGP, "10.4.94.32", "eth0")},

@@ -11,7 +11,7 @@ import (
 // maxBody bounds the body of a request, in bytes: a few next hops.
 const maxBody = 64 << 10
 
-// problem is the body of an answer that is not a success.
+// problem is the body of an error response.
 type problem struct {
 	Error string `json:"error"`
 }
@@ -20,10 +20,10 @@ type problem struct {
 //
 //	GET    /status           Status
 //	GET    /fib              the kernel's main table, []Route
-//	PUT    /static/{prefix}  body Static (prefix may be left out)
+//	PUT    /static/{prefix}  body Static (its prefix may be omitted)
 //	DELETE /static/{prefix}  no error when there is none
 //
-// A change is in the kernel's table when its answer comes.
+// A change is in the kernel's table before the response.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +101,7 @@ func parseStatic(w http.ResponseWriter, r *http.Request) (Static, error) {
 	}
 	st.Prefix = prefix
 	if len(st.NextHops) == 0 {
-		return Static{}, fmt.Errorf("static route to %s: want at least one next hop", prefix)
+		return Static{}, fmt.Errorf("static route to %s: expected at least one next hop", prefix)
 	}
 	for _, a := range st.NextHops {
 		if !a.Is4() {
@@ -116,5 +116,5 @@ func refuse(w http.ResponseWriter, code int, err error) { answer(w, code, proble
 func answer(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // the client has gone; nobody is left to tell
+	_ = json.NewEncoder(w).Encode(body) // fails if the client has disconnected
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -8,10 +9,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
 // sysctl is a setting that the router needs in its network namespace.
@@ -19,17 +23,17 @@ type sysctl struct {
 	path, value, why string
 }
 
-// sysctls are what the router cannot do without. Those under conf/all count
-// together with the setting of each interface, which kernel.Routes makes.
+// sysctls are the router's required settings. Those under conf/all take effect
+// together with the settings of each interface, which kernel.Routes makes.
 var sysctls = []sysctl{
 	{"net/ipv4/ip_forward", "1", "a router forwards"},
-	{"net/ipv4/conf/all/rp_filter", "0", "with two routers, a packet and its answer may take different ones"},
-	{"net/ipv4/conf/all/send_redirects", "0", "a host that follows a redirect goes around the router"},
+	{"net/ipv4/conf/all/rp_filter", "0", "with two routers, the directions of a flow may use different ones"},
+	{"net/ipv4/conf/all/send_redirects", "0", "a host that follows a redirect bypasses the router"},
 }
 
-// setSysctls makes the settings under root (/proc/sys). Where that is
-// read-only, as it is in most containers, they must have been made when the
-// container was: the error says how.
+// setSysctls makes the settings under root (/proc/sys). In most containers that is
+// read-only, and the settings must be made when the container is created: the error
+// says how.
 func setSysctls(root string) error {
 	var errs []error
 	for _, s := range sysctls {
@@ -54,17 +58,17 @@ func setSysctls(root string) error {
 // safe for concurrent use.
 type kernel struct {
 	handle *netlink.Handle
-	// setup is for what the handle has no method for.
+	// setup is for requests for which handle has no method.
 	setup *nl.SocketHandle
 	// events is subscribed to changes of links, addresses and routes.
 	events *nl.NetlinkSocket
 	names  map[int]string
-	// known are the interfaces that were set up for routing.
+	// known are the interfaces that are set up for routing.
 	known map[int]bool
 }
 
-// openKernel opens the routing table of the calling thread's namespace and
-// prepares the namespace for routing.
+// openKernel opens the routing table of the calling thread's network namespace, and
+// sets its sysctls.
 func openKernel() (*kernel, error) {
 	if err := setSysctls("/proc/sys"); err != nil {
 		return nil, fmt.Errorf("preparing the network namespace: %w", err)
@@ -99,10 +103,9 @@ func (k *kernel) Close() {
 	k.handle.Close()
 }
 
-// Watch calls changed after each change of a link, an address or a route,
-// until Close. It may run beside the other methods. Events that the kernel
-// drops because they come too fast (ENOBUFS) count as a change like any
-// other: nobody looks at what they say.
+// Watch calls changed after each change of a link, an address or a route, until
+// Close. It may run concurrently with the other methods. Events that the kernel
+// drops (ENOBUFS) count as a change, because the content of events is not used.
 func (k *kernel) Watch(changed func()) error {
 	for {
 		_, _, err := k.events.Receive()
@@ -117,21 +120,18 @@ func (k *kernel) Watch(changed func()) error {
 	}
 }
 
-// dumpTries bounds how often a dump is asked for that a concurrent change
-// interrupts.
-const dumpTries = 5
+// dumpWithin bounds a dump with its repetitions: see rtnl.Dump.
+const dumpWithin = 5 * time.Second
 
-// Routes returns the table, in order of prefix and metric. Interfaces that
-// are new since the last call are set up for routing first.
+// Routes returns the table by prefix, then by metric. It first sets up interfaces
+// for routing that are new since the last call.
 func (k *kernel) Routes() ([]Route, error) {
-	if err := k.readLinks(); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), dumpWithin)
+	defer cancel()
+	if err := k.readLinks(ctx); err != nil {
 		return nil, err
 	}
-	var dump []netlink.Route
-	err := retryDump(func() (err error) {
-		dump, err = k.handle.RouteList(nil, netlink.FAMILY_V4)
-		return err
-	})
+	dump, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) { return k.handle.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return nil, fmt.Errorf("listing routes: %w", err)
 	}
@@ -143,12 +143,8 @@ func (k *kernel) Routes() ([]Route, error) {
 	return routes, nil
 }
 
-func (k *kernel) readLinks() error {
-	var dump []netlink.Link
-	err := retryDump(func() (err error) {
-		dump, err = k.handle.LinkList()
-		return err
-	})
+func (k *kernel) readLinks(ctx context.Context) error {
+	dump, err := rtnl.Dump(ctx, k.handle.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing links: %w", err)
 	}
@@ -167,16 +163,16 @@ func (k *kernel) readLinks() error {
 	return nil
 }
 
-// Of linux/if_link.h and linux/ip.h; package unix does not have them.
+// From linux/if_link.h and linux/ip.h; package unix does not have them.
 const (
 	iflaInetConf             = 1
 	ipv4DevconfSendRedirects = 6
 	ipv4DevconfRPFilter      = 8
 )
 
-// setUpLink turns off the reverse path filter and ICMP redirects of one
-// interface, for the reasons in sysctls. It goes through netlink because that
-// works where /proc/sys is read-only, and for interfaces that come later.
+// setUpLink turns off the reverse path filter and ICMP redirects of an interface,
+// for the reasons in sysctls. It uses netlink, which works if /proc/sys is
+// read-only.
 func (k *kernel) setUpLink(index int) error {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(index)
@@ -190,23 +186,13 @@ func (k *kernel) setUpLink(index int) error {
 	req.AddData(spec)
 	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
 	if errors.Is(err, unix.ENODEV) {
-		return nil // gone again since it was listed
+		return nil // removed since it was listed
 	}
 	return err
 }
 
-func retryDump(dump func() error) error {
-	var err error
-	for range dumpTries {
-		if err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return err
-		}
-	}
-	return err
-}
-
-// Replace installs a route in place of the one with its prefix and metric,
-// if there is one, in one step.
+// Replace installs a route. It atomically replaces the route with the same prefix
+// and metric, if there is one.
 func (k *kernel) Replace(r Route) error {
 	n := toNetlink(r)
 	for _, h := range r.NextHops {
@@ -227,7 +213,7 @@ func (k *kernel) Replace(r Route) error {
 	return nil
 }
 
-// Remove removes a route. That it is gone already is no error.
+// Remove removes a route. It is no error if there is none.
 func (k *kernel) Remove(r Route) error {
 	if err := k.handle.RouteDel(toNetlink(r)); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("removing %s: %w", r, err)
@@ -235,7 +221,7 @@ func (k *kernel) Remove(r Route) error {
 	return nil
 }
 
-// toNetlink is the route without its next hops.
+// toNetlink converts a route without its next hops.
 func toNetlink(r Route) *netlink.Route {
 	return &netlink.Route{
 		Dst:      &net.IPNet{IP: r.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(r.Prefix.Bits(), 32)},

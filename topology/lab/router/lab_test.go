@@ -252,8 +252,7 @@ type peer struct {
 	client *Client
 }
 
-// startPeer starts a peer that announces what it is told before its session
-// is up, and waits until that is so.
+// startPeer starts a peer that announces prefixes, and waits until its session is up.
 func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string, announced ...netip.Prefix) *peer {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "peer.sock")
@@ -513,7 +512,7 @@ func TestLabRouter(t *testing.T) {
 			}), s.Rejected
 		})
 		if got := l.routes(t, off); len(got) > 0 {
-			t.Errorf("installed all the same: %v", got)
+			t.Errorf("installed anyway: %v", got)
 		}
 		p1.withdraw(t, off)
 	})
@@ -562,7 +561,7 @@ func TestLabRouter(t *testing.T) {
 		t.Logf("session closed, route gone after %s", l.awaitRoutes(t, shared))
 		l.awaitRoutes(t, once)
 		gone := map[string]bool{}
-		eventually(t, "the watch tells that all paths went", func() (bool, any) {
+		eventually(t, "the watch reports that all paths are withdrawn", func() (bool, any) {
 			select {
 			case c := <-changes:
 				if c.Withdrawn {
@@ -601,7 +600,7 @@ func TestLabRouter(t *testing.T) {
 	}
 }
 
-// TestLabInternalPeer is a router whose peers are of its own AS.
+// TestLabInternalPeer is a router with iBGP peers.
 func TestLabInternalPeer(t *testing.T) {
 	l := newLab(t)
 	l.config.Peers = []Peers{{Prefix: prefix("192.0.2.0/25"), AS: routerAS}}

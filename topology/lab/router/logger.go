@@ -10,8 +10,8 @@ import (
 	bgplog "github.com/osrg/gobgp/v3/pkg/log"
 )
 
-// bgpLogger writes GoBGP's warnings and errors as plain lines. It drops the
-// informational messages: the server logs sessions itself.
+// bgpLogger writes GoBGP's warnings and errors as plain lines. It drops other
+// messages: the server logs sessions itself.
 type bgpLogger struct {
 	log   *log.Logger
 	fatal func(error)
@@ -20,8 +20,8 @@ type bgpLogger struct {
 // Panic logs, and ends the router.
 func (l *bgpLogger) Panic(msg string, fields bgplog.Fields) { l.Fatal(msg, fields) }
 
-// Fatal ends the router in its own orderly way. GoBGP means it to end the
-// process, which would leave routes behind.
+// Fatal shuts the router down. GoBGP expects the end of the process, which would
+// leave routes behind.
 func (l *bgpLogger) Fatal(msg string, fields bgplog.Fields) {
 	l.fatal(fmt.Errorf("GoBGP: %s", line(msg, fields)))
 }
@@ -48,7 +48,7 @@ func (l *bgpLogger) SetLevel(bgplog.LogLevel) {}
 // GetLevel implements log.Logger.
 func (l *bgpLogger) GetLevel() bgplog.LogLevel { return bgplog.WarnLevel }
 
-// line is a message with its fields in order of name.
+// line is a message with its fields, sorted by name.
 func line(msg string, fields bgplog.Fields) string {
 	var b strings.Builder
 	b.WriteString(msg)

@@ -12,22 +12,22 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// ipv4Unicast is the only address family that a lab routes.
+// ipv4Unicast is the only address family of labs.
 var ipv4Unicast = &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
 
-// listRIB asks for every path of the global RIB. The binary form is cheaper
-// for both sides than a protobuf message for every attribute.
+// listRIB requests all paths of the global RIB. The binary form is cheaper than a
+// protobuf message for every attribute.
 var listRIB = &api.ListPathRequest{
 	TableType:        api.TableType_GLOBAL,
 	Family:           ipv4Unicast,
 	EnableOnlyBinary: true,
 }
 
-// defaultLocalPref is what GoBGP takes for a path without LOCAL_PREF.
+// defaultLocalPref is GoBGP's value for a path without LOCAL_PREF.
 const defaultLocalPref = 100
 
-// rank is what GoBGP compares to tell whether two paths are equally good:
-// table.Path.Compare, which getMultiBestPath uses.
+// rank holds what GoBGP compares for multipath (table.Path.Compare, which
+// getMultiBestPath uses).
 type rank struct {
 	local     bool
 	internal  bool
@@ -37,10 +37,9 @@ type rank struct {
 	med       uint32
 }
 
-// pathsOf turns one destination of GoBGP's answer into paths. GoBGP lists
-// them in order of preference and marks only the first one as best, whatever
-// multipath is set to (ListPath compares sources too), so the set of equally
-// good paths is made here.
+// pathsOf converts a destination of GoBGP's API. GoBGP lists paths by preference and
+// marks only the first as best, even with multipath (ListPath also compares
+// sources), so pathsOf determines the multipath set.
 func pathsOf(d *api.Destination, localAS uint32) ([]Path, error) {
 	paths := make([]Path, 0, len(d.Paths))
 	var best rank
@@ -60,7 +59,7 @@ func pathsOf(d *api.Destination, localAS uint32) ([]Path, error) {
 	return paths, nil
 }
 
-// pathOf turns a path of GoBGP's API into one of this package.
+// pathOf converts a path of GoBGP's API.
 func pathOf(ap *api.Path, localAS uint32) (Path, rank, error) {
 	nlri, err := apiutil.GetNativeNlri(ap)
 	if err != nil {
@@ -80,7 +79,7 @@ func pathOf(ap *api.Path, localAS uint32) (Path, rank, error) {
 		Best:      ap.Best,
 		Received:  ap.Age.AsTime(),
 	}
-	// A path without a neighbour bears "<nil>" there.
+	// It is "<nil>" for a path without a neighbour.
 	if a, err := netip.ParseAddr(ap.NeighborIp); err == nil {
 		p.Neighbor = a
 		p.Internal = ap.SourceAsn == localAS
@@ -110,7 +109,7 @@ func pathOf(ap *api.Path, localAS uint32) (Path, rank, error) {
 	return p, r, nil
 }
 
-// address converts what GoBGP's packets hold; a bad one comes out invalid.
+// address converts an address; the result is invalid if ip is.
 func address(ip []byte) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()
@@ -127,7 +126,7 @@ func origin(v uint8) string {
 	}
 }
 
-// neighborOf turns a peer of GoBGP's API into one of this package.
+// neighborOf converts a peer of GoBGP's API.
 func neighborOf(ap *api.Peer) Neighbor {
 	n := Neighbor{
 		AS:    ap.GetState().GetPeerAsn(),
@@ -150,8 +149,7 @@ func neighborOf(ap *api.Peer) Neighbor {
 }
 
 func sortPaths(paths []Path) {
-	// Stable: among the paths to one prefix GoBGP's order is that of
-	// preference.
+	// Stable: GoBGP lists the paths to one prefix by preference.
 	slices.SortStableFunc(paths, func(a, b Path) int { return comparePrefixes(a.Prefix, b.Prefix) })
 }
 

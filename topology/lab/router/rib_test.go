@@ -93,7 +93,7 @@ func TestPathsOf(t *testing.T) {
 			},
 		},
 		{
-			name: "iBGP beside eBGP",
+			name: "iBGP and eBGP",
 			paths: []*api.Path{
 				announcement(t, "10.4.94.32", 64513, true, igp, sequence(64513), a),
 				announcement(t, "10.4.94.21", localAS, false, igp, sequence(64513), b, bgp.NewPathAttributeLocalPref(100)),

@@ -1,17 +1,15 @@
-// Package router is a BGP router for a lab: GoBGP speaks the protocol, and
-// the routes that it learns are put into the kernel's table (the FIB) over
-// netlink. It plays a top-of-rack switch, so it behaves like one:
+// Package router is a BGP router for a lab. GoBGP implements the protocol, and this
+// package installs the routes in the kernel's table (the FIB) by netlink. The router
+// behaves like a top-of-rack switch:
 //
-//   - It waits for sessions (dynamic neighbours) and never opens one.
+//   - It accepts sessions (dynamic neighbours) and never opens one.
 //   - A prefix with several equally good paths has one next hop for each.
-//   - A connected prefix beats a static route, which beats eBGP, which beats
-//     iBGP.
-//   - It has no default route, and forwards nothing that it has no route for.
+//   - The order of precedence is: connected prefix, static route, eBGP, iBGP.
+//   - It has no default route, and forwards only packets for which it has a route.
 //
-// [Run] is such a router, inside its network namespace. A [Client] reads and
-// changes it from outside through two unix sockets: GoBGP's own gRPC API for
-// everything that is BGP, and a small HTTP API for the FIB and the static
-// routes, which GoBGP does not know.
+// [Run] runs a router in its network namespace. A [Client] accesses it through two
+// unix sockets: GoBGP's gRPC API for BGP, and an HTTP API for the FIB and the static
+// routes, which GoBGP does not have.
 package router
 
 import (
@@ -24,35 +22,35 @@ import (
 type Route struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Type   Type         `json:"type"`
-	// NextHops are in order of address, then interface. A route that leads
-	// nowhere (TypeUnreachable and its like) has none.
+	// NextHops are sorted by address, then interface. A route that drops packets, such
+	// as TypeUnreachable, has none.
 	NextHops []NextHop `json:"next_hops,omitempty"`
 	Protocol Protocol  `json:"protocol"`
-	// Metric decides between routes to one prefix: the lowest wins. Routes
-	// of this package bear their administrative distance there.
+	// Metric decides between routes to one prefix: the lowest is used. For routes of
+	// this package it is the administrative distance.
 	Metric int `json:"metric"`
-	// Source is the preferred source address, where there is one; for a
-	// connected route that is the router's own address on the link.
+	// Source is the preferred source address, if there is one. For a connected route
+	// it is the router's address on the link.
 	Source netip.Addr `json:"source,omitzero"`
 }
 
-// NextHop is where a route leads.
+// NextHop is a next hop of a route.
 type NextHop struct {
-	// Address is invalid when the prefix is connected.
+	// Address is invalid for a connected prefix.
 	Address   netip.Addr `json:"address,omitzero"`
 	Interface string     `json:"interface"`
 }
 
-// Administrative distances, as on the routers of the field. They double as
-// the metric of the kernel route, so that the kernel agrees on who wins.
+// Administrative distances, as on common routers. They are also the metric of the
+// kernel route, so that the kernel has the same precedence.
 const (
 	DistanceStatic = 1
 	DistanceEBGP   = 20
 	DistanceIBGP   = 200
 )
 
-// guardMetric is that of the unreachable default route: the highest one, so
-// that any default route that somebody asked for wins over it.
+// guardMetric is the metric of the unreachable default route: the highest, so that
+// every other default route has precedence.
 const guardMetric = 1<<32 - 1
 
 // Path is one path of a RIB.
@@ -60,23 +58,22 @@ type Path struct {
 	Prefix netip.Prefix `json:"prefix"`
 	// NextHop is the NEXT_HOP attribute as received.
 	NextHop netip.Addr `json:"next_hop,omitzero"`
-	// Neighbor sent the path; invalid for a path that the router itself
-	// originates.
+	// Neighbor sent the path. It is invalid for a path that the router originates.
 	Neighbor netip.Addr `json:"neighbor,omitzero"`
-	// ASPath is nearest AS first; the members of an AS_SET are listed like
-	// those of a sequence.
+	// ASPath begins with the nearest AS. The members of an AS_SET are listed like those
+	// of a sequence.
 	ASPath    []uint32 `json:"as_path,omitempty"`
 	Origin    string   `json:"origin"` // igp, egp or incomplete
 	LocalPref uint32   `json:"local_pref"`
 	MED       uint32   `json:"med"`
-	// Internal tells that the path was learned over iBGP.
+	// Internal means that the path was learned by iBGP.
 	Internal bool `json:"internal"`
-	// Best marks the one path that best-path selection chose.
+	// Best marks the path that best-path selection chose.
 	Best bool `json:"best"`
-	// Multipath marks the best path and those that tie with it up to and
-	// including MED: with multipath on, all of them are forwarding paths.
+	// Multipath marks the best path and the paths equal to it up to and including MED.
+	// With multipath all of them forward packets.
 	Multipath bool `json:"multipath"`
-	// Received is when the router got the path.
+	// Received is when the router received the path.
 	Received time.Time `json:"received"`
 }
 
@@ -85,25 +82,24 @@ type Change struct {
 	// Time is when the change reached the client.
 	Time      time.Time `json:"time"`
 	Withdrawn bool      `json:"withdrawn"`
-	// Path is the path that came or went. Best and Multipath are not set.
+	// Path is the announced or withdrawn path. Best and Multipath are not set.
 	Path Path `json:"path"`
 }
 
-// Neighbor is one BGP peer. Dynamic neighbours are listed as long as their
-// session lasts.
+// Neighbor is one BGP peer. A dynamic neighbour exists as long as its session.
 type Neighbor struct {
 	Address  netip.Addr `json:"address"`
 	AS       uint32     `json:"as"`
 	RouterID netip.Addr `json:"router_id,omitzero"`
-	// State is the session's, in RFC 4271's words: idle, connect, active,
-	// opensent, openconfirm, established.
+	// State is the session's state of RFC 4271: idle, connect, active, opensent,
+	// openconfirm, established.
 	State string `json:"state"`
-	// Established is since when the session is up, to the second.
+	// Established is when the session came up, to the second.
 	Established time.Time `json:"established,omitzero"`
 	// HoldTime is the negotiated one.
 	HoldTime time.Duration `json:"hold_time_ns"`
-	// Received counts the peer's IPv4 unicast prefixes before policy,
-	// Accepted those after it.
+	// Received and Accepted count the peer's IPv4 unicast prefixes before and after
+	// policy.
 	Received uint64 `json:"received"`
 	Accepted uint64 `json:"accepted"`
 }
@@ -111,17 +107,16 @@ type Neighbor struct {
 // StateEstablished is the state of a session that is up.
 const StateEstablished = "established"
 
-// Established tells whether the session with the neighbour of that address is
-// up. Neighbors without one of that address have none.
+// Established reports whether the session with the neighbour of that address is up.
 func Established(neighbors []Neighbor, address netip.Addr) bool {
 	return slices.ContainsFunc(neighbors, func(n Neighbor) bool {
 		return n.Address == address && n.State == StateEstablished
 	})
 }
 
-// Announces tells whether the neighbour of that address has a session that came
-// up at a moment or later, and has announced a route over it. Routers know the
-// beginning of a session to the second, and so it is compared.
+// Announces reports whether the neighbour of that address has a session that came up
+// at since or later, and has announced a route over it. Times are compared to the
+// second, which is the resolution of Established.
 func Announces(neighbors []Neighbor, address netip.Addr, since time.Time) bool {
 	since = since.Truncate(time.Second)
 	return Established(neighbors, address) && slices.ContainsFunc(neighbors, func(n Neighbor) bool {
@@ -129,13 +124,13 @@ func Announces(neighbors []Neighbor, address netip.Addr, since time.Time) bool {
 	})
 }
 
-// Static is a static route that was asked for.
+// Static is a requested static route.
 type Static struct {
 	Prefix   netip.Prefix `json:"prefix"`
 	NextHops []netip.Addr `json:"next_hops"`
 }
 
-// Rejected is a next hop that the router knows and does not use.
+// Rejected is a next hop that the router does not use.
 type Rejected struct {
 	Prefix   netip.Prefix `json:"prefix"`
 	NextHop  netip.Addr   `json:"next_hop"`
@@ -143,18 +138,18 @@ type Rejected struct {
 	Reason   string       `json:"reason"`
 }
 
-// Status is what a router says of itself.
+// Status is a router's status.
 type Status struct {
-	// Ready tells that the router accepts BGP sessions and that the FIB was
-	// brought in line at least once.
+	// Ready means that the router accepts BGP sessions and that the FIB was reconciled
+	// at least once.
 	Ready     bool       `json:"ready"`
 	AS        uint32     `json:"as"`
 	RouterID  netip.Addr `json:"router_id"`
 	Neighbors []Neighbor `json:"neighbors"`
 	Statics   []Static   `json:"statics"`
 	Rejected  []Rejected `json:"rejected"`
-	// Synced is when FIB and RIB were last brought in line.
+	// Synced is when the FIB was last reconciled with the RIB.
 	Synced time.Time `json:"synced,omitzero"`
-	// Error is what went wrong then; empty if nothing.
+	// Error is the error of that reconciliation; empty if it succeeded.
 	Error string `json:"error,omitempty"`
 }

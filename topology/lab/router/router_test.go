@@ -21,7 +21,7 @@ func TestAnnounces(t *testing.T) {
 		up        bool // the session
 		announces bool
 	}{
-		{"nobody", nil, time.Time{}, false, false},
+		{"no neighbour", nil, time.Time{}, false, false},
 		{"whenever it came up", changed(func(*Neighbor) {}), time.Time{}, true, true},
 		{"within the same second", changed(func(*Neighbor) {}), noon.Add(900 * time.Millisecond), true, true},
 		{"too old", changed(func(*Neighbor) {}), noon.Add(time.Second), true, false},

@@ -3,29 +3,30 @@ package router
 import (
 	"fmt"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
-// Protocol says who installed a route: rtm_protocol of rtnetlink(7).
+// Protocol is the origin of a route: rtm_protocol of rtnetlink(7).
 type Protocol uint8
 
-// Protocols that a lab's routers see (linux/rtnetlink.h).
+// Protocols of routes.
 const (
-	ProtocolKernel Protocol = 2
-	ProtocolBoot   Protocol = 3
-	ProtocolStatic Protocol = 4
-	ProtocolDHCP   Protocol = 16
-	ProtocolBGP    Protocol = 186
+	ProtocolKernel Protocol = unix.RTPROT_KERNEL
+	ProtocolBoot   Protocol = unix.RTPROT_BOOT
+	ProtocolStatic Protocol = unix.RTPROT_STATIC
+	ProtocolBGP    Protocol = unix.RTPROT_BGP
 )
 
 var protocolNames = map[Protocol]string{
-	ProtocolKernel: "kernel",
-	ProtocolBoot:   "boot",
-	ProtocolStatic: "static",
-	ProtocolDHCP:   "dhcp",
-	ProtocolBGP:    "bgp",
+	ProtocolKernel:   "kernel",
+	ProtocolBoot:     "boot",
+	ProtocolStatic:   "static",
+	unix.RTPROT_DHCP: "dhcp",
+	ProtocolBGP:      "bgp",
 }
 
-// String is the name that ip(8) prints, or the number if there is none.
+// String is ip(8)'s name of the protocol, or the number if it has none.
 func (p Protocol) String() string { return name(protocolNames, p) }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -36,33 +37,28 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 	return parseName(protocolNames, string(text), "route protocol", p)
 }
 
-// Type is what a route does with a packet: rtm_type of rtnetlink(7).
+// Type is the effect of a route on a packet: rtm_type of rtnetlink(7).
 type Type uint8
 
-// Types of routes (linux/rtnetlink.h).
+// Types of routes.
 const (
-	TypeUnicast     Type = 1
-	TypeLocal       Type = 2
-	TypeBroadcast   Type = 3
-	TypeMulticast   Type = 5
-	TypeBlackhole   Type = 6
-	TypeUnreachable Type = 7
-	TypeProhibit    Type = 8
-	TypeThrow       Type = 9
+	TypeUnicast     Type = unix.RTN_UNICAST
+	TypeBlackhole   Type = unix.RTN_BLACKHOLE
+	TypeUnreachable Type = unix.RTN_UNREACHABLE
 )
 
 var typeNames = map[Type]string{
-	TypeUnicast:     "unicast",
-	TypeLocal:       "local",
-	TypeBroadcast:   "broadcast",
-	TypeMulticast:   "multicast",
-	TypeBlackhole:   "blackhole",
-	TypeUnreachable: "unreachable",
-	TypeProhibit:    "prohibit",
-	TypeThrow:       "throw",
+	TypeUnicast:        "unicast",
+	unix.RTN_LOCAL:     "local",
+	unix.RTN_BROADCAST: "broadcast",
+	unix.RTN_MULTICAST: "multicast",
+	TypeBlackhole:      "blackhole",
+	TypeUnreachable:    "unreachable",
+	unix.RTN_PROHIBIT:  "prohibit",
+	unix.RTN_THROW:     "throw",
 }
 
-// String is the name that ip(8) prints, or the number if there is none.
+// String is ip(8)'s name of the type, or the number if it has none.
 func (t Type) String() string { return name(typeNames, t) }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -89,7 +85,7 @@ func parseName[T ~uint8](names map[T]string, text, what string, v *T) error {
 	}
 	n, err := strconv.ParseUint(text, 10, 8)
 	if err != nil {
-		return fmt.Errorf("%q is no %s: want a name that ip(8) prints, or a number up to 255", text, what)
+		return fmt.Errorf("%q is not a %s: expected a name of ip(8), or a number up to 255", text, what)
 	}
 	*v = T(n)
 	return nil

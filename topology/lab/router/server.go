@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -19,21 +20,19 @@ import (
 )
 
 const (
-	// settle is the least time between two reconciliations. The first event
-	// after a quiet time is acted on at once; those that follow within this
-	// time are acted on together, so that a full table that comes path by
-	// path costs no full pass for each.
+	// settle is the minimum time between two reconciliations. Events within it share
+	// one reconciliation, so that a full table does not cause one for each path.
 	settle = 10 * time.Millisecond
-	// retryAfter is when a reconciliation that failed is tried again, unless
-	// an event comes first.
+	// retryAfter is the delay before a failed reconciliation is repeated, unless there
+	// is an event before.
 	retryAfter = time.Second
-	// stopTimeout bounds each step of an orderly end.
+	// stopTimeout bounds each step of the shutdown.
 	stopTimeout = 3 * time.Second
 	// listenTimeout bounds the start of the gRPC API.
 	listenTimeout = 5 * time.Second
 )
 
-// table is a routing table that routes can be put into.
+// table is a writable routing table.
 type table interface {
 	Routes() ([]Route, error)
 	Replace(Route) error
@@ -47,17 +46,16 @@ type server struct {
 	bgp    *gobgp.BgpServer
 	// paths lists the RIB.
 	paths func(context.Context) ([]Path, error)
-	// kick asks for a reconciliation; it holds one request at most.
+	// kick requests a reconciliation; it holds at most one request.
 	kick chan struct{}
-	// fatal gets what GoBGP would end the process for.
+	// fatal gets the errors that end the router.
 	fatal chan error
 
-	// mu serializes reconciliations, and guards what is below.
+	// mu serializes reconciliations, and guards the fields below.
 	mu      sync.Mutex
 	table   table
 	statics map[netip.Prefix]Static
-	// status holds what the last reconciliation found: Ready, Rejected,
-	// Synced and Error.
+	// status has Ready, Rejected, Synced and Error of the last reconciliation.
 	status Status
 }
 
@@ -74,12 +72,12 @@ func newServer(c Config, t table, paths func(context.Context) ([]Path, error), l
 	}
 }
 
-// Run is a router in the process's network namespace until ctx ends. Then it
-// closes its sessions, removes its routes and returns nil. The unreachable
-// default route stays: nothing is to leave the lab because its router ended.
+// Run runs a router in the process's network namespace until ctx ends. Then it
+// closes its sessions, removes its routes and returns nil. The unreachable default
+// route stays, so that no packet leaves the lab after the router's end.
 //
-// Run fails if the configuration is not valid, if the namespace cannot be
-// made to route (the error names the sysctls), or if a socket cannot be had.
+// Run fails if the configuration is not valid, if a sysctl of the namespace cannot
+// be set (the error names it), or if a socket cannot be opened.
 func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 	if err := c.Validate(); err != nil {
 		return err
@@ -94,8 +92,7 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 
 	s := newServer(c, k, nil, l)
 	s.paths = s.rib
-	// The table is made safe (guard in, leftovers out) before anything can
-	// be learned.
+	// Before any route is learned, guard is installed and old routes are removed.
 	if err := s.reconcileWith(nil); err != nil {
 		return fmt.Errorf("cleaning the FIB: %w", err)
 	}
@@ -125,21 +122,11 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 		return err
 	}
 
-	listener, err := listenUnix(filepath.Join(c.Sockets, FIBSocket))
+	shutdown, err := s.serveHTTP(&wg)
 	if err != nil {
 		return err
 	}
-	web := &http.Server{Handler: s.handler(), ReadHeaderTimeout: stopTimeout, ErrorLog: l}
-	wg.Go(func() {
-		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.fail(fmt.Errorf("serving %s: %w", FIBSocket, err))
-		}
-	})
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-		defer cancel()
-		_ = web.Shutdown(ctx) // an unfinished answer is not worth a failure
-	}()
+	defer shutdown()
 
 	s.mu.Lock()
 	s.status.Ready = true
@@ -154,6 +141,25 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 	}
 }
 
+// serveHTTP serves the HTTP API until shutdown is called.
+func (s *server) serveHTTP(wg *sync.WaitGroup) (shutdown func(), err error) {
+	listener, err := listenUnix(filepath.Join(s.config.Sockets, FIBSocket))
+	if err != nil {
+		return nil, err
+	}
+	web := &http.Server{Handler: s.handler(), ReadHeaderTimeout: stopTimeout, ErrorLog: s.log}
+	wg.Go(func() {
+		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.fail(fmt.Errorf("serving %s: %w", FIBSocket, err))
+		}
+	})
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		_ = web.Shutdown(ctx) // fails if a response is not finished in time
+	}, nil
+}
+
 // fail ends Run with err, unless it is ending already.
 func (s *server) fail(err error) {
 	select {
@@ -162,8 +168,7 @@ func (s *server) fail(err error) {
 	}
 }
 
-// listenUnix listens on a socket, in place of one that an earlier life may
-// have left.
+// listenUnix listens on a socket. It removes the file of an earlier socket.
 func listenUnix(path string) (net.Listener, error) {
 	if err := removeSocket(path); err != nil {
 		return nil, err
@@ -195,7 +200,7 @@ func (s *server) startBGP(ctx context.Context) error {
 		gobgp.LoggerOption(&bgpLogger{log: s.log, fatal: s.fail}),
 		gobgp.GrpcListenAddress("unix://"+socket),
 	)
-	go s.bgp.Serve() // for the rest of the process: GoBGP has no end to it
+	go s.bgp.Serve() // never ends: GoBGP cannot stop it
 
 	var listen []string
 	for _, a := range s.config.Listen {
@@ -219,7 +224,7 @@ func (s *server) startBGP(ctx context.Context) error {
 	return s.awaitListening(ctx, socket)
 }
 
-// acceptPeers makes a peer group for one range of dynamic neighbours.
+// acceptPeers creates a peer group for a range of dynamic neighbours.
 func (s *server) acceptPeers(ctx context.Context, p Peers) error {
 	hold := uint64(s.config.holdTime() / time.Second)
 	group := p.Prefix.String()
@@ -228,8 +233,8 @@ func (s *server) acceptPeers(ctx context.Context, p Peers) error {
 		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3}},
 	}
 	if p.GracefulRestart {
-		// The router helps its peers to restart (RFC 4724), but asks for no help
-		// when it restarts itself.
+		// The router retains routes of its peers (RFC 4724), but does not announce graceful
+		// restart itself.
 		peers.GracefulRestart = &api.GracefulRestart{Enabled: true, HelperOnly: true}
 	}
 	err := s.bgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: peers})
@@ -242,8 +247,8 @@ func (s *server) acceptPeers(ctx context.Context, p Peers) error {
 	}})
 }
 
-// awaitListening waits for the socket of the gRPC API, which GoBGP opens in
-// a goroutine of its own.
+// awaitListening waits for the socket of the gRPC API, which GoBGP opens in another
+// goroutine.
 func (s *server) awaitListening(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, listenTimeout)
 	defer cancel()
@@ -256,7 +261,7 @@ func (s *server) awaitListening(ctx context.Context, socket string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for GoBGP's API: %w (last: %w)", ctx.Err(), err)
+			return fmt.Errorf("waiting for GoBGP's API: %w (last seen: %w)", ctx.Err(), err)
 		case err := <-s.fatal:
 			return err
 		case <-tick.C:
@@ -278,8 +283,8 @@ func (s *server) stopBGP() {
 	}
 }
 
-// watchBGP asks for a reconciliation after every change of a best path, and
-// logs sessions that come and go, until ctx ends.
+// watchBGP requests a reconciliation after every change of a best path, and logs
+// when sessions come up or go down, until ctx ends.
 func (s *server) watchBGP(ctx context.Context) error {
 	up := map[string]bool{}
 	err := s.bgp.WatchEvent(ctx, &api.WatchEventRequest{
@@ -342,15 +347,15 @@ func (s *server) neighbors(ctx context.Context) ([]Neighbor, error) {
 	return neighbors, nil
 }
 
-// request asks for a reconciliation. It never blocks.
+// request requests a reconciliation. It never blocks.
 func (s *server) request() {
 	select {
 	case s.kick <- struct{}{}:
-	default: // a request is pending, and will see this change as well
+	default: // a pending request covers this change
 	}
 }
 
-// reconcileLoop reconciles when asked to, until ctx ends.
+// reconcileLoop reconciles on request until ctx ends.
 func (s *server) reconcileLoop(ctx context.Context) {
 	var retry <-chan time.Time
 	for {
@@ -373,8 +378,8 @@ func (s *server) reconcileLoop(ctx context.Context) {
 	}
 }
 
-// reconcile brings the kernel's table in line with RIB and static routes.
-// What can be installed is, whatever else fails.
+// reconcile makes the kernel's table match the RIB and the static routes. An error
+// of one route does not affect the others.
 func (s *server) reconcile(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -382,8 +387,7 @@ func (s *server) reconcile(ctx context.Context) error {
 }
 
 func (s *server) reconcileLocked(ctx context.Context) error {
-	// Listed under the lock, so that an older list is never applied after a
-	// newer one.
+	// Listed under the lock, so that no older list is applied after a newer one.
 	paths, err := s.paths(ctx)
 	if err != nil {
 		return err
@@ -447,19 +451,14 @@ func (s *server) withdrawAll() error {
 	return nil
 }
 
-// staticsLocked are the static routes in order of prefix.
+// staticsLocked are the static routes, by prefix.
 func (s *server) staticsLocked() []Static {
-	statics := make([]Static, 0, len(s.statics))
-	for _, st := range s.statics {
-		statics = append(statics, st)
-	}
-	slices.SortFunc(statics, func(a, b Static) int { return comparePrefixes(a.Prefix, b.Prefix) })
-	return statics
+	return slices.SortedFunc(maps.Values(s.statics), func(a, b Static) int { return comparePrefixes(a.Prefix, b.Prefix) })
 }
 
-// addStatic sets the static route to a prefix and installs it. A next hop
-// that is not usable now is refused with errUnresolved; one that becomes so
-// later is left out of the FIB for as long.
+// addStatic sets and installs the static route to a prefix. The error is
+// errUnresolved if a next hop is not usable now. One that becomes unusable later is
+// not in the FIB meanwhile.
 func (s *server) addStatic(ctx context.Context, st Static) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

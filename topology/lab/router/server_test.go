@@ -65,7 +65,7 @@ func TestReconcileInstallsWhatItCan(t *testing.T) {
 		t.Error("no error for the route that cannot be installed")
 	}
 	if s.status.Error == "" {
-		t.Error("status does not tell the error")
+		t.Error("status has not the error")
 	}
 	if d := cmp.Diff(append(slices.Clone(twoLinks), guard, good), m.routes, byValue); d != "" {
 		t.Errorf("table (-want +got):\n%s", d)

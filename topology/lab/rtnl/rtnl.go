@@ -1,5 +1,5 @@
-// Package rtnl reads lists of the kernel (links, addresses, routes) whole. Labs that come
-// and go beside the reader change them meanwhile.
+// Package rtnl reads complete lists of links, addresses and routes from the kernel,
+// which other labs change concurrently.
 package rtnl
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Dump repeats a netlink dump that a concurrent change has interrupted, which may have
-// missed entries, until ctx ends.
+// Dump repeats a netlink dump that a concurrent change interrupted, because entries
+// may be missing, until ctx ends.
 func Dump[T any](ctx context.Context, list func() ([]T, error)) ([]T, error) {
 	for {
 		items, err := list()

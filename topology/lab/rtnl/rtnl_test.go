@@ -28,6 +28,6 @@ func TestDump(t *testing.T) {
 	cancel()
 	asked = 0
 	if _, err := Dump(ctx, list); !errors.Is(err, netlink.ErrDumpInterrupted) || asked != 1 {
-		t.Errorf("%v after %d dumps, when nobody waits any more", err, asked)
+		t.Errorf("%v after %d dumps, although the context has ended", err, asked)
 	}
 }

@@ -1,5 +1,5 @@
-// Package agent does in a guest what the machine asks for over the channel:
-// it runs commands and connects to unix sockets.
+// Package agent serves the machine's requests in a guest over the channel: it runs
+// commands and connects to unix sockets.
 package agent
 
 import (
@@ -27,8 +27,8 @@ import (
 // Port is the name of the virtio serial port that is the channel.
 const Port = "dev.relapse.agent"
 
-// Run answers the machine until ctx ends. Sessions come and go with the
-// machine's end.
+// Run serves the machine until ctx ends. There is a session for each connection of the
+// machine.
 func Run(ctx context.Context) error {
 	path, metered, err := findChannel()
 	if err != nil {
@@ -37,7 +37,7 @@ func Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := session(ctx, path, metered); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "agent:", err)
-			select { // while the machine is not connected, reads end at once with EOF
+			select { // without a connection of the machine, reads return EOF at once
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond):
 			}
@@ -60,8 +60,8 @@ func session(ctx context.Context, path string, metered bool) error {
 	return Serve(session)
 }
 
-// findChannel returns the device of the channel's end in this guest, and
-// whether the channel is metered.
+// findChannel returns the channel's device in this guest, and whether the channel is
+// metered.
 func findChannel() (path string, metered bool, err error) {
 	p, err := boot.Running()
 	if err != nil {
@@ -77,8 +77,8 @@ func findChannel() (path string, metered bool, err error) {
 // umlPort is User Mode Linux's first serial line.
 const umlPort = "/dev/ttyS0"
 
-// openPort opens the channel's device. A terminal is made a plain pipe: no
-// byte is echoed, translated or taken for a signal.
+// openPort opens the channel's device. It sets a terminal to raw mode, so that no byte
+// is echoed, translated or handled as a signal.
 func openPort(path string) (*os.File, error) {
 	port, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -101,9 +101,8 @@ func openPort(path string) (*os.File, error) {
 	return port, nil
 }
 
-// findPort returns the device of the port named Port. It looks the name up in
-// sysfs: the links in /dev that bear it are made by udev, which does not run in
-// a guest.
+// findPort returns the device of the port named Port. It reads the names from sysfs:
+// udev, which makes links by name in /dev, does not run in a guest.
 func findPort(class string) (string, error) {
 	names, err := filepath.Glob(filepath.Join(class, "*", "name"))
 	if err != nil {
@@ -114,10 +113,10 @@ func findPort(class string) (string, error) {
 			return filepath.Join("/dev", filepath.Base(filepath.Dir(file))), nil
 		}
 	}
-	return "", fmt.Errorf("no virtio serial port is named %s", Port)
+	return "", fmt.Errorf("no virtio serial port has the name %s", Port)
 }
 
-// Serve answers every stream that l accepts, each on its own, until l fails.
+// Serve serves the streams that l accepts, concurrently, until l fails.
 func Serve(l net.Listener) error {
 	for {
 		stream, err := l.Accept()
@@ -129,7 +128,7 @@ func Serve(l net.Listener) error {
 			r := bufio.NewReader(stream)
 			var request channel.Request
 			if err := channel.ReadLine(r, &request); err != nil {
-				return // the machine's end has gone
+				return // the machine has disconnected
 			}
 			if len(request.Exec) > 0 {
 				run(stream, r, request.Exec)
@@ -148,14 +147,14 @@ func run(stream io.Writer, r io.Reader, command []string) {
 		defer mu.Unlock()
 		return channel.WriteFrame(stream, kind, content)
 	}
-	// A machine that goes away takes its command with it.
+	// The command ends when the machine disconnects.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = "/"
 	cmd.Stdout = frames(func(p []byte) error { return write(channel.Stdout, p) })
 	cmd.Stderr = frames(func(p []byte) error { return write(channel.Stderr, p) })
-	// What the command starts goes with it, and does not hold its output open.
+	// Its children are killed with it, and do not keep its output open.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -180,17 +179,17 @@ func run(stream io.Writer, r io.Reader, command []string) {
 		}()
 		err = cmd.Wait()
 	}
-	status, _ := json.Marshal(exitStatus(err)) // a struct of a number and a text
+	status, _ := json.Marshal(exitStatus(err)) // cannot fail
 	_ = write(channel.Exit, status)
 }
 
 func exitStatus(err error) channel.ExitStatus {
 	var exit *exec.ExitError
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // something it started holds its output
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // a child keeps its output open
 		return channel.ExitStatus{}
 	case !errors.As(err, &exit):
-		return channel.ExitStatus{Status: 127, Error: err.Error()} // as a shell says it
+		return channel.ExitStatus{Status: 127, Error: err.Error()} // as in a shell
 	}
 	if wait, ok := exit.Sys().(syscall.WaitStatus); ok && wait.Signaled() {
 		return channel.ExitStatus{Status: 128 + int(wait.Signal())}
@@ -198,7 +197,7 @@ func exitStatus(err error) channel.ExitStatus {
 	return channel.ExitStatus{Status: exit.ExitCode()}
 }
 
-// frames is a writer that sends what it is given.
+// frames is a writer that calls the function.
 type frames func([]byte) error
 
 func (f frames) Write(p []byte) (int, error) {
@@ -208,7 +207,7 @@ func (f frames) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// dial makes the stream that of a unix socket.
+// dial connects the stream to a unix socket.
 func dial(stream io.ReadWriter, r io.Reader, path string) {
 	conn, err := net.Dial("unix", path)
 	if err != nil {

@@ -20,34 +20,34 @@ const RootTag = "root"
 
 // Folders of the initramfs, which the image's recipe makes.
 const (
-	// modulesDir holds kernel modules, and a file that lists their names in
-	// the order in which they can be loaded.
+	// modulesDir holds kernel modules, and a list of their names in an order in which
+	// they can be loaded.
 	modulesDir  = "/modules"
 	modulesList = modulesDir + "/order"
 )
 
-// devices are where a guest finds what the launcher gives it.
+// devices are the devices that the launcher gives to a guest.
 type devices struct {
-	// tree is the container's tree: the source, type and data of its mount.
+	// tree is the container's file system: the source, type and data of its mount.
 	tree, treeType, treeData string
 	disk, diskData           string
 }
 
 var (
 	qemuDevices = devices{
-		// The image does not change while the guest runs, so all of it may be cached.
+		// The image does not change while the guest runs, so it may be cached.
 		tree: RootTag, treeType: "9p", treeData: "trans=virtio,version=9p2000.L,msize=512000,cache=loose",
 		disk: "/dev/vda",
 	}
 	umlDevices = devices{
 		tree: "container", treeType: "hostfs",
-		// Nobody needs the disk after the container, and a flush is an fsync
-		// on the machine.
+		// The disk is not needed after the container, and a flush is an fsync on the
+		// machine.
 		disk: "/dev/ubda", diskData: "nobarrier",
 	}
 )
 
-// devices returns those of the machine that runs the guest.
+// devices returns the devices of the guest's accelerator.
 func (p Parameters) devices() devices {
 	if p.UML {
 		return umlDevices
@@ -55,16 +55,15 @@ func (p Parameters) devices() devices {
 	return qemuDevices
 }
 
-// Run is the initramfs's init: process 1. It ends in the root file system's
-// own init, or switches the guest off.
+// Run is the init of the initramfs, process 1. It executes the init of the root file
+// system, or switches the guest off.
 func Run() {
 	err := run()
 	fmt.Println("relapse: the guest cannot boot:", err)
 	restart()
 }
 
-// restart ends the guest: QEMU runs with -no-reboot, User Mode Linux with
-// noreboot.
+// restart ends the guest: QEMU runs with -no-reboot, User Mode Linux with noreboot.
 func restart() {
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
@@ -103,7 +102,7 @@ func run() error {
 	if err := unix.Sethostname([]byte(p.Hostname)); err != nil {
 		return fmt.Errorf("setting the host name: %w", err)
 	}
-	_ = os.RemoveAll(modulesDir) // only to give the memory back
+	_ = os.RemoveAll(modulesDir) // frees memory
 	return switchRoot(root)
 }
 
@@ -151,16 +150,15 @@ func loadModule(path string) error {
 	return err
 }
 
-// mountRoot puts the root file system together. What containerd and kubelet
-// write lies on the disk itself: an overlay cannot be the upper layer of
-// containerd's overlays.
+// mountRoot mounts the root file system. The folders of containerd and kubelet are on
+// the disk itself: an overlay cannot be the upper layer of containerd's overlays.
 func mountRoot(root string, d devices) error {
 	const lower, scratch = "/lower", "/scratch"
 	err := mount(d.tree, lower, d.treeType, unix.MS_RDONLY, d.treeData)
 	if err != nil {
 		return err
 	}
-	// The driver has found the disk by now, but the file in /dev may appear later.
+	// The driver has found the disk, but the file in /dev may appear later.
 	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if _, err = os.Stat(d.disk); err == nil || time.Now().After(limit) {
 			break
@@ -189,8 +187,8 @@ func mountRoot(root string, d devices) error {
 	return nil
 }
 
-// network gives the interfaces their addresses. Package kindlab sets the routes
-// later, through the agent.
+// network sets the interfaces' names and addresses. Package kindlab sets the routes
+// later by the agent.
 func network(links []Link) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -213,7 +211,7 @@ func network(links []Link) error {
 			return err
 		}
 		if err := netlink.AddrAdd(link, address); err != nil {
-			return fmt.Errorf("giving %s the address %s: %w", want.Name, want.Address, err)
+			return fmt.Errorf("adding address %s to %s: %w", want.Address, want.Name, err)
 		}
 		if err := netlink.LinkSetUp(link); err != nil {
 			return fmt.Errorf("bringing %s up: %w", want.Name, err)
@@ -235,16 +233,15 @@ func linkByMAC(mac net.HardwareAddr) (netlink.Link, error) {
 	return nil, fmt.Errorf("none has the MAC address %s", mac)
 }
 
-// addClockSpeed puts the CPU's clock rate into /proc/cpuinfo, where User Mode
-// Linux has none: kubelet's cAdvisor does not start without one. Nothing is
-// computed from it.
+// addClockSpeed adds a CPU clock rate to /proc/cpuinfo, which User Mode Linux omits.
+// kubelet's cAdvisor requires one to start and does not use the value.
 func addClockSpeed() error {
 	const cpuinfo, ours = "/proc/cpuinfo", "/cpuinfo"
 	text, err := os.ReadFile(cpuinfo)
 	if err != nil {
 		return err
 	}
-	// The line belongs to the last paragraph, which an empty line ends.
+	// An empty line ends the last paragraph, which gets the line.
 	text = append(bytes.TrimSpace(text), "\ncpu MHz\t\t: 1000.000\n\n"...)
 	if err := os.WriteFile(ours, text, 0o444); err != nil {
 		return err

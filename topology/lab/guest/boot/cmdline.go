@@ -1,7 +1,6 @@
-// Package boot takes a guest from its kernel to its init: it is what runs in
-// the initramfs. The root file system is the container's own, read-only over
-// virtio-9p or User Mode Linux's hostfs, under an overlay whose upper layer is
-// on the guest's disk.
+// Package boot runs in the initramfs, between a guest's kernel and its init. The root
+// file system is an overlay. Its lower layer is the container's file system, by
+// virtio-9p or User Mode Linux's hostfs. Its upper layer is on the guest's disk.
 package boot
 
 import (
@@ -12,12 +11,11 @@ import (
 	"strings"
 )
 
-// Parameters are what the kernel's command line tells the initramfs.
+// Parameters are the parameters of the initramfs in the kernel's command line.
 type Parameters struct {
-	// Probe asks for nothing but ProbeMarker on the console, and power off.
+	// Probe requests only ProbeMarker on the console, and power off.
 	Probe bool
-	// UML says that the kernel is User Mode Linux's, whose devices are others
-	// than QEMU's.
+	// UML says that the kernel is User Mode Linux, whose devices differ from QEMU's.
 	UML bool
 	// Hostname is the guest's host name.
 	Hostname string
@@ -34,8 +32,8 @@ type Link struct {
 	Address netip.Prefix
 }
 
-// Names on the kernel's command line. A name with a dot that no module has
-// is left alone by the kernel.
+// Names in the kernel's command line. The kernel ignores a name with a dot that is no
+// module's.
 const (
 	paramProbe    = "relapse.probe"
 	paramUML      = "relapse.uml"
@@ -43,8 +41,7 @@ const (
 	paramLink     = "relapse.link"
 )
 
-// ProbeMarker is what a probed guest prints on its console once its kernel
-// and user space run.
+// ProbeMarker is the console output of a probed guest whose user space runs.
 const ProbeMarker = "relapse: a guest runs"
 
 // CommandLine renders the parameters as a part of the kernel's command line.
@@ -65,8 +62,7 @@ func (p Parameters) CommandLine() string {
 	return strings.Join(words, " ")
 }
 
-// Running returns the parameters that the running guest's kernel was given.
-// It needs /proc.
+// Running returns the parameters of the running kernel. It needs /proc.
 func Running() (Parameters, error) {
 	text, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
@@ -75,8 +71,7 @@ func Running() (Parameters, error) {
 	return Parse(string(text))
 }
 
-// Parse reads the parameters from a kernel's command line; what is not ours
-// is skipped.
+// Parse reads the parameters from a kernel's command line, and skips all others.
 func Parse(commandLine string) (Parameters, error) {
 	var p Parameters
 	for word := range strings.FieldsSeq(commandLine) {

@@ -1,20 +1,20 @@
-// Package channel carries many byte streams between a guest and the machine
-// over one byte pipe, a virtio serial port or a serial line, so that a guest can
-// be commanded whatever becomes of its network.
+// Package channel multiplexes byte streams between a guest and the machine over one
+// byte pipe, a virtio serial port or a serial line. It does not use the guest's
+// network.
 //
-// A serial port has no notion of a connection: either end may be replaced
-// while bytes of the old one are still under way. Open and Accept therefore
-// begin with a handshake that throws away whatever does not belong to it:
+// A serial port has no connections: either side may be replaced while bytes of the old
+// one are in transit. Open and Accept therefore begin with a handshake, and discard
+// all other bytes:
 //
-//	guest    newHere   once, for the session that the machine may still have with
-//	                   the end before this one: it ends at what is no frame
-//	machine  hello N   with another number N each second until the answer comes
+//	guest    newHere   once: it ends a session that the machine may still have with an
+//	                   earlier guest process, because it is no frame
+//	machine  hello N   each second, with a new number N, until the answer
 //	guest    ready N   to each hello
 //	machine  go N      no hello follows
-//	guest    start N   the last line: streams begin behind it
+//	guest    start N   the last line, followed by the streams
 //
-// Streams are yamux's. Under them a metered pipe counts what is on its way to
-// the guest: see meter.
+// Streams are yamux's. A metered pipe limits the bytes in transit to the guest: see
+// meter.
 package channel
 
 import (
@@ -30,20 +30,19 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// Pipe is one end of the byte pipe. A read or write that blocks must end
-// when a deadline passes.
+// Pipe is one side of the byte pipe. A blocked read or write must end when a deadline
+// passes.
 type Pipe interface {
 	io.ReadWriter
 	SetDeadline(time.Time) error
 }
 
-// Session is a running channel. Its Close leaves the pipe open, so that the
-// next session can begin on it.
+// Session is a running channel. Its Close leaves the pipe open for the next session.
 type Session = yamux.Session
 
-// Open begins a session on the machine's end and waits until the guest has
-// answered. When ctx ends it returns after the attempt under way. Both ends say
-// alike whether the pipe is metered.
+// Open begins a session on the machine's side and waits for the guest's answer. When
+// ctx ends it returns after the current attempt. Both sides must have the same value of
+// metered.
 func Open(ctx context.Context, pipe Pipe, metered bool) (*Session, error) {
 	for {
 		err := open(pipe, rand.Text())
@@ -62,10 +61,9 @@ func Open(ctx context.Context, pipe Pipe, metered bool) (*Session, error) {
 
 func open(pipe Pipe, number string) error {
 	const (
-		// A guest that is still booting does not read yet; the line waits in the
-		// pipe.
+		// A booting guest does not read yet; the line waits in the pipe.
 		helloLimit = time.Second
-		// The guest answers at once, unless it is starved of CPU time.
+		// The guest answers at once, unless it gets no CPU time.
 		startLimit = 10 * time.Second
 	)
 	lines := lineReader{pipe: pipe}
@@ -92,7 +90,7 @@ func open(pipe Pipe, number string) error {
 	return pipe.SetDeadline(time.Time{})
 }
 
-// Accept waits on the guest's end for the machine to begin a session.
+// Accept waits on the guest's side until the machine begins a session.
 func Accept(ctx context.Context, pipe Pipe, metered bool) (*Session, error) {
 	if err := pipe.SetDeadline(time.Time{}); err != nil {
 		return nil, fmt.Errorf("waiting for the machine: %w", err)
@@ -111,9 +109,8 @@ func Accept(ctx context.Context, pipe Pipe, metered bool) (*Session, error) {
 	return yamux.Server(held{pipe}, config())
 }
 
-// newHere, with its line breaks, is longer than the header of a yamux frame and that of
-// a metered piece, so that the machine need not wait for more before it sees that this
-// is neither.
+// newHere, with its line breaks, is longer than the header of a yamux frame and of a
+// metered piece, so that the machine detects at once that it is neither.
 const newHere = "a new end is here"
 
 func accept(pipe Pipe) error {
@@ -139,38 +136,36 @@ func accept(pipe Pipe) error {
 	}
 }
 
-// config is yamux's, with keep-alives so that an end that is silent is noticed, or one
-// that was replaced while half a frame was under way. A guest without hardware
-// acceleration may be starved for seconds: the limit is generous.
+// config is yamux's, with keep-alives that detect a silent peer, or one that was
+// replaced in the middle of a frame. The limit is high, because a guest without
+// hardware acceleration may get no CPU time for seconds.
 func config() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.KeepAliveInterval = 10 * time.Second
 	c.ConnectionWriteTimeout = 30 * time.Second
-	c.LogOutput = io.Discard // the session's end is reported by its user
+	c.LogOutput = io.Discard // the user of the session reports its end
 	return c
 }
 
-// held is a pipe under a session. Closing it ends the session's reading and
-// writing but not the pipe.
+// held is the pipe of a session. Close ends reads and writes and leaves the pipe open.
 type held struct{ Pipe }
 
 func (h held) Close() error { return h.SetDeadline(past) }
 
-// past as a deadline ends whatever blocks.
+// past is a deadline that ends all blocked reads and writes.
 var past = time.Unix(1, 0)
 
 func send(pipe Pipe, line string) error {
-	// The line break before it ends whatever an earlier session left.
+	// The first line break ends an incomplete line of an earlier session.
 	_, err := io.WriteString(pipe, "\n"+line+"\n")
 	return err
 }
 
-// lineReader reads lines and not a byte more than asked for: what follows
-// the last line belongs to the session.
+// lineReader reads lines without reading ahead: the session follows the last line.
 type lineReader struct{ pipe Pipe }
 
-// lineLimit is above the length of any line of the handshake. A longer one is
-// left of a session; it is cut into pieces and ignored.
+// lineLimit exceeds the length of the handshake's lines. A longer line is from an
+// earlier session; it is split and ignored.
 const lineLimit = 64
 
 func (r *lineReader) next() (string, error) {
@@ -188,12 +183,12 @@ func (r *lineReader) next() (string, error) {
 	return string(line), nil
 }
 
-// Join copies what ra reads to b and what rb reads to a, until one of the two
-// ends. ra reads from a and rb from b; either may have read ahead.
+// Join copies from ra to b and from rb to a, until either ends. ra reads from a and rb
+// from b; they may have read ahead.
 func Join(a io.Writer, ra io.Reader, b io.Writer, rb io.Reader) {
 	ended := make(chan struct{}, 2)
 	carry := func(w io.Writer, r io.Reader) {
-		_, _ = io.Copy(w, r) // whichever end fails, the connection is over
+		_, _ = io.Copy(w, r) // any failure ends the connection
 		ended <- struct{}{}
 	}
 	go carry(b, ra)

@@ -109,7 +109,7 @@ func TestSecondSession(t *testing.T) {
 	connect(t, machine, guest)
 }
 
-// TestGuestReplaced begins again after the guest's end died without a word.
+// TestGuestReplaced begins again after the guest's process was killed.
 func TestGuestReplaced(t *testing.T) {
 	machine, guest := pipes(t)
 	client, server := connect(t, machine, guest)

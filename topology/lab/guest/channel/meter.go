@@ -7,28 +7,28 @@ import (
 	"sync"
 )
 
-// window is how many bytes may be on their way to a guest over a metered pipe.
-// A terminal holds 4096; User Mode Linux stops reading the line for good when
-// fewer than 128 of them are free (line_throttle in arch/um/drivers/line.c takes
-// the descriptor's interrupt away, and nothing gives it back). The rest is for
-// what a handshake may have left.
+// window is the limit of bytes in transit to a guest over a metered pipe. A terminal
+// buffers 4096. User Mode Linux permanently stops reading the line when fewer than 128
+// of them are free (line_throttle in arch/um/drivers/line.c disables the descriptor's
+// interrupt, and nothing enables it again). The rest is a reserve for bytes of an
+// earlier handshake.
 const window = 2048
 
-// Kinds of what a guest sends over a metered pipe. Each is followed by a length
-// in two bytes, and a piece by as many bytes.
+// Kinds of messages from a guest over a metered pipe. Each has a length in two bytes;
+// a piece also has that many bytes of content.
 const (
 	piece   byte = iota
-	receipt      // so many bytes were read
+	receipt      // the guest has read length bytes
 )
 
-// errReplaced ends a session whose other end is no longer the one that it began with.
-var errReplaced = errors.New("the guest's end of the channel was replaced")
+// errReplaced ends a session whose guest process was replaced.
+var errReplaced = errors.New("the guest's side of the channel was replaced")
 
-// meter is the machine's end of a metered pipe. It reads pieces and receipts,
-// and writes what receipts allow.
+// meter is the machine's side of a metered pipe. It reads pieces and receipts, and
+// writes as many bytes as receipts allow.
 type meter struct {
 	held
-	left int // of the piece that is being read
+	left int // unread bytes of the current piece
 
 	mu     sync.Mutex
 	change *sync.Cond
@@ -42,8 +42,8 @@ func newMeter(pipe Pipe) *meter {
 	return m
 }
 
-// Read reads from a piece. Writing goes on with the receipts that Read finds:
-// somebody must be reading all the time, as a yamux session does.
+// Read reads from a piece. It also handles receipts, on which Write depends, so the
+// user must read all the time, as a yamux session does.
 func (m *meter) Read(p []byte) (int, error) {
 	for m.left == 0 {
 		kind, length, err := readHeader(m.Pipe)
@@ -76,7 +76,7 @@ func (m *meter) allow(n int) {
 	m.change.Signal()
 }
 
-// Write waits for receipts where p is longer than what may be written.
+// Write waits for receipts if p is longer than the free window.
 func (m *meter) Write(p []byte) (int, error) {
 	written := 0
 	for written < len(p) {
@@ -93,7 +93,7 @@ func (m *meter) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// take waits until bytes may be written and returns how many of want.
+// take waits until bytes may be written, and returns how many, at most want.
 func (m *meter) take(want int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +108,7 @@ func (m *meter) take(want int) (int, error) {
 	return n, nil
 }
 
-// end ends whoever waits for receipts: none will come.
+// end ends all waits for receipts.
 func (m *meter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,21 +116,21 @@ func (m *meter) end() {
 	m.change.Broadcast()
 }
 
-// Close ends reading and writing but not the pipe.
+// Close ends reads and writes and leaves the pipe open.
 func (m *meter) Close() error {
 	m.end()
 	return m.held.Close()
 }
 
-// meteredGuest is the guest's end of a metered pipe.
+// meteredGuest is the guest's side of a metered pipe.
 type meteredGuest struct {
 	held
 	read int // since the last receipt
 
-	mu sync.Mutex // one header, with what follows it, is written at a time
+	mu sync.Mutex // serialises messages
 }
 
-// Read reads what the machine wrote, and gives receipts for it.
+// Read reads the machine's bytes and sends receipts.
 func (g *meteredGuest) Read(p []byte) (int, error) {
 	n, err := g.Pipe.Read(p)
 	g.read += n

@@ -8,26 +8,23 @@ import (
 	"io"
 )
 
-// Request is what a stream is for: the line that it begins with. Exactly one
-// of its fields is set.
+// Request is the first line of a stream. Exactly one of its fields is set.
 type Request struct {
-	// Exec runs a command. From then on both ends send frames.
+	// Exec runs a command. Both sides then send frames.
 	Exec []string `json:"exec,omitempty"`
-	// Dial connects the stream to the unix socket with this path in the
-	// guest. The agent answers with a Reply; then the stream is the socket's.
+	// Dial connects the stream to the guest's unix socket with this path. The agent
+	// sends a Reply before the socket's data.
 	Dial string `json:"dial,omitempty"`
-	// Forward, which the launcher answers and not the agent, makes the unix
-	// socket with this path in the guest available on the machine. The Reply
-	// names it.
+	// Forward makes the guest's unix socket with this path available on the machine.
+	// The launcher answers it, with a Reply that has the socket's name.
 	Forward string `json:"forward,omitempty"`
 }
 
-// Reply answers a Request that is not a command.
+// Reply is the answer to a Request that is no command.
 type Reply struct {
-	// Error says why there is no connection; empty if there is one.
+	// Error says why the request failed; empty if it did not.
 	Error string `json:"error,omitempty"`
-	// Socket is the file name of the forwarded socket, in the folder of the
-	// launcher's own.
+	// Socket is the file name of the forwarded socket in the launcher's folder.
 	Socket string `json:"socket,omitempty"`
 }
 
@@ -48,31 +45,31 @@ func ReadLine(r *bufio.Reader, line any) error {
 	return nil
 }
 
-// Kind says what a frame holds.
+// Kind is the kind of a frame's content.
 type Kind byte
 
 // Kinds of a frame.
 const (
-	Input  Kind = iota // machine to guest: standard input; an empty frame is its end
+	Input  Kind = iota // machine to guest: standard input; an empty frame ends it
 	Stdout             // guest to machine
 	Stderr             // guest to machine
 	Exit               // guest to machine: an ExitStatus in JSON, the last frame
 )
 
-// ExitStatus is how a command ended.
+// ExitStatus is the result of a command.
 type ExitStatus struct {
-	// Status is the exit status, 128 and the signal's number if a signal
-	// ended the command.
+	// Status is the exit status, or 128 plus the number of the signal that ended the
+	// command.
 	Status int `json:"status"`
-	// Error says why the command could not be started; empty otherwise.
+	// Error says why the command could not be started; empty if it was.
 	Error string `json:"error,omitempty"`
 }
 
-// frameLimit bounds a frame's content, in bytes: no reader has to hold more.
+// frameLimit bounds a frame's content, in bytes.
 const frameLimit = 1 << 16
 
-// WriteFrame writes one frame, or several where content is longer than a
-// frame may be.
+// WriteFrame writes content as one frame, or as several if it is longer than
+// frameLimit.
 func WriteFrame(w io.Writer, kind Kind, content []byte) error {
 	for first := true; first || len(content) > 0; first = false {
 		part := content[:min(len(content), frameLimit)]
@@ -95,7 +92,7 @@ func ReadFrame(r io.Reader) (Kind, []byte, error) {
 	}
 	length := binary.BigEndian.Uint32(header[1:])
 	if length > frameLimit {
-		return 0, nil, fmt.Errorf("frame of %d bytes; %d are allowed", length, frameLimit)
+		return 0, nil, fmt.Errorf("frame of %d bytes: expected %d at most", length, frameLimit)
 	}
 	content := make([]byte, length)
 	if _, err := io.ReadFull(r, content); err != nil {

@@ -1,6 +1,6 @@
-// Package launch runs a guest inside its container: it puts the guest's
-// interfaces in the place of the container's own, starts QEMU or User Mode
-// Linux, and serves the channel to the guest's agent on a unix socket.
+// Package launch runs a guest in its container. It replaces the container's interfaces
+// by the guest's, starts QEMU or User Mode Linux, and serves the channel to the guest's
+// agent on a unix socket.
 package launch
 
 import (
@@ -11,25 +11,25 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 )
 
-// Accelerator is what executes the guest's code.
+// Accelerator executes the guest's code.
 type Accelerator string
 
 // Accelerators, the fastest first.
 const (
 	KVM Accelerator = "kvm" // the CPU itself
-	// UML is User Mode Linux: the kernel is a program, and the guest's programs
-	// run on the CPU itself. It has one CPU, and a kernel of its own.
+	// UML is User Mode Linux: the kernel is a program, and the guest's programs run
+	// directly on the CPU. It has one CPU, and always its own kernel.
 	UML Accelerator = "uml"
-	TCG Accelerator = "tcg" // QEMU's translator: needs nothing, and is 15 to 20 times slower
+	TCG Accelerator = "tcg" // QEMU's translator: no requirements, 15 to 20 times slower
 )
 
-// Config says what machine the guest gets.
+// Config is the configuration of the guest's machine.
 type Config struct {
 	Accelerator Accelerator
-	// CPUs is how many the guest has. Under UML it has one.
+	// CPUs is the number of the guest's CPUs. UML ignores it and has one.
 	CPUs int
-	// Seat tells guests of one machine apart: under UML each is kept on one of
-	// the machine's CPUs, the next one for the next seat.
+	// Seat is a different number for each guest of the machine. Under UML it selects the
+	// CPU on which the guest runs.
 	Seat int
 	// Memory is the guest's, in MiB.
 	Memory int
@@ -38,12 +38,11 @@ type Config struct {
 // Files of the container.
 const (
 	disk = "/var/lib/relapse/disk.img"
-	// channelFD is the guest's end of the channel.
+	// channelFD is the guest's side of the channel.
 	channelFD = 3
 )
 
-// command is the program that runs the guest, with its arguments and what it
-// has in its environment beside ours.
+// command is the command line of the guest's program, and its additional environment.
 func command(c Config, p boot.Parameters, taps []string) (args, env []string, err error) {
 	if c.Accelerator != UML {
 		return qemuCommand(c, p, taps), nil, nil
@@ -59,13 +58,13 @@ func command(c Config, p boot.Parameters, taps []string) (args, env []string, er
 type ImageError struct{ Lacks string }
 
 func (e *ImageError) Error() string {
-	return fmt.Sprintf("the image has no %s: build it anew", e.Lacks)
+	return fmt.Sprintf("the image has no %s: rebuild it", e.Lacks)
 }
 
 // ImageStatus is the exit status of a program that ended with an ImageError.
 const ImageStatus = 2
 
-// checkImage finds out whether all that a guest needs is in the image.
+// checkImage checks that the image has all files that a guest needs.
 func checkImage(a Accelerator) error {
 	if a == UML {
 		return checkUML(umlDir)
@@ -76,8 +75,7 @@ func checkImage(a Accelerator) error {
 	return lacking(kernel, initramfs)
 }
 
-// lacking is an *ImageError that names the first of these files that is not
-// there.
+// lacking is an *ImageError that names the first missing file, or nil.
 func lacking(files ...string) error {
 	for _, file := range files {
 		if _, err := os.Stat(file); err != nil {

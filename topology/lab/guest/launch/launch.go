@@ -18,9 +18,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 )
 
-// Run runs the guest and serves its channel in the folder dir until the guest
-// has ended or ctx ends, which cuts its power. The guest's console is on
-// standard output.
+// Run runs the guest and serves its channel in the folder dir until the guest ends. The
+// end of ctx cuts its power. The guest's console is on standard output.
 func Run(ctx context.Context, c Config, dir string) error {
 	if err := checkImage(c.Accelerator); err != nil {
 		return err
@@ -57,20 +56,20 @@ func Run(ctx context.Context, c Config, dir string) error {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Env = append(os.Environ(), env...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		cmd.ExtraFiles = []*os.File{guest} // its descriptor there is channelFD
+		cmd.ExtraFiles = []*os.File{guest} // descriptor channelFD
 		err := cmd.Run()
 		return ended(c.Accelerator, err, outOfMemory())
 	})
 	return all.Wait()
 }
 
-// ended says how the guest's program ended, for the last line of the console.
+// ended is the reason for the end of the guest's program.
 func ended(a Accelerator, err error, outOfMemory bool) error {
 	switch {
-	case err == nil: // a guest that restarts ends, and so does one whose kernel panicked
+	case err == nil: // also after a restart or a kernel panic
 		return errors.New("the guest has switched itself off, or its kernel has panicked")
 	case outOfMemory:
-		return errors.New("the guest was killed: it took more memory than the container may")
+		return errors.New("the guest was killed: it exceeded the container's memory limit")
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && a == UML {
@@ -81,8 +80,8 @@ func ended(a Accelerator, err error, outOfMemory bool) error {
 	return fmt.Errorf("running the guest: %w", err)
 }
 
-// outOfMemory tells whether the kernel has killed a process of the container
-// for its memory.
+// outOfMemory reports whether the kernel has killed a process of the container for its
+// memory use.
 func outOfMemory() bool {
 	for _, file := range []string{
 		"/sys/fs/cgroup/memory/memory.oom_control", // version 1
@@ -95,24 +94,22 @@ func outOfMemory() bool {
 	return false
 }
 
-// oomKills reads the kernel's count, which is a line of its own in both
-// versions of cgroups.
+// oomKills reads the kernel's count, which both versions of cgroups have in a separate
+// line.
 func oomKills(text string) int {
 	for line := range strings.Lines(text) {
 		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			n, _ := strconv.Atoi(strings.TrimSpace(count)) // the kernel's own number
+			n, _ := strconv.Atoi(strings.TrimSpace(count)) // written by the kernel
 			return n
 		}
 	}
 	return 0
 }
 
-// diskSize is the size of the guest's disk in bytes. The file is sparse: it
-// takes what the guest has written.
+// diskSize is the size of the guest's disk in bytes. The file is sparse.
 const diskSize = 16 << 30
 
-// makeDisk makes the guest's disk, unless there is one: a guest whose power
-// was cut finds what it had written.
+// makeDisk makes the guest's disk unless it exists: it survives a power cut.
 func makeDisk(ctx context.Context) error {
 	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -120,7 +117,7 @@ func makeDisk(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(disk), 0o700); err != nil {
 		return err
 	}
-	fresh := disk + ".new" // renamed when it is complete
+	fresh := disk + ".new" // renamed when complete
 	f, err := os.OpenFile(fresh, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -135,14 +132,14 @@ func makeDisk(ctx context.Context) error {
 	return os.Rename(fresh, disk)
 }
 
-// socketPair is the channel's pipe: our end, and the guest's.
+// socketPair is the channel's pipe: the machine's side and the guest's.
 func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the channel: %w", err)
 	}
 	file := os.NewFile(uintptr(fds[0]), "channel")
-	defer file.Close() // FileConn has a descriptor of its own
+	defer file.Close() // FileConn duplicates the descriptor
 	theirs = os.NewFile(uintptr(fds[1]), "channel")
 	if ours, err = net.FileConn(file); err != nil {
 		theirs.Close()

@@ -61,8 +61,8 @@ func TestQEMUCommand(t *testing.T) {
 	}
 }
 
-// TestRunWithoutQEMU checks that an image that lacks something is told of
-// before anything is done to the network.
+// TestRunWithoutQEMU checks that an incomplete image is an error before the network is
+// changed.
 func TestRunWithoutQEMU(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, run := range map[string]func() error{
@@ -72,7 +72,7 @@ func TestRunWithoutQEMU(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := run()
 			var broken *ImageError
-			if !errors.As(err, &broken) || err.Error() != "the image has no qemu-system-x86_64: build it anew" {
+			if !errors.As(err, &broken) || err.Error() != "the image has no qemu-system-x86_64: rebuild it" {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -88,9 +88,9 @@ func TestEnded(t *testing.T) {
 		want string
 	}{
 		{"User Mode Linux panics", aborted, false, "the guest's kernel has panicked"},
-		{"by itself", nil, false, "the guest has switched itself off, or its kernel has panicked"},
+		{"switched off", nil, false, "the guest has switched itself off, or its kernel has panicked"},
 		{"an earlier kill was another's", nil, true, "the guest has switched itself off, or its kernel has panicked"},
-		{"memory", errors.New("signal: killed"), true, "the guest was killed: it took more memory than the container may"},
+		{"memory", errors.New("signal: killed"), true, "the guest was killed: it exceeded the container's memory limit"},
 		{"crash", errors.New("signal: aborted"), false, "running the guest: signal: aborted"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestForward(t *testing.T) {
 	if again := forward(); again != socket {
 		t.Errorf("asked twice: %s and %s", socket, again)
 	}
-	t.Run("nobody listens", func(t *testing.T) {
+	t.Run("no program listens", func(t *testing.T) {
 		_, r := dialServer(t, socket)
 		if _, err := r.ReadByte(); err != io.EOF {
 			t.Errorf("got %v, want the connection's end", err)

@@ -13,10 +13,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 )
 
-// takeOver puts the guest's interfaces in the place of the container's: for
-// each ethN a bridge joins it to a tap device, and the guest gets its address
-// and its MAC address. The container is left with no address of its own, and
-// so takes no part in the network.
+// takeOver replaces the container's interfaces by the guest's. For each ethN a bridge
+// connects it to a tap device, and the guest gets its IP and MAC addresses. The
+// container keeps no address.
 func takeOver() (links []boot.Link, taps []string, err error) {
 	all, err := netlink.LinkList()
 	if err != nil {
@@ -31,7 +30,7 @@ func takeOver() (links []boot.Link, taps []string, err error) {
 		}
 		link, err := replace(port, "br"+number, "tap"+number)
 		if err != nil {
-			return nil, nil, fmt.Errorf("giving %s to the guest: %w", name, err)
+			return nil, nil, fmt.Errorf("moving %s to the guest: %w", name, err)
 		}
 		links = append(links, link)
 		taps = append(taps, "tap"+number)
@@ -46,11 +45,11 @@ func replace(port netlink.Link, bridgeName, tapName string) (boot.Link, error) {
 		return boot.Link{}, err
 	}
 	if len(addresses) != 1 {
-		return boot.Link{}, fmt.Errorf("it has %d IPv4 addresses, expected one", len(addresses))
+		return boot.Link{}, fmt.Errorf("it has %d IPv4 addresses: expected one", len(addresses))
 	}
 	address, ok := prefix(addresses[0].IPNet)
 	if !ok {
-		return boot.Link{}, fmt.Errorf("its address %s is no IPv4 address", addresses[0])
+		return boot.Link{}, fmt.Errorf("its address %s is not an IPv4 address", addresses[0])
 	}
 	link := boot.Link{Name: attrs.Name, MAC: slices.Clone(attrs.HardwareAddr), Address: address}
 
@@ -59,7 +58,7 @@ func replace(port netlink.Link, bridgeName, tapName string) (boot.Link, error) {
 	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: tapName, MTU: attrs.MTU}, Mode: netlink.TUNTAP_MODE_TAP}
 	steps := []func() error{
 		func() error { return netlink.AddrDel(port, &addresses[0]) },
-		// A bridge keeps frames for its own ports' addresses to itself.
+		// A bridge does not forward frames for its ports' own addresses.
 		func() error { return netlink.LinkSetHardwareAddr(port, otherMAC(link.MAC)) },
 		func() error { return netlink.LinkAdd(bridge) },
 		func() error { return netlink.LinkAdd(tap) },
@@ -76,8 +75,8 @@ func replace(port netlink.Link, bridgeName, tapName string) (boot.Link, error) {
 	return link, closeTap(tap)
 }
 
-// closeTap lets go of a tap device, which is there to stay: the guest's program
-// opens it by name.
+// closeTap closes the descriptors of a persistent tap device. The guest's program opens
+// it by name.
 func closeTap(tap *netlink.Tuntap) error {
 	var errs []error
 	for _, f := range tap.Fds {
@@ -86,9 +85,8 @@ func closeTap(tap *netlink.Tuntap) error {
 	return errors.Join(errs...)
 }
 
-// otherMAC is a new MAC address for the container's interface, because the
-// guest has taken its old one. It differs from that in one bit, and both are
-// locally administered, so that it is no manufacturer's.
+// otherMAC is a new MAC address for the container's interface, because the guest has
+// the old one. The two differ in one bit. Both are locally administered.
 func otherMAC(mac net.HardwareAddr) net.HardwareAddr {
 	other := slices.Clone(mac)
 	other[0] ^= 0x04

@@ -14,14 +14,12 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 )
 
-// probeLimit bounds a probe. What works takes about a second from its start to
-// the guest's user space.
+// probeLimit bounds a probe. A successful one takes about a second.
 const probeLimit = 10 * time.Second
 
-// Probe boots a guest under an accelerator, KVM or UML, and returns nil if its
-// user space reports. Whether /dev/kvm is there and opens says little: inside a
-// virtual machine KVM may refuse to run a guest, or never come back from one.
-// UML needs system calls that a container may not have.
+// Probe boots a guest under KVM or UML, and returns nil if its user space runs. An
+// existing /dev/kvm is not enough: in a virtual machine KVM may refuse to run a guest,
+// or never return. UML needs system calls that a container may not have.
 func Probe(ctx context.Context, a Accelerator) error {
 	if err := checkImage(a); err != nil {
 		return err
@@ -36,7 +34,7 @@ func Probe(ctx context.Context, a Accelerator) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = &console, &complaints
-	cmd.WaitDelay = time.Second // processes of UML's may outlive it and hold its output
+	cmd.WaitDelay = time.Second // processes of UML may survive it and keep its output open
 	err = cmd.Run()
 	switch {
 	case strings.Contains(console.String(), boot.ProbeMarker):
@@ -44,14 +42,13 @@ func Probe(ctx context.Context, a Accelerator) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err == nil:
-		err = errors.New("the guest ended without a word")
+		err = errors.New("the guest ended without output")
 	}
 	return fmt.Errorf("no guest runs under %s: %w: %s", a, err, complaint(a, complaints.String(), console.String()))
 }
 
-// complaint is the line that says what was wrong: QEMU's first one, for the
-// others say what it made of it, or UML's last one, for it tells of all that it
-// tries.
+// complaint is the line with the reason: QEMU's first one, which later ones follow
+// from, or UML's last one, which follows a log of attempts.
 func complaint(a Accelerator, stderr, console string) string {
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	if a == UML {

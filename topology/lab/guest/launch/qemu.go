@@ -9,25 +9,24 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 )
 
-// Files that QEMU is given.
+// Files for QEMU.
 const (
 	kernel    = "/boot/vmlinuz"
 	initramfs = "/boot/initramfs"
 )
 
-// qemuCommand is QEMU's command line. taps are the names of the tap devices, in
-// the order of p's links.
+// qemuCommand is QEMU's command line. taps are the tap devices of p's links.
 func qemuCommand(c Config, p boot.Parameters, taps []string) []string {
 	args := append(machine(c),
 		"-append", kernelCommandLine(c, p),
 		"-chardev", fmt.Sprintf("socket,id=agent,fd=%d", channelFD),
 		"-device", "virtio-serial-pci",
 		"-device", "virtserialport,chardev=agent,name="+agent.Port,
-		// The container's tree holds mounts (hosts, resolv.conf, registry
-		// mirrors): remap keeps their inode numbers apart.
+		// The container's file system contains mounts (hosts, resolv.conf, registry
+		// mirrors): remap avoids equal inode numbers.
 		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag="+boot.RootTag,
-		// Nobody needs the disk after the container: nothing is ever flushed.
+		// The disk is not needed after the container, so it is never flushed.
 		"-drive", "if=none,id=disk,format=raw,cache=unsafe,discard=unmap,file="+disk,
 		"-device", "virtio-blk-pci,drive=disk",
 	)
@@ -40,14 +39,13 @@ func qemuCommand(c Config, p boot.Parameters, taps []string) []string {
 	return args
 }
 
-// machine is the part of the command line that a probe has too: QEMU with
-// our kernel, its console on standard output, and no device that is not asked
-// for. A guest that reboots ends.
+// machine is the part of the command line that a probe also uses: QEMU with our kernel,
+// its console on standard output, and no default devices. A reboot ends the guest.
 func machine(c Config) []string {
 	cpu := "host"
 	accel := "kvm"
 	if c.Accelerator == TCG {
-		cpu = "max" // what QEMU can translate; other models boot no faster
+		cpu = "max" // other models do not boot faster
 		accel = fmt.Sprintf("tcg,thread=multi,tb-size=%d", translated)
 	}
 	return []string{
@@ -60,9 +58,9 @@ func machine(c Config) []string {
 	}
 }
 
-// translated bounds the code that TCG keeps, in MiB. QEMU's own bound is an
-// eighth of the machine's memory, 1 GiB at most, and a guest in which programs
-// come and go fills it: the container's limit then kills QEMU.
+// translated bounds TCG's cache of code, in MiB. QEMU's default is an eighth of the
+// machine's memory, 1 GiB at most. A guest that starts many programs fills it, and
+// QEMU would exceed the container's limit.
 const translated = 256
 
 // qemu is the program's name.
@@ -74,16 +72,16 @@ var qemuArch = map[string]string{"amd64": "x86_64"}
 func kernelCommandLine(c Config, p boot.Parameters) string {
 	words := []string{
 		"console=ttyS0",
-		// Print warnings only: each line on a serial console costs time.
+		// Warnings only: each line on a serial console takes time.
 		"loglevel=4", "systemd.show_status=auto",
-		"edd=off",  // there is no BIOS disk to ask for
-		"panic=-1", // restart at once, that is, end
+		"edd=off",  // there is no BIOS disk to query
+		"panic=-1", // restart at once, which ends the guest
 		"net.ifnames=0",
-		"mitigations=off", // whoever is in the guest is trusted
+		"mitigations=off", // the guest's programs are trusted
 		"systemd.unified_cgroup_hierarchy=1",
 	}
 	if c.Accelerator == TCG {
-		// A translated CPU stalls now and then: no fault of the guest.
+		// A translated CPU sometimes stalls, which is no error of the guest.
 		words = append(words, "nowatchdog", "tsc=nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1")
 	}
 	return strings.TrimSpace(strings.Join(words, " ") + " " + p.CommandLine())

@@ -15,11 +15,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
 )
 
-// Socket is the file name of the channel's socket, in the folder that Run is
-// given.
+// Socket is the file name of the channel's socket in the folder of Run.
 const Socket = "guest.sock"
 
-// server makes every connection to its socket a stream of the channel.
+// server connects each connection to its socket to a stream of the channel.
 type server struct {
 	dir string
 	l   net.Listener
@@ -37,8 +36,8 @@ func listen(dir string) (*server, error) {
 	return &server{dir: dir, l: l, forwards: map[string]net.Listener{}}, nil
 }
 
-// listenUnix listens on a unix socket. It first removes the file of an earlier
-// socket, which stays behind when the power of a guest is cut.
+// listenUnix listens on a unix socket. It first removes the file of an earlier socket,
+// which a power cut leaves.
 func listenUnix(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -46,8 +45,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// run keeps a session on the pipe, which is metered or not, and serves it until
-// ctx ends.
+// run maintains a session on the pipe and serves it until ctx ends.
 func (s *server) run(ctx context.Context, pipe channel.Pipe, metered bool) error {
 	stop := context.AfterFunc(ctx, func() { s.l.Close() })
 	defer stop()
@@ -73,7 +71,7 @@ func (s *server) set(session *channel.Session) {
 	s.session = session
 }
 
-// accept serves what a listener accepts, each connection on its own.
+// accept serves a listener's connections concurrently.
 func (s *server) accept(l net.Listener, serve func(net.Conn)) {
 	for {
 		conn, err := l.Accept()
@@ -87,8 +85,8 @@ func (s *server) accept(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// serve answers one connection: with a stream to the guest, or a forwarded
-// socket. Where the guest does not answer, the connection ends without a word.
+// serve answers one connection with a stream to the guest, or with a forwarded socket.
+// If the guest does not answer, the connection is closed.
 func (s *server) serve(conn net.Conn) {
 	r := bufio.NewReader(conn)
 	var request channel.Request
@@ -110,8 +108,8 @@ func (s *server) serve(conn net.Conn) {
 	_ = channel.WriteLine(conn, reply) // the caller may have closed the connection
 }
 
-// open opens a stream of the channel for a request; nil if the guest does not
-// answer.
+// open opens a stream of the channel for a request. It returns nil if the guest does
+// not answer.
 func (s *server) open(request channel.Request) net.Conn {
 	s.mu.Lock()
 	session := s.session
@@ -130,8 +128,8 @@ func (s *server) open(request channel.Request) net.Conn {
 	return stream
 }
 
-// forward listens on a socket whose connections are those of the socket path
-// in the guest, and returns its file name.
+// forward listens on a socket whose connections are forwarded to the guest's socket
+// path. It returns the file name of the socket.
 func (s *server) forward(path string) (string, error) {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, path) // a hash does not fail
@@ -150,8 +148,8 @@ func (s *server) forward(path string) (string, error) {
 	return name, nil
 }
 
-// dial joins a connection to a socket in the guest. Where that refuses, the
-// connection ends.
+// dial connects a connection to a socket in the guest. It returns if the socket refuses
+// the connection.
 func (s *server) dial(conn net.Conn, path string) {
 	stream := s.open(channel.Request{Dial: path})
 	if stream == nil {

@@ -13,23 +13,22 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 )
 
-// Files of User Mode Linux, which an image has if the package archive had it.
+// Files of User Mode Linux, which an image has if it was in the package archive.
 const (
 	umlDir       = "/opt/uml"
 	umlKernel    = umlDir + "/linux"
 	umlInitramfs = umlDir + "/initramfs"
 )
 
-// UMLMemory is where the container has a tmpfs for the memory of a guest under
-// UML: the kernel's memory is a file, mapped by it and by its processes, some
-// of it executable.
+// UMLMemory is the container's tmpfs for the memory of a guest under UML, which is a
+// file, mapped by UML's kernel and processes, partly executable.
 const UMLMemory = "/run/uml"
 
-// umlEnvironment tells UML where its memory is to be.
+// umlEnvironment sets the folder of UML's memory.
 var umlEnvironment = []string{"TMPDIR=" + UMLMemory}
 
-// checkUML finds out whether the image has User Mode Linux in dir, and if not,
-// why. Without it guests run all the same, by QEMU: that is no *ImageError.
+// checkUML checks that the image has User Mode Linux in dir. Its error is no
+// *ImageError if the image was built without it, because guests can run under QEMU.
 func checkUML(dir string) error {
 	why, err := os.ReadFile(filepath.Join(dir, "lacks"))
 	if err == nil {
@@ -38,9 +37,9 @@ func checkUML(dir string) error {
 	return lacking(filepath.Join(dir, filepath.Base(umlKernel)), filepath.Join(dir, filepath.Base(umlInitramfs)))
 }
 
-// umlCommand is User Mode Linux's command line. It is kept on one CPU: kernel
-// and processes are processes of the machine, which take turns, and where they
-// wake each other across CPUs everything takes four times as long.
+// umlCommand is User Mode Linux's command line. It runs on one CPU: its kernel and
+// processes are processes of the machine that run in turn, and waking each other across
+// CPUs makes them four times slower.
 func umlCommand(c Config, cpu int, p boot.Parameters, taps []string) []string {
 	args := append(umlMachine(c, cpu),
 		// The channel is the first serial line.
@@ -54,15 +53,15 @@ func umlCommand(c Config, cpu int, p boot.Parameters, taps []string) []string {
 	return append(args, strings.Fields(p.CommandLine())...)
 }
 
-// umlMachine is the part of the command line that a probe has too: the kernel
-// with its console on standard output. A guest that reboots ends.
+// umlMachine is the part of the command line that a probe also uses: the kernel with its
+// console on standard output. A reboot ends the guest.
 func umlMachine(c Config, cpu int) []string {
 	return []string{
 		"taskset", "--cpu-list", strconv.Itoa(cpu),
 		umlKernel, fmt.Sprintf("mem=%dM", c.Memory), "initrd=" + umlInitramfs,
-		// Its other way to run processes, ptrace, is as slow as TCG.
+		// The alternative, ptrace, is as slow as TCG.
 		"seccomp=on",
-		"uml_dir=" + UMLMemory, // of its control socket, which nobody uses
+		"uml_dir=" + UMLMemory, // for its control socket, which is not used
 		"con=null", "con0=null,fd:1", "ssl=null", "console=tty0",
 		"loglevel=4", "systemd.show_status=auto",
 		"panic=-1", "noreboot",
@@ -70,17 +69,16 @@ func umlMachine(c Config, cpu int) []string {
 	}
 }
 
-// seatCPU is the CPU of a seat, among those that this process may use.
+// seatCPU is the CPU of a seat, one of those that this process may use.
 func seatCPU(seat int) (int, error) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		return 0, fmt.Errorf("asking for the CPUs that may be used: %w", err)
+		return 0, fmt.Errorf("reading the CPU affinity: %w", err)
 	}
 	return nthCPU(&allowed, seat%allowed.Count()), nil
 }
 
-// nthCPU is the CPU of a set before which there are n others in it. The set
-// has more than n.
+// nthCPU is the CPU with index n in a set, which has more than n.
 func nthCPU(set *unix.CPUSet, n int) int {
 	for cpu := 0; ; cpu++ {
 		switch {
