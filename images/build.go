@@ -36,7 +36,7 @@ const (
 	Built       Step = "built"
 )
 
-// Event tells about the start of an image's step or, in the step Compiling, of the
+// Event reports the start of an image's step or, in the step Compiling, of the
 // compilation of a package.
 type Event struct {
 	Ref  string
@@ -310,7 +310,6 @@ func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (cost
 // layers makes the layers that the recipe adds to its base: Debian packages,
 // then programs and files, then what the script changes.
 func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log *buildLog, tell func(Event)) ([]v1.Descriptor, error) {
-	step := func(s Step) { tell(Event{Step: s}) }
 	var layers []v1.Descriptor
 	add := func(fill func(*layerWriter) error) error {
 		layer, err := b.cache.layer(b.dir, fill)
@@ -324,26 +323,10 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 		}
 	}
 	if r.Debian != nil {
-		step(Installing)
-		var tree string
-		var err error
-		if r.Base == "" {
-			tree, err = root.debootstrap(ctx, log, r.Debian)
-		} else {
-			tree, err = root.script(ctx, log, installPackages(r.Debian.Packages))
-		}
+		tell(Event{Step: Installing})
+		tree, err := root.install(ctx, log, r)
 		if err != nil {
-			return nil, fmt.Errorf("installing Debian packages: %w", err)
-		}
-		if err := r.provePackages(tree); err != nil {
 			return nil, err
-		}
-		if r.Debian.Slim {
-			if tree, err = root.script(ctx, log, selectPackages(r.Debian.Packages)); err != nil {
-				return nil, fmt.Errorf("selecting Debian packages: %w", err)
-			}
-			tree = filepath.Join(tree, selected)
-			root.lowers = []string{tree}
 		}
 		if err := add(func(w *layerWriter) error { return w.writeTree(tree) }); err != nil {
 			return nil, fmt.Errorf("writing the layer of Debian packages: %w", err)
@@ -366,22 +349,47 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 			return nil, fmt.Errorf("writing the layer of programs and files: %w", err)
 		}
 	}
-	if r.Run != "" {
-		step(Running)
-		if len(items) > 0 {
-			if err := root.unpack(ctx, log, b.cache, layers[len(layers)-1:]); err != nil {
-				return nil, err
-			}
-		}
-		tree, err := root.script(ctx, log, r.Run)
-		if err != nil {
-			return nil, fmt.Errorf("running the recipe's script: %w", err)
-		}
-		if err := add(func(w *layerWriter) error { return w.writeTree(tree) }); err != nil {
-			return nil, fmt.Errorf("writing the layer of the script's changes: %w", err)
+	if r.Run == "" {
+		return layers, nil
+	}
+	tell(Event{Step: Running})
+	if len(items) > 0 {
+		if err := root.unpack(ctx, log, b.cache, layers[len(layers)-1:]); err != nil {
+			return nil, err
 		}
 	}
+	tree, err := root.script(ctx, log, r.Run)
+	if err != nil {
+		return nil, fmt.Errorf("running the recipe's script: %w", err)
+	}
+	if err := add(func(w *layerWriter) error { return w.writeTree(tree) }); err != nil {
+		return nil, fmt.Errorf("writing the layer of the script's changes: %w", err)
+	}
 	return layers, nil
+}
+
+// install installs a recipe's Debian packages and returns the tree of what they add.
+func (r *rootfs) install(ctx context.Context, log *buildLog, recipe *Recipe) (tree string, err error) {
+	debian := recipe.Debian
+	if recipe.Base == "" {
+		tree, err = r.debootstrap(ctx, log, debian)
+	} else {
+		tree, err = r.script(ctx, log, installPackages(debian.Packages))
+	}
+	if err != nil {
+		return "", fmt.Errorf("installing Debian packages: %w", err)
+	}
+	if err := recipe.provePackages(tree); err != nil {
+		return "", err
+	}
+	if debian.Slim {
+		if tree, err = r.script(ctx, log, selectPackages(debian.Packages)); err != nil {
+			return "", fmt.Errorf("selecting Debian packages: %w", err)
+		}
+		tree = filepath.Join(tree, selected)
+		r.lowers = []string{tree}
+	}
+	return tree, nil
 }
 
 // items lists the paths of the layer of programs and files.

@@ -147,7 +147,7 @@ func (c *cache) workspace(ctx context.Context) (dir string, remove func() error,
 	}
 	lock, err := tryLock(dir)
 	if err == nil && lock == nil {
-		err = errors.New("somebody else holds the lock")
+		err = errors.New("another process holds the lock")
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("locking the build's folder %s: %w", dir, err)
@@ -174,7 +174,7 @@ func (c *cache) clean() error {
 	return nil
 }
 
-// tryLock takes the lock on a file or folder; it returns nil if somebody else
+// tryLock takes the lock on a file or folder; it returns nil if another process
 // has it. Closing the result gives it back, and so does the process's end.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.Open(path)

@@ -16,9 +16,9 @@ import (
 
 // Catalogue is the set of images that the recipes of one source tree describe,
 // together with the cache they are built into. Its methods may be called at
-// the same time, from several processes as well. An image's inputs are looked at
+// the same time, from several processes as well. An image's inputs are read
 // once, when a method first needs them: what Push hands on is what Build built,
-// whatever is edited in between.
+// regardless of edits in between.
 type Catalogue struct {
 	root       string
 	components []*component
@@ -200,7 +200,7 @@ func (c *Catalogue) At(name, version string) ([]string, error) {
 	return nil, &UnknownVersionError{Name: name, Version: version, Known: known, Why: why}
 }
 
-// order fills c.refs, bases first, and returns what stands in the way.
+// order fills c.refs, bases first, and returns why an image cannot be built.
 func (c *Catalogue) order() []error {
 	var errs []error
 	const (

@@ -81,7 +81,7 @@ func (c *compiler) groupFor(key groupKey, pkg string) *group {
 }
 
 // compile returns the files of a recipe's programs, in their order, and how many
-// packages were compiled for them. It builds those that are not built yet, and tells
+// packages were compiled for them. It builds those that are not built yet, and reports
 // of each package.
 func (c *compiler) compile(ctx context.Context, r *Recipe, m *meter, tell func(Event)) (files []string, compiled int, err error) {
 	files = make([]string, len(r.Programs))
@@ -96,7 +96,7 @@ func (c *compiler) compile(ctx context.Context, r *Recipe, m *meter, tell func(E
 	return files, compiled, nil
 }
 
-// build builds a group, if nobody has, and returns how many packages it has compiled.
+// build builds a group, if it is not built yet, and returns how many packages it has compiled.
 func (c *compiler) build(ctx context.Context, ref string, g *group, m *meter, tell func(Event)) (compiled int, err error) {
 	m.lock(&g.mu)
 	defer g.mu.Unlock()

@@ -44,7 +44,7 @@ func (r versions) contain(version string) bool {
 	return semver.IsValid("v"+version) && reaches(version, r.From) && !reaches(version, r.Below)
 }
 
-// reaches tells whether a version is at or above an end of a range.
+// reaches reports whether a version is at or above an end of a range.
 func reaches(version, end string) bool {
 	v := "v" + version
 	if semver.Prerelease("v"+end) == "" {

@@ -1,7 +1,6 @@
 package images
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -98,7 +97,7 @@ func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
 	cmd.Env = append(cmd.Env, "GONOSUMDB="+v.Path)
 	out, err := output(cmd)
 	if err != nil {
-		return nil, fmt.Errorf("the go.mod of %s cannot be had: %w", v, err)
+		return nil, fmt.Errorf("the go.mod of %s is not available: %w", v, err)
 	}
 	var found struct{ GoMod, Error string }
 	if err := json.Unmarshal(out, &found); err != nil {
@@ -111,9 +110,9 @@ func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
 		cmd.Env = append(cmd.Env, "GONOSUMDB="+v.Path)
 		out, err := cmd.Output() // it fails, and its answer says why
 		if json.Unmarshal(out, &found) != nil || found.Error == "" {
-			return nil, fmt.Errorf("the go.mod of %s cannot be had: go list names none: %w", v, err)
+			return nil, fmt.Errorf("the go.mod of %s is not available: go list names none: %w", v, err)
 		}
-		return nil, fmt.Errorf("the go.mod of %s cannot be had: %s", v, found.Error)
+		return nil, fmt.Errorf("the go.mod of %s is not available: %s", v, found.Error)
 	}
 	return os.ReadFile(found.GoMod)
 }
@@ -178,7 +177,7 @@ func (b *versionBuild) programs() []Program {
 // prepare makes the go.mod and go.sum of a version that the catalogue does not
 // have, and keeps them in a folder: they belong to the images that are built
 // with them. The folder's name has the hash of the derivation in it, so that a
-// change of component.yaml makes them anew.
+// change of component.yaml makes them again.
 func (b *versionBuild) prepare(ctx context.Context, folder string) error {
 	if b.file != "" {
 		return nil
@@ -206,7 +205,7 @@ func (b *versionBuild) prepare(ctx context.Context, folder string) error {
 		if err := b.settle(ctx, making, derived); err != nil {
 			return told(err, v)
 		}
-		// Somebody else may have made the same in the meantime.
+		// Another process may have made the same in the meantime.
 		if err := os.Rename(making, dir); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -273,13 +272,33 @@ func (b *versionBuild) compare(derived, committed []byte) error {
 	return errors.Join(errs...)
 }
 
-// output runs a command; its error has what the command said.
+// CommandError is the failure of a command.
+type CommandError struct {
+	Args   []string
+	Stderr string // what it wrote to standard error
+	Err    error
+}
+
+func (e *CommandError) Error() string {
+	return fmt.Sprintf("%s: %v: %s", strings.Join(e.Args, " "), e.Err, strings.TrimSpace(e.Stderr))
+}
+
+func (e *CommandError) Unwrap() error { return e.Err }
+
+// Reason is the first line that the command wrote to standard error, without the name of
+// the go command.
+func (e *CommandError) Reason() string {
+	line, _, _ := strings.Cut(strings.TrimSpace(e.Stderr), "\n")
+	return strings.TrimPrefix(line, "go: ")
+}
+
+// output runs a command. Its error is a *CommandError.
 func output(cmd *exec.Cmd) ([]byte, error) {
-	var stderr bytes.Buffer
+	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		return nil, &CommandError{Args: cmd.Args, Stderr: stderr.String(), Err: err}
 	}
 	return out, nil
 }

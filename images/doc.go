@@ -17,7 +17,7 @@
 //	  - ref: docker.io/cilium/cilium:v1.11.6  # the vendor's name, or relapse.dev/NAME:TAG
 //	    component: cilium       # what it holds; with version and form: reports quote them
 //	    version: 1.11.6         # of the component, without a leading v; the tag may be another,
-//	                            # where somebody dictates it (kubeadm: etcd:3.6.5-0)
+//	                            # where another component requires it (kubeadm: etcd:3.6.5-0)
 //	    module: github.com/cilium/cilium # which Go module holds it: see Versions below
 //	    form: slice             # whole: the vendor's own program; slice: a main of ours
 //	                            # around the vendor's packages. None for our own programs
@@ -109,8 +109,8 @@
 // # Versions
 //
 // A recipe that names a component says what proves its version. For a Go module:
-// the go.mod must require that version, which Open looks at, and the programs
-// must have it in their build information, which Build looks at. For a Debian
+// the go.mod must require that version, which Open checks, and the programs
+// must have it in their build information, which Build checks. For a Debian
 // package: its version among those that dpkg has installed. No image is made
 // where they differ; what link flags make a program say proves nothing.
 //

@@ -84,7 +84,7 @@ func (m goModule) stale(ctx context.Context, args []string, meter *meter) (map[s
 	out, err := output(list)
 	meter.ran(list)
 	if err != nil {
-		return nil, fmt.Errorf("asking what is to be compiled: %w", err)
+		return nil, fmt.Errorf("listing the packages to compile: %w", err)
 	}
 	packages := map[string]bool{}
 	for name := range strings.FieldsSeq(string(out)) {
@@ -113,7 +113,7 @@ func (m goModule) source(ctx context.Context, path string) (string, error) {
 }
 
 // overlay returns the flag of go build and go list that shows them the modules
-// which a release keeps in its own tree and nobody publishes for it; none if
+// which a release keeps in its own tree and that is not published for it; none if
 // the module has no such. It writes files to dir.
 func (m goModule) overlay(ctx context.Context, dir string) (flags []string, err error) {
 	if m.build == nil || m.build.vendor.Staging == nil {

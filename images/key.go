@@ -147,7 +147,7 @@ func hashPackage(ctx context.Context, h hash.Hash, m goModule, p Program) error 
 			return fmt.Errorf("reading go list's answer on %s: %w", p.Package, err)
 		}
 		switch {
-		case pkg.Standard: // the Go version stands for it
+		case pkg.Standard: // the Go version covers it
 		case pkg.Module != nil && pkg.Module.Version != "":
 			id := pkg.Module.Path + " " + pkg.Module.Version
 			fmt.Fprintf(h, "package %s of %s %s\n", pkg.ImportPath, id, sums[id])

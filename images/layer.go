@@ -119,7 +119,7 @@ func (w *layerWriter) writeItem(it item) error {
 	return err
 }
 
-// transient are the folders that a container engine fills anew: what is in
+// transient are the folders that a container engine fills again: what is in
 // them belongs to the build.
 var transient = []string{"dev", "proc", "run", "sys", "tmp"}
 

@@ -41,7 +41,7 @@ func (c *Catalogue) Compile(ctx context.Context, ref, dir string) ([]string, err
 }
 
 // Derive asks the module proxy for what an image is built from, and builds nothing. Its
-// error is a *NotPublishedError or an *UnreachableError where that cannot be had.
+// error is a *NotPublishedError or an *UnreachableError where that is not available.
 func (c *Catalogue) Derive(ctx context.Context, ref string) error {
 	if err := c.cache.prepare(); err != nil { // it keeps what is derived
 		return err

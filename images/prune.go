@@ -48,7 +48,7 @@ func (e *BusyError) Error() string {
 }
 
 // Prune removes images from the cache, least recently used first, until the
-// others take no more than keep bytes, and with them whatever interrupted
+// others take no more than keep bytes, and with them what interrupted
 // builds have left. Images that the catalogue describes as its recipes are now
 // stay in any case; those of an earlier state of a recipe are fair game. It
 // returns a *BusyError while images are being built, as their layers are in the
@@ -162,7 +162,7 @@ func distinct(blobs []v1.Descriptor) []v1.Descriptor {
 
 // sweep removes the blobs that no image of the index names, and returns how
 // many bytes they were. A reader that opens an image in this moment fails, and
-// finds it gone when it looks again.
+// does not find it any more.
 func (c *cache) sweep(x *index) (int64, error) {
 	named := map[string]bool{}
 	for _, d := range x.Manifests {

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Form tells how much of a vendor's component an image holds.
+// Form says how much of a vendor's component an image holds.
 type Form string
 
 // Forms of an image. Images of our own programs have none.
@@ -231,7 +231,6 @@ func (r *Recipe) validate() []error {
 	} else if !strings.Contains(tag.RegistryStr(), ".") || !strings.Contains(r.Ref, "/") {
 		wrong("ref", "expected HOST/NAME:TAG with a host such as registry.k8s.io")
 	}
-
 	switch r.Form {
 	case Whole, Slice:
 		if r.Component == "" || r.Version == "" {
@@ -244,52 +243,15 @@ func (r *Recipe) validate() []error {
 	default:
 		wrong("form", "%q is neither %s nor %s", r.Form, Whole, Slice)
 	}
-
 	if r.Debian != nil {
-		switch {
-		case r.Base == "" && !suite.MatchString(r.Debian.Suite):
-			wrong("debian.suite", "expected a code name such as bookworm, got %q", r.Debian.Suite)
-		case r.Base != "" && r.Debian.Suite != "":
-			wrong("debian.suite", "set in the base %s already", r.Base)
-		case r.Debian.Slim && r.Base == "":
-			wrong("debian.slim", "expected a base to take the packages out of")
-		case r.Base != "" && len(r.Debian.Packages) == 0:
-			wrong("debian.packages", "expected at least one package")
-		}
-		for _, p := range r.Debian.Packages {
-			if !packageName.MatchString(p) {
-				wrong("debian.packages", "%q is no package name", p)
-			}
-		}
+		r.validateDebian(wrong)
 	}
 	if r.Run != "" && r.Base == "" && r.Debian == nil {
 		wrong("run", "needs a base or debian packages: scratch has no shell")
 	}
-
-	proved := false // by something that the build looks at
+	proved := false // by a program or a package
 	for i, p := range r.Programs {
-		at := fmt.Sprintf("programs[%d]", i)
-		if path.Base(p.Package) == "." || p.Package == "" || strings.HasPrefix(p.Package, "-") {
-			wrong(at+".package", "expected a package path or ./FOLDER, got %q", p.Package)
-		}
-		if !path.IsAbs(p.Path) {
-			wrong(at+".path", "expected an absolute path, got %q", p.Path)
-		}
-		if _, err := r.module(p.In).read(); err != nil {
-			wrong(at+".in", "%v", err)
-			continue
-		}
-		tested, err := r.tests(p)
-		if err != nil {
-			wrong(at+".package", "%v", err)
-		} else if tested.Path != "" && tested.Path == r.Module {
-			proved = true
-			if found, err := r.module(p.In).require(tested.Path); err != nil {
-				wrong("version", "%v", err)
-			} else if tested = r.holds(); found != tested {
-				wrong("version", "expected %s to require %s, found %s", r.module(p.In).file, tested, found.Version)
-			}
-		}
+		proved = r.validateProgram(fmt.Sprintf("programs[%d]", i), p, wrong) || proved
 	}
 	if r.Debian != nil {
 		for _, version := range r.Debian.Versions {
@@ -300,27 +262,7 @@ func (r *Recipe) validate() []error {
 		wrong("version", "nothing proves it: expected module and one of its programs, or the version of a package under debian.versions")
 	}
 	for i, f := range r.Files {
-		at := fmt.Sprintf("files[%d]", i)
-		if !path.IsAbs(f.Path) {
-			wrong(at+".path", "expected an absolute path, got %q", f.Path)
-		}
-		if _, err := f.permissions(); err != nil {
-			wrong(at+".mode", "%v", err)
-		}
-		switch {
-		case !filepath.IsLocal(f.Source):
-			wrong(at+".source", "expected a path inside the folder, got %q", f.Source)
-		case f.Module != "":
-			if _, err := r.module(f.In).require(f.Module); err != nil {
-				wrong(at+".module", "%v", err)
-			}
-		case f.In != "":
-			wrong(at+".in", "only beside module")
-		default:
-			if _, err := os.Stat(filepath.Join(r.folder, f.Source)); err != nil {
-				wrong(at+".source", "%v", err)
-			}
-		}
+		r.validateFile(fmt.Sprintf("files[%d]", i), f, wrong)
 	}
 	for _, d := range r.Directories {
 		if !path.IsAbs(d) {
@@ -333,6 +275,73 @@ func (r *Recipe) validate() []error {
 		}
 	}
 	return errs
+}
+
+func (r *Recipe) validateDebian(wrong func(field, format string, args ...any)) {
+	switch {
+	case r.Base == "" && !suite.MatchString(r.Debian.Suite):
+		wrong("debian.suite", "expected a code name such as bookworm, got %q", r.Debian.Suite)
+	case r.Base != "" && r.Debian.Suite != "":
+		wrong("debian.suite", "set in the base %s already", r.Base)
+	case r.Debian.Slim && r.Base == "":
+		wrong("debian.slim", "expected a base to take the packages out of")
+	case r.Base != "" && len(r.Debian.Packages) == 0:
+		wrong("debian.packages", "expected at least one package")
+	}
+	for _, p := range r.Debian.Packages {
+		if !packageName.MatchString(p) {
+			wrong("debian.packages", "%q is no package name", p)
+		}
+	}
+}
+
+// validateProgram reports whether the program proves the recipe's version.
+func (r *Recipe) validateProgram(at string, p Program, wrong func(field, format string, args ...any)) (proved bool) {
+	if path.Base(p.Package) == "." || p.Package == "" || strings.HasPrefix(p.Package, "-") {
+		wrong(at+".package", "expected a package path or ./FOLDER, got %q", p.Package)
+	}
+	if !path.IsAbs(p.Path) {
+		wrong(at+".path", "expected an absolute path, got %q", p.Path)
+	}
+	if _, err := r.module(p.In).read(); err != nil {
+		wrong(at+".in", "%v", err)
+		return false
+	}
+	tested, err := r.tests(p)
+	if err != nil {
+		wrong(at+".package", "%v", err)
+	} else if tested.Path != "" && tested.Path == r.Module {
+		proved = true
+		if found, err := r.module(p.In).require(tested.Path); err != nil {
+			wrong("version", "%v", err)
+		} else if tested = r.holds(); found != tested {
+			wrong("version", "expected %s to require %s, found %s", r.module(p.In).file, tested, found.Version)
+		}
+	}
+	return proved
+}
+
+func (r *Recipe) validateFile(at string, f File, wrong func(field, format string, args ...any)) {
+	if !path.IsAbs(f.Path) {
+		wrong(at+".path", "expected an absolute path, got %q", f.Path)
+	}
+	if _, err := f.permissions(); err != nil {
+		wrong(at+".mode", "%v", err)
+	}
+	switch {
+	case !filepath.IsLocal(f.Source):
+		wrong(at+".source", "expected a path inside the folder, got %q", f.Source)
+	case f.Module != "":
+		if _, err := r.module(f.In).require(f.Module); err != nil {
+			wrong(at+".module", "%v", err)
+		}
+	case f.In != "":
+		wrong(at+".in", "only beside module")
+	default:
+		if _, err := os.Stat(filepath.Join(r.folder, f.Source)); err != nil {
+			wrong(at+".source", "%v", err)
+		}
+	}
 }
 
 // canonical returns the recipe in a form that is equal for equal recipes.

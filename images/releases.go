@@ -121,7 +121,7 @@ func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error)
 	return found, nil
 }
 
-// has tells whether an image of a version can be built, as far as the recipe says.
+// has reports whether an image of a version can be built, as far as the recipe says.
 func (c *component) has(image componentRecipe, version string) bool {
 	return image.contain(version) && slices.ContainsFunc(c.Modules, func(m vendorModule) bool {
 		return m.contain(version) && (len(m.Published) == 0 || m.Published[version] != "")
@@ -165,7 +165,7 @@ func (c *component) releases() ([]string, error) {
 	return all, nil
 }
 
-// built are the refs that the cache holds, of whatever state of their recipes.
+// built are the refs that the cache holds, of any state of their recipes.
 func (c *Catalogue) built() (map[string]bool, error) {
 	x, err := c.cache.index()
 	if err != nil {
@@ -282,7 +282,7 @@ func (e *UnreachableError) Error() string {
 	// The go command says it once for each package; the last line has the cause.
 	why := strings.TrimSpace(e.Err.Error())
 	why = why[strings.LastIndexByte(why, '\n')+1:]
-	return fmt.Sprintf("%s cannot be had, for the module proxy does not answer: %s", e.Module, strings.TrimSpace(why))
+	return fmt.Sprintf("%s is not available: the module proxy does not answer: %s", e.Module, strings.TrimSpace(why))
 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }

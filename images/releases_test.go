@@ -132,7 +132,7 @@ func TestNotPublished(t *testing.T) {
 		},
 		{
 			"no network", "go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused\n",
-			"x.dev/vendor@v1.9.0 cannot be had, for the module proxy does not answer: go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused",
+			"x.dev/vendor@v1.9.0 is not available: the module proxy does not answer: go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused",
 		},
 		{"something else", "go: no space left on device", "go: no space left on device"},
 	} {

@@ -18,7 +18,7 @@ import (
 
 // rootfs is a file system tree in the making: folders stacked by overlayfs.
 // Every mount is made in a mount namespace of the command that needs it, so
-// that none can be left behind, whatever ends the build.
+// that none can be left behind, however the build ends.
 type rootfs struct {
 	dir    string   // workspace
 	lowers []string // lowest first
@@ -118,7 +118,7 @@ func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (str
 		return "", err
 	}
 	// Lists, caches and logs would differ from build to build; documentation
-	// is a third of such a tree and read by nobody in a container.
+	// is a third of such a tree and not read in a container.
 	if err := log.run(ctx, inNamespaces("chroot", dir, "sh", "-ec", cleanDebian)); err != nil {
 		return "", err
 	}

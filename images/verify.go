@@ -18,7 +18,7 @@ type Damage struct {
 }
 
 // Verify reads the whole cache and compares every blob with its digest. What
-// is damaged is forgotten, so that the next Build makes it anew.
+// is damaged is forgotten, so that the next Build makes it again.
 func (c *Catalogue) Verify(ctx context.Context) ([]Damage, error) {
 	x, err := c.cache.index()
 	if err != nil {
