@@ -13,13 +13,15 @@ import (
 
 // Check is a fact that must hold at a certain point of the script.
 type Check struct {
+	// ID identifies the check among those of its script: lower-case words, with
+	// dashes between them. Name is the fact, in a sentence.
+	ID   string
 	Name string
 	// Reads are the sources that Holds looks at in Run.Snapshot. They are in
-	// every snapshot of the variant, from the baseline on. Holds is asked about one
-	// that began when the check had begun and has read them, and sees nothing else of it.
+	// every snapshot of the variant, from the baseline on. Holds sees one that began
+	// after the check did, and of that only these sources.
 	Reads []snapshot.Source
-	// Holds returns whether the fact holds and what it saw.
-	Holds func(ctx context.Context, r *Run) (holds bool, saw string, err error)
+	Holds Condition
 	// Bound is how long the fact may take to come true. Zero: it must hold at
 	// once.
 	Bound time.Duration
@@ -27,6 +29,9 @@ type Check struct {
 	// detectors switched off it is not checked.
 	AsksDetectors bool
 }
+
+// Condition returns whether a fact holds, and what it saw.
+type Condition func(ctx context.Context, r *Run) (holds bool, saw string, err error)
 
 // Mismatches collects what differs from what a Check expects, and turns that
 // into the Check's answer. The zero value is ready for use.
@@ -39,15 +44,15 @@ func (m *Mismatches) Addf(format string, args ...any) {
 
 // Result is what Check.Holds returns: the fact holds where nothing was added;
 // otherwise saw is one sentence that tells all differences, in the order in
-// which they were added. The error is always nil: if something could not be
-// looked at, the caller returns that error itself.
+// which they were added. The error is always nil: the caller returns errors of
+// reading itself.
 func (m *Mismatches) Result() (holds bool, saw string, err error) {
 	return len(m.sentences) == 0, strings.Join(m.sentences, "; "), nil
 }
 
-// Finding is what a detector must say, whole: a field that is left empty is
-// empty in the finding. Only the pods and the sentence of a finding are not
-// compared, as both differ from run to run.
+// Finding is an expected finding of a detector. A field that is left empty must be empty
+// in the finding. Its pods and its sentence are not compared: both differ from run to
+// run.
 type Finding struct {
 	// The fields are those of detect.Finding; Routers are in any order.
 	Detector, Kind, Owner, Announcer string
@@ -63,28 +68,26 @@ type Finding struct {
 
 // Matches tells whether a detector's finding is the wanted one.
 func (f Finding) Matches(found detect.Finding) bool {
-	return f.Detector == found.Detector && f.Kind == found.Kind && f.State == found.State && (f.AnyObject || f.Object == found.Object) &&
-		f.Owner == found.Owner && f.Announcer == found.Announcer &&
-		slices.Equal(slices.Sorted(slices.Values(f.Routers)), slices.Sorted(slices.Values(found.Routers))) &&
+	if f.AnyObject {
+		f.Object = found.Object
+	}
+	return f.id() == found.ID() &&
 		!slices.ContainsFunc(f.Words, func(word string) bool { return !strings.Contains(found.Says, word) })
+}
+
+func (f Finding) id() detect.ID {
+	return detect.Finding{
+		Detector: f.Detector, Kind: f.Kind, State: f.State, Object: f.Object, Owner: f.Owner, Announcer: f.Announcer, Routers: f.Routers,
+	}.ID()
 }
 
 // String names the finding by those of its fields that are set.
 func (f Finding) String() string {
-	fields := []string{f.Detector + ":", string(f.State), f.Kind, f.Object.String()}
-	if f.Owner != "" {
-		fields = append(fields, "of "+f.Owner)
-	}
-	if f.Announcer != "" {
-		fields = append(fields, "announced by "+f.Announcer)
-	}
-	if len(f.Routers) > 0 {
-		fields = append(fields, "on "+strings.Join(f.Routers, ", "))
-	}
+	text := f.id().String()
 	if len(f.Words) > 0 {
-		fields = append(fields, fmt.Sprintf("that says %q", f.Words))
+		text += fmt.Sprintf(" that says %q", f.Words)
 	}
-	return strings.Join(slices.DeleteFunc(fields, func(field string) bool { return field == "" }), " ")
+	return text
 }
 
 // As is a detector's finding in the form in which findings are named.
@@ -95,11 +98,11 @@ func As(found detect.Finding) Finding {
 	}
 }
 
-// DetectorsSay is a Check that the detectors have come to each of the wanted
-// findings at their last look. What they say besides is no matter.
-func DetectorsSay(name string, want ...Finding) Check {
+// DetectorsSay is a Check that the newest findings have each of the wanted ones among
+// them.
+func DetectorsSay(id, name string, want ...Finding) Check {
 	return Check{
-		Name: name, AsksDetectors: true,
+		ID: id, Name: name, AsksDetectors: true,
 		Holds: func(_ context.Context, r *Run) (bool, string, error) {
 			found := r.Findings()
 			var missing Mismatches
@@ -119,9 +122,8 @@ func Missing(wanted []Finding, found []detect.Finding) []Finding {
 	})
 }
 
-// Unnamed returns what was found and is none of the named findings. A finding
-// that is seen on some of the named one's routers is no other: the rest may
-// follow.
+// Unnamed returns the unexpected findings: those that are none of the named ones. A
+// finding on only some of a named one's routers is not unexpected: the rest may follow.
 func Unnamed(found []detect.Finding, named ...Finding) []detect.Finding {
 	return slices.DeleteFunc(slices.Clone(found), func(f detect.Finding) bool {
 		return slices.ContainsFunc(named, func(n Finding) bool {

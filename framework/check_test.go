@@ -33,7 +33,7 @@ func TestDetectorsSay(t *testing.T) {
 		change(&f)
 		return f
 	}
-	const asFound = "node-address: latent moved 10.5.112.0/24 of node1 announced by node2 on tor2, tor1"
+	const asFound = "node-address: latent moved 10.5.112.0/24 of node1 announced by node2 on tor1, tor2"
 	for _, test := range []struct {
 		name string
 		want Finding
@@ -50,8 +50,8 @@ func TestDetectorsSay(t *testing.T) {
 		{"a word is missing", want(func(f *Finding) { f.Words = []string{"eth1", "after boot"} }), `node-address: latent moved 10.5.112.0/24 of node1 announced by node2 on tor1, tor2 that says ["eth1" "after boot"]`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			check := DetectorsSay("it is named", As(found), test.want)
-			if check.Name != "it is named" || !check.AsksDetectors {
+			check := DetectorsSay("named", "it is named", As(found), test.want)
+			if check.ID != "named" || check.Name != "it is named" || !check.AsksDetectors {
 				t.Errorf("%+v", check)
 			}
 			r := &Run{Findings: func() []detect.Finding { return []detect.Finding{{Detector: "other"}, found} }}

@@ -8,8 +8,8 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Fact is something that the reports of an incident tell, and what becomes of
-// it in a run.
+// Fact is a statement from the reports of an incident, with the steps of a run that
+// assert it.
 type Fact struct {
 	// Says is the fact, in a sentence.
 	Says string
@@ -23,88 +23,87 @@ type Fact struct {
 // Assertion is a step of a variant that asserts something.
 type Assertion struct {
 	Variant string
-	// Step is the step's name in a run, as `run --dry-run` prints it, or one of
-	// the constants below.
-	Step string
+	Step    StepID
 }
+
+// Assertions are steps of one variant or of several.
+type Assertions []Assertion
 
 // By lists steps of a variant.
-func By(variant string, steps ...string) []Assertion {
-	var by []Assertion
+func By(variant string, steps ...StepID) Assertions { return Assertions(nil).And(variant, steps...) }
+
+// And adds steps of another variant.
+func (a Assertions) And(variant string, steps ...StepID) Assertions {
+	a = slices.Clone(a)
 	for _, step := range steps {
-		by = append(by, Assertion{Variant: variant, Step: step})
+		a = append(a, Assertion{Variant: variant, Step: step})
 	}
-	return by
+	return a
 }
 
-func (a Assertion) String() string { return a.Variant + ", " + a.Step }
+// Before describes the step of a check of Script.Baseline, and StepBefore identifies it.
+func (c Check) Before() string     { return "before: " + c.Name }
+func (c Check) StepBefore() StepID { return StepBefore(c.ID) }
 
-// Steps whose names in a run tell more than a fact needs.
-const (
-	// StepSymptom is that the probes of Script.Hurt are hurt.
-	StepSymptom = "symptom"
-	// StepNothingElse is that no others are, and no other alarm is raised.
-	StepNothingElse = "nothing else is hurt"
-	// StepUnhurt is that no probe is hurt, and no alarm raised.
-	StepUnhurt = "no probe is hurt"
-	// StepFindings is that the detectors come to the findings of Script.Named.
-	StepFindings = "detectors"
-	// StepBaseline is that the detectors come to the findings of Script.Latent
-	// before the fault, and that no probe is hurt then.
-	StepBaseline = "baseline"
-	// StepRefused is that the component under test does not start, and says why.
-	StepRefused = "verdict is refused"
-)
+// After describes the step of a check of Script.Aftermath, and StepAfter identifies it.
+func (c Check) After() string     { return "after: " + c.Name }
+func (c Check) StepAfter() StepID { return StepAfter(c.ID) }
 
-// Before names the step of a check of Script.Baseline.
-func (c Check) Before() string { return "before: " + c.Name }
+// Step describes the step of a precursor, and StepID identifies it.
+func (f LesserForm) Step() string   { return "harmless precursor: " + f.Name }
+func (f LesserForm) StepID() StepID { return StepPrecursor(f.ID) }
 
-// After names the step of a check of Script.Aftermath.
-func (c Check) After() string { return "after: " + c.Name }
-
-// Step names the step of a lesser form.
-func (f LesserForm) Step() string { return "lesser form: " + f.Name }
-
-// Step names the step of a remedy.
+// Step describes the step of a remedy, and StepID identifies it.
 func (r Remedy) Step() string {
 	if r.Helps {
 		return "remedy: " + r.Name
 	}
 	return "no remedy: " + r.Name
 }
+func (r Remedy) StepID() StepID { return StepRemedy(r.ID) }
 
-// assertions names the steps of a variant that can assert a fact.
-func (v Variant) assertions() []string {
+// asserting is a step that can assert a fact.
+type asserting struct {
+	id   StepID
+	says string
+}
+
+// asserting lists the steps of a variant that can assert a fact, in the order in
+// which they run.
+func (v Variant) asserting() []asserting {
 	s := v.Script()
-	steps := []string{StepBaseline}
+	steps := []asserting{{StepBaseline, "baseline: no probe loses packets, and the detectors report what is latent and no more"}}
 	for _, c := range s.Baseline {
-		steps = append(steps, c.Before())
+		steps = append(steps, asserting{c.StepBefore(), c.Before()})
 	}
 	for _, f := range s.Forms {
-		steps = append(steps, f.Step())
+		steps = append(steps, asserting{f.StepID(), f.Step()})
 	}
 	if v.Role == Affected {
-		steps = append(steps, StepSymptom, StepNothingElse)
-	} else {
-		steps = append(steps, StepUnhurt)
+		steps = append(steps, asserting{StepSymptom, "symptom: the probes of the incident lose packets"})
 	}
 	if len(s.Named) > 0 {
-		steps = append(steps, StepFindings)
+		steps = append(steps, asserting{StepFindings, "the detectors report the incident"})
 	}
 	for _, c := range s.Aftermath {
-		steps = append(steps, c.After())
+		steps = append(steps, asserting{c.StepAfter(), c.After()})
+	}
+	if v.Role == Affected {
+		steps = append(steps, asserting{StepObserve, "no other probe loses packets, and there is no other finding"})
+	} else {
+		steps = append(steps, asserting{StepObserve, "no probe loses packets, and there is no finding"})
 	}
 	for _, r := range s.Remedies {
-		steps = append(steps, r.Step())
+		steps = append(steps, asserting{r.StepID(), r.Step()})
 	}
 	if v.Refused {
-		steps = append(steps, StepRefused)
+		steps = append(steps, asserting{StepVerdict, "verdict: the component refuses to start, and says why"})
 	}
 	return steps
 }
 
-// facts checks that each fact is asserted by a step that there is, or told not
-// to be.
+// facts checks that each fact is asserted by an existing step, or that Not says why none
+// does.
 func (p *problems) facts(s Scenario) {
 	for _, f := range s.Incident.Facts {
 		p := p.at("fact %q", f.Says)
@@ -115,23 +114,36 @@ func (p *problems) facts(s Scenario) {
 			p.add("no step asserts it, and nothing says why")
 		}
 		for _, by := range f.By {
-			i := slices.IndexFunc(s.Variants, func(v Variant) bool { return v.Name == by.Variant })
-			if i < 0 {
+			v, there := s.variant(by.Variant)
+			if !there {
 				p.add("there is no variant %q", by.Variant)
+			}
+			if v.Script == nil {
 				continue
 			}
-			if v := s.Variants[i]; v.Script != nil {
-				if steps := v.assertions(); !slices.Contains(steps, by.Step) {
-					p.add("%s has no step %q%s", by.Variant, by.Step, topology.Nearest(by.Step, steps))
-				}
+			var steps []string
+			for _, step := range v.asserting() {
+				steps = append(steps, step.id.String())
+			}
+			if id := by.Step.String(); !slices.Contains(steps, id) {
+				p.add("%s has no step %q%s", by.Variant, id, topology.Nearest(id, steps))
 			}
 		}
 	}
 }
 
-// String is the fact as `describe` prints it, with the steps that assert it or
-// the reason why none does.
-func (f Fact) String() string {
+// variant returns one of the scenario's variants.
+func (s Scenario) variant(name string) (Variant, bool) {
+	i := slices.IndexFunc(s.Variants, func(v Variant) bool { return v.Name == name })
+	if i < 0 {
+		return Variant{}, false
+	}
+	return s.Variants[i], true
+}
+
+// TextOf is a fact of the scenario as `describe` prints it, with the steps that
+// assert it or the reason why none does.
+func (s Scenario) TextOf(f Fact) string {
 	var text strings.Builder
 	mark, not := "+", "only in part: "
 	if len(f.By) == 0 {
@@ -139,10 +151,22 @@ func (f Fact) String() string {
 	}
 	fmt.Fprintf(&text, "%s %s", mark, f.Says)
 	for _, by := range f.By {
-		fmt.Fprintf(&text, "\n    %s", by)
+		fmt.Fprintf(&text, "\n    %s, %s", by.Variant, s.sentence(by))
 	}
 	if f.Not != "" {
 		fmt.Fprintf(&text, "\n    %s%s", not, f.Not)
 	}
 	return text.String()
+}
+
+// sentence describes a step, or is its identifier where the scenario has no such step.
+func (s Scenario) sentence(a Assertion) string {
+	if v, there := s.variant(a.Variant); there && v.Script != nil {
+		for _, step := range v.asserting() {
+			if step.id == a.Step {
+				return step.says
+			}
+		}
+	}
+	return a.Step.String()
 }

@@ -1,9 +1,12 @@
 package framework
 
 import (
+	"context"
 	"strings"
 	"testing"
 )
+
+var up = Check{ID: "up", Name: "all links are up", Holds: func(context.Context, *Run) (bool, string, error) { return true, "", nil }}
 
 func TestFacts(t *testing.T) {
 	for _, test := range []struct {
@@ -11,18 +14,19 @@ func TestFacts(t *testing.T) {
 		fact Fact
 		says string // empty: nothing is wrong
 	}{
-		{"asserted", Fact{Says: "a is not reached", By: By("old", StepSymptom, "remedy: route")}, ""},
-		{"asserted by what must not come", Fact{Says: "a is reached", By: By("new", StepUnhurt)}, ""},
+		{"asserted", Fact{Says: "a is not reached", By: By("old", StepSymptom, StepRemedy("route"))}, ""},
+		{"asserted by what must not come", Fact{Says: "a is reached", By: By("new", StepObserve)}, ""},
 		{"not asserted, and why", Fact{Says: "it rained", Not: "the weather is not read"}, ""},
 		{"not asserted", Fact{Says: "it rained"}, `fact "it rained": no step asserts it, and nothing says why`},
 		{"no sentence", Fact{Says: "It rained.", Not: "so it did"}, "without a full stop"},
-		{"a variant that is not there", Fact{Says: "it works", By: By("newest", StepUnhurt)}, `there is no variant "newest"`},
-		{"a step that is not there", Fact{Says: "it helps", By: By("old", "remedy: rout")}, `old has no step "remedy: rout"; nearest is "remedy: route"`},
-		{"a remedy that helps for one that does not", Fact{Says: "it does not help", By: By("old", "no remedy: route")}, `old has no step "no remedy: route"`},
+		{"a variant that is not there", Fact{Says: "it works", By: By("newest", StepObserve)}, `there is no variant "newest"`},
+		{"a step that is not there", Fact{Says: "it helps", By: By("old", StepRemedy("rout"))}, `old has no step "remedy/rout"; nearest is "remedy/route"`},
+		{"a check after for one before", Fact{Says: "it is up", By: By("old", StepAfter("up"))}, `old has no step "after/up"; there are`},
+		{"a verdict of one that does not refuse", Fact{Says: "it refuses", By: By("new", StepVerdict)}, `new has no step "verdict"`},
 		{"a symptom of the fixed version", Fact{Says: "a is not reached", By: By("new", StepSymptom)}, `new has no step "symptom"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := pair(func(*Script) {})
+			s := pair(func(s *Script) { s.Baseline = []Check{up} })
 			s.Incident.Facts = []Fact{test.fact}
 			err := s.Validate()
 			if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
@@ -32,13 +36,17 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-func TestFactString(t *testing.T) {
+func TestTextOf(t *testing.T) {
+	s := pair(func(s *Script) { s.Baseline = []Check{up} })
 	for want, f := range map[string]Fact{
-		"+ a is gone\n    old, symptom":                                      {Says: "a is gone", By: By("old", StepSymptom)},
-		"- it rained\n    not asserted: nobody looks":                        {Says: "it rained", Not: "nobody looks"},
-		"+ a is gone\n    old, symptom\n    only in part: for b nobody asks": {Says: "a is gone", By: By("old", StepSymptom), Not: "for b nobody asks"},
+		"+ a is gone\n    old, symptom: the probes of the incident lose packets":                                      {Says: "a is gone", By: By("old", StepSymptom)},
+		"+ a was there\n    old, before: all links are up\n    new, no probe loses packets, and there is no finding":  {Says: "a was there", By: By("old", up.StepBefore()).And("new", StepObserve)},
+		"+ it helps\n    old, remedy: static route\n    old, no remedy: wait":                                         {Says: "it helps", By: By("old", StepRemedy("route"), StepRemedy("wait"))},
+		"- it rained\n    not asserted: no step reads the weather":                                                    {Says: "it rained", Not: "no step reads the weather"},
+		"+ a is gone\n    old, the detectors report the incident\n    only in part: b is not probed":                  {Says: "a is gone", By: By("old", StepFindings), Not: "b is not probed"},
+		"+ a is gone\n    old, no other probe loses packets, and there is no other finding\n    gone, after/anything": {Says: "a is gone", By: By("old", StepObserve).And("gone", StepAfter("anything"))},
 	} {
-		if got := f.String(); got != want {
+		if got := s.TextOf(f); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -21,7 +21,7 @@ type Incident struct {
 	// Reproduction says how the lab differs from the incident's cluster, what
 	// ran whole and what as a slice, and what a pass does not prove.
 	Reproduction string
-	// Facts are what the reports of the incident tell, each with the steps that
+	// Facts are statements from the reports of the incident, each with the steps that
 	// assert it.
 	Facts []Fact
 	// Diagram is a drawing of the lab.

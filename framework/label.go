@@ -11,35 +11,56 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Labels that LabelsOf tells from a scenario itself. No scenario declares them.
+// Label is a word that variants are selected by.
+type Label string
+
+// Labels that several scenarios may declare. One that none of these describes
+// declares a word of its own.
 const (
-	// GuestLabel is that of variants with nodes that have a kernel of their own.
-	GuestLabel = "guest"
-	// UpstreamLabel is that of variants which run only with the vendors' own images.
-	UpstreamLabel = "upstream"
+	BGP        Label = "bgp"
+	BPF        Label = "bpf"
+	Images     Label = "images"
+	IPAM       Label = "ipam"
+	Masquerade Label = "masquerade"
+	ByChance   Label = "race" // the incident does not happen each time
+	Services   Label = "services"
+	Upgrade    Label = "upgrade"
 )
 
-// SlowLabel is declared by scenarios that make test leaves to the night.
-const SlowLabel = "slow"
+// Labels that LabelsOf derives from a scenario itself. No scenario declares them.
+const (
+	GuestLabel    Label = "guest"    // variants with nodes that have a kernel of their own
+	SlowLabel     Label = "slow"     // Scenario.Slow
+	UpstreamLabel Label = "upstream" // variants which run only with the vendors' own images
+)
 
-// labelForm is what a label looks like: words that a selection needs no quotes for.
+// derived are those that no scenario declares.
+var derived = []Label{GuestLabel, SlowLabel, UpstreamLabel}
+
+// labelForm is the form of a label: it needs no quotes in a selection.
 var labelForm = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
 
 // LabelsOf are the labels that a variant is selected by, in order, each once: those
 // that it and its scenario declare, the components whose version can be chosen, and
-// GuestLabel and UpstreamLabel where they hold.
+// GuestLabel, SlowLabel and UpstreamLabel where they hold.
 func (s Scenario) LabelsOf(v Variant) []string {
-	labels := slices.Concat(s.Labels, v.Labels)
+	var labels []string
+	for _, l := range slices.Concat(s.Labels, v.Labels) {
+		labels = append(labels, string(l))
+	}
 	for _, t := range s.Tested {
 		labels = append(labels, t.Component())
 	}
 	for _, c := range s.TopologyFor([]Variant{v}).Clusters {
 		if slices.ContainsFunc(c.Nodes, func(n topology.Node) bool { return n.Kernel != "" }) {
-			labels = append(labels, GuestLabel)
+			labels = append(labels, string(GuestLabel))
 		}
 	}
+	if s.Slow {
+		labels = append(labels, string(SlowLabel))
+	}
 	if v.OnlyUpstream != "" {
-		labels = append(labels, UpstreamLabel)
+		labels = append(labels, string(UpstreamLabel))
 	}
 	slices.Sort(labels)
 	return slices.Compact(labels)
@@ -82,13 +103,13 @@ func (s Selection) Variants(of Scenario) []Variant {
 
 // labels checks what a scenario and its variants declare.
 func (p *problems) labels(s Scenario) {
-	check := func(p *problems, labels []string) {
+	check := func(p *problems, labels []Label) {
 		for _, l := range labels {
 			switch {
-			case !labelForm.MatchString(l):
+			case !labelForm.MatchString(string(l)):
 				p.add("label %q: want small letters and digits, with hyphens or dots between them", l)
-			case l == GuestLabel || l == UpstreamLabel:
-				p.add("label %q: it is told from the scenario itself", l)
+			case slices.Contains(derived, l):
+				p.add("label %q: it is derived from the scenario itself", l)
 			}
 		}
 	}

@@ -12,14 +12,14 @@ import (
 // vendor's images make.
 func labelled() Scenario {
 	return Scenario{
-		Incident: Incident{Name: "drain"}, Labels: []string{"slow", "bgp"},
+		Incident: Incident{Name: "drain"}, Labels: []Label{"bgp"}, Slow: true,
 		Tested: []Tested{{Name: "cilium.from"}, {Name: "cilium.to", Varied: true}},
 		Topology: topology.Topology{Clusters: []topology.Cluster{{Nodes: []topology.Node{
 			{Name: "master"}, {Name: "edge", Kernel: "6.1"}, {Name: "other"},
 		}}}},
 		Variants: []Variant{
 			{Name: "old", Nodes: []string{"edge"}},
-			{Name: "new", Nodes: []string{"other"}, Labels: []string{"bgp", "bpf"}},
+			{Name: "new", Nodes: []string{"other"}, Labels: []Label{"bgp", "bpf"}},
 			{Name: "vendor", Nodes: []string{"other"}, OnlyUpstream: "no source"},
 		},
 	}
@@ -78,11 +78,12 @@ func TestNoSelection(t *testing.T) {
 
 func TestLabelsThatMakeNoSense(t *testing.T) {
 	s := labelled()
-	s.Labels = []string{"slow", "guest"}
-	s.Variants[0].Labels = []string{"Two Words"}
+	s.Labels = []Label{"slow", "bgp", "guest"}
+	s.Variants[0].Labels = []Label{"Two Words"}
 	var p problems
 	p.labels(s)
-	want := "label \"guest\": it is told from the scenario itself\n" +
+	want := "label \"slow\": it is derived from the scenario itself\n" +
+		"label \"guest\": it is derived from the scenario itself\n" +
 		`variant "old": label "Two Words": want small letters and digits, with hyphens or dots between them`
 	if err := p.err(); err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)

@@ -27,9 +27,9 @@ const (
 	Affected   Role = "affected"   // must show the symptom
 	Fixed      Role = "fixed"      // must not, under the same fault
 	Workaround Role = "workaround" // must not, with the affected version
-	// Unclassified is a version of which nobody has said what it must do: what is
-	// seen is its verdict. Of its script the engine leaves out what an expectation
-	// is in: Latent, Forms, Aftermath and Remedies.
+	// Unclassified is a version without an expectation: its verdict says what happened.
+	// The engine leaves the expectations of its script out: Latent, Forms, Aftermath and
+	// Remedies.
 	Unclassified Role = "unclassified"
 )
 
@@ -48,11 +48,13 @@ type Scenario struct {
 	Topology topology.Topology
 	Variants []Variant
 	// Labels are what its variants can be selected by, beside those that LabelsOf
-	// tells from the scenario itself: what it is about, and SlowLabel.
-	Labels []string
-	// Owner is who is told when a verdict has changed over night: a GitHub user or
-	// team, as in "@relapse-dev".
-	Owner string
+	// derives from the scenario itself: what it is about.
+	Labels []Label
+	// Owner is informed when a verdict has changed over night.
+	Owner Owner
+	// Slow is set where make test leaves the scenario to the night. SlowLabel selects it.
+	Slow   bool
+	Budget Budget
 	// Parameters may be set for a run, by With: it returns the scenario with
 	// the values that it is given by name, and the defaults of the others. Its
 	// error is one sentence about a value that makes no sense, or with which a
@@ -60,8 +62,8 @@ type Scenario struct {
 	Parameters []Parameter
 	With       func(values map[string]string) (Scenario, error)
 	// Tested are the components whose version can be chosen, and At the incident's
-	// script on chosen ones: it is given a version for each of Tested, by its name,
-	// and makes the variant, whose role is not looked at (see Unclassified).
+	// script on chosen ones: it gets a version for each of Tested, by its name, and
+	// makes the variant, whose role is ignored (see Unclassified).
 	Tested []Tested
 	At     func(versions map[string]string) Variant
 	// NewLabs is set where a version takes over what another one has left on the
@@ -72,6 +74,22 @@ type Scenario struct {
 	// fewer nodes. Zero where there is no need of it.
 	Room  int
 	Small *Scenario
+}
+
+// Owner is a GitHub user or team, as in "@relapse-dev/network".
+type Owner string
+
+// Maintainers own what has no owner of its own.
+const Maintainers Owner = "@relapse-dev"
+
+// Budget is how long a scenario may take on two CPUs, with its images built. What is
+// zero has no budget, and a scenario without any is not measured.
+type Budget struct {
+	Whole    time.Duration // all variants, on a lab of their own
+	Affected time.Duration // one affected variant, on a lab of its own
+	Reuse    time.Duration // one variant, on a lab that is up
+	Lab      time.Duration // until the lab is up
+	Detect   time.Duration // from the first lost probe to the first finding after it
 }
 
 // On is the scenario for a machine with so much memory, in GiB.
@@ -149,7 +167,7 @@ func (s Scenario) Unclassified(chosen map[string]string) (Scenario, error) {
 	}
 	v := s.At(versions)
 	v.Role, v.Refused = Unclassified, false
-	s.Variants = append(slices.Clone(s.Variants), v) // else its nodes would be nobody's
+	s.Variants = append(slices.Clone(s.Variants), v) // else its nodes would be taken for shared ones
 	s.Topology = s.TopologyFor([]Variant{v})
 	s.Variants = []Variant{v}
 	s.Incident.Facts = nil // they are asserted of the other variants
@@ -195,7 +213,7 @@ type Variant struct {
 	Components map[string]string
 	Form       Form
 	// Labels are further ones than the scenario's.
-	Labels []string
+	Labels []Label
 	// Refused is set where the component is to refuse to start instead of doing
 	// harm: the expected verdict is then that.
 	Refused bool
@@ -224,7 +242,7 @@ func (s Scenario) Runnable(from registry.Upstreams) []Variant {
 	})
 }
 
-// Expected is the verdict that a variant must get; empty where nobody has said.
+// Expected is the verdict that a variant must get; empty where there is no expectation.
 func (v Variant) Expected() Verdict {
 	switch {
 	case v.Role == Unclassified:
@@ -249,11 +267,10 @@ type Script struct {
 	Ends []End
 	// Probes run between the ends from the baseline on.
 	Probes []probe.Probe
-	// Detectors look at each snapshot from the baseline on. The snapshots hold
+	// Detectors get each snapshot from the baseline on. The snapshots hold
 	// what the detectors and the checks read.
 	Detectors []detect.Detector
-	// LookEvery is the time from one look of the detectors to the next; zero
-	// means 200 ms.
+	// LookEvery is the time from one snapshot to the next; zero means 200 ms.
 	LookEvery time.Duration
 	// Latent are the findings of the baseline: the incident waiting to happen.
 	// The detectors must have come to each of them before the fault, and to no
@@ -261,8 +278,8 @@ type Script struct {
 	Latent []Finding
 	// Baseline holds before the fault.
 	Baseline []Check
-	// Forms are lesser forms of the incident, each a fault that hurts no probe
-	// and that the detectors must name. They come before Fault.
+	// Forms are harmless precursors of the incident: faults with which no probe loses
+	// packets, and which the detectors must report. They come before Fault.
 	Forms []LesserForm
 	// Fault starts the incident.
 	Fault func(r *Run) fault.Fault
@@ -271,9 +288,9 @@ type Script struct {
 	// Gone are the ends that the fault takes away. The probes from and to them
 	// are stopped before it.
 	Gone []End
-	// Hurt are the probes that the incident hurts.
+	// Hurt are the probes that lose packets in the incident.
 	Hurt []probe.Probe
-	// HurtFor is how long a probe must have no answer at all to count as hurt, not
+	// HurtFor is how long a probe must have no answer at all to count as losing packets, not
 	// counting the time in which it sent nothing (probe.Timeline.FirstOutage); zero: one
 	// lost packet is enough. A node without hardware support for guests loses one now and
 	// then when the machine is busy.
@@ -283,7 +300,7 @@ type Script struct {
 	HurtWithin time.Duration
 	// Observe is how long traffic and detectors are watched from the fault on,
 	// in every variant; what comes after the fault goes on meanwhile. A variant
-	// in which no probe is hurt for so long is unhurt.
+	// in which no probe loses packets for so long is unaffected.
 	Observe time.Duration
 	// Aftermath holds after the fault.
 	Aftermath []Check
@@ -297,16 +314,18 @@ type Script struct {
 	NamedWithin time.Duration
 	// Refuses says in the component's own words that it does not start with what
 	// it is given; empty: it does start. It is asked after the fault, where no
-	// probe was hurt: a component that refuses harms no traffic and stops the
+	// probe lost packets: a component that refuses harms no traffic and stops the
 	// upgrade. Nil where the component cannot refuse.
 	Refuses func(ctx context.Context, r *Run) (why string, err error)
 	// Remedies are tried one after the other, each from the broken state.
 	Remedies []Remedy
 }
 
-// LesserForm is a way in which the incident shows without hurting anybody
-// yet: that no probe is lost is asserted.
+// LesserForm is a harmless precursor: the incident is detectable, and no probe loses
+// packets. Both are asserted.
 type LesserForm struct {
+	// ID identifies the form among those of its script, as Check.ID does a check.
+	ID    string
 	Name  string
 	Fault func(r *Run) fault.Fault
 	// Named are the findings that the detectors must come to, and Passing active
@@ -318,13 +337,15 @@ type LesserForm struct {
 	// means five seconds.
 	Within time.Duration
 	// TakenBack is set where the form is undone before what comes after it,
-	// and the detectors must fall silent again.
+	// and the detectors must have no active finding again.
 	TakenBack bool
 }
 
 // Remedy is a documented way out of the incident, or one that is documented
 // not to help.
 type Remedy struct {
+	// ID identifies the remedy among those of its script, as Check.ID does a check.
+	ID   string
 	Name string
 	// Helps is whether it must help. A remedy that does not is asserted not to.
 	Helps bool
@@ -334,8 +355,7 @@ type Remedy struct {
 	// Undo goes back to the broken state, for the next remedy. Nil where
 	// nothing comes after.
 	Undo func(ctx context.Context, r *Run) error
-	// ReplacesEnds is set where the pods that the probes run between are made
-	// anew.
+	// ReplacesEnds is set where the pods that the probes run between are replaced.
 	ReplacesEnds bool
 	// Watch is how long the symptom is watched after a remedy that does not help;
 	// zero means 15 s.
@@ -352,7 +372,7 @@ func (s Script) Checks() []Check {
 }
 
 // Reads lists the sources that the script's detectors and checks read. A
-// detector that is switched off counts: checks look at what it would have read.
+// detector that is switched off counts: checks need what it would have read.
 func (s Script) Reads() []snapshot.Source {
 	var all []snapshot.Source
 	for _, d := range s.Detectors {

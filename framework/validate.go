@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -11,8 +12,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Validate says what is wrong with a scenario, as far as that can be told
-// without a lab: all of it at once, each with the place where it stands.
+// Validate returns all errors of a scenario that can be found without a lab, each with
+// its place.
 func (s Scenario) Validate() error {
 	var p problems
 	if s.Incident.Name == "" {
@@ -150,7 +151,7 @@ func (p *problems) nodes(s Scenario) {
 				p.add("nodes: %q is no node%s", n, topology.Nearest(n, nodesOf(s.Topology)))
 			}
 			if whose[n] != "" {
-				p.add("nodes: %q is that of %q", n, whose[n])
+				p.add("nodes: %q belongs to %q", n, whose[n])
 			}
 			whose[n] = v.Name
 		}
@@ -170,7 +171,7 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 	probes := p.probes(script, ends)
 	for _, e := range script.Gone {
 		if _, known := ends[e.Name]; !known {
-			p.add("gone: there is no end %q%s", e.Name, topology.Nearest(e.Name, slices.Sorted(maps.Keys(ends))))
+			p.add("gone: there is no endpoint %q%s", e.Name, topology.Nearest(e.Name, slices.Sorted(maps.Keys(ends))))
 		}
 	}
 	for _, h := range script.Hurt {
@@ -181,23 +182,23 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 	}
 	affected := v.Role == Affected || v.Role == Unclassified // what would tell that it is
 	if affected && len(script.Hurt) == 0 {
-		p.add("hurt: an affected variant must hurt some probe")
+		p.add("hurt: an affected variant must name the probes that lose packets")
 	}
 	if affected && !slices.ContainsFunc(script.Named, func(f Finding) bool { return f.State == detect.Active }) {
-		p.add("named: the detectors of an affected variant must come to some active finding")
+		p.add("named: an affected variant must expect an active finding")
 	}
 	if len(script.Detectors) == 0 {
 		p.add("there is no detector")
 	}
 	if v.Refused && (v.Role == Affected || script.Refuses == nil) {
-		p.add("refused: only a variant that is to stay unhurt can refuse, and its script says how that is seen (Refuses)")
+		p.add("refused: only an unaffected variant can refuse, and its script must have Refuses")
 	}
 	p.findings(script)
 	if script.Install == nil || script.Fault == nil {
 		p.add("there must be an Install and a Fault")
 	}
 	if script.Observe <= 0 {
-		p.add("observe: %s is no time to watch for the symptom", script.Observe)
+		p.add("observe: %s is not enough to see the symptom", script.Observe)
 	}
 	p.steps(script)
 }
@@ -223,8 +224,8 @@ func (p *problems) findings(s Script) {
 	check("named", s.Named, detect.Latent, detect.Active)
 	check("passing", s.Passing, detect.Active)
 	for _, f := range s.Forms {
-		check(fmt.Sprintf("lesser form %q", f.Name), f.Named, detect.Latent, detect.Active)
-		check(fmt.Sprintf("lesser form %q, passing", f.Name), f.Passing, detect.Active)
+		check(fmt.Sprintf("harmless precursor %q", f.Name), f.Named, detect.Latent, detect.Active)
+		check(fmt.Sprintf("harmless precursor %q, passing", f.Name), f.Passing, detect.Active)
 	}
 }
 
@@ -232,14 +233,14 @@ func (p *problems) findings(s Script) {
 func (p *problems) ends(t topology.Topology, s Script) map[string]End {
 	ends := map[string]End{}
 	for _, e := range s.Ends {
-		p := p.at("end %q", e.Name)
+		p := p.at("endpoint %q", e.Name)
 		if _, twice := ends[e.Name]; twice || e.Name == "" {
 			p.add("the name is empty or taken")
 		}
 		ends[e.Name] = e
 		switch {
 		case e.Pod != nil && !isNode(t, e.Pod.Node):
-			p.add("its pod is to run on %q, which is no node%s", e.Pod.Node, topology.Nearest(e.Pod.Node, nodesOf(t)))
+			p.add("its pod must run on %q, which is no node%s", e.Pod.Node, topology.Nearest(e.Pod.Node, nodesOf(t)))
 		case e.Host != "" && !slices.ContainsFunc(t.Hosts, func(h topology.Host) bool { return h.Name == e.Host }):
 			p.add("there is no host %q", e.Host)
 		case e.Pod == nil && e.Host == "" && e.Address == nil:
@@ -264,11 +265,11 @@ func (p *problems) probes(s Script, ends map[string]End) []string {
 		names = append(names, declared.Name)
 		for _, name := range []string{declared.From, declared.To} {
 			if _, known := ends[name]; !known {
-				p.add("there is no end %q%s", name, topology.Nearest(name, slices.Sorted(maps.Keys(ends))))
+				p.add("there is no endpoint %q%s", name, topology.Nearest(name, slices.Sorted(maps.Keys(ends))))
 			}
 		}
 		if from := ends[declared.From]; from.Address != nil {
-			p.add("end %q only answers: it has no agent to send from", from.Name)
+			p.add("endpoint %q only answers: it has no agent to send from", from.Name)
 		}
 	}
 	if len(names) == 0 {
@@ -277,21 +278,30 @@ func (p *problems) probes(s Script, ends map[string]End) []string {
 	return names
 }
 
-// steps checks those parts that refer to no other part: checks, lesser forms
+// identifierForm is what the identifier of a step looks like.
+var identifierForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// steps checks those parts that refer to no other part: checks, precursors
 // and remedies.
 func (p *problems) steps(s Script) {
-	names := map[string]bool{}
-	named := func(what, name string) *problems {
+	taken := map[[2]string]bool{}
+	named := func(what, id, name string) *problems {
 		p := p.at("%s %q", what, name)
-		if name == "" || names[what+name] {
+		if name == "" || taken[[2]string{what, name}] {
 			p.add("the name is empty or taken")
 		}
-		names[what+name] = true
+		switch {
+		case !identifierForm.MatchString(id):
+			p.add("identifier %q: expected small letters and digits, with hyphens between them", id)
+		case taken[[2]string{what + " identifier", id}]:
+			p.add("identifier %q is taken", id)
+		}
+		taken[[2]string{what, name}], taken[[2]string{what + " identifier", id}] = true, true
 		return p
 	}
 	check := func(where string, checks []Check) {
 		for _, c := range checks {
-			if p := named(where, c.Name); c.Holds == nil {
+			if p := named(where, c.ID, c.Name); c.Holds == nil {
 				p.add("nothing is asserted: Holds is nil")
 			}
 		}
@@ -299,21 +309,21 @@ func (p *problems) steps(s Script) {
 	check("check before", s.Baseline)
 	check("check after", s.Aftermath)
 	for _, f := range s.Forms {
-		if p := named("lesser form", f.Name); f.Fault == nil {
+		if p := named("harmless precursor", f.ID, f.Name); f.Fault == nil {
 			p.add("it has no fault")
 		}
-		check(fmt.Sprintf("lesser form %q, check after", f.Name), f.Aftermath)
+		check(fmt.Sprintf("harmless precursor %q, check after", f.Name), f.Aftermath)
 	}
 	for i, r := range s.Remedies {
-		p := named("remedy", r.Name)
+		p := named("remedy", r.ID, r.Name)
 		if r.Apply == nil {
 			p.add("nothing is applied: Apply is nil")
 		}
 		if r.Helps && r.Bound <= 0 {
-			p.add("it is to help, and has no bound on how long that may take")
+			p.add("it must help, and has no bound")
 		}
 		if r.Undo != nil && i == len(s.Remedies)-1 {
-			p.add("nothing comes after it, so that nobody would see whether its undo works")
+			p.add("nothing comes after it, so that nothing shows whether its undo works")
 		}
 		if r.Helps && r.Undo == nil && i < len(s.Remedies)-1 {
 			p.add("another one comes after it, and it cannot be undone")

@@ -33,8 +33,11 @@ func pair(change func(*Script)) Scenario {
 		return Script{
 			Install: nothing, Ends: []End{a, b}, Probes: a.Both(b), Detectors: []detect.Detector{silent{}},
 			Fault: func(*Run) fault.Fault { return fault.Fault{} }, Hurt: []probe.Probe{a.To(b)}, Observe: time.Second,
-			Named:    []Finding{{Detector: "silent", Kind: "lost", State: detect.Active, Object: detect.Named("a")}},
-			Remedies: []Remedy{{Name: "route", Helps: true, Bound: time.Second, Apply: nothing, Undo: nothing}, {Name: "wait", Apply: nothing}},
+			Named: []Finding{{Detector: "silent", Kind: "lost", State: detect.Active, Object: detect.Named("a")}},
+			Remedies: []Remedy{
+				{ID: "route", Name: "static route", Helps: true, Bound: time.Second, Apply: nothing, Undo: nothing},
+				{ID: "wait", Name: "wait", Apply: nothing},
+			},
 		}
 	}
 	return Scenario{
@@ -73,7 +76,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{
 			"a misspelt end", func(s *Script) { s.Probes = append(s.Probes, probe.Probe{From: "a", To: "bb"}) },
-			[]string{`variant "old": probe "a->bb": there is no end "bb"; nearest is "b"`},
+			[]string{`variant "old": probe "a->bb": there is no endpoint "bb"; nearest is "b"`},
 		},
 		{
 			"a probe in Hurt that does not exist", func(s *Script) { s.Hurt = []probe.Probe{{From: "a", To: "b", Protocol: probe.TCP}} },
@@ -81,15 +84,15 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			"an end in Gone that does not exist", func(s *Script) { s.Gone = []End{PodOn("c")} },
-			[]string{`variant "old": gone: there is no end "c"`},
+			[]string{`variant "old": gone: there is no endpoint "c"`},
 		},
 		{
 			"ends that are nowhere", func(s *Script) {
 				s.Ends = append(s.Ends, PodOn("c"), End{Name: "d", Host: "d"}, End{Name: "e"}, PodOn("a"))
 			},
 			[]string{
-				`end "c": its pod is to run on "c", which is no node`, `end "d": there is no host "d"`,
-				`end "e": it is neither a pod nor a host nor a server`, `end "a": the name is empty or taken`,
+				`endpoint "c": its pod must run on "c", which is no node`, `endpoint "d": there is no host "d"`,
+				`endpoint "e": it is neither a pod nor a host nor a server`, `endpoint "a": the name is empty or taken`,
 			},
 		},
 		{
@@ -97,22 +100,32 @@ func TestValidate(t *testing.T) {
 				server := Server("db", func(*Run) netip.AddrPort { return netip.AddrPort{} })
 				s.Ends, s.Probes = append(s.Ends, server), append(s.Probes, server.To(s.Ends[0]))
 			},
-			[]string{`end "db" only answers: it has no agent to send from`},
+			[]string{`endpoint "db" only answers: it has no agent to send from`},
 		},
 		{
 			"remedies without a bound, without an undo, and of one name", func(s *Script) {
 				s.Remedies[0].Bound = 0
-				s.Remedies = append(s.Remedies, Remedy{Name: "wait"})
+				s.Remedies = append(s.Remedies, Remedy{ID: "wait", Name: "wait"})
 			},
-			[]string{`remedy "route": it is to help, and has no bound`, `remedy "wait": the name is empty or taken`, `remedy "wait": nothing is applied`},
+			[]string{`remedy "static route": it must help, and has no bound`, `remedy "wait": the name is empty or taken`, `remedy "wait": identifier "wait" is taken`, `remedy "wait": nothing is applied`},
 		},
 		{
 			"no way back before the next remedy", func(s *Script) { s.Remedies[0].Undo = nil },
-			[]string{`remedy "route": another one comes after it, and it cannot be undone`},
+			[]string{`remedy "static route": another one comes after it, and it cannot be undone`},
 		},
 		{
 			"a check that asserts nothing, with a percent sign in its name", func(s *Script) { s.Aftermath = []Check{{Name: "50% are lost"}} },
 			[]string{`check after "50% are lost": nothing is asserted`},
+		},
+		{
+			"identifiers that are none", func(s *Script) {
+				s.Baseline = []Check{{Name: "none"}, {ID: "Two Words", Name: "two"}}
+				s.Forms = []LesserForm{{ID: "-less", Name: "less", Fault: s.Fault, Aftermath: []Check{{ID: "less_", Name: "after"}}}}
+			},
+			[]string{
+				`check before "none": identifier "": expected small letters`, `check before "two": identifier "Two Words": expected`,
+				`harmless precursor "less": identifier "-less": expected`, `harmless precursor "less", check after "after": identifier "less_": expected`,
+			},
 		},
 		{
 			"findings that no detector comes to, or that are not whole", func(s *Script) {
@@ -123,12 +136,12 @@ func TestValidate(t *testing.T) {
 			[]string{
 				`latent: silence: latent lost a: there is no detector "silence"; nearest is "silent"`,
 				`passing: silent: latent lost a: kind, object and state must be given, and the state be one of [active]`,
-				`lesser form "less": silent: active lost: kind, object and state must be given`,
+				`harmless precursor "less": silent: active lost: kind, object and state must be given`,
 			},
 		},
 		{
 			"nothing at all", func(s *Script) { *s = Script{} },
-			[]string{"there are no probes", "there is no detector", "an Install and a Fault", "must hurt some probe", "come to some active finding", "no time to watch"},
+			[]string{"there are no probes", "there is no detector", "an Install and a Fault", "must name the probes", "must expect an active finding", "not enough to see"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -158,7 +171,7 @@ func TestValidateNodesOfVariants(t *testing.T) {
 	}{
 		{"each has one", []string{"a"}, []string{"b"}, ""},
 		{"only one has any", []string{"a"}, nil, `variant "new": nodes: either all variants have nodes of their own or none has`},
-		{"one node for both", []string{"b"}, []string{"b"}, `variant "new": nodes: "b" is that of "old"`},
+		{"one node for both", []string{"b"}, []string{"b"}, `variant "new": nodes: "b" belongs to "old"`},
 		{"a node that is none", []string{"a"}, []string{"bb"}, `variant "new": nodes: "bb" is no node; nearest is "b"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -177,7 +190,7 @@ func TestValidateNodesOfVariants(t *testing.T) {
 	}
 }
 
-// Nodes of variants that do not run are not there; those that are nobody's are.
+// Nodes of variants that do not run are not there; shared ones are.
 func TestTopologyFor(t *testing.T) {
 	s := pair(func(*Script) {})
 	s.Variants[1].Nodes = []string{"b"}

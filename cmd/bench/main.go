@@ -1,18 +1,16 @@
-// Command bench measures what relapse has budgets for: it runs the CLI the
-// way people do, and compares how long that takes, and how much memory the
-// CLI needs, with what it may. It removes the labs of the scenarios that it
-// measures, before and after. What it measured it writes into figures.Path, in
-// place of what was measured before; it runs in the root of the repository.
+// Command bench runs the CLI as users do, measures its times and its memory, and compares
+// them with their budgets. It writes the figures to figures.Path, in place of the earlier
+// ones. Before and after it measures a scenario it removes the scenario's lab. It must be
+// run in the root of the repository.
 //
-// With folders of reports as arguments, such as the one that make test-all has
-// written, it runs nothing: it takes the figures of the whole runs that are there
-// and that passed, but for those beside other work.
+// With folders of reports as arguments, such as the one that make test-all writes, it runs
+// nothing. It takes the figures from the runs in them that are whole, passed, and were not
+// slowed down by other work.
 //
-// With -only it measures only what is named: scenarios, and what it takes to build,
-// bisect and qualify other versions.
+// With -only it measures the named scenarios, and of build, bisect and qualify those that
+// are named.
 //
-// Exit status: 0 all within their budgets; 1 some were not, or a run did not
-// pass.
+// Exit status: 0 all figures are within their budgets; 1 one is not, or a run did not pass.
 package main
 
 import (
@@ -22,7 +20,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -42,45 +39,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
-// program is the CLI under measurement, as make build leaves it.
+// program is the CLI under measurement, which make build builds.
 const program = "bin/relapse"
 
-// budget is what a scenario may take on 2 cores, with its images built.
-type budget struct {
-	whole  time.Duration // all variants, on a lab of their own
-	single time.Duration // one affected variant, on a lab of its own
-	reuse  time.Duration // one variant, on a lab that is there
-	lab    time.Duration // until the lab is up
-	detect time.Duration // from the first lost probe to the first alarm after it
-}
-
-// budgets are by scenario; a scenario that has none is not measured.
-var budgets = map[string]budget{
-	"node-drain": {
-		whole: 90 * time.Second, single: 75 * time.Second, reuse: 40 * time.Second,
-		lab: 14 * time.Second, detect: time.Second,
-	},
-	"masquerade-drift": {
-		whole: 180 * time.Second, single: 90 * time.Second, reuse: 60 * time.Second,
-		lab: 45 * time.Second, detect: time.Second,
-	},
-	// A fixed kube-proxy stands a load for two minutes, and one that was restarted
-	// must have run for a minute before it can hang again.
-	"ipvs-deadlock": {
-		whole: 320 * time.Second, single: 5 * time.Minute, reuse: 5 * time.Minute,
-		lab: time.Minute, detect: 7 * time.Second,
-	},
-	"unpinned-image": {
-		whole: 150 * time.Second, single: 150 * time.Second, reuse: 60 * time.Second,
-		lab: 45 * time.Second, detect: time.Second,
-	},
-	"added-nic": {
-		whole: 180 * time.Second, single: 120 * time.Second, reuse: 75 * time.Second,
-		lab: 45 * time.Second, detect: time.Second,
-	},
-}
-
-// memory is what the CLI may hold at its peak, whatever it runs.
+// memory is the budget for the peak memory of the CLI.
 const memory = 300 << 20 // bytes
 
 func main() {
@@ -95,7 +57,7 @@ func main() {
 }
 
 func bench(ctx context.Context, only string) error {
-	before, err := figures.Read(figures.Path) // a file that cannot be read is told before an hour of work
+	before, err := figures.Read(figures.Path) // an unreadable file must be reported before an hour of work
 	if err != nil {
 		return err
 	}
@@ -104,13 +66,16 @@ func bench(ctx context.Context, only string) error {
 	if only != "" {
 		names = strings.Split(only, ",")
 	}
-	known := slices.Sorted(maps.Keys(budgets))
+	var known []string
+	for _, s := range scenarios.All {
+		known = append(known, s.Incident.Name)
+	}
 	for _, c := range commands {
 		known = append(known, c.name)
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("-only: there is nothing to measure of %q%s", name, topology.Nearest(name, known))
+			return fmt.Errorf("-only: %q is neither a scenario with a budget nor build, bisect or qualify%s", name, topology.Nearest(name, known))
 		}
 	}
 	if folders := flag.Args(); len(folders) > 0 {
@@ -146,7 +111,7 @@ func (m *measurement) stored(folders []string) error {
 				if m.machine, err = machineOf(r); err != nil {
 					return err
 				}
-				m.whole(r, milliseconds(r.Timings.Total-r.Timings.Images))
+				m.whole(r, s.Budget, milliseconds(r.Timings.Total-r.Timings.Images))
 			}
 		}
 	}
@@ -156,8 +121,8 @@ func (m *measurement) stored(folders []string) error {
 	return nil
 }
 
-// isWhole tells whether a report is of every variant that can run on such a
-// machine, each once and with all its parts.
+// isWhole reports whether a run had every variant that can run on such a machine, each
+// once, without ablation.
 func isWhole(s framework.Scenario, r report.Report) bool {
 	var ran, all []string
 	for _, v := range r.Variants {
@@ -172,7 +137,7 @@ func isWhole(s framework.Scenario, r report.Report) bool {
 	return r.Ablated == "" && slices.Equal(ran, all)
 }
 
-// all measures what is named, everything if nothing is.
+// all measures what the names select; without names, everything.
 func (m *measurement) all(ctx context.Context, names []string) (err error) {
 	wanted := func(name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 	if m.output, err = os.MkdirTemp("", "relapse-bench-"); err != nil {
@@ -181,12 +146,11 @@ func (m *measurement) all(ctx context.Context, names []string) (err error) {
 	defer os.RemoveAll(m.output)
 	m.machine = machine(host.Inspect(ctx, host.Needs{}).Facts)
 	for _, s := range scenarios.All {
-		limits, ok := budgets[s.Incident.Name]
-		if !ok || !wanted(s.Incident.Name) {
+		if s.Budget == (framework.Budget{}) || !wanted(s.Incident.Name) {
 			continue
 		}
-		if err := m.scenario(ctx, s, limits); err != nil {
-			// The last word is the lab's: it must not stay.
+		if err := m.scenario(ctx, s); err != nil {
+			// The lab must not stay.
 			_, _, down := m.relapse(context.WithoutCancel(ctx), "down", s.Incident.Name)
 			return errors.Join(err, down)
 		}
@@ -210,23 +174,22 @@ func (m *measurement) all(ctx context.Context, names []string) (err error) {
 type measurement struct {
 	output  string // folder for the reports of its own runs
 	peak    int64  // bytes, of all runs
-	machine string // as the reports tell of it
+	machine string // in a few words
 	series  []*series
 
-	// environment is what the CLI is given beside this program's, and judged are exit
-	// statuses other than 0 that are no failure of its.
+	// environment is added to this program's for the CLI. judged are exit statuses other
+	// than 0 that do not count as failures.
 	environment []string
 	judged      []int
 }
 
 // series is the samples of one figure.
 type series struct {
-	figure  figures.Figure // all but what the samples come to
+	figure  figures.Figure // without Measured
 	samples []float64
 }
 
-// sample adds a sample to a figure, which is new where there is none of its
-// scenario and name.
+// sample adds a sample to the figure of this scenario, name and note, or to a new one.
 func (m *measurement) sample(figure figures.Figure, value float64) {
 	for _, s := range m.series {
 		if s.figure.Scenario == figure.Scenario && s.figure.Name == figure.Name && s.figure.Note == figure.Note {
@@ -249,7 +212,7 @@ func (m *measurement) duration(r report.Report, name string, budget, value time.
 	m.sample(figure, value.Seconds())
 }
 
-// conditions says what a run's times depend on beside the machine.
+// conditions names what a run's times depend on, other than the machine.
 func conditions(r report.Report) string {
 	if len(r.Guests) == 0 {
 		return ""
@@ -257,7 +220,7 @@ func conditions(r report.Report) string {
 	return map[string]string{"kvm": "under KVM", "uml": "under User Mode Linux", "tcg": "under QEMU's translator"}[r.Guests[0].Accelerator]
 }
 
-// summary returns what the samples come to.
+// summary returns all figures with their samples summarized.
 func (m *measurement) summary() []figures.Figure {
 	var all []figures.Figure
 	for _, s := range m.series {
@@ -270,9 +233,9 @@ func (m *measurement) summary() []figures.Figure {
 
 // scenario measures one scenario: all variants on a lab of their own, each
 // affected variant on a lab of its own, each variant on a lab that is there.
-func (m *measurement) scenario(ctx context.Context, s framework.Scenario, limits budget) error {
+func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error {
 	name := s.Incident.Name
-	// A lab that comes and goes leaves the images in the cache and in Docker.
+	// A lab that is brought up once leaves the images in the cache and in Docker.
 	for _, args := range [][]string{{"down", name}, {"up", name}, {"down", name}} {
 		if _, _, err := m.relapse(ctx, args...); err != nil {
 			return err
@@ -282,7 +245,7 @@ func (m *measurement) scenario(ctx context.Context, s framework.Scenario, limits
 	if err != nil {
 		return err
 	}
-	m.whole(r, took)
+	m.whole(r, s.Budget, took)
 	for _, v := range s.Runnable(nil) {
 		if v.Role != framework.Affected {
 			continue
@@ -291,9 +254,9 @@ func (m *measurement) scenario(ctx context.Context, s framework.Scenario, limits
 		if err != nil {
 			return err
 		}
-		m.duration(r, "one affected variant, lab included", limits.single, took)
-		m.duration(r, figures.LabIsUp, limits.lab, milliseconds(r.Timings.Lab))
-		m.variants(r, limits)
+		m.duration(r, "one affected variant, lab included", s.Budget.Affected, took)
+		m.duration(r, figures.LabIsUp, s.Budget.Lab, milliseconds(r.Timings.Lab))
+		m.variants(r, s.Budget)
 	}
 
 	if _, _, err := m.relapse(ctx, "up", name); err != nil {
@@ -304,18 +267,17 @@ func (m *measurement) scenario(ctx context.Context, s framework.Scenario, limits
 		if err != nil {
 			return err
 		}
-		m.duration(r, "one variant on a running lab", limits.reuse, took)
-		m.variants(r, limits)
+		m.duration(r, "one variant on a running lab", s.Budget.Reuse, took)
+		m.variants(r, s.Budget)
 	}
 	_, _, err = m.relapse(ctx, "down", name)
 	return err
 }
 
 // whole takes the samples of a run of all variants, which took so long.
-func (m *measurement) whole(r report.Report, took time.Duration) {
-	limits := budgets[r.Scenario]
-	m.duration(r, figures.AllVariants, limits.whole, took)
-	m.duration(r, figures.LabIsUp, limits.lab, milliseconds(r.Timings.Lab))
+func (m *measurement) whole(r report.Report, limits framework.Budget, took time.Duration) {
+	m.duration(r, figures.AllVariants, limits.Whole, took)
+	m.duration(r, figures.LabIsUp, limits.Lab, milliseconds(r.Timings.Lab))
 	for _, v := range r.Variants {
 		m.duration(r, figures.OnThatLab(v.Name), 0, milliseconds(v.ElapsedMS))
 	}
@@ -324,12 +286,12 @@ func (m *measurement) whole(r report.Report, took time.Duration) {
 
 // variants takes the samples that are in a report: how long detection took and
 // each recovery, and how many packets a fixed version lost, which may lose none.
-func (m *measurement) variants(r report.Report, limits budget) {
+func (m *measurement) variants(r report.Report, limits framework.Budget) {
 	for _, v := range r.Variants {
 		switch framework.Role(v.Role) {
 		case framework.Affected:
 			if detected, known := metrics.TimeToDetectOf(v); known {
-				m.duration(r, "time to detect", limits.detect, detected)
+				m.duration(r, "time to detect", limits.Detect, detected)
 			}
 		case framework.Fixed:
 			m.sample(figures.Figure{
@@ -347,8 +309,7 @@ func (m *measurement) variants(r report.Report, limits budget) {
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// run runs a scenario, and returns how long the CLI took and what it
-// reported.
+// run runs a scenario, and returns how long the CLI took and its report.
 func (m *measurement) run(ctx context.Context, name string, args ...string) (time.Duration, report.Report, error) {
 	took, peak, err := m.relapse(ctx, append([]string{"run", name, "--output", m.output}, args...)...)
 	if err != nil {
@@ -359,7 +320,7 @@ func (m *measurement) run(ctx context.Context, name string, args ...string) (tim
 	return took, r, err
 }
 
-// machineOf says in a few words which machine a report is of.
+// machineOf describes the machine of a report in a few words.
 func machineOf(r report.Report) (string, error) {
 	stored, err := json.Marshal(r.Machine)
 	if err != nil {
@@ -372,8 +333,8 @@ func machineOf(r report.Report) (string, error) {
 	return machine(facts), nil
 }
 
-// machine is facts in a few words. Neither the kernel's patch level nor Docker's makes
-// another machine.
+// machine describes a machine in a few words. Patch levels of the kernel and of Docker are
+// left out, because they do not make another machine.
 func machine(facts host.Facts) string {
 	return fmt.Sprintf("%d CPUs, %d GiB of memory, Linux %s, Docker %s",
 		facts.CPUs, facts.MemoryGiB, majorMinor(facts.Kernel), majorMinor(facts.Docker))
@@ -386,15 +347,14 @@ func majorMinor(version string) string {
 	return major + "." + minor
 }
 
-// relapse runs the CLI to its end, and returns how long it took and the most
-// memory, in bytes, that it or a program of its own held. Where it fails, its
-// output is in the error.
+// relapse runs the CLI to its end. It returns how long that took, and the peak memory in
+// bytes of the CLI and its children. The error of a failure has its output.
 func (m *measurement) relapse(ctx context.Context, args ...string) (time.Duration, int64, error) {
 	line := program + " " + strings.Join(args, " ")
 	fmt.Println(line)
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), m.environment...)
-	// The CLI undoes what it did before it ends.
+	// On an interrupt the CLI takes the lab down before it ends.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
@@ -409,7 +369,7 @@ func (m *measurement) relapse(ctx context.Context, args ...string) (time.Duratio
 	return took, usage.Maxrss << 10, nil // getrusage(2): in KiB
 }
 
-// print prints the figures, and returns an error if one is over its budget.
+// print prints the figures. The error names those that are over their budgets.
 func (m *measurement) print() error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nFIGURE\tMIN\tMEDIAN\tMAX\tN\tBUDGET\t")

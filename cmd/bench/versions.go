@@ -14,8 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// commands are what is measured beside scenarios: commands on versions that no variant
-// has.
+// commands are measured beside the scenarios: each runs on versions that no variant has.
 var commands = []struct {
 	name    string
 	measure func(*measurement, context.Context) error
@@ -25,13 +24,13 @@ var commands = []struct {
 	{"qualify", (*measurement).qualify},
 }
 
-// Budgets of these.
+// Budgets of the commands.
 const (
 	buildOfVersion = 90 * time.Second // one more version of a Cilium slice
-	stepOfBisect   = 45 * time.Second // on a lab that is there, with its images built
+	stepOfBisect   = 45 * time.Second // on a running lab, with its images built
 )
 
-// qualifications are measured whole, with all images built.
+// qualifications are the upgrades whose qualification is measured, with all images built.
 var qualifications = []struct {
 	component, from, to string
 	budget              time.Duration
@@ -40,8 +39,8 @@ var qualifications = []struct {
 	{"cilium", "1.11.6", "1.12.0", 8 * time.Minute},
 }
 
-// build builds a version that the catalogue does not have, in an empty image cache.
-// Go's own caches stay.
+// build measures building a version that the catalogue does not have, with an empty image
+// cache and Go's own caches.
 func (m *measurement) build(ctx context.Context) error {
 	const image = "quay.io/cilium/cilium@1.11.5"
 	goCache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
@@ -60,10 +59,9 @@ func (m *measurement) build(ctx context.Context) error {
 	return nil
 }
 
-// bisect takes the time of the steps of a bisection, but for the first, which brings up
-// the lab.
+// bisect measures the steps of a bisection, without the first, which brings up the lab.
 func (m *measurement) bisect(ctx context.Context) error {
-	m.judged = []int{4} // only a range is left, where versions between cannot be had
+	m.judged = []int{4} // only a range is left, because versions in it are not published
 	defer func() { m.judged = nil }()
 	const scenario, component = "node-drain", "cilium"
 	_, peak, err := m.relapse(ctx, "bisect", scenario, component, "--from", "1.11.6", "--to", "1.12.0", "--output", m.output)
@@ -107,7 +105,7 @@ func (m *measurement) bisect(ctx context.Context) error {
 	return nil
 }
 
-// qualify qualifies upgrades. One that says UNKNOWN is none that was measured.
+// qualify measures qualifications. UNKNOWN counts as a failure.
 func (m *measurement) qualify(ctx context.Context) error {
 	m.judged = []int{1} // NO-GO
 	defer func() { m.judged = nil }()

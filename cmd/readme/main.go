@@ -1,12 +1,14 @@
-// Command readme renders the tables of README.md that say what the code knows
-// better: the incidents from their records, the components from the recipes of
-// images, the figures from what cmd/bench has measured. Each stands between two comments:
+// Command readme renders the parts of the tree's Markdown files that come from the
+// code: the incidents from their records, the components from the recipes of images,
+// the figures from what cmd/bench measured, and transcripts from the golden files
+// that the tests of the commands compare their output with. A part is a block
+// between two comments:
 //
-//	<!-- incidents: rendered by go generate ./cmd/readme -->
-//	<!-- end of incidents -->
+//	<!-- rendered by go generate ./cmd/readme: figures -->
+//	<!-- end of figures -->
 //
-// Everything between them is replaced; the rest of the file is left as it is.
-// A test of this package fails while a table says something else.
+// Everything between them is replaced; the rest of the file stays as it is. The names
+// of the blocks are listed at func render. A test fails while a block is stale.
 package main
 
 //go:generate go run . ../..
@@ -14,14 +16,17 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: readme FOLDER, which has README.md in it")
+		fmt.Fprintln(os.Stderr, "usage: readme FOLDER, the root of the tree")
 		os.Exit(2)
 	}
 	if err := renew(os.Args[1]); err != nil {
@@ -30,51 +35,77 @@ func main() {
 	}
 }
 
-// renew writes root's README.md with the tables as they should be.
+// renew rewrites the blocks of all documents under root that are stale.
 func renew(root string) error {
-	path := filepath.Join(root, "README.md")
-	before, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("reading the README: %w", err)
-	}
-	rendered, err := tables(root)
+	paths, err := documents(root)
 	if err != nil {
 		return err
 	}
-	after, err := replace(string(before), rendered)
-	if err != nil {
-		return fmt.Errorf("rendering %s: %w", path, err)
-	}
-	if err := os.WriteFile(path, []byte(after), 0o644); err != nil {
-		return fmt.Errorf("writing the README: %w", err)
+	for _, path := range paths {
+		before, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("reading a document: %w", err)
+		}
+		after, err := replace(string(before), func(name string) (string, error) { return render(root, name) })
+		if err != nil {
+			return fmt.Errorf("rendering %s: %w", path, err)
+		}
+		if after == string(before) {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(after), 0o644); err != nil {
+			return fmt.Errorf("writing a document: %w", err)
+		}
 	}
 	return nil
 }
 
-// table is a part of the README that is rendered.
-type table struct {
-	name string // as in its two comments
-	text string // Markdown, with a line feed at its end
-}
-
-func (t table) begin() string {
-	return "<!-- " + t.name + ": rendered by go generate ./cmd/readme -->\n"
-}
-
-func (t table) end() string { return "<!-- end of " + t.name + " -->\n" }
-
-// replace returns text with each table between its two comments. The error
-// names the tables that have no place there.
-func replace(text string, all []table) (string, error) {
-	var errs []error
-	for _, t := range all {
-		before, rest, begins := strings.Cut(text, t.begin())
-		_, after, ends := strings.Cut(rest, t.end())
-		if !begins || !ends {
-			errs = append(errs, fmt.Errorf("the table %q has no place: want the lines %q and %q, in this order", t.name, t.begin(), t.end()))
-			continue
+// documents lists the Markdown files under root, without what git does not hold and
+// without golden files, which are not written by hand.
+func documents(root string) ([]string, error) {
+	var paths []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{".git", "bin", "reports", "testdata"}, entry.Name()):
+			return fs.SkipDir
+		case !entry.IsDir() && filepath.Ext(path) == ".md":
+			paths = append(paths, path)
 		}
-		text = before + t.begin() + "\n" + t.text + "\n" + t.end() + after
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking for Markdown files: %w", err)
 	}
-	return text, errors.Join(errs...)
+	return paths, nil
+}
+
+// begins matches the comment before a block.
+var begins = regexp.MustCompile(`(?m)^<!-- rendered by go generate ./cmd/readme: (.+) -->\n`)
+
+// replace returns text with each block rendered again. The error names the blocks that
+// have no end or cannot be rendered.
+func replace(text string, render func(name string) (string, error)) (string, error) {
+	var b strings.Builder
+	var errs []error
+	for {
+		at := begins.FindStringSubmatchIndex(text)
+		if at == nil {
+			b.WriteString(text)
+			return b.String(), errors.Join(errs...)
+		}
+		name := text[at[2]:at[3]]
+		end := "<!-- end of " + name + " -->\n"
+		_, rest, ends := strings.Cut(text[at[1]:], end)
+		if !ends {
+			return "", errors.Join(append(errs, fmt.Errorf("block %q has no end: expected the line %q", name, end))...)
+		}
+		content, err := render(name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("block %q: %w", name, err))
+		}
+		b.WriteString(text[:at[1]] + "\n" + content + "\n" + end)
+		text = rest
+	}
 }

@@ -1,9 +1,8 @@
 package main
 
 import (
+	"errors"
 	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -16,46 +15,70 @@ import (
 
 const root = "../.."
 
-func TestREADMEIsRendered(t *testing.T) {
+func TestDocumentsAreRendered(t *testing.T) {
+	paths, err := documents(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewed, err := replace(string(text), func(name string) (string, error) {
+			names[name] = true
+			return render(root, name)
+		})
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if renewed != string(text) {
+			stale, want := firstDifference(string(text), renewed)
+			t.Errorf("%s is stale; go generate ./cmd/readme renews it.\n  it has: %s\n  should: %s", path, stale, want)
+		}
+	}
+	for _, name := range []string{"incidents", "drawing node-drain", "records", "components", "figures"} {
+		if !names[name] {
+			t.Errorf("no document has the block %q", name)
+		}
+	}
+}
+
+// TestTranscripts fails for a transcript that no golden file stands behind: a block of
+// code, outside of the rendered ones, with a prompt in it.
+func TestTranscripts(t *testing.T) {
+	paths, err := documents(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "$ ") || strings.HasPrefix(line, "```console") {
+				t.Errorf("%s:%d: a transcript that is not rendered from a golden file: %s", path, i+1, line)
+			}
+		}
+	}
+}
+
+// TestREADMEIsShort holds the README to the two screens that it is meant to be, and to
+// the two commands that have to be on them.
+func TestREADMEIsShort(t *testing.T) {
 	text, err := os.ReadFile(root + "/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := tables(root)
-	if err != nil {
-		t.Fatal(err)
+	if lines := strings.Count(string(text), "\n"); lines > 180 {
+		t.Errorf("README.md has %d lines; 180 at most: the rest belongs into the README.md of its folder", lines)
 	}
-	for _, rendered := range all {
-		t.Run(rendered.name, func(t *testing.T) {
-			renewed, err := replace(string(text), []table{rendered})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if renewed == string(text) {
-				return
-			}
-			stale, want := firstDifference(string(text), renewed)
-			t.Errorf("README.md: the table %q is stale; go generate ./cmd/readme renews it.\n  it has: %s\n  should: %s", rendered.name, stale, want)
-		})
-	}
-}
-
-// links are the targets of Markdown's inline links.
-var links = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
-
-func TestLinksLeadSomewhere(t *testing.T) {
-	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, link := range links.FindAllStringSubmatch(string(text), -1) {
-			if strings.Contains(link[1], "://") {
-				continue // another site's
-			}
-			if _, err := os.Stat(filepath.Join(root, link[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", name, link[1])
-			}
+	for _, command := range []string{"make scenario NAME=node-drain", "make test"} {
+		if !strings.Contains(string(text), command) {
+			t.Errorf("README.md lacks %q", command)
 		}
 	}
 }
@@ -73,19 +96,26 @@ func firstDifference(a, b string) (string, string) {
 }
 
 func TestReplace(t *testing.T) {
-	rendered := []table{{name: "figures", text: "new\n"}}
-	const begin, end = "<!-- figures: rendered by go generate ./cmd/readme -->\n", "<!-- end of figures -->\n"
+	const begin, end = "<!-- rendered by go generate ./cmd/readme: figures -->\n", "<!-- end of figures -->\n"
+	fresh := func(name string) (string, error) {
+		if name != "figures" {
+			return "", errors.New("there is no such block")
+		}
+		return "new\n", nil
+	}
 	for _, c := range []struct {
 		name, text, want, err string
 	}{
+		{name: "no block", text: "a\n", want: "a\n"},
 		{name: "between its comments", text: "a\n" + begin + "old\n" + end + "b\n", want: "a\n" + begin + "\nnew\n\n" + end + "b\n"},
-		{name: "an empty place", text: begin + end, want: begin + "\nnew\n\n" + end},
-		{name: "no place", text: "a\n", err: `the table "figures" has no place`},
-		{name: "no end", text: begin + "old\n", err: `the table "figures" has no place`},
+		{name: "an empty block", text: begin + end, want: begin + "\nnew\n\n" + end},
+		{name: "two blocks", text: begin + end + begin + end, want: begin + "\nnew\n\n" + end + begin + "\nnew\n\n" + end},
+		{name: "no end", text: begin + "old\n", err: `block "figures" has no end`},
+		{name: "unknown", text: strings.ReplaceAll(begin+end, "figures", "prices"), err: `block "prices": there is no such block`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
-			got, err := replace(c.text, rendered)
+			got, err := replace(c.text, fresh)
 			if c.err != "" {
 				g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(c.err)))
 				return
@@ -96,20 +126,40 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+func TestRecords(t *testing.T) {
+	got := records([]framework.Scenario{{Incident: framework.Incident{
+		Name: "flood", Title: "water in the rack", Source: "a_cellar", Issue: "https://example.com/1",
+		Symptom: "Cables\nfloat.\n\n  1. <red>\n  2. blue\n\nFans *stop*.", Cause: "A valve.", Affected: "1.0", Fixed: "1.1",
+		Remedies: []string{"close it", "a towel does not help"}, Reproduction: "A bucket.", Diagram: "  ~~\n rack",
+	}}})
+	want := "### flood\n\n**water in the rack**\n\n```text\n  ~~\n rack\n```\n\n" +
+		"**Symptom.** Cables\nfloat.\n\n```text\n  1. <red>\n  2. blue\n```\n\nFans \\*stop\\*.\n\n" +
+		"**Cause.** A valve.\n\n**Reproduction.** A bucket.\n\n**Remedies.**\n\n- close it\n- a towel does not help\n\n" +
+		"**Affected**: 1.0. **Fixed**: 1.1. **Source**: a\\_cellar. **The vendor's issue or fix**: <https://example.com/1>.\n" +
+		"\n| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n"
+	gomega.NewWithT(t).Expect(got).To(gomega.Equal(want))
+}
+
 func TestIncidents(t *testing.T) {
 	s := framework.Scenario{
 		Incident: framework.Incident{Name: "a", Title: "it broke", Affected: "1.0 | 1.1", Fixed: "1.2"},
 		Topology: topology.Topology{Clusters: []topology.Cluster{{Nodes: []topology.Node{{Kernel: "6.1"}, {Kernel: "6.1"}, {}}}}},
 		Variants: []framework.Variant{
-			{Name: "new", Role: framework.Fixed, Components: map[string]string{"proxy": "1.2"}},
-			{Name: "old", Role: framework.Affected, Components: map[string]string{"proxy": "1.1", "db": "10"}},
-			{Name: "older", Role: framework.Affected, Components: map[string]string{"proxy": "1.0"}, OnlyUpstream: "it is not published"},
-			{Name: "half", Role: framework.Workaround, Components: map[string]string{"proxy": "1.1"}, Refused: true},
+			{Name: "new", Role: framework.Fixed, Form: framework.Slice, Components: map[string]string{"proxy": "1.2"}},
+			{Name: "old", Role: framework.Affected, Form: framework.Whole, Components: map[string]string{"proxy": "1.1", "db": "10"}},
+			{Name: "older", Role: framework.Affected, Form: framework.Whole, Components: map[string]string{"proxy": "1.0"}, OnlyUpstream: "it is not published"},
+			{Name: "half", Role: framework.Workaround, Form: framework.Whole, Components: map[string]string{"proxy": "1.1"}, Refused: true},
 		},
 	}
-	want := "| name | what happened | affected | fixed | variants | versions that run |\n|---|---|---|---|---|---|\n" +
-		"| a | it broke | 1.0 \\| 1.1 | 1.2 | affected: `old`, `older` (only with `--images=upstream`); fixed: `new`; workaround: `half` (refuses to start); on a node with a kernel of its own, 6.1 | db: 10; proxy: 1.2, 1.1 |\n"
-	gomega.NewWithT(t).Expect(incidents([]framework.Scenario{s})).To(gomega.Equal(want))
+	g := gomega.NewWithT(t)
+	g.Expect(incidents([]framework.Scenario{s})).To(gomega.Equal("| incident | what happened | affected | fixed | versions that run |\n|---|---|---|---|---|\n" +
+		"| [a](scenarios/README.md#a) | it broke | 1.0 \\| 1.1 | 1.2 | db: 10; proxy: 1.2, 1.1 |\n"))
+	g.Expect(variants(s)).To(gomega.Equal("| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n" +
+		"| `new` | fixed | `prevented` | proxy 1.2 | slice |\n" +
+		"| `old` | affected | `reproduced` | db 10, proxy 1.1 | whole |\n" +
+		"| `older` | affected | `reproduced` | proxy 1.0 | whole, only with `--images=upstream` |\n" +
+		"| `half` | workaround | `refused` | proxy 1.1 | whole |\n" +
+		"\nNodes under test have a kernel of their own: Linux 6.1.\n"))
 }
 
 func TestMeasured(t *testing.T) {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,64 +21,88 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// tables renders all tables from the catalogue and from the files under root.
-func tables(root string) ([]table, error) {
-	measured, err := figures.Read(filepath.Join(root, figures.Path))
-	if err != nil {
-		return nil, err
+// render returns the Markdown of a block, with a line feed at its end. The names of
+// blocks are:
+//
+//	incidents       the table of incidents
+//	drawing NAME    the drawing of an incident's lab
+//	records         a section for each incident
+//	components      the versions that images hold, and in which form
+//	figures         what cmd/bench measured
+//	golden PATH     a golden file, by its path from root
+func render(root, name string) (string, error) {
+	kind, of, _ := strings.Cut(name, " ")
+	switch kind {
+	case "incidents":
+		return incidents(scenarios.All), nil
+	case "records":
+		return records(scenarios.All), nil
+	case "drawing":
+		for _, s := range scenarios.All {
+			if s.Incident.Name == of {
+				return fenced(s.Incident.Diagram), nil
+			}
+		}
+	case "components":
+		return componentTable(root)
+	case "figures":
+		measured, err := figures.Read(filepath.Join(root, figures.Path))
+		return figureTable(measured), err
+	case "golden":
+		text, err := os.ReadFile(filepath.Join(root, of))
+		return fenced(string(text)), err
 	}
+	return "", errors.New("there is no such block")
+}
+
+// componentTable renders the components of the images that are described under root.
+func componentTable(root string) (string, error) {
 	catalogue, err := images.Open(root)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	inside, err := components(catalogue, scenarios.All)
-	if err != nil {
-		return nil, err
-	}
-	return []table{
-		{name: "incidents", text: incidents(scenarios.All)},
-		{name: "components", text: inside},
-		{name: "figures", text: figureTable(measured)},
-	}, nil
+	return components(catalogue, scenarios.All)
+}
+
+// fenced is text as it is, in a block of code.
+func fenced(text string) string {
+	return "```text\n" + strings.Trim(text, "\n") + "\n```\n"
 }
 
 // incidents has a row for each scenario of the catalogue.
 func incidents(all []framework.Scenario) string {
 	var b strings.Builder
-	b.WriteString("| name | what happened | affected | fixed | variants | versions that run |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| incident | what happened | affected | fixed | versions that run |\n|---|---|---|---|---|\n")
 	for _, s := range all {
-		row(&b, s.Incident.Name, s.Incident.Title, s.Incident.Affected, s.Incident.Fixed, variants(s), versions(s))
+		name := fmt.Sprintf("[%s](scenarios/README.md#%[1]s)", s.Incident.Name)
+		row(&b, name, s.Incident.Title, s.Incident.Affected, s.Incident.Fixed, versions(s))
 	}
 	return b.String()
 }
 
-// variants lists a scenario's variants by their roles, and says what is special
-// about running them.
+// variants has a row for each variant of a scenario.
 func variants(s framework.Scenario) string {
-	var parts []string
-	for _, role := range []framework.Role{framework.Affected, framework.Fixed, framework.Workaround} {
-		var names []string
-		for _, v := range s.Variants {
-			if v.Role != role {
-				continue
-			}
-			name := "`" + v.Name + "`"
-			if v.OnlyUpstream != "" {
-				name += " (only with `--images=upstream`)"
-			}
-			if v.Refused {
-				name += " (refuses to start)"
-			}
-			names = append(names, name)
+	var b strings.Builder
+	b.WriteString("| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n")
+	for _, v := range s.Variants {
+		form := string(v.Form)
+		if v.OnlyUpstream != "" {
+			form += ", only with `--images=upstream`"
 		}
-		if len(names) > 0 {
-			parts = append(parts, string(role)+": "+strings.Join(names, ", "))
-		}
+		row(&b, "`"+v.Name+"`", string(v.Role), "`"+string(v.Expected())+"`", componentList(v.Components), form)
 	}
 	if kernels := guestKernels(s.Topology); len(kernels) > 0 {
-		parts = append(parts, "on a node with a kernel of its own, "+strings.Join(kernels, " and "))
+		fmt.Fprintf(&b, "\nNodes under test have a kernel of their own: Linux %s.\n", strings.Join(kernels, ", "))
 	}
-	return strings.Join(parts, "; ")
+	return b.String()
+}
+
+func componentList(versions map[string]string) string {
+	var parts []string
+	for _, component := range slices.Sorted(maps.Keys(versions)) {
+		parts = append(parts, component+" "+versions[component])
+	}
+	return strings.Join(parts, ", ")
 }
 
 // versions lists, for each component under test, the versions in which variants
@@ -110,13 +136,13 @@ func guestKernels(t topology.Topology) []string {
 	return kernels
 }
 
-// components has a row for each way in which images hold a vendor's component,
-// with the versions that are inside, whatever the images' tags say.
+// components has a row for each image and form of a vendor's component, with the
+// versions inside, which the image's tag need not name.
 func components(catalogue *images.Catalogue, all []framework.Scenario) (string, error) {
-	type way struct {
+	type packaging struct {
 		component, image, form, others string
 	}
-	versions, usedBy := map[way][]string{}, map[way][]string{}
+	versions, usedBy := map[packaging][]string{}, map[packaging][]string{}
 	for _, ref := range catalogue.Refs() {
 		r, err := catalogue.Recipe(ref)
 		if err != nil {
@@ -129,7 +155,7 @@ func components(catalogue *images.Catalogue, all []framework.Scenario) (string, 
 		if err != nil {
 			return "", err
 		}
-		w := way{component: r.Component, image: imageName(r), form: string(r.Form), others: others(r, proved)}
+		w := packaging{component: r.Component, image: imageName(r), form: string(r.Form), others: others(r, proved)}
 		if r.Module == "" {
 			w.form += ", Debian's"
 		}
@@ -146,7 +172,7 @@ func components(catalogue *images.Catalogue, all []framework.Scenario) (string, 
 	}
 	var b strings.Builder
 	b.WriteString("| component | versions | form | image | with it | for |\n|---|---|---|---|---|---|\n")
-	for _, w := range slices.SortedFunc(maps.Keys(versions), func(a, b way) int {
+	for _, w := range slices.SortedFunc(maps.Keys(versions), func(a, b packaging) int {
 		return cmp.Or(cmp.Compare(a.component, b.component), cmp.Compare(a.image, b.image), lowestFirst(versions[a][0], versions[b][0]))
 	}) {
 		scenarios := strings.Join(usedBy[w], ", ")
@@ -195,7 +221,7 @@ func figureTable(file figures.File) string {
 	for _, f := range file.Figures {
 		name := cmp.Or(f.Scenario, "(none)")
 		if name == above {
-			name = "" // it stands in the row above
+			name = "" // as in the row above
 		} else {
 			above = name
 		}

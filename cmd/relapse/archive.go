@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/archive"
+	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
 func archiveCommand() *cobra.Command {
@@ -21,35 +21,35 @@ func archiveCommand() *cobra.Command {
 	var redact bool
 	cmd := &cobra.Command{
 		Use:   "archive DIR",
-		Short: "Pack a stored run for a vendor, with its addresses and names replaced if wanted",
-		Long: `Archive packs a run's folder into one file for a vendor's issue tracker: a tar
-archive, compressed with gzip, with report.json, report.html, the evidence and a
-manifest of all hashes. Where that takes more than --max-size the largest files are
-left out, which the manifest names; report.json and report.html never are.
+		Short: "Pack a stored run for a vendor; can replace addresses and names",
+		Long: `Archive packs a run's folder into one file for a vendor's issue tracker: a tar archive,
+compressed with gzip, with report.json, report.html, the evidence and a manifest with all
+hashes. If it would exceed --max-size, the largest files are left out, and the manifest
+names them; report.json and report.html are always included.
 
---redact replaces addresses and the names of nodes, routers, hosts, pods, namespaces
-and of this machine, the same by the same in all files. What was in one subnet is in
-one subnet still, so that routes make sense; the last byte of an IPv4 address stays, and
-so do the heads of private ranges. Names of services, workloads and networks stay, and
-so do versions and what is the same everywhere, such as kube-system and 127.0.0.1.
-"relapse judge" judges such a run as it judges the original, for it has the scenario:
-whoever has that can tell the names and ranges that the scenario itself declares, and
-no others. Look at the page before you hand it on.
+--redact replaces addresses and the names of nodes, routers, hosts, pods, namespaces and
+of this machine, each by the same replacement in all files. Addresses of one subnet stay
+in one subnet, so that routes make sense; the last byte of an IPv4 address and the first
+bytes of private ranges stay. Names of services, workloads and networks stay, and so do
+versions and common values such as kube-system and 127.0.0.1.
+"relapse judge" judges such a run like the original, because it knows the scenario.
+Anyone with the scenario can recover the names and ranges that it declares, and no
+others. Check the page before you send it.
 
 Exit status: 0 packed; 2 bad input, or --max-size is too small.`,
-		Args: oneArg("the folder of a run, such as reports/node-drain/latest"),
+		Args: exactArgs(1, "the folder of a run, such as reports/node-drain/latest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			most, err := units.FromHumanSize(size)
 			if err != nil || most <= 0 {
-				return usagef("--max-size: %q is no size: expected one such as 25MB", size)
+				return usagef("--max-size: %q is not a size: expected one such as 25MB", size)
 			}
 			return archiveRun(cmd, args[0], output, archive.Options{MaxBytes: most, Redact: redact})
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "`FILE` to write (default NAME-RUN.tar.gz, or NAME-RUN-redacted.tar.gz)")
 	cmd.Flags().BoolVar(&redact, "redact", false, "replace addresses and names")
-	// Of what GitHub takes: its limit is 25 MB, in one unit or the other.
-	cmd.Flags().StringVar(&size, "max-size", "25MB", "how large the file may become, `SIZE`")
+	// GitHub accepts 25 MB.
+	cmd.Flags().StringVar(&size, "max-size", "25MB", "the largest `SIZE` of the file")
 	return cmd
 }
 
@@ -61,7 +61,7 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 	if m, err := report.ReadManifest(run.dir); err != nil {
 		return usagef("%w", err)
 	} else if m != nil && m.Redaction != nil {
-		return usagef("%s is of an archive in which addresses and names are replaced already", dir)
+		return usagef("%s is from an archive in which addresses and names are replaced already", dir)
 	}
 	if output == "" {
 		output = run.report.Scenario + "-" + run.report.Run + ".tar.gz"
@@ -70,20 +70,20 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 		}
 	}
 	if o.Redact {
-		// A run of a scenario that the catalogue does not have any more can be packed, and
-		// not be judged.
+		// A run of a scenario that is no longer in the catalogue can be packed, but not
+		// judged.
 		if s, err := scenarioNamed(run.report.Scenario); err == nil {
 			o.Declared = declaredBy(s)
 		}
 		if o.Machine, err = os.Hostname(); err != nil {
-			return fmt.Errorf("asking for this machine's name, which is to be replaced: %w", err)
+			return fmt.Errorf("reading this machine's name, to replace it: %w", err)
 		}
 	}
 	m, err := archive.Write(run.dir, output, o)
 	var large *archive.TooLargeError
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return usagef("%s is there already: give another one with -o, or remove it", output)
+		return usagef("%s exists already: choose another file with -o, or remove it", output)
 	case errors.Is(err, fs.ErrNotExist):
 		return usagef("%w", err)
 	case errors.As(err, &large):
@@ -106,13 +106,13 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 	return nil
 }
 
-// declaredBy is what a scenario says of addresses and names.
+// declaredBy are the addresses and names that a scenario declares.
 func declaredBy(s framework.Scenario) archive.Declared {
-	return archive.Declared{Topology: report.TopologyOf(s.Topology), Texts: engine.Texts(s)}
+	return archive.Declared{Topology: report.TopologyOf(s.Topology), Texts: verdict.Texts(s)}
 }
 
-// restored is a run with the scenario's own addresses and names again, and what does the
-// same to lines of its record; nil where they were not replaced.
+// restored is a run with the scenario's own addresses and names, and the function that
+// restores lines of its record; nil if they were not replaced.
 func restored(run storedRun, s framework.Scenario) (storedRun, func([]byte) []byte, error) {
 	m, err := report.ReadManifest(run.dir)
 	if err != nil {

@@ -13,10 +13,21 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func oneArg(what string) cobra.PositionalArgs {
+// exactArgs demands n arguments, of 1 to 3; what says what they are.
+func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("%s takes one argument, %s", cmd.CommandPath(), what)
+		if len(args) != n {
+			return usagef("%s takes %s, %s", cmd.CommandPath(), []string{"one argument", "two arguments", "three arguments"}[n-1], what)
+		}
+		return nil
+	}
+}
+
+// someArgs demands at least one argument.
+func someArgs(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s needs %s", cmd.CommandPath(), what)
 		}
 		return nil
 	}

@@ -1,42 +1,65 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
-	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/semver"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/keptlab"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 )
 
+// storedOptions are the flags that bisect, qualify and soak share.
+type storedOptions struct {
+	output  string
+	timeout time.Duration // of each run
+	dryRun  bool
+}
+
+func (o *storedOptions) register(cmd *cobra.Command, dryRun string) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.output, "output", "reports", "folder for the reports")
+	flags.DurationVar(&o.timeout, "timeout", time.Hour, "limit for each run")
+	flags.BoolVar(&o.dryRun, "dry-run", false, dryRun)
+}
+
+// folder makes the folder of a bisection, a qualification or a soak.
+func (o *storedOptions) folder(command, name string) (string, error) {
+	dir, err := report.NewRun(filepath.Join(o.output, command), name, time.Now())
+	if err != nil {
+		return "", usagef("--output: %w", err)
+	}
+	return dir, nil
+}
+
+// check refuses a time limit in which nothing can run.
+func (o *storedOptions) check() error {
+	if o.timeout <= 0 {
+		return usagef("--timeout: %s: expected more than 0", o.timeout)
+	}
+	return nil
+}
+
 // bisectOptions are the flags of bisect.
 type bisectOptions struct {
-	from, to string
-	pre      bool
-	with     map[string]string // versions of what is not varied
-	output   string
-	resume   string // the folder of an earlier bisection
-	timeout  time.Duration
-	dryRun   bool
+	storedOptions
+	versions bisect.Range
+	with     map[string]string // versions of components that are not searched
+	resume   string            // the folder of an earlier bisection
 }
 
 func bisectCommand(s *settings) *cobra.Command {
@@ -44,30 +67,27 @@ func bisectCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bisect NAME COMPONENT",
 		Short: "Find the version of a component that broke it, or fixed it",
-		Long: `Bisect runs a scenario's script on versions of a component, without lesser
-forms and remedies, until it is known between which two versions what is seen
-changes. Both ends are run first. Fixes are ported back: the versions of each minor
-are a branch of their own, whose ends are run as well.
+		Long: `Bisect runs a scenario's script on versions of a component, without harmless
+precursors and remedies, until it is known with which version the outcome changes. Both
+ends run first. Vendors port fixes back, so the versions of each minor are searched as a
+branch of their own, whose ends run as well.
 
-A version is affected where its verdict is reproduced or missed, and not affected
-where it is prevented or refused. One that cannot be had, built or judged is gone
-round, and so is an end that lacks what the incident is about. Where an incident strikes by chance a version that is not struck runs until
-luck would explain that in less than 1% of all cases, by the rates on record.
+A version is affected if its verdict is reproduced or missed, and not affected if it is
+prevented or refused. A version that is not available, does not build or cannot be
+judged is skipped, and so is an end that lacks what the incident is about. If the
+incident is probabilistic, a version that shows no symptom runs again until an affected
+version would have survived so many trials with a probability of less than 1%, by the
+recorded rates.
 
-The lab is kept between two runs, where one version takes nothing over from another,
-and taken down at the end or at an interrupt.
-OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run and bisect.json,
-with which --resume goes on.
+The lab stays up between two runs, unless one version would take something over from
+another, and goes down at the end or at an interrupt.
+OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run and bisect.json, which
+--resume continues from.
 
-Exit status: 0 it is known which version changed it; 1 both ends are alike; 4 only a
-range is left, or an end could not be judged; 2, 3 and 130 as for all commands.`,
+Exit status: 0 the version that changed the outcome is known; 1 both ends are alike; 4
+only a range is known, or an end could not be judged; 2, 3 and 130 as for all commands.`,
 		Example: "  relapse bisect node-drain cilium --from 1.11.6 --to 1.12.0 --pre",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usagef("relapse bisect takes two arguments, the names of a scenario and of a component, such as node-drain cilium")
-			}
-			return nil
-		},
+		Args:    exactArgs(2, "the names of a scenario and of a component, such as node-drain cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			scenario, err := scenarioNamed(args[0])
 			if err != nil {
@@ -85,444 +105,162 @@ range is left, or an end could not be judged; 2, 3 and 130 as for all commands.`
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.from, "from", "", "the lowest version, `VERSION`; without it, the lowest that can be built")
-	flags.StringVar(&o.to, "to", "", "the highest version, `VERSION`; without it, the highest that can be built")
-	flags.BoolVar(&o.pre, "pre", false, "pre-releases as well")
+	flags.StringVar(&o.versions.From, "from", "", "the lowest `VERSION`; without it, the lowest that can be built")
+	flags.StringVar(&o.versions.To, "to", "", "the highest `VERSION`; without it, the highest that can be built")
+	flags.BoolVar(&o.versions.PreReleases, "pre", false, "include pre-releases")
 	flags.StringToStringVar(&o.with, "with", nil, "the version of another component of the script, `COMPONENT=VERSION`")
-	flags.StringVar(&o.output, "output", "reports", "folder for the reports")
-	flags.StringVar(&o.resume, "resume", "", "go on with what was interrupted, by its folder, `DIR`")
-	flags.DurationVar(&o.timeout, "timeout", time.Hour, "bound on each run")
-	flags.BoolVar(&o.dryRun, "dry-run", false, "print the plan, and run nothing")
+	flags.StringVar(&o.resume, "resume", "", "continue an interrupted bisection, by its folder `DIR`")
+	o.register(cmd, "print the plan, and run nothing")
 	return cmd
 }
 
-// candidates are the versions to look among: those of the component from one end to
-// the other. The unbuildable ones among them have the reason. Both ends must be
-// versions that recipes build, or of which it is known what they have not got.
-func candidates(releases images.Releases, o bisectOptions, builds func(version string) error) (versions []string, unbuildable map[string]string, err error) {
-	for name, end := range map[string]string{"--from": o.from, "--to": o.to} {
-		if end != "" && semver.Canonical("v"+end) != "v"+end {
-			return nil, nil, usagef("%s: %q is no version: expected one such as 1.11.0", name, end)
+// checkRange refuses ends that are not versions, or have nothing between them.
+func checkRange(r bisect.Range) error {
+	for _, end := range []struct{ flag, version string }{{"--from", r.From}, {"--to", r.To}} {
+		if end.version != "" && semver.Canonical("v"+end.version) != "v"+end.version {
+			return usagef("%s: %q is not a version: expected one such as 1.11.0", end.flag, end.version)
 		}
 	}
-	if o.from != "" && o.to != "" {
-		switch c := bisect.Compare(o.from, o.to); {
-		case c == 0:
-			return nil, nil, usagef("--from and --to are both %s: there is nothing between them", o.from)
-		case c > 0:
-			return nil, nil, usagef("--from %s is newer than --to %s: give the older one as --from; whether the newer one broke it or fixed it is found in either case", o.from, o.to)
-		}
+	if r.From == "" || r.To == "" {
+		return nil
 	}
-	unbuildable = map[string]string{}
-	for _, end := range []string{o.from, o.to} {
-		if end == "" {
-			continue
-		}
-		if err := builds(end); err != nil {
-			why := lacks(err)
-			if why == "" {
-				return nil, nil, err
-			}
-			unbuildable[end] = why
-		}
-		versions = append(versions, end) // whether somebody lists it or not
+	switch c := bisect.Compare(r.From, r.To); {
+	case c == 0:
+		return usagef("--from and --to are both %s: there is nothing between them", r.From)
+	case c > 0:
+		return usagef("--from %s is newer than --to %s: give the older version as --from; bisect finds in either case whether the newer one broke or fixed it", r.From, r.To)
 	}
-	var buildable []string
-	for _, r := range releases.Versions {
-		v := r.Version
-		switch {
-		case o.from != "" && bisect.Compare(v, o.from) <= 0, o.to != "" && bisect.Compare(v, o.to) >= 0:
-			continue
-		case semver.Prerelease("v"+v) != "" && !o.pre:
-			continue
-		}
-		versions = append(versions, v)
-		if err := builds(v); err != nil {
-			unbuildable[v] = cmp.Or(lacks(err), "no recipe builds it")
-			continue
-		}
-		buildable = append(buildable, v)
-	}
-	slices.SortFunc(versions, bisect.Compare)
-	if o.from == "" || o.to == "" { // an end is the outermost that can be built
-		ends := append(slices.DeleteFunc([]string{o.from, o.to}, func(v string) bool { return v == "" }), buildable...)
-		if len(ends) == 0 {
-			return nil, nil, usagef("no version of %s can be built", releases.Component)
-		}
-		slices.SortFunc(ends, bisect.Compare)
-		low, high := ends[0], ends[len(ends)-1]
-		versions = slices.DeleteFunc(versions, func(v string) bool { return bisect.Compare(v, low) < 0 || bisect.Compare(v, high) > 0 })
-	}
-	for v := range unbuildable {
-		if !slices.Contains(versions, v) {
-			delete(unbuildable, v)
-		}
-	}
-	return versions, unbuildable, nil
-}
-
-// lacks is what a version has not got, and so is built by no recipe; empty where that is
-// not known.
-func lacks(err error) string {
-	// Of several images that of the component under test may be any.
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range several.Unwrap() {
-			if why := lacks(err); why != "" {
-				return why
-			}
-		}
-		return ""
-	}
-	var unknown *images.UnknownVersionError
-	if errors.As(err, &unknown) {
-		return unknown.Why
-	}
-	return ""
+	return nil
 }
 
 func runBisection(ctx context.Context, s *settings, scenario framework.Scenario, tested framework.Tested, o bisectOptions) error {
-	if o.timeout <= 0 {
-		return usagef("--timeout: %s is no time to run in", o.timeout)
+	if err := o.check(); err != nil {
+		return err
+	}
+	if err := checkRange(o.versions); err != nil {
+		return err
 	}
 	catalogue, _, err := openCatalogue()
 	if err != nil {
 		return err
 	}
-	at := func(version string) (framework.Scenario, error) {
-		versions := maps.Clone(o.with)
-		if versions == nil {
-			versions = map[string]string{}
-		}
-		versions[tested.Name] = version
-		return scenario.Unclassified(versions)
-	}
 	for name := range o.with {
 		if t, there := scenario.Find(name); there && t.Name == tested.Name {
-			return usagef("--with %s: that is what is looked for", name)
+			return usagef("--with %s: bisect searches the versions of this component", name)
 		}
 	}
-	if _, err := at(tested.Default); err != nil {
+	lab := bisect.VersionLab{Catalogue: catalogue, Scenario: scenario, At: func(version string) (framework.Scenario, error) {
+		versions := map[string]string{tested.Name: version}
+		maps.Copy(versions, o.with) // as it is when this is called: a resumed bisection has its own
+		return scenario.Unclassified(versions)
+	}}
+	if _, err := lab.At(tested.Default); err != nil {
 		return usagef("--with: %w", err)
 	}
-	builds := func(version string) error {
-		u, err := at(version)
-		if err != nil {
-			return err
-		}
-		return makeKnown(catalogue, u.ImagesOf(nil, u.Variants...))
-	}
-	b := &bisection{out: os.Stdout}
-	if o.resume != "" {
-		if o.from != "" || o.to != "" || o.pre || len(o.with) > 0 {
-			return usagef("--resume goes on with the versions of %s: it takes no --from, --to, --pre or --with", o.resume)
-		}
-		if b.record, err = readBisection(o.resume); err != nil {
-			return err
-		}
-		if b.record.Scenario != scenario.Incident.Name || b.record.Component != tested.Name {
-			return usagef("--resume: %s is of %s %s", o.resume, b.record.Scenario, b.record.Component)
-		}
-		// What could not be had or built may be by now.
-		b.record.Steps = slices.DeleteFunc(b.record.Steps, func(s bisectionStep) bool { return s.Verdict == "" })
-		o.with, b.dir = b.record.With, o.resume
-	} else {
-		releases, err := catalogue.Releases(ctx, tested.Component())
-		if err != nil {
-			return err
-		}
-		versions, unbuildable, err := candidates(releases, o, builds)
-		if err != nil {
-			return err
-		}
-		b.record = bisectionRecord{
-			Schema: bisectionSchema, Scenario: scenario.Incident.Name, Component: tested.Name, With: o.with, Versions: versions,
-		}
-		for _, v := range slices.SortedFunc(maps.Keys(unbuildable), bisect.Compare) {
-			b.record.Steps = append(b.record.Steps, bisectionStep{Version: v, Outcome: bisect.Skipped, Why: unbuildable[v]})
-		}
-	}
-	if err := b.begin(); err != nil {
-		return usagef("%w", err)
-	}
-	b.printPlan()
-	if o.dryRun {
-		return nil
-	}
-	log, err := s.logger()
+	b, err := openBisection(ctx, catalogue, scenario, tested, o, lab.Builds)
 	if err != nil {
 		return err
 	}
-	var run suite.Options
-	if err := prepare(ctx, nil, &run); err != nil {
+	o.with = b.Record.With
+	b.WritePlan(os.Stdout)
+	if o.dryRun {
+		return nil
+	}
+	l, err := s.openLabs(ctx, catalogue, display.Look{}, scenario.Topology)
+	if err != nil {
 		return err
 	}
-	defer run.Docker.Close()
-	if b.dir == "" {
-		if b.dir, err = report.NewRun(filepath.Join(o.output, "bisect"), scenario.Incident.Name+"-"+tested.Name, time.Now()); err != nil {
-			return usagef("--output: %w", err)
+	defer l.Close()
+	if b.Dir == "" {
+		if b.Dir, err = o.folder("bisect", scenario.Incident.Name+"-"+tested.Name); err != nil {
+			return err
 		}
 	}
-	if err := b.save(); err != nil {
-		return err
+	lab.Lab = l.kept(b.Dir, o.timeout)
+	err = b.Run(ctx, lab, func(text string) { l.display.Note("bisect", text) })
+	err = errors.Join(err, lab.Down())
+	l.display.Close()
+	if ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted) {
+		err = errors.Join(engine.ErrInterrupted, err) // the lab may not be down
 	}
-	// A write to whoever has gone away must not end this process before its lab is down.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	display := s.progress(os.Stdout, log)
-	defer display.Close()
-	run.Log, run.Progress, run.Images = log, display, catalogue
-	run.Options.Output, run.Options.Keep = b.dir, true
-	j := &judge{oneLab: oneLab{options: run, timeout: o.timeout}, at: at, builds: builds}
-	b.judge, b.note = j.judge, func(text string) { display.Note("bisect", text) }
-	err = b.search(ctx, func(version string) bool { return version == o.from || version == o.to })
-	err = errors.Join(err, j.down(scenario))
-	display.Close()
+	resume := fmt.Sprintf("continue with: relapse bisect %s %s --resume %s", b.Record.Scenario, b.Record.Component, b.Dir)
 	switch {
-	case ctx.Err() != nil || errors.Is(err, engine.ErrInterrupted):
-		fmt.Fprintf(b.out, "\ngo on with: relapse bisect %s %s --resume %s\n", b.record.Scenario, b.record.Component, b.dir)
-		if errors.Is(err, engine.ErrInterrupted) {
-			return err
-		}
-		return errors.Join(engine.ErrInterrupted, err) // the lab may not be down
-	case err != nil:
-		return fmt.Errorf("%w\ngo on with: relapse bisect %s %s --resume %s", err, b.record.Scenario, b.record.Component, b.dir)
-	}
-	b.printResult()
-	return b.outcome()
-}
-
-// bisection is a search for a version, with what became of those that were asked for.
-type bisection struct {
-	record bisectionRecord
-	dir    string // of the record and the reports
-	out    io.Writer
-	note   func(text string)
-	judge  func(ctx context.Context, version string) (bisectionStep, error)
-	find   *bisect.Search
-}
-
-// begin makes the search, and tells it what is known already.
-func (b *bisection) begin() error {
-	var err error
-	if b.find, err = bisect.New(b.record.Versions); err != nil {
+	case errors.Is(err, engine.ErrInterrupted):
+		fmt.Fprintf(os.Stdout, "\n%s\n", resume)
 		return err
+	case err != nil:
+		return fmt.Errorf("%w\n%s", err, resume)
 	}
-	for _, step := range b.record.Steps {
-		b.find.Tell(step.Version, step.Outcome)
-	}
-	return nil
+	b.WriteResult(os.Stdout)
+	return judgedAs(b.Verdict(), nil)
 }
 
-// search judges version after version, until the result stands. An end that somebody
-// has named must be one that can be had.
-func (b *bisection) search(ctx context.Context, named func(version string) bool) error {
-	for {
-		version, more := b.find.Next()
-		if !more {
-			return nil
+// openBisection is the bisection that the flags ask for: a new one, or an earlier one.
+func openBisection(ctx context.Context, c *images.Catalogue, scenario framework.Scenario, tested framework.Tested, o bisectOptions, builds func(string) error) (*bisect.Bisection, error) {
+	if o.resume != "" {
+		if o.versions != (bisect.Range{}) || len(o.with) > 0 {
+			return nil, usagef("--resume continues with the versions of %s: it takes no --from, --to, --pre or --with", o.resume)
 		}
-		if ctx.Err() != nil {
-			return engine.ErrInterrupted
+		b, err := bisect.Resume(o.resume, scenario.Incident.Name, tested.Name)
+		if err != nil {
+			return nil, usagef("--resume: %w", err)
 		}
-		b.note(fmt.Sprintf("%s is next; %s", version, b.left()))
-		step, err := b.judge(ctx, version)
-		var missing *images.NotPublishedError
-		switch {
-		case ctx.Err() != nil:
-			return engine.ErrInterrupted
-		case err != nil:
-			return err
-		case errors.As(step.err, &missing) && named(version):
-			return step.err
-		}
-		b.record.Steps = append(b.record.Steps, step)
-		b.find.Tell(version, step.Outcome)
-		if err := b.save(); err != nil {
-			return err
-		}
-		b.note(version + ": " + step.says())
+		return b, nil
 	}
+	releases, err := c.Releases(ctx, tested.Component())
+	if err != nil {
+		return nil, err
+	}
+	versions, unbuildable, err := o.versions.Candidates(releases, builds)
+	if errors.Is(err, bisect.ErrNoneBuilds) {
+		return nil, usagef("%s: %w", tested.Component(), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b, err := bisect.Start(scenario.Incident.Name, tested.Name, o.with, versions, unbuildable)
+	if err != nil {
+		return nil, usagef("%w", err)
+	}
+	b.Required = []string{o.versions.From, o.versions.To}
+	return b, nil
 }
 
-// left says how many runs are left, and how long they take if they take as long as
-// those before.
-func (b *bisection) left() string {
-	n := b.find.Left()
-	text := fmt.Sprintf("%d runs are left at most", n)
-	if n == 1 {
-		text = "one run is left at most"
-	}
-	var took, runs int64
-	for _, s := range b.record.Steps {
-		if s.Verdict != "" {
-			took, runs = took+s.TookMS, runs+1
-		}
-	}
-	if runs > 0 {
-		text += fmt.Sprintf(", some %s", (time.Duration(took/runs*int64(n)) * time.Millisecond).Round(time.Second))
-	}
-	return text
+// openedLabs is what bisect, qualify and soak need to run labs on this machine.
+type openedLabs struct {
+	suite.Options
+	display *display.Display
 }
 
-func (b *bisection) save() error { return b.record.write(b.dir) }
-
-// spans lists some versions, lowest first. Of those that follow each other among all,
-// which are in that order as well, the first and the last are named.
-func spans(some, all []string) string {
-	var text []string
-	for len(some) > 0 {
-		at, n := slices.Index(all, some[0]), 1
-		for at >= 0 && n < len(some) && at+n < len(all) && some[n] == all[at+n] {
-			n++
-		}
-		switch {
-		case n > 2:
-			text = append(text, some[0]+" to "+some[n-1])
-		default:
-			text = append(text, some[:n]...)
-		}
-		some = some[n:]
+// openLabs inspects this machine, which is to run these labs, connects to Docker and opens
+// the display. Close ends both. A nil catalogue is the one of the source.
+func (s *settings) openLabs(ctx context.Context, c *images.Catalogue, look display.Look, labs ...topology.Topology) (*openedLabs, error) {
+	log, err := s.logger()
+	if err != nil {
+		return nil, err
 	}
-	return strings.Join(text, ", ")
+	l := &openedLabs{}
+	if err := prepare(ctx, nil, &l.Options, labs...); err != nil {
+		return nil, err
+	}
+	if c != nil {
+		l.Images = c
+	}
+	ignoreBrokenPipe()
+	look.Log = log
+	l.display = s.display(look)
+	l.Log, l.Progress = log, l.display
+	return l, nil
 }
 
-// printPlan tells what is looked among, and how many runs that takes.
-func (b *bisection) printPlan() {
-	fmt.Fprintf(b.out, "%s: %s from %s to %s, %d versions\n", b.record.Scenario, b.record.Component,
-		b.record.Versions[0], b.record.Versions[len(b.record.Versions)-1], len(b.record.Versions))
-	table := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
-	minor, line := "", []string{}
-	flush := func() {
-		for i, some := range slices.Collect(slices.Chunk(line, 10)) {
-			if i > 0 {
-				minor = ""
-			}
-			fmt.Fprintf(table, "  %s\t%s\n", minor, strings.Join(some, " "))
-		}
-	}
-	for _, v := range b.record.Versions {
-		if m := strings.TrimPrefix(semver.MajorMinor("v"+v), "v"); m != minor {
-			flush()
-			minor, line = m, nil
-		}
-		line = append(line, v)
-	}
-	flush()
-	table.Flush()
-	var why []string
-	because := map[string][]string{}
-	for _, s := range b.record.Steps {
-		if because[s.says()] == nil {
-			why = append(why, s.says())
-		}
-		because[s.says()] = append(because[s.says()], s.Version)
-	}
-	for _, says := range why {
-		fmt.Fprintf(b.out, "  %s: %s\n", spans(because[says], b.record.Versions), says)
-	}
-	if v, more := b.find.Next(); more {
-		fmt.Fprintf(b.out, "  first %s; %s\n", v, b.left())
-	}
+func (l *openedLabs) Close() {
+	l.display.Close()
+	l.Docker.Close()
 }
 
-// printResult tells what became of each version, and what follows.
-func (b *bisection) printResult() {
-	fmt.Fprintf(b.out, "\n%s\n", b.conclusion())
-	table := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  VERSION\tIS\tVERDICT\tTOOK\tREPORT")
-	steps := slices.SortedStableFunc(slices.Values(b.record.Steps), func(x, y bisectionStep) int { return bisect.Compare(x.Version, y.Version) })
-	for len(steps) > 0 {
-		s := steps[0]
-		// Versions in a row that did not run for the same reason are one line.
-		same := 1
-		for s.Verdict == "" && same < len(steps) && steps[same].Verdict == "" && steps[same].Why == s.Why {
-			same++
-		}
-		if same > 1 {
-			s.Version += " to " + steps[same-1].Version
-		}
-		steps = steps[same:]
-		took := "-"
-		if s.TookMS > 0 {
-			took = fmt.Sprintf("%.1fs", float64(s.TookMS)/1000)
-		}
-		verdict := cmp.Or(s.Verdict, s.Why)
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", s.Version, s.Outcome, verdict, took, cmp.Or(s.Report, "-"))
-	}
-	table.Flush()
-	fmt.Fprintf(b.out, "  reports and bisect.json: %s\n", b.dir)
-}
-
-// conclusion is the answer, in a sentence a change.
-func (b *bisection) conclusion() string {
-	r := b.find.Result()
-	name := b.record.Scenario + ", " + b.record.Component
-	if low, high, beyond := b.judged(); r.Alike != "" && len(beyond) > 0 {
-		return fmt.Sprintf("%s: %s and %s are alike, and no version beyond them could be judged: %s; not judged: %s",
-			name, low, high, r.Alike, spans(beyond, b.record.Versions))
-	} else if r.Alike != "" {
-		return fmt.Sprintf("%s: both ends are alike: %s", name, r.Alike)
-	}
-	if len(r.Changes) == 0 {
-		return name + ": no version could be judged"
-	}
-	var all []string
-	for _, c := range r.Changes {
-		does, was := "fixed", "last affected "
-		if c.Outcome == bisect.Affected {
-			does, was = "broken", "last not affected "
-		}
-		text := fmt.Sprintf("%s: %s in %s; %s%s", name, does, c.First, was, c.Last)
-		if n := len(c.Between); n > 0 {
-			text = fmt.Sprintf("%s: %s in %s or before it; %s%s; not judged: %s", name, does, c.First, was, c.Last, strings.Join(c.Between, ", "))
-		}
-		// A fix may have been ported back to what nobody could judge.
-		var unjudged []string
-		for _, s := range b.record.Steps {
-			between := bisect.Compare(s.Version, c.Last) > 0 && bisect.Compare(s.Version, c.First) < 0
-			if s.Outcome == bisect.Skipped && between && !slices.Contains(c.Between, s.Version) {
-				unjudged = append(unjudged, s.Version)
-			}
-		}
-		if len(unjudged) > 0 {
-			slices.SortFunc(unjudged, bisect.Compare)
-			text += fmt.Sprintf("; of the branch before, nobody knows of %s", spans(unjudged, b.record.Versions))
-		}
-		all = append(all, text)
-	}
-	for _, s := range b.record.Steps {
-		if s.Verdict == string(framework.Refused) {
-			all = append(all, fmt.Sprintf("%s: %s refuses to start, which counts as not affected", name, s.Version))
-		}
-	}
-	return strings.Join(all, "\n")
-}
-
-// judged are the lowest and the highest version that could be judged, and those beyond
-// them that ran and could not, lowest first.
-func (b *bisection) judged() (low, high string, beyond []string) {
-	steps := slices.SortedFunc(slices.Values(b.record.Steps), func(x, y bisectionStep) int { return bisect.Compare(x.Version, y.Version) })
-	for _, s := range steps {
-		if s.Outcome != bisect.Skipped {
-			low, high = cmp.Or(low, s.Version), s.Version
-		}
-	}
-	for _, s := range steps {
-		outside := bisect.Compare(s.Version, low) < 0 || bisect.Compare(s.Version, high) > 0
-		if s.Outcome == bisect.Skipped && s.Verdict != "" && outside {
-			beyond = append(beyond, s.Version)
-		}
-	}
-	return low, high, beyond
-}
-
-// outcome is the error that gives the exit status.
-func (b *bisection) outcome() error {
-	_, _, beyond := b.judged()
-	switch r := b.find.Result(); {
-	case r.Alike != "" && len(beyond) == 0:
-		return &verdictError{framework.Fail, nil}
-	case !r.Exact():
-		return &verdictError{framework.Inconclusive, nil}
-	}
-	return nil
+// kept is a lab whose runs store their reports in a folder.
+func (l *openedLabs) kept(output string, timeout time.Duration) *keptlab.Lab {
+	o := l.Options
+	o.Output = output
+	return &keptlab.Lab{Labs: suite.Labs(o), Options: o.Options, Timeout: timeout}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,27 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/scenarios"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // golden compares text with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
+	goldentest.Compare(t, name+".txt", got)
 }
 
 // TestBadUsage is bad input that is refused before anything is looked at:
@@ -54,23 +40,23 @@ func TestBadUsage(t *testing.T) {
 		{"all, and one", []string{"run", "node-drain", "--all"}, `--all and the name of a scenario exclude each other`},
 		{"an unknown label", []string{"run", "--label", "cilium && !slwo"}, `--label: no scenario has the label "slwo"; nearest is "slow"`},
 		{"no expression of labels", []string{"run", "--all", "--label", "cilium &&"}, `--label: "cilium &&" is no expression of labels: expected one such as "cilium && !slow"`},
-		{"labels that nothing has", []string{"list", "--label", "cilium && guest"}, `--label: no variant that can run is "cilium && guest"`},
-		{"labels that a scenario has not", []string{"run", "node-drain", "--label", "guest"}, `--label: no variant of scenario "node-drain" that can run is "guest"`},
-		{"labels of what cannot run here", []string{"run", "--label", "upstream"}, `--label: no variant that can run is "upstream"`},
+		{"labels that nothing has", []string{"list", "--label", "cilium && guest"}, `--label: no variant that can run here matches "cilium && guest"`},
+		{"labels that a scenario has not", []string{"run", "node-drain", "--label", "guest"}, `--label: no variant of scenario "node-drain" that can run here matches "guest"`},
+		{"labels of what cannot run here", []string{"run", "--label", "upstream"}, `--label: no variant that can run here matches "upstream"`},
 		{"labels and variants", []string{"run", "node-drain", "--label", "bgp", "--variant", "cilium-1.12.0"}, `--label and --variant exclude each other`},
 		{"a misspelt component for all", []string{"run", "--all", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
-		{"an unknown plan", []string{"plan", "-o", "arg"}, `-o: "arg" is none of github, argo, jobs; nearest is "argo"`},
-		{"no machine", []string{"plan", "--shards", "0"}, `--shards: 0 is no number of machines`},
+		{"an unknown plan", []string{"plan", "-o", "arg"}, `-o: "arg": expected github, argo, jobs; nearest is "argo"`},
+		{"no machine", []string{"plan", "--shards", "0"}, `--shards: 0: expected 1 or more`},
 		{"a plan for an unknown scenario", []string{"plan", "nodedrain"}, `no scenario "nodedrain"; nearest is "node-drain"`},
 		{"an unknown component", []string{"run", "node-drain", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
 		{"no version", []string{"run", "node-drain", "--with", "cilium=1.11"}, `--with: cilium: "1.11" is no version: expected one such as 1.11.6`},
 		{
 			"a version that is the old one", []string{"run", "masquerade-drift", "--with", "cilium=1.8.1"},
-			`--with: from 1.8.1 to 1.8.1 is no upgrade: choose cilium.from as well, which is 1.8.1 otherwise`,
+			`--with: 1.8.1 to 1.8.1 is not an upgrade: choose cilium.from as well, which is 1.8.1 by default`,
 		},
 		{
 			"an old version that is newer", []string{"run", "masquerade-drift", "--with", "cilium.from=1.12.0"},
-			`--with: from 1.12.0 to 1.11.1 is no upgrade: choose cilium.to as well, which is 1.11.1 otherwise`,
+			`--with: 1.12.0 to 1.11.1 is not an upgrade: choose cilium.to as well, which is 1.11.1 by default`,
 		},
 		{
 			"one version twice", []string{"run", "masquerade-drift", "--with", "cilium.from=1.11.6", "--with", "cilium.to=1.11.6"},
@@ -84,11 +70,11 @@ func TestBadUsage(t *testing.T) {
 		},
 		{
 			"a version, and an expectation", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--repeat", "2"},
-			`--with excludes --variant, --ablate, --repeat and --wait: nothing is expected of such a version`,
+			`--with excludes --variant, --ablate, --repeat and --wait: such a version has no expected verdict`,
 		},
 		{
 			"a version for one of two scenarios", []string{"run", "node-drain", "added-nic", "--with", "cilium=1.11.4"},
-			`--with: nothing of it concerns "added-nic"`,
+			`--with: scenario "added-nic" tests none of these components`,
 		},
 		{"bisect without a component", []string{"bisect", "node-drain"}, `relapse bisect takes two arguments, the names of a scenario and of a component, such as node-drain cilium`},
 		{"bisect of a component that is not tested", []string{"bisect", "node-drain", "kube-proxy"}, `scenario "node-drain" tests no component "kube-proxy"; there are ["cilium"]`},
@@ -96,58 +82,67 @@ func TestBadUsage(t *testing.T) {
 			"bisect from what nothing builds", []string{"bisect", "ipvs-deadlock", "kube-proxy", "--from", "1.10.0"},
 			`no recipe builds k8s.gcr.io/kube-proxy at version 1.10.0; there are those from 1.11.0 and below 1.14.0`,
 		},
-		{"bisect between nothing", []string{"bisect", "added-nic", "calico"}, `there must be two versions at least to look between: there are ["3.28.5"]`},
-		{"bisect with what is looked for", []string{"bisect", "node-drain", "cilium", "--with", "cilium=1.11.6"}, `--with cilium: that is what is looked for`},
-		{"bisect that goes on from nowhere", []string{"bisect", "node-drain", "cilium", "--resume", "testdata"}, `--resume: there is no bisect.json in testdata`},
+		{"bisect from what is not a version", []string{"bisect", "node-drain", "cilium", "--from", "1.1"}, `--from: "1.1" is not a version: expected one such as 1.11.0`},
 		{
-			"bisect that goes on otherwise", []string{"bisect", "node-drain", "cilium", "--resume", "testdata", "--pre"},
-			`--resume goes on with the versions of testdata: it takes no --from, --to, --pre or --with`,
+			"bisect from a version to itself", []string{"bisect", "node-drain", "cilium", "--from", "1.12.0", "--to", "1.12.0"},
+			`--from and --to are both 1.12.0: there is nothing between them`,
+		},
+		{
+			"bisect with exchanged ends", []string{"bisect", "node-drain", "cilium", "--from", "1.12.0", "--to", "1.11.6"},
+			`--from 1.12.0 is newer than --to 1.11.6: give the older version as --from; bisect finds in either case whether the newer one broke or fixed it`,
+		},
+		{"bisect between nothing", []string{"bisect", "added-nic", "calico"}, `a bisection needs at least two versions: there are ["3.28.5"]`},
+		{"bisect with a version of the component that it searches", []string{"bisect", "node-drain", "cilium", "--with", "cilium=1.11.6"}, `--with cilium: bisect searches the versions of this component`},
+		{"bisect that resumes nothing", []string{"bisect", "node-drain", "cilium", "--resume", "testdata"}, `--resume: there is no bisect.json in testdata`},
+		{
+			"bisect that resumes with other versions", []string{"bisect", "node-drain", "cilium", "--resume", "testdata", "--pre"},
+			`--resume continues with the versions of testdata: it takes no --from, --to, --pre or --with`,
 		},
 		{
 			"qualify without versions", []string{"qualify", "cilium", "1.11.6"},
 			`relapse qualify takes three arguments, the name of a component and two versions, such as cilium 1.11.6 1.12.0`,
 		},
-		{"qualify of what is no version", []string{"qualify", "cilium", "1.11.6", "1.12"}, `"1.12" is no version: expected one such as 1.11.0`},
+		{"qualify of what is no version", []string{"qualify", "cilium", "1.11.6", "1.12"}, `"1.12" is not a version: expected one such as 1.11.0`},
 		{"qualify of no upgrade", []string{"qualify", "cilium", "1.11.6", "1.11.6"}, `FROM and TO are both 1.11.6: there is no upgrade`},
 		{
 			"qualify of the way back", []string{"qualify", "cilium", "1.12.0", "1.11.6"},
-			`FROM 1.12.0 is newer than TO 1.11.6: that is the way back, which is in the table of relapse qualify cilium 1.11.6 1.12.0`,
+			`FROM 1.12.0 is newer than TO 1.11.6: that is the rollback, which relapse qualify cilium 1.11.6 1.12.0 includes`,
 		},
-		{"qualify of a component that is misspelt", []string{"qualify", "cilum", "1.11.6", "1.12.0"}, `no scenario concerns a component "cilum"; nearest is "cilium"`},
+		{"qualify of a component that is misspelt", []string{"qualify", "cilum", "1.11.6", "1.12.0"}, `no scenario tests a component "cilum"; nearest is "cilium"`},
 		{
 			"qualify of a component that no scenario concerns", []string{"qualify", "mariadb", "10.11.0", "11.4.0"},
-			`no scenario concerns a component "mariadb"; there are ["calico" "cilium" "kube-proxy" "kube-router"]`,
+			`no scenario tests a component "mariadb"; there are ["calico" "cilium" "kube-proxy" "kube-router"]`,
 		},
 		{
 			"qualify to what nothing builds", []string{"qualify", "kube-proxy", "1.13.0", "1.14.0"},
 			`no recipe builds k8s.gcr.io/kube-proxy at version 1.14.0; there are those from 1.11.0 and below 1.14.0`,
 		},
-		{"qualify with a gap that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-gap", "-1s"}, `--max-gap: -1s is no time`},
+		{"qualify with a gap that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-gap", "-1s"}, `--max-gap: -1s: expected 0 or more`},
 		{
 			"qualify with a share that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-lost", "few"},
-			`--max-lost: "few" is no share of packets: expected one such as 0.1%`,
+			`--max-lost: "few" is not a share of packets: expected one such as 0.1%`,
 		},
 		{
 			"qualify with a share of more than all", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-lost", "101%"},
-			`--max-lost: "101%" is no share of packets: expected one such as 0.1%`,
+			`--max-lost: "101%" is not a share of packets: expected one such as 0.1%`,
 		},
-		{"qualify in no time", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--timeout", "0s"}, `--timeout: 0s is no time to run in`},
+		{"qualify in no time", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--timeout", "0s"}, `--timeout: 0s: expected more than 0`},
 		{"qualify with a ConfigMap that is not there", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "none.yaml"}, `--config: open none.yaml: no such file or directory`},
 		{
 			"qualify with a ConfigMap that is no YAML", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "testdata/config-broken.yaml"},
-			`--config: testdata/config-broken.yaml: document 1 is no YAML: line 2: found a tab character that violates indentation`,
+			`--config: testdata/config-broken.yaml: document 1 is not YAML: line 2: found a tab character that violates indentation`,
 		},
 		{
 			"qualify with a ConfigMap without data", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "testdata/config-without-data.yaml"},
 			`--config: testdata/config-without-data.yaml: the ConfigMap kube-system/cilium-config has no data`,
 		},
-		{"qualify with an empty stream", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "-"}, `--config: standard input: there is no ConfigMap in it`},
+		{"qualify with an empty stream", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "-"}, `--config: standard input: it contains no ConfigMap`},
 		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
 		{
 			"versions of an unknown component", []string{"versions", "ciliun"},
 			`no recipe builds a component "ciliun"; there are calico, calico-cni, calico-node, cilium, cilium-operator, kube-proxy, kube-router, tigera-operator`,
 		},
-		{"page of nothing", []string{"page"}, `page needs the folder of a run, or one with runs in it, such as reports`},
+		{"page of nothing", []string{"page"}, `relapse page needs the folder of a run, or one with runs in it, such as reports`},
 		{"page of a folder that is not there", []string{"page", "no-such"}, `looking for runs: lstat no-such: no such file or directory`},
 		{"page of a folder without runs", []string{"page", "testdata"}, `there is no report.json in testdata, nor in a folder below it`},
 		{"unknown scenario", []string{"run", "node-drian"}, `no scenario "node-drian"; nearest is "node-drain"`},
@@ -172,36 +167,36 @@ func TestBadUsage(t *testing.T) {
 			"time-out that is no duration", []string{"run", "node-drain", "--timeout", "soon"},
 			`invalid argument "soon" for "--timeout" flag: time: invalid duration "soon" (see relapse run --help)`,
 		},
-		{"no run at all", []string{"run", "node-drain", "--repeat", "0"}, `--repeat: 0 is no number of runs`},
-		{"no size", []string{"images", "prune", "--keep", "much"}, `--keep: "much" is no size: expected one such as 10GB or 500MB`},
-		{"no run kept", []string{"run", "node-drain", "--keep-runs", "0"}, `--keep-runs: 0: this run stays in any case`},
+		{"no run at all", []string{"run", "node-drain", "--repeat", "0"}, `--repeat: 0: expected 1 or more`},
+		{"no size", []string{"images", "prune", "--keep", "much"}, `--keep: "much" is not a size: expected one such as 10GB or 500MB`},
+		{"no run kept", []string{"run", "node-drain", "--keep-runs", "0"}, `--keep-runs: 0: expected 1 or more: this run is always kept`},
 		{
 			"half a run", []string{"run", "node-drain", "--repeat", "1.5"},
 			`invalid argument "1.5" for "--repeat" flag: strconv.ParseInt: parsing "1.5": invalid syntax (see relapse run --help)`,
 		},
 		{
 			"repeats of a run without a part", []string{"run", "node-drain", "--repeat", "2", "--ablate", "fault"},
-			`--repeat and --ablate exclude each other: the one counts how often a verdict comes, the other wants it to change`,
+			`--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change`,
 		},
 		{
 			"repeats of every ablation", []string{"run", "node-drain", "--ablate", "all", "--repeat", "20"},
-			`--repeat and --ablate exclude each other: the one counts how often a verdict comes, the other wants it to change`,
+			`--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change`,
 		},
-		{"time-out of nothing", []string{"run", "node-drain", "--timeout", "0s"}, `--timeout: 0s is no time to run in`},
-		{"time-out in the past", []string{"run", "node-drain", "--timeout=-1m"}, `--timeout: -1m0s is no time to run in`},
+		{"time-out of nothing", []string{"run", "node-drain", "--timeout", "0s"}, `--timeout: 0s: expected more than 0`},
+		{"time-out in the past", []string{"run", "node-drain", "--timeout=-1m"}, `--timeout: -1m0s: expected more than 0`},
 		{
 			"unknown log level", []string{"run", "node-drain", "--log-level", "loud"},
-			`--log-level: "loud" is none of debug, info, warn, error`,
+			`--log-level: "loud": expected debug, info, warn or error`,
 		},
 		{
 			"a report that has nowhere to go", []string{"run", "node-drain", "--output", "main_test.go/reports"},
 			`--output: mkdir main_test.go: not a directory`,
 		},
-		{"images from nowhere", []string{"run", "unpinned-image", "--images", "pull"}, `--images: "pull" is none of build, upstream`},
+		{"images from nowhere", []string{"run", "unpinned-image", "--images", "pull"}, `--images: "pull": expected build or upstream`},
 		{"a mirror for built images", []string{"run", "unpinned-image", "--upstream", "docker.io=http://10.0.0.1"}, `--upstream is for --images=upstream`},
 		{
-			"a mirror of nobody", []string{"run", "unpinned-image", "--images=upstream", "--upstream", "docker.oi=http://10.0.0.1"},
-			`--upstream: no vendor's host "docker.oi"; there are docker.io, gcr.io, quay.io, registry.k8s.io`,
+			"a mirror of an unknown registry", []string{"run", "unpinned-image", "--images=upstream", "--upstream", "docker.oi=http://10.0.0.1"},
+			`--upstream: unknown vendor's host "docker.oi"; expected one of docker.io, gcr.io, quay.io, registry.k8s.io`,
 		},
 		{
 			"unknown parameter", []string{"run", "added-nic", "--set", "adress=10.51.9.9/24"},
@@ -210,15 +205,15 @@ func TestBadUsage(t *testing.T) {
 		{"a parameter of no scenario that runs", []string{"run", "node-drain", "--set", "nic=eth2"}, `--set: no parameter "nic"; none is declared`},
 		{
 			"a card that Calico passes over", []string{"run", "added-nic", "--set", "nic=veth0"},
-			`--set: NIC name "veth0": Calico's autodetection passes over every interface that matches ^veth.*, so it would prove nothing: take eth1`,
+			`--set: NIC name "veth0": Calico's autodetection skips every interface that matches ^veth.*, so the incident would not occur: take eth1`,
 		},
 		{
 			"a card that the other nodes reach", []string{"run", "added-nic", "--set", "address=10.50.0.77/24"},
-			`--set: NIC address 10.50.0.77/24: its subnet overlaps network nodes (10.50.0.0/24), which the other nodes reach, so it would prove nothing: take a subnet of its own`,
+			`--set: NIC address 10.50.0.77/24: its subnet overlaps network nodes (10.50.0.0/24), which the other nodes reach, so the incident would not occur: use another subnet`,
 		},
 		{
 			"a card with another node's address", []string{"run", "added-nic", "--set", "address=10.50.0.22/24"},
-			`--set: NIC address 10.50.0.22: node worker2 has it, so it is another failure: calico-node ends on the conflict and does not move BGP`,
+			`--set: NIC address 10.50.0.22: node worker2 has it, so another failure would occur: calico-node exits on the conflict and keeps its BGP sessions`,
 		},
 		{
 			"a card without the length of its subnet", []string{"run", "added-nic", "--set", "address=10.51.7.21"},
@@ -226,11 +221,11 @@ func TestBadUsage(t *testing.T) {
 		},
 		{"a soak of nothing", []string{"soak"}, `relapse soak takes one argument, the name of a scenario`},
 		{"a soak of what is not there", []string{"soak", "node-dran"}, `no scenario "node-dran"; nearest is "node-drain"`},
-		{"a soak without time", []string{"soak", "node-drain", "--for", "0s"}, `--for: 0s is no time to run in`},
-		{"a soak in the past", []string{"soak", "node-drain", "--runs", "3", "--for=-1h"}, `--for: -1h0m0s is no time to run in`},
-		{"a soak of fewer runs than none", []string{"soak", "node-drain", "--runs", "-1"}, `--runs: -1 is no number of runs`},
-		{"labs for fewer runs than none", []string{"soak", "node-drain", "--fresh-every", "-1"}, `--fresh-every: -1 is no number of runs`},
-		{"a soak's run without time", []string{"soak", "node-drain", "--timeout", "0s"}, `--timeout: 0s is no time to run in`},
+		{"a soak without time", []string{"soak", "node-drain", "--for", "0s"}, `--for: 0s: expected more than 0`},
+		{"a soak in the past", []string{"soak", "node-drain", "--runs", "3", "--for=-1h"}, `--for: -1h0m0s: expected more than 0`},
+		{"a soak of fewer runs than none", []string{"soak", "node-drain", "--runs", "-1"}, `--runs: -1: expected 0 or more`},
+		{"labs for fewer runs than none", []string{"soak", "node-drain", "--fresh-every", "-1"}, `--fresh-every: -1: expected 0 or more`},
+		{"a soak's run without time", []string{"soak", "node-drain", "--timeout", "0s"}, `--timeout: 0s: expected more than 0`},
 		{
 			"a soak of an unknown variant", []string{"soak", "node-drain", "--variant", "cilium-1.12.1"},
 			`no variant "cilium-1.12.1"; nearest is "cilium-1.12.0"`,
@@ -341,7 +336,7 @@ func TestDescribe(t *testing.T) {
 			Affected: "1.0", Fixed: "1.1", Remedies: []string{"close the valve", "a towel does not help"},
 			Reproduction: "A bucket.", Diagram: "  ~~~~\n  rack",
 		},
-		Labels: []string{"water", "slow"}, Owner: "@plumbers",
+		Labels: []framework.Label{"water"}, Slow: true, Owner: "@plumbers",
 		Variants: []framework.Variant{
 			{Name: "valve-1.0", Role: framework.Affected, Form: framework.Whole},
 			{Name: "valve-1.1", Role: framework.Fixed, Form: framework.Slice},
@@ -384,7 +379,7 @@ func TestDryRunTouchesNothing(t *testing.T) {
 	}
 }
 
-// TestNoDocker points relapse at a socket that nobody listens on.
+// TestNoDocker points relapse at a socket without a listener.
 func TestNoDocker(t *testing.T) {
 	for _, args := range [][]string{{"doctor"}, {"run", "node-drain"}, {"up", "node-drain"}, {"down"}, {"down", "node-drain"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
@@ -401,7 +396,7 @@ func TestNoDocker(t *testing.T) {
 				t.Errorf("status %d, want %d", got.status, exitMachine)
 			}
 			if args[0] == "down" && os.Geteuid() != 0 {
-				return // which is told first
+				return // its error comes first
 			}
 			for _, want := range []string{socket, "octor"} {
 				if args[0] == "down" && !strings.Contains(got.stderr, want) {
@@ -411,7 +406,7 @@ func TestNoDocker(t *testing.T) {
 			if want := "Docker must answer at unix://" + socket; args[0] != "down" && !strings.Contains(got.stderr, want) {
 				t.Errorf("standard error %q does not say %q", got.stderr, want)
 			}
-			if want := "unset DOCKER_HOST, or start the engine that it names"; args[0] != "down" && !strings.Contains(got.stderr, want) {
+			if want := "unset DOCKER_HOST, or start the engine at that address"; args[0] != "down" && !strings.Contains(got.stderr, want) {
 				t.Errorf("standard error %q does not name the cure: %q", got.stderr, want)
 			}
 			if strings.Contains(got.stderr, "goroutine") {
@@ -442,7 +437,7 @@ func source(t *testing.T, recipe string, files map[string]string) string {
 	return dir
 }
 
-// TestNotRoot runs relapse as somebody who is not root.
+// TestNotRoot runs relapse as a user other than root.
 func TestNotRoot(t *testing.T) {
 	dir := source(t, "images:\n- {ref: relapse.dev/only:dev, directories: [/only]}\n", nil)
 	for _, args := range [][]string{{"doctor"}, {"run", "node-drain"}, {"up", "node-drain"}, {"down"}} {
@@ -491,7 +486,7 @@ func TestNoSource(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			want := ended{exitUsage, "", "relapse: relapse builds its images from its own source and cannot find it: run it from a checkout\n"}
+			want := ended{exitUsage, "", "relapse: relapse builds its images from its own source, and cannot find it: run it from a checkout\n"}
 			if got := end(t, cmd); got != want {
 				t.Errorf("%+v\nwant %+v", got, want)
 			}

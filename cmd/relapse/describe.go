@@ -19,9 +19,9 @@ func listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the scenarios and their variants",
-		Long: `List prints of each scenario its labels, its owner, and how long it usually lasts
-with its images built; of each variant what is expected, and its further labels.
-Labels are what --label of run, plan and list selects by.`,
+		Long: `List prints for each scenario its labels, its owner, and how long it usually takes once
+its images are built, and for each variant the expected verdict and its own labels.
+--label of run, plan and list selects by labels.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			recorded, err := figures.Recorded()
@@ -51,7 +51,7 @@ Labels are what --label of run, plan and list selects by.`,
 	return cmd
 }
 
-// further are the labels of a variant that not all of its scenario have.
+// further are the labels of a variant that not all variants of its scenario have.
 func further(labels, common []string) string {
 	own := slices.DeleteFunc(labels, func(l string) bool { return slices.Contains(common, l) })
 	if len(own) == 0 {
@@ -64,8 +64,8 @@ func describeCommand() *cobra.Command {
 	var clab bool
 	cmd := &cobra.Command{
 		Use:   "describe NAME",
-		Short: "Tell what happened in an incident, and how it is reproduced",
-		Args:  oneArg("the name of a scenario"),
+		Short: "Describe an incident, and how it is reproduced",
+		Args:  exactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := scenarioNamed(args[0])
 			if err != nil {
@@ -110,8 +110,8 @@ func describe(out io.Writer, s framework.Scenario) {
 	for _, t := range s.Tested {
 		with += fmt.Sprintf(" --with %s=%s", t.Name, t.Default)
 		if t.Varied {
-			others = fmt.Sprintf("relapse bisect %s %s: which version broke it, or fixed it\n", i.Name, t.Component()) +
-				fmt.Sprintf("relapse qualify %s FROM TO: whether that upgrade can be made", t.Component())
+			others = fmt.Sprintf("relapse bisect %s %s: find the version that broke it, or fixed it\n", i.Name, t.Component()) +
+				fmt.Sprintf("relapse qualify %s FROM TO: judge that upgrade", t.Component())
 		}
 	}
 	if len(s.Tested) > 0 {
@@ -126,15 +126,15 @@ func describe(out io.Writer, s framework.Scenario) {
 	}
 	var facts []string
 	for _, f := range i.Facts {
-		facts = append(facts, f.String())
+		facts = append(facts, s.TextOf(f))
 	}
 	if len(facts) > 0 {
 		section("Facts, and the steps that assert them", strings.Join(facts, "\n"))
 	}
 }
 
-// notRunnable says why a variant does not run unless it is asked for images
-// that this machine cannot build.
+// notRunnable says why a variant cannot run with images that are built here; empty if it
+// can.
 func notRunnable(v framework.Variant) string {
 	if runnable, why := v.Runnable(nil); !runnable {
 		return "; not runnable here, " + why

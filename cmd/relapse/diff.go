@@ -23,21 +23,16 @@ func diffCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare the reports of two runs, or of two nights",
-		Long: `Diff tells in what two runs differ: verdicts, findings, and times as far as they
-differ by more than earlier runs did. A and B are folders of runs, as in
-reports/node-drain/latest, or folders with runs in them, as merge leaves them: then
-the newest whole run of each scenario is compared. The earlier runs are those that are
-stored beside them, of the same machine, and not slowed down by other work; three it
-takes.
+		Long: `Diff prints how two runs differ: in verdicts, in findings, and in times that differ by
+more than those of earlier runs. A and B are folders of runs, such as
+reports/node-drain/latest, or folders that contain runs, such as those that merge
+writes: then the newest complete run of each scenario is compared. Earlier runs are
+those stored next to A and B, of the same machine, and not slowed down by other
+programs; at least three are needed.
 
 Exit status: 0 the verdicts are the same; 1 a verdict of the run, of a variant, a
 remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usagef("diff takes the folders of two runs, A and B")
-			}
-			return nil
-		},
+		Args: exactArgs(2, "the folders of two runs, A and B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if holdsRuns(args[0]) && holdsRuns(args[1]) {
 				return diffNights(cmd.OutOrStdout(), args[0], args[1])
@@ -55,7 +50,7 @@ remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
 	}
 }
 
-// diffRuns prints in what two runs differ, and returns whether a verdict does.
+// diffRuns prints how two runs differ, and returns whether a verdict does.
 func diffRuns(out io.Writer, a, b storedRun) (differ bool, err error) {
 	earlier, err := earlierRuns(a, b)
 	if err != nil {
@@ -76,7 +71,7 @@ func outcomeOfDiff(differ bool, err error) error {
 	return err
 }
 
-// holdsRuns tells whether a folder is none of a run itself.
+// holdsRuns reports whether a folder is not that of a run.
 func holdsRuns(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() {
@@ -86,7 +81,7 @@ func holdsRuns(dir string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// diffNights prints in what the newest runs of each scenario differ.
+// diffNights prints how the newest runs of each scenario differ.
 func diffNights(out io.Writer, one, other string) error {
 	a, err := newestRuns(one)
 	if err != nil {
@@ -96,7 +91,7 @@ func diffNights(out io.Writer, one, other string) error {
 	if err != nil {
 		return err
 	}
-	var changed []string // names of scenarios, with who is to be told
+	var changed []string // names of scenarios, with their owners
 	first := true
 	for _, scenario := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))))) {
 		if !first {
@@ -137,8 +132,8 @@ func ownedBy(r report.Report) string {
 	return fmt.Sprintf("%s (%s)", r.Scenario, r.Owner)
 }
 
-// newestRuns are the newest runs of each scenario in a folder. One without a part
-// (--ablate) judges the harness, and is none.
+// newestRuns are the newest runs of each scenario in a folder, without those of --ablate,
+// which judge the harness.
 func newestRuns(dir string) (map[string]storedRun, error) {
 	dirs, err := page.Runs(dir)
 	if err != nil {
@@ -156,7 +151,7 @@ func newestRuns(dir string) (map[string]storedRun, error) {
 		}
 	}
 	if len(newest) == 0 {
-		return nil, usagef("there is no report.json of a whole run in %s, nor in a folder below it", dir)
+		return nil, usagef("there is no report.json of a complete run in %s, nor in a folder below it", dir)
 	}
 	return newest, nil
 }
@@ -174,7 +169,7 @@ func readRun(path string) (storedRun, error) {
 		dir, err = filepath.Abs(dir)
 	}
 	if err != nil {
-		return storedRun{}, usagef("looking for a run: %w", err)
+		return storedRun{}, usagef("finding a run: %w", err)
 	}
 	if filepath.Base(dir) == "report.json" {
 		dir = filepath.Dir(dir)

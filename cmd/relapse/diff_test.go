@@ -68,7 +68,7 @@ func TestDiff(t *testing.T) {
 		{"a verdict", []string{a, missed}, exitUnexpected, "cilium-1.11.6  verdict  A reproduced, B missed"},
 		{"another scenario", []string{a, other}, exitUsage, "the one is of node-drain, the other of added-nic"},
 		{"no run", []string{a, dir}, exitUsage, "no such file"},
-		{"nothing", []string{a, filepath.Join(dir, "none")}, exitUsage, "looking for a run"},
+		{"nothing", []string{a, filepath.Join(dir, "none")}, exitUsage, "finding a run"},
 		{"one alone", []string{a}, exitUsage, "the folders of two runs"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestDiffOfNights(t *testing.T) {
 		{"a verdict", last, other, exitUnexpected, "cilium-1.11.6  verdict  A reproduced, B missed"},
 		{"a scenario less", last, fewer, exitUnexpected, "A only: node-drain 2026-01-02T03-04-05Z: pass"},
 		{"a scenario more", fewer, last, exitExpected, "B only: node-drain 2026-01-02T03-04-05Z: pass"},
-		{"nothing", last, t.TempDir(), exitUsage, "there is no report.json of a whole run in"},
+		{"nothing", last, t.TempDir(), exitUsage, "there is no report.json of a complete run in"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, out, complained := output(t, "diff", test.a, test.b)

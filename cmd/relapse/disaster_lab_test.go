@@ -229,7 +229,7 @@ func TestDockerKilled(t *testing.T) {
 				}
 			}()
 			s.ends(exitMachine, 3*time.Minute)
-			s.sentence("Docker does not answer any more", "relapse doctor", "relapse down")
+			s.sentence("Docker stopped answering", "relapse doctor", "relapse down")
 			if at == "components are installed" {
 				s.readable(s.dir)
 			}
@@ -393,7 +393,7 @@ func TestSoak(t *testing.T) {
 		s := start(t, nil, "soak", scenario, "--variant", affected, "--brief", "--runs", "3", "--fresh-every", "2", "--output", dir)
 		s.ends(exitInconclusive, 6*time.Minute)
 		for _, want := range []string{
-			"node-drain: INCONCLUSIVE: 3 runs on 2 labs in ", ": what grows can be told from 20 runs on",
+			"node-drain: INCONCLUSIVE: 3 runs on 2 labs in ", ": too few runs to say what grows (at least 20)",
 			"cilium-1.11.6  reproduced  reproduced  3", "lab: containers ",
 		} {
 			if !strings.Contains(s.output(), want) {

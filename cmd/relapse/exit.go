@@ -39,11 +39,10 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
 }
 
-// verdictError says that a run ended, but not with a pass.
+// verdictError is a run that ended without a pass.
 type verdictError struct {
 	verdict framework.RunVerdict
-	// broken is why the run could not be judged, or not as a whole. Nil where
-	// the verdicts say all.
+	// broken is why parts of the run could not be judged. It may be nil.
 	broken error
 }
 
@@ -56,8 +55,15 @@ func (e *verdictError) Error() string {
 
 func (e *verdictError) Unwrap() error { return e.broken }
 
-// requireRoot is for commands that need nothing else of the machine's
-// inspection.
+// judgedAs is the error that gives a verdict's exit status; nil for a pass.
+func judgedAs(v framework.RunVerdict, broken error) error {
+	if v == framework.Pass && broken == nil {
+		return nil
+	}
+	return &verdictError{v, broken}
+}
+
+// requireRoot is for commands that need root, and no other check of the machine.
 func requireRoot() error {
 	uid := os.Geteuid()
 	if uid == 0 {

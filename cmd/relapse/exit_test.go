@@ -23,12 +23,19 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-func TestExitStatus(t *testing.T) {
+// withoutDocker is the error of a Docker that does not run.
+func withoutDocker(t *testing.T) error {
+	t.Helper()
 	dead, err := client.NewClientWithOpts(client.WithHost("unix://" + filepath.Join(t.TempDir(), "docker.sock")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, noDocker := dead.Ping(t.Context())
+	_, err = dead.Ping(t.Context())
+	return err
+}
+
+func TestExitStatus(t *testing.T) {
+	noDocker := withoutDocker(t)
 	bad := topology.Topology{Name: "UPPER"}
 	invalid := bad.Validate()
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -80,6 +87,8 @@ func TestExitStatus(t *testing.T) {
 }
 
 func TestComplaint(t *testing.T) {
+	noDocker := withoutDocker(t)
+	const stopped = "Docker stopped answering: start it (see relapse doctor), and remove what is left of the lab (relapse down)"
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, test := range []struct {
@@ -91,6 +100,8 @@ func TestComplaint(t *testing.T) {
 		{"all is well", t.Context(), nil, ""},
 		{"verdicts speak for themselves", t.Context(), &verdictError{framework.Fail, nil}, ""},
 		{"why there is no verdict", t.Context(), &verdictError{framework.Inconclusive, errors.New("no node")}, "no node"},
+		{"no Docker", t.Context(), noDocker, noDocker.Error()},
+		{"no Docker, in one of several errors", t.Context(), &verdictError{framework.Inconclusive, errors.Join(fmt.Errorf("step: %w", errors.Join(noDocker, errors.New("busy"))))}, stopped},
 		{"interrupted in the middle of something", cancelled, errors.New("dialling: context canceled"), "interrupted"},
 		{
 			"interrupted, with something left", cancelled,

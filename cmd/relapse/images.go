@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,6 +11,7 @@ import (
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
@@ -29,7 +29,7 @@ func imagesCommand(s *settings) *cobra.Command {
 		buildCommand(s),
 		&cobra.Command{
 			Use:   "list",
-			Short: "List the images, which of them the cache holds, and what building those took",
+			Short: "List the images, which of them are in the cache, and what building them took",
 			Args:  noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				catalogue, _, err := openCatalogue()
@@ -57,7 +57,7 @@ func imagesCommand(s *settings) *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "verify",
-			Short: "Compare what the cache holds with its digests; what is damaged is built anew next time",
+			Short: "Compare the cache with its digests; damaged images are built again when they are needed",
 			Args:  noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				catalogue, _, err := openCatalogue()
@@ -72,7 +72,7 @@ func imagesCommand(s *settings) *cobra.Command {
 					fmt.Fprintf(cmd.OutOrStdout(), "damaged: %s (%s): %v\n", d.Ref, d.Digest, d.Err)
 				}
 				if len(damages) > 0 {
-					return fmt.Errorf("%d images are damaged: relapse images build makes them anew", len(damages))
+					return fmt.Errorf("%d images are damaged: relapse images build builds them again", len(damages))
 				}
 				return nil
 			},
@@ -89,12 +89,12 @@ func buildCommand(s *settings) *cobra.Command {
 		Short: "Build images that are not in the cache; without arguments, those that the scenarios use",
 		Long: `Build images that are not in the cache; without arguments, those that the scenarios use.
 
-NAME@VERSION stands for all images of a component, or for one image when NAME is
-its reference without the tag. The version need not be one that the list shows:
-what it requires is derived from the vendor's own go.mod.
+NAME@VERSION stands for all images of a component, or for one image if NAME is its
+reference without the tag. The version need not be in the list: its requirements are
+derived from the vendor's own go.mod.
 
-At the end it tells of each image the time of work on it, without that in which it
-waited for other images' compilation, and the CPU time.`,
+At the end it prints for each image the time of its build, without the time in which it
+waited for the compilation of other images, and the CPU time.`,
 		Example: "  relapse images build kube-proxy@1.13.5\n  relapse images build quay.io/cilium/cilium@1.11.4\n  relapse images build --label '!slow'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			catalogue, _, err := openCatalogue()
@@ -125,23 +125,23 @@ waited for other images' compilation, and the CPU time.`,
 			if err != nil {
 				return err
 			}
-			display := s.progress(os.Stdout, log)
-			defer display.Close()
-			summary, err := suite.Build(cmd.Context(), catalogue, refs, display)
+			shown := s.display(display.Look{Log: log})
+			defer shown.Close()
+			summary, err := suite.Build(cmd.Context(), catalogue, refs, shown)
 			if err != nil {
 				return err
 			}
-			display.Close()
+			shown.Close()
 			fmt.Fprint(cmd.OutOrStdout(), summary)
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&label, "label", "", "those that the variants with these labels use, `EXPRESSION` as in 'cilium && !slow' (relapse list shows them)")
+	cmd.Flags().StringVar(&label, "label", "", "images that the variants with these labels use, `EXPRESSION` as in 'cilium && !slow' (relapse list shows the labels)")
 	return cmd
 }
 
-// imagesUsed are the images of the variants that an expression of labels selects; of
-// all where it is empty.
+// imagesUsed are the images of the variants that a label expression selects, or of all if
+// it is empty.
 func imagesUsed(label string) ([]string, error) {
 	chosen, variants, err := selection{all: label == "", label: label}.scenarios(nil)
 	if err != nil {
@@ -163,16 +163,15 @@ func pruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove images from the cache, least recently used first, until it is small enough",
-		Long: `Prune removes images from the cache, least recently used first, until those
-that are left take no more than --keep, and what interrupted builds have left.
-Images that the catalogue describes stay, as its recipes are now; those of
-earlier states of a recipe go. It refuses while images are being built, and while
-a lab is up, whose nodes pull from the cache.`,
+		Long: `Prune removes images from the cache, least recently used first, until the others take no
+more than --keep, and the files of interrupted builds. Images of the catalogue's current
+recipes are kept; those of earlier recipes are removed. Prune refuses to run while images
+are built, and while a lab is up, because its nodes pull from the cache.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			keep, err := units.FromHumanSize(size)
 			if err != nil {
-				return usagef("--keep: %q is no size: expected one such as 10GB or 500MB", size)
+				return usagef("--keep: %q is not a size: expected one such as 10GB or 500MB", size)
 			}
 			up, err := kindlab.WithState()
 			if err != nil {
@@ -193,11 +192,11 @@ a lab is up, whose nodes pull from the cache.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&size, "keep", "10GB", "what the cache may hold, `SIZE`")
+	cmd.Flags().StringVar(&size, "keep", "10GB", "the largest size of the cache, `SIZE`")
 	return cmd
 }
 
-// printPruned tells what was removed from the cache, and what is left.
+// printPruned prints what was removed from the cache, and what is left.
 func printPruned(out io.Writer, p images.Pruned, keep int64) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, i := range p.Images {
@@ -212,7 +211,7 @@ func printPruned(out io.Writer, p images.Pruned, keep int64) {
 		fmt.Fprintf(out, "removed the folders of %d interrupted builds\n", p.Builds)
 	}
 	if p.Unnamed > 0 {
-		fmt.Fprintf(out, "removed %s that no image names\n", units.HumanSize(float64(p.Unnamed)))
+		fmt.Fprintf(out, "removed %s that no image uses\n", units.HumanSize(float64(p.Unnamed)))
 	}
 	why := ""
 	if p.Kept > keep {

@@ -7,57 +7,51 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report/archive"
+	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
 func judgeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "judge DIR...",
-		Short: "Judge stored runs with today's engine and detectors",
-		Long: `Judge judges stored runs again, from their evidence alone: today's detectors look
-at each snapshot that the run's detectors have looked at, and the steps of today's
-engine go through that and through what became of each packet. What was done to
-the lab, and what checks have seen that do not ask detectors, is taken as it was.
-A run that "relapse archive --redact" has packed is judged by the names that the
-scenario has for its own.
-It says where the verdict differs from the one that is stored, and in which look
+		Short: "Judge stored runs with the current engine and detectors",
+		Long: `Judge judges stored runs again, from their evidence only. The current detectors read
+each snapshot of the run, and the current engine judges their findings and the outcome
+of each packet. Changes to the lab, and results of checks that do not ask detectors, are
+taken from the record. A run that "relapse archive --redact" has packed is judged by the
+names that the scenario declares.
+The output says where the verdict differs from the stored one, and in which poll
 detectors find something else. Nothing is written.
 
-Exit status: 0 all is judged as it was; 1 something is not; 2 bad input; 4 a run
-cannot be judged, for its evidence is of before runs kept what that takes.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("judge needs the folder of a run, such as reports/node-drain/latest")
-			}
-			return nil
-		},
+Exit status: 0 all verdicts are as stored; 1 one is not; 2 bad input; 4 a run cannot be
+judged, because its evidence is of an older format.`,
+		Args: someArgs("the folder of a run, such as reports/node-drain/latest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
-			verdict := framework.Pass
+			worst := framework.Pass
 			for _, dir := range args {
 				same, err := judgeRun(cmd, dir)
-				var not *engine.NotJudgeableError
+				var not *verdict.NotJudgeableError
 				switch {
 				case errors.As(err, &not):
-					verdict = framework.Worst(verdict, framework.Inconclusive)
+					worst = framework.Worst(worst, framework.Inconclusive)
 				case err == nil && !same:
-					verdict = framework.Worst(verdict, framework.Fail)
+					worst = framework.Worst(worst, framework.Fail)
 				case err != nil && len(args) == 1:
 					return err
 				}
 				errs = append(errs, err)
 			}
-			if broken := errors.Join(errs...); broken != nil || verdict != framework.Pass {
-				return &verdictError{verdict, broken}
+			if broken := errors.Join(errs...); broken != nil || worst != framework.Pass {
+				return &verdictError{worst, broken}
 			}
 			return nil
 		},
 	}
 }
 
-// judgeRun judges a stored run again and tells of it. Same is whether all is judged
-// as it was.
+// judgeRun judges a stored run again and prints the result. Same reports whether it is as
+// stored.
 func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	run, err := readRun(dir)
 	if err != nil {
@@ -70,13 +64,13 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	run, restore, err := restored(run, scenario)
 	var changed *archive.ScenarioChangedError
 	if errors.As(err, &changed) {
-		return false, engine.NotJudgeable(fmt.Errorf("judging %s: %w", dir, err))
+		return false, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", dir, err))
 	}
 	if err != nil {
 		return false, err
 	}
-	prepared, err := engine.Open(run.dir, run.report, restore)
-	var not *engine.NotJudgeableError
+	prepared, err := verdict.Open(run.dir, run.report, restore)
+	var not *verdict.NotJudgeableError
 	if err != nil && !errors.As(err, &not) {
 		return false, usagef("%w", err)
 	}
@@ -93,7 +87,7 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 		return false, err
 	}
 	if versions := prepared.Versions(); len(versions) > 0 {
-		known := map[string]string{} // of several scenarios' versions those of this one
+		known := map[string]string{} // without the versions of other scenarios
 		for name, version := range versions {
 			if _, there := scenario.Find(name); there {
 				known[name] = version
@@ -108,23 +102,23 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 		return false, err
 	}
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s %s: stored %s, judged today %s\n", run.report.Scenario, run.report.Run, run.report.Verdict, judged.Report.Verdict)
+	fmt.Fprintf(out, "%s %s: stored %s, judged now %s\n", run.report.Scenario, run.report.Run, run.report.Verdict, judged.Report.Verdict)
 	for _, v := range judged.Report.Variants {
 		fmt.Fprintf(out, "  %s: %s\n", titleOf(v), v.Verdict)
 	}
 	if judged.Same() {
-		fmt.Fprintln(out, "all is as it was judged then")
+		fmt.Fprintln(out, "all verdicts and findings are as stored")
 		return true, nil
 	}
 	judged.Differences.PrintJudgements(out)
 	fmt.Fprint(out, "\n"+judged.String())
 	for _, what := range judged.NotOnRecord {
-		fmt.Fprintf(out, "  not on record, so that it could not be judged: %s\n", what)
+		fmt.Fprintf(out, "  not recorded, and so not judged: %s\n", what)
 	}
 	return false, nil
 }
 
-// ofScenario are those of some parameters that a scenario has.
+// ofScenario are the parameters that a scenario has.
 func ofScenario(s framework.Scenario, all map[string]string) map[string]string {
 	values := map[string]string{}
 	for _, p := range s.Parameters {

@@ -29,6 +29,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -88,7 +89,7 @@ func boundaryOf(line string) (boundary, bool) {
 		said[found[1]] = value
 	}
 	b := boundary{event: said["msg"], scope: said["scope"], step: said["step"]}
-	return b, b.event == stepBegins || b.event == stepEnds
+	return b, b.event == display.StepBegins || b.event == display.StepEnds
 }
 
 // toldRun is a run that was followed by what it tells.
@@ -666,7 +667,7 @@ func (m *matrix) report(t *testing.T, output string, at boundary) (reported, jud
 	}
 	// The report was written before the step began.
 	step := at.scope + ": " + at.step
-	if planned := slices.Contains(m.planned, step); at.event == stepBegins && planned && r.Unfinished != nil &&
+	if planned := slices.Contains(m.planned, step); at.event == display.StepBegins && planned && r.Unfinished != nil &&
 		!slices.ContainsFunc(r.Steps, func(s report.Step) bool { return s.Scope+": "+s.Name == step }) {
 		t.Errorf("the report does not know of the step %q", step)
 	}

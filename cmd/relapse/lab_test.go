@@ -206,7 +206,7 @@ func onlyLab(t *testing.T) *client.Client {
 	return docker
 }
 
-// differences tells what has changed from one state of the machine to another.
+// differences are those between two states of the machine.
 func differences(before, after map[string]string) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(before)) {
@@ -311,7 +311,7 @@ func (s *session) signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
 // those that relapse has started.
 func (s *session) ctrlC() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT) }
 
-// hasChild tells whether a command of that name runs that relapse has started.
+// hasChild reports whether relapse runs a command of that name.
 func (s *session) hasChild(name string) bool {
 	all, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
 	for _, path := range all {
@@ -424,14 +424,14 @@ func inside(t *testing.T, member string, command ...string) (string, error) {
 	return string(out), err
 }
 
-// TestUpstreamThatIsNotThere wants the vendors' images where nobody has them.
+// TestUpstreamThatIsNotThere wants the vendors' images from a registry that does not have them.
 func TestUpstreamThatIsNotThere(t *testing.T) {
 	docker := onlyLab(t)
 	// Nobody listens on the port of tcpmux.
 	const nowhere = "docker.io=http://127.0.0.1:1,registry.k8s.io=http://127.0.0.1:1"
 	s := whole(t, exitMachine, nil, "run", "unpinned-image", "--images=upstream", "--upstream", nowhere)
-	const want = "the images of docker.io come from http://127.0.0.1:1, which cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused: " +
-		"name a mirror that can, with --upstream docker.io=URL, or run without --images=upstream\n"
+	const want = "the registry of docker.io, http://127.0.0.1:1, cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused: " +
+		"set a mirror with --upstream docker.io=URL, or run without --images=upstream\n"
 	if !strings.Contains(s.stderr.String(), want) {
 		t.Errorf("standard error %q, want %q", s.stderr.String(), want)
 	}
@@ -461,7 +461,7 @@ func TestInterrupt(t *testing.T) {
 		},
 		{
 			"when networks are there",
-			func(s *session) { s.printed("networks, with no way out", time.Minute) },
+			func(s *session) { s.printed("isolated networks", time.Minute) },
 			func(s *session) { s.signal(syscall.SIGTERM) },
 		},
 		{
@@ -559,7 +559,7 @@ func TestFullDisk(t *testing.T) {
 	for _, args := range [][]string{{"doctor"}, {"up", scenario}, {"run", scenario, "--output", t.TempDir()}} {
 		t.Run(args[0], func(t *testing.T) {
 			got := end(t, fullDisk(t, "64m", args...))
-			for _, want := range []string{"the image cache needs 5 GB of free disk", "free some, or put the image cache elsewhere"} {
+			for _, want := range []string{"the image cache needs 5 GB of free disk", "relapse images prune, or put the image cache on another file system"} {
 				if got.status != exitMachine || !strings.Contains(got.stderr, want) {
 					t.Errorf("status %d, standard error %q; want %d and %q", got.status, got.stderr, exitMachine, want)
 				}

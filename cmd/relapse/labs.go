@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/docker/docker/client"
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -21,7 +21,7 @@ func upCommand(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "up NAME",
 		Short: "Bring up a scenario's lab, without its components, and leave it running",
-		Args:  oneArg("the name of a scenario"),
+		Args:  exactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return up(cmd.Context(), s, args[0])
 		},
@@ -42,7 +42,7 @@ func up(ctx context.Context, s *settings, name string) error {
 		return err
 	}
 	var o suite.Options
-	if err := prepare(ctx, nil, &o); err != nil {
+	if err := prepare(ctx, nil, &o, scenario.Topology); err != nil {
 		return err
 	}
 	defer o.Docker.Close()
@@ -51,23 +51,23 @@ func up(ctx context.Context, s *settings, name string) error {
 		return err
 	}
 	if there {
-		return usagef("lab %q is there already: relapse down %s", name, name)
+		return usagef("lab %q exists already: relapse down %s", name, name)
 	}
-	display := s.progress(os.Stdout, log)
-	defer display.Close()
+	shown := s.display(display.Look{Log: log})
+	defer shown.Close()
 	var serve []string
 	runnable := scenario.Runnable(nil)
 	for _, v := range runnable {
 		serve = append(serve, v.Images...)
 	}
-	ctx = await.Watch(ctx, func(s await.Sight) { display.Waits("lab", s) })
-	if _, err := suite.Build(ctx, o.Images, scenario.ImagesOf(nil, runnable...), display); err != nil {
+	ctx = await.Watch(ctx, func(s await.Sight) { shown.Waits("lab", s) })
+	if _, err := suite.Build(ctx, o.Images, scenario.ImagesOf(nil, runnable...), shown); err != nil {
 		return err
 	}
 	lab, err := kindlab.Up(ctx, o.Docker, scenario.Topology, kindlab.Options{
 		Images: o.Images, Serve: serve, Log: log,
-		Step: func(step string) func(error) { return display.Step("lab", step) },
-		Note: func(text string) { display.Note("lab", text) },
+		Step: func(step string) func(error) { return shown.Step("lab", step) },
+		Note: func(text string) { shown.Note("lab", text) },
 	})
 	if err != nil {
 		if lab != nil { // never a half-built lab
@@ -76,7 +76,7 @@ func up(ctx context.Context, s *settings, name string) error {
 		return err
 	}
 	lab.Release()
-	display.Close()
+	shown.Close()
 	for _, c := range lab.Clusters {
 		fmt.Printf("kubeconfig of cluster %s: %s\n", c.Name, c.Kubeconfig)
 	}
@@ -86,7 +86,7 @@ func up(ctx context.Context, s *settings, name string) error {
 func downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down [NAME...]",
-		Short: "Remove labs, whatever state they are in; all of them without a name",
+		Short: "Remove labs in any state; without a name, all of them",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if err := requireRoot(); err != nil {
 				return err

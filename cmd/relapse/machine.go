@@ -11,14 +11,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
 const modulePath = "github.com/relapse-dev/relapse"
 
-// sourceRoot finds relapse's own source, which the images are built from: the
-// folder above the program, or above the working directory, whose go.mod is
-// ours.
+// sourceRoot finds relapse's own source, from which images are built: the folder above the
+// program, or above the working directory, that has relapse's go.mod.
 func sourceRoot() (string, error) {
 	var starts []string
 	if program, err := os.Executable(); err == nil {
@@ -33,17 +34,16 @@ func sourceRoot() (string, error) {
 			if err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n") {
 				return dir, nil
 			}
-			// A folder above the program may be unreadable; then it is not the
-			// source, which must be readable to be built.
+			// A folder above the program that cannot be read is not the source.
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-				return "", fmt.Errorf("looking for relapse's source: %w", err)
+				return "", fmt.Errorf("finding relapse's source: %w", err)
 			}
 			if dir == filepath.Dir(dir) {
 				break
 			}
 		}
 	}
-	return "", usagef("relapse builds its images from its own source and cannot find it: run it from a checkout")
+	return "", usagef("relapse builds its images from its own source, and cannot find it: run it from a checkout")
 }
 
 func openCatalogue() (*images.Catalogue, string, error) {
@@ -61,14 +61,18 @@ func openCatalogue() (*images.Catalogue, string, error) {
 func doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Tell whether this machine can run labs, and what cures it if not",
+		Short: "Check whether this machine can run labs, and print how to fix it if not",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			catalogue, _, err := openCatalogue()
 			if err != nil {
 				return err
 			}
-			report := host.Inspect(cmd.Context(), needs(catalogue))
+			var labs []topology.Topology
+			for _, s := range scenarios.All {
+				labs = append(labs, s.Topology)
+			}
+			report := host.Inspect(cmd.Context(), needs(catalogue, labs...))
 			if err := report.Write(cmd.OutOrStdout()); err != nil {
 				return err
 			}
@@ -81,7 +85,7 @@ func setupCommand() *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "setup",
-		Short: "Make this machine able to run labs; says each step before it takes it",
+		Short: "Prepare this machine for labs; prints each step before it takes it",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			announce := func(step string) { fmt.Fprintln(cmd.OutOrStdout(), "setup: "+step) }
@@ -98,11 +102,11 @@ func setupCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&undo, "undo", false, "take back what setup has changed")
+	cmd.Flags().BoolVar(&undo, "undo", false, "undo the changes of setup")
 	return cmd
 }
 
-// setupError is a cure that failed: the machine cannot run labs.
+// setupError is a failed setup: the machine cannot run labs.
 type setupError struct{ error }
 
 func (e *setupError) Unwrap() error { return e.error }

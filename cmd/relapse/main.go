@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -20,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	runtimelog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -47,45 +47,71 @@ func complaint(ctx context.Context, err error) string {
 	case err == nil:
 		return ""
 	case errors.As(err, &verdict) && verdict.broken == nil:
-		return "" // it has been printed as a table
+		return "" // printed as a table
 	case ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted):
-		// Each step under way returns an error that says it was cancelled:
-		// one word stands for them all.
+		// Each running step returns an error that says it was cancelled: one word is
+		// enough for all.
 		return engine.ErrInterrupted.Error()
-	case client.IsErrConnectionFailed(err) && strings.Contains(err.Error(), "\n"):
-		// All that was under way, and what takes the lab down, has failed for one reason.
-		return "Docker does not answer any more: start it (see relapse doctor), and remove what is left of the lab (relapse down)"
+	case client.IsErrConnectionFailed(err) && several(err):
+		// All steps, and taking the lab down, have failed for one reason.
+		return "Docker stopped answering: start it (see relapse doctor), and remove what is left of the lab (relapse down)"
 	}
 	return err.Error()
 }
+
+// several reports whether an error joins errors.
+func several(err error) bool {
+	for err != nil {
+		if joined, is := err.(interface{ Unwrap() []error }); is && len(joined.Unwrap()) > 1 {
+			return true
+		} else if is {
+			err = joined.Unwrap()[0]
+			continue
+		}
+		err = errors.Unwrap(err)
+	}
+	return false
+}
+
+// ignoreBrokenPipe has writes to a closed pipe fail. Otherwise the signal would end this
+// process before its labs are down.
+func ignoreBrokenPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // settings are the global flags.
 type settings struct {
 	logLevel string
 	noColor  bool
 	quiet    bool
-	// earlier is where displays look for earlier runs; nil where there are none.
-	earlier func(scenario string, steps []engine.Step) []timing
-	// several is whether displays show several runs at once.
-	several bool
-	// onTerminal is the display of this process, which the log goes through where both
-	// are on one terminal.
-	onTerminal atomic.Pointer[shown]
+	// shown is the display of this process. The log is written through it if both are on
+	// one terminal.
+	shown atomic.Pointer[display.Display]
 }
 
 // Write writes to standard error.
 func (s *settings) Write(text []byte) (int, error) {
-	if d := s.onTerminal.Load(); d != nil && d.terminal != nil && term.IsTerminal(int(os.Stderr.Fd())) {
+	if d := s.shown.Load(); d != nil && d.Drawn() && term.IsTerminal(int(os.Stderr.Fd())) {
 		return d.Write(text)
 	}
 	return os.Stderr.Write(text)
 }
 
-// logger makes the log of this process, and says what the libraries' are.
+// drawn reports whether a display on standard output is drawn.
+func (s *settings) drawn() bool { return display.IsTerminal(os.Stdout) && !s.quiet }
+
+// display makes the display on standard output.
+func (s *settings) display(l display.Look) *display.Display {
+	terminal := display.IsTerminal(os.Stdout)
+	l.Live, l.Color, l.Quiet = terminal, terminal && !s.noColor, s.quiet
+	d := display.New(os.Stdout, l)
+	s.shown.Store(d)
+	return d
+}
+
+// logger makes the log of this process, and sets those of the libraries.
 func (s *settings) logger() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
-		return nil, usagef("--log-level: %q is none of debug, info, warn, error", s.logLevel)
+		return nil, usagef("--log-level: %q: expected debug, info, warn or error", s.logLevel)
 	}
 	log := slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: level}))
 	// Kubernetes' libraries log each cut connection as an error, and this
@@ -103,22 +129,23 @@ func command() *cobra.Command {
 	var s settings
 	root := &cobra.Command{
 		Use:   "relapse",
-		Short: "Reproduce documented Kubernetes network incidents, and prove that they are detected and healed",
+		Short: "Reproduce documented Kubernetes network incidents, and prove that they are detected and remedied",
 		Long: `relapse builds clusters with BGP routers, makes documented incidents happen on
 them with the vendors' own code, and asserts that each is detected and that
 each remedy works.
 
-Exit status: 0 all verdicts as expected, GO, or done; 1 some were not, NO-GO, both
-ends of a bisection are alike, something grows in a soak, or the command failed; 2 bad
-usage or bad input; 3 this machine cannot run it (see relapse doctor); 4 inconclusive,
-UNKNOWN, or a bisection has only a range; 130 interrupted, after the lab was taken down.`,
+Exit status: 0 all verdicts as expected, GO, or done; 1 a verdict not as expected,
+NO-GO, both ends of a bisection are alike, something grows in a soak, or the command
+failed; 2 bad usage or bad input; 3 this machine cannot run it (see relapse doctor); 4
+inconclusive, UNKNOWN, or a bisection knows only a range; 130 interrupted, after the lab
+was taken down.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().StringVar(&s.logLevel, "log-level", "warn", "what to log on standard error: debug, info, warn or error")
-	root.PersistentFlags().BoolVar(&s.quiet, "quiet", false, "print nothing of what goes on: only what came of it, and errors")
+	root.PersistentFlags().BoolVar(&s.quiet, "quiet", false, "print no progress: only results and errors")
 	root.PersistentFlags().BoolVar(&s.noColor, "no-color", os.Getenv("NO_COLOR") != "", "print no colours; NO_COLOR in the environment does the same")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w (see relapse %s --help)", err, cmd.Name())
@@ -146,8 +173,7 @@ UNKNOWN, or a bisection has only a range; 130 interrupted, after the lab was tak
 	return root
 }
 
-// noCommand is the root's argument check: an argument there is a command
-// that does not exist.
+// noCommand refuses arguments: there they are commands that do not exist.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -20,22 +20,16 @@ func mergeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge DIR...",
 		Short: "Make one report of the runs of several processes or machines",
-		Long: `Merge takes of each folder the newest run of each scenario, and makes of those of
-one scenario one run: report.json, report.html, junit.xml and the evidence of all
-of them, in OUTPUT/NAME/<time>. OUTPUT/junit.xml holds all scenarios,
-OUTPUT/summary.md tells what they came to on one screen, OUTPUT/metrics.prom is for
-Prometheus, and OUTPUT/index.html leads to all. What the parts say differently is
-told, and stands in the report: a variant that ran twice, another version of relapse
-or of an image, another machine.
+		Long: `Merge takes the newest run of each scenario from each folder, and merges the runs of one
+scenario into one: report.json, report.html, junit.xml and the evidence of all, in
+OUTPUT/NAME/<time>. OUTPUT/junit.xml holds all scenarios, OUTPUT/summary.md has their
+results on one screen, OUTPUT/metrics.prom is for Prometheus, and OUTPUT/index.html
+links to all. Conflicts between the parts are printed and are in the report: a variant
+that ran twice, different versions of relapse or of an image, different machines.
 
-Exit status: that of the runs together, as of run, where a variant that came to
-two verdicts is inconclusive at best; 2 bad input.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("merge needs the folders of runs, or folders with runs in them")
-			}
-			return nil
-		},
+Exit status: as of run, for all runs together; a variant with two different verdicts is
+inconclusive at best; 2 bad input.`,
+		Args: someArgs("the folders of runs, or folders with runs in them"),
 		RunE: func(cmd *cobra.Command, args []string) error { return mergeRuns(cmd, args, output) },
 	}
 	cmd.Flags().StringVar(&output, "output", "merged", "folder for the merged reports")
@@ -49,7 +43,7 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string) error {
 	}
 	out := cmd.OutOrStdout()
 	if older > 0 {
-		fmt.Fprintf(out, "%d older runs of the same scenarios in the same folders are left out\n", older)
+		fmt.Fprintf(out, "left out %d older runs of the same scenarios in the same folders\n", older)
 	}
 	var runs []string
 	var reports []report.Report

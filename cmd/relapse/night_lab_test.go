@@ -117,7 +117,7 @@ func TestOneLab(t *testing.T) {
 	})
 	t.Run("a lab that is kept is there, and up does not touch it", func(t *testing.T) {
 		got := relapse(t, "up", scenario)
-		if want := `lab "node-drain" is there already: relapse down node-drain`; got.status != exitUsage || !strings.Contains(got.stderr, want) {
+		if want := `lab "node-drain" exists already: relapse down node-drain`; got.status != exitUsage || !strings.Contains(got.stderr, want) {
 			t.Errorf("%+v, want status %d and %q", got, exitUsage, want)
 		}
 	})

@@ -111,12 +111,12 @@ func TestNights(t *testing.T) {
 	os.RemoveAll(filepath.Join(second, "shard-2"))
 	lost, status := night(t, "2", second, history)
 	summary = read(t, filepath.Join(lost, "night", "summary.md"))
-	if status != exitInconclusive || !strings.Contains(summary, "**1 of 2 shards have left no report.**") ||
+	if status != exitInconclusive || !strings.Contains(summary, "**1 of 2 shards have no report.**") ||
 		!strings.HasSuffix(read(t, filepath.Join(lost, "changed.txt")), "\nverdicts differ: added-nic (@net)\n") {
 		t.Errorf("exit status %d, %s", status, summary)
 	}
 	none, status := night(t, "2", t.TempDir(), history)
-	if summary := read(t, filepath.Join(none, "night", "summary.md")); status != exitInconclusive || summary != "no shard has left a report\n" {
+	if summary := read(t, filepath.Join(none, "night", "summary.md")); status != exitInconclusive || summary != "no shard has a report\n" {
 		t.Errorf("exit status %d, %q", status, summary)
 	}
 }

@@ -14,17 +14,12 @@ import (
 func pageCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "page DIR...",
-		Short: "Render the page of stored runs, and an index where there are several",
-		Long: `Page renders report.html anew in each run's folder, from its report.json and the
-evidence beside it. Of a folder in which there are runs it renders all of them,
-and writes index.html there: which incident came with which version, the last
-runs of each scenario, and what has changed since the last but one.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("page needs the folder of a run, or one with runs in it, such as reports")
-			}
-			return nil
-		},
+		Short: "Render the page of stored runs, and an index if there are several",
+		Long: `Page renders report.html in each run's folder again, from its report.json and its
+evidence. For a folder that contains runs it renders all of them, and writes index.html
+there: which incident occurred with which version, the latest runs of each scenario, and
+what changed since the run before.`,
+		Args: someArgs("the folder of a run, or one with runs in it, such as reports"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, dir := range args {
 				if err := renderPages(cmd, dir); err != nil {

@@ -1,13 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"errors"
-	"os"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
@@ -88,48 +83,8 @@ func TestLongestFirst(t *testing.T) {
 	}
 }
 
-func TestLineWriter(t *testing.T) {
-	var out bytes.Buffer
-	var lines sync.Mutex
-	a, b := &lineWriter{to: &out, lines: &lines, prefix: "a | "}, &lineWriter{to: &out, lines: &lines, prefix: "b | "}
-	for _, w := range []struct {
-		to   *lineWriter
-		text string
-	}{{a, "one\ntw"}, {b, "other\n\n"}, {a, "o\nthree"}} {
-		if n, err := w.to.Write([]byte(w.text)); n != len(w.text) || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	if err := errors.Join(a.flush(), b.flush()); err != nil {
-		t.Fatal(err)
-	}
-	if want := "a | one\nb | other\nb | \na | two\na | three\n"; out.String() != want {
-		t.Errorf("%q, want %q", &out, want)
-	}
-}
-
-// TestLineWriterToNowhere writes where nothing can be written: what runs goes on, and
-// the error is told at the end.
-func TestLineWriterToNowhere(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
-	var lines sync.Mutex
-	p := &lineWriter{to: full, lines: &lines}
-	for range 2 {
-		if n, err := p.Write([]byte("one\n")); n != 4 || err != nil {
-			t.Errorf("%d, %v", n, err)
-		}
-	}
-	if err := p.flush(); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestSideBySide runs two scenarios as far as that goes without a lab.
-func TestSideBySide(t *testing.T) {
+// TestParallel runs two scenarios as far as that goes without a lab.
+func TestParallel(t *testing.T) {
 	got := relapse(t, "run", "node-drain", "added-nic", "--dry-run", "--parallel", "2", "--variant", "cilium-1.12.0,first-found")
 	if got.status != exitExpected || got.stderr != "" {
 		t.Fatalf("%+v", got)
@@ -145,7 +100,7 @@ func TestSideBySide(t *testing.T) {
 		}
 	}
 	got = relapse(t, "run", "node-drain", "added-nic", "--dry-run", "--parallel", "-1")
-	if got.status != exitUsage || got.stderr != "relapse: --parallel: -1 is no number of scenarios\n" {
+	if got.status != exitUsage || got.stderr != "relapse: --parallel: -1: expected 0 or more\n" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -32,10 +32,10 @@ func planCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "plan [NAME...]",
-		Short: "Spread scenarios over machines: a GitHub matrix, an Argo workflow, Kubernetes Jobs",
-		Long: `Plan spreads scenarios, all without a name, over so many shards that take about the
-same time, by how long each scenario usually lasts (relapse list), and writes that for
-an engine that runs them:
+		Short: "Distribute scenarios over machines: a GitHub matrix, an Argo workflow, Kubernetes Jobs",
+		Long: `Plan distributes scenarios, by default all, over shards that take about the same time,
+by how long each scenario usually takes (relapse list), and writes them for the system
+that runs them:
 
   github  the matrix of a job of GitHub Actions, as one line of JSON
   argo    an Argo Workflow that also merges the reports: argo submit
@@ -43,24 +43,23 @@ an engine that runs them:
           PersistentVolumeClaim relapse-reports, for relapse merge
 
 A scenario is never split. Pods of argo and jobs are privileged, fetch relapse from its
-repository, and build what the scenarios need; in each of them relapse doctor speaks
-first.
+repository, and build what the scenarios need; each runs relapse doctor first.
 
-Exit status: 0; 2 bad input.`,
+Exit status: 0 done; 2 bad input.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			what.names, what.all = args, len(args) == 0
 			if !slices.Contains(planFormats, format) {
-				return usagef("-o: %q is none of %s%s", format, strings.Join(planFormats, ", "), topology.Nearest(format, planFormats))
+				return usagef("-o: %q: expected %s%s", format, strings.Join(planFormats, ", "), topology.Nearest(format, planFormats))
 			}
 			if shards < 1 {
-				return usagef("--shards: %d is no number of machines", shards)
+				return usagef("--shards: %d: expected 1 or more", shards)
 			}
 			items, err := shardItems(what)
 			if err != nil {
 				return err
 			}
 			all := plan.Shards(items, shards)
-			tellPlan(cmd, items, all, shards)
+			describePlan(cmd, items, all, shards)
 			run, out := plan.Run{Label: what.label, With: withText(what.with)}, cmd.OutOrStdout()
 			switch format {
 			case planArgo:
@@ -73,7 +72,7 @@ Exit status: 0; 2 bad input.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&format, "output", "o", planGitHub, "what to write: "+strings.Join(planFormats, ", "))
-	flags.IntVar(&shards, "shards", 1, "how many machines there are, at most")
+	flags.IntVar(&shards, "shards", 1, "the number of machines")
 	flags.StringVar(&what.label, "label", "", "the variants with these labels, `EXPRESSION` as in 'cilium && !slow' (list shows them)")
 	flags.StringToStringVar(&what.with, "with", nil, "run the scripts on versions that no variant has, `COMPONENT=VERSION` (see run)")
 	flags.StringVar(&source.Repository, "repository", "https://"+modulePath, "where pods fetch relapse from")
@@ -82,7 +81,7 @@ Exit status: 0; 2 bad input.`,
 	return cmd
 }
 
-// shardItems are the scenarios of a plan, with how long they usually last.
+// shardItems are the scenarios of a plan, with how long they usually take.
 func shardItems(what selection) ([]plan.Item, error) {
 	recorded, err := figures.Recorded()
 	if err != nil {
@@ -99,28 +98,28 @@ func shardItems(what selection) ([]plan.Item, error) {
 	}
 	var items []plan.Item
 	for _, s := range chosen {
-		lasts, _ := usually(s, variants, recorded) // zero where it is not known
+		lasts, _ := usually(s, variants, recorded) // zero if it is not known
 		items = append(items, plan.Item{Scenario: s.Incident.Name, Lasts: lasts})
 	}
 	return items, nil
 }
 
-// tellPlan says on standard error what somebody has to know who reads the plan.
-func tellPlan(cmd *cobra.Command, items []plan.Item, all []plan.Shard, wanted int) {
+// describePlan explains a plan on standard error.
+func describePlan(cmd *cobra.Command, items []plan.Item, all []plan.Shard, wanted int) {
 	for _, s := range all {
-		fmt.Fprintf(cmd.ErrOrStderr(), "shard %d: %s, usually %s, given up after %s\n", s.Number, strings.Join(s.Scenarios(), ", "), s.Lasts().Round(time.Second), s.Limit())
+		fmt.Fprintf(cmd.ErrOrStderr(), "shard %d: %s, usually %s, cancelled after %s\n", s.Number, strings.Join(s.Scenarios(), ", "), s.Lasts().Round(time.Second), s.Limit())
 	}
 	for _, i := range items {
 		if i.Lasts == 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s was not measured: it is taken to last as long as the longest\n", i.Scenario)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s was not measured: it is assumed to take as long as the longest\n", i.Scenario)
 		}
 	}
 	if len(all) < wanted {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d shards do for %d scenarios: none is split\n", len(all), len(items))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d shards are enough for %d scenarios: a scenario is not split\n", len(all), len(items))
 	}
 }
 
-// withText is what --with was given, in order of names.
+// withText is the value of --with, in order of names.
 func withText(with map[string]string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(with)) {

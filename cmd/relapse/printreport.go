@@ -16,17 +16,16 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/page"
 )
 
-// screenLines is how long the account of a run is at most, with the empty line above.
+// screenLines bounds the summary of a run, with the empty line above.
 const screenLines = 25
 
-// printReport prints the first screen of a scenario's page. It must make sense to a
-// reader who sees nothing else of the run.
+// printReport prints the first screen of a scenario's page. It must make sense by itself.
 func printReport(out io.Writer, r report.Report, output string) {
 	dir := filepath.Join(output, r.Scenario, r.Run)
 	lines := []string{fmt.Sprintf("%s: %s%s", r.Scenario, strings.ToUpper(r.Verdict), reservation(r))}
 	last := []string{}
 	if r.CPU.Slowed() {
-		last = append(last, fmt.Sprintf("  slowed down: all but the lab took %.0f%% of the CPUs, the lab %.0f%%; the verdict stands, the times say little",
+		last = append(last, fmt.Sprintf("  slowed down: other programs took %.0f%% of the CPUs, the lab %.0f%%; the verdict is valid, the times are not",
 			100*r.CPU.Others, 100*r.CPU.Lab))
 	}
 	last = append(last, fmt.Sprintf("  images %.1fs, lab %.1fs, total %.1fs; report: %s",
@@ -38,14 +37,14 @@ func printReport(out io.Writer, r report.Report, output string) {
 	width := widthOf(out)
 	fmt.Fprintln(out)
 	for i, line := range slices.Concat(lines, last) {
-		if width > 0 && i < len(lines) { // the path of the report must be whole
+		if width > 0 && i < len(lines) { // the path of the report is not cut
 			line = ansi.Truncate(line, width, "…")
 		}
 		fmt.Fprintln(out, line)
 	}
 }
 
-// widthOf is how many columns a terminal has; zero where it is none.
+// widthOf is how many columns a terminal has; zero for another output.
 func widthOf(out io.Writer) int {
 	file, ok := out.(*os.File)
 	if !ok {
@@ -58,23 +57,22 @@ func widthOf(out io.Writer) int {
 	return width
 }
 
-// reservation says what a verdict does not speak of, or speaks of instead;
-// empty for a whole run of both halves.
+// reservation says what a verdict is limited to; empty for a complete run.
 func reservation(r report.Report) string {
 	switch {
 	case r.Ablated == string(engine.AblateAll):
-		return " (each part switched off in turn, and each must change the verdict)"
+		return " (each part is switched off in turn, and must change the verdict)"
 	case r.Ablated != "":
 		return " (without " + r.Ablated + ")"
 	case slices.ContainsFunc(r.Variants, func(v report.Variant) bool { return v.Expected == "" }):
-		return " (nobody has classified this version: its verdict is what was seen)"
+		return " (version without an expectation: its verdict is what was observed)"
 	case r.Half != "":
 		return " (half a pair: " + r.Half + ")"
 	}
 	return ""
 }
 
-// titleOf is a variant's name, and what it ran without.
+// titleOf is a variant's name, and the part that was switched off.
 func titleOf(v report.Variant) string {
 	if v.Ablated != "" {
 		return v.Name + " without " + v.Ablated

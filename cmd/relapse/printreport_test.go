@@ -1,10 +1,12 @@
 package main
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
@@ -43,11 +45,11 @@ func TestPrintReport(t *testing.T) {
 					{Name: "outside->master1", Due: 1000, Sent: 850, Answered: 850},
 				},
 				Findings: []report.Finding{
-					{Kind: "wrong-announcer", Object: "10.5.115.0/24", Owner: "master2", State: "latent", Says: "Swapped.", During: "baseline"},
-					{Kind: "absent-node", Object: "master2", State: "active", Says: "Its node is gone.", During: "the Node object is deleted", CameMS: new(int64(310))},
-					{Kind: "wrong-announcer", Object: "10.5.115.0/24", Owner: "master2", State: "active", Says: "Another announces it.", During: "fault", CameMS: new(int64(120))},
-					{Kind: "unannounced", Object: "10.5.115.0/24", Owner: "master2", State: "settling", Says: "Nobody announces it for 10 ms.", During: "fault", CameMS: new(int64(900))},
-					{Kind: "unannounced", Object: "10.5.115.0/24", Owner: "master2", State: "active", Says: "Nobody announces it.", During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412))},
+					{Finding: detect.Finding{Kind: "wrong-announcer", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "latent", Says: "Swapped."}, During: "baseline"},
+					{Finding: detect.Finding{Kind: "absent-node", Object: detect.Named("master2"), State: "active", Says: "Its node is gone."}, During: "the Node object is deleted", CameMS: new(int64(310))},
+					{Finding: detect.Finding{Kind: "wrong-announcer", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "Another announces it."}, During: "fault", CameMS: new(int64(120))},
+					{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "settling", Says: "Nobody announces it for 10 ms."}, During: "fault", CameMS: new(int64(900))},
+					{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "Nobody announces it."}, During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412))},
 				},
 				Remedies: []report.Remedy{
 					{Name: "restart", Expected: "does-not-help", Verdict: "does-not-help"},
@@ -61,7 +63,7 @@ func TestPrintReport(t *testing.T) {
 				Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000,
 				Probes: []report.Probe{{Name: "outside->master1", Due: 9010, Sent: 9000, Answered: 8990, NotJudged: 10}},
 				// Nobody was hurt: there is no first lost packet to count from.
-				Findings: []report.Finding{{Kind: "unannounced", Object: "10.5.115.0/24", Owner: "master2", State: "active", Says: "Nobody announces it.", During: "fault", CameMS: new(int64(1412))}},
+				Findings: []report.Finding{{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "Nobody announces it."}, During: "fault", CameMS: new(int64(1412))}},
 				Reasons:  []string{"detectors raised an alarm, but no probe was hurt"},
 			},
 			{
@@ -110,7 +112,7 @@ func TestPrintRepeats(t *testing.T) {
 	}))
 }
 
-// What a verdict does not speak of stands beside it.
+// The limits of a verdict are printed next to it.
 func TestVerdictLine(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -125,7 +127,7 @@ func TestVerdictLine(t *testing.T) {
 			report.Report{Verdict: "pass", Ablated: "all", Variants: []report.Variant{
 				{Name: "old", Ablated: "fault", Role: "affected", Expected: "vacuous", Verdict: "vacuous"},
 			}},
-			"node-drain: PASS (each part switched off in turn, and each must change the verdict)\n" +
+			"node-drain: PASS (each part is switched off in turn, and must change the verdict)\n" +
 				"  outcome    Nothing was measured of old without fault\n  verdict    ✔ old without fault  affected    vacuous as expected, 0 ms\n",
 		},
 	} {

@@ -9,12 +9,12 @@ import (
 	"runtime/debug"
 )
 
-// thisProgram names the program that runs, for reports: its version, where it was
-// built from one, and the digest of its file, which tells two builds apart.
+// thisProgram identifies this program for reports, by its version and the digest of its
+// file.
 func thisProgram() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("looking for this program: %w", err)
+		return "", fmt.Errorf("finding this program: %w", err)
 	}
 	file, err := os.Open(path)
 	if err != nil {

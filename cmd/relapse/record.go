@@ -9,8 +9,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// raceOf is the race that a scenario's affected variants run; nil where the
-// incident does not strike by chance.
+// raceOf says how often a scenario's affected variants show the incident; nil if it is
+// not probabilistic.
 func raceOf(s framework.Scenario) *framework.Race {
 	for _, v := range s.Variants {
 		if v.Role != framework.Affected || v.Script == nil {
@@ -23,15 +23,15 @@ func raceOf(s framework.Scenario) *framework.Race {
 	return nil
 }
 
-// checkRecord refuses a run that has nothing to record, or nowhere to do so.
+// checkRecord refuses a run without a rate to record, or without a file for it.
 func checkRecord(chosen []framework.Scenario, repeat int) error {
 	if repeat < 2 {
-		return usagef("--record is for --repeat: one run says nothing about a rate")
+		return usagef("--record needs --repeat: one run says nothing about a rate")
 	}
 	for _, s := range chosen {
 		race := raceOf(s)
 		if race == nil {
-			return usagef("--record: %s does not strike by chance", s.Incident.Name)
+			return usagef("--record: %s is not probabilistic", s.Incident.Name)
 		}
 		if _, err := os.Stat(race.File); err != nil {
 			return usagef("--record: %w: run it in the project's folder", err)
@@ -40,9 +40,8 @@ func checkRecord(chosen []framework.Scenario, repeat int) error {
 	return nil
 }
 
-// record adds what became of a scenario's affected variants, run by run, to its
-// file of rates. It returns how many runs those were. A run that was not judged
-// proves nothing about the rate.
+// record adds the results of a scenario's affected variants to its file of rates, and
+// returns how many runs it added. Runs that were not judged are left out.
 func record(s framework.Scenario, r report.Report) (runs int, err error) {
 	race := raceOf(s)
 	text, err := os.ReadFile(race.File)

@@ -36,7 +36,7 @@ func TestRecord(t *testing.T) {
 	if err := checkRecord([]framework.Scenario{s}, 1); err == nil || !strings.Contains(err.Error(), "--repeat") {
 		t.Errorf("%v, for one run", err)
 	}
-	if err := checkRecord([]framework.Scenario{{Incident: framework.Incident{Name: "calm"}}}, 3); err == nil || !strings.Contains(err.Error(), "calm does not strike by chance") {
+	if err := checkRecord([]framework.Scenario{{Incident: framework.Incident{Name: "calm"}}}, 3); err == nil || !strings.Contains(err.Error(), "calm is not probabilistic") {
 		t.Errorf("%v, where there is no race", err)
 	}
 	if err := os.WriteFile(file, []byte(`{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`), 0o644); err != nil {

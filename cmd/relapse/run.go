@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,11 +16,11 @@ import (
 	"al.essio.dev/pkg/shellescape"
 	"github.com/docker/docker/client"
 	"github.com/docker/go-units"
-	"github.com/onsi/ginkgo/v2/formatter"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
+	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -37,14 +37,14 @@ import (
 // runOptions are the flags of run that are not the suite's.
 type runOptions struct {
 	all      bool              // scenarios of the catalogue
-	label    string            // an expression of labels
+	label    string            // a label expression
 	set      map[string]string // parameters of scenarios
-	with     map[string]string // versions of components that no variant names
+	with     map[string]string // versions that no variant has
 	keep     report.Keep
 	recorded bool           // add to the rates on record
-	parallel int            // scenarios side by side
-	progress int            // an open file to which is told what the run does; 0 for none
-	flags    *pflag.FlagSet // all of run's, as they were given
+	parallel int            // labs at the same time; 0: as many as the machine has room for
+	progress int            // an open file that gets the progress; 0: none
+	flags    *pflag.FlagSet // all flags of run
 }
 
 func runCommand(s *settings) *cobra.Command {
@@ -57,16 +57,15 @@ func runCommand(s *settings) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "run NAME... | --all | --label EXPRESSION",
-		Short: "Run scenarios, each on a lab of its own, and judge them",
-		Long: `Run builds what the scenarios need, brings up a lab for each, makes the
-incident happen with every variant, and takes the lab down again.
+		Short: "Run scenarios, each on its own lab, and judge them",
+		Long: `Run builds the images that the scenarios need, brings up a lab for each scenario, makes
+the incident happen with every variant, and takes the lab down.
 
-Each run has a folder of its own, OUTPUT/NAME/<time>, with report.html,
-report.json, junit.xml and evidence/; OUTPUT/NAME/latest leads to the newest. The oldest
-are removed when there are more than --keep-runs, or when a scenario's take
-more than 1 GB together. OUTPUT/metrics.prom has the metrics of the newest runs, for
-Prometheus. Where OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run go there, by
-OTLP over HTTP.`,
+Each run has its own folder, OUTPUT/NAME/<time>, with report.html, report.json,
+junit.xml and evidence/; OUTPUT/NAME/latest links to the newest. The oldest runs of a
+scenario are removed when there are more than --keep-runs, or when they take more than
+1 GB. OUTPUT/metrics.prom has the metrics of the newest runs, for Prometheus. If
+OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run are sent there, by OTLP over HTTP.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Ablate = engine.Part(ablate)
 			var err error
@@ -79,42 +78,41 @@ OTLP over HTTP.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&how.all, "all", false, "run every scenario")
-	flags.StringVar(&how.label, "label", "", "run of these scenarios, or of all, the variants with these labels, `EXPRESSION` as in 'cilium && !slow' (list shows them)")
-	flags.StringSliceVar(&options.Variants, "variant", nil, "run these variants only")
-	flags.BoolVar(&options.Keep, "keep", false, "leave the lab running, put back, for --reuse")
-	flags.BoolVar(&options.Reuse, "reuse", false, "use the lab that an earlier run has kept, if it is there")
-	flags.StringVar(&ablate, "ablate", "", "switch a part off, and see the verdict change: "+partNames()+" (one after the other, on one lab)")
-	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream, their own registries")
-	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: another registry for a vendor's host, `HOST=URL`")
-	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant so many times, without remedies, and tell how often its verdict came")
-	flags.DurationVar(&options.Wait, "wait", 0, "before the remedies, leave the incident alone so long, and see that it does not heal by itself")
-	flags.BoolVar(&how.recorded, "record", false, "with --repeat: add what became of affected variants to the rates on record, for an incident that strikes by chance")
+	flags.StringVar(&how.label, "label", "", "run the variants with these labels, of the named scenarios or of all, `EXPRESSION` as in 'cilium && !slow' (list shows the labels)")
+	flags.StringSliceVar(&options.Variants, "variant", nil, "run only these variants")
+	flags.BoolVar(&options.Keep, "keep", false, "restore the lab and leave it running, for --reuse")
+	flags.BoolVar(&options.Reuse, "reuse", false, "use the lab that an earlier run kept, if there is one")
+	flags.StringVar(&ablate, "ablate", "", "switch off a part, which must change the verdict: "+partNames()+" (one after another, on one lab)")
+	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream for their own registries")
+	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: a mirror for a vendor's registry, `HOST=URL`")
+	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant this many times, without remedies, and count its verdicts")
+	flags.DurationVar(&options.Wait, "wait", 0, "before the remedies, wait this long, to show that the incident does not recover by itself")
+	flags.BoolVar(&how.recorded, "record", false, "with --repeat, for a probabilistic incident: add the results of affected variants to the recorded rates")
 	flags.StringToStringVar(&how.set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
-	flags.StringToStringVar(&how.with, "with", nil, "run the script on a version that no variant has, and say what is seen, `COMPONENT=VERSION`; where there are two: cilium.from, cilium.to")
+	flags.StringToStringVar(&how.with, "with", nil, "run the script on a version that no variant has, and report the verdict, `COMPONENT=VERSION`; for an upgrade: cilium.from, cilium.to")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
-	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, this one among them")
-	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "bound on the whole run; on that of each scenario, where they run side by side")
-	flags.IntVar(&how.parallel, "parallel", 0, "how many labs to run side by side at most, where one with guests counts once for each guest; without it, one for every CPU and 4 GiB of memory")
+	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, including this one")
+	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "limit for the whole run, or for each scenario if they run in parallel")
+	flags.IntVar(&how.parallel, "parallel", 0, "how many labs to run in parallel at most; a lab with guests counts once for each guest; by default one for every CPU and 4 GiB of memory")
 	flags.IntVar(&how.progress, progressFlag, 0, "")
 	if err := flags.MarkHidden(progressFlag); err != nil {
-		panic(err) // it is there
+		panic(err) // the flag exists
 	}
 	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
 	return cmd
 }
 
-// keepBytes bounds what the runs of one scenario take on disk. The number of
-// runs alone does not: one run with --repeat holds the evidence of many.
+// keepBytes bounds the disk space of one scenario's runs. Their number does not bound it:
+// a run with --repeat holds the evidence of many.
 const keepBytes = 1e9
 
-// Where the vendors' images come from.
+// Sources of the vendors' images.
 const (
 	imagesBuild    = "build"
 	imagesUpstream = "upstream"
 )
 
-// upstreams are the registries that the vendors' images come from; none if
-// they are built.
+// upstreams are the registries of the vendors' images; none if images are built.
 func upstreams(source string, mirrors map[string]string) (registry.Upstreams, error) {
 	switch source {
 	case imagesBuild:
@@ -129,7 +127,7 @@ func upstreams(source string, mirrors map[string]string) (registry.Upstreams, er
 		}
 		return from, nil
 	}
-	return nil, usagef("--images: %q is none of %s, %s", source, imagesBuild, imagesUpstream)
+	return nil, usagef("--images: %q: expected %s or %s", source, imagesBuild, imagesUpstream)
 }
 
 func partNames() string {
@@ -140,6 +138,14 @@ func partNames() string {
 	return strings.Join(names, ", ")
 }
 
+// prepared is a run whose flags have been checked.
+type prepared struct {
+	set    *settings
+	chosen []framework.Scenario
+	how    runOptions
+	suite  suite.Options
+}
+
 func runScenarios(ctx context.Context, s *settings, names []string, how runOptions, o suite.Options) error {
 	if how.label != "" && len(o.Variants) > 0 {
 		return usagef("--label and --variant exclude each other")
@@ -148,161 +154,191 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if err != nil {
 		return err
 	}
-	if err := setParameters(chosen, how.set); err != nil {
+	r := prepared{set: s, chosen: chosen, how: how, suite: o}
+	if err := r.check(labelled); err != nil {
 		return err
 	}
-	if len(how.with) > 0 {
-		if len(o.Variants) > 0 || o.Ablate != "" || o.Repeat > 1 || o.Wait > 0 {
-			return usagef("--with excludes --variant, --ablate, --repeat and --wait: nothing is expected of such a version")
-		}
-		if err := chooseVersions(chosen, how.with, o.Upstreams); err != nil {
-			return err
-		}
-	}
-	if err := checkVariants(chosen, o.Variants); err != nil {
-		return err
-	}
-	if err := checkRunnable(chosen, o.Options); err != nil {
-		return err
-	}
-	if len(how.with) == 0 { // with it there is one variant, which the catalogue has not
-		o.Variants = append(o.Variants, labelled...)
-	}
-	if how.parallel < 0 {
-		return usagef("--parallel: %d is no number of scenarios", how.parallel)
-	}
-	if how.parallel == 0 {
-		how.parallel = atOnce()
-	}
-	if o.Timeout <= 0 {
-		return usagef("--timeout: %s is no time to run in", o.Timeout)
-	}
-	if how.keep.Runs < 1 {
-		return usagef("--keep-runs: %d: this run stays in any case", how.keep.Runs)
-	}
-	if o.Ablate != "" && !slices.Contains(engine.Parts, o.Ablate) {
-		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
-	}
-	if o.Repeat < 1 {
-		return usagef("--repeat: %d is no number of runs", o.Repeat)
-	}
-	if o.Repeat > 1 && o.Ablate != "" {
-		return usagef("--repeat and --ablate exclude each other: the one counts how often a verdict comes, the other wants it to change")
-	}
-	if o.Wait < 0 || o.Wait > 0 && o.Repeat > 1 {
-		return usagef("--wait: it takes a time, and no --repeat, which leaves remedies out")
-	}
-	if how.recorded {
-		if err := checkRecord(chosen, o.Repeat); err != nil {
-			return err
-		}
-	}
-	log, err := s.logger()
-	if err != nil {
+	if r.suite.Log, err = s.logger(); err != nil {
 		return err
 	}
 	if !o.DryRun {
-		// Better now than after a run whose report has nowhere to go.
-		for _, s := range chosen {
-			switch err := report.CheckOutput(o.Output, s.Incident.Name); {
-			case errors.Is(err, syscall.ENOSPC):
-				return fmt.Errorf("--output: %w", err)
-			case err != nil:
-				return usagef("--output: %w", err)
-			}
-		}
-		if err := prepare(ctx, chosen, &o); err != nil {
+		if err := r.checkOutput(); err != nil {
 			return err
 		}
-		defer o.Docker.Close()
-	}
-	// Whoever reads the output may go away, or be killed: a write then fails, where
-	// the signal would end this process before it has taken its labs down.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	if how.parallel > 1 && len(chosen) > 1 {
-		var common *display
-		if !o.DryRun && s.drawsOn(os.Stdout) {
-			s.earlier, s.several = earlierIn(o.Output, o.Machine), true
-			common = s.progress(os.Stdout, log)
-			defer common.Close()
-		}
-		recorded, err := figures.Recorded()
-		if err != nil {
+		if err := prepare(ctx, chosen, &r.suite); err != nil {
 			return err
 		}
-		return sideBySide(ctx, s, longestFirst(chosen, recorded), how.flags, how.parallel, common, os.Stdout, os.Stderr)
+		defer r.suite.Docker.Close()
 	}
-	o.Parameters, o.Versions = how.set, how.with
-	s.earlier = earlierIn(o.Output, o.Machine)
-	display := newDisplay(os.Stdout, look{}) // of a dry run the steps are what it comes to
-	if !o.DryRun && how.progress == 0 {
-		display = s.progress(os.Stdout, log)
+	ignoreBrokenPipe()
+	if r.how.parallel > 1 && len(chosen) > 1 {
+		return r.inParallel(ctx)
 	}
-	defer display.Close()
-	o.Progress, o.Log = display, log
-	if how.progress > 0 {
-		o.Progress = senderTo(how.progress)
+	return r.inTurn(ctx)
+}
+
+// check refuses flags that make no sense together or with the chosen scenarios, and
+// applies those that change the scenarios. Labelled are the variants that --label chose.
+func (r *prepared) check(labelled []string) error {
+	if err := setParameters(r.chosen, r.how.set); err != nil {
+		return err
 	}
-	o.Command = func(s framework.Scenario) string { return commandOf(s, how.flags) }
-	if ctx.Err() != nil { // from here on Ginkgo handles signals as well
-		return engine.ErrInterrupted
+	if len(r.how.with) > 0 {
+		if len(r.suite.Variants) > 0 || r.suite.Ablate != "" || r.suite.Repeat > 1 || r.suite.Wait > 0 {
+			return usagef("--with excludes --variant, --ablate, --repeat and --wait: such a version has no expected verdict")
+		}
+		if err := chooseVersions(r.chosen, r.how.with, r.suite.Upstreams); err != nil {
+			return err
+		}
 	}
-	defer context.AfterFunc(ctx, func() { o.Progress.Note("run", "interrupted: what was done is undone, and the lab goes down") })()
-	// Ginkgo's own account of the run goes to the report; people get ours.
-	formatter.ColorableStdOut = io.Discard
+	if err := checkVariants(r.chosen, r.suite.Variants); err != nil {
+		return err
+	}
+	if err := checkRunnable(r.chosen, r.suite.Options); err != nil {
+		return err
+	}
+	if len(r.how.with) == 0 { // with it there is one variant, which has no labels
+		r.suite.Variants = append(r.suite.Variants, labelled...)
+	}
+	if err := r.checkNumbers(); err != nil {
+		return err
+	}
+	if r.how.parallel == 0 {
+		r.how.parallel = atOnce()
+	}
+	if r.how.recorded {
+		return checkRecord(r.chosen, r.suite.Repeat)
+	}
+	return nil
+}
+
+// checkNumbers refuses values of flags.
+func (r *prepared) checkNumbers() error {
+	o := r.suite
+	switch {
+	case r.how.parallel < 0:
+		return usagef("--parallel: %d: expected 0 or more", r.how.parallel)
+	case o.Timeout <= 0:
+		return usagef("--timeout: %s: expected more than 0", o.Timeout)
+	case r.how.keep.Runs < 1:
+		return usagef("--keep-runs: %d: expected 1 or more: this run is always kept", r.how.keep.Runs)
+	case o.Ablate != "" && !slices.Contains(engine.Parts, o.Ablate):
+		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
+	case o.Repeat < 1:
+		return usagef("--repeat: %d: expected 1 or more", o.Repeat)
+	case o.Repeat > 1 && o.Ablate != "":
+		return usagef("--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change")
+	case o.Wait < 0 || o.Wait > 0 && o.Repeat > 1:
+		return usagef("--wait: %s: expected 0 or more, and no --repeat, which leaves remedies out", o.Wait)
+	}
+	return nil
+}
+
+// checkOutput finds out before the run that its report cannot be written.
+func (r *prepared) checkOutput() error {
+	for _, s := range r.chosen {
+		switch err := report.CheckOutput(r.suite.Output, s.Incident.Name); {
+		case errors.Is(err, syscall.ENOSPC):
+			return fmt.Errorf("--output: %w", err)
+		case err != nil:
+			return usagef("--output: %w", err)
+		}
+	}
+	return nil
+}
+
+// inParallel runs each scenario in a process of its own.
+func (r *prepared) inParallel(ctx context.Context) error {
+	recorded, err := figures.Recorded()
+	if err != nil {
+		return err
+	}
+	var common *display.Display
+	if !r.suite.DryRun && r.set.drawn() {
+		common = r.set.display(display.Look{Log: r.suite.Log, Several: true, Earlier: display.EarlierIn(r.suite.Output, r.suite.Machine)})
+		defer common.Close()
+	}
+	return runParallel(ctx, r.set, longestFirst(r.chosen, recorded), r.how.flags, r.how.parallel, common)
+}
+
+// inTurn runs the scenarios one after another in this process.
+func (r *prepared) inTurn(ctx context.Context) error {
+	o := r.suite
+	o.Parameters, o.Versions = r.how.set, r.how.with
+	var shown *display.Display
+	if o.DryRun || r.how.progress > 0 { // the output of a dry run is its steps
+		shown = display.New(os.Stdout, display.Look{})
+	} else {
+		shown = r.set.display(display.Look{Log: o.Log, Earlier: display.EarlierIn(o.Output, o.Machine)})
+	}
+	defer shown.Close()
+	o.Progress = shown
+	if r.how.progress > 0 {
+		o.Progress = display.SenderTo(r.how.progress)
+	}
+	o.Command = func(s framework.Scenario) string { return commandOf(s, r.how.flags) }
+	defer context.AfterFunc(ctx, func() { o.Progress.Note("run", "interrupted: changes are undone, and the lab goes down") })()
 	began := time.Now()
-	reports, err := suite.Run(ignoreFail{}, chosen, o)
-	display.Close()
+	reports, err := suite.Run(ctx, r.chosen, o)
+	shown.Close()
 	if o.DryRun {
 		return err
 	}
-	for _, r := range reports {
-		printReport(os.Stdout, r, o.Output)
-		if i := slices.IndexFunc(chosen, func(s framework.Scenario) bool { return s.Incident.Name == r.Scenario }); how.recorded {
-			runs, err := record(chosen[i], r)
-			if err != nil {
-				return err
-			}
-			fmt.Printf("  %d runs are on record in %s\n", runs, raceOf(chosen[i]).File)
-		}
-		removed := io.Writer(os.Stdout)
-		if s.quiet {
-			removed = io.Discard
-		}
-		if err := pruneRuns(removed, o.Output, r.Scenario, how.keep); err != nil {
-			log.Warn("not all old runs could be removed", "error", err) // the verdict stands
+	for _, one := range reports {
+		if err := r.finish(one); err != nil {
+			return err
 		}
 	}
-	if !s.quiet {
+	if !r.set.quiet {
 		fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
 	}
-	if !errors.Is(err, syscall.ENOSPC) { // metrics would have no room either, and that is said once
-		tellOthers(ctx, log, o.Output, reports)
+	if !errors.Is(err, syscall.ENOSPC) { // there is no room for metrics either, and one error is enough
+		export(ctx, o.Log, o.Output, reports)
 	}
 	return outcome(reports, err)
 }
 
-// tellWithin bounds how long an endpoint may take that is told of a run.
-const tellWithin = 15 * time.Second
+// finish prints a report, records the rates of the run, and removes old runs.
+func (r *prepared) finish(one report.Report) error {
+	printReport(os.Stdout, one, r.suite.Output)
+	if i := slices.IndexFunc(r.chosen, func(s framework.Scenario) bool { return s.Incident.Name == one.Scenario }); r.how.recorded {
+		runs, err := record(r.chosen[i], one)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("  recorded %d runs in %s\n", runs, raceOf(r.chosen[i]).File)
+	}
+	removed := io.Writer(os.Stdout)
+	if r.set.quiet {
+		removed = io.Discard
+	}
+	if err := pruneRuns(removed, r.suite.Output, one.Scenario, r.how.keep); err != nil {
+		r.suite.Log.Warn("not all old runs could be removed", "error", err) // the verdict is not affected
+	}
+	return nil
+}
 
-// tellOthers leaves metrics, and sends spans where the environment names an endpoint.
-// That this fails changes no verdict.
-func tellOthers(ctx context.Context, log *slog.Logger, output string, reports []report.Report) {
+// exportWithin bounds how long sending spans may take.
+const exportWithin = 15 * time.Second
+
+// export writes metrics, and sends spans if the environment names an endpoint. A failure
+// does not change the verdict.
+func export(ctx context.Context, log *slog.Logger, output string, reports []report.Report) {
 	if err := metrics.Update(output); err != nil {
 		log.Warn("the metrics could not be written", "error", err)
 	}
 	if !trace.Wanted() || len(reports) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), exportWithin)
 	defer cancel()
 	if err := trace.Export(ctx, reports...); err != nil {
 		log.Warn("the spans of the run could not be sent", "error", err)
 	}
 }
 
-// commandOf is the command that runs a scenario again as these flags had it run, but
-// for those that change nothing of what it comes to.
+// commandOf is the command that repeats a scenario's run, with the flags that affect its
+// verdict.
 func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	words := []string{"relapse", "run", s.Incident.Name}
 	for _, arg := range childArgs(s, flags) {
@@ -314,22 +350,25 @@ func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	return shellescape.QuoteCommand(words)
 }
 
-// pruneRuns removes old runs of a scenario, and tells which.
+// pruneRuns removes old runs of a scenario, and prints which.
 func pruneRuns(out io.Writer, output, scenario string, keep report.Keep) error {
 	removed, err := report.PruneRuns(output, scenario, keep)
 	for _, r := range removed {
-		fmt.Fprintf(out, "  removed the old run %s (%s)\n", r.Dir, units.HumanSize(float64(r.Bytes)))
+		fmt.Fprintf(out, "  removed old run %s (%s)\n", r.Dir, units.HumanSize(float64(r.Bytes)))
 	}
 	return err
 }
 
-// prepare finds what a run of these scenarios needs on this machine.
-func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options) error {
+// prepare finds what a run of these scenarios, or of other labs, needs on this machine.
+func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options, labs ...topology.Topology) error {
 	catalogue, err := catalogueOf(chosen, o.Upstreams)
 	if err != nil {
 		return err
 	}
-	report := host.Inspect(ctx, needs(catalogue))
+	for _, s := range chosen {
+		labs = append(labs, s.Topology)
+	}
+	report := host.Inspect(ctx, needs(catalogue, labs...))
 	if err := report.Err(); err != nil {
 		return err
 	}
@@ -344,14 +383,8 @@ func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options)
 	return nil
 }
 
-// ignoreFail is the testing.T that Ginkgo tells of a failed suite. It does
-// nothing: the exit status comes from the reports.
-type ignoreFail struct{}
-
-func (ignoreFail) Fail() {}
-
-// outcome is what the runs together came to: a failure outweighs what could
-// not be judged.
+// outcome is the error of several runs. A failure outweighs a run that could not be
+// judged.
 func outcome(reports []report.Report, broken error) error {
 	verdict := framework.Pass
 	if broken != nil {
@@ -360,10 +393,7 @@ func outcome(reports []report.Report, broken error) error {
 	for _, r := range reports {
 		verdict = framework.Worst(verdict, framework.RunVerdict(r.Verdict))
 	}
-	if verdict == framework.Pass {
-		return nil
-	}
-	return &verdictError{verdict, broken}
+	return judgedAs(verdict, broken)
 }
 
 func scenarioNames() []string {
@@ -383,7 +413,7 @@ func scenarioNamed(name string) (framework.Scenario, error) {
 	return framework.Scenario{}, usagef("no scenario %q%s", name, topology.Nearest(name, scenarioNames()))
 }
 
-// setParameters gives each scenario the values of those parameters that it has.
+// setParameters gives each scenario the values of its parameters.
 func setParameters(chosen []framework.Scenario, set map[string]string) error {
 	var known []string
 	for i, s := range chosen {
@@ -410,9 +440,8 @@ func setParameters(chosen []framework.Scenario, set map[string]string) error {
 	return nil
 }
 
-// checkVariants refuses a choice of variants that is not in any of the
-// scenarios, or that leaves one of them without any: a scenario that runs
-// nothing proves nothing, and would look like a pass.
+// checkVariants refuses variants that no scenario has, and a choice that leaves a scenario
+// without any: it would prove nothing, and look like a pass.
 func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	if len(wanted) == 0 {
 		return nil
@@ -434,13 +463,13 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 			errs = append(errs, usagef("no variant %q%s", name, topology.Nearest(name, all)))
 		}
 	}
-	if len(errs) == 0 { // a misspelt name has been reported already
+	if len(errs) == 0 { // a misspelt name is reported already
 		errs = empty
 	}
 	return errors.Join(errs...)
 }
 
-// checkRunnable refuses variants that were asked for by name and cannot run.
+// checkRunnable refuses variants that are named and cannot run.
 func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	var errs []error
 	for _, s := range chosen {
@@ -454,7 +483,13 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	return errors.Join(errs...)
 }
 
-// needs is what relapse needs of a machine.
-func needs(c *images.Catalogue) host.Needs {
-	return host.Needs{Packages: []string{"debootstrap"}, ImageCache: c.CacheDir()}
+// needs is what relapse needs of a machine for these labs.
+func needs(c *images.Catalogue, labs ...topology.Topology) host.Needs {
+	subnets := map[netip.Prefix]string{}
+	for _, t := range labs {
+		for _, n := range t.Networks {
+			subnets[n.Subnet] = n.Name + " of " + t.Name
+		}
+	}
+	return host.Needs{Packages: []string{"debootstrap"}, ImageCache: c.CacheDir(), Subnets: subnets}
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// selection is what of the catalogue was asked for.
+// selection says which scenarios of the catalogue are wanted.
 type selection struct {
 	names []string
 	all   bool
-	label string // an expression; empty: whatever its labels
+	label string // an expression; empty: any labels
 	with  map[string]string
 }
 
-// scenarios are those that were asked for, in the order of their names as given, or
-// of the catalogue. Variants are the names of the variants that --label chose; nil
-// where it was not given. Of all scenarios those are left out of which nothing is
-// selected, or which --with does not concern; one that was named is refused then.
+// scenarios are the wanted ones, in the order of their names as given, or of the
+// catalogue. Variants are the names of the variants that --label chose; nil without it.
+// A scenario that --label or --with does not select is left out, or, if it was named,
+// refused.
 func (s selection) scenarios(from registry.Upstreams) (chosen []framework.Scenario, variants []string, err error) {
 	named := len(s.names) > 0
 	switch {
@@ -52,15 +52,15 @@ func (s selection) scenarios(from registry.Upstreams) (chosen []framework.Scenar
 		}
 	}
 	if !named && len(s.with) > 0 {
-		if chosen, err = concerned(chosen, s.with); err != nil {
+		if chosen, err = testingAny(chosen, s.with); err != nil {
 			return nil, nil, err
 		}
 	}
 	return chosen, variants, nil
 }
 
-// concerned are the scenarios that test one of the components of --with.
-func concerned(from []framework.Scenario, with map[string]string) ([]framework.Scenario, error) {
+// testingAny are the scenarios that test one of the components of --with.
+func testingAny(from []framework.Scenario, with map[string]string) ([]framework.Scenario, error) {
 	var chosen []framework.Scenario
 	var known []string
 	for _, s := range from {
@@ -84,9 +84,8 @@ func concerned(from []framework.Scenario, with map[string]string) ([]framework.S
 	return chosen, nil
 }
 
-// labelled are the scenarios with variants that an expression of labels selects, and
-// the names of those variants. Variants that cannot run are no reason to take a
-// scenario; of one that is taken they are told as not run.
+// labelled are the scenarios with variants that a label expression selects, and the names
+// of those variants. A scenario without a variant that can run is left out.
 func labelled(from []framework.Scenario, expression string, named bool, upstreams registry.Upstreams) ([]framework.Scenario, []string, error) {
 	selection, err := framework.ParseSelection(expression)
 	if err != nil {
@@ -104,7 +103,7 @@ func labelled(from []framework.Scenario, expression string, named bool, upstream
 		selected := selection.Variants(s)
 		runs := slices.ContainsFunc(selected, func(v framework.Variant) bool { runnable, _ := v.Runnable(upstreams); return runnable })
 		if !runs && named {
-			return nil, nil, usagef("--label: no variant of scenario %q that can run is %q", s.Incident.Name, expression)
+			return nil, nil, usagef("--label: no variant of scenario %q that can run here matches %q", s.Incident.Name, expression)
 		}
 		if !runs {
 			continue
@@ -115,7 +114,7 @@ func labelled(from []framework.Scenario, expression string, named bool, upstream
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, nil, usagef("--label: no variant that can run is %q", expression)
+		return nil, nil, usagef("--label: no variant that can run here matches %q", expression)
 	}
 	return chosen, variants, nil
 }
@@ -139,9 +138,8 @@ func commonLabels(s framework.Scenario) []string {
 	})
 }
 
-// usually is how long a scenario lasts with some of its variants, nil for all, once
-// its images are built. It is known of what was measured: cmd/bench keeps that, so
-// that no scenario has to state it and be wrong a month later.
+// usually is how long a scenario takes with some of its variants, nil for all, once its
+// images are built, by the figures that cmd/bench measured.
 func usually(s framework.Scenario, variants []string, recorded figures.File) (lasts time.Duration, known bool) {
 	runs := s.Runnable(nil)
 	selected := slices.DeleteFunc(slices.Clone(runs), func(v framework.Variant) bool { return variants != nil && !slices.Contains(variants, v.Name) })
@@ -157,7 +155,7 @@ func usually(s framework.Scenario, variants []string, recorded figures.File) (la
 		if !known {
 			return 0, false
 		}
-		if longest = max(longest, one); len(v.Nodes) == 0 { // with nodes of their own they run side by side
+		if longest = max(longest, one); len(v.Nodes) == 0 { // variants with their own nodes run in parallel
 			lasts += one
 		}
 	}
@@ -167,7 +165,7 @@ func usually(s framework.Scenario, variants []string, recorded figures.File) (la
 	return lasts, true
 }
 
-// usuallyText says how long a scenario lasts.
+// usuallyText says how long a scenario takes.
 func usuallyText(s framework.Scenario, variants []string, recorded figures.File) string {
 	lasts, known := usually(s, variants, recorded)
 	if !known {

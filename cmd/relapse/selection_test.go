@@ -25,7 +25,7 @@ func TestSelection(t *testing.T) {
 		{"some", selection{names: []string{"added-nic", "node-drain"}}, nil, "added-nic node-drain", ""},
 		{"by a component", selection{label: "kube-proxy"}, nil, "ipvs-deadlock", "kube-proxy-1.13.0 kube-proxy-1.13.1 kube-proxy-1.13.2 kube-proxy-1.13.0-iptables"},
 		{"variants of one", selection{all: true, label: "bpf"}, nil, "masquerade-drift", "default-on translated-bpf"},
-		{"what can be had from the vendor", selection{label: "upstream"}, registry.Upstreams{"docker.io": "https://127.0.0.1"}, "unpinned-image", "kube-router-v0.4.0-to-v1.0.0-rc5"},
+		{"what runs with the vendor's images", selection{label: "upstream"}, registry.Upstreams{"docker.io": "https://127.0.0.1"}, "unpinned-image", "kube-router-v0.4.0-to-v1.0.0-rc5"},
 		{"of all those that a version concerns", selection{all: true, with: map[string]string{"cilium": "1.12.1"}}, nil, "node-drain masquerade-drift", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestUsually(t *testing.T) {
 	}{
 		{"all", s, nil, 200 * time.Second, true},
 		{"all that can run", s, []string{"old", "new", "newer"}, 200 * time.Second, true},
-		{"some, one after the other", s, []string{"old", "new"}, 184 * time.Second, true},
-		{"some, side by side", beside, []string{"old", "new"}, 134 * time.Second, true},
+		{"some, one after another", s, []string{"old", "new"}, 184 * time.Second, true},
+		{"some, in parallel", beside, []string{"old", "new"}, 134 * time.Second, true},
 		{"one that was not measured", s, []string{"old", "newer"}, 0, false},
 		{"an incident that was not measured", other, nil, 0, false},
 	} {
@@ -140,7 +140,7 @@ func TestFiguresOfTheCatalogue(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	got := relapse(t, "plan", "--shards", "2", "--label", "bgp", "node-drain", "added-nic")
-	if told := strings.Count(got.stderr, "\n"); got.status != exitExpected || told != 2 {
+	if lines := strings.Count(got.stderr, "\n"); got.status != exitExpected || lines != 2 {
 		t.Fatalf("%+v", got)
 	}
 	want := `{"include":[{"shard":1,"scenario":"added-nic","label":"bgp","with":"",` // the rest goes with what was measured
@@ -150,7 +150,7 @@ func TestPlan(t *testing.T) {
 	for format, says := range map[string]string{"argo": "kind: Workflow", "jobs": "generateName: relapse-2-"} {
 		got := relapse(t, "plan", "-o", format, "--shards", "9", "--with", "cilium=1.12.1")
 		if got.status != exitExpected || !strings.Contains(got.stdout, says) || !strings.Contains(got.stdout, "--with=cilium=1.12.1") ||
-			!strings.Contains(got.stderr, "2 shards do for 2 scenarios: none is split") {
+			!strings.Contains(got.stderr, "2 shards are enough for 2 scenarios: a scenario is not split") {
 			t.Errorf("%+v", got)
 		}
 	}

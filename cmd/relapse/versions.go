@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -9,28 +10,23 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/mod/semver"
 
+	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/images"
 )
 
 func versionsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "versions COMPONENT",
-		Short: "List the versions of a component that there are, what builds each, and which are built",
-		Long: `Versions lists the versions of a component by minor: those that its vendor has
-released and those that the module proxy lists. What builds a range of them is
-told first. A version in brackets is in no range.
+		Short: "List the versions of a component, what builds each, and which are built",
+		Long: `Versions lists first what builds which range of a component's versions, and then the
+versions by minor: those that the vendor has released and those that the module proxy
+lists. A version in brackets is in no range.
 
-That a version is listed does not say that the proxy serves it: that is asked
-when it is built (relapse images build COMPONENT@VERSION).`,
+The proxy may not serve every version that is listed: this is known when the version is
+built (relapse images build COMPONENT@VERSION).`,
 		Example: "  relapse versions cilium",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("relapse versions takes one argument, the name of a component, such as cilium")
-			}
-			return nil
-		},
+		Args:    exactArgs(1, "the name of a component, such as cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			catalogue, _, err := openCatalogue()
 			if err != nil {
@@ -46,47 +42,41 @@ when it is built (relapse images build COMPONENT@VERSION).`,
 	}
 }
 
-// printReleases tells what builds a component, and of which versions.
+// printReleases prints what builds a component, and its versions.
 func printReleases(out io.Writer, r images.Releases) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "BUILDS\tFORM\tFROM\tBELOW\tMODULES THAT GO'S CHECKSUM DATABASE LACKS")
+	fmt.Fprintln(table, "BUILDS\tFORM\tFROM\tBELOW\tMODULES NOT IN GO'S CHECKSUM DATABASE")
 	for _, w := range r.Ways {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", w.Image, w.Form, w.From, w.Below, orDash(strings.Join(w.Unlisted, ", ")))
 	}
 	table.Flush()
 	fmt.Fprintln(out)
 	table = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "MINOR\tVERSIONS (* in the cache, + in part, [] nothing builds it)")
-	var minors []string
-	of := map[string][]string{}
+	fmt.Fprintln(table, "MINOR\tVERSIONS (* in the cache, + partly in the cache, [] nothing builds it)")
+	var versions []string
+	marked := map[string]string{}
 	for _, v := range r.Versions {
-		minor := strings.TrimPrefix(semver.MajorMinor("v"+v.Version), "v")
-		if of[minor] == nil {
-			minors = append(minors, minor)
-		}
-		of[minor] = append(of[minor], titleOfRelease(v))
+		versions = append(versions, v.Version)
+		marked[v.Version] = mark(v)
 	}
-	for _, minor := range minors {
-		// A line of a terminal holds about ten.
-		for i, some := range slices.Collect(slices.Chunk(of[minor], 10)) {
-			if i > 0 {
-				minor = ""
-			}
-			fmt.Fprintf(table, "%s\t%s\n", minor, strings.Join(some, " "))
-		}
-	}
+	bisect.WriteByMinor(table, "", versions, func(version string) string { return marked[version] })
 	table.Flush()
 	for _, path := range slices.Sorted(maps.Keys(r.Refused)) {
-		if err := r.Refused[path]; err != nil {
-			_, why, _ := strings.Cut(err.Error(), "exit status 1: ")
-			why, _, _ = strings.Cut(why, "\n")
-			fmt.Fprintf(out, "\nthe proxy does not list the versions of %s: %s\n", path, strings.TrimPrefix(why, "go: "))
+		err := r.Refused[path]
+		if err == nil {
+			continue
 		}
+		reason := err.Error()
+		var failed *images.CommandError
+		if errors.As(err, &failed) {
+			reason = failed.Reason()
+		}
+		fmt.Fprintf(out, "\nthe proxy does not list the versions of %s: %s\n", path, reason)
 	}
 }
 
-// titleOfRelease is a version with a mark for what can be built of it, and is.
-func titleOfRelease(r images.Release) string {
+// mark is a version with a mark that says whether it can be built, and whether it is.
+func mark(r images.Release) string {
 	switch {
 	case len(r.Images) == 0:
 		return "[" + r.Version + "]"

@@ -21,7 +21,7 @@ func TestPrintReleases(t *testing.T) {
 			{Version: "1.1.0", Images: []string{"a", "b"}},
 			{Version: "2.0.0"},
 		},
-		Refused: map[string]error{"x.dev/a": errors.New("go list: exit status 1: go: 403 Forbidden\n\tserver response: no"), "x.dev/b": nil},
+		Refused: map[string]error{"x.dev/a": &images.CommandError{Args: []string{"go", "list"}, Stderr: "go: 403 Forbidden\n\tserver response: no\n", Err: errors.New("exit status 1")}, "x.dev/b": nil},
 	})
 	golden(t, "versions", out.String())
 }

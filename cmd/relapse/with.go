@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
@@ -14,8 +13,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// chooseVersions puts, in place of each scenario, its script on the versions that
-// were asked for. Versions that nothing builds are refused before anything runs.
+// chooseVersions replaces each scenario by its script on the versions of --with. It
+// refuses versions that nothing builds.
 func chooseVersions(chosen []framework.Scenario, with map[string]string, from registry.Upstreams) error {
 	var known []string
 	for i, s := range chosen {
@@ -29,7 +28,7 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 			known = append(known, t.Name, t.Component())
 		}
 		if len(versions) == 0 && len(chosen) > 1 {
-			return usagef("--with: nothing of it concerns %q", s.Incident.Name)
+			return usagef("--with: scenario %q tests none of these components", s.Incident.Name)
 		}
 		if len(versions) == 0 {
 			continue // the name is misspelt
@@ -52,9 +51,8 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 	return err
 }
 
-// checkUpgrade refuses two versions of a component that make no upgrade because
-// nobody has chosen one of them, and one version twice. From a newer version to an
-// older one is the way back, which may be asked for.
+// checkUpgrade refuses two versions of a component that are no upgrade because one of
+// them is the default, and one version twice. A downgrade must be chosen explicitly.
 func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 	versions := map[string]string{}
 	for name, version := range chosen {
@@ -69,9 +67,9 @@ func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 			was, is := cmp.Or(versions[from.Name], from.Default), cmp.Or(versions[to.Name], to.Default)
 			switch c := bisect.Compare(was, is); {
 			case c >= 0 && versions[from.Name] == "":
-				return usagef("--with: from %s to %s is no upgrade: choose %s as well, which is %s otherwise", was, is, from.Name, was)
+				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default", was, is, from.Name, was)
 			case c >= 0 && versions[to.Name] == "":
-				return usagef("--with: from %s to %s is no upgrade: choose %s as well, which is %s otherwise", was, is, to.Name, is)
+				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default", was, is, to.Name, is)
 			case c == 0:
 				return usagef("--with: %s and %s are both %s: there is no upgrade", from.Name, to.Name, is)
 			}
@@ -80,8 +78,8 @@ func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 	return nil
 }
 
-// catalogueOf is the catalogue with the images of versions that it does not have.
-// Its error is an *images.UnknownVersionError where no recipe builds one.
+// catalogueOf is the catalogue, extended by the images of the chosen versions. The error
+// is an *images.UnknownVersionError if no recipe builds one.
 func catalogueOf(chosen []framework.Scenario, from registry.Upstreams) (*images.Catalogue, error) {
 	catalogue, _, err := openCatalogue()
 	if err != nil {
@@ -90,24 +88,9 @@ func catalogueOf(chosen []framework.Scenario, from registry.Upstreams) (*images.
 	for _, s := range chosen {
 		for _, v := range s.Variants {
 			if v.Role == framework.Unclassified {
-				err = errors.Join(err, makeKnown(catalogue, s.ImagesOf(from, v)))
+				err = errors.Join(err, catalogue.Know(s.ImagesOf(from, v)...))
 			}
 		}
 	}
 	return catalogue, err
-}
-
-// makeKnown has the catalogue know images of other versions than its own.
-func makeKnown(c *images.Catalogue, refs []string) error {
-	var errs []error
-	for _, ref := range refs {
-		if _, err := c.Recipe(ref); err == nil {
-			continue
-		}
-		name, tag, _ := strings.Cut(ref, ":") // refs of vendors have no port
-		if _, err := c.At(name, strings.TrimPrefix(tag, "v")); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }

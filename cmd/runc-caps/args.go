@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// requestKind says what the file holds that runc is about to read.
+// requestKind is the kind of the file in which runc reads capabilities.
 type requestKind int
 
 const (
@@ -15,9 +15,8 @@ const (
 	processFile                    // an OCI process, the object "process" of a config.json
 )
 
-// Flags of runc 1.1 to 1.4 that take their value from the next argument when
-// it is not attached with "=". All others are switches. (runc: main.go,
-// create.go, run.go, exec.go)
+// Flags of runc 1.1 to 1.4 with a value, which is the next argument or follows "=".
+// All others are switches. (runc: main.go, create.go, run.go, exec.go)
 var (
 	globalValues = []string{"log", "log-format", "root", "criu", "rootless"}
 	createValues = []string{"bundle", "b", "console-socket", "pidfd-socket", "pid-file", "preserve-fds"}
@@ -27,8 +26,8 @@ var (
 	}
 )
 
-// requestFile returns the file in which the runc command line args (without
-// the program's name) asks for capabilities.
+// requestFile returns the file with the requested capabilities of the runc command
+// line args (without the program's name).
 func requestFile(args []string) (string, requestKind) {
 	_, args = flagValue(args, nil, globalValues, false)
 	if len(args) == 0 {
@@ -36,17 +35,15 @@ func requestFile(args []string) (string, requestKind) {
 	}
 	switch command, rest := args[0], args[1:]; command {
 	case "create", "run":
-		// runc accepts these flags after the container's ID too.
+		// runc also accepts these flags after the container's ID.
 		bundle, _ := flagValue(rest, []string{"bundle", "b"}, createValues, true)
-		// Without --bundle this is config.json in the working directory,
-		// which is runc's default as well.
+		// Without --bundle the file is in the working directory, as in runc.
 		return filepath.Join(bundle, "config.json"), bundleFile
 	case "exec":
-		// What follows the container's ID is the command that runs in it.
+		// The arguments after the container's ID are the command.
 		process, _ := flagValue(rest, []string{"process", "p"}, execValues, false)
 		if process == "" {
-			// runc takes the process from the container's own bundle, which
-			// was narrowed when the container was created.
+			// runc uses the container's bundle, which was narrowed at its creation.
 			return "", noRequest
 		}
 		return process, processFile
@@ -54,10 +51,10 @@ func requestFile(args []string) (string, requestKind) {
 	return "", noRequest
 }
 
-// flagValue reads flags as runc does (one dash or two, value attached with
-// "=" or in the next argument) and returns the last value of the flag called
-// one of names, and the arguments from the first one that is no flag. With
-// interspersed it goes on behind such arguments, up to "--".
+// flagValue parses flags like runc (one or two dashes, the value after "=" or in the
+// next argument). It returns the last value of the flag with one of names, and the
+// arguments from the first one that is no flag. With interspersed it continues after
+// such arguments, up to "--".
 func flagValue(args, names, valued []string, interspersed bool) (value string, rest []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]

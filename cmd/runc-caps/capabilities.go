@@ -7,10 +7,9 @@ import (
 	"slices"
 )
 
-// without returns the request without the capabilities missing, in all of
-// the sets (bounding, effective, inheritable, permitted, ambient), and
-// whether that changed anything. All else in it is kept, including keys that
-// no version of the OCI specification knows.
+// without removes the capabilities missing from all sets of the request (bounding,
+// effective, inheritable, permitted, ambient), and reports whether that changed it.
+// Everything else is kept, including unknown keys.
 func without(missing []string, request []byte, kind requestKind) ([]byte, bool, error) {
 	path := []string{"capabilities"}
 	if kind == bundleFile {
@@ -44,9 +43,8 @@ func without(missing []string, request []byte, kind requestKind) ([]byte, bool, 
 	})
 }
 
-// edit replaces the value at path in a JSON object by what change makes of
-// it. A path that is not there, or null, is no error: there is nothing to
-// change.
+// edit replaces the value at path in a JSON object by the result of change. A missing
+// or null value is not changed.
 func edit(object json.RawMessage, path []string, change func(json.RawMessage) (json.RawMessage, bool, error)) (json.RawMessage, bool, error) {
 	if len(path) == 0 {
 		return change(object)
@@ -71,8 +69,8 @@ func edit(object json.RawMessage, path []string, change func(json.RawMessage) (j
 	return out, true, err
 }
 
-// marshal is json.Marshal without its escaping of <, > and &, which would
-// rewrite strings that nobody asked to change.
+// marshal is json.Marshal without its escaping of <, > and &, which would change other
+// strings.
 func marshal(v any) (json.RawMessage, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

@@ -30,7 +30,7 @@ func TestWithout(t *testing.T) {
 			request: `{"user":{"uid":0,"gid":0},"args":["id"],"capabilities":{"bounding":["CAP_SYS_RESOURCE","CAP_KILL"]},"oomScoreAdj":0}`,
 			want:    `{"user":{"uid":0,"gid":0},"args":["id"],"capabilities":{"bounding":["CAP_KILL"]},"oomScoreAdj":0}`,
 		},
-		"what nobody knows is kept": {
+		"unknown keys are kept": {
 			kind:    bundleFile,
 			request: `{"x-new":{"a":[1,2.50,18446744073709551615]},"process":{"args":["sh","-c","a<b && c>d"],"capabilities":{"bounding":["CAP_SYS_RESOURCE"],"x-set":["CAP_KILL"]},"x":null}}`,
 			want:    `{"x-new":{"a":[1,2.50,18446744073709551615]},"process":{"args":["sh","-c","a<b && c>d"],"capabilities":{"bounding":[],"x-set":["CAP_KILL"]},"x":null}}`,

@@ -1,18 +1,15 @@
-// Runc-caps is a thin OCI runtime in front of runc for machines that do not
-// grant root every capability (a virtual machine or a container with a
-// narrowed bounding set).
+// Runc-caps is an OCI runtime in front of runc for machines that do not grant root
+// every capability (a virtual machine or a container with a limited bounding set).
 //
-// A privileged container asks for every capability that the kernel knows.
-// runc then stops with "unable to apply caps: operation not permitted" as
-// soon as a single one is missing from its bounding set, although what runs
-// in the container may never need it. Runc-caps takes the missing ones out of
-// the request and then becomes runc: on create and run in the bundle's
-// config.json, on exec in the file behind --process. Every other command
-// reaches runc untouched.
+// A privileged container requests all capabilities of the kernel. If one is missing
+// from its bounding set, runc fails with "unable to apply caps: operation not
+// permitted", even if the container does not need it. Runc-caps removes the missing
+// ones from the request and then executes runc. For create and run the request is the
+// bundle's config.json, for exec the file of --process. Other commands are passed on
+// unchanged.
 //
-// It grants nothing and changes nothing else. In particular it leaves
-// oomScoreAdj and rlimits alone: a container that asks for what needs
-// CAP_SYS_RESOURCE there has to be told not to, by whoever asks.
+// It grants nothing and changes nothing else. In particular it does not change
+// oomScoreAdj and rlimits that require CAP_SYS_RESOURCE.
 package main
 
 import (
@@ -28,18 +25,17 @@ import (
 
 func main() {
 	if err := narrow(os.Args[1:]); err != nil {
-		// runc goes on all the same: whatever is wrong with the request, it
-		// reports where Docker looks for the reason, which is --log.
+		// runc runs anyway: it reports errors of the request in the file of --log, which
+		// Docker reads.
 		fmt.Fprintln(os.Stderr, "runc-caps:", err)
 	}
-	// Docker finds its own runc through PATH too: the one that would have
-	// run without the shim.
+	// Without the shim Docker also finds runc by PATH.
 	runc, err := exec.LookPath("runc")
 	if err != nil {
 		fail(err)
 	}
-	// exec and not a child: containerd's shim watches this process, passes
-	// it descriptors and reads its exit status.
+	// exec and not a child: containerd's shim watches this process, passes descriptors to
+	// it and reads its exit status.
 	args := append([]string{runc}, os.Args[1:]...)
 	fail(fmt.Errorf("executing %s: %w", runc, syscall.Exec(runc, args, os.Environ())))
 }
@@ -49,8 +45,8 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// narrow takes the capabilities that this machine does not grant out of the
-// file, if any, that the runc command line args asks runc to read.
+// narrow removes the capabilities that this machine does not grant from the request
+// file of the runc command line args, if it has one.
 func narrow(args []string) error {
 	path, kind := requestFile(args)
 	if kind == noRequest {
@@ -66,7 +62,7 @@ func narrow(args []string) error {
 	}
 	last, err := capability.LastCap()
 	if err != nil {
-		return fmt.Errorf("asking the kernel for its newest capability: %w", err)
+		return fmt.Errorf("reading the kernel's newest capability: %w", err)
 	}
 	missing := granted.Missing(last)
 	if len(missing) == 0 {
@@ -83,8 +79,7 @@ func narrow(args []string) error {
 	if !changed {
 		return nil
 	}
-	// In place, so that owner, mode and link stay; nobody but the runc that
-	// this process is about to become reads the file.
+	// In place, which keeps owner, mode and links. Only this process, as runc, reads it.
 	if err := os.WriteFile(path, edited, 0o600); err != nil {
 		return fmt.Errorf("writing narrowed capabilities: %w", err)
 	}

@@ -1,7 +1,6 @@
-// Command tor is a BGP router for the containers of a lab; see package
-// router. It runs in the foreground, logs to standard error, and ends with
-// status 0 on SIGTERM or SIGINT, 2 if its configuration is not valid, and 1
-// if anything else goes wrong.
+// Command tor is the BGP router of labs: see package router. It runs in the foreground
+// and logs to standard error. Its exit status is 0 after SIGTERM or SIGINT, 2 if its
+// configuration is not valid, and 1 after any other error.
 package main
 
 import (

@@ -5,6 +5,8 @@
 package detect
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -86,7 +88,7 @@ type Finding struct {
 	Detector string `json:"detector"`
 	// Kind is what is wrong, in one word of the detector's.
 	Kind  string `json:"kind"`
-	State State  `json:"state"`
+	State State  `json:"state"` // hint, latent, settling or active
 	// Object is what the layers disagree about.
 	Object Object `json:"object"`
 	// Owner is the node that Object belongs to, empty if there is none.
@@ -95,9 +97,42 @@ type Finding struct {
 	// name is not known. Empty if no node does.
 	Announcer string `json:"announcer,omitempty"`
 	// Routers are those on which the fault is seen.
-	Routers []string `json:"routers"`
+	Routers []string `json:"routers,omitempty"`
 	// Pods are the pods that it concerns, as namespace/name.
 	Pods []string `json:"pods,omitempty"`
 	// Says is one sentence for the engineer on call.
 	Says string `json:"says"`
+}
+
+// ID identifies a finding: two findings with the same ID are the same one, seen
+// twice. The pods and the sentence may change from snapshot to snapshot, and are no
+// part of it.
+type ID struct {
+	Detector, Kind   string
+	State            State
+	Object           Object
+	Owner, Announcer string
+	Routers          string // sorted, separated by ", "
+}
+
+// String returns the fields that are set, in one line.
+func (id ID) String() string {
+	text := id.Detector + ":"
+	for _, part := range []struct{ what, value string }{
+		{" ", string(id.State)}, {" ", id.Kind}, {" ", id.Object.String()},
+		{" of ", id.Owner}, {" announced by ", id.Announcer}, {" on ", id.Routers},
+	} {
+		if part.value != "" {
+			text += part.what + part.value
+		}
+	}
+	return text
+}
+
+// ID returns the identity of the finding.
+func (f Finding) ID() ID {
+	return ID{
+		Detector: f.Detector, Kind: f.Kind, State: f.State, Object: f.Object, Owner: f.Owner, Announcer: f.Announcer,
+		Routers: strings.Join(slices.Sorted(slices.Values(f.Routers)), ", "),
+	}
 }

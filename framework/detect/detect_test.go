@@ -144,3 +144,34 @@ func TestObject(t *testing.T) {
 		})
 	}
 }
+
+func TestID(t *testing.T) {
+	base := Finding{
+		Detector: "route-ownership", Kind: "unannounced", State: Active, Object: Prefix(netip.MustParsePrefix("10.5.115.0/24")),
+		Owner: "node1", Announcer: "node2", Routers: []string{"tor2", "tor1"}, Says: "It is lost.",
+	}
+	if got, want := base.ID().String(), "route-ownership: active unannounced 10.5.115.0/24 of node1 announced by node2 on tor1, tor2"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*Finding)
+		same   bool
+	}{
+		{"other pods and another sentence", func(f *Finding) { f.Pods, f.Says = []string{"default/web"}, "It is gone." }, true},
+		{"routers in another order", func(f *Finding) { f.Routers = []string{"tor1", "tor2"} }, true},
+		{"another detector", func(f *Finding) { f.Detector = "snat" }, false},
+		{"another kind", func(f *Finding) { f.Kind = "swapped" }, false},
+		{"another state", func(f *Finding) { f.State = Settling }, false},
+		{"an object that has the prefix as its name", func(f *Finding) { f.Object = Named("10.5.115.0/24") }, false},
+		{"another owner", func(f *Finding) { f.Owner = "node2" }, false},
+		{"another announcer", func(f *Finding) { f.Announcer = "" }, false},
+		{"fewer routers", func(f *Finding) { f.Routers = []string{"tor1"} }, false},
+	} {
+		other := base
+		test.change(&other)
+		if same := other.ID() == base.ID(); same != test.same {
+			t.Errorf("%s: the same finding: %v, want %v", test.name, same, test.same)
+		}
+	}
+}

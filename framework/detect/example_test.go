@@ -45,7 +45,7 @@ func ExampleRouteOwnership() {
 	// Output:
 	// after 0s
 	// after 1s
-	// unannounced, settling: tor has no route to 10.30.65.0/24: Node worker holds that range, with 1 pod in it (default/web), but worker announces nothing; the route has been missing for 0s, and is given 10s, or 2 looks once worker has had a session for 2s.
+	// unannounced, settling: tor has no route to 10.30.65.0/24: Node worker holds that range, with 1 pod in it (default/web), but worker announces nothing; pending: the route has been missing for 0s, and this becomes active after 10s, or after 2 snapshots in which worker has had a session for 2s.
 	// after 2s
 	// unannounced, active: tor has no route to 10.30.65.0/24: Node worker holds that range, with 1 pod in it (default/web), but worker announces nothing.
 }

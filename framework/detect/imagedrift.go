@@ -11,15 +11,15 @@ import (
 const (
 	// MixedImages: pods of one template run different images.
 	MixedImages = "mixed-images"
-	// ChangedImage: pods of a workload came to run another image while the
-	// image that they ask for stayed the same.
+	// ChangedImage: pods of a workload run another image than before, while the
+	// image reference in their spec is the same.
 	ChangedImage = "changed-image"
 )
 
 // ImageDrift finds containers that run another image than their siblings, or
-// than their predecessors, under the same name: a change that nobody made.
+// than their predecessors, under the same reference.
 //
-// The finding is latent, for the other image may do as well. It is active
+// The finding is latent, because the other image may work as well. It is active
 // when a router has no route to the pods of a node that runs the newer image.
 type ImageDrift struct{}
 
@@ -63,8 +63,8 @@ type seenImage struct {
 }
 
 // pastImages lists what containers ran in any snapshot, each pod once for
-// each image: in the order in which they were seen, those of one snapshot in
-// the order in which their pods were made.
+// each image: in order of snapshot, those of one snapshot in the order in which
+// their pods were created.
 func pastImages(history []snapshot.Snapshot) map[useKey][]seenImage {
 	type podImage struct{ uid, container, digest string }
 	known := map[podImage]bool{}
@@ -87,8 +87,8 @@ func pastImages(history []snapshot.Snapshot) map[useKey][]seenImage {
 	return all
 }
 
-// imagesAskedFor lists the different images that the pods of a container ask
-// for: several while a change of the image rolls out.
+// imagesAskedFor lists the image references in the specs of the pods: several
+// while a change of the image is rolled out.
 func imagesAskedFor(u imageUse) []string {
 	var images []string
 	for _, p := range u.pods {
@@ -100,8 +100,8 @@ func imagesAskedFor(u imageUse) []string {
 	return images
 }
 
-// drift judges one container: image is the name that it asks for, seen is what
-// ran under that name.
+// drift judges one container: image is the reference in its spec, seen is what
+// ran under that reference.
 func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, bool) {
 	digests := map[string]bool{}
 	templates := map[string]map[string]bool{}
@@ -116,13 +116,13 @@ func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, boo
 		return Finding{}, false
 	}
 	f := Finding{Kind: ChangedImage, State: Latent, Object: Named(u.String())}
-	how := "at another revision of the workload, which did not change the image"
+	how := "at another revision of the workload with the same image reference"
 	for template, digests := range templates {
 		if len(digests) > 1 && template != "" {
-			f.Kind, how = MixedImages, "under one pod template"
+			f.Kind, how = MixedImages, "with the same pod template"
 		}
 	}
-	// The newest image is the one that nobody has asked for.
+	// The newest image is the one that was not intended.
 	newest := seen[len(seen)-1].digest
 	running, ran := map[string][]string{}, map[string][]string{}
 	for _, p := range u.pods {
@@ -138,9 +138,9 @@ func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, boo
 			ran[s.digest] = append(ran[s.digest], s.node)
 		}
 	}
-	f.Says = fmt.Sprintf("%s asks for %s; under that name %s", u, image, sayImages(running, "runs", "run"))
+	f.Says = fmt.Sprintf("%s has image %s; with that reference %s", u, image, sayImages(running, "runs", "run"))
 	if len(ran) > 0 {
-		f.Says += ", and before that " + sayImages(ran, "ran", "ran")
+		f.Says += ", and earlier " + sayImages(ran, "ran", "ran")
 	}
 	f.Says += ", " + how
 	for _, node := range running[newest] {
@@ -152,14 +152,14 @@ func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, boo
 		}
 	}
 	if f.State == Active {
-		f.Says += fmt.Sprintf("; %s %s no route to the pods behind the newer one", and(f.Routers), plural(len(f.Routers), "has", "have"))
+		f.Says += fmt.Sprintf("; %s %s no route to the pods on the nodes with the newer image", and(f.Routers), plural(len(f.Routers), "has", "have"))
 	}
 	f.Says += "."
 	return f, true
 }
 
-// routersWithout names the routers that reach a node's range nowhere. It
-// names none where that is not known.
+// routersWithout names the routers without a route to a node's range. It names
+// none where that is unknown.
 func (v *view) routersWithout(node string) []string {
 	if !v.known {
 		return nil

@@ -8,20 +8,20 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Kinds of findings of ImagePin. All are latent: what runs, runs.
+// Kinds of findings of ImagePin. All are latent: running pods are not affected.
 const (
-	// Untagged: an image without tag and digest, which stands for latest.
+	// Untagged: an image without tag and digest, which means latest.
 	Untagged = "untagged"
 	// LatestTag: an image with the tag latest.
 	LatestTag = "latest-tag"
-	// MovedTag: an image without digest whose name stands for another image
-	// in the registry than the one that runs under that name.
+	// MovedTag: an image without digest whose reference resolves to another image
+	// in the registry than the one that runs.
 	MovedTag = "moved-tag"
 )
 
-// ImagePin finds images that a restart may replace: it needs no damage, and
-// no change, to say so. It looks at the templates of workloads, and at pods
-// that have none: static ones, and those that nobody owns.
+// ImagePin finds images that a restart may replace, before one does. It examines
+// the templates of workloads, and pods that have none: static ones, and those
+// without an owner.
 type ImagePin struct{}
 
 // Name implements Detector.
@@ -55,19 +55,19 @@ func (d ImagePin) Detect(history []snapshot.Snapshot) []Finding {
 		if err != nil || ref.Digest != "" {
 			continue // no node can pull a name that does not parse, and a digest always names the same image
 		}
-		asks := fmt.Sprintf("%s asks for %s", u, u.container.Image)
+		asks := fmt.Sprintf("%s has image %s", u, u.container.Image)
 		switch ref.Tag {
 		case "":
-			add(u, Untagged, fmt.Sprintf("%s, without tag or digest: whatever latest stands for %s.", asks, u.when()))
+			add(u, Untagged, fmt.Sprintf("%s, without tag or digest: the image that latest refers to is pulled %s.", asks, u.when()))
 		case "latest":
-			add(u, LatestTag, fmt.Sprintf("%s: whatever latest stands for %s.", asks, u.when()))
+			add(u, LatestTag, fmt.Sprintf("%s: the image that latest refers to is pulled %s.", asks, u.when()))
 		}
 		served := tags[u.container.Image]
 		running := u.runningOtherThan(served)
 		if served == "" || len(running) == 0 {
 			continue
 		}
-		add(u, MovedTag, fmt.Sprintf("%s. The registry serves %s under that name now, but %s: it is replaced %s.",
+		add(u, MovedTag, fmt.Sprintf("%s. The registry now has %s under that reference, but %s: the image is replaced %s.",
 			asks, short(served), sayImages(running, "runs", "run"), u.when()))
 	}
 	return findings
@@ -116,8 +116,7 @@ func (u imageUse) when() string {
 }
 
 // runningOtherThan returns the nodes that run something else under the image's
-// name, by what they run. A node that does not tell what it pulled is left
-// out.
+// name, by what they run. A node whose status lacks the digest is left out.
 func (u imageUse) runningOtherThan(digest string) map[string][]string {
 	nodes := map[string][]string{}
 	for _, p := range u.pods {
@@ -172,7 +171,7 @@ func ownerOf(p snapshot.PodImages) string {
 	return fmt.Sprintf("%s %s/%s", p.OwnerKind, p.Namespace, p.OwnerName)
 }
 
-// shortDigest is as much of a digest as tells two apart at sight.
+// shortDigest is long enough to distinguish digests by eye.
 const shortDigest = len("sha256:") + 12
 
 func short(digest string) string { return digest[:min(len(digest), shortDigest)] }

@@ -117,7 +117,7 @@ func TestImagePin(t *testing.T) {
 			name:  "no tag",
 			world: func() *imageWorld { return kubeRouters(routerImage) },
 			want:  []brief{{Untagged, Latent, routerObject, 3}},
-			says:  "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router, without tag or digest: whatever latest stands for when a pod starts.",
+			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router, without tag or digest: the image that latest refers to is pulled when a pod starts.",
 		},
 		{
 			name:  "latest",
@@ -140,7 +140,7 @@ func TestImagePin(t *testing.T) {
 				return w
 			},
 			want: []brief{{MovedTag, Latent, routerObject, 3}},
-			says: "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router:v1.5. The registry serves sha256:222222222222 under that name now, but master, worker1 and worker2 run sha256:111111111111: it is replaced when a pod starts.",
+			says: "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router:v1.5. The registry now has sha256:222222222222 under that reference, but master, worker1 and worker2 run sha256:111111111111: the image is replaced when a pod starts.",
 		},
 		{
 			name:  "no tag, and latest has moved",
@@ -208,7 +208,7 @@ func TestImagePin(t *testing.T) {
 				return w
 			},
 			want: []brief{{Untagged, Latent, "Deployment kube-system/web, container web", 0}},
-			says: "Deployment kube-system/web, container web asks for web, without tag or digest: whatever latest stands for when a pod starts on a node that does not have it.",
+			says: "Deployment kube-system/web, container web has image web, without tag or digest: the image that latest refers to is pulled when a pod starts on a node that does not have it.",
 		},
 		{
 			name: "a static pod, and one that nobody owns",
@@ -261,13 +261,13 @@ func TestImageDrift(t *testing.T) {
 			name: "one pod of a new revision", image: routerImage,
 			steps: []step{roll(1, "rev2", routerImage, newDigest)},
 			want:  []brief{{ChangedImage, Latent, routerObject, 1}},
-			says:  "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router; under that name master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222, at another revision of the workload, which did not change the image.",
+			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222, at another revision of the workload with the same image reference.",
 		},
 		{
 			name: "all of a new revision: the past tells", image: routerImage,
 			steps: []step{roll(0, "rev2", routerImage, newDigest), roll(1, "rev2", routerImage, newDigest), roll(2, "rev2", routerImage, newDigest)},
 			want:  []brief{{ChangedImage, Latent, routerObject, 3}},
-			says:  "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router; under that name master, worker1 and worker2 run sha256:222222222222, and before that master, worker1 and worker2 ran sha256:111111111111, at another revision of the workload, which did not change the image.",
+			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master, worker1 and worker2 run sha256:222222222222, and earlier master, worker1 and worker2 ran sha256:111111111111, at another revision of the workload with the same image reference.",
 		},
 		{
 			name: "a node without route runs the newer one", image: routerImage,
@@ -275,7 +275,7 @@ func TestImageDrift(t *testing.T) {
 				w.Routers[0].Paths.Items = append([]snapshot.Path{}, w.Routers[0].Paths.Items[0], w.Routers[0].Paths.Items[2])
 			}},
 			want: []brief{{ChangedImage, Active, routerObject, 1}},
-			says: "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router; under that name master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222, at another revision of the workload, which did not change the image; tor has no route to the pods behind the newer one.",
+			says: "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222, at another revision of the workload with the same image reference; tor has no route to the pods on the nodes with the newer image.",
 		},
 		{
 			name: "a node without route runs the older one", image: routerImage,
@@ -295,7 +295,7 @@ func TestImageDrift(t *testing.T) {
 			name: "under one template", image: routerImage,
 			steps: []step{roll(2, "rev1", routerImage, newDigest)},
 			want:  []brief{{MixedImages, Latent, routerObject, 1}},
-			says:  "DaemonSet kube-system/kube-router, container kube-router asks for docker.io/cloudnativelabs/kube-router; under that name master and worker1 run sha256:111111111111, worker2 runs sha256:222222222222, under one pod template.",
+			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master and worker1 run sha256:111111111111, worker2 runs sha256:222222222222, with the same pod template.",
 		},
 		{
 			name: "the image field changes with the image", image: routerImage,

@@ -12,29 +12,30 @@ import (
 
 // Kinds of findings of IPVSConvergence.
 const (
-	// FrozenSync: kube-proxy's last sync is too long ago, in its own opinion.
+	// FrozenSync: kube-proxy reports that its last sync is too long ago.
 	FrozenSync = "frozen-sync"
 	// NetlinkDeadlock: goroutines of kube-proxy wait for the kernel's answer
-	// about IPVS, and it does not come. On a node that has differences, it is
-	// settling from the first look that shows them to the one that tells.
+	// about IPVS, which does not come. On a node that has differences, it is
+	// pending from the first snapshot with such goroutines to the one that proves
+	// the deadlock.
 	NetlinkDeadlock = "netlink-deadlock"
 	// MissingVirtualServer: a Service with ready endpoints is not in the
 	// table.
 	MissingVirtualServer = "missing-virtual-server"
-	// MissingRealServer: ready endpoints of a Service get no connection.
+	// MissingRealServer: ready endpoints of a Service get no connections.
 	MissingRealServer = "missing-real-server"
 	// StaleRealServer: connections go to what is no endpoint of the Service.
 	StaleRealServer = "stale-real-server"
 )
 
-// DefaultSettle is the time that kube-proxy is given: healthy ones need some
+// DefaultSettle is how long kube-proxy may take: healthy ones need some
 // tens of milliseconds after a change of one Service, and some seconds on a
 // node that has a thousand of them or no processor to spare.
 const DefaultSettle = 10 * time.Second
 
-// stuckFor is how far apart two looks must be that tell a deadlock. The kernel
-// answers within milliseconds; a guest without hardware support was once cut off for
-// 2 s on a busy machine, and the answers with it.
+// stuckFor is how far apart two snapshots must be that prove a deadlock. The kernel
+// answers within milliseconds; a guest without hardware support once did not run for
+// 2 s on a busy machine.
 const stuckFor = 5 * time.Second / 2
 
 // IPVSConvergence compares the IPVS tables that kube-proxies keep with
@@ -42,19 +43,18 @@ const stuckFor = 5 * time.Second / 2
 // it has lasted for Settle and kube-proxy has stopped: it has finished no sync for
 // SlowSync, or does not answer. It also is one when it has lasted for twice Settle and
 // two syncs were finished meanwhile, the second of which must have begun after it. So
-// neither a rollout nor a sync that takes its time is one. Until then a difference is
-// settling. A Service that rightly has no endpoints is no difference.
+// neither a rollout nor a slow sync is one. Until then a difference is pending. A
+// Service without endpoints is no difference.
 //
-// Where two goroutines wait for each other's answers, which is for good, a difference
-// needs no time. Two looks tell: at both the same goroutines are in the same calls,
-// and no sync was finished in between. Of one that is slow, one call is over and the
-// next has begun.
+// Where two goroutines wait for each other's answers, which never ends, a difference
+// is active at once. Two snapshots prove that: in both the same goroutines are in the
+// same calls, and no sync was finished in between. In a slow kube-proxy, one call has
+// ended and the next has begun.
 //
-// An old sync alone, and goroutines that wait, are latent findings: they hurt
-// nobody until a Service changes. They are active on a node that has
-// differences.
+// An old sync alone, and goroutines that wait, are latent findings: no connections
+// fail until a Service changes. They are active on a node that has differences.
 //
-// Nodes whose kube-proxy is known to run in another mode are not looked at.
+// Nodes whose kube-proxy is known to run in another mode are not examined.
 type IPVSConvergence struct {
 	// Settle is how long a difference may last; zero means DefaultSettle.
 	Settle time.Duration
@@ -62,9 +62,9 @@ type IPVSConvergence struct {
 	// it counts as stopped; zero means Settle. It is for nodes on which a sync
 	// takes longer than that.
 	SlowSync time.Duration
-	// Except tells which Services, by namespace/name, are not looked at; nil: all
+	// Except reports which Services, by namespace/name, are not examined; nil: all
 	// are. It is for those of a load that changes them without pause: on a healthy
-	// node too, some of them are always settling.
+	// node too, some of them are always pending.
 	Except func(service string) bool
 }
 
@@ -80,7 +80,7 @@ func (IPVSConvergence) Reads() []snapshot.Source {
 // node begin with what is wrong with kube-proxy itself, and go on with one for
 // each kind of difference, which names some of the Services: on a node whose
 // syncs have stopped, all that change differ sooner or later. Differences of a
-// kind that are still settling make a finding of their own, after the active
+// kind that are pending make a finding of their own, after the active
 // one. Object is kube-proxy or the node, Announcer the node.
 func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 {
@@ -99,7 +99,7 @@ func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 	return findings
 }
 
-// inIPVSMode tells whether a node's kube-proxy runs in IPVS mode: by the last
+// inIPVSMode reports whether a node's kube-proxy runs in IPVS mode: by the last
 // answer that named one, because a kube-proxy that hangs or has died does not
 // answer.
 func inIPVSMode(history []snapshot.Snapshot, node string) bool {
@@ -142,7 +142,7 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 	if p.Health.Late() {
 		findings = append(findings, Finding{
 			Kind: FrozenSync, State: state, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("kube-proxy on %s finished its last sync %s ago, and says itself that this is too long (healthz: %d).",
+			Says: fmt.Sprintf("kube-proxy on %s finished its last sync %s ago, which it reports as too long (healthz: %d).",
 				p.Node, seconds(p.Health.Age()), p.Health.Status),
 		})
 	}
@@ -150,13 +150,13 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 	case deadlock:
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: state, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer: on one netlink socket, each has thrown away the answer to the other.",
+			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer: they share a netlink socket, and each has discarded the answer to the other.",
 				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince))),
 		})
 	case len(stuck) > 1 && state == Active: // else it would only become latent
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: Settling, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer, and are given %s.",
+			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer; pending: this counts as a deadlock after %s.",
 				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince)), stuckFor),
 		})
 	}
@@ -165,7 +165,7 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
 		if differences := ofKind(settling, kind); len(differences) > 0 {
-			given := fmt.Sprintf(" It is given %s, or %s and two syncs while kube-proxy finishes them.", settle, 2*settle)
+			given := fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs while kube-proxy finishes syncs.", settle, 2*settle)
 			findings = append(findings, Finding{Kind: kind, State: Settling, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
 		}
 	}
@@ -174,7 +174,7 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 
 func seconds(d time.Duration) string { return d.Round(time.Second).String() }
 
-// syncedTwice tells whether a kube-proxy has finished two syncs since a moment.
+// syncedTwice reports whether a kube-proxy has finished two syncs since a moment.
 // The first of them may have begun before it.
 func syncedTwice(history []snapshot.Snapshot, node string, since time.Time) bool {
 	finished := map[time.Time]bool{} // one of them at or before that moment
@@ -188,13 +188,13 @@ func syncedTwice(history []snapshot.Snapshot, node string, since time.Time) bool
 
 // waiting names the goroutines that wait for IPVS now and were in the same calls in
 // every snapshot since, by the clock of kube-proxy's node, while it finished no sync.
-// They were dumped after kube-proxy told that time.
+// They were dumped after kube-proxy reported that time.
 func waiting(history []snapshot.Snapshot, p snapshot.Proxy) (ids []int, since time.Time) {
 	stuck := p.Goroutines
 	for _, s := range slices.Backward(history) {
 		then, ok := proxyOf(s, p.Node)
 		if !ok {
-			continue // not read: nothing is known about that moment
+			continue // not read
 		}
 		still := slices.DeleteFunc(slices.Clone(stuck), func(g snapshot.Goroutine) bool {
 			return !slices.ContainsFunc(then.Goroutines, func(h snapshot.Goroutine) bool { return g.ID == h.ID && g.Call == h.Call })
@@ -221,15 +221,15 @@ func (p servicePort) String() string {
 	return fmt.Sprintf("%s:%d/%s", p.service, p.address.Port(), p.protocol)
 }
 
-// difference is one way in which a table is not what it should be.
+// difference is one entry of a table that is missing or wrong.
 type difference struct {
 	port   servicePort
 	kind   string
-	server netip.AddrPort // the real server that is missing or too many
+	server netip.AddrPort // the real server that is missing or superfluous
 }
 
 // lasting returns what is different now, and since when each difference has
-// been there without a break.
+// existed without a break.
 func (d IPVSConvergence) lasting(history []snapshot.Snapshot, node string) map[difference]time.Time {
 	since := map[difference]time.Time{}
 	now := history[len(history)-1]
@@ -242,7 +242,7 @@ func (d IPVSConvergence) lasting(history []snapshot.Snapshot, node string) map[d
 			break
 		}
 		if _, read := proxyOf(s, node); !read || !s.Services.Read || !s.EndpointSlices.Read {
-			continue // nothing is known about that moment
+			continue // not read
 		}
 		then := d.differences(s, node)
 		for diff := range open {
@@ -279,7 +279,7 @@ func (d IPVSConvergence) differences(s snapshot.Snapshot, node string) map[diffe
 	return found
 }
 
-// readyServers are the endpoints of a port that are to get connections.
+// readyServers are the endpoints of a port that must get connections.
 func readyServers(s snapshot.Snapshot, service snapshot.Service, port snapshot.ServicePort) map[netip.AddrPort]bool {
 	ready := map[netip.AddrPort]bool{}
 	for _, slice := range s.EndpointSlices.Items {
@@ -304,7 +304,7 @@ func compare(found map[difference]bool, port servicePort, ready map[netip.AddrPo
 		return v.Protocol == port.protocol && v.Address == port.address
 	})
 	if i < 0 {
-		if len(ready) > 0 { // without endpoints nobody could be served anyway
+		if len(ready) > 0 { // without endpoints no connection could succeed anyway
 			found[difference{port: port, kind: MissingVirtualServer}] = true
 		}
 		return
@@ -312,7 +312,7 @@ func compare(found map[difference]bool, port servicePort, ready map[netip.AddrPo
 	serving := map[netip.AddrPort]bool{}
 	for _, server := range table[i].Servers {
 		if server.Weight == 0 {
-			continue // it keeps the connections that it has
+			continue // it gets no new connections
 		}
 		serving[server.Address] = true
 		if !ready[server.Address] {
@@ -327,13 +327,13 @@ func compare(found map[difference]bool, port servicePort, ready map[netip.AddrPo
 	}
 }
 
-// lasted is a difference and since when it has been there.
+// lasted is a difference and since when it has existed.
 type lasted struct {
 	difference
 	since time.Time
 }
 
-// ofKind brings the differences of one kind in order.
+// ofKind returns the differences of one kind, sorted.
 func ofKind(differences map[difference]time.Time, kind string) []lasted {
 	var all []lasted
 	for d, since := range differences {
@@ -361,7 +361,7 @@ func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
 		case kind == MissingVirtualServer:
 			named = append(named, fmt.Sprintf("%s (%s)", d.port, d.port.address))
 		default:
-			named = append(named, fmt.Sprintf("%s for %s", d.server, d.port))
+			named = append(named, fmt.Sprintf("%s of %s", d.server, d.port))
 		}
 	}
 	if more := len(all) - len(named); more > 0 {
@@ -370,12 +370,12 @@ func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
 	what := map[string]string{
 		MissingVirtualServer: "has no virtual server for Services with ready endpoints",
 		MissingRealServer:    "sends no connection to ready endpoints",
-		StaleRealServer:      "sends connections to what the EndpointSlices do not have",
+		StaleRealServer:      "sends connections to addresses that are in no EndpointSlice",
 	}[kind]
 	sync := "kube-proxy does not answer"
 	if p.Health.Status != 0 {
 		sync = fmt.Sprintf("kube-proxy's last sync was %s ago", seconds(p.Health.Age()))
 	}
-	return fmt.Sprintf("The IPVS table of %s %s: %s; the oldest for %s or longer. Meanwhile %s.",
+	return fmt.Sprintf("The IPVS table of %s %s: %s; the oldest difference has lasted for %s or longer, and %s.",
 		p.Node, what, and(named), seconds(now.Sub(oldest)), sync)
 }

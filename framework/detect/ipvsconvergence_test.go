@@ -289,18 +289,18 @@ func TestIPVSConvergenceSays(t *testing.T) {
 		want    []string
 	}{
 		{"active", proxies(look(0, new, to(oldPod)).late().waits(7, 42), look(20, new, to(oldPod)).late().waits(7, 42)), []string{
-			"kube-proxy on edge finished its last sync 20s ago, and says itself that this is too long (healthz: 503).",
-			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 20s or longer: on one netlink socket, each has thrown away the answer to the other.",
-			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 for shop/web:7007/TCP; the oldest for 20s or longer. Meanwhile kube-proxy's last sync was 20s ago.",
-			"The IPVS table of edge sends connections to what the EndpointSlices do not have: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 20s or longer. Meanwhile kube-proxy's last sync was 20s ago.",
+			"kube-proxy on edge finished its last sync 20s ago, which it reports as too long (healthz: 503).",
+			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 20s or longer: they share a netlink socket, and each has discarded the answer to the other.",
+			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 of shop/web:7007/TCP; the oldest difference has lasted for 20s or longer, and kube-proxy's last sync was 20s ago.",
+			"The IPVS table of edge sends connections to addresses that are in no EndpointSlice: 10.30.64.3:7007 of shop/web:7007/TCP; the oldest difference has lasted for 20s or longer, and kube-proxy's last sync was 20s ago.",
 		}},
 		{"settling", proxies(look(0, pods(oldPod), to(oldPod)), look(3, new, to(oldPod)), look(7, new, to(oldPod))), []string{
-			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 for shop/web:7007/TCP; the oldest for 4s or longer. Meanwhile kube-proxy's last sync was 0s ago. It is given 10s, or 20s and two syncs while kube-proxy finishes them.",
-			"The IPVS table of edge sends connections to what the EndpointSlices do not have: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 4s or longer. Meanwhile kube-proxy's last sync was 0s ago. It is given 10s, or 20s and two syncs while kube-proxy finishes them.",
+			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 of shop/web:7007/TCP; the oldest difference has lasted for 4s or longer, and kube-proxy's last sync was 0s ago. Pending: this becomes active after 10s, or after 20s and two syncs while kube-proxy finishes syncs.",
+			"The IPVS table of edge sends connections to addresses that are in no EndpointSlice: 10.30.64.3:7007 of shop/web:7007/TCP; the oldest difference has lasted for 4s or longer, and kube-proxy's last sync was 0s ago. Pending: this becomes active after 10s, or after 20s and two syncs while kube-proxy finishes syncs.",
 		}},
 		{"goroutines that have only begun to wait", proxies(look(0, pods(oldPod)).frozen(), look(10, pods(oldPod)).frozen().waits(7, 42), look(12, pods(oldPod)).frozen().waits(7, 42)), []string{
-			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 2s or longer, and are given 2.5s.",
-			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.3:7007 for shop/web:7007/TCP; the oldest for 12s or longer. Meanwhile kube-proxy's last sync was 12s ago.",
+			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 2s or longer; pending: this counts as a deadlock after 2.5s.",
+			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.3:7007 of shop/web:7007/TCP; the oldest difference has lasted for 12s or longer, and kube-proxy's last sync was 12s ago.",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

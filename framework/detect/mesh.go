@@ -11,11 +11,11 @@ import (
 )
 
 // missing is a session of Calico's mesh that the list of nodes demands and that
-// is not up, as one of its ends sees it.
+// is not up, as one of its two nodes reports it.
 type missing struct {
 	ends
-	// state and error are BIRD's; state is empty where the BIRD of the one
-	// end has no neighbour of the other's address.
+	// state and error are BIRD's; state is empty if the BIRD of one node has no
+	// neighbour with the other's address.
 	state, error string
 }
 
@@ -28,9 +28,9 @@ type ends struct {
 // meshPrefix begins the names of the mesh's protocols in bird.cfg.template.
 const meshPrefix = "Mesh_"
 
-// missingSessions returns what the mesh lacks: each node is to have a session
+// missingSessions returns what the mesh lacks: each node must have a session
 // with the address that Calico has for each other node. Nodes whose BIRD was
-// not read lack nothing, and neither do route reflectors.
+// not read are not checked, and neither are route reflectors.
 func missingSessions(s snapshot.Snapshot) []missing {
 	protocols := map[string]map[netip.Addr]snapshot.BIRDProtocol{}
 	mesh := false
@@ -69,14 +69,14 @@ func missingSessions(s snapshot.Snapshot) []missing {
 	return all
 }
 
-// with are the sessions that a node is an end of.
+// with are the sessions of a node.
 func with(all []missing, node string) []missing {
 	return slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return m.from != node && m.to != node })
 }
 
 // lackingSessions finds the nodes that lack sessions, though every address is
 // right. Those that have been missing for longer than sessions take to come up
-// make an active finding of their node, the others a settling one.
+// make an active finding of their node, the others a pending one.
 func (a addressing) lackingSessions() []Finding {
 	all, since := a.lacking()
 	lasts := func(m missing) time.Duration { return a.now.Time.Sub(since[m.ends]) }
@@ -85,7 +85,7 @@ func (a addressing) lackingSessions() []Finding {
 	for node, sessions := range byCulprit(lasting, lasting) {
 		findings = append(findings, Finding{
 			Kind: SessionDown, State: Active, Object: Named(node),
-			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, though Calico's address for it is the Node's InternalIP: %s.",
+			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, although Calico's address for it is the Node's InternalIP: %s.",
 				node, sessionGrace, saySessions(sessions)),
 		})
 	}
@@ -99,15 +99,15 @@ func (a addressing) lackingSessions() []Finding {
 		}
 		findings = append(findings, Finding{
 			Kind: SessionDown, State: Settling, Object: Named(node),
-			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for %s, though Calico's address for it is the Node's InternalIP, and they are given %s to come up: %s.",
+			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for %s, although Calico's address for it is the Node's InternalIP; pending: this becomes active after %s: %s.",
 				node, seconds(longest), sessionGrace, saySessions(sessions)),
 		})
 	}
 	return findings
 }
 
-// byCulprit brings sessions to the end that lacks more of all: the other end is
-// usually healthy.
+// byCulprit groups sessions by the one of their two nodes that lacks more of all:
+// the other one is usually healthy.
 func byCulprit(sessions, all []missing) map[string][]missing {
 	byNode := map[string][]missing{}
 	for _, m := range sessions {
@@ -122,7 +122,7 @@ func byCulprit(sessions, all []missing) map[string][]missing {
 
 // lacking are the sessions that are missing now and that no wrong address
 // explains, and since when each has been missing in every snapshot, between the
-// same addresses. It looks no further back than the grace.
+// same addresses. Snapshots older than the grace are not examined.
 func (a addressing) lacking() (all []missing, since map[ends]time.Time) {
 	all = slices.DeleteFunc(slices.Clone(a.missing), func(m missing) bool { return a.wrong[m.from] || a.wrong[m.to] })
 	open := slices.Clone(all)

@@ -11,29 +11,27 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect/autodetection"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // Kinds of findings of NodeAddress. Object is always the node.
 const (
-	// WrongAddress: a CNI speaks for its node from an address that is none of
-	// the Node's InternalIPs. Active if sessions of Calico's mesh with the node
-	// are missing; else latent. Not found while every session is up and
-	// somebody has chosen the address: Calico was given it, or the interface
-	// or subnet that it is of.
+	// WrongAddress: a CNI uses an address for its node that is none of the
+	// Node's InternalIPs. Active if sessions of Calico's mesh with the node are
+	// missing; else latent. Not found while every session is up and the operator
+	// has configured the address, or the interface or subnet that it is in.
 	WrongAddress = "wrong-address"
-	// NextAddress: Calico would take another address than it has when it looks
-	// again, after a while or at its next start, and that is none of the
-	// Node's InternalIPs. Latent.
+	// NextAddress: at its next autodetection, after the poll interval or at its
+	// next start, Calico would choose another address than it has, which is none
+	// of the Node's InternalIPs. Latent.
 	NextAddress = "next-address"
 	// AddedInterface: an interface with an address appeared after boot, and
-	// whether Calico will take that address cannot be told. Latent.
+	// whether Calico will choose that address is unknown. Latent.
 	AddedInterface = "added-interface"
 	// SessionDown: a node lacks BGP sessions that the list of nodes demands,
-	// while its address is right. Active, and settling until they have been
+	// while its address is right. Active, and pending until they have been
 	// missing for longer than sessions take to come up.
 	SessionDown = "session-down"
-	// DuplicateAddress: two nodes have the same address of Calico's. Active.
+	// DuplicateAddress: Calico uses the same address for two nodes. Active.
 	DuplicateAddress = "duplicate-address"
 )
 
@@ -42,14 +40,14 @@ const (
 // node's address is wrong there is none.
 const sessionGrace = 10 * time.Second
 
-// NodeAddress compares the address that a CNI took for its node with what
-// Kubernetes knows the node by, and Calico's BGP mesh with the list of nodes;
-// and it foretells what Calico's autodetection will take when it looks next.
+// NodeAddress compares the address that a CNI uses for its node with the Node's
+// InternalIPs, and Calico's BGP mesh with the list of nodes; and it predicts what
+// Calico's next autodetection will choose.
 //
-// The mesh is looked at where some node's BIRD has a session of it (protocols
-// named Mesh_*, as Calico's bird.cfg.template names them): a cluster without
-// one has another design. A session that is missing is settling while it may
-// still be coming up; with a wrong address it is not, for then it will not.
+// The mesh is checked where the BIRD of some node has a session of it (protocols
+// named Mesh_*, as in Calico's bird.cfg.template): a cluster without one has
+// another design. A session that is missing is pending while it may still come up;
+// with a wrong address it is active at once, because it cannot come up.
 type NodeAddress struct{}
 
 // Name implements Detector.
@@ -61,7 +59,7 @@ func (NodeAddress) Reads() []snapshot.Source {
 }
 
 // Detect implements Detector. Findings are in order of node and kind, an active
-// one before a settling one.
+// one before a pending one.
 func (d NodeAddress) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 || !history[len(history)-1].Nodes.Read {
 		return nil
@@ -89,21 +87,20 @@ type addressing struct {
 	history []snapshot.Snapshot
 	now     snapshot.Snapshot
 	missing []missing // now
-	// wrong are the nodes that have another address of Calico's than an
-	// InternalIP.
+	// wrong are the nodes for which Calico uses an address that is no InternalIP.
 	wrong map[string]bool
 }
 
 const calico = "Calico"
 
-// claim is an address that a CNI takes for its node.
+// claim is an address that a CNI uses for its node.
 type claim struct {
-	cni  string // whose it is
-	says string // where it says so
+	cni  string
+	says string // where it is recorded
 	addr netip.Addr
 }
 
-// claims are what CNIs say of a node.
+// claims are the addresses that CNIs use for a node.
 func (a addressing) claims(n snapshot.Node) []claim {
 	var all []claim
 	if p := n.Calico.Address; p.IsValid() {
@@ -133,23 +130,23 @@ func (a addressing) wrongAddresses(n snapshot.Node) []Finding {
 			continue
 		}
 		f := Finding{Kind: WrongAddress, State: Latent, Object: Named(n.Name), Announcer: c.addr.String()}
-		hurt := ""
+		sessionsDown := ""
 		if c.cni == calico {
 			a.wrong[n.Name] = true
 			if sessions := with(a.missing, n.Name); len(sessions) > 0 {
-				f.State, hurt = Active, ": "+saySessions(sessions)
+				f.State, sessionsDown = Active, ": "+saySessions(sessions)
 			} else if agent, ok := a.agent(n.Name); ok && chosen(agent) {
 				continue
 			}
 		}
-		f.Says = fmt.Sprintf("%s speaks for %s from %s%s, by %s; but the Node's InternalIP is %s%s.",
-			c.cni, n.Name, c.addr, a.sayInterface(n, c.addr), c.says, and(n.InternalIPs), hurt)
+		f.Says = fmt.Sprintf("For %[2]s, %[1]s uses address %[3]s%[4]s, according to %[5]s; but the Node's InternalIP is %[6]s%[7]s.",
+			c.cni, n.Name, c.addr, a.sayInterface(n, c.addr), c.says, and(n.InternalIPs), sessionsDown)
 		findings = append(findings, f)
 	}
 	return findings
 }
 
-// chosen tells whether an operator chose which address Calico takes. While the
+// chosen reports whether an operator chose which address Calico uses. While the
 // sessions are up, an address other than the InternalIP is then intended.
 func chosen(agent snapshot.CalicoAgent) bool {
 	if len(agent.Unknown) > 0 {
@@ -179,8 +176,8 @@ func (a addressing) agent(node string) (snapshot.CalicoAgent, bool) {
 	return a.now.CalicoAgents.Items[i], true
 }
 
-// duplicates finds a node whose address another one has as well. Both are
-// named, each in its own finding.
+// duplicates finds a node whose address another one has as well. Each of the two
+// has a finding.
 func (a addressing) duplicates(n snapshot.Node) []Finding {
 	if !n.Calico.Address.IsValid() {
 		return nil
@@ -191,7 +188,7 @@ func (a addressing) duplicates(n snapshot.Node) []Finding {
 	}
 	return []Finding{{
 		Kind: DuplicateAddress, State: Active, Object: Named(n.Name), Announcer: n.Calico.Address.Addr().String(),
-		Says: fmt.Sprintf("Calico speaks for %s from %s%s, and for %s from the same address: BIRD on either takes the other for itself.",
+		Says: fmt.Sprintf("For %s, Calico uses address %s%s, and the same one for %s: on each of the two, BIRD takes the other's address for its own.",
 			n.Name, n.Calico.Address.Addr(), a.sayInterface(n, n.Calico.Address.Addr()), holder),
 	}}
 }
@@ -206,7 +203,7 @@ func (a addressing) holder(node string, addr netip.Addr) (string, bool) {
 	return "", false
 }
 
-// next foretells what Calico will take for a node.
+// next predicts which address Calico will choose for a node.
 func (a addressing) next(n snapshot.Node) []Finding {
 	interfaces, read := a.interfaces(n.Name)
 	agent, ok := a.agent(n.Name)
@@ -214,7 +211,7 @@ func (a addressing) next(n snapshot.Node) []Finding {
 		return nil
 	}
 	if len(agent.Unknown) > 0 {
-		return a.added(n, interfaces, fmt.Sprintf("%s of pod %s is not in the pod", and(agent.Unknown), agent.Pod))
+		return a.added(n, interfaces, fmt.Sprintf("the value of %s is not in the spec of pod %s", and(agent.Unknown), agent.Pod))
 	}
 	if settings(agent).Fixed(true) {
 		return nil
@@ -233,17 +230,17 @@ func (a addressing) next(n snapshot.Node) []Finding {
 		method = autodetection.FirstFound
 	}
 	f := Finding{Kind: NextAddress, State: Latent, Object: Named(n.Name), Announcer: choice.Address.Addr().String()}
-	f.Says = fmt.Sprintf("Calico will move %s from %s to %s%s when it looks next, every %s or at its next start: "+
+	f.Says = fmt.Sprintf("Calico will change the address of %s from %s to %s%s at its next autodetection, every %s or at its next start: "+
 		"its method is %s, and the Node's InternalIP is %s.",
 		n.Name, n.Calico.Address.Addr(), choice.Address.Addr(), a.sayInterface(n, choice.Address.Addr()), agent.Poll, method, and(n.InternalIPs))
 	if holder, taken := a.holder(n.Name, choice.Address.Addr()); taken {
-		f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; %s has that address, so calico-node will give its own up and end.", holder)
+		f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; %s has that address already, so calico-node will exit.", holder)
 	}
 	return []Finding{f}
 }
 
-// added finds interfaces that appeared after boot. It is asked where Calico's
-// choice cannot be foretold; why says for what reason.
+// added finds interfaces that appeared after boot. It is for nodes of which Calico's
+// choice cannot be predicted; why says for what reason.
 func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why string) []Finding {
 	var findings []Finding
 	for _, i := range interfaces {
@@ -258,7 +255,7 @@ func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why 
 		}
 		findings = append(findings, Finding{
 			Kind: AddedInterface, State: Latent, Object: Named(n.Name), Announcer: i.Addresses[at].Addr().String(),
-			Says: fmt.Sprintf("%s has an interface %s with %s, which %s. Whether Calico takes that address in place of %s cannot be told: %s.",
+			Says: fmt.Sprintf("%s has an interface %s with %s, which %s. Whether Calico will use that address in place of %s is unknown: %s.",
 				n.Name, i.Name, i.Addresses[at].Addr(), how, n.Calico.Address.Addr(), why),
 		})
 	}
@@ -279,7 +276,7 @@ func interfacesAt(s snapshot.Snapshot, node string) ([]snapshot.Interface, bool)
 	return nil, false
 }
 
-// host is a node as autodetection sees it.
+// host is the input of autodetection for a node.
 func (a addressing) host(n snapshot.Node, interfaces []snapshot.Interface) autodetection.Host {
 	h := autodetection.Host{InternalIPs: n.InternalIPs}
 	for _, i := range interfaces {
@@ -297,7 +294,7 @@ func (a addressing) host(n snapshot.Node, interfaces []snapshot.Interface) autod
 // main table: the route's own source, else the first address of the interface
 // in whose subnet the next hop is, else its first.
 func source(routes []snapshot.Route, interfaces []snapshot.Interface, to netip.Addr) (netip.Addr, error) {
-	for _, i := range interfaces { // the table local comes first
+	for _, i := range interfaces { // the kernel looks into the table local first
 		for _, p := range i.Addresses {
 			if p.Addr() == to {
 				return to, nil
@@ -311,7 +308,7 @@ func source(routes []snapshot.Route, interfaces []snapshot.Interface, to netip.A
 			best = &routes[i]
 		}
 	}
-	if best == nil || best.Type != router.TypeUnicast || len(best.NextHops) == 0 {
+	if best == nil || best.Type != snapshot.RouteUnicast || len(best.NextHops) == 0 {
 		return netip.Addr{}, errors.New("no route")
 	}
 	if best.Source.IsValid() {
@@ -371,12 +368,12 @@ func (a addressing) sayInterface(n snapshot.Node, addr netip.Addr) string {
 		}
 		return " of " + i.Name
 	}
-	return ", which no interface of it has"
+	return " (on none of its interfaces)"
 }
 
-// appeared tells whether an interface came after the node had booted, and how
-// that is known: it was seen to come, or an earlier snapshot lacks it, or the
-// kernel numbered it after the interface that the node is known by.
+// appeared reports whether an interface was added after the node had booted, and how
+// that is known: the reader saw it appear, or an earlier snapshot lacks it, or its
+// index is higher than that of the interface with the InternalIP.
 func (a addressing) appeared(n snapshot.Node, i snapshot.Interface) (how string, yes bool) {
 	const after = "appeared after boot"
 	if !i.Since.IsZero() {
@@ -392,7 +389,7 @@ func (a addressing) appeared(n snapshot.Node, i snapshot.Interface) (how string,
 	for _, first := range interfaces {
 		known := slices.ContainsFunc(first.Addresses, func(p netip.Prefix) bool { return slices.Contains(n.InternalIPs, p.Addr()) })
 		if known && first.Index < i.Index {
-			return fmt.Sprintf("came after %s (index %d after %d)", first.Name, i.Index, first.Index), true
+			return fmt.Sprintf("was added after %s (index %d, after %d)", first.Name, i.Index, first.Index), true
 		}
 	}
 	return "", false

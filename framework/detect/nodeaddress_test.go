@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // meshed is a moment of a Calico cluster of three nodes in full mesh, that a
@@ -47,8 +46,8 @@ func newMesh() *meshed {
 			}},
 		})
 		m.NodeTables = append(m.NodeTables, snapshot.NodeTable{Node: name, Routes: snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{
-			{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: router.TypeUnicast, NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("172.29.0.2"), Interface: "eth0"}}},
-			{Prefix: netip.MustParsePrefix("172.29.0.0/24"), Type: router.TypeUnicast, Source: nodeIP(i), NextHops: []snapshot.NextHop{{Interface: "eth0"}}},
+			{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: snapshot.RouteUnicast, NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("172.29.0.2"), Interface: "eth0"}}},
+			{Prefix: netip.MustParsePrefix("172.29.0.0/24"), Type: snapshot.RouteUnicast, Source: nodeIP(i), NextHops: []snapshot.NextHop{{Interface: "eth0"}}},
 		}}})
 	}
 	m.render(nil)
@@ -116,7 +115,7 @@ func TestNodeAddress(t *testing.T) {
 		{
 			name: "the same, of a cluster that is looked at once",
 			make: func(m *meshed) { m.plug(time.Time{}) },
-			want: [][]string{{"next-address latent node2", plugged + "came after eth0 (index 2351 after 2347)"}},
+			want: [][]string{{"next-address latent node2", plugged + "was added after eth0 (index 2351, after 2347)"}},
 		},
 		{
 			name: "the method is not said",
@@ -132,14 +131,14 @@ func TestNodeAddress(t *testing.T) {
 				m.plug(noon)
 				m.methods("autodetect", "can-reach=192.168.77.1")
 				routes := &m.NodeTables[1].Routes.Items
-				*routes = append(*routes, snapshot.Route{Prefix: newAddress.Masked(), Type: router.TypeUnicast, Source: newAddress.Addr(), NextHops: []snapshot.NextHop{{Interface: "eth1"}}})
+				*routes = append(*routes, snapshot.Route{Prefix: newAddress.Masked(), Type: snapshot.RouteUnicast, Source: newAddress.Addr(), NextHops: []snapshot.NextHop{{Interface: "eth1"}}})
 			},
 			want: [][]string{{"next-address latent node2", "its method is can-reach=192.168.77.1"}},
 		},
 		{
 			name: "can-reach a name",
 			make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "can-reach=tor1.example") },
-			want: [][]string{{"added-interface latent node2", "an interface eth1 with 192.168.77.5, which appeared after boot", `in place of 172.29.0.12 cannot be told`, `"tor1.example"`}},
+			want: [][]string{{"added-interface latent node2", "an interface eth1 with 192.168.77.5, which appeared after boot", `in place of 172.29.0.12 is unknown`, `"tor1.example"`}},
 		},
 		{
 			name: "the method is in a ConfigMap",
@@ -147,7 +146,7 @@ func TestNodeAddress(t *testing.T) {
 				m.plug(noon)
 				m.CalicoAgents.Items[1].Unknown = []string{"IP_AUTODETECTION_METHOD"}
 			},
-			want: [][]string{{"added-interface latent node2", "IP_AUTODETECTION_METHOD of pod kube-system/calico-node-node2 is not in the pod"}},
+			want: [][]string{{"added-interface latent node2", "the value of IP_AUTODETECTION_METHOD is not in the spec of pod kube-system/calico-node-node2"}},
 		},
 		{name: "interface", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=eth0") }},
 		{
@@ -163,14 +162,14 @@ func TestNodeAddress(t *testing.T) {
 				m.plug(noon)
 				m.NodeNetworks[1].Interfaces.Items[3].Addresses[0] = netip.PrefixFrom(nodeIP(2), 24)
 			},
-			want: [][]string{{"next-address latent node2", "to 172.29.0.13 of eth1", "node3 has that address, so calico-node will give its own up and end."}},
+			want: [][]string{{"next-address latent node2", "to 172.29.0.13 of eth1", "node3 has that address already, so calico-node will exit."}},
 		},
 		{
 			name: "the incident",
 			make: func(m *meshed) { m.move() },
 			want: [][]string{{
 				"wrong-address active node2",
-				"Calico speaks for node2 from 192.168.77.5 of eth1, which appeared after boot (at 12:00:00), by the annotation projectcalico.org/IPv4Address; but the Node's InternalIP is 172.29.0.12: ",
+				"For node2, Calico uses address 192.168.77.5 of eth1, which appeared after boot (at 12:00:00), according to the annotation projectcalico.org/IPv4Address; but the Node's InternalIP is 172.29.0.12: ",
 				"BIRD on node1 has 192.168.77.5 (node2) in state Active", "and 1 more.",
 			}},
 		},
@@ -207,20 +206,20 @@ func TestNodeAddress(t *testing.T) {
 				m.methods("autodetect", "kubernetes-internal-ip")
 				m.render([]string{"node2"})
 			},
-			want: [][]string{{"wrong-address active node2", "from 192.168.77.5, which no interface of it has, by the annotation"}},
+			want: [][]string{{"wrong-address active node2", "uses address 192.168.77.5 (on none of its interfaces), according to the annotation"}},
 		},
 		{
 			name: "two nodes with one address",
 			make: func(m *meshed) { m.node(1).Calico.Address = m.node(2).Calico.Address; m.methods("none", "") },
 			want: [][]string{
-				{"duplicate-address active node2", "and for node3 from the same address"},
+				{"duplicate-address active node2", "and the same one for node3"},
 				{"wrong-address active node2"},
-				{"duplicate-address active node3", "and for node2 from the same address"},
+				{"duplicate-address active node3", "and the same one for node2"},
 			},
 		},
 		{
 			name: "a session that is just coming up", make: func(m *meshed) { m.render([]string{"node2"}) },
-			want: [][]string{{"session-down settling node2", "for 0s, though", "they are given 10s to come up: BIRD on node1 has 172.29.0.12 (node2) in state Active"}},
+			want: [][]string{{"session-down settling node2", "for 0s, although", "pending: this becomes active after 10s: BIRD on node1 has 172.29.0.12 (node2) in state Active"}},
 		},
 		{
 			name: "no BGP at all",
@@ -244,17 +243,17 @@ func TestNodeAddress(t *testing.T) {
 			make: func(m *meshed) {
 				m.CiliumNodes.Items = []snapshot.CiliumNode{{Name: "node1", InternalIPs: []netip.Addr{nodeIP(0)}}, {Name: "node2", InternalIPs: []netip.Addr{newAddress.Addr(), netip.MustParseAddr("fd00::5")}}}
 			},
-			want: [][]string{{"wrong-address latent node2", "Cilium speaks for node2 from 192.168.77.5, which no interface of it has, by its CiliumNode"}},
+			want: [][]string{{"wrong-address latent node2", "For node2, Cilium uses address 192.168.77.5 (on none of its interfaces), according to its CiliumNode"}},
 		},
 		{
 			name: "kube-router",
 			make: func(m *meshed) { m.node(1).KubeRouterAddresses = []netip.Addr{newAddress.Addr()} },
-			want: [][]string{{"wrong-address latent node2", "kube-router speaks for node2 from 192.168.77.5", "kube-router.io/bgp-local-addresses"}},
+			want: [][]string{{"wrong-address latent node2", "For node2, kube-router uses address 192.168.77.5", "kube-router.io/bgp-local-addresses"}},
 		},
 		{
 			name: "interfaces that were not read",
 			make: func(m *meshed) { m.move(); m.NodeNetworks[1].Interfaces = snapshot.List[snapshot.Interface]{} },
-			want: [][]string{{"wrong-address active node2", "from 192.168.77.5, by the annotation"}},
+			want: [][]string{{"wrong-address active node2", "uses address 192.168.77.5, according to the annotation"}},
 		},
 		{name: "Nodes that were not read", make: func(m *meshed) { m.move(); m.Nodes.Read = false }},
 	} {
@@ -305,13 +304,13 @@ func TestNodeAddressOverTime(t *testing.T) {
 	stopped := newMesh() // a calico-node that does not run
 	stopped.NodeNetworks[1].BIRD.Items = nil
 	lacks := []string{"session-down active node2", "node2 has lacked BGP sessions of Calico's mesh for more than 10s", "BIRD on node1 has 172.29.0.12 (node2) in state Active"}
-	coming := []string{"session-down settling node2", "for 0s, though"}
+	coming := []string{"session-down settling node2", "for 0s, although"}
 	for _, c := range []struct {
 		name    string
 		history []snapshot.Snapshot
 		want    [][]string
 	}{
-		{"a short while", []snapshot.Snapshot{well.later(0), down.later(1), down.later(10)}, [][]string{{"session-down settling node2", "node2 has lacked BGP sessions of Calico's mesh for 9s, though"}}},
+		{"a short while", []snapshot.Snapshot{well.later(0), down.later(1), down.later(10)}, [][]string{{"session-down settling node2", "node2 has lacked BGP sessions of Calico's mesh for 9s, although"}}},
 		{"too long", []snapshot.Snapshot{well.later(0), down.later(1), down.later(6), down.later(11)}, [][]string{lacks}},
 		{"up in between", []snapshot.Snapshot{down.later(0), well.later(5), down.later(11)}, [][]string{coming}},
 		{"no BIRD for long", []snapshot.Snapshot{stopped.later(0), stopped.later(11)}, [][]string{{"session-down active node2", "BIRD on node2 has no neighbour 172.29.0.11 (node1)"}}},
@@ -338,11 +337,11 @@ func TestSource(t *testing.T) {
 		return h
 	}
 	route := func(prefix string, hops ...snapshot.NextHop) snapshot.Route {
-		return snapshot.Route{Prefix: netip.MustParsePrefix(prefix), Type: router.TypeUnicast, NextHops: hops}
+		return snapshot.Route{Prefix: netip.MustParsePrefix(prefix), Type: snapshot.RouteUnicast, NextHops: hops}
 	}
 	metric := route("0.0.0.0/0", hop("192.168.77.1", "eth1"))
 	metric.Metric = 100
-	blocked := snapshot.Route{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Type: router.TypeUnreachable}
+	blocked := snapshot.Route{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Type: snapshot.RouteUnreachable}
 	for _, c := range []struct {
 		name   string
 		routes []snapshot.Route

@@ -9,37 +9,36 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // Kinds of findings of RouteOwnership.
 const (
 	// Unannounced: a node's range that a router has no path for. Active, and
-	// settling until the router has been without it for long enough.
+	// pending until the router has been without it for long enough.
 	Unannounced = "unannounced"
 	// WrongAnnouncer: a range that a router sends to a node that does not own
-	// it. Latent: the owner is alive, and the wrong node hides the fault by
-	// passing the packets on.
+	// it. Latent: the owner still exists, and the wrong node forwards the packets
+	// to it.
 	WrongAnnouncer = "wrong-announcer"
 	// AbsentNode: a route to a node that Kubernetes does not have, or to a
-	// range whose owner is gone. Latent: it hurts nobody until the range is
-	// given to another node or the removed machine is switched off.
+	// range whose owner was removed. Latent: no packets are lost until the range
+	// is allocated to another node or the removed machine is switched off.
 	AbsentNode = "absent-node"
 )
 
 const (
 	// grace is how long a node may be without a session before its range
 	// counts as unannounced: long enough for a node to join, or to be removed
-	// (the session goes first, the Node and CiliumNode objects some seconds
-	// later). A node that has its session gets none.
+	// (the session ends first, the Node and CiliumNode objects are deleted some
+	// seconds later). There is no grace for a node that has its session.
 	grace = 10 * time.Second
 	// settle is how long a session must be up before what it does not
-	// announce counts: the peer has sent its whole table by then. Routers know
-	// the beginning to the second, hence the second one.
+	// announce counts: the peer has sent its whole table by then. Routers report
+	// the start to the second only, hence two.
 	settle = 2 * time.Second
 	// sightings is how many snapshots must agree that a node with a session
 	// does not announce its range. Lists and RIBs are not read at one instant,
-	// and one snapshot can catch a change halfway.
+	// and one snapshot can contain half of a change.
 	sightings = 2
 )
 
@@ -51,9 +50,9 @@ const (
 // is the node that a router's path leads to, by its next hop or else by its
 // neighbour; a static route counts as an announcement by the operator.
 //
-// A range that a router lacks is settling at first: a node that joins announces
-// it a moment later, and the objects of a node that is removed go after its
-// session. A route to the wrong place is latent at once.
+// A range that a router lacks is pending at first: a node that joins announces
+// it a moment later, and the objects of a node that is removed are deleted after
+// its session has ended. A route to the wrong node is latent at once.
 type RouteOwnership struct{}
 
 // Name implements Detector.
@@ -96,9 +95,9 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
 // view is one snapshot, indexed.
 type view struct {
 	snapshot.Snapshot
-	// known tells that both Nodes and CiliumNodes were read.
+	// known is true if both Nodes and CiliumNodes were read.
 	known bool
-	// cilium tells that CiliumNodes say who owns what.
+	// cilium is true if CiliumNodes decide which node owns a range.
 	cilium bool
 	nodes  map[string]snapshot.Node
 	// addresses are the InternalIPs of Nodes.
@@ -135,7 +134,7 @@ func newView(s snapshot.Snapshot) *view {
 	return v
 }
 
-// layer is the kind of the objects that say who owns a range.
+// layer is the kind of the objects that decide which node owns a range.
 func (v *view) layer() string {
 	if v.cilium {
 		return "CiliumNode"
@@ -176,11 +175,11 @@ func (v *view) router(name string) (snapshot.Router, bool) {
 	return snapshot.Router{}, false
 }
 
-// speaking tells whether a node has a session with a router that is up for
-// long enough to have told everything.
+// speaking reports whether a node has a session with a router that is up for
+// long enough to have announced everything.
 func (v *view) speaking(r snapshot.Router, node string) bool {
 	for _, a := range v.nodes[node].InternalIPs {
-		n, ok := session(r, a)
+		n, ok := r.Session(a)
 		if ok && v.Time.Sub(n.Established) >= settle {
 			return true
 		}
@@ -188,24 +187,14 @@ func (v *view) speaking(r snapshot.Router, node string) bool {
 	return false
 }
 
-// session returns a router's established session with an address.
-func session(r snapshot.Router, a netip.Addr) (snapshot.Neighbor, bool) {
-	for _, n := range r.Neighbors.Items {
-		if n.Address == a && n.State == router.StateEstablished {
-			return n, true
-		}
-	}
-	return snapshot.Neighbor{}, false
-}
-
 // announcement is one way in which a router reaches a prefix.
 type announcement struct {
 	prefix netip.Prefix
-	// nextHop is where packets are sent, neighbor who said so.
+	// nextHop is where packets are sent, neighbor the peer that announced it.
 	nextHop, neighbor netip.Addr
-	// protocol is bgp, or that of a route that the operator made.
-	protocol router.Protocol
-	// internal tells of a path learned over iBGP.
+	// protocol is bgp, or that of a route that the operator added.
+	protocol snapshot.RouteProtocol
+	// internal is true for a path learned over iBGP.
 	internal bool
 }
 
@@ -215,13 +204,13 @@ type announcement struct {
 func announcements(r snapshot.Router) (all []announcement) {
 	for _, p := range r.Paths.Items {
 		if p.Prefix.Bits() > 0 && p.Neighbor.IsValid() {
-			all = append(all, announcement{p.Prefix, p.NextHop, p.Neighbor, router.ProtocolBGP, p.Internal})
+			all = append(all, announcement{p.Prefix, p.NextHop, p.Neighbor, snapshot.RouteBGP, p.Internal})
 		}
 	}
 	for _, f := range r.Routes.Items {
 		// BGP's routes are in the RIB; the kernel's are the router's own links.
-		if f.Protocol == router.ProtocolBGP || f.Protocol == router.ProtocolKernel ||
-			f.Type != router.TypeUnicast || f.Prefix.Bits() == 0 {
+		if f.Protocol == snapshot.RouteBGP || f.Protocol == snapshot.RouteKernel ||
+			f.Type != snapshot.RouteUnicast || f.Prefix.Bits() == 0 {
 			continue
 		}
 		for _, h := range f.NextHops {
@@ -231,7 +220,7 @@ func announcements(r snapshot.Router) (all []announcement) {
 	return all
 }
 
-// covered tells whether a router reaches a range: by a route to exactly that
+// covered reports whether a router reaches a range: by a route to exactly that
 // range, wherever it leads, or by a wider one that leads to a node. A wider
 // route that leads elsewhere, such as a spine's aggregate, does not bring
 // packets to pods.
@@ -249,7 +238,7 @@ func (v *view) covered(r snapshot.Router, p netip.Prefix) bool {
 	return false
 }
 
-// ownership looks at the newest of n snapshots, with the others for context.
+// ownership judges the newest of n snapshots, with the others for context.
 type ownership struct {
 	now *view
 	at  func(int) *view
@@ -261,13 +250,13 @@ func (o ownership) unannounced() []Finding {
 	var findings []Finding
 	for p, owner := range o.now.owners {
 		if _, ok := o.now.nodes[owner]; !ok {
-			continue // the owner is gone: nobody is there to be reached
+			continue // the owner was removed
 		}
 		var with, without, settling []string
 		var longest time.Duration // of settling
 		for _, r := range o.now.Routers {
 			if !complete(r) {
-				continue // says nothing either way
+				continue // cannot be judged
 			}
 			if o.now.covered(r, p) {
 				with = append(with, r.Name)
@@ -287,7 +276,7 @@ func (o ownership) unannounced() []Finding {
 		if len(settling) > 0 {
 			f := o.unannouncedAt(p, owner, settling, with)
 			f.State = Settling
-			f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; the route has been missing for %s, and is given %s, or %d looks once %s has had a session for %s.",
+			f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s, and this becomes active after %s, or after %d snapshots in which %s has had a session for %s.",
 				seconds(longest), grace, sightings, owner, settle)
 			findings = append(findings, f)
 		}
@@ -307,12 +296,12 @@ func (o ownership) unannouncedAt(p netip.Prefix, owner string, without, with []s
 	}
 }
 
-// lacking returns for how long a router has been without a node's range, as far
-// as is known, and whether that is long enough to count.
+// lacking returns for how long a router has been without a node's range, at
+// least, and whether that is long enough for an active finding.
 func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts time.Duration, enough bool) {
 	node := o.now.nodes[owner]
 	spoke := 0
-	since := node.Created // if history shows no beginning
+	since := node.Created // if it has been missing in all snapshots
 	first := o.now.Time
 	for i := o.n - 1; i >= 0; i-- {
 		v := o.at(i)
@@ -333,19 +322,19 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 	return lasts, spoke >= min(sightings, o.n) || lasts >= grace
 }
 
-// complete tells whether all that a router announces was read.
+// complete reports whether all that a router announces was read.
 func complete(r snapshot.Router) bool { return r.Paths.Read && r.Routes.Read }
 
-// place is a route to somewhere that it should not lead to.
+// place is a route to the wrong node.
 type place struct {
 	prefix   netip.Prefix
 	to       speaker
 	kind     string
-	protocol router.Protocol
+	protocol snapshot.RouteProtocol
 }
 
 // misplaced finds routes that lead to a node that does not own the range, or
-// that have to do with a node that is gone.
+// that involve a node that was removed.
 func (o ownership) misplaced() []Finding {
 	var places []place
 	routers := map[place][]string{}
@@ -392,15 +381,15 @@ func (o ownership) wrong(p netip.Prefix, to speaker) string {
 	case owned, o.now.allocated(p) != "", o.formerOwner(p) != "":
 		return AbsentNode
 	}
-	return "" // no pod range: a Service's address, or what else a node announces
+	return "" // no pod range: a Service's address, for example
 }
 
 // speaker is the node that an announcement leads to.
 type speaker struct {
-	// name is empty for an absent node that no snapshot names.
+	// name is empty for an absent node that is in no snapshot.
 	name    string
 	address netip.Addr
-	// present tells that there is a Node object.
+	// present is true if there is a Node object.
 	present bool
 }
 
@@ -423,8 +412,8 @@ func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
 			return speaker{name, end, false}, !still
 		}
 	}
-	// A neighbour that speaks eBGP from the nodes' own AS is a node.
-	if a.protocol != router.ProtocolBGP || a.internal {
+	// An eBGP neighbour in the nodes' own AS is a node.
+	if a.protocol != snapshot.RouteBGP || a.internal {
 		return speaker{}, false
 	}
 	var as uint32
@@ -441,8 +430,8 @@ func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
 	return speaker{}, false
 }
 
-// former returns the name of the node that had an address and is gone, as far
-// as its CiliumNode or an earlier snapshot knows.
+// former returns the name of the removed node that had an address, if its
+// CiliumNode or an earlier snapshot has it.
 func (o ownership) former(a netip.Addr) string {
 	for i := o.n - 1; i >= 0; i-- {
 		v := o.at(i)
@@ -458,8 +447,7 @@ func (o ownership) former(a netip.Addr) string {
 	return ""
 }
 
-// formerOwner returns the node that last owned a prefix, as far as history
-// knows.
+// formerOwner returns the node that last owned a prefix, if a snapshot has it.
 func (o ownership) formerOwner(p netip.Prefix) string {
 	for i := o.n - 1; i >= 0; i-- {
 		if owner, ok := o.at(i).owner(p); ok && o.at(i).known {

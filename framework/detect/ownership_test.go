@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden file")
@@ -109,7 +108,7 @@ func (w *world) static(p, nextHop string, routers ...string) {
 	for _, name := range routers {
 		r := w.at(name)
 		r.Routes.Items = append(r.Routes.Items, snapshot.Route{
-			Prefix: prefix(p), Type: router.TypeUnicast, Protocol: router.ProtocolStatic, Metric: router.DistanceStatic,
+			Prefix: prefix(p), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteStatic, Metric: 1,
 			NextHops: []snapshot.NextHop{{Address: addr(nextHop), Interface: "eth0"}},
 		})
 	}
@@ -467,7 +466,7 @@ func TestRouteOwnership(t *testing.T) {
 				w.withdraw("10.5.115.0/24", "tor1")
 				r := w.at("tor1")
 				r.Routes.Items = append(r.Routes.Items, snapshot.Route{
-					Prefix: prefix("10.5.115.0/24"), Type: router.TypeBlackhole, Protocol: router.ProtocolStatic,
+					Prefix: prefix("10.5.115.0/24"), Type: snapshot.RouteBlackhole, Protocol: snapshot.RouteStatic,
 				})
 			})
 		}, []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1"}},
@@ -516,7 +515,6 @@ func TestImportsNothingThatActs(t *testing.T) {
 		"github.com/relapse-dev/relapse/framework/snapshot",
 		"github.com/relapse-dev/relapse/framework/detect",               // for a detector that is a package of its own
 		"github.com/relapse-dev/relapse/framework/detect/autodetection", // which is held to the same
-		"github.com/relapse-dev/relapse/topology/lab/router",            // for the words of the kernel and of BGP
 	}
 	files, err := filepath.Glob("*.go")
 	if err != nil {

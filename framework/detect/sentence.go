@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // maxNamed is how many pods a sentence names; all are in Finding.Pods.
@@ -19,7 +19,7 @@ func (o ownership) sayPods(pods []string) string {
 	case !o.now.Pods.Read:
 		return " (its pods could not be read)"
 	case len(pods) == 0:
-		return ", with no pods in it yet"
+		return ", without pods"
 	}
 	named := pods[:min(len(pods), maxNamed)]
 	if more := len(pods) - len(named); more > 0 {
@@ -38,12 +38,12 @@ func (o ownership) saySpeaker(node string, routers []string) string {
 		}
 		unread = unread || !r.Neighbors.Read
 		for _, a := range o.now.nodes[node].InternalIPs {
-			_, up := session(r, a)
+			_, up := r.Session(a)
 			sessions = sessions || up
 		}
 		for _, a := range announcements(r) {
 			to, ok := o.speaker(r, a)
-			if ok && to.name == node && a.protocol == router.ProtocolBGP && !slices.Contains(announced, a.prefix) {
+			if ok && to.name == node && a.protocol == snapshot.RouteBGP && !slices.Contains(announced, a.prefix) {
 				announced = append(announced, a.prefix)
 			}
 		}
@@ -55,7 +55,7 @@ func (o ownership) saySpeaker(node string, routers []string) string {
 	case sessions:
 		return node + " announces nothing"
 	case unread:
-		return "nobody announces it there"
+		return "no node announces it there"
 	}
 	return fmt.Sprintf("%s has no BGP session with %s", node, and(routers))
 }
@@ -67,13 +67,13 @@ func (o ownership) sayPlace(p place, routers []string) string {
 		target = fmt.Sprintf("%s (%s)", p.to.name, p.to.address)
 	}
 	how := fmt.Sprintf("%s %s %s to %s", and(routers), plural(len(routers), "routes", "route"), p.prefix, target)
-	if p.protocol != router.ProtocolBGP {
+	if p.protocol != snapshot.RouteBGP {
 		how = fmt.Sprintf("%s %s a %s route for %s to %s", and(routers), plural(len(routers), "has", "have"), p.protocol, p.prefix, target)
 	}
 	owner, owned := o.now.owner(p.prefix)
 	switch {
 	case !p.to.present && p.to.name == "":
-		how += ", which speaks from the nodes' AS and is no Node"
+		how += ", which is in the AS of the nodes and is no Node"
 	case !p.to.present:
 		how += ", which is no longer a Node"
 	case o.now.allocated(p.prefix) == p.to.name && o.now.cilium:
@@ -92,12 +92,12 @@ func (o ownership) sayPlace(p place, routers []string) string {
 	case owned:
 		return fmt.Sprintf("%s, but %s holds that range and is no longer a Node.", how, o.now.record(owner))
 	case former != "":
-		return fmt.Sprintf("%s, but no %s holds that range since %s is gone.", how, o.now.layer(), former)
+		return fmt.Sprintf("%s, but no %s holds that range since %s was removed.", how, o.now.layer(), former)
 	}
 	return fmt.Sprintf("%s, but no %s holds that range.", how, o.now.layer())
 }
 
-// unlike names the routers that do have a route.
+// unlike lists the routers that have a route.
 func unlike(routers []string) string {
 	if len(routers) == 0 {
 		return ""

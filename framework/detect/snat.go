@@ -12,14 +12,13 @@ import (
 
 // Kinds of findings of SNAT.
 const (
-	// HiddenSource: a rule of a node, or a BPF program on its way out, hides the
-	// addresses of its pods from those outside, although the routers know the way
-	// to them. Active when a flow was translated by it. Until then a rule is a
-	// latent finding, and a program none, as it cannot be told what it will do.
+	// HiddenSource: a rule of a node, or a BPF program on egress, hides the
+	// addresses of its pods from hosts outside, although the routers have routes to
+	// them. Active when it has translated a flow. Until then a rule is a latent
+	// finding, and a program none, because what it will do is unknown.
 	HiddenSource = "hidden-source"
-	// StaleTranslation: a flow goes on with a translation that no rule makes
-	// any more. Connection tracking keeps it for as long as packets flow.
-	// Active.
+	// StaleTranslation: a flow keeps a translation that no rule makes any more.
+	// Connection tracking keeps it for as long as packets flow. Active.
 	StaleTranslation = "stale-translation"
 )
 
@@ -27,8 +26,8 @@ const (
 // the pods' own, and names the NAT rule that changes it. If no rule does, but
 // a host outside has a connection from the node with the source port of a
 // pod's flow, it names the BPF programs where packets leave the node. A pod to
-// which no router has a route must be translated: nothing is said about such
-// pods, nor where no router was read.
+// which no router has a route must be translated: such pods are not examined, nor
+// is anything where no router was read.
 type SNAT struct{}
 
 // Name implements Detector.
@@ -80,17 +79,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 			pods[p.IP] = p
 		}
 	}
-	var rules []*hidden
-	hiddenBy := func(rule snapshot.Rule) *hidden {
-		i := slices.IndexFunc(rules, func(h *hidden) bool { return h.rule.Text == rule.Text })
-		if i < 0 {
-			i = len(rules)
-			rules = append(rules, &hidden{rule: rule})
-		}
-		return rules[i]
-	}
-	var left []*hidden       // by pod
-	var byPrograms []*hidden // by route
+	var rules, byPrograms, left []*hidden // by rule, by route, by pod
 	for _, f := range n.Flows.Items {
 		pod, ok := pods[f.Source.Addr()]
 		if !ok {
@@ -102,24 +91,15 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		}
 		if !f.Translated() {
 			if past, ok := translatedPast(now, n.Node, f); ok && len(n.Programs.Items) > 0 && current(history, n.Node, f, past) {
-				i := slices.IndexFunc(byPrograms, func(h *hidden) bool { return h.route.prefix == route.prefix })
-				if i < 0 {
-					i = len(byPrograms)
-					byPrograms = append(byPrograms, &hidden{programs: n.Programs.Items})
-				}
-				byPrograms[i].add(now, pod, route, past)
+				same := func(h *hidden) bool { return h.route.prefix == route.prefix }
+				findOrAdd(&byPrograms, same, hidden{programs: n.Programs.Items}).add(now, pod, route, past)
 			}
 			continue
 		}
 		if rule, ok := translates(n.Rules.Items, f); ok {
-			hiddenBy(rule).add(now, pod, route, f)
+			findOrAdd(&rules, sameRule(rule), hidden{rule: rule}).add(now, pod, route, f)
 		} else if alive(history, n.Node, f) {
-			i := slices.IndexFunc(left, func(h *hidden) bool { return h.pods[0] == pod })
-			if i < 0 {
-				i = len(left)
-				left = append(left, &hidden{})
-			}
-			left[i].add(now, pod, route, f)
+			findOrAdd(&left, func(h *hidden) bool { return h.pods[0] == pod }, hidden{}).add(now, pod, route, f)
 		}
 	}
 	for _, rule := range n.Rules.Items {
@@ -129,7 +109,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		for _, p := range now.Pods.Items {
 			route, ok := routeTo(now, p)
 			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
-				hiddenBy(rule).addPod(p, route)
+				findOrAdd(&rules, sameRule(rule), hidden{rule: rule}).addPod(p, route)
 			}
 		}
 	}
@@ -146,6 +126,19 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 	return findings
 }
 
+func sameRule(rule snapshot.Rule) func(*hidden) bool {
+	return func(h *hidden) bool { return h.rule.Text == rule.Text }
+}
+
+// findOrAdd returns the first of all that matches, and adds one if there is none.
+func findOrAdd(all *[]*hidden, matches func(*hidden) bool, otherwise hidden) *hidden {
+	if i := slices.IndexFunc(*all, matches); i >= 0 {
+		return (*all)[i]
+	}
+	*all = append(*all, &otherwise)
+	return &otherwise
+}
+
 func (h *hidden) addPod(p snapshot.Pod, route podRoute) {
 	if !slices.Contains(h.pods, p) {
 		h.pods = append(h.pods, p)
@@ -156,7 +149,7 @@ func (h *hidden) addPod(p snapshot.Pod, route podRoute) {
 func (h *hidden) add(now snapshot.Snapshot, p snapshot.Pod, route podRoute, f snapshot.Flow) {
 	h.addPod(p, route)
 	h.flows++
-	// The example is one that somebody outside has seen, if there is one.
+	// The example is one that a host outside has seen, if there is one.
 	if host := seenBy(now, f); h.flows == 1 || h.host == "" && host != "" {
 		h.flow, h.host = f, host
 	}
@@ -175,8 +168,8 @@ func seenBy(now snapshot.Snapshot, f snapshot.Flow) string {
 	return ""
 }
 
-// translatedPast returns a flow as its destination sees it, if the node's
-// connection tracking does not know of the translation: a host outside has a
+// translatedPast returns a flow as its destination sees it, if the translation
+// bypasses the node's connection tracking: a host outside has a
 // connection from an address of the node, with the source port of the pod's
 // flow, and none from the pod. A translation keeps the source port if it is free.
 func translatedPast(now snapshot.Snapshot, node string, f snapshot.Flow) (snapshot.Flow, bool) {
@@ -193,9 +186,9 @@ func translatedPast(now snapshot.Snapshot, node string, f snapshot.Flow) (snapsh
 	return f, false
 }
 
-// current tells whether packets of a flow still come, and whether the
+// current reports whether packets of a flow still arrive, and whether the
 // connection past, which a host outside has, is the same traffic. The node's
-// kernel and the hosts outside remember for minutes what is over: an old
+// kernel and the hosts outside keep ended connections for minutes: an old
 // connection from the node and a new flow of a pod may have the same port.
 func current(history []snapshot.Snapshot, node string, f, past snapshot.Flow) bool {
 	now := history[len(history)-1]
@@ -215,7 +208,7 @@ func current(history []snapshot.Snapshot, node string, f, past snapshot.Flow) bo
 	return f.Established
 }
 
-// podRoute is how the routers get to a pod.
+// podRoute is the routers' route to a pod.
 type podRoute struct {
 	prefix  netip.Prefix
 	routers []string
@@ -241,10 +234,10 @@ func routeTo(now snapshot.Snapshot, pod snapshot.Pod) (podRoute, bool) {
 	return best, best.prefix.IsValid()
 }
 
-// isTranslation tells whether a rule gives packets another source.
+// isTranslation reports whether a rule changes the source of packets.
 func isTranslation(r snapshot.Rule) bool { return r.Target == "MASQUERADE" || r.Target == "SNAT" }
 
-// reached tells whether packets that leave can come to a chain.
+// reached reports whether packets that leave the node can reach a chain.
 func reached(rules []snapshot.Rule, chain string) bool {
 	chains := []string{"POSTROUTING"}
 	for i := 0; i < len(chains); i++ {
@@ -257,8 +250,8 @@ func reached(rules []snapshot.Rule, chain string) bool {
 	return slices.Contains(chains, chain)
 }
 
-// maxDepth is how deep chains may call each other: the kernel refuses loops,
-// a recorded text may have one.
+// maxDepth is how deep chains may call each other: the kernel rejects loops, but a
+// recorded table may have one.
 const maxDepth = 16
 
 // translates returns the rule that gives a flow the source that the
@@ -272,7 +265,7 @@ func translates(rules []snapshot.Rule, f snapshot.Flow) (rule snapshot.Rule, fou
 			if r.Chain != chain || depth > maxDepth || !r.Source.Matches(f.Source.Addr()) || !r.Destination.Matches(f.Destination.Addr()) {
 				continue
 			}
-			taken := sure && !r.Conditional // it is known that the flow comes here and the rule fits
+			taken := sure && !r.Conditional // the flow is known to come here and to match
 			switch {
 			case isTranslation(r) && r.To.IsValid() && r.To != f.SeenAs.Addr():
 			case isTranslation(r) && taken:
@@ -290,7 +283,7 @@ func translates(rules []snapshot.Rule, f snapshot.Flow) (rule snapshot.Rule, fou
 				// What follows is for packets with a mark. kube-proxy sets it on packets
 				// to Services, which this flow does not go to.
 				return false
-			case r.Target == "RETURN": // perhaps what follows is not for this flow
+			case r.Target == "RETURN": // what follows may not be for this flow
 				sure = false
 			default:
 				if walk(r.Target, taken, depth+1) {
@@ -307,12 +300,12 @@ func translates(rules []snapshot.Rule, f snapshot.Flow) (rule snapshot.Rule, fou
 	return rule, found
 }
 
-// silentFor is for how long a flow must have been silent to count as over,
-// where the kernel does not know. Entries expire by whole seconds, so that
-// less tells nothing.
+// silentFor is for how long a flow must have been silent to count as ended, where
+// the kernel does not know. Entries expire by whole seconds, so that less proves
+// nothing.
 const silentFor = flowHistory
 
-// alive tells whether packets of a flow still come.
+// alive reports whether packets of a flow still arrive.
 func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) bool {
 	if f.Protocol == "tcp" {
 		return f.Established
@@ -326,13 +319,13 @@ func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) bool {
 		for _, n := range s.NAT {
 			i := slices.IndexFunc(n.Flows.Items, f.Same)
 			if n.Node == node && i >= 0 {
-				// A packet in between would have set it back.
+				// A packet in between would have reset it.
 				return n.Flows.Items[i].Expires-f.Expires < passed-time.Second
 			}
 		}
 		break
 	}
-	return true // it is new, or there is nothing to compare it with
+	return true // it is new, or there is no earlier snapshot
 }
 
 func (d SNAT) finding(node string, h *hidden) Finding {
@@ -356,11 +349,11 @@ func (d SNAT) byRule(node string, h *hidden) Finding {
 	routed := fmt.Sprintf("%s %s a route to them (%s)", and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
 	if h.flows == 0 {
 		f.State = Latent
-		f.Says = fmt.Sprintf("%s will hide the addresses of %d %s behind its own, by %q, though %s.",
+		f.Says = fmt.Sprintf("%s will translate the addresses of %d %s to its own, by the rule %q, although %s.",
 			node, len(h.pods), plural(len(h.pods), "pod", "pods"), h.rule.Text, routed)
 		return f
 	}
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s): %s translates it, by %q, though %s.",
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s): %s translates it, by the rule %q, although %s.",
 		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.rule.Text, routed)
 	return f
 }
@@ -370,9 +363,9 @@ func (d SNAT) byProgram(node string, h *hidden) Finding {
 	f.Kind, f.Object = HiddenSource, Prefix(h.route.prefix)
 	var programs []string
 	for _, p := range h.programs {
-		programs = append(programs, fmt.Sprintf("BPF program %s on the way out of %s", p.Name, p.Device))
+		programs = append(programs, fmt.Sprintf("BPF program %s on egress of %s", p.Name, p.Device))
 	}
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s): no rule of %s translates it, it passes %s afterwards, though %s %s a route to it (%s).",
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s): no rule of %s translates it, and after the rules it passes %s, although %s %s a route to it (%s).",
 		h.sees(), h.pod(), h.flow.Source.Addr(), node, and(programs), and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
 	return f
 }
@@ -380,7 +373,7 @@ func (d SNAT) byProgram(node string, h *hidden) Finding {
 func (d SNAT) stale(node string, h *hidden) Finding {
 	f := d.finding(node, h)
 	f.Kind, f.Object = StaleTranslation, Named(h.flow.Source.Addr().String())
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s), though no rule of %s translates it any more: connection tracking keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it).",
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s translates it any more: connection tracking keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it).",
 		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.flow.Source.Addr())
 	return f
 }
@@ -390,7 +383,7 @@ func (h *hidden) sees() string {
 	if h.host != "" {
 		return fmt.Sprintf("%s (%s) sees %s", h.host, h.flow.Destination, h.flow.SeenAs.Addr())
 	}
-	return fmt.Sprintf("%s is sent %s packets from %s", h.flow.Destination, h.flow.Protocol, h.flow.SeenAs.Addr())
+	return fmt.Sprintf("%s receives %s packets from %s", h.flow.Destination, h.flow.Protocol, h.flow.SeenAs.Addr())
 }
 
 // pod is that of the example.

@@ -115,31 +115,31 @@ func TestSNAT(t *testing.T) {
 		{
 			name: "hidden, and the server sees it", change: dbSees,
 			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
-			says: `db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): node2 translates it, by "` + rule + `", though tor has a route to them (10.20.30.32/27).`,
+			says: `db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): node2 translates it, by the rule "` + rule + `", although tor has a route to them (10.20.30.32/27).`,
 		},
 		{
 			name: "hidden, and nobody outside was asked", change: func(*snapshot.Snapshot) {},
 			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
-			says: `10.4.40.10:3306 is sent tcp packets from 10.4.94.31, which is pod default/app`,
+			says: `10.4.40.10:3306 receives tcp packets from 10.4.94.31, which is pod default/app`,
 		},
 		{
 			name: "the rule waits", change: noFlows,
 			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}},
-			says: `node2 will hide the addresses of 1 pod behind its own, by "` + rule + `", though tor has a route`,
+			says: `node2 will translate the addresses of 1 pod to its own, by the rule "` + rule + `", although tor has a route`,
 		},
 		{name: "no rule, no flow", change: all(noRules, noFlows)},
 		{name: "a connection that is over keeps its entry for a while", change: noRules},
 		{
 			name: "a connection from before goes on", change: all(noRules, func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = true }),
 			want: []brief{{StaleTranslation, Active, "10.20.30.35", 1}},
-			says: "10.4.40.10:3306 is sent tcp packets from 10.4.94.31, which is pod default/app (10.20.30.35), though no rule of node2 translates it any more: " +
+			says: "10.4.40.10:3306 receives tcp packets from 10.4.94.31, which is pod default/app (10.20.30.35), although no rule of node2 translates it any more: " +
 				"connection tracking keeps the translation of 1 flow for as long as packets flow (conntrack -D -s 10.20.30.35 ends it).",
 		},
 		{
 			name: "a BPF program hides it, and the server sees it", change: all(noRules, byProgram, dbSees),
 			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
 			says: `db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): no rule of node2 translates it, ` +
-				`it passes BPF program bpf_host.o:[to-netdev] on the way out of eth0 afterwards, though tor has a route to it (10.20.30.32/27).`,
+				`and after the rules it passes BPF program bpf_host.o:[to-netdev] on egress of eth0, although tor has a route to it (10.20.30.32/27).`,
 		},
 		{
 			name: "the server has seen the node at that port before, and there is no program", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
@@ -177,14 +177,14 @@ func TestSNAT(t *testing.T) {
 				}
 			},
 			want: []brief{{HiddenSource, Active, "rule nat outgoing", 1}},
-			says: `node2 translates it, by "masquerade"`,
+			says: `node2 translates it, by the rule "masquerade"`,
 		},
 		{
 			name: "Calico's natOutgoing, before kube-proxy's rule for packets with its mark", change: func(s *snapshot.Snapshot) {
 				s.NAT[0].Rules.Items = append(natOutgoing(), kubeProxy()...)
 			},
 			want: []brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}},
-			says: `node2 translates it, by "masquerade what leaves the pools"`,
+			says: `node2 translates it, by the rule "masquerade what leaves the pools"`,
 		},
 		{
 			name:   "kube-proxy's rule is not for a flow that goes to no Service",

@@ -10,8 +10,8 @@ import (
 
 // Kinds of findings of StaleFirewallRules.
 const (
-	// FrozenRules: packets of a pod that lives are sent through rules that
-	// nobody keeps up to date any more, and that end at a REJECT. Active.
+	// FrozenRules: packets of a running pod pass rules that are no longer kept up
+	// to date, and that end at a REJECT. Active.
 	FrozenRules = "frozen-rules"
 	// LeftoverRules: the same for an address that no pod has. Latent, until a
 	// pod gets it.
@@ -21,14 +21,14 @@ const (
 // Chains of kube-router's network policy controller.
 const (
 	podChains     = "KUBE-POD-FW-"        // one for each pod
-	forwardJumper = "KUBE-ROUTER-FORWARD" // since v1.0 all jumps to them stand in chains such as this
+	forwardJumper = "KUBE-ROUTER-FORWARD" // since v1.0 all jumps to them are in chains such as this
 )
 
 // StaleFirewallRules finds what kube-router before v1.0 leaves behind when a
 // later version takes over: jumps from FORWARD, INPUT and OUTPUT straight into
-// a pod's chain. v1.0 keeps its jumps in chains of its own and does not look
-// for the old ones, so those chains stay as they were on the day of the change:
-// they let through what the policies of that day allowed, and reject the rest.
+// a pod's chain. v1.0 keeps its jumps in chains of its own and ignores the old
+// ones, so those chains stay as they were at the upgrade: they let through what the
+// policies of that day allowed, and reject the rest.
 // Flushing the filter table, or a reboot, removes them.
 type StaleFirewallRules struct{}
 
@@ -67,7 +67,7 @@ type frozenChain struct {
 func frozenChains(rules []snapshot.Rule) []frozenChain {
 	taken := slices.ContainsFunc(rules, func(r snapshot.Rule) bool { return r.Target == forwardJumper })
 	if !taken {
-		return nil // there is no later version, and the rules are kept up to date
+		return nil // no later version runs, and the rules are kept up to date
 	}
 	var chains []frozenChain
 	for _, r := range rules {
@@ -92,7 +92,7 @@ func frozenChains(rules []snapshot.Rule) []frozenChain {
 	return chains
 }
 
-// rejects tells whether whatever reaches the end of a chain is rejected.
+// rejects reports whether packets that reach the end of a chain are rejected.
 func rejects(rules []snapshot.Rule, chain string) bool {
 	return slices.ContainsFunc(rules, func(r snapshot.Rule) bool {
 		return r.Chain == chain && (r.Target == "REJECT" || r.Target == "DROP") &&
@@ -114,7 +114,7 @@ func (d StaleFirewallRules) finding(now snapshot.Snapshot, f snapshot.Firewall, 
 	if !now.Pods.Read {
 		whose = c.pod + " (the pods could not be read)"
 	}
-	finding.Says = fmt.Sprintf("%s sends packets of %s from %s straight to %s, which ends at a REJECT. kube-router's rules start from %s now: "+
-		"nobody keeps that chain up to date, until the filter table is flushed.", f.Node, whose, and(c.from), c.name, forwardJumper)
+	finding.Says = fmt.Sprintf("%s sends packets of %s from %s directly to %s, which ends at a REJECT. kube-router's rules now start from %s: "+
+		"that chain stays out of date until the filter table is flushed.", f.Node, whose, and(c.from), c.name, forwardJumper)
 	return finding
 }

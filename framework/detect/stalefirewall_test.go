@@ -31,8 +31,8 @@ func TestStaleFirewallRules(t *testing.T) {
 		{
 			name: "leftovers, one of a pod that lives", file: leftovers, pods: []snapshot.Pod{web},
 			want: []brief{{FrozenRules, Active, first, 1}, {LeftoverRules, Latent, second, 0}},
-			says: "worker1 sends packets of pod default/web-1 (10.20.65.3) from FORWARD and OUTPUT straight to KUBE-POD-FW-63NCJEV4ZEEHVYFE, which ends at a REJECT. " +
-				"kube-router's rules start from KUBE-ROUTER-FORWARD now: nobody keeps that chain up to date, until the filter table is flushed.",
+			says: "worker1 sends packets of pod default/web-1 (10.20.65.3) from FORWARD and OUTPUT directly to KUBE-POD-FW-63NCJEV4ZEEHVYFE, which ends at a REJECT. " +
+				"kube-router's rules now start from KUBE-ROUTER-FORWARD: that chain stays out of date until the filter table is flushed.",
 		},
 		{
 			name: "its pod is on another node", file: leftovers, pods: []snapshot.Pod{elsewhere},

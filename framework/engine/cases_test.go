@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -50,12 +51,12 @@ func then(step *func(context.Context, *framework.Run) error, more func() error) 
 // askedBlind makes the sources blind for a time, and then asks what only they show.
 func askedBlind(w *world, lasting time.Duration) []framework.Check {
 	return []framework.Check{
-		{Name: "they go blind", Holds: func(context.Context, *framework.Run) (bool, string, error) {
+		{ID: "they-go-blind", Name: "they go blind", Holds: func(context.Context, *framework.Run) (bool, string, error) {
 			w.goesBlind("no answer within 1s")
 			after(lasting, func() { w.goesBlind("") })
 			return true, "", nil
 		}},
-		{Name: "there are nodes", Reads: []snapshot.Source{snapshot.Nodes},
+		{ID: "there-are-nodes", Name: "there are nodes", Reads: []snapshot.Source{snapshot.Nodes},
 			Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
 				return len(r.Snapshot().Nodes.Items) > 0, "none", nil
 			}},
@@ -118,7 +119,7 @@ func courses() []course {
 	latent, settling, other := theFinding, theFinding, theFinding
 	latent.State, settling.State, other.Kind = detect.Latent, detect.Settling, "other"
 	form := func(held func(context.Context) (bool, string, error)) framework.LesserForm {
-		return framework.LesserForm{Name: "announced by nobody", Fault: func(*framework.Run) fault.Fault {
+		return framework.LesserForm{ID: "announced-by-nobody", Name: "announced by nobody", Fault: func(*framework.Run) fault.Fault {
 			return fault.Fault{
 				Name: "silence", Inject: func(context.Context) error { return nil }, Held: held,
 				Undo: func(context.Context) error { return nil },
@@ -221,8 +222,8 @@ func courses() []course {
 			name: "a fact that does not hold after the fault", status: 1,
 			old: func(w *world, s *framework.Script) {
 				s.Aftermath = []framework.Check{
-					{Name: "the route is gone", Holds: says(false, "it is there"), Bound: time.Second},
-					{Name: "the others are there", Holds: says(true, "")},
+					{ID: "the-route-is-gone", Name: "the route is gone", Holds: says(false, "it is there"), Bound: time.Second},
+					{ID: "the-others-are-there", Name: "the others are there", Holds: says(true, "")},
 				}
 			},
 		},
@@ -276,7 +277,7 @@ func courses() []course {
 			name: "a lesser form that comes as it must, and is taken back", status: 0,
 			old: func(w *world, s *framework.Script) {
 				s.Forms = []framework.LesserForm{{
-					Name: "announced by nobody", TakenBack: true,
+					ID: "announced-by-nobody", Name: "announced by nobody", TakenBack: true,
 					Named: []framework.Finding{framework.As(theFinding)},
 					Fault: func(*framework.Run) fault.Fault {
 						return fault.Fault{
@@ -292,7 +293,7 @@ func courses() []course {
 			name: "a lesser form that hurts somebody", status: 4,
 			old: func(w *world, s *framework.Script) {
 				s.Forms = []framework.LesserForm{{
-					Name: "announced by nobody", Named: []framework.Finding{framework.As(theFinding)},
+					ID: "announced-by-nobody", Name: "announced by nobody", Named: []framework.Finding{framework.As(theFinding)},
 					Fault: func(*framework.Run) fault.Fault {
 						return fault.Fault{
 							Inject: func(context.Context) error { w.breaks(outToB); return nil },
@@ -822,7 +823,7 @@ func describe(t *testing.T, p played) string {
 			line("  check: %s: %v %s", c.Name, c.Holds, c.Reason)
 		}
 		for _, remedy := range v.Remedies {
-			if came := remedy.TimeToRecoverMS != nil; came && remedy.Verdict != recovers || !came && remedy.Verdict == recovers && remedy.Reason == "" {
+			if came := remedy.TimeToRecoverMS != nil; came && remedy.Verdict != verdict.Recovers || !came && remedy.Verdict == verdict.Recovers && remedy.Reason == "" {
 				t.Errorf("%s: time to recover %v, verdict %s", remedy.Name, remedy.TimeToRecoverMS, remedy.Verdict)
 			}
 			line("  remedy: %s: %s, expected %s %s", remedy.Name, remedy.Verdict, remedy.Expected, remedy.Reason)

@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -25,11 +28,12 @@ type Execution struct {
 	labs     Labs
 	dir      string // of the run; empty until openFolder
 
-	lab      Lab
-	steps    []Step
-	variants []*variantRun
-	began    time.Time
-	over     bool // Finish has run
+	lab       Lab
+	steps     []Step
+	variants  []*variantRun
+	began     time.Time
+	over      bool // Finish has run
+	announced sync.Once
 	// used is what was used before the lab was up.
 	used CPUTime
 	// busy holds a value while a step or Finish is at work. A runner may give a
@@ -57,14 +61,17 @@ type Execution struct {
 // Step is a part of an execution that is told and judged by itself.
 type Step struct {
 	// Scope is what the step belongs to: a variant's name, or "lab".
-	Scope, Name string
+	Scope string
+	// ID identifies the step in its scope; it is empty for those of the lab.
+	ID   framework.StepID
+	Name string
 	// Run does it. The error is a *Skipped where there is nothing to be done.
 	Run func(ctx context.Context) error
 }
 
 // labScope is the scope of steps that are no variant's, and labDown the last of them.
 const (
-	labScope = "lab"
+	labScope = report.LabScope
 	labDown  = "lab is down"
 )
 
@@ -103,7 +110,7 @@ func newExecution(s framework.Scenario, labs Labs, o Options) *Execution {
 	e.report = report.Report{
 		Schema: report.Schema, Scenario: s.Incident.Name, Verdict: string(framework.Inconclusive),
 		Ablated: string(o.Ablate), Machine: o.Machine, Relapse: o.Relapse, Variants: []report.Variant{},
-		Incident: incidentOf(s.Incident), Command: e.options.Command(s), Owner: s.Owner,
+		Incident: incidentOf(s.Incident), Command: e.options.Command(s), Owner: string(s.Owner),
 	}
 	return e
 }
@@ -125,32 +132,14 @@ func (e *Execution) planVariants(chosen []framework.Variant) {
 
 // planVariant plans the runs of one variant.
 func (e *Execution) planVariant(v framework.Variant) {
-	var runs []*variantRun
-	switch {
-	case e.options.Ablate == AblateAll:
-		runs = ablations(e, v)
-	case e.options.Ablate != "":
-		runs = []*variantRun{newVariantRun(e, v)}
-		runs[0].switchOff(e.options.Ablate)
-	default:
-		for i := range max(1, e.options.Repeat) {
-			run := newVariantRun(e, v)
-			if e.options.Repeat > 1 {
-				run.isRepeat(i+1, e.options.Repeat)
-			}
-			if e.options.Brief {
-				run.isBrief()
-			}
-			runs = append(runs, run)
-		}
-	}
-	e.variants = append(e.variants, runs...)
 	var l *lane
 	if e.lanes != nil {
 		l = e.lanes.add()
 	}
-	for i, run := range runs {
-		run.lane, run.number = l, i
+	for _, c := range verdict.Cases(v, e.options.cases()) {
+		run := newVariantRun(e, c)
+		run.lane = l
+		e.variants = append(e.variants, run)
 		run.plan()
 	}
 }
@@ -206,10 +195,15 @@ func (e *Execution) now() time.Time { return e.began.Add(time.Since(e.began)) }
 // report was written. Nil if all is well.
 func (e *Execution) Left() error { return e.left }
 
+// Announce tells Progress the steps, once.
+func (e *Execution) Announce() {
+	e.announced.Do(func() { e.options.Progress.Plan(e.steps) })
+}
+
 // Run runs every step and finishes. It stops between two steps when ctx ends.
 // Finish has the time undo for what it does, whether ctx has ended or not.
 func (e *Execution) Run(ctx context.Context, undo time.Duration) {
-	e.options.Progress.Plan(e.steps)
+	e.Announce()
 	for _, step := range e.steps {
 		if ctx.Err() != nil {
 			break
@@ -222,14 +216,22 @@ func (e *Execution) Run(ctx context.Context, undo time.Duration) {
 }
 
 // add plans a step.
-func (e *Execution) add(scope, name string, do func(context.Context) error) {
-	e.steps = append(e.steps, Step{scope, name, func(ctx context.Context) error {
+func (e *Execution) add(s Step, do func(context.Context) error) {
+	s.Run = func(ctx context.Context) (err error) {
 		if err := e.occupy(ctx); err != nil {
 			return err
 		}
-		defer func() { <-e.busy }()
+		defer func() {
+			if p := recover(); p != nil { // the lab is to go all the same
+				err = &history.PanicError{Value: p}
+				e.options.Log.Error("a step panicked", "step", s.Name, "panic", p, "stack", string(debug.Stack()))
+				e.breaks(err)
+			}
+			<-e.busy
+		}()
 		return do(ctx)
-	}})
+	}
+	e.steps = append(e.steps, s)
 }
 
 // occupy waits until no step and no Finish is at work. The caller takes the value
@@ -251,7 +253,7 @@ func (e *Execution) occupy(ctx context.Context) error {
 // labStep plans a step without which nothing that follows can run.
 func (e *Execution) labStep(name string, do func(context.Context) error) {
 	const scope = labScope
-	e.add(scope, name, e.told(scope, name, func(ctx context.Context) error {
+	e.add(Step{Scope: scope, Name: name}, e.told(scope, name, func(ctx context.Context) error {
 		if e.Broken() != nil {
 			return &Skipped{"an earlier step failed"}
 		}
@@ -262,7 +264,7 @@ func (e *Execution) labStep(name string, do func(context.Context) error) {
 			e.breaks(err)
 			return err
 		}
-		done := e.beginStep(scope, name)
+		done := e.beginStep(scope, framework.StepID{}, name)
 		err := do(ctx)
 		done(err)
 		e.breaks(err)
@@ -288,7 +290,7 @@ func (e *Execution) openFolder() error {
 	}
 	e.dir, e.report.Run = dir, filepath.Base(dir)
 	for _, v := range e.variants {
-		v.evidence.Dir = filepath.Join(dir, v.result.EvidenceDir)
+		v.evidence.Dir = filepath.Join(dir, v.c.Evidence)
 	}
 	return nil
 }
@@ -306,8 +308,8 @@ func (e *Execution) leaveNoFolder() error {
 func (e *Execution) chosen() []framework.Variant {
 	var chosen []framework.Variant
 	for i, v := range e.variants {
-		if i == 0 || v.variant.Name != e.variants[i-1].variant.Name {
-			chosen = append(chosen, v.variant)
+		if i == 0 || v.c.Variant.Name != e.variants[i-1].c.Variant.Name {
+			chosen = append(chosen, v.c.Variant)
 		}
 	}
 	return chosen
@@ -443,7 +445,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		e.report.Variants = append(e.report.Variants, v.conclude(ctx))
 	}
 	if e.options.Repeat > 1 {
-		e.report.Variants = mergeRepeats(e.variants, e.report.Variants)
+		e.report.Variants = verdict.MergeRepeats(e.judges())
 	}
 	switch {
 	case e.lab != nil:
@@ -492,14 +494,14 @@ func isHeld(err error) bool {
 	return errors.As(err, &held)
 }
 
-// verdict is the run's: a failure outweighs what could not be judged.
-func (e *Execution) verdict() framework.RunVerdict {
-	verdict := framework.Pass
-	if e.broken != nil || len(e.variants) == 0 {
-		verdict = framework.Inconclusive
-	}
+// judges are those of all runs, in their order.
+func (e *Execution) judges() []*verdict.Judge {
+	var all []*verdict.Judge
 	for _, v := range e.variants {
-		verdict = framework.Worst(verdict, v.outcome())
+		all = append(all, v.judge)
 	}
-	return verdict
+	return all
 }
+
+// verdict is the run's.
+func (e *Execution) verdict() framework.RunVerdict { return verdict.Run(e.broken, e.judges()...) }

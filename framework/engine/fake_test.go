@@ -459,12 +459,12 @@ func (w *world) affected() framework.Script {
 	s.Named = []framework.Finding{framework.As(theFinding)}
 	heal := func(context.Context, *framework.Run) error { w.heals(); return nil }
 	s.Remedies = []framework.Remedy{
-		{Name: "restart", Apply: func(context.Context, *framework.Run) error { return nil }},
+		{ID: "restart", Name: "restart", Apply: func(context.Context, *framework.Run) error { return nil }},
 		{
-			Name: "route", Helps: true, Bound: 20 * time.Second, Apply: heal,
+			ID: "route", Name: "route", Helps: true, Bound: 20 * time.Second, Apply: heal,
 			Undo: func(context.Context, *framework.Run) error { w.breaks(outToA); return nil },
 		},
-		{Name: "upgrade", Helps: true, Bound: 20 * time.Second, Apply: heal},
+		{ID: "upgrade", Name: "upgrade", Helps: true, Bound: 20 * time.Second, Apply: heal},
 	}
 	return s
 }

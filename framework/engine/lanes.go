@@ -176,5 +176,5 @@ func (v *variantRun) meet(ctx context.Context, point int) error {
 	if v.lane == nil {
 		return nil
 	}
-	return v.lane.meet(ctx, pointsOfRun*v.number+point)
+	return v.lane.meet(ctx, pointsOfRun*v.c.Number+point)
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 )
 
@@ -179,24 +178,4 @@ func TestFinishWaitsForVariants(t *testing.T) {
 		}
 		<-ended
 	})
-}
-
-func TestScope(t *testing.T) {
-	s := scope{own: []string{"mine"}, others: []string{"theirs"}}
-	for _, c := range []struct {
-		name string
-		detect.Finding
-		counts bool
-	}{
-		{"announced by a node of another variant", detect.Finding{Object: detect.Named("kube-proxy"), Announcer: "theirs"}, false},
-		{"about such a node", detect.Finding{Object: detect.Named("theirs")}, false},
-		{"of a node of the variant's own", detect.Finding{Object: detect.Named("x"), Owner: "mine"}, true},
-		{"between both", detect.Finding{Object: detect.Named("x"), Owner: "mine", Announcer: "theirs"}, true},
-		{"of a node that is nobody's", detect.Finding{Object: detect.Named("x"), Owner: "common"}, true},
-		{"of no node", detect.Finding{Object: detect.Named("x")}, true},
-	} {
-		if got := len(s.of([]detect.Finding{c.Finding})) == 1; got != c.counts {
-			t.Errorf("a finding %s counts: %v, want %v", c.name, got, c.counts)
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
@@ -25,29 +26,29 @@ type news struct {
 	scope    string
 	probes   *atomic.Pointer[probe.Set]
 
-	known map[findingKey]bool
+	known map[detect.ID]bool
 	asked time.Time // when the probes were asked last
 	lose  []string  // what they said
 }
 
 func (v *variantRun) newNews() *news {
-	return &news{progress: v.scenario.options.Progress, scope: v.label, probes: &v.live, known: map[findingKey]bool{}}
+	return &news{progress: v.scenario.options.Progress, scope: v.c.Label, probes: &v.live, known: map[detect.ID]bool{}}
 }
 
-func (n *news) look(l look) {
+func (n *news) poll(p history.Poll) {
 	var found []detect.Finding
-	for _, f := range l.findings {
-		if !n.known[keyOf(f)] {
-			n.known[keyOf(f)] = true
+	for _, f := range p.Findings {
+		if !n.known[f.ID()] {
+			n.known[f.ID()] = true
 			found = append(found, f)
 		}
 	}
 	if len(found) > 0 {
 		n.progress.Found(n.scope, found)
 	}
-	if set := n.probes.Load(); set != nil && l.ended.Sub(n.asked) >= lossesEvery {
-		n.asked = l.ended
-		until := l.ended.Add(-fateTakes)
+	if set := n.probes.Load(); set != nil && p.Ended.Sub(n.asked) >= lossesEvery {
+		n.asked = p.Ended
+		until := p.Ended.Add(-fateTakes)
 		if lose := losing(set.Timelines(), until.Add(-lossesEvery), until); !slices.Equal(lose, n.lose) {
 			n.lose = lose
 			n.progress.Loses(n.scope, lose)

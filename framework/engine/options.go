@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
@@ -20,25 +21,19 @@ var ErrInterrupted = errors.New("interrupted")
 // time: steps undo what they did, and the lab goes down.
 const UndoWithin = 2 * time.Minute
 
-// Part is a part of the harness that can be switched off, to see that the
-// verdict changes.
-type Part string
+// Part is a part of the harness that can be switched off: see package verdict.
+type Part = verdict.Part
 
-// Parts that can be switched off.
+// Parts of a run.
 const (
-	AblateFault    Part = "fault"    // the fault is not injected
-	AblateDetector Part = "detector" // the detectors are not asked
-	AblateRemedy   Part = "remedy"   // the remedies are not applied
+	AblateFault    = verdict.AblateFault
+	AblateDetector = verdict.AblateDetector
+	AblateRemedy   = verdict.AblateRemedy
+	AblateAll      = verdict.AblateAll
 )
 
-// AblateAll switches every part off, one after the other on one lab: of each
-// variant the fault, and of an affected one the detectors and the remedies that
-// help, each by itself. Such a run passes if each of them has changed the
-// verdict.
-const AblateAll Part = "all"
-
 // Parts lists what Options.Ablate takes.
-var Parts = []Part{AblateDetector, AblateRemedy, AblateFault, AblateAll}
+var Parts = verdict.Parts
 
 // Progress is told what runs are doing, from several goroutines.
 type Progress interface {
@@ -130,6 +125,11 @@ type Options struct {
 	// Machine is what the report says of this machine, and Relapse of this program.
 	Machine any
 	Relapse string
+}
+
+// cases are those of the options that say what a variant's runs do.
+func (o Options) cases() verdict.Options {
+	return verdict.Options{Ablate: o.Ablate, Repeat: o.Repeat, Brief: o.Brief, Wait: o.Wait}
 }
 
 func (o Options) withDefaults() Options {

@@ -88,7 +88,7 @@ func TestProgress(t *testing.T) {
 		if len(l.waits) > 0 {
 			t.Errorf("waits that are not over: %v", l.waits)
 		}
-		for _, want := range []string{"old: 3 probes: 5s without loss: out->a: ", "old: the last packets' fate: "} {
+		for _, want := range []string{"old: 3 probes: 5s without loss: out->a: ", "old: the outcome of the last packets: "} {
 			if !slices.ContainsFunc(l.saw, func(s string) bool { return strings.HasPrefix(s, want) && s != want }) {
 				t.Errorf("nobody was told what %q has seen; told were\n%s", want, strings.Join(l.saw, "\n"))
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
 // sofar is what is known of a run while it goes on. Execution.mu guards it.
@@ -20,10 +21,10 @@ type sofar struct {
 
 // beginStep notes a step for the report, and tells progress of it; what it returns
 // ends it.
-func (e *Execution) beginStep(scope, name string) (ends func(error)) {
+func (e *Execution) beginStep(scope string, id framework.StepID, name string) (ends func(error)) {
 	e.mu.Lock()
 	number := len(e.sofar.steps)
-	e.sofar.steps = append(e.sofar.steps, report.Step{Scope: scope, Name: name, Began: e.now()})
+	e.sofar.steps = append(e.sofar.steps, report.Step{Scope: scope, Name: name, ID: id.String(), Kind: string(id.Kind), Began: e.now()})
 	e.mu.Unlock()
 	e.publish() // first: who is told of a step finds it in the report
 	done := e.options.Progress.Step(scope, name)
@@ -32,7 +33,7 @@ func (e *Execution) beginStep(scope, name string) (ends func(error)) {
 		s := &e.sofar.steps[number]
 		s.Ended = new(e.now())
 		if err != nil {
-			s.Failed, s.Broke = err.Error(), !errors.Is(err, errNotAsExpected)
+			s.Failed, s.Broke = err.Error(), !errors.Is(err, verdict.ErrNotAsExpected)
 		}
 		e.mu.Unlock()
 		done(err)
@@ -41,7 +42,7 @@ func (e *Execution) beginStep(scope, name string) (ends func(error)) {
 
 // publish tells what the variant has come to. Only the variant itself calls it.
 func (v *variantRun) publish() {
-	text, err := json.Marshal(v.result)
+	text, err := json.Marshal(v.judge.Result)
 	if err != nil {
 		v.scenario.options.Log.Warn("the report of a run that goes on has not all", "error", err)
 		return
@@ -106,17 +107,4 @@ func incidentOf(i framework.Incident) *report.Incident {
 		}
 	}
 	return r
-}
-
-// endsOf are the ends of probes, as a report holds them.
-func endsOf(declared []framework.End) []report.End {
-	var ends []report.End
-	for _, d := range declared {
-		on := d.Host
-		if d.Pod != nil {
-			on = d.Pod.Node
-		}
-		ends = append(ends, report.End{Name: d.Name, On: on})
-	}
-	return ends
 }

@@ -36,7 +36,7 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Unfinished == nil || !slices.Equal(r.Unfinished.Steps, []string{"old: fault"}) || r.Verdict != string(framework.Inconclusive) {
+			if r.Unfinished == nil || !slices.Equal(r.Unfinished.Steps, []string{"old: fault is injected"}) || r.Verdict != string(framework.Inconclusive) {
 				t.Errorf("in the fault it says %+v, verdict %s", r.Unfinished, r.Verdict)
 			}
 			if len(r.Variants) != 1 || r.Variants[0].Baseline.Seconds == 0 || r.Variants[0].Verdict != "" {
@@ -131,7 +131,7 @@ func checkPublished(t *testing.T, e *Execution) {
 	if err := json.Unmarshal(text, &h); err != nil {
 		t.Fatal(err)
 	}
-	if len(h.Seen) != 1 || h.Seen[0].Object != "a" || len(h.Seen[0].Times) < 2 {
+	if len(h.Seen) != 1 || h.Seen[0].Object != detect.Named("a") || len(h.Seen[0].Times) < 2 {
 		t.Errorf("seen were %+v, want the one finding, gone and come again with the remedies", h.Seen)
 	}
 	if _, err := os.Stat(filepath.Join(e.Dir(), page.Name)); err != nil {
@@ -152,7 +152,7 @@ func TestWatchTellsWhenFindingsWereThere(t *testing.T) {
 		var got []string
 		for _, s := range w.told().Seen {
 			for _, one := range s.Times {
-				got = append(got, s.State+" "+one.From.Sub(began).String()+" to "+one.Until.Sub(began).String())
+				got = append(got, string(s.State)+" "+one.From.Sub(began).String()+" to "+one.Until.Sub(began).String())
 			}
 		}
 		want := []string{"active 600ms to 1s", "active 1.6s to 1.6s", "settling 1.6s to 1.6s"}

@@ -19,10 +19,12 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/archive"
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
 // judgesTheSame asserts that a run which is judged again from its evidence comes to
@@ -34,7 +36,7 @@ func judgesTheSame(t *testing.T, s framework.Scenario, e *Execution) {
 		return
 	}
 	again, err := judgeAgain(e.Dir(), s)
-	var not *NotJudgeableError
+	var not *verdict.NotJudgeableError
 	if errors.As(err, &not) && allUnbegun(stored) {
 		return
 	}
@@ -68,10 +70,10 @@ func judgesRedactedTheSame(t *testing.T, s framework.Scenario, e *Execution) {
 }
 
 // judgeRedacted judges a run from an archive in which addresses and names are replaced.
-func judgeRedacted(t *testing.T, dir string, s framework.Scenario) (Judgement, error) {
+func judgeRedacted(t *testing.T, dir string, s framework.Scenario) (verdict.Judgement, error) {
 	t.Helper()
 	unpacked := t.TempDir()
-	declared := archive.Declared{Topology: report.TopologyOf(s.Topology), Texts: Texts(s)}
+	declared := archive.Declared{Topology: report.TopologyOf(s.Topology), Texts: verdict.Texts(s)}
 	if len(declared.Topology.Members) == 0 { // the fake lab is not made of one
 		names := []string{"a", "b", "c"}
 		for _, v := range s.Variants {
@@ -84,7 +86,7 @@ func judgeRedacted(t *testing.T, dir string, s framework.Scenario) (Judgement, e
 	file := filepath.Join(unpacked, "run.tar.gz")
 	m, err := archive.Write(dir, file, archive.Options{MaxBytes: 25e6, Redact: true, Declared: declared})
 	if err != nil {
-		return Judgement{}, err
+		return verdict.Judgement{}, err
 	}
 	unpack(t, file, unpacked)
 	// Told by anything but a key of the format, a name is left.
@@ -97,15 +99,15 @@ func judgeRedacted(t *testing.T, dir string, s framework.Scenario) (Judgement, e
 	}
 	restore, err := archive.Restore(m, declared)
 	if err != nil {
-		return Judgement{}, err
+		return verdict.Judgement{}, err
 	}
 	stored, err := report.ReadThrough(filepath.Join(unpacked, "report.json"), restore)
 	if err != nil {
-		return Judgement{}, err
+		return verdict.Judgement{}, err
 	}
-	prepared, err := Open(unpacked, stored, restore)
+	prepared, err := verdict.Open(unpacked, stored, restore)
 	if err != nil {
-		return Judgement{}, err
+		return verdict.Judgement{}, err
 	}
 	return prepared.Judge(s)
 }
@@ -150,14 +152,14 @@ func allUnbegun(r report.Report) bool {
 	return true
 }
 
-func judgeAgain(dir string, s framework.Scenario) (Judgement, error) {
+func judgeAgain(dir string, s framework.Scenario) (verdict.Judgement, error) {
 	stored, err := report.Read(filepath.Join(dir, "report.json"))
 	if err != nil {
-		return Judgement{}, err
+		return verdict.Judgement{}, err
 	}
-	prepared, err := Open(dir, stored, nil)
+	prepared, err := verdict.Open(dir, stored, nil)
 	if err != nil {
-		return Judgement{}, err
+		return verdict.Judgement{}, err
 	}
 	return prepared.Judge(s)
 }
@@ -217,7 +219,7 @@ func TestJudgeWithOtherDetectors(t *testing.T) {
 		w := newWorld()
 		s := fakeScenario(w)
 		run := play(t, w, s, &fakeLabs{}, Options{})
-		recordMeetsSchema(t, filepath.Join(run.Dir(), "evidence", "old", recordName))
+		recordMeetsSchema(t, filepath.Join(run.Dir(), "evidence", "old", history.FileName))
 		for _, test := range []struct {
 			name     string
 			change   func(*framework.Script)
@@ -227,7 +229,7 @@ func TestJudgeWithOtherDetectors(t *testing.T) {
 			{
 				"the detector is switched off", func(s *framework.Script) { s.Detectors = []detect.Detector{mute{}} },
 				map[string]string{"old": "missed", "new": "prevented"},
-				"looks find something else, the first at",
+				"polls find something else, the first at",
 			},
 			{
 				"another finding is wanted", func(s *framework.Script) {
@@ -264,7 +266,7 @@ func TestJudgeAfterACrash(t *testing.T) {
 		w := newWorld()
 		s := fakeScenario(w)
 		run := play(t, w, s, &fakeLabs{}, Options{Variants: []string{"old"}})
-		record := filepath.Join(run.Dir(), "evidence", "old", recordName)
+		record := filepath.Join(run.Dir(), "evidence", "old", history.FileName)
 		whole, err := os.ReadFile(record)
 		if err != nil {
 			t.Fatal(err)
@@ -284,7 +286,7 @@ func TestJudgeAfterACrash(t *testing.T) {
 			if part < 20 && again.Report.Verdict == "pass" {
 				t.Errorf("%d of 20: it passes", part)
 			}
-			if v.Verdict == "unknown" && !strings.Contains(strings.Join(v.Reasons, "; "), "the stored run did not do it") {
+			if v.Verdict == "unknown" && !strings.Contains(strings.Join(v.Reasons, "; "), "the stored run has no record of it") {
 				t.Errorf("%d of 20: %v", part, v.Reasons)
 			}
 		}
@@ -310,13 +312,13 @@ func TestNotJudgeable(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := Open(dir, report.Report{Variants: []report.Variant{test.v}}, nil)
-		var not *NotJudgeableError
+		_, err := verdict.Open(dir, report.Report{Variants: []report.Variant{test.v}}, nil)
+		var not *verdict.NotJudgeableError
 		if !errors.As(err, &not) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.says)
 		}
 	}
-	if _, err := Open(t.TempDir(), report.Report{Variants: []report.Variant{{Name: "old", EvidenceDir: "../old"}}}, nil); err == nil || !strings.Contains(err.Error(), "not below it") {
+	if _, err := verdict.Open(t.TempDir(), report.Report{Variants: []report.Variant{{Name: "old", EvidenceDir: "../old"}}}, nil); err == nil || !strings.Contains(err.Error(), "not below it") {
 		t.Error(err)
 	}
 }

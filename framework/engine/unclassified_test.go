@@ -26,9 +26,9 @@ func TestUnclassified(t *testing.T) {
 		status  int
 		because string
 	}{
-		{"it strikes, and is named", func(*world, *framework.Script) {}, framework.Reproduced, 0, "out->a were hurt, and detectors said why"},
-		{"it does not strike", quiet, framework.Prevented, 0, "no probe was hurt"},
-		{"it strikes, and nobody says why", onInject(func(w *world) { w.loses(outToA) }), framework.Missed, 0, "no detector said why"},
+		{"it strikes, and is named", func(*world, *framework.Script) {}, framework.Reproduced, 0, "out->a lost packets, and detectors reported why"},
+		{"it does not strike", quiet, framework.Prevented, 0, "no probe lost packets"},
+		{"it strikes, and nobody says why", onInject(func(w *world) { w.loses(outToA) }), framework.Missed, 0, "no detector reported why"},
 		{
 			"it refuses after the fault", func(w *world, s *framework.Script) { quiet(w, s); s.Refuses = refuses },
 			framework.Refused, 0, "no such option",
@@ -51,7 +51,7 @@ func TestUnclassified(t *testing.T) {
 			"the fault does not take hold", func(_ *world, s *framework.Script) {
 				faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) })
 			},
-			framework.Vacuous, 4, "the fault never took hold",
+			framework.Vacuous, 4, "the fault did not take effect",
 		},
 		{
 			"the baseline is bad", func(w *world, s *framework.Script) {
@@ -60,13 +60,13 @@ func TestUnclassified(t *testing.T) {
 			framework.Vacuous, 4, "fact: not as expected: they agree",
 		},
 		{"others are hurt", onInject(func(w *world) { w.breaks(outToA, aToB) }), framework.Unknown, 4, "a->b"},
-		{"an alarm without loss", onInject(func(w *world) { w.finds(theFinding) }), framework.Unknown, 4, "no probe was hurt"},
+		{"an alarm without loss", onInject(func(w *world) { w.finds(theFinding) }), framework.Unknown, 4, "no probe lost packets"},
 		{
 			"too few rounds of a race", func(w *world, s *framework.Script) {
 				quiet(w, s)
 				s.Race = &framework.Race{Round: "tick", Ran: func() (int, bool) { return 1, false }}
 			},
-			framework.Unknown, 4, "it was to stand 4 rounds (tick), and stood 1",
+			framework.Unknown, 4, "it has to survive 4 trials (tick), and survived 1",
 		},
 		{
 			"what is only expected of an affected one", func(w *world, s *framework.Script) {
@@ -77,14 +77,14 @@ func TestUnclassified(t *testing.T) {
 				}}}
 				s.Remedies = []framework.Remedy{{Name: "never", Apply: func(context.Context, *framework.Run) error { return errBroken }}}
 			},
-			framework.Reproduced, 0, "out->a were hurt",
+			framework.Reproduced, 0, "out->a lost packets",
 		},
 		{
 			"a latent finding before the fault", func(w *world, s *framework.Script) {
 				quiet(w, s)
 				then(&s.Install, func() error { w.finds(latent); return nil })
 			},
-			framework.Prevented, 0, "no probe was hurt",
+			framework.Prevented, 0, "no probe lost packets",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

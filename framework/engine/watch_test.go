@@ -12,8 +12,9 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
 // said is a detector that says what it is told to.
@@ -39,49 +40,25 @@ func found(kind, object string, state detect.State) detect.Finding {
 
 func collectNow(context.Context) snapshot.Snapshot { return snapshot.Snapshot{Time: time.Now()} }
 
+// detecting asks detectors every PollEvery.
+func detecting(all ...detect.Detector) *history.Detection {
+	return &history.Detection{Detectors: all, Every: verdict.PollEvery}
+}
+
 // watching runs do with a watch, in a bubble with a clock of its own.
 func watching(t *testing.T, do func(*testing.T, *watch, *said)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &said{}
-		w := startWatch(collectNow, []detect.Detector{d}, lookEvery, scope{}, &recorder{}, nil)
+		w := startWatch(collectNow, detecting(d), &history.History{}, nil)
 		defer w.Stop()
 		do(t, w, d)
 	})
 }
 
-// A watch does not grow with the connections of a lab: it has flows for as far back
-// as detectors look at them, and when it has ended those of its last look alone.
-func TestWatchForgetsFlows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		collect := func(context.Context) snapshot.Snapshot {
-			return snapshot.Snapshot{Time: time.Now(), NAT: []snapshot.NodeNAT{{
-				Node: "node1", Flows: snapshot.List[snapshot.Flow]{Read: true, Items: make([]snapshot.Flow, 1000)},
-			}}}
-		}
-		w := startWatch(collect, nil, lookEvery, scope{}, &recorder{}, nil)
-		flows := func() (n int) {
-			for _, s := range w.history[:cap(w.history)] {
-				for _, of := range s.NAT {
-					n += len(of.Flows.Items)
-				}
-			}
-			return n
-		}
-		looks(400)
-		if looked, had := len(w.history), flows(); looked < 140 || had > 12*1000 {
-			t.Errorf("%d snapshots with %d flows", looked, had)
-		}
-		w.Stop()
-		if _, last := w.now(); len(last.NAT) != 1 || len(last.NAT[0].Flows.Items) != 1000 || flows() != 1000 {
-			t.Errorf("after its end it has %d flows, and the last look %+v", flows(), last.NAT)
-		}
-	})
-}
-
 // looks lets a watch look a few times.
 func looks(n int) {
-	time.Sleep(time.Duration(n) * lookEvery) // the bubble's time
+	time.Sleep(time.Duration(n) * verdict.PollEvery) // the bubble's time
 	synctest.Wait()
 }
 
@@ -101,18 +78,18 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 			after time.Duration
 		}
 		var got []at
-		for _, s := range w.seen(began) {
-			got = append(got, at{s.Says, s.State, s.at.Sub(began)})
+		for _, s := range w.history.View().Seen(began) {
+			got = append(got, at{s.Says, s.State, s.At.Sub(began)})
 		}
 		want := []at{
-			{"swapped b", detect.Latent, 6 * lookEvery},
-			{"lost a", detect.Active, 7 * lookEvery},
-			{"swapped b", detect.Active, 10 * lookEvery},
+			{"swapped b", detect.Latent, 6 * verdict.PollEvery},
+			{"lost a", detect.Active, 7 * verdict.PollEvery},
+			{"swapped b", detect.Active, 10 * verdict.PollEvery},
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("seen %v, want %v", got, want)
 		}
-		if last, _ := w.now(); len(last) != 1 || last[0].Object != detect.Named("b") {
+		if last := w.history.View().Findings(); len(last) != 1 || last[0].Object != detect.Named("b") {
 			t.Errorf("found %v, want b alone: a was seen earlier, not at the last look", last)
 		}
 	})
@@ -122,31 +99,15 @@ func TestWatchSaysWhatWasSeenSince(t *testing.T) {
 	watching(t, func(t *testing.T, w *watch, d *said) {
 		d.says(found("lost", "a", detect.Active))
 		looks(2)
-		time.Sleep(lookEvery / 2)
+		time.Sleep(verdict.PollEvery / 2)
 		since := time.Now()
-		if seen := w.seen(since); len(seen) > 0 {
+		if seen := w.history.View().Seen(since); len(seen) > 0 {
 			t.Errorf("seen %v in no look at all", seen)
 		}
 		looks(2)
-		seen := w.seen(since)
-		if len(seen) != 1 || !seen[0].at.After(since) {
+		seen := w.history.View().Seen(since)
+		if len(seen) != 1 || !seen[0].At.After(since) {
 			t.Errorf("seen %v, want a again, anew", seen)
-		}
-	})
-}
-
-func TestWatchShowsDetectorsABoundedHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var longest atomic.Int64
-		d := detectorFunc(func(history []snapshot.Snapshot) []detect.Finding {
-			longest.Store(max(longest.Load(), int64(len(history))))
-			return nil
-		})
-		w := startWatch(collectNow, []detect.Detector{d}, lookEvery, scope{}, &recorder{}, nil)
-		defer w.Stop()
-		looks(2 * int(detect.History/lookEvery))
-		if got := longest.Load(); got != int64(int(detect.History/lookEvery)) {
-			t.Errorf("%d snapshots, want %d: %s of them", got, int(detect.History/lookEvery), detect.History)
 		}
 	})
 }
@@ -166,13 +127,48 @@ func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 		w := startWatch(func(ctx context.Context) snapshot.Snapshot {
 			<-ctx.Done()
 			return snapshot.Snapshot{}
-		}, []detect.Detector{d}, lookEvery, scope{}, &recorder{}, nil)
+		}, detecting(d), &history.History{}, nil)
 		synctest.Wait()
 		w.Stop()
-		if seen := w.seen(time.Time{}); len(seen) > 0 {
+		if seen := w.history.View().Seen(time.Time{}); len(seen) > 0 {
 			t.Errorf("seen %v", seen)
 		}
 	})
+}
+
+// waiting is a variant whose observation waits for what a watch sees.
+func waiting(w *watch) *variantRun {
+	w.history.BeginStep(framework.StepObserve)
+	return &variantRun{h: w.history, reader: prompt{}}
+}
+
+// prompt is a reader that needs no time.
+type prompt struct{ Reader }
+
+func (prompt) Timeout() time.Duration { return 0 }
+
+// isNamed waits for findings, and tells what the wait came to by the history.
+func isNamed(t *testing.T, w *watch, named []framework.Finding, since time.Time, within time.Duration) (is bool, saw string) {
+	t.Helper()
+	v := waiting(w)
+	if err := v.untilNamed(t.Context(), named, since, within); err != nil {
+		t.Fatal(err)
+	}
+	at, m, marked := w.history.UnderWay(framework.StepObserve).At(history.Named, "")
+	if !marked {
+		return len(named) == 0, "no mark"
+	}
+	return verdict.CameNamed(at, named, m.Began), framework.DescribeFindings(at.Findings())
+}
+
+// isQuiet waits for quiet detectors, and tells what the wait came to by the history.
+func isQuiet(t *testing.T, w *watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, quiet bool, q history.Quiet) {
+	t.Helper()
+	if err := waiting(w).untilQuiet(t.Context(), history.NoFindings, after, bound, named...); err != nil {
+		t.Fatal(err)
+	}
+	at, m, _ := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, "")
+	return verdict.CameQuiet(at, after, m.Began, named...)
 }
 
 func TestUntilNamed(t *testing.T) {
@@ -197,13 +193,9 @@ func TestUntilNamed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			watching(t, func(t *testing.T, w *watch, d *said) {
 				d.says(lost, swapped)
-				err := w.untilNamed(t.Context(), test.wanted, time.Now(), time.Second)
-				var timeout *await.TimeoutError
-				switch {
-				case test.saw == "" && err != nil:
-					t.Error(err)
-				case test.saw != "" && (!errors.As(err, &timeout) || timeout.Saw != test.saw):
-					t.Errorf("%v, want a time-out that saw %q", err, test.saw)
+				named, saw := isNamed(t, w, test.wanted, time.Now(), time.Second)
+				if named != (test.saw == "") || !named && saw != test.saw {
+					t.Errorf("named %v, saw %q; want %q", named, saw, test.saw)
 				}
 			})
 		})
@@ -224,16 +216,15 @@ func TestUntilNamedOnABusyMachine(t *testing.T) {
 				began := time.Now()
 				time.Sleep(3 * time.Second)
 				return snapshot.Snapshot{Time: began}
-			}, []detect.Detector{detectorFunc(func([]snapshot.Snapshot) []detect.Finding {
+			}, detecting(detectorFunc(func([]snapshot.Snapshot) []detect.Finding {
 				if n++; n < test.look {
 					return nil
 				}
 				return []detect.Finding{lost}
-			})}, lookEvery, scope{}, &recorder{}, nil)
+			})), &history.History{}, nil)
 			defer w.Stop()
-			err := w.untilNamed(t.Context(), []framework.Finding{framework.As(lost)}, time.Now(), time.Second)
-			if named := err == nil; named != test.named {
-				t.Errorf("shown by look %d: %v", test.look, err)
+			if named, saw := isNamed(t, w, []framework.Finding{framework.As(lost)}, time.Now(), time.Second); named != test.named {
+				t.Errorf("shown by poll %d: named %v, saw %s", test.look, named, saw)
 			}
 		})
 	}
@@ -246,10 +237,12 @@ func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 		looks(2)
 		d.says()
 		began := time.Now()
-		if err := w.untilNamed(t.Context(), nil, began.Add(1), time.Minute); err != nil {
-			t.Fatal(err)
+		lost := framework.As(found("lost", "b", detect.Active))
+		d.says(found("lost", "b", detect.Active))
+		if named, saw := isNamed(t, w, []framework.Finding{lost}, began.Add(1), time.Minute); !named {
+			t.Fatal(saw)
 		}
-		if took := time.Since(began); took == 0 || took > 2*lookEvery {
+		if took := time.Since(began); took == 0 || took > 2*verdict.PollEvery {
 			t.Errorf("named after %s, want the next look", took)
 		}
 	})
@@ -286,8 +279,8 @@ func TestUntilQuiet(t *testing.T) {
 			name: "blind now and then", want: "Nodes: no answer", blind: true,
 			changes: func() (all []change) {
 				for i := range 20 {
-					at := time.Duration(i)*2*time.Second + lookEvery/2 // not at the moment of a look
-					all = append(all, change{at: at, blind: true}, change{at: at + lookEvery})
+					at := time.Duration(i)*2*time.Second + verdict.PollEvery/2 // not at the moment of a look
+					all = append(all, change{at: at, blind: true}, change{at: at + verdict.PollEvery})
 				}
 				return all
 			}(),
@@ -310,28 +303,24 @@ func TestUntilQuiet(t *testing.T) {
 					s := snapshot.Snapshot{Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}}}
 					s.Nodes.Read, s.Nodes.Error = !blind.Load(), "no answer"
 					return s
-				}, []detect.Detector{d}, lookEvery, scope{}, &recorder{}, nil)
+				}, detecting(d), &history.History{}, nil)
 				defer w.Stop()
 				began := time.Now()
-				since, err := w.untilQuiet(t.Context(), began, 20*time.Second, test.named...)
-				var unread *blindError
-				if errors.As(err, &unread) != test.blind {
-					t.Errorf("%v, want it to be blindness: %v", err, test.blind)
+				since, quiet, q := isQuiet(t, w, began, 20*time.Second, test.named...)
+				if !quiet && q.Blind != test.blind {
+					t.Errorf("%+v, want it to be blindness: %v", q, test.blind)
 				}
-				if test.want != "" {
-					if err == nil || !strings.Contains(err.Error(), test.want) {
-						t.Errorf("%v, want what it saw last, %q", err, test.want)
-					}
+				if quiet != (test.want == "") || !quiet && !strings.Contains(q.Noise, test.want) {
+					t.Errorf("quiet %v, %+v; want what it saw last, %q", quiet, q, test.want)
+				}
+				if !quiet {
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := since.Sub(began); got < test.after || got > test.after+2*lookEvery {
+				if got := since.Sub(began); got < test.after || got > test.after+2*verdict.PollEvery {
 					t.Errorf("quiet since %s after the call, want %s", got, test.after)
 				}
-				if took := time.Since(since); took < quietFor {
-					t.Errorf("it waited %s, want %s of quiet", took, quietFor)
+				if took := time.Since(since); took < verdict.QuietFor {
+					t.Errorf("it waited %s, want %s of quiet", took, verdict.QuietFor)
 				}
 			})
 		})
@@ -339,10 +328,10 @@ func TestUntilQuiet(t *testing.T) {
 	t.Run("a quiet time before the call counts", func(t *testing.T) {
 		watching(t, func(t *testing.T, w *watch, d *said) {
 			began := time.Now()
-			looks(int(quietFor/lookEvery) + 1)
+			looks(int(verdict.QuietFor/verdict.PollEvery) + 1)
 			called := time.Now()
-			if _, err := w.untilQuiet(t.Context(), began, time.Minute); err != nil || time.Since(called) > 2*lookEvery {
-				t.Errorf("%v after %s, want the next look", err, time.Since(called))
+			if _, quiet, q := isQuiet(t, w, began, time.Minute); !quiet || time.Since(called) > 2*verdict.PollEvery {
+				t.Errorf("%+v after %s, want the next poll", q, time.Since(called))
 			}
 		})
 	})
@@ -350,8 +339,9 @@ func TestUntilQuiet(t *testing.T) {
 		watching(t, func(t *testing.T, w *watch, d *said) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if _, err := w.untilQuiet(ctx, time.Now(), time.Minute); !errors.Is(err, context.Canceled) {
-				t.Errorf("%v, want the context's error", err)
+			err := waiting(w).untilQuiet(ctx, history.NoFindings, time.Now(), time.Minute)
+			if _, _, marked := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, ""); !errors.Is(err, context.Canceled) || marked {
+				t.Errorf("%v, marked %v; want the context's error and no mark", err, marked)
 			}
 		})
 	})

@@ -9,13 +9,13 @@ type Fault struct {
 	Name string
 	// Inject makes it happen, and returns when it has.
 	Inject func(ctx context.Context) error
-	// Held tells whether the fault has taken hold: it looks at the lab and
+	// Held reports whether the fault has taken hold: it looks at the lab and
 	// not at what Inject did. When it has not, it returns what it saw.
 	Held func(ctx context.Context) (held bool, saw string, err error)
 	// Undo takes the fault back, as far as it was injected, and returns when
 	// the lab is as before.
 	Undo func(ctx context.Context) error
 	// Replaced is set where installing the next variant puts what the fault has
-	// changed into its own state, whatever it is: Undo is for a lab that is kept.
+	// changed into its own state: Undo is for a lab that is kept.
 	Replaced bool
 }

@@ -35,13 +35,13 @@ type NIC struct {
 
 // Reasons for which a NIC does not reproduce the incident.
 var (
-	// ErrSkipped: Calico's autodetection passes over an interface of the name.
-	ErrSkipped = errors.New("it would prove nothing")
+	// ErrSkipped: Calico's autodetection skips an interface of the name.
+	ErrSkipped = errors.New("the incident would not occur")
 	// ErrReachable: other nodes reach the address.
-	ErrReachable = errors.New("it would prove nothing")
+	ErrReachable = errors.New("the incident would not occur")
 	// ErrDuplicate: another node has the address. That is a failure of its
-	// own: calico-node finds the conflict, gives its address up and ends.
-	ErrDuplicate = errors.New("it is another failure: calico-node ends on the conflict and does not move BGP")
+	// own: calico-node finds the conflict, gives its address up and exits.
+	ErrDuplicate = errors.New("another failure would occur: calico-node exits on the conflict and keeps its BGP sessions")
 )
 
 // Check returns an error of one sentence if a NIC cannot be used in a lab:
@@ -65,7 +65,7 @@ func (n NIC) checkName(links int) error {
 		return fmt.Errorf("NIC name %q: want 1 to %d characters without blanks, colons and slashes, such as eth%d", n.Name, maxName, links)
 	}
 	if pattern, yes := autodetection.Excluded(n.Name); yes {
-		return fmt.Errorf("NIC name %q: Calico's autodetection passes over every interface that matches %s, so %w: take eth%d",
+		return fmt.Errorf("NIC name %q: Calico's autodetection skips every interface that matches %s, so %w: take eth%d",
 			n.Name, pattern, ErrSkipped, links)
 	}
 	for i := range links {
@@ -90,7 +90,7 @@ func (n NIC) checkAddress(t topology.Topology) error {
 				continue
 			}
 			if m.Name == n.Node {
-				return fmt.Errorf("NIC address %s: node %s has it on another interface, which changes nothing, so %w", addr, n.Node, ErrReachable)
+				return fmt.Errorf("NIC address %s: node %s has it on another interface already, so %w", addr, n.Node, ErrReachable)
 			}
 			if m.Kind == topology.KindNode {
 				return fmt.Errorf("NIC address %s: node %s has it, so %w", addr, m.Name, ErrDuplicate)
@@ -98,7 +98,7 @@ func (n NIC) checkAddress(t topology.Topology) error {
 		}
 	}
 	reached := func(what string, p netip.Prefix) error {
-		return fmt.Errorf("NIC address %s: its subnet overlaps %s (%s), which the other nodes reach, so %w: take a subnet of its own",
+		return fmt.Errorf("NIC address %s: its subnet overlaps %s (%s), which the other nodes reach, so %w: use another subnet",
 			n.Address, what, p, ErrReachable)
 	}
 	for _, o := range t.Networks {
@@ -126,9 +126,9 @@ type machine interface {
 }
 
 // PlugNIC plugs a network card into a node while it runs: what a hypervisor
-// does when somebody adds a card to a virtual machine. Undo pulls it out.
+// does when a card is added to a virtual machine. Undo removes it.
 //
-// The card is one end of a veth pair. The other end stands alone in a network
+// The card is one end of a veth pair. The other end is alone in a network
 // namespace that is named after the card and held by the node's own file
 // system: nothing else is on that network, and all of it goes with the node's
 // container, however that ends.
@@ -245,7 +245,7 @@ func (n NIC) plug(ctx context.Context, m machine) error {
 }
 
 // carrierWithin bounds how long the kernel may take to notice that a link has
-// its carrier. It looks once a second at most.
+// its carrier. It polls once a second at most.
 const carrierWithin = 10 * time.Second
 
 // buckets is NETDEV_HASHENTRIES of the kernel's net/core/dev.h.
@@ -287,7 +287,7 @@ func (n NIC) openFar(ctx context.Context, m machine) (netns.NsHandle, error) {
 	return far, nil
 }
 
-// link looks for the card on the node.
+// link finds the card on the node.
 func (n NIC) link(ctx context.Context, m machine) (l netlink.Link, there bool, err error) {
 	err = m.InNetns(ctx, func() (err error) {
 		l, err = netlink.LinkByName(n.Name)
@@ -302,7 +302,7 @@ func (n NIC) link(ctx context.Context, m machine) (l netlink.Link, there bool, e
 	return l, true, nil
 }
 
-// held tells whether the card is there, works and has its address.
+// held reports whether the card is there, works and has its address.
 func (n NIC) held(ctx context.Context, m machine) (bool, string, error) {
 	l, there, err := n.link(ctx, m)
 	if err != nil {
@@ -336,7 +336,7 @@ const (
 	reachWithin = 300 * time.Millisecond
 )
 
-// unreached tells whether no other node gets an answer from the card's
+// unreached reports whether no other node gets an answer from the card's
 // address. A refused connection is an answer, too.
 func (n NIC) unreached(ctx context.Context, others []machine) (bool, string, error) {
 	to := netip.AddrPortFrom(n.Address.Addr(), kubeletPort).String()
@@ -374,7 +374,7 @@ const unplugWithin = 10 * time.Second
 
 func (n NIC) unplug(ctx context.Context, m machine) error {
 	wrap := func(err error) error { return fmt.Errorf("pulling %s out of %s: %w", n.Name, n.Node, err) }
-	// The other end tells whether the card is ours.
+	// The other end shows whether the card is that of the fault.
 	names, err := m.Exec(ctx, "ip", "netns", "list")
 	if err != nil {
 		return wrap(err)

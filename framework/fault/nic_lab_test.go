@@ -192,7 +192,7 @@ func TestPlugNICThatIsReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	held, saw, err := f.Held(t.Context())
-	if held || err != nil || saw != "node2 reaches 192.168.77.5 of node1, so it would prove nothing" {
+	if held || err != nil || saw != "node2 reaches 192.168.77.5 of node1, so the incident would not occur" {
 		t.Errorf("held: %q, %v", saw, err)
 	}
 }

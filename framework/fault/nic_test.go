@@ -31,7 +31,7 @@ func TestNICCheck(t *testing.T) {
 	}{
 		{name: "the incident's", node: "node2", nic: "eth1", address: "192.168.77.5/24"},
 		{name: "another name", node: "node2", nic: "ens224", address: "192.168.77.5/24"},
-		{name: "a name that Calico skips", node: "node2", nic: "veth0", address: "192.168.77.5/24", want: `"veth0": Calico's autodetection passes over every interface that matches ^veth.*`, wraps: ErrSkipped},
+		{name: "a name that Calico skips", node: "node2", nic: "veth0", address: "192.168.77.5/24", want: `"veth0": Calico's autodetection skips every interface that matches ^veth.*`, wraps: ErrSkipped},
 		{name: "a name that begins with lo", node: "node2", nic: "lom1", address: "192.168.77.5/24", want: "matches ^lo", wraps: ErrSkipped},
 		{name: "kube-ipvs", node: "node2", nic: "kube-ipvs0", address: "192.168.77.5/24", want: "take eth1", wraps: ErrSkipped},
 		{name: "a name that is taken", node: "node2", nic: "eth0", address: "192.168.77.5/24", want: "has an interface of that name: take eth1"},

@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// nodeExists tells whether the API server has a Node object.
+// nodeExists reports whether the API server has a Node object.
 func nodeExists(ctx context.Context, c *kindlab.Cluster, name string) (bool, error) {
 	err := c.Client.Resources().Get(ctx, name, "", &corev1.Node{})
 	if apierrors.IsNotFound(err) {
@@ -25,7 +25,7 @@ func nodeExists(ctx context.Context, c *kindlab.Cluster, name string) (bool, err
 
 // DeleteNodeObject drains a node and deletes its Node object, while the
 // machine and all that runs on it goes on: what `kubectl drain` and
-// `kubectl delete node` do, before anybody has switched the machine off.
+// `kubectl delete node` do, before the machine is switched off.
 //
 // It has no undo of its own: a node that is removed from its cluster comes
 // back by joining it, which is the undo of RemoveNode.
@@ -50,7 +50,7 @@ func DeleteNodeObject(c *kindlab.Cluster, name string) Fault {
 	}
 }
 
-// RemoveNode takes a node out of its cluster for good: drained, its Node
+// RemoveNode takes a node out of its cluster permanently: drained, its Node
 // object deleted, its power cut, its disk thrown away. Undo joins a new
 // machine of the same name and address.
 func RemoveNode(l *kindlab.Lab, c *kindlab.Cluster, name string) Fault {

@@ -44,7 +44,7 @@ func (a access) Routers(context.Context) (map[string]snapshot.RouterReader, erro
 			return nil, errors.Join(errs...)
 		}
 		opened = append(opened, handle)
-		routers[r.Name] = handle
+		routers[r.Name] = routerReader{handle}
 	}
 	return routers, nil
 }

@@ -20,7 +20,7 @@ import (
 type Churn struct {
 	// Services is how many there are.
 	Services int
-	// Range is a /24. Nobody connects to its addresses.
+	// Range is a /24. Nothing connects to its addresses.
 	Range netip.Prefix
 	// Every is the time from one change to the next of a Service.
 	Every time.Duration
@@ -46,7 +46,7 @@ const churnPrefix = "churn-"
 
 func churnName(i int) string { return fmt.Sprintf("%s%02d", churnPrefix, i) }
 
-// IsChurned tells whether a Service, by namespace/name, is one of a Churn's.
+// IsChurned reports whether a Service, by namespace/name, is one of a Churn's.
 func IsChurned(service string) bool { return strings.HasPrefix(service, namespace+"/"+churnPrefix) }
 
 // Apart is how many changes lie between two addresses of the range, for the
@@ -56,7 +56,7 @@ func (c *Churn) Apart(one, other netip.Addr) int {
 	return min(n, churnAddresses-n)
 }
 
-// Goes tells whether the churn goes on.
+// Goes reports whether the churn continues.
 func (c *Churn) Goes() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Churn) Goes() bool {
 const churnAddresses = 250
 
 // create creates those Services that are not there, and gives all of them an
-// endpoint. That is done once in a cluster, whoever asks for it.
+// endpoint. That is done once in a cluster.
 func (c *Churn) create(ctx context.Context, cluster *kindlab.Cluster) error {
 	c.creating.Lock()
 	defer c.creating.Unlock()
@@ -135,7 +135,7 @@ func (c *Churn) leave(r *churning) {
 
 // run replaces the endpoint of one Service after the other, each time by an
 // address that it has not had for a while. So the table of a proxy that only
-// lags behind changes from look to look, and that of a proxy that has stopped
+// lags behind changes from poll to poll, and that of a proxy that has stopped
 // does not.
 func (c *Churn) run(ctx context.Context, cluster *kindlab.Cluster) error {
 	tick := time.NewTicker(c.Every / time.Duration(c.Services))

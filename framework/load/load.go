@@ -20,7 +20,7 @@ import (
 // Services declares a load. Its endpoints are addresses of one host outside of
 // the cluster.
 type Services struct {
-	// Node is the one whose proxy is to work. A probe pod must run there: the
+	// Node is the one whose proxy gets the load. A probe pod must run there: the
 	// connections come from its network, as those of clients do.
 	Node string
 	// Host has the endpoints' addresses, and the lab routes them to it.
@@ -118,7 +118,7 @@ func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready
 	return l, nil
 }
 
-// failed notes that a part of the load has ended, unless it was told to.
+// failed notes that a part of the load has ended, unless it was stopped.
 func (l *Load) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

@@ -22,7 +22,7 @@ import (
 const (
 	namespace = metav1.NamespaceDefault
 	// servicePort is where Services listen, and churnPort where the endpoints of the
-	// churned ones would, if anybody connected to them.
+	// churned ones would, if something connected to them.
 	servicePort = 80
 	churnPort   = 8080
 )
@@ -135,7 +135,7 @@ func (s Services) mirrored(ctx context.Context, c *kindlab.Cluster) error {
 // setEndpoints sets the addresses that a Service of the load leads to.
 func setEndpoints(ctx context.Context, c *kindlab.Cluster, name string, port uint16, addresses ...netip.Addr) error {
 	e := endpointsOf(name, port, addresses...)
-	err := kube(c).Update(ctx, e) // without a version: whatever is there
+	err := kube(c).Update(ctx, e) // without a version: it replaces any
 	if client.IgnoreNotFound(err) == nil && err != nil {
 		err = kube(c).Create(ctx, e)
 	}

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// These are the fields of Argo's types that are used here, and Kubernetes' own within
-// them. The types themselves are in the module of the whole of Argo Workflows. A test
-// holds what is written to Argo's JSON schema.
+// These are the fields of Argo's types that are used here, with Kubernetes' own types
+// inside. Argo's types are in the module of the whole of Argo Workflows. A test validates
+// the output against Argo's JSON schema.
 type (
 	workflow struct {
 		metav1.TypeMeta `json:",inline"`
@@ -31,7 +31,7 @@ type (
 		DAG                   *dag              `json:"dag,omitempty"`
 		Inputs                *artifacts        `json:"inputs,omitempty"`
 		Outputs               *artifacts        `json:"outputs,omitempty"`
-		ActiveDeadlineSeconds string            `json:"activeDeadlineSeconds,omitempty"` // Argo takes numbers, its schema text alone
+		ActiveDeadlineSeconds string            `json:"activeDeadlineSeconds,omitempty"` // Argo accepts numbers, its schema only strings
 		Container             *corev1.Container `json:"container,omitempty"`
 		Volumes               []corev1.Volume   `json:"volumes,omitempty"`
 	}
@@ -55,15 +55,15 @@ type (
 	}
 )
 
-// mergeFound merges those of its folders that are there. If one is not, nobody knows
-// what its shard came to: exit status 4.
+// mergeFound merges the folders that exist. If one is missing, the result of its shard is
+// not known: exit status 4.
 const mergeFound = `found=() missing=0 output=$1
 shift
 for shard; do
   if [ -e "$shard" ]; then
     found+=("$shard")
   else
-    echo "$shard: the shard has left no report" >&2
+    echo "$shard: the shard has no report" >&2
     missing=4
   fi
 done
@@ -71,10 +71,9 @@ bin/relapse merge --output="$output" "${found[@]}"
 exit $missing
 `
 
-// Argo writes an Argo Workflow, for argo submit: the shards side by side, then one
-// step that merges their reports, whatever came of them. The reports are artifacts, so
-// that the cluster needs an artifact repository. The workflow succeeds if the merged
-// runs have passed.
+// Argo writes an Argo Workflow, for argo submit: the shards in parallel, then one step that
+// merges their reports, even if shards failed. The reports are artifacts: the cluster needs
+// an artifact repository. The workflow succeeds if the merged runs pass.
 func Argo(out io.Writer, shards []Shard, r Run, s Source) error {
 	const merge, merged = "merge", "/merged"
 	var (
@@ -86,7 +85,7 @@ func Argo(out io.Writer, shards []Shard, r Run, s Source) error {
 	for _, shard := range shards {
 		name := fmt.Sprintf("shard-%d", shard.Number)
 		container := s.runs(r.args(shard, reports))
-		result := artifact{Name: "reports", Path: reports, Optional: true} // of a shard that ended before there was one
+		result := artifact{Name: "reports", Path: reports, Optional: true} // a shard may end without one
 		templates = append(templates, template{
 			Name: name, Container: &container, ActiveDeadlineSeconds: fmt.Sprint(int64(shard.Limit().Seconds())),
 			Outputs: &artifacts{[]artifact{result}}, Volumes: []corev1.Volume{scratch("docker"), scratch("reports")},

@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// entry is a job of a GitHub Actions matrix. Scenario, label, with and timeout are
-// inputs of the action in the root of this tree.
+// entry is a job of a GitHub Actions matrix. Scenario, label, with and timeout are inputs
+// of the action in .github/actions/relapse.
 type entry struct {
 	Shard    int    `json:"shard"`
 	Scenario string `json:"scenario"` // names, with a space between them
 	Label    string `json:"label"`
 	With     string `json:"with"`
 	Timeout  string `json:"timeout"`
-	// Minutes is for timeout-minutes: a runner that ends a job leaves no report, so
-	// that relapse has to give up before.
+	// Minutes is for timeout-minutes. relapse must time out earlier: a cancelled job has
+	// no report.
 	Minutes int `json:"minutes"`
 }
 
-// jobMinutes is what a job takes beside its run: set-up, tear-down and artifacts.
+// jobMinutes is the time of a job besides its run: set-up, tear-down and artifacts.
 const jobMinutes = 20
 
 // GitHub writes the shards as the matrix of a job of GitHub Actions: JSON in one line,

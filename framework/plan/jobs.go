@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Claim is the PersistentVolumeClaim that Jobs write their reports to. It is not part
-// of the manifests: what it is made of is for the cluster's owner to say.
+// Claim is the PersistentVolumeClaim that Jobs write their reports to. The cluster's owner
+// creates it.
 const Claim = "relapse-reports"
 
-// Jobs writes a Kubernetes Job for each shard, for kubectl create. A shard's reports
-// are in the folder shard-N of Claim; relapse merge makes one report of them.
+// Jobs writes a Kubernetes Job for each shard, for kubectl create. A shard's reports are in
+// the folder shard-N of Claim; relapse merge merges them.
 func Jobs(out io.Writer, shards []Shard, r Run, s Source) error {
 	var all []any
 	for _, shard := range shards {
@@ -29,7 +29,7 @@ func job(s Shard, r Run, from Source) *batchv1.Job {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
 		ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("relapse-%d-", s.Number), Labels: labels},
 		Spec: batchv1.JobSpec{
-			// A verdict is a result: a second try would only hide it.
+			// A verdict is a result: a retry would hide it.
 			BackoffLimit:          new(int32(0)),
 			ActiveDeadlineSeconds: new(int64(s.Limit().Seconds())),
 			Template: corev1.PodTemplateSpec{

@@ -1,6 +1,5 @@
-// Package plan spreads scenarios over machines, and writes that down for the engines
-// that run such things: GitHub Actions, Argo Workflows and Kubernetes Jobs. It runs
-// nothing itself.
+// Package plan distributes scenarios over machines, and writes the result for GitHub
+// Actions, Argo Workflows and Kubernetes Jobs. It runs nothing.
 package plan
 
 import (
@@ -11,30 +10,30 @@ import (
 )
 
 // Item is a scenario that one machine runs. It is never split: an affected and a fixed
-// variant are worth most on one machine.
+// variant are best compared on one machine.
 type Item struct {
 	Scenario string
-	// Lasts is how long it usually lasts, with its images built; zero where nobody
-	// has measured it.
+	// Lasts is how long it usually takes, with its images built; zero if it was not
+	// measured.
 	Lasts time.Duration
 }
 
-// Shard is what one machine runs, one scenario after the other.
+// Shard is what one machine runs, one scenario after another.
 type Shard struct {
 	Number int // from 1
 	Items  []Item
 }
 
-// Shards spreads items over n shards at most, so that the longest of them is short:
-// the longest item first, each to the shard that has least to do (Graham's LPT rule,
-// at worst a third above the shortest possible). An item that was not measured is
-// taken to last as long as the longest that was. No shard is empty; n is 1 at least.
+// Shards distributes items over at most n shards, so that the longest shard is short: the
+// longest item first, each to the shard with the least work (Graham's LPT rule, at worst a
+// third longer than the optimum). An item that was not measured counts like the longest
+// one. No shard is empty; n must be at least 1.
 func Shards(items []Item, n int) []Shard {
 	var longest time.Duration
 	for _, i := range items {
 		longest = max(longest, i.Lasts)
 	}
-	longest = cmp.Or(longest, time.Minute) // of items of which none was measured, each is alike
+	longest = cmp.Or(longest, time.Minute) // if none was measured, all count the same
 	lasts := func(i Item) time.Duration { return cmp.Or(i.Lasts, longest) }
 	sorted := slices.Clone(items)
 	slices.SortStableFunc(sorted, func(a, b Item) int { return cmp.Compare(lasts(b), lasts(a)) })
@@ -56,7 +55,7 @@ func Shards(items []Item, n int) []Shard {
 	return shards
 }
 
-// Lasts is how long the shard usually lasts, without items that were not measured.
+// Lasts is how long the shard usually takes, without items that were not measured.
 func (s Shard) Lasts() time.Duration {
 	var sum time.Duration
 	for _, i := range s.Items {
@@ -65,16 +64,16 @@ func (s Shard) Lasts() time.Duration {
 	return sum
 }
 
-// A shard on a machine without caches builds its images first: all of them are recorded
-// with 27 minutes on two CPUs (cmd/bench/figures). The rest is room for machines that
-// are slower than the one of the figures; it was chosen, not measured.
+// A shard on a machine without caches builds its images first: all of them take 27 minutes
+// on two CPUs (cmd/bench/figures). The rest allows for machines that are slower than the
+// one of the figures; it was chosen, not measured.
 const (
 	buildsWithin = 45 * time.Minute
 	slowness     = 3
 	notMeasured  = 20 * time.Minute
 )
 
-// Limit is when a shard is given up, on a machine without caches.
+// Limit is when a shard is cancelled, on a machine without caches.
 func (s Shard) Limit() time.Duration {
 	limit := buildsWithin
 	for _, i := range s.Items {
@@ -92,10 +91,9 @@ func (s Shard) Scenarios() []string {
 	return names
 }
 
-// Run says what the shards run beside their scenarios: flags of relapse run. Empty
-// ones are left out.
+// Run holds further flags of relapse run for all shards. Empty ones are left out.
 type Run struct {
-	Label string // an expression of labels
+	Label string // a label expression
 	With  string // versions, as in "cilium=1.17.1,kube-proxy=1.13.2"
 }
 

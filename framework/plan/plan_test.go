@@ -3,9 +3,6 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,9 +12,9 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write the golden files anew")
+	"github.com/relapse-dev/relapse/framework/goldentest"
+)
 
 const minute = time.Minute
 
@@ -68,41 +65,24 @@ var (
 	source   = Source{Repository: "https://example.org/relapse", Ref: "v1", Image: "golang:1.26"}
 )
 
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
-
 func TestGitHub(t *testing.T) {
 	var out bytes.Buffer
 	if err := GitHub(&out, planned, selected); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "github.json", out.Bytes())
+	goldentest.Compare(t, "github.json", out.String())
 	if bytes.Count(out.Bytes(), []byte("\n")) != 1 {
 		t.Error("a line of $GITHUB_OUTPUT is one line")
 	}
 }
 
-// A server that is told to be strict decodes manifests like this.
+// A server with strict validation decodes manifests like this.
 func TestJobsAreJobs(t *testing.T) {
 	var out bytes.Buffer
 	if err := Jobs(&out, planned, Run{}, source); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "jobs.yaml", out.Bytes())
+	goldentest.Compare(t, "jobs.yaml", out.String())
 	documents := strings.Split(out.String(), "---\n")
 	if len(documents) != len(planned) {
 		t.Fatalf("%d documents of %d shards", len(documents), len(planned))
@@ -129,7 +109,7 @@ func TestArgo(t *testing.T) {
 	if err := Argo(&out, planned, selected, source); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "argo.yaml", out.Bytes())
+	goldentest.Compare(t, "argo.yaml", out.String())
 }
 
 // TestSchemas holds the manifests to the schemas that their vendors publish.

@@ -10,25 +10,25 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Source is where pods have relapse from: it builds its images from its own source,
-// and no image of it is published.
+// Source is where pods fetch relapse: it builds its images from its own source, and no
+// image of it is published.
 type Source struct {
 	Repository string // a URL that git fetches from
 	Ref        string // a branch, a tag or a commit
-	// Image has git, make and Go in it, and is a Debian: what else a lab needs is
-	// installed by relapse setup.
+	// Image is a Debian with git, make and Go. relapse setup installs what else a lab
+	// needs.
 	Image string
 }
 
-// Where things are in a pod.
+// Paths in a pod.
 const (
 	reports = "/reports"
-	// docker is where Docker keeps its data. Its file system must not be that of the
-	// container, which is an overlay: an overlay lies on none.
+	// docker is Docker's data folder. It must not be on the container's file system, which
+	// is an overlay: overlays cannot be stacked on it.
 	docker = "/var/lib/docker"
 )
 
-// checkout fetches relapse and builds it. What follows is called with its arguments.
+// checkout fetches and builds relapse, and then runs a script with arguments.
 func (s Source) checkout(then string, args []string) []string {
 	script := `set -eu
 cd "$(mktemp -d)"
@@ -40,17 +40,16 @@ make build
 	return append([]string{"/bin/bash", "-c", script, s.Repository, s.Ref}, args...)
 }
 
-// runs is a container that runs a shard. Doctor speaks first: in a pod that is not
-// privileged it says so, and setup, which would cure what can be cured, ends the shard
-// with exit status 3.
+// runs is a container that runs a shard. It runs doctor first: in a pod that is not
+// privileged, setup cannot fix the machine, and the shard ends with exit status 3.
 func (s Source) runs(args []string) corev1.Container {
 	return corev1.Container{
 		Name: "relapse", Image: s.Image,
 		Command: s.checkout("bin/relapse doctor || bin/relapse setup\nexec bin/relapse \"$@\"\n", args),
-		// A lab makes containers, networks and mounts.
+		// A lab creates containers, networks and mounts.
 		SecurityContext: &corev1.SecurityContext{Privileged: new(true)},
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			// What one lab is given where several run side by side.
+			// What one lab needs if several run in parallel.
 			corev1.ResourceCPU:              resource.MustParse("2"),
 			corev1.ResourceMemory:           resource.MustParse("8Gi"),
 			corev1.ResourceEphemeralStorage: resource.MustParse("30Gi"),
@@ -59,7 +58,7 @@ func (s Source) runs(args []string) corev1.Container {
 	}
 }
 
-// scratch is an empty folder for as long as a pod lives.
+// scratch is an empty folder with the lifetime of a pod.
 func scratch(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
 }

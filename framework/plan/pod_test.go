@@ -47,7 +47,7 @@ func in(t *testing.T, command []string) (out string, status int) {
 	}
 	var lines []string
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "<") || strings.Contains(line, "has left no report") {
+		if strings.HasPrefix(line, "<") || strings.Contains(line, "has no report") {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
@@ -93,7 +93,7 @@ func TestPodMerges(t *testing.T) {
 	if out, status := in(t, from.checkout(mergeFound, []string{"/merged", there})); out != "<merge><--output=/merged><"+there+">" || status != 0 {
 		t.Errorf("status %d\n%s", status, out)
 	}
-	want := lost + ": the shard has left no report\n<merge><--output=/merged><" + there + ">"
+	want := lost + ": the shard has no report\n<merge><--output=/merged><" + there + ">"
 	if out, status := in(t, from.checkout(mergeFound, []string{"/merged", lost, there})); status != 4 || out != want {
 		t.Errorf("one is lost: status %d\n%s", status, out)
 	}

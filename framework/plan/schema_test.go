@@ -17,7 +17,7 @@ import (
 
 // The schemas in testdata are parts of those that the vendors publish: the definitions
 // and properties that the manifests use, word for word but for descriptions. With more
-// than a mistyped field in a manifest they have to be made anew.
+// than a mistyped field in a manifest they have to be made again.
 var schemas = flag.String("schemas", "", "folder with argo.json and kubernetes.json, whole, to take the schemas in testdata from")
 
 // published says where a schema is from, and which of its definitions a manifest is.

@@ -121,7 +121,7 @@ func (a *Agent) ask(ctx context.Context, r wire.Request) (reply, error) {
 }
 
 // askThen does then with the answer, unless it is an error, before anything
-// that the agent says later is looked at.
+// that the agent says later is evaluated.
 func (a *Agent) askThen(ctx context.Context, r wire.Request, then func(reply)) (reply, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answersWithin, fmt.Errorf("it has said nothing for %s", answersWithin))
 	defer cancel()

@@ -2,7 +2,7 @@ package probe
 
 import "time"
 
-// Gap is a time in which a probe lost every packet whose fate is known.
+// Gap is a time in which a probe lost every packet whose outcome is known.
 type Gap struct {
 	// Began is when the first lost packet was sent.
 	Began time.Time
@@ -14,14 +14,14 @@ type Gap struct {
 // LongestGap returns the longest gap with a packet that was sent at or after from, and
 // before to. Of one that began earlier that is the rest; of one that ends later it is
 // all. The zero Gap says that nothing was lost.
-func (t *Timeline) LongestGap(from, to time.Time) Gap { return t.longestGap(from, to, t.fate) }
+func (t *Timeline) LongestGap(from, to time.Time) Gap { return t.longestGap(from, to, t.outcome) }
 
 // LongestGapOneWay is LongestGap for OneWay.
 func (t *Timeline) LongestGapOneWay(from, to time.Time) Gap {
-	return t.longestGap(from, to, t.fateOneWay)
+	return t.longestGap(from, to, t.outcomeOneWay)
 }
 
-func (t *Timeline) longestGap(from, to time.Time, fateOf func(slot uint32) fate) Gap {
+func (t *Timeline) longestGap(from, to time.Time, outcomeOf func(slot uint32) outcome) Gap {
 	var longest, now Gap
 	within := t.from(to)
 	end := t.sent.end()
@@ -30,7 +30,7 @@ func (t *Timeline) longestGap(from, to time.Time, fateOf func(slot uint32) fate)
 		if slot >= within && !open {
 			break
 		}
-		switch fateOf(slot) {
+		switch outcomeOf(slot) {
 		case lost:
 			if !open {
 				now.Began = t.at(slot)
@@ -54,15 +54,15 @@ func (t *Timeline) longestGap(from, to time.Time, fateOf func(slot uint32) fate)
 
 // OneWay returns the packets that were sent at or after from, and before to, by what
 // became of the requests: one that the far end saw was received, whether its answer
-// came back or not. Where the far end is no agent, or did not tell, a packet that was
+// came back or not. Where the far end is no agent, or did not report, a packet that was
 // not answered is unjudged.
 func (t *Timeline) OneWay(from, to time.Time) Counts {
-	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.fateOneWay)
+	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.outcomeOneWay)
 }
 
-// fateOneWay is what became of a slot's request.
-func (t *Timeline) fateOneWay(slot uint32) fate {
-	f := t.fate(slot)
+// outcomeOneWay is what became of a slot's request.
+func (t *Timeline) outcomeOneWay(slot uint32) outcome {
+	f := t.outcome(slot)
 	if f == skipped || f == received {
 		return f
 	}

@@ -70,7 +70,7 @@ func peer(conn any) (pid int, err error) {
 }
 
 // realTime gives a process real-time priority. A new thread has that of the one that
-// started it: once all have it, all have it for good.
+// started it: once all have it, all keep it.
 func realTime(pid int) error {
 	for changed := true; changed; {
 		changed = false

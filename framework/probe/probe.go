@@ -17,7 +17,7 @@
 //
 // The far end says which packet of the exchange was lost: if it saw the request,
 // it was the reply, and otherwise the request. If the far end is no agent, or the
-// probe is TCP or MySQL, that is unknown. A login that the server turned away
+// probe is TCP or MySQL, that is unknown. A login that the server denied
 // counts as lost at once, and Timeline.Sources has the address that the server
 // saw. A DNS probe knows by itself whether the name was not resolved, which is a
 // loss at once, or the address that it resolved to did not answer.
@@ -27,20 +27,20 @@
 // It is clean since the first packet of the unbroken run of answered packets
 // that reaches up to now. Packets at the end that are younger than Patience
 // and unanswered are under way and do not break the run; an unanswered packet
-// before an answered one does, whatever its age. So recovery shows as soon as
+// before an answered one does, regardless of its age. So recovery shows as soon as
 // the first report after it, without waiting for any time-out.
 //
 // # What is not counted
 //
-// When a sending end goes away, nobody knows what became of its packets under
-// way, so those are not lost: the timelines of its probes just end. Probes to
-// that end go on, and lose their packets.
+// When a sending endpoint disappears, the outcome of its packets under way is
+// unknown. They are not counted as lost: the timelines of its probes end. Probes to
+// that endpoint continue, and lose their packets.
 //
-// On a machine that is too busy an agent may not run for a while, and answers
-// late or never, unless it was told to run first (Agent.RunFirst). It reports such times
-// itself. Packets that were sent to it meanwhile and not answered are neither lost nor
-// received: they are unjudged. So is one that its sender had in its hands when it stopped
-// running: it left late, and its reply may have come after the Timeout.
+// On a busy machine an agent may not run for a while, and answers late or never,
+// unless it has priority (Agent.RunFirst). It reports such scheduling stalls itself.
+// Packets that were sent to it meanwhile and not answered are neither lost nor
+// received: they are unjudged. So is the packet that a sender was sending when it
+// stalled: it left late, and its reply may have come after the Timeout.
 package probe
 
 import (
@@ -55,7 +55,7 @@ import (
 type Protocol = wire.Protocol
 
 // Protocols of a probe: UDP echo, TCP connect and close, a login to a MySQL
-// server, which is asked whom it takes the client for, the lookup of a name
+// server, which is asked which user and address it sees, the lookup of a name
 // and a TCP connect to the address that it has, or echo over a TCP connection that
 // stays open.
 const (
@@ -96,7 +96,7 @@ const (
 )
 
 // Probe declares continuous traffic from one end to another. The zero values
-// of all but From and To stand for the defaults.
+// of all but From and To mean the defaults.
 type Probe struct {
 	// Name is From->To unless it is given.
 	Name     string

@@ -25,7 +25,7 @@ type End struct {
 
 // Set is a number of probes that are started, read and stopped together.
 type Set struct {
-	// id tells this set's packets from those of any other run.
+	// id distinguishes this set's packets from those of any other run.
 	id     uint64
 	ends   map[string]End
 	names  map[string]int
@@ -38,16 +38,16 @@ type Set struct {
 // New declares a set. The error names all that is wrong with it.
 func New(ends []End, probes []Probe) (*Set, error) {
 	s := &Set{
-		id:   rand.Uint64()>>11 | 1, // 53 bits: exact in whatever reads JSON
+		id:   rand.Uint64()>>11 | 1, // 53 bits: exact in every JSON reader
 		ends: map[string]End{}, names: map[string]int{},
 	}
 	var errs []error
 	if len(probes) == 0 {
-		errs = append(errs, errors.New("there are none"))
+		errs = append(errs, errors.New("no probe is given"))
 	}
 	for _, e := range ends {
 		if _, twice := s.ends[e.Name]; twice || e.Name == "" {
-			errs = append(errs, fmt.Errorf("end %q: the name is empty or taken", e.Name))
+			errs = append(errs, fmt.Errorf("endpoint %q: the name is empty or in use", e.Name))
 			continue
 		}
 		s.ends[e.Name] = e
@@ -59,21 +59,21 @@ func New(ends []End, probes []Probe) (*Set, error) {
 		p = p.WithDefaults()
 		errs = append(errs, p.Validate())
 		if _, twice := s.names[p.Name]; twice {
-			errs = append(errs, fmt.Errorf("probe %s: the name is taken", p.Name))
+			errs = append(errs, fmt.Errorf("probe %s: the name is in use", p.Name))
 		}
 		from, known := s.ends[p.From]
 		switch {
 		case !known:
-			errs = append(errs, fmt.Errorf("probe %s: there is no end %q", p.Name, p.From))
+			errs = append(errs, fmt.Errorf("probe %s: there is no endpoint %q", p.Name, p.From))
 		case from.Agent == nil:
-			errs = append(errs, fmt.Errorf("probe %s: end %q has no agent to send from", p.Name, p.From))
+			errs = append(errs, fmt.Errorf("probe %s: endpoint %q has no agent to send from", p.Name, p.From))
 		}
 		to, known := s.ends[p.To]
 		switch {
 		case !known:
-			errs = append(errs, fmt.Errorf("probe %s: there is no end %q", p.Name, p.To))
+			errs = append(errs, fmt.Errorf("probe %s: there is no endpoint %q", p.Name, p.To))
 		case !to.Address.Addr().Is4() || to.Address.Port() == 0:
-			errs = append(errs, fmt.Errorf("probe %s: address %s of end %q is not an IPv4 address with a port", p.Name, to.Address, p.To))
+			errs = append(errs, fmt.Errorf("probe %s: address %s of endpoint %q is not an IPv4 address with a port", p.Name, to.Address, p.To))
 		}
 		s.names[p.Name] = len(s.timelines)
 		s.timelines = append(s.timelines, &Timeline{Probe: p, Target: to.Address})
@@ -97,7 +97,7 @@ func (s *Set) Start(ctx context.Context) error {
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = s.Stop(stop) // the first error is the one to tell
+	_ = s.Stop(stop) // the first error is the one to report
 	return fmt.Errorf("starting probes: %w", err)
 }
 
@@ -132,7 +132,7 @@ func (s *Set) startFrom(ctx context.Context, a *Agent) error {
 	return nil
 }
 
-// poll is how often a wait looks. It is small beside ReportInterval, which
+// poll is the interval of waits. It is small beside ReportInterval, which
 // bounds the news.
 const poll = 20 * time.Millisecond
 
@@ -292,7 +292,7 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 		if int64(seen.ID) >= int64(len(s.timelines)) {
 			return fmt.Errorf("the probe agent of %s has seen probe %d, which there is not", a.name, seen.ID)
 		}
-		// Whoever starts a probe answers some time before its first packet
+		// The agent that starts a probe answers some time before its first packet
 		// (agent.lead), so that what the far end sees finds it started.
 		if t := s.timelines[seen.ID]; !t.Started.IsZero() {
 			if err := t.addResponder(seen, sent); err != nil {

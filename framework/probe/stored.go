@@ -1,17 +1,10 @@
 package probe
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
-	"github.com/relapse-dev/relapse/topology/await"
 )
 
 // Stored is a timeline with all that it takes to judge it later, packet by packet.
@@ -141,88 +134,4 @@ func (s slots) runs() wire.Runs {
 		}
 	}
 	return r
-}
-
-// Clock is what time it is for whoever looks at stored timelines.
-type Clock interface {
-	Now() time.Time
-	// Until is await.Until.
-	Until(ctx context.Context, what string, interval, bound time.Duration, cond await.Condition) error
-}
-
-// Played is a Set of stored timelines, as they were at the moments of a clock.
-type Played struct {
-	clock Clock
-	at    func(time.Time) []Timeline
-}
-
-// Play makes a set of timelines that are known for each moment. Those that it is
-// given are not changed by anybody.
-func Play(clock Clock, at func(time.Time) []Timeline) *Played { return &Played{clock, at} }
-
-// Timelines returns all timelines as of now.
-func (p *Played) Timelines() []Timeline { return p.at(p.clock.Now()) }
-
-// Timeline returns the timeline of one probe.
-func (p *Played) Timeline(name string) (Timeline, error) {
-	all := p.Timelines()
-	i := slices.IndexFunc(all, func(t Timeline) bool { return t.Probe.Name == name })
-	if i < 0 {
-		return Timeline{}, fmt.Errorf("no probe %q is stored", name)
-	}
-	return all[i], nil
-}
-
-// Stop does nothing: what is stored knows when it was stopped.
-func (p *Played) Stop(context.Context, ...string) error { return nil }
-
-// WaitOutage is Set.WaitOutage.
-func (p *Played) WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
-	at := map[string]time.Time{}
-	err := p.wait(ctx, names, bound, lossOf(lasting)+" since "+clock(since), outage(since, lasting, at))
-	if err != nil {
-		return time.Time{}, err
-	}
-	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
-}
-
-// WaitClean is Set.WaitClean.
-func (p *Played) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error) {
-	since := map[string]time.Time{}
-	err := p.wait(ctx, names, bound, fmt.Sprintf("%s without loss", window), cleanFor(window, p.clock.Now(), since))
-	if err != nil {
-		return time.Time{}, err
-	}
-	return slices.MaxFunc(slices.Collect(maps.Values(since)), time.Time.Compare), nil
-}
-
-func (p *Played) wait(ctx context.Context, names []string, bound time.Duration, what string, met func(*Timeline) (bool, error)) error {
-	var gone error
-	var missing []string
-	err := p.clock.Until(ctx, what, poll, bound, func(context.Context) (bool, string, error) {
-		missing, gone = nil, nil
-		for _, t := range p.Timelines() {
-			if len(names) > 0 && !slices.Contains(names, t.Probe.Name) {
-				continue
-			}
-			ok, err := met(&t)
-			if err != nil {
-				gone = err
-			}
-			if !ok {
-				missing = append(missing, t.String())
-			}
-		}
-		return gone != nil || len(missing) == 0, strings.Join(missing, "; "), nil
-	})
-	var timeout *await.TimeoutError
-	switch {
-	case gone != nil:
-		err = gone
-	case errors.As(err, &timeout):
-		err = ErrBound
-	case err == nil:
-		return nil
-	}
-	return fmt.Errorf("waiting %s for %s: %w; last seen: %s", bound.Round(time.Millisecond), what, err, strings.Join(missing, "; "))
 }

@@ -24,10 +24,10 @@ type Timeline struct {
 	Target netip.AddrPort
 	// Started is when slot 0 was due; zero if the probe was never started.
 	Started time.Time
-	// Reported is up to when the sender has told all that it knows. What was
+	// Reported is up to when the sender has reported all that it knows. What was
 	// sent later is not in here yet.
 	Reported time.Time
-	// Stopped is when the probe was told to stop, zero while it runs.
+	// Stopped is when the probe was stopped, zero while it runs.
 	Stopped time.Time
 	// Gone is when the sender's end went away, and GoneWhy the reason.
 	Gone    time.Time
@@ -41,7 +41,7 @@ type Timeline struct {
 	// with, here and at the far end. They start out with 64.
 	ReplyTTL, RequestTTL map[uint8]int
 	// Sources are the addresses that the far end saw the probe come from, in
-	// order of their first appearance. A MySQL server tells them itself.
+	// order of their first appearance. A MySQL server reports them itself.
 	Sources []Source
 	// Errors counts the packets that the sender's kernel refused (ENETUNREACH,
 	// EPERM and so on), by errno, and the lookups that failed, by reason. They
@@ -140,22 +140,13 @@ type Counts struct {
 	Unresolved int `json:"unresolved,omitempty"`
 	Resolved   int `json:"resolved,omitempty"`
 	// Unjudged are unanswered, and were sent while an agent of the two did not
-	// run: whether they were lost, nobody knows.
+	// run: whether they were lost is unknown.
 	Unjudged int `json:"unjudged,omitempty"`
 	// InFlight were sent less than Patience before the last report.
 	InFlight int `json:"in_flight"`
 	// Skipped are slots for which the sender woke up too late. They were not
 	// sent, and many of them make a probe that proves little.
 	Skipped int `json:"skipped"`
-}
-
-// LossRatio returns the share of packets that are lost among those whose fate
-// is known: 0 to 1.
-func (c Counts) LossRatio() float64 {
-	if c.Lost+c.Received == 0 {
-		return 0
-	}
-	return float64(c.Lost) / float64(c.Lost+c.Received)
 }
 
 // Clean is an unbroken run of answered packets.
@@ -165,11 +156,11 @@ type Clean struct {
 	Packets      int
 }
 
-// fate is what became of a slot.
-type fate int
+// outcome is the outcome of a slot.
+type outcome int
 
 const (
-	skipped fate = iota
+	skipped outcome = iota
 	received
 	inFlight
 	unjudged
@@ -179,7 +170,7 @@ const (
 // span is a time from which on, and until when, something was so.
 type span struct{ from, until time.Time }
 
-func (t *Timeline) fate(slot uint32) fate {
+func (t *Timeline) outcome(slot uint32) outcome {
 	switch {
 	case !t.sent.has(slot):
 		return skipped
@@ -196,7 +187,7 @@ func (t *Timeline) fate(slot uint32) fate {
 }
 
 // stoodStill says whether the sender's agent stopped running with a packet in its
-// hands: it has taken its slot and the time, and nobody knows when the packet left.
+// hands: it has taken its slot and the time, and when the packet left is unknown.
 func (t *Timeline) stoodStill(at time.Time) bool {
 	return slices.ContainsFunc(t.still, func(s span) bool {
 		return at.After(s.from.Add(-t.Probe.Interval)) && at.Before(s.until)
@@ -211,16 +202,16 @@ func (t *Timeline) farStoodStill(at time.Time) bool {
 	})
 }
 
-// Known says whether the fate of every packet that was sent before a time is
+// Known says whether the outcome of every packet that was sent before a time is
 // final, but for those that the far end has received and not answered yet: it
 // says only then how long they have waited. Until the Timeout is over, that is so where
 // each was answered or turned away. It takes reports from both ends: a far end that
 // has not reported may not have run meanwhile.
 func (t *Timeline) Known(before time.Time) bool {
 	far := t.farReported.IsZero() || !t.farGone.IsZero() || !t.farReported.Before(before)
-	told := !t.Reported.Before(before.Add(t.Probe.Timeout)) ||
+	reported := !t.Reported.Before(before.Add(t.Probe.Timeout)) ||
 		!t.Reported.Before(before.Add(t.Probe.Interval)) && t.unanswered(t.from(before)) == 0 // a packet leaves within an interval of its slot
-	return !t.Stopped.IsZero() || told && far
+	return !t.Stopped.IsZero() || reported && far
 }
 
 // unanswered counts the packets of the slots before end from which something may
@@ -251,7 +242,7 @@ func (t *Timeline) side(slot uint32) Side {
 		return Reply
 	case !t.farGone.IsZero() && t.at(slot).After(t.farReported):
 		// Sent before it went, it may have been seen and not reported; sent
-		// after, there was nobody to see it.
+		// after, nothing was there to observe it.
 		if t.at(slot).Before(t.farGone) {
 			return Unknown
 		}
@@ -281,15 +272,15 @@ func (t *Timeline) from(at time.Time) uint32 {
 }
 
 // Counts returns the packets of the whole probe.
-func (t *Timeline) Counts() Counts { return t.count(0, t.sent.end(), t.fate) }
+func (t *Timeline) Counts() Counts { return t.count(0, t.sent.end(), t.outcome) }
 
 // Between returns the packets that were sent at or after from, and before to.
 func (t *Timeline) Between(from, to time.Time) Counts {
-	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.fate)
+	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.outcome)
 }
 
 // Due returns how many packets the probe's rate asks for in a time, as far as
-// the probe ran in it: from its start until it was told to stop.
+// the probe ran in it: from its start until it was stopped.
 func (t *Timeline) Due(from, to time.Time) int {
 	if !t.Stopped.IsZero() && t.Stopped.Before(to) {
 		to = t.Stopped
@@ -313,10 +304,10 @@ func (t *Timeline) Broken(from, to time.Time) int {
 }
 
 // count counts the packets of some slots by what became of them.
-func (t *Timeline) count(first, end uint32, fateOf func(slot uint32) fate) Counts {
+func (t *Timeline) count(first, end uint32, outcomeOf func(slot uint32) outcome) Counts {
 	var c Counts
 	for slot := first; slot < end; slot++ {
-		switch fateOf(slot) {
+		switch outcomeOf(slot) {
 		case skipped:
 			c.Skipped++
 			continue
@@ -358,7 +349,7 @@ func (t *Timeline) FirstOutage(since time.Time, lasting time.Duration) (Loss, bo
 	var last time.Time // packet of the outage, zero where there is none
 	var lasted time.Duration
 	for slot := t.from(since); slot < t.sent.end(); slot++ {
-		switch t.fate(slot) {
+		switch t.outcome(slot) {
 		case received:
 			last = time.Time{}
 		case lost:
@@ -382,7 +373,7 @@ func (t *Timeline) Windows(gap time.Duration) []Window {
 	var ws []Window
 	answered := false // since the last loss
 	for slot := range t.sent.end() {
-		switch t.fate(slot) {
+		switch t.outcome(slot) {
 		case received:
 			answered = true
 			if len(ws) > 0 {
@@ -416,12 +407,12 @@ func (t *Timeline) Windows(gap time.Duration) []Window {
 
 // Clean returns the unbroken run of answered packets that reaches up to the
 // present; the package's comment says what breaks it. It returns false when the
-// last packet whose fate is known was lost, or when no packet was answered.
+// last packet whose outcome is known was lost, or when no packet was answered.
 func (t *Timeline) Clean() (Clean, bool) {
 	var c Clean
 	for slot := t.sent.end(); slot > 0; {
 		slot--
-		switch f := t.fate(slot); {
+		switch f := t.outcome(slot); {
 		case f == received:
 			if c.Packets == 0 {
 				c.Until = t.at(slot)
@@ -450,16 +441,7 @@ func Enough(packets, due int) bool { return 10*packets >= due }
 // RTT sums up the round trip times of the received packets.
 func (t *Timeline) RTT() RTT { return t.rtt.summary() }
 
-// Masqueraded returns the sources, other than the declared one, that the far
-// end saw. It is empty where no source was declared.
-func (t *Timeline) Masqueraded() []Source {
-	if !t.Probe.Source.IsValid() {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(t.Sources), func(s Source) bool { return s.Address == t.Probe.Source })
-}
-
-// String says in one line how the probe stands.
+// String is the state of the probe in one line.
 func (t *Timeline) String() string {
 	var b strings.Builder
 	c := t.Counts()
@@ -490,7 +472,7 @@ func (t *Timeline) String() string {
 	case t.Started.IsZero():
 		b.WriteString(", not started")
 	case !t.Gone.IsZero():
-		fmt.Fprintf(&b, ", end %s gone at %s (%s)", t.Probe.From, clock(t.Gone), t.GoneWhy)
+		fmt.Fprintf(&b, ", endpoint %s gone since %s (%s)", t.Probe.From, clock(t.Gone), t.GoneWhy)
 	default:
 		fmt.Fprintf(&b, ", reported up to %s", clock(t.Reported))
 	}

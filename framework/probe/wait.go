@@ -94,6 +94,54 @@ func (s *Set) WaitClean(ctx context.Context, names []string, window, bound time.
 	return slices.MaxFunc(slices.Collect(maps.Values(since)), time.Time.Compare), nil
 }
 
+// JudgeOutage is what WaitOutage comes to by timelines as they were known when it ended.
+func JudgeOutage(all []Timeline, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
+	at := map[string]time.Time{}
+	if err := judge(all, names, bound, lossOf(lasting)+" since "+clock(since), outage(since, lasting, at)); err != nil {
+		return time.Time{}, err
+	}
+	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
+}
+
+// JudgeClean is what WaitClean, called at a moment, comes to by timelines as they were
+// known when it ended.
+func JudgeClean(all []Timeline, names []string, called time.Time, window, bound time.Duration) (time.Time, error) {
+	since := map[string]time.Time{}
+	if err := judge(all, names, bound, fmt.Sprintf("%s without loss", window), cleanFor(window, called, since)); err != nil {
+		return time.Time{}, err
+	}
+	return slices.MaxFunc(slices.Collect(maps.Values(since)), time.Time.Compare), nil
+}
+
+func judge(all []Timeline, names []string, bound time.Duration, what string, met func(*Timeline) (bool, error)) error {
+	var missing []string
+	asked, reason := 0, ErrBound
+	for i := range all {
+		if len(names) > 0 && !slices.Contains(names, all[i].Probe.Name) {
+			continue
+		}
+		asked++
+		ok, err := met(&all[i])
+		if err != nil {
+			reason = err
+		}
+		if !ok {
+			missing = append(missing, all[i].String())
+		}
+	}
+	switch {
+	case asked == 0 || asked < len(names):
+		return fmt.Errorf("waiting for %s: not every probe ran", what)
+	case len(missing) == 0:
+		return nil
+	}
+	return failed(bound, what, reason, strings.Join(missing, "; "))
+}
+
+func failed(bound time.Duration, what string, err error, saw string) error {
+	return fmt.Errorf("waiting %s for %s: %w; last seen: %s", bound.Round(time.Millisecond), what, err, saw)
+}
+
 // wait waits until each probe meets a condition at the same moment.
 func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, what string, met func(*Timeline) (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, ErrBound)
@@ -116,7 +164,7 @@ func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, what s
 				err = context.Cause(ctx)
 			}
 		}
-		return fmt.Errorf("waiting %s for %s: %w; last seen: %s", bound.Round(time.Millisecond), what, err, s.describe(missing))
+		return failed(bound, what, err, s.describe(missing))
 	}
 }
 

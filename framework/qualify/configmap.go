@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ConfigMap is one, as far as it is looked at.
+// ConfigMap is the part of a ConfigMap that is used.
 type ConfigMap struct {
 	Namespace, Name string
 	Data            map[string]string
@@ -29,7 +29,7 @@ func (c ConfigMap) String() string {
 	return c.Namespace + "/" + name
 }
 
-// object is any of Kubernetes', as far as it is looked at.
+// object is the part of a Kubernetes object that is used.
 type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -40,9 +40,9 @@ type object struct {
 	Items []object       `json:"items"` // of a List
 }
 
-// ReadConfigMap finds a ConfigMap in a stream of YAML or JSON documents, such as helm
-// template and kubectl get print: the one that has the name, or the only one. The
-// error is one sentence about what is wrong with the stream.
+// ReadConfigMap finds a ConfigMap in a stream of YAML or JSON documents, as helm template
+// and kubectl get print it: the one with the name, or the only one. The error is one
+// sentence about what is wrong with the stream.
 func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 	documents := apiyaml.NewYAMLReader(bufio.NewReader(stream))
 	var found []object
@@ -59,17 +59,17 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 		}
 		var any any
 		if err := yaml.Unmarshal(text, &any); err != nil {
-			return ConfigMap{}, fmt.Errorf("document %d is no YAML: %s", number, oneLine(err))
+			return ConfigMap{}, fmt.Errorf("document %d is not YAML: %s", number, oneLine(err))
 		}
 		if _, is := any.(map[string]interface{}); !is && any != nil {
-			return ConfigMap{}, fmt.Errorf("document %d is no object of Kubernetes: it has no kind", number)
+			return ConfigMap{}, fmt.Errorf("document %d is not a Kubernetes object: it has no kind", number)
 		}
 		var o object
 		if err := yaml.Unmarshal(text, &o); err != nil {
 			if kind, _ := any.(map[string]interface{})["kind"].(string); kind != "ConfigMap" && kind != "List" {
-				continue // its data is another's
+				continue // another kind with fields of the same names
 			}
-			return ConfigMap{}, fmt.Errorf("document %d is no ConfigMap: %s", number, oneLine(err))
+			return ConfigMap{}, fmt.Errorf("document %d is not a ConfigMap: %s", number, oneLine(err))
 		}
 		for _, o := range append(o.Items, o) {
 			if o.Kind == "ConfigMap" {
@@ -84,12 +84,16 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 			names = append(names, o.Metadata.Name)
 		}
 		if len(named) != 1 {
-			return ConfigMap{}, fmt.Errorf("there are %d ConfigMaps (%s): expected one, or one that is named %s", len(found), strings.Join(names, ", "), name)
+			expected := "expected one"
+			if name != "" {
+				expected += ", or one that is named " + name
+			}
+			return ConfigMap{}, fmt.Errorf("there are %d ConfigMaps (%s): %s", len(found), strings.Join(names, ", "), expected)
 		}
 		found = named
 	}
 	if len(found) == 0 {
-		return ConfigMap{}, errors.New("there is no ConfigMap in it")
+		return ConfigMap{}, errors.New("it contains no ConfigMap")
 	}
 	c := ConfigMap{Namespace: found[0].Metadata.Namespace, Name: found[0].Metadata.Name, Data: map[string]string{}}
 	if len(found[0].Data) == 0 {
@@ -98,7 +102,7 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 	for _, key := range slices.Sorted(maps.Keys(found[0].Data)) {
 		value, is := found[0].Data[key].(string)
 		if !is {
-			return ConfigMap{}, fmt.Errorf("the ConfigMap %s: data.%s is %v: expected text, in quotes", c, key, found[0].Data[key])
+			return ConfigMap{}, fmt.Errorf("the ConfigMap %s: data.%s is %v: expected a string, in quotes", c, key, found[0].Data[key])
 		}
 		c.Data[key] = value
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 )
 
-// Judge says what follows from what was found. Command does the qualification again.
-// The caller adds when it began, how long it took and which program did it.
+// Judge decides from what was found. Command repeats the qualification. The caller sets
+// Began, TookMS and Relapse.
 func Judge(in Inputs, t Thresholds, command string) Qualification {
 	in.Incidents = slices.Clone(in.Incidents)
 	var still, rows []Row
@@ -34,21 +34,21 @@ func Judge(in Inputs, t Thresholds, command string) Qualification {
 	return q
 }
 
-// conclude finds the verdict of some rows and the reason for it, if that is not GO.
+// conclude returns the verdict of the rows, and the reason for it unless it is GO.
 func conclude(rows []Row) (Verdict, string) {
 	if why := sayings(rows, func(r Row) bool { return r.State == Fails }); why != "" {
 		return NoGo, why
 	}
 	if why := sayings(rows, func(r Row) bool { return r.State == NotJudged && r.Decides }); why != "" {
-		return Unknown, "what decides could not be judged: " + why
+		return Unknown, "parts that decide could not be judged: " + why
 	}
 	return Go, ""
 }
 
-// mostSayings is how many reasons the first line has; the table has all.
+// mostSayings is how many reasons the first line has. The table has all.
 const mostSayings = 3
 
-// sayings joins what some rows say.
+// sayings joins the texts of some rows.
 func sayings(rows []Row, which func(Row) bool) string {
 	var all []string
 	for _, r := range rows {
@@ -62,7 +62,7 @@ func sayings(rows []Row, which func(Row) bool) string {
 	return strings.Join(all, "; ")
 }
 
-// whyGo is the sentence of a GO: what was looked at, with the worst that was seen.
+// whyGo is the reason for a GO: what was checked, with the worst result.
 func (q Qualification) whyGo() string {
 	by := map[Outcome]int{}
 	for _, i := range q.Inputs.Incidents {
@@ -82,7 +82,7 @@ func (q Qualification) whyGo() string {
 		why += fmt.Sprintf(", %s starts with the configuration", q.Inputs.To)
 	}
 	if m := q.Inputs.Upgrade.Measures; m != nil {
-		why += ", and traffic on the lab " + worst(m)
+		why += ", traffic on the lab " + worst(m)
 	}
 	count := map[State]int{}
 	for _, r := range q.Rows {
@@ -92,7 +92,7 @@ func (q Qualification) whyGo() string {
 		why += fmt.Sprintf("; warnings: %d", n)
 	}
 	if n := count[NotJudged]; n > 0 {
-		why += fmt.Sprintf("; not judged, and not deciding: %d", n)
+		why += fmt.Sprintf("; not judged, without effect on the verdict: %d", n)
 	}
 	return why
 }
@@ -122,14 +122,14 @@ func (c Configuration) rows(from, to, command string) []Row {
 	}
 	rows := []Row{whole}
 	var defaults []configdrift.Drift
-	var unread []string
+	var neither []string
 	for _, d := range c.Drifts {
 		switch d.Kind {
 		case configdrift.DefaultChanged:
 			defaults = append(defaults, d)
 			continue
-		case configdrift.Unknown: // Cilium's operator has the same ConfigMap
-			unread = append(unread, d.Key)
+		case configdrift.Unknown: // Cilium's operator reads the same ConfigMap
+			neither = append(neither, d.Key)
 			continue
 		}
 		r := Row{
@@ -137,7 +137,7 @@ func (c Configuration) rows(from, to, command string) []Row {
 			Says: strings.TrimSuffix(d.Says, "."),
 		}
 		if !d.Changed() && (d.Kind == configdrift.NewlyRead || d.Kind == configdrift.Deprecated) {
-			r.State = Fine // hints: what is in force stays
+			r.State = Fine // a hint: the value in force does not change
 		}
 		rows = append(rows, r)
 	}
@@ -147,13 +147,13 @@ func (c Configuration) rows(from, to, command string) []Row {
 		for _, d := range defaults {
 			all = append(all, fmt.Sprintf("%s: %s, %s with %s", d.Key, orNothing(d.Before), orNothing(d.After), to))
 		}
-		r.Says = "keys that are not set, and whose defaults change: " + strings.Join(all, "; ")
+		r.Says = "unset keys whose defaults change: " + strings.Join(all, "; ")
 		rows = append(rows, r)
 	}
-	if n := len(unread); n > 0 {
+	if n := len(neither); n > 0 {
 		rows = append(rows, Row{
 			Part: PartConfiguration, Name: "read by neither", To: fmt.Sprintf("keys: %d", n), State: NotLookedAt,
-			Says: "keys that the agent reads in neither version; whether another program does was not asked: " + strings.Join(unread, ", "),
+			Says: "keys that the agent reads in neither version; other programs were not asked: " + strings.Join(neither, ", "),
 		})
 	}
 	if n := len(c.Effective); n > 0 {
@@ -162,13 +162,13 @@ func (c Configuration) rows(from, to, command string) []Row {
 		for _, e := range c.Effective {
 			all = append(all, fmt.Sprintf("%s: %s, %s with %s", e.Field, orNothing(e.From), orNothing(e.To), to))
 		}
-		r.Says = "fields of the vendor's own configuration that come out otherwise: " + strings.Join(all, "; ")
+		r.Says = "fields of the vendor's resulting configuration that differ: " + strings.Join(all, "; ")
 		rows = append(rows, r)
 	}
 	return rows
 }
 
-// remedy is what makes the new version start: the keys that the drifts name.
+// remedy is what makes the new version start: changes of the keys that the drifts name.
 func (c Configuration) remedy(to string) string {
 	var all []string
 	for _, d := range c.Drifts {
@@ -179,9 +179,9 @@ func (c Configuration) remedy(to string) string {
 		case configdrift.Missing:
 			all = append(all, "set "+d.Key)
 		case configdrift.Conflict:
-			all = append(all, "take "+d.Key+" away, or the key that it excludes")
+			all = append(all, "remove "+d.Key+", or the key that it excludes")
 		default:
-			all = append(all, "give "+d.Key+" a value that "+to+" takes")
+			all = append(all, "give "+d.Key+" a value that "+to+" accepts")
 		}
 	}
 	return strings.Join(all, "; ")
@@ -191,7 +191,7 @@ func orNothing(value string) string { return cmp.Or(value, "nothing") }
 
 func joined(remedies []string) string { return strings.Join(remedies, "; ") }
 
-// notTested says what the verdict says nothing about.
+// notTested says what the verdict does not cover.
 func (in Inputs) notTested(rows []Row) []string {
 	all := []string{}
 	for _, r := range rows {
@@ -201,13 +201,13 @@ func (in Inputs) notTested(rows []Row) []string {
 		case NotJudged:
 			says := r.Title() + ": it could not be judged"
 			if !r.Decides {
-				says += ", which does not decide"
+				says += ", without effect on the verdict"
 			}
 			all = append(all, says)
 		}
 	}
 	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
-		all = append(all, fmt.Sprintf("incidents of the upgrade itself on the way back, from %s to %s", in.To, in.From))
+		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", in.To, in.From))
 	}
 	var sliced []string
 	for _, i := range in.Incidents {
@@ -216,13 +216,13 @@ func (in Inputs) notTested(rows []Row) []string {
 		}
 	}
 	if len(sliced) > 0 {
-		all = append(all, fmt.Sprintf("of %s only a slice ran in %s: README says what each leaves out", in.Component, strings.Join(sliced, ", ")))
+		all = append(all, fmt.Sprintf("only a slice of %s ran in %s: scenarios/README.md says what each leaves out", in.Component, strings.Join(sliced, ", ")))
 	}
 	if m := in.Upgrade.Measures; m != nil && m.Form == "slice" {
-		all = append(all, fmt.Sprintf("of %s only a slice was upgraded: README says what it leaves out", in.Component))
+		all = append(all, fmt.Sprintf("only a slice of %s was upgraded: scenarios/README.md says what it leaves out", in.Component))
 	}
 	for _, minor := range in.Path.Skipped {
-		all = append(all, "the way by "+minor)
+		all = append(all, "the path through "+minor)
 	}
-	return append(all, fmt.Sprintf("what of %s no incident of the catalogue and no path of the lab uses, and your cluster's size, kernels and load", in.Component))
+	return append(all, fmt.Sprintf("parts of %s that no incident of the catalogue and no path of the lab uses, and your cluster's size, kernels and load", in.Component))
 }

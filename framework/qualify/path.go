@@ -12,43 +12,43 @@ import (
 	"github.com/relapse-dev/relapse/images"
 )
 
-// Path is the way from one version to the other through the vendor's releases. It is
-// as good as the lists that it is made of.
+// Path is the path from one version to the other through the vendor's releases, as far as
+// the lists of releases are complete.
 type Path struct {
 	// Skipped are the minors between those of From and To, lowest first.
 	Skipped []string `json:"skipped"`
 	// Newer are the releases of To's minor after To, lowest first.
 	Newer []Release `json:"newer"`
-	// Unlisted are those of From and To that no list has.
+	// Unlisted are those of From and To that are in no list.
 	Unlisted []string `json:"unlisted"`
 	// NotListed are modules whose versions the module proxy does not list.
 	NotListed []string `json:"not_listed"`
 }
 
-// Release is a version that a list has.
+// Release is a version of a list.
 type Release struct {
 	Version string `json:"version"`
-	// Buildable is set where a recipe builds it, and Built where an image of it is in
-	// the cache. Whether the proxy serves one that is not built shows when it is.
+	// Buildable is set if a recipe builds it, and Built if the cache has an image of it.
+	// Whether the module proxy serves its source is not known before it is built.
 	Buildable bool `json:"buildable"`
 	Built     bool `json:"built"`
 }
 
-// PathOf finds the way between two versions in lists of releases.
+// PathOf finds the path between two versions in lists of releases.
 func PathOf(r images.Releases, from, to string) Path {
 	p := Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
 	listed := map[string]bool{}
 	for _, release := range r.Versions {
 		v := release.Version
 		listed[v] = true
-		minor := minorOf(v)
+		minor := bisect.Minor(v)
 		switch {
 		case semver.Prerelease("v"+v) != "":
-		case semver.Compare("v"+minor, "v"+minorOf(from)) > 0 && semver.Compare("v"+minor, "v"+minorOf(to)) < 0:
+		case semver.Compare("v"+minor, "v"+bisect.Minor(from)) > 0 && semver.Compare("v"+minor, "v"+bisect.Minor(to)) < 0:
 			if !slices.Contains(p.Skipped, minor) {
 				p.Skipped = append(p.Skipped, minor)
 			}
-		case minor == minorOf(to) && bisect.Compare(v, to) > 0:
+		case minor == bisect.Minor(to) && bisect.Compare(v, to) > 0:
 			p.Newer = append(p.Newer, Release{Version: v, Buildable: len(release.Images) > 0, Built: len(release.Built) > 0})
 		}
 	}
@@ -65,17 +65,15 @@ func PathOf(r images.Releases, from, to string) Path {
 	return p
 }
 
-func minorOf(version string) string { return strings.TrimPrefix(semver.MajorMinor("v"+version), "v") }
-
-// rows are the path's.
+// rows are those of the path.
 func (p Path) rows(from, to string) []Row {
-	minors := Row{Part: PartPath, Name: "minors", From: minorOf(from), To: minorOf(to), State: Fine, Says: "no minor is skipped"}
+	minors := Row{Part: PartPath, Name: "minors", From: bisect.Minor(from), To: bisect.Minor(to), State: Fine, Says: "no minor is skipped"}
 	if len(p.Skipped) > 0 {
 		skipped := strings.Join(p.Skipped, ", ")
 		minors.During, minors.State = "skips "+skipped, Warning
-		minors.Says = fmt.Sprintf("it skips %s, and vendors test from one minor to the next", skipped)
+		minors.Says = fmt.Sprintf("the upgrade skips %s; vendors test upgrades from one minor to the next", skipped)
 	}
-	releases := Row{Part: PartPath, Name: "releases", From: from, To: to, State: Fine, Says: fmt.Sprintf("no list has a newer release of %s", minorOf(to))}
+	releases := Row{Part: PartPath, Name: "releases", From: from, To: to, State: Fine, Says: fmt.Sprintf("no list has a newer release of %s", bisect.Minor(to))}
 	if n := len(p.Newer); n > 0 {
 		var buildable []string
 		for _, r := range p.Newer {
@@ -85,7 +83,7 @@ func (p Path) rows(from, to string) []Row {
 		}
 		newest := p.Newer[n-1].Version
 		releases.State = Warning
-		releases.Says = fmt.Sprintf("%s is not the newest release of %s, which is %s", to, minorOf(to), newest)
+		releases.Says = fmt.Sprintf("%s is not the newest release of %s, which is %s", to, bisect.Minor(to), newest)
 		switch len(buildable) {
 		case 0:
 			releases.Says += "; there is no recipe for a newer one"

@@ -1,13 +1,14 @@
-// Package qualify says of an upgrade of a component, before it is made, whether it can
-// be made: from what its configuration means to both versions, from the incidents of
-// the catalogue at both, and from what an upgrade on a lab and the way back did to
-// traffic. It runs nothing: it is given what was found, and judges that.
+// Package qualify judges an upgrade of a component before it is made: by what the
+// configuration means to both versions, by the incidents of the catalogue at both, and by
+// what an upgrade and its rollback on a lab did to traffic. A Runner finds that out, and
+// Judge, which is pure, decides.
 package qualify
 
 import (
 	"fmt"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/upgrade"
@@ -16,47 +17,47 @@ import (
 // Schema names the format of qualification.json.
 const Schema = "relapse.qualification/v1"
 
-// Verdict is what a qualification comes to.
+// Verdict is the result of a qualification.
 type Verdict string
 
 // Verdicts.
 const (
 	Go Verdict = "GO"
-	// NoGo: an incident is introduced, the new version refuses the configuration, or
-	// a threshold is exceeded.
+	// NoGo: an incident is introduced, the new version refuses the configuration, or a
+	// threshold is exceeded.
 	NoGo Verdict = "NO-GO"
-	// Unknown: something that decides could not be judged.
+	// Unknown: a part that decides could not be judged.
 	Unknown Verdict = "UNKNOWN"
 )
 
-// Qualification is what was found of an upgrade, and what follows from it.
+// Qualification is what was found about an upgrade, and the verdict.
 type Qualification struct {
 	Schema  string    `json:"schema"`
 	Verdict Verdict   `json:"verdict"`
 	Why     string    `json:"why"` // one sentence
 	Began   time.Time `json:"began"`
 	TookMS  int64     `json:"took_ms"`
-	// Command does the same again, and Relapse says which program did it.
+	// Command repeats the qualification, and Relapse is the program that did it.
 	Command    string     `json:"command"`
 	Relapse    string     `json:"relapse"`
 	Thresholds Thresholds `json:"thresholds"`
 	Inputs     Inputs     `json:"inputs"`
-	// Rows are the table: incidents that are still there first.
+	// Rows are the table. Incidents that are still there come first.
 	Rows []Row `json:"rows"`
-	// NotTested says, a sentence each, what the verdict says nothing about.
+	// NotTested says what the verdict does not cover, a sentence each.
 	NotTested []string `json:"not_tested"`
 }
 
-// Thresholds are what traffic may suffer while the component is upgraded, or put back.
-// After either nothing may be lost.
+// Thresholds are what traffic may lose during the upgrade and during the rollback. After
+// either, nothing may be lost.
 type Thresholds struct {
-	// MaxGapMS is the longest time for which a probe may have no answer.
+	// MaxGapMS is how long a probe may go unanswered.
 	MaxGapMS int64 `json:"max_gap_ms"`
 	// MaxLost is the share of a path's packets that may be lost, from 0 to 1.
 	MaxLost float64 `json:"max_lost"`
 }
 
-// State is what a row says about the upgrade.
+// State is the result of a row.
 type State string
 
 // States of a row.
@@ -82,18 +83,18 @@ type Row struct {
 	// is about.
 	Part string `json:"part"`
 	Name string `json:"name"`
-	// From, During, To and Back are its cells: with the old version, on the way to the
-	// new one, with that, and on the way back. Empty where there is nothing to say.
+	// From, During, To and Back are its cells: with the old version, during the upgrade,
+	// with the new version, and during and after the rollback. Each may be empty.
 	From   string `json:"from"`
 	During string `json:"during"`
 	To     string `json:"to"`
 	Back   string `json:"back"`
 	State  State  `json:"state"`
-	// Decides is set where the verdict is UNKNOWN if nobody could judge the row.
+	// Decides is set if the verdict is UNKNOWN when the row could not be judged.
 	Decides bool   `json:"decides"`
 	Says    string `json:"says"` // a sentence without its full stop
-	// Remedy is the way out, Issue the vendor's own, and Command shows it again. They
-	// are there with the state no-go, as far as they are known.
+	// Remedy is a documented one, Issue the vendor's, and Command reproduces the row. They
+	// are set as far as they are known.
 	Remedy  string `json:"remedy,omitempty"`
 	Issue   string `json:"issue,omitempty"`
 	Command string `json:"command,omitempty"`
@@ -102,48 +103,47 @@ type Row struct {
 // Title names the row.
 func (r Row) Title() string { return r.Part + ", " + r.Name }
 
-// Inputs are what was found of an upgrade.
+// Inputs are what was found about an upgrade.
 type Inputs struct {
 	Component     string        `json:"component"`
 	From          string        `json:"from"`
 	To            string        `json:"to"`
 	Path          Path          `json:"path"`
 	Configuration Configuration `json:"configuration"`
-	// Incidents are those of the catalogue that concern the component.
+	// Incidents are those of the catalogue that test the component.
 	Incidents []Incident `json:"incidents"`
 	Upgrade   Upgrade    `json:"upgrade"`
 }
 
-// Configuration is what becomes of the user's own configuration.
+// Configuration is the effect of the upgrade on the user's own configuration.
 type Configuration struct {
-	// Source is where it was read, empty where none was given; ConfigMap is its name,
-	// as namespace/name, and Keys how many it has.
+	// Source is where it was read, empty if none was given. ConfigMap is its name, as
+	// namespace/name, and Keys is how many keys it has.
 	Source    string `json:"source"`
 	ConfigMap string `json:"config_map"`
 	Keys      int    `json:"keys"`
-	// NotAsked says why the versions were not asked about it; empty: they were. Decides
-	// is set where they could have been.
+	// NotAsked says why the versions did not read it; empty if they did. Decides is set
+	// if they could have.
 	NotAsked string `json:"not_asked,omitempty"`
 	Decides  bool   `json:"decides,omitempty"`
-	// RefusedFrom and RefusedTo are what a version says that does not start with it;
-	// empty: it starts.
+	// RefusedFrom and RefusedTo are the errors of versions that do not start with it;
+	// empty for a version that starts.
 	RefusedFrom string `json:"refused_from,omitempty"`
 	RefusedTo   string `json:"refused_to,omitempty"`
-	// Drifts are what becomes of its keys, and of those that are not set.
+	// Drifts are the effects on its keys, and on keys that are not set.
 	Drifts []configdrift.Drift `json:"drifts"`
-	// Effective are the fields of the vendor's own configuration that come out
-	// otherwise with To.
+	// Effective are the fields of the vendor's resulting configuration that differ.
 	Effective []Effective `json:"effective"`
 }
 
-// Effective is one field of what a component goes by.
+// Effective is one field of the configuration that a component computes.
 type Effective struct {
 	Field string `json:"field"`
 	From  string `json:"from"`
 	To    string `json:"to"`
 }
 
-// Outcome is what becomes of an incident with an upgrade.
+// Outcome is the effect of an upgrade on an incident.
 type Outcome string
 
 // Outcomes.
@@ -155,29 +155,29 @@ const (
 	NotJudgeable Outcome = "not judged"
 )
 
-// Incident is one of the catalogue's, at both versions.
+// Incident is an incident of the catalogue, at both versions.
 type Incident struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	Form  string `json:"form"` // "whole" or "slice"
-	// OfUpgrade is set where the upgrade itself is the incident, which no version has
-	// for itself: From is then that there was none, and To is the upgrade.
+	// OfUpgrade is set if the upgrade itself causes the incident, and not one version.
+	// Then From is empty, and To is the result of the upgrade.
 	OfUpgrade bool    `json:"of_upgrade"`
 	Outcome   Outcome `json:"outcome"`
 	From      Seen    `json:"from"`
 	To        Seen    `json:"to"`
-	// Remedies are the documented ways out, Issue is the vendor's, if it has one, and
-	// Command runs it again.
+	// Remedies are the documented ones, Issue is the vendor's, if there is one, and
+	// Command reproduces the incident.
 	Remedies []string `json:"remedies"`
 	Issue    string   `json:"issue,omitempty"`
 	Command  string   `json:"command"`
 }
 
-// Seen is what was seen of an incident at a version.
+// Seen is the result of an incident's script at a version.
 type Seen struct {
 	Outcome bisect.Outcome `json:"outcome"`
-	// Verdict is empty where the version did not run. Why says why it did not, or why
-	// the verdict is that one.
+	// Verdict is empty if the version did not run. Why is the reason for that, or for the
+	// verdict.
 	Verdict string `json:"verdict,omitempty"`
 	Why     string `json:"why,omitempty"`
 	// Report is relative to the folder of the qualification.
@@ -185,15 +185,14 @@ type Seen struct {
 	TookMS int64  `json:"took_ms,omitempty"`
 }
 
-// Upgrade is what the upgrade itself did to a lab.
+// Upgrade is the result of the upgrade on a lab.
 type Upgrade struct {
-	// Measures are nil where there are none. Why says why, or what else went wrong.
+	// Measures are nil if there are none. Why says why, or what failed.
 	Measures *upgrade.Measures `json:"measures,omitempty"`
 	Why      string            `json:"why,omitempty"`
 }
 
-// outcome compares what was seen at both versions. Refused and prevented count for
-// not affected.
+// outcome compares the results of both versions.
 func (i Incident) outcome() Outcome {
 	switch from, to := i.From.Outcome, i.To.Outcome; {
 	case i.OfUpgrade && to == bisect.Affected:
@@ -212,8 +211,8 @@ func (i Incident) outcome() Outcome {
 	return NotJudgeable
 }
 
-// row is the incident's row. One that could not be judged decides only where the
-// upgrade may have introduced it.
+// row is the incident's row. One that could not be judged decides only if the upgrade may
+// have introduced it.
 func (i Incident) row(from, to string) Row {
 	r := Row{Part: PartIncident, Name: i.Name, From: i.From.cell(), To: i.To.cell(), State: Fine, Decides: true}
 	if i.OfUpgrade {
@@ -222,35 +221,34 @@ func (i Incident) row(from, to string) Row {
 	switch i.Outcome = i.outcome(); i.Outcome {
 	case Introduced:
 		r.State = Fails
-		r.Says = fmt.Sprintf("%s (%s) is introduced: not affected with %s, and %s with %s", i.Name, i.Title, from, i.To.Verdict, to)
+		r.Says = fmt.Sprintf("%s (%s) is introduced: not affected with %s, %s with %s", i.Name, i.Title, from, i.To.Verdict, to)
 		if i.OfUpgrade {
 			r.Says = fmt.Sprintf("%s (%s) is introduced by the upgrade itself: %s", i.Name, i.Title, i.To.Verdict)
 		}
 		r.Remedy, r.Issue, r.Command = joined(i.Remedies), i.Issue, i.Command
 	case StillThere:
 		r.State = Warning
-		r.Says = fmt.Sprintf("%s (%s) is still there: %s with %s as with %s", i.Name, i.Title, i.To.Verdict, to, from)
+		r.Says = fmt.Sprintf("%s (%s) is still there: %s with %s and with %s", i.Name, i.Title, i.To.Verdict, to, from)
 		r.Remedy, r.Issue, r.Command = joined(i.Remedies), i.Issue, i.Command
 	case Fixed:
 		r.Says = fmt.Sprintf("%s (%s) is fixed: %s with %s, %s with %s", i.Name, i.Title, i.From.Verdict, from, i.To.Verdict, to)
 	case NeverThere:
-		r.Says = fmt.Sprintf("%s (%s) is in neither version", i.Name, i.Title)
+		r.Says = fmt.Sprintf("%s (%s): neither version is affected", i.Name, i.Title)
 		if i.OfUpgrade {
-			r.Says = fmt.Sprintf("%s (%s) does not come with this upgrade", i.Name, i.Title)
+			r.Says = fmt.Sprintf("%s (%s) is not caused by this upgrade", i.Name, i.Title)
 		}
 	case NotJudgeable:
-		// What To has not got the upgrade does not bring, whatever From has; and what
-		// From has is not introduced.
+		// An upgrade does not introduce what To does not have, nor what From has.
 		switch {
 		case i.To.Outcome == bisect.Unaffected:
 			r.State, r.Decides = NotJudged, false
-			r.Says = fmt.Sprintf("%s (%s) is not judged with %s (%s), and is not in %s", i.Name, i.Title, from, i.From.Why, to)
+			r.Says = fmt.Sprintf("%s (%s) is not judged with %s (%s); %s is not affected", i.Name, i.Title, from, i.From.Why, to)
 		case i.From.Outcome == bisect.Affected:
 			r.State, r.Decides = NotJudged, false
-			r.Says = fmt.Sprintf("%s (%s) is there with %s, and not judged with %s (%s): it is fixed or still there", i.Name, i.Title, from, to, i.To.Why)
+			r.Says = fmt.Sprintf("%s (%s): %s is affected, and %s is not judged (%s): it is fixed or still there", i.Name, i.Title, from, to, i.To.Why)
 		case i.To.Outcome == bisect.Affected:
 			r.State = NotJudged
-			r.Says = fmt.Sprintf("%s (%s) is there with %s, and not judged with %s (%s): it is introduced or still there", i.Name, i.Title, to, from, i.From.Why)
+			r.Says = fmt.Sprintf("%s (%s): %s is affected, and %s is not judged (%s): it is introduced or still there", i.Name, i.Title, to, from, i.From.Why)
 			r.Command = i.Command
 		default:
 			r.State = NotJudged
@@ -258,7 +256,7 @@ func (i Incident) row(from, to string) Row {
 			r.Command = i.Command
 		}
 	}
-	if i.To.Verdict == "refused" && r.State == Fine {
+	if i.To.Verdict == string(framework.Refused) && r.State == Fine {
 		r.Says += fmt.Sprintf("; %s refuses the incident's configuration: %s", to, i.To.Why)
 		r.State = Warning
 	}

@@ -7,12 +7,12 @@ import (
 	"text/tabwriter"
 )
 
-// marks are the words for states, in the order in which the details tell of them.
+// marks are the words for states, in the order of the details.
 var marks = []struct {
 	state State
 	word  string
 }{
-	{Fails, "NO-GO"}, {NotJudged, "UNKNOWN"}, {Warning, "warning"}, {Fine, "ok"}, {NotLookedAt, "not looked at"},
+	{Fails, "NO-GO"}, {NotJudged, "UNKNOWN"}, {Warning, "warning"}, {Fine, "ok"}, {NotLookedAt, "not checked"},
 }
 
 func (s State) String() string {
@@ -24,18 +24,18 @@ func (s State) String() string {
 	return string(s)
 }
 
-// Heading is the first line: the verdict and why.
+// Heading is the first line: the verdict and the reason.
 func (q Qualification) Heading() string { return string(q.Verdict) + ": " + q.Why }
 
-// Title says what was judged, and by which thresholds.
+// Title says what was judged, and with which thresholds.
 func (q Qualification) Title() string {
-	return fmt.Sprintf("%s %s to %s; a path may go unanswered for %s and lose %s of its packets during the rollout, and none after it",
+	return fmt.Sprintf("%s %s to %s; during the rollout a path may go unanswered for %s and lose %s of its packets, and none after it",
 		q.Inputs.Component, q.Inputs.From, q.Inputs.To, duration(q.Thresholds.MaxGapMS), percent(q.Thresholds.MaxLost))
 }
 
 // columns are the heads of the table.
 func (q Qualification) columns() []string {
-	return []string{"", "FROM " + q.Inputs.From, "DURING", "TO " + q.Inputs.To, "BACK", "IS"}
+	return []string{"", "FROM " + q.Inputs.From, "DURING", "TO " + q.Inputs.To, "ROLLBACK", "RESULT"}
 }
 
 func (r Row) cells() []string {
@@ -46,8 +46,8 @@ func (r Row) cells() []string {
 	return cells
 }
 
-// Text is the qualification for a terminal: the verdict, the table, what is not as it
-// should be, and what was not tested.
+// Text is the qualification for a terminal: the verdict, the table, the reasons for rows
+// that are not fine, and what was not tested.
 func (q Qualification) Text() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n%s\n\n", q.Heading(), q.Title())
@@ -76,12 +76,13 @@ func (q Qualification) Text() string {
 	return out.String()
 }
 
-// details are the ways on from a row, each with its name. A row that says no has all.
+// details are a row's remedy, vendor's issue and command, each with its label. A row that
+// fails the upgrade has all three.
 func (r Row) details() [][2]string {
 	var all [][2]string
 	for _, d := range [][2]string{{"remedy", r.Remedy}, {"vendor", r.Issue}, {"again", r.Command}} {
 		if r.State == Fails {
-			d[1] = cmp.Or(d[1], "none is on record")
+			d[1] = cmp.Or(d[1], "none recorded")
 		}
 		if d[1] != "" {
 			all = append(all, d)
@@ -90,7 +91,7 @@ func (r Row) details() [][2]string {
 	return all
 }
 
-// Markdown is the qualification for a ticket. Every row says what it says.
+// Markdown is the qualification for a ticket, with the text of every row.
 func (q Qualification) Markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n\n%s.\n\n", inMarkdown(q.Heading()), inMarkdown(q.Title()))
@@ -136,7 +137,7 @@ func (q Qualification) Markdown() string {
 	return out.String()
 }
 
-// markdown takes their meaning from the characters that have one in Markdown.
+// markdown escapes the characters that have a meaning in Markdown.
 var markdown = strings.NewReplacer(
 	`\`, `\\`, "|", `\|`, "*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", ">", "&gt;", "[", `\[`, "]", `\]`, "\r", "", "\n", " ",
 )

@@ -11,44 +11,44 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 )
 
-// enough is the share of a path's packets whose fate must be known, and of a router's
-// looks that must have been taken. A prober on a busy machine sends some too late to
-// count; of one that is starved for longer nobody knows what became of traffic then.
+// enough is the share of a path's packets whose outcome must be known, and of a router's
+// polls that must have happened. A prober on a busy machine sends some packets too late to
+// count. If it is starved for longer, the effect on traffic is not known.
 const enough = 0.9
 
-// stages are the spans of time of an upgrade that are judged.
-var stages = []struct {
+// stage is a phase of an upgrade that is judged.
+type stage struct {
 	name string
-	of   func(upgrade.Measures) *upgrade.Phase
-	// after is set where nothing may be lost.
+	back bool // of the rollback
+	// after is set if nothing may be lost.
 	after bool
-}{
-	{"during the upgrade", func(m upgrade.Measures) *upgrade.Phase { return during(m.Upgrade) }, false},
-	{"after the upgrade", func(m upgrade.Measures) *upgrade.Phase { return after(m.Upgrade) }, true},
-	{"on the way back", func(m upgrade.Measures) *upgrade.Phase { return during(m.Back) }, false},
-	{"after the way back", func(m upgrade.Measures) *upgrade.Phase { return after(m.Back) }, true},
 }
 
-func during(r *upgrade.Rollout) *upgrade.Phase {
-	if r == nil {
-		return nil
+var stages = []stage{
+	{"during the upgrade", false, false}, {"after the upgrade", false, true}, {"during the rollback", true, false}, {"after the rollback", true, true},
+}
+
+// of is the stage's phase; nil if it did not run.
+func (s stage) of(m upgrade.Measures) *upgrade.Phase {
+	rollout := m.Upgrade
+	if s.back {
+		rollout = m.Back
 	}
-	return &r.During
-}
-
-func after(r *upgrade.Rollout) *upgrade.Phase {
-	if r == nil {
+	switch {
+	case rollout == nil:
 		return nil
+	case s.after:
+		return &rollout.After
 	}
-	return &r.After
+	return &rollout.During
 }
 
-// rows are those of the upgrade and of the way back.
+// rows are those of the upgrade and of the rollback.
 func (u Upgrade) rows(t Thresholds, command string) []Row {
 	if u.Measures == nil {
 		return []Row{
 			{Part: PartUpgrade, Name: "rollout", State: NotJudged, Decides: true, Says: "the upgrade under traffic: " + u.Why},
-			{Part: PartUpgrade, Name: "way back", State: NotJudged, Decides: true, Says: "the way back under traffic: " + u.Why},
+			{Part: PartUpgrade, Name: "rollback", State: NotJudged, Decides: true, Says: "the rollback under traffic: " + u.Why},
 		}
 	}
 	m := *u.Measures
@@ -67,13 +67,13 @@ func (u Upgrade) rows(t Thresholds, command string) []Row {
 		}
 	}
 	if len(names) == 0 {
-		rows = append(rows, Row{Part: PartUpgrade, Name: "traffic", State: NotJudged, Decides: true, Says: "there was no traffic on any path"})
+		rows = append(rows, Row{Part: PartUpgrade, Name: "traffic", State: NotJudged, Decides: true, Says: "no path had traffic"})
 	}
 	for _, name := range inOrder(m, names) {
 		rows = append(rows, pathRow(m, name, t, command))
 	}
 	if len(routers) == 0 {
-		rows = append(rows, Row{Part: PartUpgrade, Name: "routers", State: NotLookedAt, Says: "no router of the lab was looked at"})
+		rows = append(rows, Row{Part: PartUpgrade, Name: "routers", State: NotLookedAt, Says: "no router of the lab was polled"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(routers)) {
 		rows = append(rows, routerRow(m, name))
@@ -81,7 +81,7 @@ func (u Upgrade) rows(t Thresholds, command string) []Row {
 	return append(rows, left(m))
 }
 
-// inOrder are names of paths as the time of rest has them, and then the others.
+// inOrder are the names of paths in the order of the time of rest, and then the others.
 func inOrder(m upgrade.Measures, names map[string]bool) []string {
 	var all []string
 	for _, p := range m.Resting.Paths {
@@ -95,7 +95,7 @@ func inOrder(m upgrade.Measures, names map[string]bool) []string {
 	return all
 }
 
-// phases are those that were come to.
+// phases are those that happened.
 func phases(m upgrade.Measures) []upgrade.Phase {
 	all := []upgrade.Phase{m.Resting}
 	for _, s := range stages {
@@ -106,19 +106,19 @@ func phases(m upgrade.Measures) []upgrade.Phase {
 	return all
 }
 
-// rollouts says how the versions took each other's place.
+// rollouts is the row of the rollout and its rollback.
 func (u Upgrade) rollouts() Row {
 	m := *u.Measures
 	stopped := cmp.Or(u.Why, m.Stopped)
 	r := Row{Part: PartUpgrade, Name: "rollout", State: Fine, Decides: true, During: changed(m.Upgrade), Back: changed(m.Back)}
-	r.Says = fmt.Sprintf("the %s of %s was changed on %s, node after node", m.Form, m.Component, m.Topology)
+	r.Says = fmt.Sprintf("the %s of %s was replaced on %s, node by node", m.Form, m.Component, m.Topology)
 	switch {
 	case m.Upgrade == nil:
-		r.State, r.Says = NotJudged, "the upgrade was not come to: "+cmp.Or(stopped, "nobody knows why")
+		r.State, r.Says = NotJudged, "the upgrade did not run: "+cmp.Or(stopped, "no reason is recorded")
 	case m.Back == nil:
-		r.State, r.Says = NotJudged, "the way back was not come to: "+cmp.Or(stopped, "nobody knows why")
+		r.State, r.Says = NotJudged, "the rollback did not run: "+cmp.Or(stopped, "no reason is recorded")
 	case stopped != "":
-		r.State, r.Says = NotJudged, "the rollout did not come to its end: "+stopped
+		r.State, r.Says = NotJudged, "the rollout did not finish: "+stopped
 	}
 	return r
 }
@@ -130,7 +130,7 @@ func changed(r *upgrade.Rollout) string {
 	return fmt.Sprintf("%d nodes in %s", len(r.Nodes), r.During.Ended.Sub(r.During.Began).Round(time.Second))
 }
 
-// pathRow judges what became of the traffic on a path.
+// pathRow judges the traffic on a path.
 func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row {
 	r := Row{Part: PartUpgrade, Name: name, State: Fine, Decides: true}
 	resting, rested := find(&m.Resting, name)
@@ -139,29 +139,29 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 	noise := ""
 	switch {
 	case !measured(resting, rested):
-		unknown = append(unknown, fmt.Sprintf("what it loses at rest is not known (%s)", samples(resting)))
+		unknown = append(unknown, fmt.Sprintf("its loss at rest is not known (%s)", samples(resting)))
 	case resting.Lost > 0:
-		noise = fmt.Sprintf("at rest the lab loses %d of %d by itself, with a longest gap of %s", resting.Lost, resting.Lost+resting.Answered, gapOf(resting))
+		noise = fmt.Sprintf("at rest %d of %d packets were lost, with a longest gap of %s", resting.Lost, resting.Lost+resting.Answered, gapOf(resting))
 		warns = append(warns, noise)
 	}
 	cells := make([]string, len(stages))
 	for i, s := range stages {
 		phase := s.of(m)
 		if phase == nil {
-			continue // the row of the rollout says so
+			continue // the row of the rollout says why
 		}
 		p, there := find(phase, name)
 		cells[i] = cellOf(p, there)
 		exceeds := exceeded(p, s.after, t)
 		switch {
 		case exceeds != "" && exceeded(resting, s.after, t) != "":
-			unknown = append(unknown, fmt.Sprintf("%s %s, and so it does at rest", s.name, exceeds))
+			unknown = append(unknown, fmt.Sprintf("%s %s; the same holds at rest", s.name, exceeds))
 		case exceeds != "":
 			fails = append(fails, s.name+" "+exceeds)
 		case !measured(p, there):
-			unknown = append(unknown, fmt.Sprintf("%s too little was seen (%s)", s.name, samples(p)))
+			unknown = append(unknown, fmt.Sprintf("%s too few packets were measured (%s)", s.name, samples(p)))
 		case mayExceed(p, s.after, t):
-			unknown = append(unknown, fmt.Sprintf("%s packets of which nobody knows whether they were lost: %d, which is more than may be", s.name, p.NotJudged))
+			unknown = append(unknown, fmt.Sprintf("%s %d packets have no known outcome, which could exceed the threshold", s.name, p.NotJudged))
 		}
 		if p.Broken > 0 {
 			warns = append(warns, fmt.Sprintf("long-lived connections that broke %s: %d", s.name, p.Broken))
@@ -181,7 +181,7 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 	}
 	says := slices.Concat(fails, unknown, warns)
 	if len(says) == 0 {
-		says = []string{"within bounds: " + worstOf(m, name)}
+		says = []string{"within the thresholds: " + worstOf(m, name)}
 	}
 	r.Says = name + ": " + strings.Join(says, "; ")
 	return r
@@ -198,38 +198,38 @@ func find(p *upgrade.Phase, name string) (upgrade.Path, bool) {
 	return p.Paths[i], true
 }
 
-// measured tells whether what became of enough packets is known.
+// measured reports whether the outcome of enough packets is known.
 func measured(p upgrade.Path, there bool) bool {
 	return there && p.Due > 0 && float64(p.Answered+p.Lost) >= enough*float64(p.Due)
 }
 
-// samples says how many packets of how many are known.
+// samples says how many of how many packets are known.
 func samples(p upgrade.Path) string {
 	return fmt.Sprintf("%d of %d packets were sent and judged", p.Answered+p.Lost, p.Due)
 }
 
-// exceeded says what of a path is over the thresholds; empty: nothing is. What is
-// missing counts for it as answered.
+// exceeded says how a path exceeds the thresholds; empty if it does not. Missing packets
+// count as answered.
 func exceeded(p upgrade.Path, after bool, t Thresholds) string {
 	known := p.Answered + p.Lost
 	switch {
 	case p.Lost == 0:
 		return ""
 	case after:
-		return fmt.Sprintf("%d of %d packets were lost, and none may be", p.Lost, known)
+		return fmt.Sprintf("%d of %d packets were lost (allowed: 0)", p.Lost, known)
 	}
 	var over []string
 	if p.LongestGapMS > t.MaxGapMS {
-		over = append(over, fmt.Sprintf("nothing was answered for %s (%s), which is more than %s", gapOf(p), p.GapProbe, duration(t.MaxGapMS)))
+		over = append(over, fmt.Sprintf("nothing was answered for %s (%s; allowed: %s)", gapOf(p), p.GapProbe, duration(t.MaxGapMS)))
 	}
 	if whole := max(p.Due, known); float64(p.Lost) > t.MaxLost*float64(whole) {
-		over = append(over, fmt.Sprintf("%d of %d packets (%s) were lost, which is more than %s", p.Lost, known, share(p.Lost, known), percent(t.MaxLost)))
+		over = append(over, fmt.Sprintf("%d of %d packets (%s; allowed: %s) were lost", p.Lost, known, share(p.Lost, known), percent(t.MaxLost)))
 	}
 	return strings.Join(over, ", and ")
 }
 
-// mayExceed tells whether a path is over the thresholds if the packets are lost that
-// were sent and that nobody could judge.
+// mayExceed reports whether a path exceeds the thresholds if all packets without a known
+// outcome were lost.
 func mayExceed(p upgrade.Path, after bool, t Thresholds) bool {
 	p.Lost += p.NotJudged
 	return exceeded(p, after, t) != ""
@@ -261,7 +261,7 @@ func share(n, of int) string { return percent(float64(n) / float64(max(of, 1))) 
 
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
 
-// worstOf is the worst that a path saw while versions changed.
+// worstOf is the worst result of a path over all stages.
 func worstOf(m upgrade.Measures, name string) string {
 	var gap int64
 	lost, known := 0, 0
@@ -294,13 +294,13 @@ func worst(m *upgrade.Measures) string {
 		}
 	}
 	if lost == 0 {
-		return "lost nothing, there and back"
+		return "lost nothing in the upgrade and the rollback"
 	}
 	return fmt.Sprintf("had a longest gap of %s (%s)", duration(gap), at)
 }
 
-// routerRow tells what a router saw of its neighbours. It does not decide, for no
-// threshold speaks of it: what hurts traffic is judged by traffic.
+// routerRow is what a router saw of its neighbours. It does not decide: traffic is judged
+// by its own rows.
 func routerRow(m upgrade.Measures, name string) Row {
 	r := Row{Part: PartUpgrade, Name: "router " + name, State: Fine, Says: name + " saw no change of its neighbours"}
 	at := func(p *upgrade.Phase) (upgrade.Router, bool) {
@@ -314,13 +314,13 @@ func routerRow(m upgrade.Measures, name string) Row {
 		return p.Routers[i], true
 	}
 	var saw, unknown []string
-	look := func(stage string, p *upgrade.Phase) string {
+	changes := func(stage string, p *upgrade.Phase) string {
 		if p == nil {
 			return ""
 		}
 		router, there := at(p)
 		if !there || router.Due == 0 || float64(router.Looks) < enough*float64(router.Due) {
-			unknown = append(unknown, fmt.Sprintf("%s it was looked at %d times of %d", stage, router.Looks, router.Due))
+			unknown = append(unknown, fmt.Sprintf("%s it was polled %d of %d times", stage, router.Looks, router.Due))
 		}
 		cell, all := eventsOf(router)
 		for _, event := range all {
@@ -328,10 +328,10 @@ func routerRow(m upgrade.Measures, name string) Row {
 		}
 		return cell
 	}
-	r.From = look("at rest", &m.Resting)
+	r.From = changes("at rest", &m.Resting)
 	cells := make([]string, len(stages))
 	for i, s := range stages {
-		cells[i] = look(s.name, s.of(m))
+		cells[i] = changes(s.name, s.of(m))
 	}
 	r.During, r.To, r.Back = cells[0], cells[1], cells[2]
 	if cells[3] != cells[2] {
@@ -346,7 +346,7 @@ func routerRow(m upgrade.Measures, name string) Row {
 	return r
 }
 
-// eventsOf says what a router saw in a phase, in short and with the prefixes.
+// eventsOf is what a router saw in a phase: numbers, and details with the prefixes.
 func eventsOf(r upgrade.Router) (cell string, all []string) {
 	var short []string
 	for _, kind := range []struct {
@@ -366,12 +366,12 @@ func eventsOf(r upgrade.Router) (cell string, all []string) {
 	return strings.Join(short, ", "), all
 }
 
-// left tells what the way there and back has changed on the nodes. It does not decide.
+// left is what the upgrade and the rollback have changed on the nodes. It does not decide.
 func left(m upgrade.Measures) Row {
-	r := Row{Part: PartUpgrade, Name: "left behind", State: Fine, Back: "nothing", Says: "the nodes are as they were before the upgrade"}
+	r := Row{Part: PartUpgrade, Name: "left behind", State: Fine, Back: "nothing", Says: "the nodes are as before the upgrade"}
 	switch {
 	case m.Left == nil:
-		r.State, r.Back, r.Says = NotJudged, "", "what the upgrade leaves behind was not looked at"
+		r.State, r.Back, r.Says = NotJudged, "", "what the upgrade leaves behind was not checked"
 	case len(m.Left) > 0:
 		r.State, r.Back = Warning, fmt.Sprintf("differences: %d", len(m.Left))
 		var all []string
@@ -382,7 +382,7 @@ func left(m upgrade.Measures) Row {
 			}
 			all = append(all, fmt.Sprintf("%s: %s %s: %s", d.Node, change, d.Kind, d.What))
 		}
-		r.Says = "after the way back nodes are not as they were: " + strings.Join(all, "; ")
+		r.Says = "after the rollback nodes are not as before the upgrade: " + strings.Join(all, "; ")
 	}
 	return r
 }

@@ -1,17 +1,13 @@
 package qualify
 
 import (
-	"encoding/json"
 	"encoding/xml"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
-	"github.com/moby/sys/atomicwriter"
 	"github.com/onsi/ginkgo/v2/reporters"
+
+	"github.com/relapse-dev/relapse/framework/report/stored"
 )
 
 // Names of the files that Write makes.
@@ -22,52 +18,28 @@ const (
 	FileJUnit    = "junit.xml"
 )
 
-// Write stores the qualification in a folder, as text, Markdown, JSON and JUnit. A
-// reader never sees half of a file.
+// Write stores the qualification in a folder, as text, Markdown, JSON and JUnit.
 func (q Qualification) Write(dir string) error {
-	text, err := json.MarshalIndent(q, "", "  ")
-	if err != nil {
-		return fmt.Errorf("writing the qualification: %w", err)
-	}
 	junit, err := xml.MarshalIndent(q.junit(), "", "  ")
+	if err == nil {
+		err = stored.Write(dir, FileJSON, q, map[string]string{
+			FileMarkdown: q.Markdown(), FileText: q.Text(), FileJUnit: xml.Header + string(junit) + "\n",
+		})
+	}
 	if err != nil {
-		return fmt.Errorf("writing the qualification: %w", err)
-	}
-	var errs []error
-	for name, content := range map[string]string{
-		FileJSON: string(text) + "\n", FileMarkdown: q.Markdown(), FileText: q.Text(), FileJUnit: xml.Header + string(junit) + "\n",
-	} {
-		errs = append(errs, atomicwriter.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
-	}
-	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("writing the qualification: %w", err)
 	}
 	return nil
 }
 
-// Read returns the qualification that Write has stored in a folder. Its error is one
-// sentence: there is none, or it is not in this format.
-func Read(dir string) (Qualification, error) {
-	var q Qualification
-	path := filepath.Join(dir, FileJSON)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return q, fmt.Errorf("there is no %s in %s", FileJSON, dir)
-	}
-	if err != nil {
-		return q, err
-	}
-	if err := json.Unmarshal(text, &q); err != nil {
-		return q, fmt.Errorf("%s: %w", path, err)
-	}
-	if q.Schema != Schema {
-		return q, fmt.Errorf("%s: its schema is %q, not %q", path, q.Schema, Schema)
-	}
-	return q, nil
+// Read returns the qualification that Write stored in a folder. The error is one sentence.
+func Read(dir string) (q Qualification, err error) {
+	err = stored.Read(dir, FileJSON, Schema, &q)
+	return q, err
 }
 
-// junit has a test for each row: one that fails the upgrade has failed, and one that
-// could not be judged is an error.
+// junit has one test per row: a row with the state no-go is a failure, and one that could
+// not be judged is an error.
 func (q Qualification) junit() reporters.JUnitTestSuites {
 	suite := reporters.JUnitTestSuite{
 		Name:      fmt.Sprintf("qualify %s %s to %s", q.Inputs.Component, q.Inputs.From, q.Inputs.To),

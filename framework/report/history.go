@@ -3,6 +3,7 @@ package report
 import (
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -25,10 +26,7 @@ const HistoryName = "history"
 
 // Seen is a finding and when it was there.
 type Seen struct {
-	Detector string `json:"detector"`
-	Kind     string `json:"kind"`
-	State    string `json:"state"`
-	Object   string `json:"object"`
+	detect.Finding
 	// Times are in order. A finding that is there in two looks is there in between.
 	Times []Span `json:"times"`
 }

@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/relapse-dev/relapse/framework/detect"
 )
 
 // Schema names the format of report.json.
@@ -104,15 +107,38 @@ type Incident struct {
 // variant has steps for each.
 func (r Report) ScopeOf(v Variant) string {
 	if r.Ablated == "all" {
+		return v.Title()
+	}
+	return v.Name
+}
+
+// Title is the variant's name, with the part that was switched off.
+func (v Variant) Title() string {
+	if v.Ablated != "" {
 		return v.Name + " without " + v.Ablated
 	}
 	return v.Name
 }
 
+// LabScope is the scope of steps that are no variant's.
+const LabScope = "lab"
+
+// Accelerator is that of the lab's guests; empty where there are none.
+func Accelerator(r Report) string {
+	if len(r.Guests) == 0 {
+		return ""
+	}
+	return r.Guests[0].Accelerator
+}
+
 // Step is a part of the run.
 type Step struct {
-	Scope string    `json:"scope"` // a variant, with the number of a repeat, or "lab"
-	Name  string    `json:"name"`
+	Scope string `json:"scope"` // a variant, with the number of a repeat, or "lab"
+	Name  string `json:"name"`
+	// ID identifies the step within its scope, and Kind is what it is there for. Reports
+	// of older versions have neither.
+	ID    string    `json:"id,omitempty"`
+	Kind  string    `json:"kind,omitempty"`
 	Began time.Time `json:"began"`
 	// Ended is absent for a step under way.
 	Ended *time.Time `json:"ended,omitempty"`
@@ -199,6 +225,8 @@ type Repeats struct {
 
 // Repeat is one of several runs of a variant.
 type Repeat struct {
+	// Scope is that of its steps.
+	Scope   string   `json:"scope,omitempty"`
 	Verdict string   `json:"verdict"`
 	Reasons []string `json:"reasons,omitempty"`
 	// OnsetMS runs from the fault to the first lost probe, and is absent where
@@ -262,19 +290,9 @@ type Probe struct {
 	NotJudged int `json:"not_judged,omitempty"`
 }
 
-// Finding is what a detector said, when it said so first.
+// Finding is a detector's finding as it was first seen, and when that was.
 type Finding struct {
-	Detector string `json:"detector"`
-	Kind     string `json:"kind"`
-	State    string `json:"state"` // hint, latent, settling or active
-	Object   string `json:"object"`
-	// Owner, Announcer, Routers and Pods are as the detector says them; empty
-	// where it does not.
-	Owner     string   `json:"owner,omitempty"`
-	Announcer string   `json:"announcer,omitempty"`
-	Routers   []string `json:"routers,omitempty"`
-	Pods      []string `json:"pods,omitempty"` // namespace/name
-	Says      string   `json:"says"`
+	detect.Finding
 	// During is what it came with: "baseline", a lesser form's name, or "fault".
 	// CameMS runs from the beginning of that form's or that fault's injection; it
 	// is absent for the baseline.
@@ -289,7 +307,9 @@ type Finding struct {
 
 // Remedy is what a documented way out did.
 type Remedy struct {
-	Name     string `json:"name"`
+	Name string `json:"name"`
+	// ID identifies the remedy in its scenario; reports of older versions have none.
+	ID       string `json:"id,omitempty"`
 	Expected string `json:"expected"` // recovers or does-not-help
 	// Verdict is recovers, does-not-help, or unknown: it could not be judged.
 	Verdict string `json:"verdict"`
@@ -308,9 +328,27 @@ type Remedy struct {
 // Check is a fact of the incident that was asserted beside probes and
 // detectors.
 type Check struct {
-	Name   string `json:"name"`
+	Name string `json:"name"`
+	// ID identifies the check in its scenario; reports of older versions have none.
+	ID     string `json:"id,omitempty"`
 	Holds  bool   `json:"holds"`
 	Reason string `json:"reason,omitempty"`
+	// Unknown is set where the fact could not be determined. Reason says why.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// Same tells whether the entries of two reports are of one remedy.
+func (m Remedy) Same(o Remedy) bool { return same(m.ID, m.Name, o.ID, o.Name) }
+
+// Same tells whether the entries of two reports are of one check.
+func (c Check) Same(o Check) bool { return same(c.ID, c.Name, o.ID, o.Name) }
+
+// same compares names where one of the reports is of an older version.
+func same(id, name, otherID, otherName string) bool {
+	if id != "" && otherID != "" {
+		return id == otherID
+	}
+	return name == otherName
 }
 
 // Timings say how long the parts of the run took.
@@ -349,16 +387,22 @@ func (r Report) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("creating the report's folder: %w", err)
 	}
-	path := filepath.Join(dir, "report.json")
-	if err := os.WriteFile(path+".tmp", text.Bytes(), 0o644); err != nil {
-		_ = os.Remove(path + ".tmp") // half of it, on a full disk
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	// A reader never sees half a report.
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err := Replace(filepath.Join(dir, "report.json"), text.Bytes()); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil
+}
+
+// Replace writes a file, or replaces it. A reader never sees half of it.
+func Replace(path string, text []byte) error {
+	err := os.WriteFile(path+".tmp", text, 0o644)
+	if err == nil {
+		err = os.Rename(path+".tmp", path)
+	}
+	if err != nil {
+		_ = os.Remove(path + ".tmp") // half of it, on a full disk
+	}
+	return err
 }
 
 // Read loads a stored report.
@@ -380,5 +424,25 @@ func ReadThrough(path string, through func([]byte) []byte) (Report, error) {
 	if r.Schema != Schema {
 		return Report{}, fmt.Errorf("reading the report %s: its schema is %q, not %q", path, r.Schema, Schema)
 	}
+	r.complete()
 	return r, nil
+}
+
+// complete adds what reports of older versions say in other fields.
+func (r *Report) complete() {
+	for _, v := range r.Variants {
+		for i, c := range v.Checks {
+			if strings.HasPrefix(c.Reason, "not known: ") {
+				v.Checks[i].Unknown = true
+			}
+		}
+		if v.Repeats == nil {
+			continue
+		}
+		for i := range v.Repeats.Runs {
+			if run := &v.Repeats.Runs[i]; run.Scope == "" {
+				run.Scope = fmt.Sprintf("%s %d/%d", v.Name, i+1, len(v.Repeats.Runs))
+			}
+		}
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io/fs"
 	"maps"
 	"net/netip"
@@ -18,11 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // full has every field set.
 func full() report.Report {
@@ -62,10 +61,12 @@ func full() report.Report {
 			ProbesHurt: []string{"outside->master2", "master2->outside"},
 			Packets:    report.Packets{Sent: 4210, Lost: 388},
 			Findings: []report.Finding{
-				{Detector: "route-ownership", Kind: "wrong-announcer", State: "latent", Object: "10.5.113.0/24", Says: "swapped", During: "baseline"},
+				{Finding: detect.Finding{Detector: "route-ownership", Kind: "wrong-announcer", State: "latent", Object: detect.Prefix(netip.MustParsePrefix("10.5.113.0/24")), Says: "swapped"}, During: "baseline"},
 				{
-					Detector: "route-ownership", Kind: "unannounced", State: "active", Object: "10.5.115.0/24",
-					Says: "nobody announces it", During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412)), At: new(began.Add(6412 * time.Millisecond)),
+					Finding: detect.Finding{
+						Detector: "route-ownership", Kind: "unannounced", State: "active", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")),
+						Says: "nobody announces it",
+					}, During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412)), At: new(began.Add(6412 * time.Millisecond)),
 				},
 			},
 			Remedies: []report.Remedy{
@@ -105,24 +106,12 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", name+".json")
-			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("report.json (-want +got):\n%s", diff)
-			}
+			goldentest.Compare(t, name+".json", string(got))
 			back, err := report.Read(filepath.Join(dir, "report.json"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(r, back, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(r, back, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, detect.Object{})); diff != "" {
 				t.Errorf("read back (-written +read):\n%s", diff)
 			}
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
@@ -227,6 +216,36 @@ func TestTextIsNotEscaped(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	if err != nil || !bytes.Contains(text, []byte(`"outside->master2"`)) {
 		t.Errorf("%v, or no probe's name in\n%s", err, text)
+	}
+}
+
+// Reports of older versions say in sentences what others say in fields.
+func TestReadsOlderReports(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	const older = `{"schema":"relapse.report/v2","variants":[{"name":"old",
+		"checks":[{"name":"a","reason":"not known: no answer"},{"name":"b","reason":"it is gone"}],
+		"repeats":{"runs":[{"verdict":"missed"},{"verdict":"vacuous"}]}}]}`
+	if err := os.WriteFile(path, []byte(older), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := report.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := r.Variants[0]
+	if !v.Checks[0].Unknown || v.Checks[1].Unknown || v.Repeats.Runs[1].Scope != "old 2/2" {
+		t.Errorf("it reads as %+v, %+v", v.Checks, v.Repeats.Runs)
+	}
+}
+
+func TestEvidenceOf(t *testing.T) {
+	for name, want := range map[string][2]string{
+		"03-snapshot-after-fault.json": {"snapshot", "after-fault"}, "12-probes.json": {"probes", ""}, "04-history.json": {"history", ""},
+		"09-probes-observed.txt": {}, "09-pulls.json": {}, "snapshot-baseline.json": {}, "09-snapshots.json": {},
+	} {
+		if kind, moment := report.EvidenceOf(name); string(kind) != want[0] || moment != want[1] {
+			t.Errorf("%s: %q, %q; want %q", name, kind, moment, want)
+		}
 	}
 }
 

@@ -23,22 +23,22 @@ type Access interface {
 	Nodes(context.Context) (map[string]Machine, error)
 	// Outside are hosts outside every cluster by name.
 	Outside(context.Context) (map[string]Machine, error)
-	// Registry tells which images the nodes would pull.
+	// Registry says which images the nodes would pull.
 	Registry(context.Context) (Registry, error)
 }
 
-// RouterReader reads a BGP router. A *router.Client is one.
+// RouterReader reads a BGP router.
 type RouterReader interface {
 	RIB(context.Context) ([]Path, error)
 	FIB(context.Context) ([]Route, error)
 	Neighbors(context.Context) ([]Neighbor, error)
 }
 
-// Machine is a node or a host, with the ways in which sources look at it. A
+// Machine is a node or a host, with the ways in which sources read it. A
 // method returns an error where the machine does not have that way: a node
 // with a kernel of its own has no process and no network namespace on the
 // machine that collects. The answers change when the machine is started again,
-// so they are asked for at every look.
+// so they are asked for in every snapshot.
 type Machine interface {
 	// Exec runs a command as root and returns its standard output. A command
 	// that fails is an error.
@@ -53,7 +53,7 @@ type Machine interface {
 	Path(ctx context.Context, path string) (string, error)
 }
 
-// Registry tells which digest a pull of an image would bring.
+// Registry says which digest a pull of an image would bring.
 type Registry interface {
 	Resolve(ctx context.Context, image string) (digest string, err error)
 }

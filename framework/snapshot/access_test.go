@@ -6,12 +6,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
-
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
-
-// A router's client is all that a snapshot needs of a router.
-var _ RouterReader = (*router.Client)(nil)
 
 // fakeAccess gives what it has. What is nil it does not have.
 type fakeAccess struct {

@@ -134,7 +134,7 @@ func (p *BIRDProtocol) detail(line string) error {
 const birdSocket = "/run/calico/bird.ctl"
 
 // birdOf asks a node's BIRD for its protocols, through its control socket:
-// what birdc does, without a program on the node. It only reads. Where nobody
+// what birdc does, without a program on the node. It only reads. Where nothing
 // listens no BIRD runs, which is not an error.
 func birdOf(ctx context.Context, m Machine) ([]BIRDProtocol, error) {
 	path, err := m.Path(ctx, birdSocket)

@@ -5,13 +5,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CalicoAgent is one calico-node, as its pod tells of it: how it chooses the
+// CalicoAgent is one calico-node, as its pod is configured: how it chooses the
 // address of its node.
 type CalicoAgent struct {
 	Node string `json:"node"`
@@ -19,7 +20,7 @@ type CalicoAgent struct {
 	// IP and Method are IP and IP_AUTODETECTION_METHOD of its environment.
 	IP     string `json:"ip,omitempty"`
 	Method string `json:"method,omitempty"`
-	// Poll is how often it looks again: AUTODETECT_POLL_INTERVAL.
+	// Poll is how often it autodetects again: AUTODETECT_POLL_INTERVAL.
 	Poll time.Duration `json:"poll_ns"`
 	// Unknown are those of these variables whose values are not in the pod
 	// but, say, in a ConfigMap.
@@ -29,7 +30,12 @@ type CalicoAgent struct {
 // CalicoAgents is the source of the calico-nodes, in order of node and name. A
 // cluster without Calico has none.
 var CalicoAgents = clusterList("calico-node's settings", (*cluster).calicoAgents,
-	func(s *Snapshot) *List[CalicoAgent] { return &s.CalicoAgents })
+	func(s *Snapshot) *List[CalicoAgent] { return &s.CalicoAgents }, nil)
+
+func (a CalicoAgent) names(to *Names) {
+	namespace, pod, _ := strings.Cut(a.Pod, "/")
+	to.Nodes[a.Node], to.Namespaces[namespace], to.Pods[pod] = true, true, true
+}
 
 const (
 	// calicoLabel is on calico-node's pods, and calicoContainer the name of

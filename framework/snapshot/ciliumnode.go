@@ -26,7 +26,15 @@ type CiliumNode struct {
 
 // CiliumNodes is the source of the CiliumNodes, in order of name. A cluster
 // that does not know the resource has none.
-var CiliumNodes = clusterList("CiliumNodes", (*cluster).ciliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes })
+var CiliumNodes = clusterList("CiliumNodes", (*cluster).ciliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
+
+func (n CiliumNode) names(to *Names) { to.Nodes[n.Name] = true }
+
+func (n CiliumNode) state(to *statements) {
+	for _, p := range n.PodCIDRs {
+		to.add(Agent, "CiliumNode.spec.ipam.podCIDRs", p.String(), n.Name, "%s", n.Name)
+	}
+}
 
 var ciliumNodeResource = schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}
 

@@ -23,7 +23,7 @@ func (m ConfigMap) String() string { return m.Namespace + "/" + m.Name }
 // ConfigMap that is not there is not read.
 func ConfigMaps(name string) Source { return Source{kind: configMaps, name: name} }
 
-var configMaps = &kind{
+var configMaps = register(kind{
 	name: "ConfigMaps",
 	open: func(o *opening, names []string) (read, error) {
 		c, err := o.cluster()
@@ -40,7 +40,15 @@ var configMaps = &kind{
 			return !slices.Contains(names, m.String())
 		})
 	},
-	unread: func(s Snapshot, say sayUnread) { say("ConfigMaps", s.ConfigMaps.Read, s.ConfigMaps.Error) },
+	parts: func(s Snapshot) []part { return []part{listPart("ConfigMaps", s.ConfigMaps, ConfigMap.state)} },
+}, namesOf(func(s Snapshot) []ConfigMap { return s.ConfigMaps.Items }))
+
+func (m ConfigMap) names(to *Names) { to.Namespaces[m.Namespace] = true }
+
+func (m ConfigMap) state(to *statements) {
+	for key, value := range m.Data {
+		to.add(API, "ConfigMap "+m.String(), "ConfigMap "+m.String()+", "+key, "", "%q", value)
+	}
 }
 
 func (c *cluster) configMaps(ctx context.Context, names []string) ([]ConfigMap, error) {

@@ -17,14 +17,22 @@ type EndpointSlice struct {
 	Namespace string        `json:"namespace"`
 	Service   string        `json:"service"`
 	Ports     []ServicePort `json:"ports,omitempty"`
-	// Ready are the addresses that new connections are to go to.
+	// Ready are the addresses that get new connections.
 	Ready []netip.Addr `json:"ready,omitempty"`
 }
 
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
 // belong to a Service, in order of namespace, Service and name.
 var EndpointSlices = clusterList("EndpointSlices", (*cluster).endpointSlices,
-	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices }).within(proxyTimeout)
+	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices }, EndpointSlice.state).within(proxyTimeout)
+
+func (e EndpointSlice) names(to *Names) { to.Namespaces[e.Namespace] = true }
+
+func (e EndpointSlice) state(to *statements) {
+	if to.bulk {
+		to.add(API, "EndpointSlice", e.Namespace+"/"+e.Service, "", "%s", cmp.Or(join(e.Ready), "no ready endpoint"))
+	}
+}
 
 func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 	l, err := c.discovery.EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName})

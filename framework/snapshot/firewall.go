@@ -15,7 +15,11 @@ type Firewall struct {
 // machine of the nodes' containers.
 var Firewalls = perName("filter tables", 0, allNodes, firewallReader, func(s *Snapshot) *[]Firewall { return &s.Firewalls })
 
-func (f Firewall) unread(say sayUnread) { say("filter table of "+f.Node, f.Rules.Read, f.Rules.Error) }
+func (f Firewall) names(to *Names) { to.Nodes[f.Node] = true }
+
+func (f Firewall) parts() []part {
+	return []part{listPart("filter table of "+f.Node, f.Rules, ruleState("filter table", f.Node))}
+}
 
 func firewallReader(node string, m Machine) func(context.Context) Firewall {
 	return func(ctx context.Context) Firewall {

@@ -16,18 +16,18 @@ type Goroutine struct {
 	State string `json:"state"`
 	// Functions are on its stack, the innermost first.
 	Functions []string `json:"functions"`
-	// Call stands for the question about IPVS to which it waits for the answer:
+	// Call is a hash of the question about IPVS whose answer it waits for:
 	// ipvs.execute and the functions that led there, with their arguments, such as
-	// the Service that it asks about. A goroutine that has the same at two looks has
+	// the Service that it asks about. A goroutine that has the same in two snapshots has
 	// been waiting from the first to the second. It is empty where it does not wait
-	// for IPVS, and in a record of before it was told.
+	// for IPVS, and in older records.
 	Call string `json:"call,omitempty"`
 }
 
 // ipvsExecute is libnetwork's function that asks the kernel about IPVS.
 const ipvsExecute = "/ipvs.execute"
 
-// WaitsForIPVS tells whether it waits for the kernel's answer to a question
+// WaitsForIPVS reports whether it waits for the kernel's answer to a question
 // about IPVS, as kube-proxy asks it through libnetwork.
 func (g Goroutine) WaitsForIPVS() bool {
 	receiving := false

@@ -13,8 +13,8 @@ import (
 )
 
 // Rule is one rule of an iptables table: its chain, the addresses and the
-// interface that it matches, and its target. All other matches are only told of
-// by Conditional.
+// interface that it matches, and its target. Conditional reports that there are
+// others.
 type Rule struct {
 	Chain       string `json:"chain"`
 	Source      Match  `json:"source,omitzero"`
@@ -27,12 +27,21 @@ type Rule struct {
 	Target  string     `json:"target,omitempty"`
 	To      netip.Addr `json:"to,omitzero"`
 	Comment string     `json:"comment,omitempty"`
-	// Conditional tells that the rule looks at something else as well.
+	// Conditional is true if the rule has other matches as well.
 	Conditional bool `json:"conditional,omitempty"`
-	// Unmarked tells that one of those conditions is that a mark is not set.
+	// Unmarked is true if one of those conditions is that a mark is not set.
 	Unmarked bool `json:"unmarked,omitempty"`
 	// Text is the rule as iptables-save prints it.
 	Text string `json:"text"`
+}
+
+// ruleState says which rules the kernel of a node applies.
+func ruleState(table, node string) func(Rule, *statements) {
+	return func(r Rule, to *statements) {
+		if to.bulk {
+			to.add(Kernel, table+" of "+node, node, "", "%s", r.Text).Rule = true
+		}
+	}
 }
 
 // Match is a range of addresses, or all but that range. The zero Match is any
@@ -42,7 +51,7 @@ type Match struct {
 	Not   bool         `json:"not,omitempty"`
 }
 
-// Matches tells whether an address is in the match.
+// Matches reports whether an address is in the match.
 func (m Match) Matches(a netip.Addr) bool {
 	return !m.Range.IsValid() || m.Range.Contains(a) != m.Not
 }
@@ -107,12 +116,12 @@ func parseRule(line string) (Rule, error) {
 	return r, nil
 }
 
-// take notes one flag of the rule, which "!" may stand before.
+// take notes one flag of the rule, which "!" may precede.
 func (r *Rule) take(flag, value string, not bool) error {
 	var err error
 	switch {
 	case flag == "--to-source":
-		// The first address; ports, and the rest of a range, are not looked at.
+		// The first address; ports, and the rest of a range, are ignored.
 		first, _, _ := strings.Cut(value, "-")
 		first, _, _ = strings.Cut(first, ":")
 		r.To, err = netip.ParseAddr(first)
@@ -196,7 +205,7 @@ func ruleWords(line string) ([]string, error) {
 // The program is run in the node's namespaces and not by the Machine's Exec,
 // which takes several times as long where that is a container: rules are read
 // several times a second. It needs the node's process namespace too, for
-// /proc/net, in which iptables-legacy-save looks for the tables.
+// /proc/net, in which iptables-legacy-save finds the tables.
 func savedRules(ctx context.Context, m Machine, table, program string, args ...string) ([]Rule, error) {
 	pid, err := m.PID(ctx)
 	if err != nil {

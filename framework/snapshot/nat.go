@@ -40,28 +40,28 @@ type Program struct {
 
 // Flow is an entry of a node's connection tracking. The kernel chooses the
 // translation when it sees the first packet of a flow, and keeps to it as long
-// as the entry lives, whatever becomes of the rules.
+// as the entry lives, even if the rules change.
 type Flow struct {
 	Protocol    string         `json:"protocol"` // tcp, udp, icmp, or the number
 	Source      netip.AddrPort `json:"source"`
 	Destination netip.AddrPort `json:"destination"`
 	// SeenAs is where the destination sees the flow come from.
 	SeenAs netip.AddrPort `json:"seen_as"`
-	// Redirected tells that another answers than Destination, as of a Service's
-	// address.
+	// Redirected is true if another address than Destination answers, as with a
+	// Service's address.
 	Redirected bool `json:"redirected,omitempty"`
 	// Established says of a TCP flow that both ends have the connection open.
 	Established bool `json:"established,omitempty"`
 	// Expires is how long the kernel keeps the entry from this moment on if no
-	// packet comes. Each packet starts that time anew.
+	// packet comes. Each packet restarts that time.
 	Expires time.Duration `json:"expires_ns"`
 }
 
-// Translated tells whether the destination sees another address than the
+// Translated reports whether the destination sees another address than the
 // source's own.
 func (f Flow) Translated() bool { return f.SeenAs.Addr() != f.Source.Addr() }
 
-// Same tells whether two flows are the same entry.
+// Same reports whether two flows are the same entry.
 func (f Flow) Same(g Flow) bool {
 	return f.Protocol == g.Protocol && f.Source == g.Source && f.Destination == g.Destination && f.SeenAs == g.SeenAs
 }
@@ -70,10 +70,16 @@ func (f Flow) Same(g Flow) bool {
 // root on the machine of the nodes' containers.
 var NAT = perName("nat tables", 0, allNodes, natReader, func(s *Snapshot) *[]NodeNAT { return &s.NAT })
 
-func (n NodeNAT) unread(say sayUnread) {
-	say("nat table of "+n.Node, n.Rules.Read, n.Rules.Error)
-	say("flows of "+n.Node, n.Flows.Read, n.Flows.Error)
-	say("BPF programs of "+n.Node, n.Programs.Read, n.Programs.Error)
+func (n NodeNAT) names(to *Names) { to.Nodes[n.Node] = true }
+
+func (n NodeNAT) parts() []part {
+	return []part{
+		listPart("nat table of "+n.Node, n.Rules, ruleState("nat table", n.Node)),
+		listPart("flows of "+n.Node, n.Flows, nil),
+		listPart("BPF programs of "+n.Node, n.Programs, func(p Program, to *statements) {
+			to.add(Kernel, "tc egress of "+n.Node, n.Node, "", "%s: %s", p.Device, p.Name)
+		}),
+	}
 }
 
 func natReader(node string, m Machine) func(context.Context) NodeNAT {

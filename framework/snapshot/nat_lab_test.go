@@ -83,11 +83,11 @@ func TestNAT(t *testing.T) {
 	machine := fakeMachine{pid: node.Process.Pid, netns: func(context.Context) (string, error) { return path, nil }}
 	read := natReader("node", machine)
 	got := read(t.Context())
-	got.unread(func(what string, read bool, why string) {
-		if !read {
-			t.Errorf("%s: %s", what, why)
+	for _, p := range got.parts() {
+		if !p.read {
+			t.Errorf("%s: %s", p.what, p.why)
 		}
-	})
+	}
 	rules, flows := got.Rules.Items, got.Flows.Items
 	hides := slices.IndexFunc(rules, func(r Rule) bool { return r.Comment == "hides the pods" })
 	if hides < 0 || rules[hides].Source.Range.String() != "10.20.30.32/27" || rules[hides].To.String() != "10.20.28.12" {

@@ -16,7 +16,7 @@ import (
 // Node is a Kubernetes Node.
 type Node struct {
 	Name string `json:"name"`
-	// UID tells a node that was removed and came back from one that stayed.
+	// UID distinguishes a node that was removed and added again from one that stayed.
 	UID         string         `json:"uid"`
 	Created     time.Time      `json:"created"`
 	InternalIPs []netip.Addr   `json:"internal_ips"`
@@ -24,8 +24,8 @@ type Node struct {
 	Ready       bool           `json:"ready"`
 	// Calico is what calico-node says of the node, in its annotations.
 	Calico CalicoNode `json:"calico,omitzero"`
-	// KubeRouterAddresses are those that kube-router is told to speak BGP
-	// from, in the annotation kube-router.io/bgp-local-addresses.
+	// KubeRouterAddresses are those that kube-router uses for BGP
+	// sessions, in the annotation kube-router.io/bgp-local-addresses.
 	KubeRouterAddresses []netip.Addr `json:"kube_router_addresses,omitempty"`
 }
 
@@ -40,7 +40,26 @@ type CalicoNode struct {
 }
 
 // Nodes is the source of the Nodes, in order of name.
-var Nodes = clusterList("Nodes", (*cluster).nodes, func(s *Snapshot) *List[Node] { return &s.Nodes })
+var Nodes = clusterList("Nodes", (*cluster).nodes, func(s *Snapshot) *List[Node] { return &s.Nodes }, Node.state)
+
+func (n Node) names(to *Names) { to.Nodes[n.Name] = true }
+
+func (n Node) state(to *statements) {
+	ready := "ready"
+	if !n.Ready {
+		ready = "not ready"
+	}
+	to.add(API, "Node "+n.Name, n.Name, n.Name, "InternalIP %s, %s", join(n.InternalIPs), ready)
+	for _, p := range n.PodCIDRs {
+		to.add(API, "Node.spec.podCIDRs", p.String(), n.Name, "%s", n.Name)
+	}
+	if n.Calico.Address.IsValid() {
+		to.add(Agent, "Calico's annotation of "+n.Name, n.Name, "", "%s", n.Calico.Address)
+	}
+	if len(n.KubeRouterAddresses) > 0 {
+		to.add(Agent, "kube-router's annotation of "+n.Name, n.Name, "", "%s", join(n.KubeRouterAddresses))
+	}
+}
 
 func (c *cluster) nodes(ctx context.Context) ([]Node, error) {
 	l, err := c.core.Nodes().List(ctx, metav1.ListOptions{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ type Interface struct {
 	Flags     string         `json:"flags"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	// Since is when the reader saw the interface first. It is zero for one
-	// that was there at the reader's first look: Index may tell more.
+	// that existed when the reader first listed them: Index may tell more.
 	Since time.Time `json:"since,omitzero"`
 }
 
@@ -43,9 +44,21 @@ type Interface struct {
 var NodeNetworks = perName("interfaces of the nodes", 0, allNodes, networkReader,
 	func(s *Snapshot) *[]NodeNetwork { return &s.NodeNetworks })
 
-func (n NodeNetwork) unread(say sayUnread) {
-	say("interfaces of "+n.Node, n.Interfaces.Read, n.Interfaces.Error)
-	say("BIRD of "+n.Node, n.BIRD.Read, n.BIRD.Error)
+func (n NodeNetwork) names(to *Names) { to.Nodes[n.Node] = true }
+
+func (n NodeNetwork) parts() []part {
+	return []part{
+		listPart("interfaces of "+n.Node, n.Interfaces, func(i Interface, to *statements) {
+			if i.Type == "device" && len(i.Addresses) > 0 && !strings.Contains(i.Flags, "loopback") {
+				to.add(Kernel, i.Name+" of "+n.Node, n.Node, "", "%s", join(i.Addresses))
+			}
+		}),
+		listPart("BIRD of "+n.Node, n.BIRD, func(p BIRDProtocol, to *statements) {
+			if p.Proto == "BGP" {
+				to.add(BGP, "BIRD on "+n.Node, to.nameOf(p.Neighbor), "", "session with %s: %s", p.Neighbor, p.BGPState)
+			}
+		}),
+	}
 }
 
 // networkReader makes a reader that remembers what it has seen, for
@@ -101,7 +114,7 @@ type sightings struct {
 	since     map[sighted]time.Time
 }
 
-// sighted tells interfaces apart: a name or an index alone may be used again.
+// sighted distinguishes interfaces: a name or an index alone may be used again.
 type sighted struct {
 	name  string
 	index int
@@ -111,7 +124,7 @@ type sighted struct {
 func (s *sightings) note(namespace string, interfaces []Interface, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.namespace != namespace { // the first look, or the node was started again
+	if s.namespace != namespace { // the first snapshot, or the node was started again
 		s.namespace, s.since, now = namespace, nil, time.Time{}
 	}
 	before := s.since

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/relapse-dev/relapse/topology/lab/router"
 	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
@@ -23,7 +23,11 @@ type NodeTable struct {
 // NodeTables is the source of the nodes' main routing tables.
 var NodeTables = perName("routes of the nodes", 0, allNodes, tableReader, func(s *Snapshot) *[]NodeTable { return &s.NodeTables })
 
-func (t NodeTable) unread(say sayUnread) { say("routes of "+t.Node, t.Routes.Read, t.Routes.Error) }
+func (t NodeTable) names(to *Names) { to.Nodes[t.Node] = true }
+
+func (t NodeTable) parts() []part {
+	return []part{listPart("routes of "+t.Node, t.Routes, routeState(Kernel, t.Node))}
+}
 
 func tableReader(node string, m Machine) func(context.Context) NodeTable {
 	return func(ctx context.Context) NodeTable {
@@ -63,11 +67,21 @@ func routesOf(ctx context.Context, m Machine) ([]Route, error) {
 	return routes, err
 }
 
+// routeTypes are the names that ip(8) prints.
+var routeTypes = map[int]RouteType{
+	unix.RTN_UNICAST: RouteUnicast, unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_MULTICAST: "multicast",
+	unix.RTN_BLACKHOLE: RouteBlackhole, unix.RTN_UNREACHABLE: RouteUnreachable, unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
+}
+
+func routeType(number int) RouteType {
+	return cmp.Or(routeTypes[number], RouteType(strconv.Itoa(number)))
+}
+
 func fromNetlink(n netlink.Route, names map[int]string) Route {
 	r := Route{
 		Prefix:   netip.PrefixFrom(netip.IPv4Unspecified(), 0),
-		Type:     router.Type(n.Type),
-		Protocol: router.Protocol(n.Protocol),
+		Type:     routeType(n.Type),
+		Protocol: RouteProtocol(n.Protocol.String()),
 		Metric:   n.Priority,
 		Source:   address(n.Src),
 	}

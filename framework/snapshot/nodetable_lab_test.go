@@ -14,8 +14,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // newNode makes a network namespace with the routes of a node: a link, a
@@ -94,26 +92,26 @@ func TestNodeTables(t *testing.T) {
 	}
 	var got []string
 	for _, r := range routes {
-		got = append(got, r.String())
+		got = append(got, fmt.Sprint(r))
 	}
 	if len(routes) != 3 {
 		t.Fatalf("routes: %v, want the default, the link and the unreachable one", got)
 	}
 	if r := routes[0]; r.Prefix.Bits() != 0 || len(r.NextHops) != 2 || r.NextHops[0].Address.String() != "10.4.94.238" || r.NextHops[1].Interface != "eth0" {
-		t.Errorf("default route: %s", r)
+		t.Errorf("default route: %+v", r)
 	}
-	if r := routes[1]; r.Protocol != router.ProtocolKernel || r.Source.String() != "10.4.94.32" {
-		t.Errorf("connected route: %s", r)
+	if r := routes[1]; r.Protocol != RouteKernel || r.Source.String() != "10.4.94.32" {
+		t.Errorf("connected route: %+v", r)
 	}
-	if r := routes[2]; r.Type != router.TypeUnreachable || r.Protocol != router.ProtocolStatic {
-		t.Errorf("unreachable route: %s", r)
+	if r := routes[2]; r.Type != RouteUnreachable || r.Protocol != RouteStatic {
+		t.Errorf("unreachable route: %+v", r)
 	}
 	// Our own namespace is not the node's.
 	own, err := routesOf(t.Context(), in("/proc/self/ns/net"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.ContainsFunc(own, func(r Route) bool { return r.Type == router.TypeUnreachable && r.Prefix == routes[2].Prefix }) {
+	if slices.ContainsFunc(own, func(r Route) bool { return r.Type == RouteUnreachable && r.Prefix == routes[2].Prefix }) {
 		t.Errorf("the thread stayed in the node's namespace: %v", own)
 	}
 }

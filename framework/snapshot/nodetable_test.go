@@ -10,8 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
-
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 func TestFromNetlink(t *testing.T) {
@@ -31,17 +29,17 @@ func TestFromNetlink(t *testing.T) {
 	}{
 		{"connected",
 			netlink.Route{Dst: network("10.4.94.0/24"), LinkIndex: 2, Src: net.IPv4(10, 4, 94, 32), Protocol: 2, Type: 1},
-			Route{Prefix: netip.MustParsePrefix("10.4.94.0/24"), Type: router.TypeUnicast, Protocol: router.ProtocolKernel,
+			Route{Prefix: netip.MustParsePrefix("10.4.94.0/24"), Type: RouteUnicast, Protocol: RouteKernel,
 				NextHops: []NextHop{{Interface: "eth0"}}, Source: netip.MustParseAddr("10.4.94.32")}},
 		{"default with two next hops",
 			netlink.Route{Protocol: 3, Type: 1, MultiPath: []*netlink.NexthopInfo{
 				{LinkIndex: 3, Gw: net.IPv4(10, 4, 94, 239)}, {LinkIndex: 2, Gw: net.IPv4(10, 4, 94, 238)},
 			}},
-			Route{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: router.TypeUnicast, Protocol: router.ProtocolBoot,
+			Route{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: RouteUnicast, Protocol: "boot",
 				NextHops: []NextHop{{Address: a, Interface: "eth0"}, {Address: b, Interface: "eth1"}}}},
 		{"unreachable",
 			netlink.Route{Dst: network("10.5.112.0/21"), Protocol: 4, Type: 7, Priority: 9},
-			Route{Prefix: netip.MustParsePrefix("10.5.112.0/21"), Type: router.TypeUnreachable, Protocol: router.ProtocolStatic, Metric: 9}},
+			Route{Prefix: netip.MustParsePrefix("10.5.112.0/21"), Type: RouteUnreachable, Protocol: RouteStatic, Metric: 9}},
 	}
 	compare := cmp.Options{
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),

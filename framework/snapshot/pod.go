@@ -23,7 +23,11 @@ func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
 // Pods is the source of the pods that have an address of their own, in order
 // of namespace and name.
-var Pods = clusterList("Pods", (*cluster).pods, func(s *Snapshot) *List[Pod] { return &s.Pods })
+var Pods = clusterList("Pods", (*cluster).pods, func(s *Snapshot) *List[Pod] { return &s.Pods }, nil)
+
+func (p Pod) names(to *Names) {
+	to.Pods[p.Name], to.Namespaces[p.Namespace], to.Nodes[p.Node] = true, true, true
+}
 
 func (c *cluster) pods(ctx context.Context) ([]Pod, error) {
 	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: notEnded})

@@ -22,7 +22,7 @@ type PodImages struct {
 	Node      string    `json:"node"`
 	Created   time.Time `json:"created"`
 	// OwnerKind and OwnerName are the workload's. A static pod's owner is its
-	// Node; both are empty for a pod that nobody owns.
+	// Node; both are empty for a pod without an owner.
 	OwnerKind string `json:"owner_kind,omitempty"`
 	OwnerName string `json:"owner_name,omitempty"`
 	// Template is the hash of the template that the pod was made from; empty
@@ -49,7 +49,7 @@ type RunningContainer struct {
 }
 
 // Pulled is the digest under which the image was pulled; empty if the node
-// does not tell.
+// does not report it.
 func (c RunningContainer) Pulled() string {
 	ref, err := ParseReference(c.ImageID)
 	if err != nil {
@@ -60,7 +60,18 @@ func (c RunningContainer) Pulled() string {
 
 // RunningImages is the source of what pods run, in order of namespace and
 // name.
-var RunningImages = clusterList("images of Pods", (*cluster).podImages, func(s *Snapshot) *List[PodImages] { return &s.PodImages })
+var RunningImages = clusterList("images of Pods", (*cluster).podImages, func(s *Snapshot) *List[PodImages] { return &s.PodImages }, PodImages.state)
+
+func (p PodImages) names(to *Names) {
+	to.Pods[p.Name], to.Namespaces[p.Namespace], to.Nodes[p.Node] = true, true, true
+}
+
+func (p PodImages) state(to *statements) {
+	for _, c := range p.Containers {
+		object := p.OwnerKind + " " + p.Namespace + "/" + p.OwnerName + ", " + c.kind() + " " + c.Name
+		to.add(Kernel, "runs on "+p.Node, object, "", "%s", cmp.Or(c.ImageID, "nothing yet"))
+	}
+}
 
 func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
 	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: notEnded})
@@ -99,7 +110,7 @@ func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
 	return pods, nil
 }
 
-// trouble says what is wrong with a container, as far as its status tells.
+// trouble says what is wrong with a container, as far as its status says.
 func trouble(s corev1.ContainerStatus) string {
 	var says []string
 	if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {

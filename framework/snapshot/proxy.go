@@ -1,8 +1,11 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -23,11 +26,11 @@ type Proxy struct {
 	Table []VirtualServer `json:"table,omitempty"`
 	// Goroutines are those that wait for the kernel's answer about IPVS. They
 	// are dumped only of a kube-proxy that is not well or has finished no sync since
-	// the look before, unless a ProxyQuery asks for more. Dumped tells that they were.
+	// the snapshot before, unless a ProxyQuery asks for more. Dumped is true if they were.
 	Goroutines []Goroutine `json:"goroutines,omitempty"`
 	Dumped     bool        `json:"dumped,omitempty"`
 	// Counters are the metrics that a ProxyQuery names, and LogLines the lines of
-	// the log that it counts. Counters is nil if kube-proxy did not tell its
+	// the log that it counts. Counters is nil if kube-proxy did not report its
 	// metrics; a metric that it does not have yet is missing from them.
 	Counters map[string]float64 `json:"counters,omitempty"`
 	LogLines int                `json:"log_lines,omitempty"`
@@ -44,7 +47,7 @@ type ProxyHealth struct {
 	CurrentTime time.Time `json:"current_time,omitzero"`
 }
 
-// Late tells whether kube-proxy says that its last sync is too long ago.
+// Late reports whether kube-proxy says that its last sync is too long ago.
 func (h ProxyHealth) Late() bool { return h.Status == http.StatusServiceUnavailable }
 
 // Age is how long ago the last sync was finished, zero if that is not known.
@@ -55,18 +58,46 @@ func (h ProxyHealth) Age() time.Duration {
 	return h.CurrentTime.Sub(h.LastUpdated)
 }
 
-// proxyTimeout bounds a look at kube-proxies. A guest whose processors are
+// proxyTimeout bounds a reading of kube-proxies. A guest whose processors are
 // busy may take several seconds to run a command, and is no worse for it.
 const proxyTimeout = 15 * time.Second
 
 // Proxies is the source of the nodes' kube-proxies and IPVS tables. That takes
-// a command on each node with every look.
+// a command on each node for every snapshot.
 var Proxies = perName("kube-proxies", proxyTimeout, allNodes, proxyReader, func(s *Snapshot) *[]Proxy { return &s.Proxies })
 
-func (p Proxy) unread(say sayUnread) { say("kube-proxy of "+p.Node, p.Read, p.Error) }
+func (p Proxy) names(to *Names) { to.Nodes[p.Node] = true }
+
+func (p Proxy) parts() []part {
+	return []part{{what: "kube-proxy of " + p.Node, read: p.Read, why: p.Error, state: p.state}}
+}
+
+func (p Proxy) state(to *statements) {
+	if !p.Read {
+		return
+	}
+	health := "does not answer"
+	if p.Health.Status != 0 {
+		health = fmt.Sprintf("healthz %d", p.Health.Status)
+	}
+	to.add(Agent, "kube-proxy on "+p.Node, p.Node, "", "%s, %s", cmp.Or(p.Mode, "mode unknown"), health)
+	if !to.bulk {
+		return
+	}
+	for _, v := range p.Table {
+		var servers []string
+		for _, r := range v.Servers {
+			if r.Weight > 0 {
+				servers = append(servers, r.Address.Addr().String())
+			}
+		}
+		to.add(Kernel, "IPVS of "+p.Node, cmp.Or(to.services[v.Address.Addr()], v.Address.String()), "",
+			"%s", cmp.Or(strings.Join(servers, ", "), "no real server"))
+	}
+}
 
 func proxyReader(node string, m Machine) func(context.Context) Proxy {
-	var synced time.Time // as the look before has it
+	var synced time.Time // as of the snapshot before
 	return func(ctx context.Context) Proxy {
 		answer := list(ctx, func(ctx context.Context) ([]Proxy, error) {
 			p, err := ProxyQuery{Health: true, Synced: synced, Table: true}.Ask(ctx, m)

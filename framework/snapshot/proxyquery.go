@@ -33,7 +33,7 @@ type ProxyQuery struct {
 	// newest kube-proxy pod. Empty: none are.
 	LogLines string
 	// Table asks for the IPVS table. It is read last, so that it is never older
-	// than the last sync that Health tells of.
+	// than the last sync that Health reports.
 	Table bool
 }
 

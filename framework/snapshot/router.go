@@ -3,20 +3,6 @@ package snapshot
 import (
 	"context"
 	"sync"
-
-	"github.com/relapse-dev/relapse/topology/lab/router"
-)
-
-// The types in which routers answer are those of package router.
-type (
-	// Path is one path of a router's RIB.
-	Path = router.Path
-	// Route is one route of a kernel's main table.
-	Route = router.Route
-	// NextHop is where a route leads.
-	NextHop = router.NextHop
-	// Neighbor is a BGP session, as the router sees it.
-	Neighbor = router.Neighbor
 )
 
 // Router is what one BGP router says. Paths are read before Neighbors: a
@@ -34,10 +20,20 @@ var Routers = perName("routers", 0,
 	func(o *opening) (map[string]RouterReader, error) { return o.access.Routers(o.ctx) }, routerReader,
 	func(s *Snapshot) *[]Router { return &s.Routers })
 
-func (r Router) unread(say sayUnread) {
-	say("RIB of "+r.Name, r.Paths.Read, r.Paths.Error)
-	say("FIB of "+r.Name, r.Routes.Read, r.Routes.Error)
-	say("sessions of "+r.Name, r.Neighbors.Read, r.Neighbors.Error)
+func (Router) names(*Names) {} // routers are members of the topology, which are replaced by it
+
+func (r Router) parts() []part {
+	return []part{
+		listPart("RIB of "+r.Name, r.Paths, func(p Path, to *statements) {
+			if p.Best || p.Multipath {
+				to.add(RIB, r.Name, p.Prefix.String(), to.nodes[p.NextHop], "next hop %s", to.named(p.NextHop))
+			}
+		}),
+		listPart("FIB of "+r.Name, r.Routes, routeState(FIB, r.Name)),
+		listPart("sessions of "+r.Name, r.Neighbors, func(n Neighbor, to *statements) {
+			to.add(BGP, r.Name, to.nameOf(n.Address), "", "session with %s (AS %d): %s", n.Address, n.AS, n.State)
+		}),
+	}
 }
 
 func routerReader(name string, from RouterReader) func(context.Context) Router {

@@ -33,9 +33,11 @@ type ServicePort struct {
 // Services is the source of the Services that have a cluster IP, in order of
 // namespace and name.
 //
-// It is compared with what kube-proxies have made of it, and no look at them is
+// It is compared with what kube-proxies have made of it, and no snapshot is
 // held up if it takes as long as those.
-var Services = clusterList("Services", (*cluster).services, func(s *Snapshot) *List[Service] { return &s.Services }).within(proxyTimeout)
+var Services = clusterList("Services", (*cluster).services, func(s *Snapshot) *List[Service] { return &s.Services }, nil).within(proxyTimeout)
+
+func (s Service) names(to *Names) { to.Namespaces[s.Namespace] = true }
 
 func (c *cluster) services(ctx context.Context) ([]Service, error) {
 	l, err := c.core.Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})

@@ -1,7 +1,7 @@
 // Package snapshot collects what every layer of a cluster's network says at
 // one moment: Kubernetes, the CNI, the BGP routers, the nodes' kernels, and
-// what else has a Source here. Whoever looks at snapshots says which sources
-// those must hold; an Access says how they are reached. The package only reads,
+// what else has a Source here. The caller of Open says which sources
+// snapshots hold; an Access says how they are reached. The package only reads,
 // and it judges nothing: package detect does.
 package snapshot
 
@@ -48,12 +48,12 @@ type Snapshot struct {
 type Asked struct {
 	Name string `json:"name"`
 	// Unreachable says why the access could not give it at all; empty if it
-	// could. Whether a look has read it is in its part of the snapshot.
+	// could. Whether it was read is in its part of the snapshot.
 	Unreachable string `json:"unreachable,omitempty"`
 }
 
 // List is what one source said. A source that could not be read is not the
-// same as one that lists nothing: whoever looks at Items asks for Read first.
+// same as one that lists nothing: check Read before Items.
 // One that was not asked for is not read, and has no Error.
 type List[T any] struct {
 	Read bool `json:"read"`
@@ -80,7 +80,9 @@ func (s Snapshot) Unread() []string {
 		case i < 0: // of a stored snapshot
 			say(asked.Name, false, "no source has that name")
 		default:
-			kinds[i].unread(s, say)
+			for _, p := range kinds[i].parts(s) {
+				say(p.what, p.read, p.why)
+			}
 		}
 	}
 	return all

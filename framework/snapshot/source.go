@@ -17,7 +17,7 @@ import (
 // how that is reached. Sources are comparable.
 type Source struct {
 	kind *kind
-	// name tells sources of one kind apart, such as two ConfigMaps. It is
+	// name distinguishes sources of one kind, such as two ConfigMaps. It is
 	// empty where a kind has one source only.
 	name string
 }
@@ -38,7 +38,7 @@ func (s Source) String() string {
 type kind struct {
 	// name is what Snapshot.Sources and Snapshot.Unread call it.
 	name string
-	// timeout bounds one look; zero means defaultTimeout.
+	// timeout bounds one reading; zero means defaultTimeout.
 	timeout time.Duration
 	// after are kinds whose part of the snapshot this one needs: they are
 	// read as well, and before.
@@ -49,26 +49,54 @@ type kind struct {
 	// copy copies the kind's part of a snapshot: only what the sources of these
 	// names read.
 	copy func(to, from *Snapshot, names []string)
-	// unread calls say for each part that a look should have read.
-	unread func(s Snapshot, say sayUnread)
+	// parts are what a collector that is opened for the kind reads.
+	parts func(s Snapshot) []part
+	// names adds the kind's names.
+	names func(s Snapshot, to *Names)
 }
 
-// bound is how long one look usually may take.
+// part is one thing that is read at once, such as the RIB of one router.
+type part struct {
+	// what names it: no other part has the same name.
+	what string
+	read bool
+	// why says why it was not read.
+	why string
+	// state adds what the part says of objects; nil if there is nothing to say.
+	state func(to *statements)
+}
+
+// listPart is a part that is a list. State, which may be nil, is called for each of
+// its items.
+func listPart[T any](what string, l List[T], state func(item T, to *statements)) part {
+	p := part{what: what, read: l.Read, why: l.Error}
+	if state != nil {
+		p.state = func(to *statements) {
+			for _, item := range l.Items {
+				state(item, to)
+			}
+		}
+	}
+	return p
+}
+
+// bound is how long one reading usually may take.
 func (k *kind) bound() time.Duration { return cmp.Or(k.timeout, defaultTimeout) }
 
 // read asks a source once and puts the answer into its part of the snapshot.
 // It never fails: it returns when ctx ends, and what was not read is marked.
 type read func(ctx context.Context, s *Snapshot)
 
-// sayUnread is told of one part of a snapshot: what it is, whether it was
-// read, and if not, why.
-type sayUnread func(what string, read bool, why string)
+// kinds are all that are registered, in order of name.
+var kinds []*kind
 
-// kinds are all that there are, in the order in which Unread tells of them.
-var kinds = []*kind{
-	Nodes.kind, CiliumNodes.kind, Pods.kind, Workloads.kind, RunningImages.kind, configMaps, Tags.kind, Routers.kind,
-	Services.kind, EndpointSlices.kind, Proxies.kind, NodeTables.kind, Firewalls.kind, NodeNetworks.kind,
-	CalicoAgents.kind, NAT.kind, Sockets.kind,
+// register makes a kind known, with its names. Each file that declares a Source calls
+// it for a variable of the package.
+func register(k kind, names func(s Snapshot, to *Names)) *kind {
+	k.names = names
+	kinds = append(kinds, &k)
+	slices.SortFunc(kinds, func(a, b *kind) int { return cmp.Compare(a.name, b.name) })
+	return &k
 }
 
 // defaultTimeout is well above what a healthy source needs (milliseconds),
@@ -84,17 +112,17 @@ type opening struct {
 	closers []io.Closer
 }
 
-// closes remembers what is to be closed with the collector.
+// closes notes what must be closed with the collector.
 func (o *opening) closes(opened any) {
 	if c, ok := opened.(io.Closer); ok {
 		o.closers = append(o.closers, c)
 	}
 }
 
-// A source that did not answer in its time may be busy, not dead: beside a lab with
+// A source that did not answer in its time may be slow, not dead: next to a lab with
 // four guests on two CPUs, reading the connections of a node took over a second in every
-// look of half a minute. In the next look it has twice the time, up to stretch times what
-// it usually has and mostStretched at most, until an answer comes soon again.
+// snapshot of half a minute. In the next snapshot it has twice the time, up to stretch
+// times its usual one and mostStretched at most, until an answer comes soon again.
 const (
 	stretch       = 4
 	mostStretched = 10 * time.Second
@@ -112,13 +140,13 @@ type opened struct {
 	read read
 	// unreachable is why they cannot be read; then read is nil.
 	unreachable error
-	// within bounds the next look.
+	// within bounds the next reading.
 	within time.Duration
 }
 
-// look reads the sources, once those kinds are read that they need, and bounds the next
-// look by how long this one took.
-func (o *opened) look(ctx context.Context, s *Snapshot, done map[*kind]chan struct{}) {
+// collect reads the sources, once those kinds are read that they need, and bounds the
+// next reading by how long this one took.
+func (o *opened) collect(ctx context.Context, s *Snapshot, done map[*kind]chan struct{}) {
 	usual := o.kind.bound()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.within, fmt.Errorf("no answer within %s", o.within))
 	defer cancel()
@@ -225,7 +253,7 @@ func (c *Collector) Collect(ctx context.Context) Snapshot {
 			if o.read == nil {
 				return
 			}
-			o.look(ctx, &s, done)
+			o.collect(ctx, &s, done)
 		})
 	}
 	all.Wait()
@@ -255,9 +283,15 @@ func list[T any](ctx context.Context, ask func(context.Context) ([]T, error)) Li
 	return l
 }
 
-// clusterList makes a source of a list that a Kubernetes API server has.
-func clusterList[T any](name string, ask func(*cluster, context.Context) ([]T, error), part func(*Snapshot) *List[T]) Source {
-	return Source{kind: &kind{
+// clusterList makes a source of a list that a Kubernetes API server has. State, which
+// may be nil, adds what an item says of objects.
+func clusterList[T named](
+	name string,
+	ask func(*cluster, context.Context) ([]T, error),
+	field func(*Snapshot) *List[T],
+	state func(item T, to *statements),
+) Source {
+	return Source{kind: register(kind{
 		name: name,
 		open: func(o *opening, _ []string) (read, error) {
 			c, err := o.cluster()
@@ -265,15 +299,15 @@ func clusterList[T any](name string, ask func(*cluster, context.Context) ([]T, e
 				return nil, err
 			}
 			return func(ctx context.Context, s *Snapshot) {
-				*part(s) = list(ctx, func(ctx context.Context) ([]T, error) { return ask(c, ctx) })
+				*field(s) = list(ctx, func(ctx context.Context) ([]T, error) { return ask(c, ctx) })
 			}, nil
 		},
-		copy:   func(to, from *Snapshot, _ []string) { *part(to) = *part(from) },
-		unread: func(s Snapshot, say sayUnread) { say(name, part(&s).Read, part(&s).Error) },
-	}}
+		copy:  func(to, from *Snapshot, _ []string) { *field(to) = *field(from) },
+		parts: func(s Snapshot) []part { return []part{listPart(name, *field(&s), state)} },
+	}, namesOf(func(s Snapshot) []T { return field(&s).Items }))}
 }
 
-// within is the source with another bound on one look.
+// within is the source with another bound on one reading.
 func (s Source) within(timeout time.Duration) Source {
 	s.kind.timeout = timeout
 	return s
@@ -282,14 +316,17 @@ func (s Source) within(timeout time.Duration) Source {
 // perName makes a source of something that is read of each router, node or
 // host, all at once, and kept in order of name. reachable lists them by name,
 // and reader makes a function that reads one of them, once for each collector.
-func perName[H any, T interface{ unread(sayUnread) }](
+func perName[H any, T interface {
+	named
+	parts() []part
+}](
 	name string,
 	timeout time.Duration,
 	reachable func(*opening) (map[string]H, error),
 	reader func(name string, from H) func(context.Context) T,
-	part func(*Snapshot) *[]T,
+	field func(*Snapshot) *[]T,
 ) Source {
-	return Source{kind: &kind{
+	return Source{kind: register(kind{
 		name:    name,
 		timeout: timeout,
 		open: func(o *opening, _ []string) (read, error) {
@@ -309,16 +346,18 @@ func perName[H any, T interface{ unread(sayUnread) }](
 					all.Go(func() { items[i] = read(ctx) })
 				}
 				all.Wait()
-				*part(s) = items
+				*field(s) = items
 			}, nil
 		},
-		copy: func(to, from *Snapshot, _ []string) { *part(to) = *part(from) },
-		unread: func(s Snapshot, say sayUnread) {
-			for _, item := range *part(&s) {
-				item.unread(say)
+		copy: func(to, from *Snapshot, _ []string) { *field(to) = *field(from) },
+		parts: func(s Snapshot) []part {
+			var all []part
+			for _, item := range *field(&s) {
+				all = append(all, item.parts()...)
 			}
+			return all
 		},
-	}}
+	}, namesOf(func(s Snapshot) []T { return *field(&s) }))}
 }
 
 // allNodes are the nodes' machines, for perName.

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // twoNodes is a cluster of two nodes behind a router, as each layer tells of it.
@@ -25,10 +23,10 @@ func twoNodes() Snapshot {
 		Routers: []Router{{
 			Name:      "tor",
 			Paths:     List[Path]{Read: true, Items: []Path{{Prefix: pods, NextHop: b, Best: true}, {Prefix: pods, NextHop: a}}},
-			Routes:    List[Route]{Read: true, Items: []Route{{Prefix: pods, Type: router.TypeUnicast, NextHops: []NextHop{{Address: b, Interface: "eth0"}}}}},
+			Routes:    List[Route]{Read: true, Items: []Route{{Prefix: pods, Type: RouteUnicast, NextHops: []NextHop{{Address: b, Interface: "eth0"}}}}},
 			Neighbors: List[Neighbor]{Read: true, Items: []Neighbor{{Address: b, AS: 64512, State: "established"}}},
 		}},
-		NodeTables: []NodeTable{{Node: "a", Routes: List[Route]{Read: true, Items: []Route{{Prefix: pods, Type: router.TypeBlackhole}}}}},
+		NodeTables: []NodeTable{{Node: "a", Routes: List[Route]{Read: true, Items: []Route{{Prefix: pods, Type: RouteBlackhole}}}}},
 		NodeNetworks: []NodeNetwork{{
 			Node:       "a",
 			Interfaces: List[Interface]{Read: true, Items: []Interface{{Name: "eth0", Type: "device", Flags: "up", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}, {Name: "cali1", Type: "veth"}}},
@@ -106,6 +104,10 @@ func TestChanges(t *testing.T) {
 		{"what a load changes", func(s *Snapshot) {
 			s.Proxies[0].Table, s.NAT[0].Rules.Items, s.EndpointSlices.Items = nil, nil, nil
 		}, nil},
+		{"an unread part hides no other", func(s *Snapshot) {
+			s.Nodes = List[Node]{Error: "no answer"}
+			s.ConfigMaps.Items = []ConfigMap{{Namespace: "kube-system", Name: "c", Data: map[string]string{"tunnel": "vxlan"}}}
+		}, []string{`API ConfigMap kube-system/c ConfigMap kube-system/c, tunnel: "disabled" -> "vxlan"`}},
 		{"what was not read", func(s *Snapshot) {
 			s.Nodes, s.CiliumNodes, s.Routers[0].Routes = List[Node]{Error: "no answer"}, List[CiliumNode]{Error: "no answer"}, List[Route]{Error: "no answer"}
 			s.NodeNetworks[0].Interfaces, s.NodeNetworks[0].BIRD = List[Interface]{Error: "no answer"}, List[BIRDProtocol]{Error: "no answer"}

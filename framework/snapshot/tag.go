@@ -17,14 +17,14 @@ type Tag struct {
 	Image string `json:"image"` // as it was written
 	// Digest is the one that a pull at this moment would bring.
 	Digest string `json:"digest,omitempty"`
-	// Error says why the registry did not tell.
+	// Error says why the registry did not answer.
 	Error string `json:"error,omitempty"`
 }
 
 // Tags is the source of what the registry has under the name of each image
-// that somebody asks for without saying which digest, in order of image. It
+// that is referred to without a digest, in order of image. It
 // reads Workloads and RunningImages for the names.
-var Tags = Source{kind: &kind{
+var Tags = Source{kind: register(kind{
 	name:  "tags",
 	after: []*kind{Workloads.kind, RunningImages.kind},
 	open: func(o *opening, _ []string) (read, error) {
@@ -38,12 +38,22 @@ var Tags = Source{kind: &kind{
 		}, nil
 	},
 	copy: func(to, from *Snapshot, _ []string) { to.Tags = from.Tags },
-	unread: func(s Snapshot, say sayUnread) {
+	parts: func(s Snapshot) []part {
+		var all []part
 		for _, t := range s.Tags.Items {
-			say("the registry's "+t.Image, t.Error == "", t.Error)
+			all = append(all, part{what: "the registry's " + t.Image, read: t.Error == "", why: t.Error, state: t.state})
 		}
+		return all
 	},
-}}
+}, namesOf(func(s Snapshot) []Tag { return s.Tags.Items }))}
+
+func (Tag) names(*Names) {} // an image tells which software runs, not where
+
+func (t Tag) state(to *statements) {
+	if t.Error == "" {
+		to.add(Agent, "registry", t.Image, "", "%s", t.Digest)
+	}
+}
 
 // Reference is the name of an image, taken apart.
 type Reference struct {
@@ -79,8 +89,8 @@ func ParseReference(image string) (Reference, error) {
 // maxResolving is how many questions a registry is asked at once.
 const maxResolving = 8
 
-// resolve asks a registry for each image that somebody asks for without
-// saying which digest.
+// resolve asks a registry for each image that is referred to without a
+// digest.
 func resolve(ctx context.Context, registry Registry, workloads []Workload, pods []PodImages) List[Tag] {
 	began := time.Now()
 	images := map[string]bool{}

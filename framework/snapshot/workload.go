@@ -32,7 +32,23 @@ type Container struct {
 
 // Workloads is the source of DaemonSets, Deployments and StatefulSets, in
 // order of kind, namespace and name.
-var Workloads = clusterList("workloads", (*cluster).workloads, func(s *Snapshot) *List[Workload] { return &s.Workloads })
+var Workloads = clusterList("workloads", (*cluster).workloads, func(s *Snapshot) *List[Workload] { return &s.Workloads }, Workload.state)
+
+// names leaves out the name of the workload: it says which software runs, not whose.
+func (w Workload) names(to *Names) { to.Namespaces[w.Namespace] = true }
+
+func (w Workload) state(to *statements) {
+	for _, c := range w.Containers {
+		to.add(API, "template", w.Kind+" "+w.Namespace+"/"+w.Name+", "+c.kind()+" "+c.Name, "", "%s, pulled %s", c.Image, c.PullPolicy)
+	}
+}
+
+func (c Container) kind() string {
+	if c.Init {
+		return "init container"
+	}
+	return "container"
+}
 
 func (c *cluster) workloads(ctx context.Context) ([]Workload, error) {
 	var all []Workload

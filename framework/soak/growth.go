@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Quantity is something that is counted after each run.
+// Quantity is counted after each run.
 type Quantity struct {
 	Name string
 	Unit string // "bytes", or empty for a number
@@ -17,12 +17,11 @@ type Scope int
 
 // Scopes of quantities.
 const (
-	// OfLab: those that have left their lab running, lab by lab.
+	// OfLab: those after which the lab was still up, lab by lab.
 	OfLab Scope = iota
 	// OfProgram: all.
 	OfProgram
-	// OfMachine: those that have left a lab running, whichever it was, and those that
-	// have taken theirs down.
+	// OfMachine: those after which any lab was still up, and separately the others.
 	OfMachine
 )
 
@@ -55,20 +54,19 @@ var Quantities = []Quantity{
 	{Name: "machine: rules of iptables-legacy", Of: OfMachine},
 }
 
-// Enough is how many runs it takes to tell whether something grows.
+// Enough is how many runs are needed to say whether a quantity grows.
 const Enough = 20
 
 // parts is how many parts the last half is cut into.
 const parts = 5
 
-// steadily tells whether values grow steadily: in the last half of them, cut into five,
-// both the lowest and the highest value rise from each fifth to the next. Neither
-// what is filled once, in the first half, grows steadily, nor what goes up and down, nor
-// what has made a step. What grows by less than one in a tenth of all runs is not told
-// from these.
+// steadily reports whether values grow steadily: over the last half of them, split in
+// five parts, both the lowest and the highest value rise from each part to the next. A
+// cache that fills in the first half, a value that goes up and down, and a single step do
+// not grow steadily. Growth of less than one in a tenth of all runs is not recognised.
 //
-// Values that only luck moves come out so in less than 1 of 1,000 cases
-// (TestLuck). Of fewer values than Enough nothing is known.
+// Random values grow steadily in fewer than 1 of 1,000 cases (TestLuck). With fewer
+// values than Enough the result is not known.
 func steadily(values []int64) (grows, known bool) {
 	if len(values) < Enough {
 		return false, false
@@ -102,7 +100,7 @@ func slope(values []int64) float64 {
 	return (slopes[(len(slopes)-1)/2] + slopes[len(slopes)/2]) / 2
 }
 
-// growthOf says what became of each quantity that was counted.
+// growthOf is the growth of each quantity that was counted.
 func growthOf(runs []Run) []Growth {
 	all := []Growth{}
 	for _, q := range Quantities {
@@ -124,22 +122,22 @@ func growthOf(runs []Run) []Growth {
 		if len(series) == 0 {
 			continue
 		}
-		var told []int64
+		var compared []int64
 		for _, key := range slices.Sorted(maps.Keys(series)) {
 			one := series[key]
 			if grows, _ := steadily(one); grows {
-				told = one
+				compared = one
 				break
 			}
-			if len(one) > len(told) {
-				told = one
+			if len(one) > len(compared) {
+				compared = one
 			}
 		}
 		g := Growth{
-			What: q.Name, Runs: len(told), First: told[0], Last: told[len(told)-1], Min: slices.Min(told), Max: slices.Max(told),
-			PerRun: slope(told),
+			What: q.Name, Runs: len(compared), First: compared[0], Last: compared[len(compared)-1],
+			Min: slices.Min(compared), Max: slices.Max(compared), PerRun: slope(compared),
 		}
-		if grows, known := steadily(told); known {
+		if grows, known := steadily(compared); known {
 			g.Steadily = &grows
 		}
 		all = append(all, g)

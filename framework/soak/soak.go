@@ -1,5 +1,5 @@
-// Package soak says what became of a scenario that ran again and again: its verdicts,
-// its times, and what has grown meanwhile. It runs nothing.
+// Package soak runs a scenario repeatedly, and finds in the stored runs which verdicts
+// they had, how long they took, and which quantities grew from run to run.
 package soak
 
 import (
@@ -18,53 +18,51 @@ const Schema = "relapse.soak/v1"
 // Run is one of the runs: a line of runs.jsonl.
 type Run struct {
 	Number int `json:"run"` // from 1
-	// Lab is the number of the lab that it had, and OnLab that of the run on it, both
-	// from 1.
+	// Lab is the number of its lab, and OnLab the run's number on that lab, both from 1.
 	Lab     int       `json:"lab"`
 	OnLab   int       `json:"on_lab"`
 	Began   time.Time `json:"began"`
 	Verdict string    `json:"verdict"` // pass, fail or inconclusive
-	// Why says why the verdict is no pass.
+	// Why are the reasons for a verdict other than pass.
 	Why []string `json:"why,omitempty"`
-	// Report is that of a run that was kept, relative to the soak's folder.
+	// Report is relative to the soak's folder; empty if it was removed.
 	Report string `json:"report,omitempty"`
-	// LabMS is how long its lab took to come up; absent where it was there.
+	// LabMS is how long its lab took to come up; absent if it was up already.
 	LabMS    *int64    `json:"lab_ms,omitempty"`
 	TotalMS  int64     `json:"total_ms"`
 	Variants []Variant `json:"variants"`
-	// Kept is set where the lab was there when things were counted, after the run, and
-	// not taken down.
+	// Kept is set if the lab was still up when resources were counted, after the run.
 	Kept bool `json:"kept,omitempty"`
-	// Counts are what there was, by the names of Quantities. NotCounted says why there
-	// are none.
+	// Counts are by the names of Quantities. NotCounted says why they are absent.
 	Counts     map[string]int64 `json:"counts,omitempty"`
 	NotCounted string           `json:"not_counted,omitempty"`
-	// Left is what of the lab was there although it had been taken down.
+	// Left are parts of the lab that existed after it was taken down.
 	Left []string `json:"left,omitempty"`
 }
 
-// Variant is what became of one variant in one run.
+// Variant is the result of one variant in one run.
 type Variant struct {
 	Name     string `json:"name"`
 	Expected string `json:"expected"`
 	Verdict  string `json:"verdict"`
 	TotalMS  int64  `json:"total_ms"`
-	// DetectMS runs from the first lost probe to the first finding that came after it;
-	// absent where none did.
+	// DetectMS is the time from the first lost packet to the next finding; absent if
+	// there was none.
 	DetectMS *int64 `json:"detect_ms,omitempty"`
-	// RecoverMS runs from the start of a remedy to the first clean window, by remedy.
+	// RecoverMS is the time from the start of a remedy to the first clean window, by
+	// remedy.
 	RecoverMS map[string]int64 `json:"recover_ms,omitempty"`
 }
 
-// Result is what the runs came to.
+// Result is the result of all runs.
 type Result struct {
 	Schema   string `json:"schema"`
 	Scenario string `json:"scenario"`
-	// Command does the same again.
+	// Command repeats the soak.
 	Command string    `json:"command"`
 	Began   time.Time `json:"began"`
 	TookMS  int64     `json:"took_ms"`
-	// Stopped says why it ended before its time; empty where it did not.
+	// Stopped says why it ended early; empty if it did not.
 	Stopped  string               `json:"stopped,omitempty"`
 	Verdict  framework.RunVerdict `json:"verdict"` // pass, fail or inconclusive
 	Runs     int                  `json:"runs"`
@@ -74,15 +72,15 @@ type Result struct {
 	Others []Other  `json:"others,omitempty"`
 	Times  []Times  `json:"times"`
 	Growth []Growth `json:"growth"`
-	// Left is what was there of a lab that had been taken down.
+	// Left are parts of a lab that existed after it was taken down.
 	Left []string `json:"left,omitempty"`
-	// Before and After count what was on the machine before the first run and after the
-	// last lab was down, whoever had made it.
+	// Before and After are the counts of the machine before the first run and after the
+	// last lab was down.
 	Before map[string]int64 `json:"before,omitempty"`
 	After  map[string]int64 `json:"after,omitempty"`
 }
 
-// Count is how often a variant came to a verdict.
+// Count is how often a variant had a verdict.
 type Count struct {
 	Variant  string `json:"variant"`
 	Expected string `json:"expected"`
@@ -96,11 +94,11 @@ type Other struct {
 	Lab     int      `json:"lab"`
 	Verdict string   `json:"verdict"`
 	Why     []string `json:"why"`
-	// Report is its page, relative to the soak's folder; empty where there is none.
+	// Report is its page, relative to the soak's folder; empty if there is none.
 	Report string `json:"report,omitempty"`
 }
 
-// Times are those of all runs in which something was measured.
+// Times are the times of one measurement over all runs that have it.
 type Times struct {
 	What     string `json:"what"`
 	Runs     int    `json:"runs"`
@@ -109,36 +107,36 @@ type Times struct {
 	MaxMS    int64  `json:"max_ms"`
 }
 
-// Growth is what became of one quantity from run to run.
+// Growth is how one quantity changed from run to run.
 type Growth struct {
 	What string `json:"what"` // its name in Quantities
-	// Runs are those that were compared (Scope). Of several labs it is the one with the
-	// most runs, or the first one on which the quantity grows.
+	// Runs is how many runs were compared (Scope). Of several labs these are the runs of
+	// the first one on which the quantity grows, or else of the one with the most runs.
 	Runs  int   `json:"runs"`
 	First int64 `json:"first"`
 	Last  int64 `json:"last"`
 	Min   int64 `json:"min"`
 	Max   int64 `json:"max"`
 	// PerRun is the median of the slopes between any two runs of the last half
-	// (Theil-Sen). Steadily tells whether it grows, and is absent where there are too
-	// few runs to tell.
+	// (Theil-Sen). Steadily says whether the quantity grows; absent if there are too few
+	// runs.
 	PerRun   float64 `json:"per_run"`
 	Steadily *bool   `json:"steadily,omitempty"`
 }
 
-// Header is what is known of a soak beside its runs.
+// Header is what is known of a soak besides its runs.
 type Header struct {
 	Scenario, Command string
 	Began             time.Time
 	Took              time.Duration
 	Stopped           string
-	// Left is what is there of the last lab although that was taken down.
+	// Left are parts of the last lab that exist after it was taken down.
 	Left []string
 	// Before and After are the counts of the machine.
 	Before, After map[string]int64
 }
 
-// Sum says what runs came to.
+// Sum is the result of runs.
 func Sum(h Header, runs []Run) Result {
 	r := Result{
 		Schema: Schema, Scenario: h.Scenario, Command: h.Command, Began: h.Began, TookMS: h.Took.Milliseconds(), Stopped: h.Stopped,

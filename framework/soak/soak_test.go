@@ -2,7 +2,6 @@ package soak
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,10 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report/schema"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // values are n values, by their number.
 func values(n int, of func(i int) int64) []int64 {
@@ -184,7 +182,7 @@ func TestSum(t *testing.T) {
 				t.Fatal(err)
 			}
 			meetSchemas(t, dir, len(test.runs))
-			golden(t, test.name, result.Text())
+			goldentest.Compare(t, strings.NewReplacer(" ", "-", ",", "").Replace(test.name)+".txt", result.Text())
 		})
 	}
 }
@@ -211,23 +209,6 @@ func meetSchemas(t *testing.T, dir string, runs int) {
 		if err := schema.Validate("soakrun", []byte(line)); err != nil {
 			t.Errorf("%v: %s", err, line)
 		}
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", strings.NewReplacer(" ", "-", ",", "").Replace(name)+".txt")
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (go test ./framework/soak -update):\n%s", file, diff)
 	}
 }
 

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/docker/go-units"
-	"github.com/moby/sys/atomicwriter"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report/stored"
 )
 
 // Names of the files of a soak.
 const (
-	FileRuns = "runs.jsonl" // a Run a line
+	FileRuns = "runs.jsonl" // one Run per line
 	FileJSON = "soak.json"
 	FileText = "soak.txt"
 )
@@ -38,22 +38,22 @@ func (r Result) Heading() string {
 			why = append(why, fmt.Sprintf(several, n))
 		}
 	}
-	add(counts[framework.Fail], "one run did not come to what was expected", "%d runs did not come to what was expected")
+	add(counts[framework.Fail], "one run did not have the expected verdicts", "%d runs did not have the expected verdicts")
 	add(counts[framework.Inconclusive], "one run could not be judged", "%d runs could not be judged")
 	for _, g := range r.grown() {
 		why = append(why, g.What+" grows")
 	}
 	if len(r.Left) > 0 {
-		why = append(why, "something was left of a lab that was down")
+		why = append(why, "parts of a lab were left after it was taken down")
 	}
 	if r.Stopped != "" {
 		why = append(why, r.Stopped)
 	}
 	if r.Runs < Enough {
-		why = append(why, fmt.Sprintf("what grows can be told from %d runs on", Enough))
+		why = append(why, fmt.Sprintf("too few runs to say what grows (at least %d)", Enough))
 	}
 	if len(why) == 0 {
-		why = []string{"all as expected, and nothing grows steadily"}
+		why = []string{"all verdicts as expected, and nothing grows steadily"}
 	}
 	return fmt.Sprintf("%s: %s: %s on %s in %s: %s", r.Scenario, strings.ToUpper(string(r.Verdict)), number(r.Runs, "run"), number(r.Labs, "lab"),
 		(time.Duration(r.TookMS) * time.Millisecond).Round(time.Second), strings.Join(why, "; "))
@@ -115,19 +115,19 @@ func (r Result) Text() string {
 	})
 	if len(r.Growth) > 0 {
 		fmt.Fprintf(&out, `
-  Steadily: over the last half of these runs, cut in five, both the lowest and the
-  highest value rise from each fifth to the next. It takes %d runs; of the lab, runs
-  on one lab. EACH RUN is the median slope of that half.
+  STEADILY: over the last half of these runs, split in five parts, both the lowest and
+  the highest value rise from each part to the next. It needs %d runs, for the lab %[1]d
+  runs on one lab. EACH RUN is the median slope of that half.
 `, Enough)
 	}
 	var other []string
 	for _, q := range Quantities {
 		if before, after := r.Before[q.Name], r.After[q.Name]; before != after {
-			other = append(other, fmt.Sprintf("%s %d, then %d", q.Name, before, after))
+			other = append(other, fmt.Sprintf("%s %d, now %d", q.Name, before, after))
 		}
 	}
 	if len(other) > 0 {
-		fmt.Fprintf(&out, "\n  Before the first lab and after the last one, whoever made or removed it: %s\n", strings.Join(other, "; "))
+		fmt.Fprintf(&out, "\n  Differences of the machine before the first lab and after the last one: %s\n", strings.Join(other, "; "))
 	}
 	for _, what := range r.Left {
 		fmt.Fprintf(&out, "\n  left behind: %s\n", what)
@@ -151,41 +151,37 @@ func duration(ms int64) string {
 	return fmt.Sprintf("%.1f s", float64(ms)/1000)
 }
 
-// Write stores the result in a folder, as text and JSON. A reader never sees half of a
-// file.
+// Write stores the result in a folder, as text and JSON.
 func (r Result) Write(dir string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("writing what the soak came to: %w", err)
-	}
-	var errs []error
-	for name, content := range map[string]string{FileJSON: string(text) + "\n", FileText: r.Text()} {
-		errs = append(errs, atomicwriter.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("writing what the soak came to: %w", err)
+	if err := stored.Write(dir, FileJSON, r, map[string]string{FileText: r.Text()}); err != nil {
+		return fmt.Errorf("writing the result of the soak: %w", err)
 	}
 	return nil
 }
 
-// Append adds a run to those in a folder.
+// Append adds a run to those of a folder.
 func (r Run) Append(dir string) error {
 	text, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("keeping what became of run %d: %w", r.Number, err)
+	if err == nil {
+		err = appendLine(filepath.Join(dir, FileRuns), text)
 	}
-	file, err := os.OpenFile(filepath.Join(dir, FileRuns), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return fmt.Errorf("keeping what became of run %d: %w", r.Number, err)
-	}
-	_, err = file.Write(append(text, '\n'))
-	if err = errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("keeping what became of run %d: %w", r.Number, err)
+		return fmt.Errorf("storing run %d: %w", r.Number, err)
 	}
 	return nil
 }
 
-// Read reads the runs in a folder. What a full disk has cut short is left out.
+func appendLine(path string, line []byte) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(line, '\n'))
+	return errors.Join(err, file.Close())
+}
+
+// Read reads the runs of a folder. A last line that a full disk has cut short is left
+// out.
 func Read(dir string) ([]Run, error) {
 	text, err := os.ReadFile(filepath.Join(dir, FileRuns))
 	if errors.Is(err, os.ErrNotExist) {

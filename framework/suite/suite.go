@@ -1,6 +1,5 @@
-// Package suite runs scenarios on kind labs, as one Ginkgo suite: the same run
-// for the CLI and for go test. What a scenario comes to is decided in package
-// engine.
+// Package suite runs scenarios on kind labs: one after the other for the CLI, and as a
+// Ginkgo suite for go test. What a scenario comes to is decided in package engine.
 package suite
 
 import (
@@ -31,15 +30,44 @@ type Options struct {
 	DryRun bool
 }
 
-// Run runs scenarios, one after the other, as one Ginkgo suite. It can be
-// called once in a process: Ginkgo holds its specs in global state.
+func (o Options) timeout() time.Duration {
+	if o.Timeout > 0 {
+		return o.Timeout
+	}
+	return time.Hour
+}
+
+// Run runs scenarios, one after the other, until ctx ends.
 //
-// The reports tell what became of the scenarios; the error is for runs that
-// could not be judged at all: engine.ErrInterrupted, an image that does not
-// build, a lab that does not come up, or does not go down. Reports of what was
-// judged until then are returned with it; a scenario whose lab another process
-// holds has none.
-func Run(t ginkgo.GinkgoTestingT, scenarios []framework.Scenario, o Options) ([]report.Report, error) {
+// The reports tell what became of the scenarios; the error is for runs that could not be
+// judged at all: engine.ErrInterrupted, an image that does not build, a lab that does not
+// come up, or does not go down. Reports of what was judged until then are returned with
+// it; a scenario whose lab another process holds has none.
+func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]report.Report, error) {
+	all, err := executions(scenarios, o)
+	if err != nil || o.DryRun {
+		return nil, err
+	}
+	late := fmt.Errorf("the run took longer than %s", o.timeout())
+	within, cancel := context.WithTimeoutCause(ctx, o.timeout(), late)
+	defer cancel()
+	for _, e := range all {
+		if within.Err() == nil {
+			e.Run(within, engine.UndoWithin)
+		}
+	}
+	reports, broken, left := results(all)
+	switch { // steps that were cut short have nothing to tell
+	case ctx.Err() != nil:
+		broken = engine.ErrInterrupted
+	case within.Err() != nil:
+		broken = late
+	}
+	return reports, errors.Join(broken, left)
+}
+
+// executions plans scenarios. A dry run only tells the steps.
+func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution, error) {
 	var wrong []error
 	for _, s := range scenarios {
 		wrong = append(wrong, s.Validate())
@@ -47,10 +75,10 @@ func Run(t ginkgo.GinkgoTestingT, scenarios []framework.Scenario, o Options) ([]
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
-	var all []*engine.Execution
 	if o.Progress == nil {
 		o.Progress = engine.Silent
 	}
+	var all []*engine.Execution
 	for _, s := range scenarios {
 		o := o
 		o.Progress = o.Progress.Scenario(s.Incident.Name)
@@ -61,55 +89,58 @@ func Run(t ginkgo.GinkgoTestingT, scenarios []framework.Scenario, o Options) ([]
 			}
 			continue
 		}
-		o.Progress.Plan(e.Steps())
-		declare(s.Incident.Name, e)
+		e.Announce()
 		all = append(all, e)
 	}
-	if o.DryRun {
-		return nil, nil
+	return all, nil
+}
+
+// results are what executions that have finished came to.
+func results(all []*engine.Execution) (reports []report.Report, broken, left error) {
+	for _, e := range all {
+		broken = errors.Join(broken, e.Broken())
+		if r, there := e.Report(); there {
+			reports = append(reports, r)
+			left = errors.Join(left, e.Left())
+		}
+	}
+	return reports, broken, left
+}
+
+// Specs runs a scenario as a Ginkgo suite, each step a spec. It can be called once in a
+// process: Ginkgo holds its specs in global state. Results are as in Run.
+func Specs(t ginkgo.GinkgoTestingT, s framework.Scenario, o Options) ([]report.Report, error) {
+	all, err := executions([]framework.Scenario{s}, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		declare(s.Incident.Name, e)
 	}
 	var suite types.Report
 	ginkgo.ReportAfterSuite("reports", func(r ginkgo.Report) { suite = r })
-
 	config, reporter := ginkgo.GinkgoConfiguration()
-	config.Timeout = time.Hour
-	if o.Timeout > 0 {
-		config.Timeout = o.Timeout
-	}
+	config.Timeout = o.timeout()
 	config.GracePeriod = engine.UndoWithin
 	ginkgo.RunSpecs(t, "relapse", config, reporter)
 
-	// In a container that goes on after failures Ginkgo runs no AfterAll once
-	// the suite's time is up, nor after a second interruption.
+	// In a container that goes on after failures Ginkgo runs no AfterAll once the suite's
+	// time is up, nor after a second interruption.
 	ctx, cancel := context.WithTimeout(context.Background(), engine.UndoWithin)
 	defer cancel()
-	var reports []report.Report
-	var broken, left []error
 	for _, e := range all {
 		e.Finish(ctx)
-		broken = append(broken, e.Broken())
-		r, there := e.Report()
-		if !there {
-			continue
-		}
-		reports = append(reports, r)
-		left = append(left, e.Left())
 	}
-	for _, reason := range suite.SpecialSuiteFailureReasons {
-		// Steps that were cut short have nothing to tell.
-		switch {
-		case strings.Contains(reason, "Interrupted by User"):
-			broken = []error{engine.ErrInterrupted}
-		case strings.Contains(reason, "Suite Timeout Elapsed"):
-			broken = []error{fmt.Errorf("the run took longer than %s", config.Timeout)}
-		}
+	reports, broken, left := results(all)
+	if reasons := suite.SpecialSuiteFailureReasons; len(reasons) > 0 {
+		broken = errors.New("the suite ended early: " + strings.Join(reasons, "; "))
 	}
-	return reports, errors.Join(append(broken, left...)...)
+	return reports, errors.Join(broken, left)
 }
 
-// declare makes a spec of each step. Every spec runs even if an earlier one
-// failed: what may still run after a failure is for the engine to know, and
-// the lab is put back in any case.
+// declare makes a spec of each step. Every spec runs even if an earlier one failed: what
+// may still run after a failure is for the engine to know, and the lab is put back in any
+// case.
 func declare(scenario string, e *engine.Execution) {
 	ginkgo.Describe(scenario, ginkgo.Ordered, ginkgo.ContinueOnFailure, func() {
 		for _, step := range e.Steps() {
@@ -126,9 +157,8 @@ func declare(scenario string, e *engine.Execution) {
 				})
 			})
 		}
-		// An interrupted suite runs no further spec, but it runs this. An interrupt that
-		// comes meanwhile, as when Ctrl-C has ended a child of ours and Ginkgo hears of it
-		// later, must not cut short what takes the lab down.
+		// An interrupted suite runs no further spec, but it runs this. A second interrupt
+		// must not cut short what takes the lab down.
 		ginkgo.AfterAll(func(spec ginkgo.SpecContext) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(spec), engine.UndoWithin)
 			defer cancel()

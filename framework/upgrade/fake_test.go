@@ -12,7 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // world is a lab on which nothing runs: what becomes of packets, what the router says
@@ -106,7 +105,7 @@ func (w *world) look(context.Context) snapshot.Snapshot {
 		}
 	}
 	for n, since := range w.sessions {
-		r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{Address: n, State: router.StateEstablished, Established: since})
+		r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{Address: n, State: snapshot.SessionEstablished, Established: since})
 	}
 	return snapshot.Snapshot{Time: time.Now(), Routers: []snapshot.Router{r}}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // routersOf is what each router of a lab saw in a time, of all looks that there were.
@@ -76,7 +75,7 @@ func seenBy(look snapshot.Snapshot, name string) (seen, bool) {
 		}
 	}
 	for _, n := range look.Routers[i].Neighbors.Items {
-		if n.State == router.StateEstablished {
+		if n.State == snapshot.SessionEstablished {
 			s.sessions[n.Address] = n.Established
 		}
 	}

@@ -17,7 +17,7 @@ func TestScenario(t *testing.T) {
 		t.Error(err)
 	}
 	if len(hurt()) == len(probes()) {
-		t.Error("all probes are hurt: nothing tells them apart")
+		t.Error("all probes lose packets: nothing tells them apart")
 	}
 	if !strings.Contains(servicesYAML, "clusterIP: "+redisVIP.String()+"\n") {
 		t.Errorf("services.yaml does not give redis %s", redisVIP)
@@ -31,8 +31,8 @@ func TestWith(t *testing.T) {
 		says   string
 	}{
 		"another card":           {values: map[string]string{"nic": "eth7", "address": "10.51.9.9/24"}},
-		"a name that is skipped": {map[string]string{"nic": "veth1"}, fault.ErrSkipped, "would prove nothing"},
-		"an address in reach":    {map[string]string{"address": "10.50.0.99/24"}, fault.ErrReachable, "would prove nothing"},
+		"a name that is skipped": {map[string]string{"nic": "veth1"}, fault.ErrSkipped, "the incident would not occur"},
+		"an address in reach":    {map[string]string{"address": "10.50.0.99/24"}, fault.ErrReachable, "the incident would not occur"},
 		"another node's":         {map[string]string{"address": "10.50.0.22/24"}, fault.ErrDuplicate, "another failure"},
 		"no length":              {map[string]string{"address": "10.51.9.9"}, nil, "want an address with the length of its subnet"},
 	} {
@@ -104,7 +104,7 @@ func TestChecks(t *testing.T) {
 			if well, saw, _ := allIsWell(t.Context(), r); well != test.well {
 				t.Errorf("all is well: %t, saw %q", well, saw)
 			}
-			if moved, saw, _ := s.addressMoved(t.Context(), r); moved != test.moved {
+			if moved, saw, _ := s.hasMoved(t.Context(), r); moved != test.moved {
 				t.Errorf("moved: %t, saw %q", moved, saw)
 			}
 		})
@@ -124,7 +124,7 @@ func TestCardIsNamed(t *testing.T) {
 				Owner: coreDNSNode, Announcer: "10.51.7.21", Says: says,
 			}}
 		}}
-		if named, saw, _ := s.cardIsNamed().Holds(t.Context(), r); named != want {
+		if named, saw, _ := s.cardIsReported().Holds(t.Context(), r); named != want {
 			t.Errorf("%q: %t, %s", says, named, saw)
 		}
 	}

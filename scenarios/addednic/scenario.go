@@ -7,12 +7,10 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -22,19 +20,24 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // version is Calico's.
 const version = "3.28.5"
 
+// The variants, which differ in Calico's autodetection method, or in when it looks.
+const (
+	firstFound = calico.FirstFound
+	restarted  = calico.FirstFound + "-restarted"
+	internalIP = calico.InternalIP
+)
+
 // Scenario is the incident on a lab.
 var Scenario = scenario(fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")})
 
 // coreDNSNode runs CoreDNS, and gets the card.
-const coreDNSNode = "worker1"
+const coreDNSNode = worker1
 
 // scenario is the incident with a card.
 func scenario(nic fault.NIC) framework.Scenario {
@@ -44,21 +47,25 @@ func scenario(nic fault.NIC) framework.Scenario {
 			Script: func() framework.Script { return script(nic) },
 		}
 	}
-	fixed := variant(calico.InternalIP, framework.Fixed, fixedScript)
+	fixed := variant(internalIP, framework.Fixed, fixedScript)
 	fixed.Images = append(slices.Clone(images), calico.OperatorImage())
 	return framework.Scenario{
 		Incident: Record,
-		Labels:   []string{"bgp"},
-		Owner:    "@relapse-dev",
+		Owner:    framework.Maintainers,
+		Labels:   []framework.Label{framework.BGP},
+		Budget: framework.Budget{
+			Whole: 180 * time.Second, Affected: 120 * time.Second,
+			Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+		},
 		Topology: lab,
 		Variants: []framework.Variant{
-			variant(calico.FirstFound, framework.Affected, affectedScript),
-			variant(calico.FirstFound+"-restarted", framework.Affected, restartedScript),
+			variant(firstFound, framework.Affected, affectedScript),
+			variant(restarted, framework.Affected, restartedScript),
 			fixed,
 		},
 		Parameters: []framework.Parameter{
-			{Name: "nic", Default: nic.Name, About: "the card's name: none that Calico passes over"},
-			{Name: "address", Default: nic.Address.String(), About: "its address: none that other nodes reach, or have"},
+			{Name: "nic", Default: nic.Name, About: "the card's name: none that Calico ignores"},
+			{Name: "address", Default: nic.Address.String(), About: "its address: none that other nodes have or can reach"},
 		},
 		Tested: []framework.Tested{{Name: "calico", Default: version, Varied: true}},
 		At: func(versions map[string]string) framework.Variant {
@@ -107,17 +114,16 @@ func imagesOf(version string) []string {
 }
 
 const (
-	// poll is how often Calico looks for its address where it is to pass the card
-	// over: often enough for a run.
+	// poll is how often Calico looks for its address where it is to ignore the card.
 	poll = 5 * time.Second
 	// never is longer than a run.
 	never = 10 * time.Minute
 	// sessionsWithin bounds the wait for BIRD's sessions on every node.
 	sessionsWithin = 2 * time.Minute
-	// observe is two looks of Calico with the fixed method, and time for what
+	// observe is two intervals of Calico with the fixed method, and time for what
 	// follows.
 	observe = 2*poll + 2*time.Second
-	// looksWithin is one look of Calico by default, and time for what follows.
+	// looksWithin is Calico's default interval, and time for what follows.
 	looksWithin = calico.DefaultPoll + 15*time.Second
 )
 
@@ -133,14 +139,13 @@ type story struct {
 	plugged time.Time
 	// method is what the operator makes of NodeInternalIP.
 	method string
-	// natOff is set where natOutgoing of Calico's pool is off. By default it is on,
-	// and it is why pods on the node with the card reach pods with hostNetwork, who
-	// have no route back to a pod there.
+	// natOff is set where natOutgoing of Calico's pool is off. By default it is on, so
+	// that pods on the node with the card reach pods with hostNetwork, although these
+	// have no route to a pod there.
 	natOff bool
 }
 
-// configured is Calico with an autodetection method, and the time from one of
-// its looks for the address to the next.
+// configured is Calico with an autodetection method and its interval.
 func configured(method string, poll time.Duration) calico.Calico {
 	return calico.Calico{Version: version, PodCIDR: podCIDR, Method: method, Poll: poll}
 }
@@ -165,8 +170,8 @@ func (s *story) common(c calico.Calico) framework.Script {
 		Probes:    probes(),
 		Detectors: []detect.Detector{detect.NodeAddress{}},
 		Baseline: []framework.Check{
-			{Name: "CoreDNS runs on " + coreDNSNode + " and nowhere else", Holds: coreDNSIsThere},
-			{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Reads: addressing, Holds: s.recorded("before", allIsWell)},
+			{ID: "coredns-place", Name: "CoreDNS runs on " + coreDNSNode + " and nowhere else", Holds: coreDNSIsThere},
+			s.addressesAndSessions("before"),
 		},
 		Fault:   s.plugIn,
 		Hurt:    hurt(),
@@ -179,7 +184,7 @@ func factsHold() []framework.Check {
 	var checks []framework.Check
 	for i, f := range facts {
 		checks = append(checks, framework.Check{
-			Name: fmt.Sprintf("fact %d: %s", i+1, f.name), Holds: f.holds, Bound: 10 * time.Second,
+			ID: f.id, Name: fmt.Sprintf("fact %d: %s", i+1, f.name), Holds: f.holds, Bound: 10 * time.Second,
 		})
 	}
 	return checks
@@ -191,13 +196,13 @@ func affectedScript(nic fault.NIC) framework.Script {
 	script.HurtWithin = looksWithin
 	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = append(factsHold(),
-		framework.Check{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.recorded("during", s.addressMoved)},
-		framework.Check{Name: "calico-node was not restarted", Holds: s.notRestarted},
-		s.cardIsNamed(),
+		s.addressMoved(s.recorded("during", s.hasMoved), 0),
+		framework.Check{ID: "not-restarted", Name: "calico-node was not restarted", Holds: s.notRestarted},
+		s.cardIsReported(),
 	)
 	script.Remedies = []framework.Remedy{
 		{
-			Name: "restart calico-node",
+			ID: "restart-calico-node", Name: "restart calico-node",
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				if err := calico.Restart(ctx, r.Lab, r.Cluster.Nodes()...); err != nil {
 					return err
@@ -206,26 +211,26 @@ func affectedScript(nic fault.NIC) framework.Script {
 			},
 		},
 		{
-			Name: "restart kube-proxy",
+			ID: "restart-kube-proxy", Name: "restart kube-proxy",
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return kubeadm.KubeProxy.Restart(ctx, r.Cluster, r.Cluster.Nodes(), time.Minute, client.GracePeriodSeconds(0))
 			},
 		},
 		{
-			Name: "take the card away", Helps: true, Bound: 2 * time.Minute,
+			ID: "remove-card", Name: "remove the card", Helps: true, Bound: 2 * time.Minute,
 			Apply: s.takeAway,
 		},
 	}
 	return script
 }
 
-// takeAway takes the card away again, and nothing else. calico-node, restarted
-// before and not ready since, finds the old address at its next look.
+// takeAway removes the card, and changes nothing else. calico-node, restarted before and
+// not ready since, finds the old address when it next looks for it.
 func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 	if not, saw, err := notReady(ctx, r); err != nil || !not {
-		return cmp.Or(err, fmt.Errorf("calico-node on %s is ready before the card is away: %s", coreDNSNode, saw))
+		return cmp.Or(err, fmt.Errorf("calico-node on %s is ready before the card is removed: %s", coreDNSNode, saw))
 	}
-	before, err := agents(ctx, r)
+	before, err := calico.Restarts(ctx, r.Cluster)
 	if err != nil {
 		return err
 	}
@@ -235,21 +240,20 @@ func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 	if err := calico.Agent.Ready(ctx, r.Cluster, r.Cluster.Nodes(), looksWithin); err != nil {
 		return err
 	}
-	now, err := agents(ctx, r)
+	now, err := calico.Restarts(ctx, r.Cluster)
 	if err == nil && !maps.Equal(now, before) {
 		err = fmt.Errorf("calico-node was restarted in between: before: %v, now: %v", before, now)
 	}
 	return err
 }
 
-// restartedScript is the second form: Calico does not look by itself for as
-// long as the run lasts, and takes the card when calico-node is restarted for
-// whatever other reason.
+// restartedScript is the second form: Calico does not look by itself during the run, and
+// takes the card's address when calico-node is restarted for another reason.
 func restartedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(configured(calico.FirstFound, never))
 	script.Forms = []framework.LesserForm{{
-		Name: "the card is there, and Calico has not looked yet", Fault: s.plugIn,
+		ID: "card-unnoticed", Name: "the card is there, and Calico has not looked yet", Fault: s.plugIn,
 		Named:  []framework.Finding{s.finding(detect.NextAddress, detect.Latent)},
 		Within: time.Second,
 	}}
@@ -267,28 +271,27 @@ func restartedScript(nic fault.NIC) framework.Script {
 	script.Hurt = restartedHurt()
 	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = []framework.Check{
-		{Name: "Calico speaks for " + coreDNSNode + " from the card's address, and no session with it is up", Reads: addressing, Holds: s.addressMoved, Bound: 5 * time.Second},
-		{Name: "calico-node on " + coreDNSNode + " is not ready, for want of BGP sessions", Holds: notReady, Bound: 15 * time.Second},
+		s.addressMoved(s.hasMoved, 5*time.Second),
+		{ID: "not-ready", Name: "calico-node on " + coreDNSNode + " is not ready, because its BGP sessions are down", Holds: notReady, Bound: 15 * time.Second},
 	}
-	method := "can-reach=" + gateway.String()
+	method := "can-reach=" + onNodes.Address.String()
 	script.Remedies = []framework.Remedy{
 		{
-			Name: calico.InternalIP, Helps: true, Bound: 2 * time.Minute,
+			ID: "internal-ip", Name: calico.InternalIP, Helps: true, Bound: 2 * time.Minute,
 			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, calico.InternalIP) },
 			Undo:  breakAgain,
 		},
 		{
-			Name: method, Helps: true, Bound: 2 * time.Minute,
+			ID: "can-reach", Name: method, Helps: true, Bound: 2 * time.Minute,
 			Apply: func(ctx context.Context, r *framework.Run) error { return s.move(ctx, r, method) },
 		},
 	}
 	return script
 }
 
-// breakAgain takes the card's address again, from a state that is well. Changing the
-// method rolls calico-node on every node; each new BIRD is told to restart
-// gracefully, and keeps for 240 s what routes are there. Those to the node with
-// the card are removed instead of waited for.
+// breakAgain has Calico take the card's address again. Changing the method rolls
+// calico-node on every node; each new BIRD restarts gracefully, and keeps the routes
+// that are there for 240 s. Those to the node with the card are removed instead.
 func breakAgain(ctx context.Context, r *framework.Run) error {
 	if err := configured(calico.FirstFound, never).Apply(ctx, r.Lab); err != nil {
 		return err
@@ -299,18 +302,16 @@ func breakAgain(ctx context.Context, r *framework.Run) error {
 	if err := birdRuns(ctx, r); err != nil {
 		return err
 	}
-	address, _ := lab.AddressOn(coreDNSNode, "nodes")
 	others := slices.DeleteFunc(r.Cluster.Nodes(), func(n string) bool { return n == coreDNSNode })
 	return r.Lab.EachNode(ctx, others, func(ctx context.Context, node *kindlab.Node) error {
-		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", address.String())
+		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", addressOf(coreDNSNode).String())
 		return err
 	})
 }
 
-// restartedHurt are the probes that the second form hurts. The node's own way
-// to the others' pods is not among them: the new BIRD is told to restart
-// gracefully (-R), and no route was seen to go within a run. By its default it
-// gives the sessions up after 240 s, which no run waits for.
+// restartedHurt are the probes that lose packets in the second form. Those from the node
+// itself are not among them: the new BIRD restarts gracefully (-R) and keeps its routes
+// for 240 s by default, which no run waits for.
 func restartedHurt() []probe.Probe {
 	return slices.DeleteFunc(hurt(), func(p probe.Probe) bool { return p.From == hostWorker1.Name })
 }
@@ -329,26 +330,27 @@ func fixedScript(nic fault.NIC) framework.Script {
 		if err := parts.Wait(); err != nil {
 			return err
 		}
-		return podsRouted(ctx, r, true)
+		// With a route to the pods on the router, their addresses need no masquerading.
+		return r.Lab.AddStatic(ctx, podCIDR, addressOf(master))
 	}
-	// A flow that is there keeps what was done to its first packet: each connection
-	// of this probe is a new one.
+	// A flow keeps the translation of its first packet: each connection of this probe is
+	// a new one.
 	script.Probes = append(script.Probes, byTCP(besideDNS, hostWorker2))
 	script.Detectors = append(script.Detectors, detect.SNAT{})
 	script.Baseline = append(script.Baseline, framework.Check{
-		Name:  "the operator writes an Installation's " + nodeInternalIP + " as " + calico.InternalIP,
+		ID: "operator-agrees", Name: "the operator renders an Installation's " + nodeInternalIP + " as " + calico.InternalIP,
 		Holds: s.operatorAgrees,
 	})
 	script.Forms = []framework.LesserForm{{
-		Name: "natOutgoing of the pool is switched on, and the router knows the way to the pods", Fault: natOutgoing, TakenBack: true,
+		ID: "nat-outgoing", Name: "natOutgoing of the pool is switched on, and the router has a route to the pods", Fault: natOutgoing, TakenBack: true,
 		Named: []framework.Finding{{
 			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
-			Object: detect.Named("rule in cali-nat-outgoing"), Owner: coreDNSNode, Routers: []string{lab.Routers[0].Name},
+			Object: detect.Named("rule in cali-nat-outgoing"), Owner: coreDNSNode, Routers: []string{gateway.Name},
 		}},
 	}}
 	script.Aftermath = []framework.Check{
-		{Name: "Calico has looked for the address of " + coreDNSNode + " with the card there", Holds: s.lookedAgain, Bound: 2 * poll},
-		{Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up", Reads: addressing, Holds: s.recorded("during", allIsWell)},
+		{ID: "address-looked-for", Name: "Calico has looked for the address of " + coreDNSNode + " with the card there", Holds: s.lookedAgain, Bound: 2 * poll},
+		s.addressesAndSessions("during"),
 	}
 	return script
 }
@@ -359,7 +361,7 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	if err := s.plugIn(r).Undo(ctx); err != nil { // of a run that was killed
 		return err
 	}
-	if err := podsRouted(ctx, r, false); err != nil {
+	if err := r.Lab.RemoveStatic(ctx, podCIDR); err != nil {
 		return err
 	}
 	if s.natOff {
@@ -380,7 +382,7 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	if err := workload.Apply(ctx, r.Cluster, servicesYAML); err != nil {
 		return err
 	}
-	// A pod that comes earlier is tried again only after 10 s and more.
+	// A pod that is created earlier is retried only after 10 s and more.
 	if err := calico.PodsCanStart(ctx, r.Lab); err != nil {
 		return err
 	}
@@ -396,12 +398,11 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	}
 	var err error
 	s.before = nil
-	s.agents, err = agents(ctx, r)
+	s.agents, err = calico.Restarts(ctx, r.Cluster)
 	return err
 }
 
-// move changes the autodetection method, rolls calico-node, and keeps what
-// came of it.
+// move changes the autodetection method, rolls calico-node, and records the state.
 func (s *story) move(ctx context.Context, r *framework.Run, method string) error {
 	if err := configured(method, poll).Apply(ctx, r.Lab); err != nil {
 		return err
@@ -412,250 +413,12 @@ func (s *story) move(ctx context.Context, r *framework.Run, method string) error
 	return s.record(ctx, r, "after")
 }
 
-// record keeps what BIRD and the Nodes' annotations say at a moment, and what
-// has changed in the rendered configuration of BIRD since the first one.
-func (s *story) record(ctx context.Context, r *framework.Run, when string) error {
-	now, err := calico.Read(ctx, r.Lab)
-	if err != nil {
-		return err
+// natOutgoing is the switch that in Calico does what Cilium's masquerade does.
+func natOutgoing(r *framework.Run) fault.Fault {
+	return fault.Fault{
+		Name:   "switch natOutgoing of the pool on",
+		Inject: func(ctx context.Context) error { return calico.NATOutgoing(ctx, r.Cluster, true) },
+		Held:   func(ctx context.Context) (bool, string, error) { return natRules(r.Snapshot()) },
+		Undo:   func(ctx context.Context) error { return calico.NATOutgoing(ctx, r.Cluster, false) },
 	}
-	r.Evidence("bird-"+when, now.BIRD())
-	r.Evidence("annotations-"+when, now.Annotations)
-	if s.before == nil {
-		s.before = &now
-		for _, node := range now.Nodes {
-			r.Evidence("bird.cfg-"+node+"-"+when, now.Config[node])
-		}
-		return nil
-	}
-	changes, err := now.Changes(*s.before, when)
-	if err != nil {
-		return err
-	}
-	r.Evidence("bird.cfg-changes-"+when, changes)
-	return nil
-}
-
-// recorded is a check that also keeps the evidence of the moment at which it
-// holds.
-func (s *story) recorded(when string, holds func(context.Context, *framework.Run) (bool, string, error)) func(context.Context, *framework.Run) (bool, string, error) {
-	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
-		held, saw, err := holds(ctx, r)
-		if held && err == nil {
-			err = s.record(ctx, r, when)
-		}
-		return held, saw, err
-	}
-}
-
-// nodeInternalIP is the other spelling of the remedy: nodeAddressAutodetectionV4 of
-// the operator's Installation.
-const nodeInternalIP = "{kubernetes: NodeInternalIP}"
-
-// operatorAgrees asserts that both spellings are the same to calico-node.
-func (s *story) operatorAgrees(context.Context, *framework.Run) (bool, string, error) {
-	return s.method == calico.InternalIP, fmt.Sprintf("the operator writes %q", s.method), nil
-}
-
-// lookedAgain asserts that calico-node -monitor-addresses has looked for the
-// node's address since the card was plugged in: only then has it passed the
-// card over.
-func (s *story) lookedAgain(ctx context.Context, r *framework.Run) (bool, string, error) {
-	last, err := calico.LastLook(ctx, r.Lab.Node(coreDNSNode))
-	return last.After(s.plugged), fmt.Sprintf("the card is there since %s, the last look was at %s",
-		s.plugged.Format(time.TimeOnly), last.Format(time.TimeOnly)), err
-}
-
-// agents are calico-node's pods by node, and how often each was restarted.
-func agents(ctx context.Context, r *framework.Run) (map[string]string, error) {
-	list, err := calico.Agent.Pods.List(ctx, r.Cluster)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]string{}
-	for _, p := range list {
-		for _, c := range p.Status.ContainerStatuses {
-			all[p.Spec.NodeName] = fmt.Sprintf("%s with %d restarts", p.Name, c.RestartCount)
-		}
-	}
-	return all, nil
-}
-
-// notReady asserts that a restarted calico-node is up, and says that it is not ready
-// because its sessions are not. Kubelet has come to the same.
-func notReady(ctx context.Context, r *framework.Run) (bool, string, error) {
-	why, err := calico.NotReady(ctx, r.Lab.Node(coreDNSNode))
-	if err != nil {
-		return false, "", err
-	}
-	list, err := calico.Agent.Pods.List(ctx, r.Cluster)
-	if err != nil {
-		return false, "", err
-	}
-	ready := slices.ContainsFunc(list, func(p corev1.Pod) bool { return p.Spec.NodeName == coreDNSNode && workload.Ready(p) })
-	return strings.Contains(why, "BGP not established") && !ready, fmt.Sprintf("it says %q; its pod is ready: %v", why, ready), nil
-}
-
-func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, string, error) {
-	now, err := agents(ctx, r)
-	return maps.Equal(now, s.agents), fmt.Sprintf("before: %v, now: %v", s.agents, now), err
-}
-
-func coreDNSIsThere(ctx context.Context, r *framework.Run) (bool, string, error) {
-	list, err := kubeadm.CoreDNS.Pods.List(ctx, r.Cluster)
-	if err != nil {
-		return false, "", err
-	}
-	var on []string
-	for _, p := range list {
-		on = append(on, p.Spec.NodeName)
-	}
-	return slices.Equal(on, []string{coreDNSNode}), fmt.Sprintf("it runs on %v", on), nil
-}
-
-// birdRuns waits until every node's BIRD has neighbours again: until then a
-// restarted calico-node has not told what it makes of the network.
-func birdRuns(ctx context.Context, r *framework.Run) error {
-	restarted := time.Now()
-	return await.Until(ctx, "BIRD to run on every node", 100*time.Millisecond, 30*time.Second,
-		func(context.Context) (bool, string, error) {
-			var without framework.Mismatches
-			at := r.Snapshot()
-			if !at.Time.After(restarted) || len(at.NodeNetworks) == 0 {
-				return false, "no look at the nodes since", nil
-			}
-			for _, n := range at.NodeNetworks {
-				if len(mesh(n)) == 0 {
-					without.Addf("no neighbour on %s", n.Node)
-				}
-			}
-			return without.Result()
-		})
-}
-
-// mesh are the BGP sessions of a node, up or not.
-func mesh(n snapshot.NodeNetwork) []snapshot.BIRDProtocol {
-	return slices.DeleteFunc(slices.Clone(n.BIRD.Items), func(p snapshot.BIRDProtocol) bool { return !p.Neighbor.IsValid() })
-}
-
-// addressOf is Calico's address of a node.
-func addressOf(s snapshot.Snapshot, node string) netip.Addr {
-	for _, n := range s.Nodes.Items {
-		if n.Name == node {
-			return n.Calico.Address.Addr()
-		}
-	}
-	return netip.Addr{}
-}
-
-// addressing are the sources that hold Calico's addresses and BIRD's sessions.
-var addressing = []snapshot.Source{snapshot.Nodes, snapshot.NodeNetworks}
-
-// allIsWell asserts that Calico has the declared addresses, and that BIRD has
-// an established session with each of them.
-func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
-	at := r.Snapshot()
-	var wrong framework.Mismatches
-	up := 0
-	for _, n := range at.NodeNetworks {
-		want, _ := lab.AddressOn(n.Node, "nodes")
-		if got := addressOf(at, n.Node); got != want {
-			wrong.Addf("%s has %s, not %s", n.Node, got, want)
-		}
-		for _, p := range mesh(n) {
-			if p.BGPState != snapshot.Established {
-				wrong.Addf("on %s, %s is %s", n.Node, p.Name, p.BGPState)
-				continue
-			}
-			up++
-		}
-	}
-	nodes := len(lab.Clusters[0].Nodes)
-	if all := nodes * (nodes - 1); up != all {
-		wrong.Addf("%d ends of sessions are up, not %d", up, all)
-	}
-	return wrong.Result()
-}
-
-// addressMoved asserts what the card has done: Calico's address, and the
-// sessions of its node. Those of the others among themselves are up.
-func (s *story) addressMoved(_ context.Context, r *framework.Run) (bool, string, error) {
-	at := r.Snapshot()
-	if got := addressOf(at, coreDNSNode); got != s.nic.Address.Addr() {
-		return false, fmt.Sprintf("Calico's address is %s", got), nil
-	}
-	var wrong framework.Mismatches
-	for _, n := range at.NodeNetworks {
-		if len(mesh(n)) == 0 {
-			wrong.Addf("%s has no neighbour", n.Node)
-		}
-		for _, p := range mesh(n) {
-			moved := n.Node == coreDNSNode || p.Neighbor == s.nic.Address.Addr()
-			if up := p.BGPState == snapshot.Established; up == moved {
-				wrong.Addf("on %s, %s is %s", n.Node, p.Name, p.BGPState)
-			}
-		}
-	}
-	return wrong.Result()
-}
-
-// finding is one about the node with the card, and the card's address.
-func (s *story) finding(kind string, state detect.State) framework.Finding {
-	return framework.Finding{
-		Detector: detect.NodeAddress{}.Name(), Kind: kind, State: state, Object: detect.Named(coreDNSNode),
-		Owner: coreDNSNode, Announcer: s.nic.Address.Addr().String(),
-	}
-}
-
-// cardIsNamed asserts that an engineer who reads the finding knows what to look
-// at.
-func (s *story) cardIsNamed() framework.Check {
-	named := s.finding(detect.WrongAddress, detect.Active)
-	named.Words = []string{coreDNSNode, s.nic.Address.Addr().String(), " " + s.nic.Name + ",", "appeared after boot"}
-	return framework.DetectorsSay("the detector names the node, the address, the interface, and that this appeared after boot", named)
-}
-
-// factOver is for how long traffic is looked at to tell whether a fact holds.
-const factOver = time.Second
-
-// holds asserts the fact over a second of traffic, all of it after the
-// incident has reached every probe that it hurts.
-func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
-	timelines := map[string]probe.Timeline{}
-	for _, t := range r.Timelines() {
-		timelines[t.Probe.Name] = t
-	}
-	var reached time.Time
-	for _, p := range hurt() {
-		t := timelines[p.Name]
-		loss, lost := t.FirstLoss(time.Time{})
-		if !lost {
-			return false, p.Name + " has lost nothing yet", nil
-		}
-		if loss.At.After(reached) {
-			reached = loss.At
-		}
-	}
-	var wrong framework.Mismatches
-	see := func(p probe.Probe, what string, as func(probe.Counts) bool) {
-		t := timelines[p.Name]
-		end := t.Reported.Add(-p.Timeout) // whether later packets were lost is not known yet
-		began := end.Add(-factOver)
-		counts := t.Between(began, end)
-		switch {
-		case !began.After(reached):
-			wrong.Addf("too early to tell of %s", p.Name)
-		case counts.Sent == 0 || !as(counts):
-			wrong.Addf("%s: %d of %d packets lost, not %s", p.Name, counts.Lost, counts.Sent, what)
-		}
-	}
-	for _, p := range f.lost {
-		see(p, "all", func(c probe.Counts) bool {
-			return c.Lost == c.Sent && (p.Protocol != probe.DNS || c.Unresolved == c.Lost)
-		})
-	}
-	for _, p := range f.fine {
-		see(p, "none", func(c probe.Counts) bool { return c.Received == c.Sent })
-	}
-	return wrong.Result()
 }

@@ -6,53 +6,44 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// lab is a small cluster whose nodes speak BGP with each other:
-//
-//	           gw .254                         knows the nodes' network and no other
-//	   ┌─────────┼─────────┐                   net "nodes"  10.50.0.0/24
-//	master    worker1   worker2                AS 64512, node-to-node mesh
-//	 .11        .21       .22                  pods in 10.52.0.0/16
-//	             │eth1                         the added NIC: 10.51.7.21/24,
-//	                                           nobody else on that network
-//
-// CoreDNS runs on worker1. Three nodes are the fewest on which "the others
-// among themselves" means anything. The gateway is every node's default route
-// and no more than that: what a node has no route for ends there.
-var lab = topology.Topology{
-	Name: "added-nic",
-	Networks: []topology.Network{
-		{Name: "nodes", Subnet: netip.MustParsePrefix("10.50.0.0/24")},
-	},
-	Clusters: []topology.Cluster{{
-		Name:        "k8s",
-		ASN:         clusterASN,
-		PodCIDR:     podCIDR,
-		NodeMask:    24,
-		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
-		Nodes: []topology.Node{
-			node("master", topology.ControlPlane, "10.50.0.11"),
-			node("worker1", topology.Worker, "10.50.0.21"),
-			node("worker2", topology.Worker, "10.50.0.22"),
-		},
-	}},
-	Routers: []topology.Router{{
-		Name: "gw", ASN: 64500, ID: gateway,
-		Links: []topology.Link{{Network: "nodes", Address: gateway}},
-	}},
-}
+const (
+	clusterASN = 64512 // Calico's default
 
-// clusterASN is the one that Calico takes unless it is told another.
-const clusterASN = 64512
+	master  = "master"
+	worker1 = "worker1"
+	worker2 = "worker2"
+)
 
 var (
 	podCIDR = netip.MustParsePrefix("10.52.0.0/16")
-	gateway = netip.MustParseAddr("10.50.0.254")
+	nodeNet = topology.NewNetwork("nodes", "10.50.0.0/24")
+	onNodes = nodeNet.At("10.50.0.254")
+	gateway = topology.Router{Name: "gw", ASN: 64500, ID: onNodes.Address, Links: []topology.Link{onNodes}}
 )
 
+// lab is the cluster that Record draws. Three nodes are the fewest of which two have a
+// session without the third. The gateway is every node's default route and no more:
+// packets that a node has no route for end there.
+var lab = topology.Topology{
+	Name:     "added-nic",
+	Networks: []topology.Network{nodeNet},
+	Clusters: []topology.Cluster{{
+		Name: "k8s", ASN: clusterASN, PodCIDR: podCIDR, NodeMask: 24, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+		Nodes: []topology.Node{
+			node(master, topology.ControlPlane, "10.50.0.11"),
+			node(worker1, topology.Worker, "10.50.0.21"),
+			node(worker2, topology.Worker, "10.50.0.22"),
+		},
+	}},
+	Routers: []topology.Router{gateway},
+}
+
 func node(name string, role topology.Role, addr string) topology.Node {
-	return topology.Node{
-		Name: name, Role: role,
-		Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr(addr)}},
-		Via:   []string{"gw"},
-	}
+	return topology.Node{Name: name, Role: role, Links: []topology.Link{nodeNet.At(addr)}, Via: []string{gateway.Name}}
+}
+
+// addressOf is a node's address on the nodes' network.
+func addressOf(name string) netip.Addr {
+	addr, _ := lab.AddressOn(name, nodeNet.Name)
+	return addr
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
-// The pods of the story, by their roles.
+// The pods of the incident, by their roles.
 var (
-	redis = on("redis", "master")
+	redis = on("redis", master)
 	// repoServer looks redis up by the name of its Service.
-	repoServer = on("repo-server", "worker2")
-	// ipsOnly knows redis by its addresses alone.
-	ipsOnly = on("ips-only", "worker2")
+	repoServer = on("repo-server", worker2)
+	// ipsOnly uses redis's addresses and no name.
+	ipsOnly = on("ips-only", worker2)
 	// CoreDNS's neighbours.
 	besideDNS = on("beside-dns", coreDNSNode)
 	cache     = on("cache", coreDNSNode)
 
-	hostMaster  = inHostNetwork("master")
-	hostWorker1 = inHostNetwork("worker1")
-	hostWorker2 = inHostNetwork("worker2")
+	hostMaster  = inHostNetwork(master)
+	hostWorker1 = inHostNetwork(worker1)
+	hostWorker2 = inHostNetwork(worker2)
 
 	workloads = []workload.ProbePod{
 		*redis.Pod, *repoServer.Pod, *ipsOnly.Pod, *besideDNS.Pod, *cache.Pod, *hostMaster.Pod, *hostWorker1.Pod, *hostWorker2.Pod,
@@ -61,14 +61,14 @@ func byName(from, to framework.End, service string) probe.Probe {
 	}.WithDefaults()
 }
 
-// byTCP is a probe that connects anew for each packet.
+// byTCP is a probe that connects for each packet.
 func byTCP(from, to framework.End) probe.Probe {
 	return probe.Probe{From: from.Name, To: to.Name, Protocol: probe.TCP}.WithDefaults()
 }
 
 // fact is one line of what was noted in production.
 type fact struct {
-	name string
+	id, name string
 	// lost are the probes of which no packet gets through, fine those that lose
 	// none.
 	lost, fine []probe.Probe
@@ -77,26 +77,26 @@ type fact struct {
 // facts are in the order in which they were noted.
 var facts = []fact{
 	{
-		name: "what needs DNS times out",
+		id: "dns-times-out", name: "what needs DNS times out",
 		lost: []probe.Probe{byName(repoServer, redis, "argocd-redis"), byName(hostWorker2, redis, "argocd-redis")},
 	},
 	{
-		name: "what needs no DNS works",
+		id: "no-dns-works", name: "what needs no DNS works",
 		fine: []probe.Probe{
 			ipsOnly.To(redis), redis.To(ipsOnly),
 			byTCP(ipsOnly, byVIP),
 		},
 	},
 	{
-		name: "pods on CoreDNS's own node are fine",
+		id: "same-node-works", name: "pods on CoreDNS's own node are fine",
 		fine: []probe.Probe{byName(besideDNS, cache, "cache"), besideDNS.To(cache)},
 	},
 	{
-		name: "nodes reach each other",
+		id: "nodes-reach-each-other", name: "nodes reach each other",
 		fine: append(hostWorker1.Both(hostMaster, hostWorker2), hostMaster.Both(hostWorker2)...),
 	},
 	{
-		name: "pods on that node reach no pod elsewhere, unless it uses hostNetwork",
+		id: "pods-cut-off", name: "pods on that node reach no pod elsewhere, unless it uses hostNetwork",
 		lost: append(besideDNS.Both(redis, repoServer), hostWorker1.To(redis)),
 		fine: []probe.Probe{besideDNS.To(hostWorker2)},
 	},

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
-	"github.com/relapse-dev/relapse/framework/load"
-	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
@@ -25,29 +21,25 @@ const (
 	// tickTakes bounds a tick and the wait for it: under the load, on a guest
 	// without hardware support, one that walks the whole list takes two minutes.
 	tickTakes = 4 * time.Minute
-	// syncsMet is how many syncs must be finished after the tick has begun, so
-	// that at least one of them ran beside it: the first may have been nearly
-	// over when the tick began.
+	// syncsMet is how many syncs must be finished after the tick has begun, so that at
+	// least one of them ran beside it: the first may have been nearly over by then.
 	syncsMet = 2
-	// loadTakes bounds what the load takes beside waiting for ticks, on a busy
-	// machine.
+	// loadTakes bounds the rest of the load's time, on a busy machine.
 	loadTakes = 4 * time.Minute
-	// lookPause is the time from the end of one look at kube-proxy to the next
-	// one, while there is nothing to see: each look takes time from kube-proxy.
-	// hangPause is the same after a look at which kube-proxy may be hanging.
+	// lookPause is the time from the end of one poll of kube-proxy to the next: each poll
+	// takes time from kube-proxy. hangPause is the same where kube-proxy may be hanging.
 	lookPause = 3 * time.Second
 	hangPause = 2 * time.Second
 )
 
-// standing is how kube-proxy came through the load.
+// standing is how kube-proxy survived the load.
 type standing struct {
 	mode  kubeproxy.Mode
 	hung  bool
 	syncs int // when the load ended
-	// walked is how many entries of the list the log tells of since the load
-	// began.
+	// walked is the number of list entries in the log since the load began.
 	walked int
-	// atOnce says that kube-proxy took the endpoints out of the table while connections
+	// atOnce is set where kube-proxy deleted the endpoints from the table while connections
 	// to them were open, as versions without graceful termination do: 1.12.0 has no list,
 	// and so no ticks.
 	atOnce bool
@@ -62,11 +54,10 @@ type standing struct {
 	load        error
 }
 
-// ticks is how many ticks there were under the load that walked the whole list,
-// the one among them in which kube-proxy hangs, if it does. An endpoint is looked
-// at once when it comes into the list, and then by each tick. A mode without IPVS
-// has no ticks, and neither has a version that deletes endpoints at once: there it is
-// the time from one to the next that counts.
+// ticks is the number of ticks under the load that walked the whole list, with the one in
+// which kube-proxy hangs, if it does. An endpoint is logged once when it is added to the
+// list, and then by each tick. A mode without IPVS has no ticks, and neither has a version
+// that deletes endpoints at once: there the load's time is counted in periods.
 func (a standing) ticks() int {
 	switch {
 	case a.metSyncs < syncsMet && !a.hung:
@@ -79,8 +70,8 @@ func (a standing) ticks() int {
 	return max(0, a.walked/heldEndpoints-1)
 }
 
-// fault is the load, for as long as kube-proxy stands it or for its ticks, and
-// then what happens every day: a rollout, and a new Service.
+// fault is the load, until kube-proxy hangs or has survived its ticks, and then what
+// happens every day: a rollout, and a new Service.
 func (s *story) fault(r *framework.Run) fault.Fault {
 	return fault.Fault{
 		Name: "load kube-proxy through ticks, then roll " + web + " out",
@@ -97,8 +88,7 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 			return s.app.Roll(ctx, r.Cluster, func(ctx context.Context) error { return s.fairChance(ctx, r) })
 		},
 		Held: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
-		// A kube-proxy that nobody looks at any more takes the CPU from the others. So
-		// a lab that is kept has none until the next installation.
+		// A kube-proxy that is not needed any more would take CPU time from the others.
 		Undo: func(ctx context.Context) error {
 			s.stopLoad()
 			return s.proxy.Delete(ctx, r.Lab)
@@ -106,7 +96,7 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 	}
 }
 
-// throughTicks runs the load, and notes how kube-proxy stood it.
+// throughTicks runs the load, and notes how kube-proxy survived it.
 func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	s.after, s.hang, s.looks = standing{}, kubeproxy.Hang{}, nil
 	if err := s.services.Restore(ctx, r.Cluster); err != nil {
@@ -130,10 +120,10 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	var a standing
 	var met kubeproxy.Look
 	var changes int64
-	err = await.Until(ctx, "kube-proxy to hang under the load, or to stand it", time.Second/4, framework.MaxRounds*tickTakes+loadTakes,
+	err = await.Until(ctx, "kube-proxy to hang under the load, or to survive it", time.Second/4, framework.MaxRounds*tickTakes+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
 			if s.load.Err() != nil {
-				return true, "", nil // there is nothing more to stand
+				return true, "", nil // the load is over
 			}
 			if !s.lookIsDue() {
 				return false, "", nil
@@ -164,13 +154,13 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	return nil
 }
 
-// String says how kube-proxy stood the load.
+// String says how kube-proxy survived the load.
 func (a standing) String() string {
-	how := "stood the load"
+	how := "survived the load"
 	if a.hung {
 		how = "hung under the load"
 	}
-	text := fmt.Sprintf("kube-proxy (%s) %s, which lasted %s: %d connections to %d endpoints; %d syncs, %d looks at endpoints to be deleted; since the tick began %d syncs and %d changes of Endpoints",
+	text := fmt.Sprintf("kube-proxy (%s) %s, which lasted %s: %d connections to %d endpoints; %d syncs, %d log lines about endpoints to be deleted; since the tick began %d syncs and %d changes of Endpoints",
 		a.mode, how, a.took.Round(time.Second), a.connections, a.endpoints, a.syncs, a.walked, a.metSyncs, a.metChanges)
 	if a.atOnce {
 		text += "; it deletes endpoints at once, and has no ticks"
@@ -185,9 +175,8 @@ func (s *story) heldIsEmpty(r *framework.Run) bool {
 	return v.Address.IsValid() && len(v.Servers) == 0
 }
 
-// fairChance waits until kube-proxy has had the time to do what Kubernetes says
-// now: two syncs, the second of which has begun after the call; or until it is
-// plain that it hangs.
+// fairChance waits until kube-proxy has had time to apply the current Services: two syncs,
+// the second of which has begun after the call. It also ends when kube-proxy hangs.
 func (s *story) fairChance(ctx context.Context, r *framework.Run) error {
 	before, hangs, err := s.look(ctx, r)
 	if err != nil || hangs {
@@ -203,7 +192,7 @@ func (s *story) fairChance(ctx context.Context, r *framework.Run) error {
 		})
 }
 
-// lookIsDue tells whether it is time for the next look.
+// lookIsDue tells whether it is time for the next poll.
 func (s *story) lookIsDue() bool {
 	pause := lookPause
 	if len(s.hang.Last.Waiting) > 1 {
@@ -212,7 +201,7 @@ func (s *story) lookIsDue() bool {
 	return time.Since(s.hang.Last.At) >= pause
 }
 
-// look looks at kube-proxy, and tells whether it hangs.
+// look polls kube-proxy, and tells whether it hangs.
 func (s *story) look(ctx context.Context, r *framework.Run) (kubeproxy.Look, bool, error) {
 	l, err := s.proxy.Look(ctx, r.Lab)
 	if err != nil {
@@ -222,7 +211,7 @@ func (s *story) look(ctx context.Context, r *framework.Run) (kubeproxy.Look, boo
 	return l, s.hang.See(l), nil
 }
 
-// log lists the looks at kube-proxy since the load began.
+// log lists the polls of kube-proxy since the load began.
 func (s *story) log() string {
 	var text strings.Builder
 	for _, l := range s.looks {
@@ -264,7 +253,7 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 		return false, fmt.Sprintf("%d connections to %d endpoints were left", a.connections, a.endpoints), nil
 	case a.hung: // the load has done what it is for
 	case a.ticks() < s.ticks:
-		return false, fmt.Sprintf("no tick walked the list while syncs went on: the log tells of %d entries, %d syncs were finished since it began",
+		return false, fmt.Sprintf("no tick walked the list while syncs went on: %d entries in the log, %d syncs finished since it began",
 			a.walked, a.metSyncs), nil
 	case a.metChanges < int64(churn.Services):
 		return false, fmt.Sprintf("the churn stopped: %d changes since the tick began", a.metChanges), nil
@@ -272,154 +261,7 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 	return true, "", nil
 }
 
-// mode asserts that kube-proxy did not fall back to another mode.
-func (s *story) mode(ctx context.Context, r *framework.Run) (bool, string, error) {
-	mode, err := s.proxy.RunsIn(ctx, r.Lab)
-	return mode == s.proxy.Mode, fmt.Sprintf("it runs in mode %q", mode), err
-}
-
-// syncsSince looks how many syncs were finished since the load ended.
-func (s *story) syncsSince(ctx context.Context, r *framework.Run) (finished int, saw string, err error) {
-	l, _, err := s.look(ctx, r)
-	if err != nil {
-		return 0, "", err
-	}
-	saw = fmt.Sprintf("%d syncs when the load ended, %d now", s.after.syncs, l.Syncs)
-	r.Evidence("syncs", fmt.Sprintf("%s: %s\n%s", kubeproxy.SyncMetric, saw, s.log()))
-	return l.Syncs - s.after.syncs, saw, nil
-}
-
-func (s *story) syncsFrozen(ctx context.Context, r *framework.Run) (bool, string, error) {
-	n, saw, err := s.syncsSince(ctx, r)
-	return err == nil && n == 0, saw, err
-}
-
-func (s *story) syncsGoOn(ctx context.Context, r *framework.Run) (bool, string, error) {
-	n, saw, err := s.syncsSince(ctx, r)
-	return err == nil && n > 0, saw, err
-}
-
-// proxies tell of kube-proxies and the nodes' IPVS tables; churned, besides, of
-// what Kubernetes says.
-var (
-	proxies = []snapshot.Source{snapshot.Proxies}
-	churned = []snapshot.Source{snapshot.Proxies, snapshot.Services, snapshot.EndpointSlices}
-)
-
-// seen is kube-proxy on the node as the detectors saw it last.
-func (s *story) seen(r *framework.Run) snapshot.Proxy {
-	for _, p := range r.Snapshot().Proxies {
-		if p.Node == s.node {
-			return p
-		}
-	}
-	return snapshot.Proxy{}
-}
-
-func (s *story) healthFrozen(_ context.Context, r *framework.Run) (bool, string, error) {
-	h := s.seen(r).Health
-	return h.Status == http.StatusServiceUnavailable && h.Age() > kubeproxy.HealthTimeout,
-		fmt.Sprintf("healthz says %d, last sync %s ago", h.Status, h.Age()), nil
-}
-
-func (s *story) twoStacks(ctx context.Context, r *framework.Run) (bool, string, error) {
-	dump, err := s.proxy.Goroutines(ctx, r.Lab)
-	if err != nil {
-		return false, "", err
-	}
-	r.Evidence("goroutines", dump)
-	waiting := kubeproxy.WaitingForIPVS(dump)
-	return len(waiting) == 2, fmt.Sprintf("%d goroutines wait for IPVS", len(waiting)), nil
-}
-
-func (s *story) lateIsMissing(_ context.Context, r *framework.Run) (bool, string, error) {
-	if s.seen(r).Table == nil {
-		return false, "", errors.New("the table was not read")
-	}
-	v := s.virtualServerOf(r, late)
-	return !v.Address.IsValid(), fmt.Sprintf("it has %v", v), nil
-}
-
-// idleIsEmpty asserts what the reports saw by ipvsadm: a virtual server without a
-// real one, though the Service has a pod.
-func (s *story) idleIsEmpty(_ context.Context, r *framework.Run) (bool, string, error) {
-	v := s.virtualServerOf(r, idle)
-	return v.Address.IsValid() && len(v.Servers) == 0, fmt.Sprintf("it is %v", v), nil
-}
-
-func (s *story) idleIsServed(_ context.Context, r *framework.Run) (bool, string, error) {
-	servers := s.serving(r, idle)
-	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v", servers), nil
-}
-
-func (s *story) lateIsServed(_ context.Context, r *framework.Run) (bool, string, error) {
-	servers := s.serving(r, late)
-	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v", servers), nil
-}
-
-func (s *story) webIsStale(_ context.Context, r *framework.Run) (bool, string, error) {
-	v := s.virtualServerOf(r, web)
-	servers := s.serving(r, web)
-	stale := len(servers) == 1 && servers[0] != s.app.Serving.IP
-	return stale, fmt.Sprintf("it is %v", v), nil
-}
-
-func (s *story) webIsNew(_ context.Context, r *framework.Run) (bool, string, error) {
-	servers := s.serving(r, web)
-	return len(servers) == 1 && servers[0] == s.app.Serving.IP, fmt.Sprintf("it leads to %v, not to %s", servers, s.app.Serving.IP), nil
-}
-
-// churnFollows asserts that each churned Service leads to the endpoint that it has.
-// While other variants' loads still change it, it may be one of a little before, or
-// after: EndpointSlices are made from the Endpoints that kube-proxy reads.
-func (s *story) churnFollows(_ context.Context, r *framework.Run) (bool, string, error) {
-	if churn.Goes() {
-		return s.churnIsServed(r, int(2*detect.DefaultSettle/churn.Every))
-	}
-	return s.churnIsServed(r, 0)
-}
-
-// churnIsServed tells whether each churned Service has what the table leads to, or is
-// no more than so many changes apart.
-func (s *story) churnIsServed(r *framework.Run, apart int) (bool, string, error) {
-	seen := r.Snapshot()
-	if !seen.Services.Read || !seen.EndpointSlices.Read || s.seen(r).Table == nil {
-		return false, "", errors.New("the Services, their EndpointSlices or the table were not read")
-	}
-	var late framework.Mismatches
-	found := 0
-	for _, service := range seen.Services.Items {
-		if !load.IsChurned(service.String()) {
-			continue
-		}
-		found++
-		servers := weighted(s.virtualServer(r, service.ClusterIPs[0], 80))
-		ready := readyOf(seen, service)
-		switch {
-		case len(servers) != 1 || len(ready) != 1:
-			late.Addf("%s leads to %v, and has %v", service.Name, servers, ready)
-		case churn.Apart(servers[0], ready[0]) > apart:
-			late.Addf("%s leads to %s, and has %s", service.Name, servers[0], ready[0])
-		}
-	}
-	if found != churn.Services {
-		late.Addf("there are %d churned Services", found)
-	}
-	return late.Result()
-}
-
-// readyOf are the endpoints of a Service that are to get connections.
-func readyOf(s snapshot.Snapshot, service snapshot.Service) []netip.Addr {
-	var ready []netip.Addr
-	for _, slice := range s.EndpointSlices.Items {
-		if slice.Namespace == service.Namespace && slice.Service == service.Name {
-			ready = append(ready, slice.Ready...)
-		}
-	}
-	return ready
-}
-
-// again breaks the lab for the next remedy, with the version under test under the load.
+// again breaks the lab for the next remedy: the version under test under the load.
 func (s *story) again(ctx context.Context, r *framework.Run) error {
 	if s.proxy != s.tested {
 		if err := s.services.Restore(ctx, r.Cluster); err != nil {

@@ -132,7 +132,7 @@ func TestHeld(t *testing.T) {
 		after standing
 		saw   string // empty: it held
 	}{
-		{"it stood the load", proxy(edges[0], fixed, kubeproxy.IPVS), good, ""},
+		{"it survived the load", proxy(edges[0], fixed, kubeproxy.IPVS), good, ""},
 		{
 			"it hung while the endpoints went onto the list", proxy(edges[0], affected, kubeproxy.IPVS),
 			with(func(s *standing) { s.walked, s.metSyncs, s.metChanges, s.hung = 202, 0, 0, true }), "",
@@ -144,7 +144,7 @@ func TestHeld(t *testing.T) {
 		{
 			"iptables, not for long", proxy(edges[0], affected, kubeproxy.IPTables),
 			with(func(s *standing) { s.mode, s.walked, s.took = kubeproxy.IPTables, 0, period*3/2 }),
-			"no tick walked the list while syncs went on: the log tells of 0 entries, 2 syncs were finished since it began",
+			"no tick walked the list while syncs went on: 0 entries in the log, 2 syncs finished since it began",
 		},
 		{"no load", proxy(edges[0], affected, kubeproxy.IPVS), standing{}, "there was no load"},
 		{
@@ -166,11 +166,11 @@ func TestHeld(t *testing.T) {
 		},
 		{
 			"the tick did not walk the whole list", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.walked-- }),
-			"no tick walked the list while syncs went on: the log tells of 749 entries, 2 syncs were finished since it began",
+			"no tick walked the list while syncs went on: 749 entries in the log, 2 syncs finished since it began",
 		},
 		{
 			"no sync met the tick", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.metSyncs = 1 }),
-			"no tick walked the list while syncs went on: the log tells of 750 entries, 1 syncs were finished since it began",
+			"no tick walked the list while syncs went on: 750 entries in the log, 1 syncs finished since it began",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,14 +28,22 @@ const (
 	fixed        = "1.13.2"
 )
 
+// The variants.
+const (
+	hangs    = "kube-proxy-" + affected
+	hangsToo = "kube-proxy-" + deadlockOnly
+	works    = "kube-proxy-" + fixed
+	iptables = hangs + "-iptables"
+)
+
 // Scenario is the incident on a lab: all variants under one load, each on a node of
 // its own.
 var Scenario = func() framework.Scenario {
-	s := onNodes(edges...)
+	s := scenarioOn(edges...)
 	for i := range s.Variants {
 		s.Variants[i].Nodes = edges[i : i+1]
 	}
-	small := onNodes(edges[0], edges[0], edges[0], edges[0])
+	small := scenarioOn(edges[0], edges[0], edges[0], edges[0])
 	s.Room, s.Small = room, &small
 	return s
 }()
@@ -44,16 +52,22 @@ var Scenario = func() framework.Scenario {
 // the variants have one guest in turn.
 const room = 8
 
-// onNodes is the scenario with its variants on these nodes, in their order.
-func onNodes(nodes ...string) framework.Scenario {
+// scenarioOn is the scenario with its variants on these nodes, in their order.
+func scenarioOn(nodes ...string) framework.Scenario {
 	return framework.Scenario{
 		Incident: Record,
-		Labels:   []string{"race", "services", framework.SlowLabel},
-		Owner:    "@relapse-dev",
+		Owner:    framework.Maintainers, Slow: true,
+		Labels: []framework.Label{framework.ByChance, framework.Services},
+		// A fixed kube-proxy survives a load for two minutes, and one that was restarted
+		// must have run for a minute before it can hang again.
+		Budget: framework.Budget{
+			Whole: 320 * time.Second, Affected: 5 * time.Minute,
+			Reuse: 5 * time.Minute, Lab: time.Minute, Detect: 7 * time.Second,
+		},
 		Topology: lab(nodes...),
 		Tested:   []framework.Tested{{Name: "kube-proxy", Default: affected, Varied: true}},
 		// IPVS tables outlive kube-proxy. One that has hung leaves real servers with the
-		// weight 0, which 1.13.2 mends and 1.13.12 leaves as they are.
+		// weight 0, which 1.13.2 corrects and 1.13.12 does not.
 		NewLabs: true,
 		At: func(versions map[string]string) framework.Variant {
 			version := versions["kube-proxy"]
@@ -62,10 +76,10 @@ func onNodes(nodes ...string) framework.Scenario {
 			return v
 		},
 		Variants: []framework.Variant{
-			variant("kube-proxy-"+affected, framework.Affected, affectedScript(restarted, toFixed), nodes[0], affected, fixed),
-			variant("kube-proxy-"+deadlockOnly, framework.Affected, affectedScript(toIPTables), nodes[1], deadlockOnly),
-			variant("kube-proxy-"+fixed, framework.Fixed, unhurtScript(kubeproxy.IPVS), nodes[2], fixed),
-			variant("kube-proxy-"+affected+"-iptables", framework.Workaround, unhurtScript(kubeproxy.IPTables), nodes[3], affected),
+			variant(hangs, framework.Affected, affectedScript(restarted, toFixed), nodes[0], affected, fixed),
+			variant(hangsToo, framework.Affected, affectedScript(toIPTables), nodes[1], deadlockOnly),
+			variant(works, framework.Fixed, unhurtScript(kubeproxy.IPVS), nodes[2], fixed),
+			variant(iptables, framework.Workaround, unhurtScript(kubeproxy.IPTables), nodes[3], affected),
 		},
 	}
 }
@@ -89,8 +103,8 @@ func proxy(node, version string, mode kubeproxy.Mode) kubeproxy.Proxy {
 	return kubeproxy.Proxy{Version: version, Mode: mode, Node: node, PodCIDR: podCIDR, Watched: vip(node, busy)}
 }
 
-// Services of which each node's users have their own. The application is web's: one
-// pod on master, which is replaced as a rollout does it.
+// Services of which each node has its own. The application is web's: one pod on master,
+// which is replaced as in a rollout.
 const (
 	busy = "busy" // that the load's connections are held through
 	web  = "web"
@@ -108,27 +122,26 @@ func vip(node, service string) netip.Addr {
 func nameOf(node, service string) string { return service + "-" + node }
 
 const (
-	// heldEndpoints are taken away while connections to them are open. Each stays
-	// in the list of the graceful termination, and with each tick each one costs a
-	// dump of all: the longer a tick takes, the more of a sync it meets.
+	// heldEndpoints are removed while connections to them are open. Each stays in the
+	// list of the graceful termination, and costs a dump of all with each tick: the
+	// longer a tick takes, the more of a sync runs beside it.
 	heldEndpoints = 250
-	// connections are some more than the endpoints: round robin gives each endpoint
-	// one at least.
+	// connections are more than the endpoints: round robin gives each endpoint one at
+	// least.
 	connections = 300
 )
 
-// churn keeps a sync with netlink calls in it always under way, on every node. Its
-// Services have no connections: an endpoint with one would go into the list, which
-// the tick walks without a lock, and kube-proxy would crash and not hang.
+// churn keeps a sync with netlink calls always in progress, on every node. Its Services
+// have no connections: an endpoint with one would be added to the list, which the tick
+// walks without a lock, and kube-proxy would crash instead of hanging.
 var churn = &load.Churn{
 	Services: 60, Range: churnRange,
 	// A sync takes 2 to 5 s without hardware support for guests: it finds most of
-	// the Services changed. With 40 of them and 4 s a 1.13.0 stood its first tick.
+	// the Services changed. With 40 of them and 4 s a 1.13.0 survived its first tick.
 	Every: 3 * time.Second,
 }
 
-// servicesOf are the load of a node. Its numbers were chosen, not measured against
-// others.
+// servicesOf are the load of a node. Its numbers were not compared with others.
 func servicesOf(node string) load.Services {
 	return load.Services{
 		Node: node, Host: backends,
@@ -138,26 +151,25 @@ func servicesOf(node string) load.Services {
 	}
 }
 
-// What the detectors are told: a sync under the load takes 4 to 6 s without
-// hardware support for guests, and several times that on a busy machine. The
-// churn goes on while any variant needs it, and some of its Services are always
-// settling. That they are served is asserted by a check (churnFollows), for 1.13.2;
-// what becomes of them after a remedy is not looked at.
+// The detector's settings: a sync under the load takes 4 to 6 s without hardware support
+// for guests, and several times that on a busy machine. The churn goes on while any
+// variant needs it, and some of its Services are always pending. For 1.13.2 a check
+// asserts that they are served (churnFollows); after a remedy nothing does.
 var convergence = detect.IPVSConvergence{SlowSync: kubeproxy.FrozenFor, Except: load.IsChurned}
 
-// patience bounds waits for what kube-proxy has had its chance to do already,
-// and for what healthz and the detectors say some seconds after that.
+// patience bounds waits for what kube-proxy has already had time to do, and for healthz
+// and the detectors, which follow some seconds later.
 const patience = time.Minute
 
-// recovers bounds a remedy: a new pod of kube-proxy, its first syncs and the
-// detectors' next looks took up to 108 s on a busy machine.
+// recovers bounds a remedy: a new pod of kube-proxy, its first syncs and the detectors'
+// next polls took up to 108 s on a busy machine.
 const recovers = 5 * time.Minute
 
 // probeEvery is the time between two packets: each takes time from kube-proxy
 // on a guest without hardware support.
 const probeEvery = 200 * time.Millisecond
 
-// story is what the steps of one variant know of each other.
+// story is the state that the steps of one variant share.
 type story struct {
 	node     string
 	tested   kubeproxy.Proxy // the one under test
@@ -165,11 +177,11 @@ type story struct {
 	app      workload.App
 	services load.Services
 	load     *load.Load
-	// ticks is how many ticks kube-proxy must stand. It is a race: of 66 loads, 61 hung
-	// an affected one in the first tick, four in the second, and one stood both
-	// (rates.json).
+	// ticks is how many ticks kube-proxy must survive. It is probabilistic: of 66 loads,
+	// 61 hung an affected one in the first tick, four in the second, and one survived
+	// both (rates.json).
 	ticks int
-	// after is how kube-proxy stood the load; looks are those since it began.
+	// after is how kube-proxy survived the load; looks are the polls since it began.
 	after standing
 	hang  kubeproxy.Hang
 	looks []kubeproxy.Look
@@ -179,7 +191,7 @@ func newStory(p kubeproxy.Proxy) *story {
 	return &story{node: p.Node, tested: p, proxy: p, services: servicesOf(p.Node), app: workload.App{Name: nameOf(p.Node, web), Node: master}}
 }
 
-// ratesJSON is what became of affected kube-proxies under the load; run writes it,
+// ratesJSON are the outcomes of affected kube-proxies under the load; run writes them,
 // with --repeat and --record.
 //
 //go:embed rates.json
@@ -193,7 +205,7 @@ var rates = func() framework.Rates {
 	return r
 }()
 
-// race tells of the ticks that the load met.
+// race counts the ticks under the load.
 func (s *story) race() *framework.Race {
 	return &framework.Race{
 		Round: "tick of the graceful termination", Rates: rates, File: "scenarios/ipvsdeadlock/rates.json",
@@ -206,7 +218,7 @@ func (s *story) common() framework.Script {
 	// The pod on the node that the probes come from; the Service, and the pod that
 	// the next rollout puts behind it.
 	client := framework.PodEnd(workload.ProbePod{Name: s.node, Node: s.node})
-	client.Name = "edge" // on whichever node: reports of all variants name the same probes
+	client.Name = "edge" // on each node: reports of all variants name the same probes
 	service := framework.Server(web, func(*framework.Run) netip.AddrPort {
 		return netip.AddrPortFrom(vip(s.node, web), wire.DefaultPort)
 	})
@@ -222,10 +234,10 @@ func (s *story) common() framework.Script {
 		Probes:    []probe.Probe{from(service), from(pod)},
 		Detectors: []detect.Detector{convergence},
 		LookEvery: 3 * time.Second, // each takes a command in the guest
-		// What is settling when the load ends takes as long as a sync may take.
+		// What is pending when the load ends takes as long as a sync may take.
 		NamedWithin: kubeproxy.FrozenFor + patience,
 		Baseline: []framework.Check{
-			{Name: "kube-proxy says that it runs in mode " + string(s.proxy.Mode), Holds: s.mode},
+			{ID: "proxy-mode", Name: "kube-proxy says that it runs in mode " + string(s.proxy.Mode), Holds: s.mode},
 		},
 		Fault: func(r *framework.Run) fault.Fault { return s.fault(r) },
 		Race:  s.race(),
@@ -256,19 +268,19 @@ func affectedScript(remedies ...func(*story) framework.Remedy) func(kubeproxy.Pr
 func (s *story) affected() framework.Script {
 	script := s.common()
 	script.Aftermath = []framework.Check{
-		{Name: "no sync was finished since the load ended", Holds: s.syncsFrozen},
-		{Name: "healthz says 503 and when the last sync was, before the load ended", Reads: proxies, Holds: s.healthFrozen, Bound: patience},
-		{Name: "two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute", Holds: s.twoStacks},
-		{Name: "a Service that was created after the load has no virtual server", Reads: proxies, Holds: s.lateIsMissing},
-		{Name: "the virtual server of a Service that got its first pod after the load has no real server", Reads: proxies, Holds: s.idleIsEmpty},
-		{Name: "the virtual server of " + web + " has the pod that is gone, and not the new one", Reads: proxies, Holds: s.webIsStale},
+		{ID: "syncs-stopped", Name: "no sync was finished since the load ended", Holds: s.syncs(false)},
+		{ID: "healthz-failed", Name: "healthz answers 503, with a last sync before the load ended", Reads: proxies, Holds: s.healthFrozen, Bound: patience},
+		{ID: "goroutines-wait", Name: "two goroutines wait for IPVS in nl.(*NetlinkSocket).Receive under ipvs.execute", Holds: s.twoStacks},
+		{ID: "late-service-missing", Name: "a Service created after the load has no virtual server", Reads: proxies, Holds: s.lateIsMissing},
+		{ID: "idle-service-empty", Name: "the virtual server of a Service that got its first pod after the load has no real server", Reads: proxies, Holds: s.idleIsEmpty},
+		{ID: "web-stale", Name: "the virtual server of " + web + " has the deleted pod, and not the new one", Reads: proxies, Holds: s.webIsStale},
 	}
 	script.Named = s.deadlocked()
 	return script
 }
 
-// deadlocked are the findings of a kube-proxy that hangs: what users meet, and the
-// cause: the syncs have stopped, and on which goroutines.
+// deadlocked are the findings of a kube-proxy that hangs: the effects on users, and the
+// cause: the syncs have stopped, and which goroutines wait.
 func (s *story) deadlocked() []framework.Finding {
 	return []framework.Finding{
 		s.says(detect.StaleRealServer, s.node), s.says(detect.MissingRealServer, s.node), s.says(detect.MissingVirtualServer, s.node),
@@ -276,8 +288,7 @@ func (s *story) deadlocked() []framework.Finding {
 	}
 }
 
-// unclassifiedScript is that of a kube-proxy of which nobody has said what the load
-// does to it.
+// unclassifiedScript is that of a version without an expectation.
 func unclassifiedScript(p kubeproxy.Proxy) framework.Script {
 	s := newStory(p)
 	script := s.common()
@@ -285,26 +296,26 @@ func unclassifiedScript(p kubeproxy.Proxy) framework.Script {
 	return script
 }
 
-// restarted is the remedy that does not last: the load that undoes it shows it.
+// restarted is the remedy that does not last: its undo is the next load.
 func restarted(s *story) framework.Remedy {
 	return framework.Remedy{
-		Name: "restart kube-proxy, which lasts until the load comes back", Helps: true, Bound: recovers, ReplacesEnds: true,
+		ID: "restart", Name: "restart kube-proxy, which helps until the next load", Helps: true, Bound: recovers, ReplacesEnds: true,
 		Apply: s.restart,
 	}
 }
 
 func toFixed(s *story) framework.Remedy {
-	return s.moveTo("kube-proxy "+fixed, proxy(s.node, fixed, kubeproxy.IPVS))
+	return s.moveTo("fixed-version", "kube-proxy "+fixed, proxy(s.node, fixed, kubeproxy.IPVS))
 }
 
 func toIPTables(s *story) framework.Remedy {
-	return s.moveTo("mode iptables", proxy(s.node, s.proxy.Version, kubeproxy.IPTables))
+	return s.moveTo("iptables-mode", "mode iptables", proxy(s.node, s.proxy.Version, kubeproxy.IPTables))
 }
 
 // moveTo is the remedy that replaces kube-proxy by another one.
-func (s *story) moveTo(name string, p kubeproxy.Proxy) framework.Remedy {
+func (s *story) moveTo(id, name string, p kubeproxy.Proxy) framework.Remedy {
 	return framework.Remedy{
-		Name: name, Helps: true, Bound: recovers, ReplacesEnds: true,
+		ID: id, Name: name, Helps: true, Bound: recovers, ReplacesEnds: true,
 		Apply: func(ctx context.Context, r *framework.Run) error { return s.replace(ctx, r, p) },
 	}
 }
@@ -320,20 +331,20 @@ func unhurtScript(mode kubeproxy.Mode) func(kubeproxy.Proxy) framework.Script {
 func (s *story) unhurt() framework.Script {
 	script := s.common()
 	script.Aftermath = []framework.Check{
-		{Name: "syncs are finished since the load ended", Holds: s.syncsGoOn, Bound: patience},
+		{ID: "syncs-go-on", Name: "syncs are finished since the load ended", Holds: s.syncs(true), Bound: patience},
 	}
 	if s.proxy.Mode == kubeproxy.IPVS {
 		script.Aftermath = append(script.Aftermath,
-			framework.Check{Name: "a Service that was created after the load has a virtual server", Reads: proxies, Holds: s.lateIsServed, Bound: patience},
-			framework.Check{Name: "the virtual server of a Service that got its first pod after the load has that pod", Reads: proxies, Holds: s.idleIsServed, Bound: patience},
-			framework.Check{Name: "the virtual server of " + web + " has the new pod and no other", Reads: proxies, Holds: s.webIsNew, Bound: patience},
-			framework.Check{Name: "the virtual servers of the churned Services follow", Reads: churned, Holds: s.churnFollows, Bound: patience},
+			framework.Check{ID: "late-service-served", Name: "a Service created after the load has a virtual server", Reads: proxies, Holds: s.served(late), Bound: patience},
+			framework.Check{ID: "idle-service-served", Name: "the virtual server of a Service that got its first pod after the load has that pod", Reads: proxies, Holds: s.served(idle), Bound: patience},
+			framework.Check{ID: "web-updated", Name: "the virtual server of " + web + " has the new pod and no other", Reads: proxies, Holds: s.served(web), Bound: patience},
+			framework.Check{ID: "churn-followed", Name: "the virtual servers of the churned Services are up to date", Reads: churned, Holds: s.churnFollows, Bound: patience},
 		)
 	}
 	return script
 }
 
-// says is what the detector says of the node.
+// says is a finding of the detector about the node.
 func (s *story) says(kind, object string) framework.Finding {
 	return framework.Finding{Detector: convergence.Name(), Kind: kind, State: detect.Active, Object: detect.Named(object), Announcer: s.node}
 }
@@ -354,15 +365,14 @@ func (s *story) install(ctx context.Context, r *framework.Run) error {
 		return s.app.Reserve(ctx, r.Cluster, nameOf(s.node, idle), vip(s.node, idle))
 	})
 	group.Go(func() error { return workload.AddProbes(ctx, r.Cluster, workload.OnEach(s.node)) })
-	// The first tick is a minute after the start of kube-proxy: the sooner it
-	// starts the better.
+	// The first tick is a minute after the start of kube-proxy.
 	group.Go(func() error { return s.proxy.Apply(ctx, r.Lab) })
 	group.Go(func() error { return s.services.Create(ctx, r.Cluster) })
 	return group.Wait()
 }
 
-// restart restarts kube-proxy. The load's endpoints are put back before: they
-// are to be there when the next load comes, which has a tick to wait for anyway.
+// restart restarts kube-proxy. The load's endpoints are restored before that, for the
+// next load.
 func (s *story) restart(ctx context.Context, r *framework.Run) error {
 	if err := s.services.Restore(ctx, r.Cluster); err != nil {
 		return err
@@ -376,17 +386,12 @@ func (s *story) replace(ctx context.Context, r *framework.Run, p kubeproxy.Proxy
 	return p.Apply(ctx, r.Lab)
 }
 
-// wiring is held while what is common to all nodes is wired.
+// wiring is held while what is common to all nodes is set up.
 var wiring sync.Mutex
 
-// network wires pods on master and on a node, and has the ToR route to them and to
-// the load's endpoints: none of it is what the incident is about.
+// network connects pods on master and on a node, and routes to the load's endpoints:
+// none of it is part of the incident.
 func network(ctx context.Context, r *framework.Run, node string) error {
-	tor, err := r.Lab.Router("tor")
-	if err != nil {
-		return err
-	}
-	defer tor.Close()
 	if err := workload.Wire(ctx, r.Lab, node); err != nil {
 		return err
 	}
@@ -398,9 +403,9 @@ func network(ctx context.Context, r *framework.Run, node string) error {
 	if err := workload.Wire(ctx, r.Lab, master); err != nil {
 		return err
 	}
-	at, _ := r.Lab.Topology.AddressOn(backends, "nodes")
+	at, _ := r.Lab.Topology.AddressOn(backends, nodeNet.Name)
 	for _, p := range []netip.Prefix{busyRange, churnRange} {
-		if err := tor.AddStatic(ctx, p, at); err != nil {
+		if err := r.Lab.AddStatic(ctx, p, at); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -12,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // eachNode returns what a command prints on each node, by node, and keeps it as
@@ -21,7 +23,7 @@ func eachNode(ctx context.Context, r *framework.Run, evidence string, command ..
 	for _, n := range nodes {
 		text, err := r.Lab.Node(n).Exec(ctx, command...)
 		if err != nil {
-			return nil, fmt.Errorf("looking at %s: %w", n, err)
+			return nil, fmt.Errorf("running %s on %s: %w", command[0], n, err)
 		}
 		r.Evidence(evidence+"-"+n, text)
 		printed[n] = text
@@ -29,9 +31,9 @@ func eachNode(ctx context.Context, r *framework.Run, evidence string, command ..
 	return printed, nil
 }
 
-// masquerading asserts whether the vendor's rule stands in each node's nat
+// masquerading asserts whether the vendor's rule is in each node's nat
 // table, with the node's range and the native CIDR. The tables are evidence.
-func masquerading(want bool) func(context.Context, *framework.Run) (bool, string, error) {
+func masquerading(want bool) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		saved, err := eachNode(ctx, r, "iptables-save", "iptables-save")
 		if err != nil {
@@ -66,9 +68,9 @@ func nodeHeaders(ctx context.Context, r *framework.Run) (map[string]string, erro
 	return eachNode(ctx, r, "node_config", "cat", cilium.NodeHeader)
 }
 
-// toldToMasquerade asserts that these headers ask for BPF NodePort in plain DSR
+// configuredToMasquerade asserts that these headers ask for BPF NodePort in plain DSR
 // mode, and for masquerading or not.
-func toldToMasquerade(want bool) func(context.Context, *framework.Run) (bool, string, error) {
+func configuredToMasquerade(want bool) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		headers, err := nodeHeaders(ctx, r)
 		if err != nil {
@@ -100,9 +102,8 @@ func notAsked(header string, masquerade bool) []string {
 // podAddresses is the source of the probe pods' own addresses.
 var podAddresses = []snapshot.Source{snapshot.Pods}
 
-// seenAs asserts that the far ends of some probes have only ever seen the
-// address of the pod that the probe comes from. A probe that nobody has seen is
-// wrong, too.
+// seenAs asserts that the far endpoints of some probes have seen no other address than
+// that of the pod that the probe comes from. A probe that did not arrive is wrong, too.
 func seenAs(r *framework.Run, concerns func(probe.Probe) bool) (bool, string, error) {
 	at := r.Snapshot()
 	timelines := slices.DeleteFunc(slices.Clone(r.Timelines()), func(t probe.Timeline) bool {
@@ -114,7 +115,7 @@ func seenAs(r *framework.Run, concerns func(probe.Probe) bool) (bool, string, er
 	var wrong framework.Mismatches
 	for _, t := range timelines {
 		if len(t.Sources) == 0 {
-			wrong.Addf("nobody has seen %s", t.Probe.Name)
+			wrong.Addf("%s did not arrive", t.Probe.Name)
 		}
 		for _, s := range t.Sources {
 			if s.Address != podOn(at, t.Probe.From) {
@@ -135,8 +136,8 @@ func podOn(at snapshot.Snapshot, node string) netip.Addr {
 	return netip.Addr{}
 }
 
-// insideIsUntouched asserts that no packet of a pod to another one, or to the
-// neighbour, ever bore another address than the pod's.
+// insideIsUntouched asserts that packets of a pod to another one, or to the neighbour,
+// always had the pod's address.
 func insideIsUntouched(_ context.Context, r *framework.Run) (bool, string, error) {
 	return seenAs(r, func(p probe.Probe) bool { return p.To == neighbourServer.Name || slices.Contains(nodes, p.To) })
 }
@@ -146,8 +147,8 @@ func outsideSeesPods(_ context.Context, r *framework.Run) (bool, string, error) 
 	return seenAs(r, func(p probe.Probe) bool { return p.To == dbServer.Name || p.To == db.Name })
 }
 
-// appIsDenied asserts that the application, which the database let in at its
-// pod's address, is turned away at its node's.
+// appIsDenied asserts that the database denies the application at its node's address.
+// It admitted it at its pod's.
 func appIsDenied(_ context.Context, r *framework.Run) (bool, string, error) {
 	logins := slices.DeleteFunc(slices.Clone(r.Timelines()), func(t probe.Timeline) bool { return t.Probe.To != dbServer.Name })
 	if len(logins) == 0 {
@@ -194,13 +195,13 @@ func oldFlowsAreHidden(ctx context.Context, r *framework.Run) (bool, string, err
 const restartedWithin = 5 * time.Second
 
 // oldFlowsKeepTheirAddress asserts that the pods' UDP flows to the outside,
-// which began before the upgrade, still bear the pods' addresses: the kernel
-// asks the rules once for each flow. Then it makes them begin anew, as a
-// reboot or a silence would, and asserts that they lose them.
+// which began before the upgrade, still have the pods' addresses: the kernel
+// asks the rules once for each flow. Then it makes the kernel forget them, as a reboot
+// or a pause in the traffic would, and asserts that they lose the addresses.
 //
-// A flow that is forgotten while an answer to it is on its way may begin anew
-// the wrong way round, with that answer: to the kernel the pod then answers
-// the server, and answers are not asked about. Such a flow is forgotten again.
+// If an answer is under way when its flow is forgotten, the kernel may take that answer
+// for the first packet of a new flow, from the server to the pod: the rules are not asked
+// about the pod's packets then. Such a flow is forgotten again.
 func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, string, error) {
 	if holds, saw, err := seenAs(r, func(p probe.Probe) bool { return p.To == db.Name }); !holds || err != nil {
 		return false, saw, err
@@ -224,4 +225,40 @@ func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, stri
 		return false, err.Error(), failed
 	}
 	return true, "", masqueradingEvidence(ctx, r, "after-the-upgrade")
+}
+
+// forget makes each node's kernel forget the connections of its pods that a
+// filter of conntrack(8) selects: their next packet is that of a new one.
+func forget(ctx context.Context, r *framework.Run, filter ...string) error {
+	return r.Lab.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+		command := slices.Concat([]string{"conntrack", "-D"}, filter, []string{"--orig-src", rangeOf[n.Name()].String()})
+		if _, err := n.Exec(ctx, command...); err != nil {
+			return fmt.Errorf("forgetting connections: %w", err)
+		}
+		return nil
+	})
+}
+
+// forgetReversed makes each node's kernel forget the UDP flows that it takes
+// for ones from the database's echo port to a pod, if there are any.
+func forgetReversed(ctx context.Context, r *framework.Run) error {
+	return r.Lab.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+		for _, t := range r.Timelines() {
+			if t.Probe.From != n.Name() || t.Probe.To != db.Name {
+				continue
+			}
+			flow := []string{
+				"--proto", "udp", "--orig-src", t.Target.Addr().String(), "--sport", strconv.Itoa(int(t.Target.Port())),
+				"--orig-dst", rangeOf[n.Name()].String(),
+			}
+			found, err := n.Exec(ctx, slices.Concat([]string{"conntrack", "-L"}, flow)...)
+			if err == nil && found != "" {
+				_, err = n.Exec(ctx, slices.Concat([]string{"conntrack", "-D"}, flow)...)
+			}
+			if err != nil {
+				return fmt.Errorf("forgetting flows that answers began: %w", err)
+			}
+		}
+		return nil
+	})
 }

@@ -2,7 +2,6 @@ package masqueradedrift
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 
 	"golang.org/x/sync/errgroup"
@@ -15,30 +14,27 @@ import (
 // app is the application's account.
 var app = probe.Login{User: "app", Password: "only-from-the-pod-range", Database: "app"}
 
-// grants let the application in from the pod range, and from nowhere else. The
-// account of monitoring is for any address: without one the server would turn
-// unknown addresses away before it asks who the user is.
-func grants() string {
-	mask := netip.AddrFrom4([4]byte{255, 255, 255, 128})
-	return fmt.Sprintf(`
-CREATE DATABASE IF NOT EXISTS %[1]s;
-CREATE USER IF NOT EXISTS '%[2]s'@'%[3]s/%[4]s' IDENTIFIED BY '%[5]s';
-GRANT ALL ON %[1]s.* TO '%[2]s'@'%[3]s/%[4]s';
-CREATE USER IF NOT EXISTS 'monitor'@'%%' IDENTIFIED BY 'from-anywhere';
-`, app.Database, app.User, podCIDR.Addr(), mask, app.Password)
-}
+// grants admit the application from the pod range alone. The account of monitoring is
+// for any address: without one the server would deny unknown addresses before it asks
+// for the user.
+const grants = `
+CREATE DATABASE IF NOT EXISTS app;
+CREATE USER IF NOT EXISTS 'app'@'10.20.30.0/255.255.255.128' IDENTIFIED BY 'only-from-the-pod-range';
+GRANT ALL ON app.* TO 'app'@'10.20.30.0/255.255.255.128';
+CREATE USER IF NOT EXISTS 'monitor'@'%' IDENTIFIED BY 'from-anywhere';
+`
 
 // startDatabases runs MariaDB on every host of the lab.
 func startDatabases(ctx context.Context, r *framework.Run) error {
 	var servers errgroup.Group
 	for _, host := range lab.Hosts {
-		servers.Go(func() error { return mariadb.Start(ctx, r.Lab.Host(host.Name), grants()) })
+		servers.Go(func() error { return mariadb.Start(ctx, r.Lab.Host(host.Name), grants) })
 	}
 	return servers.Wait()
 }
 
-// serverDenies asserts that the server's own log says whom it turned away:
-// the application, at the address of each node. The log is evidence.
+// serverDenies asserts that the server's own log has a denied login of the application
+// from the address of each node. The log is evidence.
 func serverDenies(ctx context.Context, r *framework.Run) (bool, string, error) {
 	log, err := mariadb.ErrorLog(ctx, r.Lab.Host(db.Name))
 	if err != nil {
@@ -57,7 +53,7 @@ func serverDenies(ctx context.Context, r *framework.Run) (bool, string, error) {
 	return true, "", keepConnections(ctx, r)
 }
 
-// serverAdmits asserts that the server has turned nobody away.
+// serverAdmits asserts that the server has denied no login.
 func serverAdmits(ctx context.Context, r *framework.Run) (bool, string, error) {
 	log, err := mariadb.ErrorLog(ctx, r.Lab.Host(db.Name))
 	if err != nil {
@@ -69,7 +65,7 @@ func serverAdmits(ctx context.Context, r *framework.Run) (bool, string, error) {
 	return true, "", keepConnections(ctx, r)
 }
 
-// keepConnections keeps, as evidence, who has connected to the database.
+// keepConnections keeps the connections to the database as evidence.
 func keepConnections(ctx context.Context, r *framework.Run) error {
 	connections, err := mariadb.Connections(ctx, r.Lab.Host(db.Name))
 	r.Evidence("db-general-log", connections)

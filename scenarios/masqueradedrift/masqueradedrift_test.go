@@ -44,7 +44,7 @@ func TestVariants(t *testing.T) {
 		roles[v.Name] = v.Role
 		wantHurt := v.Name != oldCIDRKey.name
 		if got := len(v.Script().Hurt) > 0; got != wantHurt {
-			t.Errorf("%s: names the probes that would be hurt: %v", v.Name, got)
+			t.Errorf("%s: names the probes that would lose packets: %v", v.Name, got)
 		}
 	}
 	want := map[string]framework.Role{
@@ -75,7 +75,7 @@ func TestPairDiffersInTheKeysAlone(t *testing.T) {
 }
 
 // What config-drift says of each upgrade, from the ConfigMap alone, in time.
-// Whichever version is upgraded, it must have been told not to masquerade in keys that
+// Each version that is upgraded must be configured not to masquerade in keys that
 // it reads, and the ConfigMap stays as it is.
 func TestUnclassifiedStartsUnhidden(t *testing.T) {
 	for version, want := range map[string]cilium.Config{
@@ -103,7 +103,7 @@ func TestWarnings(t *testing.T) {
 				t.Errorf("it does not say %v", missing)
 			}
 			if more := framework.Unnamed(said, d.warns...); len(more) > 0 {
-				t.Errorf("findings that nobody expects: %v", more)
+				t.Errorf("unexpected findings: %v", more)
 			}
 		})
 	}
@@ -149,12 +149,18 @@ func TestNotAsked(t *testing.T) {
 }
 
 func TestGrants(t *testing.T) {
-	text := grants()
-	if !strings.Contains(text, "'app'@'10.20.30.0/255.255.255.128'") {
-		t.Errorf("the application is not let in from the pod range:\n%s", text)
+	for _, want := range []string{
+		"'app'@'" + podCIDR.Addr().String() + "/255.255.255.128'", app.Database, "'" + app.User + "'", "'" + app.Password + "'",
+	} {
+		if !strings.Contains(grants, want) {
+			t.Errorf("there is no %s:\n%s", want, grants)
+		}
 	}
-	if strings.Contains(text, "'app'@'%'") {
-		t.Errorf("the application is let in from everywhere:\n%s", text)
+	if podCIDR.Bits() != 25 {
+		t.Errorf("the netmask is not that of %s", podCIDR)
+	}
+	if strings.Contains(grants, "'app'@'%'") {
+		t.Errorf("the application is admitted from everywhere:\n%s", grants)
 	}
 }
 
@@ -184,13 +190,13 @@ func run(sources map[string][]string) *framework.Run {
 }
 
 func TestAppIsDenied(t *testing.T) {
-	nobody := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
-	if holds, _, _ := appIsDenied(t.Context(), nobody); holds {
-		t.Error("it holds, although nobody logs in")
+	none := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
+	if holds, _, _ := appIsDenied(t.Context(), none); holds {
+		t.Error("it holds, although there is no login")
 	}
 	r := run(nil)
 	if holds, saw, _ := appIsDenied(t.Context(), r); holds || !strings.Contains(saw, "app on node1->db") {
-		t.Errorf("holds %v, %q, although nobody was turned away", holds, saw)
+		t.Errorf("holds %v, %q, although no login was denied", holds, saw)
 	}
 	lines := r.Timelines()
 	for i := range lines {
@@ -222,8 +228,8 @@ func TestFlowsAreHidden(t *testing.T) {
 			}
 		})
 	}
-	nobody := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
-	if holds, _, _ := flowsAreHidden(nobody); holds {
+	none := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
+	if holds, _, _ := flowsAreHidden(none); holds {
 		t.Error("holds without a flow")
 	}
 }
@@ -244,7 +250,7 @@ func TestSeenAs(t *testing.T) {
 			"app on node1->neighbour is seen as 10.20.28.11", "",
 		},
 		{"a pod sees a node", map[string][]string{"node1->node2": {"10.20.28.11"}}, "node1->node2 is seen as 10.20.28.11", ""},
-		{"nobody has seen it", map[string][]string{"node1->db": {}}, "", "nobody has seen node1->db"},
+		{"no packet arrived", map[string][]string{"node1->db": {}}, "", "node1->db did not arrive"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := run(test.sources)
@@ -265,9 +271,9 @@ func TestSeenAs(t *testing.T) {
 }
 
 // A detector that does not say by which rule is not enough.
-func TestRuleIsNamed(t *testing.T) {
+func TestRuleIsReported(t *testing.T) {
 	script := offByOldKey.variant(framework.Affected).Script()
-	check := ruleIsNamed(script.Named)
+	check := ruleIsReported(script.Named)
 	say := func(by string) []detect.Finding {
 		var said []detect.Finding
 		for _, f := range script.Named {

@@ -3,11 +3,7 @@
 // from a database that grants by address.
 package masqueradedrift
 
-import (
-	"slices"
-
-	"github.com/relapse-dev/relapse/framework"
-)
+import "github.com/relapse-dev/relapse/framework"
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
@@ -17,11 +13,11 @@ var Record = framework.Incident{
 	Issue:  "https://github.com/cilium/cilium/issues/12456",
 	Symptom: `After an upgrade of Cilium with its ConfigMap unchanged, a MySQL server that
 grants to the pod range only refuses the application: it sees the address of
-the node. Traffic between pods and into the native CIDR is as before, and
-where iptables masquerade so are connections from before the upgrade: nobody
-notices until they end.`,
+the node. Traffic between pods and into the native CIDR is as before. Where
+iptables does the masquerading, so are connections from before the upgrade: the
+failure shows only when they end.`,
 	Cause: `The key that switches masquerading off was renamed, and the old name is
-dropped without a word:
+silently ignored:
 
   version  masquerade                enable-ipv4-masquerade  native-routing-cidr
   1.8      read, default true        ignored                 read
@@ -34,13 +30,13 @@ writes "-s <node's pods> ! -d <native CIDR> ... cilium masquerade non-cluster".
 1.10 refuses to start if both names are set; 1.11 refuses both names of the
 native CIDR; 1.12 refuses to start without the new one, if masquerading is on.
 
-In the incident's own cluster it was on all the time, by BPF, and a bug hid it:
-in 1.8.1 bpf_host.c leaves the call out with BPF NodePort in plain DSR mode
-(cilium#12456, fixed in 1.8.2). No key changes its meaning, so that nothing in
-the configuration tells of it. And BPF programs look at each packet: flows from
-before the upgrade change their address in the middle.`,
+In the incident's own cluster masquerading was on all the time, by BPF, and a bug
+hid it: in 1.8.1 bpf_host.c leaves the call out with BPF NodePort in plain DSR mode
+(cilium#12456, fixed in 1.8.2). No key changes its meaning, so the configuration
+shows nothing. BPF programs process each packet, so flows from before the upgrade
+change their address midway.`,
 	Affected: "Cilium 1.8.1 to 1.11.1, configuration unchanged",
-	Fixed:    "the configuration translated to the new keys first",
+	Fixed:    "no version; the configuration translated to the new keys before the upgrade",
 	Remedies: []string{
 		`the new keys (enable-ipv4-masquerade: "false", enable-bpf-masquerade: "false", ipv4-native-routing-cidr), agents restarted, translated connections forgotten`,
 		"restarting the agents does not help",
@@ -48,20 +44,24 @@ before the upgrade change their address in the middle.`,
 	Reproduction: `The cluster is kind's: real API server, kubelets and containerd. The databases
 are Debian's MariaDB 10.11, the client is go-sql-driver/mysql. Cilium's agent
 runs as a slice at each version: the vendor's flags, ConfigMap reading, checks
-and iptables rules (images/cilium/rules/rules.go says it line by line). Pods are
+and iptables rules (images/cilium/rules/rules.go lists it line by line). Pods are
 wired by the CNI plugins ptp and host-local. The ToR has static routes to the
 pods, in place of BGP.
 
 In default-on the slice attaches BPF as well: from-netdev and to-netdev of the
 version's bpf_host.c to the nodes' card. The vendor's code writes the headers
 from the ConfigMap, compiles, and sets the card's values; loading, attaching and
-telling which addresses are pods' is ours (images/cilium/rules/datapath). To the
-incident's keys come "partial" kube-proxy replacement and legacy host routing:
-Cilium's programs of pods and sockets are not there. That 1.8.2 masquerades in
-the same mode, and 1.8.1 in hybrid mode, is shown without a cluster (package
+telling which addresses are pods' is our code (images/cilium/rules/datapath). Added to
+the incident's keys are "partial" kube-proxy replacement and legacy host routing,
+because Cilium's programs for pods and sockets are not there. That 1.8.2 masquerades in
+the same mode, and 1.8.1 in hybrid mode, is tested without a cluster (package
 bpfhost, lab test).
 
-The other variants show the drift of the keys, with masquerading by iptables.
+off-by-old-key has masquerading off by its old name; default-on has it on by BPF, as
+the incident's cluster had. In translated and translated-bpf the new name switches it
+off before the upgrade. 1.10-both-keys sets both names, and 1.12-old-cidr-key has
+masquerading on with the old name of the native CIDR. All but default-on and
+translated-bpf masquerade by iptables.
 
 With --images=upstream the slices are built all the same, and only the control
 plane's images are the vendor's.
@@ -69,94 +69,46 @@ plane's images are the vendor's.
 A pass does not prove anything about a whole agent's datapath, nor about
 ip-masq-agent, tunnels or IPv6.`,
 	Facts: []framework.Fact{
-		{
-			Says: "before the upgrade the application connects, and the database sees the pods' addresses",
-			By: slices.Concat(
-				framework.By("off-by-old-key", "baseline", "before: the database outside sees the pods' own addresses"),
-				framework.By("default-on", "baseline", "before: the database outside sees the pods' own addresses"),
-			),
-		},
-		{
-			Says: "after it the application is denied at the node's address, by the client's error and the server's log",
-			By: slices.Concat(
-				framework.By("off-by-old-key", "symptom", "after: the application is denied at the nodes' addresses, by the error that it gets", "after: the server's log denies the application at the nodes' addresses"),
-				framework.By("default-on", "symptom", "after: the application is denied at the nodes' addresses, by the error that it gets", "after: the server's log denies the application at the nodes' addresses"),
-			),
-		},
-		{
-			Says: "traffic between pods and into the native CIDR bears the pods' addresses as before",
-			By: slices.Concat(
-				framework.By("off-by-old-key", "after: inside the native CIDR pods are known by their own addresses"),
-				framework.By("default-on", "after: inside the native CIDR pods are known by their own addresses"),
-			),
-		},
-		{
-			Says: "a day before the symptom, as soon as the new version is chosen, the detector says that it does not read the key that switches masquerading off",
-			By:   framework.By("off-by-old-key", "baseline"),
-		},
-		{
-			Says: "the detector names every key that the new version does not read, as a warning where something changes, as a hint where nothing does, and no key that means the same",
-			By: slices.Concat(
-				framework.By("off-by-old-key", "baseline", "before: config-drift says nothing of cluster-name, enable-ipv4, enable-ipv6, identity-allocation-mode, ipam, kube-proxy-replacement, tunnel"),
-				framework.By("default-on", "baseline"), framework.By("translated", "baseline"),
-			),
-		},
-		{
-			Says: "the detector says whom the database sees, and by which chain, rule and comment",
-			By:   framework.By("off-by-old-key", "detectors", "after: the detector names chain, rule and comment"),
-		},
-		{
-			Says: "the vendor's rule masquerades with the old key",
-			By:   framework.By("off-by-old-key", "before: no rule masquerades", "after: the vendor's rule masquerades on every node"),
-		},
-		{
-			Says: "in the incident's own cluster BPF was told to masquerade all the time, and 1.8.1 did not",
-			By:   framework.By("default-on", "before: the agents of Cilium 1.8.1 were told to masquerade by BPF", "before: no rule masquerades", "after: the agents of Cilium 1.11.1 were told the same", "after: no rule masquerades"),
-		},
-		{
-			Says: "with iptables a connection from before keeps its address, with BPF it loses it",
-			By: slices.Concat(
-				framework.By("off-by-old-key", "after: a flow from before the upgrade keeps its address until it starts anew"),
-				framework.By("default-on", "after: flows from before the upgrade lose their address with their next packet"),
-			),
-		},
-		{
-			Says: "it does not heal by itself",
-			Not:  "no run waits for it. Once, with --wait 10m, not one packet got through in ten minutes (2026-11-23)",
-		},
-		{
-			Says: "restarting the agents does not help",
-			By:   framework.By("off-by-old-key", "no remedy: restart every agent"),
-		},
-		{
-			Says: "the new keys help, with agents restarted and translated connections forgotten",
-			By: slices.Concat(
-				framework.By("off-by-old-key", "remedy: the new keys, agents restarted, translated connections forgotten"),
-				framework.By("default-on", "remedy: the new keys, agents restarted"),
-			),
-		},
-		{
-			Says: "with the configuration translated first the upgrade changes nothing",
-			By: slices.Concat(
-				framework.By("translated", "no probe is hurt", "after: no rule masquerades", "after: the server has turned nobody away"),
-				framework.By("translated-bpf", "no probe is hurt", "after: the agents of Cilium 1.11.1 were told not to masquerade by BPF", "after: the server has turned nobody away"),
-			),
-		},
-		{
-			Says: "1.10 refuses to start with both names, and nothing changes",
-			By:   framework.By("1.10-both-keys", "verdict is refused", "no probe is hurt", "after: the rules of Cilium 1.8.1 are still there"),
-		},
-		{
-			Says: "1.12 refuses to start without the new name of the native CIDR, and nothing changes",
-			By:   framework.By("1.12-old-cidr-key", "verdict is refused", "no probe is hurt", "after: the rules of Cilium 1.11.1 are still there"),
-		},
-		{
-			Says: "Calico's natOutgoing is the same switch",
-			Not:  "added-nic asserts it on its lab, which runs Calico: variant kubernetes-internal-ip",
-		},
+		{Says: "before the upgrade the application connects, and the database sees the pods' addresses",
+			By: framework.By(offByOldKey.name, framework.StepBaseline, framework.StepBefore("database-sees-pods")).And(defaultOn.name, framework.StepBaseline, framework.StepBefore("database-sees-pods"))},
+		{Says: "after it the application is denied at the node's address, by the client's error and the server's log",
+			By: framework.By(offByOldKey.name, framework.StepSymptom, framework.StepAfter("denied-by-error"), framework.StepAfter("denied-by-log")).
+				And(defaultOn.name, framework.StepSymptom, framework.StepAfter("denied-by-error"), framework.StepAfter("denied-by-log"))},
+		{Says: "traffic between pods and into the native CIDR bears the pods' addresses as before",
+			By: framework.By(offByOldKey.name, framework.StepAfter("inside-untouched")).And(defaultOn.name, framework.StepAfter("inside-untouched"))},
+		{Says: "a day before the symptom, as soon as the new version is chosen, the detector reports that it does not read the key that switches masquerading off",
+			By: framework.By(offByOldKey.name, framework.StepBaseline)},
+		{Says: "the detector names every key that the new version does not read, as a warning where something changes, as a hint where nothing does, and no key that means the same",
+			By: framework.By(offByOldKey.name, framework.StepBaseline, framework.StepBefore("harmless-keys")).And(defaultOn.name, framework.StepBaseline).And(translated.name, framework.StepBaseline)},
+		{Says: "the detector says which address the database sees, and by which chain, rule and comment",
+			By: framework.By(offByOldKey.name, framework.StepFindings, framework.StepAfter("rule-reported"))},
+		{Says: "the vendor's rule masquerades with the old key",
+			By: framework.By(offByOldKey.name, framework.StepBefore("rules"), framework.StepAfter("rules"))},
+		{Says: "in the incident's own cluster BPF was configured to masquerade all the time, and 1.8.1 did not",
+			By: framework.By(defaultOn.name, framework.StepBefore("bpf-masquerade"), framework.StepBefore("rules"), framework.StepAfter("bpf-masquerade"), framework.StepAfter("rules"))},
+		{Says: "with iptables a connection from before keeps its address, with BPF it loses it",
+			By: framework.By(offByOldKey.name, framework.StepAfter("old-flows")).And(defaultOn.name, framework.StepAfter("old-flows"))},
+		{Says: "it does not heal by itself",
+			Not: "no run waits for it. In one run with --wait 10m, every packet was lost for ten minutes (2026-11-23)"},
+		{Says: "restarting the agents does not help", By: framework.By(offByOldKey.name, framework.StepRemedy("restart-agents"))},
+		{Says: "the new keys help, with agents restarted and translated connections forgotten",
+			By: framework.By(offByOldKey.name, framework.StepRemedy("new-keys")).And(defaultOn.name, framework.StepRemedy("new-keys"))},
+		{Says: "with the configuration translated first the upgrade changes nothing",
+			By: framework.By(translated.name, framework.StepObserve, framework.StepAfter("rules"), framework.StepAfter("no-denied-login")).
+				And(translatedBPF.name, framework.StepObserve, framework.StepAfter("bpf-masquerade"), framework.StepAfter("no-denied-login"))},
+		{Says: "1.10 refuses to start with both names, and nothing changes",
+			By: framework.By(bothKeys.name, framework.StepVerdict, framework.StepObserve, framework.StepAfter("rules"))},
+		{Says: "1.12 refuses to start without the new name of the native CIDR, and nothing changes",
+			By: framework.By(oldCIDRKey.name, framework.StepVerdict, framework.StepObserve, framework.StepAfter("rules"))},
+		{Says: "Calico's natOutgoing is the same switch",
+			Not: "added-nic asserts it on its lab, which runs Calico: variant kubernetes-internal-ip"},
 	},
-	Diagram: `    db 10.20.29.10      neighbour 10.20.30.200 (native CIDR)
-        └──────── tor ────────┘
-              ┌────┴────┐        nodes 10.20.28.0/24
-            node1     node2      pods in 10.20.30.0/25`,
+	Diagram: `db 10.20.29.10       neighbour 10.20.30.200
+   │                     │
+   │ outside             │ inside 10.20.30.128/25: the half of the
+   │ 10.20.29.0/24       │ native CIDR that the pods do not have
+   └──────── tor ────────┘
+              │           nodes 10.20.28.0/24
+        ┌─────┴─────┐
+      node1       node2   pods in 10.20.30.0/25, a /27 each`,
 }

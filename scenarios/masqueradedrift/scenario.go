@@ -2,12 +2,10 @@ package masqueradedrift
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,14 +21,17 @@ import (
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // Scenario is masquerade-drift.
 var Scenario = framework.Scenario{
 	Incident: Record,
-	Labels:   []string{"masquerade", "upgrade"},
-	Owner:    "@relapse-dev",
+	Owner:    framework.Maintainers,
+	Labels:   []framework.Label{framework.Masquerade, framework.Upgrade},
+	Budget: framework.Budget{
+		Whole: 180 * time.Second, Affected: 90 * time.Second,
+		Reuse: 60 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+	},
 	Topology: lab,
 	Variants: []framework.Variant{
 		offByOldKey.variant(framework.Affected),
@@ -58,7 +59,7 @@ var Scenario = framework.Scenario{
 
 // unclassified is an upgrade with the configuration of off-by-old-key, which the
 // slices of most versions can run with, in the keys that the old version reads: with
-// others it would hide the pods itself, and there would be nothing left to see.
+// others the old version would hide the pods already.
 // 1.11 is the first that does not read masquerade, 1.12 that does not read
 // native-routing-cidr.
 func unclassified(from, to string) drift {
@@ -82,7 +83,7 @@ type drift struct {
 	name     string
 	from, to string // versions
 	// before is what the ConfigMap says while the old version starts, and
-	// then what the new one finds: by then somebody may have translated it.
+	// then what the new one finds: it may have been translated in between.
 	before, then cilium.Config
 	// bpf is whether BPF programs masquerade, and not iptables.
 	bpf bool
@@ -90,8 +91,7 @@ type drift struct {
 	// databases outside would refuse the application from the start, and no probe
 	// logs in there.
 	masquerades bool
-	// warns is all that config-drift says beforehand, while the old version runs:
-	// what becomes of which key.
+	// warns are all findings of config-drift while the old version runs.
 	warns []framework.Finding
 	// refuses is what the new version's agent says when it does not start.
 	refuses string
@@ -100,7 +100,7 @@ type drift struct {
 // Parts of Cilium's configuration.
 var (
 	// native is the native CIDR under its old key, and translatedNative under
-	// the one that 1.10 has brought.
+	// the one that 1.10 introduced.
 	native           = cilium.Config{"native-routing-cidr": nativeCIDR.String()}
 	translatedNative = cilium.Config{"ipv4-native-routing-cidr": nativeCIDR.String()}
 	// on is what the incident's ConfigMap said. off switches masquerading off
@@ -108,25 +108,28 @@ var (
 	on            = cilium.Config{"masquerade": "true"}
 	off           = cilium.Config{"masquerade": "false"}
 	translatedOff = cilium.Config{"enable-ipv4-masquerade": "false", "enable-bpf-masquerade": "false"}
+
+	onByBPF       = cilium.DSR.With(on).With(native)
+	offByIPTables = cilium.Native.With(off).With(native)
 )
 
 var (
-	// offByOldKey: somebody has switched masquerading off, and 1.11 does not
-	// know the key any more. It does not say so.
+	// offByOldKey: masquerading was switched off, and 1.11 does not know the key any
+	// more. It logs no message about it.
 	offByOldKey = drift{
 		name: "off-by-old-key", from: "1.8.1", to: "1.11.1",
-		before: cilium.Native.With(off).With(native), then: cilium.Native.With(off).With(native),
+		before: offByIPTables, then: offByIPTables,
 		warns: []framework.Finding{
 			warning(configdrift.NotRead, "masquerade"),
 			hint(configdrift.Deprecated, "native-routing-cidr"),
 		},
 	}
-	// defaultOn: the incident's own. Masquerading is on, by BPF, and a bug of
-	// 1.8.1 has kept it from happening. No key of masquerading changes its meaning,
-	// so that config-drift has no warning of it.
+	// defaultOn: the incident's own. Masquerading is on, by BPF, and a bug of 1.8.1
+	// prevented it. No key of masquerading changes its meaning, so that config-drift
+	// cannot warn of it.
 	defaultOn = drift{
 		name: "default-on", from: "1.8.1", to: "1.11.1", bpf: true,
-		before: cilium.DSR.With(on).With(native), then: cilium.DSR.With(on).With(native),
+		before: onByBPF, then: onByBPF,
 		warns: []framework.Finding{
 			hint(configdrift.NotRead, "masquerade"),
 			hint(configdrift.Deprecated, "native-routing-cidr"),
@@ -134,12 +137,12 @@ var (
 			warning(configdrift.NewlyRead, "enable-svc-source-range-check"),
 		},
 	}
-	// translated: the same upgrade, after the ConfigMap was given the new keys
-	// as well. The old ones stay for as long as an old agent may start. The
-	// native CIDR keeps its old key, which 1.11 reads: it refuses both.
+	// translated: the same upgrade, after the new keys were added to the ConfigMap.
+	// The old ones stay for as long as an old agent may start. The native CIDR keeps
+	// its old key, which 1.11 reads: it refuses both.
 	translated = drift{
 		name: "translated", from: "1.8.1", to: "1.11.1",
-		before: cilium.Native.With(off).With(native), then: cilium.Native.With(off).With(native).With(translatedOff),
+		before: offByIPTables, then: offByIPTables.With(translatedOff),
 		warns: []framework.Finding{
 			hint(configdrift.NotRead, "masquerade"),
 			hint(configdrift.NewlyRead, "enable-ipv4-masquerade"),
@@ -147,10 +150,10 @@ var (
 		},
 	}
 	// translatedBPF: the incident's own upgrade, after masquerading was switched off
-	// in the new keys. 1.8.1, which reads the one of BPF, is started before.
+	// in the new keys. 1.8.1, which reads the one of BPF, starts before that.
 	translatedBPF = drift{
 		name: "translated-bpf", from: "1.8.1", to: "1.11.1", bpf: true,
-		before: defaultOn.before, then: defaultOn.then.With(translatedOff),
+		before: onByBPF, then: onByBPF.With(translatedOff),
 		// It is to change, and it does: with 1.11.1 nothing masquerades.
 		warns: []framework.Finding{
 			warning(configdrift.NotRead, "masquerade"),
@@ -160,19 +163,19 @@ var (
 			warning(configdrift.NewlyRead, "enable-svc-source-range-check"),
 		},
 	}
-	// bothKeys: the same ConfigMap on the way through 1.10, which knows both
-	// keys and does not choose between them.
+	// bothKeys: the same ConfigMap with 1.10, which knows both keys and does not choose
+	// between them.
 	bothKeys = drift{
 		name: "1.10-both-keys", from: "1.8.1", to: "1.10.0",
-		before: cilium.Native.With(off).With(native), then: cilium.Native.With(off).With(native).With(translatedOff),
+		before: offByIPTables, then: offByIPTables.With(translatedOff),
 		warns: []framework.Finding{
 			warning(configdrift.Conflict, "masquerade"), warning(configdrift.Conflict, "enable-ipv4-masquerade"),
 			warning(configdrift.DefaultChanged, "bpf-compile-debug"), warning(configdrift.DefaultChanged, "hubble-flow-buffer-size"),
 		},
 		refuses: "--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive",
 	}
-	// oldCIDRKey: masquerading is on and is wanted, but 1.12 does not know
-	// the key that says where not to.
+	// oldCIDRKey: masquerading is on and is wanted, but 1.12 does not know the key of
+	// the range to exclude.
 	oldCIDRKey = drift{
 		name: "1.12-old-cidr-key", from: "1.11.1", to: "1.12.0",
 		before: cilium.Native.With(native), then: cilium.Native.With(native),
@@ -187,18 +190,17 @@ var (
 	}
 )
 
-// warning is a finding of config-drift about a key.
+// warning is a finding of config-drift about a key, and hint one about a key whose
+// value in force stays.
 func warning(kind configdrift.Kind, key string) framework.Finding {
-	return framework.Finding{
-		Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: detect.Latent, Object: objectOf(key),
-	}
+	return drifted(kind, key, detect.Latent)
+}
+func hint(kind configdrift.Kind, key string) framework.Finding {
+	return drifted(kind, key, detect.Hint)
 }
 
-// hint is a finding of config-drift about a key whose value in force stays.
-func hint(kind configdrift.Kind, key string) framework.Finding {
-	f := warning(kind, key)
-	f.State = detect.Hint
-	return f
+func drifted(kind configdrift.Kind, key string, state detect.State) framework.Finding {
+	return framework.Finding{Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: state, Object: objectOf(key)}
 }
 
 func objectOf(key string) detect.Object {
@@ -208,8 +210,8 @@ func objectOf(key string) detect.Object {
 // harmless are keys that every version reads in the same way.
 var harmless = slices.Sorted(maps.Keys(cilium.Native))
 
-// silentOnHarmless asserts that config-drift says nothing of them. That it says
-// something is asserted by the baseline's findings.
+// silentOnHarmless asserts that config-drift has no finding about them. That it has
+// findings at all is asserted by the baseline.
 func silentOnHarmless(_ context.Context, r *framework.Run) (bool, string, error) {
 	var said framework.Mismatches
 	of := configdrift.Detector{}.Name()
@@ -233,17 +235,18 @@ func (d drift) configDrift() configdrift.Detector {
 // cilium is a version with a configuration: the slice that only writes rules,
 // or the one that attaches BPF programs as well.
 func (d drift) cilium(version string, config cilium.Config) cilium.Cilium {
+	agent := cilium.Rules
 	if d.bpf {
-		return cilium.Cilium{Agent: cilium.BPF(version), Config: config}
+		agent = cilium.BPF
 	}
-	return cilium.Cilium{Agent: cilium.Rules(version), Config: config}
+	return cilium.Cilium{Agent: agent(version), Config: config}
 }
 
 func (d drift) old() cilium.Cilium  { return d.cilium(d.from, d.before) }
 func (d drift) next() cilium.Cilium { return d.cilium(d.to, d.then) }
 
-// cured is the new version with the keys that it reads. Its agents are
-// restarted: they would not read them otherwise.
+// cured is the new version with the keys that it reads. Its agents are restarted,
+// because they read their keys when they start.
 func (d drift) cured(base cilium.Config) cilium.Cilium {
 	c := d.cilium(d.to, base.With(translatedOff).With(translatedNative))
 	c.Restart = "with the new keys"
@@ -251,9 +254,9 @@ func (d drift) cured(base cilium.Config) cilium.Cilium {
 }
 
 func (d drift) variant(role framework.Role) framework.Variant {
-	var labels []string
+	var labels []framework.Label
 	if d.bpf {
-		labels = []string{"bpf"}
+		labels = []framework.Label{framework.BPF}
 	}
 	return framework.Variant{
 		Name: d.name, Role: role, Form: framework.Slice, Refused: d.refuses != "", Labels: labels,
@@ -269,11 +272,11 @@ func (d drift) variant(role framework.Role) framework.Variant {
 	}
 }
 
-// The ends of the probes: a pod on each node, which bears the node's name, the
-// hosts with the databases, and the database servers themselves.
+// The endpoints of the probes: a pod on each node, the hosts with the databases, and
+// the database servers themselves.
 var (
-	pod1, pod2      = framework.PodOn("node1"), framework.PodOn("node2")
-	db, neighbour   = framework.HostEnd(lab.Hosts[0]), framework.HostEnd(lab.Hosts[1])
+	pod1, pod2      = framework.PodOn(node1), framework.PodOn(node2)
+	db, neighbour   = framework.HostEnd(dbHost), framework.HostEnd(neighbourHost)
 	dbServer        = server(db, dbAddr)
 	neighbourServer = server(neighbour, neighbourIP)
 )
@@ -292,9 +295,13 @@ func appOn(pod, server, host framework.End) probe.Probe {
 	}.WithDefaults()
 }
 
+var untouched = framework.Check{
+	ID: "inside-untouched", Name: "inside the native CIDR pods are seen with their own addresses",
+	Reads: podAddresses, Holds: insideIsUntouched,
+}
+
 // script is what all variants have in common.
 func (d drift) script() framework.Script {
-	untouched := framework.Check{Name: "inside the native CIDR pods are known by their own addresses", Reads: podAddresses, Holds: insideIsUntouched}
 	s := framework.Script{
 		Install: d.install,
 		Ends:    []framework.End{pod1, pod2, db, neighbour, dbServer, neighbourServer},
@@ -304,32 +311,31 @@ func (d drift) script() framework.Script {
 		Detectors: []detect.Detector{detect.SNAT{}, d.configDrift()},
 		Baseline: []framework.Check{
 			untouched,
-			{Name: "config-drift says nothing of " + strings.Join(harmless, ", "), Holds: silentOnHarmless},
+			{ID: "harmless-keys", Name: "config-drift has no finding about " + strings.Join(harmless, ", "), Holds: silentOnHarmless},
 		},
 		Fault:     d.upgrade,
 		Refuses:   d.refusal,
 		Observe:   5 * time.Second,
 		Aftermath: []framework.Check{untouched},
 	}
-	rules := framework.Check{Name: "no rule masquerades", Holds: masquerading(false)}
+	rules := framework.Check{ID: "rules", Name: "no rule masquerades", Holds: masquerading(false)}
 	if d.masquerades {
-		rules = framework.Check{Name: "the rules of Cilium " + d.from + " masquerade, but for the native CIDR", Holds: masquerading(true)}
-		// The detector snat is left out: here the configuration asks for hidden
-		// pods.
+		rules = framework.Check{ID: "rules", Name: "the rules of Cilium " + d.from + " masquerade, but for the native CIDR", Holds: masquerading(true)}
+		// Without the detector snat: this configuration asks for masquerading.
 		s.Detectors = []detect.Detector{d.configDrift()}
 	} else {
 		s.Hurt = []probe.Probe{appOn(pod1, dbServer, db), appOn(pod2, dbServer, db)}
 		s.Probes = append(s.Probes, s.Hurt...)
-		s.Baseline = append(s.Baseline, framework.Check{Name: "the database outside sees the pods' own addresses", Reads: podAddresses, Holds: outsideSeesPods})
+		s.Baseline = append(s.Baseline, framework.Check{ID: "database-sees-pods", Name: "the database outside sees the pods' own addresses", Reads: podAddresses, Holds: outsideSeesPods})
 	}
 	s.Latent = d.warns
 	s.Baseline = append(s.Baseline, rules)
 	if d.refuses != "" {
-		s.Aftermath = append(s.Aftermath, framework.Check{Name: "the rules of Cilium " + d.from + " are still there", Holds: rules.Holds})
+		s.Aftermath = append(s.Aftermath, framework.Check{ID: "rules", Name: "the rules of Cilium " + d.from + " are still there", Holds: rules.Holds})
 	} else {
-		s.Aftermath = append(s.Aftermath, rules, framework.Check{Name: "the server has turned nobody away", Holds: serverAdmits})
+		s.Aftermath = append(s.Aftermath, rules, framework.Check{ID: "no-denied-login", Name: "the server has denied no login", Holds: serverAdmits})
 		if d.bpf {
-			s.Aftermath = append(s.Aftermath, framework.Check{Name: "the agents of Cilium " + d.to + " were told not to masquerade by BPF", Holds: toldToMasquerade(false)})
+			s.Aftermath = append(s.Aftermath, framework.Check{ID: "bpf-masquerade", Name: "the agents of Cilium " + d.to + " are configured not to masquerade by BPF", Holds: configuredToMasquerade(false)})
 		}
 	}
 	return s
@@ -341,7 +347,7 @@ func hiddenSources() []framework.Finding {
 	for _, n := range nodes {
 		hidden = append(hidden, framework.Finding{
 			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
-			Object: detect.Prefix(rangeOf[n]), Owner: n, Routers: []string{lab.Routers[0].Name},
+			Object: detect.Prefix(rangeOf[n]), Owner: n, Routers: []string{tor.Name},
 		})
 	}
 	return hidden
@@ -356,36 +362,36 @@ const curedWithin = 2 * time.Minute
 func (d drift) affected(s *framework.Script) {
 	s.Named = hiddenSources()
 	denied := []framework.Check{
-		{Name: "the application is denied at the nodes' addresses, by the error that it gets", Holds: appIsDenied, Bound: 2 * time.Second},
-		{Name: "the server's log denies the application at the nodes' addresses", Holds: serverDenies, Bound: 5 * time.Second},
-		{Name: "inside the native CIDR pods are known by their own addresses", Reads: podAddresses, Holds: insideIsUntouched},
+		{ID: "denied-by-error", Name: "the application is denied at the nodes' addresses, by the error that it gets", Holds: appIsDenied, Bound: 2 * time.Second},
+		{ID: "denied-by-log", Name: "the server's log denies the application at the nodes' addresses", Holds: serverDenies, Bound: 5 * time.Second},
+		untouched,
 	}
 	if d.bpf {
-		s.Baseline = append(s.Baseline, framework.Check{Name: "the agents of Cilium " + d.from + " were told to masquerade by BPF", Holds: toldToMasquerade(true)})
+		s.Baseline = append(s.Baseline, framework.Check{ID: "bpf-masquerade", Name: "the agents of Cilium " + d.from + " are configured to masquerade by BPF", Holds: configuredToMasquerade(true)})
 		s.Aftermath = slices.Concat([]framework.Check{
-			{Name: "no rule masquerades", Holds: masquerading(false)},
-			{Name: "the agents of Cilium " + d.to + " were told the same", Holds: toldToMasquerade(true)},
-			{Name: "flows from before the upgrade lose their address with their next packet", Holds: oldFlowsAreHidden, Bound: restartedWithin},
+			{ID: "rules", Name: "no rule masquerades", Holds: masquerading(false)},
+			{ID: "bpf-masquerade", Name: "the agents of Cilium " + d.to + " are configured the same", Holds: configuredToMasquerade(true)},
+			{ID: "old-flows", Name: "flows from before the upgrade lose their address with their next packet", Holds: oldFlowsAreHidden, Bound: restartedWithin},
 		}, denied)
 		cured := d.cured(cilium.DSR)
 		s.Remedies = []framework.Remedy{{
-			Name: "the new keys, agents restarted", Helps: true, Bound: curedWithin,
+			ID: "new-keys", Name: "the new keys, agents restarted", Helps: true, Bound: curedWithin,
 			Apply: func(ctx context.Context, r *framework.Run) error { return cureBPF(ctx, r, cured) },
 		}}
 		return
 	}
 	s.Aftermath = slices.Concat(
 		[]framework.Check{
-			{Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)},
-			ruleIsNamed(s.Named),
+			{ID: "rules", Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)},
+			ruleIsReported(s.Named),
 		}, denied,
-		[]framework.Check{{Name: "a flow from before the upgrade keeps its address until it starts anew", Reads: podAddresses, Holds: oldFlowsKeepTheirAddress}},
+		[]framework.Check{{ID: "old-flows", Name: "a flow from before the upgrade keeps its address until it is a new flow to the kernel", Reads: podAddresses, Holds: oldFlowsKeepTheirAddress}},
 	)
 	cured := d.cured(cilium.Native)
 	s.Remedies = []framework.Remedy{
 		{
-			// Once is enough: with BPF, too, it was seen to change nothing.
-			Name: "restart every agent",
+			// Not in default-on: with BPF it changed nothing either, in a run of its own.
+			ID: "restart-agents", Name: "restart every agent",
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				again := d.next()
 				again.Restart = "by the operator"
@@ -393,20 +399,20 @@ func (d drift) affected(s *framework.Script) {
 			},
 		},
 		{
-			Name: "the new keys, agents restarted, translated connections forgotten", Helps: true, Bound: curedWithin,
+			ID: "new-keys", Name: "the new keys, agents restarted, translated connections forgotten", Helps: true, Bound: curedWithin,
 			Apply: func(ctx context.Context, r *framework.Run) error { return cure(ctx, r, cured) },
 		},
 	}
 }
 
-// ruleIsNamed asserts that the detector names, for each of these findings, the
+// ruleIsReported asserts that the detector names, for each of these findings, the
 // vendor's rule: its chain, the node's range, its comment and its target.
-func ruleIsNamed(hidden []framework.Finding) framework.Check {
+func ruleIsReported(hidden []framework.Finding) framework.Check {
 	named := slices.Clone(hidden)
 	for i, f := range named {
 		named[i].Words = []string{"CILIUM_POST_nat", f.Object.String(), "cilium masquerade non-cluster", "MASQUERADE"}
 	}
-	return framework.DetectorsSay("the detector names chain, rule and comment", named...)
+	return framework.DetectorsSay("rule-reported", "the detector names chain, rule and comment", named...)
 }
 
 // install puts databases, the old version of Cilium and the pods into the lab,
@@ -418,31 +424,20 @@ func (d drift) install(ctx context.Context, r *framework.Run) error {
 	if err := parts.Wait(); err != nil {
 		return err
 	}
-	if err := route(ctx, r); err != nil {
-		return err
+	for _, n := range nodes {
+		if _, err := workload.Route(ctx, r.Lab, n); err != nil {
+			return err
+		}
 	}
 	if err := d.old().WriteRules(ctx, r.Cluster, nodes); err != nil {
 		return err
 	}
-	// Not before: a pod that finds no CNI configuration is tried again only
-	// after a while.
+	// Only now: a pod without a CNI configuration is retried only after a while.
 	if err := workload.StartProbes(ctx, r.Cluster, workload.OnEach(nodes...)); err != nil {
 		return err
 	}
 	// The old agents do not notice.
 	return d.next().Configure(ctx, r.Cluster)
-}
-
-// route gives the ToR the way to each node's pods.
-func route(ctx context.Context, r *framework.Run) error {
-	tor, err := r.Lab.Router("tor")
-	if err != nil {
-		return err
-	}
-	for _, n := range nodes {
-		err = errors.Join(err, tor.AddStatic(ctx, rangeOf[n], addressOf(n)))
-	}
-	return errors.Join(err, tor.Close())
 }
 
 // upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values`
@@ -471,7 +466,7 @@ func (d drift) upgrade(r *framework.Run) fault.Fault {
 			for _, n := range nodes {
 				if log, there := logs[n]; !there {
 					wrong.Addf("the agent of %s is not of %s", n, d.to)
-				} else if !strings.Contains(log.Refusal(), d.refuses) { // whatever it says, where nobody knows
+				} else if !strings.Contains(log.Refusal(), d.refuses) { // any message, where none is expected
 					wrong.Addf("%s: %s, without %q", n, log, d.refuses)
 				}
 			}
@@ -493,8 +488,8 @@ func cure(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
 	if err := cured.WriteRules(ctx, r.Cluster, nodes); err != nil {
 		return err
 	}
-	// New connections are well from here on. Those from before are not.
-	err := await.Until(ctx, "the detectors to name flows that are still translated", 50*time.Millisecond, 5*time.Second,
+	// New connections are not translated any more. Those from before are.
+	err := await.Until(ctx, "the detectors to report flows that are still translated", 50*time.Millisecond, 5*time.Second,
 		func(context.Context) (bool, string, error) {
 			return slices.ContainsFunc(r.Findings(), func(f detect.Finding) bool { return f.Kind == detect.StaleTranslation }), "no such finding", nil
 		})
@@ -508,48 +503,12 @@ func cure(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
 	return masqueradingEvidence(ctx, r, "after-the-remedy")
 }
 
-// cureBPF gives the agents the keys that they read. The programs look at each
-// packet, so that no connection has to be forgotten.
+// cureBPF gives the agents the keys that they read. The programs translate each
+// packet by itself, so that no connection has to be forgotten.
 func cureBPF(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
 	if err := cured.WriteRules(ctx, r.Cluster, nodes); err != nil {
 		return err
 	}
 	_, err := nodeHeaders(ctx, r)
 	return err
-}
-
-// forget makes each node's kernel forget the connections of its pods that a
-// filter of conntrack(8) selects: their next packet is that of a new one.
-func forget(ctx context.Context, r *framework.Run, filter ...string) error {
-	return r.Lab.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-		command := slices.Concat([]string{"conntrack", "-D"}, filter, []string{"--orig-src", rangeOf[n.Name()].String()})
-		if _, err := n.Exec(ctx, command...); err != nil {
-			return fmt.Errorf("forgetting connections: %w", err)
-		}
-		return nil
-	})
-}
-
-// forgetReversed makes each node's kernel forget the UDP flows that it takes
-// for ones from the database's echo port to a pod, if there are any.
-func forgetReversed(ctx context.Context, r *framework.Run) error {
-	return r.Lab.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-		for _, t := range r.Timelines() {
-			if t.Probe.From != n.Name() || t.Probe.To != db.Name {
-				continue
-			}
-			flow := []string{
-				"--proto", "udp", "--orig-src", t.Target.Addr().String(), "--sport", strconv.Itoa(int(t.Target.Port())),
-				"--orig-dst", rangeOf[n.Name()].String(),
-			}
-			found, err := n.Exec(ctx, slices.Concat([]string{"conntrack", "-L"}, flow)...)
-			if err == nil && found != "" {
-				_, err = n.Exec(ctx, slices.Concat([]string{"conntrack", "-D"}, flow)...)
-			}
-			if err != nil {
-				return fmt.Errorf("forgetting flows that answers began: %w", err)
-			}
-		}
-		return nil
-	})
 }

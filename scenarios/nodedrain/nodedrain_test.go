@@ -16,7 +16,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // The detectors and checks below are given the incident's own snapshots.
@@ -112,7 +111,7 @@ func TestAllocationsAreTheIncidents(t *testing.T) {
 	}{
 		{"they are", allocated(theIncident...), ""},
 		{
-			"a node whose allocations agree by luck", allocated(changed(1, [3]string{"master2", "10.5.115.0/24", "10.5.115.0/24"})...),
+			"a node whose allocations agree by chance", allocated(changed(1, [3]string{"master2", "10.5.115.0/24", "10.5.115.0/24"})...),
 			"master2 has [10.5.115.0/24] in Node.spec and uses [10.5.115.0/24], not 10.5.114.0/24 and 10.5.115.0/24",
 		},
 		{
@@ -145,7 +144,7 @@ func fib(name string, routes ...[]string) snapshot.Router {
 	r := snapshot.Router{Name: name}
 	r.Routes.Read = true
 	for _, words := range routes {
-		route := snapshot.Route{Prefix: prefix(words[0]), Protocol: router.ProtocolBGP}
+		route := snapshot.Route{Prefix: prefix(words[0]), Protocol: snapshot.RouteBGP}
 		for _, hop := range words[1:] {
 			route.NextHops = append(route.NextHops, nextHop(hop))
 		}
@@ -162,7 +161,7 @@ func TestRoutersFollow(t *testing.T) {
 	after := before[:3]
 	with := func(more ...[]string) [][]string { return append(slices.Clone(after), more...) }
 	static := fib("tor2", with([]string{"10.5.115.0/24", "10.4.94.21"})...)
-	static.Routes.Items[3].Protocol = router.ProtocolStatic
+	static.Routes.Items[3].Protocol = snapshot.RouteStatic
 	for _, test := range []struct {
 		name    string
 		nodes   []string
@@ -172,10 +171,10 @@ func TestRoutersFollow(t *testing.T) {
 		{"all announced", all, []snapshot.Router{fib("tor1", before...), fib("tor2", before...)}, ""},
 		{"the orphan withdrawn", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", after...)}, ""},
 		{
-			"what is no pod range is not looked at", staying,
+			"other ranges are ignored", staying,
 			[]snapshot.Router{fib("tor1", with([]string{"10.4.36.0/24", "10.4.94.1"}, []string{"0.0.0.0/0", "10.4.94.1"})...), fib("tor2", after...)}, "",
 		},
-		{"a static route is nobody's announcement", staying, []snapshot.Router{fib("tor1", after...), static}, ""},
+		{"a static route is no announcement", staying, []snapshot.Router{fib("tor1", after...), static}, ""},
 		{
 			"one router keeps the orphan", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", before...)},
 			"tor2 has 10.5.115.0/24 via [10.4.94.23]",
@@ -202,7 +201,7 @@ func TestRoutersFollow(t *testing.T) {
 		})
 	}
 	for name, unread := range map[string][]snapshot.Router{
-		"a router that nobody asked":   {fib("tor1", after...)},
+		"a router that is missing":     {fib("tor1", after...)},
 		"a router that did not answer": {fib("tor1", after...), {Name: "tor2"}},
 		"no snapshot":                  nil,
 	} {
@@ -238,11 +237,11 @@ func TestSwapIsReported(t *testing.T) {
 		{"one is missing", whole[1:], false},
 		{"none", nil, false},
 		{"one has another owner", with(func(f *detect.Finding) { f.Owner = "node1" }), false},
-		{"one hurts already", with(func(f *detect.Finding) { f.State = detect.Active }), false},
+		{"one is active already", with(func(f *detect.Finding) { f.State = detect.Active }), false},
 		{"one is of another kind", with(func(f *detect.Finding) { f.Kind = detect.Unannounced }), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			holds, saw, err := framework.DetectorsSay("swapped", swapped()...).Holds(t.Context(), looked(snapshot.Snapshot{}, test.found...))
+			holds, saw, err := framework.DetectorsSay("swapped", "swapped", swapped()...).Holds(t.Context(), looked(snapshot.Snapshot{}, test.found...))
 			if holds != test.holds || err != nil || !holds && !strings.Contains(saw, "10.5.11") {
 				t.Errorf("%v, %q, %v; want %v", holds, saw, err, test.holds)
 			}
@@ -266,7 +265,7 @@ func TestHops(t *testing.T) {
 		saw   string // empty: it holds
 	}{
 		{"over the router and two nodes", []probe.Timeline{good}, ""},
-		{"others are not looked at", []probe.Timeline{good, timeline("master1", "outside", map[uint8]int{1: 1}, "1.2.3.4")}, ""},
+		{"others are ignored", []probe.Timeline{good, timeline("master1", "outside", map[uint8]int{1: 1}, "1.2.3.4")}, ""},
 		{
 			"past the router", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9, 64: 3}, outside)},
 			"3 packets of outside->master2 crossed 0 hops, not 3",
@@ -277,7 +276,7 @@ func TestHops(t *testing.T) {
 		},
 		{
 			"never", []probe.Timeline{good, timeline("outside", "master2", nil)},
-			"no packet of outside->master2 has come to its end",
+			"no packet of outside->master2 has arrived",
 		},
 		{"no probe at all", nil, "no probe from outside runs"},
 	} {
@@ -402,7 +401,7 @@ func TestScript(t *testing.T) {
 	for i, r := range wrong.Remedies {
 		helps[r.Helps]++
 		if r.Helps && r.Bound == 0 {
-			t.Errorf("remedy %q may take for ever", r.Name)
+			t.Errorf("remedy %q has no bound", r.Name)
 		}
 		if r.Helps && r.Undo == nil && i < len(wrong.Remedies)-1 {
 			t.Errorf("after remedy %q nothing is broken for the next", r.Name)

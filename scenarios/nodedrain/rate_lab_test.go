@@ -27,7 +27,7 @@ const installations = 30
 
 // TestHowOftenAllocationsDisagree counts how often a cluster comes by itself to
 // allocations that do not agree: its nodes have joined one after the other, Cilium
-// is installed on all of them at once, and nobody forces an order on the
+// is installed on all of them at once, and no order is forced on the
 // CiliumNodes. The record quotes the rate that it logs. Were all orders of four
 // nodes as likely, the allocations would agree once in 24 times.
 func TestHowOftenAllocationsDisagree(t *testing.T) {

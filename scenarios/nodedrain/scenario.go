@@ -18,56 +18,50 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// The versions under test.
+// The versions under test, and the variants that run them.
 const (
 	affected = "1.11.6"
 	fixed    = "1.12.0"
+
+	oldVariant = "cilium-" + affected
+	newVariant = "cilium-" + fixed
 )
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record,
-	Labels:   []string{"bgp", "ipam"},
-	Owner:    "@relapse-dev",
 	Topology: lab,
+	Owner:    framework.Maintainers,
+	Labels:   []framework.Label{framework.BGP, framework.IPAM},
+	Budget: framework.Budget{
+		Whole: 90 * time.Second, Affected: 75 * time.Second,
+		Reuse: 40 * time.Second, Lab: 14 * time.Second, Detect: time.Second,
+	},
 	Variants: []framework.Variant{
-		{
-			Name: "cilium-" + affected, Role: framework.Affected, Form: framework.Slice,
-			Components: map[string]string{"cilium": affected},
-			// Moving to the fixed speaker is one of the remedies.
-			Images: append(images(affected), images(fixed)...),
-			Script: affectedScript,
-		},
-		{
-			Name: "cilium-" + fixed, Role: framework.Fixed, Form: framework.Slice,
-			Components: map[string]string{"cilium": fixed},
-			Images:     images(fixed),
-			Script:     fixedScript,
-		},
+		// Moving to the fixed speaker is one of the remedies.
+		variant(framework.Affected, affected, affectedScript, images(fixed)...),
+		variant(framework.Fixed, fixed, fixedScript),
 	},
 	Tested: []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
 	At: func(versions map[string]string) framework.Variant {
 		version := versions["cilium"]
-		return framework.Variant{
-			Name: "cilium-" + version, Form: framework.Slice,
-			Components: versions,
-			Images:     images(version),
-			Script: func() framework.Script {
-				s := common(version)
-				s.Named = []framework.Finding{unannounced}
-				s.Refuses = func(ctx context.Context, r *framework.Run) (string, error) {
-					return incident(version, cilium.ClusterPool).Refusals(ctx, r.Cluster, staying)
-				}
-				return s
-			},
-		}
+		return variant(framework.Unclassified, version, func() framework.Script {
+			s := common(version)
+			s.Named = []framework.Finding{unannounced}
+			s.Refuses = func(ctx context.Context, r *framework.Run) (string, error) {
+				return incident(version, cilium.ClusterPool).Refusals(ctx, r.Cluster, staying)
+			}
+			return s
+		})
 	},
 }
 
-// unannounced is what the incident is to the routers: they have lost the victim's
-// range.
-var unannounced = framework.Finding{
-	Detector: routeOwnership, Kind: detect.Unannounced, State: detect.Active, Object: detect.Prefix(orphan), Owner: victim, Routers: routers,
+func variant(role framework.Role, version string, script func() framework.Script, more ...string) framework.Variant {
+	return framework.Variant{
+		Name: "cilium-" + version, Role: role, Form: framework.Slice,
+		Components: map[string]string{"cilium": version},
+		Images:     append(images(version), more...), Script: script,
+	}
 }
 
 func images(version string) []string {
@@ -82,32 +76,31 @@ type allocation struct {
 }
 
 var table = []allocation{
-	{"master1", netip.MustParsePrefix("10.5.112.0/24"), netip.MustParsePrefix("10.5.113.0/24")},
-	{"master2", netip.MustParsePrefix("10.5.114.0/24"), netip.MustParsePrefix("10.5.115.0/24")},
-	{"master3", netip.MustParsePrefix("10.5.113.0/24"), netip.MustParsePrefix("10.5.114.0/24")},
-	{"node1", netip.MustParsePrefix("10.5.115.0/24"), netip.MustParsePrefix("10.5.112.0/24")},
+	{master1, netip.MustParsePrefix("10.5.112.0/24"), netip.MustParsePrefix("10.5.113.0/24")},
+	{master2, netip.MustParsePrefix("10.5.114.0/24"), netip.MustParsePrefix("10.5.115.0/24")},
+	{master3, netip.MustParsePrefix("10.5.113.0/24"), netip.MustParsePrefix("10.5.114.0/24")},
+	{node1, netip.MustParsePrefix("10.5.115.0/24"), netip.MustParsePrefix("10.5.112.0/24")},
 }
 
 // ciliumOrder is the order in which the CiliumNodes are created, and so the
 // order of the ranges in use; that of Node.spec.podCIDRs is the topology's.
-var ciliumOrder = []string{"node1", "master1", "master3", "master2"}
+var ciliumOrder = []string{node1, master1, master3, master2}
 
-// removed is the node that the incident takes away, victim the one whose
-// pods it hurts, orphan the victim's range.
+// removed is the node that the incident removes, victim the one whose pods become
+// unreachable, orphan the victim's range.
 const (
-	removed = "node1"
-	victim  = "master2"
+	removed = node1
+	victim  = master2
 )
 
 var (
-	all     = []string{"master1", "master2", "master3", "node1"}
-	staying = []string{"master1", "master2", "master3"}
+	all     = []string{master1, master2, master3, node1}
+	staying = []string{master1, master2, master3}
 	orphan  = rowOf(victim).use
 )
 
 func rowOf(node string) allocation {
-	i := slices.IndexFunc(table, func(a allocation) bool { return a.node == node })
-	return table[i]
+	return table[slices.IndexFunc(table, func(a allocation) bool { return a.node == node })]
 }
 
 // incident is Cilium as the incident's cluster ran it, at a version: native
@@ -132,10 +125,9 @@ func incident(version, ipam string) cilium.Cilium {
 	return c
 }
 
-// The ends of the probes: a pod on each node, which bears the node's name, and
-// the host beyond the routers.
+// The endpoints of the probes: a pod on each node, and the host beyond the routers.
 var (
-	podOn   = framework.PodOn
+	pod     = framework.PodOn
 	outside = framework.HostEnd(lab.Hosts[0])
 )
 
@@ -145,29 +137,17 @@ func common(version string) framework.Script {
 		Install: func(ctx context.Context, r *framework.Run) error { return install(ctx, r, version) },
 		Ends:    append(framework.PodsOn(all...), outside),
 		// Every node's pod from and to the outside, and a ring inside the
-		// cluster: pods among themselves were never hurt.
+		// cluster: pods always reached each other.
 		Probes: append(outside.Both(framework.PodsOn(all...)...),
-			podOn("master1").To(podOn("master2")), podOn("master2").To(podOn("master3")),
-			podOn("master3").To(podOn("node1")), podOn("node1").To(podOn("master1"))),
+			pod(master1).To(pod(master2)), pod(master2).To(pod(master3)), pod(master3).To(pod(node1)), pod(node1).To(pod(master1))),
 		Detectors: []detect.Detector{detect.RouteOwnership{}},
 		Baseline: []framework.Check{
-			{Name: "the allocations are the incident's", Reads: allocations, Holds: allocationsAreTheIncidents},
+			{ID: "allocations-as-documented", Name: "the allocations are the incident's", Reads: allocations, Holds: allocationsAreTheIncidents},
 		},
-		Fault: func(r *framework.Run) fault.Fault {
-			return fault.RemoveNode(r.Lab, r.Cluster, removed)
-		},
-		Gone:    []framework.End{podOn(removed)},
-		Hurt:    outside.Both(podOn(victim)),
+		Fault:   func(r *framework.Run) fault.Fault { return fault.RemoveNode(r.Lab, r.Cluster, removed) },
+		Gone:    []framework.End{pod(removed)},
+		Hurt:    outside.Both(pod(victim)),
 		Observe: 5 * time.Second,
-	}
-}
-
-// deleteNode is the second form: the Node object goes, the agent stays.
-func deleteNode(after framework.Check, named ...framework.Finding) framework.LesserForm {
-	return framework.LesserForm{
-		Name:  "the Node object of " + removed + " is deleted while its agent runs",
-		Fault: func(r *framework.Run) fault.Fault { return fault.DeleteNodeObject(r.Cluster, removed) },
-		Named: named, Aftermath: []framework.Check{after},
 	}
 }
 
@@ -175,31 +155,34 @@ func affectedScript() framework.Script {
 	s := common(affected)
 	s.Latent = swapped()
 	s.Baseline = append(s.Baseline,
-		framework.Check{Name: "the routers send each range of Node.spec to its node", Reads: routes, Holds: routersFollow(specOf, all)},
-		framework.Check{Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
+		framework.Check{ID: "routes-follow-node-spec", Name: "the routers send each range of Node.spec to its node", Reads: routes, Holds: routersFollow(specOf, all)},
+		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
 	)
 	s.Forms = []framework.LesserForm{
 		// Its agent still announces the range that Node.spec gave to it.
 		deleteNode(
-			framework.Check{Name: "the routers go on sending " + rowOf(removed).spec.String() + " to " + removed, Reads: routes, Holds: routersFollow(specOf, all)},
+			framework.Check{
+				ID: "route-stays", Name: "the routers keep sending " + rowOf(removed).spec.String() + " to " + removed,
+				Reads: routes, Holds: routersFollow(specOf, all),
+			},
 			announced(detect.AbsentNode, rowOf(removed).spec, victim, removed),
 		),
 	}
 	s.Aftermath = []framework.Check{
-		{Name: "the routers have lost " + orphan.String() + " and nothing else", Reads: routes, Holds: routersFollow(specOf, staying), Bound: 5 * time.Second},
+		withdrawn("orphan-withdrawn", orphan.String(), specOf, 5*time.Second),
 	}
 	s.Named = []framework.Finding{
 		unannounced,
-		// The owner of the range that master1 announces is gone, with its CiliumNode.
-		announced(detect.AbsentNode, rowOf("master1").spec, "", "master1"),
-		announced(detect.WrongAnnouncer, rowOf("master2").spec, "master3", "master2"),
-		announced(detect.WrongAnnouncer, rowOf("master3").spec, "master1", "master3"),
+		// The range that master1 announces has no owner: its CiliumNode is deleted.
+		announced(detect.AbsentNode, rowOf(master1).spec, "", master1),
+		announced(detect.WrongAnnouncer, rowOf(master2).spec, master3, master2),
+		announced(detect.WrongAnnouncer, rowOf(master3).spec, master1, master3),
 	}
-	// Until then the detector says that a CiliumNode without a Node holds the range.
+	// Until then the detector reports that a CiliumNode without a Node has the range.
 	s.NamedWithin = collectedWithin
 	s.Remedies = []framework.Remedy{
 		{
-			Name: "restart every agent",
+			ID: "restart-agents", Name: "restart every agent",
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				again := incident(affected, cilium.ClusterPool)
 				again.Restart = "by the operator"
@@ -207,25 +190,22 @@ func affectedScript() framework.Script {
 			},
 		},
 		{
-			Name: "restart every host but the API server's", ReplacesEnds: true,
+			ID: "restart-hosts", Name: "restart every host but the API server's", ReplacesEnds: true,
 			Apply: restartHosts,
 		},
 		{
-			Name: "static route on the routers", Helps: true, Bound: 30 * time.Second,
-			Apply: func(ctx context.Context, r *framework.Run) error { return static(ctx, r, true) },
-			Undo:  func(ctx context.Context, r *framework.Run) error { return static(ctx, r, false) },
-		},
-		{
-			Name: "Cilium " + fixed, Helps: true, Bound: 2 * time.Minute,
+			ID: "static-route", Name: "static route on the routers", Helps: true, Bound: 30 * time.Second,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return incident(fixed, cilium.ClusterPool).Announce(ctx, r.Lab, r.Cluster, staying)
+				return r.Lab.AddStatic(ctx, orphan, addressOf(victim))
 			},
-			Undo: func(ctx context.Context, r *framework.Run) error {
-				return incident(affected, cilium.ClusterPool).Announce(ctx, r.Lab, r.Cluster, staying)
-			},
+			Undo: func(ctx context.Context, r *framework.Run) error { return r.Lab.RemoveStatic(ctx, orphan) },
 		},
 		{
-			Name: "ipam mode kubernetes, nodes made anew", Helps: true, Bound: 3 * time.Minute, ReplacesEnds: true,
+			ID: "fixed-speaker", Name: "Cilium " + fixed, Helps: true, Bound: 2 * time.Minute,
+			Apply: announce(fixed), Undo: announce(affected),
+		},
+		{
+			ID: "kubernetes-ipam", Name: "ipam mode kubernetes, nodes recreated", Helps: true, Bound: 3 * time.Minute, ReplacesEnds: true,
 			Apply: agreeingAllocations,
 		},
 	}
@@ -233,25 +213,43 @@ func affectedScript() framework.Script {
 }
 
 // collectedWithin bounds how long Kubernetes' garbage collector takes to delete the
-// CiliumNode of a deleted Node. It takes a moment, but for a type that was made anew
-// since it began: its watch of the old one has ended, and it looks for the new one
-// after pauses of up to half a minute, twice that with their jitter.
+// CiliumNode of a deleted Node. It is usually immediate. If the type CiliumNode was
+// created again after the collector started, its watch of the old type has ended, and
+// it retries after pauses of up to half a minute, twice that with their jitter.
 const collectedWithin = 90 * time.Second
 
 func fixedScript() framework.Script {
 	s := common(fixed)
 	s.Baseline = append(s.Baseline,
-		framework.Check{Name: "the routers send each range in use to its node", Reads: routes, Holds: routersFollow(useOf, all)},
-		framework.Check{Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
+		framework.Check{ID: "routes-follow-use", Name: "the routers send each range in use to its node", Reads: routes, Holds: routersFollow(useOf, all)},
+		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
 	)
-	s.Forms = []framework.LesserForm{deleteNode(
-		// With the Node goes its CiliumNode, which the speaker follows.
-		framework.Check{Name: "the routers have lost " + rowOf(removed).use.String() + " and nothing else", Reads: routes, Holds: routersFollow(useOf, staying), Bound: collectedWithin},
-	)}
+	s.Forms = []framework.LesserForm{
+		// The CiliumNode, which the speaker follows, is deleted with the Node.
+		deleteNode(withdrawn("route-withdrawn", rowOf(removed).use.String(), useOf, collectedWithin)),
+	}
 	s.Aftermath = []framework.Check{
-		{Name: "the routers have lost the removed node's own range and nothing else", Reads: routes, Holds: routersFollow(useOf, staying), Bound: 5 * time.Second},
+		withdrawn("own-range-withdrawn", "the removed node's own range", useOf, 5*time.Second),
 	}
 	return s
+}
+
+// deleteNode is the harmless precursor: the Node object is deleted, and the agent runs.
+func deleteNode(after framework.Check, named ...framework.Finding) framework.LesserForm {
+	return framework.LesserForm{
+		ID: "node-object-deleted", Name: "the Node object of " + removed + " is deleted while its agent runs",
+		Fault: func(r *framework.Run) fault.Fault { return fault.DeleteNodeObject(r.Cluster, removed) },
+		Named: named, Aftermath: []framework.Check{after},
+	}
+}
+
+// withdrawn asserts that the routers send the remaining nodes their ranges and have
+// no other route to pods.
+func withdrawn(id, what string, rangeOf func(allocation) netip.Prefix, bound time.Duration) framework.Check {
+	return framework.Check{
+		ID: id, Name: "the routers have lost " + what + " and nothing else",
+		Reads: routes, Holds: routersFollow(rangeOf, staying), Bound: bound,
+	}
 }
 
 // install puts Cilium and the probe pods into the lab, from whatever state
@@ -270,13 +268,19 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 	if err := c.Announce(ctx, r.Lab, r.Cluster, all); err != nil {
 		return err
 	}
-	// Not before: a pod that finds no CNI configuration is tried again only
-	// after a while.
+	// Only now: a pod without a CNI configuration is retried only after a while.
 	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...))
 }
 
-// restartHosts cuts the power of those machines that stay, and switches it on
-// again. That of the API server goes on: without it nobody would see anything.
+// announce moves the remaining nodes to a version.
+func announce(version string) func(context.Context, *framework.Run) error {
+	return func(ctx context.Context, r *framework.Run) error {
+		return incident(version, cilium.ClusterPool).Announce(ctx, r.Lab, r.Cluster, staying)
+	}
+}
+
+// restartHosts cuts the power of the remaining machines and switches it on again. The
+// API server's machine is not restarted: without it nothing could be observed.
 func restartHosts(ctx context.Context, r *framework.Run) error {
 	hosts := slices.DeleteFunc(slices.Clone(staying), func(n string) bool { return n == r.Cluster.Nodes()[0] })
 	began := time.Now()
@@ -289,27 +293,8 @@ func restartHosts(ctx context.Context, r *framework.Run) error {
 	if err := r.Lab.SessionsUp(ctx, hosts, began); err != nil {
 		return err
 	}
-	// Kubelets would start the probes' pods again, each in its own time.
+	// Kubelets would restart the probe pods, each after a time of its own.
 	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(staying...))
-}
-
-// static adds the stopgap route to both routers, or removes it.
-func static(ctx context.Context, r *framework.Run, add bool) error {
-	for _, t := range lab.Routers {
-		handle, err := r.Lab.Router(t.Name)
-		if err != nil {
-			return err
-		}
-		if add {
-			err = handle.AddStatic(ctx, orphan, addressOf(victim))
-		} else {
-			err = handle.RemoveStatic(ctx, orphan)
-		}
-		if err = errors.Join(err, handle.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // agreeingAllocations moves the cluster to the one allocation that the speaker
@@ -321,15 +306,15 @@ func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	// In the order of their ranges, so that each gets its own again.
-	anew := []string{"master3", "master2"}
+	replaced := []string{master3, master2}
 	var removals errgroup.Group
-	for _, node := range anew {
+	for _, node := range replaced {
 		removals.Go(func() error { return fault.RemoveNode(r.Lab, r.Cluster, node).Inject(ctx) })
 	}
 	if err := removals.Wait(); err != nil {
 		return err
 	}
-	if err := r.Cluster.ReplaceNodes(ctx, anew...); err != nil {
+	if err := r.Cluster.ReplaceNodes(ctx, replaced...); err != nil {
 		return err
 	}
 	if err := incident(affected, cilium.Kubernetes).Announce(ctx, r.Lab, r.Cluster, staying); err != nil {

@@ -23,14 +23,18 @@ import (
 
 // Pass is `relapse run NAME` as a Go test, in a package one level below the
 // catalogue: Ginkgo prints the specs, and -ginkgo.v shows each. The test fails
-// unless the run's verdict is pass. It can be called once in a process.
+// unless the run's verdict is pass. It can be called once in a process. A slow
+// scenario is skipped without the build tag night.
 //
 // RELAPSE_REPORTS names the folder for the report; without it the report goes
 // when the test ends.
 func Pass(t *testing.T, s framework.Scenario) {
 	t.Helper()
+	if s.Slow && !night {
+		t.Skipf("%s is slow: it runs with the build tag night", s.Incident.Name)
+	}
 	expect := gomega.NewWithT(t).Expect
-	reports, err := suite.Run(t, []framework.Scenario{s}, options(t, engine.Options{Output: output(t)}))
+	reports, err := suite.Specs(t, s, options(t, engine.Options{Output: output(t)}))
 	expect(err).NotTo(gomega.HaveOccurred())
 	expect(reports).To(gomega.HaveLen(1))
 	mustPass(t, reports[0])

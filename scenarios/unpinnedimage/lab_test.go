@@ -1,4 +1,4 @@
-//go:build lab && night
+//go:build lab
 
 package unpinnedimage_test
 

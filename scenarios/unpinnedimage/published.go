@@ -29,18 +29,17 @@ var (
 	rc5 = kuberouter.Image("1.0.0-rc5")
 )
 
-// published is the incident of 2020 itself. What v1.0.0-rc5 makes of v0.4.0's
-// rules is read from its source: it lists every KUBE-POD-FW chain that is not
-// its own as stale, takes the jumps to it out of its own chains only, empties
-// it, and cannot delete it, because FORWARD still leads there. With that its
-// clean-up ends, so one stale chain of each node is empty, and the others are
-// frozen as v0.4.0 left them, REJECT included. The sets of addresses that they
-// ask have the same names in both versions, and are kept up to date.
+// published is the incident of 2020 itself. What v1.0.0-rc5 does to v0.4.0's rules is
+// read from its source: it lists every KUBE-POD-FW chain that is not its own as stale,
+// removes the jumps to it from its own chains only, empties it, and cannot delete it,
+// because FORWARD still leads there. That ends its clean-up, so one stale chain of each
+// node is empty, and the others stay as v0.4.0 left them, REJECT included. The sets of
+// addresses that they use have the same names in both versions, and are kept up to date.
 //
-// So a policy that is changed after the restart shows the damage: what a new
-// policy allows no frozen chain lets through.
+// So a policy that is changed after the restart shows the damage: the stale chains
+// reject what a new policy allows.
 var published = framework.Variant{
-	Name: "kube-router-v0.4.0-to-v1.0.0-rc5", Role: framework.Affected, Form: framework.Whole,
+	Name: publishedVariant, Role: framework.Affected, Form: framework.Whole,
 	OnlyUpstream: "neither version is published as a Go module",
 	Components:   map[string]string{"kube-router": "0.4.0", "latest": "1.0.0-rc5"},
 	Images:       []string{v0, rc5, bystanderImage, workload.ProbeImage},
@@ -50,9 +49,9 @@ var published = framework.Variant{
 // guarded is the node on which pods are selected by a policy.
 const guarded = worker1
 
-// bystanders are pods beside the probe's on the guarded node. The stale chain
-// that is emptied is the first by name, which is a hash: the more there are,
-// the less likely is it the probe's, in which case nobody is hurt.
+// bystanders are pods beside the probe's on the guarded node. The stale chain that is
+// emptied is the first by name, which is a hash: with more of them it is less likely the
+// probe's, which then would lose no packet.
 const (
 	bystanders     = 15
 	bystanderImage = "registry.k8s.io/pause:3.10"
@@ -70,8 +69,8 @@ func publishedScript() framework.Script {
 		}
 		return guard(ctx, r)
 	}
-	// Probes connect anew for each packet: packets of a connection that is
-	// already open pass, whatever the policies say.
+	// Probes connect for each packet: packets of an open connection pass whatever the
+	// policies say.
 	for i := range s.Probes {
 		p := &s.Probes[i]
 		*p = probe.Probe{Name: p.Name, From: p.From, To: p.To, Protocol: probe.TCP}.WithDefaults()
@@ -79,7 +78,7 @@ func publishedScript() framework.Script {
 	s.Detectors = append(s.Detectors, detect.StaleFirewallRules{})
 	s.Latent = unpinned()
 	s.Baseline = append(s.Baseline, framework.Check{
-		Name: guarded + " has a chain for each pod that a policy selects", Reads: []snapshot.Source{snapshot.Firewalls}, Holds: guardedPods, Bound: time.Minute,
+		ID: "chains-for-pods", Name: guarded + " has a chain for each pod that a policy selects", Reads: []snapshot.Source{snapshot.Firewalls}, Holds: guardedPods, Bound: time.Minute,
 	})
 	s.Forms[0].Named = moved()[:1]
 	s.Fault = func(r *framework.Run) fault.Fault {
@@ -101,18 +100,18 @@ func publishedScript() framework.Script {
 		AnyObject: true, // a chain's name is a hash
 	}}
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + kuberouter.Version(rc5), Reads: rollout, Holds: everyNodeRuns(rc5), Bound: seenWithin},
-		{Name: "every node has pulled " + kuberouter.Version(rc5) + ", and asked for no version", Holds: pulledAsLatest(rc5, all...)},
-		{Name: "the ToR has a session with every node", Reads: rollout, Holds: sessions(true), Bound: seenWithin},
+		runs("new-version-runs", rc5),
+		{ID: "new-version-pulled", Name: "every node has pulled " + kuberouter.Version(rc5) + " as latest", Holds: pulledAsLatest(rc5, all...)},
+		sessionsUp,
 	}
 	s.Remedies = []framework.Remedy{
 		{
-			Name: "take the argument back",
+			ID: "argument-reverted", Name: "revert the argument",
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return config.apply(ctx, r, "argument-taken-back", unchanged)
+				return config.apply(ctx, r, "argument-reverted", unchanged)
 			},
 		},
-		{Name: "flush the filter table, then roll", Helps: true, Bound: recoversWithin, Apply: flushAndRoll},
+		{ID: "flush-filter", Name: "flush the filter table, then roll", Helps: true, Bound: recoversWithin, Apply: flushAndRoll},
 	}
 	return s
 }
@@ -132,11 +131,9 @@ func flushAndRoll(ctx context.Context, r *framework.Run) error {
 	return kuberouter.RolledOut(ctx, r.Cluster)
 }
 
-// policies let the same callers through before and after the split. Before, one
-// policy names both the outside and the pods; then the pods have one of their
-// own.
+// policies allow the same callers before and after the split. Before, one policy names
+// both the outside and the pods; then the pods have one of their own.
 func policies(split bool) string {
-	outside, _ := lab.Network("uplink")
 	policy := func(name string, from ...netip.Prefix) string {
 		var peers strings.Builder
 		for _, p := range from {
@@ -152,9 +149,9 @@ spec:
 %s`, name, peers.String())
 	}
 	if !split {
-		return policy("callers", outside.Subnet, podCIDR)
+		return policy("callers", uplink.Subnet, podCIDR)
 	}
-	return policy("peers", podCIDR) + "---\n" + policy("callers", outside.Subnet)
+	return policy("peers", podCIDR) + "---\n" + policy("callers", uplink.Subnet)
 }
 
 // guard has a policy select the probe's pod and the bystanders on one node.
@@ -183,8 +180,7 @@ func guard(ctx context.Context, r *framework.Run) error {
 	return bystanderPods.Started(ctx, r.Cluster, bystanders, time.Minute)
 }
 
-// unguard takes back what guard did. The label of the probe pod goes with the
-// pod.
+// unguard undoes guard. The label of the probe pod is deleted with the pod.
 func unguard(ctx context.Context, r *framework.Run) error {
 	err := r.Cluster.Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"scenario": "unpinned-image"})

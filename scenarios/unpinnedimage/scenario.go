@@ -2,29 +2,34 @@ package unpinnedimage
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/check"
 	"github.com/relapse-dev/relapse/framework/component/kuberouter"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // The versions under test: what the cluster runs, and what latest becomes.
 const (
 	oldVersion = "1.5.1"
 	newVersion = "2.1.0"
+)
+
+// The variants.
+const (
+	untaggedVariant  = "untagged"
+	pinnedVariant    = "pinned-by-digest"
+	ifNotPresent     = "untagged-if-not-present"
+	publishedVariant = "kube-router-v0.4.0-to-v1.0.0-rc5"
 )
 
 // Names of the vendor's image.
@@ -42,22 +47,17 @@ type pair struct{ before, after string }
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record,
-	Labels:   []string{"images", framework.SlowLabel, "upgrade"},
-	Owner:    "@relapse-dev",
+	Owner:    framework.Maintainers, Slow: true,
+	Labels: []framework.Label{framework.Images, framework.Upgrade},
+	Budget: framework.Budget{
+		Whole: 150 * time.Second, Affected: 150 * time.Second,
+		Reuse: 60 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+	},
 	Topology: lab,
 	Variants: []framework.Variant{
-		{
-			Name: "untagged", Role: framework.Affected, Form: framework.Whole,
-			Components: components, Images: images, Script: untaggedScript,
-		},
-		{
-			Name: "pinned-by-digest", Role: framework.Fixed, Form: framework.Whole,
-			Components: components, Images: images, Script: pinnedScript,
-		},
-		{
-			Name: "untagged-if-not-present", Role: framework.Workaround, Form: framework.Whole,
-			Components: components, Images: images, Script: ifNotPresentScript,
-		},
+		variant(untaggedVariant, framework.Affected, untaggedScript),
+		variant(pinnedVariant, framework.Fixed, pinnedScript),
+		variant(ifNotPresent, framework.Workaround, ifNotPresentScript),
 		published,
 	},
 	Tested: []framework.Tested{
@@ -65,14 +65,14 @@ var Scenario = framework.Scenario{
 		{Name: "kube-router.new", Default: newVersion, Varied: true},
 	},
 	At: func(versions map[string]string) framework.Variant {
-		latest := pair{kuberouter.Image(versions["kube-router.old"]), kuberouter.Image(versions["kube-router.new"])}
+		before, after := versions["kube-router.old"], versions["kube-router.new"]
+		latest := pair{kuberouter.Image(before), kuberouter.Image(after)}
 		return framework.Variant{
-			Name: "kube-router-" + versions["kube-router.old"] + "-to-" + versions["kube-router.new"], Form: framework.Whole,
-			Components: map[string]string{"kube-router": versions["kube-router.old"], "latest": versions["kube-router.new"]},
+			Name: "kube-router-" + before + "-to-" + after, Form: framework.Whole,
+			Components: map[string]string{"kube-router": before, "latest": after},
 			Images:     []string{latest.before, latest.after, workload.ProbeImage},
 			Script: func() framework.Script {
-				vendors := kuberouter.ManifestOf(versions["kube-router.old"])
-				s := common(latest, asTheVendorHasIt(vendors, corev1.PullAlways))
+				s := common(latest, asTheVendorHasIt(kuberouter.ManifestOf(before), corev1.PullAlways))
 				s.Observe = untaggedFor
 				s.Named, s.Passing = drifted(detect.ChangedImage), lostRanges()
 				return s
@@ -81,17 +81,20 @@ var Scenario = framework.Scenario{
 	},
 }
 
-var (
-	components = map[string]string{"kube-router": oldVersion, "latest": newVersion}
-	images     = []string{older, newer, workload.ProbeImage}
+func variant(name string, role framework.Role, script func() framework.Script) framework.Variant {
+	return framework.Variant{
+		Name: name, Role: role, Form: framework.Whole, Script: script,
+		Components: map[string]string{"kube-router": oldVersion, "latest": newVersion},
+		Images:     []string{older, newer, workload.ProbeImage},
+	}
+}
 
-	all = []string{master, worker1, worker2}
-)
+var all = []string{master, worker1, worker2}
 
 // newcomer is the node whose machine is replaced by a new one.
 const newcomer = worker2
 
-// The ends of the probes.
+// The endpoints of the probes.
 var (
 	onMaster, onWorker1, onWorker2 = framework.PodOn(master), framework.PodOn(worker1), framework.PodOn(worker2)
 	onOutside                      = framework.HostEnd(outside)
@@ -111,11 +114,11 @@ const seenWithin = 5 * time.Second
 // pods are replaced, their GoBGPs dial the ToR.
 const recoversWithin = 2 * time.Minute
 
-// Times that kube-router is given; see the record. As with its defaults, a
-// kube-router that waits for its caches in vain ends before its routes go.
+// Settings of kube-router; see the record. As with its defaults, a kube-router whose
+// caches do not fill ends before its routes are dropped.
 const (
-	// restartTime outlasts the restart of a kube-router that comes back: some
-	// 3 s for the pod, and 5 to 9 s until its GoBGP dials the ToR.
+	// restartTime is longer than the restart of a kube-router that works: some 3 s for
+	// the pod, and 5 to 9 s until its GoBGP dials the ToR.
 	restartTime      = 18 * time.Second
 	cacheSyncTimeout = 12 * time.Second
 )
@@ -124,20 +127,20 @@ const (
 func manifest(vendors kuberouter.Manifest, image string, policy corev1.PullPolicy) kuberouter.KubeRouter {
 	return kuberouter.KubeRouter{
 		Manifest: vendors, Image: image, PullPolicy: policy,
-		Router: torAddress, RouterASN: torASN, ClusterASN: clusterASN,
+		Router: onNodes.Address, RouterASN: torASN, ClusterASN: clusterASN,
 		RestartTime: restartTime, CacheSyncTimeout: cacheSyncTimeout,
 	}
 }
 
-// configure makes a configuration of kube-router: the digest that an image is
-// pinned by is the registry's to tell.
+// configure makes a configuration of kube-router: the digest of a pinned image is read
+// from the registry.
 type configure func(context.Context, *framework.Run) (kuberouter.KubeRouter, error)
 
 // common is what all variants do: kube-router is installed at the old version,
 // latest becomes the new one, the operator changes an argument.
 func common(latest pair, config configure) framework.Script {
 	ring := []probe.Probe{onMaster.To(onWorker1), onWorker1.To(onWorker2), onWorker2.To(onMaster)}
-	moved := false // latest, by the lesser form
+	moved := false // latest, by the precursor
 	return framework.Script{
 		Install: func(ctx context.Context, r *framework.Run) error {
 			moved = false
@@ -149,11 +152,11 @@ func common(latest pair, config configure) framework.Script {
 		Probes:    append(onOutside.Both(onMaster, onWorker1, onWorker2), ring...),
 		Detectors: []detect.Detector{detect.ImagePin{}, detect.ImageDrift{}, detect.RouteOwnership{}},
 		Baseline: []framework.Check{
-			{Name: "every node runs " + kuberouter.Version(latest.before), Reads: rollout, Holds: everyNodeRuns(latest.before), Bound: seenWithin},
+			runs("old-version-runs", latest.before),
 		},
-		// That latest has moved in the registry is asked of the fault.
+		// The fault itself asserts that latest has moved in the registry.
 		Forms: []framework.LesserForm{{
-			Name: "latest becomes " + kuberouter.Version(latest.after) + ", and nothing happens",
+			ID: "latest-moved", Name: "latest becomes " + kuberouter.Version(latest.after) + ", and nothing happens",
 			Fault: func(r *framework.Run) fault.Fault {
 				f := latestMoves(r, latest)
 				move := f.Inject
@@ -164,15 +167,13 @@ func common(latest pair, config configure) framework.Script {
 				}
 				return f
 			},
-			Aftermath: []framework.Check{
-				{Name: "every node runs " + kuberouter.Version(latest.before) + " still", Reads: rollout, Holds: everyNodeRuns(latest.before), Bound: seenWithin},
-			},
+			Aftermath: []framework.Check{runs("old-version-runs", latest.before)},
 		}},
 		Fault: func(r *framework.Run) fault.Fault {
 			f := changeArgument(r, config)
 			roll := f.Inject
 			f.Inject = func(ctx context.Context) error {
-				if !moved { // where the lesser form is left out
+				if !moved { // where the precursor is left out
 					if err := kuberouter.MoveLatest(ctx, r.Lab, latest.after); err != nil {
 						return err
 					}
@@ -185,7 +186,7 @@ func common(latest pair, config configure) framework.Script {
 		// replies find the way back without kube-router.
 		Hurt: append([]probe.Probe{onOutside.To(onMaster), onOutside.To(onWorker1), onOutside.To(onWorker2)}, ring...),
 		// The fault is injected only when the ToR has, for every node, a session
-		// again or no routes any more: no further probe is hurt after that.
+		// again or no routes any more: no further probe loses packets after that.
 		Observe: 2 * time.Second,
 	}
 }
@@ -238,7 +239,7 @@ func nodes() []kuberouter.Node {
 }
 
 func nodeOf(name string) kuberouter.Node {
-	address, _ := lab.AddressOn(name, "nodes")
+	address, _ := lab.AddressOn(name, nodeNet.Name)
 	return kuberouter.Node{Name: name, Address: address}
 }
 
@@ -254,21 +255,21 @@ func untaggedScript() framework.Script {
 	s.Named = drifted(detect.ChangedImage)
 	s.Passing = lostRanges()
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + newVersion, Reads: rollout, Holds: everyNodeRuns(newer), Bound: seenWithin},
-		{Name: "every node has pulled " + newVersion + ", and asked for no version", Holds: pulledAsLatest(newer, all...)},
-		{Name: "the ToR has no session with any node", Reads: rollout, Holds: sessions(false), Bound: seenWithin},
-		{Name: "the ToR has lost every pod range", Reads: rollout, Holds: noPodRange, Bound: seenWithin},
-		{Name: "kube-router ends for want of RBAC", Reads: rollout, Holds: crashes(all...), Bound: cacheSyncTimeout},
+		runs("new-version-runs", newer),
+		{ID: "new-version-pulled", Name: "every node has pulled " + newVersion + " as latest", Holds: pulledAsLatest(newer, all...)},
+		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: sessions(false), Bound: seenWithin},
+		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(lab.Routers, podCIDR, nil), Bound: seenWithin},
+		{ID: "rbac-missing", Name: "kube-router ends because its ClusterRole lacks permissions", Reads: rollout, Holds: crashes(all...), Bound: cacheSyncTimeout},
 	}
 	s.Remedies = []framework.Remedy{
 		{
-			Name: "take the argument back",
+			ID: "argument-reverted", Name: "revert the argument",
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return vendors.apply(ctx, r, "argument-taken-back", unchanged)
+				return vendors.apply(ctx, r, "argument-reverted", unchanged)
 			},
 		},
 		{
-			Name: "pin " + oldVersion + " by digest", Helps: true, Bound: recoversWithin,
+			ID: "pin-old-version", Name: "pin " + oldVersion + " by digest", Helps: true, Bound: recoversWithin,
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return pinnedTo(kuberouter.V1, older).apply(ctx, r, "pinned", atOnce)
 			},
@@ -276,17 +277,17 @@ func untaggedScript() framework.Script {
 				if err := vendors.apply(ctx, r, "unpinned", atOnce); err != nil {
 					return err
 				}
-				// That the routes go when the time for a restart is over has been
-				// seen; it need not be waited for again.
+				// The fault has shown that routes are dropped when the time for a restart
+				// is over. Here they are dropped at once.
 				return r.Lab.ClearSessions(ctx, all)
 			},
 		},
 		{
-			Name: "complete the upgrade to " + newVersion, Helps: true, Bound: recoversWithin,
+			ID: "complete-upgrade", Name: "complete the upgrade to " + newVersion, Helps: true, Bound: recoversWithin,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				// Without those that are there: one that gets its permissions and is told to
-				// end a moment later may be writing the CNI configuration, which it does in
-				// place. It leaves an empty file, and its successor does not start with that.
+				// The running ones first: one that gets its permissions and is stopped a
+				// moment later may be writing the CNI configuration, in place. It leaves an
+				// empty file, with which its successor does not start.
 				if err := kuberouter.Agent.Delete(ctx, r.Cluster); err != nil {
 					return err
 				}
@@ -300,16 +301,16 @@ func untaggedScript() framework.Script {
 func pinnedScript() framework.Script {
 	s := common(pair{older, newer}, pinnedTo(kuberouter.V1, older))
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + oldVersion, Reads: rollout, Holds: everyNodeRuns(older), Bound: seenWithin},
-		{Name: "every node has asked for that digest, and for nothing else", Holds: askedForDigest(older)},
-		{Name: "the ToR has a session with every node", Reads: rollout, Holds: sessions(true), Bound: seenWithin},
+		runs("old-version-runs", older),
+		{ID: "digest-asked-for", Name: "every node has requested that digest, and nothing else", Holds: askedForDigest(older)},
+		sessionsUp,
 	}
 	return s
 }
 
 // ifNotPresentScript is a workaround that only seems to be one: the restart
-// does no harm, for every node has an image of that name; a node that does
-// not have it gets another one.
+// does no harm, because every node has an image of that name; a node without it
+// gets another one.
 func ifNotPresentScript() framework.Script {
 	s := common(pair{older, newer}, asTheVendorHasIt(kuberouter.V1, corev1.PullIfNotPresent))
 	s.Latent = unpinned()
@@ -317,23 +318,23 @@ func ifNotPresentScript() framework.Script {
 	s.Hurt = slices.DeleteFunc(s.Hurt, func(p probe.Probe) bool { return p.From == newcomer || p.To == newcomer })
 	s.Forms[0].Named = moved()
 	s.Forms = append(s.Forms, framework.LesserForm{
-		Name:  "a new node joins, and gets " + newVersion,
+		ID: "new-node", Name: "a new node joins, and gets " + newVersion,
 		Fault: newNode,
 		Named: drifted(detect.MixedImages),
-		// The ToR keeps the removed node's route for a restart, and the new machine may
-		// be there long before.
+		// The ToR keeps the removed node's route for the time of a restart, and the new
+		// machine may have joined long before.
 		Within:  restartTime + seenWithin,
 		Passing: lostRanges(),
 		Aftermath: []framework.Check{
-			{Name: "kube-router ends on " + newcomer + " for want of RBAC", Reads: rollout, Holds: crashes(newcomer), Bound: cacheSyncTimeout + seenWithin},
-			{Name: oldVersion + " works on the other nodes, with sessions", Reads: rollout, Holds: othersWork},
+			{ID: "rbac-missing", Name: "kube-router ends on " + newcomer + " because its ClusterRole lacks permissions", Reads: rollout, Holds: crashes(newcomer), Bound: cacheSyncTimeout + seenWithin},
+			{ID: "others-work", Name: oldVersion + " works on the other nodes, with sessions", Reads: rollout, Holds: othersWork},
 		},
 		TakenBack: true,
 	})
 	s.Aftermath = []framework.Check{
-		{Name: "every node runs " + oldVersion, Reads: rollout, Holds: everyNodeRuns(older), Bound: seenWithin},
-		{Name: "only " + newcomer + " has pulled " + newVersion, Holds: pulledAsLatest(newer, newcomer)},
-		{Name: "the ToR has a session with every node", Reads: rollout, Holds: sessions(true), Bound: seenWithin},
+		runs("old-version-runs", older),
+		{ID: "newcomer-pulled", Name: "only " + newcomer + " has pulled " + newVersion, Holds: pulledAsLatest(newer, newcomer)},
+		sessionsUp,
 	}
 	return s
 }
@@ -354,18 +355,18 @@ func install(ctx context.Context, r *framework.Run, latest pair, config configur
 	if err := k.Apply(ctx, r.Cluster); err != nil {
 		return err
 	}
-	// A pod that comes too early is tried again only after a while.
+	// Only now: a pod without a CNI configuration is retried only after a while.
 	if err := kuberouter.RangesWritten(ctx, r.Lab); err != nil {
 		return err
 	}
 	starts, ctx := errgroup.WithContext(ctx)
 	starts.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...)) })
-	// Sessions of any age will do: no kube-router of an earlier run is left.
+	// Sessions of any age: no kube-router of an earlier run is left.
 	starts.Go(func() error { return r.Lab.SessionsUp(ctx, all, time.Time{}) })
 	return starts.Wait()
 }
 
-// uninstall removes the probe pods, what the variant with policies has made, and
+// uninstall removes the probe pods, what the variant with policies has created, and
 // then kube-router and all that it has left on the nodes.
 func uninstall(ctx context.Context, r *framework.Run) error {
 	if err := workload.StopProbes(ctx, r.Cluster); err != nil {
@@ -377,7 +378,7 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 	return kuberouter.Clean(ctx, r.Lab)
 }
 
-// latestMoves is what the vendor does on any day, and nobody notices.
+// latestMoves is what the vendor does on any day.
 func latestMoves(r *framework.Run, latest pair) fault.Fault {
 	return fault.Fault{
 		Name:   "latest becomes " + kuberouter.Version(latest.after),
@@ -425,13 +426,13 @@ func changeArgument(r *framework.Run, config configure) fault.Fault {
 			}
 			return len(pods) == len(all), fmt.Sprintf("%d pods", len(pods)), nil
 		},
-		// The next variant installs kube-router anew, whatever is there.
+		// The next variant installs kube-router whatever is there.
 		Undo: func(context.Context) error { return nil },
 	}
 }
 
-// newNode replaces the machine of a node by a new one, which has no images
-// yet. Its undo is the operator's: the version of the others is put onto it.
+// newNode replaces the machine of a node by a new one, which has no images yet. Its undo
+// is what an operator does: the version of the others is installed on it.
 func newNode(r *framework.Run) fault.Fault {
 	return fault.Fault{
 		Name: "a new machine joins as " + newcomer,
@@ -440,8 +441,8 @@ func newNode(r *framework.Run) fault.Fault {
 			if err := removed.Inject(ctx); err != nil {
 				return err
 			}
-			// Kubernetes takes a minute to collect the removed node's pod, and until
-			// then the new machine would take that pod for its own.
+			// Kubernetes takes a minute to delete the removed node's pod, and until then
+			// the new machine would run that pod.
 			if err := kuberouter.DeletePod(ctx, r.Cluster, newcomer); err != nil {
 				return err
 			}
@@ -471,145 +472,9 @@ func newNode(r *framework.Run) fault.Fault {
 			if err := kuberouter.RolledOut(ctx, r.Cluster); err != nil {
 				return err
 			}
-			// Its GoBGP takes a while to dial. Only then is the newcomer a node like
-			// the others, with a session for the fault to break.
+			// Its GoBGP takes a while to dial. Only then does the newcomer have a session
+			// that the fault can break.
 			return r.Lab.SessionsUp(ctx, all, time.Time{})
 		},
 	}
-}
-
-// rollout is what tells how far kube-router has come, node by node.
-var rollout = []snapshot.Source{snapshot.RunningImages, snapshot.Routers}
-
-// everyNodeRuns asserts that each node's kube-router is of an image.
-func everyNodeRuns(image string) func(context.Context, *framework.Run) (bool, string, error) {
-	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
-		want, err := kuberouter.Digest(ctx, r.Lab, image)
-		if err != nil {
-			return false, "", err
-		}
-		return nodesRun(r.Snapshot(), all, want)
-	}
-}
-
-func nodesRun(s snapshot.Snapshot, nodes []string, digest string) (bool, string, error) {
-	var wrong framework.Mismatches
-	for _, name := range nodes {
-		if got := kuberouter.StateOf(s, nodeOf(name)).Digest; got != digest {
-			wrong.Addf("%s runs %q, not %s", name, got, digest)
-		}
-	}
-	return wrong.Result()
-}
-
-// noPodRange asserts that the ToR reaches no node's pods.
-func noPodRange(_ context.Context, r *framework.Run) (bool, string, error) {
-	var left []netip.Prefix
-	routers := r.Snapshot().Routers
-	if len(routers) == 0 || !routers[0].Routes.Read {
-		return false, "", errors.New("the ToR's routes were not read")
-	}
-	for _, t := range routers {
-		for _, route := range t.Routes.Items {
-			if route.Prefix.Bits() > 0 && route.Prefix.Overlaps(podCIDR) {
-				left = append(left, route.Prefix)
-			}
-		}
-	}
-	return len(left) == 0, fmt.Sprintf("it has %v", left), nil
-}
-
-// sessions asserts that the ToR has a session with each node, or with none.
-func sessions(up bool) func(context.Context, *framework.Run) (bool, string, error) {
-	return func(_ context.Context, r *framework.Run) (bool, string, error) {
-		at := r.Snapshot()
-		if len(at.Routers) == 0 || !at.Routers[0].Neighbors.Read {
-			return false, "", errors.New("the ToR's sessions were not read")
-		}
-		var wrong framework.Mismatches
-		for _, node := range nodes() {
-			if got := kuberouter.StateOf(at, node).Session; got != up {
-				wrong.Addf("the session with %s is up: %v", node.Name, got)
-			}
-		}
-		return wrong.Result()
-	}
-}
-
-// othersWork asserts that where nobody is new the old version runs, and the ToR has
-// a session with it.
-func othersWork(ctx context.Context, r *framework.Run) (bool, string, error) {
-	at := r.Snapshot()
-	if len(at.Routers) == 0 || !at.Routers[0].Neighbors.Read {
-		return false, "", errors.New("the ToR's sessions were not read")
-	}
-	want, err := kuberouter.Digest(ctx, r.Lab, older)
-	if err != nil {
-		return false, "", err
-	}
-	var wrong framework.Mismatches
-	for _, node := range nodes() {
-		if got := kuberouter.StateOf(at, node); node.Name != newcomer && (got.Digest != want || got.Trouble != "" || !got.Session) {
-			wrong.Addf("%s: %+v", node.Name, got)
-		}
-	}
-	return wrong.Result()
-}
-
-// crashes asserts that kube-router has ended on nodes, and that its log says why.
-func crashes(names ...string) func(context.Context, *framework.Run) (bool, string, error) {
-	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
-		var wrong framework.Mismatches
-		for _, name := range names {
-			if kuberouter.StateOf(r.Snapshot(), nodeOf(name)).Trouble == "" {
-				wrong.Addf("on %s it runs", name)
-				continue
-			}
-			log, err := kuberouter.Log(ctx, r.Lab.Node(name))
-			if err != nil {
-				return false, "", err
-			}
-			for _, says := range []string{"failed to synchronize cache", `cannot list resource "endpointslices"`} {
-				if !strings.Contains(log, says) {
-					wrong.Addf("on %s it has ended, and its log does not say %q", name, says)
-				}
-			}
-		}
-		return wrong.Result()
-	}
-}
-
-// unpinned are the findings in which the incident shows before it happens: the
-// image has no tag. moved says that latest has become another version since, and
-// drifted that the ToR has lost ranges of nodes that run another image.
-func unpinned() []framework.Finding { return ofBoth(detect.ImagePin{}, detect.Untagged, detect.Latent) }
-func moved() []framework.Finding    { return ofBoth(detect.ImagePin{}, detect.MovedTag, detect.Latent) }
-
-func drifted(kind string) []framework.Finding {
-	return ofBoth(detect.ImageDrift{}, kind, detect.Active, lab.Routers[0].Name)
-}
-
-// lostRanges say of each node that the ToR has lost its range. The detector gives
-// a node some seconds to have its session again, and by then the script may be
-// further on. A node that was replaced has another range than at first.
-func lostRanges() []framework.Finding {
-	var lost []framework.Finding
-	for _, node := range all {
-		lost = append(lost, framework.Finding{
-			Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active,
-			AnyObject: true, Owner: node, Routers: []string{lab.Routers[0].Name},
-		})
-	}
-	return lost
-}
-
-// ofBoth is a finding about each of kube-router's containers.
-func ofBoth(d detect.Detector, kind string, state detect.State, routers ...string) []framework.Finding {
-	var both []framework.Finding
-	for _, container := range []string{agent, installer} {
-		both = append(both, framework.Finding{
-			Detector: d.Name(), Kind: kind, State: state, Object: detect.Named(container), Routers: routers,
-		})
-	}
-	return both
 }

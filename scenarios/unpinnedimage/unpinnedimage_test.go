@@ -10,7 +10,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 var (
@@ -58,7 +57,7 @@ func TestNotByDigest(t *testing.T) {
 		t.Error(saw)
 	}
 	pulls = append(pulls[:2:2], pull(t, "worker1", "latest", newDigest))
-	want := "worker1 has asked for latest; worker2 has asked for nothing"
+	want := "worker1 has requested latest; worker2 has requested nothing"
 	if holds, saw, _ := notByDigest(pulls, oldDigest); holds || saw != want {
 		t.Errorf("%t, %q; want %q", holds, saw, want)
 	}
@@ -86,39 +85,12 @@ func TestNodesRun(t *testing.T) {
 	}
 }
 
-func TestNoPodRange(t *testing.T) {
-	routes := func(prefixes ...string) snapshot.Snapshot {
-		tor := snapshot.Router{Name: "tor"}
-		tor.Routes.Read = true
-		for _, p := range prefixes {
-			tor.Routes.Items = append(tor.Routes.Items, snapshot.Route{Prefix: netip.MustParsePrefix(p)})
-		}
-		return snapshot.Snapshot{Routers: []snapshot.Router{tor}}
-	}
-	for _, tt := range []struct {
-		name  string
-		at    snapshot.Snapshot
-		holds bool
-	}{
-		{"links and guard only", routes("10.20.4.0/24", "0.0.0.0/0"), true},
-		{"one is left", routes("10.20.65.0/24"), false},
-		{"the ToR was not read", snapshot.Snapshot{Routers: []snapshot.Router{{Name: "tor"}}}, false},
-		{"no snapshot", snapshot.Snapshot{}, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if holds, saw, _ := noPodRange(t.Context(), looked(tt.at.Only(rollout...))); holds != tt.holds {
-				t.Errorf("%v, %s", holds, saw)
-			}
-		})
-	}
-}
-
 func TestSessions(t *testing.T) {
 	with := func(peers ...string) snapshot.Snapshot {
 		tor := snapshot.Router{Name: "tor"}
 		tor.Neighbors.Read = true
 		for _, name := range peers {
-			tor.Neighbors.Items = append(tor.Neighbors.Items, snapshot.Neighbor{Address: nodeOf(name).Address, State: router.StateEstablished})
+			tor.Neighbors.Items = append(tor.Neighbors.Items, snapshot.Neighbor{Address: nodeOf(name).Address, State: snapshot.SessionEstablished})
 		}
 		return snapshot.Snapshot{Routers: []snapshot.Router{tor}}
 	}

@@ -1,6 +1,6 @@
-// Package figures is the file that holds what relapse was measured to take:
-// cmd/bench writes it, the README's table of figures is rendered from it, and the
-// CLI takes from it how long scenarios usually last.
+// Package figures reads and writes the file of measured times and memory. cmd/bench
+// writes it, the table in cmd/bench/README.md is rendered from it, and the CLI takes the
+// usual duration of a scenario from it.
 package figures
 
 import (
@@ -18,8 +18,8 @@ import (
 // Path is where the file is, from the root of the repository.
 const Path = "cmd/bench/figures/figures.json"
 
-// Names of the figures that say how long a scenario lasts, in seconds and without
-// the building of images.
+// Names of the figures for the duration of a scenario, in seconds and without building
+// images.
 const (
 	AllVariants = "all variants" // on a lab of their own, which comes and goes
 	LabIsUp     = "lab is up"
@@ -34,9 +34,9 @@ var recorded []byte
 // Recorded are the figures that this program was built with.
 func Recorded() (File, error) { return parse(Path, recorded) }
 
-// Duration is how long something of a scenario usually lasts, by the name of its
-// figure: the median, or the middle of the range where only that was written down.
-// Known is false where nobody has measured it.
+// Duration is the usual value of a figure of a scenario, which must be in seconds: the
+// median, or the middle of the range where only that was recorded. Known is false if it
+// was not measured.
 func (file File) Duration(scenario, name string) (usual time.Duration, known bool) {
 	for _, f := range file.Figures {
 		if f.Scenario != scenario || f.Name != name || f.Unit != "s" {
@@ -51,43 +51,43 @@ func (file File) Duration(scenario, name string) (usual time.Duration, known boo
 	return 0, false
 }
 
-// File is all figures of one machine. Figures of two machines do not compare,
-// so that there is no place for a second one.
+// File is all figures of one machine. It has no second machine, because figures of two
+// machines cannot be compared.
 type File struct {
-	// Machine says in a few words what was measured on.
+	// Machine describes the machine in a few words.
 	Machine string   `json:"machine"`
 	Figures []Figure `json:"figures"`
 }
 
-// Figure is one thing that was measured.
+// Figure is one measured quantity.
 type Figure struct {
-	// Scenario is the name of the incident that was run; empty for what does not
-	// belong to one.
+	// Scenario is the name of the incident that was run; empty if the figure is of no
+	// single one.
 	Scenario string `json:"scenario,omitempty"`
 	// Name says what was measured. It is unique within its scenario.
 	Name string `json:"figure"`
 	// Date is the day of the last sample, as in 2026-01-31.
 	Date     string `json:"date"`
 	Measured Spread `json:"measured"`
-	// Budget is the most that it may be; nil where there is none.
+	// Budget is the largest value allowed; nil if there is none.
 	Budget *float64 `json:"budget,omitempty"`
 	// Unit is that of Measured and Budget: s (seconds), MiB or packets.
 	Unit string `json:"unit"`
-	// Note says under which conditions, if not under those of the other figures.
+	// Note names the conditions, where they differ from those of the other figures.
 	Note string `json:"note,omitempty"`
 }
 
-// Spread is what several samples came to.
+// Spread summarizes samples.
 type Spread struct {
 	Min float64 `json:"min"`
-	// Median is absent where only the ends of the range were written down.
+	// Median is absent if only the range was recorded.
 	Median *float64 `json:"median,omitempty"`
 	Max    float64  `json:"max"`
-	// N is the number of samples; zero where it was not written down.
+	// N is the number of samples; zero if it was not recorded.
 	N int `json:"n,omitempty"`
 }
 
-// Summarize returns the spread of samples, of which there is one at least.
+// Summarize returns the spread of samples. There must be at least one.
 func Summarize(samples []float64) Spread {
 	sorted := slices.Sorted(slices.Values(samples))
 	n := len(sorted)
@@ -98,7 +98,7 @@ func Summarize(samples []float64) Spread {
 // OverBudget says whether any sample was above the budget.
 func (f Figure) OverBudget() bool { return f.Budget != nil && f.Measured.Max > *f.Budget }
 
-// Read reads the file at path. Where there is none it returns an empty File.
+// Read reads the file at path. If there is none, it returns an empty File.
 func Read(path string) (File, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,9 +135,9 @@ func (file File) Write(path string) error {
 	return nil
 }
 
-// Update returns the file with newly measured figures in place of those of the
-// same scenario and name, and the others as they were. Figures of another
-// machine are dropped. New ones stand behind the last one of their scenario.
+// Update returns the file with newly measured figures in place of those of the same
+// scenario and name. Other figures are kept, unless they are of another machine. A new
+// one comes after the last one of its scenario.
 func (file File) Update(machine string, measured ...Figure) File {
 	updated := File{Machine: machine}
 	if file.Machine == machine {

@@ -55,17 +55,17 @@ type Calico struct {
 	// Poll is how often calico-node -monitor-addresses looks for that address:
 	// AUTODETECT_POLL_INTERVAL, by default DefaultPoll.
 	Poll time.Duration
-	// OnDelete replaces no pod: whoever rolls it deletes one after the other (Roll).
+	// OnDelete replaces no pod: Roll deletes one after the other.
 	OnDelete bool
 }
 
-// DefaultPoll is how often calico-node looks for its address unless it is told
+// DefaultPoll is how often calico-node looks for its address unless it is configured
 // otherwise.
 const DefaultPoll = time.Minute
 
 // Apply brings Calico to this configuration. The pods of an earlier
 // configuration are replaced, and those of the same one as well: each
-// calico-node looks for its address anew. It does not wait for them.
+// calico-node autodetects its address again. It does not wait for them.
 func (c Calico) Apply(ctx context.Context, lab *kindlab.Lab) error {
 	images := registry.New(lab.Registry().Addr.String())
 	manifest, err := images.File(ctx, manifestImage(c.Version), "/calico.yaml")
@@ -155,13 +155,13 @@ const (
 
 // canStart tells on a node whether the CNI plugin takes pods: it knows the node's
 // name, and the API server's address. install-cni writes that address in brackets,
-// which Go takes for IPv6 alone since 1.26; calico-node writes it anew, without
+// which Go takes for IPv6 alone since 1.26; calico-node writes it again, without
 // them, when it makes the plugin's next token.
 const canStart = `test -s /var/lib/calico/nodename || { echo "no node's name yet"; exit 1; }
 grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo 'no address of the API server yet'; exit 1; }`
 
 // PodsCanStart waits until the newest calico-node runs on every node, which
-// means that the CNI plugin is installed, and has told the plugin what it needs to
+// means that the CNI plugin is installed, and has given the plugin what it needs to
 // know. Until then the plugin refuses every pod that comes or goes, and kubelet
 // tries again only after a while.
 func PodsCanStart(ctx context.Context, lab *kindlab.Lab) error {

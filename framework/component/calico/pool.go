@@ -14,7 +14,7 @@ import (
 )
 
 // NATOutgoing switches natOutgoing of the cluster's pool on or off: whether nodes
-// hide the addresses of pods from whatever is outside of Calico's pools, the nodes
+// hide the addresses of pods from hosts outside of Calico's pools, the nodes
 // included. It is on by default. The pool is there once a calico-node has started;
 // felix takes the change up on its own.
 func NATOutgoing(ctx context.Context, c *kindlab.Cluster, on bool) error {

@@ -112,7 +112,7 @@ func (s State) Changes(before State, when string) (string, error) {
 	return text.String(), nil
 }
 
-// LastLook is when calico-node -monitor-addresses has last looked for a node's
+// LastLook is when calico-node -monitor-addresses has last autodetected a node's
 // address and found the Node's InternalIP on an interface; zero for never.
 func LastLook(ctx context.Context, node *kindlab.Node) (time.Time, error) {
 	log, err := node.Exec(ctx, "sh", "-c", "cat /var/log/pods/kube-system_"+agent+"-*/"+agent+"/*.log")

@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// AgentLog is the log of a node's newest agent, and tells how far that agent
+// AgentLog is the log of a node's newest agent, and how far that agent
 // has come.
 type AgentLog struct {
 	Pod corev1.Pod
@@ -23,7 +23,7 @@ type AgentLog struct {
 	Text string
 }
 
-// WroteRules tells whether the rules on the node are the agent's: the slice
+// WroteRules reports whether the rules on the node are the agent's: the slice
 // says so when the vendor's code has returned.
 func (a AgentLog) WroteRules() bool {
 	return strings.Contains(a.Text, "The iptables rules are installed")
@@ -44,7 +44,7 @@ func (a AgentLog) Refusal() string {
 	return ""
 }
 
-// String tells where the agent is, for the error of a wait.
+// String says how far the agent is, for the error of a wait.
 func (a AgentLog) String() string {
 	lines := strings.Split(strings.TrimSpace(a.Text), "\n")
 	return fmt.Sprintf("%s, and its log ends with %q", workload.DescribePod(a.Pod), lines[len(lines)-1])

@@ -116,7 +116,7 @@ type Cilium struct {
 	Peers []Peer
 	// Restart is any text; when it changes, the agents are restarted.
 	Restart string
-	// OnDelete replaces no agent: whoever rolls them deletes one after the other
+	// OnDelete replaces no agent: the caller deletes one after the other
 	// (Roll).
 	OnDelete bool
 }
@@ -143,7 +143,7 @@ var (
 
 // place is what the manifests need to know of the cluster.
 type place struct {
-	// APIServer stands in place of the kubernetes Service, for which a lab has
+	// APIServer replaces the kubernetes Service, for which a lab has
 	// no proxy.
 	APIServer netip.AddrPort
 	// ControlPlane is the node on which the operator runs.
@@ -173,7 +173,7 @@ func (s Cilium) apply(ctx context.Context, c *kindlab.Cluster, t *template.Templ
 }
 
 // Configure brings the ConfigMaps to this state, and the operator, where there
-// is one. Agents that run do not notice: Run and Restart tell them.
+// is one. Running agents do not reread it: Run and Restart make them.
 func (s Cilium) Configure(ctx context.Context, c *kindlab.Cluster) error {
 	if err := s.apply(ctx, c, configManifest); err != nil || s.Operator == "" {
 		return err

@@ -22,11 +22,11 @@ func Masquerade(rules []snapshot.Rule, pods, native netip.Prefix) (rule snapshot
 	return rules[i], true
 }
 
-// NodeHeader is the path on a node of what the agent tells the BPF programs
+// NodeHeader is the path on a node of what the agent configures the BPF programs
 // that it compiles.
 const NodeHeader = "/var/run/cilium/state/globals/node_config.h"
 
-// Defines tells whether a header switches something on.
+// Defines reports whether a header switches something on.
 func Defines(header, name string) bool {
 	return strings.Contains(header, "\n#define "+name+" 1\n")
 }

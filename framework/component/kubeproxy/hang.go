@@ -12,13 +12,13 @@ const (
 	// again at the next.
 	looksHung = 3
 	// FrozenFor is how long a kube-proxy may go without finishing a sync before
-	// it counts as stopped, whatever its goroutines do. It is to sync every
+	// it counts as stopped, regardless of its goroutines. It should sync every
 	// five seconds; the slowest sync that was seen on a busy machine, without hardware
 	// support for guests, took 38 s.
 	FrozenFor = 2 * time.Minute
 )
 
-// Hang tells from look to look whether kube-proxy hangs. The zero value has
+// Hang reports after each poll whether kube-proxy hangs. The zero value has
 // seen nothing.
 type Hang struct {
 	// Last is the newest look.
@@ -28,7 +28,7 @@ type Hang struct {
 	since time.Time // when the last look's count of syncs was seen first
 }
 
-// See takes one more look, and tells whether kube-proxy hangs.
+// See takes one more look, and reports whether kube-proxy hangs.
 func (h *Hang) See(l Look) bool {
 	first := h.since.IsZero()
 	synced := first || l.Syncs != h.Last.Syncs

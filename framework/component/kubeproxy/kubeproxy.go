@@ -1,5 +1,5 @@
 // Package kubeproxy runs kube-proxies of Kubernetes 1.11 to 1.13 on nodes of a lab's
-// cluster, each with a version and mode of its own, and looks at what they say of
+// cluster, each with a version and mode of its own, and reads what they report about
 // themselves.
 package kubeproxy
 

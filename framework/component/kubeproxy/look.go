@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Look is what kube-proxy says of itself at one moment.
+// Look is the state that kube-proxy reports at one moment.
 type Look struct {
 	At   time.Time
 	Mode Mode
@@ -19,8 +19,8 @@ type Look struct {
 	// Waiting are the numbers of its goroutines that wait for the kernel's
 	// answer about IPVS.
 	Waiting []int
-	// Walked is how many entries of the graceful-termination list its log tells
-	// of, for the watched Service: each once when it is to go onto the list, and
+	// Walked is how many entries of the graceful-termination list its log
+	// mentions, for the watched Service: each once when it is added to the list, and
 	// once with each tick.
 	Walked int
 }
@@ -33,10 +33,10 @@ func (l Look) String() string {
 // SyncMetric counts finished syncs; it is 1.13's name.
 const SyncMetric = "kubeproxy_sync_proxy_rules_latency_microseconds_count"
 
-// lookWithin bounds a look: on a busy machine one took 6 s.
+// lookWithin bounds a reading: on a busy machine one took 6 s.
 const lookWithin = 30 * time.Second
 
-// Look looks at kube-proxy. One that does not answer, or not to all of it, is
+// Look reads the state of kube-proxy. One that does not answer, or not to all of it, is
 // an error.
 func (p Proxy) Look(ctx context.Context, lab *kindlab.Lab) (Look, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
@@ -48,14 +48,14 @@ func (p Proxy) Look(ctx context.Context, lab *kindlab.Lab) (Look, error) {
 	return lookOf(said, time.Now())
 }
 
-// query asks for what a look is made of, in one command.
+// query asks for what a Look consists of, in one command.
 func (p Proxy) query() snapshot.ProxyQuery {
 	return snapshot.ProxyQuery{
 		Counters: []string{SyncMetric}, Goroutines: true, LogLines: fmt.Sprintf("Trying to delete rs: %s", p.Watched),
 	}
 }
 
-// lookOf takes a look from what kube-proxy said. Metrics that were not read
+// lookOf makes a Look of what kube-proxy said. Metrics that were not read
 // must not count as no syncs, nor a dump that was not read as no goroutines.
 func lookOf(said snapshot.Proxy, at time.Time) (Look, error) {
 	switch {

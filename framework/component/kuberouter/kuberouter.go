@@ -37,7 +37,7 @@ var Agent = workload.SystemDaemonSet("kube-router")
 // Manifest is one of the vendor's manifests, by the version that it is of.
 type Manifest string
 
-// The vendor's daemonset/kubeadm-kuberouter.yaml. What tells them apart is the
+// The vendor's daemonset/kubeadm-kuberouter.yaml. They differ in the
 // RBAC of version 2, which lists EndpointSlices, and what each mounts.
 const (
 	V0 Manifest = "v0.4.0"
@@ -66,7 +66,7 @@ type KubeRouter struct {
 	// AtOnce replaces the pods of all nodes at once and not one after the other,
 	// as an operator does when nothing works any more.
 	AtOnce bool
-	// OnDelete replaces no pod: whoever rolls it deletes one after the other.
+	// OnDelete replaces no pod: the caller deletes one after the other.
 	OnDelete bool
 
 	// Router is the BGP peer of every node.
@@ -170,7 +170,7 @@ func Log(ctx context.Context, node *kindlab.Node) (string, error) {
 	return node.Exec(ctx, "sh", "-c", "cat /var/log/pods/kube-system_kube-router-*/kube-router/*.log")
 }
 
-// Digest asks the lab's registry which digest an image stands for at the moment.
+// Digest asks the lab's registry for the current digest of an image.
 func Digest(ctx context.Context, lab *kindlab.Lab, image string) (string, error) {
 	c := registry.New(lab.Registry().Addr.String())
 	digest, err := c.Resolve(ctx, image)
@@ -183,7 +183,7 @@ func Pinned(ctx context.Context, lab *kindlab.Lab, image string) (string, error)
 	return Untagged + "@" + digest, err
 }
 
-// MoveLatest makes the name without tag stand for an image, as the vendor does
+// MoveLatest makes the name without tag refer to an image, as the vendor does
 // with each release.
 func MoveLatest(ctx context.Context, lab *kindlab.Lab, image string) error {
 	c := registry.New(lab.Registry().Addr.String())
@@ -191,8 +191,8 @@ func MoveLatest(ctx context.Context, lab *kindlab.Lab, image string) error {
 	return errors.Join(err, c.Close())
 }
 
-// TagLatest pulls an image onto a node and makes the name without tag stand for
-// it there, whatever the registry says.
+// TagLatest pulls an image onto a node and makes the name without tag refer to
+// it there, regardless of the registry.
 func TagLatest(ctx context.Context, node *kindlab.Node, image string) error {
 	_, err := node.Exec(ctx, "sh", "-c", fmt.Sprintf(
 		"ctr -n k8s.io images pull --hosts-dir /etc/containerd/certs.d %[1]s >/dev/null && ctr -n k8s.io images tag --force %[1]s %[2]s:latest",

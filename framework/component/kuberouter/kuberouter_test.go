@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 var (
@@ -161,7 +160,7 @@ func at(second int, node, pod, digest, trouble string, session, route bool) snap
 	}
 	tor := snapshot.Router{Name: "tor"}
 	if session {
-		tor.Neighbors.Items = []snapshot.Neighbor{{Address: nodeOf(node).Address, State: router.StateEstablished}}
+		tor.Neighbors.Items = []snapshot.Neighbor{{Address: nodeOf(node).Address, State: snapshot.SessionEstablished}}
 	}
 	if route {
 		tor.Paths.Items = []snapshot.Path{{Neighbor: nodeOf(node).Address}}
@@ -178,7 +177,7 @@ func TestChanges(t *testing.T) {
 		want          []string
 	}{
 		{"nothing", well, well, nil},
-		{"the pod stops", well, at(2, "worker1", "", "", "", false, true), []string{"its kube-router pod is gone", "its BGP session is lost"}},
+		{"the pod stops", well, at(2, "worker1", "", "", "", false, true), []string{"its kube-router pod was deleted", "its BGP session is lost"}},
 		{"a new pod", at(1, "worker1", "", "", "", false, true), at(2, "worker1", "b", "", "", false, true), []string{"a new kube-router pod"}},
 		{"it starts", at(1, "worker1", "b", "", "", false, true), at(2, "worker1", "b", newDigest, "", false, true), []string{"kube-router runs " + newDigest}},
 		{"all at once", well, at(2, "worker1", "b", oldDigest, "", true, true), []string{"a new kube-router pod", "kube-router runs " + oldDigest}},

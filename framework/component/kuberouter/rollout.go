@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // Node is a node of the cluster, with the address at which routers know it.
@@ -26,7 +25,7 @@ type State struct {
 	Digest string
 	// Trouble says why the container does not run; empty if it does.
 	Trouble string
-	// Session and Route tell whether a router has a session with the node, and a
+	// Session and Route report whether a router has a session with the node, and a
 	// path from it.
 	Session, Route bool
 }
@@ -46,7 +45,8 @@ func StateOf(s snapshot.Snapshot, node Node) State {
 		}
 	}
 	for _, r := range s.Routers {
-		state.Session = state.Session || router.Established(r.Neighbors.Items, node.Address)
+		_, up := r.Session(node.Address)
+		state.Session = state.Session || up
 		state.Route = state.Route || slices.ContainsFunc(r.Paths.Items, func(p snapshot.Path) bool { return p.Neighbor == node.Address })
 	}
 	return state
@@ -66,7 +66,7 @@ const (
 	lastLookWithin = time.Second
 )
 
-// Tell does something to kube-router, and tells what becomes of each node
+// Tell does something to kube-router, and reports what happens on each node
 // meanwhile: it notes each event when it is seen, and returns all of them in
 // order. Latest returns the newest snapshot. The error is that of do.
 func Tell(nodes []Node, latest func() snapshot.Snapshot, note func(string), do func() error) ([]Event, error) {
@@ -113,7 +113,7 @@ func changes(nodes []Node, before, after snapshot.Snapshot) []Event {
 			events = append(events, Event{after.Time, node.Name, fmt.Sprintf(format, args...)})
 		}
 		if old.Pod != now.Pod && now.Pod == "" {
-			tell("its kube-router pod is gone")
+			tell("its kube-router pod was deleted")
 		} else if old.Pod != now.Pod {
 			tell("a new kube-router pod")
 		}

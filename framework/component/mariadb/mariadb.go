@@ -80,7 +80,7 @@ func Connections(ctx context.Context, host *kindlab.Host) (string, error) {
 }
 
 // Denied are the lines of an error log about a user who was turned away at an
-// address. An empty user stands for anybody, at any address.
+// address. An empty user means any user, at any address.
 func Denied(log, user string, address netip.Addr) []string {
 	words := "Access denied"
 	if user != "" {

@@ -50,8 +50,8 @@ func (a *App) pool() Pods {
 	return Pods{metav1.NamespaceDefault, client.MatchingLabels{poolLabel: a.Name}}
 }
 
-// Install runs the application anew, behind a Service of that name and cluster
-// IP, with a pod to stand by. What an earlier App of the same name has left goes.
+// Install runs the application again, behind a Service of that name and cluster
+// IP, with a pod to stand by. What an earlier App of the same name has left is removed.
 func (a *App) Install(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr) error {
 	if err := a.uninstall(ctx, c); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
 }
 
 // label puts a pod behind the Services, or, where app is null, takes it out of
-// them. A pod that was taken out still answers whoever connects to it.
+// them. A pod that was taken out still answers connections.
 func (a *App) label(ctx context.Context, c *kindlab.Cluster, p AppPod, app string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: metav1.NamespaceDefault}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":`+app+`}}}`))
@@ -198,7 +198,7 @@ func (a *App) label(ctx context.Context, c *kindlab.Cluster, p AppPod, app strin
 
 // Roll replaces the pod behind the Services as a rollout does: the new one
 // comes in, the old one goes out, and still answers until proxies have had
-// time to notice. It returns when the old one is gone and another one stands
+// time to notice. It returns when the old one has been deleted and another one stands
 // by.
 func (a *App) Roll(ctx context.Context, c *kindlab.Cluster, proxiesHadTime func(context.Context) error) error {
 	if err := a.label(ctx, c, a.Standby, `"`+a.Name+`"`); err != nil {

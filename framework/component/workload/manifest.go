@@ -4,7 +4,7 @@
 // it.
 //
 // A pod is in one of two conditions, which mean the same everywhere: it is
-// [Started], or it is [Ready]. A pod that is to crash starts and never gets
+// [Started], or it is [Ready]. A pod that should crash starts and never gets
 // ready.
 package workload
 

@@ -96,7 +96,7 @@ func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster, options ...client.
 		})
 }
 
-// DeleteFailed deletes those of the pods that have failed for good.
+// DeleteFailed deletes those of the pods that have failed permanently.
 func (p Pods) DeleteFailed(ctx context.Context, c *kindlab.Cluster) error {
 	err := kube(c).DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(p.Namespace), p.Labels,
 		client.MatchingFields{"status.phase": string(corev1.PodFailed)})
@@ -109,14 +109,14 @@ func (p Pods) DeleteFailed(ctx context.Context, c *kindlab.Cluster) error {
 // String is the selection as kubectl takes it: namespace/label=value.
 func (p Pods) String() string { return p.Namespace + "/" + labels.FormatLabels(p.Labels) }
 
-// Started tells whether each container of a pod has been started at least
-// once, whatever has become of it since.
+// Started reports whether each container of a pod has been started at least
+// once, regardless of what happened to it since.
 func Started(pod corev1.Pod) bool {
 	return len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers) &&
 		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.ContainerID == "" })
 }
 
-// Ready tells whether a pod serves, as its readiness probes see it. A pod
+// Ready reports whether a pod serves, as its readiness probes see it. A pod
 // without such a probe is ready when its containers run.
 func Ready(pod corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -152,8 +152,8 @@ const pullRetried = 35 * time.Second
 // pullWatch remembers since when an image cannot be pulled.
 type pullWatch struct{ since time.Time }
 
-// hopeless is told at each look what PullError says, and returns it when it has
-// been an error at every look of pullRetried.
+// hopeless gets the result of PullError in each poll, and returns it when it has
+// been an error in every poll of pullRetried.
 func (w *pullWatch) hopeless(err error) error {
 	switch {
 	case err == nil:
@@ -166,7 +166,7 @@ func (w *pullWatch) hopeless(err error) error {
 	return nil
 }
 
-// DescribePod says why a pod does not run, as far as its status tells.
+// DescribePod says why a pod does not run, as far as its status says.
 func DescribePod(pod corev1.Pod) string {
 	text := fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.Status.Phase)
 	if pod.DeletionTimestamp != nil {

@@ -29,7 +29,7 @@ var probes = Pods{metav1.NamespaceDefault, client.MatchingLabels{"app": "probe"}
 const socketDir = "/run/relapse"
 
 // ProbePod is a pod in which a probe agent runs: the workload of an incident,
-// in the role that its name tells.
+// in the role that its name says.
 type ProbePod struct {
 	// Name is the end's name in probes. Services select the pod by it, as the
 	// value of the label ProbeLabel.
@@ -74,7 +74,7 @@ func (p ProbePod) pod() *corev1.Pod {
 			DNSPolicy:   dns,
 			// A node may be unready, or removed, in the middle of a script.
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			// Short, but not zero: the object is to be there until the process,
+			// Short, but not zero: the object must exist until the process,
 			// which owns the socket, is gone.
 			TerminationGracePeriodSeconds: new(int64(1)),
 			AutomountServiceAccountToken:  new(bool),
@@ -140,7 +140,7 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 						err = kube(c).Create(ctx, p.pod())
 					}
 					if err != nil {
-						return false, "", fmt.Errorf("making the probe pod of %s anew: %w", p.Name, err)
+						return false, "", fmt.Errorf("making the probe pod of %s again: %w", p.Name, err)
 					}
 				}
 				objects, waiting = append(objects, pod), append(waiting, DescribePod(pod))
@@ -154,7 +154,7 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 	return err
 }
 
-// refused tells whether kubelet has refused a pod for good because its node has no room:
+// refused reports whether kubelet has refused a pod permanently because its node has no room:
 // OutOfpods, OutOfcpu and so on (k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go).
 // A kubelet that was started a moment ago may know its own Node from before it has said
 // how many pods it takes, and refuse all.

@@ -33,7 +33,7 @@ func PullTimes(ctx context.Context, c *kindlab.Cluster, image string, since time
 	return pullTimes(events.Items, image, since), nil
 }
 
-// pullTimes picks the events that tell of the image's pulls.
+// pullTimes picks the events of the image's pulls.
 func pullTimes(events []corev1.Event, image string, since time.Time) []PullTime {
 	// k8s.io/kubernetes/pkg/kubelet/images/image_manager.go, of 1.34
 	pulled := regexp.MustCompile(`^Successfully pulled image "` + regexp.QuoteMeta(image) + `\S*" in (\S+) `)

@@ -1,14 +1,14 @@
-// Package autodetection tells which address calico-node would take for its
-// node's, from what is known of the node: the same choice in the same order as
-// Calico's own code, without its side effects.
+// Package autodetection predicts which address calico-node would choose for its
+// node: the same choice in the same order as Calico's own code, without its side
+// effects.
 //
 // The source is github.com/projectcalico/calico, version
 // v1.11.0-cni-plugin.0.20250813170300-a0db560f0520 (the 3.28 line): in
 // node/pkg/lifecycle/startup, configureIPsAndSubnets of startup.go, and
 // autodetection_methods.go, autodetection_linux.go, filtered.go, interfaces.go
 // and reachaddr.go of its folder autodetection. Calico's packages are not
-// called: they read the interfaces of the machine that they run on, and end
-// the process on a method that they do not know.
+// called: they read the interfaces of the machine that they run on, and exit on
+// an unknown method.
 package autodetection
 
 import (
@@ -51,8 +51,8 @@ func Excluded(name string) (pattern string, yes bool) {
 	return "", false
 }
 
-// Interface is what Calico looks at of a network interface. Whether it is up
-// makes no difference to it.
+// Interface is what Calico reads of a network interface. It ignores whether that
+// is up.
 type Interface struct {
 	Name string
 	// Addresses are in the kernel's order.
@@ -66,11 +66,11 @@ type Host struct {
 	// InternalIPs are the Node's addresses of that type, in its order.
 	InternalIPs []netip.Addr
 	// Source returns the address that the node would send from to a
-	// destination. It is asked for can-reach alone; nil if nobody can tell.
+	// destination. It is called for can-reach alone; nil if that is unknown.
 	Source func(to netip.Addr) (netip.Addr, error)
 }
 
-// Settings are the environment of calico-node, as far as it decides.
+// Settings are the variables of calico-node's environment that decide.
 type Settings struct {
 	IP     string // IP
 	Method string // IP_AUTODETECTION_METHOD
@@ -80,22 +80,22 @@ type Settings struct {
 type Choice struct {
 	// Address is the node's address with the length of its subnet.
 	Address netip.Prefix
-	// Interface bears the address; empty if none does.
+	// Interface has the address; empty if none does.
 	Interface string
 }
 
 // ErrNone says that Calico finds no address: calico-node keeps the address
-// that the node already has, and ends if there is none.
+// that the node already has, and exits if there is none.
 var ErrNone = errors.New("autodetection finds no address")
 
-// Fixed tells that Calico does not look for an address by itself: it was told
-// one, or told to have none, or it was told nothing and the node has one.
+// Fixed reports that Calico does not autodetect an address: one is configured, or
+// none is to be used, or nothing is configured and the node has one.
 func (s Settings) Fixed(has bool) bool {
 	return s.IP != "autodetect" && (s.IP != "" || has)
 }
 
-// Choose returns the IPv4 address that autodetection by a method comes to. The
-// error is ErrNone, or says what it would take to know.
+// Choose returns the IPv4 address that autodetection by a method chooses. The
+// error is ErrNone, or says which information is missing.
 func Choose(method string, h Host) (Choice, error) {
 	value := func(prefix string) string { return strings.TrimPrefix(method, prefix) }
 	switch {
@@ -120,7 +120,7 @@ func Choose(method string, h Host) (Choice, error) {
 	case strings.HasPrefix(method, KubernetesInternalIP):
 		return internalIP(h)
 	}
-	return Choice{}, fmt.Errorf("%w: calico-node ends on the unknown method %q", ErrNone, method)
+	return Choice{}, fmt.Errorf("%w: calico-node exits on the unknown method %q", ErrNone, method)
 }
 
 var comma = regexp.MustCompile(`\s*,\s*`)
@@ -171,14 +171,14 @@ func enumerate(h Host, include, exclude []string, cidrs []netip.Prefix) (Choice,
 func reach(h Host, destination string) (Choice, error) {
 	to, err := netip.ParseAddr(destination)
 	if err != nil {
-		return Choice{}, fmt.Errorf("which address the name %q has on the node is not known", destination)
+		return Choice{}, fmt.Errorf("the address of the name %q on the node is unknown", destination)
 	}
 	if h.Source == nil {
-		return Choice{}, errors.New("the node's routes are not known")
+		return Choice{}, errors.New("the node's routes are unknown")
 	}
 	source, err := h.Source(to)
 	if err != nil {
-		return Choice{}, fmt.Errorf("which address reaches %s: %w", to, err)
+		return Choice{}, fmt.Errorf("finding the source address for %s: %w", to, err)
 	}
 	if c := holder(h, source); c.Interface != "" {
 		return c, nil

@@ -1,11 +1,11 @@
-// Package configdrift finds out what an upgrade makes of a configuration that
-// nobody changed: keys that the new version does not read, deprecates or
+// Package configdrift finds out what an upgrade changes in the effect of an
+// unchanged configuration: keys that the new version does not read, deprecates or
 // defaults differently, and what is in force before and after. It is a pure
 // function of two versions and a ConfigMap.
 //
 // What a version reads is in a table that was made by running the vendor's own
 // code (command generate), not by reading it: flags with types, defaults and
-// deprecations; what each key changes when it alone is set, which tells that
+// deprecations; what each key changes when it alone is set, which shows that
 // two keys are names of one setting; what is refused.
 package configdrift
 
@@ -57,7 +57,7 @@ type Drift struct {
 	// them; Refused where the agent does not start. Empty: none.
 	Before string `json:"before"`
 	After  string `json:"after"`
-	// Says is one sentence for who is about to upgrade.
+	// Says is one sentence for the operator who upgrades.
 	Says string `json:"says"`
 }
 
@@ -129,13 +129,13 @@ func (c comparison) set(key string) (Drift, bool) {
 		d.Says = fmt.Sprintf("%s, and %s to %q: %s does not start with both (%q).", setTo, n.Excludes, c.to.config[n.Excludes], c.to.name(), after.conflict)
 	case after.key == key && after.bad:
 		d.Kind = BadValue
-		d.Says = fmt.Sprintf("%s, which is no %s%s.", setTo, n.Type, c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which is not of type %s%s.", setTo, n.Type, c.change(before, after))
 	case !wasRead:
 		d.Kind = NewlyRead
 		d.Says = fmt.Sprintf("%s, which %s does not read and %s does%s.", setTo, c.from.name(), c.to.name(), c.change(before, after))
 	case n.Deprecated != "":
 		d.Kind = Deprecated
-		d.Says = fmt.Sprintf("%s, which %s still reads, but calls deprecated (%q)%s.", setTo, c.to.name(), n.Deprecated, c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which %s reads, but reports as deprecated (%q)%s.", setTo, c.to.name(), n.Deprecated, c.change(before, after))
 	case o.Type != n.Type && before.value != after.value:
 		d.Kind = BadValue
 		d.Says = fmt.Sprintf("%s, a %s for %s and a %s for %s%s.", setTo, o.Type, c.from.name(), n.Type, c.to.name(), c.change(before, after))
@@ -200,7 +200,7 @@ type configured struct {
 
 func (s configured) name() string { return s.Version.Version }
 
-// lacks reports whether the agent does not start for want of a key.
+// lacks reports whether the agent does not start because a key is missing.
 func (s configured) lacks() bool {
 	if s.Needs == nil {
 		return false
@@ -227,8 +227,8 @@ type force struct {
 	conflict   string // what the agent says of two keys that are both set
 }
 
-// inForce returns what the version goes by for the setting that a key stands
-// for: the one of its names that is set, or else the default.
+// inForce returns the effective value of the setting that a key belongs
+// to: that of its names that is set, or else the default.
 func (s configured) inForce(key string) force {
 	var f force
 	for _, name := range s.table.names(key) {
@@ -337,9 +337,9 @@ func (c comparison) instead(after force) string {
 	case after.key == "":
 		return ", nor any other key for it"
 	case after.set:
-		return fmt.Sprintf("; %s decides there, and is set to %q", after.key, c.to.config[after.key])
+		return fmt.Sprintf("; there %s has effect, and is set to %q", after.key, c.to.config[after.key])
 	}
-	return fmt.Sprintf("; %s decides there, and is not set", after.key)
+	return fmt.Sprintf("; there %s has effect, and is not set", after.key)
 }
 
 // change says what is in force before and after.

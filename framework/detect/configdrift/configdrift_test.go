@@ -46,7 +46,7 @@ func TestCompare(t *testing.T) {
 				{"masquerade", NotRead, "false", "true"},
 				{"native-routing-cidr", Deprecated, cidr, cidr},
 			},
-			says: `masquerade is set to "false", which 1.11.1 does not read; enable-ipv4-masquerade decides there, and is not set: false with 1.8.1, true with 1.11.1.`,
+			says: `masquerade is set to "false", which 1.11.1 does not read; there enable-ipv4-masquerade has effect, and is not set: false with 1.8.1, true with 1.11.1.`,
 		},
 		{
 			name: "translated before the upgrade", from: "1.8.1", to: "1.11.1", config: oldKeys, then: newKeys,
@@ -71,7 +71,7 @@ func TestCompare(t *testing.T) {
 				{"enable-ipv4-masquerade", NewlyRead, "false", "false"},
 				{"native-routing-cidr", Deprecated, cidr, cidr},
 			},
-			says: `masquerade is set to "false", which 1.11.1 does not read; enable-ipv4-masquerade decides there, and is set to "false": false, as before.`,
+			says: `masquerade is set to "false", which 1.11.1 does not read; there enable-ipv4-masquerade has effect, and is set to "false": false, as before.`,
 		},
 		{
 			name: "old and new keys, 1.10", from: "1.8.1", to: "1.10.0",
@@ -95,7 +95,7 @@ func TestCompare(t *testing.T) {
 			name: "the same, with masquerading off", from: "1.11.1", to: "1.12.0",
 			config: native(map[string]string{"native-routing-cidr": cidr, "enable-ipv4-masquerade": "false"}),
 			want:   []brief{{"native-routing-cidr", NotRead, cidr, ""}},
-			says:   `native-routing-cidr is set to "10.20.30.0/24", which 1.12.0 does not read; ipv4-native-routing-cidr decides there, and is not set: 10.20.30.0/24 with 1.11.1, nothing with 1.12.0.`,
+			says:   `native-routing-cidr is set to "10.20.30.0/24", which 1.12.0 does not read; there ipv4-native-routing-cidr has effect, and is not set: 10.20.30.0/24 with 1.11.1, nothing with 1.12.0.`,
 		},
 		{
 			name: "a slip of the pen", from: "1.11.1", to: "1.12.0",
@@ -116,13 +116,13 @@ func TestCompare(t *testing.T) {
 				{"enable-ipv4-masquerade", BadValue, "false", Refused},
 				{"native-routing-cidr", Deprecated, cidr, cidr},
 			},
-			says: `enable-ipv4-masquerade is set to "nein", which is no bool: false with 1.10.0, and 1.11.1 does not start.`,
+			says: `enable-ipv4-masquerade is set to "nein", which is not of type bool: false with 1.10.0, and 1.11.1 does not start.`,
 		},
 		{
 			name: "an empty switch", from: "1.11.1", to: "1.12.0",
 			config: native(map[string]string{"enable-ipv4-masquerade": "", "ipv4-native-routing-cidr": cidr}),
 			want:   []brief{{"enable-ipv4-masquerade", BadValue, "false", Refused}},
-			says:   `enable-ipv4-masquerade is set to "", which is no bool: false with 1.11.1, and 1.12.0 does not start.`,
+			says:   `enable-ipv4-masquerade is set to "", which is not of type bool: false with 1.11.1, and 1.12.0 does not start.`,
 		},
 		{name: "no change of version", from: "1.11.1", to: "1.11.1", config: newKeys},
 		{

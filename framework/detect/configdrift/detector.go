@@ -7,8 +7,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Detector says, of a cluster's own ConfigMap, what an upgrade changes that
-// nobody has asked for.
+// Detector finds, for a cluster's own ConfigMap, what an upgrade changes in its
+// effect.
 type Detector struct {
 	// Before is what the agents run with, or ran with before the upgrade.
 	Before Setup
@@ -26,15 +26,14 @@ func (d Detector) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.ConfigMaps(d.ConfigMap)}
 }
 
-// Check returns an *UnknownVersionError where Detect would find nothing for
-// want of a table.
+// Check returns an *UnknownVersionError where Detect would find nothing because it has no table.
 func (d Detector) Check() error {
 	_, err := Cilium().Compare(d.Before, Setup{Version: d.Version})
 	return err
 }
 
-// Detect implements detect.Detector. What changes is latent: whether that hurts
-// anybody is for other detectors to say. A key whose value in force stays the same,
+// Detect implements detect.Detector. What changes is latent: whether traffic is
+// lost is for other detectors to find. A key whose value in force stays the same,
 // but that the new version does not read, or calls by another name, is a hint.
 func (d Detector) Detect(history []snapshot.Snapshot) []detect.Finding {
 	if len(history) == 0 {

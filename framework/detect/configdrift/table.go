@@ -36,7 +36,7 @@ type Table struct {
 	// no Option for it.
 	Keys map[string]map[string]Option `json:"-"`
 
-	// synonyms are, for each key, the keys that stand for the same setting in
+	// synonyms are, for each key, the keys of the same setting in
 	// one version or another, itself included, in order of name.
 	synonyms map[string][]string
 }
@@ -49,16 +49,16 @@ func NewTable(component string, versions []Version, keys map[string]map[string]O
 	return t
 }
 
-// Knows tells whether the table has a version.
+// Knows reports whether the table has a version.
 func (t *Table) Knows(version string) bool {
 	_, err := t.find(version)
 	return err == nil
 }
 
-// Refused stands for a value with which the agent does not start.
+// Refused means a value with which the agent does not start.
 const Refused = "refused"
 
-// Any stands for every value but the empty one.
+// Any means every value but the empty one.
 const Any = "*"
 
 // Version is what holds for all keys of a version.

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/schema"
 )
@@ -39,8 +40,10 @@ func stored(t *testing.T, bytes int) string {
 		Variants: []report.Variant{{
 			Name: "cilium-1.11.6", Role: "affected", Form: "slice", Verdict: "reproduced", Expected: "reproduced",
 			EvidenceDir: "evidence/cilium-1.11.6", ProbesHurt: []string{"tor->master1"}, Findings: []report.Finding{{
-				Detector: "route-ownership", Kind: "unannounced", State: "active", Object: "10.5.115.0/24", Owner: "master1",
-				Pods: []string{"default/web-7", "shop/cart-0"}, Says: "tor has no route to 10.5.115.0/24.", During: "fault",
+				Finding: detect.Finding{
+					Detector: "route-ownership", Kind: "unannounced", State: "active", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master1",
+					Pods: []string{"default/web-7", "shop/cart-0"}, Says: "tor has no route to 10.5.115.0/24.",
+				}, During: "fault",
 			}},
 		}},
 	}

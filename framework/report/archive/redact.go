@@ -241,21 +241,10 @@ func (x *redactor) seen(a netip.Addr, bits int) netip.Addr {
 }
 
 func (x *redactor) objects(s snapshot.Snapshot) {
-	for _, n := range s.Nodes.Items {
-		x.nodes[n.Name] = true
-	}
-	for _, p := range s.Pods.Items {
-		x.pods[p.Name], x.namespaces[p.Namespace] = true, true
-	}
-	for _, p := range s.PodImages.Items {
-		x.pods[p.Name], x.namespaces[p.Namespace] = true, true
-	}
-	for _, w := range s.Workloads.Items {
-		x.namespaces[w.Namespace] = true
-	}
-	for _, one := range s.Services.Items {
-		x.namespaces[one.Namespace] = true
-	}
+	n := s.Names()
+	maps.Copy(x.nodes, n.Nodes)
+	maps.Copy(x.pods, n.Pods)
+	maps.Copy(x.namespaces, n.Namespaces)
 }
 
 // foundIn notes pods of a finding, as namespace/name.

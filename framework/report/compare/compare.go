@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
@@ -74,7 +75,7 @@ func Reports(a, b report.Report, earlier []report.Report) (Result, error) {
 	r.verdict("", "run", a.Verdict, b.Verdict)
 	common := 0
 	for _, one := range a.Variants {
-		title := TitleOf(one)
+		title := one.Title()
 		other, both := find(b, title)
 		if !both {
 			r.Conditions = append(r.Conditions, Difference{title, "variant", "ran: " + one.Verdict, ""})
@@ -85,8 +86,8 @@ func Reports(a, b report.Report, earlier []report.Report) (Result, error) {
 		r.times(title, one, other, earlier)
 	}
 	for _, other := range b.Variants {
-		if _, both := find(a, TitleOf(other)); !both {
-			r.Conditions = append(r.Conditions, Difference{TitleOf(other), "variant", "", "ran: " + other.Verdict})
+		if _, both := find(a, other.Title()); !both {
+			r.Conditions = append(r.Conditions, Difference{other.Title(), "variant", "", "ran: " + other.Verdict})
 		}
 	}
 	if common == 0 {
@@ -95,16 +96,8 @@ func Reports(a, b report.Report, earlier []report.Report) (Result, error) {
 	return r, nil
 }
 
-// TitleOf is a variant's name, and what it ran without.
-func TitleOf(v report.Variant) string {
-	if v.Ablated != "" {
-		return v.Name + " without " + v.Ablated
-	}
-	return v.Name
-}
-
 func find(r report.Report, title string) (report.Variant, bool) {
-	i := slices.IndexFunc(r.Variants, func(v report.Variant) bool { return TitleOf(v) == title })
+	i := slices.IndexFunc(r.Variants, func(v report.Variant) bool { return v.Title() == title })
 	if i < 0 {
 		return report.Variant{}, false
 	}
@@ -176,13 +169,13 @@ func (r *Result) variants(title string, a, b report.Variant) {
 	}
 	r.verdict(title, "verdict", a.Verdict, b.Verdict)
 	for _, m := range a.Remedies {
-		i := slices.IndexFunc(b.Remedies, func(n report.Remedy) bool { return n.Name == m.Name })
+		i := slices.IndexFunc(b.Remedies, func(n report.Remedy) bool { return n.Same(m) })
 		if i >= 0 {
 			r.verdict(title, "remedy: "+m.Name, m.Verdict, b.Remedies[i].Verdict)
 		}
 	}
 	for _, c := range a.Checks {
-		i := slices.IndexFunc(b.Checks, func(d report.Check) bool { return d.Name == c.Name })
+		i := slices.IndexFunc(b.Checks, func(d report.Check) bool { return d.Same(c) })
 		if i >= 0 {
 			r.verdict(title, "check: "+c.Name, holds(c), holds(b.Checks[i]))
 		}
@@ -204,33 +197,25 @@ func holds(c report.Check) string {
 	switch {
 	case c.Holds:
 		return "holds"
-	case strings.HasPrefix(c.Reason, "not known: "):
+	case c.Unknown:
 		return "not known"
 	}
 	return "does not hold"
 }
 
-// finding is what tells findings apart: wording and pods change from run to run.
-type finding struct{ detector, kind, state, object, owner, announcer, routers, during string }
-
-func (f finding) text() string {
-	words := []string{f.detector + ":", f.state, f.kind, f.object}
-	for _, more := range []struct{ what, word string }{{"of", f.owner}, {"announced by", f.announcer}, {"on", f.routers}} {
-		if more.word != "" {
-			words = append(words, more.what, more.word)
-		}
-	}
-	return strings.Join(words, " ") + " (" + f.during + ")"
+// finding identifies a finding across runs.
+type finding struct {
+	detect.ID
+	during string
 }
+
+func (f finding) text() string { return f.String() + " (" + f.during + ")" }
 
 func findings(v report.Variant) []finding {
 	var all []finding
 	for _, f := range v.Findings {
-		key := finding{
-			f.Detector, f.Kind, f.State, f.Object, f.Owner, f.Announcer,
-			strings.Join(slices.Sorted(slices.Values(f.Routers)), ", "), f.During,
-		}
-		if f.State != "settling" && !slices.Contains(all, key) {
+		key := finding{f.ID(), f.During}
+		if f.State != detect.Settling && !slices.Contains(all, key) {
 			all = append(all, key)
 		}
 	}

@@ -2,19 +2,15 @@ package compare
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report"
 )
-
-var update = flag.Bool("update", false, "write the expected output anew")
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -29,11 +25,11 @@ func run(name string, change func(*report.Report)) report.Report {
 				Name: "old", Role: "affected", Components: map[string]string{"cilium": "1.11.6"}, Expected: "reproduced", Verdict: "reproduced",
 				Fault: &report.Fault{Began: fault}, Onset: new(fault.Add(100 * time.Millisecond)), ElapsedMS: 100_000,
 				Findings: []report.Finding{
-					{Detector: "routes", Kind: "lost", State: "settling", Object: "10.0.0.0/24", During: "fault"},
-					{Detector: "routes", Kind: "lost", State: "active", Object: "10.0.0.0/24", Owner: "node1", Routers: []string{"tor2", "tor1"}, During: "fault", TimeToDetectMS: new(int64(300))},
+					{Finding: detect.Finding{Detector: "routes", Kind: "lost", State: "settling", Object: detect.Prefix(netip.MustParsePrefix("10.0.0.0/24"))}, During: "fault"},
+					{Finding: detect.Finding{Detector: "routes", Kind: "lost", State: "active", Object: detect.Prefix(netip.MustParsePrefix("10.0.0.0/24")), Owner: "node1", Routers: []string{"tor2", "tor1"}}, During: "fault", TimeToDetectMS: new(int64(300))},
 				},
-				Remedies: []report.Remedy{{Name: "upgrade", Expected: "recovers", Verdict: "recovers", TimeToRecoverMS: new(int64(7000)), TimeToQuietMS: new(int64(7400))}},
-				Checks:   []report.Check{{Name: "the routes are gone", Holds: true}},
+				Remedies: []report.Remedy{{ID: "upgrade", Name: "upgrade", Expected: "recovers", Verdict: "recovers", TimeToRecoverMS: new(int64(7000)), TimeToQuietMS: new(int64(7400))}},
+				Checks:   []report.Check{{ID: "gone", Name: "the routes are gone", Holds: true}},
 			},
 			{Name: "new", Role: "fixed", Components: map[string]string{"cilium": "1.12.0"}, Expected: "prevented", Verdict: "prevented", ElapsedMS: 40_000},
 		},
@@ -65,6 +61,14 @@ func TestReports(t *testing.T) {
 		{name: "a remedy", verdicts: 1, b: func(r *report.Report) { r.Variants[0].Remedies[0].Verdict = "does-not-help" }},
 		{name: "a remedy that was not tried", b: func(r *report.Report) { r.Variants[0].Remedies = nil }},
 		{name: "a check", verdicts: 1, b: func(r *report.Report) { r.Variants[0].Checks[0].Holds = false }},
+		{name: "a check that could not be determined", verdicts: 1, b: func(r *report.Report) {
+			r.Variants[0].Checks[0] = report.Check{Name: "the routes are gone", Unknown: true}
+		}},
+		{
+			name: "a check and a remedy in other words", b: func(r *report.Report) {
+				r.Variants[0].Checks[0].Name, r.Variants[0].Remedies[0].Name = "no route is left", "Cilium 1.12.0"
+			},
+		},
 		{
 			name: "findings: another owner, in another order, and none that settles", findings: 2,
 			b: func(r *report.Report) {
@@ -172,17 +176,5 @@ func TestPrint(t *testing.T) {
 		got.Print(&out)
 		out.WriteString("----\n")
 	}
-	file := filepath.Join("testdata", "diff.txt")
-	if *update {
-		if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), out.String()); diff != "" {
-		t.Errorf("output (-want +got):\n%s", diff)
-	}
+	goldentest.Compare(t, "diff.txt", out.String())
 }

@@ -136,8 +136,8 @@ func (s *suite) step(step report.Step) {
 func (s *suite) judged(scope string) bool {
 	for _, v := range s.report.Variants {
 		if v.Repeats != nil {
-			for i, run := range v.Repeats.Runs {
-				if strings.HasPrefix(scope, fmt.Sprintf("%s %d/", v.Name, i+1)) {
+			for _, run := range v.Repeats.Runs {
+				if scope == run.Scope {
 					return judged(run.Verdict)
 				}
 			}
@@ -159,8 +159,8 @@ func (s *suite) verdicts(v report.Variant) {
 		s.verdict(s.report.ScopeOf(v)+": verdict", v.Expected, v.Verdict, v.Reasons, v.ElapsedMS)
 		return
 	}
-	for i, run := range v.Repeats.Runs {
-		s.verdict(fmt.Sprintf("%s %d/%d: verdict", v.Name, i+1, len(v.Repeats.Runs)), v.Expected, run.Verdict, run.Reasons, run.ElapsedMS)
+	for _, run := range v.Repeats.Runs {
+		s.verdict(run.Scope+": verdict", v.Expected, run.Verdict, run.Reasons, run.ElapsedMS)
 	}
 }
 

@@ -79,7 +79,7 @@ func TestSuiteOfSeveral(t *testing.T) {
 		t.Errorf("every part in turn (-want +got):\n%s", diff)
 	}
 	repeats := one("fail", "reproduced", "missed", step("old 1/2", "detectors", "not as expected: nobody", false), step("old 2/2", "baseline", "not as expected: loss", false))
-	repeats.Variants[0].Repeats = &report.Repeats{Runs: []report.Repeat{{Verdict: "missed"}, {Verdict: "vacuous"}}}
+	repeats.Variants[0].Repeats = &report.Repeats{Runs: []report.Repeat{{Scope: "old 1/2", Verdict: "missed"}, {Scope: "old 2/2", Verdict: "vacuous"}}}
 	want := []string{
 		"old 1/2: detectors: failure: not as expected: nobody", "old 2/2: baseline: error: not as expected: loss",
 		"old 1/2: verdict: failure: missed, expected reproduced", "old 2/2: verdict: error: vacuous, expected reproduced",

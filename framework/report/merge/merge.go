@@ -14,7 +14,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/framework/report/compare"
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/page"
 )
@@ -129,7 +128,7 @@ func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 	var roles []framework.Role
 	for _, v := range merged.Variants {
 		roles = append(roles, framework.Role(v.Role))
-		from = append(from, shards[m.from[compare.TitleOf(v)]])
+		from = append(from, shards[m.from[v.Title()]])
 	}
 	merged.NotRun = slices.DeleteFunc(merged.NotRun, func(n report.NotRun) bool {
 		return slices.ContainsFunc(merged.Variants, func(v report.Variant) bool { return v.Name == n.Name })
@@ -231,13 +230,13 @@ func (m *merger) add(n int, s Shard) {
 // did not come to what was expected; two verdicts make the run inconclusive, unless
 // it has failed anyway.
 func (m *merger) variant(n int, v report.Variant) {
-	into, title := m.merged, compare.TitleOf(v)
+	into, title := m.merged, v.Title()
 	before, twice := m.from[title]
 	if !twice {
 		into.Variants, m.from[title] = append(into.Variants, v), n
 		return
 	}
-	i := slices.IndexFunc(into.Variants, func(have report.Variant) bool { return compare.TitleOf(have) == title })
+	i := slices.IndexFunc(into.Variants, func(have report.Variant) bool { return have.Title() == title })
 	have := into.Variants[i]
 	m.conflict("%s ran twice: %s in %s, and %s in %s", title, have.Verdict, m.shards[before].Dir, v.Verdict, m.shards[n].Dir)
 	if have.Verdict != v.Verdict {

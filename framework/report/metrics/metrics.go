@@ -213,7 +213,7 @@ func (g gauges) run(r report.Report) {
 // no time at all where that was before; known is false where there was no alarm.
 func TimeToDetectOf(v report.Variant) (took time.Duration, known bool) {
 	for _, f := range v.Findings {
-		if f.State == string(detect.Active) && f.During == "fault" && f.At != nil && v.Onset != nil && !f.At.After(*v.Onset) {
+		if f.State == detect.Active && f.During == "fault" && f.At != nil && v.Onset != nil && !f.At.After(*v.Onset) {
 			return 0, true
 		}
 		if f.TimeToDetectMS == nil {

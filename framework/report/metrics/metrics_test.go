@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"bytes"
-	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -10,15 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 500_000_000, time.UTC)
 
@@ -58,19 +56,7 @@ func text(t *testing.T, runs []report.Report) string {
 
 func TestWrite(t *testing.T) {
 	got := text(t, nights())
-	const golden = "testdata/metrics.prom"
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", golden, diff)
-	}
+	goldentest.Compare(t, "metrics.prom", got)
 	if !strings.HasSuffix(got, "# EOF\n") {
 		t.Error("OpenMetrics ends with # EOF")
 	}
@@ -209,8 +195,8 @@ func TestLastSuccessIsRemembered(t *testing.T) {
 // An alarm ahead of the first lost packet is no later than one after it.
 func TestTimeToDetect(t *testing.T) {
 	onset := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	at := func(state string, after time.Duration) report.Finding {
-		f := report.Finding{State: state, During: "fault", At: new(onset.Add(after))}
+	at := func(state detect.State, after time.Duration) report.Finding {
+		f := report.Finding{Finding: detect.Finding{State: state}, During: "fault", At: new(onset.Add(after))}
 		if state == "active" && after > 0 {
 			f.TimeToDetectMS = new(after.Milliseconds())
 		}
@@ -223,9 +209,9 @@ func TestTimeToDetect(t *testing.T) {
 		known    bool
 	}{
 		{"none", nil, 0, false},
-		{"latent ones are no alarm", []report.Finding{at("latent", -time.Second)}, 0, false},
-		{"the first of two", []report.Finding{at("active", 8*time.Second), at("active", 2*time.Second)}, 2 * time.Second, true},
-		{"one before the loss, and one after it", []report.Finding{at("active", 8*time.Second), at("active", -time.Second)}, 0, true},
+		{"latent ones are no alarm", []report.Finding{at(detect.Latent, -time.Second)}, 0, false},
+		{"the first of two", []report.Finding{at(detect.Active, 8*time.Second), at(detect.Active, 2*time.Second)}, 2 * time.Second, true},
+		{"one before the loss, and one after it", []report.Finding{at(detect.Active, 8*time.Second), at(detect.Active, -time.Second)}, 0, true},
 	} {
 		took, known := TimeToDetectOf(report.Variant{Onset: &onset, Findings: test.findings})
 		if took != test.took || known != test.known {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -33,14 +34,16 @@ type axis struct {
 
 // mark is a moment that matters: the fault, the first loss, a remedy.
 type mark struct {
-	At      float64 // in percent of the axis
-	Row     int     // flags that would cover each other stand in different rows
-	Sign    string
-	Word    string // for those who have not read the list
+	At  float64 // in percent of the axis
+	Row int     // flags that would cover each other are in different rows
+	label
 	Kind    string
 	Says    string
 	EventID string
 }
+
+// label names a moment: by a sign, and by a word for readers who have not read the list.
+type label struct{ Sign, Word string }
 
 // End tells whether the flag is to the left of its line, as there is no room on the
 // right.
@@ -71,9 +74,8 @@ type event struct {
 	At    time.Time
 	Since string // the fault
 	Kind  string
-	Sign  string
-	Word  string
-	Says  string
+	label
+	Says string
 }
 
 // maxChangeEvents bounds the changes of layers in the list of events, and
@@ -159,66 +161,77 @@ const letter = 0.62
 
 // events lists what happened, and marks the moments that matter.
 func (a *axis) events(s stored) {
-	fault := s.faultAt()
-	add := func(at time.Time, kind, mark, format string, args ...any) {
-		if at.IsZero() {
-			return
-		}
-		e := event{At: at, Kind: kind, Says: fmt.Sprintf(format, args...)}
-		e.Sign, e.Word, _ = strings.Cut(mark, " ")
-		if !fault.IsZero() {
-			e.Since = signed(at.Sub(fault))
-		}
-		a.Events = append(a.Events, e)
-	}
-	add(fault, "fault", "F fault", "the fault begins")
-	if s.Fault != nil {
-		add(s.Fault.Struck, "fault", "", "the fault is there")
-	}
-	if s.Onset != nil {
-		add(*s.Onset, "loss", "L first loss", "the first packet is lost that stays without an answer, of %s", strings.Join(s.firstHurt(), ", "))
-	}
-	key, n := s.key(), 0
-	for i, f := range s.Findings {
-		sign := ""
-		if key == &s.Findings[i] {
-			sign = "D found"
-		}
-		add(s.foundAt(f), "finding", sign, "%s: %s %s, %s: %s", f.Detector, f.State, f.Kind, f.Object, f.Says)
-	}
-	for _, r := range s.Remedies {
-		if r.Began == nil {
-			continue
-		}
-		n++
-		add(*r.Began, "remedy", fmt.Sprintf("R%d %s", n, r.Name), "remedy %q begins", r.Name)
-		if r.Applied != nil {
-			add(*r.Applied, "remedy", "", "remedy %q is applied", r.Name)
-		}
-		add(recovered(r), "recovery", fmt.Sprintf("✓%d back", n), "traffic is back, %s after the beginning of %q", seconds(*cmp.Or(r.TimeToRecoverMS, new(int64))), r.Name)
-		if r.TimeToQuietMS != nil {
-			add(r.Began.Add(milliseconds(*r.TimeToQuietMS)), "recovery", "", "detectors are quiet from here on, with %q", r.Name)
-		}
-		if r.Verdict == "does-not-help" && r.Applied != nil {
-			add(r.Applied.Add(time.Microsecond), "remedy", "", "%q does not help", r.Name)
-		}
+	a.faultEvents(s)
+	for i, r := range slices.DeleteFunc(slices.Clone(s.Remedies), func(r report.Remedy) bool { return r.Began == nil }) {
+		a.remedyEvents(i+1, r)
 	}
 	a.Omitted = s.history.More + max(0, len(s.history.Changes)-maxChangeEvents)
-	for i, c := range s.history.Changes {
-		if i == maxChangeEvents {
-			break
-		}
-		add(c.At, "change", "", "%s", change(c))
+	for _, c := range s.history.Changes[:min(len(s.history.Changes), maxChangeEvents)] {
+		a.add(c.At, "change", label{}, "%s", change(c))
 	}
 	slices.SortStableFunc(a.Events, func(x, y event) int { return x.At.Compare(y.At) })
-	var rows []float64 // the place up to which each is taken
+	fault := s.faultAt()
 	for i := range a.Events {
 		e := &a.Events[i]
 		e.ID = fmt.Sprintf("%s-e%d", a.ID, i+1)
+		if !fault.IsZero() {
+			e.Since = signed(e.At.Sub(fault))
+		}
+	}
+	a.marks()
+}
+
+// add lists an event, unless it is not known when it was.
+func (a *axis) add(at time.Time, kind string, l label, format string, args ...any) {
+	if !at.IsZero() {
+		a.Events = append(a.Events, event{At: at, Kind: kind, label: l, Says: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (a *axis) faultEvents(s stored) {
+	a.add(s.faultAt(), "fault", label{"F", "fault"}, "the fault begins")
+	if s.Fault != nil {
+		a.add(s.Fault.Struck, "fault", label{}, "the fault is injected")
+	}
+	if s.Onset != nil {
+		a.add(*s.Onset, "loss", label{"L", "first loss"}, "the first packet is lost, of %s", strings.Join(s.firstHurt(), ", "))
+	}
+	key := s.key()
+	for i, f := range s.Findings {
+		var mark label
+		if key == &s.Findings[i] {
+			mark = label{"D", "found"}
+		}
+		a.add(s.foundAt(f), "finding", mark, "%s: %s %s, %s: %s", f.Detector, f.State, f.Kind, f.Object, f.Says)
+	}
+}
+
+// remedyEvents are those of the nth remedy, which has begun.
+func (a *axis) remedyEvents(n int, r report.Remedy) {
+	a.add(*r.Began, "remedy", label{fmt.Sprintf("R%d", n), r.Name}, "remedy %q begins", r.Name)
+	if r.Applied != nil {
+		a.add(*r.Applied, "remedy", label{}, "remedy %q is applied", r.Name)
+	}
+	if r.TimeToRecoverMS != nil {
+		a.add(recovered(r), "recovery", label{fmt.Sprintf("✓%d", n), "back"}, "traffic is back, %s after the beginning of %q", seconds(*r.TimeToRecoverMS), r.Name)
+	}
+	if r.TimeToQuietMS != nil {
+		a.add(r.Began.Add(milliseconds(*r.TimeToQuietMS)), "recovery", label{}, "no active findings from here on, with %q", r.Name)
+	}
+	if r.Verdict == "does-not-help" && r.Applied != nil {
+		a.add(r.Applied.Add(time.Microsecond), "remedy", label{}, "%q does not help", r.Name)
+	}
+}
+
+// marks are the events with a label, in as many rows as keep flags from covering each
+// other.
+func (a *axis) marks() {
+	var rows []float64 // the place up to which each is taken
+	for _, e := range a.Events {
 		if e.Sign == "" {
 			continue
 		}
-		m := mark{At: a.at(e.At), Sign: e.Sign, Word: e.Word, Kind: e.Kind, Says: e.Says, EventID: e.ID}
+		m := mark{At: a.at(e.At), label: e.label, Kind: e.Kind, Says: e.Says, EventID: e.ID}
 		if n := []rune(m.Word); len(n) > 24 {
 			m.Word = string(n[:23]) + "…"
 		}
@@ -321,39 +334,42 @@ func level(is bool) int {
 
 // findingLanes are when each finding was there.
 func (a *axis) findingLanes(s stored) {
-	drawn := map[string]bool{}
+	// A lane shows these fields of a finding. Histories of older versions hold no others.
+	lane := func(f detect.Finding) detect.ID {
+		return detect.ID{Detector: f.Detector, Kind: f.Kind, State: f.State, Object: f.Object}
+	}
+	drawn := map[detect.ID]bool{}
 	for _, seen := range s.history.Seen {
-		drawn[seen.Detector+seen.Kind+seen.State+seen.Object] = true
+		drawn[lane(seen.Finding)] = true
 		on := make([]bool, columns)
 		for _, t := range seen.Times {
 			for c := a.column(t.From); c <= a.column(t.Until); c++ {
 				on[c] = true
 			}
 		}
-		a.Lanes = append(a.Lanes, findingLane(seen.Kind, seen.State, seen.Object, on))
+		a.Lanes = append(a.Lanes, findingLane(seen.Finding, on))
 	}
 	for _, f := range s.Findings {
 		at := s.foundAt(f)
-		if at.IsZero() || drawn[f.Detector+f.Kind+f.State+f.Object] {
+		if at.IsZero() || drawn[lane(f.Finding)] {
 			continue
 		}
-		drawn[f.Detector+f.Kind+f.State+f.Object] = true
+		drawn[lane(f.Finding)] = true
 		on := make([]bool, columns)
 		on[a.column(at)] = true
-		l := findingLane(f.Kind, f.State, f.Object, on)
+		l := findingLane(f.Finding, on)
 		l.Thin, l.Thick, l.Hollow = "", "", ""
-		l.Says, l.Diamonds = f.State+" from here on", []diamond{{At: a.at(at), Says: f.Says}}
+		l.Says, l.Diamonds = string(f.State)+" from here on", []diamond{{At: a.at(at), Says: f.Says}}
 		a.Lanes = append(a.Lanes, l)
 	}
 }
 
-func findingLane(kind, state, object string, on []bool) lane {
-	l := lane{Kind: "finding", Name: kind + " " + object, Says: state}
+func findingLane(f detect.Finding, on []bool) lane {
+	l := lane{Kind: "finding", Name: f.Kind + " " + f.Object.String(), Says: string(f.State)}
 	draw := blocks(columns, func(c int) int { return level(on[c]) }, 2, 10)
-	switch state {
-	case "active":
+	if f.State == detect.Active {
 		l.Thick = draw
-	default:
+	} else {
 		l.Hollow = draw
 	}
 	return l

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
@@ -95,7 +96,10 @@ func WriteIndex(dir string, runs []string) error {
 	if err := indexTemplate.Execute(&text, all); err != nil {
 		return fmt.Errorf("rendering the index of %s: %w", dir, err)
 	}
-	return write(filepath.Join(dir, IndexName), text.Bytes())
+	if err := report.Replace(filepath.Join(dir, IndexName), text.Bytes()); err != nil {
+		return fmt.Errorf("writing the index: %w", err)
+	}
+	return nil
 }
 
 // indexed is a report, and where its page is seen from the index.
@@ -159,42 +163,42 @@ func changes(before, after report.Report) []string {
 	}
 	was := map[string]report.Variant{}
 	for _, v := range before.Variants {
-		was[title(v)] = v
+		was[v.Title()] = v
 	}
 	for _, v := range after.Variants {
-		old, there := was[title(v)]
-		if delete(was, title(v)); !there {
-			say("%s ran, and did not before", title(v))
+		old, there := was[v.Title()]
+		if delete(was, v.Title()); !there {
+			say("%s ran, and did not before", v.Title())
 			continue
 		}
 		if a, b := versions(old.Components), versions(v.Components); a != b {
-			say("%s: %s → %s", title(v), a, b)
+			say("%s: %s → %s", v.Title(), a, b)
 		}
 		if old.Verdict != v.Verdict {
-			say("%s: %s → %s", title(v), cmp.Or(old.Verdict, "not judged"), cmp.Or(v.Verdict, "not judged"))
+			say("%s: %s → %s", v.Title(), cmp.Or(old.Verdict, "not judged"), cmp.Or(v.Verdict, "not judged"))
 		}
 		less, more := apart(old.ProbesHurt, v.ProbesHurt)
-		tell(say, title(v), "hurt", less, more)
+		tell(say, v.Title(), "hurt", less, more)
 		less, more = apart(findingsOf(old), findingsOf(v))
-		tell(say, title(v), "found", less, more)
+		tell(say, v.Title(), "found", less, more)
 		for _, r := range v.Remedies {
-			i := slices.IndexFunc(old.Remedies, func(o report.Remedy) bool { return o.Name == r.Name })
+			i := slices.IndexFunc(old.Remedies, func(o report.Remedy) bool { return o.Same(r) })
 			switch {
 			case i < 0:
-				say("%s: remedy %q was tried, and was not before", title(v), r.Name)
+				say("%s: remedy %q was tried, and was not before", v.Title(), r.Name)
 			case old.Remedies[i].Verdict != r.Verdict:
-				say("%s: remedy %q: %s → %s", title(v), r.Name, old.Remedies[i].Verdict, r.Verdict)
+				say("%s: remedy %q: %s → %s", v.Title(), r.Name, old.Remedies[i].Verdict, r.Verdict)
 			case old.Remedies[i].TimeToRecoverMS != nil && r.TimeToRecoverMS != nil:
 				a, b := *old.Remedies[i].TimeToRecoverMS, *r.TimeToRecoverMS
 				if low, high := min(a, b), max(a, b); high > 2*low && high-low > 5000 {
-					say("%s: remedy %q: %s → %s", title(v), r.Name, seconds(a), seconds(b))
+					say("%s: remedy %q: %s → %s", v.Title(), r.Name, seconds(a), seconds(b))
 				}
 			}
 		}
 	}
 	for _, v := range before.Variants {
-		if _, left := was[title(v)]; left {
-			say("%s did not run, and did before", title(v))
+		if _, left := was[v.Title()]; left {
+			say("%s did not run, and did before", v.Title())
 		}
 	}
 	return all
@@ -213,7 +217,7 @@ func tell(say func(string, ...any), variant, what string, less, more []string) {
 func findingsOf(v report.Variant) []string {
 	var all []string
 	for _, f := range v.Findings {
-		if name := f.Kind + " " + f.Object; f.State == "active" && !slices.Contains(all, name) {
+		if name := f.Kind + " " + f.Object.String(); f.State == detect.Active && !slices.Contains(all, name) {
 			all = append(all, name)
 		}
 	}

@@ -7,80 +7,110 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// issue is the run as text for a vendor's issue tracker, in the order in which those
-// ask: what happened, what was expected, how to reproduce it, versions, anything
-// else.
+// issue is the run as Markdown for a vendor's issue tracker, in the order in which
+// trackers ask: what happened, what was expected, how to reproduce it, versions,
+// anything else.
 func issue(v view) string {
-	var b strings.Builder
-	section := func(title string) { fmt.Fprintf(&b, "\n### %s\n\n", title) }
+	i := &issueText{view: v}
 	if v.Incident != nil {
-		fmt.Fprintf(&b, "**%s**\n", v.Incident.Title)
+		i.addf("**%s**\n", v.Incident.Title)
 	}
-	section("What happened?")
-	if m := v.Main; m != nil {
-		fmt.Fprintf(&b, "With %s (%s): %s.\n", versions(m.Components), title(m.Variant), m.Lead.sentence())
-		if m.Lead.Why != "" {
-			fmt.Fprintf(&b, "\n%s\n", m.Lead.Why)
-		}
-		for _, t := range m.Tables[:min(len(m.Tables), 1)] {
-			fmt.Fprintf(&b, "\nWhat each layer says of `%s`:\n\n| layer | where | before the fault | after it | |\n|---|---|---|---|---|\n", t.Finding.Object)
-			for _, r := range t.Rows {
-				mark := ""
-				if r.First {
-					mark = "first disagreement"
-				}
-				fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(r.Layer), cell(r.Where), cell(r.Before), cell(r.After), mark)
-			}
-		}
-	}
-	section("What did you expect to happen?")
+	i.happened()
+	i.section("What did you expect to happen?")
 	if fixed := v.with("fixed"); fixed != nil {
-		fmt.Fprintf(&b, "What %s (%s) does under the same fault and load: %s.\n", versions(fixed.Components), title(fixed.Variant), fixed.Lead.sentence())
+		i.addf("What %s (%s) does under the same fault and load: %s.\n", versions(fixed.Components), fixed.Variant.Title(), fixed.Lead.sentence())
 	} else {
-		b.WriteString("That no probe loses a packet.\n")
+		i.addf("That no probe loses a packet.\n")
 	}
-	section("How can we reproduce it?")
-	fmt.Fprintf(&b, "```\nsudo bin/%s\n```\n", v.Command)
+	i.section("How can we reproduce it?")
+	i.addf("```\nsudo bin/%s\n```\n", v.Command)
 	if v.Incident != nil {
-		fmt.Fprintf(&b, "\n%s\n", strings.TrimSpace(v.Incident.Reproduction))
+		i.addf("\n%s\n", strings.TrimSpace(v.Incident.Reproduction))
 	}
-	section("Versions")
-	b.WriteString("| variant | role | components | form | verdict | expected |\n|---|---|---|---|---|---|\n")
-	for _, s := range v.Sections {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", cell(title(s.Variant)), s.Role, cell(versions(s.Components)), s.Form, s.Verdict, s.Expected)
-	}
-	b.WriteString("\n")
-	for _, p := range v.Machine {
-		fmt.Fprintf(&b, "- %s: %s\n", p.Name, p.Value)
-	}
-	for _, m := range v.Built {
-		fmt.Fprintf(&b, "- module %s %s %s\n", m.Path, m.Version, m.Sum)
-	}
-	for _, s := range v.Sections {
-		if s.Repeats != nil {
-			fmt.Fprintf(&b, "- %s: %s\n", title(s.Variant), repeats(s.Variant))
-		}
-	}
-	section("What helps")
-	if m := v.Main; m != nil {
-		for _, r := range m.Ranked {
-			took := ""
-			if r.TimeToRecoverMS != nil {
-				took = ", traffic back after " + seconds(*r.TimeToRecoverMS)
-			}
-			fmt.Fprintf(&b, "- %s: %s%s\n", r.Name, r.Verdict, took)
-		}
-	}
-	section("Anything else we need to know?")
-	fmt.Fprintf(&b, "Reproduced in a lab by relapse, scenario %s, run %s. ", v.Scenario, v.Run)
-	b.WriteString("A slice is a main of ours around the vendor's own packages; whole is the vendor's own program.\n")
+	i.versions()
+	i.remedies()
+	i.section("Anything else we need to know?")
+	i.addf("Reproduced in a lab by relapse, scenario %s, run %s. ", v.Scenario, v.Run)
+	i.addf("A slice is a main of ours around the vendor's own packages; whole is the vendor's own program.\n")
 	if v.Half != "" {
-		fmt.Fprintf(&b, "Half a pair: %s.\n", v.Half)
+		i.addf("Half a pair: %s.\n", v.Half)
 	}
 	if v.Incident != nil && v.Incident.Source != "" {
-		fmt.Fprintf(&b, "Documented at: %s\n", v.Incident.Source)
+		i.addf("Documented at: %s\n", v.Incident.Source)
 	}
-	return strings.TrimSpace(b.String()) + "\n"
+	return strings.TrimSpace(i.String()) + "\n"
+}
+
+// issueText is the text of an issue as far as it is written.
+type issueText struct {
+	view
+	strings.Builder
+}
+
+func (i *issueText) addf(format string, args ...any) { fmt.Fprintf(i, format, args...) }
+
+func (i *issueText) section(title string) { i.addf("\n### %s\n\n", title) }
+
+func (i *issueText) happened() {
+	i.section("What happened?")
+	m := i.Main
+	if m == nil {
+		return
+	}
+	i.addf("With %s (%s): %s.\n", versions(m.Components), m.Variant.Title(), m.Lead.sentence())
+	if m.Lead.Why != "" {
+		i.addf("\n%s\n", m.Lead.Why)
+	}
+	if d := m.Drawing; d != nil && len(d.Tells) > 0 {
+		i.addf("\nWhere the lost packets end, by the tables after the fault:\n\n")
+		for _, tell := range d.Tells {
+			i.addf("- %s\n", tell)
+		}
+	}
+	for _, t := range m.Tables[:min(len(m.Tables), 1)] {
+		i.addf("\nWhat each layer says of `%s`:\n\n| layer | where | before the fault | after it | |\n|---|---|---|---|---|\n", t.Finding.Object)
+		for _, r := range t.Rows {
+			mark := ""
+			if r.First {
+				mark = "first disagreement"
+			}
+			i.addf("| %s | %s | %s | %s | %s |\n", cell(r.Layer), cell(r.Where), cell(r.Before), cell(r.After), mark)
+		}
+	}
+}
+
+func (i *issueText) versions() {
+	i.section("Versions")
+	i.addf("| variant | role | components | form | verdict | expected |\n|---|---|---|---|---|---|\n")
+	for _, s := range i.Sections {
+		i.addf("| %s | %s | %s | %s | %s | %s |\n", cell(s.Title()), s.Role, cell(versions(s.Components)), s.Form, s.Verdict, s.Expected)
+	}
+	i.addf("\n")
+	for _, p := range i.Machine {
+		i.addf("- %s: %s\n", p.Name, p.Value)
+	}
+	for _, m := range i.Built {
+		i.addf("- module %s %s %s\n", m.Path, m.Version, m.Sum)
+	}
+	for _, s := range i.Sections {
+		if s.Repeats != nil {
+			i.addf("- %s: %s\n", s.Title(), repeats(s.Variant))
+		}
+	}
+}
+
+func (i *issueText) remedies() {
+	i.section("What helps")
+	if i.Main == nil {
+		return
+	}
+	for _, r := range i.Main.Ranked {
+		took := ""
+		if r.TimeToRecoverMS != nil {
+			took = ", traffic back after " + seconds(*r.TimeToRecoverMS)
+		}
+		i.addf("- %s: %s%s\n", r.Name, r.Verdict, took)
+	}
 }
 
 // with is the first variant of a role; nil where there is none.

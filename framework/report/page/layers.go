@@ -3,9 +3,11 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -36,7 +38,7 @@ func tables(s stored) []table {
 	if key := s.key(); key != nil {
 		findings = append(findings, *key)
 	}
-	for _, state := range []string{"active", "settling", "latent"} {
+	for _, state := range []detect.State{detect.Active, detect.Settling, detect.Latent} {
 		for _, f := range s.Findings {
 			if f.State == state && (f.During == "fault" || f.During == "") {
 				findings = append(findings, f)
@@ -44,7 +46,7 @@ func tables(s stored) []table {
 		}
 	}
 	var all []table
-	known := map[string]bool{}
+	known := map[detect.Object]bool{}
 	for _, f := range findings {
 		if known[f.Object] || len(all) == maxTables {
 			continue
@@ -121,9 +123,15 @@ func newTable(s stored, f report.Finding) table {
 // or rules of its nodes that name it; where the object is a program, the node that
 // it runs on.
 func concerns(st snapshot.Statement, f report.Finding) bool {
-	return st.Object == f.Object ||
-		st.Object == f.Announcer && !strings.Contains(f.Object, "/") && !strings.Contains(st.Where, " table of ") ||
-		strings.Contains(f.Object, "/") && strings.Contains(st.Where, " of "+f.Owner) && strings.Contains(st.Says, f.Object)
+	object := f.Object.String()
+	_, prefix := f.Object.Prefix()
+	switch {
+	case st.Object == object:
+		return true
+	case prefix:
+		return st.Rule && st.Object == f.Owner && strings.Contains(st.Says, object)
+	}
+	return st.Object == f.Announcer && !st.Rule && !strings.Contains(object, "/") // a container has the node of its pod
 }
 
 func joined(before, more string) string {
@@ -238,5 +246,6 @@ func sideBySide(variants []stored) *difference {
 // passing tells whether a statement differs from run to run for no reason that
 // matters: the route to one pod over its veth.
 func passing(st snapshot.Statement) bool {
-	return st.Layer == snapshot.Kernel && strings.HasSuffix(st.Object, "/32") && strings.HasPrefix(st.Says, "dev ")
+	p, err := netip.ParsePrefix(st.Object)
+	return err == nil && st.Layer == snapshot.Kernel && st.Connected && p.IsSingleIP()
 }

@@ -15,10 +15,11 @@ type lead struct {
 	// soonest: parts of one sentence. Where nobody is hurt, What is all of it.
 	What, Where, Since, Fastest string
 	Why                         string // what the detector says, whole
+	Path                        string // where the lost packets end, if the tables say it
 	Alarms                      []string
 }
 
-func newLead(s stored) lead {
+func newLead(s stored, t tracing) lead {
 	l := lead{}
 	if s.Verdict != "" && s.Expected != "" && s.Verdict != s.Expected {
 		l.Alarms = append(l.Alarms, fmt.Sprintf("expected %s, came to %s", s.Expected, s.Verdict))
@@ -27,14 +28,14 @@ func newLead(s stored) lead {
 	if len(s.ProbesHurt) == 0 {
 		switch {
 		case s.Verdict == "":
-			l.What = "Nothing is known yet of " + title(s.Variant)
+			l.What = "Nothing is known yet of " + s.Title()
 		case s.Refuses != "":
-			l.What = fmt.Sprintf("Nobody is hurt: %s does not start with what it is given", title(s.Variant))
+			l.What = fmt.Sprintf("Nobody is hurt: %s does not start with what it is given", s.Title())
 			l.Why = s.Refuses
 		case s.Packets.Sent == 0:
-			l.What = "Nothing was measured of " + title(s.Variant)
+			l.What = "Nothing was measured of " + s.Title()
 		default:
-			l.What = fmt.Sprintf("Nobody is hurt with %s: %d of %d packets lost by the probes", title(s.Variant), s.Packets.Lost, s.Packets.Sent)
+			l.What = fmt.Sprintf("Nobody is hurt with %s: %d of %d packets lost by the probes", s.Title(), s.Packets.Lost, s.Packets.Sent)
 		}
 		return l
 	}
@@ -56,6 +57,9 @@ func newLead(s stored) lead {
 	if f := s.key(); f != nil {
 		l.Where, l.Why = place(*f), f.Says
 	}
+	if j := t.journeys(); len(j) > 0 && j[0].End != "" {
+		l.Path = j[0].String()
+	}
 	if s.Onset != nil {
 		l.Since = s.Onset.UTC().Format("15:04:05.000 UTC")
 		if fault := s.faultAt(); !fault.IsZero() {
@@ -70,10 +74,11 @@ func newLead(s stored) lead {
 
 // place is where a finding says that the fault is.
 func place(f report.Finding) string {
-	text := f.Object
+	object := f.Object.String()
+	text := object
 	var more []string
 	for _, one := range slices.Concat([]string{f.Owner, f.Announcer}, f.Routers) {
-		if one != "" && one != f.Object && !slices.Contains(more, one) {
+		if one != "" && one != object && !slices.Contains(more, one) {
 			more = append(more, one)
 		}
 	}
@@ -88,12 +93,4 @@ func took(d time.Duration) string {
 		return "−" + seconds(-d.Milliseconds())
 	}
 	return seconds(d.Milliseconds())
-}
-
-// title names a variant, and what was switched off in it.
-func title(v report.Variant) string {
-	if v.Ablated != "" {
-		return v.Name + " without " + v.Ablated
-	}
-	return v.Name
 }

@@ -13,9 +13,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -51,7 +51,7 @@ func load(dir string, v report.Variant, unfinished bool) (stored, []string) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		unread = append(unread, err.Error())
 	}
-	probes := map[string]int{} // index in timelines, by the probe and its start
+	known := map[probeStart]int{}
 	for _, e := range entries {
 		if !e.Type().IsRegular() {
 			continue
@@ -67,36 +67,42 @@ func load(dir string, v report.Variant, unfinished bool) (stored, []string) {
 			}
 		}
 		s.files = append(s.files, f)
-		_, kind, _ := strings.Cut(strings.TrimSuffix(e.Name(), ".json"), "-")
-		switch {
-		case !strings.HasSuffix(e.Name(), ".json"):
-		case kind == "probes" || strings.HasPrefix(kind, "probes-"):
-			var records []probe.Record
-			if err = readJSON(full, &records); err == nil {
-				s.addTimelines(probes, records)
-			}
-		case kind == report.HistoryName:
-			var h report.History
-			if err = readJSON(full, &h); err == nil {
-				s.history = h
-			}
-		case kind == "snapshot-baseline":
-			s.before, err = readSnapshot(full)
-		case kind == "snapshot-after-fault", kind == "snapshot-observed" && s.after == nil:
-			s.after, err = readSnapshot(full)
-		}
-		if err != nil {
+		if err := s.read(full, known); err != nil {
 			unread = append(unread, err.Error())
 		}
-		err = nil
 	}
 	return s, unread
 }
 
+// read takes what the page shows of a file of evidence.
+func (s *stored) read(path string, known map[probeStart]int) error {
+	switch kind, moment := report.EvidenceOf(filepath.Base(path)); {
+	case kind == report.ProbesEvidence:
+		var records []probe.Record
+		if err := readJSON(path, &records); err != nil {
+			return err
+		}
+		s.addTimelines(known, records)
+	case kind == report.HistoryEvidence:
+		return readJSON(path, &s.history)
+	case kind == report.SnapshotEvidence && moment == report.AtBaseline:
+		return readJSON(path, &s.before)
+	case kind == report.SnapshotEvidence && (moment == report.AfterFault || moment == report.Observed && s.after == nil):
+		return readJSON(path, &s.after)
+	}
+	return nil
+}
+
+// probeStart is a probe, and one of the times when it was started.
+type probeStart struct {
+	probe string
+	at    int64 // in nanoseconds
+}
+
 // addTimelines takes the newest record of each time that a probe was started.
-func (s *stored) addTimelines(known map[string]int, records []probe.Record) {
+func (s *stored) addTimelines(known map[probeStart]int, records []probe.Record) {
 	for _, r := range records {
-		key := r.Probe + " " + r.Started.Format(time.RFC3339Nano)
+		key := probeStart{r.Probe, r.Started.UnixNano()}
 		i, there := known[key]
 		switch {
 		case r.Started.IsZero():
@@ -109,22 +115,17 @@ func (s *stored) addTimelines(known map[string]int, records []probe.Record) {
 	}
 }
 
-func readSnapshot(path string) (*snapshot.Snapshot, error) {
-	var s snapshot.Snapshot
-	if err := readJSON(path, &s); err != nil {
-		return nil, err
-	}
-	return &s, nil
-}
-
-func readJSON(path string, v any) error {
+// readJSON reads a file into v, which stays as it is where that fails.
+func readJSON[T any](path string, v *T) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading evidence: %w", err)
 	}
-	if err := json.Unmarshal(text, v); err != nil {
+	var read T
+	if err := json.Unmarshal(text, &read); err != nil {
 		return fmt.Errorf("reading evidence %s: %w", filepath.Base(path), err)
 	}
+	*v = read
 	return nil
 }
 
@@ -176,9 +177,9 @@ func (s stored) key() *report.Finding {
 	var best *report.Finding
 	rank := func(f report.Finding) int {
 		switch {
-		case f.State == "active":
+		case f.State == detect.Active:
 			return 0
-		case f.State == "settling":
+		case f.State == detect.Settling:
 			return 1
 		}
 		return 2

@@ -11,7 +11,6 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,7 +36,7 @@ var (
 		"style":    func() template.CSS { return template.CSS(style) },
 		"script":   func() template.JS { return template.JS(script) },
 		"seconds":  seconds,
-		"title":    title,
+		"title":    report.Variant.Title,
 		"join":     strings.Join,
 		"bytes":    func(n int64) string { return units.HumanSize(float64(n)) },
 		"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
@@ -107,16 +106,7 @@ func Write(dir string) (err error) {
 	if err != nil {
 		return fmt.Errorf("rendering the page of %s: %w", dir, err)
 	}
-	return write(filepath.Join(dir, Name), text)
-}
-
-// write replaces a file: a reader never sees half a page.
-func write(path string, text []byte) error {
-	if err := os.WriteFile(path+".tmp", text, 0o644); err != nil {
-		_ = os.Remove(path + ".tmp") // half of it, on a full disk
-		return fmt.Errorf("writing the page: %w", err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err := report.Replace(filepath.Join(dir, Name), text); err != nil {
 		return fmt.Errorf("writing the page: %w", err)
 	}
 	return nil
@@ -133,8 +123,9 @@ func render(dir string, r report.Report) ([]byte, error) {
 	first := mainOf(variants)
 	for i, s := range variants {
 		id := fmt.Sprintf("v%d", i+1)
+		t := newTracing(r.Topology, s)
 		one := section{
-			stored: s, ID: id, Lead: newLead(s), Ranked: s.ranked(), Drawing: draw(r.Topology, s), Axis: newAxis(id, s),
+			stored: s, ID: id, Lead: newLead(s, t), Ranked: s.ranked(), Drawing: draw(s, t), Axis: newAxis(id, s),
 			Tables: tables(s), Onsets: newHistogram(s.Repeats), Evidence: s.files,
 		}
 		if i == first {
@@ -146,7 +137,7 @@ func render(dir string, r report.Report) ([]byte, error) {
 	if len(v.Sections) > 0 {
 		v.Main = &v.Sections[0]
 		for _, s := range v.Sections[1:] {
-			v.Main.Others = append(v.Main.Others, other{s.ID, title(s.Variant), s.Role, versions(s.Components), s.Verdict})
+			v.Main.Others = append(v.Main.Others, other{s.ID, s.Title(), s.Role, versions(s.Components), s.Verdict})
 		}
 	}
 	v.Issue = issue(v)

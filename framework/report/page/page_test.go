@@ -2,7 +2,6 @@ package page
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -17,13 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
 
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 var began = time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 
@@ -59,10 +57,10 @@ func drained() report.Report {
 				Packets: report.Packets{Sent: 4000, Lost: 388},
 				Probes:  []report.Probe{{Name: "outside->master2", Due: 2000, Sent: 2000, Answered: 1612, Lost: 388}, {Name: "outside->node1", Due: 2000, Sent: 2000, Answered: 2000}},
 				Findings: []report.Finding{
-					{Detector: "route-ownership", Kind: "absent-node", State: "latent", Object: "10.5.112.0/24", Owner: "node1", Says: "swapped", During: "fault", CameMS: new(int64(500)), At: new(at(10500))},
+					{Finding: detect.Finding{Detector: "route-ownership", Kind: "absent-node", State: "latent", Object: detect.Prefix(netip.MustParsePrefix("10.5.112.0/24")), Owner: "node1", Says: "swapped"}, During: "fault", CameMS: new(int64(500)), At: new(at(10500))},
 					{
-						Detector: "route-ownership", Kind: "unannounced", State: "active", Object: "10.5.115.0/24", Owner: "master2", Routers: []string{"tor1", "tor2"},
-						Says: "tor1 and tor2 have no route to 10.5.115.0/24.", During: "fault", CameMS: new(int64(700)), TimeToDetectMS: new(int64(400)), At: new(at(10700)),
+						Finding: detect.Finding{Detector: "route-ownership", Kind: "unannounced", State: "active", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", Routers: []string{"tor1", "tor2"},
+							Says: "tor1 and tor2 have no route to 10.5.115.0/24."}, During: "fault", CameMS: new(int64(700)), TimeToDetectMS: new(int64(400)), At: new(at(10700)),
 					},
 				},
 				Remedies: []report.Remedy{
@@ -102,12 +100,12 @@ func layers(node1, route bool) snapshot.Snapshot {
 		r := snapshot.Router{
 			Name:      name,
 			Paths:     snapshot.List[snapshot.Path]{Read: true},
-			Routes:    snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: router.TypeUnreachable}}},
+			Routes:    snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: snapshot.RouteUnreachable}}},
 			Neighbors: snapshot.List[snapshot.Neighbor]{Read: true},
 		}
 		if route {
 			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix, NextHop: hop, Best: true})
-			r.Routes.Items = append(r.Routes.Items, snapshot.Route{Prefix: prefix, Type: router.TypeUnicast, NextHops: []snapshot.NextHop{{Address: hop, Interface: "eth0"}}})
+			r.Routes.Items = append(r.Routes.Items, snapshot.Route{Prefix: prefix, Type: snapshot.RouteUnicast, NextHops: []snapshot.NextHop{{Address: hop, Interface: "eth0"}}})
 		}
 		s.Routers = append(s.Routers, r)
 	}
@@ -138,8 +136,8 @@ func folder(t *testing.T, r report.Report) string {
 		"cilium-1.11.6/05-history.json": report.History{
 			Looks: 100,
 			Seen: []report.Seen{{
-				Detector: "route-ownership", Kind: "unannounced", State: "active", Object: "10.5.115.0/24",
-				Times: []report.Span{{From: at(10700), Until: at(22000)}, {From: at(23000), Until: at(24000)}},
+				Finding: detect.Finding{Detector: "route-ownership", Kind: "unannounced", State: "active", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24"))},
+				Times:   []report.Span{{From: at(10700), Until: at(22000)}, {From: at(23000), Until: at(24000)}},
 			}},
 			Changes: snapshot.Changes(layers(true, true), layers(false, false)),
 		},
@@ -286,84 +284,6 @@ func TestDrawing(t *testing.T) {
 	}
 	if got := len(drawing.all(".box")); got != 5 {
 		t.Errorf("%d members are drawn, want 5", got)
-	}
-}
-
-// A way is followed through the tables that were read, and ends where they end it.
-func TestFollow(t *testing.T) {
-	r := drained()
-	away := layers(false, true) // node1 has gone, and the routers still send to it
-	loop := layers(true, true)
-	loop.NodeTables = []snapshot.NodeTable{{Node: "node1", Routes: snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{
-		{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: router.TypeUnicast, NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.94.239"), Interface: "eth0"}}},
-	}}}}
-	stranger := layers(false, true)
-	stranger.Routers[0].Routes.Items[1].NextHops[0].Address = netip.MustParseAddr("10.4.94.99")
-	two := layers(true, true) // one of the next hops of an ECMP route has the pods
-	hops := &two.Routers[0].Routes.Items[1].NextHops
-	*hops = append([]snapshot.NextHop{{Address: netip.MustParseAddr("10.4.94.21"), Interface: "eth0"}}, *hops...)
-	for _, test := range []struct {
-		name string
-		s    *snapshot.Snapshot
-		way  string
-		why  string
-	}{
-		{"nothing was read", nil, "outside tor1 master2", ""},
-		{"to another node", &away, "outside tor1 node1", "tor1 sends them to node1 instead of master2; what node1 does with them was not read"},
-		{"round and round", &loop, "outside tor1 node1 tor1", "they go round between node1 and tor1"},
-		{"to two", &two, "outside tor1 master2, outside tor1 node1", ", tor1 sends them to node1 instead of master2; what node1 does with them was not read"},
-		{"to nobody", &stranger, "outside tor1", "tor1 sends 10.5.115.2 to 10.4.94.99, which is nobody's address"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var ways, whys []string
-			for _, j := range follow(r.Topology, test.s, []string{"outside", "tor1", "master2"}, netip.MustParseAddr("10.5.115.2")) {
-				ways, whys = append(ways, strings.Join(j.actual, " ")), append(whys, j.why)
-			}
-			if got, why := strings.Join(ways, ", "), strings.Join(whys, ", "); got != test.way || why != test.why {
-				t.Errorf("%s, %q; want %s, %q", got, why, test.way, test.why)
-			}
-		})
-	}
-}
-
-// A Service's address is translated on the node that the client is on, and what breaks
-// there goes no further.
-func TestTranslated(t *testing.T) {
-	target, server := netip.MustParseAddrPort("10.96.0.101:7007"), netip.MustParseAddr("10.30.64.9")
-	with := func(mode string, servers ...snapshot.RealServer) *snapshot.Snapshot {
-		return &snapshot.Snapshot{
-			Services:       snapshot.List[snapshot.Service]{Read: true, Items: []snapshot.Service{{Namespace: "default", Name: "web", ClusterIPs: []netip.Addr{target.Addr()}}}},
-			EndpointSlices: snapshot.List[snapshot.EndpointSlice]{Read: true, Items: []snapshot.EndpointSlice{{Namespace: "default", Service: "web", Ready: []netip.Addr{server}}}},
-			Proxies: []snapshot.Proxy{{Node: "edge1", Read: true, Mode: mode, Table: []snapshot.VirtualServer{
-				{Protocol: "UDP", Address: target}, {Protocol: "TCP", Address: target, Servers: servers},
-			}}},
-		}
-	}
-	gone := snapshot.RealServer{Address: netip.MustParseAddrPort("10.30.64.4:7007"), Weight: 1}
-	right := snapshot.RealServer{Address: netip.AddrPortFrom(server, 7007), Weight: 1}
-	missing := with("ipvs")
-	missing.Proxies[0].Table = nil
-	for _, test := range []struct {
-		name string
-		s    *snapshot.Snapshot
-		why  string
-	}{
-		{"nothing was read", nil, ""},
-		{"not by IPVS", with("iptables"), ""},
-		{"a ready endpoint", with("ipvs", gone, right), ""},
-		{"no service", missing, "edge1 has no IPVS service 10.96.0.101:7007 (default/web)"},
-		{"no server", with("ipvs"), "edge1 has no server behind 10.96.0.101:7007 (default/web) in IPVS; ready endpoints: [10.30.64.9]"},
-		{
-			"one that is gone", with("ipvs", gone),
-			"edge1 sends 10.96.0.101:7007 (default/web) to 10.30.64.4:7007 by IPVS, where no ready endpoint is: those are [10.30.64.9]",
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			why, done := translated(test.s, "edge1", probe.Record{Protocol: probe.TCP, Target: target})
-			if why != test.why || done != (test.why != "") {
-				t.Errorf("%q, %t; want %q", why, done, test.why)
-			}
-		})
 	}
 }
 
@@ -603,18 +523,5 @@ func TestLargeRun(t *testing.T) {
 
 func TestIssue(t *testing.T) {
 	page := rendered(t, folder(t, drained()))
-	const golden = "testdata/issue.md"
-	got := strings.TrimSpace(page.first(t, "textarea").FirstChild.Data) + "\n"
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("the issue differs from %s, which -update writes anew (-want +got):\n%s", golden, diff)
-	}
+	goldentest.Compare(t, "issue.md", strings.TrimSpace(page.first(t, "textarea").FirstChild.Data)+"\n")
 }

@@ -6,13 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
 // Screen is the first screen of a run's page as lines of text, max of them at most:
 // what is broken, where, since when and which remedy is fastest; the remedies by their
 // measured time to recover; findings, those with the same cause in one line; and the
-// verdicts. Max is at least 17. Dir is the run's folder.
+// verdicts. Max is at least 18. Dir is the run's folder.
 func Screen(dir string, r report.Report, max int) []string {
 	var variants []stored
 	for _, v := range r.Variants {
@@ -23,7 +24,7 @@ func Screen(dir string, r report.Report, max int) []string {
 		return capped(verdicts(r), max)
 	}
 	first := variants[mainOf(variants)]
-	l := newLead(first)
+	l := newLead(first, newTracing(r.Topology, first))
 	blocks := []block{
 		{lines: leadLines(first, l)},
 		{lines: reasons(variants, first, l), least: 3},
@@ -90,8 +91,8 @@ func leadLines(s stored, l lead) []string {
 		}
 		return lines
 	}
-	lines := []string{line("broken", fmt.Sprintf("%s (%s: %d of %d packets lost)", l.What, title(s.Variant), s.Packets.Lost, s.Packets.Sent))}
-	for _, one := range []pair{{"where", l.Where}, {"since", l.Since}, {"why", l.Why}, {"fastest", l.Fastest}} {
+	lines := []string{line("broken", fmt.Sprintf("%s (%s: %d of %d packets lost)", l.What, s.Title(), s.Packets.Lost, s.Packets.Sent))}
+	for _, one := range []pair{{"where", l.Where}, {"since", l.Since}, {"why", l.Why}, {"path", l.Path}, {"fastest", l.Fastest}} {
 		if one.Value != "" {
 			lines = append(lines, line(one.Name, one.Value))
 		}
@@ -104,7 +105,7 @@ func reasons(variants []stored, first stored, l lead) []string {
 	var all []string
 	add := func(s stored, texts []string) {
 		for _, text := range texts {
-			all = append(all, line("because", title(s.Variant)+": "+text))
+			all = append(all, line("because", s.Title()+": "+text))
 		}
 	}
 	add(first, l.Alarms)
@@ -112,7 +113,7 @@ func reasons(variants []stored, first stored, l lead) []string {
 		all = append(all, line("traffic", thin))
 	}
 	for _, s := range variants {
-		if title(s.Variant) != title(first.Variant) {
+		if s.Title() != first.Variant.Title() {
 			add(s, s.Reasons)
 		}
 	}
@@ -166,7 +167,7 @@ func remedies(s stored) []string {
 func causes(findings []report.Finding) []string {
 	type cause struct{ detector, kind string }
 	rank := func(f report.Finding) int {
-		n := slices.Index([]string{"active", "settling", "latent", "hint"}, f.State)
+		n := slices.Index([]detect.State{detect.Active, detect.Settling, detect.Latent, detect.Hint}, f.State)
 		if f.During != "fault" {
 			n += 4
 		}
@@ -174,12 +175,12 @@ func causes(findings []report.Finding) []string {
 	}
 	byRank := slices.SortedStableFunc(slices.Values(findings), func(a, b report.Finding) int { return cmp.Compare(rank(a), rank(b)) })
 	var order []cause
-	first, others := map[cause]report.Finding{}, map[cause]map[string]bool{}
+	first, others := map[cause]report.Finding{}, map[cause]map[detect.Object]bool{}
 	for _, f := range byRank {
 		c := cause{f.Detector, f.Kind}
 		if _, known := first[c]; !known {
 			order = append(order, c)
-			first[c], others[c] = f, map[string]bool{}
+			first[c], others[c] = f, map[detect.Object]bool{}
 		}
 		if f.Object != first[c].Object { // one thing goes through several states
 			others[c][f.Object] = true
@@ -201,7 +202,7 @@ func causes(findings []report.Finding) []string {
 func verdicts(r report.Report) []string {
 	width := 0
 	for _, v := range r.Variants {
-		width = max(width, len([]rune(title(v))))
+		width = max(width, len([]rune(v.Title())))
 	}
 	var all []string
 	for _, v := range r.Variants {
@@ -209,7 +210,7 @@ func verdicts(r report.Report) []string {
 		if v.Verdict != "" && v.Verdict == v.Expected { // also where it is to be vacuous
 			mark = sign("pass")
 		}
-		text := fmt.Sprintf("%s %-*s  %-10s  %s", mark, width, title(v), v.Role, cmp.Or(v.Verdict, "not judged yet"))
+		text := fmt.Sprintf("%s %-*s  %-10s  %s", mark, width, v.Title(), v.Role, cmp.Or(v.Verdict, "not judged yet"))
 		switch {
 		case v.Expected == "":
 			text += ", nothing expected"

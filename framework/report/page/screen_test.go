@@ -2,11 +2,14 @@ package page
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
@@ -23,18 +26,20 @@ func wide() report.Report {
 		v.Reasons = append(v.Reasons, fmt.Sprint("reason ", i))
 		v.Remedies = append(v.Remedies, report.Remedy{Name: fmt.Sprint("remedy ", i), Expected: "recovers", Verdict: "recovers", TimeToRecoverMS: new(int64(900 - 100*i))})
 		v.Findings = append(v.Findings, report.Finding{
-			Detector: "routes", Kind: "unannounced", State: "active", Object: fmt.Sprintf("10.0.%d.0/24", i), Owner: "node1",
-			Says: "Nobody announces it.", During: "fault", CameMS: new(int64(100 + i)),
+			Finding: detect.Finding{
+				Detector: "routes", Kind: "unannounced", State: "active", Object: detect.Prefix(netip.MustParsePrefix(fmt.Sprintf("10.0.%d.0/24", i))), Owner: "node1",
+				Says: "Nobody announces it.",
+			}, During: "fault", CameMS: new(int64(100 + i)),
 		})
 	}
 	v.Findings = append(v.Findings, report.Finding{
-		Detector: "routes", Kind: "swapped", State: "latent", Object: "10.0.0.0/24", Owner: "node2", Says: "Swapped.", During: "baseline",
+		Finding: detect.Finding{Detector: "routes", Kind: "swapped", State: "latent", Object: detect.Prefix(netip.MustParsePrefix("10.0.0.0/24")), Owner: "node2", Says: "Swapped."}, During: "baseline",
 	})
 	return r
 }
 
 func TestScreenFits(t *testing.T) {
-	for max := 17; max < 60; max++ {
+	for max := 18; max < 60; max++ {
 		lines := Screen(t.TempDir(), wide(), max)
 		if len(lines) > max {
 			t.Errorf("%d lines, %d at most:\n%s", len(lines), max, strings.Join(lines, "\n"))
@@ -44,6 +49,14 @@ func TestScreenFits(t *testing.T) {
 				t.Errorf("%d lines lack %q:\n%s", max, want, strings.Join(lines, "\n"))
 			}
 		}
+	}
+}
+
+func TestScreenSaysWhereThePathEnds(t *testing.T) {
+	dir := folder(t, drained())
+	const want = "path       requests of outside->master2: tor1 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)"
+	if lines := Screen(dir, drained(), 18); !slices.Contains(lines, want) {
+		t.Errorf("%s\nlack %q", strings.Join(lines, "\n"), want)
 	}
 }
 

@@ -26,25 +26,23 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/relapse-dev/relapse/framework/report"
 )
 
 //go:embed *.json
 var files embed.FS
 
-// evidence matches the names of evidence that has a schema.
-var evidence = regexp.MustCompile(`^\d+-(history|snapshot|probes|findings)(-.*)?\.json$`)
-
 // Of names the schema of a file by its path; empty where it has none.
 func Of(path string) string {
 	name := filepath.Base(path)
-	if parts := evidence.FindStringSubmatch(name); parts != nil {
-		return parts[1]
+	if kind, _ := report.EvidenceOf(name); kind != "" {
+		return string(kind)
 	}
 	if name, is := strings.CutSuffix(name, ".json"); is && slices.Contains([]string{"report", "rates", "figures", "qualification", "soak", "manifest"}, name) {
 		return name

@@ -22,14 +22,13 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/soak"
 	"github.com/relapse-dev/relapse/topology/host"
-	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 var update = flag.Bool("update", false, "write the schemas anew")
@@ -46,7 +45,7 @@ var written = map[string]reflect.Type{
 	"snapshot": reflect.TypeFor[snapshot.Snapshot](),
 	"probes":   reflect.TypeFor[[]probe.Record](),
 	"findings": reflect.TypeFor[[]detect.Finding](),
-	"record":   reflect.TypeFor[engine.RecordEntry](),
+	"record":   reflect.TypeFor[history.Entry](),
 	"rates":    reflect.TypeFor[framework.Rates](),
 	"figures":  reflect.TypeFor[figures.File](),
 
@@ -68,8 +67,6 @@ var words = map[string][]any{
 	"report.Variant.Verdict":  verdicts,
 	"report.Variant.Expected": append([]any{""}, verdicts...),
 	"report.Repeat.Verdict":   verdicts,
-	"report.Finding.State":    states,
-	"report.Seen.State":       states,
 	"detect.Finding.State":    states,
 	"report.Remedy.Verdict":   {"recovers", "does-not-help", "unknown"},
 	"report.Remedy.Expected":  {"recovers", "does-not-help"},
@@ -125,7 +122,7 @@ func generate(t *testing.T, name string, of reflect.Type) []byte {
 	options := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{}}
 	for _, written := range []reflect.Type{
 		reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix](), reflect.TypeFor[netip.AddrPort](),
-		reflect.TypeFor[detect.Object](), reflect.TypeFor[router.Protocol](), reflect.TypeFor[router.Type](),
+		reflect.TypeFor[detect.Object](), reflect.TypeFor[framework.StepID](),
 	} {
 		options.TypeSchemas[written] = text()
 	}
@@ -183,7 +180,11 @@ func (d *describer) describe(s *jsonschema.Schema, of reflect.Type) {
 		if of.Implements(d.text) {
 			return // it is written as text
 		}
-		for _, field := range reflect.VisibleFields(of) {
+		for field := range of.Fields() {
+			if field.Anonymous && field.Tag.Get("json") == "" {
+				d.describe(s, field.Type)
+				continue
+			}
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			property := s.Properties[name]
 			if property == nil {

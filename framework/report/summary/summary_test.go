@@ -1,19 +1,15 @@
 package summary
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 func drain() report.Report {
 	return report.Report{
@@ -46,20 +42,7 @@ func night() []report.Report {
 }
 
 func TestMarkdown(t *testing.T) {
-	got := Markdown(night())
-	const golden = "testdata/summary.md"
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", golden, diff)
-	}
+	goldentest.Compare(t, "summary.md", Markdown(night()))
 }
 
 // TestOneScreen is a night in which everything went wrong.

@@ -177,7 +177,7 @@ func (s spans) step(ctx context.Context, step report.Step, runEnded time.Time, w
 // remedied adds to the span of a remedy what it did.
 func remedied(span trace.Span, v report.Variant, step report.Step) {
 	for _, m := range v.Remedies {
-		if step.Name != (framework.Remedy{Name: m.Name, Helps: true}).Step() && step.Name != (framework.Remedy{Name: m.Name}).Step() {
+		if step.ID != framework.StepRemedy(m.ID).String() {
 			continue
 		}
 		span.SetAttributes(attribute.String("relapse.remedy", m.Name), attribute.String("relapse.verdict", m.Verdict), attribute.String("relapse.expected", m.Expected))
@@ -194,8 +194,8 @@ func event(span trace.Span, f report.Finding, otherwise time.Time) {
 		at = *f.At
 	}
 	attributes := []attribute.KeyValue{
-		attribute.String("relapse.detector", f.Detector), attribute.String("relapse.kind", f.Kind), attribute.String("relapse.state", f.State),
-		attribute.String("relapse.object", f.Object), attribute.String("relapse.during", f.During), attribute.String("relapse.says", f.Says),
+		attribute.String("relapse.detector", f.Detector), attribute.String("relapse.kind", f.Kind), attribute.String("relapse.state", string(f.State)),
+		attribute.Stringer("relapse.object", f.Object), attribute.String("relapse.during", f.During), attribute.String("relapse.says", f.Says),
 	}
 	if f.TimeToDetectMS != nil {
 		attributes = append(attributes, attribute.Int64("relapse.time_to_detect_ms", *f.TimeToDetectMS))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	otlptrace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
@@ -26,7 +28,7 @@ var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func at(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 
 func step(scope, name string, from, to int, failed string) report.Step {
-	return report.Step{Scope: scope, Name: name, Began: at(from), Ended: new(at(to)), Failed: failed}
+	return report.Step{ID: strings.Replace(name, ": ", "/", 1), Scope: scope, Name: name, Began: at(from), Ended: new(at(to)), Failed: failed}
 }
 
 // drain is a run in which a remedy does not help that should.
@@ -42,10 +44,10 @@ func drain() report.Report {
 				Name: "old", Role: "affected", Form: "slice", Expected: "reproduced", Verdict: "reproduced", Began: new(at(5)), ElapsedMS: 18_000,
 				Components: map[string]string{"cilium before the upgrade": "1.8.1"},
 				Findings: []report.Finding{
-					{Detector: "routes", Kind: "drift", State: "latent", Object: "10.0.0.0/24", During: "baseline", Says: "it waits"},
-					{Detector: "routes", Kind: "gone", State: "active", Object: "10.0.0.0/24", During: "fault", Says: "it is gone", At: new(at(11)), TimeToDetectMS: new(int64(258))},
+					{Finding: detect.Finding{Detector: "routes", Kind: "drift", State: "latent", Object: detect.Prefix(netip.MustParsePrefix("10.0.0.0/24")), Says: "it waits"}, During: "baseline"},
+					{Finding: detect.Finding{Detector: "routes", Kind: "gone", State: "active", Object: detect.Prefix(netip.MustParsePrefix("10.0.0.0/24")), Says: "it is gone"}, During: "fault", At: new(at(11)), TimeToDetectMS: new(int64(258))},
 				},
-				Remedies: []report.Remedy{{Name: "restart", Expected: "recovers", Verdict: "does-not-help"}},
+				Remedies: []report.Remedy{{ID: "restart", Name: "restart", Expected: "recovers", Verdict: "does-not-help"}},
 			},
 			{Name: "new", Role: "fixed", Expected: "prevented"}, // the run ended before it
 		},

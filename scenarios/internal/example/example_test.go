@@ -35,21 +35,21 @@ func Example() {
 	// lab: images are there
 	// lab: lab is up
 	// image-alone: components are installed
-	// image-alone: baseline: 6 probes clean and detectors quiet for 5s
-	// image-alone: fault
-	// image-alone: symptom: outside->master, outside->worker, master->worker, worker->master are hurt
-	// image-alone: detectors come to 2 findings
+	// image-alone: baseline: for 5s 6 probes lose no packet, and detectors find nothing
+	// image-alone: fault is injected
+	// image-alone: symptom: outside->master, outside->worker, master->worker, worker->master lose packets
+	// image-alone: detectors report the 2 expected findings
 	// image-alone: after: kube-router may not list EndpointSlices, and says so
-	// image-alone: nothing else is hurt and no other alarm raised, 5s from the fault at least
+	// image-alone: no other probe loses packets, and there is no unexpected finding, for at least 5s from the fault
 	// image-alone: no remedy: restart kube-router
 	// image-alone: remedy: the manifest of version 2
 	// image-alone: verdict is reproduced
-	// image-alone: lab is put back
+	// image-alone: lab is restored
 	// image-and-manifest: components are installed
-	// image-and-manifest: baseline: 6 probes clean and detectors quiet for 5s
-	// image-and-manifest: fault
-	// image-and-manifest: no probe is hurt, 5s from the fault at least, and detectors are quiet for 5s
+	// image-and-manifest: baseline: for 5s 6 probes lose no packet, and detectors find nothing
+	// image-and-manifest: fault is injected
+	// image-and-manifest: no probe loses packets for at least 5s from the fault, and there is no active finding for 5s
 	// image-and-manifest: verdict is prevented
-	// image-and-manifest: lab is put back
+	// image-and-manifest: lab is restored
 	// lab: lab is down
 }

@@ -16,15 +16,16 @@ seconds later no pod can be reached from another node.`,
 allow. It waits for its caches, speaks no BGP meanwhile, and ends. The ToR drops
 a node's route when the time for a graceful restart is over.`,
 	Affected: "kube-router 2, with the manifest of version 1",
-	Fixed:    "not a matter of version: the manifest of version 2",
+	Fixed:    "no version; the manifest of version 2",
 	Remedies: []string{"the manifest of version 2", "restarting kube-router does not help"},
 	Reproduction: `kube-router and its manifests are the vendor's. The times for a graceful restart
 and for the caches are shorter than its defaults, so that a run takes minutes.
 
 This scenario is an example of how one is written: it has not run in a lab.`,
-	Diagram: `     outside
-        │         uplink 10.40.5.0/24
-       tor        AS 64524
-    ┌───┴────┐    nodes  10.40.4.0/24
- master   worker  AS 64513, pods 10.40.64.0/20`,
+	Diagram: `    outside .10
+       │           uplink 10.40.5.0/24
+    tor .254       AS 64524
+   ┌───┴────┐      nodes  10.40.4.0/24
+master   worker    AS 64513
+ .11      .12      pods in 10.40.64.0/24 and 10.40.65.0/24`,
 }

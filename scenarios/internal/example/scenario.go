@@ -23,8 +23,8 @@ const (
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record,
-	Labels:   []string{"upgrade"},
-	Owner:    "@relapse-dev",
+	Labels:   []framework.Label{framework.Upgrade},
+	Owner:    framework.Maintainers,
 	Topology: lab,
 	Variants: []framework.Variant{
 		{
@@ -72,7 +72,7 @@ const (
 func kubeRouter(manifest kuberouter.Manifest, version string) kuberouter.KubeRouter {
 	return kuberouter.KubeRouter{
 		Manifest: manifest, Image: kuberouter.Image(version),
-		Router: torAddress, RouterASN: torASN, ClusterASN: clusterASN,
+		Router: onNodes.Address, RouterASN: torASN, ClusterASN: clusterASN,
 		RestartTime: restartTime, CacheSyncTimeout: cacheSyncTimeout,
 	}
 }
@@ -104,17 +104,17 @@ func affected() framework.Script {
 		})
 	}
 	s.Aftermath = []framework.Check{
-		{Name: "kube-router may not list EndpointSlices, and says so", Holds: isForbidden, Bound: cacheSyncTimeout},
+		{ID: "list-forbidden", Name: "kube-router may not list EndpointSlices, and says so", Holds: isForbidden, Bound: cacheSyncTimeout},
 	}
 	s.Remedies = []framework.Remedy{
 		{
-			Name: "restart kube-router",
+			ID: "restart", Name: "restart kube-router",
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return kuberouter.Agent.Restart(ctx, r.Cluster, nodes, within)
 			},
 		},
 		{
-			Name: "the manifest of version 2", Helps: true, Bound: within,
+			ID: "new-manifest", Name: "the manifest of version 2", Helps: true, Bound: within,
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return kubeRouter(kuberouter.V2, after).Apply(ctx, r.Cluster)
 			},
@@ -173,7 +173,7 @@ func upgrade(r *framework.Run, manifest kuberouter.Manifest) fault.Fault {
 			}
 			return wrong.Result()
 		},
-		// The next variant installs kube-router anew, whatever is there.
+		// The next variant installs kube-router whatever is there.
 		Undo: func(context.Context) error { return nil },
 	}
 }

@@ -36,7 +36,7 @@ var (
 )
 
 // Cilium asks these agents. It takes some ten seconds for each on two CPUs. Progress is
-// told which version is asked.
+// called with each version.
 //
 // What is known of other versions is taken over: that two keys are names of one setting
 // shows where a version reads both, and that may be none of those that are asked. Known
@@ -198,10 +198,6 @@ func (g *generator) ask(ctx context.Context, a agents.Agent, v *configdrift.Vers
 	if plain.Invalid != "" {
 		v.Needs = &configdrift.Need{With: native, Says: plain.Invalid, Unless: map[string]string{}}
 	}
-	type result struct {
-		sets   []string
-		excuse string // the value that makes the configuration valid
-	}
 	names := slices.Sorted(maps.Keys(keys))
 	results := make([]result, len(names))
 	var all errgroup.Group
@@ -218,23 +214,9 @@ func (g *generator) ask(ctx context.Context, a agents.Agent, v *configdrift.Vers
 					option = other
 				}
 			}
-			for _, value := range candidates(option) {
-				config := maps.Clone(base)
-				config[key] = value
-				got, err := a.Effective(ctx, config)
-				if err != nil {
-					return err
-				}
-				if got.Fatal != "" {
-					continue
-				}
-				results[i].sets = differing(plain.Fields, got.Fields)
-				if plain.Invalid != "" && got.Invalid == "" {
-					results[i].excuse = value
-				}
-				return nil
-			}
-			return nil
+			var err error
+			results[i], err = try(ctx, a, plain, key, candidates(option))
+			return err
 		})
 	}
 	if err := all.Wait(); err != nil {
@@ -262,7 +244,35 @@ func (g *generator) ask(ctx context.Context, a agents.Agent, v *configdrift.Vers
 	return g.askPairs(ctx, a, byField)
 }
 
-// mayExcuse tells whether a key that is the same in all versions is worth a
+// result is what changes when a key alone is set.
+type result struct {
+	sets   []string // fields
+	excuse string   // the value that makes the configuration valid
+}
+
+// try sets a key to the first of some values with which the agent starts. Plain is its
+// answer without the key.
+func try(ctx context.Context, a agents.Agent, plain agents.Answer, key string, values []string) (result, error) {
+	for _, value := range values {
+		config := maps.Clone(base)
+		config[key] = value
+		got, err := a.Effective(ctx, config)
+		if err != nil {
+			return result{}, err
+		}
+		if got.Fatal != "" {
+			continue
+		}
+		r := result{sets: differing(plain.Fields, got.Fields)}
+		if plain.Invalid != "" && got.Invalid == "" {
+			r.excuse = value
+		}
+		return r, nil
+	}
+	return result{}, nil
+}
+
+// mayExcuse reports whether a key that is the same in all versions is worth a
 // try when a configuration is invalid.
 func mayExcuse(o configdrift.Option, key, invalid string) bool {
 	return invalid != "" && (o.Type == "bool" || strings.Contains(invalid, "--"+key))
@@ -297,7 +307,7 @@ func (g *generator) askPairs(ctx context.Context, a agents.Agent, byField map[st
 	return nil
 }
 
-// settled tells whether a key is the same in all versions.
+// settled reports whether a key is the same in all versions.
 func (g *generator) settled(versions map[string]configdrift.Option) bool {
 	if len(versions) != len(g.versions) {
 		return false

@@ -1,0 +1,321 @@
+// Package display shows what runs are doing, on a terminal or as lines.
+package display
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// Display shows what runs are doing. It is an engine.Progress: the one that Scenario
+// returns shows that run, and the display itself the run that began last.
+type Display struct {
+	*shown
+	run *board // nil: the last one
+}
+
+// Look is how a display shows things.
+type Look struct {
+	Live    bool // a terminal: the steps of all runs are drawn below the lines
+	Color   bool
+	Quiet   bool // nothing is shown
+	Several bool // several runs are shown at once: each line names its run
+	// Log gets a line when a step begins and when it ends. It may be nil.
+	Log *slog.Logger
+	// Forgets drops a run when the next one begins, so that many take no memory.
+	Forgets bool
+	// Earlier finds stored runs of a scenario that had the same steps, newest first. It
+	// may be nil.
+	Earlier func(scenario string, steps []engine.Step) []Timing
+}
+
+// shown is what displays of one output have in common.
+type shown struct {
+	out io.Writer
+	Look
+	start    time.Time
+	terminal *terminal // nil: plain lines
+
+	mu     sync.Mutex
+	runs   []*board
+	above  []string // lines that a terminal does not show yet
+	last   time.Time
+	close  sync.Once
+	closed chan struct{}
+}
+
+// Messages of the log about a step.
+const (
+	StepBegins = "step begins"
+	StepEnds   = "step ends"
+)
+
+// stillEvery is the longest time without a line while a step lasts.
+const stillEvery = 15 * time.Second
+
+// New makes a display on an output.
+func New(out io.Writer, l Look) *Display {
+	now := time.Now()
+	s := &shown{out: out, Look: l, start: now, last: now, closed: make(chan struct{})}
+	switch {
+	case l.Quiet:
+	case l.Live:
+		s.terminal = startTerminal(s)
+	default:
+		go s.writeStill()
+	}
+	return &Display{shown: s}
+}
+
+// IsTerminal reports whether a display can be drawn on an output.
+func IsTerminal(out *os.File) bool {
+	return term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// Drawn reports whether the display is drawn on a terminal.
+func (s *shown) Drawn() bool { return s.terminal != nil }
+
+// Close ends the display. On a terminal the steps remain as lines. It can be called more
+// than once.
+func (s *shown) Close() {
+	s.close.Do(func() {
+		close(s.closed)
+		if s.terminal == nil {
+			return
+		}
+		s.terminal.end()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		lines := s.above // not shown yet
+		for _, b := range s.runs {
+			if s.Several {
+				lines = append(lines, s.paint(b.scenario, bold))
+			}
+			lines = append(lines, painter{Look: s.Look}.record(b)...)
+		}
+		for _, line := range lines {
+			fmt.Fprintln(s.out, line)
+		}
+		s.above = nil
+	})
+}
+
+// Scenario begins a run.
+func (d *Display) Scenario(name string) engine.Progress {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := &board{scenario: name, loses: map[string][]string{}}
+	if d.Forgets {
+		d.runs = nil
+	}
+	d.runs = append(d.runs, b)
+	return &Display{d.shown, b}
+}
+
+// of is the run that is shown. The caller holds mu.
+func (d *Display) of() *board {
+	switch {
+	case d.run != nil:
+		return d.run
+	case len(d.runs) == 0:
+		d.runs = append(d.runs, &board{loses: map[string][]string{}})
+	}
+	return d.runs[len(d.runs)-1]
+}
+
+func (d *Display) Plan(steps []engine.Step) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.of()
+	b.plan(steps)
+	if d.Earlier != nil {
+		b.earlier = d.Earlier(b.scenario, steps)
+	}
+}
+
+// logs writes about a step to the log. The caller does not hold mu: the log may go through
+// the display.
+func (l Look) logs(what, scope, name string) {
+	if l.Log != nil {
+		l.Log.Debug(what, "scope", scope, "step", name)
+	}
+}
+
+func (d *Display) Step(scope, name string) func(error) {
+	d.logs(StepBegins, scope, name)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ends, planned := d.of().begin(scope, name, time.Now())
+	return func(err error) {
+		d.logs(StepEnds, scope, name)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		took := ends(err, time.Now())
+		mark, detail := d.paint("ok  ", green), ""
+		if err != nil {
+			mark, detail = d.paint("FAIL", red), ": "+err.Error()
+		}
+		if d.Live && err == nil { // the drawing shows it
+			return
+		}
+		if d.Live && !planned && strings.Contains(detail, "\n") { // the planned step repeats it
+			detail, _, _ = strings.Cut(detail, "\n")
+		}
+		d.line(fmt.Sprintf("%s %-22s %s (%s)%s", mark, d.about(scope), name, seconds(took), detail))
+	}
+}
+
+func (d *Display) Over(scope, name string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.of().over(keyOf(scope, name), err, time.Now())
+}
+
+func (d *Display) Waits(scope string, s await.Sight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.of().wait(scope, s)
+}
+
+// Found shows active and latent findings. Pending ones and hints are in the report.
+func (d *Display) Found(scope string, findings []detect.Finding) {
+	type kind struct {
+		detector, kind string
+		state          detect.State
+	}
+	var order []kind
+	of := map[kind][]detect.Finding{}
+	for _, f := range findings {
+		if f.State != detect.Active && f.State != detect.Latent {
+			continue
+		}
+		k := kind{f.Detector, f.Kind, f.State}
+		if of[k] == nil {
+			order = append(order, k)
+		}
+		of[k] = append(of[k], f)
+	}
+	for _, k := range order {
+		says := of[k][0].Says
+		if n := len(of[k]) - 1; n > 0 {
+			says += fmt.Sprintf(" (and %d more)", n)
+		}
+		code := yellow
+		if k.state == detect.Active {
+			code = red
+		}
+		d.Note(scope, d.paint(fmt.Sprintf("finding: %s %s", k.state, k.kind), code)+": "+says)
+	}
+}
+
+func (d *Display) Loses(scope string, probes []string) {
+	d.mu.Lock()
+	d.of().loses[scope] = probes
+	d.mu.Unlock()
+	if len(probes) == 0 {
+		d.Note(scope, "no probe loses packets any longer")
+		return
+	}
+	d.Note(scope, d.paint("losing packets", red)+": "+few(probes, 4))
+}
+
+// few are the first n names, and how many more there are.
+func few(names []string, n int) string {
+	if len(names) <= n+1 {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
+}
+
+// Note writes a line.
+func (d *Display) Note(scope, text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.line(fmt.Sprintf("     %-22s %s", d.about(scope), text))
+}
+
+// about is a scope, after its scenario if there are several. The caller holds mu.
+func (d *Display) about(scope string) string {
+	if d.Several && d.run != nil {
+		return d.run.scenario + " " + scope
+	}
+	return scope
+}
+
+// Write writes lines as they are, such as those of a log.
+func (s *shown) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.print(strings.TrimSuffix(string(text), "\n"))
+	return len(text), nil
+}
+
+// line writes a line with the time. The caller of line and print holds mu.
+func (s *shown) line(text string) {
+	s.print(fmt.Sprintf("%7s  %s", seconds(time.Since(s.start)), text))
+}
+
+func (s *shown) print(text string) {
+	s.last = time.Now()
+	switch {
+	case s.Quiet:
+	case s.terminal != nil && !s.terminal.ended():
+		s.above = append(s.above, text)
+	default:
+		fmt.Fprintln(s.out, text)
+	}
+}
+
+// writeStill writes what lasts, when there was no line for a while.
+func (s *shown) writeStill() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.mu.Lock()
+			if now := time.Now(); now.Sub(s.last) >= stillEvery {
+				for _, b := range s.runs {
+					for _, text := range b.still(now) {
+						s.line(text)
+					}
+				}
+			}
+			s.mu.Unlock()
+		case <-s.closed:
+			return
+		}
+	}
+}
+
+// Colours, as terminals number them.
+const (
+	red, green, yellow, bold, faint = 31, 32, 33, 1, 2
+)
+
+func (l Look) paint(text string, code int) string {
+	if !l.Color {
+		return text
+	}
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", code, text)
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
+
+// lasting is a time that is still running: seconds are enough after a minute.
+func lasting(d time.Duration) string {
+	if d < time.Minute {
+		return seconds(d)
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,163 @@
+package bisect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/report/stored"
+	"github.com/relapse-dev/relapse/images"
+)
+
+// Bisection searches versions and stores what it knows after each. Start and Resume make
+// one.
+type Bisection struct {
+	Record Record
+	// Dir is the folder of the record and of the reports. Run needs it.
+	Dir string
+	// Required are the versions that must be published: without them Run ends with an
+	// *images.NotPublishedError.
+	Required []string
+
+	search *Search
+}
+
+// Versions judges one version. An error ends the search.
+type Versions interface {
+	Judge(ctx context.Context, version string) (Step, error)
+}
+
+// Start begins a bisection. Versions are all that are searched, and unbuildable are the
+// reasons why some of them cannot run.
+func Start(scenario, component string, with map[string]string, versions []string, unbuildable map[string]string) (*Bisection, error) {
+	b := &Bisection{Record: Record{Schema: Schema, Scenario: scenario, Component: component, With: with, Versions: versions}}
+	for _, v := range slices.SortedFunc(maps.Keys(unbuildable), Compare) {
+		b.Record.Steps = append(b.Record.Steps, Step{Version: v, Outcome: Skipped, Why: unbuildable[v]})
+	}
+	return b, b.begin()
+}
+
+// Resume continues the bisection of a folder, which must be of this scenario and this
+// component.
+func Resume(dir, scenario, component string) (*Bisection, error) {
+	var record Record
+	if err := stored.Read(dir, FileJSON, Schema, &record); err != nil {
+		return nil, err
+	}
+	if record.Scenario != scenario || record.Component != component {
+		return nil, fmt.Errorf("%s is of %s %s", dir, record.Scenario, record.Component)
+	}
+	// Versions that were not available or did not build may be by now.
+	record.Steps = slices.DeleteFunc(record.Steps, func(s Step) bool { return !s.ran() })
+	b := &Bisection{Record: record, Dir: dir}
+	return b, b.begin()
+}
+
+// begin makes the search from what is known already.
+func (b *Bisection) begin() (err error) {
+	if b.search, err = New(b.Record.Versions); err != nil {
+		return err
+	}
+	for _, step := range b.Record.Steps {
+		b.search.Tell(step.Version, step.Outcome)
+	}
+	return nil
+}
+
+// Run judges versions until the result is known, and stores each result in Dir. It
+// writes its progress with note. An interrupt ends it with engine.ErrInterrupted.
+func (b *Bisection) Run(ctx context.Context, versions Versions, note func(text string)) error {
+	if err := b.Record.write(b.Dir); err != nil {
+		return err
+	}
+	for {
+		version, more := b.search.Next()
+		if !more {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return engine.ErrInterrupted
+		}
+		note(fmt.Sprintf("%s is next; %s", version, b.left()))
+		step, err := versions.Judge(ctx, version)
+		var missing *images.NotPublishedError
+		switch {
+		case ctx.Err() != nil:
+			return engine.ErrInterrupted
+		case err != nil:
+			return err
+		case errors.As(step.Err, &missing) && slices.Contains(b.Required, version):
+			return step.Err
+		}
+		b.Record.Steps = append(b.Record.Steps, step)
+		b.search.Tell(version, step.Outcome)
+		if err := b.Record.write(b.Dir); err != nil {
+			return err
+		}
+		note(version + ": " + step.String())
+	}
+}
+
+// left says how many runs remain, and how long they take at the mean of those before.
+func (b *Bisection) left() string {
+	n := b.search.Left()
+	text := fmt.Sprintf("at most %d runs remain", n)
+	if n == 1 {
+		text = "at most one run remains"
+	}
+	var took time.Duration
+	runs := 0
+	for _, s := range b.Record.Steps {
+		if s.ran() {
+			took, runs = took+s.took(), runs+1
+		}
+	}
+	if runs > 0 {
+		text += fmt.Sprintf(", about %s", (took / time.Duration(runs) * time.Duration(n)).Round(time.Second))
+	}
+	return text
+}
+
+// Verdict is Pass if the version of each change is known, Fail if both ends are alike,
+// and else Inconclusive.
+func (b *Bisection) Verdict() framework.RunVerdict {
+	_, _, beyond := b.judged()
+	switch r := b.search.Result(); {
+	case r.Alike != "" && len(beyond) == 0:
+		return framework.Fail
+	case !r.Exact():
+		return framework.Inconclusive
+	}
+	return framework.Pass
+}
+
+// sorted are the steps by version, lowest first.
+func (b *Bisection) sorted() []Step {
+	return slices.SortedStableFunc(slices.Values(b.Record.Steps), func(x, y Step) int { return Compare(x.Version, y.Version) })
+}
+
+// judged are the lowest and the highest version that could be judged, and those outside
+// of them that ran and could not, lowest first.
+func (b *Bisection) judged() (low, high string, beyond []string) {
+	var all []string
+	for _, s := range b.sorted() {
+		if s.Outcome != Skipped {
+			all = append(all, s.Version)
+		}
+	}
+	if len(all) > 0 {
+		low, high = all[0], all[len(all)-1]
+	}
+	for _, s := range b.sorted() {
+		outside := Compare(s.Version, low) < 0 || Compare(s.Version, high) > 0
+		if s.Outcome == Skipped && s.ran() && outside {
+			beyond = append(beyond, s.Version)
+		}
+	}
+	return low, high, beyond
+}

@@ -1,0 +1,213 @@
+package bisect
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/module"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/images"
+)
+
+// verdicts are those of versions that run; other versions are not published.
+type verdicts map[string]framework.Verdict
+
+func (v verdicts) Judge(_ context.Context, version string) (Step, error) {
+	verdict, there := v[version]
+	if !there {
+		err := &images.NotPublishedError{Module: module.Version{Path: "x", Version: "v" + version}, Err: errors.New("403 Forbidden")}
+		return Step{Version: version, Outcome: Skipped, Why: "not published", Err: err}, nil
+	}
+	return Step{
+		Version: version, Outcome: OutcomeOf(verdict), Verdict: string(verdict),
+		Why: "for a reason", Report: "node-drain/" + version + "/report.html", TookMS: 45000,
+	}, nil
+}
+
+// judging calls a function.
+type judging func(ctx context.Context, version string) (Step, error)
+
+func (j judging) Judge(ctx context.Context, version string) (Step, error) { return j(ctx, version) }
+
+func bisection(t *testing.T, versions ...string) *Bisection {
+	t.Helper()
+	b, err := Start("node-drain", "cilium", nil, versions, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Dir = t.TempDir()
+	return b
+}
+
+func silent(string) {}
+
+func TestBisection(t *testing.T) {
+	var out strings.Builder
+	b := bisection(t, "1.11.6", "1.11.7", "1.11.8", "1.12.0-rc0", "1.12.0")
+	b.WritePlan(&out)
+	err := b.Run(t.Context(), verdicts{"1.11.6": "reproduced", "1.11.8": "unknown", "1.12.0-rc0": "refused", "1.12.0": "prevented"},
+		func(text string) { out.WriteString("note: " + text + "\n") })
+	if err != nil || b.Verdict() != framework.Pass {
+		t.Fatalf("%v, %s", err, b.Verdict())
+	}
+	b.WriteResult(&out)
+	goldentest.Compare(t, "bisection.txt", strings.ReplaceAll(out.String(), b.Dir, "DIR"))
+}
+
+func TestVerdict(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		verdicts   verdicts
+		want       framework.RunVerdict
+		conclusion string
+	}{
+		{"known", verdicts{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "prevented"}, framework.Pass, "fixed in 1.0.2; last affected 1.0.1"},
+		{"alike", verdicts{"1.0.0": "reproduced", "1.0.2": "missed"}, framework.Fail, "both ends are alike: affected"},
+		{
+			"alike, next to an end that could not be judged", verdicts{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "unknown"}, framework.Inconclusive,
+			"1.0.0 and 1.0.1 are alike: affected; versions outside of them could not be judged: 1.0.2",
+		},
+		{
+			"a range", verdicts{"1.0.0": "reproduced", "1.0.2": "prevented"}, framework.Inconclusive,
+			"fixed in 1.0.2 or earlier; last affected 1.0.0; not judged: 1.0.1",
+		},
+		{"nothing", verdicts{"1.0.0": "vacuous"}, framework.Inconclusive, "no version could be judged"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := bisection(t, "1.0.0", "1.0.1", "1.0.2")
+			if err := b.Run(t.Context(), test.verdicts, silent); err != nil {
+				t.Fatal(err)
+			}
+			want := "node-drain, cilium: " + test.conclusion
+			if got := b.conclusion(); got != want || b.Verdict() != test.want {
+				t.Errorf("got  %s, %s\nwant %s, %s", b.Verdict(), got, test.want, want)
+			}
+		})
+	}
+}
+
+// An interrupted bisection continues where it was: no version is judged twice.
+func TestResume(t *testing.T) {
+	all := verdicts{"1.0.0": "reproduced", "1.0.1": "reproduced", "1.0.2": "prevented", "1.0.3": "prevented"}
+	ctx, interrupt := context.WithCancel(t.Context())
+	b := bisection(t, slices.Sorted(maps.Keys(all))...)
+	err := b.Run(ctx, judging(func(ctx context.Context, version string) (Step, error) {
+		if len(b.Record.Steps) == 2 {
+			interrupt() // in the middle of the third run
+		}
+		return all.Judge(ctx, version)
+	}), silent)
+	if !errors.Is(err, engine.ErrInterrupted) {
+		t.Fatal(err)
+	}
+	if _, err := Resume(b.Dir, "added-nic", "calico"); err == nil || err.Error() != b.Dir+" is of node-drain cilium" {
+		t.Errorf("another scenario: %v", err)
+	}
+	b, err = Resume(b.Dir, "node-drain", "cilium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	err = b.Run(t.Context(), judging(func(ctx context.Context, version string) (Step, error) {
+		asked = append(asked, version)
+		return all.Judge(ctx, version)
+	}), silent)
+	if err != nil || strings.Join(asked, " ") != "1.0.2 1.0.1" {
+		t.Errorf("%v, asked for %q, want 1.0.2 and 1.0.1", err, asked)
+	}
+	if got := b.conclusion(); got != "node-drain, cilium: fixed in 1.0.2; last affected 1.0.1" {
+		t.Error(got)
+	}
+}
+
+// A failure that says nothing about the version ends the search.
+func TestRunBreaks(t *testing.T) {
+	b := bisection(t, "1.0.0", "1.0.1")
+	broken := errors.New("no lab")
+	err := b.Run(t.Context(), judging(func(context.Context, string) (Step, error) { return Step{}, broken }), silent)
+	if !errors.Is(err, broken) || len(b.Record.Steps) > 0 {
+		t.Errorf("%v, %+v", err, b.Record.Steps)
+	}
+	b = bisection(t, "1.0.0", "1.0.1")
+	b.Required = []string{"1.0.0"}
+	var missing *images.NotPublishedError
+	if err := b.Run(t.Context(), verdicts{}, silent); !errors.As(err, &missing) || len(b.Record.Steps) > 0 {
+		t.Errorf("a required version is not published: %v", err)
+	}
+}
+
+func TestCandidates(t *testing.T) {
+	var releases images.Releases
+	for _, v := range strings.Fields("0.9.0 1.0.0 1.0.1 1.1.0-rc1 1.1.0 1.1.1 2.0.0") {
+		releases.Versions = append(releases.Versions, images.Release{Version: v})
+	}
+	builds := func(v string) error {
+		unknown := &images.UnknownVersionError{Name: "c", Version: v, Known: []string{"others"}}
+		switch v {
+		case "0.9.0", "1.0.1", "2.0.0":
+			return unknown
+		case "0.8.0":
+			lacking := *unknown
+			lacking.Why = "c has no routes before 0.9.0"
+			return errors.Join(unknown, &lacking) // of another image, and of its own
+		}
+		return nil
+	}
+	for _, test := range []struct {
+		name string
+		r    Range
+		want string // versions, or the error
+		not  string // versions that nothing builds, and why
+	}{
+		{"all that can be built", Range{}, "1.0.0 1.0.1 1.1.0 1.1.1", "1.0.1: no recipe builds it"},
+		{"with pre-releases", Range{PreReleases: true}, "1.0.0 1.0.1 1.1.0-rc1 1.1.0 1.1.1", "1.0.1: no recipe builds it"},
+		{"both ends", Range{From: "1.0.0", To: "1.1.0"}, "1.0.0 1.0.1 1.1.0", "1.0.1: no recipe builds it"},
+		{"a pre-release as an end", Range{From: "1.1.0-rc1"}, "1.1.0-rc1 1.1.0 1.1.1", ""},
+		{"ends that no list has", Range{From: "1.0.5", To: "1.1.2"}, "1.0.5 1.1.0 1.1.1 1.1.2", ""},
+		{"an end that nothing builds", Range{From: "0.9.0"}, "no recipe builds c at version 0.9.0; there are others", ""},
+		{"an end that lacks what it is about", Range{From: "0.8.0", To: "1.0.0"}, "0.8.0 0.9.0 1.0.0", "0.8.0: c has no routes before 0.9.0, 0.9.0: no recipe builds it"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			versions, unbuildable, err := test.r.Candidates(releases, builds)
+			got := strings.Join(versions, " ")
+			if err != nil {
+				got = err.Error()
+			}
+			var not []string
+			for _, v := range slices.SortedFunc(maps.Keys(unbuildable), Compare) {
+				not = append(not, v+": "+unbuildable[v])
+			}
+			if got != test.want || strings.Join(not, ", ") != test.not {
+				t.Errorf("got  %s, and %q cannot be built\nwant %s, and %q", got, not, test.want, test.not)
+			}
+		})
+	}
+	if _, _, err := (Range{}).Candidates(images.Releases{}, builds); !errors.Is(err, ErrNoneBuilds) {
+		t.Errorf("no versions: %v", err)
+	}
+}
+
+func TestSpans(t *testing.T) {
+	all := strings.Fields("1.0.0 1.0.1 1.0.2 1.0.3 1.1.0 1.1.1")
+	for some, want := range map[string]string{
+		"":                        "",
+		"1.0.1":                   "1.0.1",
+		"1.0.1 1.0.2":             "1.0.1, 1.0.2",
+		"1.0.1 1.0.2 1.0.3":       "1.0.1 to 1.0.3",
+		"1.0.0 1.0.2 1.0.3 1.1.0": "1.0.0, 1.0.2 to 1.1.0",
+		"1.0.0 1.0.1 1.0.2 1.1.1": "1.0.0 to 1.0.2, 1.1.1",
+		"1.0.3 1.1.0 1.1.1 2.0.0": "1.0.3 to 1.1.1, 2.0.0",
+		"2.0.0 2.0.1 2.0.2":       "2.0.0, 2.0.1, 2.0.2",
+	} {
+		if got := spans(strings.Fields(some), all); got != want {
+			t.Errorf("%s: got %q, want %q", some, got, want)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+// Package bisect finds the versions of a component that broke or fixed an incident. A
+// Search chooses the next version to judge and skips versions that cannot be judged, a
+// VersionLab runs a script on one version, and a Bisection stores each result and can
+// resume.
+//
+// Vendors port fixes back. So each minor is searched as a branch of its own, in which the
+// outcome is assumed to change at most once. A branch forks from the one before it at
+// that one's first version: the first versions of both show whether the outcome changed
+// between them.
+package bisect
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/semver"
+)
+
+// Outcome is the result for one version.
+type Outcome string
+
+// Outcomes.
+const (
+	Affected   Outcome = "affected"
+	Unaffected Outcome = "not affected"
+	// Skipped is a version that is not available, does not build or could not be judged.
+	Skipped Outcome = "skipped"
+)
+
+// Search is the state of a search. New makes one.
+type Search struct {
+	branches []branch
+	outcomes map[string]Outcome // of the versions judged so far
+}
+
+// branch are the versions of one minor, lowest first.
+type branch struct {
+	minor    string
+	versions []string
+}
+
+// Compare orders versions without a leading v by semver: below zero if a is lower
+// than b. A pre-release is lower than what it leads to.
+func Compare(a, b string) int { return semver.Compare("v"+a, "v"+b) }
+
+// New begins a search among versions without a leading v, in any order. Its ends are the
+// lowest and the highest of them. The error names what is not a version, or says that
+// there are fewer than two.
+func New(versions []string) (*Search, error) {
+	for _, v := range versions {
+		if semver.Canonical("v"+v) != "v"+v {
+			return nil, fmt.Errorf("%q is not a version: expected one such as 1.11.0", v)
+		}
+	}
+	versions = slices.Clone(versions)
+	slices.SortFunc(versions, Compare)
+	versions = slices.Compact(versions)
+	if len(versions) < 2 {
+		return nil, fmt.Errorf("a bisection needs at least two versions: there are %q", versions)
+	}
+	s := &Search{outcomes: map[string]Outcome{}}
+	for _, v := range versions {
+		minor := strings.TrimPrefix(semver.MajorMinor("v"+v), "v")
+		if n := len(s.branches); n == 0 || s.branches[n-1].minor != minor {
+			s.branches = append(s.branches, branch{minor: minor})
+		}
+		last := &s.branches[len(s.branches)-1]
+		last.versions = append(last.versions, v)
+	}
+	return s, nil
+}
+
+// Tell records the outcome of a version.
+func (s *Search) Tell(version string, o Outcome) { s.outcomes[version] = o }
+
+// Next returns the version to judge next; ok is false when the search is complete.
+func (s *Search) Next() (version string, ok bool) {
+	all := s.all()
+	for _, ends := range [][]string{all, s.reversed(all)} {
+		if v, unjudged := s.first(ends); unjudged {
+			return v, true
+		}
+	}
+	if s.Result().Alike != "" {
+		return "", false
+	}
+	for _, b := range s.branches {
+		for _, ends := range [][]string{b.versions, s.reversed(b.versions)} {
+			if v, unjudged := s.first(ends); unjudged {
+				return v, true
+			}
+		}
+	}
+	for _, b := range s.branches {
+		if between := s.undecided(b); len(between) > 0 {
+			return between[len(between)/2], true
+		}
+	}
+	return "", false
+}
+
+// Left is the largest number of versions that Next will return if none is skipped.
+func (s *Search) Left() int {
+	if _, more := s.Next(); !more {
+		return 0
+	}
+	left := 0
+	for _, b := range s.branches {
+		open := s.open(b.versions)
+		if len(open) == 0 {
+			continue
+		}
+		_, noLow := s.first(b.versions)
+		_, noHigh := s.first(s.reversed(b.versions))
+		switch {
+		case !noLow && !noHigh:
+			left += bits.Len(uint(len(s.undecided(b))))
+		case noLow && noHigh && len(open) > 1:
+			left += 2 + bits.Len(uint(len(open)-2))
+		default: // one end is judged, or there is only one version
+			left += 1 + bits.Len(uint(len(open)-1))
+		}
+	}
+	return left
+}
+
+func (s *Search) all() []string {
+	var all []string
+	for _, b := range s.branches {
+		all = append(all, b.versions...)
+	}
+	return all
+}
+
+func (s *Search) reversed(versions []string) []string {
+	versions = slices.Clone(versions)
+	slices.Reverse(versions)
+	return versions
+}
+
+// first returns the first version that was not skipped, and whether it is still to be
+// judged; empty if all were skipped.
+func (s *Search) first(versions []string) (version string, unjudged bool) {
+	for _, v := range versions {
+		if s.outcomes[v] != Skipped {
+			return v, s.outcomes[v] == ""
+		}
+	}
+	return "", false
+}
+
+// open are the versions that have no outcome yet.
+func (s *Search) open(versions []string) []string {
+	return slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return s.outcomes[v] != "" })
+}
+
+// undecided are the open versions of a branch between the last one known to be like its
+// first one and the first one known to differ; none if no version differs.
+func (s *Search) undecided(b branch) []string {
+	last, next, ok := s.change(b)
+	if !ok {
+		return nil
+	}
+	return s.open(b.versions[last+1 : next])
+}
+
+// change is where the outcome of a branch changes, as far as is known: the indexes of the
+// last version that is like the first one and of the first one that differs.
+func (s *Search) change(b branch) (last, next int, ok bool) {
+	var begun Outcome
+	for i, v := range b.versions {
+		switch o := s.outcomes[v]; {
+		case o == "" || o == Skipped:
+		case begun == "" || o == begun:
+			begun, last = o, i
+		default:
+			return last, i, true
+		}
+	}
+	return 0, 0, false
+}
+
+// Result is the result of a search.
+type Result struct {
+	// Alike is the outcome of both ends if it is the same. Then the versions between
+	// them are not searched.
+	Alike Outcome
+	// Changes are where the outcome changes, lowest first; none if no version could be
+	// judged.
+	Changes []Change
+}
+
+// Change is a change of the outcome.
+type Change struct {
+	// Last is the last version before the change, in the branch of First or in the one
+	// before it. First is the first version after it, with this Outcome.
+	Last, First string
+	Outcome     Outcome
+	// Between are the skipped versions that may have brought the change instead of
+	// First: those before it in its branch, and those of branches between Last's and
+	// First's in which no version could be judged.
+	Between []string
+}
+
+// Exact reports whether the version of each change is known.
+func (r Result) Exact() bool {
+	return len(r.Changes) > 0 && !slices.ContainsFunc(r.Changes, func(c Change) bool { return len(c.Between) > 0 })
+}
+
+// Result returns the result so far.
+func (s *Search) Result() Result {
+	var r Result
+	all := s.all()
+	low, lowUnjudged := s.first(all)
+	high, highUnjudged := s.first(s.reversed(all))
+	if low == "" || lowUnjudged || highUnjudged {
+		return r
+	}
+	if s.outcomes[low] == s.outcomes[high] {
+		r.Alike = s.outcomes[low]
+		return r
+	}
+	before := -1 // the last branch with a judged version
+	for i, b := range s.branches {
+		first, unjudged := s.first(b.versions)
+		if first == "" || unjudged {
+			continue
+		}
+		if before >= 0 {
+			was := s.branches[before]
+			begun, _ := s.first(was.versions)
+			if s.outcomes[begun] != s.outcomes[first] {
+				between := []string{}
+				for _, skipped := range s.branches[before+1 : i] {
+					between = append(between, skipped.versions...)
+				}
+				r.Changes = append(r.Changes, Change{
+					Last: s.lastLike(was, s.outcomes[begun]), First: first, Outcome: s.outcomes[first],
+					Between: append(between, b.versions[:slices.Index(b.versions, first)]...),
+				})
+			}
+		}
+		before = i
+		if last, next, ok := s.change(b); ok {
+			r.Changes = append(r.Changes, Change{
+				Last: b.versions[last], First: b.versions[next], Outcome: s.outcomes[b.versions[next]],
+				Between: b.versions[last+1 : next],
+			})
+		}
+	}
+	return r
+}
+
+// lastLike is the last version of a branch that has this outcome.
+func (s *Search) lastLike(b branch, o Outcome) string {
+	for _, v := range slices.Backward(b.versions) {
+		if s.outcomes[v] == o {
+			return v
+		}
+	}
+	return ""
+}

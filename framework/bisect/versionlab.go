@@ -1,0 +1,128 @@
+package bisect
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/keptlab"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/images"
+)
+
+// VersionLab runs a script on one version of a component after another, on one lab.
+type VersionLab struct {
+	Lab       *keptlab.Lab
+	Catalogue *images.Catalogue
+	Scenario  framework.Scenario
+	// At is the scenario at a version, which is its only variant.
+	At func(version string) (framework.Scenario, error)
+}
+
+// Builds returns why a version cannot be built: an *images.UnknownVersionError for each
+// image without a recipe.
+func (l VersionLab) Builds(version string) error {
+	s, err := l.At(version)
+	if err != nil {
+		return err
+	}
+	return l.Catalogue.Know(s.ImagesOf(nil, s.Variants...)...)
+}
+
+// Judge runs the script on a version. In a probabilistic incident it repeats the run
+// until the version is affected, or an affected version would have survived so many
+// trials with less than framework.WrongStep. The error is for failures that say nothing
+// about the version; engine.ErrInterrupted is among them.
+func (l VersionLab) Judge(ctx context.Context, version string) (Step, error) {
+	step := Step{Version: version, Outcome: Skipped}
+	began := time.Now()
+	s, err := l.At(version)
+	if err != nil {
+		return step, err
+	}
+	if err := l.Builds(version); err != nil { // a resumed search did not ask before
+		step.Why, step.Err = "no recipe builds it", err
+		return step, nil
+	}
+	if err := l.Lab.Prepare(ctx, s); err != nil {
+		if step.Why = unavailable(err); step.Why == "" {
+			return step, err
+		}
+		step.Err = err
+		return step, nil
+	}
+	built := time.Since(began)
+	rounds := 0
+	for {
+		r, err := l.run(ctx, s)
+		if err != nil {
+			return step, err
+		}
+		v := r.Variants[0]
+		step.Verdict, step.Why = v.Verdict, strings.Join(v.Reasons, "; ")
+		step.Report = filepath.Join(r.Scenario, r.Run, page.Name)
+		step.TookMS, step.BuiltMS = (time.Since(began) - built).Milliseconds(), built.Milliseconds()
+		step.Outcome = OutcomeOf(framework.Verdict(v.Verdict))
+		if step.Outcome != Unaffected || v.Race == nil {
+			return step, nil
+		}
+		rounds += v.Race.Rounds
+		rates := s.Variants[0].Script().Race.Rates[v.Race.Accelerator]
+		step.Rounds, step.Luck = rounds, math.Pow(framework.Luck(rates...), float64(rounds))
+		if step.Luck < framework.WrongStep {
+			return step, nil
+		}
+	}
+}
+
+// Down removes what is left of the lab.
+func (l VersionLab) Down() error { return l.Lab.Down(l.Scenario) }
+
+// unavailable returns why a version's images cannot be made; empty if the error says
+// nothing about the version.
+func unavailable(err error) string {
+	var missing *images.NotPublishedError
+	var build *images.BuildError
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return ""
+	case errors.As(err, &missing) && missing.Unverified != "":
+		return "not in Go's checksum database"
+	case errors.As(err, &missing):
+		return "not published"
+	case errors.As(err, &build):
+		return "not built: " + build.Complaint()
+	}
+	return ""
+}
+
+// OutcomeOf is the outcome that a verdict gives a version.
+func OutcomeOf(v framework.Verdict) Outcome {
+	switch v {
+	case framework.Reproduced, framework.Missed:
+		return Affected
+	case framework.Prevented, framework.Refused:
+		return Unaffected
+	}
+	return Skipped
+}
+
+// run runs a version once. A run that exceeds its time says nothing about the version.
+func (l VersionLab) run(ctx context.Context, s framework.Scenario) (report.Report, error) {
+	run := l.Lab.Run(ctx, s, s.Incident.Name+" "+s.Variants[0].Name, !s.NewLabs)
+	if ctx.Err() != nil {
+		return run.Report, errors.Join(engine.ErrInterrupted, run.Left)
+	}
+	judged := run.Reported && OutcomeOf(framework.Verdict(run.Report.Variants[0].Verdict)) != Skipped
+	if run.Broken != nil && !judged {
+		return run.Report, errors.Join(run.Broken, run.Left)
+	}
+	return run.Report, run.Left
+}

@@ -1,0 +1,90 @@
+// Package check has conditions that the checks of several incidents assert.
+package check
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Routes asserts that the kernel of each router has a BGP route to each of the wanted
+// prefixes, to this next hop alone, and to no other prefix that overlaps pods. It reads
+// snapshot.Routers.
+func Routes(routers []topology.Router, pods netip.Prefix, want map[netip.Prefix]netip.Addr) framework.Condition {
+	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		read := map[string]snapshot.Router{}
+		for _, router := range r.Snapshot().Routers {
+			read[router.Name] = router
+		}
+		var wrong framework.Mismatches
+		for _, declared := range routers {
+			if !read[declared.Name].Routes.Read {
+				return false, "", fmt.Errorf("the routes of %s were not read", declared.Name)
+			}
+			got := nextHops(read[declared.Name], pods)
+			for _, prefix := range slices.SortedFunc(maps.Keys(want), netip.Prefix.Compare) {
+				if !slices.Equal(got[prefix], []netip.Addr{want[prefix]}) {
+					wrong.Addf("%s sends %s to %v, not to %s", declared.Name, prefix, got[prefix], want[prefix])
+				}
+				delete(got, prefix)
+			}
+			for _, prefix := range slices.SortedFunc(maps.Keys(got), netip.Prefix.Compare) {
+				wrong.Addf("%s has %s via %v", declared.Name, prefix, got[prefix])
+			}
+		}
+		return wrong.Result()
+	}
+}
+
+// nextHops are the BGP routes in a router's kernel that overlap pods.
+func nextHops(from snapshot.Router, pods netip.Prefix) map[netip.Prefix][]netip.Addr {
+	hops := map[netip.Prefix][]netip.Addr{}
+	for _, route := range from.Routes.Items {
+		if route.Prefix.Overlaps(pods) && route.Prefix.Bits() > 0 && route.Protocol == snapshot.RouteBGP {
+			for _, hop := range route.NextHops {
+				hops[route.Prefix] = append(hops[route.Prefix], hop.Address)
+			}
+		}
+	}
+	return hops
+}
+
+// Hops asserts that the packets of each probe from an endpoint cross that many routers
+// and nodes, and arrive with the endpoint's own address. Otherwise they may have
+// crossed the machine's bridge, or its NAT.
+func Hops(from framework.End, own netip.Addr, n int) framework.Condition {
+	const sentWith = 64 // TTL
+	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		var wrong framework.Mismatches
+		probes := 0
+		for _, t := range r.Timelines() {
+			if t.Probe.From != from.Name {
+				continue
+			}
+			probes++
+			for _, ttl := range slices.Sorted(maps.Keys(t.RequestTTL)) {
+				if int(ttl) != sentWith-n {
+					wrong.Addf("%d packets of %s crossed %d hops, not %d", t.RequestTTL[ttl], t.Probe.Name, sentWith-int(ttl), n)
+				}
+			}
+			for _, s := range t.Sources {
+				if s.Address != own {
+					wrong.Addf("packets of %s come from %s", t.Probe.Name, s.Address)
+				}
+			}
+			if len(t.RequestTTL) == 0 || len(t.Sources) == 0 {
+				wrong.Addf("no packet of %s has arrived", t.Probe.Name)
+			}
+		}
+		if probes == 0 {
+			wrong.Addf("no probe from %s runs", from.Name)
+		}
+		return wrong.Result()
+	}
+}

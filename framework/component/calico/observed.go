@@ -1,0 +1,60 @@
+package calico
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Address is Calico's address of a node; invalid where it has none.
+func Address(s snapshot.Snapshot, node string) netip.Addr {
+	for _, n := range s.Nodes.Items {
+		if n.Name == node {
+			return n.Calico.Address.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+// Sessions are the BGP sessions of a node's BIRD, up or not.
+func Sessions(n snapshot.NodeNetwork) []snapshot.BIRDProtocol {
+	return slices.DeleteFunc(slices.Clone(n.BIRD.Items), func(p snapshot.BIRDProtocol) bool { return !p.Neighbor.IsValid() })
+}
+
+// HidesPods tells whether felix has written the rule of natOutgoing on a node.
+func HidesPods(n snapshot.NodeNAT) bool {
+	return slices.ContainsFunc(n.Rules.Items, func(r snapshot.Rule) bool {
+		return r.Chain == "cali-nat-outgoing" && r.Target == "MASQUERADE"
+	})
+}
+
+// Restarts are calico-node's pods by node, each with the number of its restarts.
+func Restarts(ctx context.Context, c *kindlab.Cluster) (map[string]string, error) {
+	pods, err := Agent.Pods.List(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, p := range pods {
+		for _, s := range p.Status.ContainerStatuses {
+			all[p.Spec.NodeName] = fmt.Sprintf("%s with %d restarts", p.Name, s.RestartCount)
+		}
+	}
+	return all, nil
+}
+
+// IsReady tells whether calico-node's pod on a node is ready, by kubelet.
+func IsReady(ctx context.Context, c *kindlab.Cluster, node string) (bool, error) {
+	pods, err := Agent.Pods.List(ctx, c)
+	for _, p := range pods {
+		if p.Spec.NodeName == node && workload.Ready(p) {
+			return true, err
+		}
+	}
+	return false, err
+}

@@ -1,0 +1,141 @@
+// Package path traces where packets end, by the tables that a snapshot holds: routes of
+// nodes and routers, and IPVS services of nodes. Like a detector it acts on nothing and
+// sees no traffic.
+package path
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// maxHops bounds a path.
+const maxHops = 8
+
+// Path is where packets go, from one member of a topology to the next.
+type Path struct {
+	// Expected are the members on the path that the topology declares, the sender first.
+	Expected []string
+	// Hops are the members that the tables lead to, the sender first.
+	Hops []string
+	// Unread are those of Hops whose routes were not read: the declared path was taken
+	// from them on.
+	Unread []string
+	// End says why the packets get no further than the last of Hops; it is empty where
+	// that is the last of Expected.
+	End string
+}
+
+// Tracer follows packets through the tables of a snapshot.
+type Tracer struct {
+	// Tables may be nil: no table was read then.
+	Tables *snapshot.Snapshot
+	// Members are the members of the topology by their addresses.
+	Members map[netip.Addr]string
+}
+
+// Trace follows packets for an address along the declared path, and leaves it where a
+// route does. There is one Path for each combination of next hops.
+func (t Tracer) Trace(declared []string, target netip.Addr) []Path {
+	return t.onward(Path{Expected: declared, Hops: declared[:1]}, target)
+}
+
+// onward are the ways in which a path goes on.
+func (t Tracer) onward(p Path, target netip.Addr) []Path {
+	at := p.Hops[len(p.Hops)-1]
+	if at == p.Expected[len(p.Expected)-1] {
+		return []Path{p}
+	}
+	if len(p.Hops) == maxHops {
+		return []Path{p.ends("the path has more than %d hops", maxHops)}
+	}
+	nexts, read := t.nexts(at, target)
+	if !read {
+		i := slices.Index(p.Expected, at)
+		if i < 0 {
+			from := p.Hops[len(p.Hops)-2]
+			meant := p.Expected[min(slices.Index(p.Expected, from)+1, len(p.Expected)-1)]
+			return []Path{p.ends("%s forwards them to %s instead of %s; the routes of %s were not read", from, at, meant, at)}
+		}
+		p.Unread = append(slices.Clone(p.Unread), at)
+		nexts = []next{{to: p.Expected[i+1]}}
+	}
+	var all []Path
+	for _, n := range nexts {
+		longer := p
+		longer.Hops = append(slices.Clone(p.Hops), n.to)
+		switch {
+		case n.end != "":
+			all = append(all, p.ends("%s", n.end))
+		case n.to == at:
+			all = append(all, p.ends("%s takes %s as directly connected", at, target))
+		case slices.Contains(p.Hops, n.to):
+			all = append(all, longer.ends("they loop between %s and %s", at, n.to))
+		default:
+			all = append(all, t.onward(longer, target)...)
+		}
+	}
+	return all
+}
+
+func (p Path) ends(format string, args ...any) Path {
+	p.End = fmt.Sprintf(format, args...)
+	return p
+}
+
+// next is the member that packets are forwarded to, or why they are not forwarded.
+type next struct{ to, end string }
+
+// nexts are where a member forwards packets for an address, one for each next hop of its
+// route; read is whether its routes were read.
+func (t Tracer) nexts(at string, target netip.Addr) (nexts []next, read bool) {
+	routes, read := t.routes(at)
+	if !read || !target.IsValid() {
+		return nil, false
+	}
+	var best *snapshot.Route
+	for i, r := range routes {
+		if r.Prefix.Contains(target) && (best == nil || r.Prefix.Bits() > best.Prefix.Bits() ||
+			r.Prefix.Bits() == best.Prefix.Bits() && r.Metric < best.Metric) {
+			best = &routes[i]
+		}
+	}
+	switch {
+	case best == nil:
+		return []next{{end: fmt.Sprintf("%s has no route to %s", at, target)}}, true
+	case len(best.NextHops) == 0:
+		return []next{{end: fmt.Sprintf("%s has no route to %s (%s %s)", at, target, best.Type, best.Prefix)}}, true
+	}
+	for _, h := range best.NextHops {
+		switch name := t.Members[cmp.Or(h.Address, target)]; {
+		case name != "":
+			nexts = append(nexts, next{to: name})
+		case !h.Address.IsValid():
+			nexts = append(nexts, next{to: at})
+		default:
+			nexts = append(nexts, next{end: fmt.Sprintf("%s forwards %s to %s, which no member of the topology has", at, target, h.Address)})
+		}
+	}
+	return nexts, true
+}
+
+// routes are those of a router or node, if they were read.
+func (t Tracer) routes(name string) (routes []snapshot.Route, read bool) {
+	if t.Tables == nil {
+		return nil, false
+	}
+	for _, r := range t.Tables.Routers {
+		if r.Name == name {
+			return r.Routes.Items, r.Routes.Read
+		}
+	}
+	for _, n := range t.Tables.NodeTables {
+		if n.Node == name {
+			return n.Routes.Items, n.Routes.Read
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,75 @@
+package path
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Service says why packets for the address of a Service get no further than the IPVS
+// table of the client's node. It is empty where that table leads to a ready endpoint, or
+// where it, the Services or the EndpointSlices were not read. Protocol is "tcp" or "udp".
+func (t Tracer) Service(node string, target netip.AddrPort, protocol string) (end string) {
+	table, read := t.ipvs(node)
+	service, ready, known := t.service(target.Addr())
+	if !read || !known {
+		return ""
+	}
+	at := slices.IndexFunc(table, func(v snapshot.VirtualServer) bool {
+		return v.Address == target && strings.EqualFold(v.Protocol, protocol)
+	})
+	if at < 0 {
+		return fmt.Sprintf("%s has no IPVS service %s (%s)", node, target, service)
+	}
+	var servers []string
+	for _, server := range table[at].Servers {
+		switch {
+		case server.Weight == 0:
+		case slices.Contains(ready, server.Address.Addr()):
+			return ""
+		default:
+			servers = append(servers, server.Address.String())
+		}
+	}
+	endpoints := "none"
+	if len(ready) > 0 {
+		endpoints = fmt.Sprint(ready)
+	}
+	if len(servers) == 0 {
+		return fmt.Sprintf("%s has no real server for %s (%s) in IPVS; ready endpoints: %s", node, target, service, endpoints)
+	}
+	return fmt.Sprintf("%s forwards %s (%s) to %s by IPVS; ready endpoints: %s", node, target, service, strings.Join(servers, " and "), endpoints)
+}
+
+// ipvs is the IPVS table of a node; read is false where kube-proxy runs in another mode.
+func (t Tracer) ipvs(node string) (table []snapshot.VirtualServer, read bool) {
+	if t.Tables == nil {
+		return nil, false
+	}
+	i := slices.IndexFunc(t.Tables.Proxies, func(p snapshot.Proxy) bool { return p.Node == node && p.Read && p.Mode == "ipvs" })
+	if i < 0 {
+		return nil, false
+	}
+	return t.Tables.Proxies[i].Table, true
+}
+
+// service is the Service that has an address, and its ready endpoints.
+func (t Tracer) service(address netip.Addr) (s snapshot.Service, ready []netip.Addr, known bool) {
+	if t.Tables == nil || !t.Tables.EndpointSlices.Read {
+		return s, nil, false
+	}
+	services := t.Tables.Services.Items
+	i := slices.IndexFunc(services, func(s snapshot.Service) bool { return slices.Contains(s.ClusterIPs, address) })
+	if i < 0 {
+		return s, nil, false
+	}
+	for _, e := range t.Tables.EndpointSlices.Items {
+		if e.Namespace == services[i].Namespace && e.Service == services[i].Name {
+			ready = append(ready, e.Ready...)
+		}
+	}
+	return services[i], ready, true
+}

@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/history"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/framework/verdict"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+const (
+	// baselineWithin bounds the wait for a good baseline: an installation that is not
+	// well a while after it said that it works is not well.
+	baselineWithin = 30 * time.Second
+	// unhelpedFor is how long the symptom is watched after a remedy that is not to
+	// help. Remedies that help take up to 13.6 s.
+	unhelpedFor = 15 * time.Second
+	// switchedOffFor is how long recovery is awaited from a remedy that is switched off.
+	switchedOffFor = 15 * time.Second
+	// namedWithin bounds the wait for the detectors after the symptom, and after a
+	// precursor that sets no bound of its own.
+	namedWithin = 5 * time.Second
+	// quietWithin bounds the wait for quiet detectors where nothing is to be found:
+	// what is pending has time to pass.
+	quietWithin = 30 * time.Second
+	// precursorFor is how long a precursor is watched.
+	precursorFor = 3 * time.Second
+	// heldWithin bounds the wait until a fault has taken effect. Some are seen in the
+	// next poll alone.
+	heldWithin = 5 * time.Second
+	// outcomeWithin bounds the wait until the outcome of every packet is known. It is
+	// probe.DefaultTimeout unless an agent does not get to run: one in a guest, beside
+	// three that are busy, has reported nothing for half a minute.
+	outcomeWithin = 45 * time.Second
+	// relapsesWithin bounds the wait for the symptom before a remedy, and after it was
+	// undone.
+	relapsesWithin = 30 * time.Second
+	// fewPolls is how many polls the detectors have to come to something, however long
+	// a poll takes: what is compared over time needs two, and one may not read all.
+	fewPolls = 3
+	// slowPolls bounds the wait for them: beside a lab with four guests on two CPUs
+	// sources did not answer within a second.
+	slowPolls = time.Minute
+)
+
+// A wait of a variant asks the history, up to a bound, and marks where it ended. That the
+// bound has passed is no error: the judge sees what came by then.
+
+// pollWithin bounds the wait for what the next poll of the detectors will show: that poll
+// may begin late and end late.
+func (v *variantRun) pollWithin() time.Duration {
+	return namedWithin + 2*(v.c.Every()+v.reader.Timeout())
+}
+
+// untilQuiet waits until the detectors are quiet (verdict.CameQuiet).
+func (v *variantRun) untilQuiet(ctx context.Context, m history.Moment, after time.Time, bound time.Duration, named ...framework.Finding) error {
+	called := v.h.Now()
+	saw := v.h.View()
+	err := await.Until(ctx, verdict.WaitQuiet, v.c.Every()/4, bound, func(context.Context) (bool, string, error) {
+		saw = v.h.View()
+		_, quiet, q := verdict.CameQuiet(saw, after, called, named...)
+		return quiet, q.Noise, nil
+	})
+	if ctx.Err() != nil {
+		return err
+	}
+	v.recordPackets()
+	v.h.MarkPolls(history.Mark{Moment: m, Began: called, Bound: bound}, saw)
+	return nil
+}
+
+// untilFound waits until the newest poll, which began at or after a moment, shows
+// something. The bound is for polls that take no time: where one takes seconds, on a busy
+// machine, the detectors have fewPolls all the same.
+func (v *variantRun) untilFound(ctx context.Context, m history.Moment, what string, since time.Time, bound time.Duration, met func(history.View) bool) error {
+	deadline := v.h.Now().Add(bound)
+	saw := v.h.View()
+	err := await.Until(ctx, what, v.c.Every()/4, bound+slowPolls, func(context.Context) (bool, string, error) {
+		saw = v.h.View()
+		last := !saw.Time.Before(deadline) && saw.PollsSince(since) >= fewPolls
+		return met(saw) || last, framework.DescribeFindings(saw.Findings()), nil
+	})
+	if ctx.Err() != nil {
+		return err
+	}
+	v.h.MarkPolls(history.Mark{Moment: m, Began: since, Bound: bound}, saw)
+	return nil
+}
+
+// untilNamed waits until the detectors have come to each of the findings, in a poll that
+// began at or after a moment.
+func (v *variantRun) untilNamed(ctx context.Context, named []framework.Finding, since time.Time, within time.Duration) error {
+	if v.c.NamesNothing(named) {
+		return nil
+	}
+	return v.untilFound(ctx, history.Named, verdict.WaitNamed(named), since, within+v.c.Every()+v.reader.Timeout(), func(saw history.View) bool {
+		return verdict.CameNamed(saw, named, since)
+	})
+}
+
+// untilWatched waits until all is seen up to a moment, which may be to come: the outcome
+// of every packet, and a poll of the detectors that began then or later.
+func (v *variantRun) untilWatched(ctx context.Context, part string, until time.Time) error {
+	if err := v.untilKnown(ctx, until); err != nil {
+		return err
+	}
+	if err := v.untilPolled(ctx, until); err != nil {
+		return err
+	}
+	v.markPackets(history.Mark{Moment: history.Watched, Part: part, Until: until})
+	return nil
+}
+
+// untilPolled waits for a poll of the detectors that began at or after a moment.
+func (v *variantRun) untilPolled(ctx context.Context, moment time.Time) error {
+	return await.Until(ctx, "a poll of the detectors", v.c.Every()/4, v.pollWithin()+slowPolls, func(context.Context) (bool, string, error) {
+		last, _ := v.h.View().Last()
+		return !last.Began.Before(moment), "the last one began at " + last.Began.Format(time.TimeOnly), nil
+	})
+}
+
+// untilKnown waits until it is known of each packet up to a moment, which may be to come,
+// whether it was lost.
+func (v *variantRun) untilKnown(ctx context.Context, until time.Time) error {
+	bound := max(0, until.Sub(v.h.Now())) + outcomeWithin
+	return await.Until(ctx, "the outcome of the last packets", 50*time.Millisecond, bound, func(context.Context) (bool, string, error) {
+		for _, t := range v.probes.Timelines() {
+			if !t.Known(v.h.Monotonic(until)) {
+				return false, t.String(), nil
+			}
+		}
+		return true, "", nil
+	})
+}
+
+// untilLost waits until each probe of the incident loses packets, sent at or after a
+// moment.
+func (v *variantRun) untilLost(ctx context.Context, m history.Moment, since time.Time) error {
+	_, err := v.probes.WaitOutage(ctx, v.c.Hurt(), v.h.Monotonic(since), v.c.Script.HurtFor, relapsesWithin)
+	if ctx.Err() == nil {
+		v.markPackets(history.Mark{Moment: m, Until: since, Bound: relapsesWithin})
+	}
+	return err
+}
+
+// markPackets marks a moment, with what is known then of the packets.
+func (v *variantRun) markPackets(m history.Mark) { v.h.MarkPackets(m, v.probes.Timelines()) }
+
+// recordPackets writes what is known of the packets.
+func (v *variantRun) recordPackets() {
+	if v.probes != nil {
+		v.h.AddPackets(v.probes.Timelines())
+	}
+}
+
+// ask asks a check, until it holds or its bound has passed.
+func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
+	if c.AsksDetectors {
+		return v.askDetectors(ctx, c)
+	}
+	v.h.Do(history.Ask, c.ID, func(a *history.Act) {
+		look := func(ctx context.Context) (bool, string, error) {
+			holds, saw, err := v.answer(ctx, c)
+			if ctx.Err() == nil { // an answer that the bound cut short says nothing new
+				a.Err = err
+			}
+			return holds, saw, err
+		}
+		// The first question is not under the bound: where that is zero, there would be no
+		// time for an answer.
+		if a.Holds, a.Saw, _ = look(ctx); a.Holds || c.Bound == 0 {
+			return
+		}
+		err := await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, look)
+		var timeout *await.TimeoutError
+		switch {
+		case err == nil:
+			a.Holds, a.Err = true, nil
+		case errors.As(err, &timeout):
+			a.Saw = timeout.Saw
+		default:
+			a.Err = err
+		}
+	})
+	return ctx.Err()
+}
+
+// askDetectors asks a check about what the detectors have come to.
+func (v *variantRun) askDetectors(ctx context.Context, c framework.Check) error {
+	if v.c.Ablate == verdict.AblateDetector {
+		return nil
+	}
+	saw := v.h.View()
+	look := func(context.Context) (bool, string, error) {
+		saw = v.h.View()
+		return verdict.AskDetectors(c, saw)
+	}
+	if holds, _, _ := look(ctx); !holds && c.Bound > 0 {
+		_ = await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, look) // the judge asks once more
+	}
+	v.h.MarkPolls(history.Mark{Moment: history.DetectorsSaid, Part: c.ID}, saw)
+	return ctx.Err()
+}
+
+// answer asks a check about a snapshot that began after the question, and that has read
+// all that the check reads: an older one shows what was before, and what was not read is
+// not missing. Where there is no such snapshot the fact is not known.
+func (v *variantRun) answer(ctx context.Context, c framework.Check) (holds bool, saw string, err error) {
+	if len(c.Reads) == 0 {
+		return c.Holds(ctx, v.run)
+	}
+	asked := *v.run
+	began := v.h.Now()
+	err = await.Until(ctx, "a poll that shows whether "+c.Name, v.c.Every()/4, v.pollWithin()+slowPolls, func(context.Context) (bool, string, error) {
+		at := v.run.Snapshot().Only(c.Reads...)
+		if v.h.Wall(at.Time).Before(began) {
+			return false, "no poll has begun since", nil
+		}
+		asked.Snapshot = func() snapshot.Snapshot { return at }
+		unread := at.Unread()
+		return len(unread) == 0, strings.Join(unread, "; "), nil
+	})
+	if err != nil {
+		return false, "", err
+	}
+	return c.Holds(ctx, &asked)
+}

@@ -1,0 +1,69 @@
+package history
+
+import (
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Detection asks detectors about one snapshot after the other.
+type Detection struct {
+	Detectors []detect.Detector
+	Every     time.Duration // from one snapshot to the next
+	Scope     Scope
+
+	snapshots []snapshot.Snapshot
+	changes   []snapshot.Change // from one to the next, maxChanges at most
+	more      int               // changes beyond that
+}
+
+// maxChanges bounds what is kept of changes: the first ones show a layer that flaps in
+// every snapshot.
+const maxChanges = 5000
+
+// Scope is what of a lab the findings of a variant are about: its own nodes, and all
+// that is not another variant's.
+type Scope struct{ Own, Others []string }
+
+// of returns those findings that name no node of another variant, or one of its own as
+// well.
+func (s Scope) of(findings []detect.Finding) []detect.Finding {
+	return slices.DeleteFunc(findings, func(f detect.Finding) bool {
+		names := func(nodes []string) bool {
+			return slices.ContainsFunc([]string{f.Object.String(), f.Owner, f.Announcer}, func(n string) bool { return slices.Contains(nodes, n) })
+		}
+		return names(s.Others) && !names(s.Own)
+	})
+}
+
+// Poll asks the detectors about one more snapshot, which was there at ended.
+func (d *Detection) Poll(now snapshot.Snapshot, ended time.Time) Poll {
+	if len(d.snapshots) > 0 {
+		changes := snapshot.Changes(d.snapshots[len(d.snapshots)-1], now)
+		kept := min(len(changes), maxChanges-len(d.changes))
+		d.changes, d.more = append(d.changes, changes[:kept]...), d.more+len(changes)-kept
+	}
+	d.snapshots = append(d.snapshots, now)
+	d.snapshots = slices.Delete(d.snapshots, 0, max(0, len(d.snapshots)-int(detect.History/d.Every)))
+	detect.Forget(d.snapshots) // else two nodes with 2,400 flows each take a hundred MB
+	return Poll{Began: now.Time, Ended: ended, Unread: now.Unread(), Findings: d.Scope.of(detect.Look(d.Detectors, d.snapshots))}
+}
+
+// Last is the newest snapshot; empty before the first.
+func (d *Detection) Last() snapshot.Snapshot {
+	if len(d.snapshots) == 0 {
+		return snapshot.Snapshot{}
+	}
+	return d.snapshots[len(d.snapshots)-1]
+}
+
+// End forgets all snapshots but the newest.
+func (d *Detection) End() { d.snapshots = slices.Delete(d.snapshots, 0, max(0, len(d.snapshots)-1)) }
+
+// Changes are what changed from one snapshot to the next, and how many changes were
+// left out because there were too many.
+func (d *Detection) Changes() (changes []snapshot.Change, more int) {
+	return slices.Clone(d.changes), d.more
+}

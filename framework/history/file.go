@@ -1,0 +1,144 @@
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// window is how far back an entry is compared with earlier ones: some hundred polls
+// of a small lab, and a few of one with thousands of Services.
+const window = 4 << 20
+
+// file is the file of a history. Its first error ends it.
+type file struct {
+	mu   sync.Mutex
+	file *os.File
+	out  *zstd.Encoder
+	err  error
+}
+
+func (f *file) create(dir string) {
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		f.file, err = os.Create(filepath.Join(dir, FileName))
+	}
+	if err == nil {
+		// One thread: an entry is written in the time of a poll.
+		f.out, err = zstd.NewWriter(f.file, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
+	}
+	if err != nil {
+		f.err = fmt.Errorf("creating the record: %w", err)
+	}
+}
+
+// write writes an entry, which is on disk when write returns.
+func (f *file) write(e Entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.out == nil || f.err != nil {
+		return
+	}
+	text, err := json.Marshal(e)
+	if err == nil {
+		_, err = f.out.Write(append(text, '\n'))
+	}
+	if err == nil {
+		err = f.out.Flush()
+	}
+	if err != nil {
+		f.err = fmt.Errorf("writing the record: %w", err)
+	}
+}
+
+func (f *file) failed() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// close ends the file, and returns what was wrong with it, once.
+func (f *file) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.out != nil {
+		f.err = errors.Join(f.err, f.out.Close(), f.file.Close())
+		f.out = nil
+	}
+	err := f.err
+	f.err = nil
+	return err
+}
+
+// OtherSchemaError says that a file holds a record of another form.
+type OtherSchemaError struct{ Path, Schema string }
+
+func (e *OtherSchemaError) Error() string {
+	return fmt.Sprintf("reading the record %s: it has the schema %q, and this relapse reads %q: judge it with the relapse that wrote it", e.Path, e.Schema, Schema)
+}
+
+// read calls each with the entries of a file, up to its end or to where the run was
+// killed, and until each returns false. Restore is what each line goes through first.
+func read(path string, restore func([]byte) []byte, each func(Entry) bool) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	in, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return fmt.Errorf("reading the record %s: %w", path, err)
+	}
+	defer in.Close()
+	lines := bufio.NewReaderSize(in, 64<<10)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+			if n == 1 {
+				return &OtherSchemaError{Path: path}
+			}
+			return nil // the line that was being written is lost
+		}
+		if err != nil {
+			return fmt.Errorf("reading the record %s: %w", path, err)
+		}
+		var e Entry
+		if n == 1 { // one of another form need not fit into an Entry
+			var first struct{ Begin Begin }
+			if json.Unmarshal(restore(line), &first) != nil || first.Begin.Schema != Schema {
+				return &OtherSchemaError{path, first.Begin.Schema}
+			}
+		}
+		if err := json.Unmarshal(restore(line), &e); err != nil {
+			return fmt.Errorf("reading the record %s, line %d: %w", path, n, err)
+		}
+		if !each(e) {
+			return nil
+		}
+	}
+}
+
+// ReadBegin reads the first entry of the record in a folder. Restore is what each line
+// goes through first, and may be nil.
+func ReadBegin(dir string, restore func([]byte) []byte) (Begin, error) {
+	var b Begin
+	err := read(filepath.Join(dir, FileName), orAsIs(restore), func(e Entry) bool {
+		b = *e.Begin
+		return false
+	})
+	return b, err
+}
+
+func orAsIs(restore func([]byte) []byte) func([]byte) []byte {
+	if restore == nil {
+		return func(line []byte) []byte { return line }
+	}
+	return restore
+}

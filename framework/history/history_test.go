@@ -1,0 +1,124 @@
+package history
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// named is a detector that finds what a snapshot's Nodes are called.
+type named struct{}
+
+func (named) Name() string             { return "named" }
+func (named) Reads() []snapshot.Source { return []snapshot.Source{snapshot.Nodes} }
+func (named) Detect(h []snapshot.Snapshot) []detect.Finding {
+	var all []detect.Finding
+	for _, n := range h[len(h)-1].Nodes.Items {
+		all = append(all, detect.Finding{Detector: "named", Kind: "seen", State: detect.Active, Object: detect.Named(n.Name)})
+	}
+	return all
+}
+
+// write makes a history of two polls, with a mark after the first.
+func write(t *testing.T, dir string) *History {
+	t.Helper()
+	h := &History{}
+	h.Create(dir, time.Now(), Begin{Scenario: "fake", Variant: "old"})
+	d := &Detection{Detectors: []detect.Detector{named{}}, Every: time.Second}
+	poll := func(node string) View {
+		s := snapshot.Snapshot{Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}}, Nodes: snapshot.List[snapshot.Node]{Read: true, Items: []snapshot.Node{{Name: node}}}}
+		h.AddPoll(s, d.Poll(s, time.Now()))
+		return h.View()
+	}
+	h.BeginStep(framework.StepObserve)
+	saw := poll("a")
+	poll("b")
+	h.MarkPolls(Mark{Moment: NoFindings}, saw)
+	h.Do(Apply, "", func(a *Act) { a.Err = errors.New("it is broken") })
+	h.EndStep(framework.StepObserve, errors.New("no step"), true)
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// What is asked of a history that was read is what was asked of it when it was written.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	written := write(t, dir)
+	read, others, err := Read(dir, nil, &Detection{Detectors: []detect.Detector{named{}}, Every: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, h := range map[string]*History{"written": written, "read": read} {
+		s, ended := h.Step(framework.StepObserve)
+		if !ended || s.Error != "no step" || !s.Interrupted || s.Panicked {
+			t.Errorf("%s: %+v, ended %v", name, s, ended)
+		}
+		if a, _, there := s.Act(Apply, ""); !there || a.Error != "it is broken" {
+			t.Errorf("%s: %+v", name, a)
+		}
+		// The wait had not seen the second poll when it ended, although it was there.
+		at, _, marked := s.At(NoFindings, "")
+		if found := at.Findings(); !marked || len(found) != 1 || found[0].Object != detect.Named("a") {
+			t.Errorf("%s: %v, marked %v", name, found, marked)
+		}
+		if seen := h.View().Seen(time.Time{}); len(seen) != 2 {
+			t.Errorf("%s: %v", name, seen)
+		}
+	}
+	if begin := read.Begin(); begin.Scenario != "fake" || begin.Schema != Schema || others.All != 2 || others.Differ != 0 {
+		t.Errorf("%+v, %+v", begin, others)
+	}
+	_, others, err = Read(dir, nil, &Detection{Every: time.Second})
+	if err != nil || others.Differ != 2 || others.Number != 1 || len(others.Then.Findings) != 1 || len(others.Now.Findings) != 0 {
+		t.Errorf("without detectors: %+v, %v", others, err)
+	}
+}
+
+// Of a run that was killed the file lacks its end, and what is there is read.
+func TestReadAfterACrash(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir)
+	path := filepath.Join(dir, FileName)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, whole[:len(whole)*3/4], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h, _, err := Read(dir, nil, &Detection{Every: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ended := h.Step(framework.StepObserve); ended {
+		t.Error("the step has ended, although its end was cut off")
+	}
+}
+
+// A record of an older relapse is refused in one sentence.
+func TestOtherSchema(t *testing.T) {
+	dir := t.TempDir()
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := encoder.EncodeAll([]byte(`{"at":"2026-01-02T03:04:05Z","begin":{"schema":"relapse.record/v1"}}`+"\n"), nil)
+	if err := os.WriteFile(filepath.Join(dir, FileName), old, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ReadBegin(dir, nil)
+	var other *OtherSchemaError
+	if !errors.As(err, &other) || other.Schema != "relapse.record/v1" {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,47 @@
+package qualify
+
+import (
+	"context"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/keptlab"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/images"
+)
+
+// Machine does the parts of a qualification with labs of this machine.
+type Machine struct {
+	Catalogue *images.Catalogue
+	Labs      engine.Labs
+	Options   engine.Options // Progress is not nil
+	// NewLab makes a lab for one scenario.
+	NewLab func() *keptlab.Lab
+	// IsUnfit reports that nothing can run after an error, because of this machine.
+	IsUnfit func(err error) bool
+}
+
+func (m Machine) Available(ctx context.Context, ref string) error {
+	return m.Catalogue.Derive(ctx, ref)
+}
+
+func (m Machine) Unfit(err error) bool { return m.IsUnfit(err) }
+
+func (m Machine) Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab {
+	return bisect.VersionLab{Lab: m.NewLab(), Catalogue: m.Catalogue, Scenario: s, At: at}
+}
+
+func (m Machine) Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error) {
+	return readers[in.Component].Read(ctx, m.Catalogue, in, config, func(name string) func(error) { return m.Options.Progress.Step(scope, name) })
+}
+
+func (m Machine) Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error) {
+	declared, _ := upgrade.For(component)
+	if err := m.Catalogue.Know(declared.ImagesOf(from, to)...); err != nil {
+		return upgrade.Measures{}, err
+	}
+	o := m.Options
+	o.Output, o.Keep = dir, false
+	return upgrade.Run(ctx, declared, from, to, m.Labs, o)
+}

@@ -1,0 +1,364 @@
+package qualify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Request says what is to be qualified.
+type Request struct {
+	Component, From, To string
+	// Config is the user's own configuration, nil if none was given, and Source is where
+	// it was read.
+	Config     *ConfigMap
+	Source     string
+	Thresholds Thresholds
+	Command    string // repeats the qualification
+}
+
+// Runner carries out a qualification: it asks part after part, and stores what is known
+// after each.
+type Runner struct {
+	Request
+	Dir      string          // of the qualification. Run needs it
+	Relapse  string          // which program does it
+	Progress engine.Progress // not nil
+
+	in         Inputs
+	trials     []trial
+	refs       map[string]string // an image of each version
+	upgradable bool              // an upgrade of the component is declared
+	began      time.Time
+	earlier    *Qualification // the one that is resumed; nil for a new one
+	broken     []error
+}
+
+// Parts do the work of a qualification.
+type Parts interface {
+	// Available returns an error if the module proxy does not have the version of an
+	// image. It builds nothing.
+	Available(ctx context.Context, ref string) error
+	// Incident makes a lab for a scenario; at is the scenario at a version.
+	Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab
+	// Configuration asks both versions of the inputs about a configuration.
+	Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error)
+	// Upgrade upgrades the component on a lab under traffic, and back. Its reports go
+	// into a folder.
+	Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error)
+	// Unfit reports that nothing can run after an error, because of this machine.
+	Unfit(err error) bool
+}
+
+// VersionLab judges versions on one lab, which Down removes.
+type VersionLab interface {
+	bisect.Versions
+	Down() error
+}
+
+// New prepares a qualification. The scenarios are those that may test the component. The
+// error says what is wrong with the request.
+func New(q Request, all []framework.Scenario) (*Runner, error) {
+	r := &Runner{Request: q, Progress: engine.Silent, began: time.Now()}
+	_, r.upgradable = upgrade.For(q.Component)
+	var err error
+	if r.trials, err = trialsOf(all, q.Component, q.From, q.To); err != nil {
+		return nil, err
+	}
+	return r, r.plan()
+}
+
+// Topologies are those of the labs that the qualification brings up.
+func (r *Runner) Topologies() []topology.Topology {
+	var all []topology.Topology
+	for _, t := range r.trials {
+		all = append(all, t.scenario.Topology)
+	}
+	if u, there := upgrade.For(r.Component); there {
+		all = append(all, u.Topology)
+	}
+	return all
+}
+
+// plan puts every part into the inputs, as not run yet.
+func (r *Runner) plan() error {
+	r.in = Inputs{Component: r.Component, From: r.From, To: r.To, Upgrade: Upgrade{Why: notRun}}
+	for _, t := range r.trials {
+		i, err := t.incident()
+		if err != nil {
+			return err
+		}
+		r.in.Incidents = append(r.in.Incidents, i)
+	}
+	c := &r.in.Configuration
+	switch _, readable := ReaderOf(r.Component); {
+	case !readable:
+		c.NotAsked = fmt.Sprintf("the effect on the configuration of %s (its flags and environment) is not checked: relapse has no slice that reads it", r.Component)
+	case r.Config == nil:
+		c.NotAsked = "the effect on your configuration is not checked: none was given (--config)"
+	default:
+		c.NotAsked, c.Decides = effect+notRun, true
+	}
+	if r.Config != nil {
+		c.Source, c.ConfigMap, c.Keys = r.Source, r.Config.String(), len(r.Config.Data)
+	}
+	if !r.upgradable {
+		r.in.Upgrade.Why = "this version of relapse has no upgrade of " + r.Component
+	}
+	return nil
+}
+
+// effect begins the reason why the configuration was not checked.
+const effect = "the effect on the configuration: "
+
+// LookUp finds out which releases there are, and by which recipes both versions are
+// built. The error is an *images.UnknownVersionError if there is no recipe.
+func (r *Runner) LookUp(ctx context.Context, c *images.Catalogue) error {
+	r.refs = map[string]string{}
+	for _, version := range []string{r.From, r.To} {
+		var err error
+		if r.refs[version], err = r.image(c, version); err != nil {
+			return err
+		}
+	}
+	releases, err := c.Releases(ctx, r.Component)
+	if err != nil {
+		return err
+	}
+	r.in.Path = PathOf(releases, r.From, r.To)
+	return nil
+}
+
+// Resume takes over the results of an earlier qualification, which must be of the same
+// request, by its folder. The configuration is asked about again: the file may have
+// changed.
+func (r *Runner) Resume(dir string) error {
+	earlier, err := Read(dir)
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // it may be the link latest
+		return err
+	}
+	was := earlier.Inputs
+	if was.Component != r.Component || was.From != r.From || was.To != r.To {
+		return fmt.Errorf("%s is of %s %s to %s", dir, was.Component, was.From, was.To)
+	}
+	if was.Configuration.Source != "" && r.Config == nil {
+		return fmt.Errorf("%s also has the ConfigMap %s: give it again with --config", dir, was.Configuration.ConfigMap)
+	}
+	for n := range r.in.Incidents {
+		for _, i := range was.Incidents {
+			if i.Name != r.in.Incidents[n].Name {
+				continue
+			}
+			// Versions that were not available or did not build may be by now.
+			if i.From.Verdict != "" {
+				r.in.Incidents[n].From = i.From
+			}
+			if i.To.Verdict != "" {
+				r.in.Incidents[n].To = i.To
+			}
+		}
+	}
+	if was.Upgrade.Measures != nil && was.Upgrade.Why == "" {
+		r.in.Upgrade = was.Upgrade
+	}
+	r.earlier, r.Dir = &earlier, dir
+	return nil
+}
+
+// WritePlan writes what will be checked.
+func (r *Runner) WritePlan(out io.Writer) {
+	fmt.Fprintf(out, "qualify %s %s to %s\n", r.Component, r.From, r.To)
+	line := func(name, text string) { fmt.Fprintf(out, "  %-14s %s\n", name, text) }
+	for _, row := range r.in.Path.rows(r.From, r.To) {
+		line(row.Name, row.Says)
+	}
+	if c := r.in.Configuration; c.Decides {
+		line(PartConfiguration, fmt.Sprintf("%s, %d keys, read by the slices of %s and %s", c.ConfigMap, c.Keys, r.From, r.To))
+	} else {
+		line(PartConfiguration, c.NotAsked)
+	}
+	for n, t := range r.trials {
+		line(PartIncident, t.String())
+		for _, version := range t.versions() {
+			if seen := t.seen(&r.in.Incidents[n], version); seen.Verdict != "" {
+				line("", fmt.Sprintf("  %s: %s, from the earlier run", version, seen.Verdict))
+			}
+		}
+	}
+	switch {
+	case !r.upgradable:
+		line(PartUpgrade, r.in.Upgrade.Why)
+	case r.in.Upgrade.Measures != nil:
+		line(PartUpgrade, "measured in the earlier run")
+	default:
+		line(PartUpgrade, fmt.Sprintf("from %s to %s on a lab under traffic, node by node, and back", r.From, r.To))
+	}
+}
+
+// Result is what follows from what is known so far.
+func (r *Runner) Result() Qualification {
+	q := Judge(r.in, r.Thresholds, r.Command)
+	q.Began, q.TookMS, q.Relapse = r.began, time.Since(r.began).Milliseconds(), r.Relapse
+	if r.earlier != nil {
+		q.Began, q.TookMS = r.earlier.Began, q.TookMS+r.earlier.TookMS
+	}
+	return q
+}
+
+// Broken joins the errors because of which parts could not be judged, and which say
+// nothing about a version.
+func (r *Runner) Broken() error { return errors.Join(r.broken...) }
+
+func (r *Runner) save() error { return r.Result().Write(r.Dir) }
+
+// Run does all parts that have no result yet. It ends early, after storing what is known,
+// with engine.ErrInterrupted, an *images.NotPublishedError, or an error after which
+// nothing can run.
+func (r *Runner) Run(ctx context.Context, p Parts) error {
+	if err := r.save(); err != nil {
+		return err
+	}
+	if err := r.checkAvailable(ctx, p); err != nil {
+		return err
+	}
+	if err := r.askConfiguration(ctx, p); err != nil {
+		return err
+	}
+	for n, t := range r.trials {
+		if err := r.try(ctx, p, t, &r.in.Incidents[n]); err != nil {
+			return err
+		}
+	}
+	if r.upgradable && r.in.Upgrade.Measures == nil {
+		m, err := p.Upgrade(ctx, r.Component, r.From, r.To, filepath.Join(r.Dir, PartUpgrade))
+		if err := r.keep(ctx, p, err); err != nil {
+			return err
+		}
+		r.in.Upgrade = Upgrade{Measures: &m}
+		if err != nil {
+			r.in.Upgrade.Why = firstLine(err)
+		}
+	}
+	if err := r.save(); err != nil {
+		return err
+	}
+	return report.SetLatest(r.Dir)
+}
+
+// scope is the scope of the progress.
+const scope = "qualify"
+
+// checkAvailable finds a version that is not published before a lab comes up.
+func (r *Runner) checkAvailable(ctx context.Context, p Parts) error {
+	for _, version := range []string{r.From, r.To} {
+		ended := r.Progress.Step(scope, version+" is available")
+		err := p.Available(ctx, r.refs[version])
+		ended(err)
+		if err := r.keep(ctx, p, onlyNotPublished(err)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Runner) askConfiguration(ctx context.Context, p Parts) error {
+	if !r.in.Configuration.Decides {
+		return nil
+	}
+	c, err := p.Configuration(ctx, r.in, *r.Config)
+	if err := r.keep(ctx, p, err); err != nil {
+		return err
+	}
+	if err != nil {
+		c.NotAsked, c.Decides = effect+firstLine(err), true
+	}
+	c.Source, c.ConfigMap, c.Keys = r.in.Configuration.Source, r.in.Configuration.ConfigMap, r.in.Configuration.Keys
+	r.in.Configuration = c
+	return r.save()
+}
+
+// try runs a trial's script at its versions, on one lab.
+func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err error) {
+	lab := p.Incident(t.scenario, t.at)
+	defer func() { err = errors.Join(err, lab.Down()) }()
+	for _, version := range t.versions() {
+		if ctx.Err() != nil {
+			return engine.ErrInterrupted
+		}
+		seen := t.seen(i, version)
+		if seen.Verdict != "" { // from an earlier qualification
+			continue
+		}
+		r.Progress.Note(scope, fmt.Sprintf("%s: %s is next", i.Name, version))
+		step, err := lab.Judge(ctx, version)
+		if err := r.keep(ctx, p, err); err != nil {
+			return err
+		}
+		if err := r.keep(ctx, p, onlyNotPublished(step.Err)); err != nil {
+			return err
+		}
+		*seen = Seen{Outcome: step.Outcome, Verdict: step.Verdict, Why: step.Why, Report: step.Report, TookMS: step.TookMS}
+		if err != nil {
+			*seen = Seen{Outcome: bisect.Skipped, Why: firstLine(err)}
+		}
+		if err := r.save(); err != nil {
+			return err
+		}
+		r.Progress.Note(scope, fmt.Sprintf("%s: %s: %s", i.Name, version, cmp.Or(seen.Verdict, seen.Why)))
+	}
+	return nil
+}
+
+// keep returns an error after which nothing more can run: an interrupt, a version that
+// is not published, a machine that is not fit. It keeps any other for Broken, also that
+// an image does not build; the part that had it is not judged. If the module proxy does
+// not answer, images that are built already still work.
+func (r *Runner) keep(ctx context.Context, p Parts, err error) error {
+	var (
+		missing *images.NotPublishedError
+		silent  *images.UnreachableError
+		build   *images.BuildError
+	)
+	switch {
+	case ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted):
+		return engine.ErrInterrupted // other errors follow from it
+	case err == nil, errors.As(err, &silent):
+		return nil
+	case errors.As(err, &build):
+	case errors.Is(err, engine.ErrInterrupted), errors.As(err, &missing), p.Unfit(err):
+		return err
+	}
+	r.broken = append(r.broken, err)
+	return nil
+}
+
+// onlyNotPublished is the error if it says that the version itself is not published. A
+// module that it requires may be needed by one image alone.
+func onlyNotPublished(err error) error {
+	var missing *images.NotPublishedError
+	if errors.As(err, &missing) && !missing.Required {
+		return err
+	}
+	return nil
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

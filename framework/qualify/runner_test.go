@@ -1,0 +1,354 @@
+package qualify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/mod/module"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift/agents"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/schema"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/images"
+)
+
+// tested is a scenario that tests components of these names; the last one is varied.
+func tested(name string, components ...string) framework.Scenario {
+	s := framework.Scenario{
+		Incident: framework.Incident{Name: name, Title: "a title", Remedies: []string{}},
+		At:       func(map[string]string) framework.Variant { return framework.Variant{Form: framework.Slice} },
+	}
+	for i, c := range components {
+		s.Tested = append(s.Tested, framework.Tested{Name: c, Default: "1.0.0", Varied: i == len(components)-1})
+	}
+	return s
+}
+
+var catalogue = []framework.Scenario{
+	tested("node-drain", "cilium"), tested("masquerade-drift", "cilium.from", "cilium.to"), tested("ipvs-deadlock", "kube-proxy"),
+}
+
+// errUnfit is what fakeParts take for a machine that is not fit.
+var errUnfit = errors.New("no Docker")
+
+// fakeParts end as their steps and errors say, by scenario and version; other versions
+// are prevented.
+type fakeParts struct {
+	steps    map[string]bisect.Step
+	errs     map[string]error
+	asked    []string
+	down     int // labs that were taken down
+	upgrades int
+}
+
+func (p *fakeParts) Available(_ context.Context, ref string) error { return p.errs["available "+ref] }
+func (p *fakeParts) Unfit(err error) bool                          { return errors.Is(err, errUnfit) }
+
+func (p *fakeParts) Configuration(context.Context, Inputs, ConfigMap) (Configuration, error) {
+	return Configuration{}, p.errs["configuration"]
+}
+
+func (p *fakeParts) Upgrade(context.Context, string, string, string, string) (upgrade.Measures, error) {
+	p.upgrades++
+	return *harmless(), p.errs["upgrade"]
+}
+
+func (p *fakeParts) Incident(s framework.Scenario, _ func(string) (framework.Scenario, error)) VersionLab {
+	return fakeLab{p, s.Incident.Name}
+}
+
+type fakeLab struct {
+	*fakeParts
+	scenario string
+}
+
+func (l fakeLab) Judge(_ context.Context, version string) (bisect.Step, error) {
+	name := l.scenario + " " + version
+	l.asked = append(l.asked, name)
+	if step, there := l.steps[name]; there {
+		return step, l.errs[name]
+	}
+	return ran(framework.Prevented), l.errs[name]
+}
+
+func (l fakeLab) Down() error { l.down++; return l.errs["down"] }
+
+func ran(v framework.Verdict) bisect.Step {
+	return bisect.Step{Outcome: bisect.OutcomeOf(v), Verdict: string(v), Why: "for a reason", TookMS: 1000}
+}
+
+// qualified is a qualification of Cilium 1.8.1 to 1.11.1.
+func qualified(t *testing.T) *Runner {
+	t.Helper()
+	r, err := New(Request{Component: "cilium", From: "1.8.1", To: "1.11.1", Thresholds: bounds, Command: again}, catalogue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
+	r.refs = map[string]string{"1.8.1": "1.8.1", "1.11.1": "1.11.1"}
+	if r.Dir, err = report.NewRun(t.TempDir(), "cilium", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRun(t *testing.T) {
+	of := module.Version{Path: "x", Version: "v1.11.1"}
+	unpublished := &images.NotPublishedError{Module: of, Err: errors.New("403 Forbidden")}
+	required := &images.NotPublishedError{Module: of, Required: true, Err: errors.New("403 Forbidden")}
+	silent := &images.UnreachableError{Module: of, Err: errors.New("dial tcp: refused")}
+	skipped := func(why string, err error) bisect.Step {
+		return bisect.Step{Outcome: bisect.Skipped, Why: why, Err: err}
+	}
+	type steps = map[string]bisect.Step
+	type errs = map[string]error
+	for _, test := range []struct {
+		name   string
+		steps  steps
+		errs   errs
+		want   Verdict // empty: Run returns an error
+		says   string  // part of the first line, or of the error
+		broken string  // part of the other errors
+	}{
+		{"nothing is introduced", nil, nil, Go, "no incident is introduced (2 never there)", ""},
+		{"the upgrade is affected", steps{"masquerade-drift 1.11.1": ran(framework.Reproduced)}, nil, NoGo, "introduced by the upgrade itself", ""},
+		{"the new version is affected", steps{"node-drain 1.11.1": ran(framework.Missed)}, nil, NoGo, "missed with 1.11.1", ""},
+		{"both are", steps{"node-drain 1.8.1": ran(framework.Reproduced), "node-drain 1.11.1": ran(framework.Reproduced)}, nil, Go, "1 still there", ""},
+		{"a run that says nothing", steps{"masquerade-drift 1.11.1": ran(framework.Vacuous)}, nil, Unknown, "not judged with 1.11.1: for a reason", ""},
+		{"a version that no recipe builds", steps{"node-drain 1.8.1": skipped("no recipe builds it", nil)}, nil, Go, "1 not judged", ""},
+		{"a version that is not available", nil, errs{"available 1.11.1": unpublished}, "", "x@v1.11.1 is not published", ""},
+		{"no network, and all is built", nil, errs{"available 1.11.1": silent, "available 1.8.1": silent}, Go, "no incident is introduced", ""},
+		{"a version that is not published", steps{"node-drain 1.11.1": skipped("not published", unpublished)}, nil, "", "x@v1.11.1 is not published", ""},
+		{"a version whose modules are not published", steps{"node-drain 1.11.1": skipped("not published", required)}, nil, Unknown, "not judged with 1.11.1: not published", ""},
+		{"no network to the proxy", nil, errs{"node-drain 1.11.1": silent}, Unknown, "the module proxy does not answer: dial tcp: refused", ""},
+		{"a run that breaks", nil, errs{"node-drain 1.11.1": errors.New("no node\nat all")}, Unknown, "not judged with 1.11.1: no node", "no node\nat all"},
+		{"a run that breaks, and does not decide", nil, errs{"node-drain 1.8.1": errors.New("no node")}, Go, "1 not judged", "no node"},
+		{"a machine that is not fit", nil, errs{"node-drain 1.11.1": errUnfit}, "", errUnfit.Error(), ""},
+		{"a lab that does not go down", nil, errs{"down": errors.New("busy")}, "", "busy", ""},
+		{"an interrupt", nil, errs{"node-drain 1.11.1": engine.ErrInterrupted}, "", "interrupted", ""},
+		{"an upgrade that breaks", nil, errs{"upgrade": errors.New("no lab")}, Unknown, "the rollout did not finish: no lab", "no lab"},
+		{"an upgrade that is interrupted", nil, errs{"upgrade": engine.ErrInterrupted}, "", "interrupted", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := qualified(t)
+			p := &fakeParts{steps: test.steps, errs: test.errs}
+			err := r.Run(t.Context(), p)
+			q := r.Result()
+			says := q.Heading()
+			if err != nil {
+				q.Verdict, says = "", err.Error()
+			}
+			if q.Verdict != test.want || !strings.Contains(says, test.says) {
+				t.Errorf("%s, %s\nwant %s, %s", q.Verdict, says, test.want, test.says)
+			}
+			if broken := r.Broken(); (broken == nil) != (test.broken == "") || broken != nil && broken.Error() != test.broken {
+				t.Errorf("broken: %v, want %s", broken, test.broken)
+			}
+			if want := min(len(p.asked), 2); len(p.asked) != 2 && p.down != want || p.down == 0 && len(p.asked) > 0 {
+				t.Errorf("%d labs were taken down after %q", p.down, p.asked)
+			}
+			text, err := os.ReadFile(filepath.Join(r.Dir, FileJSON))
+			if err == nil {
+				err = schema.Validate("qualification", text)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestConfigurationIsRead(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "GO: no incident is introduced (2 never there), 1.11.1 starts with the configuration, traffic on the lab lost nothing in the upgrade and the rollback"},
+		{errors.New("no agent\nat all"), "UNKNOWN: parts that decide could not be judged: the effect on the configuration: no agent"},
+	} {
+		r := qualified(t)
+		r.Config, r.Source = &ConfigMap{Name: "c", Data: map[string]string{"masquerade": "false"}}, "-"
+		path := r.in.Path
+		if err := r.plan(); err != nil {
+			t.Fatal(err)
+		}
+		r.in.Path = path
+		if err := r.Run(t.Context(), &fakeParts{errs: map[string]error{"configuration": test.err}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Result().Heading(); got != test.want || !errors.Is(r.Broken(), test.err) {
+			t.Errorf("%s (%v)\nwant %s", got, r.Broken(), test.want)
+		}
+	}
+}
+
+// interrupting ends a context in the second run.
+type interrupting struct {
+	*fakeParts
+	interrupt func()
+}
+
+func (i interrupting) Incident(s framework.Scenario, at func(string) (framework.Scenario, error)) VersionLab {
+	return interruptedLab{i.fakeParts.Incident(s, at), i}
+}
+
+type interruptedLab struct {
+	VersionLab
+	parts interrupting
+}
+
+func (l interruptedLab) Judge(ctx context.Context, version string) (bisect.Step, error) {
+	if len(l.parts.asked) == 1 {
+		l.parts.interrupt()
+	}
+	return l.VersionLab.Judge(ctx, version)
+}
+
+// An interrupt ends a qualification in any part, and the results so far are stored.
+func TestRunIsInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	r := qualified(t)
+	p := &fakeParts{steps: map[string]bisect.Step{"node-drain 1.8.1": ran(framework.Reproduced)}}
+	if err := r.Run(ctx, interrupting{p, interrupt}); !errors.Is(err, engine.ErrInterrupted) || p.down != 1 || len(p.asked) != 2 {
+		t.Fatalf("%v, %d labs down after %q", err, p.down, p.asked)
+	}
+	text, err := os.ReadFile(filepath.Join(r.Dir, FileText))
+	if err != nil || !bytes.HasPrefix(text, []byte("UNKNOWN: ")) || !bytes.Contains(text, []byte("node-drain (")) || !bytes.Contains(text, []byte(notRun)) {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// A resumed qualification repeats what has no result, and nothing else.
+func TestResume(t *testing.T) {
+	p := &fakeParts{steps: map[string]bisect.Step{
+		"node-drain 1.8.1":  ran(framework.Reproduced),
+		"node-drain 1.11.1": {Outcome: bisect.Skipped, Why: "not built: it broke"},
+	}, errs: map[string]error{"upgrade": engine.ErrInterrupted}}
+	first := qualified(t)
+	if err := first.Run(t.Context(), p); !errors.Is(err, engine.ErrInterrupted) || len(p.asked) != 3 {
+		t.Fatalf("%v after %q", err, p.asked)
+	}
+	resume := func(p *fakeParts, asked []string, upgrades int) *Runner {
+		t.Helper()
+		r := qualified(t)
+		if err := r.Resume(first.Dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Run(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		q := r.Result()
+		if q.Verdict != Go || !q.Began.Equal(first.began) || p.upgrades != upgrades || r.Dir != first.Dir || !cmp.Equal(p.asked, asked) {
+			t.Errorf("%s, began %s (want %s), %d upgrades, in %s (want %s), asked %q", q.Heading(), q.Began, first.began, p.upgrades, r.Dir, first.Dir, p.asked)
+		}
+		return r
+	}
+	resume(&fakeParts{}, []string{"node-drain 1.11.1"}, 1)
+	// One that is complete is only judged.
+	r := resume(&fakeParts{errs: map[string]error{"upgrade": errors.New("not again")}}, nil, 0)
+	var out strings.Builder
+	r.WritePlan(&out)
+	if !strings.Contains(out.String(), "1.8.1: reproduced, from the earlier run") || !strings.Contains(out.String(), "measured in the earlier run") {
+		t.Errorf("the plan does not say what is known:\n%s", out.String())
+	}
+}
+
+func TestResumeIsRefused(t *testing.T) {
+	store := func(change func(*Runner)) string {
+		r := qualified(t)
+		change(r)
+		if err := r.save(); err != nil {
+			t.Fatal(err)
+		}
+		return r.Dir
+	}
+	other := store(func(r *Runner) { r.in.To = "1.12.0" })
+	configured := store(func(r *Runner) {
+		r.in.Configuration.Source, r.in.Configuration.ConfigMap = "-", "kube-system/cilium-config"
+	})
+	broken, empty := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, FileJSON), []byte(`{"schema":"relapse.report/v2"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, dir, says string }{
+		{"nothing there", empty, "there is no qualification.json in " + empty},
+		{"something else", broken, filepath.Join(broken, FileJSON) + `: its schema is "relapse.report/v2", not "relapse.qualification/v1"`},
+		{"another upgrade", other, other + " is of cilium 1.8.1 to 1.12.0"},
+		{"the ConfigMap is not given", configured, configured + " also has the ConfigMap kube-system/cilium-config: give it again with --config"},
+	} {
+		if err := qualified(t).Resume(test.dir); err == nil || err.Error() != test.says {
+			t.Errorf("%s: got  %v\nwant %s", test.name, err, test.says)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	var out strings.Builder
+	r := qualified(t)
+	r.WritePlan(&out)
+	r.upgradable, r.Config = false, &ConfigMap{Name: "cilium-config", Data: map[string]string{"masquerade": "false"}}
+	if err := r.plan(); err != nil {
+		t.Fatal(err)
+	}
+	r.in.Path = Path{Skipped: []string{"1.9", "1.10"}}
+	r.WritePlan(&out)
+	goldentest.Compare(t, "plan.txt", out.String())
+}
+
+// The agents' own answers decide; the table gives the reasons.
+func TestCiliumConfiguration(t *testing.T) {
+	in := Inputs{From: "1.8.1", To: "1.11.1"}
+	data := map[string]string{"tunnel": "disabled", "masquerade": "false", "native-routing-cidr": "10.0.0.0/8"}
+	from := agents.Answer{Fields: map[string]string{"A": "1", "B": "1", "Old": "1"}}
+	to := agents.Answer{Fields: map[string]string{"A": "1", "B": "2", "New": "1"}, Masquerade: true}
+	c, err := compared(configdrift.Cilium(), in, data, from, to)
+	if err != nil || c.RefusedTo != "" || len(c.Effective) != 2 || c.Effective[0] != (Effective{Field: "B", From: "1", To: "2"}) {
+		t.Errorf("%v, %+v", err, c)
+	}
+	if d := c.Drifts[0]; d.Key != "masquerade" || d.Kind != configdrift.NotRead || d.Before != "false" || d.After != "true" {
+		t.Errorf("%+v", d)
+	}
+	if c, err = compared(configdrift.Cilium(), in, data, from, agents.Answer{Fatal: "no such key"}); err != nil || c.RefusedTo != "no such key" || len(c.Effective) > 0 {
+		t.Errorf("%v, %+v", err, c)
+	}
+	if _, err = compared(configdrift.Cilium(), Inputs{From: "1.8.1", To: "1.11.2"}, data, from, to); err == nil {
+		t.Error("the table does not have 1.11.2")
+	}
+}
+
+func TestTrials(t *testing.T) {
+	for component, want := range map[string]string{
+		"cilium":     "node-drain with 1.0.0 and with 2.0.0, masquerade-drift with the upgrade itself",
+		"kube-proxy": "ipvs-deadlock with 1.0.0 and with 2.0.0",
+		"cilum":      `no scenario tests a component "cilum"; nearest is "cilium"`,
+	} {
+		trials, err := trialsOf(catalogue, component, "1.0.0", "2.0.0")
+		var got []string
+		for _, tr := range trials {
+			got = append(got, tr.String())
+			i, err := tr.incident()
+			if err != nil || i.OfUpgrade != strings.Contains(i.Command, "1.0.0") || !strings.Contains(i.Command, "2.0.0") {
+				t.Errorf("%v, %+v", err, i)
+			}
+		}
+		if err != nil {
+			got = []string{err.Error()}
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s: %q, want %s", component, got, want)
+		}
+	}
+}

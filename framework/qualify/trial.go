@@ -1,0 +1,142 @@
+package qualify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"al.essio.dev/pkg/shellescape"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// trial is one scenario's part of a qualification: it runs at each of two versions, or,
+// if the incident is an upgrade, with the upgrade from one to the other.
+type trial struct {
+	scenario framework.Scenario
+	// varied is the component's name in the scenario, and old its name before the
+	// upgrade; empty if the incident is not an upgrade.
+	varied, old string
+	from, to    string
+}
+
+// trialsOf are the trials of the scenarios that test a component.
+func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, error) {
+	var trials []trial
+	var known []string
+	for _, s := range all {
+		t := trial{scenario: s, from: from, to: to}
+		for _, tested := range s.Tested {
+			known = append(known, tested.Component())
+			switch {
+			case tested.Component() != component:
+			case tested.Varied:
+				t.varied = tested.Name
+			default:
+				t.old = tested.Name
+			}
+		}
+		if t.varied != "" {
+			trials = append(trials, t)
+		}
+	}
+	if len(trials) == 0 {
+		slices.Sort(known)
+		return nil, fmt.Errorf("no scenario tests a component %q%s", component, topology.Nearest(component, slices.Compact(known)))
+	}
+	return trials, nil
+}
+
+// at is the scenario at one of the two versions, as its only variant.
+func (t trial) at(version string) (framework.Scenario, error) {
+	versions := map[string]string{t.varied: version}
+	if t.old != "" {
+		versions[t.old] = t.from
+	}
+	return t.scenario.Unclassified(versions)
+}
+
+// versions are those at which it runs, in order.
+func (t trial) versions() []string {
+	if t.old != "" {
+		return []string{t.to}
+	}
+	return []string{t.from, t.to}
+}
+
+// seen is where the incident has the result for one of the versions.
+func (t trial) seen(i *Incident, version string) *Seen {
+	if version == t.from {
+		return &i.From
+	}
+	return &i.To
+}
+
+// String is the trial in one line.
+func (t trial) String() string {
+	if t.old != "" {
+		return fmt.Sprintf("%s with the upgrade itself", t.scenario.Incident.Name)
+	}
+	return fmt.Sprintf("%s with %s and with %s", t.scenario.Incident.Name, t.from, t.to)
+}
+
+// notRun is the reason why a part has no result yet.
+const notRun = "it has not run yet"
+
+// incident is what is known of the incident before the trial.
+func (t trial) incident() (Incident, error) {
+	u, err := t.at(t.to)
+	if err != nil {
+		return Incident{}, err
+	}
+	words := []string{"relapse", "run", t.scenario.Incident.Name}
+	if t.old != "" {
+		words = append(words, "--with", t.old+"="+t.from)
+	}
+	words = append(words, "--with", t.varied+"="+t.to)
+	pending := Seen{Outcome: bisect.Skipped, Why: notRun}
+	i := Incident{
+		Name: t.scenario.Incident.Name, Title: t.scenario.Incident.Title, Form: string(u.Variants[0].Form), OfUpgrade: t.old != "",
+		From: pending, To: pending, Remedies: t.scenario.Incident.Remedies, Issue: t.scenario.Incident.Issue,
+		Command: shellescape.QuoteCommand(words),
+	}
+	if i.OfUpgrade {
+		i.From = Seen{}
+	}
+	return i, nil
+}
+
+// image is an image of the component at a version, by which the module proxy can be
+// asked for that version: one of a trial, or else the one that reads configurations.
+func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
+	var first error
+	for _, t := range r.trials {
+		name := t.varied
+		if t.old != "" && version == t.from {
+			name = t.old
+		}
+		u, err := t.scenario.Unclassified(map[string]string{name: version})
+		if err != nil {
+			return "", err
+		}
+		refs := slices.DeleteFunc(u.ImagesOf(nil, u.Variants...), func(ref string) bool {
+			_, tag, _ := strings.Cut(ref, ":")
+			return strings.TrimPrefix(tag, "v") != version
+		})
+		err = c.Know(refs...)
+		if err == nil && len(refs) > 0 {
+			return refs[0], nil
+		}
+		first = cmp.Or(first, err)
+	}
+	if reader, there := ReaderOf(r.Component); there {
+		if ref := reader.Image(version); c.Know(ref) == nil {
+			return ref, nil
+		}
+	}
+	return "", first
+}

@@ -1,0 +1,185 @@
+package page
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/detect/path"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// journey is where the packets of a probe go.
+type journey struct {
+	packets string // the requests or the replies of a probe
+	path.Path
+}
+
+// String says in one sentence where the packets end.
+func (j journey) String() string {
+	end, last := j.End, j.Hops[len(j.Hops)-1]
+	switch {
+	case end != "":
+	case len(j.Unread) == len(j.Hops)-1:
+		end = "no routes on the path were read"
+	case len(j.Unread) > 0:
+		end = "the routes that were read lead to " + last + ", and the packets are lost (routes not read: " + strings.Join(j.Unread, ", ") + ")"
+	default:
+		end = "the routes lead to " + last + ", and the packets are lost"
+	}
+	return j.packets + ": " + end
+}
+
+// tracing is what it takes to follow the packets of a variant's probes.
+type tracing struct {
+	stored
+	path.Tracer
+	topology *report.Topology
+	targets  map[string]netip.Addr // by endpoint
+	on       map[string]string     // the member that an endpoint is on
+}
+
+func newTracing(t *report.Topology, s stored) tracing {
+	all := tracing{
+		stored: s, topology: t, Tracer: path.Tracer{Tables: s.after, Members: map[netip.Addr]string{}},
+		targets: map[string]netip.Addr{}, on: map[string]string{},
+	}
+	if t == nil {
+		all.topology = &report.Topology{}
+	}
+	for _, m := range all.topology.Members {
+		for _, l := range m.Links {
+			all.Members[l.Address] = m.Name
+		}
+	}
+	for _, r := range s.timelines {
+		if !all.targets[r.To].IsValid() { // a remedy may replace the pod later
+			all.targets[r.To] = r.Target.Addr()
+		}
+	}
+	for _, e := range s.Ends {
+		// A server that only answers is where its address is.
+		all.on[e.Name] = cmp.Or(e.On, all.Members[all.targets[e.Name]])
+	}
+	return all
+}
+
+// impacted are the first records of the probes that lose packets.
+func (t tracing) impacted() []probe.Record {
+	var all []probe.Record
+	for _, r := range t.timelines {
+		if slices.Contains(t.ProbesHurt, r.Probe) && !slices.ContainsFunc(all, func(o probe.Record) bool { return o.Probe == r.Probe }) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// journeys are where the lost packets go, those first of which it is known where they
+// end. Probes whose packets take the same path share one journey.
+func (t tracing) journeys() []journey {
+	var all []journey
+	for _, r := range t.impacted() {
+		for _, j := range t.of(r) {
+			same := func(o journey) bool {
+				return slices.Equal(o.Expected, j.Expected) && slices.Equal(o.Hops, j.Hops) && o.End == j.End
+			}
+			if !slices.ContainsFunc(all, same) {
+				all = append(all, j)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(x, y journey) int { return level(x.End == "") - level(y.End == "") })
+	return all
+}
+
+// of are the journeys of one probe: of its requests or of its replies, whichever of them
+// were lost.
+func (t tracing) of(r probe.Record) []journey {
+	from, to, packets := r.From, r.To, "requests of "+r.Probe
+	requests, replies := lostSides(r)
+	if replies > requests {
+		from, to, packets = to, from, "replies of "+r.Probe
+	}
+	a, known := t.member(t.on[from])
+	if !known {
+		return nil
+	}
+	if from == r.From {
+		if end := t.Service(a.Name, r.Target, transport(r.Protocol)); end != "" {
+			alone := []string{a.Name}
+			return []journey{{packets, path.Path{Expected: alone, Hops: alone, End: end}}}
+		}
+	}
+	b, known := t.member(t.on[to])
+	if !known || a.Name == b.Name || r.Protocol == probe.DNS {
+		return nil
+	}
+	var all []journey
+	for _, declared := range t.declared(a, b) {
+		for _, p := range t.Trace(declared, t.targets[to]) {
+			if p.End == "" && denied(r) {
+				p.End = to + " answers, and denies the request"
+			}
+			all = append(all, journey{packets, p})
+		}
+	}
+	return all
+}
+
+func (t tracing) member(name string) (report.Member, bool) {
+	i := slices.IndexFunc(t.topology.Members, func(m report.Member) bool { return m.Name == name })
+	if i < 0 {
+		return report.Member{}, false
+	}
+	return t.topology.Members[i], true
+}
+
+// declared are the paths that the topology declares between two members: direct, or over
+// each of the routers that the first one has a default route to.
+func (t tracing) declared(from, to report.Member) [][]string {
+	if sharedNetwork(from, to) != "" || len(from.Via) == 0 {
+		return [][]string{{from.Name, to.Name}}
+	}
+	var all [][]string
+	for _, router := range from.Via {
+		if _, known := t.member(router); known {
+			all = append(all, []string{from.Name, router, to.Name})
+		}
+	}
+	return all
+}
+
+// denied tells whether a probe's server has denied a request.
+func denied(r probe.Record) bool {
+	return slices.ContainsFunc(r.Windows, func(w probe.Window) bool { return w.Denied > 0 })
+}
+
+func lostSides(r probe.Record) (requests, replies int) {
+	for _, w := range r.Windows {
+		requests, replies = requests+w.LostRequest, replies+w.LostReply
+	}
+	return requests, replies
+}
+
+// transport is the protocol that carries a probe's.
+func transport(p probe.Protocol) string {
+	if p == probe.UDP {
+		return "udp"
+	}
+	return "tcp"
+}
+
+// sharedNetwork is a network that two members are attached to; empty where there is none.
+func sharedNetwork(a, b report.Member) string {
+	for _, l := range a.Links {
+		for _, m := range b.Links {
+			if l.Network == m.Network {
+				return l.Network
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,317 @@
+// Package verdict judges what happened to a variant by its history alone. The same
+// functions judge a run while it goes on, and a stored run again.
+package verdict
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/probe"
+)
+
+const (
+	// PollEvery is the time from one poll of the detectors to the next, unless a script
+	// says otherwise. A finding is to come within a second of the first lost probe,
+	// which itself is known only some 0.4 s after it was sent.
+	PollEvery = 200 * time.Millisecond
+	// QuietFor is how long the detectors must be quiet to count as quiet, and
+	// BaselineFor how long all must be well before the fault.
+	QuietFor    = 5 * time.Second
+	BaselineFor = QuietFor
+	// RecoveredFor is how long probes must be clean after a remedy.
+	RecoveredFor = time.Second
+)
+
+// Part is a part of the harness that can be switched off, to see that the verdict
+// changes.
+type Part string
+
+// Parts that can be switched off.
+const (
+	AblateFault    Part = "fault"    // the fault is not injected
+	AblateDetector Part = "detector" // the detectors are not asked
+	AblateRemedy   Part = "remedy"   // the remedies are not applied
+)
+
+// AblateAll switches every part off, one after the other on one lab: of each variant
+// the fault, and of an affected one the detectors and the remedies that help, each by
+// itself. Such a run passes if each of them has changed the verdict.
+const AblateAll Part = "all"
+
+// Parts lists what Options.Ablate takes.
+var Parts = []Part{AblateDetector, AblateRemedy, AblateFault, AblateAll}
+
+// Options are those of a run that change what its variants do.
+type Options struct {
+	// Ablate switches a part off, or all of them in turn. It excludes Repeat.
+	Ablate Part
+	// Repeat runs each variant so many times on one lab, for the rate of its verdict;
+	// zero means once. More than once is Brief.
+	Repeat int
+	// Brief leaves precursors and remedies out: they take the time of several runs.
+	Brief bool
+	// Wait, if more than zero, is for how long an affected variant is left alone after
+	// the fault, before any remedy, to see that it does not heal by itself. It excludes
+	// Repeat, which leaves remedies out.
+	Wait time.Duration
+}
+
+// Case is one run of a variant: what it does, and what must come of it.
+type Case struct {
+	Variant framework.Variant
+	Script  framework.Script // this run's own
+	// Label is the variant's name, with the number of a repeat or the part that is
+	// switched off. Evidence is the folder of its evidence, from the run's.
+	Label, Evidence string
+	// Number counts the runs of the variant, from 0.
+	Number int
+	// Ablate is the part that is switched off; empty: none.
+	Ablate Part
+	// Expected is the verdict that must come; empty where that is not known.
+	Expected framework.Verdict
+	// MustChange is set where the run shows what the part that is switched off is good
+	// for.
+	MustChange bool
+}
+
+// Cases are the runs of a variant, in their order.
+func Cases(v framework.Variant, o Options) []Case {
+	switch {
+	case o.Ablate == AblateAll:
+		return ablations(v, o)
+	case o.Ablate != "":
+		return []Case{newCase(v, o).without(o.Ablate)}
+	}
+	var all []Case
+	for i := range max(1, o.Repeat) {
+		c := newCase(v, o)
+		c.Number = i
+		if o.Repeat > 1 {
+			c.Label = fmt.Sprintf("%s %d/%d", v.Name, i+1, o.Repeat)
+			c.Evidence = filepath.Join(c.Evidence, repeatFolder(i))
+		}
+		if o.Repeat > 1 || o.Brief {
+			c.Script.Forms, c.Script.Remedies = nil, nil
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func repeatFolder(number int) string { return fmt.Sprintf("run-%02d", number+1) }
+
+func newCase(v framework.Variant, o Options) Case {
+	script := v.Script()
+	if v.Role == framework.Unclassified {
+		script.Latent, script.Forms, script.Aftermath, script.Remedies = nil, nil, nil, nil
+	}
+	if o.Wait > 0 && v.Role == framework.Affected {
+		script.Remedies = slices.Insert(slices.Clone(script.Remedies), 0, waiting(o.Wait))
+	}
+	return Case{Variant: v, Script: script, Label: v.Name, Evidence: filepath.Join("evidence", v.Name), Expected: v.Expected()}
+}
+
+// waiting is the remedy of doing nothing: to see for a time whether the incident heals
+// by itself. It must not.
+func waiting(watch time.Duration) framework.Remedy {
+	return framework.Remedy{
+		ID: "wait", Name: "wait " + watch.String(), Watch: watch,
+		Apply: func(context.Context, *framework.Run) error { return nil },
+	}
+}
+
+// without takes a part out of a run.
+func (c Case) without(p Part) Case {
+	c.Ablate = p
+	switch p {
+	case AblateFault:
+		c.Script.Forms = nil // they are faults, too: the fault itself is what must be missed
+	case AblateRemedy:
+		// One that does not help changes nothing by being left out.
+		c.Script.Remedies = slices.DeleteFunc(slices.Clone(c.Script.Remedies), func(r framework.Remedy) bool { return !r.Helps })
+	}
+	return c
+}
+
+// ablations are the runs of a variant that show what each part is good for: without
+// it, the verdict must be another one.
+func ablations(v framework.Variant, o Options) []Case {
+	var all []Case
+	without := func(p Part, becomes framework.Verdict) Case {
+		c := newCase(v, o).without(p)
+		c.MustChange, c.Expected = true, becomes
+		c.Label = v.Name + " without " + string(p)
+		c.Evidence = filepath.Join(c.Evidence, "without-"+string(p))
+		c.Number = len(all)
+		return c
+	}
+	all = append(all, without(AblateFault, framework.Vacuous))
+	if v.Role != framework.Affected {
+		return all // nothing is to be detected, and nothing to be mended
+	}
+	all = append(all, without(AblateDetector, framework.Missed))
+	// The incident is there, and no remedy mends it.
+	if c := without(AblateRemedy, framework.Reproduced); len(c.Script.Remedies) > 0 {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Classified tells whether it is known what the variant must come to. What is not as
+// it would be in an affected one, or a fixed one, is no failure of another.
+func (c Case) Classified() bool { return c.Variant.Role != framework.Unclassified }
+
+// MayBeHurt tells whether the incident's symptom is looked for.
+func (c Case) MayBeHurt() bool { return c.Variant.Role == framework.Affected || !c.Classified() }
+
+// Every is the time from one poll of the detectors to the next.
+func (c Case) Every() time.Duration { return cmp.Or(c.Script.LookEvery, PollEvery) }
+
+// Hurt names the probes that the incident hurts.
+func (c Case) Hurt() []string { return namesOf(c.Script.Hurt) }
+
+// NamesNothing tells whether nothing need be waited for that the detectors come to: with
+// the detectors or the fault switched off the verdict tells.
+func (c Case) NamesNothing(named []framework.Finding) bool {
+	return len(named) == 0 || c.Ablate == AblateDetector || c.Ablate == AblateFault
+}
+
+// IsGone tells whether the fault takes an endpoint of a probe away.
+func (c Case) IsGone(p probe.Probe) bool {
+	return slices.ContainsFunc(c.Script.Gone, func(e framework.End) bool { return e.Name == p.From || e.Name == p.To })
+}
+
+// Step is a step of a case. Name describes it in a sentence.
+type Step struct {
+	ID   framework.StepID
+	Name string
+}
+
+// Steps are those of the case, in the order in which they run.
+func (c Case) Steps() []Step {
+	var all []Step
+	add := func(id framework.StepID, format string, args ...any) {
+		all = append(all, Step{id, fmt.Sprintf(format, args...)})
+	}
+	s := c.Script
+	add(framework.StepInstall, "components are installed")
+	add(framework.StepBaseline, "baseline: for %s %d probes lose no packet, and detectors find %s", BaselineFor, len(s.Probes), orNothing(s.Latent))
+	for _, check := range s.Baseline {
+		add(framework.StepBefore(check.ID), "%s", check.Before())
+	}
+	for _, form := range s.Forms {
+		add(framework.StepPrecursor(form.ID), "%s", form.Step())
+	}
+	add(framework.StepFault, "fault is injected")
+	hurt := strings.Join(c.Hurt(), ", ") + " lose packets"
+	switch c.Variant.Role {
+	case framework.Affected:
+		add(framework.StepSymptom, "symptom: %s", hurt)
+	case framework.Unclassified:
+		add(framework.StepSymptom, "symptom or none: whether %s", hurt)
+	}
+	if len(s.Named) > 0 {
+		add(framework.StepFindings, "detectors report %s", number(s.Named))
+	}
+	for _, check := range s.Aftermath {
+		add(framework.StepAfter(check.ID), "%s", check.After())
+	}
+	if c.MayBeHurt() {
+		add(framework.StepObserve, "no other probe loses packets, and there is no unexpected finding, for at least %s from the fault", s.Observe)
+	} else {
+		add(framework.StepObserve, "no probe loses packets for at least %s from the fault, and there is no active finding for %s", s.Observe, QuietFor)
+	}
+	for _, remedy := range s.Remedies {
+		add(framework.StepRemedy(remedy.ID), "%s", remedy.Step())
+	}
+	// The verdict is a step of its own, so that it stands in every report; it comes
+	// whatever happened before.
+	add(framework.StepVerdict, "verdict is %s", cmp.Or(string(c.Expected), "determined"))
+	add(framework.StepRestore, "lab is restored")
+	return all
+}
+
+// Check is the check of a step.
+func (c Case) Check(id framework.StepID) framework.Check {
+	from := c.Script.Baseline
+	if id.Kind == framework.KindAfter {
+		from = c.Script.Aftermath
+	}
+	return from[slices.IndexFunc(from, func(c framework.Check) bool { return c.ID == id.Part })]
+}
+
+// Precursor is the form of the incident of a step.
+func (c Case) Precursor(id framework.StepID) framework.LesserForm {
+	i := slices.IndexFunc(c.Script.Forms, func(f framework.LesserForm) bool { return f.ID == id.Part })
+	return c.Script.Forms[i]
+}
+
+// Remedy is the remedy of a step.
+func (c Case) Remedy(id framework.StepID) framework.Remedy {
+	i := slices.IndexFunc(c.Script.Remedies, func(r framework.Remedy) bool { return r.ID == id.Part })
+	return c.Script.Remedies[i]
+}
+
+// orNothing says what detectors are to find in the baseline.
+func orNothing(latent []framework.Finding) string {
+	if len(latent) == 0 {
+		return "nothing"
+	}
+	return "nothing but " + number(latent)
+}
+
+func number(findings []framework.Finding) string {
+	if len(findings) == 1 {
+		return "the expected finding"
+	}
+	return fmt.Sprintf("the %d expected findings", len(findings))
+}
+
+func list(findings []framework.Finding) string {
+	var names []string
+	for _, f := range findings {
+		names = append(names, f.String())
+	}
+	return strings.Join(names, "; ")
+}
+
+// namesOf are the names of probes, as timelines bear them.
+func namesOf(probes []probe.Probe) []string {
+	var names []string
+	for _, p := range probes {
+		names = append(names, p.WithDefaults().Name)
+	}
+	return names
+}
+
+// Texts are those in which a scenario names addresses, besides its topology: the names
+// of its steps, and the findings that it expects.
+func Texts(s framework.Scenario) []string {
+	texts := []string{s.Incident.Symptom, s.Incident.Cause, s.Incident.Reproduction}
+	for _, c := range s.Topology.Clusters {
+		texts = append(texts, c.PodCIDR.String(), c.ServiceCIDR.String())
+	}
+	for _, v := range s.Variants {
+		if v.Script == nil {
+			continue
+		}
+		c := newCase(v, Options{})
+		for _, step := range c.Steps() {
+			texts = append(texts, step.Name)
+		}
+		expected := slices.Concat(c.Script.Latent, c.Script.Named, c.Script.Passing)
+		for _, form := range c.Script.Forms {
+			expected = slices.Concat(expected, form.Named, form.Passing)
+		}
+		for _, f := range expected {
+			texts = append(texts, fmt.Sprintf("%+v", f))
+		}
+	}
+	return texts
+}

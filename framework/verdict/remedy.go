@@ -1,0 +1,252 @@
+package verdict
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/history"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// What a remedy did, in the report's words.
+const (
+	Recovers    = "recovers"
+	DoesNotHelp = "does-not-help"
+	Unjudged    = "unknown"
+)
+
+func (j *Judge) remedyEntry(r framework.Remedy) report.Remedy {
+	entry := report.Remedy{ID: r.ID, Name: r.Name, Expected: DoesNotHelp}
+	if r.Helps && !(j.MustChange && j.Ablate == AblateRemedy) {
+		entry.Expected = Recovers
+	}
+	return entry
+}
+
+// remedyBroke ends the remedies: nobody knows what the lab is like after one that
+// could not be judged. What the incident has shown stands.
+func (j *Judge) remedyBroke(s Step, part history.StepView, err error) {
+	if part.Interrupted {
+		j.seen.broken = fmt.Errorf("%s: %w", s.Name, err) // it was not the remedy that broke
+		return
+	}
+	for _, later := range j.Script.Remedies[len(j.Result.Remedies):] {
+		entry := j.remedyEntry(later)
+		entry.Verdict, entry.Reason = Unjudged, fmt.Sprintf("not tried: %q could not be judged", j.Remedy(s.ID).Name)
+		j.Result.Remedies = append(j.Result.Remedies, entry)
+	}
+}
+
+// remedy judges what a remedy did to the broken lab, and that the lab is broken again
+// for the next one.
+func (j *Judge) remedy(r framework.Remedy, part history.StepView) error {
+	entry := j.remedyEntry(r)
+	err := j.Tried(r, part, &entry)
+	broke := err != nil && !errors.Is(err, ErrNotAsExpected)
+	if broke {
+		entry.Verdict, entry.Reason, entry.TimeToRecoverMS, entry.TimeToQuietMS = Unjudged, err.Error(), nil, nil
+	}
+	j.Result.Remedies = append(j.Result.Remedies, entry)
+	if broke {
+		return err
+	}
+	if undone := j.undone(r, part); undone != nil { // that it broke weighs more than what the remedy did
+		if err != nil {
+			j.fail(r.Step() + ": " + err.Error())
+		}
+		return undone
+	}
+	return err
+}
+
+// Tried judges a remedy that was tried, as the entry of a report. An error that is not
+// ErrNotAsExpected says why it could not be judged.
+func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.Remedy) error {
+	// A remedy proves something only if the lab is broken. What was lost up to now
+	// counts; some must still be lost after it.
+	v, m, there := part.At(history.Broken, "")
+	if !there {
+		return failedOr(part, ErrNotOnRecord)
+	}
+	if _, err := probe.JudgeOutage(v.Timelines(), j.Hurt(), m.Until, j.Script.HurtFor, m.Bound); err != nil {
+		return fmt.Errorf("the symptom has gone: %w", err)
+	}
+	if at, m, there := part.At(history.Replaced, ""); there {
+		if err := j.healedBefore(at, m.Until); err != nil {
+			return err
+		}
+	}
+	done, applied, there := part.Act(history.Apply, "")
+	if !there {
+		return failedOr(part, ErrNotOnRecord)
+	}
+	entry.Began = &done.Began
+	if done.Error != "" {
+		return errors.New(done.Error)
+	}
+	entry.Applied = &applied
+	if r.Helps {
+		return j.recovers(r, part, done.Began, applied, entry)
+	}
+	return j.doesNotHelp(part, applied, entry)
+}
+
+// healedBefore says so if a probe that the incident hurts has been clean since before a
+// moment: a lab that heals by itself is no recovery. A packet leaves within an interval
+// of its slot.
+func (j *Judge) healedBefore(v history.View, moment time.Time) error {
+	for _, t := range v.Timelines() {
+		if run, clean := t.Clean(); clean && j.isToBeHurt(t.Probe) && run.Since.Before(moment.Add(-t.Probe.Interval)) {
+			return fmt.Errorf("%s had recovered before the remedy: the lab recovers by itself", t.Probe.Name)
+		}
+	}
+	return nil
+}
+
+// recovers asserts a remedy twice: traffic is back and stays, and the detectors are
+// quiet again.
+func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, applied time.Time, entry *report.Remedy) error {
+	v, m, there := part.At(history.Back, "")
+	if !there {
+		return failedOr(part, ErrNotOnRecord)
+	}
+	clean, err := probe.JudgeClean(v.Timelines(), Running(v.Timelines()), m.Began, RecoveredFor, m.Bound)
+	if err == nil {
+		if err := j.healedBefore(v, began); err != nil {
+			return err
+		}
+		if took := clean.Sub(began); j.Ablate != AblateRemedy && took > r.Bound {
+			entry.Verdict, entry.Reason = DoesNotHelp, fmt.Sprintf("traffic recovered after %s, and the bound is %s", took.Round(time.Second), r.Bound)
+			return fmt.Errorf("%w: %s", ErrNotAsExpected, entry.Reason)
+		}
+		entry.TimeToRecoverMS = milliseconds(new(clean.Sub(began)))
+		v, err = j.staysBack(part, began, clean, entry)
+	}
+	if errors.As(err, new(*blindError)) || errors.Is(err, probe.ErrGone) || errors.Is(err, errUndone) {
+		return err
+	}
+	if why := j.tooFewSince(v, later(applied, clean)); why != "" {
+		return errors.New(why)
+	}
+	if err != nil {
+		entry.Verdict, entry.Reason, entry.TimeToRecoverMS, entry.TimeToQuietMS = DoesNotHelp, err.Error(), nil, nil
+		return fmt.Errorf("%w: %w", ErrNotAsExpected, err)
+	}
+	entry.Verdict = Recovers
+	return nil
+}
+
+// errUndone marks what a step has not come to, or a stored run has not done.
+var errUndone = errors.New("not done")
+
+// staysBack asserts that the detectors are quiet after a remedy that brought traffic
+// back, and that no running probe lost packets again until then.
+func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *report.Remedy) (history.View, error) {
+	v, m, there := part.At(history.NoFindings, "")
+	if !there {
+		return v, fmt.Errorf("%w: %w", errUndone, failedOr(part, ErrNotOnRecord))
+	}
+	since, err := quiet(v, m, began)
+	if err != nil {
+		return v, err
+	}
+	entry.TimeToQuietMS = milliseconds(new(since.Sub(began)))
+	v, m, there = part.At(history.StaysBack, "")
+	if !there {
+		return v, fmt.Errorf("%w: %w", errUndone, failedOr(part, ErrNotOnRecord))
+	}
+	timelines := v.Timelines()
+	running := Running(timelines)
+	if again, _ := j.lost(timelines, clean, m.Until, func(p probe.Probe) bool { return slices.Contains(running, p.Name) }); len(again) > 0 {
+		return v, fmt.Errorf("traffic recovered, and %s lost packets again before the active findings were gone", strings.Join(again, ", "))
+	}
+	return v, nil
+}
+
+// tooFewSince says why the traffic of the running probes since a moment proves nothing;
+// empty where it does.
+func (j *Judge) tooFewSince(v history.View, since time.Time) string {
+	timelines := v.Timelines()
+	running := Running(timelines)
+	for _, t := range timelines {
+		until := v.Time.Add(-t.Probe.Timeout) // what was sent later is not judged yet
+		if slices.Contains(running, t.Probe.Name) && until.Sub(since) >= RecoveredFor {
+			if why := tooFew(t, since, until); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// doesNotHelp asserts that a remedy changes nothing: for a while from its end on not one
+// packet gets through where the incident hurts, and the detectors go on saying why.
+func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *report.Remedy) error {
+	v, m, there := part.At(history.Watched, "")
+	if !there {
+		return failedOr(part, ErrNotOnRecord)
+	}
+	for _, t := range v.Timelines() {
+		if !j.isToBeHurt(t.Probe) {
+			continue
+		}
+		if counts := t.Between(applied, m.Until); counts.Received > 0 {
+			entry.Verdict = Recovers
+			entry.Reason = fmt.Sprintf("%d of %d packets of %s got through", counts.Received, counts.Sent, t.Probe.Name)
+			return fmt.Errorf("%w: %s", ErrNotAsExpected, entry.Reason)
+		}
+		if why := tooFew(t, applied, m.Until); why != "" {
+			return errors.New(why)
+		}
+	}
+	entry.Verdict = DoesNotHelp
+	if j.Ablate == AblateDetector {
+		return nil
+	}
+	at, waited, there := part.At(history.StillFound, "")
+	switch {
+	case !there:
+		return failedOr(part, ErrNotOnRecord)
+	case j.GoesOn(at, waited.Began):
+		return nil
+	}
+	if blind := at.BlindSince(m.Until); blind != "" {
+		return &blindError{errors.New(blind)}
+	}
+	entry.Reason = "the detectors no longer report why, although probes lose packets"
+	return fmt.Errorf("%w: %s; last seen: %s", ErrNotAsExpected, entry.Reason, framework.DescribeFindings(at.Findings()))
+}
+
+// GoesOn tells whether the newest poll, which began at or after a moment, has come to an
+// alarm that the script names. One is enough: of a change in the past the detectors may
+// know no more.
+func (j *Judge) GoesOn(v history.View, since time.Time) bool {
+	last, there := v.Last()
+	active := slices.DeleteFunc(slices.Clone(last.Findings), func(f detect.Finding) bool { return f.State != detect.Active })
+	named := slices.Concat(j.Script.Named, j.Script.Passing)
+	return there && !last.Began.Before(since) && len(framework.Unnamed(active, named...)) < len(active)
+}
+
+// undone judges whether the lab is broken again after a remedy.
+func (j *Judge) undone(r framework.Remedy, part history.StepView) error {
+	if part.Error != "" {
+		return errors.New(part.Error)
+	}
+	if r.Undo == nil || j.Ablate == AblateRemedy {
+		return nil
+	}
+	v, m, there := part.At(history.BrokenAgain, "")
+	if !there {
+		return ErrNotOnRecord
+	}
+	if _, err := probe.JudgeOutage(v.Timelines(), j.Hurt(), m.Until, j.Script.HurtFor, m.Bound); err != nil {
+		return fmt.Errorf("undone, but the symptom did not return: %w", err)
+	}
+	return nil
+}

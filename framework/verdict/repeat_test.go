@@ -1,0 +1,84 @@
+package verdict
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/history"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// repeated are runs of two variants that ended in these verdicts.
+func repeated(verdicts map[string][]framework.Verdict) []report.Variant {
+	began := time.Now()
+	var all []*Judge
+	for _, name := range []string{"a", "b"} {
+		v := framework.Variant{Name: name, Role: framework.Affected, Script: func() framework.Script { return framework.Script{} }}
+		for i, c := range Cases(v, Options{Repeat: len(verdicts[name])}) {
+			if len(verdicts[name]) == 0 {
+				break
+			}
+			j := NewJudge(c, &history.History{}, Setting{}, nil)
+			j.faulted = began
+			if verdicts[name][i] == framework.Reproduced {
+				j.Result.Onset = new(began.Add(time.Duration(i+1) * time.Second))
+			}
+			j.Result.Verdict = string(verdicts[name][i])
+			all = append(all, j)
+		}
+	}
+	return MergeRepeats(all)
+}
+
+func TestMergeRepeats(t *testing.T) {
+	merged := repeated(map[string][]framework.Verdict{
+		"a": {framework.Reproduced, framework.Prevented, framework.Vacuous, framework.Reproduced},
+		"b": {framework.Reproduced, framework.Reproduced},
+	})
+	if len(merged) != 2 {
+		t.Fatalf("%d results, want one for each variant: %+v", len(merged), merged)
+	}
+	a, b := merged[0], merged[1]
+	if all, judged := report.NewRate(2, 4), report.NewRate(2, 3); a.Repeats.Expected != all || *a.Repeats.OfJudged != judged {
+		t.Errorf("a came in %+v of all and %+v of the judged, want %+v and %+v", a.Repeats.Expected, *a.Repeats.OfJudged, all, judged)
+	}
+	if !slices.Equal(a.Repeats.NotJudged, []int{3}) || b.Repeats.NotJudged != nil {
+		t.Errorf("not judged: %v of a, %v of b; want the vacuous one", a.Repeats.NotJudged, b.Repeats.NotJudged)
+	}
+	// What did not come out as expected is what people want to see.
+	if a.Verdict != string(framework.Prevented) || a.EvidenceDir != "evidence/a/run-02" {
+		t.Errorf("a is told by %s, %s", a.Verdict, a.EvidenceDir)
+	}
+	if want := report.NewRate(2, 2); b.Repeats.Expected != want || b.EvidenceDir != "evidence/b/run-02" {
+		t.Errorf("b came in %+v and is told by %s", b.Repeats.Expected, b.EvidenceDir)
+	}
+	var onsets []int64
+	for _, r := range a.Repeats.Runs {
+		if r.OnsetMS != nil {
+			onsets = append(onsets, *r.OnsetMS)
+		}
+	}
+	if !slices.Equal(onsets, []int64{1000, 4000}) || len(a.Repeats.Runs) != 4 {
+		t.Errorf("runs of a: %+v", a.Repeats.Runs)
+	}
+}
+
+// Where nothing could be judged, that is none of all, and no rate of the judged.
+func TestMergeRepeatsThatSayNothing(t *testing.T) {
+	merged := repeated(map[string][]framework.Verdict{"a": {framework.Vacuous, framework.Unknown}})
+	if got := merged[0].Repeats; got.Expected != report.NewRate(0, 2) || got.OfJudged != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRepeatsLeaveOutRemedies(t *testing.T) {
+	v := framework.Variant{Name: "a", Script: func() framework.Script {
+		return framework.Script{Forms: make([]framework.LesserForm, 1), Remedies: make([]framework.Remedy, 1)}
+	}}
+	all := Cases(v, Options{Repeat: 20})
+	if c := all[2]; len(all) != 20 || c.Label != "a 3/20" || c.Number != 2 || c.Script.Remedies != nil || c.Script.Forms != nil {
+		t.Errorf("%d, %+v", len(all), c)
+	}
+}

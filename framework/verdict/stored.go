@@ -1,0 +1,258 @@
+package verdict
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/history"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/compare"
+)
+
+// Judgement is what today's judge, scenario and detectors make of a stored run.
+type Judgement struct {
+	// Report is as the run's would be, had they judged it.
+	Report report.Report
+	// Differences are those to the stored report: the stored one is A.
+	Differences compare.Result
+	// Polls are those in which detectors find something else than then, of each variant
+	// the first one and how many there are.
+	Polls []OtherPoll
+	// NotOnRecord is what would be done today, and the stored run did not.
+	NotOnRecord []string
+}
+
+// Same tells whether all is as it was judged then.
+func (j Judgement) Same() bool {
+	return len(j.Differences.Verdicts) == 0 && len(j.Differences.Findings) == 0 && len(j.Polls) == 0
+}
+
+// OtherPoll is a poll in which detectors find something else today.
+type OtherPoll struct {
+	Variant string
+	At      time.Time
+	// SinceFault is the time from the fault; zero before it.
+	SinceFault time.Duration
+	// Number is that of the poll, from 1; All how many polls there are; Differ in how
+	// many the findings differ.
+	Number, All, Differ int
+	Then, Now           string // what is found in one of them only
+}
+
+// NotJudgeableError says why a stored run cannot be judged again.
+type NotJudgeableError struct{ error }
+
+func (e *NotJudgeableError) Unwrap() error { return e.error }
+
+// NotJudgeable is the error that says so for a reason.
+func NotJudgeable(why error) error { return &NotJudgeableError{why} }
+
+// Stored is a stored run whose evidence can be judged.
+type Stored struct {
+	dir     string
+	report  report.Report
+	restore func([]byte) []byte
+	begin   history.Begin
+}
+
+// Open reads what a run's folder says of how it was run. Restore puts the scenario's own
+// addresses and names back into a line of the record; nil where they were not replaced.
+// The error is a *NotJudgeableError where the evidence does not hold what judging takes.
+func Open(dir string, stored report.Report, restore func([]byte) []byte) (Stored, error) {
+	s := Stored{dir: dir, report: stored, restore: restore}
+	none := true
+	for _, v := range stored.Variants {
+		folders := []string{v.EvidenceDir}
+		if v.Repeats != nil {
+			folders = nil
+			for i := range v.Repeats.Runs {
+				folders = append(folders, filepath.Join(filepath.Dir(v.EvidenceDir), repeatFolder(i)))
+			}
+		}
+		for _, folder := range folders {
+			if !filepath.IsLocal(folder) {
+				return s, fmt.Errorf("judging %s: the evidence of %s is in %q, which is not below it", dir, v.Name, folder)
+			}
+			begin, err := history.ReadBegin(filepath.Join(dir, folder), restore)
+			switch {
+			case errors.Is(err, fs.ErrNotExist) && !isThere(filepath.Join(dir, folder)): // it never began
+			case errors.Is(err, fs.ErrNotExist):
+				return s, &NotJudgeableError{fmt.Errorf(
+					"judging %s: there is no %s: the run is of before runs kept what judging takes, or has lost it",
+					dir, filepath.Join(folder, history.FileName))}
+			case errors.As(err, new(*history.OtherSchemaError)):
+				return s, &NotJudgeableError{fmt.Errorf("judging %s: %w", dir, err)}
+			case err != nil:
+				return s, err
+			default:
+				s.begin, none = begin, false
+			}
+		}
+	}
+	if none {
+		return s, &NotJudgeableError{fmt.Errorf("judging %s: no variant has run", dir)}
+	}
+	return s, nil
+}
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Parameters are those that the scenario was given.
+func (s Stored) Parameters() map[string]string { return s.begin.Parameters }
+
+// Versions are those of components that the scenario was given to run on; none for those
+// of its variants.
+func (s Stored) Versions() map[string]string { return s.begin.Versions }
+
+// Judge judges a stored run again, from its evidence alone. Probes, polls and findings
+// are judged anew; what was done to the lab, and what checks have seen that do not ask
+// detectors, is taken as it was.
+func (s Stored) Judge(scenario framework.Scenario) (Judgement, error) {
+	o := Options{Ablate: Part(s.report.Ablated), Wait: s.begin.Wait, Brief: s.begin.Brief}
+	var chosen []framework.Variant
+	for _, v := range s.report.Variants {
+		i := slices.IndexFunc(scenario.Variants, func(w framework.Variant) bool { return w.Name == v.Name })
+		if i < 0 {
+			return Judgement{}, &NotJudgeableError{fmt.Errorf("judging %s: %s has no variant %q any more", s.dir, scenario.Incident.Name, v.Name)}
+		}
+		if !slices.ContainsFunc(chosen, func(w framework.Variant) bool { return w.Name == v.Name }) {
+			chosen = append(chosen, scenario.Variants[i])
+		}
+		if v.Repeats != nil {
+			o.Repeat = len(v.Repeats.Runs)
+		}
+	}
+	var j Judgement
+	var all []*Judge
+	for _, v := range chosen {
+		for _, c := range Cases(v, o) {
+			one, err := s.judge(scenario, c, all, &j)
+			if err != nil {
+				return Judgement{}, err
+			}
+			all = append(all, one)
+		}
+	}
+	j.Report = s.rejudged(all, o)
+	var err error
+	j.Differences, err = compare.Reports(s.report, j.Report, nil)
+	return j, err
+}
+
+// rejudged is the report of a stored run with today's results.
+func (s Stored) rejudged(all []*Judge, o Options) report.Report {
+	r := s.report
+	r.Variants = []report.Variant{}
+	for _, one := range all {
+		r.Variants = append(r.Variants, one.Result)
+	}
+	if o.Repeat > 1 {
+		r.Variants = MergeRepeats(all)
+	}
+	var broken error
+	for _, step := range s.report.Steps { // what was wrong with the lab is not judged
+		if step.Scope == report.LabScope && step.Failed != "" {
+			broken = fmt.Errorf("%s: %s", step.Name, step.Failed)
+		}
+	}
+	r.Verdict = string(Run(broken, all...))
+	return r
+}
+
+// judge judges one case of a stored run. What is worth telling of it goes into a
+// judgement.
+func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *Judgement) (*Judge, error) {
+	d := &history.Detection{Every: c.Every(), Scope: ScopeOf(scenario, c.Variant)}
+	if c.Ablate != AblateDetector {
+		d.Detectors = c.Script.Detectors
+	}
+	h, others, err := history.Read(filepath.Join(s.dir, c.Evidence), s.restore, d)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	one := NewJudge(c, h, Setting{Accelerator: report.Accelerator(s.report)}, scenario.LabelsOf(c.Variant))
+	var affected []framework.Outcome
+	for _, other := range before {
+		if other.Variant.Role == framework.Affected && other.raced != nil {
+			affected = append(affected, *other.raced)
+		}
+	}
+	one.Due = func() int { return one.TrialsDue(affected, false) }
+	if err != nil { // it never began
+		one.Conclude(time.Time{})
+		return one, nil
+	}
+	var ended time.Time
+	for _, step := range c.Steps() {
+		part, there := h.Step(step.ID)
+		if there {
+			ended = part.Ended
+		}
+		switch step.ID {
+		case framework.StepVerdict:
+			one.Verdict(ended)
+		case framework.StepRestore:
+			if part.Panicked {
+				one.Break(errors.New(part.Error))
+			}
+		default:
+			if !one.Ended() {
+				_ = one.Step(step) // the result has what came of it
+			}
+		}
+	}
+	one.Conclude(ended)
+	if others.Differ > 0 {
+		j.Polls = append(j.Polls, otherPoll(c.Label, others, one.faulted))
+	}
+	for _, id := range one.missing {
+		j.NotOnRecord = append(j.NotOnRecord, c.Label+": "+id.String())
+	}
+	return one, nil
+}
+
+func otherPoll(label string, o history.OtherPolls, faulted time.Time) OtherPoll {
+	p := OtherPoll{
+		Variant: label, At: o.At, Number: o.Number, All: o.All, Differ: o.Differ,
+		Then: framework.DescribeFindings(o.Then.Findings), Now: framework.DescribeFindings(o.Now.Findings),
+	}
+	if !faulted.IsZero() && o.At.After(faulted) {
+		p.SinceFault = o.At.Sub(faulted)
+	}
+	return p
+}
+
+// ScopeOf is what of a lab the findings of a variant are about.
+func ScopeOf(s framework.Scenario, v framework.Variant) history.Scope {
+	scope := history.Scope{Own: v.Nodes}
+	for _, other := range s.Variants {
+		if other.Name != v.Name {
+			scope.Others = append(scope.Others, other.Nodes...)
+		}
+	}
+	return scope
+}
+
+// String describes where the judgement differs from what is stored.
+func (j Judgement) String() string {
+	var b strings.Builder
+	for _, p := range j.Polls {
+		when := "before the fault"
+		if p.SinceFault > 0 {
+			when = p.SinceFault.Round(time.Millisecond).String() + " after the fault"
+		}
+		fmt.Fprintf(&b, "  %s: %d of %d polls find something else, the first at %s (poll %d, %s)\n    then alone: %s\n    now alone:  %s\n",
+			p.Variant, p.Differ, p.All, p.At.Format("15:04:05.000"), p.Number, when, p.Then, p.Now)
+	}
+	return b.String()
+}

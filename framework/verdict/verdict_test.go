@@ -1,0 +1,165 @@
+package verdict
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+func TestJudge(t *testing.T) {
+	wayAndBack := []string{"outside->a", "a->outside"}
+	for _, test := range []struct {
+		name string
+		saw  observation
+		want framework.Verdict
+		why  string
+	}{
+		{
+			"the symptom, and a detector that names it",
+			observation{expected: wayAndBack, hurt: wayAndBack, active: 1},
+			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why",
+		},
+		{
+			"the symptom, and no word of a detector",
+			observation{expected: wayAndBack, hurt: wayAndBack},
+			framework.Missed, "outside->a, a->outside lost packets, and no detector reported why",
+		},
+		{
+			"nobody hurt, no alarm",
+			observation{expected: wayAndBack},
+			framework.Prevented, "no probe lost packets, and there was no active finding",
+		},
+		{
+			"nobody hurt, but an alarm",
+			observation{expected: wayAndBack, active: 2},
+			framework.Unknown, "there is an active finding, but no probe lost packets",
+		},
+		{
+			"the symptom, and another finding than the named one",
+			observation{expected: wayAndBack, hurt: wayAndBack, active: 1, missing: "said: active lost a"},
+			framework.Missed, "outside->a, a->outside lost packets, and no detector reported said: active lost a",
+		},
+		{
+			"the symptom, and a source that says nothing",
+			observation{expected: wayAndBack, hurt: wayAndBack, missing: "said: active lost a", blind: "Nodes: no answer"},
+			framework.Unknown, "outside->a, a->outside lost packets; whether a detector would have reported why is unknown: Nodes: no answer",
+		},
+		{
+			"a source that said nothing for a moment, and every finding",
+			observation{expected: wayAndBack, hurt: wayAndBack, active: 1, blind: "Nodes: no answer"},
+			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why",
+		},
+		{
+			"nobody hurt, and a source that says nothing",
+			observation{expected: wayAndBack, blind: "Nodes: no answer"},
+			framework.Unknown, "no probe lost packets, but Nodes: no answer",
+		},
+		{
+			"nobody hurt, and something on its way",
+			observation{expected: wayAndBack, loud: "settling lost a"},
+			framework.Unknown, "no probe lost packets, but settling lost a",
+		},
+		{
+			"nobody hurt, for the component does not start",
+			observation{expected: wayAndBack, refuses: "keys exclude each other"},
+			framework.Refused, "the component does not start, and no probe lost packets: keys exclude each other",
+		},
+		{
+			"too little traffic to tell",
+			observation{expected: wayAndBack, traffic: "of 500 packets none was sent"},
+			framework.Unknown, "of 500 packets none was sent",
+		},
+		{
+			"half of the symptom",
+			observation{expected: wayAndBack, hurt: wayAndBack[:1], active: 1},
+			framework.Unknown, "outside->a lost packets, but a->outside did not",
+		},
+		{
+			"more than the symptom",
+			observation{expected: wayAndBack, hurt: wayAndBack, others: []string{"outside->b"}, active: 1},
+			framework.Unknown, "probes lost packets that must not: outside->b",
+		},
+		{
+			"something else than the symptom",
+			observation{expected: wayAndBack, others: []string{"outside->b"}},
+			framework.Unknown, "probes lost packets that must not: outside->b",
+		},
+		{
+			"bad baseline",
+			observation{expected: wayAndBack, baseline: "outside->b lost 3 packets"},
+			framework.Vacuous, "the baseline was bad: outside->b lost 3 packets",
+		},
+		{
+			"no fault",
+			observation{expected: wayAndBack, held: "the node is running"},
+			framework.Vacuous, "the fault did not take effect: the node is running",
+		},
+		{
+			"a bad baseline outweighs what came of the fault",
+			observation{expected: wayAndBack, baseline: "loss", held: "no", hurt: wayAndBack, active: 1},
+			framework.Vacuous, "the baseline was bad: loss",
+		},
+		{
+			"a fault that did not take hold outweighs what was hurt",
+			observation{expected: wayAndBack, held: "no", hurt: wayAndBack, active: 1},
+			framework.Vacuous, "the fault did not take effect: no",
+		},
+		{
+			"a breakdown outweighs all",
+			observation{expected: wayAndBack, broken: errors.New("no lab"), baseline: "loss", held: "no", hurt: wayAndBack, active: 1},
+			framework.Unknown, "no lab",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, why := judge(test.saw)
+			if got != test.want || why != test.why {
+				t.Errorf("%s, %q; want %s, %q", got, why, test.want, test.why)
+			}
+		})
+	}
+}
+
+func TestRunVerdict(t *testing.T) {
+	as := func(role framework.Role, verdict framework.Verdict, reasons ...string) *Judge {
+		v := framework.Variant{Role: role}
+		return &Judge{Case: Case{Variant: v}, failures: len(reasons), Result: report.Variant{
+			Expected: string(v.Expected()), Verdict: string(verdict), Reasons: reasons,
+		}}
+	}
+	remedied := func(verdict string, reasons ...string) *Judge {
+		j := as(framework.Affected, framework.Reproduced, reasons...)
+		j.Result.Remedies = []report.Remedy{{Expected: Recovers, Verdict: verdict}}
+		return j
+	}
+	for _, test := range []struct {
+		name     string
+		variants []*Judge
+		broken   error
+		want     framework.RunVerdict
+	}{
+		{"all as expected", []*Judge{as(framework.Affected, framework.Reproduced), as(framework.Fixed, framework.Prevented), as(framework.Workaround, framework.Prevented)}, nil, framework.Pass},
+		{"the affected version is not affected", []*Judge{as(framework.Affected, framework.Prevented), as(framework.Fixed, framework.Prevented)}, nil, framework.Fail},
+		{"the fixed version is affected", []*Judge{as(framework.Affected, framework.Reproduced), as(framework.Fixed, framework.Reproduced)}, nil, framework.Fail},
+		{"the workaround does not work", []*Judge{as(framework.Workaround, framework.Reproduced)}, nil, framework.Fail},
+		{"no detector spoke", []*Judge{as(framework.Affected, framework.Missed)}, nil, framework.Fail},
+		{"the verdict is right, but a remedy did not help", []*Judge{as(framework.Affected, framework.Reproduced, "no recovery")}, nil, framework.Fail},
+		{"a remedy could not be judged", []*Judge{remedied(Unjudged), as(framework.Fixed, framework.Prevented)}, nil, framework.Inconclusive},
+		{"a remedy could not be judged, and something failed", []*Judge{remedied(Unjudged, "a fact does not hold")}, nil, framework.Fail},
+		{"it refuses where it should start", []*Judge{as(framework.Affected, framework.Reproduced), as(framework.Fixed, framework.Refused)}, nil, framework.Fail},
+		{"a variant proves nothing", []*Judge{as(framework.Affected, framework.Vacuous), as(framework.Fixed, framework.Prevented)}, nil, framework.Inconclusive},
+		{"a variant broke", []*Judge{as(framework.Affected, framework.Reproduced), as(framework.Fixed, framework.Unknown)}, nil, framework.Inconclusive},
+		{"a failure outweighs what proves nothing, before it", []*Judge{as(framework.Affected, framework.Vacuous), as(framework.Fixed, framework.Reproduced)}, nil, framework.Fail},
+		{"a failure outweighs what proves nothing, after it", []*Judge{as(framework.Fixed, framework.Reproduced), as(framework.Affected, framework.Unknown)}, nil, framework.Fail},
+		{"no lab", nil, errors.New("no lab"), framework.Inconclusive},
+		{"the lab broke after a pass", []*Judge{as(framework.Affected, framework.Reproduced)}, errors.New("not put back"), framework.Inconclusive},
+		{"the lab broke after a failure", []*Judge{as(framework.Affected, framework.Missed)}, errors.New("not put back"), framework.Fail},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := Run(test.broken, test.variants...); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,255 @@
+package addednic
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/calico"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// record keeps the state of BIRD and the Nodes' annotations as evidence, and what has
+// changed in BIRD's rendered configuration since the first record.
+func (s *story) record(ctx context.Context, r *framework.Run, when string) error {
+	now, err := calico.Read(ctx, r.Lab)
+	if err != nil {
+		return err
+	}
+	r.Evidence("bird-"+when, now.BIRD())
+	r.Evidence("annotations-"+when, now.Annotations)
+	if s.before == nil {
+		s.before = &now
+		for _, node := range now.Nodes {
+			r.Evidence("bird.cfg-"+node+"-"+when, now.Config[node])
+		}
+		return nil
+	}
+	changes, err := now.Changes(*s.before, when)
+	if err != nil {
+		return err
+	}
+	r.Evidence("bird.cfg-changes-"+when, changes)
+	return nil
+}
+
+// recorded is a condition that keeps the evidence of the moment at which it holds.
+func (s *story) recorded(when string, holds framework.Condition) framework.Condition {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		held, saw, err := holds(ctx, r)
+		if held && err == nil {
+			err = s.record(ctx, r, when)
+		}
+		return held, saw, err
+	}
+}
+
+// nodeInternalIP is the same remedy as nodeAddressAutodetectionV4 of the operator's
+// Installation.
+const nodeInternalIP = "{kubernetes: NodeInternalIP}"
+
+func (s *story) operatorAgrees(context.Context, *framework.Run) (bool, string, error) {
+	return s.method == calico.InternalIP, fmt.Sprintf("the operator renders %q", s.method), nil
+}
+
+// lookedAgain asserts that calico-node -monitor-addresses has looked for the node's
+// address since the card was plugged in: only then has it ignored the card.
+func (s *story) lookedAgain(ctx context.Context, r *framework.Run) (bool, string, error) {
+	last, err := calico.LastLook(ctx, r.Lab.Node(coreDNSNode))
+	return last.After(s.plugged), fmt.Sprintf("the card was plugged in at %s, Calico last looked for its address at %s",
+		s.plugged.Format(time.TimeOnly), last.Format(time.TimeOnly)), err
+}
+
+// notReady asserts that a restarted calico-node is up, and not ready because its sessions
+// are down, by its own message and by kubelet's status.
+func notReady(ctx context.Context, r *framework.Run) (bool, string, error) {
+	why, err := calico.NotReady(ctx, r.Lab.Node(coreDNSNode))
+	if err != nil {
+		return false, "", err
+	}
+	ready, err := calico.IsReady(ctx, r.Cluster, coreDNSNode)
+	return strings.Contains(why, "BGP not established") && !ready, fmt.Sprintf("it says %q; its pod is ready: %v", why, ready), err
+}
+
+func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, string, error) {
+	now, err := calico.Restarts(ctx, r.Cluster)
+	return maps.Equal(now, s.agents), fmt.Sprintf("before: %v, now: %v", s.agents, now), err
+}
+
+func coreDNSIsThere(ctx context.Context, r *framework.Run) (bool, string, error) {
+	list, err := kubeadm.CoreDNS.Pods.List(ctx, r.Cluster)
+	if err != nil {
+		return false, "", err
+	}
+	var on []string
+	for _, p := range list {
+		on = append(on, p.Spec.NodeName)
+	}
+	return slices.Equal(on, []string{coreDNSNode}), fmt.Sprintf("it runs on %v", on), nil
+}
+
+// birdRuns waits until every node's BIRD has neighbours again after a restart.
+func birdRuns(ctx context.Context, r *framework.Run) error {
+	began := time.Now()
+	return await.Until(ctx, "BIRD to run on every node", 100*time.Millisecond, 30*time.Second,
+		func(context.Context) (bool, string, error) {
+			var without framework.Mismatches
+			at := r.Snapshot()
+			if !at.Time.After(began) || len(at.NodeNetworks) == 0 {
+				return false, "no snapshot of the nodes since", nil
+			}
+			for _, n := range at.NodeNetworks {
+				if len(calico.Sessions(n)) == 0 {
+					without.Addf("no neighbour on %s", n.Node)
+				}
+			}
+			return without.Result()
+		})
+}
+
+// addressing are the sources that hold Calico's addresses and BIRD's sessions.
+var addressing = []snapshot.Source{snapshot.Nodes, snapshot.NodeNetworks}
+
+// addressesAndSessions asserts that Calico has the declared addresses, and that BIRD has
+// an established session with each of them. The state is recorded.
+func (s *story) addressesAndSessions(when string) framework.Check {
+	return framework.Check{
+		ID: "addresses-and-sessions", Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up",
+		Reads: addressing, Holds: s.recorded(when, allIsWell),
+	}
+}
+
+func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
+	at := r.Snapshot()
+	var wrong framework.Mismatches
+	up := 0
+	for _, n := range at.NodeNetworks {
+		want := addressOf(n.Node)
+		if got := calico.Address(at, n.Node); got != want {
+			wrong.Addf("%s has %s, not %s", n.Node, got, want)
+		}
+		for _, p := range calico.Sessions(n) {
+			if p.BGPState != snapshot.Established {
+				wrong.Addf("on %s, %s is %s", n.Node, p.Name, p.BGPState)
+				continue
+			}
+			up++
+		}
+	}
+	nodes := len(lab.Clusters[0].Nodes)
+	if all := nodes * (nodes - 1); up != all {
+		wrong.Addf("%d ends of BGP sessions are up, not %d", up, all)
+	}
+	return wrong.Result()
+}
+
+// addressMoved asserts that Calico has the card's address, and that the sessions of its
+// node are down. Those between the others are up.
+func (s *story) addressMoved(holds framework.Condition, bound time.Duration) framework.Check {
+	return framework.Check{
+		ID: "address-moved", Name: "Calico uses the card's address for " + coreDNSNode + ", and no session with it is up",
+		Reads: addressing, Holds: holds, Bound: bound,
+	}
+}
+
+func (s *story) hasMoved(_ context.Context, r *framework.Run) (bool, string, error) {
+	at := r.Snapshot()
+	if got := calico.Address(at, coreDNSNode); got != s.nic.Address.Addr() {
+		return false, fmt.Sprintf("Calico's address is %s", got), nil
+	}
+	var wrong framework.Mismatches
+	for _, n := range at.NodeNetworks {
+		if len(calico.Sessions(n)) == 0 {
+			wrong.Addf("%s has no neighbour", n.Node)
+		}
+		for _, p := range calico.Sessions(n) {
+			moved := n.Node == coreDNSNode || p.Neighbor == s.nic.Address.Addr()
+			if up := p.BGPState == snapshot.Established; up == moved {
+				wrong.Addf("on %s, %s is %s", n.Node, p.Name, p.BGPState)
+			}
+		}
+	}
+	return wrong.Result()
+}
+
+// finding is one about the node with the card, and the card's address.
+func (s *story) finding(kind string, state detect.State) framework.Finding {
+	return framework.Finding{
+		Detector: detect.NodeAddress{}.Name(), Kind: kind, State: state, Object: detect.Named(coreDNSNode),
+		Owner: coreDNSNode, Announcer: s.nic.Address.Addr().String(),
+	}
+}
+
+// cardIsReported asserts that the sentence of the finding has what an engineer needs.
+func (s *story) cardIsReported() framework.Check {
+	named := s.finding(detect.WrongAddress, detect.Active)
+	named.Words = []string{coreDNSNode, s.nic.Address.Addr().String(), " " + s.nic.Name + ",", "appeared after boot"}
+	return framework.DetectorsSay("card-reported", "the detector names the node, the address, the interface, and that this appeared after boot", named)
+}
+
+// factOver is the time of traffic over which a fact must hold.
+const factOver = time.Second
+
+// holds asserts the fact over a second of traffic, all of it after each probe of the
+// incident has lost its first packet.
+func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
+	timelines := map[string]probe.Timeline{}
+	for _, t := range r.Timelines() {
+		timelines[t.Probe.Name] = t
+	}
+	var reached time.Time
+	for _, p := range hurt() {
+		t := timelines[p.Name]
+		loss, lost := t.FirstLoss(time.Time{})
+		if !lost {
+			return false, p.Name + " has lost nothing yet", nil
+		}
+		if loss.At.After(reached) {
+			reached = loss.At
+		}
+	}
+	var wrong framework.Mismatches
+	see := func(p probe.Probe, what string, as func(probe.Counts) bool) {
+		t := timelines[p.Name]
+		end := t.Reported.Add(-p.Timeout) // whether later packets were lost is not known yet
+		began := end.Add(-factOver)
+		counts := t.Between(began, end)
+		switch {
+		case !began.After(reached):
+			wrong.Addf("%s: not enough traffic since the symptom", p.Name)
+		case counts.Sent == 0 || !as(counts):
+			wrong.Addf("%s: %d of %d packets lost, not %s", p.Name, counts.Lost, counts.Sent, what)
+		}
+	}
+	for _, p := range f.lost {
+		see(p, "all", func(c probe.Counts) bool {
+			return c.Lost == c.Sent && (p.Protocol != probe.DNS || c.Unresolved == c.Lost)
+		})
+	}
+	for _, p := range f.fine {
+		see(p, "none", func(c probe.Counts) bool { return c.Received == c.Sent })
+	}
+	return wrong.Result()
+}
+
+// natRules tells whether felix has written the rule of natOutgoing on every node.
+func natRules(at snapshot.Snapshot) (bool, string, error) {
+	var without framework.Mismatches
+	for _, n := range at.NAT {
+		if !calico.HidesPods(n) {
+			without.Addf("%s has no rule in cali-nat-outgoing", n.Node)
+		}
+	}
+	if len(at.NAT) == 0 {
+		return false, "no snapshot of the nodes' rules yet", nil
+	}
+	return without.Result()
+}
