@@ -63,7 +63,7 @@ images: setup ## build every image that is not in the cache
 # versions are pinned in a go.mod of their own.
 .PHONY: check
 check: ## format, tidy go.mod, vet, lint, workflows, unit tests
-	@$(part) 'format' bash -c 'unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w mends it):"; echo "$$unformatted"; exit 1; }'
+	@$(part) 'format' bash -ec 'unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w mends it):"; echo "$$unformatted"; exit 1; }'
 	@$(part) 'go.mod files are tidy' .ci/tidy
 	@$(compile) $(part) 'vet' go vet -tags lab,night ./...
 	@$(part) 'linters are built' go -C .ci/tools build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint
@@ -101,7 +101,7 @@ soak: build setup ## a scenario again and again, and what grows: [NAME=node-drai
 	$(relapse) soak $(or $(NAME),node-drain) $(ARGS)
 
 .PHONY: bench
-bench: setup ## measure what there are budgets for, and renew the README's figures
+bench: setup ## measure times and memory against their budgets, and renew the figures of cmd/bench
 	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe
 	@go run ./cmd/bench
 	@go generate ./cmd/readme
