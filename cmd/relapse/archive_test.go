@@ -39,7 +39,7 @@ func TestArchive(t *testing.T) {
 		{"no run", []string{"archive", file("none")}, exitUsage, "finding a run"},
 		{"nothing", []string{"archive"}, exitUsage, "takes one argument, the folder of a run"},
 		{"replaced already", []string{"archive", replaced, "--redact"}, exitUsage, "addresses and names are replaced already"},
-		{"judged with another scenario", []string{"judge", replaced}, exitInconclusive, "that can only be undone with the topology that"},
+		{"judged with another scenario", []string{"judge", replaced}, exitInconclusive, "this can only be undone with the topology that"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, out, complained := output(t, test.args...)

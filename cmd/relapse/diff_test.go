@@ -66,7 +66,7 @@ func TestDiff(t *testing.T) {
 	}{
 		{"only a time", []string{a, filepath.Join(b, "report.json")}, exitExpected, "from installation to verdict  A 1m40s, B 2m40s  beyond the noise: 1m40s to 1m40s in 3 earlier runs"},
 		{"a verdict", []string{a, missed}, exitUnexpected, "cilium-1.11.6  verdict  A reproduced, B missed"},
-		{"another scenario", []string{a, other}, exitUsage, "the one is of node-drain, the other of added-nic"},
+		{"another scenario", []string{a, other}, exitUsage, "the reports are of different scenarios, node-drain and added-nic"},
 		{"no run", []string{a, dir}, exitUsage, "no such file"},
 		{"nothing", []string{a, filepath.Join(dir, "none")}, exitUsage, "finding a run"},
 		{"one alone", []string{a}, exitUsage, "the folders of two runs"},

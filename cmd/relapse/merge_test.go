@@ -23,7 +23,7 @@ func TestMerge(t *testing.T) {
 		{"two halves", []func(*report.Report){nil, fixed}, exitExpected, "node-drain: PASS\n"},
 		{"the same half twice", []func(*report.Report){nil, nil}, exitExpected, "conflict: cilium-1.11.6 ran twice"},
 		{"two verdicts", []func(*report.Report){nil, missed}, exitInconclusive, "node-drain: INCONCLUSIVE"},
-		{"one without its fault", []func(*report.Report){nil, func(r *report.Report) { r.Ablated = "fault" }}, exitUsage, "they are no parts of one run"},
+		{"one without its fault", []func(*report.Report){nil, func(r *report.Report) { r.Ablated = "fault" }}, exitUsage, "they are not parts of one run"},
 		{"nothing", nil, exitUsage, "there is no report.json in"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

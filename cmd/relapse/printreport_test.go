@@ -24,7 +24,7 @@ func TestPrintReportOfAnyVersion(t *testing.T) {
 		Variants: []report.Variant{{
 			Name: "cilium-1.11.4", Role: "unclassified", Form: "slice", Verdict: "prevented",
 			Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000,
-			Reasons: []string{"no probe was hurt, and no detector raised an alarm"},
+			Reasons: []string{"no probe lost packets, and there was no active finding"},
 		}},
 	}))
 }
@@ -36,7 +36,7 @@ func TestPrintReport(t *testing.T) {
 		Variants: []report.Variant{
 			{
 				Name: "cilium-1.11.6", Role: "affected", Form: "slice", Expected: "reproduced", Verdict: "missed", Onset: &onset,
-				Reasons:    []string{"outside->master2 were hurt, and no detector said active unannounced 10.5.115.0/24 of master2"},
+				Reasons:    []string{"outside->master2 lost packets, and no detector reported active unannounced 10.5.115.0/24 of master2"},
 				ProbesHurt: []string{"outside->master2", "master2->outside"},
 				Packets:    report.Packets{Sent: 4210, Lost: 388},
 				Probes: []report.Probe{
@@ -47,9 +47,9 @@ func TestPrintReport(t *testing.T) {
 				Findings: []report.Finding{
 					{Finding: detect.Finding{Kind: "wrong-announcer", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "latent", Says: "Swapped."}, During: "baseline"},
 					{Finding: detect.Finding{Kind: "absent-node", Object: detect.Named("master2"), State: "active", Says: "Its node is gone."}, During: "the Node object is deleted", CameMS: new(int64(310))},
-					{Finding: detect.Finding{Kind: "wrong-announcer", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "Another announces it."}, During: "fault", CameMS: new(int64(120))},
-					{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "settling", Says: "Nobody announces it for 10 ms."}, During: "fault", CameMS: new(int64(900))},
-					{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "Nobody announces it."}, During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412))},
+					{Finding: detect.Finding{Kind: "wrong-announcer", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "Another node announces it."}, During: "fault", CameMS: new(int64(120))},
+					{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "settling", Says: "No node announces it for 10 ms."}, During: "fault", CameMS: new(int64(900))},
+					{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "No node announces it."}, During: "fault", CameMS: new(int64(1412)), TimeToDetectMS: new(int64(412))},
 				},
 				Remedies: []report.Remedy{
 					{Name: "restart", Expected: "does-not-help", Verdict: "does-not-help"},
@@ -62,9 +62,9 @@ func TestPrintReport(t *testing.T) {
 				Name: "cilium-1.12.0", Role: "fixed", Form: "slice", Expected: "prevented", Verdict: "unknown",
 				Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000,
 				Probes: []report.Probe{{Name: "outside->master1", Due: 9010, Sent: 9000, Answered: 8990, NotJudged: 10}},
-				// Nobody was hurt: there is no first lost packet to count from.
-				Findings: []report.Finding{{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "Nobody announces it."}, During: "fault", CameMS: new(int64(1412))}},
-				Reasons:  []string{"detectors raised an alarm, but no probe was hurt"},
+				// No probe lost packets: there is no first lost packet to count from.
+				Findings: []report.Finding{{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "No node announces it."}, During: "fault", CameMS: new(int64(1412))}},
+				Reasons:  []string{"there is an active finding, but no probe lost packets"},
 			},
 			{
 				Name: "1.10-both-keys", Role: "workaround", Form: "slice", Expected: "refused", Verdict: "refused",

@@ -441,7 +441,7 @@ func setParameters(chosen []framework.Scenario, set map[string]string) error {
 }
 
 // checkVariants refuses variants that no scenario has, and a choice that leaves a scenario
-// without any: it would prove nothing, and look like a pass.
+// without any: it would prove nothing, and pass.
 func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	if len(wanted) == 0 {
 		return nil

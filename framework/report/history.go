@@ -7,16 +7,15 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// History is what the looks of the detectors at a variant have shown, as evidence
-// beside the report: HistoryName in the name of its file.
+// History is what the detectors found at a variant over time, as evidence beside the
+// report: HistoryName in the name of its file.
 type History struct {
-	// Looks is how many there were.
+	// Looks is the number of polls.
 	Looks int `json:"looks"`
-	// Seen are the findings, each with the times in which it was there.
+	// Seen are the findings, each with the times at which it existed.
 	Seen []Seen `json:"seen"`
-	// Changes are what changed of sessions, routes and addresses from one look to
-	// the next, oldest first. More is how many were left out because there were too
-	// many.
+	// Changes are the changes of sessions, routes and addresses from poll to poll, oldest
+	// first. More is how many were left out because there were too many.
 	Changes []snapshot.Change `json:"changes"`
 	More    int               `json:"more,omitempty"`
 }
@@ -24,10 +23,10 @@ type History struct {
 // HistoryName is what evidence that holds a History is called.
 const HistoryName = "history"
 
-// Seen is a finding and when it was there.
+// Seen is a finding and when it existed.
 type Seen struct {
 	detect.Finding
-	// Times are in order. A finding that is there in two looks is there in between.
+	// Times are in order. A finding of two polls in a row also existed between them.
 	Times []Span `json:"times"`
 }
 

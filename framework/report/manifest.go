@@ -15,17 +15,17 @@ const (
 	ManifestName   = "manifest.json"
 )
 
-// Manifest says what an archive of a run holds, and what of the run it does not.
+// Manifest lists what an archive of a run holds, and what was left out.
 type Manifest struct {
 	Schema   string   `json:"schema"`
 	Scenario string   `json:"scenario"`
 	Run      string   `json:"run"`
 	Verdict  string   `json:"verdict"`
 	Files    []Packed `json:"files"`
-	// LeftOut are those that would have made the archive too large, and those in which
-	// names could not be replaced.
+	// LeftOut are files that would make the archive too large, and those in which names
+	// could not be replaced.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
-	// Redaction is there where addresses and names were replaced.
+	// Redaction is present if addresses and names were replaced.
 	Redaction *Redaction `json:"redaction,omitempty"`
 }
 
@@ -42,25 +42,25 @@ type LeftOut struct {
 	Why string `json:"why"`
 }
 
-// Redaction says how addresses and names were replaced, the same by the same in all
-// files. Whoever has the scenario can undo as much of it as the scenario itself
-// declares, which is what judging the run again takes: the replaced names go by their
-// places in its topology, and the addresses in its ranges by a key that follows from it.
-// All other addresses, and the names of pods, are replaced by what nobody keeps.
+// Redaction says how addresses and names were replaced, in the same way in all files. With
+// the scenario, the names and addresses that it declares can be restored, as judging the
+// run again requires: names are numbered by their place in its topology, and addresses in
+// its ranges are replaced by a key that follows from it. All other addresses, and the names
+// of pods, cannot be restored.
 type Redaction struct {
-	// Salt makes the key another one in each archive, and Check tells whether a scenario
-	// is the one that the key was made of.
+	// Salt makes the key differ between archives. Check verifies that a scenario is the
+	// one that the key was derived from.
 	Salt  string `json:"salt"`
 	Check string `json:"check"`
-	// Mark is the letter that the names in place of others have before their number.
+	// Mark is the letter before the number in replacement names.
 	Mark string `json:"mark"`
-	// Addresses and Names are how many of them were replaced.
+	// Addresses and Names are how many were replaced.
 	Addresses int `json:"addresses"`
 	Names     int `json:"names"`
 }
 
-// ReadManifest reads the manifest beside a run that was unpacked. It is nil for a run that is
-// not of an archive.
+// ReadManifest reads the manifest of a run that was unpacked from an archive. It is nil for
+// any other run.
 func ReadManifest(dir string) (*Manifest, error) {
 	text, err := os.ReadFile(filepath.Join(dir, ManifestName))
 	if errors.Is(err, fs.ErrNotExist) {

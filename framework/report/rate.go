@@ -2,10 +2,10 @@ package report
 
 import "math"
 
-// Rate is how often something came in a number of independent runs.
+// Rate is how often something occurred in a number of independent runs.
 type Rate struct {
 	Runs int `json:"runs"`
-	// Count is in how many of them it came.
+	// Count is in how many of them it occurred.
 	Count int `json:"count"`
 	// Low and High are the bounds of the 95% confidence interval of the
 	// probability, by Wilson's score without correction for continuity.
@@ -16,7 +16,7 @@ type Rate struct {
 // z95 is the 97.5% quantile of the standard normal distribution.
 const z95 = 1.959963984540054
 
-// NewRate makes the Rate of count in runs. There must be one run at least.
+// NewRate makes the Rate of count in runs, of which there must be at least one.
 //
 // Wilson's interval (JASA 22, 1927) is honest for few runs and for counts of
 // none and all, where the textbook's shrinks to a point.

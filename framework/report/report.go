@@ -1,6 +1,5 @@
-// Package report holds what a run found out, in the form in which it is
-// stored (relapse.report/v2), and writes it. Package page makes of it what people
-// look at.
+// Package report has the results of a run as they are stored (relapse.report/v2), reads
+// them and writes them. Package page renders them.
 package report
 
 import (
@@ -28,13 +27,13 @@ type Report struct {
 	// Half says what the run does not prove because only one half of a pair ran;
 	// empty where an affected and a fixed variant did.
 	Half string `json:"half,omitempty"`
-	// Unfinished is there while the run goes on, and stays where it is killed. The
+	// Unfinished is present until the run has ended, and remains if it is killed. The
 	// verdict is inconclusive until then.
 	Unfinished *Unfinished `json:"unfinished,omitempty"`
 	Incident   *Incident   `json:"incident,omitempty"`
-	// Owner is who is told when the verdict has changed: a GitHub user or team.
+	// Owner is notified when the verdict has changed: a GitHub user or team.
 	Owner string `json:"owner,omitempty"`
-	// Command runs the same again.
+	// Command repeats the run.
 	Command  string    `json:"command,omitempty"`
 	Started  time.Time `json:"started"`
 	Topology *Topology `json:"topology,omitempty"`
@@ -46,13 +45,13 @@ type Report struct {
 	NotRun  []NotRun `json:"not_run,omitempty"`
 	Timings Timings  `json:"timings_ms"`
 	Machine any      `json:"machine"`
-	// Relapse says which program ran it, and Images are the digests of the images
-	// that were built for it, by their names.
+	// Relapse is the version of the program that ran it. Images are the digests of the
+	// images that were built for it, by their names.
 	Relapse string            `json:"relapse,omitempty"`
 	Images  map[string]string `json:"images,omitempty"`
-	// Modules are the vendors' that programs of these images were built from.
+	// Modules are the vendors' modules that these images were built from.
 	Modules []Module `json:"modules,omitempty"`
-	// Merged is there where the report was made of several.
+	// Merged is present if the report was merged from several.
 	Merged *Merged `json:"merged,omitempty"`
 	// CPU is absent where it could not be measured.
 	CPU *CPU `json:"cpu,omitempty"`
@@ -60,7 +59,7 @@ type Report struct {
 	Guests []Guest `json:"guests,omitempty"`
 }
 
-// Module is a vendor's module, as an image was built from it.
+// Module is a vendor's module that an image was built from.
 type Module struct {
 	Image   string `json:"image"`
 	Path    string `json:"path"`
@@ -72,21 +71,18 @@ type Module struct {
 // Merged says which runs a report was made of.
 type Merged struct {
 	Runs []string `json:"runs"` // their folders
-	// Conflicts are what these runs say differently: nobody knows which of them is
-	// right for the whole.
+	// Conflicts are contradictions between these runs.
 	Conflicts []string `json:"conflicts,omitempty"`
 }
 
-// Unfinished says how far a run has come that has not ended.
+// Unfinished is the progress of a run that has not ended.
 type Unfinished struct {
-	// At is when that was written, and Steps are those under way then, as
-	// "scope: name".
+	// At is when the report was written. Steps were running then, as "scope: name".
 	At    time.Time `json:"at"`
 	Steps []string  `json:"steps"`
 }
 
-// Incident is the record of what the scenario reproduces, as far as somebody needs
-// it who reads of one run.
+// Incident is the part of the incident's record that a reader of one run needs.
 type Incident struct {
 	Title    string   `json:"title"`
 	Source   string   `json:"source"`
@@ -103,8 +99,8 @@ type Incident struct {
 	NotAsserted []string `json:"not_asserted,omitempty"`
 }
 
-// ScopeOf is the scope of a variant's steps. Where each part is switched off in turn, a
-// variant has steps for each.
+// ScopeOf is the scope of a variant's steps. With --ablate=all a variant has one for each
+// part that was switched off.
 func (r Report) ScopeOf(v Variant) string {
 	if r.Ablated == "all" {
 		return v.Title()
@@ -120,7 +116,7 @@ func (v Variant) Title() string {
 	return v.Name
 }
 
-// LabScope is the scope of steps that are no variant's.
+// LabScope is the scope of steps that belong to no variant.
 const LabScope = "lab"
 
 // Accelerator is that of the lab's guests; empty where there are none.
@@ -135,16 +131,16 @@ func Accelerator(r Report) string {
 type Step struct {
 	Scope string `json:"scope"` // a variant, with the number of a repeat, or "lab"
 	Name  string `json:"name"`
-	// ID identifies the step within its scope, and Kind is what it is there for. Reports
-	// of older versions have neither.
+	// ID identifies the step within its scope. Kind is its purpose. Reports of older
+	// versions have neither.
 	ID    string    `json:"id,omitempty"`
 	Kind  string    `json:"kind,omitempty"`
 	Began time.Time `json:"began"`
-	// Ended is absent for a step under way.
+	// Ended is absent for a running step.
 	Ended *time.Time `json:"ended,omitempty"`
-	// Failed says why the step was not as it must be; empty where it was.
+	// Failed is why the step failed; empty if it succeeded.
 	Failed string `json:"failed,omitempty"`
-	// Broke is set where it could not be judged whether it was.
+	// Broke is set if the step failed because it could not be judged.
 	Broke bool `json:"broke,omitempty"`
 }
 
@@ -159,45 +155,45 @@ type Guest struct {
 	Node        string `json:"node"`
 	Kernel      string `json:"kernel"`      // its release, as uname -r prints it
 	Accelerator string `json:"accelerator"` // kvm; uml: User Mode Linux; or tcg: QEMU translates
-	// NotKVM and NotUML say why it was neither.
+	// NotKVM and NotUML are why it was neither.
 	NotKVM string `json:"not_kvm,omitempty"`
 	NotUML string `json:"not_uml,omitempty"`
 }
 
-// Variant is what became of one variant.
+// Variant is the result of one variant.
 type Variant struct {
 	Name       string            `json:"name"`
 	Role       string            `json:"role"`
 	Components map[string]string `json:"components"`
-	// Form tells how much of the vendor's program ran: whole, or a slice.
+	// Form is how much of the vendor's program ran: whole, or a slice (partial build).
 	Form string `json:"form"`
-	// Labels are those that it is selected by.
+	// Labels are those that select it.
 	Labels []string `json:"labels,omitempty"`
-	// Ablated is the part that was switched off; Expected is then what the
-	// verdict must be without it, where the run was to show that.
+	// Ablated is the part that was switched off. With --ablate=all, Expected is the
+	// verdict without that part.
 	Ablated string `json:"ablated,omitempty"`
-	// Expected is empty where nobody has said what a version must do.
+	// Expected is empty for a version without an expectation.
 	Expected string `json:"expected"`
 	Verdict  string `json:"verdict"`
-	// Reasons say why the verdict is not the expected one, or what else was
-	// not as it must be. Empty when all is well.
+	// Reasons are why the verdict is not the expected one, and what else was not as
+	// expected. Empty if everything was.
 	Reasons []string `json:"reasons,omitempty"`
-	// Began is when its installation began; absent where it never did.
+	// Began is when its installation began; absent if it did not.
 	Began    *time.Time `json:"began,omitempty"`
 	Baseline Baseline   `json:"baseline"`
-	// Fault is when the fault came; absent where it did not.
+	// Fault is when the fault was injected; absent if it was not.
 	Fault *Fault `json:"fault,omitempty"`
-	// Onset is when the first probe was lost after the fault; for a variant
-	// in which none was lost it is absent.
+	// Onset is when the first packet was lost after the fault; absent if none was lost.
+	// ProbesHurt are the impacted probes.
 	Onset      *time.Time `json:"onset,omitempty"`
 	ProbesHurt []string   `json:"probes_hurt"`
-	// ToBeHurt are the probes that the incident hurts where it is reproduced, and
-	// Ends what probes run between.
+	// ToBeHurt are the probes that the incident impacts if it is reproduced. Ends are the
+	// endpoints of probes.
 	ToBeHurt []string `json:"probes_to_be_hurt,omitempty"`
 	Ends     []End    `json:"ends,omitempty"`
-	// Refuses is what the component under test says when it does not start.
+	// Refuses is the error with which the component under test refuses to start.
 	Refuses string `json:"refuses,omitempty"`
-	// Race is there where the incident strikes by chance.
+	// Race is present if the incident is probabilistic.
 	Race        *Race     `json:"race,omitempty"`
 	Packets     Packets   `json:"packets"`
 	Probes      []Probe   `json:"probes,omitempty"`
@@ -206,16 +202,15 @@ type Variant struct {
 	Checks      []Check   `json:"checks,omitempty"`
 	ElapsedMS   int64     `json:"elapsed_ms"`
 	EvidenceDir string    `json:"evidence,omitempty"` // relative to the report
-	// Repeats is there where the variant ran more than once. All else is then
-	// of the first run that did not come to the expected verdict, or of the
-	// last one.
+	// Repeats is present if the variant ran more than once. All other fields are then of
+	// the first run without the expected verdict, or of the last one.
 	Repeats *Repeats `json:"repeats,omitempty"`
 }
 
-// Repeats is what became of the same variant in several runs.
+// Repeats is the result of the same variant in several runs.
 type Repeats struct {
-	// Expected is how often the expected verdict came among all runs, and
-	// OfJudged among those that could be judged; absent where none could.
+	// Expected is how often all runs had the expected verdict, and OfJudged how often
+	// those that could be judged had it; absent if none could.
 	Expected Rate  `json:"expected"`
 	OfJudged *Rate `json:"expected_of_judged,omitempty"`
 	// NotJudged are the numbers of the vacuous and unknown runs, from 1.
@@ -229,60 +224,61 @@ type Repeat struct {
 	Scope   string   `json:"scope,omitempty"`
 	Verdict string   `json:"verdict"`
 	Reasons []string `json:"reasons,omitempty"`
-	// OnsetMS runs from the fault to the first lost probe, and is absent where
-	// none was lost. ElapsedMS is the time of the whole run.
+	// OnsetMS is the time from the fault to the first lost packet; absent if none was
+	// lost. ElapsedMS is the time of the whole run.
 	OnsetMS   *int64 `json:"onset_ms,omitempty"`
 	Race      *Race  `json:"race,omitempty"`
 	ElapsedMS int64  `json:"elapsed_ms"`
 }
 
-// Baseline is what the probes said before the fault.
+// Baseline is what the probes measured before the fault.
 type Baseline struct {
 	Probes  int     `json:"probes"`
 	Seconds float64 `json:"seconds"`
 	Lost    int     `json:"lost"`
 }
 
-// Fault is when a fault's injection began, and when it was over.
+// Fault is when a fault's injection began, and when it ended.
 type Fault struct {
 	Began  time.Time `json:"began"`
 	Struck time.Time `json:"struck,omitzero"`
 }
 
-// End is where probes come from or go to.
+// End is an endpoint of probes.
 type End struct {
 	Name string `json:"name"`
-	// On is the member of the topology that it is on; empty for one that only
-	// answers, and tells its address when the lab is up.
+	// On is the member of the topology that it runs on; empty for an endpoint that only
+	// answers, whose address is known when the lab is up.
 	On string `json:"on,omitempty"`
 }
 
-// Packets counts all probes of a variant, from when the baseline began to be
-// clean to the end of the observation.
+// Packets counts the packets of all probes of a variant, from the beginning of the clean
+// baseline to the end of the observation.
 type Packets struct {
 	Sent int `json:"sent"`
 	Lost int `json:"lost"`
 }
 
-// Race is how an incident went that strikes by chance, in rounds.
+// Race is the result of a probabilistic incident, in trials.
 type Race struct {
-	Round string `json:"round"` // what a round is
-	// Rounds is how many there were, and Struck whether the last one has struck.
+	Round string `json:"round"` // what one trial is
+	// Rounds is how many trials there were. Struck is whether the incident took effect in
+	// the last one.
 	Rounds int  `json:"rounds"`
 	Struck bool `json:"struck"`
-	// Accelerator is that of the lab's guests; empty where there are none.
+	// Accelerator is that of the lab's guests; empty without guests.
 	Accelerator string `json:"accelerator,omitempty"`
-	// Luck is how often affected components have stood as many rounds, on the
-	// same accelerator; absent where it has struck, or none is on record.
+	// Luck is how often affected versions survived as many trials on the same
+	// accelerator; absent if the incident took effect, or without recorded rates.
 	Luck *Rate `json:"luck,omitempty"`
 }
 
 // Probe counts the packets of one probe, in the same time as Packets.
 type Probe struct {
 	Name string `json:"name"`
-	// Due is how many its rate asks for. Sent are Answered, Lost or NotJudged:
-	// of the last it is not known whether they arrived, because an end did not
-	// get to run or has not told yet.
+	// Due is how many packets its rate asks for. Sent is the sum of Answered, Lost and
+	// NotJudged. NotJudged are those whose outcome is unknown, because an endpoint was
+	// not scheduled or has not reported yet.
 	Due       int `json:"due"`
 	Sent      int `json:"sent"`
 	Answered  int `json:"answered"`
@@ -293,19 +289,19 @@ type Probe struct {
 // Finding is a detector's finding as it was first seen, and when that was.
 type Finding struct {
 	detect.Finding
-	// During is what it came with: "baseline", a lesser form's name, or "fault".
-	// CameMS runs from the beginning of that form's or that fault's injection; it
-	// is absent for the baseline.
+	// During is when it came: "baseline", the name of a harmless precursor, or "fault".
+	// CameMS is the time since the injection of that precursor or fault began; absent for
+	// the baseline.
 	During string `json:"during"`
 	CameMS *int64 `json:"came_ms,omitempty"`
-	// At is when the look was over that showed it first; absent for the baseline.
+	// At is the end of the poll that found it first; absent for the baseline.
 	At *time.Time `json:"at,omitempty"`
-	// TimeToDetectMS runs from the first lost probe to an active finding that
-	// came after it. Absent for all others.
+	// TimeToDetectMS is the time from the first lost packet to an active finding that
+	// came after it; absent for all others.
 	TimeToDetectMS *int64 `json:"time_to_detect_ms,omitempty"`
 }
 
-// Remedy is what a documented way out did.
+// Remedy is the result of a documented remedy.
 type Remedy struct {
 	Name string `json:"name"`
 	// ID identifies the remedy in its scenario; reports of older versions have none.
@@ -313,13 +309,13 @@ type Remedy struct {
 	Expected string `json:"expected"` // recovers or does-not-help
 	// Verdict is recovers, does-not-help, or unknown: it could not be judged.
 	Verdict string `json:"verdict"`
-	// Began is when it began, and Applied when all that it does was done; absent
-	// where it did not come to that.
+	// Began is when it began, Applied when it was applied completely; absent if it was
+	// not.
 	Began   *time.Time `json:"began,omitempty"`
 	Applied *time.Time `json:"applied,omitempty"`
-	// TimeToRecoverMS runs from the start of the remedy to the first clean
-	// window, TimeToQuietMS to the first look of quiet detectors. Absent where
-	// nothing recovered.
+	// TimeToRecoverMS is the time from the start of the remedy to the first window
+	// without loss, TimeToQuietMS to the first poll without active findings. Absent if it
+	// did not recover.
 	TimeToRecoverMS *int64 `json:"time_to_recover_ms,omitempty"`
 	TimeToQuietMS   *int64 `json:"time_to_quiet_ms,omitempty"`
 	Reason          string `json:"reason,omitempty"`
@@ -333,17 +329,17 @@ type Check struct {
 	ID     string `json:"id,omitempty"`
 	Holds  bool   `json:"holds"`
 	Reason string `json:"reason,omitempty"`
-	// Unknown is set where the fact could not be determined. Reason says why.
+	// Unknown is set if the fact could not be determined. Reason says why.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// Same tells whether the entries of two reports are of one remedy.
+// Same reports whether the entries of two reports are of one remedy.
 func (m Remedy) Same(o Remedy) bool { return same(m.ID, m.Name, o.ID, o.Name) }
 
-// Same tells whether the entries of two reports are of one check.
+// Same reports whether the entries of two reports are of one check.
 func (c Check) Same(o Check) bool { return same(c.ID, c.Name, o.ID, o.Name) }
 
-// same compares names where one of the reports is of an older version.
+// same compares names if one of the reports is of an older version.
 func same(id, name, otherID, otherName string) bool {
 	if id != "" && otherID != "" {
 		return id == otherID
@@ -351,28 +347,28 @@ func same(id, name, otherID, otherName string) bool {
 	return name == otherName
 }
 
-// Timings say how long the parts of the run took.
+// Timings are how long the parts of the run took, in milliseconds.
 type Timings struct {
 	Images int64 `json:"images"`
 	Lab    int64 `json:"lab"`
 	Total  int64 `json:"total"`
 }
 
-// CPU is who used the machine while the lab was up, as shares of all of its CPUs.
+// CPU is the use of the machine while the lab was up, as shares of all of its CPUs.
 type CPU struct {
-	// Lab is what the containers of the lab used.
+	// Lab is the share of the lab's containers.
 	Lab float64 `json:"lab"`
-	// Others is all else: relapse and Docker, other programs, and what a hypervisor
-	// has taken away.
+	// Others is the share of everything else: relapse, Docker, other programs, and CPU
+	// time stolen by a hypervisor.
 	Others float64 `json:"others"`
 }
 
-// slowing is the share of the CPUs from which on others slow a run down. relapse and
-// Docker use a tenth to a fifth themselves.
+// slowing is the share of the CPUs from which others slow a run down. relapse and Docker
+// use a tenth to a fifth themselves.
 const slowing = 0.4
 
-// Slowed tells whether others have slowed the run down so much that its times say
-// little about what was tested. Its verdict stands.
+// Slowed reports whether others slowed the run down so much that its times are not valid.
+// Its verdict is.
 func (c *CPU) Slowed() bool { return c != nil && c.Others >= slowing }
 
 // Write stores the report as dir/report.json.
@@ -428,7 +424,7 @@ func ReadThrough(path string, through func([]byte) []byte) (Report, error) {
 	return r, nil
 }
 
-// complete adds what reports of older versions say in other fields.
+// complete fills in fields that reports of older versions express by others.
 func (r *Report) complete() {
 	for _, v := range r.Variants {
 		for i, c := range v.Checks {

@@ -18,9 +18,8 @@ const runName = "2006-01-02T15-04-05Z"
 // latest is the name of the link to the newest run that has a report.
 const latest = "latest"
 
-// NewRun makes the folder of a run of a scenario, output/scenario/run, and
-// returns its path. It is nobody else's: of runs that begin in the same second
-// each gets its own.
+// NewRun creates the folder of a run of a scenario, output/scenario/run, and returns its
+// path. Runs that begin in the same second get different folders.
 func NewRun(output, scenario string, began time.Time) (dir string, err error) {
 	parent := filepath.Join(output, scenario)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
@@ -58,8 +57,8 @@ func CheckOutput(output, scenario string) error {
 	return err
 }
 
-// Latest is the path under which the newest run of a scenario is found: a
-// link, which is not there before the first run has ended.
+// Latest is the link to the newest run of a scenario. It does not exist before the first
+// run has ended.
 func Latest(output, scenario string) string {
 	return filepath.Join(output, scenario, latest)
 }
@@ -93,9 +92,9 @@ type Removed struct {
 	Bytes int64
 }
 
-// PruneRuns removes the oldest runs of a scenario until the others are within
-// bounds, and tells which. The newest one stays, however large it is. A name
-// that NewRun does not give is not a run, and stays.
+// PruneRuns removes the oldest runs of a scenario until the others are within bounds, and
+// returns those that it removed. The newest run stays, however large it is. Folders whose
+// names are not made by NewRun stay.
 func PruneRuns(output, scenario string, keep Keep) ([]Removed, error) {
 	parent := filepath.Join(output, scenario)
 	entries, err := os.ReadDir(parent)

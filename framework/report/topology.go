@@ -29,14 +29,14 @@ const (
 type Member struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"` // node, router or host
-	// Role is a node's in its cluster, ASN the autonomous system that a router or a
-	// node's cluster speaks BGP from; empty and zero where there is none.
+	// Role is a node's role in its cluster. ASN is the autonomous system of a router or of
+	// a node's cluster; zero if there is none.
 	Role  string `json:"role,omitempty"`
 	ASN   uint32 `json:"asn,omitempty"`
 	Links []Link `json:"links"`
 	// Via are the routers that hold its default route.
 	Via []string `json:"via,omitempty"`
-	// Kernel is that of a node with a kernel of its own, as the topology asks for it.
+	// Kernel is the kernel that the topology requests for a guest.
 	Kernel string `json:"kernel,omitempty"`
 }
 

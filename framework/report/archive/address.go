@@ -11,25 +11,25 @@ import (
 // addresses maps addresses to others so that any two have as many leading bits in
 // common as before: what was in one subnet is in one subnet, and routes still match
 // (after Crypto-PAn: Xu, Fan, Ammar, Moon, 2002). The last byte of an IPv4 address
-// stays, so that a network's own address and its broadcast address are told apart from
-// others; so does a range's well-known head, such as 10.0.0.0/8.
+// stays, so that network and broadcast addresses can still be recognised; so does a
+// range's well-known head, such as 10.0.0.0/8.
 //
-// A bit is flipped, or not, by a key and the bits before it. For what lies in a range
-// that the scenario declares that is the key that follows from the declaration; for all
-// else a key that nobody keeps.
+// A bit is flipped, or not, by a key and the bits before it. Ranges that the scenario
+// declares have a key that follows from the declaration, all others a random key that is
+// not stored.
 type addresses struct {
 	public, private []byte
 	declared        []netip.Prefix
-	known           map[walked]netip.Addr // a run has few, and names them often
+	known           map[walked]netip.Addr // a run has few, which occur often
 }
 
-// walked is an address and whether it is to be replaced or told again.
+// walked is an address, and whether it is replaced (forth) or restored.
 type walked struct {
 	netip.Addr
 	forth bool
 }
 
-// whole are ranges that stay as they are, and heads those of which the head does.
+// whole are ranges that stay as they are; heads are those whose leading bits stay.
 var (
 	whole = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/16", "fe80::/10", "ff00::/8")
 	heads = prefixes("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15",
@@ -52,7 +52,7 @@ func flippedBits(a netip.Addr) int {
 	return 64
 }
 
-// flips tells whether the bit after a path is another one.
+// flips reports whether the bit after a path changes.
 func (a *addresses) flips(path netip.Prefix) bool {
 	if slices.ContainsFunc(whole, path.Overlaps) ||
 		slices.ContainsFunc(heads, func(h netip.Prefix) bool { return path.Bits() < h.Bits() && path.Overlaps(h) }) {
@@ -98,8 +98,8 @@ func (a *addresses) walk(addr netip.Addr, forth bool) netip.Addr {
 			out[i/8] ^= 1 << (7 - i%8)
 		}
 	}
-	// What comes after an IPv6 subnet may hold a MAC address. It is replaced as a whole,
-	// unless somebody has numbered by hand, and there is no way back.
+	// The interface identifier of an IPv6 address may hold a MAC address. It is replaced
+	// as a whole, which cannot be undone, unless it is small: then it was assigned by hand.
 	if addr.Is6() && forth {
 		if low := out[8:]; binary.BigEndian.Uint64(low) > 0xffff {
 			copy(low, sum(a.private, in))
@@ -109,7 +109,7 @@ func (a *addresses) walk(addr netip.Addr, forth bool) netip.Addr {
 	return mapped
 }
 
-// mac is the MAC address in place of another: a unicast one that nobody has assigned.
+// mac is the MAC address in place of another: unicast and locally administered.
 func (a *addresses) mac(m [6]byte) [6]byte {
 	if m == [6]byte{} || m == [6]byte{255, 255, 255, 255, 255, 255} {
 		return m

@@ -1,6 +1,6 @@
 // Package archive packs the folder of a run into one file that can be attached to an
-// issue of a vendor's tracker: small enough for it, with the hash of each file, and, if
-// that is asked for, with other addresses and names in place of the run's own.
+// issue in a vendor's tracker: small enough for it, with the hash of each file, and, on
+// request, with addresses and names replaced.
 package archive
 
 import (
@@ -28,11 +28,11 @@ import (
 
 // Options say how a run is packed.
 type Options struct {
-	// MaxBytes is how large the archive may become.
+	// MaxBytes is the largest size of the archive.
 	MaxBytes int64
-	// Redact replaces addresses and names. Declared is what the catalogue says of the
-	// run's scenario; empty where it does not have it. Machine is the name of the
-	// machine, which is replaced as well.
+	// Redact replaces addresses and names. Declared are those of the run's scenario in the
+	// catalogue; empty if it is not there. Machine is this machine's name, which is
+	// replaced as well.
 	Redact   bool
 	Declared Declared
 	Machine  string
@@ -42,14 +42,14 @@ type Options struct {
 type TooLargeError struct{ Bytes, Max int64 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("report.json, report.html and the manifest alone take %s, and the archive may take %s",
+	return fmt.Sprintf("report.json, report.html and the manifest alone take %s; the archive may take at most %s",
 		units.HumanSize(float64(e.Bytes)), units.HumanSize(float64(e.Max)))
 }
 
-// Write packs the run in a folder into a file, a tar archive compressed with gzip, with
-// all in one folder of the run's name. The file must not be there yet: the error is
-// fs.ErrExist then. Where the run does not fit, its largest files are left out; if
-// report.json and report.html alone do not, the error is a *TooLargeError.
+// Write packs the run in a folder into a file: a tar archive compressed with gzip, with one
+// folder of the run's name. If the file exists, the error is fs.ErrExist. If the run does
+// not fit, its largest files are left out; if report.json and report.html alone do not fit,
+// the error is a *TooLargeError.
 func Write(dir, file string, o Options) (m report.Manifest, err error) {
 	r, err := report.Read(filepath.Join(dir, "report.json"))
 	if err != nil {
@@ -67,7 +67,6 @@ func Write(dir, file string, o Options) (m report.Manifest, err error) {
 		}
 		dir = redacted
 	}
-	// Made anew by whoever packs: of one that was unpacked before, not packed again.
 	paths, err := filesOf(dir)
 	if err != nil {
 		return m, fmt.Errorf("packing the run in %s: %w", dir, err)
@@ -99,7 +98,8 @@ func Write(dir, file string, o Options) (m report.Manifest, err error) {
 }
 
 // filesOf are the paths of a run's files, relative to its folder and with slashes,
-// report.json first.
+// report.json first. The manifest of an archive that was unpacked is left out: each
+// archive gets its own.
 func filesOf(dir string) ([]string, error) {
 	var all []string
 	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
@@ -116,7 +116,7 @@ func filesOf(dir string) ([]string, error) {
 	return all, err
 }
 
-// rank is the order of files in an archive: what is read first comes first.
+// rank is the order of files in an archive: those that are read first come first.
 func rank(name string) int {
 	switch name {
 	case report.ManifestName:
@@ -129,8 +129,8 @@ func rank(name string) int {
 	return 3
 }
 
-// packer packs files, each compressed for itself: an archive is one after the other, so
-// that its size is known before it is written.
+// packer packs files, each compressed on its own. The archive is their concatenation, so
+// its size is known before it is written.
 type packer struct {
 	top     string
 	time    time.Time
@@ -158,15 +158,14 @@ func (p *packer) pack(name string, text []byte) (member, error) {
 	var to bytes.Buffer
 	compressed := gzip.NewWriter(&to)
 	entry := tar.NewWriter(compressed)
-	// The owner is nobody of this machine, and the time the run's: nothing tells more
-	// than the run does.
+	// No owner, and the time of the run: the header reveals nothing about this machine.
 	err := entry.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg, Name: path.Join(p.top, name), Mode: 0o644, Size: int64(len(text)), ModTime: p.time.Truncate(time.Second),
 	})
 	if err == nil {
 		_, err = entry.Write(text)
 	}
-	// Closed is the archive's end, not a file's.
+	// Flush and not Close: the tar archive goes on after this file.
 	err = errors.Join(err, entry.Flush(), compressed.Close())
 	one.packed = to.Bytes()
 	return one, err

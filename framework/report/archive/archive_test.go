@@ -194,7 +194,7 @@ func TestRedact(t *testing.T) {
 	if !strings.Contains(log, "node-x1 kubelet: pod=\"namespace-x1/pod-x") || !strings.Contains(log, "on machine-x1: ") || !strings.Contains(log, "kube-system") {
 		t.Errorf("the log says %q", log)
 	}
-	if want := "evidence/cilium-1.11.6/04-capture.pcap"; len(m.LeftOut) != 1 || m.LeftOut[0].Path != want || m.LeftOut[0].Why != "it is no text, in which names could be replaced" {
+	if want := "evidence/cilium-1.11.6/04-capture.pcap"; len(m.LeftOut) != 1 || m.LeftOut[0].Path != want || m.LeftOut[0].Why != "not a text file: names in it cannot be replaced" {
 		t.Errorf("left out are %+v, want %s", m.LeftOut, want)
 	}
 	// The same is replaced by the same, and what is in one subnet stays in one.

@@ -28,27 +28,27 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Declared is what a scenario says of addresses and names.
+// Declared are the addresses and names that a scenario declares.
 type Declared struct {
 	Topology *report.Topology
-	// Texts are those in which it says addresses and ranges.
-	Texts []string
+	Texts    []string // that contain its addresses and ranges
 }
 
-// ScenarioChangedError says that a scenario is not the one by which a run's addresses
-// and names were replaced.
+// ScenarioChangedError says that the scenario has changed since a run's addresses and
+// names were replaced.
 type ScenarioChangedError struct{ Scenario string }
 
 func (e *ScenarioChangedError) Error() string {
-	return fmt.Sprintf("addresses and names of the run were replaced, and that can only be undone with the topology that %s had then", e.Scenario)
+	return fmt.Sprintf("addresses and names of the run were replaced; this can only be undone with the topology that %s had then", e.Scenario)
 }
 
-// Restore returns what puts a scenario's own addresses and names back into JSON in which
-// they were replaced. The error is a *ScenarioChangedError where it is another scenario.
+// Restore returns a function that restores a scenario's own addresses and names in JSON in
+// which they were replaced. The error is a *ScenarioChangedError if the scenario has
+// changed.
 func Restore(m report.Manifest, d Declared) (func([]byte) []byte, error) {
 	salt, err := hex.DecodeString(m.Redaction.Salt)
 	if err != nil {
-		return nil, fmt.Errorf("reading the manifest: its salt %q is no hexadecimal number", m.Redaction.Salt)
+		return nil, fmt.Errorf("reading the manifest: its salt %q is not a hexadecimal number", m.Redaction.Salt)
 	}
 	a := addressesOf(d, salt)
 	if m.Redaction.Check != a.check() {
@@ -65,15 +65,15 @@ func Restore(m report.Manifest, d Declared) (func([]byte) []byte, error) {
 	return func(text []byte) []byte { return s.json(text, keepsKey) }, nil
 }
 
-// addressesOf are those in place of others, where a salt and a declaration say so.
+// addressesOf makes the map of addresses that follows from a salt and a declaration.
 func addressesOf(d Declared, salt []byte) *addresses {
 	a := &addresses{private: make([]byte, 32), known: map[walked]netip.Addr{}}
 	found := map[netip.Prefix]bool{}
-	look := scanner{
+	declarations := scanner{
 		ip: func(addr netip.Addr, bits int) netip.Addr {
 			most := flippedBits(addr)
 			if bits < 0 || bits > most {
-				bits = most // an address stands for its neighbours
+				bits = most // neighbours of a declared address count as declared
 			}
 			if p, err := addr.Prefix(bits); err == nil {
 				found[p] = true
@@ -84,9 +84,9 @@ func addressesOf(d Declared, salt []byte) *addresses {
 	}
 	declaration, _ := json.Marshal(d.Topology) // plain data, which cannot fail
 	for _, text := range append([]string{string(declaration)}, d.Texts...) {
-		look.plain(text)
+		declarations.plain(text)
 	}
-	// One that holds a well-known range would make all there is public.
+	// A range that contains a well-known range would make all addresses public.
 	maps.DeleteFunc(found, func(p netip.Prefix, _ bool) bool {
 		return slices.ContainsFunc(slices.Concat(whole, heads), func(w netip.Prefix) bool { return p.Bits() <= w.Bits() && p.Overlaps(w) })
 	})
@@ -95,10 +95,10 @@ func addressesOf(d Declared, salt []byte) *addresses {
 	return a
 }
 
-// check is the same for the same keys and ranges.
+// check is a hash of the public key and the ranges.
 func (a *addresses) check() string { return hex.EncodeToString(sum(a.public, []byte("check"))[:8]) }
 
-// byLength maps an address, and of a range that stands as such only its own bits.
+// byLength maps an address, or the leading bits of a range.
 func byLength(to func(netip.Addr) netip.Addr) func(netip.Addr, int) netip.Addr {
 	return func(a netip.Addr, bits int) netip.Addr {
 		if own, err := a.Prefix(bits); err == nil && own.Addr() == a {
@@ -131,14 +131,14 @@ var wellKnown = []string{
 // redactor replaces what is in a run's folder.
 type redactor struct {
 	pods       map[string]bool
-	nodes      map[string]bool // that no topology names
+	nodes      map[string]bool // that are in no topology
 	namespaces map[string]bool
-	addresses  map[string]netip.Prefix // as they are written; one that stands alone with all its bits
-	taken      map[string]bool         // marks that names of the run look like
+	addresses  map[string]netip.Prefix // by their text; one without a length has all its bits
+	taken      map[string]bool         // marks that cannot be used: names of the run have them
 	scanner
 }
 
-// redact writes the run in a folder to another one, with other addresses and names.
+// redact writes the run in a folder to another folder, with addresses and names replaced.
 func redact(dir, to string, r report.Report, o Options) (*report.Redaction, []report.LeftOut, error) {
 	paths, err := filesOf(dir)
 	if err != nil {
@@ -156,8 +156,8 @@ func redact(dir, to string, r report.Report, o Options) (*report.Redaction, []re
 			if err := p.add(dir, name); err != nil {
 				return nil, nil, err
 			}
-			left = append(left, report.LeftOut{Packed: p.members[0].Packed, Why: "it is no text, in which names could be replaced"})
-		case name != page.Name && name != junit.Name: // rendered anew
+			left = append(left, report.LeftOut{Packed: p.members[0].Packed, Why: "not a text file: names in it cannot be replaced"})
+		case name != page.Name && name != junit.Name: // which are rendered from the redacted report
 			readable = append(readable, name)
 		}
 	}
@@ -189,9 +189,9 @@ func redact(dir, to string, r report.Report, o Options) (*report.Redaction, []re
 	return redaction, left, errors.Join(err, page.Write(to))
 }
 
-// collect notes what there is to replace in a file. Text is whether it can be.
+// collect notes what is to be replaced in a file. Text is false if it is not a text file.
 func (x *redactor) collect(dir, name string) (text bool, err error) {
-	look := scanner{ip: x.seen, mac: func(m [6]byte) [6]byte { return m }}
+	contents := scanner{ip: x.seen, mac: func(m [6]byte) [6]byte { return m }}
 	if path.Ext(name) == ".zst" {
 		return true, eachLine(filepath.Join(dir, filepath.FromSlash(name)), func(line []byte) error {
 			var entry struct {
@@ -210,7 +210,7 @@ func (x *redactor) collect(dir, name string) (text bool, err error) {
 				x.foundIn(f.Pods)
 			}
 			x.lookAlikes(string(line))
-			look.json(line, func(string) bool { return false })
+			contents.json(line, func(string) bool { return false })
 			return nil
 		})
 	}
@@ -220,14 +220,14 @@ func (x *redactor) collect(dir, name string) (text bool, err error) {
 	}
 	x.mentions(string(content))
 	if path.Ext(name) != ".json" {
-		look.text(string(content))
+		contents.text(string(content))
 		return true, nil
 	}
 	var s snapshot.Snapshot
 	if schema.Of(name) == "snapshot" && json.Unmarshal(content, &s) == nil {
 		x.objects(s)
 	}
-	look.json(content, func(string) bool { return false })
+	contents.json(content, func(string) bool { return false })
 	return true, nil
 }
 
@@ -256,7 +256,7 @@ func (x *redactor) foundIn(pods []string) {
 	}
 }
 
-// Where programs name pods, and names that look like those that replace others.
+// How programs write the names of pods, and what replacement names look like.
 var (
 	podMentions = []*regexp.Regexp{
 		regexp.MustCompile(`\bpods?\\?"?[=:] ?\[?\\?"([a-z0-9-]+)/([a-z0-9.-]+)\\?"`),
@@ -275,10 +275,10 @@ func (x *redactor) mentions(text string) {
 	x.lookAlikes(text)
 }
 
-// marks are letters that may stand before the number of a name that replaces another.
+// marks are the letters that can precede the number in a replacement name.
 const marks = "xyzwvqkj"
 
-// lookAlikes notes which marks a text has in names that look as if they replaced others.
+// lookAlikes notes the marks of names in a text that look like replacement names.
 func (x *redactor) lookAlikes(text string) {
 	for _, m := range marks {
 		if strings.Contains(text, "-"+string(m)+"1") && slices.ContainsFunc(replacing.FindAllStringSubmatch(text, -1), func(found []string) bool { return found[1] == string(m) }) {
@@ -287,11 +287,11 @@ func (x *redactor) lookAlikes(text string) {
 	}
 }
 
-// tries is how many salts are tried for one by which no address is another's that the
-// run has as well: nobody is to take a replaced one for one that was left.
+// tries is how many salts are tried until no replaced address equals one that the run
+// has: otherwise a replaced address could be taken for an original one.
 const tries = 256
 
-// choose decides what replaces what.
+// choose chooses the replacements of all names and addresses.
 func (x *redactor) choose(d Declared, r report.Report, machine string) (*report.Redaction, error) {
 	mark := ""
 	for _, m := range marks {
@@ -300,7 +300,7 @@ func (x *redactor) choose(d Declared, r report.Report, machine string) (*report.
 		}
 	}
 	if mark == "" {
-		return nil, errors.New("all names that could replace others are in use")
+		return nil, errors.New("the run already contains all possible replacement names")
 	}
 	x.words = index{}
 	names := membersOf(d.Topology, mark)
@@ -314,7 +314,7 @@ func (x *redactor) choose(d Declared, r report.Report, machine string) (*report.
 			}
 		}
 	}
-	if r.Topology != nil { // where the catalogue does not have the scenario any more
+	if r.Topology != nil { // members that the catalogue's topology does not have
 		for _, m := range r.Topology.Members {
 			number(m.Kind, []string{m.Name})
 		}
@@ -333,7 +333,7 @@ func (x *redactor) choose(d Declared, r report.Report, machine string) (*report.
 		salt := make([]byte, 16)
 		_, _ = rand.Read(salt) // it never returns an error
 		a := addressesOf(d, salt)
-		_, _ = rand.Read(a.private) // before anything is looked up by it
+		_, _ = rand.Read(a.private) // before the first lookup
 		x.ip, x.mac = byLength(a.to), a.mac
 		replaced, apart := x.replaced()
 		if !apart {
@@ -350,21 +350,21 @@ func (x *redactor) choose(d Declared, r report.Report, machine string) (*report.
 			Salt: hex.EncodeToString(salt), Check: a.check(), Mark: mark, Addresses: len(replaced), Names: len(names),
 		}, nil
 	}
-	return nil, errors.New("the run has so many addresses of its ranges that no others are left to replace them")
+	return nil, errors.New("the run uses so much of its ranges that no addresses are left to replace the others")
 }
 
-// replaced are the addresses of the run with what is in their place. Apart is whether
-// none of these is one that the run has.
+// replaced are the addresses of the run with their replacements. Apart is whether the run
+// has none of the replacements itself.
 func (x *redactor) replaced() (all map[netip.Addr]netip.Addr, apart bool) {
 	all = map[netip.Addr]netip.Addr{}
-	own := func(p netip.Prefix) bool { // nobody else's
+	kept := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(whole, func(w netip.Prefix) bool { return w.Overlaps(p) }) ||
 			slices.ContainsFunc(heads, func(h netip.Prefix) bool { return p.Bits() <= h.Bits() && p.Overlaps(h) })
 	}
 	for _, p := range x.addresses {
 		to := netip.PrefixFrom(x.ip(p.Addr(), p.Bits()), p.Bits())
 		switch _, taken := x.addresses[to.String()]; {
-		case own(p):
+		case kept(p):
 		case taken:
 			return nil, false
 		default:
@@ -385,7 +385,7 @@ func forms(a netip.Addr) []string {
 	back := uint32(b[3])<<24 | uint32(b[2])<<16 | uint32(b[1])<<8 | uint32(b[0])
 	all := []string{fmt.Sprintf("%d-%d-%d-%d", b[0], b[1], b[2], b[3])}
 	for _, n := range []uint32{forth, back} {
-		if n < 1<<24 { // it may be a port, or anything else that is counted
+		if n < 1<<24 { // it may be a port or a counter
 			all = append(all, "", "", "", "")
 			continue
 		}
@@ -397,10 +397,11 @@ func forms(a netip.Addr) []string {
 	return all
 }
 
-// keepsKey tells whether a key is one of a format. A map's keys are data.
+// keepsKey reports whether a key is a field of a format. Keys of a map are data.
 func keepsKey(key string) bool { return schema.Properties()[key] }
 
-// path is a file's with other names in it. Its folders are those of variants.
+// path is the path of a file with names replaced in its last element. Its folders have the
+// names of variants, which stay.
 func (x *redactor) path(name string) string {
 	folder, base := path.Split(name)
 	return folder + x.plain(base)
@@ -444,8 +445,8 @@ func (x *redactor) writeRecord(from, to string) (err error) {
 	})
 }
 
-// eachLine gives each whole line of a compressed file to a function. What a killed
-// process has not finished is left out.
+// eachLine calls a function for each whole line of a compressed file. A line that a killed
+// process did not finish is left out.
 func eachLine(path string, do func([]byte) error) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"unicode/utf8"
 )
 
-// scanner finds addresses and words in text, and says what comes in their place.
+// scanner replaces addresses and words in text.
 type scanner struct {
-	// ip is given an address, and the length that stands behind it, -1 for none.
+	// ip maps an address, given with the prefix length after it, -1 for none.
 	ip  func(netip.Addr, int) netip.Addr
 	mac func([6]byte) [6]byte
-	// words are whole words with what comes in their place.
+	// words are whole words with their replacements.
 	words index
 }
 
@@ -41,7 +41,7 @@ func isHexColon(c byte) bool {
 	return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' || c == ':'
 }
 
-// run is where the bytes of a kind that begin at a place end.
+// run is the end of the bytes of a kind that begin at a place.
 func run(text string, at int, is func(byte) bool) int {
 	for at < len(text) && is(text[at]) {
 		at++
@@ -49,8 +49,8 @@ func run(text string, at int, is func(byte) bool) int {
 	return at
 }
 
-// plain replaces what stands in a text as it is. Words end where letters and digits do,
-// so that a name is also found in names that are made of it.
+// plain replaces in a text without encodings. Words end where letters and digits end, so
+// a name is also found inside names that are composed of it.
 func (s scanner) plain(text string) string {
 	var out strings.Builder
 	copied := 0
@@ -96,11 +96,11 @@ func (s scanner) plain(text string) string {
 	return out.String()
 }
 
-// escapes are characters as URLs and quoted strings write them: their letters belong to
-// no word.
+// escapes are escaped characters of URLs and quoted strings. Their letters belong to no
+// word.
 var escapes = regexp.MustCompile(`^(?:%[0-9A-Fa-f]{2}|\\(?:u[0-9a-f]{4}|x[0-9a-f]{2}|[abfnrtv]))`)
 
-// escape is how long the one is that a text begins with; 0 where there is none.
+// escape is the length of the escape at the beginning of a text; 0 if there is none.
 func escape(text string) int {
 	if text[0] != '%' && text[0] != '\\' {
 		return 0
@@ -108,8 +108,8 @@ func escape(text string) int {
 	return len(escapes.FindString(text[:min(len(text), 6)]))
 }
 
-// colons is what stands for the MAC or IPv6 address at a place, and where that ends; 0
-// where there is none.
+// colons returns the end of the MAC or IPv6 address at a place, and its replacement; 0 if
+// there is none.
 func (s scanner) colons(text string, at int) (end int, with string) {
 	end = run(text, at, isHexColon)
 	token := text[at:end]
@@ -129,7 +129,7 @@ func (s scanner) colons(text string, at int) (end int, with string) {
 		to := s.mac(m)
 		return end, fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", to[0], to[1], to[2], to[3], to[4], to[5])
 	}
-	if !strings.HasSuffix(token, "::") { // of what follows an address
+	if !strings.HasSuffix(token, "::") { // a colon after the address
 		end -= len(token) - len(strings.TrimSuffix(token, ":"))
 		token = text[at:end]
 	}
@@ -146,7 +146,7 @@ func (s scanner) dots(text string, at int) (end int, with string) {
 		return 0, ""
 	}
 	end = run(text, at, func(c byte) bool { return isDigit(c) || c == '.' })
-	for end > at && text[end-1] == '.' { // of a sentence
+	for end > at && text[end-1] == '.' { // the end of a sentence
 		end--
 	}
 	a, err := netip.ParseAddr(text[at:end])
@@ -156,7 +156,7 @@ func (s scanner) dots(text string, at int) (end int, with string) {
 	return s.address(text, a, end)
 }
 
-// address is what stands for an address that ends at a place, with the length behind it.
+// address returns the end of an address and its replacement, by the length after it.
 func (s scanner) address(text string, a netip.Addr, end int) (int, string) {
 	bits := -1
 	if rest := text[end:]; strings.HasPrefix(rest, "/") {
@@ -168,14 +168,14 @@ func (s scanner) address(text string, a netip.Addr, end int) (int, string) {
 	return end, s.ip(a, bits).String()
 }
 
-// Forms of addresses that are no words: six bytes as C writes them, and text that is
-// encoded, such as the comment at the end of Cilium's node_config.h.
+// Addresses in other forms: six bytes as in C, and base64 text, such as the comment at the
+// end of Cilium's node_config.h.
 var (
 	sixBytes = regexp.MustCompile(`0x[0-9a-fA-F]{1,2}(?:, ?0x[0-9a-fA-F]{1,2})+`)
 	encoded  = regexp.MustCompile(`[A-Za-z0-9+/]{64,}={0,2}`)
 )
 
-// text replaces in a text that people and programs wrote.
+// text replaces in a text that may contain encoded parts.
 func (s scanner) text(text string) string {
 	if strings.Contains(text, "0x") {
 		text = sixBytes.ReplaceAllStringFunc(text, s.bytes)
@@ -202,7 +202,7 @@ func (s scanner) bytes(list string) string {
 	}
 	var m [6]byte
 	for i, part := range parts {
-		n, _ := strconv.ParseUint(strings.TrimSpace(part), 0, 8) // as the expression has it
+		n, _ := strconv.ParseUint(strings.TrimSpace(part), 0, 8) // sixBytes matches only valid ones
 		m[i] = byte(n)
 	}
 	to := s.mac(m)
@@ -215,12 +215,12 @@ func (s scanner) bytes(list string) string {
 	return strings.Join(parts, ",")
 }
 
-// states are fields whose values are few and the formats' own, whatever a node is
-// called.
+// states are fields whose values belong to the format and stay, even if a node has the
+// same name.
 var states = []string{"role", "kind", "state", "form", "verdict", "expected", "detector", "schema", "scenario", "evidence", "protocol", "type", "origin"}
 
-// json replaces in the strings of JSON, and leaves all else of it as it is. Keeps tells
-// of a key whether it is one of a format.
+// json replaces in the strings of JSON and leaves everything else as it is. Keeps reports
+// whether a key is a field of a format.
 func (s scanner) json(text []byte, keeps func(key string) bool) []byte {
 	var out []byte
 	copied, key := 0, ""
@@ -271,7 +271,8 @@ func (s scanner) json(text []byte, keeps func(key string) bool) []byte {
 	return append(out, text[copied:]...)
 }
 
-// quoted is a string of JSON. People read it, and probes' names have a ">".
+// quoted is a JSON string. A ">" is not escaped: probes' names have it, and people read
+// them.
 func quoted(text string) []byte {
 	var out strings.Builder
 	encoder := json.NewEncoder(&out)

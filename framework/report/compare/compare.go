@@ -1,5 +1,5 @@
-// Package compare says in what two reports of a scenario differ: verdicts, findings,
-// and times as far as they differ by more than earlier runs did among themselves.
+// Package compare finds the differences between two reports of a scenario: verdicts,
+// findings, and times that differ by more than those of earlier runs among themselves.
 package compare
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// Difference is something that two reports say differently. A side that says
-// nothing is empty.
+// Difference is a value that differs between two reports. It is empty for a report that
+// does not have it.
 type Difference struct {
-	Variant string // with the part that was switched off; empty: of the whole run
+	Variant string // its title; empty: of the whole run
 	What    string
 	A, B    string
 }
@@ -30,11 +30,10 @@ type Time struct {
 	Earlier []time.Duration
 }
 
-// EnoughRuns is how many earlier runs it takes to say how much a time varies.
+// EnoughRuns is how many earlier runs are required to know how much a time varies.
 const EnoughRuns = 3
 
-// Noise is by how much earlier runs differ among themselves; known is whether there
-// are enough of them to tell.
+// Noise is the range of earlier runs' times; known is false if there are too few.
 func (t Time) Noise() (noise time.Duration, known bool) {
 	if len(t.Earlier) < EnoughRuns {
 		return 0, false
@@ -42,30 +41,29 @@ func (t Time) Noise() (noise time.Duration, known bool) {
 	return t.Earlier[len(t.Earlier)-1] - t.Earlier[0], true
 }
 
-// Result is in what two reports differ.
+// Result is what differs between two reports.
 type Result struct {
 	A, B report.Report
-	// Verdicts are those of the run, of variants, of remedies and of checks, for all
-	// that both have judged.
+	// Verdicts are those of the run, and of variants, remedies and checks that both have.
 	Verdicts []Difference
-	// Findings are there in one of them only. Those that were given time to pass by
-	// themselves come and go with the moment of a look, and are left out.
+	// Findings are those that only one report has. Settling ones are left out: whether a
+	// poll sees them depends on its moment.
 	Findings []Difference
-	// Beyond are times that differ by more than the noise, Within by less, and
-	// Unknown those of which too few earlier runs are there.
+	// Beyond are times that differ by more than the noise, Within by less; Unknown are
+	// those with too few earlier runs.
 	Beyond, Within, Unknown []Time
-	// Conditions are what the runs had not in common, variants among that.
+	// Conditions are differences of the runs themselves: machine, versions, variants.
 	Conditions []Difference
-	// Earlier is how many earlier runs the noise was taken from.
+	// Earlier is how many earlier runs the noise was measured in.
 	Earlier int
 }
 
-// Reports compares two reports of one scenario. Of the earlier ones those count
-// that have ended, and that other work on the machine has not slowed down.
+// Reports compares two reports of one scenario. Earlier reports count if they have ended,
+// are of the same scenario and a like machine, and were not slowed down by other work.
 func Reports(a, b report.Report, earlier []report.Report) (Result, error) {
 	r := Result{A: a, B: b}
 	if a.Scenario != b.Scenario {
-		return r, fmt.Errorf("the one is of %s, the other of %s", a.Scenario, b.Scenario)
+		return r, fmt.Errorf("the reports are of different scenarios, %s and %s", a.Scenario, b.Scenario)
 	}
 	earlier = slices.DeleteFunc(slices.Clone(earlier), func(e report.Report) bool {
 		return e.Scenario != a.Scenario || e.Unfinished != nil || e.CPU.Slowed() || !SameMachine(e, b)
@@ -91,7 +89,7 @@ func Reports(a, b report.Report, earlier []report.Report) (Result, error) {
 		}
 	}
 	if common == 0 {
-		return r, fmt.Errorf("no variant of %s has run in both", a.Scenario)
+		return r, fmt.Errorf("no variant of %s ran in both", a.Scenario)
 	}
 	return r, nil
 }
@@ -104,10 +102,11 @@ func find(r report.Report, title string) (report.Variant, bool) {
 	return r.Variants[i], true
 }
 
-// SameMachine tells whether two runs were on machines with the same CPUs, memory and kernel.
+// SameMachine reports whether two runs were on machines with the same CPUs, memory, kernel
+// and accelerator of guests.
 func SameMachine(a, b report.Report) bool { return reflect.DeepEqual(machineOf(a), machineOf(b)) }
 
-// machineOf is what of a machine has a part in how long things take.
+// machineOf are the properties of a machine that times depend on.
 func machineOf(r report.Report) map[string]string {
 	of := map[string]string{}
 	if facts, known := r.Machine.(map[string]any); known {
@@ -122,29 +121,29 @@ func machineOf(r report.Report) map[string]string {
 }
 
 func (r *Result) conditions() {
-	tell := func(what, a, b string) {
+	add := func(what, a, b string) {
 		if a != b {
 			r.Conditions = append(r.Conditions, Difference{What: what, A: a, B: b})
 		}
 	}
 	a, b := machineOf(r.A), machineOf(r.B)
 	for _, name := range []string{"cpus", "memory_gib", "kernel", "accelerator"} {
-		tell(name, a[name], b[name])
+		add(name, a[name], b[name])
 	}
-	tell("relapse", r.A.Relapse, r.B.Relapse)
+	add("relapse", r.A.Relapse, r.B.Relapse)
 	for _, ref := range names(r.A.Images, r.B.Images) {
-		tell("image "+ref, r.A.Images[ref], r.B.Images[ref])
+		add("image "+ref, r.A.Images[ref], r.B.Images[ref])
 	}
-	tell("command", r.A.Command, r.B.Command)
-	tell("not finished", unfinished(r.A), unfinished(r.B))
-	tell("slowed down by other work", yes(r.A.CPU.Slowed()), yes(r.B.CPU.Slowed()))
+	add("command", r.A.Command, r.B.Command)
+	add("not finished", unfinished(r.A), unfinished(r.B))
+	add("slowed down by other work", yes(r.A.CPU.Slowed()), yes(r.B.CPU.Slowed()))
 }
 
 func unfinished(r report.Report) string {
 	if r.Unfinished == nil {
 		return ""
 	}
-	return "it was at: " + strings.Join(r.Unfinished.Steps, ", ")
+	return "running steps: " + strings.Join(r.Unfinished.Steps, ", ")
 }
 
 func yes(is bool) string {
@@ -160,7 +159,7 @@ func (r *Result) verdict(variant, what, a, b string) {
 	}
 }
 
-// variants compares what came of a variant, but for its times.
+// variants compares the results of a variant, except its times.
 func (r *Result) variants(title string, a, b report.Variant) {
 	for _, name := range names(a.Components, b.Components) {
 		if a.Components[name] != b.Components[name] {
@@ -228,7 +227,7 @@ func (r *Result) times(title string, a, b report.Variant, earlier []report.Repor
 	for _, e := range earlier {
 		v, there := find(e, title)
 		if !there || v.Verdict != a.Verdict && v.Verdict != b.Verdict {
-			continue // what else came of it took other times
+			continue // another verdict takes another time
 		}
 		for what, took := range timesOf(v) {
 			before[what] = append(before[what], took)
@@ -253,8 +252,8 @@ func (r *Result) times(title string, a, b report.Variant, earlier []report.Repor
 	}
 }
 
-// timesOf are the times of a variant by what they are. Of one that ran several
-// times they are those of the run that stands for all.
+// timesOf are the times of a variant by name. Those of a repeated variant are of the run
+// that its report shows.
 func timesOf(v report.Variant) map[string]time.Duration {
 	times := map[string]time.Duration{}
 	if v.Repeats == nil && v.ElapsedMS > 0 {
@@ -277,7 +276,7 @@ func timesOf(v report.Variant) map[string]time.Duration {
 			times["to recover: "+m.Name] = ms(*m.TimeToRecoverMS)
 		}
 		if m.TimeToQuietMS != nil {
-			times["to quiet detectors: "+m.Name] = ms(*m.TimeToQuietMS)
+			times["to no active findings: "+m.Name] = ms(*m.TimeToQuietMS)
 		}
 	}
 	return times

@@ -144,8 +144,8 @@ func TestReports(t *testing.T) {
 
 func TestReportsThatDoNotCompare(t *testing.T) {
 	for says, change := range map[string]func(*report.Report){
-		"the one is of node-drain, the other of added-nic": func(r *report.Report) { r.Scenario = "added-nic" },
-		"no variant of node-drain has run in both":         func(r *report.Report) { r.Variants[0].Name, r.Variants[1].Ablated = "x", "fault" },
+		"the reports are of different scenarios, node-drain and added-nic": func(r *report.Report) { r.Scenario = "added-nic" },
+		"no variant of node-drain ran in both":                             func(r *report.Report) { r.Variants[0].Name, r.Variants[1].Ablated = "x", "fault" },
 	} {
 		if _, err := Reports(run("a", nil), run("b", change), nil); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
@@ -157,7 +157,7 @@ func TestPrint(t *testing.T) {
 	b := run("b", func(r *report.Report) {
 		r.Verdict = "fail"
 		v := &r.Variants[0]
-		v.Verdict, v.Reasons, v.ElapsedMS = "missed", []string{"p were hurt, and no detector said why"}, 160_000
+		v.Verdict, v.Reasons, v.ElapsedMS = "missed", []string{"p lost packets, and no detector reported why"}, 160_000
 		v.Findings, v.Remedies[0].TimeToRecoverMS = nil, new(int64(7100))
 		*v.Remedies[0].TimeToQuietMS = 6900
 		r.Variants = append(r.Variants[:1], report.Variant{Name: "way", Verdict: "prevented"})

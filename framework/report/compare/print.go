@@ -9,7 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// Print tells a person in what the reports differ.
+// Print writes what differs, for people.
 func (r Result) Print(out io.Writer) {
 	for _, side := range []struct {
 		name string
@@ -17,12 +17,12 @@ func (r Result) Print(out io.Writer) {
 	}{{"A", r.A}, {"B", r.B}} {
 		fmt.Fprintf(out, "%s  %s %s: %s\n", side.name, side.of.Scenario, side.of.Run, side.of.Verdict)
 	}
-	table(out, "not the same in both", r.Conditions)
+	table(out, "conditions that differ", r.Conditions)
 	r.PrintJudgements(out)
 	r.printTimes(out)
 }
 
-// PrintJudgements tells in what verdicts and findings the reports differ.
+// PrintJudgements writes which verdicts and findings differ.
 func (r Result) PrintJudgements(out io.Writer) {
 	if len(r.Verdicts) == 0 {
 		fmt.Fprintf(out, "\nverdicts: the same\n")
@@ -58,7 +58,7 @@ func table(out io.Writer, title string, differences []Difference) {
 	w.Flush()
 }
 
-// reasons tells why verdicts of variants are as they are, where they differ.
+// reasons prints the reasons of verdicts that differ.
 func (r Result) reasons(out io.Writer) {
 	for _, d := range r.Verdicts {
 		for _, side := range []struct {
@@ -77,14 +77,14 @@ func (r Result) reasons(out io.Writer) {
 }
 
 func (r Result) printTimes(out io.Writer) {
-	fmt.Fprintf(out, "\ntimes: the noise is from %s\n", runs(r.Earlier))
+	fmt.Fprintf(out, "\ntimes: noise measured in %s\n", runs(r.Earlier))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, t := range r.Beyond {
 		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\tbeyond the noise: %s to %s in %s\n",
 			t.Variant, t.What, round(t.A), round(t.B), round(t.Earlier[0]), round(t.Earlier[len(t.Earlier)-1]), runs(len(t.Earlier)))
 	}
 	for _, t := range r.Unknown {
-		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\tno noise on record: %s%s\n",
+		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\tnoise unknown: %s%s\n",
 			t.Variant, t.What, round(t.A), round(t.B), runs(len(t.Earlier)), fewer(len(t.Earlier)))
 	}
 	w.Flush()
@@ -92,7 +92,7 @@ func (r Result) printTimes(out io.Writer) {
 		fmt.Fprintf(out, "  %d more differ by no more than the noise\n", len(r.Within))
 	}
 	if len(r.Beyond)+len(r.Unknown)+len(r.Within) == 0 {
-		fmt.Fprintln(out, "  none differs")
+		fmt.Fprintln(out, "  no difference")
 	}
 }
 
@@ -110,7 +110,7 @@ func fewer(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" of %d that it takes", EnoughRuns)
+	return fmt.Sprintf(" of %d required", EnoughRuns)
 }
 
 func round(d time.Duration) string {

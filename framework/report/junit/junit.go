@@ -1,9 +1,9 @@
 // Package junit writes reports as JUnit XML, for the CIs that show it: a test suite for
 // each run, in it a case for each step and for each verdict.
 //
-// A failure is only what must not be. What could not be judged is an error: a verdict
-// that is unknown or vacuous with all that went wrong on the way to it, a step that
-// broke, a run that did not end. Skipped are only variants that cannot run here.
+// A failure is a result that is not as expected. A result that could not be judged is an
+// error: an unknown or vacuous verdict, the failed steps that led to it, a step that
+// broke, a run that did not end. Only variants that cannot run here are skipped.
 package junit
 
 import (
@@ -47,7 +47,7 @@ func Write(path string, reports ...report.Report) error {
 	return nil
 }
 
-// Suite is the test suite of a run.
+// Suite makes the test suite of a run.
 func Suite(r report.Report) reporters.JUnitTestSuite {
 	s := suite{report: r, JUnitTestSuite: reporters.JUnitTestSuite{
 		Name: r.Scenario, Time: float64(r.Timings.Total) / 1000, Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"),
@@ -68,7 +68,7 @@ func Suite(r report.Report) reporters.JUnitTestSuite {
 	}
 	switch {
 	case r.Unfinished != nil:
-		s.add("run", 0, broke, "it has not ended; it was at: "+strings.Join(r.Unfinished.Steps, ", "))
+		s.add("run", 0, broke, "it has not ended; running steps: "+strings.Join(r.Unfinished.Steps, ", "))
 	case r.Verdict != string(framework.Pass) && s.Errors+s.Failures == 0:
 		// A reason that belongs to no step.
 		became := broke
@@ -80,7 +80,7 @@ func Suite(r report.Report) reporters.JUnitTestSuite {
 	return s.JUnitTestSuite
 }
 
-// outcome is what became of a case.
+// outcome is the result of a case.
 type outcome int
 
 const (
@@ -90,7 +90,6 @@ const (
 	skipped
 )
 
-// suite is a test suite in the making.
 type suite struct {
 	reporters.JUnitTestSuite
 	report report.Report
@@ -115,7 +114,7 @@ func (s *suite) add(name string, took time.Duration, became outcome, why string)
 	s.TestCases = append(s.TestCases, c)
 }
 
-// step is the case of a step. One that has not ended is told with the run.
+// step adds the case of a step. Steps that have not ended are part of the run's case.
 func (s *suite) step(step report.Step) {
 	if step.Ended == nil {
 		return
@@ -131,8 +130,8 @@ func (s *suite) step(step report.Step) {
 	s.add(step.Scope+": "+step.Name, step.Ended.Sub(step.Began), became, step.Failed)
 }
 
-// judged tells whether the verdict of a step's variant says anything. Steps of the lab
-// belong to none.
+// judged reports whether the variant of a step was judged. Steps of the lab belong to
+// no variant.
 func (s *suite) judged(scope string) bool {
 	for _, v := range s.report.Variants {
 		if v.Repeats != nil {
@@ -153,7 +152,7 @@ func judged(verdict string) bool {
 	return verdict != "" && verdict != string(framework.Unknown) && verdict != string(framework.Vacuous)
 }
 
-// verdicts are the cases of what a variant came to, in each of its runs.
+// verdicts adds a case for the verdict of each run of a variant.
 func (s *suite) verdicts(v report.Variant) {
 	if v.Repeats == nil {
 		s.verdict(s.report.ScopeOf(v)+": verdict", v.Expected, v.Verdict, v.Reasons, v.ElapsedMS)

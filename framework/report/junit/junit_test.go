@@ -92,7 +92,7 @@ func TestSuiteOfSeveral(t *testing.T) {
 	killed.NotRun = []report.NotRun{{Name: "vendor", Reason: "only with --images=upstream"}}
 	want = []string{
 		"old: verdict: error: not judged, expected reproduced", "vendor: skipped: only with --images=upstream",
-		"run: error: it has not ended; it was at: old: fault",
+		"run: error: it has not ended; running steps: old: fault",
 	}
 	if diff := cmp.Diff(want, cases(Suite(killed))); diff != "" {
 		t.Errorf("killed (-want +got):\n%s", diff)

@@ -1,5 +1,5 @@
-// Package merge makes one report of several that hold parts of a run: variants that
-// ran in other processes or on other machines.
+// Package merge makes one report of several shards of a run: variants that ran in other
+// processes or on other machines.
 package merge
 
 import (
@@ -24,8 +24,8 @@ type Shard struct {
 	Report report.Report
 }
 
-// Find reads the shards below some folders: of each folder and scenario the newest
-// run. Older is how many were left out.
+// Find reads the shards below some folders: the newest run of each scenario in each
+// folder. Older is how many older runs were left out.
 func Find(dirs ...string) (shards []Shard, older int, err error) {
 	for _, dir := range dirs {
 		runs, err := page.Runs(dir)
@@ -56,7 +56,7 @@ func Find(dirs ...string) (shards []Shard, older int, err error) {
 	return shards, older, nil
 }
 
-// ByScenario sorts shards by what they are parts of, in order of name.
+// ByScenario groups shards by scenario, in order of its name.
 func ByScenario(shards []Shard) [][]Shard {
 	parts := map[string][]Shard{}
 	for _, s := range shards {
@@ -100,7 +100,7 @@ func Write(output string, shards []Shard) (dir string, merged report.Report, err
 	return dir, merged, report.SetLatest(dir)
 }
 
-// copyFolder copies a folder, if it is there.
+// copyFolder copies a folder if it exists.
 func copyFolder(to, from string) error {
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -111,8 +111,8 @@ func copyFolder(to, from string) error {
 	return nil
 }
 
-// Reports makes one report of those of one scenario, with the shard that each
-// variant is from. An error says why they cannot be parts of one run.
+// Reports makes one report of the shards of one scenario, and returns the shard that each
+// variant is from. Shards of different ablations are an error.
 func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 	merged = shards[0].Report
 	merged.Merged, merged.Variants, merged.NotRun, merged.Steps, merged.Guests = &report.Merged{}, []report.Variant{}, nil, nil, nil
@@ -120,7 +120,7 @@ func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 	m := merger{merged: &merged, from: map[string]int{}, shards: shards}
 	for i, s := range shards {
 		if s.Report.Ablated != shards[0].Report.Ablated {
-			return merged, nil, fmt.Errorf("%s is %s, and %s is %s: they are no parts of one run",
+			return merged, nil, fmt.Errorf("%s is %s, and %s is %s: they are not parts of one run",
 				shards[0].Dir, without(shards[0].Report), s.Dir, without(s.Report))
 		}
 		m.add(i, s)
@@ -142,7 +142,7 @@ func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 
 func without(r report.Report) string {
 	if r.Ablated == "" {
-		return "whole"
+		return "without an ablation"
 	}
 	return "without " + r.Ablated
 }
@@ -191,7 +191,7 @@ func (m *merger) add(n int, s Shard) {
 		}
 	}
 	if r.Unfinished != nil {
-		m.conflict("%s has not ended: it was at %s", s.Dir, strings.Join(r.Unfinished.Steps, ", "))
+		m.conflict("%s has not ended; running steps: %s", s.Dir, strings.Join(r.Unfinished.Steps, ", "))
 		into.Unfinished = r.Unfinished
 		into.Verdict = string(framework.Worst(framework.RunVerdict(into.Verdict), framework.Inconclusive))
 	}
@@ -199,14 +199,14 @@ func (m *merger) add(n int, s Shard) {
 		into.CPU = r.CPU
 	}
 	if r.Topology != nil && (into.Topology == nil || len(r.Topology.Members) > len(into.Topology.Members)) {
-		into.Topology = r.Topology // the others lack the nodes of variants that did not run there
+		into.Topology = r.Topology // a shard lacks the nodes of variants that did not run there
 	}
 	for _, g := range r.Guests {
 		if !slices.ContainsFunc(into.Guests, func(have report.Guest) bool { return have.Node == g.Node }) {
 			into.Guests = append(into.Guests, g)
 		}
 	}
-	// They ran side by side.
+	// The shards ran in parallel.
 	into.Timings.Images = max(into.Timings.Images, r.Timings.Images)
 	into.Timings.Lab = max(into.Timings.Lab, r.Timings.Lab)
 	into.Timings.Total = max(into.Timings.Total, r.Timings.Total)
@@ -226,9 +226,8 @@ func (m *merger) add(n int, s Shard) {
 	}
 }
 
-// variant takes a variant of a shard. Of one that ran in several, that stands which
-// did not come to what was expected; two verdicts make the run inconclusive, unless
-// it has failed anyway.
+// variant adds a variant of a shard. If it ran in several shards, one whose verdict was
+// not expected is taken. Different verdicts make the run inconclusive, unless it failed.
 func (m *merger) variant(n int, v report.Variant) {
 	into, title := m.merged, v.Title()
 	before, twice := m.from[title]

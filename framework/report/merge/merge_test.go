@@ -125,7 +125,7 @@ func TestConflicts(t *testing.T) {
 			"one that was killed", func(r *report.Report) {
 				r.Variants[0].Name, r.Unfinished = "older", &report.Unfinished{Steps: []string{"old: fault"}}
 			},
-			"inconclusive", "reproduced", []string{"TWO has not ended: it was at old: fault"},
+			"inconclusive", "reproduced", []string{"TWO has not ended; running steps: old: fault"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestConflicts(t *testing.T) {
 	}
 	one := shard(t, t.TempDir(), "old", "affected", nil)
 	two := shard(t, t.TempDir(), "new", "fixed", func(r *report.Report) { r.Ablated = "fault" })
-	if _, _, err := Reports([]Shard{one, two}); err == nil || !strings.Contains(err.Error(), "is without fault: they are no parts of one run") {
+	if _, _, err := Reports([]Shard{one, two}); err == nil || !strings.Contains(err.Error(), "is without fault: they are not parts of one run") {
 		t.Error(err)
 	}
 }

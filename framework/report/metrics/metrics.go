@@ -1,8 +1,8 @@
-// Package metrics writes what stored runs came to as an OpenMetrics text file, for
-// Prometheus: node_exporter's textfile collector takes it, or a Pushgateway.
+// Package metrics writes the results of stored runs as an OpenMetrics text file, for
+// node_exporter's textfile collector or a Pushgateway.
 //
-// All are gauges, of the newest run of each scenario; LastSuccess is of the newest one
-// that has passed. Runs without a part (--ablate) judge the harness and are left out.
+// All metrics are gauges of the newest run of each scenario; LastSuccess is of the newest
+// run that passed. Runs with --ablate test the harness and are left out.
 package metrics
 
 import (
@@ -33,42 +33,42 @@ const Name = "metrics.prom"
 
 // Names of the metrics. Times are in seconds; moments in seconds since 1970.
 const (
-	// Verdict of a run: 1 for the one that it came to, 0 for the others.
+	// Verdict of a run: 1 for its verdict, 0 for the others.
 	Verdict = "relapse_run_verdict"
-	// Duration of a run, the building of images included.
+	// Duration of a run, including the build of images.
 	Duration = "relapse_run_duration_seconds"
-	// Ended is when a run had ended.
+	// Ended is when a run ended.
 	Ended = "relapse_run_end_timestamp_seconds"
-	// LastSuccess is when the newest run that has passed had ended. A scenario that
-	// has never passed has none; a run of a version that nobody has classified
-	// (--with) passes whatever it shows, and is none.
+	// LastSuccess is when the newest run that passed ended. A scenario that never passed
+	// has none. A run of a version without an expectation (--with) passes with any
+	// verdict, and does not count.
 	LastSuccess = "relapse_last_success_timestamp_seconds"
 	// VariantVerdict is 1, with the verdict of a variant and the one that was expected.
 	VariantVerdict = "relapse_variant_verdict"
 	// VariantDuration is a variant's, from its installation to its verdict.
 	VariantDuration = "relapse_variant_duration_seconds"
-	// TimeToDetect runs from the first lost packet to the first alarm after it.
+	// TimeToDetect runs from the first lost packet to the first active finding after it.
 	TimeToDetect = "relapse_time_to_detect_seconds"
-	// TimeToRecover runs from the start of a remedy to the first clean window.
+	// TimeToRecover runs from the start of a remedy to the first window without loss.
 	TimeToRecover = "relapse_time_to_recover_seconds"
 )
 
-// help is what the file says of each metric, in the order in which they stand there.
+// help is the help text of each metric, in the order of the file.
 var help = []struct{ name, help, unit string }{
-	{Verdict, "What the newest run of a scenario came to: 1 for its verdict, 0 for the others.", ""},
-	{Duration, "How long the newest run of a scenario took, the building of images included.", "seconds"},
-	{Ended, "When the newest run of a scenario had ended.", "seconds"},
-	{LastSuccess, "When the newest run of a scenario that has passed had ended.", "seconds"},
-	{VariantVerdict, "What each variant of the newest run came to.", ""},
-	{VariantDuration, "How long a variant took, from its installation to its verdict.", "seconds"},
-	{TimeToDetect, "From the first lost packet to the first alarm after it.", "seconds"},
-	{TimeToRecover, "From the start of a remedy to the first clean window.", "seconds"},
+	{Verdict, "Verdict of the newest run of a scenario: 1 for its verdict, 0 for the others.", ""},
+	{Duration, "Duration of the newest run of a scenario, including the build of images.", "seconds"},
+	{Ended, "When the newest run of a scenario ended.", "seconds"},
+	{LastSuccess, "When the newest run of a scenario that passed ended.", "seconds"},
+	{VariantVerdict, "Verdict of each variant of the newest run, beside the expected one.", ""},
+	{VariantDuration, "Duration of a variant, from its installation to its verdict.", "seconds"},
+	{TimeToDetect, "From the first lost packet to the first active finding after it.", "seconds"},
+	{TimeToRecover, "From the start of a remedy to the first window without loss.", "seconds"},
 }
 
-// Update writes output/metrics.prom over all runs that are stored below output. A run
-// that goes on, and one whose report cannot be read, are left out. A success that is
-// not stored any more is remembered from the file that is there: an alert on its age
-// must not end because old runs are removed.
+// Update writes output/metrics.prom from all runs that are stored below output, without
+// those that have not ended or whose report cannot be read. The success of a run that was
+// removed since is taken from the existing file: an alert on its age must not end because
+// old runs are removed.
 func Update(output string) error {
 	path := filepath.Join(output, Name)
 	remembered, err := successes(path)
@@ -90,28 +90,27 @@ func Update(output string) error {
 	if err := Write(&text, runs, remembered); err != nil {
 		return err
 	}
-	// Several processes may write it at once, and a reader never sees half of it.
+	// Several processes may write it at once. A reader never sees half of it.
 	if err := atomicwriter.WriteFile(path, text.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the metrics: %w", err)
 	}
 	return nil
 }
 
-// successes are the values of LastSuccess in a file, by scenario; none where there is
-// no file.
+// successes are the values of LastSuccess in a file, by scenario; none without the file.
 func successes(path string) (map[string]float64, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the metrics that are there: %w", err)
+		return nil, fmt.Errorf("reading the existing metrics: %w", err)
 	}
 	defer file.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(file)
 	if err != nil {
-		return nil, fmt.Errorf("reading the metrics in %s (without the file they are made anew): %w", path, err)
+		return nil, fmt.Errorf("reading the metrics in %s (remove the file to create it from the stored runs): %w", path, err)
 	}
 	at := map[string]float64{}
 	for _, m := range families[LastSuccess].GetMetric() {
@@ -209,8 +208,8 @@ func (g gauges) run(r report.Report) {
 	}
 }
 
-// TimeToDetectOf is how long after the first lost packet a detector raised its alarm:
-// no time at all where that was before; known is false where there was no alarm.
+// TimeToDetectOf is the time from the first lost packet to the first active finding: zero
+// if the finding came first. Known is false if there was no active finding.
 func TimeToDetectOf(v report.Variant) (took time.Duration, known bool) {
 	for _, f := range v.Findings {
 		if f.State == detect.Active && f.During == "fault" && f.At != nil && v.Onset != nil && !f.At.After(*v.Onset) {

@@ -15,8 +15,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// columns is how fine the axis is. However many packets there were, a lane has no
-// more pieces than that.
+// columns is the resolution of the axis: a lane has at most so many pieces, however many
+// packets there were.
 const columns = 1000
 
 // axis is the time of a variant: lanes with what happened in them, and marks that go
@@ -45,7 +45,7 @@ type mark struct {
 // label names a moment: by a sign, and by a word for readers who have not read the list.
 type label struct{ Sign, Word string }
 
-// End tells whether the flag is to the left of its line, as there is no room on the
+// End reports whether the flag is left of its line, because there is no room on the
 // right.
 func (m mark) End() bool { return m.At > 80 }
 
@@ -57,8 +57,8 @@ type tick struct {
 // lane is one probe, finding, session or table over time.
 type lane struct {
 	Kind, Name, Says string
-	// Thin is drawn as a line: all is well, or it is not told otherwise. Thick are
-	// blocks; Hollow blocks without filling. Diamonds are changes.
+	// Thin is a line: running, without loss. Thick are filled blocks: lost, or active.
+	// Hollow are blocks without filling: latent or settling. Diamonds are changes.
 	Thin, Thick, Hollow template.HTMLAttr
 	Diamonds            []diamond
 }
@@ -85,7 +85,7 @@ const (
 	maxChangeLanes  = 24
 )
 
-// newAxis draws a variant's time. It is nil where nothing is known of it.
+// newAxis draws a variant's time. It is nil if no time is known.
 func newAxis(id string, s stored) *axis {
 	a := &axis{ID: id}
 	a.span(s)
@@ -100,7 +100,7 @@ func newAxis(id string, s stored) *axis {
 	return a
 }
 
-// span is from the first packet to the last, or as much of it as is known.
+// span sets the axis to the time from the first packet to the last, as far as it is known.
 func (a *axis) span(s stored) {
 	take := func(at time.Time) {
 		if at.IsZero() {
@@ -132,7 +132,7 @@ func (a *axis) span(s stored) {
 	}
 }
 
-// recovered is when traffic was back; zero where it was not, or that is not known.
+// recovered is when traffic was back; zero if it was not, or if that is not known.
 func recovered(r report.Remedy) time.Time {
 	if r.Began == nil || r.TimeToRecoverMS == nil {
 		return time.Time{}
@@ -181,7 +181,7 @@ func (a *axis) events(s stored) {
 	a.marks()
 }
 
-// add lists an event, unless it is not known when it was.
+// add lists an event if its time is known.
 func (a *axis) add(at time.Time, kind string, l label, format string, args ...any) {
 	if !at.IsZero() {
 		a.Events = append(a.Events, event{At: at, Kind: kind, label: l, Says: fmt.Sprintf(format, args...)})
@@ -194,7 +194,7 @@ func (a *axis) faultEvents(s stored) {
 		a.add(s.Fault.Struck, "fault", label{}, "the fault is injected")
 	}
 	if s.Onset != nil {
-		a.add(*s.Onset, "loss", label{"L", "first loss"}, "the first packet is lost, of %s", strings.Join(s.firstHurt(), ", "))
+		a.add(*s.Onset, "loss", label{"L", "first loss"}, "first packet lost by %s", strings.Join(s.firstImpacted(), ", "))
 	}
 	key := s.key()
 	for i, f := range s.Findings {
@@ -213,7 +213,7 @@ func (a *axis) remedyEvents(n int, r report.Remedy) {
 		a.add(*r.Applied, "remedy", label{}, "remedy %q is applied", r.Name)
 	}
 	if r.TimeToRecoverMS != nil {
-		a.add(recovered(r), "recovery", label{fmt.Sprintf("✓%d", n), "back"}, "traffic is back, %s after the beginning of %q", seconds(*r.TimeToRecoverMS), r.Name)
+		a.add(recovered(r), "recovery", label{fmt.Sprintf("✓%d", n), "back"}, "traffic is back, %s after %q began", seconds(*r.TimeToRecoverMS), r.Name)
 	}
 	if r.TimeToQuietMS != nil {
 		a.add(r.Began.Add(milliseconds(*r.TimeToQuietMS)), "recovery", label{}, "no active findings from here on, with %q", r.Name)
@@ -252,9 +252,9 @@ func (a *axis) marks() {
 	a.MarkRows = len(rows)
 }
 
-// firstHurt are the hurt probes that lost the first packet, as far as the evidence
-// tells.
-func (s stored) firstHurt() []string {
+// firstImpacted are the impacted probes that lost the first packet; all impacted ones if
+// the evidence does not show which.
+func (s stored) firstImpacted() []string {
 	var names []string
 	for _, t := range s.timelines {
 		for _, w := range t.Windows {
@@ -275,8 +275,8 @@ func change(c snapshot.Change) string {
 	return fmt.Sprintf("%s, %s, %s: %s → %s", c.Layer, c.Where, c.Object, from, to)
 }
 
-// probeLanes are those of probes that lost something, the hurt ones first, and apart
-// from them those that lost nothing.
+// probeLanes are those of probes that lost packets, the impacted ones first, and in Rest
+// those of probes that lost none.
 func (a *axis) probeLanes(s stored) {
 	var names []string
 	byName := map[string][]probe.Record{}
@@ -286,13 +286,8 @@ func (a *axis) probeLanes(s stored) {
 		}
 		byName[t.Probe] = append(byName[t.Probe], t)
 	}
-	hurt := func(name string) int {
-		if slices.Contains(s.ProbesHurt, name) {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(names, func(x, y string) int { return hurt(x) - hurt(y) })
+	spared := func(name string) int { return level(!slices.Contains(s.ProbesHurt, name)) }
+	slices.SortStableFunc(names, func(x, y string) int { return spared(x) - spared(y) })
 	for _, name := range names {
 		l := lane{Kind: "probe", Name: name}
 		loss, alive := make([]float64, columns), make([]bool, columns)
@@ -332,7 +327,7 @@ func level(is bool) int {
 	return 0
 }
 
-// findingLanes are when each finding was there.
+// findingLanes are the times at which each finding existed.
 func (a *axis) findingLanes(s stored) {
 	// A lane shows these fields of a finding. Histories of older versions hold no others.
 	lane := func(f detect.Finding) detect.ID {
@@ -436,8 +431,8 @@ func bars(loss []float64) template.HTMLAttr {
 	return pathOf(d.String())
 }
 
-// pathOf is the attribute d; empty for a path of nothing. It holds numbers and letters
-// of ours only.
+// pathOf is the attribute d; empty for an empty path. It holds only numbers and letters
+// that this package writes.
 func pathOf(d string) template.HTMLAttr {
 	if d == "" {
 		return ""

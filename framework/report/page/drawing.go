@@ -17,11 +17,11 @@ type drawing struct {
 	Expected      []string // points of polylines
 	Broken        []string
 	Breaks        []point
-	// Tells are where the drawn paths end, one sentence each; More is how many paths are
+	// Ends say where the drawn paths end, one sentence each; More is how many paths are
 	// left out.
-	Tells []string
-	More  int
-	Hurt  bool // whether any probe loses packets
+	Ends     []string
+	More     int
+	Impacted bool // whether any probe loses packets
 }
 
 type drawnNetwork struct {
@@ -33,7 +33,7 @@ type box struct {
 	X, Y, W, H int
 	Name, Kind string
 	Sub        string // the line below the name
-	Hurt       bool
+	Impacted   bool
 }
 
 type segment struct{ X1, Y1, X2, Y2 int }
@@ -60,12 +60,12 @@ func draw(s stored, t tracing) *drawing {
 	if len(members) == 0 {
 		return nil
 	}
-	d := &drawing{Width: drawingWidth, Hurt: len(s.ProbesHurt) > 0}
+	d := &drawing{Width: drawingWidth, Impacted: len(s.ProbesHurt) > 0}
 	places := d.place(t.topology)
 	for _, r := range t.impacted() {
 		for _, end := range []string{r.From, r.To} {
 			if m, there := places[t.on[end]]; there {
-				m.box.Hurt = true
+				m.box.Impacted = true
 			}
 		}
 	}
@@ -83,8 +83,8 @@ type member struct {
 	box *box
 }
 
-// place sets boxes and networks: networks of nodes below, the others above; what is
-// on both between them, hosts on top, nodes at the bottom.
+// place places boxes and networks from top to bottom: hosts, other networks, members of
+// both kinds of networks, networks of nodes, nodes.
 func (d *drawing) place(t *report.Topology) map[string]member {
 	rows, lower := rowsOf(t)
 	networks := map[string]int{}
@@ -169,8 +169,7 @@ func (d *drawing) attach(m report.Member, x, y, slot int, networks map[string]in
 	return &d.Boxes[len(d.Boxes)-1]
 }
 
-// add draws the nth journey: where the packets should go, where they go, and where they
-// end.
+// add draws the nth journey: its expected path, its actual path and its end.
 func (d *drawing) add(places map[string]member, n int, j journey) {
 	shift := pathWidth * (2*n - 3) / 2
 	d.Expected = append(d.Expected, d.line(places, j.Expected, shift-pathWidth/3))
@@ -181,7 +180,7 @@ func (d *drawing) add(places map[string]member, n int, j journey) {
 		at.Y = last.Y + last.H
 	}
 	d.Breaks = append(d.Breaks, at)
-	d.Tells = append(d.Tells, j.String())
+	d.Ends = append(d.Ends, j.String())
 }
 
 // line goes along networks from box to box. Lines of different paths lie side by

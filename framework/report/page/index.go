@@ -49,15 +49,14 @@ func Runs(dir string) ([]string, error) {
 // incident is a scenario in the index.
 type incident struct {
 	Name, Title string
-	// Versions are the columns: each version of what is under test, with what came
-	// of it last.
+	// Versions are the versions under test, each with its last result.
 	Versions []outcome
 	Runs     []stripRun // oldest first
 	Earlier  int        // runs before those
 	Changes  []string   // from the last run but one to the last
 }
 
-// outcome is what a version came to when it ran last.
+// outcome is a version's result in its last run.
 type outcome struct {
 	Version, Variant, Role, Verdict, Expected, Page string
 	Runs                                            int
@@ -108,7 +107,7 @@ type indexed struct {
 	page string
 }
 
-// newIncident sums up the runs of a scenario, oldest first.
+// newIncident summarises the runs of a scenario, oldest first.
 func newIncident(name string, runs []indexed) incident {
 	i := incident{Name: name}
 	index := map[string]int{}
@@ -152,9 +151,9 @@ func verdictOf(r report.Report) string {
 	return r.Verdict
 }
 
-// changes say what differs in the later of two runs of a scenario: verdicts, who was
-// hurt, findings, what remedies do. Times differ always, and are told of only where
-// one is twice the other and 5 s more.
+// changes say what differs in the later of two runs of a scenario: verdicts, impacted
+// probes, findings, what remedies do. Times always differ: a difference is reported if
+// one time is more than twice the other and more than 5 s longer.
 func changes(before, after report.Report) []string {
 	var all []string
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -168,7 +167,7 @@ func changes(before, after report.Report) []string {
 	for _, v := range after.Variants {
 		old, there := was[v.Title()]
 		if delete(was, v.Title()); !there {
-			say("%s ran, and did not before", v.Title())
+			say("%s ran; it did not run before", v.Title())
 			continue
 		}
 		if a, b := versions(old.Components), versions(v.Components); a != b {
@@ -178,14 +177,14 @@ func changes(before, after report.Report) []string {
 			say("%s: %s → %s", v.Title(), cmp.Or(old.Verdict, "not judged"), cmp.Or(v.Verdict, "not judged"))
 		}
 		less, more := apart(old.ProbesHurt, v.ProbesHurt)
-		tell(say, v.Title(), "hurt", less, more)
+		sayMoved(say, v.Title(), "impacted", less, more)
 		less, more = apart(findingsOf(old), findingsOf(v))
-		tell(say, v.Title(), "found", less, more)
+		sayMoved(say, v.Title(), "found", less, more)
 		for _, r := range v.Remedies {
 			i := slices.IndexFunc(old.Remedies, func(o report.Remedy) bool { return o.Same(r) })
 			switch {
 			case i < 0:
-				say("%s: remedy %q was tried, and was not before", v.Title(), r.Name)
+				say("%s: remedy %q was tried; it was not tried before", v.Title(), r.Name)
 			case old.Remedies[i].Verdict != r.Verdict:
 				say("%s: remedy %q: %s → %s", v.Title(), r.Name, old.Remedies[i].Verdict, r.Verdict)
 			case old.Remedies[i].TimeToRecoverMS != nil && r.TimeToRecoverMS != nil:
@@ -198,15 +197,15 @@ func changes(before, after report.Report) []string {
 	}
 	for _, v := range before.Variants {
 		if _, left := was[v.Title()]; left {
-			say("%s did not run, and did before", v.Title())
+			say("%s did not run; it ran before", v.Title())
 		}
 	}
 	return all
 }
 
-func tell(say func(string, ...any), variant, what string, less, more []string) {
+func sayMoved(say func(string, ...any), variant, what string, less, more []string) {
 	if len(more) > 0 {
-		say("%s: now %s as well: %s", variant, what, strings.Join(more, ", "))
+		say("%s: now also %s: %s", variant, what, strings.Join(more, ", "))
 	}
 	if len(less) > 0 {
 		say("%s: no longer %s: %s", variant, what, strings.Join(less, ", "))

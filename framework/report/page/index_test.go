@@ -55,7 +55,7 @@ func TestIndex(t *testing.T) {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
 	want = []string{ // from the first run: in the second a part was switched off
-		"verdict: pass → fail", "cilium-1.12.0: prevented → reproduced", "cilium-1.12.0: now hurt as well: outside->master2",
+		"verdict: pass → fail", "cilium-1.12.0: prevented → reproduced", "cilium-1.12.0: now also impacted: outside->master2",
 	}
 	if diff := cmp.Diff(want, texts(index.first(t, "ul").all("li"))); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
@@ -79,10 +79,10 @@ func TestChanges(t *testing.T) {
 		{"times, a lot", func(v *report.Variant) { v.Remedies[1].TimeToRecoverMS = new(int64(18000)) }, []string{`cilium-1.11.6: remedy "Cilium 1.12.0": 8.4 s → 18.0 s`}},
 		{"a remedy", func(v *report.Variant) { v.Remedies[2].Verdict = "does-not-help" }, []string{`cilium-1.11.6: remedy "static route": recovers → does-not-help`}},
 		{"another finding", func(v *report.Variant) { v.Findings[1].Kind = "blackholed" }, []string{
-			"cilium-1.11.6: now found as well: blackholed 10.5.115.0/24", "cilium-1.11.6: no longer found: unannounced 10.5.115.0/24",
+			"cilium-1.11.6: now also found: blackholed 10.5.115.0/24", "cilium-1.11.6: no longer found: unannounced 10.5.115.0/24",
 		}},
 		{"a version", func(v *report.Variant) { v.Components = map[string]string{"cilium": "1.11.7"} }, []string{"cilium-1.11.6: cilium 1.11.6 → cilium 1.11.7"}},
-		{"another variant", func(v *report.Variant) { v.Name = "other" }, []string{"other ran, and did not before", "cilium-1.11.6 did not run, and did before"}},
+		{"another variant", func(v *report.Variant) { v.Name = "other" }, []string{"other ran; it did not run before", "cilium-1.11.6 did not run; it ran before"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			after := drained()

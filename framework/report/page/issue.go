@@ -20,7 +20,7 @@ func issue(v view) string {
 	if fixed := v.with("fixed"); fixed != nil {
 		i.addf("What %s (%s) does under the same fault and load: %s.\n", versions(fixed.Components), fixed.Variant.Title(), fixed.Lead.sentence())
 	} else {
-		i.addf("That no probe loses a packet.\n")
+		i.addf("No probe loses packets.\n")
 	}
 	i.section("How can we reproduce it?")
 	i.addf("```\nsudo bin/%s\n```\n", v.Command)
@@ -31,7 +31,7 @@ func issue(v view) string {
 	i.remedies()
 	i.section("Anything else we need to know?")
 	i.addf("Reproduced in a lab by relapse, scenario %s, run %s. ", v.Scenario, v.Run)
-	i.addf("A slice is a main of ours around the vendor's own packages; whole is the vendor's own program.\n")
+	i.addf("A slice is a partial build: a main function of relapse around the vendor's own packages. Whole is the vendor's own program.\n")
 	if v.Half != "" {
 		i.addf("Half a pair: %s.\n", v.Half)
 	}
@@ -61,14 +61,14 @@ func (i *issueText) happened() {
 	if m.Lead.Why != "" {
 		i.addf("\n%s\n", m.Lead.Why)
 	}
-	if d := m.Drawing; d != nil && len(d.Tells) > 0 {
-		i.addf("\nWhere the lost packets end, by the tables after the fault:\n\n")
-		for _, tell := range d.Tells {
-			i.addf("- %s\n", tell)
+	if d := m.Drawing; d != nil && len(d.Ends) > 0 {
+		i.addf("\nWhere the lost packets end, according to the routing tables after the fault:\n\n")
+		for _, end := range d.Ends {
+			i.addf("- %s\n", end)
 		}
 	}
 	for _, t := range m.Tables[:min(len(m.Tables), 1)] {
-		i.addf("\nWhat each layer says of `%s`:\n\n| layer | where | before the fault | after it | |\n|---|---|---|---|---|\n", t.Finding.Object)
+		i.addf("\nWhat each layer says about `%s`:\n\n| layer | where | before the fault | after it | |\n|---|---|---|---|---|\n", t.Finding.Object)
 		for _, r := range t.Rows {
 			mark := ""
 			if r.First {
@@ -135,7 +135,7 @@ func (l lead) sentence() string {
 	return text
 }
 
-// rate says how often a verdict came.
+// rate says how many runs had a verdict.
 func rate(r report.Rate, verdict string) string {
 	return fmt.Sprintf("%s in %d of %d runs (95%% confidence: %.0f to %.0f%%)", verdict, r.Count, r.Runs, 100*r.Low, 100*r.High)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// journey is where the packets of a probe go.
+// journey is the path of the packets of a probe.
 type journey struct {
 	packets string // the requests or the replies of a probe
 	path.Path
@@ -32,7 +32,7 @@ func (j journey) String() string {
 	return j.packets + ": " + end
 }
 
-// tracing is what it takes to follow the packets of a variant's probes.
+// tracing follows the packets of a variant's probes through its snapshots.
 type tracing struct {
 	stored
 	path.Tracer
@@ -60,7 +60,7 @@ func newTracing(t *report.Topology, s stored) tracing {
 		}
 	}
 	for _, e := range s.Ends {
-		// A server that only answers is where its address is.
+		// A server without an agent is on the member with its address.
 		all.on[e.Name] = cmp.Or(e.On, all.Members[all.targets[e.Name]])
 	}
 	return all
@@ -77,8 +77,8 @@ func (t tracing) impacted() []probe.Record {
 	return all
 }
 
-// journeys are where the lost packets go, those first of which it is known where they
-// end. Probes whose packets take the same path share one journey.
+// journeys are the paths of the lost packets. Those with a known end come first. Probes
+// whose packets take the same path share one journey.
 func (t tracing) journeys() []journey {
 	var all []journey
 	for _, r := range t.impacted() {
@@ -120,7 +120,7 @@ func (t tracing) of(r probe.Record) []journey {
 	var all []journey
 	for _, declared := range t.declared(a, b) {
 		for _, p := range t.Trace(declared, t.targets[to]) {
-			if p.End == "" && denied(r) {
+			if p.End == "" && isDenied(r) {
 				p.End = to + " answers, and denies the request"
 			}
 			all = append(all, journey{packets, p})
@@ -152,8 +152,8 @@ func (t tracing) declared(from, to report.Member) [][]string {
 	return all
 }
 
-// denied tells whether a probe's server has denied a request.
-func denied(r probe.Record) bool {
+// isDenied reports whether a probe's server has denied a request.
+func isDenied(r probe.Record) bool {
 	return slices.ContainsFunc(r.Windows, func(w probe.Window) bool { return w.Denied > 0 })
 }
 

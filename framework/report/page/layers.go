@@ -21,8 +21,9 @@ type table struct {
 
 type row struct {
 	Layer, Where, Before, After string
-	// Disagrees is whether the layer, after the fault, gives the object to another
-	// than its owner, or says something else than before; First marks the topmost.
+	// Disagrees is set if the layer, after the fault, gives the object to another node
+	// than its owner, or says something else than before. First marks the topmost such
+	// row.
 	Disagrees, First bool
 }
 
@@ -31,8 +32,8 @@ const (
 	maxRows   = 30
 )
 
-// tables are those of the findings of the fault, the one that tells most first. One
-// object has one table.
+// tables are those of the findings of the fault, the key finding's first. Each object
+// has one table.
 func tables(s stored) []table {
 	var findings []report.Finding
 	if key := s.key(); key != nil {
@@ -119,9 +120,9 @@ func newTable(s stored, f report.Finding) table {
 	return t
 }
 
-// concerns tells whether a statement is about what a finding is about: its object,
-// or rules of its nodes that name it; where the object is a program, the node that
-// it runs on.
+// concerns reports whether a statement is about the object of a finding, or a rule of
+// its owner that names the object; if the object is a program, also whether it is about
+// the node that the program runs on.
 func concerns(st snapshot.Statement, f report.Finding) bool {
 	object := f.Object.String()
 	_, prefix := f.Object.Prefix()
@@ -141,19 +142,19 @@ func joined(before, more string) string {
 	return before + "\n" + more
 }
 
-// packetsOf are the hurt probes that go to or come from the finding's nodes; all hurt
-// ones where none does. Five at most.
+// packetsOf are the impacted probes to or from the finding's owner, or all impacted ones
+// if there is none. Five at most.
 func (s stored) packetsOf(f report.Finding) []report.Probe {
 	on := map[string]string{}
 	for _, e := range s.Ends {
 		on[e.Name] = e.On
 	}
-	var hurt, near []report.Probe
+	var impacted, near []report.Probe
 	for _, p := range s.Probes {
 		if !slices.Contains(s.ProbesHurt, p.Name) {
 			continue
 		}
-		hurt = append(hurt, p)
+		impacted = append(impacted, p)
 		for _, t := range s.timelines {
 			if t.Probe == p.Name && (on[t.From] == f.Owner || on[t.To] == f.Owner) && f.Owner != "" {
 				near = append(near, p)
@@ -162,9 +163,9 @@ func (s stored) packetsOf(f report.Finding) []report.Probe {
 		}
 	}
 	if len(near) > 0 {
-		hurt = near
+		impacted = near
 	}
-	return hurt[:min(len(hurt), 5)]
+	return impacted[:min(len(impacted), 5)]
 }
 
 // difference is where what the layers say differs between two variants.
@@ -194,7 +195,7 @@ func sideBySide(variants []stored) *difference {
 		return nil
 	}
 	left, right := a.after, b.after
-	if left == nil || right == nil { // then both of before the fault
+	if left == nil || right == nil { // then both from before the fault
 		left, right = a.before, b.before
 	}
 	if left == nil || right == nil {
@@ -206,7 +207,7 @@ func sideBySide(variants []stored) *difference {
 	var places []place
 	for i, from := range []*snapshot.Snapshot{left, right} {
 		for _, st := range from.Statements() {
-			if passing(st) {
+			if ephemeral(st) {
 				continue
 			}
 			at := place{string(st.Layer), st.Where, st.Object}
@@ -243,9 +244,9 @@ func sideBySide(variants []stored) *difference {
 	return d
 }
 
-// passing tells whether a statement differs from run to run for no reason that
-// matters: the route to one pod over its veth.
-func passing(st snapshot.Statement) bool {
+// ephemeral reports whether a statement differs from run to run without meaning: the
+// route to one pod over its veth.
+func ephemeral(st snapshot.Statement) bool {
 	p, err := netip.ParsePrefix(st.Object)
 	return err == nil && st.Layer == snapshot.Kernel && st.Connected && p.IsSingleIP()
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// lead is what somebody reads first who was just paged.
+// lead is the summary on top of the page, for an engineer who was just paged.
 type lead struct {
-	// What is broken, Where, Since when, and Fastest, the remedy that mends it
-	// soonest: parts of one sentence. Where nobody is hurt, What is all of it.
+	// What is broken, Where, Since when, and Fastest, the remedy with the shortest time
+	// to recover: parts of one sentence. Without impacted probes only What is set.
 	What, Where, Since, Fastest string
-	Why                         string // what the detector says, whole
+	Why                         string // the detector's text
 	Path                        string // where the lost packets end, if the tables say it
 	Alarms                      []string
 }
@@ -22,34 +22,34 @@ type lead struct {
 func newLead(s stored, t tracing) lead {
 	l := lead{}
 	if s.Verdict != "" && s.Expected != "" && s.Verdict != s.Expected {
-		l.Alarms = append(l.Alarms, fmt.Sprintf("expected %s, came to %s", s.Expected, s.Verdict))
+		l.Alarms = append(l.Alarms, fmt.Sprintf("expected %s, got %s", s.Expected, s.Verdict))
 	}
 	l.Alarms = append(l.Alarms, s.Reasons...)
 	if len(s.ProbesHurt) == 0 {
 		switch {
 		case s.Verdict == "":
-			l.What = "Nothing is known yet of " + s.Title()
+			l.What = "No result yet of " + s.Title()
 		case s.Refuses != "":
-			l.What = fmt.Sprintf("Nobody is hurt: %s does not start with what it is given", s.Title())
+			l.What = fmt.Sprintf("No outage: %s refuses to start with its configuration", s.Title())
 			l.Why = s.Refuses
 		case s.Packets.Sent == 0:
 			l.What = "Nothing was measured of " + s.Title()
 		default:
-			l.What = fmt.Sprintf("Nobody is hurt with %s: %d of %d packets lost by the probes", s.Title(), s.Packets.Lost, s.Packets.Sent)
+			l.What = fmt.Sprintf("No outage with %s: probes lost %d of %d packets", s.Title(), s.Packets.Lost, s.Packets.Sent)
 		}
 		return l
 	}
 	probes := strings.Join(s.ProbesHurt, " and ")
 	if len(s.ProbesHurt) > 2 {
-		probes = fmt.Sprintf("%d of %d probes, %s among them,", len(s.ProbesHurt), max(len(s.Probes), s.Baseline.Probes), s.ProbesHurt[0])
+		probes = fmt.Sprintf("%d of %d probes, including %s,", len(s.ProbesHurt), max(len(s.Probes), s.Baseline.Probes), s.ProbesHurt[0])
 	}
-	away, one := slices.ContainsFunc(s.timelines, denied), len(s.ProbesHurt) == 1
+	denied, one := slices.ContainsFunc(s.timelines, isDenied), len(s.ProbesHurt) == 1
 	verb := "get no answer"
 	switch {
-	case away && one:
-		verb = "is turned away"
-	case away:
-		verb = "are turned away"
+	case denied && one:
+		verb = "is denied"
+	case denied:
+		verb = "are denied"
 	case one:
 		verb = "gets no answer"
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// stored is a variant as its report and its evidence tell of it.
+// stored is a variant, read from its report and its evidence.
 type stored struct {
 	report.Variant
 	files     []file
@@ -39,8 +39,8 @@ type file struct {
 	SHA256     string // empty while the run goes on
 }
 
-// load reads a variant's evidence from a run's folder. What cannot be read is left
-// out: a page with less is better than none. The second result says what that was.
+// load reads a variant's evidence from a run's folder. Files that cannot be read are
+// left out: an incomplete page is better than none. The second result has their errors.
 func load(dir string, v report.Variant, unfinished bool) (stored, []string) {
 	s := stored{Variant: v}
 	var unread []string
@@ -142,8 +142,8 @@ func digest(path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// faultAt is when the fault came. Reports of before that was recorded tell it by
-// the findings: how long after the fault and after the first loss they came.
+// faultAt is when the fault began. Reports of older versions do not record it: there it
+// follows from how long after the fault and after the first loss a finding came.
 func (s stored) faultAt() time.Time {
 	if s.Fault != nil {
 		return s.Fault.Began
@@ -170,9 +170,8 @@ func (s stored) foundAt(f report.Finding) time.Time {
 	return time.Time{}
 }
 
-// key is the finding that tells most of why users are hurt: the earliest active one
-// of the fault, else the earliest that is settling or latent. Nil where there is
-// none.
+// key is the finding that best explains the outage: the earliest active one of the
+// fault, else the earliest settling or latent one. Nil if there is none.
 func (s stored) key() *report.Finding {
 	var best *report.Finding
 	rank := func(f report.Finding) int {

@@ -1,7 +1,7 @@
-// Package page renders what a run left as pages for people: report.html beside each
-// report.json, and an index of several runs. A page is one file that loads nothing,
-// reads without JavaScript, and is made of the run's folder alone, so that the page
-// of an old run can be rendered anew, with what its report does not have left out.
+// Package page renders stored runs as HTML: report.html beside each report.json, and an
+// index of several runs. A page is one file that loads nothing and can be read without
+// JavaScript. Its only source is the run's folder, so the page of an old run can be
+// rendered again, without what an older report does not have.
 //
 // Everything in it that comes from a lab goes through html/template.
 package page
@@ -91,8 +91,8 @@ type other struct{ ID, Title, Role, Versions, Verdict string }
 
 // Write renders dir/report.html from dir/report.json and the evidence that it names.
 func Write(dir string) (err error) {
-	// What is stored may be anything, and the run that it is of may still go on: it is
-	// not to end because of its page.
+	// The stored files may hold anything. A run that is still going on must not end
+	// because its page cannot be rendered.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("rendering the page of %s: %v", dir, p)
@@ -148,8 +148,8 @@ func render(dir string, r report.Report) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// mainOf is the variant that the first screen is about: one that is not as expected,
-// else the first in which somebody was hurt, else the first.
+// mainOf is the variant that the first screen is about: the first that is not as
+// expected, else the first with impacted probes, else the first.
 func mainOf(variants []stored) int {
 	for _, is := range []func(stored) bool{
 		func(s stored) bool { return s.Verdict != s.Expected || len(s.Reasons) > 0 },
@@ -198,7 +198,7 @@ func builtOf(r report.Report) []built {
 	return all
 }
 
-// sign stands beside a verdict, for those who do not see its colour.
+// sign is shown beside a verdict, for readers who do not see its colour.
 func sign(verdict string) string {
 	switch verdict {
 	case "pass", "reproduced", "prevented", "refused", "recovers":
@@ -236,10 +236,11 @@ func came(f report.Finding) string {
 	return seconds(*f.CameMS) + " into the fault"
 }
 
-// histogram is how long after the fault users were hurt, in repeats of a variant.
+// histogram is how long after the fault the first packet was lost, in repeats of a
+// variant.
 type histogram struct {
 	Bars  []bar
-	Never int // runs in which nobody was hurt
+	Never int // runs without impacted probes
 }
 
 type bar struct {
@@ -253,7 +254,7 @@ const (
 	barHeight     = 80
 )
 
-// newHistogram is nil where fewer than two runs hurt anybody.
+// newHistogram is nil if fewer than two runs had impacted probes.
 func newHistogram(r *report.Repeats) *histogram {
 	if r == nil {
 		return nil

@@ -254,7 +254,7 @@ func TestFirstScreen(t *testing.T) {
 		t.Errorf("the sentence is\n%s, want\n%s", got, want)
 	}
 	want := []string{
-		"✔ static route 15 ms", "✔ Cilium 1.12.0 8.4 s detectors quiet after 9.0 s",
+		"✔ static route 15 ms", "✔ Cilium 1.12.0 8.4 s no active findings after 9.0 s",
 		"? pods made anew not judged expected: recovers; a step broke", "✗ restart every agent does not help",
 	}
 	remedies := page.first(t, ".remedies")
@@ -276,7 +276,7 @@ func TestDrawing(t *testing.T) {
 		"requests of outside->master2: tor1 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
 		"requests of outside->master2: tor2 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
 	}
-	if diff := cmp.Diff(want, texts(drawing.first(t, ".tells").all("li"))); diff != "" {
+	if diff := cmp.Diff(want, texts(drawing.first(t, ".ends").all("li"))); diff != "" {
 		t.Errorf("it breaks (-want +got):\n%s", diff)
 	}
 	if e, b, x := len(drawing.all(".expected")), len(drawing.all(".broken")), len(drawing.all(".break")); e != 3 || b != 4 || x != 2 {
@@ -444,10 +444,10 @@ func TestUnfinished(t *testing.T) {
 	r.Verdict = "inconclusive"
 	r.Unfinished = &report.Unfinished{At: at(11000), Steps: []string{"cilium-1.11.6: symptom"}}
 	page := rendered(t, folder(t, r))
-	if got := page.first(t, ".alarm").says(); !strings.Contains(got, "has not ended: written 2026-01-02 03:04:11 UTC, while at cilium-1.11.6: symptom.") {
+	if got := page.first(t, ".alarm").says(); !strings.Contains(got, "has not ended: last written 2026-01-02 03:04:11 UTC, during cilium-1.11.6: symptom.") {
 		t.Errorf("it says %q", got)
 	}
-	if got := page.first(t, ".evidence").says(); !strings.Contains(got, "while the run goes on, none") {
+	if got := page.first(t, ".evidence").says(); !strings.Contains(got, "none until the run ends") {
 		t.Errorf("sums of files that may still grow: %s", got)
 	}
 }

@@ -39,11 +39,10 @@ func Screen(dir string, r report.Report, max int) []string {
 	return lines
 }
 
-// block are lines that belong together. Of a longer one at least some are shown, with
-// what says how many are not.
+// block are lines that belong together.
 type block struct {
 	lines []string
-	least int // zero: all
+	least int // how many are shown at least; zero: all
 }
 
 // fit shortens blocks until their lines are no more than max, the later ones last:
@@ -120,9 +119,8 @@ func reasons(variants []stored, first stored, l lead) []string {
 	return all
 }
 
-// thin tells of probes that had less traffic than their rate asks for; empty where
-// none had. A busy machine skips a packet now and then: up to a tenth is not worth a
-// line.
+// thin says which probes had less traffic than their rate asks for; empty if none had.
+// A busy machine skips a packet now and then: up to a tenth is not reported.
 func (s stored) thin() string {
 	judged := func(p report.Probe) int { return p.Answered + p.Lost }
 	thin := slices.DeleteFunc(slices.Clone(s.Probes), func(p report.Probe) bool { return 10*judged(p) >= 9*p.Due })
@@ -130,11 +128,11 @@ func (s stored) thin() string {
 		return ""
 	}
 	worst := slices.MinFunc(thin, func(a, b report.Probe) int { return judged(a)*b.Due - judged(b)*a.Due })
-	return fmt.Sprintf("too little of %d probes of %d; least of %s: of %d packets due %d were sent, and %d answered or lost",
+	return fmt.Sprintf("%d of %d probes had too few packets, fewest %s: %d due, %d sent, %d answered or lost",
 		len(thin), len(s.Probes), worst.Name, worst.Due, worst.Sent, judged(worst))
 }
 
-// remedies are those of a variant, in order of what they are worth.
+// remedies are those of a variant, the fastest first.
 func remedies(s stored) []string {
 	var all []string
 	for _, r := range s.ranked() {
@@ -143,7 +141,7 @@ func remedies(s stored) []string {
 		case r.TimeToRecoverMS != nil:
 			text += "traffic was back after " + seconds(*r.TimeToRecoverMS)
 			if r.TimeToQuietMS != nil {
-				text += ", detectors quiet from " + seconds(*r.TimeToQuietMS) + " on"
+				text += ", no active findings from " + seconds(*r.TimeToQuietMS) + " on"
 			}
 		case r.Verdict == "does-not-help" && r.Expected == r.Verdict:
 			text += "does not help, as documented"
@@ -162,8 +160,8 @@ func remedies(s stored) []string {
 }
 
 // causes are findings, those that share a cause in one line: the same detector says the
-// same kind of thing of several objects. The first of them stands for all; those of the
-// fault come first, and active ones before others.
+// same kind of thing of several objects. The first of them is shown; those of the fault
+// come first, and active ones before others.
 func causes(findings []report.Finding) []string {
 	type cause struct{ detector, kind string }
 	rank := func(f report.Finding) int {
@@ -213,7 +211,7 @@ func verdicts(r report.Report) []string {
 		text := fmt.Sprintf("%s %-*s  %-10s  %s", mark, width, v.Title(), v.Role, cmp.Or(v.Verdict, "not judged yet"))
 		switch {
 		case v.Expected == "":
-			text += ", nothing expected"
+			text += ", no expectation"
 		case v.Expected == v.Verdict:
 			text += " as expected"
 		default:
@@ -231,7 +229,7 @@ func verdicts(r report.Report) []string {
 	return all
 }
 
-// repeats says how often a variant came to its verdict, and when it was hurt.
+// repeats says how often a variant got its expected verdict, and when packets were lost.
 func repeats(v report.Variant) string {
 	r := v.Repeats
 	text := rate(r.Expected, v.Expected)
@@ -244,19 +242,19 @@ func repeats(v report.Variant) string {
 		for _, number := range r.NotJudged {
 			numbers = append(numbers, fmt.Sprintf("#%d", number))
 		}
-		text += fmt.Sprintf("; of those that were judged: %s; not judged: %s", judged, strings.Join(numbers, " "))
+		text += fmt.Sprintf("; of the judged runs: %s; not judged: %s", judged, strings.Join(numbers, " "))
 	}
-	var hurt []int64
+	var onsets []int64
 	for _, run := range r.Runs {
 		if run.OnsetMS != nil {
-			hurt = append(hurt, *run.OnsetMS)
+			onsets = append(onsets, *run.OnsetMS)
 		}
 	}
-	switch slices.Sort(hurt); {
-	case len(hurt) == 1:
-		text += fmt.Sprintf("; hurt %s after the fault", seconds(hurt[0]))
-	case len(hurt) > 1:
-		text += fmt.Sprintf("; hurt %s to %s after the fault", seconds(hurt[0]), seconds(hurt[len(hurt)-1]))
+	switch slices.Sort(onsets); {
+	case len(onsets) == 1:
+		text += fmt.Sprintf("; first loss %s after the fault", seconds(onsets[0]))
+	case len(onsets) > 1:
+		text += fmt.Sprintf("; first loss %s to %s after the fault", seconds(onsets[0]), seconds(onsets[len(onsets)-1]))
 	}
 	return text
 }

@@ -28,7 +28,7 @@ func wide() report.Report {
 		v.Findings = append(v.Findings, report.Finding{
 			Finding: detect.Finding{
 				Detector: "routes", Kind: "unannounced", State: "active", Object: detect.Prefix(netip.MustParsePrefix(fmt.Sprintf("10.0.%d.0/24", i))), Owner: "node1",
-				Says: "Nobody announces it.",
+				Says: "No node announces it.",
 			}, During: "fault", CameMS: new(int64(100 + i)),
 		})
 	}
@@ -63,7 +63,7 @@ func TestScreenSaysWhereThePathEnds(t *testing.T) {
 // Findings of the same cause are one line, with how many more there are.
 func TestCauses(t *testing.T) {
 	want := []string{
-		"finding    active unannounced at 10.0.0.0/24 (node1), and 8 more, 100 ms into the fault: Nobody announces it.",
+		"finding    active unannounced at 10.0.0.0/24 (node1), and 8 more, 100 ms into the fault: No node announces it.",
 		"finding    latent swapped at 10.0.0.0/24 (node2), before the fault: Swapped.",
 	}
 	if diff := cmp.Diff(want, causes(wide().Variants[0].Findings)); diff != "" {

@@ -7,17 +7,17 @@
 //	probes.json         evidence NN-probes*.json
 //	findings.json       evidence NN-findings*.json
 //	record.json         each line of evidence record.jsonl.zst
-//	rates.json          rates.json beside a scenario, of an incident that strikes by chance
+//	rates.json          rates.json beside a scenario with a probabilistic incident
 //	figures.json        cmd/bench/figures/figures.json
 //	qualification.json  qualification.json of a qualification
 //	soak.json           soak.json of a soak
 //	soakrun.json        each line of runs.jsonl of a soak
 //	manifest.json       manifest.json of a run that was packed
 //
-// They are generated from the Go types, with the comments of the fields. A test says
-// when one is stale (go test ./framework/report/schema -update writes them anew),
-// and others hold the writers to them. Evidence that a scenario keeps on its own is
-// the vendors' words, and has none.
+// They are generated from the Go types, with the comments of the fields. A test fails if
+// one is stale (go test ./framework/report/schema -update writes them), and others validate
+// what relapse writes against them. Evidence that a scenario adds is output of the vendors'
+// programs and has no schema.
 package schema
 
 import (
@@ -50,7 +50,8 @@ func Of(path string) string {
 	return ""
 }
 
-// Validate says where a document does not meet the schema of a name.
+// Validate checks a document against the schema of a name. The error says where it does not
+// meet it.
 func Validate(name string, document []byte) error {
 	schema, err := resolved(name)
 	if err != nil {
@@ -58,12 +59,12 @@ func Validate(name string, document []byte) error {
 	}
 	var value any
 	if err := json.Unmarshal(document, &value); err != nil {
-		return fmt.Errorf("reading what is to meet the schema %q: %w", name, err)
+		return fmt.Errorf("reading a document of the schema %q: %w", name, err)
 	}
 	return schema.Validate(value)
 }
 
-// Properties are the names of all fields of what has a schema.
+// Properties are the names of all fields in the schemas.
 var Properties = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
 	entries, err := fs.Glob(files, "*.json")
@@ -79,7 +80,7 @@ var Properties = sync.OnceValue(func() map[string]bool {
 		addProperties(names, document)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("reading the schemas, which are of this program: %v", err))
+		panic(fmt.Sprintf("reading the embedded schemas: %v", err))
 	}
 	return names
 })

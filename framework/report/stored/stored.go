@@ -1,4 +1,4 @@
-// Package stored keeps results in files. A reader never sees half of a file.
+// Package stored stores results as JSON files. A reader never sees half of a file.
 package stored
 
 import (
@@ -28,8 +28,7 @@ func Write(dir, name string, value any, texts map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// Read reads a value from a JSON file of a folder, whose field schema must be this one.
-// The error is one sentence.
+// Read reads a value from a JSON file of a folder, whose field schema must have this value.
 func Read(dir, name, schema string, value any) error {
 	path := filepath.Join(dir, name)
 	text, err := os.ReadFile(path)

@@ -1,5 +1,5 @@
-// Package summary tells what several runs came to on one screen, as Markdown: for the
-// summary of a CI's job, or a chat.
+// Package summary writes the results of several runs as Markdown that fits on one
+// screen: for the summary of a CI job, or a chat.
 package summary
 
 import (
@@ -34,8 +34,8 @@ func Write(output string, runs []report.Report) error {
 	return nil
 }
 
-// Markdown tells what runs came to, at most one of each scenario: those that have not
-// passed come first.
+// Markdown summarises runs, at most one of each scenario. Those that did not pass come
+// first.
 func Markdown(runs []report.Report) string {
 	sorted := slices.Clone(runs)
 	slices.SortStableFunc(sorted, func(a, b report.Report) int { return cmp.Compare(rank(a), rank(b)) })
@@ -68,7 +68,7 @@ func Markdown(runs []report.Report) string {
 	return text.String()
 }
 
-// rank puts first what somebody has to look at.
+// rank orders runs by their verdicts: those that need attention come first.
 func rank(r report.Report) int {
 	return slices.Index([]string{string(framework.Fail), string(framework.Inconclusive), string(framework.Pass)}, r.Verdict)
 }
@@ -112,7 +112,7 @@ func unexpected(runs []report.Report) []string {
 		for _, v := range r.Variants {
 			text := ""
 			if v.Verdict != v.Expected && v.Expected != "" {
-				text = fmt.Sprintf(": expected %s, came to %s", v.Expected, cmp.Or(v.Verdict, "no verdict"))
+				text = fmt.Sprintf(": expected %s, got %s", v.Expected, cmp.Or(v.Verdict, "no verdict"))
 			}
 			if len(v.Reasons) > 0 {
 				text += ": " + short(v.Reasons[0])
@@ -122,7 +122,7 @@ func unexpected(runs []report.Report) []string {
 			}
 		}
 		if r.Unfinished != nil {
-			wrong = append(wrong, fmt.Sprintf("%s has not ended; it was at: %s", r.Scenario, short(strings.Join(r.Unfinished.Steps, ", "))))
+			wrong = append(wrong, fmt.Sprintf("%s has not ended; running steps: %s", r.Scenario, short(strings.Join(r.Unfinished.Steps, ", "))))
 		}
 		if r.Merged != nil {
 			for _, c := range r.Merged.Conflicts {

@@ -1,8 +1,8 @@
-// Package trace tells what a run came to as OpenTelemetry spans: the run, in it the lab
-// and each variant, in those each phase and each remedy, with findings as events.
+// Package trace sends runs as OpenTelemetry spans: the run, in it the lab and each variant,
+// in those each phase and each remedy, with findings as events.
 //
-// Spans are made of a report that is whole, with the times that stand there. They go by
-// OTLP over HTTP to where OpenTelemetry's own variables say.
+// Spans are made from the complete report, with its times, and sent by OTLP over HTTP to
+// the endpoint in OpenTelemetry's own environment variables.
 package trace
 
 import (
@@ -32,17 +32,17 @@ const (
 	TracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 )
 
-// Wanted tells whether spans are to go anywhere.
+// Wanted reports whether the environment has an endpoint for spans.
 func Wanted() bool {
 	return (os.Getenv(Endpoint) != "" || os.Getenv(TracesEndpoint) != "") && os.Getenv("OTEL_SDK_DISABLED") != "true"
 }
 
-// Export sends the spans of runs to where the environment says. An endpoint that does
-// not take them is an error, after as many attempts as the time of ctx allows.
+// Export sends the spans of runs to the endpoint in the environment. It tries again until
+// the endpoint accepts them or ctx ends, which is an error.
 func Export(ctx context.Context, reports ...report.Report) error {
 	protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf")
 	if protocol != "http/protobuf" {
-		return fmt.Errorf("sending spans: OTEL_EXPORTER_OTLP_PROTOCOL is %q, and relapse speaks http/protobuf alone", protocol)
+		return fmt.Errorf("sending spans: OTEL_EXPORTER_OTLP_PROTOCOL is %q; relapse supports only http/protobuf", protocol)
 	}
 	// Names from OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come before ours.
 	of, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "relapse")), resource.WithFromEnv(), resource.WithHost())
@@ -53,8 +53,8 @@ func Export(ctx context.Context, reports ...report.Report) error {
 	if err != nil {
 		return fmt.Errorf("sending spans: %w", err)
 	}
-	// All spans of a run are sent at once: what does not arrive is an error here and
-	// not a line of a log.
+	// All spans of a run are sent at once: a failure is an error here and not a line of a
+	// log.
 	ended := &collector{}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(of), sdktrace.WithSpanProcessor(ended))
 	for _, r := range reports {
@@ -75,10 +75,9 @@ func (c *collector) OnEnd(s sdktrace.ReadOnlySpan)                   { c.spans =
 func (c *collector) Shutdown(context.Context) error                  { return nil }
 func (c *collector) ForceFlush(context.Context) error                { return nil }
 
-// spans makes spans. Nothing else of this process does so at the same time.
 type spans struct{ tracer trace.Tracer }
 
-// span makes one, and of what is within it those that within makes.
+// span makes a span. Within makes the spans inside it.
 func (s spans) span(ctx context.Context, name string, began, ended time.Time, failed string, attributes []attribute.KeyValue, within func(context.Context, trace.Span)) {
 	ctx, span := s.tracer.Start(ctx, name, trace.WithTimestamp(began), trace.WithAttributes(attributes...))
 	if failed != "" {
@@ -105,15 +104,15 @@ func (s spans) run(ctx context.Context, r report.Report) {
 	}
 	ended := r.Started.Add(ms(r.Timings.Total))
 	s.span(ctx, "run "+r.Scenario, r.Started, ended, failed, attributes, func(ctx context.Context, _ trace.Span) {
-		told := map[string]bool{}
+		done := map[string]bool{}
 		for _, v := range r.Variants {
 			scope := r.ScopeOf(v)
-			told[scope] = true
+			done[scope] = true
 			s.variant(ctx, r, v, scope)
 		}
-		// What is the lab's, or of repeats that are told as one variant.
+		// Steps of the lab, and of the repeats of a variant.
 		for _, step := range r.Steps {
-			if !told[step.Scope] {
+			if !done[step.Scope] {
 				s.step(ctx, step, ended, nil)
 			}
 		}
@@ -122,7 +121,7 @@ func (s spans) run(ctx context.Context, r report.Report) {
 
 func (s spans) variant(ctx context.Context, r report.Report, v report.Variant, scope string) {
 	if v.Began == nil {
-		return // it never came to its installation
+		return // its installation never began
 	}
 	attributes := []attribute.KeyValue{
 		attribute.String("relapse.variant", v.Name), attribute.String("relapse.role", v.Role), attribute.String("relapse.form", v.Form),
@@ -137,7 +136,7 @@ func (s spans) variant(ctx context.Context, r report.Report, v report.Variant, s
 	}
 	ended := v.Began.Add(ms(v.ElapsedMS))
 	steps := slices.DeleteFunc(slices.Clone(r.Steps), func(step report.Step) bool { return step.Scope != scope })
-	for _, step := range steps { // the lab is put back after the verdict
+	for _, step := range steps { // the lab is restored after the verdict
 		if step.Ended != nil && step.Ended.After(ended) {
 			ended = *step.Ended
 		}
@@ -174,7 +173,7 @@ func (s spans) step(ctx context.Context, step report.Step, runEnded time.Time, w
 	s.span(ctx, step.Name, step.Began, ended, step.Failed, []attribute.KeyValue{attribute.String("relapse.scope", step.Scope)}, within)
 }
 
-// remedied adds to the span of a remedy what it did.
+// remedied adds a remedy's result to its span.
 func remedied(span trace.Span, v report.Variant, step report.Step) {
 	for _, m := range v.Remedies {
 		if step.ID != framework.StepRemedy(m.ID).String() {
@@ -187,7 +186,7 @@ func remedied(span trace.Span, v report.Variant, step report.Step) {
 	}
 }
 
-// event tells a finding. One of the baseline has no moment of its own.
+// event adds a finding as an event. Findings of the baseline have no time of their own.
 func event(span trace.Span, f report.Finding, otherwise time.Time) {
 	at := otherwise
 	if f.At != nil {

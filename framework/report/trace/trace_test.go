@@ -175,7 +175,7 @@ func TestExportThatFails(t *testing.T) {
 		t.Error("nothing was sent, and nobody is told")
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-	if err := Export(t.Context(), drain()); err == nil || !strings.Contains(err.Error(), `is "grpc", and relapse speaks http/protobuf alone`) {
+	if err := Export(t.Context(), drain()); err == nil || !strings.Contains(err.Error(), `is "grpc"; relapse supports only http/protobuf`) {
 		t.Errorf("%v", err)
 	}
 }
