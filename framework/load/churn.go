@@ -14,9 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Churn is many Services of a cluster, which have their endpoint replaced, one
-// after the other, by the next address of a range, for as long as any load goes
-// on.
+// Churn replaces the endpoint of many Services of a cluster, one after the other, by the
+// next address of a range, as long as any load runs.
 type Churn struct {
 	// Services is how many there are.
 	Services int
@@ -31,11 +30,11 @@ type Churn struct {
 	created  *kindlab.Cluster // where the Services are; guarded by creating
 
 	mu      sync.Mutex // guards what follows
-	loads   int        // that go on
+	loads   int        // that run
 	running *churning  // while any does
 }
 
-// churning is a churn that goes on.
+// churning is a running churn.
 type churning struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -66,8 +65,8 @@ func (c *Churn) Goes() bool {
 // churnAddresses is how many addresses of the range a Service has in turn.
 const churnAddresses = 250
 
-// create creates those Services that are not there, and gives all of them an
-// endpoint. That is done once in a cluster.
+// create creates the Services that do not exist, and gives each an endpoint. It does so
+// once in a cluster.
 func (c *Churn) create(ctx context.Context, cluster *kindlab.Cluster) error {
 	c.creating.Lock()
 	defer c.creating.Unlock()
@@ -91,8 +90,8 @@ func (c *Churn) create(ctx context.Context, cluster *kindlab.Cluster) error {
 	return nil
 }
 
-// while is a load that goes on until ctx ends. It returns before if the churn
-// breaks, which then has ended for all loads.
+// while runs the churn for a load until ctx ends. It returns earlier if the churn breaks,
+// which ends it for all loads.
 func (c *Churn) while(ctx context.Context, cluster *kindlab.Cluster) error {
 	r := c.join(func(ctx context.Context) error { return c.run(ctx, cluster) })
 	defer c.leave(r)
@@ -133,10 +132,9 @@ func (c *Churn) leave(r *churning) {
 	}
 }
 
-// run replaces the endpoint of one Service after the other, each time by an
-// address that it has not had for a while. So the table of a proxy that only
-// lags behind changes from poll to poll, and that of a proxy that has stopped
-// does not.
+// run replaces the endpoint of one Service after the other, each time by an address that
+// it did not have for a while. So the table of a proxy that only lags behind changes from
+// poll to poll, and that of a stopped proxy does not.
 func (c *Churn) run(ctx context.Context, cluster *kindlab.Cluster) error {
 	tick := time.NewTicker(c.Every / time.Duration(c.Services))
 	defer tick.Stop()

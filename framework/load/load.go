@@ -1,8 +1,7 @@
-// Package load gives a cluster's Service proxies work: connections that are
-// held through one Service while its endpoints are taken away, and many
-// Services whose endpoints change without pause. Several loads may go on in one
-// cluster, each with connections from a node of its own: what changes without
-// pause is common to them.
+// Package load loads a cluster's Service proxies: connections stay open through one Service
+// while its endpoints are removed, and the endpoints of many other Services change all the
+// time. Several loads may run in one cluster, each with connections from another node; the
+// changing Services are common to them.
 package load
 
 import (
@@ -23,25 +22,24 @@ type Services struct {
 	// Node is the one whose proxy gets the load. A probe pod must run there: the
 	// connections come from its network, as those of clients do.
 	Node string
-	// Host has the endpoints' addresses, and the lab routes them to it.
+	// Host has the endpoints' addresses. The lab routes them to it.
 	Host string
 
-	// Held is the name of the Service that connections are held through, and
-	// HeldVIP its cluster IP, from that part of the range that the API server does
-	// not hand out by itself.
+	// Held is the name of the Service with the open connections, and HeldVIP its cluster
+	// IP, from the part of the range that the API server does not assign by itself.
 	Held    string
 	HeldVIP netip.Addr
-	// Connections is how many connections are held at least, and HeldEndpoints how
-	// many addresses of HeldRange they lead to. With at least as many connections as
-	// endpoints, a proxy that goes round robin gives each endpoint one that it serves
-	// at that moment; Start opens more for those that it did not.
+	// Connections is the least number of open connections, and HeldEndpoints the number of
+	// addresses of HeldRange that they lead to. With at least as many connections as
+	// endpoints, a round-robin proxy gives one to each endpoint that is in its table;
+	// Start opens more for the others.
 	Connections, HeldEndpoints int
-	// HeldRange is a /24. Port is where its addresses listen: loads that have one
-	// Host have each a port of their own.
+	// HeldRange is a /24. Port is where its addresses listen: loads with the same Host
+	// need different ports.
 	HeldRange netip.Prefix
 	Port      uint16
 
-	// Churn changes as long as the load goes on.
+	// Churn runs as long as the load does.
 	Churn *Churn
 }
 
@@ -72,11 +70,11 @@ const (
 	moreEvery   = 10 * time.Second
 )
 
-// Start opens the connections, and when ready returns takes the held Service's
-// endpoints away and begins to churn. With toAll, for a proxy that goes round
-// robin, it opens more until there is one to each of the endpoints: a kube-proxy
-// 1.13.0 that was restarted takes idle endpoints out of the table with each tick, and
-// puts them back with its next sync. The load goes on after ctx has ended, until Stop.
+// Start opens the connections and, when ready returns, removes the held Service's endpoints
+// and starts the churn. With toAll, for a round-robin proxy, it opens more connections until
+// each endpoint has one: a restarted kube-proxy 1.13.0 removes idle endpoints from the table
+// with each tick, and adds them again with its next sync. The load runs until Stop, also
+// after ctx has ended.
 func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready func(context.Context) error) (*Load, error) {
 	cluster := lab.Clusters[0]
 	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.Port)

@@ -75,9 +75,8 @@ func (s Services) heldEndpoints() []netip.Addr {
 	return all
 }
 
-// Create creates the Services, or those of them that are not there, gives the
-// held one its endpoints, and waits until Kubernetes has made EndpointSlices of
-// those of all.
+// Create creates the Services that do not exist, gives the held one its endpoints, and
+// waits until Kubernetes has made EndpointSlices for all.
 func (s Services) Create(ctx context.Context, c *kindlab.Cluster) error {
 	if err := create(ctx, c, service(s.Held, s.HeldVIP.String(), s.Port)); err != nil {
 		return err
@@ -91,7 +90,7 @@ func (s Services) Create(ctx context.Context, c *kindlab.Cluster) error {
 	return s.mirrored(ctx, c)
 }
 
-// create creates a Service where there is none of that name.
+// create creates a Service if none of that name exists.
 func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) error {
 	// Create alone would not do: of a Service that exists and has a chosen
 	// address, the API server says that the address is taken, not the name.
@@ -105,8 +104,7 @@ func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) er
 	return nil
 }
 
-// Restore gives the held Service back the endpoints that the last load has
-// taken away.
+// Restore restores the held Service's endpoints, which the last load removed.
 func (s Services) Restore(ctx context.Context, c *kindlab.Cluster) error {
 	return setEndpoints(ctx, c, s.Held, s.Port, s.heldEndpoints()...)
 }

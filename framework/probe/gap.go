@@ -52,15 +52,15 @@ func (t *Timeline) longestGap(from, to time.Time, outcomeOf func(slot uint32) ou
 	return longest
 }
 
-// OneWay returns the packets that were sent at or after from, and before to, by what
-// became of the requests: one that the far end saw was received, whether its answer
-// came back or not. Where the far end is no agent, or did not report, a packet that was
-// not answered is unjudged.
+// OneWay returns the packets that were sent at or after from, and before to, by the
+// outcome of the requests: one that the far end saw was received, whether or not its answer
+// came back. If the far end is no agent, or did not report, a packet without an answer is
+// unjudged.
 func (t *Timeline) OneWay(from, to time.Time) Counts {
 	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.outcomeOneWay)
 }
 
-// outcomeOneWay is what became of a slot's request.
+// outcomeOneWay is the outcome of a slot's request.
 func (t *Timeline) outcomeOneWay(slot uint32) outcome {
 	f := t.outcome(slot)
 	if f == skipped || f == received {

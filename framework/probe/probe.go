@@ -1,7 +1,7 @@
-// Package probe is continuous traffic between named ends, and what became of
-// every packet of it.
+// Package probe is continuous traffic between named endpoints, with the outcome of every
+// packet.
 //
-// An End is a pod or host in which an agent runs (cmd/probe); a Probe goes
+// An End is an endpoint: a pod or host in which an agent runs (cmd/probe). A Probe goes
 // from one end to another. A Set starts probes, collects the agents' reports
 // and holds a Timeline for each probe, which can be read at any time without
 // stopping anything.
@@ -103,11 +103,10 @@ type Probe struct {
 	From, To string
 	// Protocol is UDP unless it is given.
 	Protocol Protocol
-	// Login is for MySQL alone, and must be there.
+	// Login is required for MySQL, and for MySQL only.
 	Login *Login
-	// Lookup is for DNS alone, and must be there. The probe then connects to
-	// the address that the name has, and takes the port alone from the end To.
-	// Half of the Timeout is for the lookup.
+	// Lookup is required for DNS, and for DNS only. The probe connects to the address
+	// that the name has, at the port of the end To. Half of the Timeout is for the lookup.
 	Lookup *Lookup
 	// Interval is the time between two packets: 10 ms for UDP, 100 ms for
 	// the others.
@@ -147,8 +146,7 @@ func (p Probe) WithDefaults() Probe {
 	return p
 }
 
-// Validate says what is wrong with a probe that WithDefaults has completed, but
-// for its ends.
+// Validate checks a probe that WithDefaults has completed, except its ends.
 func (p Probe) Validate() error {
 	switch {
 	case p.Protocol != UDP && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS && p.Protocol != Stream:

@@ -290,7 +290,7 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 	}
 	for _, seen := range r.Seen {
 		if int64(seen.ID) >= int64(len(s.timelines)) {
-			return fmt.Errorf("the probe agent of %s has seen probe %d, which there is not", a.name, seen.ID)
+			return fmt.Errorf("the probe agent of %s has seen probe %d, which does not exist", a.name, seen.ID)
 		}
 		// The agent that starts a probe answers some time before its first packet
 		// (agent.lead), so that what the far end sees finds it started.

@@ -47,8 +47,8 @@ type StillTime struct {
 	Until time.Time `json:"until"`
 }
 
-// Store returns what is to be stored of a timeline. Wall makes of a time with a
-// monotonic reading, which a file cannot hold, one of the same clock without.
+// Store returns the timeline for a file. Wall converts a time with a monotonic reading,
+// which a file cannot hold, to one of the same clock without it.
 func (t *Timeline) Store(wall func(time.Time) time.Time) Stored {
 	s := Stored{
 		Probe: t.Probe, Target: t.Target, Started: wall(t.Started), Reported: wall(t.Reported), Stopped: wall(t.Stopped),
@@ -59,7 +59,7 @@ func (t *Timeline) Store(wall func(time.Time) time.Time) Stored {
 		Denied: t.denied.runs(), Resolved: t.resolved.runs(), Unresolved: t.unresolved.runs(),
 		Broken: t.broken.runs(),
 	}
-	s.Probe.Login = nil // it is no part of what was seen, and has a password
+	s.Probe.Login = nil // it has a password, and judging does not need it
 	store := func(all []span) (stored []StillTime) {
 		for _, still := range all {
 			stored = append(stored, StillTime{wall(still.from), wall(still.until)})
@@ -70,8 +70,8 @@ func (t *Timeline) Store(wall func(time.Time) time.Time) Stored {
 	return s
 }
 
-// At returns the timeline as it was known at a moment, as far as that can be told:
-// an answer counts from when its packet was sent.
+// At returns the timeline as it was known at a moment, with one simplification: an answer
+// counts from when its packet was sent.
 func (s Stored) At(moment time.Time) Timeline {
 	past := func(at time.Time) time.Time { // an event that is to come has not happened
 		if at.After(moment) {

@@ -13,8 +13,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
-// Timeline is what became of a probe's packets, as of one moment. The ones
-// that a Set hands out are copies: they do not change any more.
+// Timeline is the outcome of a probe's packets, as of one moment. The ones
+// that a Set returns are copies and do not change.
 //
 // Times are the slots' times: a packet left at most one interval after that,
 // mostly some tens of microseconds. They carry a monotonic reading of this
@@ -68,9 +68,8 @@ type Source struct {
 	Packets int       `json:"packets"`
 	// The fields from here on are set only if the far end is a MySQL server.
 	// Last is when the last of the packets was sent. Client is USER(), Account
-	// is CURRENT_USER(): the account that let the client in. Denied counts the
-	// logins that were turned away, and Error is what the server said to the
-	// last of them.
+	// is CURRENT_USER(): the account that admitted the client. Denied counts the
+	// denied logins, and Error is the server's message for the last of them.
 	Last    time.Time `json:"last,omitzero"`
 	Client  string    `json:"client,omitempty"`
 	Account string    `json:"account,omitempty"`
@@ -87,9 +86,9 @@ const (
 	Request Side = "request"
 	// Reply: the far end saw the request, its answer never came back.
 	Reply Side = "reply"
-	// Denied: the server turned the client away.
+	// Denied: the server denied the login.
 	Denied Side = "denied"
-	// Unresolved: the lookup gave no address, so there was nowhere to send to.
+	// Unresolved: the lookup gave no address to send to.
 	Unresolved Side = "unresolved"
 	// Resolved: the lookup gave an address, and that did not answer.
 	Resolved Side = "resolved"
@@ -133,7 +132,7 @@ type Counts struct {
 	// LostRequest and LostReply are the losses whose side is known.
 	LostRequest int `json:"lost_request"`
 	LostReply   int `json:"lost_reply"`
-	// Denied are the losses that were logins turned away.
+	// Denied are the losses that were denied logins.
 	Denied int `json:"denied,omitempty"`
 	// Unresolved and Resolved are the losses of a DNS probe without and with
 	// an address to connect to.
@@ -303,7 +302,7 @@ func (t *Timeline) Broken(from, to time.Time) int {
 	return n
 }
 
-// count counts the packets of some slots by what became of them.
+// count counts the packets of some slots by their outcome.
 func (t *Timeline) count(first, end uint32, outcomeOf func(slot uint32) outcome) Counts {
 	var c Counts
 	for slot := first; slot < end; slot++ {
@@ -343,7 +342,7 @@ func (t *Timeline) FirstLoss(since time.Time) (Loss, bool) { return t.FirstOutag
 // FirstOutage returns the first lost packet with which an outage of the length
 // lasting begins: it was sent at or after since, and from then on all packets were lost
 // for so long. Where no packet was sent for longer than the probe's timeout, the time
-// does not count: a sender that did not run knows nothing of the way.
+// does not count: a sender that did not run knows nothing about the path.
 func (t *Timeline) FirstOutage(since time.Time, lasting time.Duration) (Loss, bool) {
 	var first Loss
 	var last time.Time // packet of the outage, zero where there is none
@@ -479,7 +478,7 @@ func (t *Timeline) String() string {
 	return b.String()
 }
 
-// denial is what the server said when it last turned the client away.
+// denial is the server's message for the last denied login.
 func (t *Timeline) denial() string {
 	said, last := "", time.Time{}
 	for _, s := range t.Sources {
@@ -608,23 +607,16 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 		}
 		t.Errors[errno] += n
 	}
-	if err := t.check(r.Resolved, by); err != nil {
-		return err
-	}
-	for slot := range r.Resolved.All {
-		t.resolved.add(slot)
-	}
-	if err := t.check(r.Unresolved, by); err != nil {
-		return err
-	}
-	for slot := range r.Unresolved.All {
-		t.unresolved.add(slot)
-	}
-	if err := t.check(r.Broken, by); err != nil {
-		return err
-	}
-	for slot := range r.Broken.All {
-		t.broken.add(slot)
+	for _, set := range []struct {
+		from wire.Runs
+		to   *slots
+	}{{r.Resolved, &t.resolved}, {r.Unresolved, &t.unresolved}, {r.Broken, &t.broken}} {
+		if err := t.check(set.from, by); err != nil {
+			return err
+		}
+		for slot := range set.from.All {
+			set.to.add(slot)
+		}
 	}
 	for _, a := range r.Logins {
 		if err := t.check(a.Slots, by); err != nil {

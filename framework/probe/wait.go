@@ -24,14 +24,14 @@ var (
 // WaitOutage waits until each of the named probes has an outage that lasts at
 // least as long as lasting (see Timeline.FirstOutage: with 0 one lost packet is
 // enough) and began with a packet that was sent at or after since. It returns
-// when the first of these packets was sent. The error says how the probes stood
-// at last; it is ErrBound, ErrGone or the context's.
+// when the first of these packets was sent. The error has the last state of the probes;
+// it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
 	which, err := s.find(names)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("waiting for loss: %w", err)
 	}
-	// Of the last look: a late reply may take back what an earlier one saw.
+	// Of the last poll: a late reply may take back what an earlier one saw.
 	at := map[string]time.Time{}
 	err = s.wait(ctx, which, bound, lossOf(lasting)+" since "+clock(since), outage(since, lasting, at))
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *Set) WaitOutage(ctx context.Context, names []string, since time.Time, l
 	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
 }
 
-// outage is met by a probe that has an outage (see WaitOutage), which at then tells
-// the beginning of.
+// outage is met by a probe that has an outage (see WaitOutage). At gets the time of its
+// first packet.
 func outage(since time.Time, lasting time.Duration, at map[string]time.Time) func(*Timeline) (bool, error) {
 	return func(t *Timeline) (bool, error) {
 		loss, ok := t.FirstOutage(since, lasting)
@@ -54,7 +54,7 @@ func outage(since time.Time, lasting time.Duration, at map[string]time.Time) fun
 }
 
 // cleanFor is met by a probe that is clean (see WaitClean) up to a packet that was
-// sent after called; since then tells from when on.
+// sent after called. Since gets the beginning of the clean time.
 func cleanFor(window time.Duration, called time.Time, since map[string]time.Time) func(*Timeline) (bool, error) {
 	return func(t *Timeline) (bool, error) {
 		if !t.Gone.IsZero() {
@@ -79,8 +79,8 @@ func lossOf(lasting time.Duration) string {
 // WaitClean waits until each of the named probes has been clean (see the
 // package's comment) for as long as window, up to a packet that was sent
 // after the call, and returns since when all of them are. Enough packets must
-// have been sent in that time (see Enough). The error says how the probes
-// stood at last; it is ErrBound, ErrGone or the context's.
+// have been sent in that time (see Enough). The error has the last state of the probes;
+// it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error) {
 	which, err := s.find(names)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Set) WaitClean(ctx context.Context, names []string, window, bound time.
 	return slices.MaxFunc(slices.Collect(maps.Values(since)), time.Time.Compare), nil
 }
 
-// JudgeOutage is what WaitOutage comes to by timelines as they were known when it ended.
+// JudgeOutage is the result of WaitOutage by timelines as they were known when it ended.
 func JudgeOutage(all []Timeline, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
 	at := map[string]time.Time{}
 	if err := judge(all, names, bound, lossOf(lasting)+" since "+clock(since), outage(since, lasting, at)); err != nil {
@@ -103,7 +103,7 @@ func JudgeOutage(all []Timeline, names []string, since time.Time, lasting, bound
 	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
 }
 
-// JudgeClean is what WaitClean, called at a moment, comes to by timelines as they were
+// JudgeClean is the result of WaitClean, called at a moment, by timelines as they were
 // known when it ended.
 func JudgeClean(all []Timeline, names []string, called time.Time, window, bound time.Duration) (time.Time, error) {
 	since := map[string]time.Time{}

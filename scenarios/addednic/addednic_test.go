@@ -16,7 +16,7 @@ func TestScenario(t *testing.T) {
 	if err := Scenario.Validate(); err != nil {
 		t.Error(err)
 	}
-	if len(hurt()) == len(probes()) {
+	if len(impacted()) == len(probes()) {
 		t.Error("all probes lose packets: nothing tells them apart")
 	}
 	if !strings.Contains(servicesYAML, "clusterIP: "+redisVIP.String()+"\n") {

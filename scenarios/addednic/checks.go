@@ -206,7 +206,7 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 		timelines[t.Probe.Name] = t
 	}
 	var reached time.Time
-	for _, p := range hurt() {
+	for _, p := range impacted() {
 		t := timelines[p.Name]
 		loss, lost := t.FirstLoss(time.Time{})
 		if !lost {
@@ -240,7 +240,7 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 	return wrong.Result()
 }
 
-// natRules tells whether felix has written the rule of natOutgoing on every node.
+// natRules reports whether felix has written the rule of natOutgoing on every node.
 func natRules(at snapshot.Snapshot) (bool, string, error) {
 	var without framework.Mismatches
 	for _, n := range at.NAT {

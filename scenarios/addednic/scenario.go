@@ -26,7 +26,7 @@ import (
 // version is Calico's.
 const version = "3.28.5"
 
-// The variants, which differ in Calico's autodetection method, or in when it looks.
+// The variants, which differ in Calico's autodetection method or interval.
 const (
 	firstFound = calico.FirstFound
 	restarted  = calico.FirstFound + "-restarted"
@@ -114,7 +114,7 @@ func imagesOf(version string) []string {
 }
 
 const (
-	// poll is how often Calico looks for its address where it is to ignore the card.
+	// poll is Calico's autodetection interval in the variant in which it ignores the card.
 	poll = 5 * time.Second
 	// never is longer than a run.
 	never = 10 * time.Minute
@@ -135,9 +135,9 @@ type story struct {
 	// calico-node's pods with their restarts.
 	before *calico.State
 	agents map[string]string
-	// plugged is when the card had been plugged in.
+	// plugged is when the card was plugged in.
 	plugged time.Time
-	// method is what the operator makes of NodeInternalIP.
+	// method is what the operator renders for NodeInternalIP.
 	method string
 	// natOff is set where natOutgoing of Calico's pool is off. By default it is on, so
 	// that pods on the node with the card reach pods with hostNetwork, although these
@@ -162,7 +162,7 @@ func (s *story) plugIn(r *framework.Run) fault.Fault {
 	return f
 }
 
-// common is what all variants do.
+// common is the common part of all variants.
 func (s *story) common(c calico.Calico) framework.Script {
 	return framework.Script{
 		Install:   func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },
@@ -174,7 +174,7 @@ func (s *story) common(c calico.Calico) framework.Script {
 			s.addressesAndSessions("before"),
 		},
 		Fault:   s.plugIn,
-		Hurt:    hurt(),
+		Hurt:    impacted(),
 		Observe: observe,
 	}
 }
@@ -225,7 +225,7 @@ func affectedScript(nic fault.NIC) framework.Script {
 }
 
 // takeAway removes the card, and changes nothing else. calico-node, restarted before and
-// not ready since, finds the old address when it next looks for it.
+// not ready since, finds the old address with its next autodetection.
 func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 	if not, saw, err := notReady(ctx, r); err != nil || !not {
 		return cmp.Or(err, fmt.Errorf("calico-node on %s is ready before the card is removed: %s", coreDNSNode, saw))
@@ -247,13 +247,13 @@ func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 	return err
 }
 
-// restartedScript is the second form: Calico does not look by itself during the run, and
-// takes the card's address when calico-node is restarted for another reason.
+// restartedScript is the second form: no autodetection is due during the run, and Calico
+// uses the card's address when calico-node is restarted for another reason.
 func restartedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(configured(calico.FirstFound, never))
 	script.Forms = []framework.LesserForm{{
-		ID: "card-unnoticed", Name: "the card is there, and Calico has not looked yet", Fault: s.plugIn,
+		ID: "card-unnoticed", Name: "the card is plugged in, and Calico has not checked its address yet", Fault: s.plugIn,
 		Named:  []framework.Finding{s.finding(detect.NextAddress, detect.Latent)},
 		Within: time.Second,
 	}}
@@ -268,7 +268,7 @@ func restartedScript(nic fault.NIC) framework.Script {
 			Undo: func(context.Context) error { return nil },
 		}
 	}
-	script.Hurt = restartedHurt()
+	script.Hurt = restartedImpacted()
 	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = []framework.Check{
 		s.addressMoved(s.hasMoved, 5*time.Second),
@@ -309,11 +309,11 @@ func breakAgain(ctx context.Context, r *framework.Run) error {
 	})
 }
 
-// restartedHurt are the probes that lose packets in the second form. Those from the node
-// itself are not among them: the new BIRD restarts gracefully (-R) and keeps its routes
-// for 240 s by default, which no run waits for.
-func restartedHurt() []probe.Probe {
-	return slices.DeleteFunc(hurt(), func(p probe.Probe) bool { return p.From == hostWorker1.Name })
+// restartedImpacted are the probes that lose packets in the second form. Those from the node
+// itself do not: the new BIRD restarts gracefully (-R) and keeps its routes for 240 s by
+// default, which no run waits for.
+func restartedImpacted() []probe.Probe {
+	return slices.DeleteFunc(impacted(), func(p probe.Probe) bool { return p.From == hostWorker1.Name })
 }
 
 func fixedScript(nic fault.NIC) framework.Script {
@@ -349,16 +349,16 @@ func fixedScript(nic fault.NIC) framework.Script {
 		}},
 	}}
 	script.Aftermath = []framework.Check{
-		{ID: "address-looked-for", Name: "Calico has looked for the address of " + coreDNSNode + " with the card there", Holds: s.lookedAgain, Bound: 2 * poll},
+		{ID: "address-looked-for", Name: "Calico has checked the address of " + coreDNSNode + " while the card is plugged in", Holds: s.lookedAgain, Bound: 2 * poll},
 		s.addressesAndSessions("during"),
 	}
 	return script
 }
 
-// install puts kube-proxy, CoreDNS, Calico and the workloads into the lab,
-// from whatever state an earlier variant or run has left.
+// install installs kube-proxy, CoreDNS, Calico and the workloads, in any state that an
+// earlier variant or run left.
 func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) error {
-	if err := s.plugIn(r).Undo(ctx); err != nil { // of a run that was killed
+	if err := s.plugIn(r).Undo(ctx); err != nil { // left by a killed run
 		return err
 	}
 	if err := r.Lab.RemoveStatic(ctx, podCIDR); err != nil {

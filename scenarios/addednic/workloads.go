@@ -13,7 +13,7 @@ import (
 // The pods of the incident, by their roles.
 var (
 	redis = on("redis", master)
-	// repoServer looks redis up by the name of its Service.
+	// repoServer finds redis by the name of its Service.
 	repoServer = on("repo-server", worker2)
 	// ipsOnly uses redis's addresses and no name.
 	ipsOnly = on("ips-only", worker2)
@@ -53,7 +53,7 @@ var servicesYAML string
 // CoreDNS's Service the tenth address of the range.
 var dnsServer = netip.MustParseAddrPort("10.96.0.10:53")
 
-// byName is a probe that looks a Service up and talks to what it finds.
+// byName is a probe that resolves a Service's name and connects to its address.
 func byName(from, to framework.End, service string) probe.Probe {
 	return probe.Probe{
 		From: from.Name, To: to.Name, Protocol: probe.DNS,
@@ -74,7 +74,7 @@ type fact struct {
 	lost, fine []probe.Probe
 }
 
-// facts are in the order in which they were noted.
+// facts are in the order of the notes.
 var facts = []fact{
 	{
 		id: "dns-times-out", name: "what needs DNS times out",
@@ -111,8 +111,8 @@ func probes() []probe.Probe {
 	return all
 }
 
-// hurt are the probes of which no packet gets through.
-func hurt() []probe.Probe {
+// impacted are the probes of which no packet gets through.
+func impacted() []probe.Probe {
 	var all []probe.Probe
 	for _, f := range facts {
 		all = append(all, f.lost...)
@@ -120,7 +120,7 @@ func hurt() []probe.Probe {
 	return all
 }
 
-// ends are all that the probes run between.
+// ends are the endpoints of the probes.
 func ends() []framework.End {
 	all := []framework.End{byVIP}
 	for _, w := range workloads {

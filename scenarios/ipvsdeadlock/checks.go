@@ -32,7 +32,7 @@ func (s *story) mode(ctx context.Context, r *framework.Run) (bool, string, error
 // syncs asserts that syncs were finished since the load ended, or that none was.
 func (s *story) syncs(finished bool) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
-		l, _, err := s.look(ctx, r)
+		l, _, err := s.poll(ctx, r)
 		if err != nil {
 			return false, "", err
 		}
@@ -100,7 +100,7 @@ func (s *story) churnFollows(_ context.Context, r *framework.Run) (bool, string,
 	return s.churnIsServed(r, 0)
 }
 
-// churnIsServed tells whether each churned Service leads to its endpoint, or to one that
+// churnIsServed reports whether each churned Service leads to its endpoint, or to one that
 // is no more than so many changes apart.
 func (s *story) churnIsServed(r *framework.Run, apart int) (bool, string, error) {
 	seen := r.Snapshot()

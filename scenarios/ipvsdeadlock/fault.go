@@ -26,9 +26,9 @@ const (
 	syncsMet = 2
 	// loadTakes bounds the rest of the load's time, on a busy machine.
 	loadTakes = 4 * time.Minute
-	// lookPause is the time from the end of one poll of kube-proxy to the next: each poll
+	// pollPause is the time from the end of one poll of kube-proxy to the next: each poll
 	// takes time from kube-proxy. hangPause is the same where kube-proxy may be hanging.
-	lookPause = 3 * time.Second
+	pollPause = 3 * time.Second
 	hangPause = 2 * time.Second
 )
 
@@ -98,14 +98,14 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 
 // throughTicks runs the load, and notes how kube-proxy survived it.
 func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
-	s.after, s.hang, s.looks = standing{}, kubeproxy.Hang{}, nil
+	s.after, s.hang, s.polls = standing{}, kubeproxy.Hang{}, nil
 	if err := s.services.Restore(ctx, r.Cluster); err != nil {
 		return err
 	}
 	if err := s.busyIsServed(ctx, r); err != nil {
 		return err
 	}
-	before, _, err := s.look(ctx, r)
+	before, _, err := s.poll(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -118,17 +118,17 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	open, _ := s.load.Open()
 	r.Note(fmt.Sprintf("%d connections are open, %d endpoints taken away, %d Services churn", open, heldEndpoints, churn.Services))
 	var a standing
-	var met kubeproxy.Look
+	var met kubeproxy.State
 	var changes int64
 	err = await.Until(ctx, "kube-proxy to hang under the load, or to survive it", time.Second/4, framework.MaxRounds*tickTakes+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
 			if s.load.Err() != nil {
 				return true, "", nil // the load is over
 			}
-			if !s.lookIsDue() {
+			if !s.pollIsDue() {
 				return false, "", nil
 			}
-			l, hangs, err := s.look(ctx, r)
+			l, hangs, err := s.poll(ctx, r)
 			if err != nil {
 				return false, "", err
 			}
@@ -168,7 +168,7 @@ func (a standing) String() string {
 	return text
 }
 
-// heldIsEmpty tells whether the node's kernel has no real server left for the busy
+// heldIsEmpty reports whether the node's kernel has no real server left for the busy
 // Service. Graceful termination leaves those that connections are open to.
 func (s *story) heldIsEmpty(r *framework.Run) bool {
 	v := s.virtualServer(r, s.services.HeldVIP, 80)
@@ -178,43 +178,43 @@ func (s *story) heldIsEmpty(r *framework.Run) bool {
 // fairChance waits until kube-proxy has had time to apply the current Services: two syncs,
 // the second of which has begun after the call. It also ends when kube-proxy hangs.
 func (s *story) fairChance(ctx context.Context, r *framework.Run) error {
-	before, hangs, err := s.look(ctx, r)
+	before, hangs, err := s.poll(ctx, r)
 	if err != nil || hangs {
 		return err
 	}
 	return await.Until(ctx, "kube-proxy to finish two syncs, or to hang", time.Second/4, kubeproxy.FrozenFor+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
-			if !s.lookIsDue() {
+			if !s.pollIsDue() {
 				return false, "", nil
 			}
-			l, hangs, err := s.look(ctx, r)
+			l, hangs, err := s.poll(ctx, r)
 			return err == nil && (hangs || l.Syncs >= before.Syncs+2), l.String(), err
 		})
 }
 
-// lookIsDue tells whether it is time for the next poll.
-func (s *story) lookIsDue() bool {
-	pause := lookPause
+// pollIsDue reports whether it is time for the next poll.
+func (s *story) pollIsDue() bool {
+	pause := pollPause
 	if len(s.hang.Last.Waiting) > 1 {
 		pause = hangPause
 	}
 	return time.Since(s.hang.Last.At) >= pause
 }
 
-// look polls kube-proxy, and tells whether it hangs.
-func (s *story) look(ctx context.Context, r *framework.Run) (kubeproxy.Look, bool, error) {
-	l, err := s.proxy.Look(ctx, r.Lab)
+// poll reads the state of kube-proxy, and reports whether it hangs.
+func (s *story) poll(ctx context.Context, r *framework.Run) (kubeproxy.State, bool, error) {
+	l, err := s.proxy.State(ctx, r.Lab)
 	if err != nil {
 		return l, false, err
 	}
-	s.looks = append(s.looks, l)
+	s.polls = append(s.polls, l)
 	return l, s.hang.See(l), nil
 }
 
 // log lists the polls of kube-proxy since the load began.
 func (s *story) log() string {
 	var text strings.Builder
-	for _, l := range s.looks {
+	for _, l := range s.polls {
 		fmt.Fprintln(&text, l)
 	}
 	return text.String()
@@ -238,7 +238,7 @@ func (s *story) busyIsServed(ctx context.Context, r *framework.Run) error {
 		})
 }
 
-// held tells whether the load was one under which 1.13.0 would hang.
+// held reports whether the load was one under which 1.13.0 would hang.
 func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 	a := s.after
 	switch {

@@ -53,7 +53,7 @@ recover.
 A pass does not prove anything about the rate in production, nor about the
 other defects of the graceful termination at the time (kubernetes#72337).`,
 	Facts: []framework.Fact{
-		{Says: "a day before the symptom there is nothing to see, and the detectors have no findings",
+		{Says: "before the symptom no packet is lost, and the detectors have no findings",
 			By: framework.By(hangs, framework.StepBaseline)},
 		{Says: "kube-proxy runs in mode ipvs and did not fall back to another",
 			By: framework.By(hangs, framework.StepBefore("proxy-mode")).And(works, framework.StepBefore("proxy-mode"))},
@@ -73,7 +73,7 @@ other defects of the graceful termination at the time (kubernetes#72337).`,
 		{Says: `the log repeats "Trying to delete rs" each minute`,
 			By:  framework.By(hangs, framework.StepAfter("goroutines-wait")),
 			Not: "here the opposite: the goroutine that writes the line is one of the two, and the log ends with its last tick; in the report it went on"},
-		{Says: "it does not heal by itself",
+		{Says: "it does not recover by itself",
 			Not: "no run waits for it. In one run each of 1.13.0 and 1.13.1 with --wait 10m, every packet was lost for ten minutes (2026-11-23)"},
 		{Says: "restarting kube-proxy helps until the next time", By: framework.By(hangs, framework.StepRemedy("restart"))},
 		{Says: "1.13.2 helps", By: framework.By(hangs, framework.StepRemedy("fixed-version"))},

@@ -181,10 +181,10 @@ type story struct {
 	// 61 hung an affected one in the first tick, four in the second, and one survived
 	// both (rates.json).
 	ticks int
-	// after is how kube-proxy survived the load; looks are the polls since it began.
+	// after is how kube-proxy survived the load; polls are its states since the load began.
 	after standing
 	hang  kubeproxy.Hang
-	looks []kubeproxy.Look
+	polls []kubeproxy.State
 }
 
 func newStory(p kubeproxy.Proxy) *story {
@@ -213,7 +213,7 @@ func (s *story) race() *framework.Race {
 	}
 }
 
-// common is what all variants do.
+// common is the common part of all variants.
 func (s *story) common() framework.Script {
 	// The pod on the node that the probes come from; the Service, and the pod that
 	// the next rollout puts behind it.
@@ -349,8 +349,8 @@ func (s *story) says(kind, object string) framework.Finding {
 	return framework.Finding{Detector: convergence.Name(), Kind: kind, State: detect.Active, Object: detect.Named(object), Announcer: s.node}
 }
 
-// install puts kube-proxy, the application and the load's Services into the
-// lab, in place of what is there.
+// install installs kube-proxy, the application and the load's Services, in place of earlier
+// ones.
 func (s *story) install(ctx context.Context, r *framework.Run) error {
 	s.stopLoad()
 	s.after = standing{}

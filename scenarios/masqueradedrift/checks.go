@@ -181,7 +181,7 @@ func flowsAreHidden(r *framework.Run) (bool, string, error) {
 
 // oldFlowsAreHidden asserts that the pods' UDP flows to the outside, which
 // began before the upgrade, have lost the pods' addresses: BPF programs
-// translate each packet, whatever connection tracking knows of its flow.
+// translate each packet, also of flows that connection tracking knows.
 func oldFlowsAreHidden(ctx context.Context, r *framework.Run) (bool, string, error) {
 	if holds, saw, err := flowsAreHidden(r); !holds || err != nil {
 		return false, saw, err

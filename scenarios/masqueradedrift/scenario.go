@@ -390,7 +390,7 @@ func (d drift) affected(s *framework.Script) {
 	cured := d.cured(cilium.Native)
 	s.Remedies = []framework.Remedy{
 		{
-			// Not in default-on: with BPF it changed nothing either, in a run of its own.
+			// Not in default-on: with BPF it changed nothing either, in a separate run.
 			ID: "restart-agents", Name: "restart every agent",
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				again := d.next()
@@ -415,8 +415,8 @@ func ruleIsReported(hidden []framework.Finding) framework.Check {
 	return framework.DetectorsSay("rule-reported", "the detector names chain, rule and comment", named...)
 }
 
-// install puts databases, the old version of Cilium and the pods into the lab,
-// from whatever state an earlier variant or run has left.
+// install installs the databases, the old version of Cilium and the pods, in any state that
+// an earlier variant or run left.
 func (d drift) install(ctx context.Context, r *framework.Run) error {
 	var parts errgroup.Group
 	parts.Go(func() error { return startDatabases(ctx, r) })
@@ -440,8 +440,8 @@ func (d drift) install(ctx context.Context, r *framework.Run) error {
 	return d.next().Configure(ctx, r.Cluster)
 }
 
-// upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values`
-// does. What the ConfigMap says is not touched.
+// upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values` does. The
+// ConfigMap stays.
 func (d drift) upgrade(r *framework.Run) fault.Fault {
 	next := d.next()
 	return fault.Fault{
@@ -504,7 +504,7 @@ func cure(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
 }
 
 // cureBPF gives the agents the keys that they read. The programs translate each
-// packet by itself, so that no connection has to be forgotten.
+// packet separately: no connection has to be forgotten.
 func cureBPF(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
 	if err := cured.WriteRules(ctx, r.Cluster, nodes); err != nil {
 		return err

@@ -131,7 +131,7 @@ var (
 	outside = framework.HostEnd(lab.Hosts[0])
 )
 
-// common is what both variants do.
+// common is the common part of both variants.
 func common(version string) framework.Script {
 	return framework.Script{
 		Install: func(ctx context.Context, r *framework.Run) error { return install(ctx, r, version) },
@@ -252,8 +252,8 @@ func withdrawn(id, what string, rangeOf func(allocation) netip.Prefix, bound tim
 	}
 }
 
-// install puts Cilium and the probe pods into the lab, from whatever state
-// an earlier variant or run has left.
+// install installs Cilium and the probe pods, in any state that an earlier variant or run
+// left.
 func install(ctx context.Context, r *framework.Run, version string) error {
 	if err := cilium.Uninstall(ctx, r.Lab, r.Cluster, all, podCIDR); err != nil {
 		return err
@@ -293,7 +293,7 @@ func restartHosts(ctx context.Context, r *framework.Run) error {
 	if err := r.Lab.SessionsUp(ctx, hosts, began); err != nil {
 		return err
 	}
-	// Kubelets would restart the probe pods, each after a time of its own.
+	// Kubelets would restart the probe pods, but at different times.
 	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(staying...))
 }
 

@@ -2,5 +2,5 @@
 
 package scenariotest
 
-// night tells whether tests are built for the night, which runs slow scenarios as well.
+// night is true in builds for the night, which runs slow scenarios as well.
 const night = true

@@ -40,8 +40,8 @@ func Pass(t *testing.T, s framework.Scenario) {
 	mustPass(t, reports[0])
 }
 
-// mustPass fails a test whose run did not pass, with what the run says of it: of a CI
-// run often nothing but a test's last lines is kept.
+// mustPass fails a test whose run did not pass, with the run's reasons: CI often keeps only
+// a test's last lines.
 func mustPass(t *testing.T, r report.Report) {
 	t.Helper()
 	if r.Verdict == string(framework.Pass) {
@@ -93,8 +93,8 @@ func Ablations(t *testing.T, s framework.Scenario) {
 	EachPartMatters(t, s, Judge(t, s, engine.Options{Ablate: engine.AblateAll, Output: filepath.Join(output(t), "ablations")}))
 }
 
-// EachPartMatters says what is missing in the report of a run of a scenario in which
-// each part of each variant was switched off in turn.
+// EachPartMatters fails the test if the verdicts of a run with --ablate=all are not as
+// expected, or one is missing.
 func EachPartMatters(t *testing.T, s framework.Scenario, r report.Report) {
 	t.Helper()
 	expect := gomega.NewWithT(t).Expect
@@ -117,7 +117,7 @@ func EachPartMatters(t *testing.T, s framework.Scenario, r report.Report) {
 	mustPass(t, r)
 }
 
-// Down removes a lab that Judge was told to keep.
+// Down removes a lab that Judge kept (engine.Options.Keep).
 func Down(t *testing.T, s framework.Scenario) {
 	t.Helper()
 	if err := suite.Labs(options(t, engine.Options{})).Down(context.WithoutCancel(t.Context()), s); err != nil {

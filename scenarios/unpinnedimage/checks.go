@@ -16,7 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// rollout is what tells how far kube-router has come, node by node.
+// rollout are the sources that show the rollout of kube-router, node by node.
 var rollout = []snapshot.Source{snapshot.RunningImages, snapshot.Routers}
 
 // runs asserts that each node's kube-router is of an image.
@@ -168,7 +168,7 @@ func pulledAsLatest(image string, nodes ...string) framework.Condition {
 		if err != nil {
 			return false, "", err
 		}
-		if err := tellPullTimes(ctx, r); err != nil {
+		if err := notePullTimes(ctx, r); err != nil {
 			return false, "", err
 		}
 		got := given(pulls, want)
@@ -197,7 +197,7 @@ func askedForDigest(image string) framework.Condition {
 	}
 }
 
-// notByDigest tells which nodes have requested something else than a digest, or nothing.
+// notByDigest says which nodes requested something else than a digest, or nothing.
 func notByDigest(pulls []registry.Pull, digest string) (bool, string, error) {
 	var wrong framework.Mismatches
 	for _, node := range nodes() {
@@ -217,9 +217,9 @@ func notByDigest(pulls []registry.Pull, digest string) (bool, string, error) {
 	return wrong.Result()
 }
 
-// tellPullTimes notes each node's longest pull since the variant began. All of them are
+// notePullTimes notes each node's longest pull since the variant began. All of them are
 // evidence.
-func tellPullTimes(ctx context.Context, r *framework.Run) error {
+func notePullTimes(ctx context.Context, r *framework.Run) error {
 	times, err := workload.PullTimes(ctx, r.Cluster, untagged, r.Began)
 	if err != nil {
 		return err

@@ -69,8 +69,7 @@ func publishedScript() framework.Script {
 		}
 		return guard(ctx, r)
 	}
-	// Probes connect for each packet: packets of an open connection pass whatever the
-	// policies say.
+	// Probes connect for each packet: policies do not stop packets of an open connection.
 	for i := range s.Probes {
 		p := &s.Probes[i]
 		*p = probe.Probe{Name: p.Name, From: p.From, To: p.To, Protocol: probe.TCP}.WithDefaults()

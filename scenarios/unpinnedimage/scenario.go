@@ -206,15 +206,15 @@ func pinnedTo(vendors kuberouter.Manifest, image string) configure {
 	}
 }
 
-// apply brings kube-router to a configuration, and tells node by node what
-// becomes of it. The story is kept under a name.
+// apply applies a configuration of kube-router, and keeps what happens on each node as
+// evidence of that name.
 func (config configure) apply(ctx context.Context, r *framework.Run, name string, change func(*kuberouter.KubeRouter)) error {
 	k, err := config(ctx, r)
 	if err != nil {
 		return err
 	}
 	change(&k)
-	return tell(r, name, func() error { return k.Apply(ctx, r.Cluster) })
+	return watch(r, name, func() error { return k.Apply(ctx, r.Cluster) })
 }
 
 // unchanged is a configuration as it is, atOnce one that replaces all pods at
@@ -222,9 +222,9 @@ func (config configure) apply(ctx context.Context, r *framework.Run, name string
 func unchanged(*kuberouter.KubeRouter) {}
 func atOnce(k *kuberouter.KubeRouter)  { k.AtOnce = true }
 
-// tell does something to kube-router, and keeps what became of each node.
-func tell(r *framework.Run, name string, do func() error) error {
-	events, err := kuberouter.Tell(nodes(), r.Snapshot, r.Note, do)
+// watch calls do, which changes kube-router, and keeps what happens on each node.
+func watch(r *framework.Run, name string, do func() error) error {
+	events, err := kuberouter.Watch(nodes(), r.Snapshot, r.Note, do)
 	r.Evidence("story-"+name, events)
 	return err
 }
@@ -243,7 +243,7 @@ func nodeOf(name string) kuberouter.Node {
 	return kuberouter.Node{Name: name, Address: address}
 }
 
-// untaggedFor is how long is watched what a restart under another version does.
+// untaggedFor is how long the effects of a restart under another version are watched.
 const untaggedFor = 5 * time.Second
 
 func untaggedScript() framework.Script {
@@ -339,8 +339,8 @@ func ifNotPresentScript() framework.Script {
 	return s
 }
 
-// install puts kube-router and the probe pods into the lab, from whatever
-// state an earlier variant or run has left.
+// install installs kube-router and the probe pods, in any state that an earlier variant or
+// run left.
 func install(ctx context.Context, r *framework.Run, latest pair, config configure) error {
 	if err := uninstall(ctx, r); err != nil {
 		return err
@@ -366,8 +366,8 @@ func install(ctx context.Context, r *framework.Run, latest pair, config configur
 	return starts.Wait()
 }
 
-// uninstall removes the probe pods, what the variant with policies has created, and
-// then kube-router and all that it has left on the nodes.
+// uninstall removes the probe pods, what the variant with policies created, and then
+// kube-router and all that it left on the nodes.
 func uninstall(ctx context.Context, r *framework.Run) error {
 	if err := workload.StopProbes(ctx, r.Cluster); err != nil {
 		return err
@@ -378,7 +378,7 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 	return kuberouter.Clean(ctx, r.Lab)
 }
 
-// latestMoves is what the vendor does on any day.
+// latestMoves is what the vendor does with a release.
 func latestMoves(r *framework.Run, latest pair) fault.Fault {
 	return fault.Fault{
 		Name:   "latest becomes " + kuberouter.Version(latest.after),
@@ -407,7 +407,7 @@ func changeArgument(r *framework.Run, config configure) fault.Fault {
 				return err
 			}
 			k.IBGP = true
-			return tell(r, "argument-changed", func() error {
+			return watch(r, "argument-changed", func() error {
 				if err := k.Apply(ctx, r.Cluster); err != nil {
 					return err
 				}
@@ -426,7 +426,7 @@ func changeArgument(r *framework.Run, config configure) fault.Fault {
 			}
 			return len(pods) == len(all), fmt.Sprintf("%d pods", len(pods)), nil
 		},
-		// The next variant installs kube-router whatever is there.
+		// The next variant installs kube-router in any state.
 		Undo: func(context.Context) error { return nil },
 	}
 }

@@ -41,8 +41,8 @@ const (
 // agent is the name of calico-node's DaemonSet, container and label.
 const agent = "calico-node"
 
-// Agent is calico-node, with one pod on each node. Ready means to it that BIRD
-// has all of its sessions.
+// Agent is calico-node, with one pod on each node. It is ready if BIRD has all of its
+// sessions.
 var Agent = workload.SystemDaemonSet(agent)
 
 // Calico is a configuration of Calico.
@@ -52,15 +52,14 @@ type Calico struct {
 	PodCIDR netip.Prefix
 	// Method is how calico-node finds its node's address.
 	Method string
-	// Poll is how often calico-node -monitor-addresses looks for that address:
+	// Poll is how often calico-node -monitor-addresses checks that address:
 	// AUTODETECT_POLL_INTERVAL, by default DefaultPoll.
 	Poll time.Duration
 	// OnDelete replaces no pod: Roll deletes one after the other.
 	OnDelete bool
 }
 
-// DefaultPoll is how often calico-node looks for its address unless it is configured
-// otherwise.
+// DefaultPoll is how often calico-node checks its address by default.
 const DefaultPoll = time.Minute
 
 // Apply brings Calico to this configuration. The pods of an earlier
@@ -80,14 +79,13 @@ func (c Calico) Apply(ctx context.Context, lab *kindlab.Lab) error {
 	return workload.ApplyObjects(ctx, cluster, objects...)
 }
 
-// objects are those of the vendor's manifest, for this lab.
+// objects are the vendor's manifest, adapted to this lab.
 func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructured.Unstructured, error) {
 	objects, err := workload.Objects(manifest)
 	if err != nil {
 		return nil, err
 	}
-	// kube-controllers cleans up after nodes that are deleted, which no lab
-	// needs.
+	// kube-controllers cleans up after deleted nodes, which no lab needs.
 	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 		return o.GetName() == "calico-kube-controllers"
 	})
@@ -149,28 +147,27 @@ const (
 	// installsWithin bounds the start of calico-node on every node, after three
 	// init containers and, the first time, the pull of both images.
 	installsWithin = 2 * time.Minute
-	// restartsWithin bounds the start of pods whose images are there.
+	// restartsWithin bounds the start of pods whose images are on the node.
 	restartsWithin = time.Minute
 )
 
-// canStart tells on a node whether the CNI plugin takes pods: it knows the node's
-// name, and the API server's address. install-cni writes that address in brackets,
-// which Go takes for IPv6 alone since 1.26; calico-node writes it again, without
-// them, when it makes the plugin's next token.
-const canStart = `test -s /var/lib/calico/nodename || { echo "no node's name yet"; exit 1; }
-grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo 'no address of the API server yet'; exit 1; }`
+// canStart succeeds on a node if the CNI plugin accepts pods: it knows the node's name and
+// the API server's address. install-cni writes that address in brackets, which Go since
+// 1.26 accepts for IPv6 only; calico-node writes it without them, with the plugin's next
+// token.
+const canStart = `test -s /var/lib/calico/nodename || { echo "the node's name is not written yet"; exit 1; }
+grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo "the API server's address is not written yet"; exit 1; }`
 
-// PodsCanStart waits until the newest calico-node runs on every node, which
-// means that the CNI plugin is installed, and has given the plugin what it needs to
-// know. Until then the plugin refuses every pod that comes or goes, and kubelet
-// tries again only after a while.
+// PodsCanStart waits until the newest calico-node runs on every node, has installed the CNI
+// plugin and configured it. Until then the plugin refuses to add or remove pods, and
+// kubelet retries only after a while.
 func PodsCanStart(ctx context.Context, lab *kindlab.Lab) error {
 	cluster := lab.Clusters[0]
 	if err := Agent.Started(ctx, cluster, cluster.Nodes(), installsWithin); err != nil {
 		return err
 	}
 	return lab.EachNode(ctx, cluster.Nodes(), func(ctx context.Context, node *kindlab.Node) error {
-		return await.Until(ctx, "Calico's CNI plugin to take pods", 200*time.Millisecond, restartsWithin,
+		return await.Until(ctx, "Calico's CNI plugin to accept pods", 200*time.Millisecond, restartsWithin,
 			func(ctx context.Context) (bool, string, error) {
 				said, err := node.Exec(ctx, "sh", "-c", canStart)
 				return err == nil, strings.TrimSpace(said), err
@@ -178,9 +175,8 @@ func PodsCanStart(ctx context.Context, lab *kindlab.Lab) error {
 	})
 }
 
-// Restart deletes calico-node's pods on these nodes, without leaving them time,
-// and waits until their successors were started. Whether those are ready is
-// another question.
+// Restart deletes calico-node's pods on these nodes without a grace period, and waits until
+// their successors are started. They need not be ready.
 func Restart(ctx context.Context, lab *kindlab.Lab, nodes ...string) error {
 	return Agent.Restart(ctx, lab.Clusters[0], nodes, restartsWithin, client.GracePeriodSeconds(0))
 }
@@ -199,8 +195,8 @@ func Roll(ctx context.Context, lab *kindlab.Lab, node string) error {
 	return lab.SessionsUp(ctx, nodes, began)
 }
 
-// Peer has every node speak BGP with a router as well, and not only with the other
-// nodes. Calico's types must be known, which takes a moment after Apply.
+// Peer adds a router to the BGP peers of every node. It waits until the API server knows
+// Calico's types, which takes a moment after Apply.
 func Peer(ctx context.Context, c *kindlab.Cluster, router netip.Addr, asn uint32) error {
 	manifest := fmt.Sprintf(`apiVersion: crd.projectcalico.org/v1
 kind: BGPPeer

@@ -11,7 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Address is Calico's address of a node; invalid where it has none.
+// Address is Calico's address of a node; invalid if it has none.
 func Address(s snapshot.Snapshot, node string) netip.Addr {
 	for _, n := range s.Nodes.Items {
 		if n.Name == node {
@@ -26,7 +26,7 @@ func Sessions(n snapshot.NodeNetwork) []snapshot.BIRDProtocol {
 	return slices.DeleteFunc(slices.Clone(n.BIRD.Items), func(p snapshot.BIRDProtocol) bool { return !p.Neighbor.IsValid() })
 }
 
-// HidesPods tells whether felix has written the rule of natOutgoing on a node.
+// HidesPods reports whether felix has written the rule of natOutgoing on a node.
 func HidesPods(n snapshot.NodeNAT) bool {
 	return slices.ContainsFunc(n.Rules.Items, func(r snapshot.Rule) bool {
 		return r.Chain == "cali-nat-outgoing" && r.Target == "MASQUERADE"
@@ -48,7 +48,7 @@ func Restarts(ctx context.Context, c *kindlab.Cluster) (map[string]string, error
 	return all, nil
 }
 
-// IsReady tells whether calico-node's pod on a node is ready, by kubelet.
+// IsReady reports whether calico-node's pod on a node is ready, by kubelet's status.
 func IsReady(ctx context.Context, c *kindlab.Cluster, node string) (bool, error) {
 	pods, err := Agent.Pods.List(ctx, c)
 	for _, p := range pods {

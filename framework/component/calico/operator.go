@@ -39,9 +39,8 @@ var renderers = workload.Pods{Namespace: metav1.NamespaceSystem, Labels: map[str
 // renderWithin bounds the pull and the run of the operator's renderer.
 const renderWithin = time.Minute
 
-// MethodOf is what the operator makes of an Installation's
-// nodeAddressAutodetectionV4, such as {kubernetes: NodeInternalIP}: the
-// IP_AUTODETECTION_METHOD that it gives to calico-node. The operator's own code
+// MethodOf is the IP_AUTODETECTION_METHOD that the operator renders for an Installation's
+// nodeAddressAutodetectionV4, such as {kubernetes: NodeInternalIP}. The operator's own code
 // renders it, in a pod of the cluster.
 func MethodOf(ctx context.Context, c *kindlab.Cluster, autodetection string) (method string, err error) {
 	var manifest bytes.Buffer
@@ -49,14 +48,14 @@ func MethodOf(ctx context.Context, c *kindlab.Cluster, autodetection string) (me
 	if err != nil {
 		return "", fmt.Errorf("writing the Installation: %w", err)
 	}
-	if err := renderers.Delete(ctx, c); err != nil { // of a run that was killed
+	if err := renderers.Delete(ctx, c); err != nil { // left by a killed run
 		return "", err
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: renderers.Namespace, GenerateName: "tigera-operator-render-", Labels: renderers.Labels},
 		Spec: corev1.PodSpec{
 			NodeName:      c.Nodes()[0],
-			HostNetwork:   true, // no CNI plugin need be there yet
+			HostNetwork:   true, // works without a CNI plugin
 			RestartPolicy: corev1.RestartPolicyNever,
 			Containers: []corev1.Container{{
 				Name: "render", Image: OperatorImage(),

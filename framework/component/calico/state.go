@@ -14,8 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// State is what Calico has made of the nodes' addresses at one moment. It is
-// evidence for a person to read.
+// State is how Calico uses the nodes' addresses at one moment, as evidence for people.
 type State struct {
 	// Nodes are those that were asked, in the cluster's order.
 	Nodes []string
@@ -26,7 +25,7 @@ type State struct {
 	Annotations map[string]map[string]string
 }
 
-// Read asks every node of the lab's cluster.
+// Read reads the state of every node of the lab's cluster.
 func Read(ctx context.Context, lab *kindlab.Lab) (State, error) {
 	cluster := lab.Clusters[0]
 	s := State{

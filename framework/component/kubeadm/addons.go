@@ -1,5 +1,5 @@
-// Package kubeadm brings kube-proxy and CoreDNS into a lab's cluster as kubeadm
-// makes them. A lab's cluster has neither by itself.
+// Package kubeadm installs kube-proxy and CoreDNS in a lab's cluster, with the manifests of
+// kubeadm. A new lab has neither.
 package kubeadm
 
 import (
@@ -29,13 +29,10 @@ const (
 
 // Images are those of the addons.
 func Images() []string {
-	return []string{
-		KubeProxyImage,
-		"registry.k8s.io/coredns/coredns:v" + CoreDNSVersion,
-	}
+	return []string{KubeProxyImage, "registry.k8s.io/coredns/coredns:v" + CoreDNSVersion}
 }
 
-// KubeProxyImage is that of kube-proxy.
+// KubeProxyImage is the image of kube-proxy.
 const KubeProxyImage = "registry.k8s.io/kube-proxy:v" + KubernetesVersion
 
 // KubeProxy and CoreDNS are the addons.
@@ -52,7 +49,7 @@ var configYAML string
 
 var configTemplate = template.Must(template.New("kubeadm").Parse(configYAML))
 
-// config is kubeadm's for a cluster whose API server is at an address.
+// config renders kubeadm's configuration for a cluster with this API server.
 func config(apiServer netip.AddrPort, c topology.Cluster) (string, error) {
 	var text strings.Builder
 	err := configTemplate.Execute(&text, map[string]any{
@@ -64,8 +61,8 @@ func config(apiServer netip.AddrPort, c topology.Cluster) (string, error) {
 	return text.String(), nil
 }
 
-// ApplyAddons brings kube-proxy and CoreDNS into the cluster, as kubeadm makes
-// them, but for CoreDNS's place: one pod, on a node. It does not wait for them.
+// ApplyAddons installs kube-proxy and CoreDNS with kubeadm's manifests, except that CoreDNS
+// is one pod on this node. It does not wait for them.
 func ApplyAddons(ctx context.Context, lab *kindlab.Lab, coreDNSNode string) error {
 	objects, err := addons(ctx, lab, "kube-proxy", "coredns")
 	if err != nil {
@@ -96,7 +93,7 @@ func ApplyKubeProxy(ctx context.Context, lab *kindlab.Lab) error {
 	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
 }
 
-// addons are the objects that kubeadm makes for addons.
+// addons are kubeadm's objects for addons.
 func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstructured.Unstructured, error) {
 	cluster := lab.Clusters[0]
 	config, err := config(cluster.APIServer(), lab.Topology.Clusters[0])
@@ -119,7 +116,7 @@ func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstruct
 // CoreDNS says that it is ready a few seconds after its start.
 const addonWithin = time.Minute
 
-// AddonsReady waits until kube-proxy, on every node, and CoreDNS do their work.
+// AddonsReady waits until kube-proxy, on every node, and CoreDNS are ready.
 func AddonsReady(ctx context.Context, c *kindlab.Cluster) error {
 	if err := KubeProxyReady(ctx, c); err != nil {
 		return err

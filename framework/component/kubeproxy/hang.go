@@ -6,11 +6,10 @@ import (
 )
 
 const (
-	// looksHung is how many looks in a row must show the same goroutines waiting
-	// for IPVS, and no sync finished, before kube-proxy counts as hung. Two
-	// goroutines of a healthy kube-proxy may both be in a call at one look, and
-	// again at the next.
-	looksHung = 3
+	// pollsHung is how many polls in a row must show the same goroutines waiting for IPVS,
+	// and no sync finished, before kube-proxy counts as hung. Two goroutines of a healthy
+	// kube-proxy may both be in a call at one poll, and again at the next.
+	pollsHung = 3
 	// FrozenFor is how long a kube-proxy may go without finishing a sync before
 	// it counts as stopped, regardless of its goroutines. It should sync every
 	// five seconds; the slowest sync that was seen on a busy machine, without hardware
@@ -21,15 +20,15 @@ const (
 // Hang reports after each poll whether kube-proxy hangs. The zero value has
 // seen nothing.
 type Hang struct {
-	// Last is the newest look.
-	Last Look
+	// Last is the newest state.
+	Last State
 
-	alike int       // looks in a row, up to the last, with the same goroutines waiting and no sync
-	since time.Time // when the last look's count of syncs was seen first
+	alike int       // polls in a row, up to the last, with the same goroutines waiting and no sync
+	since time.Time // when the last poll's count of syncs was seen first
 }
 
-// See takes one more look, and reports whether kube-proxy hangs.
-func (h *Hang) See(l Look) bool {
+// See takes the state of one more poll, and reports whether kube-proxy hangs.
+func (h *Hang) See(l State) bool {
 	first := h.since.IsZero()
 	synced := first || l.Syncs != h.Last.Syncs
 	if synced {
@@ -40,5 +39,5 @@ func (h *Hang) See(l Look) bool {
 	}
 	h.alike++
 	h.Last = l
-	return len(l.Waiting) > 1 && h.alike >= looksHung || l.At.Sub(h.since) >= FrozenFor
+	return len(l.Waiting) > 1 && h.alike >= pollsHung || l.At.Sub(h.since) >= FrozenFor
 }

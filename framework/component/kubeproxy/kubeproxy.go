@@ -24,7 +24,7 @@ var manifestYAML string
 
 var manifestTemplate = template.Must(template.New("kube-proxy").Parse(manifestYAML))
 
-// Mode is what kube-proxy makes of Services, in its own words.
+// Mode is the value of kube-proxy's --proxy-mode.
 type Mode string
 
 // Modes of kube-proxy.
@@ -41,7 +41,7 @@ func Image(version string) string { return "k8s.gcr.io/kube-proxy:v" + version }
 // the iptables sync period of the manifest (pkg/proxy/healthcheck of 1.13).
 const HealthTimeout = 20 * time.Second
 
-// daemonSet is what the manifest declares.
+// daemonSet is the DaemonSet of the manifest.
 func (p Proxy) daemonSet() workload.DaemonSet {
 	return workload.SystemDaemonSet("kube-proxy-" + p.Node)
 }
@@ -63,8 +63,8 @@ type Proxy struct {
 	Node string
 	// PodCIDR is the range of the cluster's pods.
 	PodCIDR netip.Prefix
-	// Watched is the cluster IP of the Service whose entries in the list of the
-	// graceful termination Look counts.
+	// Watched is the cluster IP of the Service whose entries in the graceful-termination
+	// list State counts.
 	Watched netip.Addr
 }
 
@@ -81,7 +81,7 @@ func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
 	}
 	if p.Mode == IPVS && semver.Compare("v"+p.Version, "v1.13.0") < 0 {
 		if _, err := lab.Node(p.Node).Exec(ctx, "sh", "-c", renamed); err != nil {
-			return fmt.Errorf("naming a kernel module on %s as kube-proxy %s asks for it: %w", p.Node, p.Version, err)
+			return fmt.Errorf("listing nf_conntrack_ipv4 as a kernel module on %s, which kube-proxy %s requires: %w", p.Node, p.Version, err)
 		}
 	}
 	if err := workload.Apply(ctx, cluster, text.String()); err != nil {
@@ -105,26 +105,24 @@ func MarkDrop(ctx context.Context, node *kindlab.Node) error {
 
 // renamed lists nf_conntrack_ipv4 among the modules that are built into the node's
 // kernel. From Linux 4.19 on it is a part of nf_conntrack, which up to 1.12 kube-proxy
-// does not know: it looks for the old name and, without it, falls back to iptables
-// (kubernetes#70304).
+// does not know: without the old name it falls back to iptables (kubernetes#70304).
 const renamed = `f=/lib/modules/$(uname -r)/modules.builtin
 grep -qs nf_conntrack_ipv4 "$f" || echo kernel/net/ipv4/netfilter/nf_conntrack_ipv4.ko >>"$f"`
 
-// Delete takes kube-proxy from its node, with nothing in its place. What it has
-// written to the node's kernel stays.
+// Delete removes kube-proxy from its node. What it wrote to the node's kernel stays.
 func (p Proxy) Delete(ctx context.Context, lab *kindlab.Lab) error {
 	return p.daemonSet().Delete(ctx, lab.Clusters[0])
 }
 
-// Restart replaces the pod that runs by one of the DaemonSet as it is now, and
-// waits until that has finished its first sync.
+// Restart replaces the running pod by one of the current DaemonSet, and waits until that
+// has finished its first sync.
 func (p Proxy) Restart(ctx context.Context, lab *kindlab.Lab) error {
 	if err := p.daemonSet().Restart(ctx, lab.Clusters[0], []string{p.Node}, startsWithin); err != nil {
 		return err
 	}
 	return await.Until(ctx, "the first sync of kube-proxy in mode "+string(p.Mode), time.Second, syncsWithin,
 		func(ctx context.Context) (bool, string, error) {
-			l, err := p.Look(ctx, lab)
+			l, err := p.State(ctx, lab)
 			if err != nil {
 				return false, "", err
 			}

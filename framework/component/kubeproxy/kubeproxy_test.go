@@ -21,32 +21,32 @@ import (
 
 func TestHang(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	at := func(second, syncs int, waiting ...int) Look {
-		return Look{At: start.Add(time.Duration(second) * time.Second), Mode: IPVS, Syncs: syncs, Waiting: waiting}
+	at := func(second, syncs int, waiting ...int) State {
+		return State{At: start.Add(time.Duration(second) * time.Second), Mode: IPVS, Syncs: syncs, Waiting: waiting}
 	}
 	long := int(FrozenFor / time.Second)
 	for _, c := range []struct {
 		name  string
-		looks []Look
+		polls []State
 		hangs bool // at the last one, and at none before
 	}{
-		{"one look", []Look{at(0, 5, 1, 31)}, false},
-		{"two goroutines wait for each other", []Look{at(0, 5), at(2, 5, 1, 31), at(4, 5, 1, 31), at(6, 5, 1, 31)}, true},
-		{"not for long yet", []Look{at(0, 5, 1, 31), at(2, 5, 1, 31)}, false},
-		{"one waits", []Look{at(0, 5, 1), at(2, 5, 1), at(4, 5, 1), at(6, 5, 1)}, false},
-		{"others at each look", []Look{at(0, 5, 1, 31), at(2, 5, 1, 32), at(4, 5, 1, 31), at(6, 5, 1, 32)}, false},
-		{"one of them comes through", []Look{at(0, 5, 1, 31), at(2, 5, 1, 31), at(4, 5, 31), at(6, 5, 1, 31)}, false},
-		{"a sync is finished in between", []Look{at(0, 5, 1, 31), at(2, 5, 1, 31), at(4, 6, 1, 31), at(6, 6, 1, 31)}, false},
-		{"slow syncs", []Look{at(0, 5), at(40, 6), at(80, 7), at(120, 8), at(160, 9)}, false},
-		{"a slow sync", []Look{at(0, 5), at(long-1, 5)}, false},
-		{"no sync for too long", []Look{at(0, 5), at(10, 6), at(9+long, 6), at(10+long, 6)}, true},
+		{"one poll", []State{at(0, 5, 1, 31)}, false},
+		{"two goroutines wait for each other", []State{at(0, 5), at(2, 5, 1, 31), at(4, 5, 1, 31), at(6, 5, 1, 31)}, true},
+		{"not for long yet", []State{at(0, 5, 1, 31), at(2, 5, 1, 31)}, false},
+		{"one waits", []State{at(0, 5, 1), at(2, 5, 1), at(4, 5, 1), at(6, 5, 1)}, false},
+		{"others at each poll", []State{at(0, 5, 1, 31), at(2, 5, 1, 32), at(4, 5, 1, 31), at(6, 5, 1, 32)}, false},
+		{"one of them comes through", []State{at(0, 5, 1, 31), at(2, 5, 1, 31), at(4, 5, 31), at(6, 5, 1, 31)}, false},
+		{"a sync is finished in between", []State{at(0, 5, 1, 31), at(2, 5, 1, 31), at(4, 6, 1, 31), at(6, 6, 1, 31)}, false},
+		{"slow syncs", []State{at(0, 5), at(40, 6), at(80, 7), at(120, 8), at(160, 9)}, false},
+		{"a slow sync", []State{at(0, 5), at(long-1, 5)}, false},
+		{"no sync for too long", []State{at(0, 5), at(10, 6), at(9+long, 6), at(10+long, 6)}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var h Hang
-			for i, l := range c.looks {
-				last := i == len(c.looks)-1
+			for i, l := range c.polls {
+				last := i == len(c.polls)-1
 				if hangs := h.See(l); hangs != (last && c.hangs) {
-					t.Errorf("look %d: hangs %v", i, hangs)
+					t.Errorf("poll %d: hangs %v", i, hangs)
 				}
 			}
 		})
@@ -55,27 +55,27 @@ func TestHang(t *testing.T) {
 
 // An answer with a part missing is an error: where the metrics are missing,
 // the count of syncs is unknown and not zero.
-func TestLookOf(t *testing.T) {
+func TestStateOf(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	told := snapshot.Proxy{
+	full := snapshot.Proxy{
 		Mode: "ipvs", Dumped: true, Goroutines: []snapshot.Goroutine{{ID: 1}}, Counters: map[string]float64{SyncMetric: 17}, LogLines: 512,
 	}
 	for _, c := range []struct {
 		name   string
 		change func(*snapshot.Proxy)
-		want   Look
+		want   State
 		err    string
 	}{
-		{"all of it", func(*snapshot.Proxy) {}, Look{at, IPVS, 17, []int{1}, 512}, ""},
-		{"no sync yet", func(p *snapshot.Proxy) { p.Counters = map[string]float64{} }, Look{at, IPVS, 0, []int{1}, 512}, ""},
-		{"no mode", func(p *snapshot.Proxy) { p.Mode = "" }, Look{}, "for its mode"},
-		{"no metrics", func(p *snapshot.Proxy) { p.Counters = nil }, Look{}, "for its metrics"},
-		{"no profiling", func(p *snapshot.Proxy) { p.Dumped = false }, Look{}, "--profiling"},
+		{"all of it", func(*snapshot.Proxy) {}, State{at, IPVS, 17, []int{1}, 512}, ""},
+		{"no sync yet", func(p *snapshot.Proxy) { p.Counters = map[string]float64{} }, State{at, IPVS, 0, []int{1}, 512}, ""},
+		{"no mode", func(p *snapshot.Proxy) { p.Mode = "" }, State{}, "for its mode"},
+		{"no metrics", func(p *snapshot.Proxy) { p.Counters = nil }, State{}, "for its metrics"},
+		{"no profiling", func(p *snapshot.Proxy) { p.Dumped = false }, State{}, "--profiling"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			said := told
+			said := full
 			c.change(&said)
-			got, err := lookOf(said, at)
+			got, err := stateOf(said, at)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -87,7 +87,7 @@ func TestLookOf(t *testing.T) {
 }
 
 // The script, asking a server that answers as kube-proxy's does.
-func TestLookScript(t *testing.T) {
+func TestStateScript(t *testing.T) {
 	mux := http.NewServeMux()
 	for path, body := range map[string]string{
 		"/proxyMode": string(IPVS), "/metrics": "# HELP x\n" + SyncMetric + "_other 3\n" + SyncMetric + " 17\n",
@@ -117,20 +117,20 @@ func TestLookScript(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	look := func(at time.Time) (Look, error) {
+	read := func(at time.Time) (State, error) {
 		said, err := Proxy{Watched: watched}.query().Ask(t.Context(), onThisMachine{strings.NewReplacer("10249", port, "/var/log/pods", pods)})
 		if err != nil {
-			return Look{}, err
+			return State{}, err
 		}
-		return lookOf(said, at)
+		return stateOf(said, at)
 	}
 	at := time.Now()
-	got, err := look(at)
-	if diff := cmp.Diff(Look{at, IPVS, 17, nil, 3}, got); diff != "" || err != nil {
+	got, err := read(at)
+	if diff := cmp.Diff(State{at, IPVS, 17, nil, 3}, got); diff != "" || err != nil {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)
 	}
 	server.Close()
-	if got, err := look(at); err == nil {
+	if got, err := read(at); err == nil {
 		t.Errorf("no kube-proxy, and no error: %v", got)
 	}
 }

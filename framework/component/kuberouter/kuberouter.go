@@ -28,13 +28,13 @@ const Untagged = "docker.io/cloudnativelabs/kube-router"
 // Image is the vendor's name of the image of a version, such as 1.5.1.
 func Image(version string) string { return Untagged + ":v" + version }
 
-// Version is the version that an Image is of.
+// Version is the version of an Image.
 func Version(image string) string { return strings.TrimPrefix(image, Untagged+":v") }
 
 // Agent is kube-router, with one pod on each node.
 var Agent = workload.SystemDaemonSet("kube-router")
 
-// Manifest is one of the vendor's manifests, by the version that it is of.
+// Manifest is one of the vendor's manifests, by its version.
 type Manifest string
 
 // The vendor's daemonset/kubeadm-kuberouter.yaml. They differ in the
@@ -57,14 +57,13 @@ func ManifestOf(version string) Manifest {
 // KubeRouter is a configuration of kube-router.
 type KubeRouter struct {
 	Manifest Manifest
-	// Image and PullPolicy are put into the manifest, which says nothing of
-	// either version or digest.
+	// Image and PullPolicy are set in the manifest, which has neither a version nor a
+	// digest.
 	Image      string
 	PullPolicy corev1.PullPolicy
 	// IBGP has the nodes peer with each other: --enable-ibgp.
 	IBGP bool
-	// AtOnce replaces the pods of all nodes at once and not one after the other,
-	// as an operator does when nothing works any more.
+	// AtOnce replaces the pods of all nodes at once, as an operator does in an outage.
 	AtOnce bool
 	// OnDelete replaces no pod: the caller deletes one after the other.
 	OnDelete bool
@@ -83,7 +82,7 @@ var manifestYAML string
 
 var manifestTemplate = template.Must(template.New("kube-router").Parse(manifestYAML))
 
-// manifest fills in the vendor's.
+// manifest renders the vendor's manifest.
 func (k KubeRouter) manifest(apiServer netip.AddrPort) (string, error) {
 	var text strings.Builder
 	err := manifestTemplate.Execute(&text, struct {
@@ -97,8 +96,8 @@ func (k KubeRouter) manifest(apiServer netip.AddrPort) (string, error) {
 	return text.String(), nil
 }
 
-// Apply brings the cluster to this configuration, and waits until each node has
-// started a pod of it. Whether that pod does its work is another question.
+// Apply applies the configuration, and waits until each node has started a pod of it. The
+// pod need not be ready.
 func (k KubeRouter) Apply(ctx context.Context, c *kindlab.Cluster) error {
 	if err := k.Declare(ctx, c); err != nil {
 		return err
@@ -106,7 +105,7 @@ func (k KubeRouter) Apply(ctx context.Context, c *kindlab.Cluster) error {
 	return RolledOut(ctx, c)
 }
 
-// Declare is Apply, and waits for nothing.
+// Declare is Apply without the wait.
 func (k KubeRouter) Declare(ctx context.Context, c *kindlab.Cluster) error {
 	text, err := k.manifest(c.APIServer())
 	if err != nil {
@@ -146,8 +145,8 @@ func RangesWritten(ctx context.Context, lab *kindlab.Lab) error {
 	})
 }
 
-// DeletePod deletes kube-router's pod of a node, and leaves it no time. A node
-// that has none is no error.
+// DeletePod deletes kube-router's pod of a node without a grace period. A node without a
+// pod is no error.
 func DeletePod(ctx context.Context, c *kindlab.Cluster, node string) error {
 	pods, err := Agent.Pods.List(ctx, c)
 	if err != nil {
@@ -165,7 +164,7 @@ func DeletePod(ctx context.Context, c *kindlab.Cluster, node string) error {
 	return nil
 }
 
-// Log is what the kube-routers of a node have printed, as its kubelet keeps it.
+// Log is the log of all kube-routers of a node, as its kubelet keeps it.
 func Log(ctx context.Context, node *kindlab.Node) (string, error) {
 	return node.Exec(ctx, "sh", "-c", "cat /var/log/pods/kube-system_kube-router-*/kube-router/*.log")
 }
@@ -198,7 +197,7 @@ func TagLatest(ctx context.Context, node *kindlab.Node, image string) error {
 		"ctr -n k8s.io images pull --hosts-dir /etc/containerd/certs.d %[1]s >/dev/null && ctr -n k8s.io images tag --force %[1]s %[2]s:latest",
 		image, Untagged))
 	if err != nil {
-		return fmt.Errorf("putting %s onto %s: %w", image, node.Name(), err)
+		return fmt.Errorf("pulling %s on %s and tagging it latest: %w", image, node.Name(), err)
 	}
 	return nil
 }
@@ -225,8 +224,8 @@ func FlushFilter(ctx context.Context, node *kindlab.Node) error {
 	return nil
 }
 
-// flushFilter empties the filter table, and that of kube-routers which speak to
-// the kernel in the older way.
+// flushFilter empties the filter tables of iptables-nft and, if kube-router used it, of
+// iptables-legacy.
 const flushFilter = `iptables -F; iptables -X
 if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -F; iptables-legacy -X; fi`
 

@@ -183,7 +183,7 @@ func TestChanges(t *testing.T) {
 		{"all at once", well, at(2, "worker1", "b", oldDigest, "", true, true), []string{"a new kube-router pod", "kube-router runs " + oldDigest}},
 		{"the route goes", at(1, "worker1", "b", newDigest, "", false, true), at(2, "worker1", "b", newDigest, "", false, false), []string{"its route is dropped"}},
 		{"it crashes", at(1, "worker1", "b", newDigest, "", false, false), at(2, "worker1", "b", newDigest, "ended with status 1", false, false), []string{"kube-router: ended with status 1"}},
-		{"it comes back", at(1, "worker1", "b", newDigest, "", false, false), at(2, "worker1", "b", newDigest, "", true, true), []string{"its BGP session is up", "its route is there"}},
+		{"it comes back", at(1, "worker1", "b", newDigest, "", false, false), at(2, "worker1", "b", newDigest, "", true, true), []string{"its BGP session is up", "its route is installed"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
@@ -200,7 +200,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-func TestTell(t *testing.T) {
+func TestWatch(t *testing.T) {
 	snapshots := make(chan snapshot.Snapshot, 3)
 	now := at(1, "worker1", "a", oldDigest, "", true, true)
 	var notes []string
@@ -212,7 +212,7 @@ func TestTell(t *testing.T) {
 		return now
 	}
 	note := func(text string) { notes = append(notes, text) }
-	events, err := Tell([]Node{nodeOf("worker1")}, latest, note, func() error {
+	events, err := Watch([]Node{nodeOf("worker1")}, latest, note, func() error {
 		unread := at(2, "worker1", "", "", "", true, true)
 		unread.Sources = []snapshot.Asked{{Name: snapshot.RunningImages.String()}}
 		unread.PodImages.Error = "no answer"
@@ -227,6 +227,6 @@ func TestTell(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if len(events) != 2 {
-		t.Errorf("told %v", events)
+		t.Errorf("got %v", events)
 	}
 }

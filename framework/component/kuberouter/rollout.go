@@ -16,8 +16,8 @@ type Node struct {
 	Address netip.Addr
 }
 
-// State is what a snapshot says of kube-router on one node. It needs the
-// snapshot's pods with their images, and the routers' neighbours and paths.
+// State is the state of kube-router on one node, by a snapshot's pods with their images and
+// the routers' neighbours and paths.
 type State struct {
 	// Pod is the pod's UID; empty if there is none.
 	Pod string
@@ -52,7 +52,7 @@ func StateOf(s snapshot.Snapshot, node Node) State {
 	return state
 }
 
-// Event is something that happened to one node while kube-router was rolled.
+// Event is a change on one node while kube-router was rolled out.
 type Event struct {
 	Time time.Time `json:"time"`
 	Node string    `json:"node"`
@@ -60,20 +60,20 @@ type Event struct {
 }
 
 const (
-	// lookEvery is half the time between two snapshots of the detectors.
-	lookEvery = 100 * time.Millisecond
-	// lastLookWithin bounds the wait for a snapshot of how it ended.
-	lastLookWithin = time.Second
+	// pollEvery is half the time between two snapshots of the detectors.
+	pollEvery = 100 * time.Millisecond
+	// lastPollWithin bounds the wait for a snapshot of the final state.
+	lastPollWithin = time.Second
 )
 
-// Tell does something to kube-router, and reports what happens on each node
-// meanwhile: it notes each event when it is seen, and returns all of them in
-// order. Latest returns the newest snapshot. The error is that of do.
-func Tell(nodes []Node, latest func() snapshot.Snapshot, note func(string), do func() error) ([]Event, error) {
+// Watch calls do, which changes kube-router, and reports what happens on each node
+// meanwhile: it notes each event when it is seen, and returns all of them in order. Latest
+// returns the newest snapshot. The error is that of do.
+func Watch(nodes []Node, latest func() snapshot.Snapshot, note func(string), do func() error) ([]Event, error) {
 	last, events := latest(), []Event{}
-	look := func() {
+	poll := func() {
 		now := latest()
-		// What could not be read has not changed.
+		// A source that was not read has not changed.
 		if !now.Time.After(last.Time) || len(now.Unread()) > 0 {
 			return
 		}
@@ -84,23 +84,23 @@ func Tell(nodes []Node, latest func() snapshot.Snapshot, note func(string), do f
 		last = now
 	}
 	ended := make(chan time.Time, 1)
-	var telling sync.WaitGroup
-	telling.Go(func() {
+	var watching sync.WaitGroup
+	watching.Go(func() {
 		var end time.Time
 		for {
 			select {
 			case end = <-ended:
-			case <-time.After(lookEvery):
+			case <-time.After(pollEvery):
 			}
-			look()
-			if !end.IsZero() && (last.Time.After(end) || time.Since(end) > lastLookWithin) {
+			poll()
+			if !end.IsZero() && (last.Time.After(end) || time.Since(end) > lastPollWithin) {
 				return
 			}
 		}
 	})
 	err := do()
 	ended <- time.Now()
-	telling.Wait()
+	watching.Wait()
 	return events, err
 }
 
@@ -109,31 +109,31 @@ func changes(nodes []Node, before, after snapshot.Snapshot) []Event {
 	var events []Event
 	for _, node := range nodes {
 		old, now := StateOf(before, node), StateOf(after, node)
-		tell := func(format string, args ...any) {
+		add := func(format string, args ...any) {
 			events = append(events, Event{after.Time, node.Name, fmt.Sprintf(format, args...)})
 		}
 		if old.Pod != now.Pod && now.Pod == "" {
-			tell("its kube-router pod was deleted")
+			add("its kube-router pod was deleted")
 		} else if old.Pod != now.Pod {
-			tell("a new kube-router pod")
+			add("a new kube-router pod")
 		}
 		if now.Digest != "" && (old.Digest != now.Digest || old.Pod != now.Pod) {
-			tell("kube-router runs %s", now.Digest)
+			add("kube-router runs %s", now.Digest)
 		}
 		if now.Trouble != "" && now.Trouble != old.Trouble {
-			tell("kube-router: %s", now.Trouble)
+			add("kube-router: %s", now.Trouble)
 		}
 		switch {
 		case old.Session && !now.Session:
-			tell("its BGP session is lost")
+			add("its BGP session is lost")
 		case !old.Session && now.Session:
-			tell("its BGP session is up")
+			add("its BGP session is up")
 		}
 		switch {
 		case old.Route && !now.Route:
-			tell("its route is dropped")
+			add("its route is dropped")
 		case !old.Route && now.Route:
-			tell("its route is there")
+			add("its route is installed")
 		}
 	}
 	return events

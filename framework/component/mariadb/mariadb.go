@@ -1,5 +1,5 @@
-// Package mariadb runs Debian's MariaDB on hosts of a lab: the database beside
-// the cluster, which grants by address and says in its logs whom it has seen.
+// Package mariadb runs Debian's MariaDB on hosts of a lab: a database outside of the
+// cluster that grants access by client address and logs the clients.
 package mariadb
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Version is the server's, and Image what hosts run it from.
+// Version is the server's version, and Image the image of hosts that run it.
 const (
 	Version = "10.11"
 	Image   = "relapse.dev/mariadb:" + Version
@@ -22,8 +22,8 @@ const (
 // Port is where the server listens.
 const Port = 3306
 
-// errorLog and generalLog are where the server says whom it turned away, and
-// who came (images/mariadb/server.cnf).
+// errorLog has the denied logins, and generalLog all connections
+// (images/mariadb/server.cnf).
 const (
 	errorLog   = "/var/log/mysql/error.log"
 	generalLog = "/var/log/mysql/general.log"
@@ -79,7 +79,7 @@ func Connections(ctx context.Context, host *kindlab.Host) (string, error) {
 	return log, nil
 }
 
-// Denied are the lines of an error log about a user who was turned away at an
+// Denied are the lines of an error log about a user who was denied at an
 // address. An empty user means any user, at any address.
 func Denied(log, user string, address netip.Addr) []string {
 	words := "Access denied"

@@ -20,16 +20,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// App is an application behind Services: one pod, which is replaced as a
-// rollout does it, and answers probes at wire.DefaultPort. It is in the
-// namespace default.
+// App is an application behind Services in the namespace default: one pod, which answers
+// probes at wire.DefaultPort and is replaced as in a rollout.
 type App struct {
-	// Name is that of the application, and begins those of its pods.
+	// Name is the application's name, and the prefix of its pods' names.
 	Name string
 	// Node runs the pods.
 	Node string
-	// Serving is the pod that the Services lead to; Standby is up, but not yet
-	// behind them.
+	// Serving is the pod that the Services select. Standby is ready, but not yet selected.
 	Serving, Standby AppPod
 
 	made     int
@@ -42,16 +40,16 @@ type AppPod struct {
 	IP   netip.Addr
 }
 
-// poolLabel marks all that belongs to an App; the pods that its Services select
-// bear the label app besides.
+// poolLabel marks all objects of an App. The pods that its Services select also have the
+// label app.
 const poolLabel = "relapse.dev/pool"
 
 func (a *App) pool() Pods {
 	return Pods{metav1.NamespaceDefault, client.MatchingLabels{poolLabel: a.Name}}
 }
 
-// Install runs the application again, behind a Service of that name and cluster
-// IP, with a pod to stand by. What an earlier App of the same name has left is removed.
+// Install runs the application with a standby pod, behind a Service of that name and
+// cluster IP. Objects of an earlier App of the same name are removed first.
 func (a *App) Install(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr) error {
 	if err := a.uninstall(ctx, c); err != nil {
 		return err
@@ -102,8 +100,7 @@ func (a *App) Expose(ctx context.Context, c *kindlab.Cluster, service string, vi
 	return nil
 }
 
-// Reserve creates a Service that leads to no pod, in place of one of that name,
-// until Serve.
+// Reserve creates a Service that selects no pod until Serve, in place of one of that name.
 func (a *App) Reserve(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr) error {
 	return a.createService(ctx, c, service, vip, a.Name+"-none")
 }
@@ -185,8 +182,8 @@ func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
 	return started, err
 }
 
-// label puts a pod behind the Services, or, where app is null, takes it out of
-// them. A pod that was taken out still answers connections.
+// label adds a pod to the Services or, if app is null, removes it from them. A pod that was
+// removed still answers connections.
 func (a *App) label(ctx context.Context, c *kindlab.Cluster, p AppPod, app string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: metav1.NamespaceDefault}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":`+app+`}}}`))
@@ -196,10 +193,9 @@ func (a *App) label(ctx context.Context, c *kindlab.Cluster, p AppPod, app strin
 	return nil
 }
 
-// Roll replaces the pod behind the Services as a rollout does: the new one
-// comes in, the old one goes out, and still answers until proxies have had
-// time to notice. It returns when the old one has been deleted and another one stands
-// by.
+// Roll replaces the pod behind the Services as in a rollout: the standby pod is added, the
+// old pod is removed, and it still answers until proxiesHadTime returns. Roll returns when
+// the old pod is deleted and a new standby pod is ready.
 func (a *App) Roll(ctx context.Context, c *kindlab.Cluster, proxiesHadTime func(context.Context) error) error {
 	if err := a.label(ctx, c, a.Standby, `"`+a.Name+`"`); err != nil {
 		return err
@@ -245,7 +241,7 @@ func remove(ctx context.Context, c *kindlab.Cluster, p AppPod) error {
 		})
 }
 
-// leadsTo waits until Kubernetes says that a Service leads to one address.
+// leadsTo waits until a Service has one address as its only endpoint.
 func leadsTo(ctx context.Context, c *kindlab.Cluster, service string, address netip.Addr) error {
 	return await.Until(ctx, fmt.Sprintf("Service %s to lead to %s", service, address), 100*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {

@@ -23,8 +23,7 @@ type Pods struct {
 	Labels    client.MatchingLabels
 }
 
-// List returns the pods in no particular order, those that are being deleted
-// among them.
+// List returns the pods in no particular order, including those that are being deleted.
 func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := kube(c).List(ctx, &list, client.InNamespace(p.Namespace), p.Labels); err != nil {
@@ -33,20 +32,14 @@ func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error
 	return list.Items, nil
 }
 
-// Started waits until there are so many pods, and each is [Started]. A node that
-// cannot pull an image, and tries in vain again, ends the wait, with the node's
-// own words ([PullError]).
+// Started waits until there are so many pods, and each is [Started]. A node that repeatedly
+// cannot pull an image ends the wait with its own error ([PullError]).
 func (p Pods) Started(ctx context.Context, c *kindlab.Cluster, count int, bound time.Duration) error {
-	var pulling error
-	var pulls pullWatch
-	err := await.Until(ctx, fmt.Sprintf("%d pods of %s to be started", count, p), 100*time.Millisecond, bound,
-		func(ctx context.Context) (bool, string, error) {
+	return untilPulled(ctx, fmt.Sprintf("%d pods of %s to be started", count, p), bound,
+		func(ctx context.Context) (bool, string, error, error) {
 			pods, err := p.List(ctx, c)
 			if err != nil {
-				return false, "", err
-			}
-			if pulling = pulls.hopeless(PullError(pods...)); pulling != nil {
-				return true, "", nil
+				return false, "", nil, err
 			}
 			started, saw := 0, ""
 			for _, pod := range pods {
@@ -56,9 +49,8 @@ func (p Pods) Started(ctx context.Context, c *kindlab.Cluster, count int, bound 
 					saw = "; " + DescribePod(pod)
 				}
 			}
-			return started == count && len(pods) == count, fmt.Sprintf("%d of %d%s", started, len(pods), saw), nil
+			return started == count && len(pods) == count, fmt.Sprintf("%d of %d%s", started, len(pods), saw), PullError(pods...), nil
 		})
-	return errors.Join(err, pulling)
 }
 
 // deletedWithin bounds how long deleted pods may take to go: their grace
@@ -92,7 +84,7 @@ func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster, options ...client.
 			if len(left) == 0 {
 				return true, "", nil
 			}
-			return false, fmt.Sprintf("%d are there; %s", len(left), DescribePod(left[0])), nil
+			return false, fmt.Sprintf("%d remain; %s", len(left), DescribePod(left[0])), nil
 		})
 }
 
@@ -124,15 +116,15 @@ func Ready(pod corev1.Pod) bool {
 	})
 }
 
-// pullReasons are the kubelet's words for an image that it cannot get
+// pullReasons are the kubelet's reasons for an image that it cannot pull
 // (k8s.io/kubernetes/pkg/kubelet/images/types.go).
 var pullReasons = []string{
 	"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
 	"RegistryUnavailable", "SignatureValidationFailed",
 }
 
-// PullError says which node cannot get which image, in the node's own words.
-// It is nil where every image could be pulled, or has not been asked for yet.
+// PullError says which node cannot pull which image, with the node's own error. It is nil
+// if every image was pulled or not requested yet.
 func PullError(pods ...corev1.Pod) error {
 	for _, pod := range pods {
 		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -149,21 +141,25 @@ func PullError(pods ...corev1.Pod) error {
 // because a registry was slow once.
 const pullRetried = 35 * time.Second
 
-// pullWatch remembers since when an image cannot be pulled.
-type pullWatch struct{ since time.Time }
-
-// hopeless gets the result of PullError in each poll, and returns it when it has
-// been an error in every poll of pullRetried.
-func (w *pullWatch) hopeless(err error) error {
-	switch {
-	case err == nil:
-		w.since = time.Time{}
-	case w.since.IsZero():
-		w.since = time.Now()
-	case time.Since(w.since) >= pullRetried:
-		return err
-	}
-	return nil
+// untilPulled waits as await.Until does, every 100 ms, for a condition that also returns the
+// PullError of its pods. If that was an error in every poll of pullRetried, the wait ends
+// with it.
+func untilPulled(ctx context.Context, what string, bound time.Duration, holds func(context.Context) (ok bool, saw string, pulling, err error)) error {
+	var hopeless error
+	var since time.Time // when the image could not be pulled first
+	err := await.Until(ctx, what, 100*time.Millisecond, bound, func(ctx context.Context) (bool, string, error) {
+		ok, saw, pulling, err := holds(ctx)
+		switch {
+		case pulling == nil:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= pullRetried:
+			hopeless = pulling
+		}
+		return ok || hopeless != nil, saw, err
+	})
+	return errors.Join(err, hopeless)
 }
 
 // DescribePod says why a pod does not run, as far as its status says.

@@ -10,11 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// ProbeImage is what a probe pod runs.
+// ProbeImage is the image of probe pods.
 const ProbeImage = "relapse.dev/probe:dev"
 
 // ProbeLabel is the label that holds a probe pod's Name.
@@ -69,7 +68,7 @@ func (p ProbePod) pod() *corev1.Pod {
 			Labels: map[string]string{"app": "probe", ProbeLabel: p.Name},
 		},
 		Spec: corev1.PodSpec{
-			NodeName:    p.Node, // no scheduler: the pod is this node's
+			NodeName:    p.Node, // without the scheduler
 			HostNetwork: p.HostNetwork,
 			DNSPolicy:   dns,
 			// A node may be unready, or removed, in the middle of a script.
@@ -91,16 +90,15 @@ func (p ProbePod) pod() *corev1.Pod {
 	}
 }
 
-// podsWithin bounds how long pods of ours take to run. They come up in
+// podsWithin bounds how long the pods of relapse take to run. They come up in
 // seconds; but a pod that finds no CNI configuration is tried again only after
 // half a minute, and a guest without hardware support is slow. Eight pods on one
 // node, beside four guests that start theirs, took more than a minute on a machine
 // with a load of 30.
 const podsWithin = 4 * time.Minute
 
-// StartProbes runs these probe pods, in place of those that are there, and
-// waits until each runs and has an address. A node that cannot pull the image
-// ends the wait at once.
+// StartProbes runs these probe pods, in place of all existing ones, and waits until each
+// runs and has an address. A node that repeatedly cannot pull the image ends the wait.
 func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 	if err := StopProbes(ctx, c); err != nil {
 		return err
@@ -108,8 +106,7 @@ func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error
 	return AddProbes(ctx, c, pods)
 }
 
-// AddProbes is StartProbes beside what is there: of that, only pods of the same
-// names are replaced.
+// AddProbes is StartProbes, but existing probe pods of other names stay.
 func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 	for _, p := range pods {
 		old := Pods{probes.Namespace, client.MatchingLabels{"app": "probe", ProbeLabel: p.Name}}
@@ -120,16 +117,14 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 			return fmt.Errorf("creating the probe pod of %s: %w", p.Name, err)
 		}
 	}
-	var pulling error
-	var pulls pullWatch
-	err := await.Until(ctx, "the probe pods to run", 100*time.Millisecond, podsWithin,
-		func(ctx context.Context) (bool, string, error) {
+	return untilPulled(ctx, "the probe pods to run", podsWithin,
+		func(ctx context.Context) (bool, string, error, error) {
 			var waiting []string
 			var objects []corev1.Pod
 			for _, p := range pods {
 				var pod corev1.Pod
 				if err := kube(c).Get(ctx, p.Key(), &pod); err != nil {
-					return false, "", err
+					return false, "", nil, err
 				}
 				if pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "" {
 					continue
@@ -140,18 +135,13 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 						err = kube(c).Create(ctx, p.pod())
 					}
 					if err != nil {
-						return false, "", fmt.Errorf("making the probe pod of %s again: %w", p.Name, err)
+						return false, "", nil, fmt.Errorf("replacing the probe pod of %s: %w", p.Name, err)
 					}
 				}
 				objects, waiting = append(objects, pod), append(waiting, DescribePod(pod))
 			}
-			pulling = pulls.hopeless(PullError(objects...))
-			return pulling != nil || len(waiting) == 0, strings.Join(waiting, "; "), nil
+			return len(waiting) == 0, strings.Join(waiting, "; "), PullError(objects...), nil
 		})
-	if pulling != nil {
-		return pulling
-	}
-	return err
 }
 
 // refused reports whether kubelet has refused a pod permanently because its node has no room:

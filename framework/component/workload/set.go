@@ -32,9 +32,8 @@ func SystemDaemonSet(name string) DaemonSet {
 }
 
 // Started waits until each of the nodes runs a pod of the DaemonSet's newest
-// template, and only that one, and the pod is [Started]. Whether the pod does
-// its work is another question. A node that cannot pull an image, and tries in
-// vain again, ends the wait, with the node's own words ([PullError]).
+// template, and only that one, and the pod is [Started]. It need not be ready. A node that
+// repeatedly cannot pull an image ends the wait with its own error ([PullError]).
 func (d DaemonSet) Started(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration) error {
 	return d.wait(ctx, c, "to be started", nodes, bound, Started)
 }
@@ -89,27 +88,19 @@ func (d DaemonSet) Delete(ctx context.Context, c *kindlab.Cluster) error {
 }
 
 func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, nodes []string, bound time.Duration, holds func(corev1.Pod) bool) error {
-	var pulling error
-	var pulls pullWatch
-	err := await.Until(ctx, fmt.Sprintf("%s %s on %s", d.Name, what, strings.Join(nodes, ", ")), 100*time.Millisecond, bound,
-		func(ctx context.Context) (bool, string, error) {
+	return untilPulled(ctx, fmt.Sprintf("%s %s on %s", d.Name, what, strings.Join(nodes, ", ")), bound,
+		func(ctx context.Context) (bool, string, error, error) {
 			var set appsv1.DaemonSet
 			if err := kube(c).Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
-				return false, "", err
+				return false, "", nil, err
 			}
 			pods, err := d.Pods.List(ctx, c)
 			if err != nil {
-				return false, "", err
+				return false, "", nil, err
 			}
-			var missing []string
-			missing, pulling = rollout(set, pods, nodes, holds)
-			pulling = pulls.hopeless(pulling)
-			return pulling != nil || len(missing) == 0, strings.Join(missing, "; "), nil
+			missing, pulling := rollout(set, pods, nodes, holds)
+			return len(missing) == 0, strings.Join(missing, "; "), pulling, nil
 		})
-	if pulling != nil {
-		return pulling
-	}
-	return err
 }
 
 // generationLabel is where the DaemonSet controller writes the generation of
@@ -118,9 +109,8 @@ func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, no
 // written as long as the type is apps/v1.
 const generationLabel = "pod-template-generation"
 
-// rollout says, for each node on which a DaemonSet's pod is not yet as it
-// should be, what state that pod is in. A pod of the newest template that
-// cannot get its image is an error.
+// rollout says, for each node on which a DaemonSet's pod is not as expected, what state it
+// is in. A pod of the newest template that cannot pull its image is an error.
 func rollout(set appsv1.DaemonSet, pods []corev1.Pod, nodes []string, holds func(corev1.Pod) bool) (missing []string, pulling error) {
 	newest := set.Annotations[appsv1.DeprecatedTemplateGeneration]
 	for _, node := range nodes {
@@ -147,28 +137,25 @@ type Deployment struct {
 	Pods Pods
 }
 
-// Ready waits until the Deployment has as many pods as it asks for, all of its
-// newest template, and each is [Ready]. A node that cannot pull an image, and
-// tries in vain again, ends the wait, with the node's own words ([PullError]).
+// Ready waits until the Deployment has the configured number of pods, all of its newest
+// template, and each is [Ready]. A node that repeatedly cannot pull an image ends the wait
+// with its own error ([PullError]).
 func (d Deployment) Ready(ctx context.Context, c *kindlab.Cluster, bound time.Duration) error {
-	var pulling error
-	var pulls pullWatch
-	err := await.Until(ctx, d.Name+" to be ready", 100*time.Millisecond, bound,
-		func(ctx context.Context) (bool, string, error) {
+	return untilPulled(ctx, d.Name+" to be ready", bound,
+		func(ctx context.Context) (_ bool, saw string, pulling, _ error) {
 			var set appsv1.Deployment
 			if err := kube(c).Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
-				return false, "", err
+				return false, "", nil, err
 			}
 			wanted := *set.Spec.Replicas
 			if s := set.Status; s.ObservedGeneration < set.Generation || s.UpdatedReplicas != wanted || s.Replicas != wanted {
-				return false, fmt.Sprintf("%d of %d pods are of the newest template, %d in all", s.UpdatedReplicas, wanted, s.Replicas), nil
+				return false, fmt.Sprintf("%d of %d pods are of the newest template, %d in all", s.UpdatedReplicas, wanted, s.Replicas), nil, nil
 			}
 			pods, err := d.Pods.List(ctx, c)
 			if err != nil {
-				return false, "", err
+				return false, "", nil, err
 			}
 			ready, saw := 0, "no pod"
-			pulling = nil
 			for _, pod := range pods {
 				switch {
 				case pod.DeletionTimestamp != nil:
@@ -178,13 +165,8 @@ func (d Deployment) Ready(ctx context.Context, c *kindlab.Cluster, bound time.Du
 					saw, pulling = DescribePod(pod), errors.Join(pulling, PullError(pod))
 				}
 			}
-			pulling = pulls.hopeless(pulling)
-			return pulling != nil || ready == int(wanted), fmt.Sprintf("%d of %d ready; %s", ready, wanted, saw), nil
+			return ready == int(wanted), fmt.Sprintf("%d of %d ready; %s", ready, wanted, saw), pulling, nil
 		})
-	if pulling != nil {
-		return pulling
-	}
-	return err
 }
 
 // Delete deletes the Deployment together with its pods, and waits until the

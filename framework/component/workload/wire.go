@@ -18,9 +18,8 @@ const conflist = `{"cniVersion": "1.0.0", "name": "relapse", "plugins": [{"type"
 // writeConflist leaves no moment with half a file: pods may start meanwhile.
 const writeConflist = `cd /etc/cni/net.d && cat >10-relapse.new && mv 10-relapse.new 10-relapse.conflist`
 
-// Wire gives the pods of a node a network where no component under test does: the
-// plugin ptp over the range of Node.spec, to which every router of the lab gets a
-// static route.
+// Wire gives the pods of a node a network if no component under test does: the CNI plugin
+// ptp over the range of Node.spec, with a static route on every router of the lab.
 func Wire(ctx context.Context, lab *kindlab.Lab, node string) error {
 	pods, err := Route(ctx, lab, node)
 	if err != nil {

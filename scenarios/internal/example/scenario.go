@@ -59,7 +59,7 @@ var ranges = map[string]netip.Prefix{
 
 const (
 	// restartTime outlasts the restart of a kube-router that comes back: its pod
-	// is there after 3 s, and its BGP session after another 5 to 9 s.
+	// runs after 3 s, and its BGP session is up after another 5 to 9 s.
 	restartTime = 18 * time.Second
 	// cacheSyncTimeout is shorter: kube-router is to end while the ToR waits.
 	cacheSyncTimeout = 12 * time.Second
@@ -96,7 +96,7 @@ func common(manifest kuberouter.Manifest) framework.Script {
 
 func affected() framework.Script {
 	s := common(kuberouter.V1)
-	// Whole, but for the pods and the sentence: any other alarm is an error.
+	// Complete except for pods and text: any other active finding is an error.
 	for _, node := range nodes {
 		s.Named = append(s.Named, framework.Finding{
 			Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active,
@@ -125,8 +125,8 @@ func affected() framework.Script {
 
 func fixed() framework.Script { return common(kuberouter.V2) }
 
-// install puts kube-router and the probes' pods into the lab, in place of what
-// an earlier variant or run has left there.
+// install installs kube-router and the probe pods, in place of those of an earlier variant
+// or run.
 func install(ctx context.Context, r *framework.Run) error {
 	if err := workload.StopProbes(ctx, r.Cluster); err != nil {
 		return err
@@ -163,7 +163,7 @@ func upgrade(r *framework.Run, manifest kuberouter.Manifest) fault.Fault {
 				return false, "", err
 			}
 			var wrong framework.Mismatches
-			if len(pods) != len(nodes) { // where there are none, none runs another image
+			if len(pods) != len(nodes) { // without pods none runs another image
 				wrong.Addf("%d pods on %d nodes", len(pods), len(nodes))
 			}
 			for _, pod := range pods {
@@ -173,7 +173,7 @@ func upgrade(r *framework.Run, manifest kuberouter.Manifest) fault.Fault {
 			}
 			return wrong.Result()
 		},
-		// The next variant installs kube-router whatever is there.
+		// The next variant installs kube-router in any state.
 		Undo: func(context.Context) error { return nil },
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Look is the state that kube-proxy reports at one moment.
-type Look struct {
+// State is what kube-proxy reports at one moment.
+type State struct {
 	At   time.Time
 	Mode Mode
 	// Syncs is how many syncs it has finished since it was started.
@@ -25,49 +25,49 @@ type Look struct {
 	Walked int
 }
 
-// String is one line of a log of looks.
-func (l Look) String() string {
+// String is the state in one line.
+func (l State) String() string {
 	return fmt.Sprintf("%s %3d syncs, %4d entries walked, waiting %v", l.At.Format("15:04:05.0"), l.Syncs, l.Walked, l.Waiting)
 }
 
 // SyncMetric counts finished syncs; it is 1.13's name.
 const SyncMetric = "kubeproxy_sync_proxy_rules_latency_microseconds_count"
 
-// lookWithin bounds a reading: on a busy machine one took 6 s.
-const lookWithin = 30 * time.Second
+// pollWithin bounds a poll: on a busy machine one took 6 s.
+const pollWithin = 30 * time.Second
 
-// Look reads the state of kube-proxy. One that does not answer, or not to all of it, is
-// an error.
-func (p Proxy) Look(ctx context.Context, lab *kindlab.Lab) (Look, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+// State reads the state of kube-proxy. If it does not answer, or a part of the answer is
+// missing, that is an error.
+func (p Proxy) State(ctx context.Context, lab *kindlab.Lab) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollWithin)
 	defer cancel()
 	said, err := p.query().Ask(ctx, lab.Node(p.Node))
 	if err != nil {
-		return Look{}, err
+		return State{}, err
 	}
-	return lookOf(said, time.Now())
+	return stateOf(said, time.Now())
 }
 
-// query asks for what a Look consists of, in one command.
+// query asks for all of a State, in one command.
 func (p Proxy) query() snapshot.ProxyQuery {
 	return snapshot.ProxyQuery{
 		Counters: []string{SyncMetric}, Goroutines: true, LogLines: fmt.Sprintf("Trying to delete rs: %s", p.Watched),
 	}
 }
 
-// lookOf makes a Look of what kube-proxy said. Metrics that were not read
-// must not count as no syncs, nor a dump that was not read as no goroutines.
-func lookOf(said snapshot.Proxy, at time.Time) (Look, error) {
+// stateOf makes a State of kube-proxy's answers. Missing metrics must not count as no
+// syncs, nor a missing dump as no goroutines.
+func stateOf(said snapshot.Proxy, at time.Time) (State, error) {
 	switch {
 	case said.Mode == "":
-		return Look{}, errors.New("asking kube-proxy for its mode: it does not answer")
+		return State{}, errors.New("asking kube-proxy for its mode: it does not answer")
 	case said.Counters == nil:
-		return Look{}, errors.New("asking kube-proxy for its metrics: it does not answer")
+		return State{}, errors.New("asking kube-proxy for its metrics: it does not answer")
 	case !said.Dumped:
-		return Look{}, errors.New("asking kube-proxy for its goroutines: it does not answer; does it run with --profiling?")
+		return State{}, errors.New("asking kube-proxy for its goroutines: it does not answer; does it run with --profiling?")
 	}
 	// The counter appears with the first sync.
-	l := Look{At: at, Mode: Mode(said.Mode), Syncs: int(said.Counters[SyncMetric]), Walked: said.LogLines}
+	l := State{At: at, Mode: Mode(said.Mode), Syncs: int(said.Counters[SyncMetric]), Walked: said.LogLines}
 	for _, g := range said.Goroutines {
 		l.Waiting = append(l.Waiting, g.ID)
 	}
@@ -92,14 +92,14 @@ func (p Proxy) Goroutines(ctx context.Context, lab *kindlab.Lab) (string, error)
 	return p.ask(ctx, lab, "/debug/pprof/goroutine?debug=2")
 }
 
-// RunsIn asks kube-proxy which mode it runs in. Where it cannot run in the
-// configured mode it falls back to another.
+// RunsIn asks kube-proxy which mode it runs in: it falls back to another if it cannot run
+// in the configured one.
 func (p Proxy) RunsIn(ctx context.Context, lab *kindlab.Lab) (Mode, error) {
 	mode, err := p.ask(ctx, lab, "/proxyMode")
 	return Mode(mode), err
 }
 
-// ask asks kube-proxy for a path of what it serves on its node's loopback.
+// ask gets a path from kube-proxy, which listens on its node's loopback.
 func (p Proxy) ask(ctx context.Context, lab *kindlab.Lab, path string) (string, error) {
 	return lab.Node(p.Node).Exec(ctx, "curl", "-sS", "-m", "5", "http://127.0.0.1:10249"+path)
 }
