@@ -96,6 +96,22 @@ const (
 	Unknown Side = "unknown"
 )
 
+// count adds one loss to the counter of its side; none for Unknown.
+func (s Side) count(request, reply, denied, unresolved, resolved *int) {
+	switch s {
+	case Request:
+		*request++
+	case Reply:
+		*reply++
+	case Denied:
+		*denied++
+	case Unresolved:
+		*unresolved++
+	case Resolved:
+		*resolved++
+	}
+}
+
 // Loss is one lost packet.
 type Loss struct {
 	Slot uint32
@@ -318,18 +334,7 @@ func (t *Timeline) count(first, end uint32, outcomeOf func(slot uint32) outcome)
 			c.Unjudged++
 		case lost:
 			c.Lost++
-			switch t.side(slot) {
-			case Request:
-				c.LostRequest++
-			case Reply:
-				c.LostReply++
-			case Denied:
-				c.Denied++
-			case Unresolved:
-				c.Unresolved++
-			case Resolved:
-				c.Resolved++
-			}
+			t.side(slot).count(&c.LostRequest, &c.LostReply, &c.Denied, &c.Unresolved, &c.Resolved)
 		}
 		c.Sent++
 	}
@@ -386,18 +391,7 @@ func (t *Timeline) Windows(gap time.Duration) []Window {
 			w := &ws[len(ws)-1]
 			w.End, w.Last, w.Open = at, slot, true
 			w.Lost++
-			switch t.side(slot) {
-			case Request:
-				w.LostRequest++
-			case Reply:
-				w.LostReply++
-			case Denied:
-				w.Denied++
-			case Unresolved:
-				w.Unresolved++
-			case Resolved:
-				w.Resolved++
-			}
+			t.side(slot).count(&w.LostRequest, &w.LostReply, &w.Denied, &w.Unresolved, &w.Resolved)
 			answered = false
 		}
 	}

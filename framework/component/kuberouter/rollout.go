@@ -123,17 +123,11 @@ func changes(nodes []Node, before, after snapshot.Snapshot) []Event {
 		if now.Trouble != "" && now.Trouble != old.Trouble {
 			add("kube-router: %s", now.Trouble)
 		}
-		switch {
-		case old.Session && !now.Session:
-			add("its BGP session is lost")
-		case !old.Session && now.Session:
-			add("its BGP session is up")
+		if old.Session != now.Session {
+			add("its BGP session is %s", map[bool]string{false: "lost", true: "up"}[now.Session])
 		}
-		switch {
-		case old.Route && !now.Route:
-			add("its route is dropped")
-		case !old.Route && now.Route:
-			add("its route is installed")
+		if old.Route != now.Route {
+			add("its route is %s", map[bool]string{false: "dropped", true: "installed"}[now.Route])
 		}
 	}
 	return events

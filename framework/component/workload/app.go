@@ -146,23 +146,8 @@ func (a *App) createService(ctx context.Context, c *kindlab.Cluster, service str
 // ready.
 func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
 	a.made++
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-%d", a.Name, a.made), Namespace: metav1.NamespaceDefault, Labels: a.pool().Labels,
-		},
-		Spec: corev1.PodSpec{
-			NodeName:                      a.Node,
-			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			TerminationGracePeriodSeconds: new(int64(1)),
-			AutomountServiceAccountToken:  new(bool),
-			EnableServiceLinks:            new(bool),
-			Containers: []corev1.Container{{
-				Name: a.Name, Image: ProbeImage, Args: []string{"agent", "--socket", "/run/agent.sock"},
-				VolumeMounts: []corev1.VolumeMount{{Name: "run", MountPath: "/run"}},
-			}},
-			Volumes: []corev1.Volume{{Name: "run", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
-		},
-	}
+	pod := agentPod(a.Name, a.Node, "/run/agent.sock", "/run", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+	pod.Name, pod.Namespace, pod.Labels = fmt.Sprintf("%s-%d", a.Name, a.made), metav1.NamespaceDefault, a.pool().Labels
 	if err := kube(c).Create(ctx, pod); err != nil {
 		return AppPod{}, fmt.Errorf("creating pod %s: %w", pod.Name, err)
 	}

@@ -58,36 +58,35 @@ func (p ProbePod) Socket() string { return socketDir + "/" + p.Key().Name + ".so
 
 func (p ProbePod) pod() *corev1.Pod {
 	hostDir := corev1.HostPathDirectoryOrCreate
-	dns := corev1.DNSClusterFirst
+	pod := agentPod("probe", p.Node, p.Socket(), socketDir, corev1.VolumeSource{
+		HostPath: &corev1.HostPathVolumeSource{Path: socketDir, Type: &hostDir},
+	})
+	pod.Name, pod.Namespace, pod.Labels = p.Key().Name, p.Key().Namespace, map[string]string{"app": "probe", ProbeLabel: p.Name}
+	pod.Spec.HostNetwork, pod.Spec.DNSPolicy = p.HostNetwork, corev1.DNSClusterFirst
 	if p.HostNetwork {
-		dns = corev1.DNSClusterFirstWithHostNet
+		pod.Spec.DNSPolicy = corev1.DNSClusterFirstWithHostNet
 	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: p.Key().Name, Namespace: p.Key().Namespace,
-			Labels: map[string]string{"app": "probe", ProbeLabel: p.Name},
-		},
-		Spec: corev1.PodSpec{
-			NodeName:    p.Node, // without the scheduler
-			HostNetwork: p.HostNetwork,
-			DNSPolicy:   dns,
-			// A node may be unready, or removed, in the middle of a script.
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			// Short, but not zero: the object must exist until the process,
-			// which owns the socket, is gone.
-			TerminationGracePeriodSeconds: new(int64(1)),
-			AutomountServiceAccountToken:  new(bool),
-			EnableServiceLinks:            new(bool),
-			Containers: []corev1.Container{{
-				Name: "probe", Image: ProbeImage,
-				Args:         []string{"agent", "--socket", p.Socket()},
-				VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: socketDir}},
-			}},
-			Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{
-				HostPath: &corev1.HostPathVolumeSource{Path: socketDir, Type: &hostDir},
-			}}},
-		},
-	}
+	return pod
+}
+
+// agentPod is a pod on a node with one container, which runs a probe agent. Its socket is in
+// a folder on a volume.
+func agentPod(container, node, socket, folder string, volume corev1.VolumeSource) *corev1.Pod {
+	return &corev1.Pod{Spec: corev1.PodSpec{
+		NodeName: node, // without the scheduler
+		// A node may be unready, or removed, in the middle of a script.
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		// Short, but not zero: the object must exist until the process,
+		// which owns the socket, is gone.
+		TerminationGracePeriodSeconds: new(int64(1)),
+		AutomountServiceAccountToken:  new(bool),
+		EnableServiceLinks:            new(bool),
+		Containers: []corev1.Container{{
+			Name: container, Image: ProbeImage, Args: []string{"agent", "--socket", socket},
+			VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: folder}},
+		}},
+		Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: volume}},
+	}}
 }
 
 // podsWithin bounds how long the pods of relapse take to run. They come up in
