@@ -124,7 +124,7 @@ func Missing(wanted []Finding, found []detect.Finding) []Finding {
 
 // Unnamed returns the unexpected findings: those that are none of the named ones. A
 // finding on only some of a named one's routers is not unexpected: the rest may follow.
-func Unnamed(found []detect.Finding, named ...Finding) []detect.Finding {
+func Unexpected(found []detect.Finding, named ...Finding) []detect.Finding {
 	return slices.DeleteFunc(slices.Clone(found), func(f detect.Finding) bool {
 		return slices.ContainsFunc(named, func(n Finding) bool {
 			other := slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(n.Routers, r) })

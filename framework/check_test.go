@@ -72,11 +72,11 @@ func TestUnnamed(t *testing.T) {
 	}
 	named := As(found("a", "tor1", "tor2"))
 	all := []detect.Finding{found("a", "tor1", "tor2"), found("a", "tor2"), found("a", "tor3"), found("b", "tor1"), found("a")}
-	got := Unnamed(all, named)
+	got := Unexpected(all, named)
 	if len(got) != 3 || got[0].Routers[0] != "tor3" || got[1].Object != detect.Named("b") || len(got[2].Routers) > 0 {
 		t.Errorf("unnamed are %v, want what is seen on tor3, b, and what is seen on no router", got)
 	}
-	if got := Unnamed(all); len(got) != len(all) {
+	if got := Unexpected(all); len(got) != len(all) {
 		t.Errorf("unnamed are %v, where nothing is named", got)
 	}
 }

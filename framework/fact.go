@@ -50,8 +50,8 @@ func (c Check) After() string     { return "after: " + c.Name }
 func (c Check) StepAfter() StepID { return StepAfter(c.ID) }
 
 // Step describes the step of a precursor, and StepID identifies it.
-func (f LesserForm) Step() string   { return "harmless precursor: " + f.Name }
-func (f LesserForm) StepID() StepID { return StepPrecursor(f.ID) }
+func (f Precursor) Step() string   { return "harmless precursor: " + f.Name }
+func (f Precursor) StepID() StepID { return StepPrecursor(f.ID) }
 
 // Step describes the step of a remedy, and StepID identifies it.
 func (r Remedy) Step() string {
@@ -76,13 +76,13 @@ func (v Variant) asserting() []asserting {
 	for _, c := range s.Baseline {
 		steps = append(steps, asserting{c.StepBefore(), c.Before()})
 	}
-	for _, f := range s.Forms {
+	for _, f := range s.Precursors {
 		steps = append(steps, asserting{f.StepID(), f.Step()})
 	}
 	if v.Role == Affected {
 		steps = append(steps, asserting{StepSymptom, "symptom: the probes of the incident lose packets"})
 	}
-	if len(s.Named) > 0 {
+	if len(s.Expected) > 0 {
 		steps = append(steps, asserting{StepFindings, "the detectors report the incident"})
 	}
 	for _, c := range s.Aftermath {

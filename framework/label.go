@@ -17,14 +17,14 @@ type Label string
 // Labels that several scenarios may declare. One that none of these describes
 // declares a word of its own.
 const (
-	BGP        Label = "bgp"
-	BPF        Label = "bpf"
-	Images     Label = "images"
-	IPAM       Label = "ipam"
-	Masquerade Label = "masquerade"
-	ByChance   Label = "race" // the incident does not happen each time
-	Services   Label = "services"
-	Upgrade    Label = "upgrade"
+	BGP           Label = "bgp"
+	BPF           Label = "bpf"
+	Images        Label = "images"
+	IPAM          Label = "ipam"
+	Masquerade    Label = "masquerade"
+	Probabilistic Label = "race" // the incident does not happen each time
+	Services      Label = "services"
+	Upgrade       Label = "upgrade"
 )
 
 // Labels that LabelsOf derives from a scenario itself. No scenario declares them.

@@ -22,7 +22,7 @@ type Run struct {
 	// Rounds tells how many rounds of a race (Script.Race) the component is to
 	// stand, as far as is known by now; zero where there is none. While an affected
 	// variant is at its race beside this one, it is the most that there can be.
-	Rounds func() int
+	TrialsDue func() int
 	// Meet waits until the variants beside this one are at the same point of their
 	// faults, or have ended: for a fault that prepares something in each of them,
 	// and then begins for all. It may be called once in a fault, and waits for nobody

@@ -72,8 +72,8 @@ type Scenario struct {
 	// Room is the memory in GiB that a machine needs for the scenario as it is.
 	// With less, Small runs in its place: the same variants, steps and facts, on
 	// fewer nodes. Zero where there is no need of it.
-	Room  int
-	Small *Scenario
+	MinMemoryGiB int
+	Small        *Scenario
 }
 
 // Owner is a GitHub user or team, as in "@relapse-dev/network".
@@ -93,8 +93,8 @@ type Budget struct {
 }
 
 // On is the scenario for a machine with so much memory, in GiB.
-func (s Scenario) On(memory int) Scenario {
-	if memory < s.Room {
+func (s Scenario) ForMemory(memory int) Scenario {
+	if memory < s.MinMemoryGiB {
 		return *s.Small
 	}
 	return s
@@ -171,7 +171,7 @@ func (s Scenario) Unclassified(chosen map[string]string) (Scenario, error) {
 	s.Topology = s.TopologyFor([]Variant{v})
 	s.Variants = []Variant{v}
 	s.Incident.Facts = nil // they are asserted of the other variants
-	s.Room, s.Small = 0, nil
+	s.MinMemoryGiB, s.Small = 0, nil
 	return s, nil
 }
 
@@ -264,14 +264,14 @@ type Script struct {
 	Install func(ctx context.Context, r *Run) error
 	// Ends are what the probes run between. They are there when Install
 	// returns, and after each remedy that replaces them.
-	Ends []End
+	Endpoints []Endpoint
 	// Probes run between the ends from the baseline on.
 	Probes []probe.Probe
 	// Detectors get each snapshot from the baseline on. The snapshots hold
 	// what the detectors and the checks read.
 	Detectors []detect.Detector
 	// LookEvery is the time from one snapshot to the next; zero means 200 ms.
-	LookEvery time.Duration
+	PollEvery time.Duration
 	// Latent are the findings of the baseline: the incident waiting to happen.
 	// The detectors must have come to each of them before the fault, and to no
 	// other.
@@ -280,24 +280,24 @@ type Script struct {
 	Baseline []Check
 	// Forms are harmless precursors of the incident: faults with which no probe loses
 	// packets, and which the detectors must report. They come before Fault.
-	Forms []LesserForm
+	Precursors []Precursor
 	// Fault starts the incident.
 	Fault func(r *Run) fault.Fault
 	// Race is set where the incident strikes by chance.
-	Race *Race
+	Trials *Trials
 	// Gone are the ends that the fault takes away. The probes from and to them
 	// are stopped before it.
-	Gone []End
+	Gone []Endpoint
 	// Hurt are the probes that lose packets in the incident.
-	Hurt []probe.Probe
+	Impacted []probe.Probe
 	// HurtFor is how long a probe must have no answer at all to count as losing packets, not
 	// counting the time in which it sent nothing (probe.Timeline.FirstOutage); zero: one
 	// lost packet is enough. A node without hardware support for guests loses one now and
 	// then when the machine is busy.
-	HurtFor time.Duration
+	MinOutage time.Duration
 	// HurtWithin bounds the wait for the symptom from the fault on, where that takes
 	// its time; zero means Observe.
-	HurtWithin time.Duration
+	SymptomWithin time.Duration
 	// Observe is how long traffic and detectors are watched from the fault on,
 	// in every variant; what comes after the fault goes on meanwhile. A variant
 	// in which no probe loses packets for so long is unaffected.
@@ -305,13 +305,13 @@ type Script struct {
 	// Aftermath holds after the fault.
 	Aftermath []Check
 	// Named are findings that the detectors must come to after the fault.
-	Named []Finding
+	Expected []Finding
 	// Passing are active findings that may come and go after the fault. One that
 	// is neither in here nor in Named is an error.
-	Passing []Finding
+	Transient []Finding
 	// NamedWithin bounds how long the detectors may take after the symptom; zero
 	// means five seconds.
-	NamedWithin time.Duration
+	ExpectedWithin time.Duration
 	// Refuses says in the component's own words that it does not start with what
 	// it is given; empty: it does start. It is asked after the fault, where no
 	// probe lost packets: a component that refuses harms no traffic and stops the
@@ -323,14 +323,14 @@ type Script struct {
 
 // LesserForm is a harmless precursor: the incident is detectable, and no probe loses
 // packets. Both are asserted.
-type LesserForm struct {
+type Precursor struct {
 	// ID identifies the form among those of its script, as Check.ID does a check.
 	ID    string
 	Name  string
 	Fault func(r *Run) fault.Fault
 	// Named are the findings that the detectors must come to, and Passing active
 	// ones that may come and go. No others may be active.
-	Named, Passing []Finding
+	Expected, Transient []Finding
 	// Aftermath are facts that must hold when the form has been watched.
 	Aftermath []Check
 	// Within bounds how long the detectors may take after the injection; zero
@@ -338,7 +338,7 @@ type LesserForm struct {
 	Within time.Duration
 	// TakenBack is set where the form is undone before what comes after it,
 	// and the detectors must have no active finding again.
-	TakenBack bool
+	Undone bool
 }
 
 // Remedy is a documented way out of the incident, or one that is documented
@@ -356,7 +356,7 @@ type Remedy struct {
 	// nothing comes after.
 	Undo func(ctx context.Context, r *Run) error
 	// ReplacesEnds is set where the pods that the probes run between are replaced.
-	ReplacesEnds bool
+	ReplacesEndpoints bool
 	// Watch is how long the symptom is watched after a remedy that does not help;
 	// zero means 15 s.
 	Watch time.Duration
@@ -365,7 +365,7 @@ type Remedy struct {
 // Checks lists the script's checks, in the order in which they are asked.
 func (s Script) Checks() []Check {
 	all := slices.Clone(s.Baseline)
-	for _, f := range s.Forms {
+	for _, f := range s.Precursors {
 		all = append(all, f.Aftermath...)
 	}
 	return append(all, s.Aftermath...)

@@ -12,9 +12,9 @@ func TestExpected(t *testing.T) {
 
 func TestUnclassifiedScenario(t *testing.T) {
 	s := Scenario{
-		Incident: Incident{Name: "drift", Facts: []Fact{{Says: "it drifts"}}},
-		Variants: []Variant{{Name: "old", Role: Affected}},
-		Room:     8, Small: &Scenario{},
+		Incident:     Incident{Name: "drift", Facts: []Fact{{Says: "it drifts"}}},
+		Variants:     []Variant{{Name: "old", Role: Affected}},
+		MinMemoryGiB: 8, Small: &Scenario{},
 		Tested: []Tested{{Name: "cilium.from", Default: "1.8.1"}, {Name: "cilium.to", Default: "1.11.1", Varied: true}},
 		At: func(versions map[string]string) Variant {
 			return Variant{Name: versions["cilium.from"] + " to " + versions["cilium.to"], Role: Fixed, Refused: true}
@@ -40,7 +40,7 @@ func TestUnclassifiedScenario(t *testing.T) {
 				got = err.Error()
 			} else {
 				got = u.Variants[0].Name
-				if v := u.Variants[0]; len(u.Variants) != 1 || v.Role != Unclassified || v.Expected() != "" || u.Room != 0 || u.Small != nil {
+				if v := u.Variants[0]; len(u.Variants) != 1 || v.Role != Unclassified || v.Expected() != "" || u.MinMemoryGiB != 0 || u.Small != nil {
 					t.Errorf("%+v", u)
 				}
 			}

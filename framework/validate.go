@@ -40,7 +40,7 @@ func (s Scenario) Validate() error {
 	}
 	if s.Small != nil {
 		if err := s.Small.Validate(); err != nil {
-			return fmt.Errorf("on a machine with less than %d GiB: %w", s.Room, err)
+			return fmt.Errorf("on a machine with less than %d GiB: %w", s.MinMemoryGiB, err)
 		}
 	}
 	return nil
@@ -137,7 +137,7 @@ func (p *problems) tested(s Scenario) {
 // nodes checks what variants have for themselves, and that there is something
 // to run where there is no room for it.
 func (p *problems) nodes(s Scenario) {
-	if (s.Room > 0) != (s.Small != nil) {
+	if (s.MinMemoryGiB > 0) != (s.Small != nil) {
 		p.add("room and small belong together")
 	}
 	whose := map[string]string{}
@@ -167,24 +167,24 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 		return
 	}
 	script := v.Script()
-	ends := p.ends(t, script)
+	ends := p.endpoints(t, script)
 	probes := p.probes(script, ends)
 	for _, e := range script.Gone {
 		if _, known := ends[e.Name]; !known {
 			p.add("gone: there is no endpoint %q%s", e.Name, topology.Nearest(e.Name, slices.Sorted(maps.Keys(ends))))
 		}
 	}
-	for _, h := range script.Hurt {
+	for _, h := range script.Impacted {
 		name := h.WithDefaults().Name
 		if !slices.Contains(probes, name) {
 			p.add("hurt: there is no probe %q%s", name, topology.Nearest(name, probes))
 		}
 	}
 	affected := v.Role == Affected || v.Role == Unclassified // what would tell that it is
-	if affected && len(script.Hurt) == 0 {
+	if affected && len(script.Impacted) == 0 {
 		p.add("hurt: an affected variant must name the probes that lose packets")
 	}
-	if affected && !slices.ContainsFunc(script.Named, func(f Finding) bool { return f.State == detect.Active }) {
+	if affected && !slices.ContainsFunc(script.Expected, func(f Finding) bool { return f.State == detect.Active }) {
 		p.add("named: an affected variant must expect an active finding")
 	}
 	if len(script.Detectors) == 0 {
@@ -221,18 +221,18 @@ func (p *problems) findings(s Script) {
 		}
 	}
 	check("latent", s.Latent, detect.Latent, detect.Hint)
-	check("named", s.Named, detect.Latent, detect.Active)
-	check("passing", s.Passing, detect.Active)
-	for _, f := range s.Forms {
-		check(fmt.Sprintf("harmless precursor %q", f.Name), f.Named, detect.Latent, detect.Active)
-		check(fmt.Sprintf("harmless precursor %q, passing", f.Name), f.Passing, detect.Active)
+	check("named", s.Expected, detect.Latent, detect.Active)
+	check("passing", s.Transient, detect.Active)
+	for _, f := range s.Precursors {
+		check(fmt.Sprintf("harmless precursor %q", f.Name), f.Expected, detect.Latent, detect.Active)
+		check(fmt.Sprintf("harmless precursor %q, passing", f.Name), f.Transient, detect.Active)
 	}
 }
 
 // ends checks the ends, and returns them by name.
-func (p *problems) ends(t topology.Topology, s Script) map[string]End {
-	ends := map[string]End{}
-	for _, e := range s.Ends {
+func (p *problems) endpoints(t topology.Topology, s Script) map[string]Endpoint {
+	ends := map[string]Endpoint{}
+	for _, e := range s.Endpoints {
 		p := p.at("endpoint %q", e.Name)
 		if _, twice := ends[e.Name]; twice || e.Name == "" {
 			p.add("the name is empty or taken")
@@ -251,7 +251,7 @@ func (p *problems) ends(t topology.Topology, s Script) map[string]End {
 }
 
 // probes checks the probes, and returns their names.
-func (p *problems) probes(s Script, ends map[string]End) []string {
+func (p *problems) probes(s Script, ends map[string]Endpoint) []string {
 	var names []string
 	for _, declared := range s.Probes {
 		declared = declared.WithDefaults()
@@ -308,7 +308,7 @@ func (p *problems) steps(s Script) {
 	}
 	check("check before", s.Baseline)
 	check("check after", s.Aftermath)
-	for _, f := range s.Forms {
+	for _, f := range s.Precursors {
 		if p := named("harmless precursor", f.ID, f.Name); f.Fault == nil {
 			p.add("it has no fault")
 		}

@@ -31,9 +31,9 @@ func pair(change func(*Script)) Scenario {
 	script := func() Script {
 		a, b := PodOn("a"), PodOn("b")
 		return Script{
-			Install: nothing, Ends: []End{a, b}, Probes: a.Both(b), Detectors: []detect.Detector{silent{}},
-			Fault: func(*Run) fault.Fault { return fault.Fault{} }, Hurt: []probe.Probe{a.To(b)}, Observe: time.Second,
-			Named: []Finding{{Detector: "silent", Kind: "lost", State: detect.Active, Object: detect.Named("a")}},
+			Install: nothing, Endpoints: []Endpoint{a, b}, Probes: a.Both(b), Detectors: []detect.Detector{silent{}},
+			Fault: func(*Run) fault.Fault { return fault.Fault{} }, Impacted: []probe.Probe{a.To(b)}, Observe: time.Second,
+			Expected: []Finding{{Detector: "silent", Kind: "lost", State: detect.Active, Object: detect.Named("a")}},
 			Remedies: []Remedy{
 				{ID: "route", Name: "static route", Helps: true, Bound: time.Second, Apply: nothing, Undo: nothing},
 				{ID: "wait", Name: "wait", Apply: nothing},
@@ -79,16 +79,16 @@ func TestValidate(t *testing.T) {
 			[]string{`variant "old": probe "a->bb": there is no endpoint "bb"; nearest is "b"`},
 		},
 		{
-			"a probe in Hurt that does not exist", func(s *Script) { s.Hurt = []probe.Probe{{From: "a", To: "b", Protocol: probe.TCP}} },
+			"a probe in Hurt that does not exist", func(s *Script) { s.Impacted = []probe.Probe{{From: "a", To: "b", Protocol: probe.TCP}} },
 			[]string{`variant "old": hurt: there is no probe "a->b/tcp"`},
 		},
 		{
-			"an end in Gone that does not exist", func(s *Script) { s.Gone = []End{PodOn("c")} },
+			"an end in Gone that does not exist", func(s *Script) { s.Gone = []Endpoint{PodOn("c")} },
 			[]string{`variant "old": gone: there is no endpoint "c"`},
 		},
 		{
 			"ends that are nowhere", func(s *Script) {
-				s.Ends = append(s.Ends, PodOn("c"), End{Name: "d", Host: "d"}, End{Name: "e"}, PodOn("a"))
+				s.Endpoints = append(s.Endpoints, PodOn("c"), Endpoint{Name: "d", Host: "d"}, Endpoint{Name: "e"}, PodOn("a"))
 			},
 			[]string{
 				`endpoint "c": its pod must run on "c", which is no node`, `endpoint "d": there is no host "d"`,
@@ -98,7 +98,7 @@ func TestValidate(t *testing.T) {
 		{
 			"a probe from what only answers", func(s *Script) {
 				server := Server("db", func(*Run) netip.AddrPort { return netip.AddrPort{} })
-				s.Ends, s.Probes = append(s.Ends, server), append(s.Probes, server.To(s.Ends[0]))
+				s.Endpoints, s.Probes = append(s.Endpoints, server), append(s.Probes, server.To(s.Endpoints[0]))
 			},
 			[]string{`endpoint "db" only answers: it has no agent to send from`},
 		},
@@ -120,7 +120,7 @@ func TestValidate(t *testing.T) {
 		{
 			"identifiers that are none", func(s *Script) {
 				s.Baseline = []Check{{Name: "none"}, {ID: "Two Words", Name: "two"}}
-				s.Forms = []LesserForm{{ID: "-less", Name: "less", Fault: s.Fault, Aftermath: []Check{{ID: "less_", Name: "after"}}}}
+				s.Precursors = []Precursor{{ID: "-less", Name: "less", Fault: s.Fault, Aftermath: []Check{{ID: "less_", Name: "after"}}}}
 			},
 			[]string{
 				`check before "none": identifier "": expected small letters`, `check before "two": identifier "Two Words": expected`,
@@ -130,8 +130,8 @@ func TestValidate(t *testing.T) {
 		{
 			"findings that no detector comes to, or that are not whole", func(s *Script) {
 				s.Latent = []Finding{{Detector: "silence", Kind: "lost", State: detect.Latent, Object: detect.Named("a")}}
-				s.Passing = []Finding{{Detector: "silent", Kind: "lost", State: detect.Latent, Object: detect.Named("a")}}
-				s.Forms = []LesserForm{{Name: "less", Fault: s.Fault, Named: []Finding{{Detector: "silent", Kind: "lost", State: detect.Active}}}}
+				s.Transient = []Finding{{Detector: "silent", Kind: "lost", State: detect.Latent, Object: detect.Named("a")}}
+				s.Precursors = []Precursor{{Name: "less", Fault: s.Fault, Expected: []Finding{{Detector: "silent", Kind: "lost", State: detect.Active}}}}
 			},
 			[]string{
 				`latent: silence: latent lost a: there is no detector "silence"; nearest is "silent"`,
@@ -184,7 +184,7 @@ func TestValidateNodesOfVariants(t *testing.T) {
 		})
 	}
 	s := pair(func(*Script) {})
-	s.Room = 8
+	s.MinMemoryGiB = 8
 	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "room and small belong together") {
 		t.Error(err)
 	}
@@ -215,13 +215,13 @@ func TestTopologyFor(t *testing.T) {
 func TestOn(t *testing.T) {
 	small := pair(func(*Script) {})
 	large := pair(func(*Script) {})
-	small.Incident.Name, large.Room, large.Small = "small", 8, &small
+	small.Incident.Name, large.MinMemoryGiB, large.Small = "small", 8, &small
 	for memory, want := range map[int]string{4: "small", 8: "pair", 24: "pair"} {
-		if got := large.On(memory).Incident.Name; got != want {
+		if got := large.ForMemory(memory).Incident.Name; got != want {
 			t.Errorf("with %d GiB: %s, want %s", memory, got, want)
 		}
 	}
-	if small.On(0).Incident.Name != "small" {
+	if small.ForMemory(0).Incident.Name != "small" {
 		t.Error("a scenario that needs no room is another one")
 	}
 }

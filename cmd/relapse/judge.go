@@ -79,7 +79,7 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	}
 	if facts, known := run.report.Machine.(map[string]any); known {
 		if memory, known := facts["memory_gib"].(float64); known {
-			scenario = scenario.On(int(memory))
+			scenario = scenario.ForMemory(int(memory))
 		}
 	}
 	one := []framework.Scenario{scenario}

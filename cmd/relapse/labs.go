@@ -33,7 +33,7 @@ func up(ctx context.Context, s *settings, name string) error {
 	if err != nil {
 		return err
 	}
-	scenario = scenario.On(host.MemoryGiB())
+	scenario = scenario.ForMemory(host.MemoryGiB())
 	log, err := s.logger()
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ const rolesExchanged = "RELAPSE_TEST_ROLES_EXCHANGED"
 // findings are expected that the affected ones named.
 func exchangeRoles(variants []framework.Variant) {
 	first := slices.IndexFunc(variants, func(v framework.Variant) bool { return v.Role == framework.Affected })
-	named := variants[first].Script().Named
+	named := variants[first].Script().Expected
 	for i := range variants {
 		v := &variants[i]
 		switch v.Role {
@@ -38,7 +38,7 @@ func exchangeRoles(variants []framework.Variant) {
 			script := v.Script
 			v.Script = func() framework.Script {
 				made := script()
-				made.Named = named
+				made.Expected = named
 				return made
 			}
 		}

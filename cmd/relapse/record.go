@@ -11,12 +11,12 @@ import (
 
 // raceOf says how often a scenario's affected variants show the incident; nil if it is
 // not probabilistic.
-func raceOf(s framework.Scenario) *framework.Race {
+func raceOf(s framework.Scenario) *framework.Trials {
 	for _, v := range s.Variants {
 		if v.Role != framework.Affected || v.Script == nil {
 			continue
 		}
-		if race := v.Script().Race; race != nil {
+		if race := v.Script().Trials; race != nil {
 			return race
 		}
 	}

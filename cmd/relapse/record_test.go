@@ -17,7 +17,7 @@ func TestRecord(t *testing.T) {
 	s := framework.Scenario{Variants: []framework.Variant{
 		{Name: "new", Role: framework.Fixed, Script: func() framework.Script { return framework.Script{} }},
 		{Name: "old", Role: framework.Affected, Script: func() framework.Script {
-			return framework.Script{Race: &framework.Race{Round: "tick", File: file}}
+			return framework.Script{Trials: &framework.Trials{Unit: "tick", File: file}}
 		}},
 	}}
 	run := func(verdict framework.Verdict, rounds int, struck bool) report.Repeat {
@@ -53,7 +53,7 @@ func TestRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := framework.Rates{"tcg": {{Rounds: 1, Struck: true, Count: 44}, {Rounds: 2, Struck: true, Count: 1}, {Rounds: 4, Count: 1}}}
+	want := framework.Rates{"tcg": {{Trials: 1, Occurred: true, Count: 44}, {Trials: 2, Occurred: true, Count: 1}, {Trials: 4, Count: 1}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -27,7 +27,7 @@ func changeScripts(variants []framework.Variant, change func(*framework.Script))
 	}
 }
 
-func leaveRemediesOut(s *framework.Script) { s.Forms, s.Remedies = nil, nil }
+func leaveRemediesOut(s *framework.Script) { s.Precursors, s.Remedies = nil, nil }
 
 // takeGuestMemory makes the fault fill a guest's memory: what is in a tmpfs, no kernel
 // can take back.

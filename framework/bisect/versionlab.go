@@ -74,9 +74,9 @@ func (l VersionLab) Judge(ctx context.Context, version string) (Step, error) {
 			return step, nil
 		}
 		rounds += v.Race.Rounds
-		rates := s.Variants[0].Script().Race.Rates[v.Race.Accelerator]
+		rates := s.Variants[0].Script().Trials.Rates[v.Race.Accelerator]
 		step.Rounds, step.Luck = rounds, math.Pow(framework.Luck(rates...), float64(rounds))
-		if step.Luck < framework.WrongStep {
+		if step.Luck < framework.MaxErrorRate {
 			return step, nil
 		}
 	}

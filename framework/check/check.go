@@ -58,7 +58,7 @@ func nextHops(from snapshot.Router, pods netip.Prefix) map[netip.Prefix][]netip.
 // Hops asserts that the packets of each probe from an endpoint cross that many routers
 // and nodes, and arrive with the endpoint's own address. Otherwise they may have
 // crossed the machine's bridge, or its NAT.
-func Hops(from framework.End, own netip.Addr, n int) framework.Condition {
+func Hops(from framework.Endpoint, own netip.Addr, n int) framework.Condition {
 	const sentWith = 64 // TTL
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		var wrong framework.Mismatches

@@ -47,7 +47,7 @@ func TestRoutes(t *testing.T) {
 
 func TestHopsWithoutProbes(t *testing.T) {
 	r := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
-	if holds, saw, _ := check.Hops(framework.End{Name: "outside"}, netip.Addr{}, 3)(t.Context(), r); holds || saw != "no probe from outside runs" {
+	if holds, saw, _ := check.Hops(framework.Endpoint{Name: "outside"}, netip.Addr{}, 3)(t.Context(), r); holds || saw != "no probe from outside runs" {
 		t.Errorf("%v, %q", holds, saw)
 	}
 }

@@ -28,8 +28,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// course is one way in which a run of the fake scenario can go.
-type course struct {
+// testCase is one way in which a run of the fake scenario can go.
+type testCase struct {
 	name string
 	// old and new change the scripts of the two variants.
 	old, new func(*world, *framework.Script)
@@ -81,7 +81,7 @@ func onInject(do func(*world)) func(*world, *framework.Script) {
 	return func(w *world, s *framework.Script) {
 		faultThen(s, func(f *fault.Fault) {
 			f.Inject = func(context.Context) error { do(w); return nil }
-			f.Held = holdsNow(true)
+			f.TookEffect = holdsNow(true)
 		})
 	}
 }
@@ -91,16 +91,16 @@ func onInject(do func(*world)) func(*world, *framework.Script) {
 func stands(strikes int, round time.Duration) func(*world, *framework.Script) {
 	return func(w *world, s *framework.Script) {
 		rounds := 0
-		s.Race = &framework.Race{
-			Round: "minute", Rates: framework.Rates{"": {{Rounds: 1, Struck: true, Count: 1}}},
-			Ran: func() (int, bool) { return rounds, rounds == strikes },
+		s.Trials = &framework.Trials{
+			Unit: "minute", Rates: framework.Rates{"": {{Trials: 1, Occurred: true, Count: 1}}},
+			Result: func() (int, bool) { return rounds, rounds == strikes },
 		}
 		first := s.Fault
 		s.Fault = func(r *framework.Run) fault.Fault {
 			f := first(r)
 			inject := f.Inject
 			f.Inject = func(ctx context.Context) error {
-				for rounds < min(strikes, r.Rounds()) {
+				for rounds < min(strikes, r.TrialsDue()) {
 					time.Sleep(round)
 					rounds++
 				}
@@ -115,27 +115,27 @@ func holdsNow(held bool) func(context.Context) (bool, string, error) {
 	return func(context.Context) (bool, string, error) { return held, "nothing has changed", nil }
 }
 
-func courses() []course {
+func testCases() []testCase {
 	latent, settling, other := theFinding, theFinding, theFinding
 	latent.State, settling.State, other.Kind = detect.Latent, detect.Settling, "other"
-	form := func(held func(context.Context) (bool, string, error)) framework.LesserForm {
-		return framework.LesserForm{ID: "announced-by-nobody", Name: "announced by nobody", Fault: func(*framework.Run) fault.Fault {
+	form := func(held func(context.Context) (bool, string, error)) framework.Precursor {
+		return framework.Precursor{ID: "announced-by-nobody", Name: "announced by nobody", Fault: func(*framework.Run) fault.Fault {
 			return fault.Fault{
-				Name: "silence", Inject: func(context.Context) error { return nil }, Held: held,
+				Name: "silence", Inject: func(context.Context) error { return nil }, TookEffect: held,
 				Undo: func(context.Context) error { return nil },
 			}
 		}}
 	}
-	race := func(rounds int, struck bool) *framework.Race {
-		return &framework.Race{
-			Round: "tick", Rates: framework.Rates{"": {{Rounds: 1, Struck: true, Count: 43}, {Rounds: 3, Struck: true, Count: 2}}},
-			Ran: func() (int, bool) { return rounds, struck },
+	race := func(rounds int, struck bool) *framework.Trials {
+		return &framework.Trials{
+			Unit: "tick", Rates: framework.Rates{"": {{Trials: 1, Occurred: true, Count: 43}, {Trials: 3, Occurred: true, Count: 2}}},
+			Result: func() (int, bool) { return rounds, struck },
 		}
 	}
 	refuses := func(why string) func(context.Context, *framework.Run) (string, error) {
 		return func(context.Context, *framework.Run) (string, error) { return why, nil }
 	}
-	return []course{
+	return []testCase{
 		{name: "all as expected", status: 0},
 		{
 			name: "the affected version is not affected", status: 1,
@@ -151,7 +151,7 @@ func courses() []course {
 		},
 		{
 			name: "the detectors name something else", status: 1,
-			old: func(w *world, s *framework.Script) { s.Named[0].Object = detect.Named("b") },
+			old: func(w *world, s *framework.Script) { s.Expected[0].Object = detect.Named("b") },
 		},
 		{
 			name: "an alarm without loss", status: 4,
@@ -163,7 +163,7 @@ func courses() []course {
 		},
 		{
 			name: "only some of the probes are hurt", status: 4,
-			old: func(w *world, s *framework.Script) { s.Hurt = s.Probes[:2] },
+			old: func(w *world, s *framework.Script) { s.Impacted = s.Probes[:2] },
 		},
 		{
 			name: "packets are lost before the fault", status: 4,
@@ -210,7 +210,9 @@ func courses() []course {
 		},
 		{
 			name: "a fault that does not take hold", status: 4,
-			old: func(w *world, s *framework.Script) { faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) }) },
+			old: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *fault.Fault) { f.TookEffect = holdsNow(false) })
+			},
 		},
 		{
 			name: "a fact that does not hold before the fault", status: 4,
@@ -261,7 +263,7 @@ func courses() []course {
 			old: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
 				f.Aftermath = []framework.Check{{Name: "the route is there", Holds: says(false, "it is gone")}}
-				s.Forms = []framework.LesserForm{f}
+				s.Precursors = []framework.Precursor{f}
 			},
 		},
 		{
@@ -270,20 +272,20 @@ func courses() []course {
 				f := form(holdsNow(true))
 				f.Aftermath = []framework.Check{{Name: "the route is there",
 					Holds: func(context.Context, *framework.Run) (bool, string, error) { return false, "", errBroken }}}
-				s.Forms = []framework.LesserForm{f}
+				s.Precursors = []framework.Precursor{f}
 			},
 		},
 		{
 			name: "a lesser form that comes as it must, and is taken back", status: 0,
 			old: func(w *world, s *framework.Script) {
-				s.Forms = []framework.LesserForm{{
-					ID: "announced-by-nobody", Name: "announced by nobody", TakenBack: true,
-					Named: []framework.Finding{framework.As(theFinding)},
+				s.Precursors = []framework.Precursor{{
+					ID: "announced-by-nobody", Name: "announced by nobody", Undone: true,
+					Expected: []framework.Finding{framework.As(theFinding)},
 					Fault: func(*framework.Run) fault.Fault {
 						return fault.Fault{
-							Inject: func(context.Context) error { w.finds(theFinding); return nil },
-							Held:   holdsNow(true),
-							Undo:   func(context.Context) error { w.finds(); return nil },
+							Inject:     func(context.Context) error { w.finds(theFinding); return nil },
+							TookEffect: holdsNow(true),
+							Undo:       func(context.Context) error { w.finds(); return nil },
 						}
 					},
 				}}
@@ -292,13 +294,13 @@ func courses() []course {
 		{
 			name: "a lesser form that hurts somebody", status: 4,
 			old: func(w *world, s *framework.Script) {
-				s.Forms = []framework.LesserForm{{
-					ID: "announced-by-nobody", Name: "announced by nobody", Named: []framework.Finding{framework.As(theFinding)},
+				s.Precursors = []framework.Precursor{{
+					ID: "announced-by-nobody", Name: "announced by nobody", Expected: []framework.Finding{framework.As(theFinding)},
 					Fault: func(*framework.Run) fault.Fault {
 						return fault.Fault{
-							Inject: func(context.Context) error { w.breaks(outToB); return nil },
-							Held:   holdsNow(true),
-							Undo:   func(context.Context) error { w.heals(); return nil },
+							Inject:     func(context.Context) error { w.breaks(outToB); return nil },
+							TookEffect: holdsNow(true),
+							Undo:       func(context.Context) error { w.heals(); return nil },
 						}
 					},
 				}}
@@ -350,7 +352,7 @@ func courses() []course {
 		{
 			name: "an end that the fault takes away", status: 0,
 			old: func(w *world, s *framework.Script) {
-				s.Gone = s.Ends[2:]
+				s.Gone = s.Endpoints[2:]
 				onInject(func(w *world) { w.breaks(outToA, outToB) })(w, s)
 			},
 		},
@@ -407,15 +409,15 @@ func courses() []course {
 		},
 		{
 			name: "a detector that names another owner", status: 1,
-			old: func(w *world, s *framework.Script) { s.Named[0].Owner = "b" },
+			old: func(w *world, s *framework.Script) { s.Expected[0].Owner = "b" },
 		},
 		{
 			name: "a detector that names another announcer", status: 1,
-			old: func(w *world, s *framework.Script) { s.Named[0].Announcer = "b" },
+			old: func(w *world, s *framework.Script) { s.Expected[0].Announcer = "b" },
 		},
 		{
 			name: "a detector that names one router too few", status: 1,
-			old: func(w *world, s *framework.Script) { s.Named[0].Routers = []string{"tor1", "tor2", "tor3"} },
+			old: func(w *world, s *framework.Script) { s.Expected[0].Routers = []string{"tor1", "tor2", "tor3"} },
 		},
 		{
 			name: "an alarm that nobody named besides", status: 1,
@@ -424,7 +426,7 @@ func courses() []course {
 		{
 			name: "an alarm that is named as one that may pass", status: 0,
 			old: func(w *world, s *framework.Script) {
-				s.Passing = []framework.Finding{framework.As(other)}
+				s.Transient = []framework.Finding{framework.As(other)}
 				onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) })(w, s)
 			},
 		},
@@ -473,7 +475,7 @@ func courses() []course {
 		},
 		{
 			name: "a lesser form that does not take hold", status: 4,
-			old: func(w *world, s *framework.Script) { s.Forms = []framework.LesserForm{form(holdsNow(false))} },
+			old: func(w *world, s *framework.Script) { s.Precursors = []framework.Precursor{form(holdsNow(false))} },
 		},
 		{
 			name: "a lesser form that hurts somebody two seconds later", status: 4,
@@ -481,11 +483,11 @@ func courses() []course {
 				f := form(holdsNow(true))
 				f.Fault = func(*framework.Run) fault.Fault {
 					return fault.Fault{
-						Inject: func(context.Context) error { after(2*time.Second, func() { w.loses(outToB) }); return nil },
-						Held:   holdsNow(true), Undo: func(context.Context) error { return nil },
+						Inject:     func(context.Context) error { after(2*time.Second, func() { w.loses(outToB) }); return nil },
+						TookEffect: holdsNow(true), Undo: func(context.Context) error { return nil },
 					}
 				}
-				s.Forms = []framework.LesserForm{f}
+				s.Precursors = []framework.Precursor{f}
 			},
 		},
 		{
@@ -515,11 +517,11 @@ func courses() []course {
 				f := form(holdsNow(true))
 				f.Fault = func(*framework.Run) fault.Fault {
 					return fault.Fault{
-						Inject: func(context.Context) error { w.goesBlind("no answer within 1s"); return nil },
-						Held:   holdsNow(true), Undo: func(context.Context) error { w.goesBlind(""); return nil },
+						Inject:     func(context.Context) error { w.goesBlind("no answer within 1s"); return nil },
+						TookEffect: holdsNow(true), Undo: func(context.Context) error { w.goesBlind(""); return nil },
 					}
 				}
-				s.Forms = []framework.LesserForm{f}
+				s.Precursors = []framework.Precursor{f}
 			},
 		},
 		{
@@ -558,7 +560,7 @@ func courses() []course {
 			name: "every part is switched off in turn, and the incident comes without the fault", status: 1, options: Options{Ablate: AblateAll},
 			old: func(w *world, s *framework.Script) {
 				faultThen(s, func(f *fault.Fault) {
-					f.Held = func(context.Context) (bool, string, error) { w.loses(outToA); return true, "", nil }
+					f.TookEffect = func(context.Context) (bool, string, error) { w.loses(outToA); return true, "", nil }
 				})
 			},
 		},
@@ -568,18 +570,18 @@ func courses() []course {
 		},
 		{
 			name: "a race, and the fixed version stands as many rounds as the slowest affected one on record", status: 0,
-			old: func(w *world, s *framework.Script) { s.Race = race(1, true) },
-			new: func(w *world, s *framework.Script) { s.Race = race(3, false) },
+			old: func(w *world, s *framework.Script) { s.Trials = race(1, true) },
+			new: func(w *world, s *framework.Script) { s.Trials = race(3, false) },
 		},
 		{
 			name: "a race, and the fixed version stands one round too few", status: 4,
-			old: func(w *world, s *framework.Script) { s.Race = race(1, true) },
-			new: func(w *world, s *framework.Script) { s.Race = race(2, false) },
+			old: func(w *world, s *framework.Script) { s.Trials = race(1, true) },
+			new: func(w *world, s *framework.Script) { s.Trials = race(2, false) },
 		},
 		{
 			name: "a race, and an affected version that needed longer than all on record", status: 4,
-			old: func(w *world, s *framework.Script) { s.Race = race(4, true) },
-			new: func(w *world, s *framework.Script) { s.Race = race(3, false) },
+			old: func(w *world, s *framework.Script) { s.Trials = race(4, true) },
+			new: func(w *world, s *framework.Script) { s.Trials = race(3, false) },
 		},
 		{
 			name: "three times, and once the fault does not take hold", status: 4, options: Options{Repeat: 3},
@@ -587,7 +589,7 @@ func courses() []course {
 				runs := 0
 				return func(w *world, s *framework.Script) {
 					if runs++; runs == 3 { // the first is made when the scenario is checked
-						faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) })
+						faultThen(s, func(f *fault.Fault) { f.TookEffect = holdsNow(false) })
 					}
 				}
 			}(),
@@ -620,7 +622,7 @@ func courses() []course {
 		{
 			name: "side by side, and the fault does not take hold of one", beside: true, status: 4,
 			new: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) })
+				faultThen(s, func(f *fault.Fault) { f.TookEffect = holdsNow(false) })
 			},
 		},
 		{
@@ -629,11 +631,11 @@ func courses() []course {
 		},
 		{
 			name: "side by side, and the fixed version stands a race as long as the affected one", beside: true, status: 0,
-			old: stands(3, time.Minute-time.Second), new: stands(framework.MaxRounds+1, time.Minute),
+			old: stands(3, time.Minute-time.Second), new: stands(framework.MaxTrials+1, time.Minute),
 		},
 		{
 			name: "side by side, and the affected version is struck sooner than on record", beside: true, status: 0,
-			old: stands(1, time.Minute-time.Second), new: stands(framework.MaxRounds+1, time.Minute),
+			old: stands(1, time.Minute-time.Second), new: stands(framework.MaxTrials+1, time.Minute),
 		},
 		{name: "side by side, three times", beside: true, options: Options{Repeat: 3}, status: 0},
 		{name: "side by side, every part is switched off in turn", beside: true, options: Options{Ablate: AblateAll}, status: 0},
@@ -645,7 +647,7 @@ func courses() []course {
 		{
 			name: "the symptom takes its time, and has it", status: 0,
 			old: func(w *world, s *framework.Script) {
-				s.HurtWithin = 30 * time.Second
+				s.SymptomWithin = 30 * time.Second
 				onInject(func(w *world) { after(20*time.Second, func() { w.breaks(outToA) }) })(w, s)
 			},
 		},
@@ -684,8 +686,8 @@ func courses() []course {
 	}
 }
 
-// play runs the course to its end.
-func (c course) play(t *testing.T) played {
+// play runs the case to its end.
+func (c testCase) play(t *testing.T) played {
 	w := newWorld()
 	s := fakeScenario(w)
 	if c.beside {
@@ -710,12 +712,12 @@ func (c course) play(t *testing.T) played {
 	return play(t, w, s, &c.labs, c.options)
 }
 
-// TestCourses plays every course that a run can take, and compares the report
+// TestCases runs every case, and compares the report
 // that it must write, and the exit status that comes of it.
-func TestCourses(t *testing.T) {
+func TestCases(t *testing.T) {
 	var text strings.Builder
 	statuses := map[int]bool{}
-	for _, c := range courses() {
+	for _, c := range testCases() {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := c.play(t)
@@ -741,10 +743,10 @@ func TestCourses(t *testing.T) {
 	}
 	for _, status := range []int{0, 1, 3, 4} {
 		if !statuses[status] {
-			t.Errorf("no course ends with status %d", status)
+			t.Errorf("no case ends with status %d", status)
 		}
 	}
-	const golden = "testdata/courses.txt"
+	const golden = "testdata/cases.txt"
 	if *update {
 		if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
 			t.Fatal(err)

@@ -35,24 +35,24 @@ type Execution struct {
 	over      bool // Finish has run
 	announced sync.Once
 	// used is what was used before the lab was up.
-	used CPUTime
+	cpuBefore CPUTime
 	// busy holds a value while a step or Finish is at work. A runner may give a
 	// step up, as Ginkgo does at a second interrupt, and call Finish while the step
 	// still makes containers.
 	busy   chan struct{}
 	report report.Report
 	// lanes are the variants that run side by side; nil where they do not.
-	lanes *lanes
+	parallel *parallel
 	// mu guards what several variants look at while they run side by side: broken,
 	// how their races go, and what they have told so far.
 	mu    sync.Mutex
-	sofar sofar
+	soFar progressSoFar
 	// writing keeps two variants from writing the report at once.
 	writing sync.Mutex
 	// broken is why nothing could be judged at all, and lost whether that is because
 	// what was seen cannot be stored.
-	broken error
-	lost   bool
+	broken    error
+	notStored bool
 	// left is why the end did not go well: something of the lab may be left,
 	// or no report was written.
 	left error
@@ -97,10 +97,10 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 		chosen = append(chosen, v)
 	}
 	if len(chosen) > 1 && len(chosen[0].Nodes) > 0 {
-		e.lanes = newLanes()
+		e.parallel = newParallel()
 	}
 	e.planVariants(chosen)
-	e.labStep(e.farewell(), e.letGo)
+	e.labStep(e.lastStepName(), e.releaseLab)
 	return e
 }
 
@@ -132,13 +132,13 @@ func (e *Execution) planVariants(chosen []framework.Variant) {
 
 // planVariant plans the runs of one variant.
 func (e *Execution) planVariant(v framework.Variant) {
-	var l *lane
-	if e.lanes != nil {
-		l = e.lanes.add()
+	var l *parallelRun
+	if e.parallel != nil {
+		l = e.parallel.add()
 	}
 	for _, c := range verdict.Cases(v, e.options.cases()) {
 		run := newVariantRun(e, c)
-		run.lane = l
+		run.parallel = l
 		e.variants = append(e.variants, run)
 		run.plan()
 	}
@@ -169,7 +169,7 @@ func (e *Execution) Broken() error {
 }
 
 // breaks notes that nothing more can be judged, if there is an error.
-func (e *Execution) breaks(err error) {
+func (e *Execution) setBroken(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.broken == nil {
@@ -179,11 +179,11 @@ func (e *Execution) breaks(err error) {
 
 // loses notes that something of the run cannot be stored, as on a full disk: nobody
 // could see what it has come to, and so it ends.
-func (e *Execution) loses(err error) {
+func (e *Execution) setNotStored(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.broken == nil && err != nil {
-		e.broken, e.lost = fmt.Errorf("the run could not be stored: %w", err), true
+		e.broken, e.notStored = fmt.Errorf("the run could not be stored: %w", err), true
 	}
 }
 
@@ -218,14 +218,14 @@ func (e *Execution) Run(ctx context.Context, undo time.Duration) {
 // add plans a step.
 func (e *Execution) add(s Step, do func(context.Context) error) {
 	s.Run = func(ctx context.Context) (err error) {
-		if err := e.occupy(ctx); err != nil {
+		if err := e.acquire(ctx); err != nil {
 			return err
 		}
 		defer func() {
 			if p := recover(); p != nil { // the lab is to go all the same
 				err = &history.PanicError{Value: p}
 				e.options.Log.Error("a step panicked", "step", s.Name, "panic", p, "stack", string(debug.Stack()))
-				e.breaks(err)
+				e.setBroken(err)
 			}
 			<-e.busy
 		}()
@@ -236,7 +236,7 @@ func (e *Execution) add(s Step, do func(context.Context) error) {
 
 // occupy waits until no step and no Finish is at work. The caller takes the value
 // out of busy again, if there is no error.
-func (e *Execution) occupy(ctx context.Context) error {
+func (e *Execution) acquire(ctx context.Context) error {
 	select {
 	case e.busy <- struct{}{}:
 		return nil
@@ -253,7 +253,7 @@ func (e *Execution) occupy(ctx context.Context) error {
 // labStep plans a step without which nothing that follows can run.
 func (e *Execution) labStep(name string, do func(context.Context) error) {
 	const scope = labScope
-	e.add(Step{Scope: scope, Name: name}, e.told(scope, name, func(ctx context.Context) error {
+	e.add(Step{Scope: scope, Name: name}, e.reported(scope, name, func(ctx context.Context) error {
 		if e.Broken() != nil {
 			return &Skipped{"an earlier step failed"}
 		}
@@ -261,13 +261,13 @@ func (e *Execution) labStep(name string, do func(context.Context) error) {
 		// From the first step on: a run that is killed while its lab comes up leaves a
 		// report as well.
 		if err := e.openFolder(); err != nil {
-			e.breaks(err)
+			e.setBroken(err)
 			return err
 		}
 		done := e.beginStep(scope, framework.StepID{}, name)
 		err := do(ctx)
 		done(err)
-		e.breaks(err)
+		e.setBroken(err)
 		return err
 	}))
 }
@@ -296,7 +296,7 @@ func (e *Execution) openFolder() error {
 }
 
 // leaveNoFolder takes the run's folder away.
-func (e *Execution) leaveNoFolder() error {
+func (e *Execution) removeFolder() error {
 	if err := os.RemoveAll(e.dir); err != nil {
 		return fmt.Errorf("removing the folder of a run that has not begun: %w", err)
 	}
@@ -328,8 +328,8 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	defer func() { e.report.Timings.Lab = time.Since(began).Milliseconds() }()
 	var err error
 	if e.lab, err = e.labs.Up(ctx, e.scenario, e.chosen(), e.options.Reuse); e.lab == nil {
-		if isHeld(err) { // lab and report belong to that process
-			err = errors.Join(err, e.leaveNoFolder())
+		if heldByOther(err) { // lab and report belong to that process
+			err = errors.Join(err, e.removeFolder())
 		}
 		return err
 	}
@@ -338,9 +338,9 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	}
 	if err == nil {
 		var unknown error
-		if e.used, unknown = e.lab.CPUTime(ctx); unknown != nil {
+		if e.cpuBefore, unknown = e.lab.CPUTime(ctx); unknown != nil {
 			e.options.Log.Warn("who uses the CPUs is not known", "error", unknown)
-			e.used = CPUTime{}
+			e.cpuBefore = CPUTime{}
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -371,7 +371,7 @@ func (e *Execution) logsSince() time.Time {
 }
 
 // farewell names the last step.
-func (e *Execution) farewell() string {
+func (e *Execution) lastStepName() string {
 	if e.options.Keep {
 		return "lab is left running"
 	}
@@ -379,7 +379,7 @@ func (e *Execution) farewell() string {
 }
 
 // letGo keeps the lab, or takes it down.
-func (e *Execution) letGo(ctx context.Context) error {
+func (e *Execution) releaseLab(ctx context.Context) error {
 	lab := e.lab
 	if lab == nil {
 		return nil
@@ -396,19 +396,19 @@ func (e *Execution) letGo(ctx context.Context) error {
 // measureCPU notes who has used the CPUs since the lab is up. That this could not be
 // told changes no verdict.
 func (e *Execution) measureCPU(ctx context.Context) {
-	if e.used.All == 0 {
+	if e.cpuBefore.All == 0 {
 		return // the lab did not come up, or it was not known then
 	}
 	now, err := e.lab.CPUTime(ctx)
-	all := float64(now.All - e.used.All)
+	all := float64(now.All - e.cpuBefore.All)
 	if err != nil || all <= 0 {
 		e.options.Log.Warn("who has used the CPUs is not known", "error", err)
 		return
 	}
 	// A container that was started anew counts from zero.
-	lab := max(0, now.Lab-e.used.Lab)
+	lab := max(0, now.Lab-e.cpuBefore.Lab)
 	e.report.CPU = &report.CPU{
-		Lab: float64(lab) / all, Others: max(0, float64(now.Machine-e.used.Machine-lab)/all),
+		Lab: float64(lab) / all, Others: max(0, float64(now.Machine-e.cpuBefore.Machine-lab)/all),
 	}
 }
 
@@ -421,22 +421,22 @@ func (e *Execution) measureCPU(ctx context.Context) {
 // however often it is called. A step that was given up is waited for; if ctx ends
 // before, Finish is to be called again.
 func (e *Execution) Finish(ctx context.Context) {
-	if e.lanes != nil {
-		e.lanes.stop()
+	if e.parallel != nil {
+		e.parallel.stop()
 	}
-	if err := e.occupy(ctx); err != nil {
+	if err := e.acquire(ctx); err != nil {
 		e.left = err
 		return
 	}
 	defer func() { <-e.busy }()
-	if e.lanes != nil {
-		if err := e.lanes.ended(ctx); err != nil {
+	if e.parallel != nil {
+		if err := e.parallel.ended(ctx); err != nil {
 			e.left = err
 			return
 		}
-		e.breaks(e.lanes.broken())
+		e.setBroken(e.parallel.broken())
 	}
-	if e.over || e.began.IsZero() || isHeld(e.broken) {
+	if e.over || e.began.IsZero() || heldByOther(e.broken) {
 		return
 	}
 	e.over = true
@@ -457,9 +457,9 @@ func (e *Execution) Finish(ctx context.Context) {
 	}
 	e.report.Verdict = string(e.verdict())
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
-	e.report.Steps = e.sofar.steps
+	e.report.Steps = e.soFar.steps
 	if e.dir != "" {
-		if err := e.store(); !e.lost { // else that has been said
+		if err := e.store(); !e.notStored { // else that has been said
 			errs = append(errs, err)
 		}
 	}
@@ -489,7 +489,7 @@ func (e *Execution) takeDown(ctx context.Context, down func(context.Context) err
 	return err
 }
 
-func isHeld(err error) bool {
+func heldByOther(err error) bool {
 	var held *kindlab.HeldError
 	return errors.As(err, &held)
 }

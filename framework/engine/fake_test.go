@@ -236,7 +236,7 @@ func (l *fakeLab) Open(context.Context, []snapshot.Source, []string) (Reader, er
 var counting sync.Mutex
 
 // worldOf is the world that these ends are in.
-func (l *fakeLabs) worldOf(declared []framework.End) *world {
+func (l *fakeLabs) worldOf(declared []framework.Endpoint) *world {
 	for _, d := range declared {
 		if d.Pod != nil && l.beside[d.Pod.Node] != nil {
 			return l.beside[d.Pod.Node]
@@ -247,7 +247,7 @@ func (l *fakeLabs) worldOf(declared []framework.End) *world {
 
 // Dial makes an agent for each end, which knows by the addresses what a probe's
 // name is.
-func (l *fakeLab) Dial(ctx context.Context, _ *framework.Run, declared []framework.End) ([]probe.End, error) {
+func (l *fakeLab) Dial(ctx context.Context, _ *framework.Run, declared []framework.Endpoint) ([]probe.End, error) {
 	names := map[netip.AddrPort]string{}
 	var ends []probe.End
 	for i, d := range declared {
@@ -434,21 +434,21 @@ func sideBySide() (framework.Scenario, map[string]*world) {
 
 // common is a script whose fault is this change of the world.
 func (w *world) common(change func()) framework.Script {
-	out, b := framework.End{Name: "out", Host: "out"}, framework.PodOn("b")
-	a := framework.PodEnd(workload.ProbePod{Name: "a", Node: cmp.Or(w.node, "a")})
+	out, b := framework.Endpoint{Name: "out", Host: "out"}, framework.PodOn("b")
+	a := framework.PodEndpoint(workload.ProbePod{Name: "a", Node: cmp.Or(w.node, "a")})
 	every := func(p probe.Probe) probe.Probe { p.Interval = 50 * time.Millisecond; return p }
 	var injected bool
 	return framework.Script{
-		Install: func(context.Context, *framework.Run) error { w.heals(); return nil },
-		Ends:    []framework.End{out, a, b},
-		Probes:  []probe.Probe{every(out.To(a)), every(out.To(b)), every(a.To(b))},
-		Hurt:    []probe.Probe{out.To(a)}, Detectors: []detect.Detector{told{w}}, Observe: 3 * time.Second,
+		Install:   func(context.Context, *framework.Run) error { w.heals(); return nil },
+		Endpoints: []framework.Endpoint{out, a, b},
+		Probes:    []probe.Probe{every(out.To(a)), every(out.To(b)), every(a.To(b))},
+		Impacted:  []probe.Probe{out.To(a)}, Detectors: []detect.Detector{told{w}}, Observe: 3 * time.Second,
 		Fault: func(*framework.Run) fault.Fault {
 			return fault.Fault{
-				Name:   "change",
-				Inject: func(context.Context) error { injected = true; change(); return nil },
-				Held:   func(context.Context) (bool, string, error) { return injected, "nothing has changed", nil },
-				Undo:   func(context.Context) error { injected = false; w.heals(); return nil },
+				Name:       "change",
+				Inject:     func(context.Context) error { injected = true; change(); return nil },
+				TookEffect: func(context.Context) (bool, string, error) { return injected, "nothing has changed", nil },
+				Undo:       func(context.Context) error { injected = false; w.heals(); return nil },
 			}
 		},
 	}
@@ -456,7 +456,7 @@ func (w *world) common(change func()) framework.Script {
 
 func (w *world) affected() framework.Script {
 	s := w.common(func() { w.breaks(outToA) })
-	s.Named = []framework.Finding{framework.As(theFinding)}
+	s.Expected = []framework.Finding{framework.As(theFinding)}
 	heal := func(context.Context, *framework.Run) error { w.heals(); return nil }
 	s.Remedies = []framework.Remedy{
 		{ID: "restart", Name: "restart", Apply: func(context.Context, *framework.Run) error { return nil }},

@@ -33,7 +33,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	}
 	v.markPackets(history.Mark{Moment: history.ProbesClean, Began: called, Bound: baselineWithin})
 	if err == nil { // it looks back: the quiet time is the clean one, unless the detectors were not quiet
-		err = v.untilQuiet(ctx, history.NoFindings, v.judge.Began(), baselineWithin+v.pollWithin())
+		err = v.untilNoFindings(ctx, history.NoFindings, v.judge.Began(), baselineWithin+v.pollWithin())
 	}
 	v.keep("snapshot-baseline", v.watch.last())
 	if ctx.Err() != nil {
@@ -44,15 +44,15 @@ func (v *variantRun) baseline(ctx context.Context) error {
 
 // startProbes dials the endpoints and starts the probes between those of them that are
 // there.
-func (v *variantRun) startProbes(ctx context.Context, without ...framework.End) error {
+func (v *variantRun) startProbes(ctx context.Context, without ...framework.Endpoint) error {
 	return v.h.Do(history.StartProbes, "", func(a *history.Act) { a.Err = v.dial(ctx, without) }).Err
 }
 
-func (v *variantRun) dial(ctx context.Context, without []framework.End) error {
+func (v *variantRun) dial(ctx context.Context, without []framework.Endpoint) error {
 	gone := func(name string) bool {
-		return slices.ContainsFunc(without, func(e framework.End) bool { return e.Name == name })
+		return slices.ContainsFunc(without, func(e framework.Endpoint) bool { return e.Name == name })
 	}
-	there := slices.DeleteFunc(slices.Clone(v.c.Script.Ends), func(e framework.End) bool { return gone(e.Name) })
+	there := slices.DeleteFunc(slices.Clone(v.c.Script.Endpoints), func(e framework.Endpoint) bool { return gone(e.Name) })
 	probes := slices.DeleteFunc(slices.Clone(v.c.Script.Probes), func(p probe.Probe) bool { return gone(p.From) || gone(p.To) })
 	ends, err := v.scenario.lab.Dial(ctx, v.run, there)
 	for _, e := range ends {
@@ -123,16 +123,16 @@ func (v *variantRun) inject(ctx context.Context, f fault.Fault) (done history.Ac
 }
 
 // held sees whether a fault took effect.
-func (v *variantRun) held(ctx context.Context, f fault.Fault) history.Act {
-	return v.h.Do(history.Held, "", func(a *history.Act) {
+func (v *variantRun) tookEffect(ctx context.Context, f fault.Fault) history.Act {
+	return v.h.Do(history.TookEffect, "", func(a *history.Act) {
 		var err error
-		if a.Holds, a.Saw, err = f.Held(ctx); err != nil && (v.c.Ablate == AblateFault || ctx.Err() != nil) {
+		if a.Holds, a.Saw, err = f.TookEffect(ctx); err != nil && (v.c.Ablate == AblateFault || ctx.Err() != nil) {
 			a.Err = fmt.Errorf("checking whether %q took effect: %w", f.Name, err)
 		}
 		if a.Holds || v.c.Ablate == AblateFault || a.Err != nil {
 			return
 		}
-		err = await.Until(ctx, f.Name+" to take effect", 100*time.Millisecond, heldWithin, f.Held)
+		err = await.Until(ctx, f.Name+" to take effect", 100*time.Millisecond, effectWithin, f.TookEffect)
 		var timeout *await.TimeoutError
 		switch {
 		case err == nil:
@@ -147,22 +147,22 @@ func (v *variantRun) held(ctx context.Context, f fault.Fault) history.Act {
 
 // precursor injects a form of the incident that hurts nobody, and waits for what the
 // detectors make of it.
-func (v *variantRun) precursor(ctx context.Context, form framework.LesserForm) error {
+func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) error {
 	if err := v.stopGone(ctx); err != nil {
 		return err
 	}
 	f := form.Fault(v.run)
-	done, struck := v.inject(ctx, f)
+	done, injected := v.inject(ctx, f)
 	if done.Err != nil {
 		return done.Err
 	}
-	if held := v.held(ctx, f); held.Err != nil || !held.Holds {
+	if held := v.tookEffect(ctx, f); held.Err != nil || !held.Holds {
 		return held.Err
 	}
-	if err := v.untilNamed(ctx, form.Named, struck, cmp.Or(form.Within, namedWithin)); err != nil {
+	if err := v.untilExpected(ctx, form.Expected, injected, cmp.Or(form.Within, expectedWithin)); err != nil {
 		return err
 	}
-	if err := v.untilWatched(ctx, "", later(v.h.Now(), struck.Add(precursorFor))); err != nil {
+	if err := v.untilWatched(ctx, "", later(v.h.Now(), injected.Add(precursorFor))); err != nil {
 		return err
 	}
 	for _, c := range form.Aftermath {
@@ -170,8 +170,8 @@ func (v *variantRun) precursor(ctx context.Context, form framework.LesserForm) e
 			return err
 		}
 	}
-	if !verdict.NamesAlarm(form) {
-		if err := v.untilQuiet(ctx, history.NoFindings, struck, quietWithin+v.pollWithin(), form.Passing...); err != nil {
+	if !verdict.ExpectsActive(form) {
+		if err := v.untilNoFindings(ctx, history.NoFindings, injected, noFindingsWithin+v.pollWithin(), form.Transient...); err != nil {
 			return err
 		}
 	}
@@ -180,8 +180,8 @@ func (v *variantRun) precursor(ctx context.Context, form framework.LesserForm) e
 }
 
 // takeBack undoes a precursor that must be gone before the rest of the script runs.
-func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f fault.Fault) error {
-	if !form.TakenBack || v.c.Ablate == AblateFault {
+func (v *variantRun) takeBack(ctx context.Context, form framework.Precursor, f fault.Fault) error {
+	if !form.Undone || v.c.Ablate == AblateFault {
 		return nil
 	}
 	done := v.h.Do(history.Undo, "", func(a *history.Act) { a.Err = f.Undo(ctx) })
@@ -189,7 +189,7 @@ func (v *variantRun) takeBack(ctx context.Context, form framework.LesserForm, f 
 		return fmt.Errorf("undoing it: %w", done.Err)
 	}
 	v.injected = v.injected[:len(v.injected)-1]
-	return v.untilQuiet(ctx, history.TakenBack, v.h.Now(), quietWithin)
+	return v.untilNoFindings(ctx, history.TakenBack, v.h.Now(), noFindingsWithin)
 }
 
 // stopGone stops the probes of the endpoints that the fault takes away.
@@ -216,28 +216,28 @@ func (v *variantRun) fault(ctx context.Context) error {
 	}
 	f := v.c.Script.Fault(v.run)
 	v.h.Mark(history.Mark{Moment: history.Injecting})
-	done, struck := v.inject(ctx, f)
+	done, injected := v.inject(ctx, f)
 	if done.Err != nil {
 		return done.Err
 	}
-	if race := v.c.Script.Race; race != nil {
-		v.h.Do(history.Trials, "", func(a *history.Act) { a.Rounds, a.Holds = race.Ran() })
+	if race := v.c.Script.Trials; race != nil {
+		v.h.Do(history.Trials, "", func(a *history.Act) { a.Rounds, a.Holds = race.Result() })
 	}
-	if held := v.held(ctx, f); held.Err != nil || !held.Holds {
+	if held := v.tookEffect(ctx, f); held.Err != nil || !held.Holds {
 		return held.Err
 	}
-	return v.untilPolled(ctx, struck) // what follows looks at no older snapshot
+	return v.untilPolled(ctx, injected) // what follows looks at no older snapshot
 }
 
 // symptom waits until every probe of the incident is hurt, or until it is known that
 // they are not. Then it observes the rest: there is nothing to detect and nothing to
 // mend.
 func (v *variantRun) symptom(ctx context.Context) error {
-	hurt, faulted := v.c.Hurt(), v.h.Monotonic(v.judge.Faulted())
-	bound := v.judge.Struck().Add(cmp.Or(v.c.Script.HurtWithin, v.c.Script.Observe))
+	impacted, faulted := v.c.Impacted(), v.h.Monotonic(v.judge.Faulted())
+	bound := v.judge.Injected().Add(cmp.Or(v.c.Script.SymptomWithin, v.c.Script.Observe))
 	var names []string
 	for again := true; again; {
-		_, err := v.probes.WaitOutage(ctx, hurt, faulted, v.c.Script.HurtFor, max(time.Second, bound.Sub(v.h.Now())))
+		_, err := v.probes.WaitOutage(ctx, impacted, faulted, v.c.Script.MinOutage, max(time.Second, bound.Sub(v.h.Now())))
 		if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
 			return err
 		}
@@ -250,41 +250,41 @@ func (v *variantRun) symptom(ctx context.Context) error {
 		names, _ = v.judge.Symptom(v.h.View(), watched)
 		// On a busy machine a packet that seemed to be lost may have been late, and the
 		// symptom of its probe is still to come.
-		again = err == nil && len(names) < len(hurt) && v.h.Now().Before(bound)
+		again = err == nil && len(names) < len(impacted) && v.h.Now().Before(bound)
 	}
 	v.keep("probes-after-fault", v.probes.Timelines())
-	if len(names) == len(hurt) {
+	if len(names) == len(impacted) {
 		return nil
 	}
-	return v.observe(ctx, !v.c.MayBeHurt() || len(names) == 0)
+	return v.observe(ctx, !v.c.MayReproduce() || len(names) == 0)
 }
 
 // findings waits for what the detectors make of the fault.
 func (v *variantRun) findings(ctx context.Context) error {
-	err := v.untilNamed(ctx, v.c.Script.Named, v.judge.Struck(), cmp.Or(v.c.Script.NamedWithin, namedWithin))
+	err := v.untilExpected(ctx, v.c.Script.Expected, v.judge.Injected(), cmp.Or(v.c.Script.ExpectedWithin, expectedWithin))
 	v.keepSeen("after-fault")
 	return err
 }
 
 // observe watches to the end of Observe; where no probe was hurt, until the detectors are
 // quiet.
-func (v *variantRun) observe(ctx context.Context, unhurt bool) error {
+func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 	s := v.c.Script
-	end := later(v.h.Now(), v.judge.Struck().Add(s.Observe))
+	end := later(v.h.Now(), v.judge.Injected().Add(s.Observe))
 	if err := v.untilWatched(ctx, "", end); err != nil {
 		return err
 	}
 	names, _ := v.judge.Symptom(v.h.View(), end)
-	if unhurt { // not before: the quiet time must reach to the end
-		err := v.untilQuiet(ctx, history.NoFindings, v.judge.Struck(), max(quietWithin, s.NamedWithin)+v.pollWithin(), s.Named...)
+	if noSymptom { // not before: the quiet time must reach to the end
+		err := v.untilNoFindings(ctx, history.NoFindings, v.judge.Injected(), max(noFindingsWithin, s.ExpectedWithin)+v.pollWithin(), s.Expected...)
 		if err != nil {
 			return err
 		}
 	}
 	v.keep("probes-observed", v.probes.Timelines())
 	v.keepSeen("observed")
-	if unhurt && len(names) == 0 {
-		v.asksWhetherItRefuses(ctx)
+	if noSymptom && len(names) == 0 {
+		v.askRefusal(ctx)
 	}
 	return ctx.Err()
 }
@@ -292,7 +292,7 @@ func (v *variantRun) observe(ctx context.Context, unhurt bool) error {
 // remedy applies a remedy to the broken lab, waits for what it does, and breaks the lab
 // again for the next one.
 func (v *variantRun) remedy(ctx context.Context, r framework.Remedy, id framework.StepID) error {
-	if err := v.untilLost(ctx, history.Broken, v.h.Now().Add(-v.c.Script.HurtFor)); err != nil {
+	if err := v.untilLost(ctx, history.Broken, v.h.Now().Add(-v.c.Script.MinOutage)); err != nil {
 		return fmt.Errorf("the symptom has gone: %w", err)
 	}
 	done := v.h.Do(history.Apply, "", func(a *history.Act) { a.Err = v.apply(ctx, r) })
@@ -330,7 +330,7 @@ func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 	if v.c.Ablate == AblateRemedy {
 		return nil
 	}
-	if !r.ReplacesEnds {
+	if !r.ReplacesEndpoints {
 		return r.Apply(ctx, v.run)
 	}
 	// The probes' timelines begin anew: what the old ones saw last is noted now.
@@ -363,8 +363,8 @@ func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, bega
 	if err != nil {
 		return nil
 	}
-	bound = max(v.pollWithin(), r.Bound-v.h.Now().Sub(began)) + verdict.QuietFor
-	if err := v.untilQuiet(ctx, history.NoFindings, began, bound); err != nil {
+	bound = max(v.pollWithin(), r.Bound-v.h.Now().Sub(began)) + verdict.NoFindingsFor
+	if err := v.untilNoFindings(ctx, history.NoFindings, began, bound); err != nil {
 		return err
 	}
 	until := v.h.Now() // a late reply may take back what seems to be lost
@@ -377,7 +377,7 @@ func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, bega
 
 // watchNoRecovery watches for a while after a remedy that is not to help.
 func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ time.Time) error {
-	end := v.h.Now().Add(cmp.Or(r.Watch, unhelpedFor))
+	end := v.h.Now().Add(cmp.Or(r.Watch, noRecoveryFor))
 	if err := v.untilKnown(ctx, end); err != nil {
 		return err
 	}
@@ -389,7 +389,7 @@ func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ 
 	// gone for a moment; and one poll may not read all.
 	since := v.h.Now()
 	return v.untilFound(ctx, history.StillFound, "findings that go on", since, v.pollWithin(), func(saw history.View) bool {
-		return v.judge.GoesOn(saw, since)
+		return v.judge.StillReported(saw, since)
 	})
 }
 

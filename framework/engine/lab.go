@@ -29,7 +29,7 @@ type Lab interface {
 	Attach(r *framework.Run)
 	// Dial finds ends, and connects to their agents. The agents that it returns
 	// are the caller's to close, after an error as well.
-	Dial(ctx context.Context, r *framework.Run, ends []framework.End) ([]probe.End, error)
+	Dial(ctx context.Context, r *framework.Run, ends []framework.Endpoint) ([]probe.End, error)
 	// Open makes a reader of these sources, which the caller closes. With an
 	// error there is none. It looks at no node of others.
 	Open(ctx context.Context, sources []snapshot.Source, others []string) (Reader, error)

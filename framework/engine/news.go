@@ -16,7 +16,7 @@ const (
 	lossesEvery = time.Second
 	// fateTakes is how long it is not known of a packet whether it was lost, unless
 	// an agent is held up.
-	fateTakes = 2 * probe.DefaultTimeout
+	outcomeTakes = 2 * probe.DefaultTimeout
 )
 
 // news tells progress what is new in the looks of one variant: findings, and probes
@@ -48,7 +48,7 @@ func (n *news) poll(p history.Poll) {
 	}
 	if set := n.probes.Load(); set != nil && p.Ended.Sub(n.asked) >= lossesEvery {
 		n.asked = p.Ended
-		until := p.Ended.Add(-fateTakes)
+		until := p.Ended.Add(-outcomeTakes)
 		if lose := losing(set.Timelines(), until.Add(-lossesEvery), until); !slices.Equal(lose, n.lose) {
 			n.lose = lose
 			n.progress.Loses(n.scope, lose)

@@ -79,7 +79,7 @@ func watched(ctx context.Context, p Progress, scope string) context.Context {
 }
 
 // told tells progress what becomes of a planned step, and of its waits.
-func (e *Execution) told(scope, name string, do func(context.Context) error) func(context.Context) error {
+func (e *Execution) reported(scope, name string, do func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := do(watched(ctx, e.options.Progress, scope))
 		e.options.Progress.Over(scope, name, err)

@@ -14,7 +14,7 @@ import (
 )
 
 // sofar is what is known of a run while it goes on. Execution.mu guards it.
-type sofar struct {
+type progressSoFar struct {
 	steps    []report.Step
 	variants map[*variantRun][]byte // the last that each has told of itself, as JSON
 }
@@ -23,14 +23,14 @@ type sofar struct {
 // ends it.
 func (e *Execution) beginStep(scope string, id framework.StepID, name string) (ends func(error)) {
 	e.mu.Lock()
-	number := len(e.sofar.steps)
-	e.sofar.steps = append(e.sofar.steps, report.Step{Scope: scope, Name: name, ID: id.String(), Kind: string(id.Kind), Began: e.now()})
+	number := len(e.soFar.steps)
+	e.soFar.steps = append(e.soFar.steps, report.Step{Scope: scope, Name: name, ID: id.String(), Kind: string(id.Kind), Began: e.now()})
 	e.mu.Unlock()
 	e.publish() // first: who is told of a step finds it in the report
 	done := e.options.Progress.Step(scope, name)
 	return func(err error) {
 		e.mu.Lock()
-		s := &e.sofar.steps[number]
+		s := &e.soFar.steps[number]
 		s.Ended = new(e.now())
 		if err != nil {
 			s.Failed, s.Broke = err.Error(), !errors.Is(err, verdict.ErrNotAsExpected)
@@ -49,10 +49,10 @@ func (v *variantRun) publish() {
 	}
 	v.scenario.mu.Lock()
 	defer v.scenario.mu.Unlock()
-	if v.scenario.sofar.variants == nil {
-		v.scenario.sofar.variants = map[*variantRun][]byte{}
+	if v.scenario.soFar.variants == nil {
+		v.scenario.soFar.variants = map[*variantRun][]byte{}
 	}
-	v.scenario.sofar.variants[v] = text
+	v.scenario.soFar.variants[v] = text
 }
 
 // publish writes the report and the page of what is known so far, so that a run
@@ -65,7 +65,7 @@ func (e *Execution) publish() {
 	defer e.writing.Unlock()
 	r, err := e.reportSoFar()
 	if err = errors.Join(err, r.Write(e.dir), page.Write(e.dir)); err != nil {
-		e.loses(err)
+		e.setNotStored(err)
 	}
 }
 
@@ -77,7 +77,7 @@ func (e *Execution) reportSoFar() (report.Report, error) {
 	r.Verdict = string(framework.Inconclusive)
 	r.Unfinished = &report.Unfinished{At: e.now()}
 	r.Timings.Total = time.Since(e.began).Milliseconds()
-	r.Steps = slices.Clone(e.sofar.steps)
+	r.Steps = slices.Clone(e.soFar.steps)
 	for _, s := range r.Steps {
 		if s.Ended == nil {
 			r.Unfinished.Steps = append(r.Unfinished.Steps, s.Scope+": "+s.Name)
@@ -86,7 +86,7 @@ func (e *Execution) reportSoFar() (report.Report, error) {
 	r.Variants = []report.Variant{}
 	var errs []error
 	for _, v := range e.variants {
-		if text, begun := e.sofar.variants[v]; begun {
+		if text, begun := e.soFar.variants[v]; begun {
 			var one report.Variant
 			errs = append(errs, json.Unmarshal(text, &one))
 			r.Variants = append(r.Variants, one)

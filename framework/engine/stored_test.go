@@ -233,14 +233,14 @@ func TestJudgeWithOtherDetectors(t *testing.T) {
 			},
 			{
 				"another finding is wanted", func(s *framework.Script) {
-					if len(s.Named) > 0 {
-						s.Named = []framework.Finding{{Detector: "told", Kind: "other", State: detect.Active, Object: detect.Named("a")}}
+					if len(s.Expected) > 0 {
+						s.Expected = []framework.Finding{{Detector: "told", Kind: "other", State: detect.Active, Object: detect.Named("a")}}
 					}
 				},
 				map[string]string{"old": "missed", "new": "prevented"}, "",
 			},
 			{
-				"more traffic is wanted to be hurt", func(s *framework.Script) { s.Hurt = s.Probes[:2] },
+				"more traffic is wanted to be hurt", func(s *framework.Script) { s.Impacted = s.Probes[:2] },
 				map[string]string{"old": "unknown", "new": "prevented"}, "",
 			},
 		} {

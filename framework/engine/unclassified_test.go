@@ -49,7 +49,7 @@ func TestUnclassified(t *testing.T) {
 		},
 		{
 			"the fault does not take hold", func(_ *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) { f.Held = holdsNow(false) })
+				faultThen(s, func(f *fault.Fault) { f.TookEffect = holdsNow(false) })
 			},
 			framework.Vacuous, 4, "the fault did not take effect",
 		},
@@ -64,7 +64,7 @@ func TestUnclassified(t *testing.T) {
 		{
 			"too few rounds of a race", func(w *world, s *framework.Script) {
 				quiet(w, s)
-				s.Race = &framework.Race{Round: "tick", Ran: func() (int, bool) { return 1, false }}
+				s.Trials = &framework.Trials{Unit: "tick", Result: func() (int, bool) { return 1, false }}
 			},
 			framework.Unknown, 4, "it has to survive 4 trials (tick), and survived 1",
 		},
@@ -72,7 +72,7 @@ func TestUnclassified(t *testing.T) {
 			"what is only expected of an affected one", func(w *world, s *framework.Script) {
 				s.Latent = []framework.Finding{framework.As(latent)}
 				s.Aftermath = []framework.Check{{Name: "fact", Holds: says(false, "not there")}}
-				s.Forms = []framework.LesserForm{{Name: "form", Fault: func(*framework.Run) fault.Fault {
+				s.Precursors = []framework.Precursor{{Name: "form", Fault: func(*framework.Run) fault.Fault {
 					return fault.Fault{Name: "never", Inject: func(context.Context) error { return errors.New("lesser form") }}
 				}}}
 				s.Remedies = []framework.Remedy{{Name: "never", Apply: func(context.Context, *framework.Run) error { return errBroken }}}

@@ -26,7 +26,7 @@ type variantRun struct {
 	judge    *verdict.Judge
 	// lane is where the run has its place beside those of other variants; nil where
 	// variants run one after the other.
-	lane     *lane
+	parallel *parallelRun
 	evidence Evidence
 
 	run    *framework.Run
@@ -40,8 +40,8 @@ type variantRun struct {
 	logged   bool          // the logs of the lab are kept
 	// racing is whether its trials go on, and raced what came of them. Both are guarded by
 	// Execution.mu.
-	racing bool
-	raced  *framework.Outcome
+	atTrials     bool
+	trialOutcome *framework.Outcome
 }
 
 func newVariantRun(e *Execution, c verdict.Case) *variantRun {
@@ -67,16 +67,16 @@ func (v *variantRun) plan() {
 // add plans a step: in the variant's lane, where it has one, and in any case among those
 // of the execution.
 func (v *variantRun) add(step verdict.Step, do func(context.Context) error) {
-	do = v.scenario.told(v.c.Label, step.Name, v.survives(do))
-	if v.lane != nil {
-		do = v.lane.add(do)
+	do = v.scenario.reported(v.c.Label, step.Name, v.recovered(do))
+	if v.parallel != nil {
+		do = v.parallel.add(do)
 	}
 	v.scenario.add(Step{Scope: v.c.Label, ID: step.ID, Name: step.Name}, do)
 }
 
 // survives makes a panic of a step its error: other variants are at work, and the lab is
 // to go.
-func (v *variantRun) survives(do func(context.Context) error) func(context.Context) error {
+func (v *variantRun) recovered(do func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -96,7 +96,7 @@ func (v *variantRun) panicked(p any) error {
 
 // isBroken tells whether there is nothing that the variant could run on.
 func (v *variantRun) isBroken() bool {
-	return v.scenario.Broken() != nil || v.lane != nil && v.lane.broken != nil
+	return v.scenario.Broken() != nil || v.parallel != nil && v.parallel.broken != nil
 }
 
 // others are nodes of the lab that other variants have for themselves.
@@ -120,7 +120,7 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 		acted := v.carryOut(ctx, s.ID)
 		v.recordPackets()
 		v.h.EndStep(s.ID, acted, ctx.Err() != nil)
-		v.scenario.loses(v.h.Failed())
+		v.scenario.setNotStored(v.h.Failed())
 		err := v.judge.Step(s)
 		v.noteTrials(s.ID)
 		if errors.Is(err, verdict.ErrNotAsExpected) && v.judge.NoFailure() {
@@ -173,7 +173,7 @@ func (v *variantRun) carryOut(ctx context.Context, id framework.StepID) (err err
 	case framework.KindFindings:
 		return v.findings(ctx)
 	case framework.KindObserve:
-		return v.observe(ctx, v.judge.Unhurt())
+		return v.observe(ctx, v.judge.NoSymptom())
 	case framework.KindRemedy:
 		return v.remedy(ctx, v.c.Remedy(id), id)
 	}
@@ -194,22 +194,22 @@ func (v *variantRun) install(ctx context.Context) error {
 			}
 			return v.probes.Timelines()
 		},
-		Rounds:   v.trialsDue,
-		Meet:     func(ctx context.Context) error { return v.meet(ctx, inFault) },
-		Evidence: v.keep,
-		Note:     func(text string) { v.scenario.options.Progress.Note(v.c.Label, text) },
+		TrialsDue: v.trialsDue,
+		Meet:      func(ctx context.Context) error { return v.meet(ctx, inFault) },
+		Evidence:  v.keep,
+		Note:      func(text string) { v.scenario.options.Progress.Note(v.c.Label, text) },
 	}
 	v.scenario.lab.Attach(v.run)
 	done := v.h.Do(history.Install, "", func(a *history.Act) { a.Err = v.c.Script.Install(ctx, v.run) })
 	if done.Err != nil && !v.c.Classified() && ctx.Err() == nil {
-		v.asksWhetherItRefuses(ctx) // what is installed may be what refuses to start
+		v.askRefusal(ctx) // what is installed may be what refuses to start
 	}
 	return done.Err
 }
 
 // asksWhetherItRefuses notes what the component under test says if it does not start, for
 // scripts that know how to find out.
-func (v *variantRun) asksWhetherItRefuses(ctx context.Context) {
+func (v *variantRun) askRefusal(ctx context.Context) {
 	if v.c.Script.Refuses != nil {
 		v.h.Do(history.Refuses, "", func(a *history.Act) { a.Saw, a.Err = v.c.Script.Refuses(ctx, v.run) })
 	}
@@ -218,7 +218,7 @@ func (v *variantRun) asksWhetherItRefuses(ctx context.Context) {
 // lose ends the run because something of it cannot be stored.
 func (v *variantRun) lose(err error) {
 	v.judge.Lose(err)
-	v.scenario.loses(err)
+	v.scenario.setNotStored(err)
 }
 
 // keep stores evidence.
@@ -271,7 +271,7 @@ func (v *variantRun) restore(ctx context.Context) (err error) {
 	}()
 	err = v.close(ctx)
 	last := v == v.scenario.variants[len(v.scenario.variants)-1]
-	if !last || v.lane != nil || v.scenario.options.Keep {
+	if !last || v.parallel != nil || v.scenario.options.Keep {
 		v.publish()
 		done := v.scenario.beginStep(v.c.Label, framework.StepRestore, "lab is restored")
 		for i := len(v.injected) - 1; i >= 0; i-- {
@@ -286,11 +286,11 @@ func (v *variantRun) restore(ctx context.Context) (err error) {
 		done(err)
 	}
 	// What comes after a lab that is not as it was would prove nothing.
-	if v.lane != nil { // nodes of other variants are as they were
-		v.lane.broken = err
+	if v.parallel != nil { // nodes of other variants are as they were
+		v.parallel.broken = err
 		return err
 	}
-	v.scenario.breaks(err)
+	v.scenario.setBroken(err)
 	return err
 }
 
@@ -358,9 +358,9 @@ func (v *variantRun) trialsBegin() (end func()) {
 	is := func(racing bool) {
 		v.scenario.mu.Lock()
 		defer v.scenario.mu.Unlock()
-		v.racing = racing
+		v.atTrials = racing
 	}
-	is(v.c.Script.Race != nil)
+	is(v.c.Script.Trials != nil)
 	return func() { is(false) }
 }
 
@@ -371,7 +371,7 @@ func (v *variantRun) noteTrials(id framework.StepID) {
 	}
 	v.scenario.mu.Lock()
 	defer v.scenario.mu.Unlock()
-	v.racing, v.raced = false, v.judge.Trials()
+	v.atTrials, v.trialOutcome = false, v.judge.Trials()
 }
 
 // trialsDue is how many trials the variant's component must stand, as far as is known by
@@ -382,9 +382,9 @@ func (v *variantRun) trialsDue() int {
 	atTrials := false
 	for _, other := range v.scenario.variants {
 		if other.c.Variant.Role == framework.Affected {
-			atTrials = atTrials || other.racing
-			if other.raced != nil {
-				beside = append(beside, *other.raced)
+			atTrials = atTrials || other.atTrials
+			if other.trialOutcome != nil {
+				beside = append(beside, *other.trialOutcome)
 			}
 		}
 	}

@@ -23,8 +23,8 @@ func TestEvidenceThatCannotBeKept(t *testing.T) {
 		t.Errorf("reasons %q", v.judge.Result.Reasons)
 	}
 	err := v.scenario.Broken()
-	if err == nil || !strings.HasPrefix(err.Error(), "the run could not be stored: ") || !v.scenario.lost {
-		t.Errorf("broken: %v, lost %t", err, v.scenario.lost)
+	if err == nil || !strings.HasPrefix(err.Error(), "the run could not be stored: ") || !v.scenario.notStored {
+		t.Errorf("broken: %v, lost %t", err, v.scenario.notStored)
 	}
 	v.judge.Conclude(v.h.Now())
 	if got := v.scenario.verdict(); got != framework.Inconclusive {

@@ -19,27 +19,27 @@ const (
 	baselineWithin = 30 * time.Second
 	// unhelpedFor is how long the symptom is watched after a remedy that is not to
 	// help. Remedies that help take up to 13.6 s.
-	unhelpedFor = 15 * time.Second
+	noRecoveryFor = 15 * time.Second
 	// switchedOffFor is how long recovery is awaited from a remedy that is switched off.
 	switchedOffFor = 15 * time.Second
 	// namedWithin bounds the wait for the detectors after the symptom, and after a
 	// precursor that sets no bound of its own.
-	namedWithin = 5 * time.Second
+	expectedWithin = 5 * time.Second
 	// quietWithin bounds the wait for quiet detectors where nothing is to be found:
 	// what is pending has time to pass.
-	quietWithin = 30 * time.Second
+	noFindingsWithin = 30 * time.Second
 	// precursorFor is how long a precursor is watched.
 	precursorFor = 3 * time.Second
 	// heldWithin bounds the wait until a fault has taken effect. Some are seen in the
 	// next poll alone.
-	heldWithin = 5 * time.Second
+	effectWithin = 5 * time.Second
 	// outcomeWithin bounds the wait until the outcome of every packet is known. It is
 	// probe.DefaultTimeout unless an agent does not get to run: one in a guest, beside
 	// three that are busy, has reported nothing for half a minute.
 	outcomeWithin = 45 * time.Second
 	// relapsesWithin bounds the wait for the symptom before a remedy, and after it was
 	// undone.
-	relapsesWithin = 30 * time.Second
+	symptomWithin = 30 * time.Second
 	// fewPolls is how many polls the detectors have to come to something, however long
 	// a poll takes: what is compared over time needs two, and one may not read all.
 	fewPolls = 3
@@ -54,17 +54,17 @@ const (
 // pollWithin bounds the wait for what the next poll of the detectors will show: that poll
 // may begin late and end late.
 func (v *variantRun) pollWithin() time.Duration {
-	return namedWithin + 2*(v.c.Every()+v.reader.Timeout())
+	return expectedWithin + 2*(v.c.Every()+v.reader.Timeout())
 }
 
 // untilQuiet waits until the detectors are quiet (verdict.CameQuiet).
-func (v *variantRun) untilQuiet(ctx context.Context, m history.Moment, after time.Time, bound time.Duration, named ...framework.Finding) error {
+func (v *variantRun) untilNoFindings(ctx context.Context, m history.Moment, after time.Time, bound time.Duration, named ...framework.Finding) error {
 	called := v.h.Now()
 	saw := v.h.View()
-	err := await.Until(ctx, verdict.WaitQuiet, v.c.Every()/4, bound, func(context.Context) (bool, string, error) {
+	err := await.Until(ctx, verdict.WaitNoFindings, v.c.Every()/4, bound, func(context.Context) (bool, string, error) {
 		saw = v.h.View()
-		_, quiet, q := verdict.CameQuiet(saw, after, called, named...)
-		return quiet, q.Noise, nil
+		_, quiet, q := verdict.NoFindings(saw, after, called, named...)
+		return quiet, q.Reason, nil
 	})
 	if ctx.Err() != nil {
 		return err
@@ -94,12 +94,12 @@ func (v *variantRun) untilFound(ctx context.Context, m history.Moment, what stri
 
 // untilNamed waits until the detectors have come to each of the findings, in a poll that
 // began at or after a moment.
-func (v *variantRun) untilNamed(ctx context.Context, named []framework.Finding, since time.Time, within time.Duration) error {
-	if v.c.NamesNothing(named) {
+func (v *variantRun) untilExpected(ctx context.Context, named []framework.Finding, since time.Time, within time.Duration) error {
+	if v.c.NothingExpected(named) {
 		return nil
 	}
-	return v.untilFound(ctx, history.Named, verdict.WaitNamed(named), since, within+v.c.Every()+v.reader.Timeout(), func(saw history.View) bool {
-		return verdict.CameNamed(saw, named, since)
+	return v.untilFound(ctx, history.ExpectedFound, verdict.WaitExpected(named), since, within+v.c.Every()+v.reader.Timeout(), func(saw history.View) bool {
+		return verdict.FoundExpected(saw, named, since)
 	})
 }
 
@@ -141,9 +141,9 @@ func (v *variantRun) untilKnown(ctx context.Context, until time.Time) error {
 // untilLost waits until each probe of the incident loses packets, sent at or after a
 // moment.
 func (v *variantRun) untilLost(ctx context.Context, m history.Moment, since time.Time) error {
-	_, err := v.probes.WaitOutage(ctx, v.c.Hurt(), v.h.Monotonic(since), v.c.Script.HurtFor, relapsesWithin)
+	_, err := v.probes.WaitOutage(ctx, v.c.Impacted(), v.h.Monotonic(since), v.c.Script.MinOutage, symptomWithin)
 	if ctx.Err() == nil {
-		v.markPackets(history.Mark{Moment: m, Until: since, Bound: relapsesWithin})
+		v.markPackets(history.Mark{Moment: m, Until: since, Bound: symptomWithin})
 	}
 	return err
 }
@@ -164,7 +164,7 @@ func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
 		return v.askDetectors(ctx, c)
 	}
 	v.h.Do(history.Ask, c.ID, func(a *history.Act) {
-		look := func(ctx context.Context) (bool, string, error) {
+		answer := func(ctx context.Context) (bool, string, error) {
 			holds, saw, err := v.answer(ctx, c)
 			if ctx.Err() == nil { // an answer that the bound cut short says nothing new
 				a.Err = err
@@ -173,10 +173,10 @@ func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
 		}
 		// The first question is not under the bound: where that is zero, there would be no
 		// time for an answer.
-		if a.Holds, a.Saw, _ = look(ctx); a.Holds || c.Bound == 0 {
+		if a.Holds, a.Saw, _ = answer(ctx); a.Holds || c.Bound == 0 {
 			return
 		}
-		err := await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, look)
+		err := await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, answer)
 		var timeout *await.TimeoutError
 		switch {
 		case err == nil:
@@ -196,12 +196,12 @@ func (v *variantRun) askDetectors(ctx context.Context, c framework.Check) error 
 		return nil
 	}
 	saw := v.h.View()
-	look := func(context.Context) (bool, string, error) {
+	answer := func(context.Context) (bool, string, error) {
 		saw = v.h.View()
 		return verdict.AskDetectors(c, saw)
 	}
-	if holds, _, _ := look(ctx); !holds && c.Bound > 0 {
-		_ = await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, look) // the judge asks once more
+	if holds, _, _ := answer(ctx); !holds && c.Bound > 0 {
+		_ = await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, answer) // the judge asks once more
 	}
 	v.h.MarkPolls(history.Mark{Moment: history.DetectorsSaid, Part: c.ID}, saw)
 	return ctx.Err()
@@ -222,7 +222,7 @@ func (v *variantRun) answer(ctx context.Context, c framework.Check) (holds bool,
 			return false, "no poll has begun since", nil
 		}
 		asked.Snapshot = func() snapshot.Snapshot { return at }
-		unread := at.Unread()
+		unread := at.Unavailable()
 		return len(unread) == 0, strings.Join(unread, "; "), nil
 	})
 	if err != nil {

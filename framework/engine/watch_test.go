@@ -151,24 +151,24 @@ func (prompt) Timeout() time.Duration { return 0 }
 func isNamed(t *testing.T, w *watch, named []framework.Finding, since time.Time, within time.Duration) (is bool, saw string) {
 	t.Helper()
 	v := waiting(w)
-	if err := v.untilNamed(t.Context(), named, since, within); err != nil {
+	if err := v.untilExpected(t.Context(), named, since, within); err != nil {
 		t.Fatal(err)
 	}
-	at, m, marked := w.history.UnderWay(framework.StepObserve).At(history.Named, "")
+	at, m, marked := w.history.UnderWay(framework.StepObserve).At(history.ExpectedFound, "")
 	if !marked {
 		return len(named) == 0, "no mark"
 	}
-	return verdict.CameNamed(at, named, m.Began), framework.DescribeFindings(at.Findings())
+	return verdict.FoundExpected(at, named, m.Began), framework.DescribeFindings(at.Findings())
 }
 
 // isQuiet waits for quiet detectors, and tells what the wait came to by the history.
-func isQuiet(t *testing.T, w *watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, quiet bool, q history.Quiet) {
+func isQuiet(t *testing.T, w *watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, quiet bool, q history.Span) {
 	t.Helper()
-	if err := waiting(w).untilQuiet(t.Context(), history.NoFindings, after, bound, named...); err != nil {
+	if err := waiting(w).untilNoFindings(t.Context(), history.NoFindings, after, bound, named...); err != nil {
 		t.Fatal(err)
 	}
 	at, m, _ := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, "")
-	return verdict.CameQuiet(at, after, m.Began, named...)
+	return verdict.NoFindings(at, after, m.Began, named...)
 }
 
 func TestUntilNamed(t *testing.T) {
@@ -307,10 +307,10 @@ func TestUntilQuiet(t *testing.T) {
 				defer w.Stop()
 				began := time.Now()
 				since, quiet, q := isQuiet(t, w, began, 20*time.Second, test.named...)
-				if !quiet && q.Blind != test.blind {
+				if !quiet && q.Unavailable != test.blind {
 					t.Errorf("%+v, want it to be blindness: %v", q, test.blind)
 				}
-				if quiet != (test.want == "") || !quiet && !strings.Contains(q.Noise, test.want) {
+				if quiet != (test.want == "") || !quiet && !strings.Contains(q.Reason, test.want) {
 					t.Errorf("quiet %v, %+v; want what it saw last, %q", quiet, q, test.want)
 				}
 				if !quiet {
@@ -319,8 +319,8 @@ func TestUntilQuiet(t *testing.T) {
 				if got := since.Sub(began); got < test.after || got > test.after+2*verdict.PollEvery {
 					t.Errorf("quiet since %s after the call, want %s", got, test.after)
 				}
-				if took := time.Since(since); took < verdict.QuietFor {
-					t.Errorf("it waited %s, want %s of quiet", took, verdict.QuietFor)
+				if took := time.Since(since); took < verdict.NoFindingsFor {
+					t.Errorf("it waited %s, want %s of quiet", took, verdict.NoFindingsFor)
 				}
 			})
 		})
@@ -328,7 +328,7 @@ func TestUntilQuiet(t *testing.T) {
 	t.Run("a quiet time before the call counts", func(t *testing.T) {
 		watching(t, func(t *testing.T, w *watch, d *said) {
 			began := time.Now()
-			looks(int(verdict.QuietFor/verdict.PollEvery) + 1)
+			looks(int(verdict.NoFindingsFor/verdict.PollEvery) + 1)
 			called := time.Now()
 			if _, quiet, q := isQuiet(t, w, began, time.Minute); !quiet || time.Since(called) > 2*verdict.PollEvery {
 				t.Errorf("%+v after %s, want the next poll", q, time.Since(called))
@@ -339,7 +339,7 @@ func TestUntilQuiet(t *testing.T) {
 		watching(t, func(t *testing.T, w *watch, d *said) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			err := waiting(w).untilQuiet(ctx, history.NoFindings, time.Now(), time.Minute)
+			err := waiting(w).untilNoFindings(ctx, history.NoFindings, time.Now(), time.Minute)
 			if _, _, marked := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, ""); !errors.Is(err, context.Canceled) || marked {
 				t.Errorf("%v, marked %v; want the context's error and no mark", err, marked)
 			}

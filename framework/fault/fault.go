@@ -11,7 +11,7 @@ type Fault struct {
 	Inject func(ctx context.Context) error
 	// Held reports whether the fault has taken hold: it looks at the lab and
 	// not at what Inject did. When it has not, it returns what it saw.
-	Held func(ctx context.Context) (held bool, saw string, err error)
+	TookEffect func(ctx context.Context) (held bool, saw string, err error)
 	// Undo takes the fault back, as far as it was injected, and returns when
 	// the lab is as before.
 	Undo func(ctx context.Context) error

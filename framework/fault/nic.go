@@ -154,8 +154,8 @@ func plugNIC(m machine, others []machine, n NIC, check func() error) Fault {
 			}
 			return n.plug(ctx, m)
 		},
-		Held: func(ctx context.Context) (bool, string, error) {
-			if held, saw, err := n.held(ctx, m); !held || err != nil {
+		TookEffect: func(ctx context.Context) (bool, string, error) {
+			if held, saw, err := n.pluggedIn(ctx, m); !held || err != nil {
 				return false, saw, err
 			}
 			return n.unreached(ctx, others)
@@ -237,7 +237,7 @@ func (n NIC) plug(ctx context.Context, m machine) error {
 	}
 	// The kernel notices the carrier in the background.
 	err = await.Until(ctx, n.Name+" of "+n.Node+" to be up", 5*time.Millisecond, carrierWithin,
-		func(ctx context.Context) (bool, string, error) { return n.held(ctx, m) })
+		func(ctx context.Context) (bool, string, error) { return n.pluggedIn(ctx, m) })
 	if err != nil {
 		return wrap(err)
 	}
@@ -303,7 +303,7 @@ func (n NIC) link(ctx context.Context, m machine) (l netlink.Link, there bool, e
 }
 
 // held reports whether the card is there, works and has its address.
-func (n NIC) held(ctx context.Context, m machine) (bool, string, error) {
+func (n NIC) pluggedIn(ctx context.Context, m machine) (bool, string, error) {
 	l, there, err := n.link(ctx, m)
 	if err != nil {
 		return false, "", err

@@ -131,14 +131,14 @@ func TestPlugNIC(t *testing.T) {
 	connect(t, node, other, "172.29.0.11/24", "172.29.0.12/24")
 	f := plugNIC(node, []machine{other}, card, good)
 	before := node.interfaces(t)
-	if held, saw, err := f.Held(t.Context()); held || err != nil || saw != "node1 has no interface eth1" {
+	if held, saw, err := f.TookEffect(t.Context()); held || err != nil || saw != "node1 has no interface eth1" {
 		t.Errorf("before: %v, %q, %v", held, saw, err)
 	}
 	for range 2 { // and once more after the undo
 		if err := f.Inject(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if held, saw, err := f.Held(t.Context()); !held || err != nil { // at once
+		if held, saw, err := f.TookEffect(t.Context()); !held || err != nil { // at once
 			t.Fatalf("not held: %q, %v", saw, err)
 		}
 		if now := node.interfaces(t); !slices.Equal(now, append(slices.Clone(before), "eth1")) {
@@ -191,7 +191,7 @@ func TestPlugNICThatIsReached(t *testing.T) {
 	if err := f.Inject(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	held, saw, err := f.Held(t.Context())
+	held, saw, err := f.TookEffect(t.Context())
 	if held || err != nil || saw != "node2 reaches 192.168.77.5 of node1, so the incident would not occur" {
 		t.Errorf("held: %q, %v", saw, err)
 	}

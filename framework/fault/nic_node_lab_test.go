@@ -83,7 +83,7 @@ func TestPlugNICIntoANode(t *testing.T) {
 		s := collector.Collect(ctx)
 		i := slices.IndexFunc(s.NodeNetworks, func(n snapshot.NodeNetwork) bool { return n.Node == "second" })
 		if i < 0 || !s.NodeNetworks[i].Interfaces.Read {
-			return nil, fmt.Errorf("the interfaces of second were not read: %q", s.Unread())
+			return nil, fmt.Errorf("the interfaces of second were not read: %q", s.Unavailable())
 		}
 		return s.NodeNetworks[i].Interfaces.Items, nil
 	}
@@ -96,7 +96,7 @@ func TestPlugNICIntoANode(t *testing.T) {
 		if err := f.Inject(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if held, saw, err := f.Held(ctx); !held || err != nil {
+		if held, saw, err := f.TookEffect(ctx); !held || err != nil {
 			t.Fatalf("not held: %q, %v", saw, err)
 		}
 		t.Logf("plugged in and unreached after %s", time.Since(began).Round(time.Millisecond))

@@ -42,7 +42,7 @@ func DeleteNodeObject(c *kindlab.Cluster, name string) Fault {
 			}
 			return nil
 		},
-		Held: func(ctx context.Context) (bool, string, error) {
+		TookEffect: func(ctx context.Context) (bool, string, error) {
 			exists, err := nodeExists(ctx, c, name)
 			return !exists, "the Node object " + name + " is there", err
 		},
@@ -64,8 +64,8 @@ func RemoveNode(l *kindlab.Lab, c *kindlab.Cluster, name string) Fault {
 			}
 			return machine.Remove(ctx)
 		},
-		Held: func(ctx context.Context) (bool, string, error) {
-			held, saw, err := object.Held(ctx)
+		TookEffect: func(ctx context.Context) (bool, string, error) {
+			held, saw, err := object.TookEffect(ctx)
 			if !held || err != nil {
 				return false, saw, err
 			}

@@ -108,7 +108,7 @@ func TestDeleteNodeObject(t *testing.T) {
 		},
 	}
 	f := DeleteNodeObject(api.cluster(t), "node1")
-	if held, saw, err := f.Held(t.Context()); held || err != nil || saw != "the Node object node1 is there" {
+	if held, saw, err := f.TookEffect(t.Context()); held || err != nil || saw != "the Node object node1 is there" {
 		t.Errorf("before: %v, %q, %v", held, saw, err)
 	}
 	for range 2 { // the second finds everything done
@@ -120,7 +120,7 @@ func TestDeleteNodeObject(t *testing.T) {
 	if want := []string{"pod web", "pod probe", "node node1"}; !slices.Equal(api.deleted, want) {
 		t.Errorf("deleted %q, want %q", api.deleted, want)
 	}
-	if held, _, err := f.Held(t.Context()); !held || err != nil {
+	if held, _, err := f.TookEffect(t.Context()); !held || err != nil {
 		t.Errorf("after: %v, %v", held, err)
 	}
 }

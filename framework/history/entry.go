@@ -67,7 +67,7 @@ const (
 	StartProbes Action = "start-probes" // probes are started
 	OpenSources Action = "open-sources" // the sources of snapshots are opened
 	Inject      Action = "inject"       // a fault is injected
-	Held        Action = "held"         // whether the fault took effect: Holds and Saw
+	TookEffect  Action = "held"         // whether the fault took effect: Holds and Saw
 	Undo        Action = "undo"         // a fault or a remedy is undone
 	Apply       Action = "apply"        // a remedy is applied
 	Ask         Action = "check"        // a check is asked: Holds and Saw
@@ -98,7 +98,7 @@ type Moment string
 const (
 	ProbesClean   Moment = "probes-clean"   // the wait for clean probes is over
 	NoFindings    Moment = "no-findings"    // the wait for a time without active findings is over
-	Named         Moment = "named"          // the wait for the expected findings is over
+	ExpectedFound Moment = "named"          // the wait for the expected findings is over
 	Watched       Moment = "watched"        // the outcome of all packets up to Mark.Until is known
 	Injecting     Moment = "injecting"      // the injection is about to begin
 	Broken        Moment = "broken"         // the wait for the symptom before a remedy is over
@@ -138,6 +138,6 @@ type StoredPoll struct {
 type Poll struct {
 	Began, Ended time.Time
 	// Unread are the sources that were to be read and were not, with the reasons.
-	Unread   []string
-	Findings []detect.Finding
+	Unavailable []string
+	Findings    []detect.Finding
 }

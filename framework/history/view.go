@@ -183,22 +183,22 @@ func (v View) Seen(since time.Time) []Sighting {
 
 // Alarms are the active findings of the polls that began at or after a moment, but for
 // the named ones.
-func (v View) Alarms(since time.Time, named ...framework.Finding) []Finding {
+func (v View) Active(since time.Time, named ...framework.Finding) []Finding {
 	var active []Finding
 	for _, s := range v.Seen(since) {
 		if s.State == detect.Active {
 			active = append(active, s.Finding)
 		}
 	}
-	return framework.Unnamed(active, named...)
+	return framework.Unexpected(active, named...)
 }
 
 // BlindSince says which sources were not read in the newest poll that began at or
 // after a moment and did not read all; empty if each read all.
-func (v View) BlindSince(since time.Time) string {
+func (v View) UnavailableSince(since time.Time) string {
 	for _, p := range slices.Backward(v.since(since)) {
-		if len(p.part.Unread) > 0 {
-			return strings.Join(p.part.Unread, "; ")
+		if len(p.part.Unavailable) > 0 {
+			return strings.Join(p.part.Unavailable, "; ")
 		}
 	}
 	return ""
@@ -206,41 +206,41 @@ func (v View) BlindSince(since time.Time) string {
 
 // Quiet is a time in which each poll read all that it was to read, and found nothing
 // but what is latent, a hint or named.
-type Quiet struct {
+type Span struct {
 	// Since is when the first of these polls began, zero where the newest is none of them,
 	// and For how long they reach, up to the beginning of the newest.
 	Since time.Time
 	For   time.Duration
 	// Noise says why the poll before them was no quiet one; empty where there is none.
 	// Blind is set where a source was not read.
-	Noise string
-	Blind bool
+	Reason      string
+	Unavailable bool
 }
 
 // Quiet is the time up to the newest poll, and back to a moment at most, that was quiet.
-func (v View) Quiet(after time.Time, named ...framework.Finding) Quiet {
+func (v View) WithoutFindings(after time.Time, named ...framework.Finding) Span {
 	polls := v.since(after)
-	q := Quiet{Noise: "no poll yet"}
+	q := Span{Reason: "no poll yet"}
 	for _, p := range slices.Backward(polls) {
-		if why, blind := p.part.noise(named); why != "" {
-			q.Noise, q.Blind = why, blind
+		if why, blind := p.part.active(named); why != "" {
+			q.Reason, q.Unavailable = why, blind
 			break
 		}
-		q = Quiet{Since: p.part.Began, For: polls[len(polls)-1].part.Began.Sub(p.part.Began)}
+		q = Span{Since: p.part.Began, For: polls[len(polls)-1].part.Began.Sub(p.part.Began)}
 	}
 	return q
 }
 
 // noise says why a poll was no quiet one; it is empty where it was.
-func (p Poll) noise(named []framework.Finding) (noise string, blind bool) {
-	loud := slices.DeleteFunc(framework.Unnamed(p.Findings, named...), func(f Finding) bool {
+func (p Poll) active(named []framework.Finding) (noise string, blind bool) {
+	loud := slices.DeleteFunc(framework.Unexpected(p.Findings, named...), func(f Finding) bool {
 		return f.State == detect.Latent || f.State == detect.Hint
 	})
 	switch {
 	case len(loud) > 0:
 		return framework.DescribeFindings(loud), false
-	case len(p.Unread) > 0:
-		return "a source is unavailable: " + strings.Join(p.Unread, "; "), true
+	case len(p.Unavailable) > 0:
+		return "a source is unavailable: " + strings.Join(p.Unavailable, "; "), true
 	}
 	return "", false
 }

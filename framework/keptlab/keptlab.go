@@ -46,7 +46,7 @@ func (l *Lab) Run(ctx context.Context, s framework.Scenario, title string, keep 
 	o.Progress = o.Progress.Scenario(title)
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
-	e := engine.New(s.On(host.MemoryGiB()), l.Labs, o)
+	e := engine.New(s.ForMemory(host.MemoryGiB()), l.Labs, o)
 	e.Run(ctx, engine.UndoWithin)
 	r := Run{Dir: e.Dir(), Broken: e.Broken(), Left: e.Left()}
 	r.Report, r.Reported = e.Report()

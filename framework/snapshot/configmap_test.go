@@ -23,7 +23,7 @@ func TestConfigMaps(t *testing.T) {
 	if got := open(t, access, proxies, ours, proxies).Collect(t.Context()).ConfigMaps; !got.Read || !cmp.Equal(got.Items, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	unread := open(t, access, ours, none).Collect(t.Context()).Unread()
+	unread := open(t, access, ours, none).Collect(t.Context()).Unavailable()
 	if len(unread) != 1 || !strings.HasPrefix(unread[0], "ConfigMaps: reading ConfigMap kube-system/other: ") {
 		t.Errorf("unread %q, want the ConfigMap that is not there", unread)
 	}

@@ -125,8 +125,8 @@ func BenchmarkCollectNetns(b *testing.B) {
 	}
 	c := open(b, fakeAccess{api: newAPIServer(b, 30), nodes: nodes}, Nodes, CiliumNodes, Pods, NodeTables)
 	for b.Loop() {
-		if s := c.Collect(b.Context()); len(s.Unread()) > 0 {
-			b.Fatal(s.Unread())
+		if s := c.Collect(b.Context()); len(s.Unavailable()) > 0 {
+			b.Fatal(s.Unavailable())
 		}
 	}
 }

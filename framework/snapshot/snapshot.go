@@ -65,7 +65,7 @@ type List[T any] struct {
 
 // Unread says, for each source that should have been read and was not, which
 // one it is and why.
-func (s Snapshot) Unread() []string {
+func (s Snapshot) Unavailable() []string {
 	var all []string
 	say := func(what string, read bool, why string) {
 		if !read {

@@ -77,7 +77,7 @@ func TestCollect(t *testing.T) {
 			"routes of master2: no answer within 1s",
 			"sockets: no host was given",
 		}
-		got := s.Unread()
+		got := s.Unavailable()
 		// Whoever notices the deadline first says so.
 		for i := range got {
 			got[i] = strings.Replace(got[i], "finding the network namespace: no answer", "no answer", 1)
@@ -167,14 +167,14 @@ func allSources() []Source {
 func TestUnreachable(t *testing.T) {
 	for _, source := range allSources() {
 		t.Run(source.String(), func(t *testing.T) {
-			unread := open(t, fakeAccess{}, source).Collect(t.Context()).Unread()
+			unread := open(t, fakeAccess{}, source).Collect(t.Context()).Unavailable()
 			at := slices.IndexFunc(unread, func(u string) bool { return strings.HasPrefix(u, source.kind.name+": no ") })
 			if at < 0 || len(unread) != 1+len(source.kind.after) {
 				t.Errorf("unread: %q", unread)
 			}
 		})
 	}
-	if unread := open(t, fakeAccess{}).Collect(t.Context()).Unread(); unread != nil {
+	if unread := open(t, fakeAccess{}).Collect(t.Context()).Unavailable(); unread != nil {
 		t.Errorf("nothing was asked for, and %q was not read", unread)
 	}
 }
@@ -282,11 +282,11 @@ func TestSnapshotIsPlainJSON(t *testing.T) {
 		t.Errorf("JSON does not read back:\n%s\n%s", data, again)
 	}
 	// What was not read is told of a stored snapshot as well.
-	if diff := cmp.Diff([]string{"sockets: no host was given"}, back.Unread()); diff != "" {
+	if diff := cmp.Diff([]string{"sockets: no host was given"}, back.Unavailable()); diff != "" {
 		t.Errorf("Unread() (-want +got):\n%s", diff)
 	}
 	back.Sources = append(back.Sources, Asked{Name: "tea leaves"})
-	if unread := back.Unread(); len(unread) != 2 || unread[1] != "tea leaves: no source has that name" {
+	if unread := back.Unavailable(); len(unread) != 2 || unread[1] != "tea leaves: no source has that name" {
 		t.Errorf("a source of another version: %q", unread)
 	}
 }
@@ -298,8 +298,8 @@ func BenchmarkCollect(b *testing.B) {
 	}
 	c := open(b, fakeAccess{api: newAPIServer(b, 30), routers: routers}, Nodes, CiliumNodes, Pods, Routers)
 	for b.Loop() {
-		if s := c.Collect(b.Context()); len(s.Unread()) > 0 {
-			b.Fatal(s.Unread())
+		if s := c.Collect(b.Context()); len(s.Unavailable()) > 0 {
+			b.Fatal(s.Unavailable())
 		}
 	}
 }

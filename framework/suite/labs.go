@@ -159,7 +159,7 @@ const (
 )
 
 // Dial finds the addresses of the ends, and connects to their agents.
-func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.End) ([]probe.End, error) {
+func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.Endpoint) ([]probe.End, error) {
 	var ends []probe.End
 	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses
 	for _, d := range declared {
@@ -201,7 +201,7 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 
 // find returns the address of an end's agent, and the path of its socket on
 // this machine.
-func (l lab) find(ctx context.Context, d framework.End) (netip.Addr, string, error) {
+func (l lab) find(ctx context.Context, d framework.Endpoint) (netip.Addr, string, error) {
 	if d.Pod == nil {
 		declared, ok := l.Topology.Member(d.Host)
 		if !ok {

@@ -82,7 +82,7 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 	for _, s := range scenarios {
 		o := o
 		o.Progress = o.Progress.Scenario(s.Incident.Name)
-		e := engine.New(s.On(host.MemoryGiB()), newLabs(o), o.Options)
+		e := engine.New(s.ForMemory(host.MemoryGiB()), newLabs(o), o.Options)
 		if o.DryRun {
 			for _, step := range e.Steps() {
 				o.Progress.Note(step.Scope, step.Name)

@@ -31,7 +31,7 @@ func openLab(up engine.Lab, u Upgrade, o engine.Options) *engineLab {
 		Began: began, Evidence: l.keep,
 		Note: func(text string) { o.Progress.Note("upgrade", text) },
 		// There is neither a race nor a detector, and nobody beside.
-		Rounds:    func() int { return 0 },
+		TrialsDue: func() int { return 0 },
 		Meet:      func(context.Context) error { return nil },
 		Snapshot:  func() snapshot.Snapshot { return snapshot.Snapshot{} },
 		Findings:  func() []detect.Finding { return nil },

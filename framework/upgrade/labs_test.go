@@ -44,7 +44,7 @@ func (l *fakeLabs) Down(ctx context.Context, _ framework.Scenario) error {
 type fakeLab struct{ *fakeLabs }
 
 func (l fakeLab) Attach(*framework.Run) {}
-func (l fakeLab) Dial(context.Context, *framework.Run, []framework.End) ([]probe.End, error) {
+func (l fakeLab) Dial(context.Context, *framework.Run, []framework.Endpoint) ([]probe.End, error) {
 	return nil, errors.New("nobody answers")
 }
 func (l fakeLab) Open(context.Context, []snapshot.Source, []string) (engine.Reader, error) {

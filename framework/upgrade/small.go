@@ -118,17 +118,17 @@ spec:
 }
 
 // ends are those of the probes.
-func (s small) ends() []framework.End {
-	var ends []framework.End
+func (s small) ends() []framework.Endpoint {
+	var ends []framework.Endpoint
 	for _, p := range pods {
-		ends = append(ends, framework.PodEnd(p))
+		ends = append(ends, framework.PodEndpoint(p))
 	}
-	behind := func(name string, at netip.AddrPort) framework.End {
+	behind := func(name string, at netip.AddrPort) framework.Endpoint {
 		e := framework.PodOn(worker2)
 		e.Name, e.Address = name, func(*framework.Run) netip.AddrPort { return at }
 		return e
 	}
-	return append(ends, framework.HostEnd(s.topology().Hosts[0]),
+	return append(ends, framework.HostEndpoint(s.topology().Hosts[0]),
 		behind("cluster IP", netip.AddrPortFrom(clusterIP, wire.DefaultPort)),
 		behind("node port of "+worker1, netip.AddrPortFrom(s.address(4, 21), nodePort)))
 }

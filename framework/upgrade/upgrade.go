@@ -35,7 +35,7 @@ type Upgrade struct {
 	// of what an earlier run has left. It returns when all works.
 	Install func(ctx context.Context, r *framework.Run, version string) error
 	// Ends are what the probes run between, and Paths which ways they go.
-	Ends  []framework.End
+	Ends  []framework.Endpoint
 	Paths []Way
 	// Release brings to the cluster what a version has for all nodes together: its
 	// types, its rights, its manifest, its operator. No agent is replaced by it.

@@ -22,8 +22,8 @@ const (
 	PollEvery = 200 * time.Millisecond
 	// QuietFor is how long the detectors must be quiet to count as quiet, and
 	// BaselineFor how long all must be well before the fault.
-	QuietFor    = 5 * time.Second
-	BaselineFor = QuietFor
+	NoFindingsFor = 5 * time.Second
+	BaselineFor   = NoFindingsFor
 	// RecoveredFor is how long probes must be clean after a remedy.
 	RecoveredFor = time.Second
 )
@@ -97,7 +97,7 @@ func Cases(v framework.Variant, o Options) []Case {
 			c.Evidence = filepath.Join(c.Evidence, repeatFolder(i))
 		}
 		if o.Repeat > 1 || o.Brief {
-			c.Script.Forms, c.Script.Remedies = nil, nil
+			c.Script.Precursors, c.Script.Remedies = nil, nil
 		}
 		all = append(all, c)
 	}
@@ -109,7 +109,7 @@ func repeatFolder(number int) string { return fmt.Sprintf("run-%02d", number+1) 
 func newCase(v framework.Variant, o Options) Case {
 	script := v.Script()
 	if v.Role == framework.Unclassified {
-		script.Latent, script.Forms, script.Aftermath, script.Remedies = nil, nil, nil, nil
+		script.Latent, script.Precursors, script.Aftermath, script.Remedies = nil, nil, nil, nil
 	}
 	if o.Wait > 0 && v.Role == framework.Affected {
 		script.Remedies = slices.Insert(slices.Clone(script.Remedies), 0, waiting(o.Wait))
@@ -131,7 +131,7 @@ func (c Case) without(p Part) Case {
 	c.Ablate = p
 	switch p {
 	case AblateFault:
-		c.Script.Forms = nil // they are faults, too: the fault itself is what must be missed
+		c.Script.Precursors = nil // they are faults, too: the fault itself is what must be missed
 	case AblateRemedy:
 		// One that does not help changes nothing by being left out.
 		c.Script.Remedies = slices.DeleteFunc(slices.Clone(c.Script.Remedies), func(r framework.Remedy) bool { return !r.Helps })
@@ -168,23 +168,23 @@ func ablations(v framework.Variant, o Options) []Case {
 func (c Case) Classified() bool { return c.Variant.Role != framework.Unclassified }
 
 // MayBeHurt tells whether the incident's symptom is looked for.
-func (c Case) MayBeHurt() bool { return c.Variant.Role == framework.Affected || !c.Classified() }
+func (c Case) MayReproduce() bool { return c.Variant.Role == framework.Affected || !c.Classified() }
 
 // Every is the time from one poll of the detectors to the next.
-func (c Case) Every() time.Duration { return cmp.Or(c.Script.LookEvery, PollEvery) }
+func (c Case) Every() time.Duration { return cmp.Or(c.Script.PollEvery, PollEvery) }
 
 // Hurt names the probes that the incident hurts.
-func (c Case) Hurt() []string { return namesOf(c.Script.Hurt) }
+func (c Case) Impacted() []string { return namesOf(c.Script.Impacted) }
 
 // NamesNothing tells whether nothing need be waited for that the detectors come to: with
 // the detectors or the fault switched off the verdict tells.
-func (c Case) NamesNothing(named []framework.Finding) bool {
+func (c Case) NothingExpected(named []framework.Finding) bool {
 	return len(named) == 0 || c.Ablate == AblateDetector || c.Ablate == AblateFault
 }
 
 // IsGone tells whether the fault takes an endpoint of a probe away.
 func (c Case) IsGone(p probe.Probe) bool {
-	return slices.ContainsFunc(c.Script.Gone, func(e framework.End) bool { return e.Name == p.From || e.Name == p.To })
+	return slices.ContainsFunc(c.Script.Gone, func(e framework.Endpoint) bool { return e.Name == p.From || e.Name == p.To })
 }
 
 // Step is a step of a case. Name describes it in a sentence.
@@ -205,27 +205,27 @@ func (c Case) Steps() []Step {
 	for _, check := range s.Baseline {
 		add(framework.StepBefore(check.ID), "%s", check.Before())
 	}
-	for _, form := range s.Forms {
+	for _, form := range s.Precursors {
 		add(framework.StepPrecursor(form.ID), "%s", form.Step())
 	}
 	add(framework.StepFault, "fault is injected")
-	hurt := strings.Join(c.Hurt(), ", ") + " lose packets"
+	hurt := strings.Join(c.Impacted(), ", ") + " lose packets"
 	switch c.Variant.Role {
 	case framework.Affected:
 		add(framework.StepSymptom, "symptom: %s", hurt)
 	case framework.Unclassified:
 		add(framework.StepSymptom, "symptom or none: whether %s", hurt)
 	}
-	if len(s.Named) > 0 {
-		add(framework.StepFindings, "detectors report %s", number(s.Named))
+	if len(s.Expected) > 0 {
+		add(framework.StepFindings, "detectors report %s", number(s.Expected))
 	}
 	for _, check := range s.Aftermath {
 		add(framework.StepAfter(check.ID), "%s", check.After())
 	}
-	if c.MayBeHurt() {
+	if c.MayReproduce() {
 		add(framework.StepObserve, "no other probe loses packets, and there is no unexpected finding, for at least %s from the fault", s.Observe)
 	} else {
-		add(framework.StepObserve, "no probe loses packets for at least %s from the fault, and there is no active finding for %s", s.Observe, QuietFor)
+		add(framework.StepObserve, "no probe loses packets for at least %s from the fault, and there is no active finding for %s", s.Observe, NoFindingsFor)
 	}
 	for _, remedy := range s.Remedies {
 		add(framework.StepRemedy(remedy.ID), "%s", remedy.Step())
@@ -247,9 +247,9 @@ func (c Case) Check(id framework.StepID) framework.Check {
 }
 
 // Precursor is the form of the incident of a step.
-func (c Case) Precursor(id framework.StepID) framework.LesserForm {
-	i := slices.IndexFunc(c.Script.Forms, func(f framework.LesserForm) bool { return f.ID == id.Part })
-	return c.Script.Forms[i]
+func (c Case) Precursor(id framework.StepID) framework.Precursor {
+	i := slices.IndexFunc(c.Script.Precursors, func(f framework.Precursor) bool { return f.ID == id.Part })
+	return c.Script.Precursors[i]
 }
 
 // Remedy is the remedy of a step.
@@ -305,9 +305,9 @@ func Texts(s framework.Scenario) []string {
 		for _, step := range c.Steps() {
 			texts = append(texts, step.Name)
 		}
-		expected := slices.Concat(c.Script.Latent, c.Script.Named, c.Script.Passing)
-		for _, form := range c.Script.Forms {
-			expected = slices.Concat(expected, form.Named, form.Passing)
+		expected := slices.Concat(c.Script.Latent, c.Script.Expected, c.Script.Transient)
+		for _, form := range c.Script.Precursors {
+			expected = slices.Concat(expected, form.Expected, form.Transient)
 		}
 		for _, f := range expected {
 			texts = append(texts, fmt.Sprintf("%+v", f))

@@ -30,9 +30,9 @@ func (j *Judge) baseline(part history.StepView) error {
 		if v, m, there = part.At(history.NoFindings, ""); !there {
 			return ErrNotOnRecord
 		}
-		_, noise = quiet(v, m, j.began)
+		_, noise = noFindings(v, m, j.began)
 	}
-	if errors.As(noise, new(*blindError)) {
+	if errors.As(noise, new(*unavailableError)) {
 		return noise
 	}
 	findings := v.Findings()
@@ -61,7 +61,7 @@ func (j *Judge) baseline(part history.StepView) error {
 		return nil
 	}
 	var wrong []string
-	for _, f := range framework.Unnamed(findings, j.Script.Latent...) {
+	for _, f := range framework.Unexpected(findings, j.Script.Latent...) {
 		wrong = append(wrong, "unexpected finding: "+framework.DescribeFindings([]detect.Finding{f}))
 	}
 	for _, f := range framework.Missing(j.Script.Latent, findings) {
@@ -85,8 +85,8 @@ func AskDetectors(c framework.Check, v history.View) (holds bool, saw string, er
 }
 
 // precursor judges a form of the incident that hurts nobody.
-func (j *Judge) precursor(form framework.LesserForm, part history.StepView) error {
-	done, struck, there := part.Act(history.Inject, "")
+func (j *Judge) precursor(form framework.Precursor, part history.StepView) error {
+	done, injected, there := part.Act(history.Inject, "")
 	switch {
 	case !there:
 		return errors.New(part.Error)
@@ -99,7 +99,7 @@ func (j *Judge) precursor(form framework.LesserForm, part history.StepView) erro
 	if _, _, there := part.At(history.Watched, ""); !there {
 		return failedOr(part, ErrNotOnRecord)
 	}
-	came := j.precursorCame(form, part, done.Began, struck)
+	came := j.judgePrecursor(form, part, done.Began, injected)
 	if came != nil && !errors.Is(came, ErrNotAsExpected) {
 		return came
 	}
@@ -114,8 +114,8 @@ func (j *Judge) precursor(form framework.LesserForm, part history.StepView) erro
 
 // precursorCame judges what came of a precursor whose injection lasted from began to
 // struck. An error that is not ErrNotAsExpected says why that is not known.
-func (j *Judge) precursorCame(form framework.LesserForm, part history.StepView, began, struck time.Time) error {
-	named := j.named(part, form.Named)
+func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, began, injected time.Time) error {
+	named := j.expectedFound(part, form.Expected)
 	if errors.Is(named, ErrNotOnRecord) {
 		return named
 	}
@@ -130,13 +130,13 @@ func (j *Judge) precursorCame(form framework.LesserForm, part history.StepView, 
 	}
 	watched, m, _ := part.At(history.Watched, "")
 	v := watched
-	if !NamesAlarm(form) {
+	if !ExpectsActive(form) {
 		at, waited, there := part.At(history.NoFindings, "")
 		if !there {
 			return failedOr(part, ErrNotOnRecord)
 		}
 		v = at
-		if _, err := quiet(v, waited, struck, form.Passing...); errors.As(err, new(*blindError)) {
+		if _, err := noFindings(v, waited, injected, form.Transient...); errors.As(err, new(*unavailableError)) {
 			return err
 		} else if err != nil {
 			wrong = append(wrong, err.Error())
@@ -145,12 +145,12 @@ func (j *Judge) precursorCame(form framework.LesserForm, part history.StepView, 
 	for _, s := range v.Seen(began) {
 		j.addFinding(s.Finding, form.Name, &s.At, new(s.At.Sub(began)), nil)
 	}
-	if alarms := v.Alarms(struck, slices.Concat(form.Named, form.Passing)...); len(alarms) > 0 {
+	if alarms := v.Active(injected, slices.Concat(form.Expected, form.Transient)...); len(alarms) > 0 {
 		wrong = append(wrong, "unexpected finding: "+framework.DescribeFindings(alarms))
 	}
 	timelines := watched.Timelines()
-	if hurt, _ := j.lost(timelines, j.cleanSince, m.Until, anyProbe); len(hurt) > 0 {
-		wrong = append(wrong, "probes losing packets: "+strings.Join(hurt, ", ")+"; expected: none")
+	if impacted, _ := j.lost(timelines, j.cleanSince, m.Until, anyProbe); len(impacted) > 0 {
+		wrong = append(wrong, "probes losing packets: "+strings.Join(impacted, ", ")+"; expected: none")
 	}
 	for _, t := range timelines {
 		if few := tooFew(t, began, m.Until); few != "" {
@@ -164,24 +164,24 @@ func (j *Judge) precursorCame(form framework.LesserForm, part history.StepView, 
 }
 
 // NamesAlarm tells whether a precursor is expected to raise an active finding.
-func NamesAlarm(form framework.LesserForm) bool {
-	return slices.ContainsFunc(form.Named, func(f framework.Finding) bool { return f.State == detect.Active })
+func ExpectsActive(form framework.Precursor) bool {
+	return slices.ContainsFunc(form.Expected, func(f framework.Finding) bool { return f.State == detect.Active })
 }
 
 // tookBack judges whether a precursor that must be gone before the rest of the script
 // is gone.
-func (j *Judge) tookBack(form framework.LesserForm, part history.StepView) error {
+func (j *Judge) tookBack(form framework.Precursor, part history.StepView) error {
 	if part.Error != "" {
 		return errors.New(part.Error)
 	}
-	if !form.TakenBack || j.Ablate == AblateFault {
+	if !form.Undone || j.Ablate == AblateFault {
 		return nil
 	}
 	v, m, there := part.At(history.TakenBack, "")
 	if !there {
 		return ErrNotOnRecord
 	}
-	if _, err := quiet(v, m, m.Began); err != nil {
+	if _, err := noFindings(v, m, m.Began); err != nil {
 		return fmt.Errorf("undone, but %w", err)
 	}
 	return nil
@@ -190,7 +190,7 @@ func (j *Judge) tookBack(form framework.LesserForm, part history.StepView) error
 // Symptom names the probes of the incident that were hurt since the fault, up to a
 // moment, and tells when the first packet was lost.
 func (j *Judge) Symptom(v history.View, until time.Time) (names []string, onset time.Time) {
-	return j.lost(v.Timelines(), j.faulted, until, j.isToBeHurt)
+	return j.lost(v.Timelines(), j.faulted, until, j.isImpacted)
 }
 
 // symptom judges whether every probe of the incident was hurt. If not, there is nothing
@@ -200,12 +200,12 @@ func (j *Judge) symptom(part history.StepView) error {
 	if !there {
 		return ErrNotOnRecord
 	}
-	hurt := j.Hurt()
+	expected := j.Impacted()
 	names, onset := j.Symptom(v, m.Until)
 	if !onset.IsZero() {
 		j.Result.Onset, j.Result.ProbesHurt = &onset, names
 	}
-	if len(names) == len(hurt) {
+	if len(names) == len(expected) {
 		return nil
 	}
 	err := j.observed(part)
@@ -213,7 +213,7 @@ func (j *Judge) symptom(part history.StepView) error {
 	if len(names) == 0 && !j.Classified() || err != nil && !errors.Is(err, ErrNotAsExpected) {
 		return err
 	}
-	what := fmt.Errorf("%w: probes losing packets: %s; expected: %s", ErrNotAsExpected, orNone(names), orNone(hurt))
+	what := fmt.Errorf("%w: probes losing packets: %s; expected: %s", ErrNotAsExpected, orNone(names), orNone(expected))
 	return errors.Join(what, err)
 }
 
@@ -226,18 +226,18 @@ func orNone(names []string) string {
 
 // detected judges what the detectors made of the fault.
 func (j *Judge) detected(part history.StepView) error {
-	err := j.named(part, j.Script.Named)
+	err := j.expectedFound(part, j.Script.Expected)
 	if errors.Is(err, ErrNotAsExpected) {
-		v, _, _ := part.At(history.Named, "")
-		j.seen.missing = list(framework.Missing(j.Script.Named, v.Findings()))
-		j.seen.blind = v.BlindSince(j.struck)
+		v, _, _ := part.At(history.ExpectedFound, "")
+		j.seen.missing = list(framework.Missing(j.Script.Expected, v.Findings()))
+		j.seen.unavailable = v.UnavailableSince(j.injected)
 	}
 	return err
 }
 
 // Unhurt tells whether no probe of the incident was hurt when its symptom was waited
 // for, or the case has none: then the detectors must be quiet.
-func (j *Judge) Unhurt() bool { return !j.MayBeHurt() || j.Result.Onset == nil }
+func (j *Judge) NoSymptom() bool { return !j.MayReproduce() || j.Result.Onset == nil }
 
 // observed judges what the whole time from the baseline on has shown: who was hurt,
 // what the detectors said, and whether there was traffic enough to tell.
@@ -246,18 +246,18 @@ func (j *Judge) observed(part history.StepView) error {
 	if !there {
 		return ErrNotOnRecord
 	}
-	v, unhurt := watched, j.Unhurt()
-	if unhurt { // not before: the quiet time must reach to the end
+	v, noSymptom := watched, j.NoSymptom()
+	if noSymptom { // not before: the quiet time must reach to the end
 		at, waited, there := part.At(history.NoFindings, "")
 		if !there {
 			return ErrNotOnRecord
 		}
 		v = at
-		switch _, err := quiet(v, waited, j.struck, j.Script.Named...); {
-		case errors.As(err, new(*blindError)):
-			j.seen.blind = err.Error()
+		switch _, err := noFindings(v, waited, j.injected, j.Script.Expected...); {
+		case errors.As(err, new(*unavailableError)):
+			j.seen.unavailable = err.Error()
 		case err != nil:
-			j.seen.loud = err.Error()
+			j.seen.stillActive = err.Error()
 		}
 	}
 	wrong := j.judgeTraffic(watched.Timelines(), m.Until)
@@ -267,16 +267,16 @@ func (j *Judge) observed(part history.StepView) error {
 	for _, s := range v.Seen(j.faulted) {
 		j.addFinding(s.Finding, "fault", &s.At, new(s.At.Sub(j.faulted)), j.sinceOnset(s))
 	}
-	j.seen.active = len(v.Alarms(j.struck))
-	if alarms := v.Alarms(j.struck, slices.Concat(j.Script.Named, j.Script.Passing)...); len(alarms) > 0 {
+	j.seen.active = len(v.Active(j.injected))
+	if alarms := v.Active(j.injected, slices.Concat(j.Script.Expected, j.Script.Transient)...); len(alarms) > 0 {
 		wrong = append(wrong, "unexpected finding: "+framework.DescribeFindings(alarms))
 	}
-	for _, why := range []string{j.seen.blind, j.seen.loud, j.seen.traffic} {
-		if why != "" && unhurt {
+	for _, why := range []string{j.seen.unavailable, j.seen.stillActive, j.seen.traffic} {
+		if why != "" && noSymptom {
 			wrong = append(wrong, why)
 		}
 	}
-	if unhurt && len(j.seen.hurt) == 0 && j.Script.Refuses != nil {
+	if noSymptom && len(j.seen.impacted) == 0 && j.Script.Refuses != nil {
 		said, _, asked := part.Act(history.Refuses, "")
 		switch {
 		case !asked:
@@ -286,7 +286,7 @@ func (j *Judge) observed(part history.StepView) error {
 		}
 		j.seen.refuses, j.Result.Refuses = said.Saw, said.Saw
 	}
-	j.watched = true
+	j.complete = true
 	if verdict, _ := judge(j.seen); verdict != framework.Reproduced {
 		j.ended = true // there is nothing to mend
 	}

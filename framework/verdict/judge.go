@@ -25,16 +25,16 @@ type Judge struct {
 	h    *history.History
 	seen observation
 
-	began      time.Time
-	cleanSince time.Time   // when the baseline's clean time began
-	faulted    time.Time   // when the fault's injection began
-	struck     time.Time   // when it was over
-	found      []detect.ID // the findings that the result has
-	failures   int         // reasons that make the run fail
-	watched    bool        // all that the verdict is made of was seen
-	ended      bool        // the script ended, well or not: the verdict stands
-	raced      *framework.Outcome
-	missing    []framework.StepID // steps that the history lacks
+	began        time.Time
+	cleanSince   time.Time   // when the baseline's clean time began
+	faulted      time.Time   // when the fault's injection began
+	injected     time.Time   // when it was over
+	found        []detect.ID // the findings that the result has
+	failures     int         // reasons that make the run fail
+	complete     bool        // all that the verdict is made of was seen
+	ended        bool        // the script ended, well or not: the verdict stands
+	trialOutcome *framework.Outcome
+	missing      []framework.StepID // steps that the history lacks
 }
 
 // Setting is what a verdict depends on besides the variant's own history.
@@ -49,17 +49,17 @@ type Setting struct {
 // NewJudge makes a judge of a case that nothing has happened to yet.
 func NewJudge(c Case, h *history.History, s Setting, labels []string) *Judge {
 	j := &Judge{Case: c, Setting: s, h: h}
-	j.seen = observation{expected: c.Hurt(), broken: errors.New("the variant did not run")}
+	j.seen = observation{expected: c.Impacted(), broken: errors.New("the variant did not run")}
 	j.Result = report.Variant{
 		Name: c.Variant.Name, Role: string(c.Variant.Role), Components: c.Variant.Components, Form: string(c.Variant.Form), Labels: labels,
 		Expected: string(c.Expected), Ablated: string(c.Ablate), ProbesHurt: []string{}, Findings: []report.Finding{},
-		Remedies: []report.Remedy{}, EvidenceDir: c.Evidence, ToBeHurt: c.Hurt(), Ends: endsOf(c.Script.Ends),
+		Remedies: []report.Remedy{}, EvidenceDir: c.Evidence, ToBeHurt: c.Impacted(), Ends: endpointsOf(c.Script.Endpoints),
 	}
 	return j
 }
 
 // endsOf are the endpoints of probes, as a report holds them.
-func endsOf(declared []framework.End) []report.End {
+func endpointsOf(declared []framework.Endpoint) []report.End {
 	var ends []report.End
 	for _, d := range declared {
 		on := d.Host
@@ -83,12 +83,12 @@ var ErrNotOnRecord = errors.New("the stored run has no record of it")
 func (j *Judge) Ended() bool { return j.ended }
 
 // Trials tells how the trials of the case went; nil where they are not over.
-func (j *Judge) Trials() *framework.Outcome { return j.raced }
+func (j *Judge) Trials() *framework.Outcome { return j.trialOutcome }
 
 // Began is when the installation began, Faulted when the fault's injection began, and
 // Struck when it was over; zero before it.
-func (j *Judge) Began() time.Time  { return j.began }
-func (j *Judge) Struck() time.Time { return j.struck }
+func (j *Judge) Began() time.Time    { return j.began }
+func (j *Judge) Injected() time.Time { return j.injected }
 
 // Faulted is when the fault's injection began; zero before it.
 func (j *Judge) Faulted() time.Time { return j.faulted }
@@ -134,7 +134,7 @@ func (j *Judge) Step(s Step) error {
 	}
 	j.ended = true
 	if s.ID.Kind == framework.KindRemedy {
-		j.remedyBroke(s, part, err)
+		j.remedyUnjudged(s, part, err)
 	} else {
 		j.seen.broken = fmt.Errorf("%s: %w", s.Name, err)
 	}
@@ -190,7 +190,7 @@ func (j *Judge) notOnRecord(s Step) error {
 	j.ended = true
 	j.missing = append(j.missing, s.ID)
 	why := fmt.Errorf("%s: %w", s.Name, ErrNotOnRecord)
-	if !j.watched {
+	if !j.complete {
 		j.seen.broken = why
 	}
 	for _, r := range j.Script.Remedies[len(j.Result.Remedies):] {
@@ -222,37 +222,37 @@ func (j *Judge) install(part history.StepView) error {
 
 // blindError says that it could not be told whether the detectors are quiet, for a
 // source was not read.
-type blindError struct{ error }
+type unavailableError struct{ error }
 
 // CameQuiet tells whether the detectors are quiet for QuietFor, up to a poll that began
 // after the wait for it: since when, or why not. The quiet time may have begun before
 // the wait, but not before the moment after.
-func CameQuiet(v history.View, after, called time.Time, named ...framework.Finding) (since time.Time, quiet bool, q history.Quiet) {
-	q = v.Quiet(after, named...)
-	return q.Since, !q.Since.IsZero() && q.For >= QuietFor && q.Since.Add(q.For).After(called), q
+func NoFindings(v history.View, after, called time.Time, named ...framework.Finding) (since time.Time, quiet bool, q history.Span) {
+	q = v.WithoutFindings(after, named...)
+	return q.Since, !q.Since.IsZero() && q.For >= NoFindingsFor && q.Since.Add(q.For).After(called), q
 }
 
 // WaitQuiet names the wait for CameQuiet.
-var WaitQuiet = fmt.Sprintf("a time of %s without active findings", QuietFor)
+var WaitNoFindings = fmt.Sprintf("a time of %s without active findings", NoFindingsFor)
 
 // quiet judges a wait for CameQuiet that is over.
-func quiet(v history.View, m history.Mark, after time.Time, named ...framework.Finding) (time.Time, error) {
-	since, quiet, q := CameQuiet(v, after, m.Began, named...)
+func noFindings(v history.View, m history.Mark, after time.Time, named ...framework.Finding) (time.Time, error) {
+	since, quiet, q := NoFindings(v, after, m.Began, named...)
 	if quiet {
 		return since, nil
 	}
-	if q.Noise == "" {
-		q.Noise = fmt.Sprintf("quiet for %s", q.For.Round(time.Millisecond))
+	if q.Reason == "" {
+		q.Reason = fmt.Sprintf("quiet for %s", q.For.Round(time.Millisecond))
 	}
-	err := error(&await.TimeoutError{What: WaitQuiet, Bound: m.Bound, Saw: q.Noise})
-	if q.Blind {
-		err = &blindError{err}
+	err := error(&await.TimeoutError{What: WaitNoFindings, Bound: m.Bound, Saw: q.Reason})
+	if q.Unavailable {
+		err = &unavailableError{err}
 	}
 	return time.Time{}, err
 }
 
 // WaitNamed names the wait for findings.
-func WaitNamed(named []framework.Finding) string {
+func WaitExpected(named []framework.Finding) string {
 	var names []string
 	for _, f := range named {
 		names = append(names, f.String())
@@ -262,26 +262,26 @@ func WaitNamed(named []framework.Finding) string {
 
 // CameNamed tells whether the newest poll, which began at or after a moment, has come
 // to each of the findings.
-func CameNamed(v history.View, named []framework.Finding, since time.Time) bool {
+func FoundExpected(v history.View, named []framework.Finding, since time.Time) bool {
 	last, there := v.Last()
 	return there && !last.Began.Before(since) && len(framework.Missing(named, last.Findings)) == 0
 }
 
 // named judges a wait for CameNamed that is over. The error is ErrNotAsExpected, or
 // ErrNotOnRecord.
-func (j *Judge) named(part history.StepView, named []framework.Finding) error {
-	if j.NamesNothing(named) {
+func (j *Judge) expectedFound(part history.StepView, named []framework.Finding) error {
+	if j.NothingExpected(named) {
 		return nil
 	}
-	v, m, there := part.At(history.Named, "")
+	v, m, there := part.At(history.ExpectedFound, "")
 	switch {
 	case !there:
 		return ErrNotOnRecord
-	case CameNamed(v, named, m.Began):
+	case FoundExpected(v, named, m.Began):
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrNotAsExpected, &await.TimeoutError{
-		What: WaitNamed(named), Bound: m.Bound, Saw: framework.DescribeFindings(v.Findings()),
+		What: WaitExpected(named), Bound: m.Bound, Saw: framework.DescribeFindings(v.Findings()),
 	})
 }
 
@@ -324,7 +324,7 @@ func (j *Judge) asked(c framework.Check, part history.StepView) (holds bool, saw
 }
 
 func (j *Judge) fault(part history.StepView) error {
-	done, struck, there := part.Act(history.Inject, "")
+	done, injected, there := part.Act(history.Inject, "")
 	if !there {
 		return errors.New(part.Error)
 	}
@@ -339,8 +339,8 @@ func (j *Judge) fault(part history.StepView) error {
 	if done.Error != "" {
 		return errors.New(done.Error)
 	}
-	j.struck = struck
-	j.Result.Fault.Struck = struck
+	j.injected = injected
+	j.Result.Fault.Struck = injected
 	j.trials(part)
 	if err := j.tookEffect(part); err != nil {
 		return err
@@ -351,7 +351,7 @@ func (j *Judge) fault(part history.StepView) error {
 // tookEffect judges whether a fault took effect. One that did not ends the script:
 // nothing that follows would prove anything.
 func (j *Judge) tookEffect(part history.StepView) error {
-	act, _, there := part.Act(history.Held, "")
+	act, _, there := part.Act(history.TookEffect, "")
 	switch {
 	case !there:
 		return failedOr(part, ErrNotOnRecord)
@@ -361,7 +361,7 @@ func (j *Judge) tookEffect(part history.StepView) error {
 		return errors.New(act.Error)
 	}
 	injected, _, _ := part.Act(history.Inject, "")
-	j.seen.held, j.ended = fmt.Sprintf("%s: %s", injected.Saw, act.Saw), true
+	j.seen.noEffect, j.ended = fmt.Sprintf("%s: %s", injected.Saw, act.Saw), true
 	return fmt.Errorf("%w: it did not take effect: %s", ErrNotAsExpected, act.Saw)
 }
 
@@ -389,14 +389,14 @@ func (j *Judge) tooFewTrials() string {
 // trials notes how the trials of a probabilistic fault went, and how likely an affected
 // component would have stood as many by luck.
 func (j *Judge) trials(part history.StepView) {
-	race := j.Script.Race
+	race := j.Script.Trials
 	ran, _, there := part.Act(history.Trials, "")
 	if race == nil || !there {
 		return
 	}
-	j.raced = &framework.Outcome{Rounds: ran.Rounds, Struck: ran.Holds, Count: 1}
-	j.Result.Race = &report.Race{Round: race.Round, Rounds: ran.Rounds, Struck: ran.Holds, Accelerator: j.Accelerator}
-	if stood, of := framework.Stood(ran.Rounds, race.Rates[j.Accelerator]...); !ran.Holds && of > 0 {
+	j.trialOutcome = &framework.Outcome{Trials: ran.Rounds, Occurred: ran.Holds, Count: 1}
+	j.Result.Race = &report.Race{Round: race.Unit, Rounds: ran.Rounds, Struck: ran.Holds, Accelerator: j.Accelerator}
+	if stood, of := framework.Survived(ran.Rounds, race.Rates[j.Accelerator]...); !ran.Holds && of > 0 {
 		j.Result.Race.Luck = new(report.NewRate(stood, of))
 	}
 }
@@ -442,7 +442,7 @@ func (j *Judge) Outcome() framework.RunVerdict {
 		return framework.Pass // it could be judged
 	case j.Result.Verdict != j.Result.Expected:
 		return framework.Fail
-	case j.MustChange && j.Ablate == AblateFault && j.seen.held == "": // vacuous for another reason
+	case j.MustChange && j.Ablate == AblateFault && j.seen.noEffect == "": // vacuous for another reason
 		return framework.Inconclusive
 	case unjudged && (j.MustChange || !failed):
 		return framework.Inconclusive

@@ -31,7 +31,7 @@ func (j *Judge) remedyEntry(r framework.Remedy) report.Remedy {
 
 // remedyBroke ends the remedies: nobody knows what the lab is like after one that
 // could not be judged. What the incident has shown stands.
-func (j *Judge) remedyBroke(s Step, part history.StepView, err error) {
+func (j *Judge) remedyUnjudged(s Step, part history.StepView, err error) {
 	if part.Interrupted {
 		j.seen.broken = fmt.Errorf("%s: %w", s.Name, err) // it was not the remedy that broke
 		return
@@ -74,11 +74,11 @@ func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.R
 	if !there {
 		return failedOr(part, ErrNotOnRecord)
 	}
-	if _, err := probe.JudgeOutage(v.Timelines(), j.Hurt(), m.Until, j.Script.HurtFor, m.Bound); err != nil {
+	if _, err := probe.JudgeOutage(v.Timelines(), j.Impacted(), m.Until, j.Script.MinOutage, m.Bound); err != nil {
 		return fmt.Errorf("the symptom has gone: %w", err)
 	}
 	if at, m, there := part.At(history.Replaced, ""); there {
-		if err := j.healedBefore(at, m.Until); err != nil {
+		if err := j.recoveredBefore(at, m.Until); err != nil {
 			return err
 		}
 	}
@@ -100,9 +100,9 @@ func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.R
 // healedBefore says so if a probe that the incident hurts has been clean since before a
 // moment: a lab that heals by itself is no recovery. A packet leaves within an interval
 // of its slot.
-func (j *Judge) healedBefore(v history.View, moment time.Time) error {
+func (j *Judge) recoveredBefore(v history.View, moment time.Time) error {
 	for _, t := range v.Timelines() {
-		if run, clean := t.Clean(); clean && j.isToBeHurt(t.Probe) && run.Since.Before(moment.Add(-t.Probe.Interval)) {
+		if run, clean := t.Clean(); clean && j.isImpacted(t.Probe) && run.Since.Before(moment.Add(-t.Probe.Interval)) {
 			return fmt.Errorf("%s had recovered before the remedy: the lab recovers by itself", t.Probe.Name)
 		}
 	}
@@ -118,7 +118,7 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 	}
 	clean, err := probe.JudgeClean(v.Timelines(), Running(v.Timelines()), m.Began, RecoveredFor, m.Bound)
 	if err == nil {
-		if err := j.healedBefore(v, began); err != nil {
+		if err := j.recoveredBefore(v, began); err != nil {
 			return err
 		}
 		if took := clean.Sub(began); j.Ablate != AblateRemedy && took > r.Bound {
@@ -128,7 +128,7 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 		entry.TimeToRecoverMS = milliseconds(new(clean.Sub(began)))
 		v, err = j.staysBack(part, began, clean, entry)
 	}
-	if errors.As(err, new(*blindError)) || errors.Is(err, probe.ErrGone) || errors.Is(err, errUndone) {
+	if errors.As(err, new(*unavailableError)) || errors.Is(err, probe.ErrGone) || errors.Is(err, errNotDone) {
 		return err
 	}
 	if why := j.tooFewSince(v, later(applied, clean)); why != "" {
@@ -143,23 +143,23 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 }
 
 // errUndone marks what a step has not come to, or a stored run has not done.
-var errUndone = errors.New("not done")
+var errNotDone = errors.New("not done")
 
 // staysBack asserts that the detectors are quiet after a remedy that brought traffic
 // back, and that no running probe lost packets again until then.
 func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *report.Remedy) (history.View, error) {
 	v, m, there := part.At(history.NoFindings, "")
 	if !there {
-		return v, fmt.Errorf("%w: %w", errUndone, failedOr(part, ErrNotOnRecord))
+		return v, fmt.Errorf("%w: %w", errNotDone, failedOr(part, ErrNotOnRecord))
 	}
-	since, err := quiet(v, m, began)
+	since, err := noFindings(v, m, began)
 	if err != nil {
 		return v, err
 	}
 	entry.TimeToQuietMS = milliseconds(new(since.Sub(began)))
 	v, m, there = part.At(history.StaysBack, "")
 	if !there {
-		return v, fmt.Errorf("%w: %w", errUndone, failedOr(part, ErrNotOnRecord))
+		return v, fmt.Errorf("%w: %w", errNotDone, failedOr(part, ErrNotOnRecord))
 	}
 	timelines := v.Timelines()
 	running := Running(timelines)
@@ -193,7 +193,7 @@ func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *rep
 		return failedOr(part, ErrNotOnRecord)
 	}
 	for _, t := range v.Timelines() {
-		if !j.isToBeHurt(t.Probe) {
+		if !j.isImpacted(t.Probe) {
 			continue
 		}
 		if counts := t.Between(applied, m.Until); counts.Received > 0 {
@@ -213,11 +213,11 @@ func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *rep
 	switch {
 	case !there:
 		return failedOr(part, ErrNotOnRecord)
-	case j.GoesOn(at, waited.Began):
+	case j.StillReported(at, waited.Began):
 		return nil
 	}
-	if blind := at.BlindSince(m.Until); blind != "" {
-		return &blindError{errors.New(blind)}
+	if blind := at.UnavailableSince(m.Until); blind != "" {
+		return &unavailableError{errors.New(blind)}
 	}
 	entry.Reason = "the detectors no longer report why, although probes lose packets"
 	return fmt.Errorf("%w: %s; last seen: %s", ErrNotAsExpected, entry.Reason, framework.DescribeFindings(at.Findings()))
@@ -226,11 +226,11 @@ func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *rep
 // GoesOn tells whether the newest poll, which began at or after a moment, has come to an
 // alarm that the script names. One is enough: of a change in the past the detectors may
 // know no more.
-func (j *Judge) GoesOn(v history.View, since time.Time) bool {
+func (j *Judge) StillReported(v history.View, since time.Time) bool {
 	last, there := v.Last()
 	active := slices.DeleteFunc(slices.Clone(last.Findings), func(f detect.Finding) bool { return f.State != detect.Active })
-	named := slices.Concat(j.Script.Named, j.Script.Passing)
-	return there && !last.Began.Before(since) && len(framework.Unnamed(active, named...)) < len(active)
+	named := slices.Concat(j.Script.Expected, j.Script.Transient)
+	return there && !last.Began.Before(since) && len(framework.Unexpected(active, named...)) < len(active)
 }
 
 // undone judges whether the lab is broken again after a remedy.
@@ -245,7 +245,7 @@ func (j *Judge) undone(r framework.Remedy, part history.StepView) error {
 	if !there {
 		return ErrNotOnRecord
 	}
-	if _, err := probe.JudgeOutage(v.Timelines(), j.Hurt(), m.Until, j.Script.HurtFor, m.Bound); err != nil {
+	if _, err := probe.JudgeOutage(v.Timelines(), j.Impacted(), m.Until, j.Script.MinOutage, m.Bound); err != nil {
 		return fmt.Errorf("undone, but the symptom did not return: %w", err)
 	}
 	return nil

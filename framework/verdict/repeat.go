@@ -54,16 +54,16 @@ func mergeRepeat(runs []*Judge) report.Variant {
 // in this run; unknown is set where one of them is still at its trials, so that as many
 // as any may be needed.
 func (j *Judge) TrialsDue(beside []framework.Outcome, unknown bool) int {
-	race := j.Script.Race
+	race := j.Script.Trials
 	switch {
 	case race == nil:
 		return 0
 	case j.Variant.Role == framework.Affected:
-		return framework.MaxRounds
+		return framework.MaxTrials
 	case !j.Classified():
-		return framework.ToStand(framework.ToConvince(race.Rates[j.Accelerator]...))
+		return framework.TrialsRequired(framework.TrialsToConvince(race.Rates[j.Accelerator]...))
 	case unknown:
-		return framework.MaxRounds
+		return framework.MaxTrials
 	}
-	return framework.ToStand(max(framework.Needed(race.Rates[j.Accelerator]...), framework.Needed(beside...)))
+	return framework.TrialsRequired(max(framework.TrialsNeeded(race.Rates[j.Accelerator]...), framework.TrialsNeeded(beside...)))
 }

@@ -75,10 +75,10 @@ func TestMergeRepeatsThatSayNothing(t *testing.T) {
 
 func TestRepeatsLeaveOutRemedies(t *testing.T) {
 	v := framework.Variant{Name: "a", Script: func() framework.Script {
-		return framework.Script{Forms: make([]framework.LesserForm, 1), Remedies: make([]framework.Remedy, 1)}
+		return framework.Script{Precursors: make([]framework.Precursor, 1), Remedies: make([]framework.Remedy, 1)}
 	}}
 	all := Cases(v, Options{Repeat: 20})
-	if c := all[2]; len(all) != 20 || c.Label != "a 3/20" || c.Number != 2 || c.Script.Remedies != nil || c.Script.Forms != nil {
+	if c := all[2]; len(all) != 20 || c.Label != "a 3/20" || c.Number != 2 || c.Script.Remedies != nil || c.Script.Precursors != nil {
 		t.Errorf("%d, %+v", len(all), c)
 	}
 }

@@ -183,8 +183,8 @@ func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *J
 	one := NewJudge(c, h, Setting{Accelerator: report.Accelerator(s.report)}, scenario.LabelsOf(c.Variant))
 	var affected []framework.Outcome
 	for _, other := range before {
-		if other.Variant.Role == framework.Affected && other.raced != nil {
-			affected = append(affected, *other.raced)
+		if other.Variant.Role == framework.Affected && other.trialOutcome != nil {
+			affected = append(affected, *other.trialOutcome)
 		}
 	}
 	one.Due = func() int { return one.TrialsDue(affected, false) }

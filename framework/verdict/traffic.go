@@ -12,7 +12,7 @@ import (
 )
 
 // isToBeHurt tells whether the incident hurts a probe.
-func (j *Judge) isToBeHurt(p probe.Probe) bool { return slices.Contains(j.Hurt(), p.Name) }
+func (j *Judge) isImpacted(p probe.Probe) bool { return slices.Contains(j.Impacted(), p.Name) }
 
 func anyProbe(probe.Probe) bool { return true }
 
@@ -21,7 +21,7 @@ func anyProbe(probe.Probe) bool { return true }
 // last interval may be lost to what comes after: they do not count.
 func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) (names []string, onset time.Time) {
 	for _, t := range timelines {
-		first, out := t.FirstOutage(since, j.Script.HurtFor)
+		first, out := t.FirstOutage(since, j.Script.MinOutage)
 		if !which(t.Probe) || !out || !first.At.Before(until.Add(-t.Probe.Interval)) {
 			continue
 		}
@@ -43,16 +43,16 @@ func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong [
 		j.Result.Packets.Sent += entry.Sent
 		j.Result.Packets.Lost += entry.Lost
 		j.Result.Probes = append(j.Result.Probes, entry)
-		for _, since := range []time.Time{j.faulted, j.struck} {
+		for _, since := range []time.Time{j.faulted, j.injected} {
 			j.seen.traffic = cmp.Or(j.seen.traffic, tooFew(t, since, end))
 		}
 	}
-	j.seen.hurt, _ = j.lost(timelines, j.faulted, end, j.isToBeHurt)
-	j.seen.others, _ = j.lost(timelines, j.cleanSince, end, func(p probe.Probe) bool { return !j.isToBeHurt(p) })
-	early, _ := j.lost(timelines, j.cleanSince, j.faulted, j.isToBeHurt)
-	j.seen.others = append(j.seen.others, early...)
-	j.Result.ProbesHurt = append([]string{}, j.seen.hurt...)
-	for _, name := range j.seen.others {
+	j.seen.impacted, _ = j.lost(timelines, j.faulted, end, j.isImpacted)
+	j.seen.unaffected, _ = j.lost(timelines, j.cleanSince, end, func(p probe.Probe) bool { return !j.isImpacted(p) })
+	early, _ := j.lost(timelines, j.cleanSince, j.faulted, j.isImpacted)
+	j.seen.unaffected = append(j.seen.unaffected, early...)
+	j.Result.ProbesHurt = append([]string{}, j.seen.impacted...)
+	for _, name := range j.seen.unaffected {
 		if !slices.Contains(j.Result.ProbesHurt, name) {
 			j.Result.ProbesHurt = append(j.Result.ProbesHurt, name)
 		}
@@ -60,11 +60,11 @@ func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong [
 	if _, onset := j.lost(timelines, j.faulted, end, anyProbe); j.Result.Onset == nil && !onset.IsZero() {
 		j.Result.Onset = &onset
 	}
-	if len(j.seen.others) > 0 {
-		wrong = append(wrong, "other probes losing packets: "+strings.Join(j.seen.others, ", "))
+	if len(j.seen.unaffected) > 0 {
+		wrong = append(wrong, "other probes losing packets: "+strings.Join(j.seen.unaffected, ", "))
 	}
-	if !j.MayBeHurt() && len(j.seen.hurt) > 0 {
-		wrong = append(wrong, "probes losing packets: "+strings.Join(j.seen.hurt, ", ")+"; expected: none")
+	if !j.MayReproduce() && len(j.seen.impacted) > 0 {
+		wrong = append(wrong, "probes losing packets: "+strings.Join(j.seen.impacted, ", ")+"; expected: none")
 	}
 	return wrong
 }

@@ -18,12 +18,12 @@ func TestJudge(t *testing.T) {
 	}{
 		{
 			"the symptom, and a detector that names it",
-			observation{expected: wayAndBack, hurt: wayAndBack, active: 1},
+			observation{expected: wayAndBack, impacted: wayAndBack, active: 1},
 			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why",
 		},
 		{
 			"the symptom, and no word of a detector",
-			observation{expected: wayAndBack, hurt: wayAndBack},
+			observation{expected: wayAndBack, impacted: wayAndBack},
 			framework.Missed, "outside->a, a->outside lost packets, and no detector reported why",
 		},
 		{
@@ -38,27 +38,27 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"the symptom, and another finding than the named one",
-			observation{expected: wayAndBack, hurt: wayAndBack, active: 1, missing: "said: active lost a"},
+			observation{expected: wayAndBack, impacted: wayAndBack, active: 1, missing: "said: active lost a"},
 			framework.Missed, "outside->a, a->outside lost packets, and no detector reported said: active lost a",
 		},
 		{
 			"the symptom, and a source that says nothing",
-			observation{expected: wayAndBack, hurt: wayAndBack, missing: "said: active lost a", blind: "Nodes: no answer"},
+			observation{expected: wayAndBack, impacted: wayAndBack, missing: "said: active lost a", unavailable: "Nodes: no answer"},
 			framework.Unknown, "outside->a, a->outside lost packets; whether a detector would have reported why is unknown: Nodes: no answer",
 		},
 		{
 			"a source that said nothing for a moment, and every finding",
-			observation{expected: wayAndBack, hurt: wayAndBack, active: 1, blind: "Nodes: no answer"},
+			observation{expected: wayAndBack, impacted: wayAndBack, active: 1, unavailable: "Nodes: no answer"},
 			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why",
 		},
 		{
 			"nobody hurt, and a source that says nothing",
-			observation{expected: wayAndBack, blind: "Nodes: no answer"},
+			observation{expected: wayAndBack, unavailable: "Nodes: no answer"},
 			framework.Unknown, "no probe lost packets, but Nodes: no answer",
 		},
 		{
 			"nobody hurt, and something on its way",
-			observation{expected: wayAndBack, loud: "settling lost a"},
+			observation{expected: wayAndBack, stillActive: "settling lost a"},
 			framework.Unknown, "no probe lost packets, but settling lost a",
 		},
 		{
@@ -73,17 +73,17 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"half of the symptom",
-			observation{expected: wayAndBack, hurt: wayAndBack[:1], active: 1},
+			observation{expected: wayAndBack, impacted: wayAndBack[:1], active: 1},
 			framework.Unknown, "outside->a lost packets, but a->outside did not",
 		},
 		{
 			"more than the symptom",
-			observation{expected: wayAndBack, hurt: wayAndBack, others: []string{"outside->b"}, active: 1},
+			observation{expected: wayAndBack, impacted: wayAndBack, unaffected: []string{"outside->b"}, active: 1},
 			framework.Unknown, "probes lost packets that must not: outside->b",
 		},
 		{
 			"something else than the symptom",
-			observation{expected: wayAndBack, others: []string{"outside->b"}},
+			observation{expected: wayAndBack, unaffected: []string{"outside->b"}},
 			framework.Unknown, "probes lost packets that must not: outside->b",
 		},
 		{
@@ -93,22 +93,22 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"no fault",
-			observation{expected: wayAndBack, held: "the node is running"},
+			observation{expected: wayAndBack, noEffect: "the node is running"},
 			framework.Vacuous, "the fault did not take effect: the node is running",
 		},
 		{
 			"a bad baseline outweighs what came of the fault",
-			observation{expected: wayAndBack, baseline: "loss", held: "no", hurt: wayAndBack, active: 1},
+			observation{expected: wayAndBack, baseline: "loss", noEffect: "no", impacted: wayAndBack, active: 1},
 			framework.Vacuous, "the baseline was bad: loss",
 		},
 		{
 			"a fault that did not take hold outweighs what was hurt",
-			observation{expected: wayAndBack, held: "no", hurt: wayAndBack, active: 1},
+			observation{expected: wayAndBack, noEffect: "no", impacted: wayAndBack, active: 1},
 			framework.Vacuous, "the fault did not take effect: no",
 		},
 		{
 			"a breakdown outweighs all",
-			observation{expected: wayAndBack, broken: errors.New("no lab"), baseline: "loss", held: "no", hurt: wayAndBack, active: 1},
+			observation{expected: wayAndBack, broken: errors.New("no lab"), baseline: "loss", noEffect: "no", impacted: wayAndBack, active: 1},
 			framework.Unknown, "no lab",
 		},
 	} {

@@ -74,8 +74,8 @@ func scenario(nic fault.NIC) framework.Scenario {
 			v := variant("calico-"+c.Version, framework.Unclassified, func(nic fault.NIC) framework.Script {
 				s := &story{nic: nic}
 				script := s.common(c)
-				script.HurtWithin = looksWithin
-				script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
+				script.SymptomWithin = looksWithin
+				script.Expected = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 				return script
 			})
 			v.Components = maps.Clone(components)
@@ -166,16 +166,16 @@ func (s *story) plugIn(r *framework.Run) fault.Fault {
 func (s *story) common(c calico.Calico) framework.Script {
 	return framework.Script{
 		Install:   func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },
-		Ends:      ends(),
+		Endpoints: ends(),
 		Probes:    probes(),
 		Detectors: []detect.Detector{detect.NodeAddress{}},
 		Baseline: []framework.Check{
 			{ID: "coredns-place", Name: "CoreDNS runs on " + coreDNSNode + " and nowhere else", Holds: coreDNSIsThere},
 			s.addressesAndSessions("before"),
 		},
-		Fault:   s.plugIn,
-		Hurt:    impacted(),
-		Observe: observe,
+		Fault:    s.plugIn,
+		Impacted: impacted(),
+		Observe:  observe,
 	}
 }
 
@@ -193,8 +193,8 @@ func factsHold() []framework.Check {
 func affectedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(configured(calico.FirstFound, calico.DefaultPoll))
-	script.HurtWithin = looksWithin
-	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
+	script.SymptomWithin = looksWithin
+	script.Expected = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = append(factsHold(),
 		s.addressMoved(s.recorded("during", s.hasMoved), 0),
 		framework.Check{ID: "not-restarted", Name: "calico-node was not restarted", Holds: s.notRestarted},
@@ -252,24 +252,24 @@ func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 func restartedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(configured(calico.FirstFound, never))
-	script.Forms = []framework.LesserForm{{
+	script.Precursors = []framework.Precursor{{
 		ID: "card-unnoticed", Name: "the card is plugged in, and Calico has not checked its address yet", Fault: s.plugIn,
-		Named:  []framework.Finding{s.finding(detect.NextAddress, detect.Latent)},
-		Within: time.Second,
+		Expected: []framework.Finding{s.finding(detect.NextAddress, detect.Latent)},
+		Within:   time.Second,
 	}}
 	script.Fault = func(r *framework.Run) fault.Fault {
 		return fault.Fault{
 			Name:   "restart calico-node on " + coreDNSNode,
 			Inject: func(ctx context.Context) error { return calico.Restart(ctx, r.Lab, coreDNSNode) },
-			Held: func(ctx context.Context) (bool, string, error) {
+			TookEffect: func(ctx context.Context) (bool, string, error) {
 				same, _, err := s.notRestarted(ctx, r)
 				return !same, "the old pod runs", err
 			},
 			Undo: func(context.Context) error { return nil },
 		}
 	}
-	script.Hurt = restartedImpacted()
-	script.Named = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
+	script.Impacted = restartedImpacted()
+	script.Expected = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = []framework.Check{
 		s.addressMoved(s.hasMoved, 5*time.Second),
 		{ID: "not-ready", Name: "calico-node on " + coreDNSNode + " is not ready, because its BGP sessions are down", Holds: notReady, Bound: 15 * time.Second},
@@ -341,9 +341,9 @@ func fixedScript(nic fault.NIC) framework.Script {
 		ID: "operator-agrees", Name: "the operator renders an Installation's " + nodeInternalIP + " as " + calico.InternalIP,
 		Holds: s.operatorAgrees,
 	})
-	script.Forms = []framework.LesserForm{{
-		ID: "nat-outgoing", Name: "natOutgoing of the pool is switched on, and the router has a route to the pods", Fault: natOutgoing, TakenBack: true,
-		Named: []framework.Finding{{
+	script.Precursors = []framework.Precursor{{
+		ID: "nat-outgoing", Name: "natOutgoing of the pool is switched on, and the router has a route to the pods", Fault: natOutgoing, Undone: true,
+		Expected: []framework.Finding{{
 			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
 			Object: detect.Named("rule in cali-nat-outgoing"), Owner: coreDNSNode, Routers: []string{gateway.Name},
 		}},
@@ -416,9 +416,9 @@ func (s *story) move(ctx context.Context, r *framework.Run, method string) error
 // natOutgoing is the switch that in Calico does what Cilium's masquerade does.
 func natOutgoing(r *framework.Run) fault.Fault {
 	return fault.Fault{
-		Name:   "switch natOutgoing of the pool on",
-		Inject: func(ctx context.Context) error { return calico.NATOutgoing(ctx, r.Cluster, true) },
-		Held:   func(ctx context.Context) (bool, string, error) { return natRules(r.Snapshot()) },
-		Undo:   func(ctx context.Context) error { return calico.NATOutgoing(ctx, r.Cluster, false) },
+		Name:       "switch natOutgoing of the pool on",
+		Inject:     func(ctx context.Context) error { return calico.NATOutgoing(ctx, r.Cluster, true) },
+		TookEffect: func(ctx context.Context) (bool, string, error) { return natRules(r.Snapshot()) },
+		Undo:       func(ctx context.Context) error { return calico.NATOutgoing(ctx, r.Cluster, false) },
 	}
 }

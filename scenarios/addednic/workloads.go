@@ -30,12 +30,12 @@ var (
 	}
 )
 
-func on(name, node string) framework.End {
-	return framework.PodEnd(workload.ProbePod{Name: name, Node: node})
+func on(name, node string) framework.Endpoint {
+	return framework.PodEndpoint(workload.ProbePod{Name: name, Node: node})
 }
 
-func inHostNetwork(node string) framework.End {
-	return framework.PodEnd(workload.ProbePod{Name: "host-" + node, Node: node, HostNetwork: true})
+func inHostNetwork(node string) framework.Endpoint {
+	return framework.PodEndpoint(workload.ProbePod{Name: "host-" + node, Node: node, HostNetwork: true})
 }
 
 // byVIP is redis by its ClusterIP.
@@ -54,7 +54,7 @@ var servicesYAML string
 var dnsServer = netip.MustParseAddrPort("10.96.0.10:53")
 
 // byName is a probe that resolves a Service's name and connects to its address.
-func byName(from, to framework.End, service string) probe.Probe {
+func byName(from, to framework.Endpoint, service string) probe.Probe {
 	return probe.Probe{
 		From: from.Name, To: to.Name, Protocol: probe.DNS,
 		Lookup: &probe.Lookup{Name: service + ".default.svc.cluster.local.", Server: dnsServer},
@@ -62,7 +62,7 @@ func byName(from, to framework.End, service string) probe.Probe {
 }
 
 // byTCP is a probe that connects for each packet.
-func byTCP(from, to framework.End) probe.Probe {
+func byTCP(from, to framework.Endpoint) probe.Probe {
 	return probe.Probe{From: from.Name, To: to.Name, Protocol: probe.TCP}.WithDefaults()
 }
 
@@ -121,10 +121,10 @@ func impacted() []probe.Probe {
 }
 
 // ends are the endpoints of the probes.
-func ends() []framework.End {
-	all := []framework.End{byVIP}
+func ends() []framework.Endpoint {
+	all := []framework.Endpoint{byVIP}
 	for _, w := range workloads {
-		all = append(all, framework.PodEnd(w))
+		all = append(all, framework.PodEndpoint(w))
 	}
 	return all
 }

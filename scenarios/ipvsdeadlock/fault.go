@@ -87,7 +87,7 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 			}
 			return s.app.Roll(ctx, r.Cluster, func(ctx context.Context) error { return s.fairChance(ctx, r) })
 		},
-		Held: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
+		TookEffect: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
 		// A kube-proxy that is not needed any more would take CPU time from the others.
 		Undo: func(ctx context.Context) error {
 			s.stopLoad()
@@ -120,7 +120,7 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	var a standing
 	var met kubeproxy.State
 	var changes int64
-	err = await.Until(ctx, "kube-proxy to hang under the load, or to survive it", time.Second/4, framework.MaxRounds*tickTakes+loadTakes,
+	err = await.Until(ctx, "kube-proxy to hang under the load, or to survive it", time.Second/4, framework.MaxTrials*tickTakes+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
 			if s.load.Err() != nil {
 				return true, "", nil // the load is over
@@ -140,7 +140,7 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 			if a.met {
 				a.metSyncs, a.metChanges = l.Syncs-met.Syncs, s.load.Changes()-changes
 			}
-			s.ticks = r.Rounds()
+			s.ticks = r.TrialsDue()
 			return a.hung || a.ticks() >= s.ticks, l.String(), nil
 		})
 	if err != nil {
@@ -275,7 +275,7 @@ func (s *story) again(ctx context.Context, r *framework.Run) error {
 	if err := f.Inject(ctx); err != nil {
 		return err
 	}
-	held, saw, err := f.Held(ctx)
+	held, saw, err := f.TookEffect(ctx)
 	if err == nil && !held {
 		err = errors.New(saw)
 	}

@@ -24,7 +24,7 @@ func TestScenario(t *testing.T) {
 
 // Whether variants run side by side or not, the steps are the same.
 func TestStepsOnASmallMachine(t *testing.T) {
-	small := Scenario.On(room - 1)
+	small := Scenario.ForMemory(room - 1)
 	if nodes := len(small.Topology.Clusters[0].Nodes); nodes != 2 || len(small.Variants[0].Nodes) > 0 {
 		t.Errorf("%d nodes, variants with nodes of their own: %v", nodes, small.Variants[0].Nodes)
 	}

@@ -44,7 +44,7 @@ var Scenario = func() framework.Scenario {
 		s.Variants[i].Nodes = edges[i : i+1]
 	}
 	small := scenarioOn(edges[0], edges[0], edges[0], edges[0])
-	s.Room, s.Small = room, &small
+	s.MinMemoryGiB, s.Small = room, &small
 	return s
 }()
 
@@ -57,7 +57,7 @@ func scenarioOn(nodes ...string) framework.Scenario {
 	return framework.Scenario{
 		Incident: Record,
 		Owner:    framework.Maintainers, Slow: true,
-		Labels: []framework.Label{framework.ByChance, framework.Services},
+		Labels: []framework.Label{framework.Probabilistic, framework.Services},
 		// A fixed kube-proxy survives a load for two minutes, and one that was restarted
 		// must have run for a minute before it can hang again.
 		Budget: framework.Budget{
@@ -206,10 +206,10 @@ var rates = func() framework.Rates {
 }()
 
 // race counts the ticks under the load.
-func (s *story) race() *framework.Race {
-	return &framework.Race{
-		Round: "tick of the graceful termination", Rates: rates, File: "scenarios/ipvsdeadlock/rates.json",
-		Ran: func() (int, bool) { return s.after.ticks(), s.after.hung },
+func (s *story) race() *framework.Trials {
+	return &framework.Trials{
+		Unit: "tick of the graceful termination", Rates: rates, File: "scenarios/ipvsdeadlock/rates.json",
+		Result: func() (int, bool) { return s.after.ticks(), s.after.hung },
 	}
 }
 
@@ -217,7 +217,7 @@ func (s *story) race() *framework.Race {
 func (s *story) common() framework.Script {
 	// The pod on the node that the probes come from; the Service, and the pod that
 	// the next rollout puts behind it.
-	client := framework.PodEnd(workload.ProbePod{Name: s.node, Node: s.node})
+	client := framework.PodEndpoint(workload.ProbePod{Name: s.node, Node: s.node})
 	client.Name = "edge" // on each node: reports of all variants name the same probes
 	service := framework.Server(web, func(*framework.Run) netip.AddrPort {
 		return netip.AddrPortFrom(vip(s.node, web), wire.DefaultPort)
@@ -225,27 +225,27 @@ func (s *story) common() framework.Script {
 	pod := framework.Server("pod", func(*framework.Run) netip.AddrPort {
 		return netip.AddrPortFrom(s.app.Standby.IP, wire.DefaultPort)
 	})
-	from := func(to framework.End) probe.Probe {
+	from := func(to framework.Endpoint) probe.Probe {
 		return probe.Probe{From: client.Name, To: to.Name, Protocol: probe.TCP, Interval: probeEvery}.WithDefaults()
 	}
 	return framework.Script{
 		Install:   s.install,
-		Ends:      []framework.End{client, service, pod},
+		Endpoints: []framework.Endpoint{client, service, pod},
 		Probes:    []probe.Probe{from(service), from(pod)},
 		Detectors: []detect.Detector{convergence},
-		LookEvery: 3 * time.Second, // each takes a command in the guest
+		PollEvery: 3 * time.Second, // each takes a command in the guest
 		// What is pending when the load ends takes as long as a sync may take.
-		NamedWithin: kubeproxy.FrozenFor + patience,
+		ExpectedWithin: kubeproxy.FrozenFor + patience,
 		Baseline: []framework.Check{
 			{ID: "proxy-mode", Name: "kube-proxy says that it runs in mode " + string(s.proxy.Mode), Holds: s.mode},
 		},
-		Fault: func(r *framework.Run) fault.Fault { return s.fault(r) },
-		Race:  s.race(),
-		Hurt:  []probe.Probe{from(service)},
+		Fault:    func(r *framework.Run) fault.Fault { return s.fault(r) },
+		Trials:   s.race(),
+		Impacted: []probe.Probe{from(service)},
 		// On a busy machine a guest without hardware support was once cut off
 		// for 2 s altogether. The incident is for good.
-		HurtFor: 5 * time.Second,
-		Observe: 20 * time.Second,
+		MinOutage: 5 * time.Second,
+		Observe:   20 * time.Second,
 	}
 }
 
@@ -275,7 +275,7 @@ func (s *story) affected() framework.Script {
 		{ID: "idle-service-empty", Name: "the virtual server of a Service that got its first pod after the load has no real server", Reads: proxies, Holds: s.idleIsEmpty},
 		{ID: "web-stale", Name: "the virtual server of " + web + " has the deleted pod, and not the new one", Reads: proxies, Holds: s.webIsStale},
 	}
-	script.Named = s.deadlocked()
+	script.Expected = s.deadlocked()
 	return script
 }
 
@@ -292,14 +292,14 @@ func (s *story) deadlocked() []framework.Finding {
 func unclassifiedScript(p kubeproxy.Proxy) framework.Script {
 	s := newStory(p)
 	script := s.common()
-	script.Named = s.deadlocked()
+	script.Expected = s.deadlocked()
 	return script
 }
 
 // restarted is the remedy that does not last: its undo is the next load.
 func restarted(s *story) framework.Remedy {
 	return framework.Remedy{
-		ID: "restart", Name: "restart kube-proxy, which helps until the next load", Helps: true, Bound: recovers, ReplacesEnds: true,
+		ID: "restart", Name: "restart kube-proxy, which helps until the next load", Helps: true, Bound: recovers, ReplacesEndpoints: true,
 		Apply: s.restart,
 	}
 }
@@ -315,7 +315,7 @@ func toIPTables(s *story) framework.Remedy {
 // moveTo is the remedy that replaces kube-proxy by another one.
 func (s *story) moveTo(id, name string, p kubeproxy.Proxy) framework.Remedy {
 	return framework.Remedy{
-		ID: id, Name: name, Helps: true, Bound: recovers, ReplacesEnds: true,
+		ID: id, Name: name, Helps: true, Bound: recovers, ReplacesEndpoints: true,
 		Apply: func(ctx context.Context, r *framework.Run) error { return s.replace(ctx, r, p) },
 	}
 }

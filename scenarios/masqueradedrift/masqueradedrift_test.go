@@ -43,7 +43,7 @@ func TestVariants(t *testing.T) {
 	for _, v := range Scenario.Variants {
 		roles[v.Name] = v.Role
 		wantHurt := v.Name != oldCIDRKey.name
-		if got := len(v.Script().Hurt) > 0; got != wantHurt {
+		if got := len(v.Script().Impacted) > 0; got != wantHurt {
 			t.Errorf("%s: names the probes that would lose packets: %v", v.Name, got)
 		}
 	}
@@ -102,7 +102,7 @@ func TestWarnings(t *testing.T) {
 			if missing := framework.Missing(d.warns, said); len(missing) > 0 {
 				t.Errorf("it does not say %v", missing)
 			}
-			if more := framework.Unnamed(said, d.warns...); len(more) > 0 {
+			if more := framework.Unexpected(said, d.warns...); len(more) > 0 {
 				t.Errorf("unexpected findings: %v", more)
 			}
 		})
@@ -273,10 +273,10 @@ func TestSeenAs(t *testing.T) {
 // A detector that does not say by which rule is not enough.
 func TestRuleIsReported(t *testing.T) {
 	script := offByOldKey.variant(framework.Affected).Script()
-	check := ruleIsReported(script.Named)
+	check := ruleIsReported(script.Expected)
 	say := func(by string) []detect.Finding {
 		var said []detect.Finding
-		for _, f := range script.Named {
+		for _, f := range script.Expected {
 			said = append(said, detect.Finding{
 				Detector: f.Detector, Kind: f.Kind, State: f.State, Object: f.Object, Owner: f.Owner, Routers: f.Routers,
 				Says: "db sees " + f.Owner + ", by " + strings.ReplaceAll(by, "RANGE", f.Object.String()),

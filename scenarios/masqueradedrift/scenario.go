@@ -50,7 +50,7 @@ var Scenario = framework.Scenario{
 		v := d.variant(framework.Unclassified)
 		v.Script = func() framework.Script {
 			s := d.script()
-			s.Named = hiddenSources()
+			s.Expected = hiddenSources()
 			return s
 		}
 		return v
@@ -276,12 +276,12 @@ func (d drift) variant(role framework.Role) framework.Variant {
 // the database servers themselves.
 var (
 	pod1, pod2      = framework.PodOn(node1), framework.PodOn(node2)
-	db, neighbour   = framework.HostEnd(dbHost), framework.HostEnd(neighbourHost)
+	db, neighbour   = framework.HostEndpoint(dbHost), framework.HostEndpoint(neighbourHost)
 	dbServer        = server(db, dbAddr)
 	neighbourServer = server(neighbour, neighbourIP)
 )
 
-func server(host framework.End, address netip.Addr) framework.End {
+func server(host framework.Endpoint, address netip.Addr) framework.Endpoint {
 	return framework.Server("MariaDB on "+host.Name, func(*framework.Run) netip.AddrPort {
 		return netip.AddrPortFrom(address, mariadb.Port)
 	})
@@ -289,7 +289,7 @@ func server(host framework.End, address netip.Addr) framework.End {
 
 // appOn is the application in a pod, which logs in again and again to the
 // server on a host.
-func appOn(pod, server, host framework.End) probe.Probe {
+func appOn(pod, server, host framework.Endpoint) probe.Probe {
 	return probe.Probe{
 		Name: "app on " + pod.Name + "->" + host.Name, From: pod.Name, To: server.Name, Protocol: probe.MySQL, Login: &app,
 	}.WithDefaults()
@@ -303,8 +303,8 @@ var untouched = framework.Check{
 // script is what all variants have in common.
 func (d drift) script() framework.Script {
 	s := framework.Script{
-		Install: d.install,
-		Ends:    []framework.End{pod1, pod2, db, neighbour, dbServer, neighbourServer},
+		Install:   d.install,
+		Endpoints: []framework.Endpoint{pod1, pod2, db, neighbour, dbServer, neighbourServer},
 		Probes: slices.Concat(db.Both(pod1, pod2),
 			[]probe.Probe{appOn(pod1, neighbourServer, neighbour), appOn(pod2, neighbourServer, neighbour)},
 			pod1.Both(pod2)),
@@ -324,8 +324,8 @@ func (d drift) script() framework.Script {
 		// Without the detector snat: this configuration asks for masquerading.
 		s.Detectors = []detect.Detector{d.configDrift()}
 	} else {
-		s.Hurt = []probe.Probe{appOn(pod1, dbServer, db), appOn(pod2, dbServer, db)}
-		s.Probes = append(s.Probes, s.Hurt...)
+		s.Impacted = []probe.Probe{appOn(pod1, dbServer, db), appOn(pod2, dbServer, db)}
+		s.Probes = append(s.Probes, s.Impacted...)
 		s.Baseline = append(s.Baseline, framework.Check{ID: "database-sees-pods", Name: "the database outside sees the pods' own addresses", Reads: podAddresses, Holds: outsideSeesPods})
 	}
 	s.Latent = d.warns
@@ -360,7 +360,7 @@ const curedWithin = 2 * time.Minute
 
 // affected is what the incident adds.
 func (d drift) affected(s *framework.Script) {
-	s.Named = hiddenSources()
+	s.Expected = hiddenSources()
 	denied := []framework.Check{
 		{ID: "denied-by-error", Name: "the application is denied at the nodes' addresses, by the error that it gets", Holds: appIsDenied, Bound: 2 * time.Second},
 		{ID: "denied-by-log", Name: "the server's log denies the application at the nodes' addresses", Holds: serverDenies, Bound: 5 * time.Second},
@@ -383,7 +383,7 @@ func (d drift) affected(s *framework.Script) {
 	s.Aftermath = slices.Concat(
 		[]framework.Check{
 			{ID: "rules", Name: "the vendor's rule masquerades on every node", Holds: masquerading(true)},
-			ruleIsReported(s.Named),
+			ruleIsReported(s.Expected),
 		}, denied,
 		[]framework.Check{{ID: "old-flows", Name: "a flow from before the upgrade keeps its address until it is a new flow to the kernel", Reads: podAddresses, Holds: oldFlowsKeepTheirAddress}},
 	)
@@ -457,7 +457,7 @@ func (d drift) upgrade(r *framework.Run) fault.Fault {
 			}
 			return nil
 		},
-		Held: func(ctx context.Context) (bool, string, error) {
+		TookEffect: func(ctx context.Context) (bool, string, error) {
 			logs, err := next.Logs(ctx, r.Cluster, nodes)
 			if err != nil {
 				return false, "", err

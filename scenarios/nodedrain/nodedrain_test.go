@@ -382,7 +382,7 @@ func TestScript(t *testing.T) {
 	if diff := cmp.Diff(wrong.Probes, good.Probes, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("the variants bear different loads (-affected +fixed):\n%s", diff)
 	}
-	if !cmp.Equal(wrong.Hurt, good.Hurt, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})) || len(wrong.Gone) != len(good.Gone) || wrong.Observe != good.Observe {
+	if !cmp.Equal(wrong.Impacted, good.Impacted, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})) || len(wrong.Gone) != len(good.Gone) || wrong.Observe != good.Observe {
 		t.Error("the variants are judged by different measures")
 	}
 	if len(good.Latent) > 0 {

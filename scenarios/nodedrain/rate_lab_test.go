@@ -52,7 +52,7 @@ func TestHowOftenAllocationsDisagree(t *testing.T) {
 			}
 			return install(ctx, r)
 		}
-		changed.Forms, changed.Remedies = nil, nil
+		changed.Precursors, changed.Remedies = nil, nil
 		return changed
 	}
 	scenariotest.Judge(t, s, engine.Options{Output: t.TempDir()})

@@ -199,7 +199,7 @@ func TestSabotage(t *testing.T) {
 			v.Images = Scenario.Variants[0].Images // a lab that is kept serves what it was made with
 			v.Script = func() framework.Script {
 				made := script()
-				made.Forms, made.Remedies = nil, nil // which take the time of several runs
+				made.Precursors, made.Remedies = nil, nil // which take the time of several runs
 				test.change(&made)
 				return made
 			}

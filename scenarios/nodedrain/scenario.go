@@ -47,7 +47,7 @@ var Scenario = framework.Scenario{
 		version := versions["cilium"]
 		return variant(framework.Unclassified, version, func() framework.Script {
 			s := common(version)
-			s.Named = []framework.Finding{unannounced}
+			s.Expected = []framework.Finding{unannounced}
 			s.Refuses = func(ctx context.Context, r *framework.Run) (string, error) {
 				return incident(version, cilium.ClusterPool).Refusals(ctx, r.Cluster, staying)
 			}
@@ -128,14 +128,14 @@ func incident(version, ipam string) cilium.Cilium {
 // The endpoints of the probes: a pod on each node, and the host beyond the routers.
 var (
 	pod     = framework.PodOn
-	outside = framework.HostEnd(lab.Hosts[0])
+	outside = framework.HostEndpoint(lab.Hosts[0])
 )
 
 // common is the common part of both variants.
 func common(version string) framework.Script {
 	return framework.Script{
-		Install: func(ctx context.Context, r *framework.Run) error { return install(ctx, r, version) },
-		Ends:    append(framework.PodsOn(all...), outside),
+		Install:   func(ctx context.Context, r *framework.Run) error { return install(ctx, r, version) },
+		Endpoints: append(framework.PodsOn(all...), outside),
 		// Every node's pod from and to the outside, and a ring inside the
 		// cluster: pods always reached each other.
 		Probes: append(outside.Both(framework.PodsOn(all...)...),
@@ -144,10 +144,10 @@ func common(version string) framework.Script {
 		Baseline: []framework.Check{
 			{ID: "allocations-as-documented", Name: "the allocations are the incident's", Reads: allocations, Holds: allocationsAreTheIncidents},
 		},
-		Fault:   func(r *framework.Run) fault.Fault { return fault.RemoveNode(r.Lab, r.Cluster, removed) },
-		Gone:    []framework.End{pod(removed)},
-		Hurt:    outside.Both(pod(victim)),
-		Observe: 5 * time.Second,
+		Fault:    func(r *framework.Run) fault.Fault { return fault.RemoveNode(r.Lab, r.Cluster, removed) },
+		Gone:     []framework.Endpoint{pod(removed)},
+		Impacted: outside.Both(pod(victim)),
+		Observe:  5 * time.Second,
 	}
 }
 
@@ -158,7 +158,7 @@ func affectedScript() framework.Script {
 		framework.Check{ID: "routes-follow-node-spec", Name: "the routers send each range of Node.spec to its node", Reads: routes, Holds: routersFollow(specOf, all)},
 		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
 	)
-	s.Forms = []framework.LesserForm{
+	s.Precursors = []framework.Precursor{
 		// Its agent still announces the range that Node.spec gave to it.
 		deleteNode(
 			framework.Check{
@@ -171,7 +171,7 @@ func affectedScript() framework.Script {
 	s.Aftermath = []framework.Check{
 		withdrawn("orphan-withdrawn", orphan.String(), specOf, 5*time.Second),
 	}
-	s.Named = []framework.Finding{
+	s.Expected = []framework.Finding{
 		unannounced,
 		// The range that master1 announces has no owner: its CiliumNode is deleted.
 		announced(detect.AbsentNode, rowOf(master1).spec, "", master1),
@@ -179,7 +179,7 @@ func affectedScript() framework.Script {
 		announced(detect.WrongAnnouncer, rowOf(master3).spec, master1, master3),
 	}
 	// Until then the detector reports that a CiliumNode without a Node has the range.
-	s.NamedWithin = collectedWithin
+	s.ExpectedWithin = collectedWithin
 	s.Remedies = []framework.Remedy{
 		{
 			ID: "restart-agents", Name: "restart every agent",
@@ -190,7 +190,7 @@ func affectedScript() framework.Script {
 			},
 		},
 		{
-			ID: "restart-hosts", Name: "restart every host but the API server's", ReplacesEnds: true,
+			ID: "restart-hosts", Name: "restart every host but the API server's", ReplacesEndpoints: true,
 			Apply: restartHosts,
 		},
 		{
@@ -205,7 +205,7 @@ func affectedScript() framework.Script {
 			Apply: announce(fixed), Undo: announce(affected),
 		},
 		{
-			ID: "kubernetes-ipam", Name: "ipam mode kubernetes, nodes recreated", Helps: true, Bound: 3 * time.Minute, ReplacesEnds: true,
+			ID: "kubernetes-ipam", Name: "ipam mode kubernetes, nodes recreated", Helps: true, Bound: 3 * time.Minute, ReplacesEndpoints: true,
 			Apply: agreeingAllocations,
 		},
 	}
@@ -224,7 +224,7 @@ func fixedScript() framework.Script {
 		framework.Check{ID: "routes-follow-use", Name: "the routers send each range in use to its node", Reads: routes, Holds: routersFollow(useOf, all)},
 		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
 	)
-	s.Forms = []framework.LesserForm{
+	s.Precursors = []framework.Precursor{
 		// The CiliumNode, which the speaker follows, is deleted with the Node.
 		deleteNode(withdrawn("route-withdrawn", rowOf(removed).use.String(), useOf, collectedWithin)),
 	}
@@ -235,11 +235,11 @@ func fixedScript() framework.Script {
 }
 
 // deleteNode is the harmless precursor: the Node object is deleted, and the agent runs.
-func deleteNode(after framework.Check, named ...framework.Finding) framework.LesserForm {
-	return framework.LesserForm{
+func deleteNode(after framework.Check, named ...framework.Finding) framework.Precursor {
+	return framework.Precursor{
 		ID: "node-object-deleted", Name: "the Node object of " + removed + " is deleted while its agent runs",
-		Fault: func(r *framework.Run) fault.Fault { return fault.DeleteNodeObject(r.Cluster, removed) },
-		Named: named, Aftermath: []framework.Check{after},
+		Fault:    func(r *framework.Run) fault.Fault { return fault.DeleteNodeObject(r.Cluster, removed) },
+		Expected: named, Aftermath: []framework.Check{after},
 	}
 }
 

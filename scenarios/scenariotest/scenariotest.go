@@ -77,7 +77,7 @@ func Judge(t *testing.T, s framework.Scenario, o engine.Options) report.Report {
 	with := options(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), with.Timeout)
 	defer cancel()
-	e := engine.New(s.On(host.MemoryGiB()), suite.Labs(with), with.Options)
+	e := engine.New(s.ForMemory(host.MemoryGiB()), suite.Labs(with), with.Options)
 	e.Run(ctx, engine.UndoWithin)
 	r, there := e.Report()
 	if !there || e.Left() != nil {

@@ -79,7 +79,7 @@ func publishedScript() framework.Script {
 	s.Baseline = append(s.Baseline, framework.Check{
 		ID: "chains-for-pods", Name: guarded + " has a chain for each pod that a policy selects", Reads: []snapshot.Source{snapshot.Firewalls}, Holds: guardedPods, Bound: time.Minute,
 	})
-	s.Forms[0].Named = moved()[:1]
+	s.Precursors[0].Expected = moved()[:1]
 	s.Fault = func(r *framework.Run) fault.Fault {
 		f := changeArgument(r, config)
 		f.Name += ", and a policy is split in two"
@@ -92,9 +92,9 @@ func publishedScript() framework.Script {
 		}
 		return f
 	}
-	s.Hurt = []probe.Probe{onMaster.To(onWorker1)} // of which worker1 is guarded
-	s.Observe = 15 * time.Second                   // a full sync of 16 pods' rules
-	s.Named = []framework.Finding{{
+	s.Impacted = []probe.Probe{onMaster.To(onWorker1)} // of which worker1 is guarded
+	s.Observe = 15 * time.Second                       // a full sync of 16 pods' rules
+	s.Expected = []framework.Finding{{
 		Detector: detect.StaleFirewallRules{}.Name(), Kind: detect.FrozenRules, State: detect.Active, Owner: guarded,
 		AnyObject: true, // a chain's name is a hash
 	}}

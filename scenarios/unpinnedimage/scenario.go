@@ -74,7 +74,7 @@ var Scenario = framework.Scenario{
 			Script: func() framework.Script {
 				s := common(latest, asTheVendorHasIt(kuberouter.ManifestOf(before), corev1.PullAlways))
 				s.Observe = untaggedFor
-				s.Named, s.Passing = drifted(detect.ChangedImage), lostRanges()
+				s.Expected, s.Transient = drifted(detect.ChangedImage), lostRanges()
 				return s
 			},
 		}
@@ -97,7 +97,7 @@ const newcomer = worker2
 // The endpoints of the probes.
 var (
 	onMaster, onWorker1, onWorker2 = framework.PodOn(master), framework.PodOn(worker1), framework.PodOn(worker2)
-	onOutside                      = framework.HostEnd(outside)
+	onOutside                      = framework.HostEndpoint(outside)
 )
 
 // The objects that the detectors name.
@@ -146,7 +146,7 @@ func common(latest pair, config configure) framework.Script {
 			moved = false
 			return install(ctx, r, latest, config)
 		},
-		Ends: []framework.End{onMaster, onWorker1, onWorker2, onOutside},
+		Endpoints: []framework.Endpoint{onMaster, onWorker1, onWorker2, onOutside},
 		// Every node's pod from and to the outside, and a ring inside the
 		// cluster, which passes through the ToR.
 		Probes:    append(onOutside.Both(onMaster, onWorker1, onWorker2), ring...),
@@ -155,7 +155,7 @@ func common(latest pair, config configure) framework.Script {
 			runs("old-version-runs", latest.before),
 		},
 		// The fault itself asserts that latest has moved in the registry.
-		Forms: []framework.LesserForm{{
+		Precursors: []framework.Precursor{{
 			ID: "latest-moved", Name: "latest becomes " + kuberouter.Version(latest.after) + ", and nothing happens",
 			Fault: func(r *framework.Run) fault.Fault {
 				f := latestMoves(r, latest)
@@ -184,7 +184,7 @@ func common(latest pair, config configure) framework.Script {
 		},
 		// Pods' packets to the outside bear their node's address, so that
 		// replies find the way back without kube-router.
-		Hurt: append([]probe.Probe{onOutside.To(onMaster), onOutside.To(onWorker1), onOutside.To(onWorker2)}, ring...),
+		Impacted: append([]probe.Probe{onOutside.To(onMaster), onOutside.To(onWorker1), onOutside.To(onWorker2)}, ring...),
 		// The fault is injected only when the ToR has, for every node, a session
 		// again or no routes any more: no further probe loses packets after that.
 		Observe: 2 * time.Second,
@@ -251,9 +251,9 @@ func untaggedScript() framework.Script {
 	s := common(pair{older, newer}, vendors)
 	s.Latent = unpinned()
 	s.Observe = untaggedFor
-	s.Forms[0].Named = moved()
-	s.Named = drifted(detect.ChangedImage)
-	s.Passing = lostRanges()
+	s.Precursors[0].Expected = moved()
+	s.Expected = drifted(detect.ChangedImage)
+	s.Transient = lostRanges()
 	s.Aftermath = []framework.Check{
 		runs("new-version-runs", newer),
 		{ID: "new-version-pulled", Name: "every node has pulled " + newVersion + " as latest", Holds: pulledAsLatest(newer, all...)},
@@ -314,22 +314,22 @@ func pinnedScript() framework.Script {
 func ifNotPresentScript() framework.Script {
 	s := common(pair{older, newer}, asTheVendorHasIt(kuberouter.V1, corev1.PullIfNotPresent))
 	s.Latent = unpinned()
-	s.Gone = []framework.End{onWorker2}
-	s.Hurt = slices.DeleteFunc(s.Hurt, func(p probe.Probe) bool { return p.From == newcomer || p.To == newcomer })
-	s.Forms[0].Named = moved()
-	s.Forms = append(s.Forms, framework.LesserForm{
+	s.Gone = []framework.Endpoint{onWorker2}
+	s.Impacted = slices.DeleteFunc(s.Impacted, func(p probe.Probe) bool { return p.From == newcomer || p.To == newcomer })
+	s.Precursors[0].Expected = moved()
+	s.Precursors = append(s.Precursors, framework.Precursor{
 		ID: "new-node", Name: "a new node joins, and gets " + newVersion,
-		Fault: newNode,
-		Named: drifted(detect.MixedImages),
+		Fault:    newNode,
+		Expected: drifted(detect.MixedImages),
 		// The ToR keeps the removed node's route for the time of a restart, and the new
 		// machine may have joined long before.
-		Within:  restartTime + seenWithin,
-		Passing: lostRanges(),
+		Within:    restartTime + seenWithin,
+		Transient: lostRanges(),
 		Aftermath: []framework.Check{
 			{ID: "rbac-missing", Name: "kube-router ends on " + newcomer + " because its ClusterRole lacks permissions", Reads: rollout, Holds: crashes(newcomer), Bound: cacheSyncTimeout + seenWithin},
 			{ID: "others-work", Name: oldVersion + " works on the other nodes, with sessions", Reads: rollout, Holds: othersWork},
 		},
-		TakenBack: true,
+		Undone: true,
 	})
 	s.Aftermath = []framework.Check{
 		runs("old-version-runs", older),
@@ -383,7 +383,7 @@ func latestMoves(r *framework.Run, latest pair) fault.Fault {
 	return fault.Fault{
 		Name:   "latest becomes " + kuberouter.Version(latest.after),
 		Inject: func(ctx context.Context) error { return kuberouter.MoveLatest(ctx, r.Lab, latest.after) },
-		Held: func(ctx context.Context) (bool, string, error) {
+		TookEffect: func(ctx context.Context) (bool, string, error) {
 			got, err := kuberouter.Digest(ctx, r.Lab, untagged)
 			if err != nil {
 				return false, "", err
@@ -414,7 +414,7 @@ func changeArgument(r *framework.Run, config configure) fault.Fault {
 				return r.Lab.SessionsDecided(ctx, all, restartTime+30*time.Second)
 			})
 		},
-		Held: func(ctx context.Context) (bool, string, error) {
+		TookEffect: func(ctx context.Context) (bool, string, error) {
 			pods, err := kuberouter.Agent.Pods.List(ctx, r.Cluster)
 			if err != nil {
 				return false, "", err
@@ -451,7 +451,7 @@ func newNode(r *framework.Run) fault.Fault {
 			}
 			return kuberouter.RolledOut(ctx, r.Cluster)
 		},
-		Held: func(ctx context.Context) (bool, string, error) {
+		TookEffect: func(ctx context.Context) (bool, string, error) {
 			want, err := kuberouter.Digest(ctx, r.Lab, newer)
 			if err != nil {
 				return false, "", err

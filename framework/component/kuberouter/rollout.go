@@ -74,7 +74,7 @@ func Watch(nodes []Node, latest func() snapshot.Snapshot, note func(string), do 
 	poll := func() {
 		now := latest()
 		// A source that was not read has not changed.
-		if !now.Time.After(last.Time) || len(now.Unread()) > 0 {
+		if !now.Time.After(last.Time) || len(now.Unavailable()) > 0 {
 			return
 		}
 		for _, e := range changes(nodes, last, now) {

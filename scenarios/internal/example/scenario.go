@@ -48,7 +48,7 @@ var (
 	nodes   = []string{"master", "worker"}
 	master  = framework.PodOn("master")
 	worker  = framework.PodOn("worker")
-	visitor = framework.HostEnd(outside)
+	visitor = framework.HostEndpoint(outside)
 )
 
 // ranges are the first /24s of the cluster's range: nodes get theirs in the
@@ -82,13 +82,13 @@ func kubeRouter(manifest kuberouter.Manifest, version string) kuberouter.KubeRou
 func common(manifest kuberouter.Manifest) framework.Script {
 	return framework.Script{
 		Install:   install,
-		Ends:      []framework.End{visitor, master, worker},
+		Endpoints: []framework.Endpoint{visitor, master, worker},
 		Probes:    append(visitor.Both(master, worker), master.Both(worker)...),
 		Detectors: []detect.Detector{detect.RouteOwnership{}},
 		Fault:     func(r *framework.Run) fault.Fault { return upgrade(r, manifest) },
 		// From a pod to the outside packets bear the node's address, so that the
 		// answers find their way without the pods' routes.
-		Hurt: []probe.Probe{visitor.To(master), visitor.To(worker), master.To(worker), worker.To(master)},
+		Impacted: []probe.Probe{visitor.To(master), visitor.To(worker), master.To(worker), worker.To(master)},
 		// upgrade returns when the ToR has dropped the routes that it will drop.
 		Observe: 5 * time.Second,
 	}
@@ -98,7 +98,7 @@ func affected() framework.Script {
 	s := common(kuberouter.V1)
 	// Complete except for pods and text: any other active finding is an error.
 	for _, node := range nodes {
-		s.Named = append(s.Named, framework.Finding{
+		s.Expected = append(s.Expected, framework.Finding{
 			Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active,
 			Object: detect.Prefix(ranges[node]), Owner: node, Routers: []string{lab.Routers[0].Name},
 		})
@@ -157,7 +157,7 @@ func upgrade(r *framework.Run, manifest kuberouter.Manifest) fault.Fault {
 			}
 			return r.Lab.SessionsDecided(ctx, nodes, restartTime+30*time.Second)
 		},
-		Held: func(ctx context.Context) (bool, string, error) {
+		TookEffect: func(ctx context.Context) (bool, string, error) {
 			pods, err := kuberouter.Agent.Pods.List(ctx, r.Cluster)
 			if err != nil {
 				return false, "", err

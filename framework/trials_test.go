@@ -14,7 +14,7 @@ var onRecord = []Outcome{{1, true, 43}, {2, true, 2}, {2, false, 1}}
 
 func TestStood(t *testing.T) {
 	for rounds, want := range map[int][2]int{1: {3, 46}, 2: {1, 46}, 3: {0, 45}} {
-		if stood, of := Stood(rounds, onRecord...); stood != want[0] || of != want[1] {
+		if stood, of := Survived(rounds, onRecord...); stood != want[0] || of != want[1] {
 			t.Errorf("%d of %d stood %d rounds, want %d of %d", stood, of, rounds, want[0], want[1])
 		}
 	}
@@ -31,7 +31,7 @@ func TestRoundsToStand(t *testing.T) {
 		{onRecord, 3}, // the one that stood two would have needed a third
 		{[]Outcome{{9, true, 1}}, 4},
 	} {
-		if got := ToStand(Needed(test.outcomes...)); got != test.want {
+		if got := TrialsRequired(TrialsNeeded(test.outcomes...)); got != test.want {
 			t.Errorf("%v: %d rounds, want %d", test.outcomes, got, test.want)
 		}
 	}
@@ -69,8 +69,8 @@ func TestToConvince(t *testing.T) {
 		{[]Outcome{{1, true, 18}, {2, true, 2}}, 3},
 		{[]Outcome{{9, false, 10}}, 422}, // hardly any is struck
 	} {
-		got := ToConvince(test.outcomes...)
-		if luck := Luck(test.outcomes...); got != test.want || math.Pow(luck, float64(got)) >= WrongStep || math.Pow(luck, float64(got-1)) < WrongStep {
+		got := TrialsToConvince(test.outcomes...)
+		if luck := Luck(test.outcomes...); got != test.want || math.Pow(luck, float64(got)) >= MaxErrorRate || math.Pow(luck, float64(got-1)) < MaxErrorRate {
 			t.Errorf("%v: %d rounds at a luck of %.3f, want %d", test.outcomes, got, luck, test.want)
 		}
 	}

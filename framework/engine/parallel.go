@@ -12,8 +12,8 @@ import (
 // lanes are variants that run side by side on one lab. Each has its steps, which
 // it runs in their order. Whoever runs the steps of the execution, one after the
 // other, waits for what the lanes make of them.
-type lanes struct {
-	all   []*lane
+type parallel struct {
+	all   []*parallelRun
 	begin sync.Once
 	stop  context.CancelFunc
 	// running ends when stop was called.
@@ -26,9 +26,9 @@ type lanes struct {
 }
 
 // lane is one variant among them.
-type lane struct {
-	*lanes
-	steps []*laneStep
+type parallelRun struct {
+	*parallel
+	steps []*parallelStep
 	// broken is why what the lane has for itself could not be put back.
 	broken error
 	// at is the farthest point that the lane has come to; guarded by mu.
@@ -46,7 +46,7 @@ const (
 	pointsOfRun
 )
 
-type laneStep struct {
+type parallelStep struct {
 	do   func(context.Context) error
 	done chan struct{}
 	err  error // when done is closed
@@ -57,21 +57,21 @@ var errNotBegun = errors.New("not begun")
 // atEnd is the point that a lane is at when it is through.
 const atEnd = math.MaxInt
 
-func newLanes() *lanes {
-	l := &lanes{done: make(chan struct{}), moved: make(chan struct{})}
+func newParallel() *parallel {
+	l := &parallel{done: make(chan struct{}), moved: make(chan struct{})}
 	l.running, l.stop = context.WithCancel(context.Background())
 	return l
 }
 
-func (l *lanes) add() *lane {
-	added := &lane{lanes: l, at: -1}
+func (l *parallel) add() *parallelRun {
+	added := &parallelRun{parallel: l, at: -1}
 	l.all = append(l.all, added)
 	return added
 }
 
 // start starts every lane, once. They go on until they are through, or until stop
 // is called: then each still ends the step that it is at.
-func (l *lanes) start(ctx context.Context) {
+func (l *parallel) start(ctx context.Context) {
 	l.begin.Do(func() {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		context.AfterFunc(l.running, cancel)
@@ -88,7 +88,7 @@ func (l *lanes) start(ctx context.Context) {
 }
 
 // ended waits until no lane is at work. None starts any more.
-func (l *lanes) ended(ctx context.Context) error {
+func (l *parallel) ended(ctx context.Context) error {
 	l.begin.Do(func() { close(l.done) })
 	select {
 	case <-l.done:
@@ -99,7 +99,7 @@ func (l *lanes) ended(ctx context.Context) error {
 }
 
 // broken is why the nodes of some variant could not be put back; nil if all were.
-func (l *lanes) broken() error {
+func (l *parallel) broken() error {
 	var all []error
 	for _, one := range l.all {
 		all = append(all, one.broken)
@@ -109,8 +109,8 @@ func (l *lanes) broken() error {
 
 // add plans a step of the lane. What it returns waits for it; if ctx ends before,
 // all lanes are stopped.
-func (l *lane) add(do func(context.Context) error) (wait func(context.Context) error) {
-	s := &laneStep{do: do, done: make(chan struct{}), err: errNotBegun}
+func (l *parallelRun) add(do func(context.Context) error) (wait func(context.Context) error) {
+	s := &parallelStep{do: do, done: make(chan struct{}), err: errNotBegun}
 	l.steps = append(l.steps, s)
 	return func(ctx context.Context) error {
 		l.start(ctx)
@@ -128,7 +128,7 @@ func (l *lane) add(do func(context.Context) error) (wait func(context.Context) e
 	}
 }
 
-func (l *lane) run(ctx context.Context) {
+func (l *parallelRun) run(ctx context.Context) {
 	defer l.moveTo(atEnd)
 	for _, s := range l.steps {
 		if ctx.Err() != nil {
@@ -141,7 +141,7 @@ func (l *lane) run(ctx context.Context) {
 }
 
 // moveTo notes how far the lane has come.
-func (l *lane) moveTo(point int) {
+func (l *parallelRun) moveTo(point int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.at = max(l.at, point)
@@ -151,11 +151,11 @@ func (l *lane) moveTo(point int) {
 
 // meet waits until every other lane has come to a point as well, or further, or
 // is through.
-func (l *lane) meet(ctx context.Context, point int) error {
+func (l *parallelRun) meet(ctx context.Context, point int) error {
 	l.moveTo(point)
 	for {
 		l.mu.Lock()
-		behind := slices.ContainsFunc(l.all, func(other *lane) bool { return other.at < point })
+		behind := slices.ContainsFunc(l.all, func(other *parallelRun) bool { return other.at < point })
 		moved := l.moved
 		l.mu.Unlock()
 		if !behind {
@@ -173,8 +173,8 @@ func (l *lane) meet(ctx context.Context, point int) error {
 // that point of their runs of the same number. One whose run has ended before is
 // waited for no longer than until its next run.
 func (v *variantRun) meet(ctx context.Context, point int) error {
-	if v.lane == nil {
+	if v.parallel == nil {
 		return nil
 	}
-	return v.lane.meet(ctx, pointsOfRun*v.c.Number+point)
+	return v.parallel.meet(ctx, pointsOfRun*v.c.Number+point)
 }

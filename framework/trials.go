@@ -8,16 +8,16 @@ import (
 
 // Bounds of the rounds that a variant must stand in one run which is not to be struck.
 const (
-	minRounds = 2
-	MaxRounds = 4
+	minTrials = 2
+	MaxTrials = 4
 )
 
 // Race is what a script tells of an incident that strikes by chance, in rounds
 // of the same length. An affected component may stand a round by luck: so an
 // unhurt one must stand as many as the slowest affected one has needed.
-type Race struct {
+type Trials struct {
 	// Round is what a round is, such as "tick".
-	Round string
+	Unit string
 	// Rates are those on record, and File where they stand, from the project's
 	// root.
 	Rates Rates
@@ -25,7 +25,7 @@ type Race struct {
 	// Ran returns how many rounds the component under test has begun and ended,
 	// and whether the last of them has struck. It is asked after the fault, which
 	// ends when it strikes or after as many as Run.Rounds says then.
-	Ran func() (rounds int, struck bool)
+	Result func() (rounds int, struck bool)
 }
 
 // Rates are what became of affected components, by the accelerator of the
@@ -35,9 +35,9 @@ type Rates map[string][]Outcome
 // Outcome is what became of some affected components alike: struck in that
 // round, or, where they were not struck, watched for so many rounds.
 type Outcome struct {
-	Rounds int  `json:"rounds"`
-	Struck bool `json:"struck"`
-	Count  int  `json:"count"`
+	Trials   int  `json:"rounds"`
+	Occurred bool `json:"struck"`
+	Count    int  `json:"count"`
 }
 
 // ParseRates reads rates from JSON.
@@ -48,7 +48,7 @@ func ParseRates(text []byte) (Rates, error) {
 	}
 	for accelerator, outcomes := range r {
 		for _, o := range outcomes {
-			if o.Rounds < 1 || o.Count < 1 {
+			if o.Trials < 1 || o.Count < 1 {
 				return nil, fmt.Errorf("reading rates: %q: %+v: rounds and count start at 1", accelerator, o)
 			}
 		}
@@ -59,40 +59,40 @@ func ParseRates(text []byte) (Rates, error) {
 // Add counts one more affected component.
 func (r Rates) Add(accelerator string, rounds int, struck bool) {
 	for i, o := range r[accelerator] {
-		if o.Rounds == rounds && o.Struck == struck {
+		if o.Trials == rounds && o.Occurred == struck {
 			r[accelerator][i].Count++
 			return
 		}
 	}
-	r[accelerator] = append(r[accelerator], Outcome{Rounds: rounds, Struck: struck, Count: 1})
+	r[accelerator] = append(r[accelerator], Outcome{Trials: rounds, Occurred: struck, Count: 1})
 }
 
 // Needed returns in which round the slowest of some affected components was
 // struck. One that was not struck in the rounds that it was watched needs one
 // more at least.
-func Needed(outcomes ...Outcome) int {
+func TrialsNeeded(outcomes ...Outcome) int {
 	needed := 0
 	for _, o := range outcomes {
-		if !o.Struck {
-			o.Rounds++
+		if !o.Occurred {
+			o.Trials++
 		}
-		needed = max(needed, o.Rounds)
+		needed = max(needed, o.Trials)
 	}
 	return needed
 }
 
 // ToStand returns how many rounds an unhurt component must stand where the
 // slowest affected one needed so many.
-func ToStand(needed int) int { return min(max(needed, minRounds), MaxRounds) }
+func TrialsRequired(needed int) int { return min(max(needed, minTrials), MaxTrials) }
 
 // Luck is the chance that an affected component stands one round, as some outcomes
 // have it: by the rule of succession, so that without any it is one half.
 func Luck(outcomes ...Outcome) float64 {
 	stood, rounds := 0, 0
 	for _, o := range outcomes {
-		rounds += o.Rounds * o.Count
-		stood += o.Rounds * o.Count
-		if o.Struck {
+		rounds += o.Trials * o.Count
+		stood += o.Trials * o.Count
+		if o.Occurred {
 			stood -= o.Count
 		}
 	}
@@ -101,22 +101,22 @@ func Luck(outcomes ...Outcome) float64 {
 
 // WrongStep is the chance that is accepted of taking an affected component for one
 // that is not, because it was lucky.
-const WrongStep = 0.01
+const MaxErrorRate = 0.01
 
 // ToConvince returns how many rounds a component of which nothing is known must
 // stand until luck alone would explain that in less than WrongStep of all cases.
-func ToConvince(outcomes ...Outcome) int {
-	return int(math.Floor(math.Log(WrongStep)/math.Log(Luck(outcomes...)))) + 1
+func TrialsToConvince(outcomes ...Outcome) int {
+	return int(math.Floor(math.Log(MaxErrorRate)/math.Log(Luck(outcomes...)))) + 1
 }
 
 // Stood returns how many affected components of those that were watched so long
 // have stood some rounds.
-func Stood(rounds int, outcomes ...Outcome) (stood, of int) {
+func Survived(rounds int, outcomes ...Outcome) (stood, of int) {
 	for _, o := range outcomes {
 		switch {
-		case o.Struck && o.Rounds <= rounds:
+		case o.Occurred && o.Trials <= rounds:
 			of += o.Count
-		case o.Rounds >= rounds:
+		case o.Trials >= rounds:
 			stood += o.Count
 			of += o.Count
 		}

@@ -10,7 +10,7 @@ import (
 
 // End is a place that probes come from or go to. It is declared once, and the
 // engine finds its agent and its address when the lab is up.
-type End struct {
+type Endpoint struct {
 	// Name is the end's name in probes.
 	Name string
 	// Pod is set where the end is a probe pod.
@@ -24,14 +24,14 @@ type End struct {
 }
 
 // PodEnd is the agent in a probe pod.
-func PodEnd(p workload.ProbePod) End { return End{Name: p.Name, Pod: &p} }
+func PodEndpoint(p workload.ProbePod) Endpoint { return Endpoint{Name: p.Name, Pod: &p} }
 
 // PodOn is the agent in the probe pod that bears its node's name.
-func PodOn(node string) End { return PodEnd(workload.ProbePod{Name: node, Node: node}) }
+func PodOn(node string) Endpoint { return PodEndpoint(workload.ProbePod{Name: node, Node: node}) }
 
 // PodsOn are the agents of one probe pod on each node.
-func PodsOn(nodes ...string) []End {
-	var ends []End
+func PodsOn(nodes ...string) []Endpoint {
+	var ends []Endpoint
 	for _, node := range nodes {
 		ends = append(ends, PodOn(node))
 	}
@@ -39,21 +39,21 @@ func PodsOn(nodes ...string) []End {
 }
 
 // HostEnd is the agent on a host outside of the clusters.
-func HostEnd(h topology.Host) End { return End{Name: h.Name, Host: h.Name} }
+func HostEndpoint(h topology.Host) Endpoint { return Endpoint{Name: h.Name, Host: h.Name} }
 
 // Server is an end that has no agent: probes go to it, and none come from it.
-func Server(name string, address func(*Run) netip.AddrPort) End {
-	return End{Name: name, Address: address}
+func Server(name string, address func(*Run) netip.AddrPort) Endpoint {
+	return Endpoint{Name: name, Address: address}
 }
 
 // To is the UDP probe from the end to another one.
-func (e End) To(other End) probe.Probe {
+func (e Endpoint) To(other Endpoint) probe.Probe {
 	return probe.Probe{From: e.Name, To: other.Name}.WithDefaults()
 }
 
 // Both returns the UDP probes between the end and each of the others, there
 // and back.
-func (e End) Both(others ...End) []probe.Probe {
+func (e Endpoint) Both(others ...Endpoint) []probe.Probe {
 	var probes []probe.Probe
 	for _, other := range others {
 		probes = append(probes, e.To(other), other.To(e))
