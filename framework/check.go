@@ -11,30 +11,28 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Check is a fact that must hold at a certain point of the script.
+// Check is a fact that must hold at one point of the script.
 type Check struct {
-	// ID identifies the check among those of its script: lower-case words, with
-	// dashes between them. Name is the fact, in a sentence.
+	// ID is unique among the checks of the script: lower-case words and digits, with
+	// hyphens between them. Name is the fact, in a sentence.
 	ID   string
 	Name string
-	// Reads are the sources that Holds looks at in Run.Snapshot. They are in
-	// every snapshot of the variant, from the baseline on. Holds sees one that began
-	// after the check did, and of that only these sources.
+	// Reads are the sources that Holds reads from Run.Snapshot. That snapshot begins after
+	// the check does, and contains these sources only.
 	Reads []snapshot.Source
 	Holds Condition
-	// Bound is how long the fact may take to come true. Zero: it must hold at
-	// once.
+	// Bound is how long the fact may take to become true. Zero: it must hold at once.
 	Bound time.Duration
-	// AsksDetectors is set where the fact is what the detectors say. With the
-	// detectors switched off it is not checked.
+	// AsksDetectors is set if the fact is about findings. Without detectors it is not
+	// checked.
 	AsksDetectors bool
 }
 
-// Condition returns whether a fact holds, and what it saw.
+// Condition reports whether a fact holds, and what it saw.
 type Condition func(ctx context.Context, r *Run) (holds bool, saw string, err error)
 
-// Mismatches collects what differs from what a Check expects, and turns that
-// into the Check's answer. The zero value is ready for use.
+// Mismatches collects the differences from what a Check expects. The zero value is ready
+// for use.
 type Mismatches struct{ sentences []string }
 
 // Addf adds one difference, in the words of fmt.Sprintf.
@@ -42,31 +40,28 @@ func (m *Mismatches) Addf(format string, args ...any) {
 	m.sentences = append(m.sentences, fmt.Sprintf(format, args...))
 }
 
-// Result is what Check.Holds returns: the fact holds where nothing was added;
-// otherwise saw is one sentence that tells all differences, in the order in
-// which they were added. The error is always nil: the caller returns errors of
-// reading itself.
+// Result is for Check.Holds to return: the fact holds if nothing was added; otherwise saw
+// is one sentence with all differences, in the order in which they were added. The error
+// is always nil.
 func (m *Mismatches) Result() (holds bool, saw string, err error) {
 	return len(m.sentences) == 0, strings.Join(m.sentences, "; "), nil
 }
 
-// Finding is an expected finding of a detector. A field that is left empty must be empty
-// in the finding. Its pods and its sentence are not compared: both differ from run to
-// run.
+// Finding is an expected finding of a detector. An empty field must be empty in the
+// detector's finding, too. Pods and sentence are not compared: they differ from run to run.
 type Finding struct {
 	// The fields are those of detect.Finding; Routers are in any order.
 	Detector, Kind, Owner, Announcer string
 	State                            detect.State
 	Object                           detect.Object
 	Routers                          []string
-	// AnyObject is set where the object's name cannot be known beforehand.
+	// AnyObject is set if the object's name is not known beforehand.
 	AnyObject bool
-	// Words are what its sentence (detect.Finding.Says) must contain, each of
-	// them.
+	// Words must all be in its sentence (detect.Finding.Says).
 	Words []string
 }
 
-// Matches tells whether a detector's finding is the wanted one.
+// Matches reports whether a detector's finding is the expected one.
 func (f Finding) Matches(found detect.Finding) bool {
 	if f.AnyObject {
 		f.Object = found.Object
@@ -81,7 +76,7 @@ func (f Finding) id() detect.ID {
 	}.ID()
 }
 
-// String names the finding by those of its fields that are set.
+// String is the finding by the fields that are set.
 func (f Finding) String() string {
 	text := f.id().String()
 	if len(f.Words) > 0 {
@@ -90,7 +85,7 @@ func (f Finding) String() string {
 	return text
 }
 
-// As is a detector's finding in the form in which findings are named.
+// As is the expectation that a detector's finding matches.
 func As(found detect.Finding) Finding {
 	return Finding{
 		Detector: found.Detector, Kind: found.Kind, State: found.State, Object: found.Object,
@@ -98,8 +93,7 @@ func As(found detect.Finding) Finding {
 	}
 }
 
-// DetectorsSay is a Check that the newest findings have each of the wanted ones among
-// them.
+// DetectorsSay is a Check that the newest findings contain each of the wanted ones.
 func DetectorsSay(id, name string, want ...Finding) Check {
 	return Check{
 		ID: id, Name: name, AsksDetectors: true,
@@ -115,29 +109,29 @@ func DetectorsSay(id, name string, want ...Finding) Check {
 	}
 }
 
-// Missing returns what is wanted and was not found.
+// Missing returns the wanted findings that were not found.
 func Missing(wanted []Finding, found []detect.Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(wanted), func(w Finding) bool {
 		return slices.ContainsFunc(found, w.Matches)
 	})
 }
 
-// Unnamed returns the unexpected findings: those that are none of the named ones. A
-// finding on only some of a named one's routers is not unexpected: the rest may follow.
-func Unexpected(found []detect.Finding, named ...Finding) []detect.Finding {
+// Unexpected returns the findings that match none of the expected ones. A finding on only
+// some of an expected one's routers is not unexpected: the others may follow.
+func Unexpected(found []detect.Finding, expected ...Finding) []detect.Finding {
 	return slices.DeleteFunc(slices.Clone(found), func(f detect.Finding) bool {
-		return slices.ContainsFunc(named, func(n Finding) bool {
-			other := slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(n.Routers, r) })
-			if other || len(f.Routers) == 0 && len(n.Routers) > 0 {
+		return slices.ContainsFunc(expected, func(e Finding) bool {
+			other := slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(e.Routers, r) })
+			if other || len(f.Routers) == 0 && len(e.Routers) > 0 {
 				return false
 			}
-			n.Routers = f.Routers
-			return n.Matches(f)
+			e.Routers = f.Routers
+			return e.Matches(f)
 		})
 	})
 }
 
-// DescribeFindings says in one line what detectors have found.
+// DescribeFindings is one line for some findings.
 func DescribeFindings(findings []detect.Finding) string {
 	if len(findings) == 0 {
 		return "no finding"

@@ -1,10 +1,9 @@
-// Package framework is the vocabulary of an incident: its record, the scenario
-// that makes it happen, the variants that it happens with or does not, and what
-// may come of them.
+// Package framework has the types that describe an incident: its record, the
+// scenario that reproduces it, the variants, and their verdicts.
 //
-// A Scenario is data and steps. Package engine runs it on a lab, and the order
-// is the same for each variant: install the components, prove that all is well
-// (baseline), inject the fault, see the symptom in the traffic and the cause in
-// the detectors, try the remedies one by one, each from the broken state, and
-// put the lab back.
+// A Scenario is data and steps. Package engine runs it on a lab, in the same order
+// for each variant: install the components, prove that the lab is healthy
+// (baseline), inject the fault, wait for the symptom in the traffic and for the
+// findings of the detectors, try each remedy from the broken state, and restore the
+// lab.
 package framework

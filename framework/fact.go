@@ -13,8 +13,7 @@ import (
 type Fact struct {
 	// Says is the fact, in a sentence.
 	Says string
-	// By are the steps that assert it: if it did not hold, one of them at least
-	// would not be as expected.
+	// By are the steps that assert it: if it did not hold, at least one of them would fail.
 	By []Assertion
 	// Not says why no step asserts the fact, or only a part of it.
 	Not string
@@ -141,8 +140,8 @@ func (s Scenario) variant(name string) (Variant, bool) {
 	return s.Variants[i], true
 }
 
-// TextOf is a fact of the scenario as `describe` prints it, with the steps that
-// assert it or the reason why none does.
+// TextOf is a fact as `describe` prints it, with the steps that assert it or the reason
+// why none does.
 func (s Scenario) TextOf(f Fact) string {
 	var text strings.Builder
 	mark, not := "+", "only in part: "
@@ -159,7 +158,7 @@ func (s Scenario) TextOf(f Fact) string {
 	return text.String()
 }
 
-// sentence describes a step, or is its identifier where the scenario has no such step.
+// sentence describes a step, or is its identifier if the scenario has no such step.
 func (s Scenario) sentence(a Assertion) string {
 	if v, there := s.variant(a.Variant); there && v.Script != nil {
 		for _, step := range v.asserting() {

@@ -11,11 +11,10 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Label is a word that variants are selected by.
+// Label is a word that selects variants.
 type Label string
 
-// Labels that several scenarios may declare. One that none of these describes
-// declares a word of its own.
+// Labels that several scenarios declare. A scenario may also declare its own.
 const (
 	BGP           Label = "bgp"
 	BPF           Label = "bpf"
@@ -27,22 +26,21 @@ const (
 	Upgrade       Label = "upgrade"
 )
 
-// Labels that LabelsOf derives from a scenario itself. No scenario declares them.
+// Labels that LabelsOf derives from a scenario. No scenario declares them.
 const (
 	GuestLabel    Label = "guest"    // variants with nodes that have a kernel of their own
 	SlowLabel     Label = "slow"     // Scenario.Slow
-	UpstreamLabel Label = "upstream" // variants which run only with the vendors' own images
+	UpstreamLabel Label = "upstream" // variants that run only with the vendors' own images
 )
 
-// derived are those that no scenario declares.
 var derived = []Label{GuestLabel, SlowLabel, UpstreamLabel}
 
 // labelForm is the form of a label: it needs no quotes in a selection.
 var labelForm = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
 
-// LabelsOf are the labels that a variant is selected by, in order, each once: those
-// that it and its scenario declare, the components whose version can be chosen, and
-// GuestLabel, SlowLabel and UpstreamLabel where they hold.
+// LabelsOf are the labels of a variant, in order, each once: those that it and its scenario
+// declare, the components of Tested, and GuestLabel, SlowLabel and UpstreamLabel where they
+// apply.
 func (s Scenario) LabelsOf(v Variant) []string {
 	var labels []string
 	for _, l := range slices.Concat(s.Labels, v.Labels) {

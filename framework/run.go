@@ -12,31 +12,29 @@ import (
 
 // Run is what the steps of a script work with.
 type Run struct {
-	// Lab is the topology that runs, and Cluster its first cluster. Both are nil
-	// where a script is tried without a lab.
+	// Lab is the running topology, and Cluster its first cluster. Both are nil in tests
+	// without a lab.
 	Lab     *kindlab.Lab
 	Cluster *kindlab.Cluster
-	// Began is when the variant began. A lab that is reused has done things
-	// before.
+	// Began is when the variant began. A reused lab has older events.
 	Began time.Time
-	// Rounds tells how many rounds of a race (Script.Race) the component is to
-	// stand, as far as is known by now; zero where there is none. While an affected
-	// variant is at its race beside this one, it is the most that there can be.
+	// TrialsDue returns how many trials (Script.Trials) the component must survive, as far
+	// as is known now; zero without trials. While a parallel affected variant is at its
+	// trials, it is MaxTrials.
 	TrialsDue func() int
-	// Meet waits until the variants beside this one are at the same point of their
-	// faults, or have ended: for a fault that prepares something in each of them,
-	// and then begins for all. It may be called once in a fault, and waits for nobody
-	// when the fault comes again, or where variants run one after the other.
+	// Meet waits until the parallel variants are at the same point of their faults, or have
+	// ended. It is for a fault that prepares each variant and then begins in all of them.
+	// A fault may call it once. Without parallel variants, and when the fault is injected
+	// again, it returns at once.
 	Meet func(ctx context.Context) error
-	// Snapshot is the newest one that the detectors saw. It is empty until
-	// the baseline.
+	// Snapshot is the newest one that the detectors got; empty before the baseline.
 	Snapshot func() snapshot.Snapshot
-	// Findings are the detectors' newest ones.
+	// Findings are the newest findings of the detectors.
 	Findings func() []detect.Finding
-	// Timelines are the probes' so far. There are none before the baseline.
+	// Timelines are those of the probes so far; none before the baseline.
 	Timelines func() []probe.Timeline
-	// Evidence keeps v, text or anything that JSON can hold, with the report.
+	// Evidence stores v, text or a JSON value, with the report.
 	Evidence func(name string, v any)
-	// Note tells the reader of the run's progress what is going on.
+	// Note adds a line to the progress of the run.
 	Note func(text string)
 }

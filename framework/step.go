@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// StepKind says what a step of a variant is there for.
+// StepKind is the purpose of a step of a variant.
 type StepKind string
 
-// Kinds of steps. The order is that in which they run.
+// Kinds of steps, in the order in which they run.
 const (
 	KindInstall   StepKind = "install"   // the components and the probes' endpoints are installed
-	KindBaseline  StepKind = "baseline"  // probes lose nothing, and detectors come to the latent findings alone
+	KindBaseline  StepKind = "baseline"  // probes lose no packets, and detectors report the latent findings only
 	KindBefore    StepKind = "before"    // a check before the fault
-	KindPrecursor StepKind = "precursor" // a form of the incident that impacts no traffic
+	KindPrecursor StepKind = "precursor" // a harmless precursor of the incident
 	KindFault     StepKind = "fault"     // the fault is injected
 	KindSymptom   StepKind = "symptom"   // the probes of the incident lose packets
-	KindFindings  StepKind = "findings"  // the detectors come to the expected findings
+	KindFindings  StepKind = "findings"  // the detectors report the expected findings
 	KindAfter     StepKind = "after"     // a check after the fault
 	KindObserve   StepKind = "observe"   // no other probe loses packets, and there is no other finding
 	KindRemedy    StepKind = "remedy"    // a remedy is tried
@@ -24,12 +24,11 @@ const (
 	KindRestore   StepKind = "restore"   // the faults are undone
 )
 
-// StepID identifies a step among those of a variant. It stays the same when the
-// sentence that describes the step is rewritten.
+// StepID identifies a step of a variant. It does not depend on the sentence that describes
+// the step.
 type StepID struct {
 	Kind StepKind
-	// Part is the identifier of the check, the precursor or the remedy; it is empty
-	// for the other kinds.
+	// Part is the identifier of the check, precursor or remedy; empty for other kinds.
 	Part string
 }
 
@@ -45,10 +44,11 @@ var (
 	StepRestore  = StepID{Kind: KindRestore}
 )
 
-// StepBefore is the step of a check before the fault, StepAfter of one after it,
-// StepPrecursor that of a precursor, and StepRemedy that of a remedy.
-func StepBefore(check string) StepID        { return StepID{KindBefore, check} }
-func StepAfter(check string) StepID         { return StepID{KindAfter, check} }
+// StepBefore is the step of a check before the fault, and StepAfter of one after it.
+func StepBefore(check string) StepID { return StepID{KindBefore, check} }
+func StepAfter(check string) StepID  { return StepID{KindAfter, check} }
+
+// StepPrecursor is the step of a precursor, and StepRemedy of a remedy.
 func StepPrecursor(precursor string) StepID { return StepID{KindPrecursor, precursor} }
 func StepRemedy(remedy string) StepID       { return StepID{KindRemedy, remedy} }
 
@@ -60,10 +60,10 @@ func (s StepID) String() string {
 	return string(s.Kind) + "/" + s.Part
 }
 
-// MarshalText is String.
+// MarshalText implements encoding.TextMarshaler.
 func (s StepID) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what String returns.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (s *StepID) UnmarshalText(text []byte) error {
 	kind, part, _ := strings.Cut(string(text), "/")
 	if kind == "" {

@@ -6,34 +6,33 @@ import (
 	"math"
 )
 
-// Bounds of the rounds that a variant must stand in one run which is not to be struck.
+// Bounds of the trials in one run in which the incident must not occur.
 const (
 	minTrials = 2
 	MaxTrials = 4
 )
 
-// Race is what a script tells of an incident that strikes by chance, in rounds
-// of the same length. An affected component may stand a round by luck: so an
-// unhurt one must stand as many as the slowest affected one has needed.
+// Trials describe a probabilistic incident: it occurs in some of a series of equal trials.
+// An affected component may survive a trial by luck. So an unaffected one must survive as
+// many as the slowest affected one has needed.
 type Trials struct {
-	// Round is what a round is, such as "tick".
+	// Unit is what a trial is, such as "tick".
 	Unit string
-	// Rates are those on record, and File where they stand, from the project's
-	// root.
+	// Rates are the recorded ones. File is where, relative to the project's root.
 	Rates Rates
 	File  string
-	// Ran returns how many rounds the component under test has begun and ended,
-	// and whether the last of them has struck. It is asked after the fault, which
-	// ends when it strikes or after as many as Run.Rounds says then.
-	Result func() (rounds int, struck bool)
+	// Result returns how many trials the component under test has completed, and whether
+	// the incident occurred in the last one. It is called after the fault, which ends when
+	// the incident occurs or after Run.TrialsDue trials.
+	Result func() (trials int, occurred bool)
 }
 
-// Rates are what became of affected components, by the accelerator of the
-// guests (report.Guest) or "" where nodes share the machine's kernel.
+// Rates are the outcomes of affected components, by the accelerator of the guests
+// (report.Guest), or "" if nodes share the machine's kernel.
 type Rates map[string][]Outcome
 
-// Outcome is what became of some affected components alike: struck in that
-// round, or, where they were not struck, watched for so many rounds.
+// Outcome is the same outcome of some affected components: the incident occurred in that
+// trial, or it did not occur in that many trials.
 type Outcome struct {
 	Trials   int  `json:"rounds"`
 	Occurred bool `json:"struck"`
@@ -57,19 +56,19 @@ func ParseRates(text []byte) (Rates, error) {
 }
 
 // Add counts one more affected component.
-func (r Rates) Add(accelerator string, rounds int, struck bool) {
+func (r Rates) Add(accelerator string, trials int, occurred bool) {
 	for i, o := range r[accelerator] {
-		if o.Trials == rounds && o.Occurred == struck {
+		if o.Trials == trials && o.Occurred == occurred {
 			r[accelerator][i].Count++
 			return
 		}
 	}
-	r[accelerator] = append(r[accelerator], Outcome{Trials: rounds, Occurred: struck, Count: 1})
+	r[accelerator] = append(r[accelerator], Outcome{Trials: trials, Occurred: occurred, Count: 1})
 }
 
-// Needed returns in which round the slowest of some affected components was
-// struck. One that was not struck in the rounds that it was watched needs one
-// more at least.
+// TrialsNeeded returns in which trial the incident occurred with the slowest of some
+// affected components. One with which it did not occur needs at least one trial more than
+// it had.
 func TrialsNeeded(outcomes ...Outcome) int {
 	needed := 0
 	for _, o := range outcomes {
@@ -81,45 +80,45 @@ func TrialsNeeded(outcomes ...Outcome) int {
 	return needed
 }
 
-// ToStand returns how many rounds an unhurt component must stand where the
+// TrialsRequired returns how many trials an unaffected component must survive if the
 // slowest affected one needed so many.
 func TrialsRequired(needed int) int { return min(max(needed, minTrials), MaxTrials) }
 
-// Luck is the chance that an affected component stands one round, as some outcomes
-// have it: by the rule of succession, so that without any it is one half.
+// Luck estimates the probability that an affected component survives one trial, from some
+// outcomes, by the rule of succession: without any it is one half.
 func Luck(outcomes ...Outcome) float64 {
-	stood, rounds := 0, 0
+	survived, trials := 0, 0
 	for _, o := range outcomes {
-		rounds += o.Trials * o.Count
-		stood += o.Trials * o.Count
+		trials += o.Trials * o.Count
+		survived += o.Trials * o.Count
 		if o.Occurred {
-			stood -= o.Count
+			survived -= o.Count
 		}
 	}
-	return float64(stood+1) / float64(rounds+2)
+	return float64(survived+1) / float64(trials+2)
 }
 
-// WrongStep is the chance that is accepted of taking an affected component for one
-// that is not, because it was lucky.
+// MaxErrorRate is the accepted probability of taking an affected component for an
+// unaffected one, because it was lucky.
 const MaxErrorRate = 0.01
 
-// ToConvince returns how many rounds a component of which nothing is known must
-// stand until luck alone would explain that in less than WrongStep of all cases.
+// TrialsToConvince returns how many trials a component without an expectation must survive
+// so that an affected one would do so with less than MaxErrorRate.
 func TrialsToConvince(outcomes ...Outcome) int {
 	return int(math.Floor(math.Log(MaxErrorRate)/math.Log(Luck(outcomes...)))) + 1
 }
 
-// Stood returns how many affected components of those that were watched so long
-// have stood some rounds.
-func Survived(rounds int, outcomes ...Outcome) (stood, of int) {
+// Survived returns how many affected components have survived this many trials, of those
+// whose result for that many is known.
+func Survived(trials int, outcomes ...Outcome) (survived, of int) {
 	for _, o := range outcomes {
 		switch {
-		case o.Occurred && o.Trials <= rounds:
+		case o.Occurred && o.Trials <= trials:
 			of += o.Count
-		case o.Trials >= rounds:
-			stood += o.Count
+		case o.Trials >= trials:
+			survived += o.Count
 			of += o.Count
 		}
 	}
-	return stood, of
+	return survived, of
 }

@@ -46,9 +46,8 @@ func (s Scenario) Validate() error {
 	return nil
 }
 
-// MissingImages are the images of the scenario that have no recipe: known
-// tells which have one. Those of variants that run only with the images that
-// the vendor publishes need none.
+// MissingImages are the images of the scenario for which known is false. Variants that run
+// only with the vendor's published images need no recipe.
 func (s Scenario) MissingImages(known func(ref string) bool) []string {
 	missing := slices.DeleteFunc(kindlab.ImagesOf(s.Topology), known)
 	for _, v := range s.Variants {
@@ -60,7 +59,7 @@ func (s Scenario) MissingImages(known func(ref string) bool) []string {
 	return slices.Compact(missing)
 }
 
-// problems are what is wrong, and where.
+// problems collects errors with their places.
 type problems struct {
 	where string
 	found *[]error
@@ -70,11 +69,11 @@ func (p *problems) add(format string, args ...any) {
 	if p.found == nil {
 		p.found = new([]error)
 	}
-	// Names in where may have a percent sign in them.
+	// Names in where may contain a percent sign.
 	*p.found = append(*p.found, fmt.Errorf("%s%w", p.where, fmt.Errorf(format, args...)))
 }
 
-// at is where what follows is wrong.
+// at returns problems at a place within this one.
 func (p *problems) at(format string, args ...any) *problems {
 	if p.found == nil {
 		p.found = new([]error)
@@ -89,7 +88,7 @@ func (p *problems) err() error {
 	return errors.Join(*p.found...)
 }
 
-// pair asks for an affected and a fixed variant: only the difference between
+// pair checks that there is an affected and a fixed variant: only the difference between
 // them proves something.
 func (p *problems) pair(s Scenario) {
 	has := func(role Role) bool {
@@ -102,8 +101,8 @@ func (p *problems) pair(s Scenario) {
 	}
 }
 
-// tested checks the components whose version can be chosen, and the variant that
-// is made of their defaults.
+// tested checks the components whose version can be chosen, and the variant of their
+// default versions.
 func (p *problems) tested(s Scenario) {
 	if (len(s.Tested) > 0) != (s.At != nil) {
 		p.add("tested and at belong together")
@@ -134,11 +133,11 @@ func (p *problems) tested(s Scenario) {
 	}
 }
 
-// nodes checks what variants have for themselves, and that there is something
-// to run where there is no room for it.
+// nodes checks the variants' own nodes, and that there is a small scenario for machines
+// with too little memory.
 func (p *problems) nodes(s Scenario) {
 	if (s.MinMemoryGiB > 0) != (s.Small != nil) {
-		p.add("room and small belong together")
+		p.add("minimum memory and small belong together")
 	}
 	whose := map[string]string{}
 	for _, v := range s.Variants {
@@ -177,15 +176,15 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 	for _, h := range script.Impacted {
 		name := h.WithDefaults().Name
 		if !slices.Contains(probes, name) {
-			p.add("hurt: there is no probe %q%s", name, topology.Nearest(name, probes))
+			p.add("impacted: there is no probe %q%s", name, topology.Nearest(name, probes))
 		}
 	}
-	affected := v.Role == Affected || v.Role == Unclassified // what would tell that it is
+	affected := v.Role == Affected || v.Role == Unclassified // one without an expectation may be affected
 	if affected && len(script.Impacted) == 0 {
-		p.add("hurt: an affected variant must name the probes that lose packets")
+		p.add("impacted: an affected variant must name the probes that lose packets")
 	}
 	if affected && !slices.ContainsFunc(script.Expected, func(f Finding) bool { return f.State == detect.Active }) {
-		p.add("named: an affected variant must expect an active finding")
+		p.add("expected: an affected variant must expect an active finding")
 	}
 	if len(script.Detectors) == 0 {
 		p.add("there is no detector")
@@ -203,7 +202,7 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 	p.steps(script)
 }
 
-// findings checks what the detectors are to come to: they are compared whole.
+// findings checks the expected findings: all of their fields are compared.
 func (p *problems) findings(s Script) {
 	check := func(where string, findings []Finding, states ...detect.State) {
 		for _, f := range findings {
@@ -221,15 +220,15 @@ func (p *problems) findings(s Script) {
 		}
 	}
 	check("latent", s.Latent, detect.Latent, detect.Hint)
-	check("named", s.Expected, detect.Latent, detect.Active)
-	check("passing", s.Transient, detect.Active)
+	check("expected", s.Expected, detect.Latent, detect.Active)
+	check("transient", s.Transient, detect.Active)
 	for _, f := range s.Precursors {
 		check(fmt.Sprintf("harmless precursor %q", f.Name), f.Expected, detect.Latent, detect.Active)
-		check(fmt.Sprintf("harmless precursor %q, passing", f.Name), f.Transient, detect.Active)
+		check(fmt.Sprintf("harmless precursor %q, transient", f.Name), f.Transient, detect.Active)
 	}
 }
 
-// ends checks the ends, and returns them by name.
+// endpoints checks the endpoints, and returns them by name.
 func (p *problems) endpoints(t topology.Topology, s Script) map[string]Endpoint {
 	ends := map[string]Endpoint{}
 	for _, e := range s.Endpoints {
@@ -278,11 +277,10 @@ func (p *problems) probes(s Script, ends map[string]Endpoint) []string {
 	return names
 }
 
-// identifierForm is what the identifier of a step looks like.
+// identifierForm is the form of Check.ID and the like.
 var identifierForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// steps checks those parts that refer to no other part: checks, precursors
-// and remedies.
+// steps checks checks, precursors and remedies.
 func (p *problems) steps(s Script) {
 	taken := map[[2]string]bool{}
 	named := func(what, id, name string) *problems {

@@ -79,8 +79,8 @@ func TestValidate(t *testing.T) {
 			[]string{`variant "old": probe "a->bb": there is no endpoint "bb"; nearest is "b"`},
 		},
 		{
-			"a probe in Hurt that does not exist", func(s *Script) { s.Impacted = []probe.Probe{{From: "a", To: "b", Protocol: probe.TCP}} },
-			[]string{`variant "old": hurt: there is no probe "a->b/tcp"`},
+			"a probe in Impacted that does not exist", func(s *Script) { s.Impacted = []probe.Probe{{From: "a", To: "b", Protocol: probe.TCP}} },
+			[]string{`variant "old": impacted: there is no probe "a->b/tcp"`},
 		},
 		{
 			"an end in Gone that does not exist", func(s *Script) { s.Gone = []Endpoint{PodOn("c")} },
@@ -135,7 +135,7 @@ func TestValidate(t *testing.T) {
 			},
 			[]string{
 				`latent: silence: latent lost a: there is no detector "silence"; nearest is "silent"`,
-				`passing: silent: latent lost a: kind, object and state must be given, and the state be one of [active]`,
+				`transient: silent: latent lost a: kind, object and state must be given, and the state be one of [active]`,
 				`harmless precursor "less": silent: active lost: kind, object and state must be given`,
 			},
 		},
@@ -185,7 +185,7 @@ func TestValidateNodesOfVariants(t *testing.T) {
 	}
 	s := pair(func(*Script) {})
 	s.MinMemoryGiB = 8
-	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "room and small belong together") {
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "minimum memory and small belong together") {
 		t.Error(err)
 	}
 }

@@ -2,29 +2,28 @@ package framework
 
 import "slices"
 
-// Verdict is what became of a variant.
+// Verdict is the result of a variant.
 type Verdict string
 
 // Verdicts of a variant.
 const (
-	// Reproduced: users were hurt, and the detectors said why in every finding
-	// that the script names.
+	// Reproduced: probes lost packets, and the detectors reported every expected finding.
 	Reproduced Verdict = "reproduced"
-	// Prevented: the same fault hurt nobody, and no detector raised an alarm.
+	// Prevented: with the same fault no probe lost packets, and no finding was active.
 	Prevented Verdict = "prevented"
-	// Refused: the component under test does not start with what it is given,
-	// and says so. Nobody was hurt.
+	// Refused: the component under test does not start with what it is given, and says
+	// so. No probe lost packets.
 	Refused Verdict = "refused"
-	// Missed: users were hurt, and the detectors did not say why.
+	// Missed: probes lost packets, and the detectors did not report why.
 	Missed Verdict = "missed"
-	// Vacuous: the fault never took hold, or the baseline was bad: the run
-	// proves nothing.
+	// Vacuous: the fault did not take effect, or the baseline was bad. The run proves
+	// nothing.
 	Vacuous Verdict = "vacuous"
-	// Unknown: the run broke, or what it saw fits no other verdict.
+	// Unknown: the run broke, or its result fits no other verdict.
 	Unknown Verdict = "unknown"
 )
 
-// RunVerdict is what became of a whole run.
+// RunVerdict is the result of a whole run.
 type RunVerdict string
 
 // Verdicts of a run.
@@ -34,8 +33,8 @@ const (
 	Inconclusive RunVerdict = "inconclusive" // something could not be judged
 )
 
-// Worst is what several runs, or variants, came to together: a failure outweighs
-// what could not be judged, and that a pass.
+// Worst is the verdict of several runs or variants together: Fail outweighs Inconclusive,
+// and that Pass.
 func Worst(verdicts ...RunVerdict) RunVerdict {
 	worst := Pass
 	for _, v := range verdicts {
@@ -50,16 +49,16 @@ func Worst(verdicts ...RunVerdict) RunVerdict {
 	return worst
 }
 
-// Half says what a run does not prove whose variants have these roles, if it has
-// only one half of a pair; it is empty for a run with both.
+// Half says what a run with variants of these roles does not prove, because its affected
+// or its fixed half is missing; empty if neither is.
 func Half(roles ...Role) string {
 	switch {
 	case slices.Contains(roles, Unclassified):
-		return "" // it is compared with nothing
+		return "" // there is no pair
 	case !slices.Contains(roles, Affected):
-		return "no affected variant ran: nothing shows that this fault would have hurt anybody"
+		return "no affected variant ran: nothing shows that this fault causes the symptom"
 	case !slices.Contains(roles, Fixed):
-		return "no fixed variant ran: nothing shows that the fixed version stands this fault"
+		return "no fixed variant ran: nothing shows that the fixed version survives this fault"
 	}
 	return ""
 }

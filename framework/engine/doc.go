@@ -1,9 +1,8 @@
-// Package engine runs scenarios and judges them. It knows a lab by a small
-// interface, and neither Docker nor Ginkgo: package suite wires both to it.
+// Package engine runs scenarios on labs, which it knows by a small interface. Package suite
+// connects it to Docker and Ginkgo.
 //
-// An Execution is one scenario of a run. Its Steps are known before anything
-// runs; each of them runs even if an earlier one failed, and decides by itself
-// whether there is anything left for it to do (Skipped). Finish ends the
-// execution, whatever became of the steps, and writes the report. A report and a page
-// of what is known so far are written before each step as well.
+// An Execution is one scenario of a run. Its Steps are planned before anything runs. Each
+// is called even if an earlier one failed, and returns Skipped if it has nothing to do.
+// Finish ends the execution in any case, and writes the report. A preliminary report and
+// page are written before each step.
 package engine

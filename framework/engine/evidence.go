@@ -8,18 +8,17 @@ import (
 	"sync/atomic"
 )
 
-// Evidence is the folder where a run keeps what it saw. Files are
-// numbered in the order in which they were written.
+// Evidence is the folder where a run stores what it observed. Files are numbered in the
+// order in which they were written.
 type Evidence struct {
-	// Dir is made with the first file; where it is empty nothing is kept.
+	// Dir is made with the first file; if it is empty nothing is stored.
 	Dir    string
 	number atomic.Int32
 }
 
-// Write stores v: a string or bytes as they are (.txt), anything else as
-// JSON.
+// Write stores v: a string or bytes unchanged (.txt), anything else as JSON.
 func (e *Evidence) Write(name string, v any) error {
-	if e.Dir == "" { // a stored run is judged, and keeps what it has
+	if e.Dir == "" {
 		return nil
 	}
 	var text []byte
@@ -40,7 +39,7 @@ func (e *Evidence) Write(name string, v any) error {
 	}
 	path := filepath.Join(e.Dir, fmt.Sprintf("%02d-%s", e.number.Add(1), name))
 	if err := os.WriteFile(path, text, 0o644); err != nil {
-		_ = os.Remove(path) // a full disk has room for the report then
+		_ = os.Remove(path) // leaves room on a full disk for the report
 		return fmt.Errorf("writing evidence %q: %w", name, err)
 	}
 	return nil

@@ -20,8 +20,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Execution is one scenario of a run: its lab, and its variants on it, one after
-// the other or, where they have nodes of their own, side by side.
+// Execution is one scenario of a run: its lab, and its variants, which run one after the
+// other or, if they have their own nodes, in parallel.
 type Execution struct {
 	scenario framework.Scenario
 	options  Options
@@ -34,42 +34,40 @@ type Execution struct {
 	began     time.Time
 	over      bool // Finish has run
 	announced sync.Once
-	// used is what was used before the lab was up.
+	// cpuBefore is the CPU time up to the moment when the lab was up.
 	cpuBefore CPUTime
-	// busy holds a value while a step or Finish is at work. A runner may give a
-	// step up, as Ginkgo does at a second interrupt, and call Finish while the step
-	// still makes containers.
+	// busy has a value while a step or Finish runs. A runner may abandon a step, as Ginkgo
+	// does at a second interrupt, and call Finish while the step still makes containers.
 	busy   chan struct{}
 	report report.Report
-	// lanes are the variants that run side by side; nil where they do not.
+	// parallel are the variants that run in parallel; nil if they do not.
 	parallel *parallel
-	// mu guards what several variants look at while they run side by side: broken,
-	// how their races go, and what they have told so far.
+	// mu guards what parallel variants share: broken, notStored, soFar, and the state of
+	// their trials.
 	mu    sync.Mutex
 	soFar progressSoFar
 	// writing keeps two variants from writing the report at once.
 	writing sync.Mutex
-	// broken is why nothing could be judged at all, and lost whether that is because
-	// what was seen cannot be stored.
+	// broken is why the run cannot continue. notStored is set if the reason is that
+	// results cannot be stored.
 	broken    error
 	notStored bool
-	// left is why the end did not go well: something of the lab may be left,
-	// or no report was written.
+	// left is why the end failed: parts of the lab may be left, or no report was written.
 	left error
 }
 
-// Step is a part of an execution that is told and judged by itself.
+// Step is a part of an execution.
 type Step struct {
-	// Scope is what the step belongs to: a variant's name, or "lab".
+	// Scope is the case that the step belongs to (verdict.Case.Label), or "lab".
 	Scope string
-	// ID identifies the step in its scope; it is empty for those of the lab.
+	// ID identifies the step in its scope; empty for steps of the lab.
 	ID   framework.StepID
 	Name string
-	// Run does it. The error is a *Skipped where there is nothing to be done.
+	// Run carries it out. The error is a *Skipped if there is nothing to do.
 	Run func(ctx context.Context) error
 }
 
-// labScope is the scope of steps that are no variant's, and labDown the last of them.
+// labScope is the scope of the lab's steps, and labDown the last of them.
 const (
 	labScope = report.LabScope
 	labDown  = "lab is down"
@@ -104,7 +102,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	return e
 }
 
-// newExecution is an execution without any step.
+// newExecution is an execution without steps.
 func newExecution(s framework.Scenario, labs Labs, o Options) *Execution {
 	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs, busy: make(chan struct{}, 1)}
 	e.report = report.Report{
@@ -144,31 +142,30 @@ func (e *Execution) planVariant(v framework.Variant) {
 	}
 }
 
-// Steps are those of the execution, in the order in which they are to run.
+// Steps are those of the execution, in the order in which they run.
 func (e *Execution) Steps() []Step { return e.steps }
 
-// Dir is the folder of the run; empty where nothing was written.
+// Dir is the folder of the run; empty if nothing was written.
 func (e *Execution) Dir() string { return e.dir }
 
-// Report returns what the execution came to, once Finish has run. There is no
-// report, and the second result is false, for a scenario that has not begun or
+// Report returns the report after Finish. There is none for a scenario that has not begun or
 // whose lab another process holds.
 func (e *Execution) Report() (r report.Report, there bool) {
-	if !e.over { // a step that was given up may still write it
+	if !e.over { // an abandoned step may still write it
 		return report.Report{}, false
 	}
 	return e.report, true
 }
 
-// Broken is why nothing could be judged: an image that does not build, a lab
-// that does not come up. Nil if all could.
+// Broken is why the run could not continue, such as an image that does not build or a lab
+// that does not come up. Nil if it could.
 func (e *Execution) Broken() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.broken
 }
 
-// breaks notes that nothing more can be judged, if there is an error.
+// setBroken ends the run if there is an error.
 func (e *Execution) setBroken(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -177,8 +174,7 @@ func (e *Execution) setBroken(err error) {
 	}
 }
 
-// loses notes that something of the run cannot be stored, as on a full disk: nobody
-// could see what it has come to, and so it ends.
+// setNotStored ends the run if results cannot be stored, as on a full disk.
 func (e *Execution) setNotStored(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -187,28 +183,27 @@ func (e *Execution) setNotStored(err error) {
 	}
 }
 
-// now is the time on the clock that the machine had when the run began: one that is
-// set in mid-run must not tear the run's times apart.
+// now is the start of the run plus the monotonic time since, so that setting the machine's
+// clock during the run has no effect.
 func (e *Execution) now() time.Time { return e.began.Add(time.Since(e.began)) }
 
-// Left is why the end did not go well: something of the lab may be left, or no
-// report was written. Nil if all is well.
+// Left is why the end failed: parts of the lab may be left, or no report was written.
 func (e *Execution) Left() error { return e.left }
 
-// Announce tells Progress the steps, once.
+// Announce passes the steps to Progress, once.
 func (e *Execution) Announce() {
 	e.announced.Do(func() { e.options.Progress.Plan(e.steps) })
 }
 
-// Run runs every step and finishes. It stops between two steps when ctx ends.
-// Finish has the time undo for what it does, whether ctx has ended or not.
+// Run runs all steps and then Finish. When ctx ends, no further step begins. Finish may take
+// the time undo, whether ctx has ended or not.
 func (e *Execution) Run(ctx context.Context, undo time.Duration) {
 	e.Announce()
 	for _, step := range e.steps {
 		if ctx.Err() != nil {
 			break
 		}
-		_ = step.Run(ctx) // the execution knows what became of it
+		_ = step.Run(ctx) // the report has the error
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undo)
 	defer cancel()
@@ -222,7 +217,7 @@ func (e *Execution) add(s Step, do func(context.Context) error) {
 			return err
 		}
 		defer func() {
-			if p := recover(); p != nil { // the lab is to go all the same
+			if p := recover(); p != nil { // the lab must be taken down all the same
 				err = &history.PanicError{Value: p}
 				e.options.Log.Error("a step panicked", "step", s.Name, "panic", p, "stack", string(debug.Stack()))
 				e.setBroken(err)
@@ -234,23 +229,23 @@ func (e *Execution) add(s Step, do func(context.Context) error) {
 	e.steps = append(e.steps, s)
 }
 
-// occupy waits until no step and no Finish is at work. The caller takes the value
-// out of busy again, if there is no error.
+// acquire waits until no step and no Finish is running. Without an error, the caller removes
+// the value from busy when done.
 func (e *Execution) acquire(ctx context.Context) error {
 	select {
 	case e.busy <- struct{}{}:
 		return nil
-	default: // an ended ctx is for the step to judge
+	default: // the step handles an ended ctx
 	}
 	select {
 	case e.busy <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for a step that was given up: %w", ctx.Err())
+		return fmt.Errorf("waiting for an abandoned step: %w", ctx.Err())
 	}
 }
 
-// labStep plans a step without which nothing that follows can run.
+// labStep plans a step of the lab. If it fails, the run is broken.
 func (e *Execution) labStep(name string, do func(context.Context) error) {
 	const scope = labScope
 	e.add(Step{Scope: scope, Name: name}, e.reported(scope, name, func(ctx context.Context) error {
@@ -258,8 +253,8 @@ func (e *Execution) labStep(name string, do func(context.Context) error) {
 			return &Skipped{"an earlier step failed"}
 		}
 		e.begin()
-		// From the first step on: a run that is killed while its lab comes up leaves a
-		// report as well.
+		// In the first step, so that a run that is killed while its lab comes up has a
+		// report, too.
 		if err := e.openFolder(); err != nil {
 			e.setBroken(err)
 			return err
@@ -279,7 +274,7 @@ func (e *Execution) begin() {
 	}
 }
 
-// openFolder makes the run's folder, unless it is there.
+// openFolder makes the run's folder, once.
 func (e *Execution) openFolder() error {
 	if e.dir != "" {
 		return nil
@@ -295,7 +290,7 @@ func (e *Execution) openFolder() error {
 	return nil
 }
 
-// leaveNoFolder takes the run's folder away.
+// removeFolder removes the run's folder.
 func (e *Execution) removeFolder() error {
 	if err := os.RemoveAll(e.dir); err != nil {
 		return fmt.Errorf("removing the folder of a run that has not begun: %w", err)
@@ -328,7 +323,7 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	defer func() { e.report.Timings.Lab = time.Since(began).Milliseconds() }()
 	var err error
 	if e.lab, err = e.labs.Up(ctx, e.scenario, e.chosen(), e.options.Reuse); e.lab == nil {
-		if heldByOther(err) { // lab and report belong to that process
+		if heldByOther(err) { // no report of a lab that belongs to another process
 			err = errors.Join(err, e.removeFolder())
 		}
 		return err
@@ -339,7 +334,7 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	if err == nil {
 		var unknown error
 		if e.cpuBefore, unknown = e.lab.CPUTime(ctx); unknown != nil {
-			e.options.Log.Warn("who uses the CPUs is not known", "error", unknown)
+			e.options.Log.Warn("the CPU time of the lab is unknown", "error", unknown)
 			e.cpuBefore = CPUTime{}
 		}
 	}
@@ -349,7 +344,7 @@ func (e *Execution) bringUp(ctx context.Context) error {
 	return err
 }
 
-// keepLogs keeps what tells why a lab did not come up.
+// keepLogs stores the logs of a lab that did not come up.
 func (e *Execution) keepLogs(ctx context.Context) {
 	kept := Evidence{Dir: filepath.Join(e.dir, "evidence", "lab")}
 	logs, err := e.lab.Logs(ctx, e.logsSince(), nil)
@@ -357,12 +352,11 @@ func (e *Execution) keepLogs(ctx context.Context) {
 		err = errors.Join(err, kept.Write("log-"+name, text))
 	}
 	if err != nil {
-		e.options.Log.Warn("not all logs could be kept", "error", err)
+		e.options.Log.Warn("some logs could not be stored", "error", err)
 	}
 }
 
-// logsSince is from when on the logs of the lab are this run's: a lab that an earlier
-// run has kept has those of that run as well.
+// logsSince is the beginning of this run in the logs of a reused lab; zero for a new one.
 func (e *Execution) logsSince() time.Time {
 	if e.options.Reuse {
 		return e.began
@@ -370,7 +364,7 @@ func (e *Execution) logsSince() time.Time {
 	return time.Time{}
 }
 
-// farewell names the last step.
+// lastStepName is the name of the last step.
 func (e *Execution) lastStepName() string {
 	if e.options.Keep {
 		return "lab is left running"
@@ -378,7 +372,7 @@ func (e *Execution) lastStepName() string {
 	return labDown
 }
 
-// letGo keeps the lab, or takes it down.
+// releaseLab releases the lab or takes it down.
 func (e *Execution) releaseLab(ctx context.Context) error {
 	lab := e.lab
 	if lab == nil {
@@ -393,33 +387,31 @@ func (e *Execution) releaseLab(ctx context.Context) error {
 	return lab.Down(ctx)
 }
 
-// measureCPU notes who has used the CPUs since the lab is up. That this could not be
-// told changes no verdict.
+// measureCPU notes the shares of the CPU time since the lab was up. An error changes no
+// verdict.
 func (e *Execution) measureCPU(ctx context.Context) {
 	if e.cpuBefore.All == 0 {
-		return // the lab did not come up, or it was not known then
+		return // the lab did not come up, or its CPU time was unknown
 	}
 	now, err := e.lab.CPUTime(ctx)
 	all := float64(now.All - e.cpuBefore.All)
 	if err != nil || all <= 0 {
-		e.options.Log.Warn("who has used the CPUs is not known", "error", err)
+		e.options.Log.Warn("the CPU time of the lab is unknown", "error", err)
 		return
 	}
-	// A container that was started anew counts from zero.
+	// A restarted container counts from zero.
 	lab := max(0, now.Lab-e.cpuBefore.Lab)
 	e.report.CPU = &report.CPU{
 		Lab: float64(lab) / all, Others: max(0, float64(now.Machine-e.cpuBefore.Machine-lab)/all),
 	}
 }
 
-// Finish judges what was not judged yet, and writes the report. If the last
-// step, which keeps the lab or takes it down, did not run, Finish takes the
-// lab down.
+// Finish judges what was not judged yet, and writes the report. It takes the lab down if the
+// last step did not run.
 //
-// It does nothing for a scenario that has not begun, or whose lab another
-// process holds: lab and report belong to that process. It does its work once,
-// however often it is called. A step that was given up is waited for; if ctx ends
-// before, Finish is to be called again.
+// It does nothing for a scenario that has not begun, or whose lab another process holds.
+// Further calls do nothing. It waits for an abandoned step; if ctx ends before, Finish must
+// be called again.
 func (e *Execution) Finish(ctx context.Context) {
 	if e.parallel != nil {
 		e.parallel.stop()
@@ -452,21 +444,21 @@ func (e *Execution) Finish(ctx context.Context) {
 		e.measureCPU(ctx)
 		errs = append(errs, e.takeDown(ctx, e.lab.Down))
 	case e.broken != nil:
-		// The lab did not come up, or not whole.
+		// The lab did not come up, or only in part.
 		errs = append(errs, e.takeDown(ctx, func(ctx context.Context) error { return e.labs.Down(ctx, e.scenario) }))
 	}
 	e.report.Verdict = string(e.verdict())
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
 	e.report.Steps = e.soFar.steps
 	if e.dir != "" {
-		if err := e.store(); !e.notStored { // else that has been said
+		if err := e.store(); !e.notStored { // otherwise broken has the error
 			errs = append(errs, err)
 		}
 	}
 	e.left = errors.Join(errs...)
 }
 
-// store writes what the run came to.
+// store writes the results of the run.
 func (e *Execution) store() error {
 	for _, write := range []func() error{
 		func() error { return e.report.Write(e.dir) },
@@ -481,7 +473,7 @@ func (e *Execution) store() error {
 	return nil
 }
 
-// takeDown takes the lab down in place of the last step, which did not run.
+// takeDown takes the lab down if the last step did not run.
 func (e *Execution) takeDown(ctx context.Context, down func(context.Context) error) error {
 	done := e.options.Progress.Step(labScope, labDown)
 	err := down(watched(ctx, e.options.Progress, labScope))
@@ -494,7 +486,7 @@ func heldByOther(err error) bool {
 	return errors.As(err, &held)
 }
 
-// judges are those of all runs, in their order.
+// judges are those of all cases, in order.
 func (e *Execution) judges() []*verdict.Judge {
 	var all []*verdict.Judge
 	for _, v := range e.variants {

@@ -18,7 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// baseline starts probes and detectors, and waits until all is well.
+// baseline starts probes and detectors, and waits until no packets are lost and no finding is active.
 func (v *variantRun) baseline(ctx context.Context) error {
 	if err := v.startProbes(ctx); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 		return err
 	}
 	v.markPackets(history.Mark{Moment: history.ProbesClean, Began: called, Bound: baselineWithin})
-	if err == nil { // it looks back: the quiet time is the clean one, unless the detectors were not quiet
+	if err == nil { // the time without findings is the same one, unless there were active findings
 		err = v.untilNoFindings(ctx, history.NoFindings, v.judge.Began(), baselineWithin+v.pollWithin())
 	}
 	v.keep("snapshot-baseline", v.watch.last())
@@ -42,8 +42,8 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	return nil
 }
 
-// startProbes dials the endpoints and starts the probes between those of them that are
-// there.
+// startProbes connects to the endpoints and starts the probes, without those of some
+// endpoints.
 func (v *variantRun) startProbes(ctx context.Context, without ...framework.Endpoint) error {
 	return v.h.Do(history.StartProbes, "", func(a *history.Act) { a.Err = v.dial(ctx, without) }).Err
 }
@@ -56,7 +56,7 @@ func (v *variantRun) dial(ctx context.Context, without []framework.Endpoint) err
 	probes := slices.DeleteFunc(slices.Clone(v.c.Script.Probes), func(p probe.Probe) bool { return gone(p.From) || gone(p.To) })
 	ends, err := v.scenario.lab.Dial(ctx, v.run, there)
 	for _, e := range ends {
-		if e.Agent != nil { // else it only answers
+		if e.Agent != nil { // a server has none
 			v.agents = append(v.agents, e.Agent)
 		}
 	}
@@ -72,10 +72,10 @@ func (v *variantRun) dial(ctx context.Context, without []framework.Endpoint) err
 	return set.Start(ctx)
 }
 
-// stopProbes keeps what the probes saw, and frees their agents.
+// stopProbes stores the timelines of the probes, and closes their agents.
 func (v *variantRun) stopProbes(ctx context.Context) error {
 	var err error
-	if v.probes != nil { // else not all endpoints could be dialled
+	if v.probes != nil { // nil if an endpoint could not be reached
 		err = v.probes.Stop(ctx)
 		v.recordPackets()
 		v.keep("probes", v.probes.Timelines())
@@ -105,24 +105,24 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 	}
 	watch := startWatch(v.reader.Collect, d, v.h, v.newNews().poll)
 	v.watch = watch
-	// An undo may look at the last snapshot when v.watch has ended.
+	// An undo may read the last snapshot after v.watch has ended.
 	v.run.Snapshot, v.run.Findings = watch.last, func() []history.Finding { return v.h.View().Findings() }
 	return nil
 }
 
-// inject makes a fault happen, unless faults are switched off, and notes it for the undo.
+// inject injects a fault, unless faults are switched off, and notes it for the undo.
 func (v *variantRun) inject(ctx context.Context, f fault.Fault) (done history.Act, over time.Time) {
 	done = v.h.Do(history.Inject, "", func(a *history.Act) {
 		a.Saw = f.Name
 		if v.c.Ablate != AblateFault {
-			v.injected = append(v.injected, f) // before: half an injection is undone as well
+			v.injected = append(v.injected, f) // before Inject: a failed injection is undone, too
 			a.Err = f.Inject(ctx)
 		}
 	})
 	return done, v.h.Now()
 }
 
-// held sees whether a fault took effect.
+// tookEffect waits until a fault has taken effect.
 func (v *variantRun) tookEffect(ctx context.Context, f fault.Fault) history.Act {
 	return v.h.Do(history.TookEffect, "", func(a *history.Act) {
 		var err error
@@ -145,8 +145,7 @@ func (v *variantRun) tookEffect(ctx context.Context, f fault.Fault) history.Act 
 	})
 }
 
-// precursor injects a form of the incident that hurts nobody, and waits for what the
-// detectors make of it.
+// precursor injects a harmless precursor, and waits for its findings.
 func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) error {
 	if err := v.stopGone(ctx); err != nil {
 		return err
@@ -226,12 +225,11 @@ func (v *variantRun) fault(ctx context.Context) error {
 	if held := v.tookEffect(ctx, f); held.Err != nil || !held.Holds {
 		return held.Err
 	}
-	return v.untilPolled(ctx, injected) // what follows looks at no older snapshot
+	return v.untilPolled(ctx, injected) // later steps must not read an older snapshot
 }
 
-// symptom waits until every probe of the incident is hurt, or until it is known that
-// they are not. Then it observes the rest: there is nothing to detect and nothing to
-// mend.
+// symptom waits until every probe of the incident loses packets. If not all do so within the
+// bound, it observes to the end: there is nothing to detect and nothing to remedy.
 func (v *variantRun) symptom(ctx context.Context) error {
 	impacted, faulted := v.c.Impacted(), v.h.Monotonic(v.judge.Faulted())
 	bound := v.judge.Injected().Add(cmp.Or(v.c.Script.SymptomWithin, v.c.Script.Observe))
@@ -241,15 +239,14 @@ func (v *variantRun) symptom(ctx context.Context) error {
 		if ctx.Err() != nil || (err != nil && !errors.Is(err, probe.ErrBound)) {
 			return err
 		}
-		// It must be known of each packet up to then whether it was lost.
 		watched := v.h.Now()
 		if err := v.untilKnown(ctx, watched); err != nil {
 			return err
 		}
 		v.markPackets(history.Mark{Moment: history.Watched, Part: "symptom", Until: watched})
 		names, _ = v.judge.Symptom(v.h.View(), watched)
-		// On a busy machine a packet that seemed to be lost may have been late, and the
-		// symptom of its probe is still to come.
+		// On a busy machine a packet that seemed to be lost may have been late: the symptom
+		// may still come.
 		again = err == nil && len(names) < len(impacted) && v.h.Now().Before(bound)
 	}
 	v.keep("probes-after-fault", v.probes.Timelines())
@@ -259,15 +256,15 @@ func (v *variantRun) symptom(ctx context.Context) error {
 	return v.observe(ctx, !v.c.MayReproduce() || len(names) == 0)
 }
 
-// findings waits for what the detectors make of the fault.
+// findings waits for the expected findings.
 func (v *variantRun) findings(ctx context.Context) error {
 	err := v.untilExpected(ctx, v.c.Script.Expected, v.judge.Injected(), cmp.Or(v.c.Script.ExpectedWithin, expectedWithin))
 	v.keepSeen("after-fault")
 	return err
 }
 
-// observe watches to the end of Observe; where no probe was hurt, until the detectors are
-// quiet.
+// observe watches to the end of Observe and, if there is no symptom, until there are no
+// active findings.
 func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 	s := v.c.Script
 	end := later(v.h.Now(), v.judge.Injected().Add(s.Observe))
@@ -275,7 +272,7 @@ func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 		return err
 	}
 	names, _ := v.judge.Symptom(v.h.View(), end)
-	if noSymptom { // not before: the quiet time must reach to the end
+	if noSymptom { // the time without findings must reach to the end
 		err := v.untilNoFindings(ctx, history.NoFindings, v.judge.Injected(), max(noFindingsWithin, s.ExpectedWithin)+v.pollWithin(), s.Expected...)
 		if err != nil {
 			return err
@@ -289,8 +286,8 @@ func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 	return ctx.Err()
 }
 
-// remedy applies a remedy to the broken lab, waits for what it does, and breaks the lab
-// again for the next one.
+// remedy applies a remedy to the broken lab, watches its effect, and breaks the lab again for
+// the next one.
 func (v *variantRun) remedy(ctx context.Context, r framework.Remedy, id framework.StepID) error {
 	if err := v.untilLost(ctx, history.Broken, v.h.Now().Add(-v.c.Script.MinOutage)); err != nil {
 		return fmt.Errorf("the symptom has gone: %w", err)
@@ -309,7 +306,7 @@ func (v *variantRun) remedy(ctx context.Context, r framework.Remedy, id framewor
 	if err != nil {
 		return err
 	}
-	// After one that could not be judged no other is tried.
+	// After a remedy that could not be judged, no other is tried: no undo is needed.
 	var entry report.Remedy
 	tried := v.judge.Tried(r, v.h.UnderWay(id), &entry)
 	if r.Undo == nil || v.c.Ablate == AblateRemedy || tried != nil && !errors.Is(tried, verdict.ErrNotAsExpected) {
@@ -333,7 +330,7 @@ func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 	if !r.ReplacesEndpoints {
 		return r.Apply(ctx, v.run)
 	}
-	// The probes' timelines begin anew: what the old ones saw last is noted now.
+	// New probes have new timelines: the old ones are recorded now.
 	if err := v.probes.Stop(ctx); err != nil {
 		return err
 	}
@@ -347,7 +344,7 @@ func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 	return v.startProbes(ctx, v.c.Script.Gone...)
 }
 
-// watchRecovery waits until traffic is back, and the detectors are quiet again, after a
+// watchRecovery waits until traffic has recovered and there are no active findings, after a
 // remedy that began at a moment.
 func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, began time.Time) error {
 	bound := max(time.Second, r.Bound-v.h.Now().Sub(began))
@@ -367,7 +364,7 @@ func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, bega
 	if err := v.untilNoFindings(ctx, history.NoFindings, began, bound); err != nil {
 		return err
 	}
-	until := v.h.Now() // a late reply may take back what seems to be lost
+	until := v.h.Now() // packets that seem to be lost may be late
 	if err := v.untilKnown(ctx, until); err != nil {
 		return err
 	}
@@ -375,7 +372,7 @@ func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, bega
 	return nil
 }
 
-// watchNoRecovery watches for a while after a remedy that is not to help.
+// watchNoRecovery watches for a time after a remedy that must not help.
 func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ time.Time) error {
 	end := v.h.Now().Add(cmp.Or(r.Watch, noRecoveryFor))
 	if err := v.untilKnown(ctx, end); err != nil {
@@ -385,10 +382,10 @@ func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ 
 	if v.c.Ablate == AblateDetector {
 		return nil
 	}
-	// What has only begun to change is given time to settle, so that all findings may be
-	// gone for a moment; and one poll may not read all.
+	// After a change findings may be pending, so that no finding is active for a moment; and
+	// in one poll a source may be unavailable.
 	since := v.h.Now()
-	return v.untilFound(ctx, history.StillFound, "findings that go on", since, v.pollWithin(), func(saw history.View) bool {
+	return v.untilFound(ctx, history.StillFound, "findings that persist", since, v.pollWithin(), func(saw history.View) bool {
 		return v.judge.StillReported(saw, since)
 	})
 }
@@ -400,7 +397,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// slug makes a file's name of a step's.
+// slug makes a file name of a step's name.
 func slug(name string) string {
 	return strings.Join(slices.DeleteFunc(strings.FieldsFunc(name, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9')

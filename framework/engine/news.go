@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// lossesEvery is how often probes are asked whether they lose packets: whoever
-	// watches does not read faster.
+	// lossesEvery is how often Progress gets the probes that lose packets. People do
+	// not read faster.
 	lossesEvery = time.Second
-	// fateTakes is how long it is not known of a packet whether it was lost, unless
-	// an agent is held up.
+	// outcomeTakes is how long it takes until the outcome of a packet is known, unless an
+	// agent is delayed.
 	outcomeTakes = 2 * probe.DefaultTimeout
 )
 
-// news tells progress what is new in the looks of one variant: findings, and probes
-// that lose packets. Only the watch's goroutine uses it.
+// news passes to Progress what is new in the polls of one variant: findings, and probes that
+// lose packets. Only the watch's goroutine uses it.
 type news struct {
 	progress Progress
 	scope    string
 	probes   *atomic.Pointer[probe.Set]
 
 	known map[detect.ID]bool
-	asked time.Time // when the probes were asked last
-	lose  []string  // what they said
+	asked time.Time // when the losses were last read
+	lose  []string  // the probes that lost packets then
 }
 
 func (v *variantRun) newNews() *news {
@@ -56,7 +56,7 @@ func (n *news) poll(p history.Poll) {
 	}
 }
 
-// losing names the running probes that have lost packets of a time.
+// losing returns the running probes that lost packets in a time.
 func losing(timelines []probe.Timeline, from, until time.Time) []string {
 	var names []string
 	for _, t := range timelines {

@@ -13,12 +13,12 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// ErrInterrupted says that a run was ended by a signal, after its lab was
-// put back or taken down.
+// ErrInterrupted says that a signal ended the run, and that its lab was restored or taken
+// down.
 var ErrInterrupted = errors.New("interrupted")
 
-// UndoWithin bounds what comes after an interruption or the end of a run's
-// time: steps undo what they did, and the lab goes down.
+// UndoWithin bounds the undo and the removal of the lab after an interrupt or the end of a
+// run's time.
 const UndoWithin = 2 * time.Minute
 
 // Part is a part of the harness that can be switched off: see package verdict.
@@ -35,31 +35,30 @@ const (
 // Parts lists what Options.Ablate takes.
 var Parts = verdict.Parts
 
-// Progress is told what runs are doing, from several goroutines.
+// Progress shows what runs are doing. Several goroutines call it.
 type Progress interface {
-	// Scenario returns who is to be told of a run of that scenario.
+	// Scenario returns the Progress of one scenario.
 	Scenario(name string) Progress
-	// Plan tells the steps of the run, in their order, before the first begins.
+	// Plan passes the steps of the run, in order, before the first begins.
 	Plan(steps []Step)
-	// Step begins a step of a scope; the function that it returns ends it. One that
-	// was not planned is a part of the planned one that is under way there.
+	// Step begins a step of a scope; done ends it. One that was not planned is part of the
+	// current planned step of the scope.
 	Step(scope, name string) (done func(error))
-	// Over tells that a planned step is over, whether it was begun or not: without
-	// an error, with a *Skipped, or with what was wrong.
+	// Over ends a planned step, whether it was begun or not: err is nil, a *Skipped, or
+	// the failure.
 	Over(scope, name string, err error)
-	// Waits tells how far a wait of a scope has come.
+	// Waits passes the progress of a wait of a scope.
 	Waits(scope string, s await.Sight)
-	// Found tells what the detectors have found in one look and in none before it,
-	// one finding at least.
+	// Found passes findings that no earlier poll had; at least one.
 	Found(scope string, findings []detect.Finding)
-	// Loses names the probes of a scope that lose packets now, when they are others
-	// than before. None: all that run have their answers again.
+	// Loses passes the probes of a scope that lose packets now, after each change. None: no
+	// probe loses packets any more.
 	Loses(scope string, probes []string)
-	// Note is a line of its own.
+	// Note adds a line.
 	Note(scope, text string)
 }
 
-// Silent is the Progress of somebody who does not watch.
+// Silent is a Progress without output.
 var Silent Progress = silent{}
 
 type silent struct{}
@@ -73,12 +72,12 @@ func (silent) Found(string, []detect.Finding)  {}
 func (silent) Loses(string, []string)          {}
 func (silent) Note(string, string)             {}
 
-// watched is a context whose waits are those of a scope.
+// watched is a context whose waits are passed to Progress.
 func watched(ctx context.Context, p Progress, scope string) context.Context {
 	return await.Watch(ctx, func(s await.Sight) { p.Waits(scope, s) })
 }
 
-// told tells progress what becomes of a planned step, and of its waits.
+// reported passes the end of a planned step, and its waits, to Progress.
 func (e *Execution) reported(scope, name string, do func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := do(watched(ctx, e.options.Progress, scope))
@@ -87,47 +86,39 @@ func (e *Execution) reported(scope, name string, do func(context.Context) error)
 	}
 }
 
-// Options say how a scenario runs.
+// Options of a run.
 type Options struct {
-	// Output is the folder for the reports: in it one folder for each scenario,
-	// and in that one for each run (report.NewRun).
+	// Output is the folder of the reports: one folder for each scenario, with one for each
+	// run in it (report.NewRun).
 	Output string
-	// Variants restricts the run to the variants of these names; none means
-	// all.
+	// Variants are the names of the variants that run; empty means all.
 	Variants []string
-	// Upstreams, where there are any, are where the vendors' images come from;
-	// without them they are built.
+	// Upstreams are the registries of the vendors' images; empty: images are built.
 	Upstreams registry.Upstreams
-	// Keep leaves the lab running after the run, ready for Reuse.
+	// Keep leaves the lab running after the run, for Reuse.
 	Keep bool
-	// Reuse takes a lab that is running, where there is one.
+	// Reuse uses a running lab if there is one.
 	Reuse bool
-	// Ablate switches a part off, or all of them in turn. It excludes Repeat.
+	// Ablate, Repeat, Brief and Wait are as in verdict.Options.
 	Ablate Part
-	// Repeat runs each variant so many times on one lab, for the rate of its
-	// verdict; zero means once. More than once is Brief.
 	Repeat int
-	// Brief leaves lesser forms and remedies out: they take the time of several runs.
-	Brief bool
-	// Wait, if more than zero, is for how long an affected variant is left alone
-	// after the fault, before any remedy, to see that it does not heal by itself.
-	// It excludes Repeat, which leaves remedies out.
-	Wait time.Duration
-	// Parameters are those that the scenario was given, by name, and Versions those of
-	// components that it was given to run on; both for the record alone.
+	Brief  bool
+	Wait   time.Duration
+	// Parameters are the values that the scenario was given, by name, and Versions the
+	// chosen versions of components. Both are only recorded.
 	Parameters, Versions map[string]string
 	// Progress and Log may be nil.
 	Progress Progress
 	Log      *slog.Logger
-	// Command is what runs a scenario the same way again, for the report. Nil: the
-	// scenario's name alone.
+	// Command returns the command that repeats the run, for the report. Nil: the
+	// scenario's name only.
 	Command func(framework.Scenario) string
-	// Machine is what the report says of this machine, and Relapse of this program.
+	// Machine and Relapse describe this machine and this program in the report.
 	Machine any
 	Relapse string
 }
 
-// cases are those of the options that say what a variant's runs do.
+// cases are the options of package verdict.
 func (o Options) cases() verdict.Options {
 	return verdict.Options{Ablate: o.Ablate, Repeat: o.Repeat, Brief: o.Brief, Wait: o.Wait}
 }

@@ -9,39 +9,38 @@ import (
 	"sync"
 )
 
-// lanes are variants that run side by side on one lab. Each has its steps, which
-// it runs in their order. Whoever runs the steps of the execution, one after the
-// other, waits for what the lanes make of them.
+// parallel are variants that run in parallel on one lab. Each runs its own steps in order.
+// The steps of the execution wait for them.
 type parallel struct {
 	all   []*parallelRun
 	begin sync.Once
 	stop  context.CancelFunc
-	// running ends when stop was called.
+	// running ends when stop is called.
 	running context.Context
-	done    chan struct{} // closed when all lanes are through
+	done    chan struct{} // closed when all have ended
 
 	mu sync.Mutex
-	// moved is closed, and made anew, when a lane has come further.
+	// moved is closed and replaced when a variant reaches a point.
 	moved chan struct{}
 }
 
-// lane is one variant among them.
+// parallelRun is one of these variants.
 type parallelRun struct {
 	*parallel
 	steps []*parallelStep
-	// broken is why what the lane has for itself could not be put back.
+	// broken is why the variant's nodes could not be restored.
 	broken error
-	// at is the farthest point that the lane has come to; guarded by mu.
+	// at is the last point that the variant has reached; guarded by mu.
 	at int
 }
 
 // Points of a run at which variants wait for each other.
 const (
-	// Before an installation, so that no load meets it.
+	// Before the installation, so that the load of others does not disturb it.
 	toInstall = iota
-	// Before the fault, which is to come to all at the same moment.
+	// Before the fault, which is injected in all at the same moment.
 	beforeFault
-	// Where the fault says so (Run.Meet).
+	// In the fault (Run.Meet).
 	inFault
 	pointsOfRun
 )
@@ -49,12 +48,12 @@ const (
 type parallelStep struct {
 	do   func(context.Context) error
 	done chan struct{}
-	err  error // when done is closed
+	err  error // valid when done is closed
 }
 
 var errNotBegun = errors.New("not begun")
 
-// atEnd is the point that a lane is at when it is through.
+// atEnd is the point of a variant that has ended.
 const atEnd = math.MaxInt
 
 func newParallel() *parallel {
@@ -69,8 +68,7 @@ func (l *parallel) add() *parallelRun {
 	return added
 }
 
-// start starts every lane, once. They go on until they are through, or until stop
-// is called: then each still ends the step that it is at.
+// start starts all variants, once. After stop each ends its current step and no further one.
 func (l *parallel) start(ctx context.Context) {
 	l.begin.Do(func() {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -87,7 +85,7 @@ func (l *parallel) start(ctx context.Context) {
 	})
 }
 
-// ended waits until no lane is at work. None starts any more.
+// ended waits until no variant runs. None starts later.
 func (l *parallel) ended(ctx context.Context) error {
 	l.begin.Do(func() { close(l.done) })
 	select {
@@ -98,7 +96,7 @@ func (l *parallel) ended(ctx context.Context) error {
 	}
 }
 
-// broken is why the nodes of some variant could not be put back; nil if all were.
+// broken is why nodes of variants could not be restored; nil if all were.
 func (l *parallel) broken() error {
 	var all []error
 	for _, one := range l.all {
@@ -107,8 +105,8 @@ func (l *parallel) broken() error {
 	return errors.Join(all...)
 }
 
-// add plans a step of the lane. What it returns waits for it; if ctx ends before,
-// all lanes are stopped.
+// add plans a step of the variant. wait waits for the step; if ctx ends before, all variants
+// are stopped.
 func (l *parallelRun) add(do func(context.Context) error) (wait func(context.Context) error) {
 	s := &parallelStep{do: do, done: make(chan struct{}), err: errNotBegun}
 	l.steps = append(l.steps, s)
@@ -116,7 +114,7 @@ func (l *parallelRun) add(do func(context.Context) error) (wait func(context.Con
 		l.start(ctx)
 		select {
 		case <-s.done:
-		case <-l.done: // without this step: the lanes had ended before they began
+		case <-l.done: // they ended before this step began
 		case <-ctx.Done():
 			l.stop()
 			select {
@@ -140,7 +138,7 @@ func (l *parallelRun) run(ctx context.Context) {
 	}
 }
 
-// moveTo notes how far the lane has come.
+// moveTo notes that the variant has reached a point.
 func (l *parallelRun) moveTo(point int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,8 +147,7 @@ func (l *parallelRun) moveTo(point int) {
 	l.moved = make(chan struct{})
 }
 
-// meet waits until every other lane has come to a point as well, or further, or
-// is through.
+// meet waits until all other variants have reached a point, or have ended.
 func (l *parallelRun) meet(ctx context.Context, point int) error {
 	l.moveTo(point)
 	for {
@@ -169,9 +166,8 @@ func (l *parallelRun) meet(ctx context.Context, point int) error {
 	}
 }
 
-// meet waits for the variants beside this one, where there are any, to come to
-// that point of their runs of the same number. One whose run has ended before is
-// waited for no longer than until its next run.
+// meet waits until the parallel variants, if there are any, have reached a point of their
+// runs with the same number.
 func (v *variantRun) meet(ctx context.Context, point int) error {
 	if v.parallel == nil {
 		return nil

@@ -13,20 +13,19 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// sofar is what is known of a run while it goes on. Execution.mu guards it.
+// progressSoFar is the state of a live run for its preliminary report. Execution.mu guards it.
 type progressSoFar struct {
 	steps    []report.Step
-	variants map[*variantRun][]byte // the last that each has told of itself, as JSON
+	variants map[*variantRun][]byte // the latest result of each, as JSON
 }
 
-// beginStep notes a step for the report, and tells progress of it; what it returns
-// ends it.
+// beginStep adds a step to the report and to Progress; ends ends it.
 func (e *Execution) beginStep(scope string, id framework.StepID, name string) (ends func(error)) {
 	e.mu.Lock()
 	number := len(e.soFar.steps)
 	e.soFar.steps = append(e.soFar.steps, report.Step{Scope: scope, Name: name, ID: id.String(), Kind: string(id.Kind), Began: e.now()})
 	e.mu.Unlock()
-	e.publish() // first: who is told of a step finds it in the report
+	e.publish() // before Progress shows the step
 	done := e.options.Progress.Step(scope, name)
 	return func(err error) {
 		e.mu.Lock()
@@ -40,11 +39,11 @@ func (e *Execution) beginStep(scope string, id framework.StepID, name string) (e
 	}
 }
 
-// publish tells what the variant has come to. Only the variant itself calls it.
+// publish updates the preliminary result. Only the variant itself calls it.
 func (v *variantRun) publish() {
 	text, err := json.Marshal(v.judge.Result)
 	if err != nil {
-		v.scenario.options.Log.Warn("the report of a run that goes on has not all", "error", err)
+		v.scenario.options.Log.Warn("the preliminary report is incomplete", "error", err)
 		return
 	}
 	v.scenario.mu.Lock()
@@ -55,8 +54,7 @@ func (v *variantRun) publish() {
 	v.scenario.soFar.variants[v] = text
 }
 
-// publish writes the report and the page of what is known so far, so that a run
-// that is killed leaves them.
+// publish writes the preliminary report and page, so that a killed run has them.
 func (e *Execution) publish() {
 	if e.dir == "" || e.over {
 		return
@@ -69,7 +67,7 @@ func (e *Execution) publish() {
 	}
 }
 
-// reportSoFar is the report of a run that goes on. With an error it lacks variants.
+// reportSoFar is the preliminary report. With an error it lacks variants.
 func (e *Execution) reportSoFar() (report.Report, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -95,7 +93,7 @@ func (e *Execution) reportSoFar() (report.Report, error) {
 	return r, errors.Join(errs...)
 }
 
-// incidentOf is the record of an incident, as a report holds it.
+// incidentOf converts the record of an incident for a report.
 func incidentOf(i framework.Incident) *report.Incident {
 	r := &report.Incident{
 		Title: i.Title, Source: i.Source, Symptom: i.Symptom, Cause: i.Cause, Affected: i.Affected, Fixed: i.Fixed,

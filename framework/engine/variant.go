@@ -18,28 +18,28 @@ import (
 )
 
 // variantRun carries out one case of a run: it acts on the lab, waits, and writes the
-// history. The judge says what came of each step, by the history alone.
+// history. The judge judges each step by the history alone.
 type variantRun struct {
 	scenario *Execution
 	c        verdict.Case
 	h        *history.History
 	judge    *verdict.Judge
-	// lane is where the run has its place beside those of other variants; nil where
-	// variants run one after the other.
+	// parallel is the run among those of parallel variants; nil if variants run one after
+	// the other.
 	parallel *parallelRun
 	evidence Evidence
 
 	run    *framework.Run
 	probes *probe.Set
-	live   atomic.Pointer[probe.Set] // those that run, for another goroutine
+	live   atomic.Pointer[probe.Set] // the running ones, for other goroutines
 	agents []*probe.Agent
 	watch  *watch
 	reader Reader
 
 	injected []fault.Fault // to be undone, in reverse
 	logged   bool          // the logs of the lab are kept
-	// racing is whether its trials go on, and raced what came of them. Both are guarded by
-	// Execution.mu.
+	// atTrials is set during the trials; trialOutcome is their outcome. Execution.mu guards
+	// both.
 	atTrials     bool
 	trialOutcome *framework.Outcome
 }
@@ -64,8 +64,8 @@ func (v *variantRun) plan() {
 	}
 }
 
-// add plans a step: in the variant's lane, where it has one, and in any case among those
-// of the execution.
+// add plans a step of the execution, which for a parallel variant waits for the variant's
+// own step.
 func (v *variantRun) add(step verdict.Step, do func(context.Context) error) {
 	do = v.scenario.reported(v.c.Label, step.Name, v.recovered(do))
 	if v.parallel != nil {
@@ -74,8 +74,8 @@ func (v *variantRun) add(step verdict.Step, do func(context.Context) error) {
 	v.scenario.add(Step{Scope: v.c.Label, ID: step.ID, Name: step.Name}, do)
 }
 
-// survives makes a panic of a step its error: other variants are at work, and the lab is
-// to go.
+// recovered makes a panic of a step its error: other variants go on, and the lab must be
+// taken down.
 func (v *variantRun) recovered(do func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		defer func() {
@@ -94,18 +94,17 @@ func (v *variantRun) panicked(p any) error {
 	return &history.PanicError{Value: p}
 }
 
-// isBroken tells whether there is nothing that the variant could run on.
+// isBroken reports whether the variant has no lab to run on.
 func (v *variantRun) isBroken() bool {
 	return v.scenario.Broken() != nil || v.parallel != nil && v.parallel.broken != nil
 }
 
-// others are nodes of the lab that other variants have for themselves.
+// others are the nodes of other variants.
 func (v *variantRun) others() []string {
 	return verdict.ScopeOf(v.scenario.scenario, v.c.Variant).Others
 }
 
-// step carries out one step, and has it judged. One that cannot be judged ends the
-// script; one that shows only something unexpected adds a reason.
+// step carries out one step, and judges it.
 func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 	return func(ctx context.Context) error {
 		switch {
@@ -149,8 +148,8 @@ func (v *variantRun) begins(id framework.StepID) {
 	v.h.BeginStep(id)
 }
 
-// carryOut acts on the lab, and waits for what comes of it. The error says why a step
-// could not be carried out; what came of it is not told by it.
+// carryOut acts on the lab, and waits for the result. The error is why a step could not be
+// carried out. An unexpected result is no error.
 func (v *variantRun) carryOut(ctx context.Context, id framework.StepID) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -202,13 +201,12 @@ func (v *variantRun) install(ctx context.Context) error {
 	v.scenario.lab.Attach(v.run)
 	done := v.h.Do(history.Install, "", func(a *history.Act) { a.Err = v.c.Script.Install(ctx, v.run) })
 	if done.Err != nil && !v.c.Classified() && ctx.Err() == nil {
-		v.askRefusal(ctx) // what is installed may be what refuses to start
+		v.askRefusal(ctx) // the component under test may be what refuses to start
 	}
 	return done.Err
 }
 
-// asksWhetherItRefuses notes what the component under test says if it does not start, for
-// scripts that know how to find out.
+// askRefusal notes the message of a component that does not start, for scripts with Refuses.
 func (v *variantRun) askRefusal(ctx context.Context) {
 	if v.c.Script.Refuses != nil {
 		v.h.Do(history.Refuses, "", func(a *history.Act) { a.Saw, a.Err = v.c.Script.Refuses(ctx, v.run) })
@@ -228,7 +226,7 @@ func (v *variantRun) keep(name string, data any) {
 	}
 }
 
-// keepSeen stores what the newest snapshot shows, and all polls so far.
+// keepSeen stores the newest snapshot and a summary of all polls so far.
 func (v *variantRun) keepSeen(name string) {
 	v.keep("snapshot-"+name, v.watch.last())
 	v.keep(report.HistoryName, v.watch.told())
@@ -253,7 +251,7 @@ func (v *variantRun) verdict(context.Context) error {
 	return nil
 }
 
-// restore undoes the faults, if the lab is used again, or is still in use.
+// restore undoes the faults, if the lab is still in use or kept.
 func (v *variantRun) restore(ctx context.Context) (err error) {
 	if v.scenario.lab == nil || v.isBroken() {
 		return &Skipped{"there is no lab"}
@@ -285,8 +283,8 @@ func (v *variantRun) restore(ctx context.Context) (err error) {
 		}
 		done(err)
 	}
-	// What comes after a lab that is not as it was would prove nothing.
-	if v.parallel != nil { // nodes of other variants are as they were
+	// On a lab that is not restored further variants would prove nothing.
+	if v.parallel != nil { // the nodes of other variants are not concerned
 		v.parallel.broken = err
 		return err
 	}
@@ -294,15 +292,14 @@ func (v *variantRun) restore(ctx context.Context) (err error) {
 	return err
 }
 
-// close ends the watching and the probes, and keeps what is worth keeping. It can be
-// called more than once.
+// close stops detectors and probes, and stores evidence. Further calls do nothing.
 func (v *variantRun) close(ctx context.Context) error {
 	if v.watch != nil {
 		v.watch.Stop()
 		v.keep(report.HistoryName, v.watch.told())
 		v.watch = nil
 	}
-	// Also of components that did not come up: nothing else tells why.
+	// Also if components did not come up: only their logs say why.
 	if v.run != nil && !v.logged && v.scenario.lab != nil {
 		v.logged = true
 		v.keepLogs(ctx)
@@ -315,7 +312,7 @@ func (v *variantRun) close(ctx context.Context) error {
 	return err
 }
 
-// conclude returns the report, whatever the variant came to.
+// conclude ends the run of the variant in any case, and returns its result.
 func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	if err := v.close(ctx); err != nil {
 		v.judge.Fail(err.Error())
@@ -327,18 +324,18 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	return v.judge.Result
 }
 
-// keepLogs keeps the logs of all that runs in the lab for the variant.
+// keepLogs stores the logs of the lab, without the nodes of other variants.
 func (v *variantRun) keepLogs(ctx context.Context) {
 	logs, err := v.scenario.lab.Logs(ctx, v.scenario.logsSince(), v.others())
 	for name, text := range logs {
 		v.keep("log-"+name, text)
 	}
 	if err != nil {
-		v.scenario.options.Log.Warn("not all logs could be kept", "error", err)
+		v.scenario.options.Log.Warn("some logs could not be stored", "error", err)
 	}
 }
 
-// keepFailure keeps what tells why a step failed.
+// keepFailure stores evidence of a failed step.
 func (v *variantRun) keepFailure(ctx context.Context) {
 	if v.run == nil {
 		return
@@ -352,19 +349,18 @@ func (v *variantRun) keepFailure(ctx context.Context) {
 	}
 }
 
-// trialsBegin notes that the variant is at the trials of a probabilistic fault. What it
-// returns notes that it is no more.
+// trialsBegin sets atTrials if the fault is probabilistic; end resets it.
 func (v *variantRun) trialsBegin() (end func()) {
-	is := func(racing bool) {
+	set := func(atTrials bool) {
 		v.scenario.mu.Lock()
 		defer v.scenario.mu.Unlock()
-		v.atTrials = racing
+		v.atTrials = atTrials
 	}
-	is(v.c.Script.Trials != nil)
-	return func() { is(false) }
+	set(v.c.Script.Trials != nil)
+	return func() { set(false) }
 }
 
-// noteTrials notes how the trials went, when the fault has been judged.
+// noteTrials notes the outcome of the trials after the step of the fault.
 func (v *variantRun) noteTrials(id framework.StepID) {
 	if id != framework.StepFault {
 		return
@@ -374,20 +370,19 @@ func (v *variantRun) noteTrials(id framework.StepID) {
 	v.atTrials, v.trialOutcome = false, v.judge.Trials()
 }
 
-// trialsDue is how many trials the variant's component must stand, as far as is known by
-// now.
+// trialsDue is how many trials the variant's component must survive, as far as is known now.
 func (v *variantRun) trialsDue() int {
 	v.scenario.mu.Lock()
-	var beside []framework.Outcome
+	var affected []framework.Outcome
 	atTrials := false
 	for _, other := range v.scenario.variants {
 		if other.c.Variant.Role == framework.Affected {
 			atTrials = atTrials || other.atTrials
 			if other.trialOutcome != nil {
-				beside = append(beside, *other.trialOutcome)
+				affected = append(affected, *other.trialOutcome)
 			}
 		}
 	}
 	v.scenario.mu.Unlock()
-	return v.judge.TrialsDue(beside, atTrials)
+	return v.judge.TrialsDue(affected, atTrials)
 }

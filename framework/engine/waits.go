@@ -14,57 +14,56 @@ import (
 )
 
 const (
-	// baselineWithin bounds the wait for a good baseline: an installation that is not
-	// well a while after it said that it works is not well.
+	// baselineWithin bounds the wait for a good baseline after the installation.
 	baselineWithin = 30 * time.Second
-	// unhelpedFor is how long the symptom is watched after a remedy that is not to
-	// help. Remedies that help take up to 13.6 s.
+	// noRecoveryFor is how long the symptom is watched after a remedy that must not help.
+	// Remedies that help take up to 13.6 s.
 	noRecoveryFor = 15 * time.Second
-	// switchedOffFor is how long recovery is awaited from a remedy that is switched off.
+	// switchedOffFor bounds the wait for recovery after a remedy that is switched off.
 	switchedOffFor = 15 * time.Second
-	// namedWithin bounds the wait for the detectors after the symptom, and after a
+	// expectedWithin bounds the wait for the detectors after the symptom, and after a
 	// precursor that sets no bound of its own.
 	expectedWithin = 5 * time.Second
-	// quietWithin bounds the wait for quiet detectors where nothing is to be found:
-	// what is pending has time to pass.
+	// noFindingsWithin bounds the wait for no active findings where none are expected:
+	// pending ones have time to disappear.
 	noFindingsWithin = 30 * time.Second
 	// precursorFor is how long a precursor is watched.
 	precursorFor = 3 * time.Second
-	// heldWithin bounds the wait until a fault has taken effect. Some are seen in the
-	// next poll alone.
+	// effectWithin bounds the wait until a fault has taken effect. Some faults are visible
+	// in the next poll only.
 	effectWithin = 5 * time.Second
-	// outcomeWithin bounds the wait until the outcome of every packet is known. It is
-	// probe.DefaultTimeout unless an agent does not get to run: one in a guest, beside
-	// three that are busy, has reported nothing for half a minute.
+	// outcomeWithin bounds the wait until the outcome of every packet is known. That takes
+	// probe.DefaultTimeout, but an agent in a guest beside three busy ones has reported
+	// nothing for half a minute.
 	outcomeWithin = 45 * time.Second
-	// relapsesWithin bounds the wait for the symptom before a remedy, and after it was
+	// symptomWithin bounds the wait for the symptom before a remedy, and after it was
 	// undone.
 	symptomWithin = 30 * time.Second
-	// fewPolls is how many polls the detectors have to come to something, however long
-	// a poll takes: what is compared over time needs two, and one may not read all.
+	// fewPolls is the least number of polls in a wait for findings, however long a poll
+	// takes: comparisons over time need two, and in one a source may be unavailable.
 	fewPolls = 3
-	// slowPolls bounds the wait for them: beside a lab with four guests on two CPUs
-	// sources did not answer within a second.
+	// slowPolls bounds the wait for fewPolls: with four guests on two CPUs, sources did not
+	// answer within a second.
 	slowPolls = time.Minute
 )
 
-// A wait of a variant asks the history, up to a bound, and marks where it ended. That the
-// bound has passed is no error: the judge sees what came by then.
+// The waits of a variant read the history, up to a bound, and mark where they ended. Reaching
+// the bound is no error: the judge decides by the history up to the mark.
 
-// pollWithin bounds the wait for what the next poll of the detectors will show: that poll
-// may begin late and end late.
+// pollWithin bounds the wait for the next poll of the detectors, which may begin and end
+// late.
 func (v *variantRun) pollWithin() time.Duration {
 	return expectedWithin + 2*(v.c.Every()+v.reader.Timeout())
 }
 
-// untilQuiet waits until the detectors are quiet (verdict.CameQuiet).
-func (v *variantRun) untilNoFindings(ctx context.Context, m history.Moment, after time.Time, bound time.Duration, named ...framework.Finding) error {
+// untilNoFindings waits for verdict.NoFindings.
+func (v *variantRun) untilNoFindings(ctx context.Context, m history.Moment, after time.Time, bound time.Duration, expected ...framework.Finding) error {
 	called := v.h.Now()
 	saw := v.h.View()
 	err := await.Until(ctx, verdict.WaitNoFindings, v.c.Every()/4, bound, func(context.Context) (bool, string, error) {
 		saw = v.h.View()
-		_, quiet, q := verdict.NoFindings(saw, after, called, named...)
-		return quiet, q.Reason, nil
+		span, enough := verdict.NoFindings(saw, after, called, expected...)
+		return enough, span.Reason, nil
 	})
 	if ctx.Err() != nil {
 		return err
@@ -74,9 +73,8 @@ func (v *variantRun) untilNoFindings(ctx context.Context, m history.Moment, afte
 	return nil
 }
 
-// untilFound waits until the newest poll, which began at or after a moment, shows
-// something. The bound is for polls that take no time: where one takes seconds, on a busy
-// machine, the detectors have fewPolls all the same.
+// untilFound waits until a condition on the history is met. If polls take seconds, on a busy
+// machine, the wait goes on after its bound until there were fewPolls since a moment.
 func (v *variantRun) untilFound(ctx context.Context, m history.Moment, what string, since time.Time, bound time.Duration, met func(history.View) bool) error {
 	deadline := v.h.Now().Add(bound)
 	saw := v.h.View()
@@ -92,19 +90,19 @@ func (v *variantRun) untilFound(ctx context.Context, m history.Moment, what stri
 	return nil
 }
 
-// untilNamed waits until the detectors have come to each of the findings, in a poll that
-// began at or after a moment.
-func (v *variantRun) untilExpected(ctx context.Context, named []framework.Finding, since time.Time, within time.Duration) error {
-	if v.c.NothingExpected(named) {
+// untilExpected waits until the detectors report all of some findings, in a poll that began
+// at or after a moment.
+func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Finding, since time.Time, within time.Duration) error {
+	if v.c.NothingExpected(expected) {
 		return nil
 	}
-	return v.untilFound(ctx, history.ExpectedFound, verdict.WaitExpected(named), since, within+v.c.Every()+v.reader.Timeout(), func(saw history.View) bool {
-		return verdict.FoundExpected(saw, named, since)
+	return v.untilFound(ctx, history.ExpectedFound, verdict.WaitExpected(expected), since, within+v.c.Every()+v.reader.Timeout(), func(saw history.View) bool {
+		return verdict.FoundExpected(saw, expected, since)
 	})
 }
 
-// untilWatched waits until all is seen up to a moment, which may be to come: the outcome
-// of every packet, and a poll of the detectors that began then or later.
+// untilWatched waits until the outcome of every packet up to a moment is known, and for a
+// poll that began at or after it. The moment may be in the future.
 func (v *variantRun) untilWatched(ctx context.Context, part string, until time.Time) error {
 	if err := v.untilKnown(ctx, until); err != nil {
 		return err
@@ -124,8 +122,8 @@ func (v *variantRun) untilPolled(ctx context.Context, moment time.Time) error {
 	})
 }
 
-// untilKnown waits until it is known of each packet up to a moment, which may be to come,
-// whether it was lost.
+// untilKnown waits until the outcome of every packet up to a moment is known. The moment may
+// be in the future.
 func (v *variantRun) untilKnown(ctx context.Context, until time.Time) error {
 	bound := max(0, until.Sub(v.h.Now())) + outcomeWithin
 	return await.Until(ctx, "the outcome of the last packets", 50*time.Millisecond, bound, func(context.Context) (bool, string, error) {
@@ -148,17 +146,17 @@ func (v *variantRun) untilLost(ctx context.Context, m history.Moment, since time
 	return err
 }
 
-// markPackets marks a moment, with what is known then of the packets.
+// markPackets adds a moment, and what is known then of the packets.
 func (v *variantRun) markPackets(m history.Mark) { v.h.MarkPackets(m, v.probes.Timelines()) }
 
-// recordPackets writes what is known of the packets.
+// recordPackets adds what is known of the packets.
 func (v *variantRun) recordPackets() {
 	if v.probes != nil {
 		v.h.AddPackets(v.probes.Timelines())
 	}
 }
 
-// ask asks a check, until it holds or its bound has passed.
+// ask makes a check until it holds or its bound has passed.
 func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
 	if c.AsksDetectors {
 		return v.askDetectors(ctx, c)
@@ -166,13 +164,12 @@ func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
 	v.h.Do(history.Ask, c.ID, func(a *history.Act) {
 		answer := func(ctx context.Context) (bool, string, error) {
 			holds, saw, err := v.answer(ctx, c)
-			if ctx.Err() == nil { // an answer that the bound cut short says nothing new
+			if ctx.Err() == nil { // an answer that the bound cut short is ignored
 				a.Err = err
 			}
 			return holds, saw, err
 		}
-		// The first question is not under the bound: where that is zero, there would be no
-		// time for an answer.
+		// The bound does not apply to the first attempt: it may be zero.
 		if a.Holds, a.Saw, _ = answer(ctx); a.Holds || c.Bound == 0 {
 			return
 		}
@@ -190,7 +187,7 @@ func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
 	return ctx.Err()
 }
 
-// askDetectors asks a check about what the detectors have come to.
+// askDetectors makes a check of the findings.
 func (v *variantRun) askDetectors(ctx context.Context, c framework.Check) error {
 	if v.c.Ablate == verdict.AblateDetector {
 		return nil
@@ -207,9 +204,8 @@ func (v *variantRun) askDetectors(ctx context.Context, c framework.Check) error 
 	return ctx.Err()
 }
 
-// answer asks a check about a snapshot that began after the question, and that has read
-// all that the check reads: an older one shows what was before, and what was not read is
-// not missing. Where there is no such snapshot the fact is not known.
+// answer makes a check once, on a snapshot that began after the call and for which all
+// sources of the check were available. If there is no such snapshot, it returns an error.
 func (v *variantRun) answer(ctx context.Context, c framework.Check) (holds bool, saw string, err error) {
 	if len(c.Reads) == 0 {
 		return c.Holds(ctx, v.run)
@@ -222,8 +218,8 @@ func (v *variantRun) answer(ctx context.Context, c framework.Check) (holds bool,
 			return false, "no poll has begun since", nil
 		}
 		asked.Snapshot = func() snapshot.Snapshot { return at }
-		unread := at.Unavailable()
-		return len(unread) == 0, strings.Join(unread, "; "), nil
+		unavailable := at.Unavailable()
+		return len(unavailable) == 0, strings.Join(unavailable, "; "), nil
 	})
 	if err != nil {
 		return false, "", err

@@ -11,12 +11,11 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// watch asks the detectors, again and again, from start to stop, and writes what they
-// come to into the history.
+// watch runs the detectors repeatedly until it is stopped, and adds each poll to the history.
 type watch struct {
 	collect func(context.Context) snapshot.Snapshot
 	history *history.History
-	// news is told of each poll; it may be nil.
+	// news is called with each poll; it may be nil.
 	news func(history.Poll)
 
 	stop func()
@@ -45,7 +44,7 @@ func startWatch(collect func(context.Context) snapshot.Snapshot, d *history.Dete
 	return w
 }
 
-// Stop ends the watching, and waits for the last poll. Of the snapshots that one is kept.
+// Stop ends the polls, and waits for the last one. Only its snapshot is kept.
 func (w *watch) Stop() {
 	w.stop()
 	<-w.done
@@ -57,7 +56,7 @@ func (w *watch) Stop() {
 func (w *watch) poll(ctx context.Context) {
 	now := w.collect(ctx)
 	if ctx.Err() != nil {
-		return // a snapshot that was cut short shows faults that are not there
+		return // an incomplete snapshot may show faults that do not exist
 	}
 	w.mu.Lock()
 	p := w.detection.Poll(now, w.history.Now())
@@ -75,7 +74,7 @@ func (w *watch) last() snapshot.Snapshot {
 	return w.detection.Last()
 }
 
-// told is what all polls so far have shown.
+// told summarises all polls so far.
 func (w *watch) told() report.History {
 	polls := w.history.View().Polls()
 	r := report.History{Looks: len(polls), Seen: []report.Seen{}}
@@ -83,7 +82,7 @@ func (w *watch) told() report.History {
 	r.Changes, r.More = w.detection.Changes()
 	w.mu.Unlock()
 	index := map[detect.ID]int{}
-	last := map[detect.ID]int{} // the poll that showed it last
+	last := map[detect.ID]int{} // the last poll that had it
 	for n, p := range polls {
 		for _, f := range p.Findings {
 			key := f.ID()

@@ -168,7 +168,8 @@ func isQuiet(t *testing.T, w *watch, after time.Time, bound time.Duration, named
 		t.Fatal(err)
 	}
 	at, m, _ := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, "")
-	return verdict.NoFindings(at, after, m.Began, named...)
+	q, quiet = verdict.NoFindings(at, after, m.Began, named...)
+	return q.Since, quiet, q
 }
 
 func TestUntilNamed(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Detection asks detectors about one snapshot after the other.
+// Detection runs detectors on one snapshot after the other.
 type Detection struct {
 	Detectors []detect.Detector
 	Every     time.Duration // from one snapshot to the next
@@ -19,16 +19,14 @@ type Detection struct {
 	more      int               // changes beyond that
 }
 
-// maxChanges bounds what is kept of changes: the first ones show a layer that flaps in
-// every snapshot.
+// maxChanges bounds the number of changes that are kept. The first ones are enough to show
+// a layer that flaps in every snapshot.
 const maxChanges = 5000
 
-// Scope is what of a lab the findings of a variant are about: its own nodes, and all
-// that is not another variant's.
+// Scope is the part of a lab that belongs to a variant: all but the nodes of Others.
 type Scope struct{ Own, Others []string }
 
-// of returns those findings that name no node of another variant, or one of its own as
-// well.
+// of returns the findings that name no node of another variant, or one of its own as well.
 func (s Scope) of(findings []detect.Finding) []detect.Finding {
 	return slices.DeleteFunc(findings, func(f detect.Finding) bool {
 		names := func(nodes []string) bool {
@@ -38,7 +36,7 @@ func (s Scope) of(findings []detect.Finding) []detect.Finding {
 	})
 }
 
-// Poll asks the detectors about one more snapshot, which was there at ended.
+// Poll runs the detectors on the next snapshot, which was complete at ended.
 func (d *Detection) Poll(now snapshot.Snapshot, ended time.Time) Poll {
 	if len(d.snapshots) > 0 {
 		changes := snapshot.Changes(d.snapshots[len(d.snapshots)-1], now)
@@ -47,7 +45,7 @@ func (d *Detection) Poll(now snapshot.Snapshot, ended time.Time) Poll {
 	}
 	d.snapshots = append(d.snapshots, now)
 	d.snapshots = slices.Delete(d.snapshots, 0, max(0, len(d.snapshots)-int(detect.History/d.Every)))
-	detect.Forget(d.snapshots) // else two nodes with 2,400 flows each take a hundred MB
+	detect.Forget(d.snapshots) // without this, two nodes with 2,400 flows each take 100 MB
 	return Poll{Began: now.Time, Ended: ended, Unavailable: now.Unavailable(), Findings: d.Scope.of(detect.Look(d.Detectors, d.snapshots))}
 }
 
@@ -62,8 +60,8 @@ func (d *Detection) Last() snapshot.Snapshot {
 // End forgets all snapshots but the newest.
 func (d *Detection) End() { d.snapshots = slices.Delete(d.snapshots, 0, max(0, len(d.snapshots)-1)) }
 
-// Changes are what changed from one snapshot to the next, and how many changes were
-// left out because there were too many.
+// Changes are the changes from one snapshot to the next. more is how many were left out
+// beyond maxChanges.
 func (d *Detection) Changes() (changes []snapshot.Change, more int) {
 	return slices.Clone(d.changes), d.more
 }

@@ -1,6 +1,6 @@
-// Package history is what happened in the run of a variant, and what was seen: one
-// append-only list of typed entries. The run writes it, and its waits ask it; package
-// verdict judges it, while the run goes on and when a stored run is judged again.
+// Package history records what happened and what was observed in the run of a variant, as
+// one append-only list of typed entries. The run writes it and its waits read it. Package
+// verdict judges it, during the run and when a stored run is judged again.
 package history
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// FileName is the file that holds a history, and Schema its form: one JSON object a
-// line, each an Entry, compressed with zstd. Each entry is on disk before anything is
-// judged by it, so that the file of a run that is killed lacks only its end.
+// FileName is the file of a history, and Schema its format: one Entry per line as JSON,
+// compressed with zstd. Each entry is on disk before it is judged, so that the file of a
+// killed run lacks only its end.
 const (
 	FileName = "record.jsonl.zst"
 	Schema   = "relapse.record/v2"
 )
 
-// Entry is a line of the file. Besides the time exactly one of its parts is set.
+// Entry is a line of the file. Besides At exactly one field is set.
 type Entry struct {
-	// At is when the entry was written, or when what it describes was over.
+	// At is when the entry was written, or when what it describes ended.
 	At     time.Time      `json:"at"`
 	Begin  *Begin         `json:"begin,omitempty"`
 	Step   *Step          `json:"step,omitempty"`
@@ -32,7 +32,7 @@ type Entry struct {
 	Probes []probe.Stored `json:"probes,omitempty"`
 }
 
-// Begin is the first entry: which run it is.
+// Begin is the first entry. It identifies the run.
 type Begin struct {
 	Schema   string `json:"schema"`
 	Scenario string `json:"scenario"`
@@ -49,19 +49,19 @@ type Begin struct {
 type Step struct {
 	ID    framework.StepID `json:"id"`
 	Ended bool             `json:"ended,omitempty"`
-	// Error says why the step could not be carried out; empty where it was. What
-	// came of it is for package verdict to tell.
+	// Error is why the step could not be carried out; empty if it was. Package verdict
+	// decides whether its result is the expected one.
 	Error string `json:"error,omitempty"`
-	// Interrupted is set where the run's time was over when the step ended.
+	// Interrupted is set if the step's context had ended.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Panicked is set where Error is what a panic said.
+	// Panicked is set if Error is from a panic.
 	Panicked bool `json:"panicked,omitempty"`
 }
 
-// Action is what was done to a lab, or asked of it.
+// Action is something that was done to the lab, or read from it.
 type Action string
 
-// Actions. Those of a check bear the check's identifier in Act.Part.
+// Actions. Act.Part of a check is the check's identifier.
 const (
 	Install     Action = "install"      // the script's components are installed
 	StartProbes Action = "start-probes" // probes are started
@@ -70,19 +70,19 @@ const (
 	TookEffect  Action = "held"         // whether the fault took effect: Holds and Saw
 	Undo        Action = "undo"         // a fault or a remedy is undone
 	Apply       Action = "apply"        // a remedy is applied
-	Ask         Action = "check"        // a check is asked: Holds and Saw
+	Ask         Action = "check"        // a check is made: Holds and Saw
 	Refuses     Action = "refuses"      // whether the component refuses to start: Saw
 	Trials      Action = "trials"       // how a probabilistic fault went: Rounds, Holds
 )
 
-// Act is an action, and what came of it.
+// Act is an action and its result.
 type Act struct {
 	What  Action    `json:"what"`
 	Part  string    `json:"part,omitempty"`
 	Began time.Time `json:"began"`
 	Holds bool      `json:"holds,omitempty"`
 	Saw   string    `json:"saw,omitempty"`
-	// Rounds is how many trials there were.
+	// Rounds is the number of trials.
 	Rounds int `json:"rounds,omitempty"`
 	// Timeout is how long one snapshot may take.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
@@ -91,7 +91,7 @@ type Act struct {
 	Err error `json:"-"`
 }
 
-// Moment names a moment of a step at which something is judged.
+// Moment identifies a moment of a step at which something is judged.
 type Moment string
 
 // Moments of steps.
@@ -105,39 +105,37 @@ const (
 	Replaced      Moment = "replaced"       // the old endpoints of the probes are about to go
 	Back          Moment = "back"           // the wait for traffic to come back is over
 	StaysBack     Moment = "stays-back"     // the outcome of the packets since then is known
-	StillFound    Moment = "still-found"    // the wait for findings that go on is over
+	StillFound    Moment = "still-found"    // the wait for findings that persist is over
 	BrokenAgain   Moment = "broken-again"   // the wait for the symptom after an undo is over
-	TakenBack     Moment = "taken-back"     // the wait for silence after a precursor's undo is over
-	DetectorsSaid Moment = "detectors-said" // a check that asks the detectors is over
+	TakenBack     Moment = "taken-back"     // the wait for no active findings after a precursor's undo is over
+	DetectorsSaid Moment = "detectors-said" // a check of the findings is over
 )
 
 // Mark is a moment of a step.
 type Mark struct {
 	Moment Moment `json:"moment"`
 	Part   string `json:"part,omitempty"`
-	// Began is when the wait began that ended here.
+	// Began is when the wait began.
 	Began time.Time `json:"began,omitzero"`
-	// Until is the moment up to which things are to be judged, where it is not the
-	// time of the entry.
+	// Until is the moment up to which traffic is judged; zero: the time of the entry.
 	Until time.Time `json:"until,omitzero"`
-	// Bound is how long the wait might have taken.
+	// Bound is the bound on the wait.
 	Bound time.Duration `json:"bound_ns,omitempty"`
-	// Polls is the number of the first entry that the wait has not seen, where it waited
-	// for polls: a later poll does not count for it.
+	// Polls is, for a wait for polls, the number of the first entry after those that it
+	// considered: later polls do not count for it.
 	Polls int `json:"polls,omitempty"`
 }
 
-// StoredPoll is a poll as it is stored: what the detectors were given, and what they
-// found then.
+// StoredPoll is a poll as it is stored: the input of the detectors and their findings.
 type StoredPoll struct {
 	Snapshot snapshot.Snapshot `json:"snapshot"`
 	Findings []detect.Finding  `json:"findings"`
 }
 
-// Poll is what came of asking the detectors once.
+// Poll is the result of running the detectors once.
 type Poll struct {
 	Began, Ended time.Time
-	// Unread are the sources that were to be read and were not, with the reasons.
+	// Unavailable are the sources that could not be read, with the reasons.
 	Unavailable []string
 	Findings    []detect.Finding
 }

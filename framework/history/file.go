@@ -13,11 +13,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// window is how far back an entry is compared with earlier ones: some hundred polls
-// of a small lab, and a few of one with thousands of Services.
+// window is the window of the compression, in bytes: some hundred polls of a small lab, and
+// a few of one with thousands of Services.
 const window = 4 << 20
 
-// file is the file of a history. Its first error ends it.
+// file is the file of a history. After its first error nothing more is written.
 type file struct {
 	mu   sync.Mutex
 	file *os.File
@@ -31,7 +31,7 @@ func (f *file) create(dir string) {
 		f.file, err = os.Create(filepath.Join(dir, FileName))
 	}
 	if err == nil {
-		// One thread: an entry is written in the time of a poll.
+		// One thread is enough: entries are as frequent as polls.
 		f.out, err = zstd.NewWriter(f.file, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
 	}
 	if err != nil {
@@ -39,7 +39,7 @@ func (f *file) create(dir string) {
 	}
 }
 
-// write writes an entry, which is on disk when write returns.
+// write writes and flushes an entry.
 func (f *file) write(e Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +64,7 @@ func (f *file) failed() error {
 	return f.err
 }
 
-// close ends the file, and returns what was wrong with it, once.
+// close closes the file, and returns the errors of it, once.
 func (f *file) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,7 +77,7 @@ func (f *file) close() error {
 	return err
 }
 
-// OtherSchemaError says that a file holds a record of another form.
+// OtherSchemaError says that a record has another schema.
 type OtherSchemaError struct{ Path, Schema string }
 
 func (e *OtherSchemaError) Error() string {
@@ -85,7 +85,7 @@ func (e *OtherSchemaError) Error() string {
 }
 
 // read calls each with the entries of a file, up to its end or to where the run was
-// killed, and until each returns false. Restore is what each line goes through first.
+// killed, or until each returns false. restore is applied to each line first.
 func read(path string, restore func([]byte) []byte, each func(Entry) bool) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -110,7 +110,7 @@ func read(path string, restore func([]byte) []byte, each func(Entry) bool) error
 			return fmt.Errorf("reading the record %s: %w", path, err)
 		}
 		var e Entry
-		if n == 1 { // one of another form need not fit into an Entry
+		if n == 1 { // another schema may not fit into an Entry
 			var first struct{ Begin Begin }
 			if json.Unmarshal(restore(line), &first) != nil || first.Begin.Schema != Schema {
 				return &OtherSchemaError{path, first.Begin.Schema}
@@ -125,8 +125,8 @@ func read(path string, restore func([]byte) []byte, each func(Entry) bool) error
 	}
 }
 
-// ReadBegin reads the first entry of the record in a folder. Restore is what each line
-// goes through first, and may be nil.
+// ReadBegin reads the first entry of the record in a folder. restore is applied to each
+// line first; nil: to none.
 func ReadBegin(dir string, restore func([]byte) []byte) (Begin, error) {
 	var b Begin
 	err := read(filepath.Join(dir, FileName), orAsIs(restore), func(e Entry) bool {

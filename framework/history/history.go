@@ -14,9 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// History is the history of one variant's run. Entries are added by the run, or read
-// from a file; several goroutines may do so. The zero value is one that is kept in
-// memory alone, with the machine's clock.
+// History is the history of one variant's run. Several goroutines may add entries. The
+// zero value is kept in memory only and uses the machine's clock.
 type History struct {
 	file file
 	zero time.Time // when the run began, with its monotonic reading
@@ -28,7 +27,7 @@ type History struct {
 	acts  []at[Act]
 	marks []at[Mark]
 	polls []at[Poll]
-	// packets are what was known of the probes' packets, at some moments.
+	// packets are what was known of the probes' packets at some moments.
 	packets []at[[]probe.Stored]
 }
 
@@ -39,8 +38,8 @@ type at[T any] struct {
 	part   T
 }
 
-// Create begins the history of a run that began at zero, and its file in a folder;
-// without a folder there is none. What is wrong with the file is told by Failed.
+// Create begins the history of a run that began at zero, and its file in a folder; if dir
+// is empty there is no file. Failed returns errors of the file.
 func (h *History) Create(dir string, zero time.Time, b Begin) {
 	h.zero = zero
 	if dir != "" {
@@ -53,11 +52,11 @@ func (h *History) Create(dir string, zero time.Time, b Begin) {
 // Begin is the first entry.
 func (h *History) Begin() Begin { return h.begin }
 
-// Now is the time on the clock that the machine had when the run began: a clock that
-// is set in mid-run does not tear the run's times apart.
+// Now is the start of the run plus the monotonic time since, so that setting the machine's
+// clock during the run has no effect.
 func (h *History) Now() time.Time { return h.Wall(time.Now()) }
 
-// Wall is a time with a monotonic reading on the clock of Now, without the reading.
+// Wall converts a time with a monotonic reading to the clock of Now.
 func (h *History) Wall(t time.Time) time.Time {
 	if t.IsZero() || h.zero.IsZero() { // nothing has begun
 		return t
@@ -65,8 +64,7 @@ func (h *History) Wall(t time.Time) time.Time {
 	return h.zero.Add(t.Sub(h.zero)).Round(0)
 }
 
-// Monotonic is a time of Now with the monotonic reading that it had, for comparisons with
-// times that have one.
+// Monotonic is the inverse of Wall, for comparisons with times with a monotonic reading.
 func (h *History) Monotonic(t time.Time) time.Time {
 	if t.IsZero() || h.zero.IsZero() {
 		return t
@@ -74,16 +72,16 @@ func (h *History) Monotonic(t time.Time) time.Time {
 	return h.zero.Add(t.Sub(h.zero.Round(0)))
 }
 
-// Failed says what was wrong with the file so far.
+// Failed returns the first error of the file.
 func (h *History) Failed() error { return h.file.failed() }
 
-// Close ends the file, and returns what was wrong with it, once.
+// Close closes the file, and returns the errors of it, once.
 func (h *History) Close() error { return h.file.close() }
 
-// BeginStep notes that a step begins.
+// BeginStep adds the beginning of a step.
 func (h *History) BeginStep(id framework.StepID) { h.add(Entry{Step: &Step{ID: id}}) }
 
-// EndStep notes the end of a step, and why it could not be carried out, if it could not.
+// EndStep adds the end of a step. err is why it could not be carried out, or nil.
 func (h *History) EndStep(id framework.StepID, err error, interrupted bool) {
 	s := Step{ID: id, Ended: true, Interrupted: interrupted}
 	if err != nil {
@@ -98,13 +96,12 @@ type PanicError struct{ Value any }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Do does something to the lab, or asks it, and notes what came of it: do fills in the
-// act's results.
+// Do carries out an action and adds it: do fills in the results.
 func (h *History) Do(what Action, part string, do func(*Act)) Act {
 	a := Act{What: what, Part: part, Began: h.Now()}
 	returned := false
 	defer func() {
-		if !returned { // it panics
+		if !returned { // do panics
 			a.Error = "it panicked"
 			h.add(Entry{Act: &a})
 		}
@@ -118,22 +115,23 @@ func (h *History) Do(what Action, part string, do func(*Act)) Act {
 	return a
 }
 
-// Mark notes a moment of the step under way.
+// Mark adds a moment of the current step.
 func (h *History) Mark(m Mark) { h.add(Entry{Mark: &m}) }
 
-// MarkPolls notes a moment at which a wait for polls is over that saw a view last.
+// MarkPolls adds the moment at which a wait for polls ended. saw is the last view of the
+// wait.
 func (h *History) MarkPolls(m Mark, saw View) {
 	m.Polls = saw.polls
 	h.Mark(m)
 }
 
-// MarkPackets notes a moment, with what is known then of the packets.
+// MarkPackets adds a moment, and what is known then of the packets.
 func (h *History) MarkPackets(m Mark, timelines []probe.Timeline) {
 	h.AddPackets(timelines)
 	h.Mark(m)
 }
 
-// AddPackets notes what is known of the probes' packets.
+// AddPackets adds what is known of the probes' packets.
 func (h *History) AddPackets(timelines []probe.Timeline) {
 	var e Entry
 	for i := range timelines {
@@ -144,7 +142,7 @@ func (h *History) AddPackets(timelines []probe.Timeline) {
 	}
 }
 
-// AddPoll notes a poll, and the snapshot that it was about.
+// AddPoll adds a poll and its snapshot.
 func (h *History) AddPoll(s snapshot.Snapshot, p Poll) {
 	p.Began, p.Ended = h.Wall(p.Began), h.Wall(p.Ended)
 	s.Time = p.Began
@@ -154,7 +152,7 @@ func (h *History) AddPoll(s snapshot.Snapshot, p Poll) {
 	h.keepPoll(p)
 }
 
-// add stores an entry and keeps it. Entries have the same order in the file as in memory.
+// add adds an entry to the file and to memory, in the same order.
 func (h *History) add(e Entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,7 +161,7 @@ func (h *History) add(e Entry) {
 	h.keep(e)
 }
 
-// keepPoll keeps a poll in memory. Findings are the same for minutes; they are kept once.
+// keepPoll keeps a poll in memory. Equal findings of successive polls share memory.
 func (h *History) keepPoll(p Poll) {
 	if n := len(h.polls); n > 0 && reflect.DeepEqual(h.polls[n-1].part.Findings, p.Findings) {
 		p.Findings = h.polls[n-1].part.Findings
@@ -172,7 +170,7 @@ func (h *History) keepPoll(p Poll) {
 	h.next++
 }
 
-// keep keeps an entry in memory that is no poll.
+// keep keeps an entry other than a poll in memory.
 func (h *History) keep(e Entry) {
 	switch {
 	case e.Begin != nil:
@@ -189,19 +187,19 @@ func (h *History) keep(e Entry) {
 	h.next++
 }
 
-// OtherPolls are the polls of a stored run in which the detectors find something else
-// today than they did then.
+// OtherPolls are the polls of a stored run whose findings differ when the detectors run
+// again.
 type OtherPolls struct {
 	All, Differ int
-	// At is when the first of them was over, Number its number from 1, and Then and Now
-	// what it found in one of the two cases only.
+	// At is the end of the first of them, Number its number from 1, and Then and Now the
+	// findings that only the stored run or only today's detectors have.
 	At        time.Time
 	Number    int
 	Then, Now Poll
 }
 
-// Read reads the record in a folder, and asks detectors anew about each snapshot.
-// Restore is what each line goes through first, and may be nil.
+// Read reads the record in a folder, and runs the detectors again on each snapshot.
+// restore is applied to each line first; nil: to none.
 func Read(dir string, restore func([]byte) []byte, d *Detection) (*History, OtherPolls, error) {
 	h := &History{}
 	var others OtherPolls
@@ -218,20 +216,20 @@ func Read(dir string, restore func([]byte) []byte, d *Detection) (*History, Othe
 	return h, others, err
 }
 
-// compare notes whether a poll finds something else than it did then.
+// compare counts a poll, and notes whether its findings differ.
 func (o *OtherPolls) compare(then []Finding, now Poll) {
 	o.All++
-	gone, come := without(then, now.Findings), without(now.Findings, then)
-	if len(gone)+len(come) == 0 {
+	onlyThen, onlyNow := without(then, now.Findings), without(now.Findings, then)
+	if len(onlyThen)+len(onlyNow) == 0 {
 		return
 	}
 	if o.Differ++; o.Differ == 1 {
 		o.At, o.Number = now.Ended, o.All
-		o.Then, o.Now = Poll{Findings: gone}, Poll{Findings: come}
+		o.Then, o.Now = Poll{Findings: onlyThen}, Poll{Findings: onlyNow}
 	}
 }
 
-// without are the findings that are none of the others.
+// without returns the findings that are not among the others.
 func without(findings, others []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool {
 		return slices.ContainsFunc(others, func(o Finding) bool { return o.ID() == f.ID() })

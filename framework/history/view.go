@@ -11,39 +11,36 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
-// Finding is a detector's.
+// Finding is a finding of a detector.
 type Finding = detect.Finding
 
-// View is a history up to a moment. What is asked of it does not change when the
-// history goes on.
+// View is a history up to a moment. It does not change when entries are added later.
 type View struct {
 	h *History
-	// number is that of the first entry that is not in it, and polls that of the first
-	// poll that is not.
+	// number is that of the first entry after the view, and polls that of the first poll
+	// after it.
 	number, polls int
-	// Time is the moment.
-	Time time.Time
+	Time          time.Time
 }
 
-// View is all that there is so far.
+// View is the history so far.
 func (h *History) View() View {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return View{h, h.next, h.next, h.Now()}
 }
 
-// StepView is what a history holds of one step.
+// StepView has the entries of one step.
 type StepView struct {
 	h            *History
-	first, after int // numbers of its first entry, and of the first that is none of it
-	// Began is when it began, and Ended when it ended.
+	first, after int // numbers of its first entry, and of the first one after it
 	Began, Ended time.Time
 	// Error, Interrupted and Panicked are as in Step.
 	Error                 string
 	Interrupted, Panicked bool
 }
 
-// Step is the part of a step; false where the step has not come to its end.
+// Step returns a step; false if it has not ended.
 func (h *History) Step(id framework.StepID) (StepView, bool) {
 	s, began := h.begun(id)
 	if !began {
@@ -61,7 +58,7 @@ func (h *History) Step(id framework.StepID) (StepView, bool) {
 	return s, false
 }
 
-// UnderWay is the part of a step that goes on, as far as it has come.
+// UnderWay returns a step that has not ended, up to now.
 func (h *History) UnderWay(id framework.StepID) StepView {
 	s, _ := h.begun(id)
 	return s
@@ -78,7 +75,7 @@ func (h *History) begun(id framework.StepID) (StepView, bool) {
 	return StepView{h: h}, false
 }
 
-// Act is the last action of a kind in the step, with its end; false where there is none.
+// Act is the last action of a kind in the step, with its end; false if there is none.
 func (s StepView) Act(what Action, part string) (a Act, ended time.Time, there bool) {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
@@ -90,8 +87,8 @@ func (s StepView) Act(what Action, part string) (a Act, ended time.Time, there b
 	return Act{}, time.Time{}, false
 }
 
-// At is the history up to the last moment of that name in the step, with its mark;
-// false where there is none.
+// At is the history up to the last such moment in the step, with its mark; false if there
+// is none.
 func (s StepView) At(m Moment, part string) (View, Mark, bool) {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
@@ -103,7 +100,7 @@ func (s StepView) At(m Moment, part string) (View, Mark, bool) {
 	return View{}, Mark{}, false
 }
 
-// Timelines are the probes' timelines, as they were known then.
+// Timelines are the probes' timelines as far as they were known at that moment.
 func (v View) Timelines() []probe.Timeline {
 	v.h.mu.Lock()
 	defer v.h.mu.Unlock()
@@ -135,7 +132,7 @@ func (v View) since(moment time.Time) []at[Poll] {
 	return all[first:last:last]
 }
 
-// Last is the newest poll; false where there is none.
+// Last is the newest poll; false if there is none.
 func (v View) Last() (Poll, bool) {
 	v.h.mu.Lock()
 	defer v.h.mu.Unlock()
@@ -156,14 +153,14 @@ func (v View) Findings() []Finding {
 // PollsSince counts the polls that began at or after a moment.
 func (v View) PollsSince(moment time.Time) int { return len(v.since(moment)) }
 
-// Sighting is a finding, and when the poll was over that showed it first.
+// Sighting is a finding, and the end of the first poll that had it.
 type Sighting struct {
 	Finding
 	At time.Time
 }
 
-// Seen returns every finding of the polls that began at or after a moment, each with
-// the first of these polls that showed it, oldest first.
+// Seen returns every finding of the polls that began at or after a moment, each once, in
+// the order in which they appeared.
 func (v View) Seen(since time.Time) []Sighting {
 	var all []Sighting
 	known := map[detect.ID]bool{}
@@ -181,20 +178,20 @@ func (v View) Seen(since time.Time) []Sighting {
 	return all
 }
 
-// Alarms are the active findings of the polls that began at or after a moment, but for
-// the named ones.
-func (v View) Active(since time.Time, named ...framework.Finding) []Finding {
+// Active are the active findings of the polls that began at or after a moment, without the
+// expected ones.
+func (v View) Active(since time.Time, expected ...framework.Finding) []Finding {
 	var active []Finding
 	for _, s := range v.Seen(since) {
 		if s.State == detect.Active {
 			active = append(active, s.Finding)
 		}
 	}
-	return framework.Unexpected(active, named...)
+	return framework.Unexpected(active, expected...)
 }
 
-// BlindSince says which sources were not read in the newest poll that began at or
-// after a moment and did not read all; empty if each read all.
+// UnavailableSince describes the sources that were unavailable in the newest such poll
+// that began at or after a moment; empty if all were available in each poll.
 func (v View) UnavailableSince(since time.Time) string {
 	for _, p := range slices.Backward(v.since(since)) {
 		if len(p.part.Unavailable) > 0 {
@@ -204,26 +201,27 @@ func (v View) UnavailableSince(since time.Time) string {
 	return ""
 }
 
-// Quiet is a time in which each poll read all that it was to read, and found nothing
-// but what is latent, a hint or named.
+// Span is a time in which no poll has an unexpected active or pending finding, or an
+// unavailable source.
 type Span struct {
-	// Since is when the first of these polls began, zero where the newest is none of them,
-	// and For how long they reach, up to the beginning of the newest.
+	// Since is the beginning of the first of these polls; zero if the newest poll is not
+	// one. For is the time from it to the beginning of the newest.
 	Since time.Time
 	For   time.Duration
-	// Noise says why the poll before them was no quiet one; empty where there is none.
-	// Blind is set where a source was not read.
+	// Reason is why the poll before the span is not in it; empty if there is none.
+	// Unavailable is set if the reason is an unavailable source.
 	Reason      string
 	Unavailable bool
 }
 
-// Quiet is the time up to the newest poll, and back to a moment at most, that was quiet.
-func (v View) WithoutFindings(after time.Time, named ...framework.Finding) Span {
+// WithoutFindings is the span that ends with the newest poll. It begins at or after a
+// moment.
+func (v View) WithoutFindings(after time.Time, expected ...framework.Finding) Span {
 	polls := v.since(after)
 	q := Span{Reason: "no poll yet"}
 	for _, p := range slices.Backward(polls) {
-		if why, blind := p.part.active(named); why != "" {
-			q.Reason, q.Unavailable = why, blind
+		if why, unavailable := p.part.active(expected); why != "" {
+			q.Reason, q.Unavailable = why, unavailable
 			break
 		}
 		q = Span{Since: p.part.Began, For: polls[len(polls)-1].part.Began.Sub(p.part.Began)}
@@ -231,14 +229,14 @@ func (v View) WithoutFindings(after time.Time, named ...framework.Finding) Span 
 	return q
 }
 
-// noise says why a poll was no quiet one; it is empty where it was.
-func (p Poll) active(named []framework.Finding) (noise string, blind bool) {
-	loud := slices.DeleteFunc(framework.Unexpected(p.Findings, named...), func(f Finding) bool {
+// active is why a poll is not part of a Span; empty if it is.
+func (p Poll) active(expected []framework.Finding) (reason string, unavailable bool) {
+	active := slices.DeleteFunc(framework.Unexpected(p.Findings, expected...), func(f Finding) bool {
 		return f.State == detect.Latent || f.State == detect.Hint
 	})
 	switch {
-	case len(loud) > 0:
-		return framework.DescribeFindings(loud), false
+	case len(active) > 0:
+		return framework.DescribeFindings(active), false
 	case len(p.Unavailable) > 0:
 		return "a source is unavailable: " + strings.Join(p.Unavailable, "; "), true
 	}

@@ -1,5 +1,5 @@
-// Package verdict judges what happened to a variant by its history alone. The same
-// functions judge a run while it goes on, and a stored run again.
+// Package verdict judges a variant by its history alone. The same functions judge a live
+// run and a stored one.
 package verdict
 
 import (
@@ -17,31 +17,30 @@ import (
 
 const (
 	// PollEvery is the time from one poll of the detectors to the next, unless a script
-	// says otherwise. A finding is to come within a second of the first lost probe,
-	// which itself is known only some 0.4 s after it was sent.
+	// has another. A finding must come within a second of the first lost packet, whose
+	// loss is known only some 0.4 s after it was sent.
 	PollEvery = 200 * time.Millisecond
-	// QuietFor is how long the detectors must be quiet to count as quiet, and
-	// BaselineFor how long all must be well before the fault.
+	// NoFindingsFor is how long there must be no active findings. BaselineFor is the same
+	// for the baseline, in which probes must lose no packets either.
 	NoFindingsFor = 5 * time.Second
 	BaselineFor   = NoFindingsFor
-	// RecoveredFor is how long probes must be clean after a remedy.
+	// RecoveredFor is how long probes must lose no packets after a remedy.
 	RecoveredFor = time.Second
 )
 
-// Part is a part of the harness that can be switched off, to see that the verdict
-// changes.
+// Part is a part of the harness that can be switched off, to show that the verdict changes.
 type Part string
 
 // Parts that can be switched off.
 const (
 	AblateFault    Part = "fault"    // the fault is not injected
-	AblateDetector Part = "detector" // the detectors are not asked
+	AblateDetector Part = "detector" // the detectors do not run
 	AblateRemedy   Part = "remedy"   // the remedies are not applied
 )
 
-// AblateAll switches every part off, one after the other on one lab: of each variant
-// the fault, and of an affected one the detectors and the remedies that help, each by
-// itself. Such a run passes if each of them has changed the verdict.
+// AblateAll switches off one part after the other, on one lab: in each variant the fault,
+// and in an affected one also the detectors and the remedies that help. The run passes if
+// each has changed the verdict.
 const AblateAll Part = "all"
 
 // Parts lists what Options.Ablate takes.
@@ -49,38 +48,36 @@ var Parts = []Part{AblateDetector, AblateRemedy, AblateFault, AblateAll}
 
 // Options are those of a run that change what its variants do.
 type Options struct {
-	// Ablate switches a part off, or all of them in turn. It excludes Repeat.
+	// Ablate switches off a part, or all of them in turn. It excludes Repeat.
 	Ablate Part
-	// Repeat runs each variant so many times on one lab, for the rate of its verdict;
-	// zero means once. More than once is Brief.
+	// Repeat is how often each variant runs on one lab, for the rate of its verdict. Zero
+	// means once. More than once implies Brief.
 	Repeat int
-	// Brief leaves precursors and remedies out: they take the time of several runs.
+	// Brief omits precursors and remedies.
 	Brief bool
-	// Wait, if more than zero, is for how long an affected variant is left alone after
-	// the fault, before any remedy, to see that it does not heal by itself. It excludes
-	// Repeat, which leaves remedies out.
+	// Wait is how long nothing is done to an affected variant after the fault, before any
+	// remedy, to show that it does not recover by itself. It excludes Repeat.
 	Wait time.Duration
 }
 
-// Case is one run of a variant: what it does, and what must come of it.
+// Case is one run of a variant, with its expected verdict.
 type Case struct {
 	Variant framework.Variant
 	Script  framework.Script // this run's own
-	// Label is the variant's name, with the number of a repeat or the part that is
-	// switched off. Evidence is the folder of its evidence, from the run's.
+	// Label is the variant's name, with the number of a repeat or the part that is switched
+	// off. Evidence is the folder of its evidence, relative to the run's.
 	Label, Evidence string
 	// Number counts the runs of the variant, from 0.
 	Number int
 	// Ablate is the part that is switched off; empty: none.
 	Ablate Part
-	// Expected is the verdict that must come; empty where that is not known.
+	// Expected is the expected verdict; empty if there is no expectation.
 	Expected framework.Verdict
-	// MustChange is set where the run shows what the part that is switched off is good
-	// for.
+	// MustChange is set if the run must show that without the part the verdict changes.
 	MustChange bool
 }
 
-// Cases are the runs of a variant, in their order.
+// Cases are the runs of a variant, in order.
 func Cases(v framework.Variant, o Options) []Case {
 	switch {
 	case o.Ablate == AblateAll:
@@ -117,8 +114,7 @@ func newCase(v framework.Variant, o Options) Case {
 	return Case{Variant: v, Script: script, Label: v.Name, Evidence: filepath.Join("evidence", v.Name), Expected: v.Expected()}
 }
 
-// waiting is the remedy of doing nothing: to see for a time whether the incident heals
-// by itself. It must not.
+// waiting is a remedy that does nothing and must not help.
 func waiting(watch time.Duration) framework.Remedy {
 	return framework.Remedy{
 		ID: "wait", Name: "wait " + watch.String(), Watch: watch,
@@ -126,21 +122,20 @@ func waiting(watch time.Duration) framework.Remedy {
 	}
 }
 
-// without takes a part out of a run.
+// without switches a part off.
 func (c Case) without(p Part) Case {
 	c.Ablate = p
 	switch p {
 	case AblateFault:
-		c.Script.Precursors = nil // they are faults, too: the fault itself is what must be missed
+		c.Script.Precursors = nil // they are faults, too
 	case AblateRemedy:
-		// One that does not help changes nothing by being left out.
+		// Without a remedy that does not help, the verdict stays the same.
 		c.Script.Remedies = slices.DeleteFunc(slices.Clone(c.Script.Remedies), func(r framework.Remedy) bool { return !r.Helps })
 	}
 	return c
 }
 
-// ablations are the runs of a variant that show what each part is good for: without
-// it, the verdict must be another one.
+// ablations are the runs of a variant that show that without a part the verdict changes.
 func ablations(v framework.Variant, o Options) []Case {
 	var all []Case
 	without := func(p Part, becomes framework.Verdict) Case {
@@ -153,36 +148,36 @@ func ablations(v framework.Variant, o Options) []Case {
 	}
 	all = append(all, without(AblateFault, framework.Vacuous))
 	if v.Role != framework.Affected {
-		return all // nothing is to be detected, and nothing to be mended
+		return all // there is nothing to detect and nothing to remedy
 	}
 	all = append(all, without(AblateDetector, framework.Missed))
-	// The incident is there, and no remedy mends it.
+	// The incident occurs, and no remedy helps.
 	if c := without(AblateRemedy, framework.Reproduced); len(c.Script.Remedies) > 0 {
 		all = append(all, c)
 	}
 	return all
 }
 
-// Classified tells whether it is known what the variant must come to. What is not as
-// it would be in an affected one, or a fixed one, is no failure of another.
+// Classified reports whether the variant has an expectation. Without one, what differs from
+// an affected or a fixed variant is no failure.
 func (c Case) Classified() bool { return c.Variant.Role != framework.Unclassified }
 
-// MayBeHurt tells whether the incident's symptom is looked for.
+// MayReproduce reports whether the run waits for the incident's symptom.
 func (c Case) MayReproduce() bool { return c.Variant.Role == framework.Affected || !c.Classified() }
 
 // Every is the time from one poll of the detectors to the next.
 func (c Case) Every() time.Duration { return cmp.Or(c.Script.PollEvery, PollEvery) }
 
-// Hurt names the probes that the incident hurts.
+// Impacted are the names of the probes that lose packets in the incident.
 func (c Case) Impacted() []string { return namesOf(c.Script.Impacted) }
 
-// NamesNothing tells whether nothing need be waited for that the detectors come to: with
-// the detectors or the fault switched off the verdict tells.
-func (c Case) NothingExpected(named []framework.Finding) bool {
-	return len(named) == 0 || c.Ablate == AblateDetector || c.Ablate == AblateFault
+// NothingExpected reports whether there are no findings to wait for: none are expected, or
+// the detectors or the fault are switched off.
+func (c Case) NothingExpected(expected []framework.Finding) bool {
+	return len(expected) == 0 || c.Ablate == AblateDetector || c.Ablate == AblateFault
 }
 
-// IsGone tells whether the fault takes an endpoint of a probe away.
+// IsGone reports whether the fault removes an endpoint of a probe.
 func (c Case) IsGone(p probe.Probe) bool {
 	return slices.ContainsFunc(c.Script.Gone, func(e framework.Endpoint) bool { return e.Name == p.From || e.Name == p.To })
 }
@@ -209,12 +204,12 @@ func (c Case) Steps() []Step {
 		add(framework.StepPrecursor(form.ID), "%s", form.Step())
 	}
 	add(framework.StepFault, "fault is injected")
-	hurt := strings.Join(c.Impacted(), ", ") + " lose packets"
+	symptom := strings.Join(c.Impacted(), ", ") + " lose packets"
 	switch c.Variant.Role {
 	case framework.Affected:
-		add(framework.StepSymptom, "symptom: %s", hurt)
+		add(framework.StepSymptom, "symptom: %s", symptom)
 	case framework.Unclassified:
-		add(framework.StepSymptom, "symptom or none: whether %s", hurt)
+		add(framework.StepSymptom, "symptom or none: whether %s", symptom)
 	}
 	if len(s.Expected) > 0 {
 		add(framework.StepFindings, "detectors report %s", number(s.Expected))
@@ -230,8 +225,7 @@ func (c Case) Steps() []Step {
 	for _, remedy := range s.Remedies {
 		add(framework.StepRemedy(remedy.ID), "%s", remedy.Step())
 	}
-	// The verdict is a step of its own, so that it stands in every report; it comes
-	// whatever happened before.
+	// The verdict is a step of its own, so that every report has it.
 	add(framework.StepVerdict, "verdict is %s", cmp.Or(string(c.Expected), "determined"))
 	add(framework.StepRestore, "lab is restored")
 	return all
@@ -246,7 +240,7 @@ func (c Case) Check(id framework.StepID) framework.Check {
 	return from[slices.IndexFunc(from, func(c framework.Check) bool { return c.ID == id.Part })]
 }
 
-// Precursor is the form of the incident of a step.
+// Precursor is the precursor of a step.
 func (c Case) Precursor(id framework.StepID) framework.Precursor {
 	i := slices.IndexFunc(c.Script.Precursors, func(f framework.Precursor) bool { return f.ID == id.Part })
 	return c.Script.Precursors[i]
@@ -258,7 +252,7 @@ func (c Case) Remedy(id framework.StepID) framework.Remedy {
 	return c.Script.Remedies[i]
 }
 
-// orNothing says what detectors are to find in the baseline.
+// orNothing describes the expected findings of the baseline.
 func orNothing(latent []framework.Finding) string {
 	if len(latent) == 0 {
 		return "nothing"
@@ -281,7 +275,7 @@ func list(findings []framework.Finding) string {
 	return strings.Join(names, "; ")
 }
 
-// namesOf are the names of probes, as timelines bear them.
+// namesOf are the names of probes, as in timelines.
 func namesOf(probes []probe.Probe) []string {
 	var names []string
 	for _, p := range probes {
@@ -290,8 +284,8 @@ func namesOf(probes []probe.Probe) []string {
 	return names
 }
 
-// Texts are those in which a scenario names addresses, besides its topology: the names
-// of its steps, and the findings that it expects.
+// Texts are the texts of a scenario that may contain addresses, besides its topology: the
+// record, the names of steps and the expected findings.
 func Texts(s framework.Scenario) []string {
 	texts := []string{s.Incident.Symptom, s.Incident.Cause, s.Incident.Reproduction}
 	for _, c := range s.Topology.Clusters {

@@ -15,9 +15,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// baseline asserts that all is well before the fault: for the same time probes lose
-// nothing, every source is read, and the detectors come to the findings that the script
-// names and no others.
+// baseline asserts that for a time before the fault probes lose no packets, all sources are
+// available, and the findings are exactly the latent ones of the script.
 func (j *Judge) baseline(part history.StepView) error {
 	v, m, there := part.At(history.ProbesClean, "")
 	if !there {
@@ -25,15 +24,15 @@ func (j *Judge) baseline(part history.StepView) error {
 	}
 	j.Result.Baseline.Probes = len(j.Script.Probes)
 	since, clean := probe.JudgeClean(v.Timelines(), nil, m.Began, BaselineFor, m.Bound)
-	var noise error
+	var active error
 	if clean == nil {
 		if v, m, there = part.At(history.NoFindings, ""); !there {
 			return ErrNotOnRecord
 		}
-		_, noise = noFindings(v, m, j.began)
+		_, active = noFindings(v, m, j.began)
 	}
-	if errors.As(noise, new(*unavailableError)) {
-		return noise
+	if errors.As(active, new(*unavailableError)) {
+		return active
 	}
 	findings := v.Findings()
 	for _, f := range findings {
@@ -42,15 +41,15 @@ func (j *Judge) baseline(part history.StepView) error {
 	switch {
 	case clean != nil:
 		for _, t := range v.Timelines() {
-			until := v.Time.Add(-t.Probe.Timeout) // what was sent later is not judged yet
+			until := v.Time.Add(-t.Probe.Timeout) // the outcome of later packets is not known yet
 			if j.seen.traffic = tooFew(t, until.Add(-BaselineFor), until); j.seen.traffic != "" {
 				j.ended = true
 				return fmt.Errorf("%w: %s", ErrNotAsExpected, j.seen.traffic)
 			}
 		}
 		return j.badBaseline(clean.Error())
-	case noise != nil:
-		return j.badBaseline(noise.Error())
+	case active != nil:
+		return j.badBaseline(active.Error())
 	}
 	j.cleanSince = since
 	j.Result.Baseline.Seconds = v.Time.Sub(since).Seconds()
@@ -73,18 +72,18 @@ func (j *Judge) baseline(part history.StepView) error {
 	return nil
 }
 
-// badBaseline ends the script: what comes after a bad baseline proves nothing.
+// badBaseline ends the script: after a bad baseline the fault proves nothing.
 func (j *Judge) badBaseline(why string) error {
 	j.seen.baseline, j.ended = why, true
 	return fmt.Errorf("%w: %s", ErrNotAsExpected, why)
 }
 
-// AskDetectors asks a check what the detectors have come to.
+// AskDetectors makes a check of the findings.
 func AskDetectors(c framework.Check, v history.View) (holds bool, saw string, err error) {
 	return c.Holds(context.Background(), &framework.Run{Findings: v.Findings})
 }
 
-// precursor judges a form of the incident that hurts nobody.
+// precursor judges a harmless precursor.
 func (j *Judge) precursor(form framework.Precursor, part history.StepView) error {
 	done, injected, there := part.Act(history.Inject, "")
 	switch {
@@ -99,25 +98,25 @@ func (j *Judge) precursor(form framework.Precursor, part history.StepView) error
 	if _, _, there := part.At(history.Watched, ""); !there {
 		return failedOr(part, ErrNotOnRecord)
 	}
-	came := j.judgePrecursor(form, part, done.Began, injected)
-	if came != nil && !errors.Is(came, ErrNotAsExpected) {
-		return came
+	wrong := j.judgePrecursor(form, part, done.Began, injected)
+	if wrong != nil && !errors.Is(wrong, ErrNotAsExpected) {
+		return wrong
 	}
-	if back := j.tookBack(form, part); back != nil { // that it broke weighs more than what the form did
-		if came != nil {
-			j.fail(form.Step() + ": " + came.Error())
+	if err := j.precursorUndone(form, part); err != nil { // outweighs an unexpected result
+		if wrong != nil {
+			j.Fail(form.Step() + ": " + wrong.Error())
 		}
-		return back
+		return err
 	}
-	return came
+	return wrong
 }
 
-// precursorCame judges what came of a precursor whose injection lasted from began to
-// struck. An error that is not ErrNotAsExpected says why that is not known.
+// judgePrecursor judges the result of a precursor, whose injection lasted from began to
+// injected. An error other than ErrNotAsExpected is why it could not be judged.
 func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, began, injected time.Time) error {
-	named := j.expectedFound(part, form.Expected)
-	if errors.Is(named, ErrNotOnRecord) {
-		return named
+	missing := j.expectedFound(part, form.Expected)
+	if errors.Is(missing, ErrNotOnRecord) {
+		return missing
 	}
 	var wrong []string
 	for _, c := range form.Aftermath {
@@ -145,8 +144,8 @@ func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, 
 	for _, s := range v.Seen(began) {
 		j.addFinding(s.Finding, form.Name, &s.At, new(s.At.Sub(began)), nil)
 	}
-	if alarms := v.Active(injected, slices.Concat(form.Expected, form.Transient)...); len(alarms) > 0 {
-		wrong = append(wrong, "unexpected finding: "+framework.DescribeFindings(alarms))
+	if active := v.Active(injected, slices.Concat(form.Expected, form.Transient)...); len(active) > 0 {
+		wrong = append(wrong, "unexpected finding: "+framework.DescribeFindings(active))
 	}
 	timelines := watched.Timelines()
 	if impacted, _ := j.lost(timelines, j.cleanSince, m.Until, anyProbe); len(impacted) > 0 {
@@ -158,19 +157,18 @@ func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, 
 		}
 	}
 	if len(wrong) > 0 {
-		return errors.Join(named, fmt.Errorf("%w: %s", ErrNotAsExpected, strings.Join(wrong, "; ")))
+		return errors.Join(missing, fmt.Errorf("%w: %s", ErrNotAsExpected, strings.Join(wrong, "; ")))
 	}
-	return named
+	return missing
 }
 
-// NamesAlarm tells whether a precursor is expected to raise an active finding.
+// ExpectsActive reports whether a precursor is expected to cause an active finding.
 func ExpectsActive(form framework.Precursor) bool {
 	return slices.ContainsFunc(form.Expected, func(f framework.Finding) bool { return f.State == detect.Active })
 }
 
-// tookBack judges whether a precursor that must be gone before the rest of the script
-// is gone.
-func (j *Judge) tookBack(form framework.Precursor, part history.StepView) error {
+// precursorUndone judges the undo of a precursor.
+func (j *Judge) precursorUndone(form framework.Precursor, part history.StepView) error {
 	if part.Error != "" {
 		return errors.New(part.Error)
 	}
@@ -187,14 +185,14 @@ func (j *Judge) tookBack(form framework.Precursor, part history.StepView) error 
 	return nil
 }
 
-// Symptom names the probes of the incident that were hurt since the fault, up to a
-// moment, and tells when the first packet was lost.
+// Symptom returns the probes of the incident that lost packets from the fault to a moment,
+// and when the first packet was lost.
 func (j *Judge) Symptom(v history.View, until time.Time) (names []string, onset time.Time) {
 	return j.lost(v.Timelines(), j.faulted, until, j.isImpacted)
 }
 
-// symptom judges whether every probe of the incident was hurt. If not, there is nothing
-// to detect and nothing to mend, and the step has observed the rest.
+// symptom judges whether every probe of the incident lost packets. If not, there is nothing
+// to detect and nothing to remedy, and the step has observed to the end.
 func (j *Judge) symptom(part history.StepView) error {
 	v, m, there := part.At(history.Watched, "symptom")
 	if !there {
@@ -224,7 +222,7 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// detected judges what the detectors made of the fault.
+// detected judges whether the detectors reported the incident.
 func (j *Judge) detected(part history.StepView) error {
 	err := j.expectedFound(part, j.Script.Expected)
 	if errors.Is(err, ErrNotAsExpected) {
@@ -235,19 +233,19 @@ func (j *Judge) detected(part history.StepView) error {
 	return err
 }
 
-// Unhurt tells whether no probe of the incident was hurt when its symptom was waited
-// for, or the case has none: then the detectors must be quiet.
+// NoSymptom reports whether no probe of the incident lost packets in the wait for the
+// symptom, or the case has no such wait. Then there must be no active findings.
 func (j *Judge) NoSymptom() bool { return !j.MayReproduce() || j.Result.Onset == nil }
 
-// observed judges what the whole time from the baseline on has shown: who was hurt,
-// what the detectors said, and whether there was traffic enough to tell.
+// observed judges the whole time from the baseline on: the probes that lost packets, the
+// findings, and whether there was enough traffic.
 func (j *Judge) observed(part history.StepView) error {
 	watched, m, there := part.At(history.Watched, "")
 	if !there {
 		return ErrNotOnRecord
 	}
 	v, noSymptom := watched, j.NoSymptom()
-	if noSymptom { // not before: the quiet time must reach to the end
+	if noSymptom { // the time without findings must reach to the end
 		at, waited, there := part.At(history.NoFindings, "")
 		if !there {
 			return ErrNotOnRecord
@@ -268,8 +266,8 @@ func (j *Judge) observed(part history.StepView) error {
 		j.addFinding(s.Finding, "fault", &s.At, new(s.At.Sub(j.faulted)), j.sinceOnset(s))
 	}
 	j.seen.active = len(v.Active(j.injected))
-	if alarms := v.Active(j.injected, slices.Concat(j.Script.Expected, j.Script.Transient)...); len(alarms) > 0 {
-		wrong = append(wrong, "unexpected finding: "+framework.DescribeFindings(alarms))
+	if active := v.Active(j.injected, slices.Concat(j.Script.Expected, j.Script.Transient)...); len(active) > 0 {
+		wrong = append(wrong, "unexpected finding: "+framework.DescribeFindings(active))
 	}
 	for _, why := range []string{j.seen.unavailable, j.seen.stillActive, j.seen.traffic} {
 		if why != "" && noSymptom {
@@ -288,7 +286,7 @@ func (j *Judge) observed(part history.StepView) error {
 	}
 	j.complete = true
 	if verdict, _ := judge(j.seen); verdict != framework.Reproduced {
-		j.ended = true // there is nothing to mend
+		j.ended = true // there is nothing to remedy
 	}
 	if len(wrong) > 0 {
 		return fmt.Errorf("%w: %s", ErrNotAsExpected, strings.Join(wrong, "; "))
@@ -296,8 +294,8 @@ func (j *Judge) observed(part history.StepView) error {
 	return nil
 }
 
-// sinceOnset is the time from the first lost probe to an alarm that came after it. Of
-// another finding it would say nothing.
+// sinceOnset is the time from the first lost packet to an active finding after it; nil for
+// other findings.
 func (j *Judge) sinceOnset(s history.Sighting) *time.Duration {
 	if j.Result.Onset == nil || s.State != detect.Active || s.At.Before(*j.Result.Onset) {
 		return nil
@@ -305,15 +303,16 @@ func (j *Judge) sinceOnset(s history.Sighting) *time.Duration {
 	return new(s.At.Sub(*j.Result.Onset))
 }
 
-// addFinding puts a finding into the report, unless it is there. During is what it came
-// with, at the moment of the finding and came the time from the beginning of that to it.
-func (j *Judge) addFinding(f detect.Finding, during string, at *time.Time, came, detected *time.Duration) {
+// addFinding adds a finding to the report, once. during is the part of the script, at the
+// moment of the finding, after the time from the beginning of that part, and detected the
+// time from the first lost packet.
+func (j *Judge) addFinding(f detect.Finding, during string, at *time.Time, after, detected *time.Duration) {
 	if slices.Contains(j.found, f.ID()) {
 		return
 	}
 	j.found = append(j.found, f.ID())
 	j.Result.Findings = append(j.Result.Findings, report.Finding{
-		Finding: f, During: during, At: at, CameMS: milliseconds(came), TimeToDetectMS: milliseconds(detected),
+		Finding: f, During: during, At: at, CameMS: milliseconds(after), TimeToDetectMS: milliseconds(detected),
 	})
 }
 

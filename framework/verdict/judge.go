@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -14,12 +13,12 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// Judge judges a case by its history, step by step. What it comes to depends on these
-// two alone, and on Setting.
+// Judge judges a case by its history, step by step. The result depends on the case, the
+// history and Setting only.
 type Judge struct {
 	Case
 	Setting
-	// Result is what the case has come to so far.
+	// Result is the result so far.
 	Result report.Variant
 
 	h    *history.History
@@ -39,14 +38,14 @@ type Judge struct {
 
 // Setting is what a verdict depends on besides the variant's own history.
 type Setting struct {
-	// Accelerator is that of the lab's guests; empty where there are none.
+	// Accelerator is that of the lab's guests; empty if there are none.
 	Accelerator string
-	// Due is how many trials an unaffected variant must stand, as far as is known from
-	// the affected ones beside it. Nil: as many as the recorded rates ask for.
+	// Due returns how many trials an unaffected variant must survive. Nil: any number is
+	// enough.
 	Due func() int
 }
 
-// NewJudge makes a judge of a case that nothing has happened to yet.
+// NewJudge makes a judge of a case that has not begun.
 func NewJudge(c Case, h *history.History, s Setting, labels []string) *Judge {
 	j := &Judge{Case: c, Setting: s, h: h}
 	j.seen = observation{expected: c.Impacted(), broken: errors.New("the variant did not run")}
@@ -58,7 +57,7 @@ func NewJudge(c Case, h *history.History, s Setting, labels []string) *Judge {
 	return j
 }
 
-// endsOf are the endpoints of probes, as a report holds them.
+// endpointsOf converts endpoints for a report.
 func endpointsOf(declared []framework.Endpoint) []report.End {
 	var ends []report.End
 	for _, d := range declared {
@@ -71,50 +70,43 @@ func endpointsOf(declared []framework.Endpoint) []report.End {
 	return ends
 }
 
-// ErrNotAsExpected marks an observation that counts for the verdict or the list of
-// reasons. It is no breakdown: the script may go on.
+// ErrNotAsExpected marks an unexpected result. The script may go on.
 var ErrNotAsExpected = errors.New("not as expected")
 
-// ErrNotOnRecord is why something cannot be judged that today's relapse would do, and
-// the stored run did not.
+// ErrNotOnRecord is why a stored run cannot be judged: it lacks something that today's
+// relapse does.
 var ErrNotOnRecord = errors.New("the stored run has no record of it")
 
-// Ended tells whether the script is over: no further step is carried out.
+// Ended reports whether the script is over: no further step is carried out.
 func (j *Judge) Ended() bool { return j.ended }
 
-// Trials tells how the trials of the case went; nil where they are not over.
+// Trials is the outcome of the trials; nil if they are not over.
 func (j *Judge) Trials() *framework.Outcome { return j.trialOutcome }
 
-// Began is when the installation began, Faulted when the fault's injection began, and
-// Struck when it was over; zero before it.
-func (j *Judge) Began() time.Time    { return j.began }
+// Began is when the installation began; zero before it.
+func (j *Judge) Began() time.Time { return j.began }
+
+// Faulted is when the fault's injection began, and Injected when it ended; zero before it.
+func (j *Judge) Faulted() time.Time  { return j.faulted }
 func (j *Judge) Injected() time.Time { return j.injected }
 
-// Faulted is when the fault's injection began; zero before it.
-func (j *Judge) Faulted() time.Time { return j.faulted }
-
-// NotOnRecord are the steps that the history lacks.
-func (j *Judge) NotOnRecord() []framework.StepID { return j.missing }
-
-// Break notes why the variant cannot be judged.
+// Break ends the script: the variant cannot be judged.
 func (j *Judge) Break(err error) {
 	j.seen.broken, j.ended = err, true
-	j.fail(err.Error())
+	j.Fail(err.Error())
 }
 
-// Lose notes that something of the run could not be stored.
+// Lose adds why something of the run could not be stored.
 func (j *Judge) Lose(err error) { j.Result.Reasons = append(j.Result.Reasons, err.Error()) }
 
 // Fail adds a reason that makes the run fail, whatever its verdict.
-func (j *Judge) Fail(reason string) { j.fail(reason) }
-
-func (j *Judge) fail(reason string) {
+func (j *Judge) Fail(reason string) {
 	j.failures++
 	j.Result.Reasons = append(j.Result.Reasons, reason)
 }
 
-// Step judges a step that has ended, or that the history lacks. The error says what was
-// not as expected, or why the step could not be judged; *Unexpected tells them apart.
+// Step judges a step that has ended, or that the history lacks. The error is
+// ErrNotAsExpected, or says why the step could not be judged.
 func (j *Judge) Step(s Step) error {
 	part, there := j.h.Step(s.ID)
 	if !there {
@@ -129,7 +121,7 @@ func (j *Judge) Step(s Step) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrNotAsExpected):
-		j.fail(s.Name + ": " + err.Error())
+		j.Fail(s.Name + ": " + err.Error())
 		return err
 	}
 	j.ended = true
@@ -142,8 +134,8 @@ func (j *Judge) Step(s Step) error {
 	return err
 }
 
-// NoFailure tells whether what is not as expected is no failure: it is what a run
-// without a part, or of any version, is there for.
+// NoFailure reports whether an unexpected result is no failure: in an ablation and in a
+// version without an expectation.
 func (j *Judge) NoFailure() bool { return j.MustChange || !j.Classified() }
 
 func (j *Judge) judge(id framework.StepID, part history.StepView) error {
@@ -166,7 +158,7 @@ func (j *Judge) judge(id framework.StepID, part history.StepView) error {
 		return j.baseline(part)
 	case framework.KindBefore:
 		err := j.check(j.Check(id), part)
-		if errors.Is(err, ErrNotAsExpected) { // the fault would prove nothing
+		if errors.Is(err, ErrNotAsExpected) { // after this the fault would prove nothing
 			j.seen.baseline, j.ended = j.Check(id).Name+": "+err.Error(), true
 		}
 		return err
@@ -184,8 +176,7 @@ func (j *Judge) judge(id framework.StepID, part history.StepView) error {
 	return fmt.Errorf("%s is not a step that is judged", id)
 }
 
-// notOnRecord ends the script where a history lacks a step: what would have come of it
-// is not known.
+// notOnRecord ends the script because the history lacks a step.
 func (j *Judge) notOnRecord(s Step) error {
 	j.ended = true
 	j.missing = append(j.missing, s.ID)
@@ -212,7 +203,7 @@ func (j *Judge) install(part history.StepView) error {
 	if done.Error == "" {
 		return nil
 	}
-	// What is installed may be what refuses to start.
+	// The component under test may be what refuses to start.
 	if said, _, asked := part.Act(history.Refuses, ""); asked && said.Error == "" && said.Saw != "" && !j.Classified() {
 		j.seen.refuses, j.Result.Refuses, j.ended = said.Saw, said.Saw, true
 		return fmt.Errorf("%w: %s", ErrNotAsExpected, said.Saw)
@@ -220,73 +211,65 @@ func (j *Judge) install(part history.StepView) error {
 	return errors.New(part.Error)
 }
 
-// blindError says that it could not be told whether the detectors are quiet, for a
-// source was not read.
+// unavailableError says that an unavailable source may hide an active finding.
 type unavailableError struct{ error }
 
-// CameQuiet tells whether the detectors are quiet for QuietFor, up to a poll that began
-// after the wait for it: since when, or why not. The quiet time may have begun before
-// the wait, but not before the moment after.
-func NoFindings(v history.View, after, called time.Time, named ...framework.Finding) (since time.Time, quiet bool, q history.Span) {
-	q = v.WithoutFindings(after, named...)
-	return q.Since, !q.Since.IsZero() && q.For >= NoFindingsFor && q.Since.Add(q.For).After(called), q
+// NoFindings reports whether there were no active findings for NoFindingsFor, up to a poll
+// that began after called, the beginning of the wait. The span may begin before the wait,
+// but not before after.
+func NoFindings(v history.View, after, called time.Time, expected ...framework.Finding) (s history.Span, enough bool) {
+	s = v.WithoutFindings(after, expected...)
+	return s, !s.Since.IsZero() && s.For >= NoFindingsFor && s.Since.Add(s.For).After(called)
 }
 
-// WaitQuiet names the wait for CameQuiet.
+// WaitNoFindings describes the wait for NoFindings.
 var WaitNoFindings = fmt.Sprintf("a time of %s without active findings", NoFindingsFor)
 
-// quiet judges a wait for CameQuiet that is over.
-func noFindings(v history.View, m history.Mark, after time.Time, named ...framework.Finding) (time.Time, error) {
-	since, quiet, q := NoFindings(v, after, m.Began, named...)
-	if quiet {
-		return since, nil
+// noFindings judges a wait for NoFindings that is over.
+func noFindings(v history.View, m history.Mark, after time.Time, expected ...framework.Finding) (since time.Time, err error) {
+	s, enough := NoFindings(v, after, m.Began, expected...)
+	if enough {
+		return s.Since, nil
 	}
-	if q.Reason == "" {
-		q.Reason = fmt.Sprintf("quiet for %s", q.For.Round(time.Millisecond))
+	if s.Reason == "" {
+		s.Reason = fmt.Sprintf("no active findings for %s", s.For.Round(time.Millisecond))
 	}
-	err := error(&await.TimeoutError{What: WaitNoFindings, Bound: m.Bound, Saw: q.Reason})
-	if q.Unavailable {
+	err = &await.TimeoutError{What: WaitNoFindings, Bound: m.Bound, Saw: s.Reason}
+	if s.Unavailable {
 		err = &unavailableError{err}
 	}
 	return time.Time{}, err
 }
 
-// WaitNamed names the wait for findings.
-func WaitExpected(named []framework.Finding) string {
-	var names []string
-	for _, f := range named {
-		names = append(names, f.String())
-	}
-	return "the findings " + strings.Join(names, "; ")
-}
+// WaitExpected describes the wait for findings.
+func WaitExpected(expected []framework.Finding) string { return "the findings " + list(expected) }
 
-// CameNamed tells whether the newest poll, which began at or after a moment, has come
-// to each of the findings.
-func FoundExpected(v history.View, named []framework.Finding, since time.Time) bool {
+// FoundExpected reports whether the newest poll began at or after a moment and has each of
+// the findings.
+func FoundExpected(v history.View, expected []framework.Finding, since time.Time) bool {
 	last, there := v.Last()
-	return there && !last.Began.Before(since) && len(framework.Missing(named, last.Findings)) == 0
+	return there && !last.Began.Before(since) && len(framework.Missing(expected, last.Findings)) == 0
 }
 
-// named judges a wait for CameNamed that is over. The error is ErrNotAsExpected, or
-// ErrNotOnRecord.
-func (j *Judge) expectedFound(part history.StepView, named []framework.Finding) error {
-	if j.NothingExpected(named) {
+// expectedFound judges a wait for FoundExpected that is over. The error is ErrNotAsExpected
+// or ErrNotOnRecord.
+func (j *Judge) expectedFound(part history.StepView, expected []framework.Finding) error {
+	if j.NothingExpected(expected) {
 		return nil
 	}
 	v, m, there := part.At(history.ExpectedFound, "")
 	switch {
 	case !there:
 		return ErrNotOnRecord
-	case FoundExpected(v, named, m.Began):
+	case FoundExpected(v, expected, m.Began):
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrNotAsExpected, &await.TimeoutError{
-		What: WaitExpected(named), Bound: m.Bound, Saw: framework.DescribeFindings(v.Findings()),
+		What: WaitExpected(expected), Bound: m.Bound, Saw: framework.DescribeFindings(v.Findings()),
 	})
 }
 
-// check judges a fact that was asked. One whose last answer was an error is not known
-// to be wrong.
+// check judges a check. If its last answer was an error, the result is unknown.
 func (j *Judge) check(c framework.Check, part history.StepView) error {
 	if c.AsksDetectors && j.Ablate == AblateDetector {
 		return nil
@@ -306,7 +289,7 @@ func (j *Judge) check(c framework.Check, part history.StepView) error {
 	return fmt.Errorf("%w: %s", ErrNotAsExpected, saw)
 }
 
-// asked is the last answer of a check in a step. Unknown says why there is none.
+// asked is the last answer of a check in a step. unknown is why there is none.
 func (j *Judge) asked(c framework.Check, part history.StepView) (holds bool, saw, unknown string, err error) {
 	if c.AsksDetectors {
 		v, _, there := part.At(history.DetectorsSaid, c.ID)
@@ -328,7 +311,7 @@ func (j *Judge) fault(part history.StepView) error {
 	if !there {
 		return errors.New(part.Error)
 	}
-	// What an earlier form has shown and is gone now would be news.
+	// A finding that a precursor caused and that is gone now counts again if it returns.
 	before, _, _ := part.At(history.Injecting, "")
 	j.found = nil
 	for _, f := range before.Findings() {
@@ -348,8 +331,8 @@ func (j *Judge) fault(part history.StepView) error {
 	return failedOr(part, nil)
 }
 
-// tookEffect judges whether a fault took effect. One that did not ends the script:
-// nothing that follows would prove anything.
+// tookEffect judges whether a fault took effect. If not, the script ends, because nothing
+// that follows would prove anything.
 func (j *Judge) tookEffect(part history.StepView) error {
 	act, _, there := part.Act(history.TookEffect, "")
 	switch {
@@ -365,7 +348,7 @@ func (j *Judge) tookEffect(part history.StepView) error {
 	return fmt.Errorf("%w: it did not take effect: %s", ErrNotAsExpected, act.Saw)
 }
 
-// failedOr is why a step could not be carried out, or another error where it could.
+// failedOr is why a step could not be carried out, or other if it could.
 func failedOr(part history.StepView, other error) error {
 	if part.Error != "" {
 		return errors.New(part.Error)
@@ -373,8 +356,8 @@ func failedOr(part history.StepView, other error) error {
 	return other
 }
 
-// tooFewTrials says so where an unhurt variant has stood fewer trials than it must;
-// empty where it has stood them.
+// tooFewTrials says so if an unaffected variant has survived fewer trials than it must;
+// otherwise it is empty.
 func (j *Judge) tooFewTrials() string {
 	ran := j.Result.Race
 	if ran == nil || ran.Struck || j.Due == nil {
@@ -386,23 +369,23 @@ func (j *Judge) tooFewTrials() string {
 	return ""
 }
 
-// trials notes how the trials of a probabilistic fault went, and how likely an affected
-// component would have stood as many by luck.
+// trials notes the outcome of the trials, and how often recorded affected components have
+// survived as many.
 func (j *Judge) trials(part history.StepView) {
-	race := j.Script.Trials
+	trials := j.Script.Trials
 	ran, _, there := part.Act(history.Trials, "")
-	if race == nil || !there {
+	if trials == nil || !there {
 		return
 	}
 	j.trialOutcome = &framework.Outcome{Trials: ran.Rounds, Occurred: ran.Holds, Count: 1}
-	j.Result.Race = &report.Race{Round: race.Unit, Rounds: ran.Rounds, Struck: ran.Holds, Accelerator: j.Accelerator}
-	if stood, of := framework.Survived(ran.Rounds, race.Rates[j.Accelerator]...); !ran.Holds && of > 0 {
-		j.Result.Race.Luck = new(report.NewRate(stood, of))
+	j.Result.Race = &report.Race{Round: trials.Unit, Rounds: ran.Rounds, Struck: ran.Holds, Accelerator: j.Accelerator}
+	if survived, of := framework.Survived(ran.Rounds, trials.Rates[j.Accelerator]...); !ran.Holds && of > 0 {
+		j.Result.Race.Luck = new(report.NewRate(survived, of))
 	}
 }
 
-// Conclude judges a variant whose run has ended, maybe before its verdict: what was
-// seen until then is not enough for one.
+// Conclude judges a variant whose run has ended. If it ended before the verdict step, the
+// verdict is unknown.
 func (j *Judge) Conclude(now time.Time) {
 	if j.Result.Verdict == "" && j.seen.broken == nil {
 		j.seen.broken = errors.New("the run ended before the variant was judged")
@@ -425,12 +408,12 @@ func (j *Judge) Verdict(now time.Time) {
 	}
 }
 
-// Outcome is what the variant means for the run. A remedy that could not be judged
-// leaves a run without its proof; where something failed besides, it fails.
+// Outcome is the variant's contribution to the verdict of the run. A remedy that could not
+// be judged makes it inconclusive, unless something else failed.
 func (j *Judge) Outcome() framework.RunVerdict {
 	unjudged := slices.ContainsFunc(j.Result.Remedies, func(r report.Remedy) bool { return r.Verdict == Unjudged })
 	failed := j.failures > 0
-	if j.MustChange { // that steps fail is what it is there for
+	if j.MustChange { // steps are expected to fail
 		failed = slices.ContainsFunc(j.Result.Remedies, func(r report.Remedy) bool { return r.Verdict != r.Expected })
 	}
 	switch {
@@ -452,8 +435,7 @@ func (j *Judge) Outcome() framework.RunVerdict {
 	return framework.Pass
 }
 
-// Run is the verdict of a run: a failure outweighs what could not be judged. Broken is why
-// nothing more could be judged at all; nil if all could.
+// Run is the verdict of a run. broken is why the run could not continue; nil if it could.
 func Run(broken error, all ...*Judge) framework.RunVerdict {
 	verdict := framework.Pass
 	if broken != nil || len(all) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// What a remedy did, in the report's words.
+// Results of remedies.
 const (
 	Recovers    = "recovers"
 	DoesNotHelp = "does-not-help"
@@ -29,11 +29,11 @@ func (j *Judge) remedyEntry(r framework.Remedy) report.Remedy {
 	return entry
 }
 
-// remedyBroke ends the remedies: nobody knows what the lab is like after one that
-// could not be judged. What the incident has shown stands.
+// remedyUnjudged ends the remedies: after one that could not be judged the state of the lab
+// is unknown. The verdict of the incident remains.
 func (j *Judge) remedyUnjudged(s Step, part history.StepView, err error) {
 	if part.Interrupted {
-		j.seen.broken = fmt.Errorf("%s: %w", s.Name, err) // it was not the remedy that broke
+		j.seen.broken = fmt.Errorf("%s: %w", s.Name, err) // the run broke, not the remedy
 		return
 	}
 	for _, later := range j.Script.Remedies[len(j.Result.Remedies):] {
@@ -43,8 +43,7 @@ func (j *Judge) remedyUnjudged(s Step, part history.StepView, err error) {
 	}
 }
 
-// remedy judges what a remedy did to the broken lab, and that the lab is broken again
-// for the next one.
+// remedy judges a remedy, and whether the lab is broken again for the next one.
 func (j *Judge) remedy(r framework.Remedy, part history.StepView) error {
 	entry := j.remedyEntry(r)
 	err := j.Tried(r, part, &entry)
@@ -56,20 +55,19 @@ func (j *Judge) remedy(r framework.Remedy, part history.StepView) error {
 	if broke {
 		return err
 	}
-	if undone := j.undone(r, part); undone != nil { // that it broke weighs more than what the remedy did
+	if undone := j.undone(r, part); undone != nil { // outweighs an unexpected result
 		if err != nil {
-			j.fail(r.Step() + ": " + err.Error())
+			j.Fail(r.Step() + ": " + err.Error())
 		}
 		return undone
 	}
 	return err
 }
 
-// Tried judges a remedy that was tried, as the entry of a report. An error that is not
-// ErrNotAsExpected says why it could not be judged.
+// Tried judges a remedy and fills in its entry of the report. An error other than
+// ErrNotAsExpected is why it could not be judged.
 func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.Remedy) error {
-	// A remedy proves something only if the lab is broken. What was lost up to now
-	// counts; some must still be lost after it.
+	// A remedy proves something only if the lab is broken.
 	v, m, there := part.At(history.Broken, "")
 	if !there {
 		return failedOr(part, ErrNotOnRecord)
@@ -97,9 +95,9 @@ func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.R
 	return j.doesNotHelp(part, applied, entry)
 }
 
-// healedBefore says so if a probe that the incident hurts has been clean since before a
-// moment: a lab that heals by itself is no recovery. A packet leaves within an interval
-// of its slot.
+// recoveredBefore returns an error if a probe of the incident lost no packets since before a
+// moment: a lab that recovers by itself proves no remedy. A packet is sent up to one
+// interval after its slot.
 func (j *Judge) recoveredBefore(v history.View, moment time.Time) error {
 	for _, t := range v.Timelines() {
 		if run, clean := t.Clean(); clean && j.isImpacted(t.Probe) && run.Since.Before(moment.Add(-t.Probe.Interval)) {
@@ -109,8 +107,8 @@ func (j *Judge) recoveredBefore(v history.View, moment time.Time) error {
 	return nil
 }
 
-// recovers asserts a remedy twice: traffic is back and stays, and the detectors are
-// quiet again.
+// recovers asserts a remedy twice: traffic recovers and stays so, and there are no active
+// findings.
 func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, applied time.Time, entry *report.Remedy) error {
 	v, m, there := part.At(history.Back, "")
 	if !there {
@@ -142,11 +140,11 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 	return nil
 }
 
-// errUndone marks what a step has not come to, or a stored run has not done.
+// errNotDone marks a part of a step that was not carried out.
 var errNotDone = errors.New("not done")
 
-// staysBack asserts that the detectors are quiet after a remedy that brought traffic
-// back, and that no running probe lost packets again until then.
+// staysBack asserts that there are no active findings after traffic has recovered, and that
+// no running probe lost packets again until then.
 func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *report.Remedy) (history.View, error) {
 	v, m, there := part.At(history.NoFindings, "")
 	if !there {
@@ -169,13 +167,13 @@ func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *
 	return v, nil
 }
 
-// tooFewSince says why the traffic of the running probes since a moment proves nothing;
-// empty where it does.
+// tooFewSince says so if running probes have sent too little traffic since a moment;
+// otherwise it is empty.
 func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 	timelines := v.Timelines()
 	running := Running(timelines)
 	for _, t := range timelines {
-		until := v.Time.Add(-t.Probe.Timeout) // what was sent later is not judged yet
+		until := v.Time.Add(-t.Probe.Timeout) // the outcome of later packets is not known yet
 		if slices.Contains(running, t.Probe.Name) && until.Sub(since) >= RecoveredFor {
 			if why := tooFew(t, since, until); why != "" {
 				return why
@@ -185,8 +183,8 @@ func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 	return ""
 }
 
-// doesNotHelp asserts that a remedy changes nothing: for a while from its end on not one
-// packet gets through where the incident hurts, and the detectors go on saying why.
+// doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the
+// incident's probes arrives, and the detectors still report why.
 func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *report.Remedy) error {
 	v, m, there := part.At(history.Watched, "")
 	if !there {
@@ -216,21 +214,20 @@ func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *rep
 	case j.StillReported(at, waited.Began):
 		return nil
 	}
-	if blind := at.UnavailableSince(m.Until); blind != "" {
-		return &unavailableError{errors.New(blind)}
+	if unavailable := at.UnavailableSince(m.Until); unavailable != "" {
+		return &unavailableError{errors.New(unavailable)}
 	}
 	entry.Reason = "the detectors no longer report why, although probes lose packets"
 	return fmt.Errorf("%w: %s; last seen: %s", ErrNotAsExpected, entry.Reason, framework.DescribeFindings(at.Findings()))
 }
 
-// GoesOn tells whether the newest poll, which began at or after a moment, has come to an
-// alarm that the script names. One is enough: of a change in the past the detectors may
-// know no more.
+// StillReported reports whether the newest poll began at or after a moment and has an
+// expected or transient active finding. One is enough: findings about a change may be over.
 func (j *Judge) StillReported(v history.View, since time.Time) bool {
 	last, there := v.Last()
 	active := slices.DeleteFunc(slices.Clone(last.Findings), func(f detect.Finding) bool { return f.State != detect.Active })
-	named := slices.Concat(j.Script.Expected, j.Script.Transient)
-	return there && !last.Began.Before(since) && len(framework.Unexpected(active, named...)) < len(active)
+	expected := slices.Concat(j.Script.Expected, j.Script.Transient)
+	return there && !last.Began.Before(since) && len(framework.Unexpected(active, expected...)) < len(active)
 }
 
 // undone judges whether the lab is broken again after a remedy.

@@ -5,8 +5,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// MergeRepeats makes one result of those of each variant. Judges are in the order of
-// runs, those of one variant side by side.
+// MergeRepeats merges the results of each variant's runs. Judges are in the order of runs,
+// those of one variant together.
 func MergeRepeats(all []*Judge) []report.Variant {
 	var merged []report.Variant
 	for i := 0; i < len(all); {
@@ -48,22 +48,21 @@ func mergeRepeat(runs []*Judge) report.Variant {
 	return one
 }
 
-// TrialsDue is how many trials the case must stand: an affected variant as many as any,
-// one that is not classified as many as convince, another as many as the slowest affected
-// one has needed, on record or in this run. Beside are the outcomes of the affected ones
-// in this run; unknown is set where one of them is still at its trials, so that as many
-// as any may be needed.
-func (j *Judge) TrialsDue(beside []framework.Outcome, unknown bool) int {
-	race := j.Script.Trials
+// TrialsDue is how many trials the case must survive: an affected variant has MaxTrials, one
+// without an expectation needs TrialsToConvince, and others as many as the slowest affected
+// one has needed, in the rates or in this run. affected are the outcomes of the affected
+// ones in this run. unknown is set if one of them is still at its trials.
+func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
+	trials := j.Script.Trials
 	switch {
-	case race == nil:
+	case trials == nil:
 		return 0
 	case j.Variant.Role == framework.Affected:
 		return framework.MaxTrials
 	case !j.Classified():
-		return framework.TrialsRequired(framework.TrialsToConvince(race.Rates[j.Accelerator]...))
+		return framework.TrialsRequired(framework.TrialsToConvince(trials.Rates[j.Accelerator]...))
 	case unknown:
 		return framework.MaxTrials
 	}
-	return framework.TrialsRequired(max(framework.TrialsNeeded(race.Rates[j.Accelerator]...), framework.TrialsNeeded(beside...)))
+	return framework.TrialsRequired(max(framework.TrialsNeeded(trials.Rates[j.Accelerator]...), framework.TrialsNeeded(affected...)))
 }

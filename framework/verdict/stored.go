@@ -16,42 +16,42 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/compare"
 )
 
-// Judgement is what today's judge, scenario and detectors make of a stored run.
+// Judgement is the result of judging a stored run again.
 type Judgement struct {
-	// Report is as the run's would be, had they judged it.
+	// Report is the stored report with today's results.
 	Report report.Report
-	// Differences are those to the stored report: the stored one is A.
+	// Differences compare the stored report (A) with Report.
 	Differences compare.Result
-	// Polls are those in which detectors find something else than then, of each variant
-	// the first one and how many there are.
+	// Polls are those whose findings differ: of each variant the first one, and their
+	// number.
 	Polls []OtherPoll
-	// NotOnRecord is what would be done today, and the stored run did not.
+	// NotOnRecord are steps that the stored run lacks.
 	NotOnRecord []string
 }
 
-// Same tells whether all is as it was judged then.
+// Same reports whether verdicts and findings are as in the stored report.
 func (j Judgement) Same() bool {
 	return len(j.Differences.Verdicts) == 0 && len(j.Differences.Findings) == 0 && len(j.Polls) == 0
 }
 
-// OtherPoll is a poll in which detectors find something else today.
+// OtherPoll is a poll whose findings differ.
 type OtherPoll struct {
 	Variant string
 	At      time.Time
 	// SinceFault is the time from the fault; zero before it.
 	SinceFault time.Duration
-	// Number is that of the poll, from 1; All how many polls there are; Differ in how
-	// many the findings differ.
+	// Number is that of the poll, from 1, All the number of polls, and Differ the number
+	// of those whose findings differ.
 	Number, All, Differ int
-	Then, Now           string // what is found in one of them only
+	Then, Now           string // findings of the stored run only, and of today only
 }
 
-// NotJudgeableError says why a stored run cannot be judged again.
+// NotJudgeableError is why a stored run cannot be judged again.
 type NotJudgeableError struct{ error }
 
 func (e *NotJudgeableError) Unwrap() error { return e.error }
 
-// NotJudgeable is the error that says so for a reason.
+// NotJudgeable is the error for a reason.
 func NotJudgeable(why error) error { return &NotJudgeableError{why} }
 
 // Stored is a stored run whose evidence can be judged.
@@ -62,9 +62,9 @@ type Stored struct {
 	begin   history.Begin
 }
 
-// Open reads what a run's folder says of how it was run. Restore puts the scenario's own
-// addresses and names back into a line of the record; nil where they were not replaced.
-// The error is a *NotJudgeableError where the evidence does not hold what judging takes.
+// Open reads the options of a stored run. restore puts the original addresses and names back
+// into a line of the record; nil if they were not replaced. The error is a
+// *NotJudgeableError if the evidence is not sufficient for judging.
 func Open(dir string, stored report.Report, restore func([]byte) []byte) (Stored, error) {
 	s := Stored{dir: dir, report: stored, restore: restore}
 	none := true
@@ -110,13 +110,11 @@ func isThere(path string) bool {
 // Parameters are those that the scenario was given.
 func (s Stored) Parameters() map[string]string { return s.begin.Parameters }
 
-// Versions are those of components that the scenario was given to run on; none for those
-// of its variants.
+// Versions are the chosen versions of components; none if the variants' versions ran.
 func (s Stored) Versions() map[string]string { return s.begin.Versions }
 
-// Judge judges a stored run again, from its evidence alone. Probes, polls and findings
-// are judged anew; what was done to the lab, and what checks have seen that do not ask
-// detectors, is taken as it was.
+// Judge judges a stored run again. It runs the detectors on the stored snapshots. Results of
+// actions and of checks that do not ask detectors are taken from the record.
 func (s Stored) Judge(scenario framework.Scenario) (Judgement, error) {
 	o := Options{Ablate: Part(s.report.Ablated), Wait: s.begin.Wait, Brief: s.begin.Brief}
 	var chosen []framework.Variant
@@ -160,7 +158,7 @@ func (s Stored) rejudged(all []*Judge, o Options) report.Report {
 		r.Variants = MergeRepeats(all)
 	}
 	var broken error
-	for _, step := range s.report.Steps { // what was wrong with the lab is not judged
+	for _, step := range s.report.Steps { // failures of the lab are taken as they were
 		if step.Scope == report.LabScope && step.Failed != "" {
 			broken = fmt.Errorf("%s: %s", step.Name, step.Failed)
 		}
@@ -169,8 +167,7 @@ func (s Stored) rejudged(all []*Judge, o Options) report.Report {
 	return r
 }
 
-// judge judges one case of a stored run. What is worth telling of it goes into a
-// judgement.
+// judge judges one case of a stored run, and adds its differences to a judgement.
 func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *Judgement) (*Judge, error) {
 	d := &history.Detection{Every: c.Every(), Scope: ScopeOf(scenario, c.Variant)}
 	if c.Ablate != AblateDetector {
@@ -207,7 +204,7 @@ func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *J
 			}
 		default:
 			if !one.Ended() {
-				_ = one.Step(step) // the result has what came of it
+				_ = one.Step(step) // the result has the error
 			}
 		}
 	}
@@ -232,7 +229,7 @@ func otherPoll(label string, o history.OtherPolls, faulted time.Time) OtherPoll 
 	return p
 }
 
-// ScopeOf is what of a lab the findings of a variant are about.
+// ScopeOf is the part of the lab that belongs to a variant.
 func ScopeOf(s framework.Scenario, v framework.Variant) history.Scope {
 	scope := history.Scope{Own: v.Nodes}
 	for _, other := range s.Variants {
@@ -243,7 +240,7 @@ func ScopeOf(s framework.Scenario, v framework.Variant) history.Scope {
 	return scope
 }
 
-// String describes where the judgement differs from what is stored.
+// String describes the polls that differ.
 func (j Judgement) String() string {
 	var b strings.Builder
 	for _, p := range j.Polls {

@@ -11,14 +11,14 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// isToBeHurt tells whether the incident hurts a probe.
+// isImpacted reports whether a probe loses packets in the incident.
 func (j *Judge) isImpacted(p probe.Probe) bool { return slices.Contains(j.Impacted(), p.Name) }
 
 func anyProbe(probe.Probe) bool { return true }
 
-// lost names those of some probes that lost packets in a time, and tells when the first
-// packet was lost. A packet leaves within an interval of its slot, so that those of the
-// last interval may be lost to what comes after: they do not count.
+// lost returns those of some probes that lost packets in a time, and when the first packet
+// was lost. A packet is sent up to one interval after its slot. So packets of the last
+// interval do not count: they may be lost to what comes after.
 func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) (names []string, onset time.Time) {
 	for _, t := range timelines {
 		first, out := t.FirstOutage(since, j.Script.MinOutage)
@@ -35,7 +35,7 @@ func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which f
 }
 
 // judgeTraffic counts each probe's packets up to a moment, notes which probes lost some,
-// and says what was not as it must be.
+// and returns what is not as expected.
 func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong []string) {
 	j.Result.Packets, j.Result.Probes = report.Packets{}, nil
 	for _, t := range timelines {
@@ -78,8 +78,8 @@ func countsOf(t probe.Timeline, since, until time.Time) report.Probe {
 	}
 }
 
-// tooFew says why a probe's packets of a time prove nothing; empty where they do.
-// Enough of those that its rate asks for must have been sent and judged.
+// tooFew says so if too few of the packets that a probe's rate asks for were sent and
+// judged in a time; otherwise it is empty.
 func tooFew(t probe.Timeline, since, until time.Time) string {
 	c := countsOf(t, since, until)
 	if !probe.Enough(c.Answered+c.Lost, c.Due) {
@@ -88,7 +88,7 @@ func tooFew(t probe.Timeline, since, until time.Time) string {
 	return ""
 }
 
-// Running names the probes that were not stopped.
+// Running returns the probes that were not stopped.
 func Running(timelines []probe.Timeline) []string {
 	var names []string
 	for _, t := range timelines {

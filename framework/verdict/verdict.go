@@ -8,23 +8,23 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 )
 
-// observation is what a verdict is made of.
+// observation is the input of a verdict.
 type observation struct {
-	broken      error    // the run broke before it could be judged
+	broken      error    // why the run broke before it could be judged
 	baseline    string   // why the baseline was bad; empty if it was good
-	noEffect    string   // why the fault did not take hold; empty if it did
-	traffic     string   // why there was too little traffic to tell; empty if there was enough
-	expected    []string // probes that the incident hurts
-	impacted    []string // those of them that were hurt after the fault
-	unaffected  []string // other probes that were hurt since the baseline
+	noEffect    string   // why the fault did not take effect; empty if it did
+	traffic     string   // why there was too little traffic; empty if there was enough
+	expected    []string // probes that lose packets in the incident
+	impacted    []string // those of them that lost packets after the fault
+	unaffected  []string // probes that lost packets and must not
 	active      int      // active findings after the fault
-	missing     string   // named findings that no detector came to; empty if there are all
-	unavailable string   // sources that were not read when something was to be found
-	stillActive string   // why the detectors did not fall quiet where nobody was hurt
-	refuses     string   // what the component under test says when it does not start
+	missing     string   // expected findings that were not reported; empty if all were
+	unavailable string   // sources that were unavailable when findings were expected
+	stillActive string   // why there was no time without active findings, if no probe lost packets
+	refuses     string   // the component's message if it does not start
 }
 
-// judge turns what was seen into a verdict, and says why.
+// judge returns the verdict and the reason for it.
 func judge(o observation) (framework.Verdict, string) {
 	var impacted, notImpacted []string
 	for _, name := range o.expected {
