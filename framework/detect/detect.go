@@ -1,7 +1,6 @@
-// Package detect finds out, from what the layers of a network say, why users
-// are hurt or are about to be. A detector is a pure function of snapshots: it
-// looks at no traffic, keeps no state and can change nothing, so it runs the
-// same on a lab, on a stored run, and on a live cluster.
+// Package detect finds causes of packet loss, present or imminent, by comparing the layers of
+// a network. A detector is a pure function of snapshots: it sees no traffic, keeps no state
+// and changes nothing, so it works the same on a lab, a stored run and a live cluster.
 package detect
 
 import (
@@ -16,23 +15,19 @@ import (
 type Detector interface {
 	// Name is the detector's name in reports, such as "route-ownership".
 	Name() string
-	// Reads are the sources that the snapshots must hold. Detect looks at no
-	// others.
+	// Reads are the sources that Detect reads from the snapshots.
 	Reads() []snapshot.Source
-	// Detect returns what is wrong or settling at the moment of the last
-	// snapshot, in a stable order. History is in order of time and tells how
-	// long things have been so. One snapshot is enough; with more, what has
-	// only begun to change is given time to settle, for which History should
-	// reach back. What is given time is found all the same, in state Settling:
-	// no finding means that nothing is on its way. A source that was not read
-	// leads to no finding about it.
+	// Detect returns the findings at the moment of the last snapshot, in a stable order.
+	// history is in order of time and should span History. One snapshot is enough; with
+	// more, a difference that has only begun is Pending at first. No finding means that no
+	// difference is pending either. An unavailable source leads to no finding.
 	Detect(history []snapshot.Snapshot) []Finding
 }
 
-// Look asks detectors about the last of some snapshots, and returns what they
-// find in their order. Each detector is given what it says that it reads, and
-// no more: so it finds the same wherever the snapshots come from.
-func Look(detectors []Detector, history []snapshot.Snapshot) []Finding {
+// Run returns the findings of detectors at the last of some snapshots, in their order. Each
+// detector gets only the sources that it reads, so that its findings do not depend on what
+// else the snapshots have.
+func Run(detectors []Detector, history []snapshot.Snapshot) []Finding {
 	var findings []Finding
 	for _, d := range detectors {
 		reads, seen := d.Reads(), make([]snapshot.Snapshot, len(history))
@@ -44,17 +39,16 @@ func Look(detectors []Detector, history []snapshot.Snapshot) []Finding {
 	return findings
 }
 
-// History is how far back the snapshots that a Detector is given should
-// reach. Older ones do no harm.
+// History is the time that the snapshots for a Detector should span. More is harmless.
 const History = 30 * time.Second
 
-// flowHistory is how far back flows and sockets, of which there are thousands, need
-// reach: the newest snapshot that is so much older than the last one is the oldest
-// of which a detector looks at them.
+// flowHistory is the time that flows and sockets, of which there may be thousands, must span.
+// Of the snapshots that are at least so much older than the last one, detectors read them in
+// the newest only.
 const flowHistory = 2 * time.Second
 
-// Forget takes from a history, in place, what no detector looks at any more: the flows
-// and sockets of older snapshots.
+// Forget removes, in place, the flows and sockets of older snapshots, which no detector
+// reads any more.
 func Forget(history []snapshot.Snapshot) {
 	for i := 1; i < len(history); i++ {
 		if history[len(history)-1].Time.Sub(history[i].Time) >= flowHistory {
@@ -63,50 +57,48 @@ func Forget(history []snapshot.Snapshot) {
 	}
 }
 
-// State is whether a finding hurts already, or may be about to.
+// State is the severity of a finding.
 type State string
 
 // States of a finding.
 const (
-	// Hint: nothing is wrong, and somebody is going to want to know. It is no
-	// warning.
+	// Hint: information for the operator. Nothing is wrong.
 	Hint State = "hint"
-	// Latent: nothing is broken yet.
+	// Latent: no packets are lost yet.
 	Latent State = "latent"
-	// Settling: what the layers say differs, and the detector still gives it time
-	// to pass by itself. It becomes active, or goes; what would become latent is
-	// not settling. But for State and Says the finding is the active one. Silence
-	// is not quiet while something is settling.
-	Settling State = "settling"
+	// Pending: the layers differ, and the difference may still disappear by itself. It
+	// becomes active or disappears; a difference that would become latent is never pending.
+	// Apart from State and Says the finding equals the active one. While a finding is
+	// pending, there is no time without active findings.
+	Pending State = "settling"
 	// Active: traffic is being lost, if there is any.
 	Active State = "active"
 )
 
-// Finding is one thing that is wrong, or settling: the object at fault, what one
-// layer says of it, and what the other layer says.
+// Finding is one difference between layers: the object at fault, what one layer says of it,
+// and what the other layer says.
 type Finding struct {
 	Detector string `json:"detector"`
-	// Kind is what is wrong, in one word of the detector's.
+	// Kind is what is wrong, as a constant of the detector.
 	Kind  string `json:"kind"`
 	State State  `json:"state"` // hint, latent, settling or active
-	// Object is what the layers disagree about.
+	// Object is the object that the layers disagree about.
 	Object Object `json:"object"`
 	// Owner is the node that Object belongs to, empty if there is none.
 	Owner string `json:"owner,omitempty"`
-	// Announcer is the node that claims Object: its name, or its address if the
-	// name is not known. Empty if no node does.
+	// Announcer is the node that claims Object: its name, or its address if the name is
+	// unknown. Empty if no node does.
 	Announcer string `json:"announcer,omitempty"`
-	// Routers are those on which the fault is seen.
+	// Routers are those that show the fault.
 	Routers []string `json:"routers,omitempty"`
-	// Pods are the pods that it concerns, as namespace/name.
+	// Pods are the affected pods, as namespace/name.
 	Pods []string `json:"pods,omitempty"`
 	// Says is one sentence for the engineer on call.
 	Says string `json:"says"`
 }
 
-// ID identifies a finding: two findings with the same ID are the same one, seen
-// twice. The pods and the sentence may change from snapshot to snapshot, and are no
-// part of it.
+// ID identifies a finding across snapshots. Pods and Says are no part of it, because they may
+// change from snapshot to snapshot.
 type ID struct {
 	Detector, Kind   string
 	State            State

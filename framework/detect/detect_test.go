@@ -20,7 +20,7 @@ func detected(t *testing.T, d Detector, history []snapshot.Snapshot) []Finding {
 	t.Helper()
 	found := d.Detect(history)
 	compare := cmp.Comparer(func(a, b Object) bool { return a == b })
-	if diff := cmp.Diff(found, Look([]Detector{d}, history), compare); diff != "" {
+	if diff := cmp.Diff(found, Run([]Detector{d}, history), compare); diff != "" {
 		t.Errorf("%s looks at more than %v (-all sources, +those):\n%s", d.Name(), d.Reads(), diff)
 	}
 	left := slices.Clone(history)
@@ -65,7 +65,7 @@ func TestLookShowsOnlyWhatIsRead(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, f := range Look([]Detector{greedy{tt.reads}}, []snapshot.Snapshot{s}) {
+			for _, f := range Run([]Detector{greedy{tt.reads}}, []snapshot.Snapshot{s}) {
 				got = append(got, f.Object.String())
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -162,7 +162,7 @@ func TestID(t *testing.T) {
 		{"routers in another order", func(f *Finding) { f.Routers = []string{"tor1", "tor2"} }, true},
 		{"another detector", func(f *Finding) { f.Detector = "snat" }, false},
 		{"another kind", func(f *Finding) { f.Kind = "swapped" }, false},
-		{"another state", func(f *Finding) { f.State = Settling }, false},
+		{"another state", func(f *Finding) { f.State = Pending }, false},
 		{"an object that has the prefix as its name", func(f *Finding) { f.Object = Named("10.5.115.0/24") }, false},
 		{"another owner", func(f *Finding) { f.Owner = "node2" }, false},
 		{"another announcer", func(f *Finding) { f.Announcer = "" }, false},

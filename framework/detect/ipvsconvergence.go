@@ -125,13 +125,13 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 	stuck, stuckSince := waiting(history, p)
 	deadlock := len(stuck) > 1 && p.Health.CurrentTime.Sub(stuckSince) >= stuckFor
 	stopped := p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, settle)
-	overdue, settling := map[difference]time.Time{}, map[difference]time.Time{}
+	overdue, pending := map[difference]time.Time{}, map[difference]time.Time{}
 	for diff, since := range d.lasting(history, p.Node) {
 		lasts := now.Sub(since)
 		if deadlock || lasts >= settle && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
 			overdue[diff] = since
 		} else {
-			settling[diff] = since
+			pending[diff] = since
 		}
 	}
 	state := Latent
@@ -155,7 +155,7 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 		})
 	case len(stuck) > 1 && state == Active: // else it would only become latent
 		findings = append(findings, Finding{
-			Kind: NetlinkDeadlock, State: Settling, Object: Named("kube-proxy"),
+			Kind: NetlinkDeadlock, State: Pending, Object: Named("kube-proxy"),
 			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer; pending: this counts as a deadlock after %s.",
 				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince)), stuckFor),
 		})
@@ -164,9 +164,9 @@ func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []F
 		if differences := ofKind(overdue, kind); len(differences) > 0 {
 			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
-		if differences := ofKind(settling, kind); len(differences) > 0 {
+		if differences := ofKind(pending, kind); len(differences) > 0 {
 			given := fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs while kube-proxy finishes syncs.", settle, 2*settle)
-			findings = append(findings, Finding{Kind: kind, State: Settling, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
+			findings = append(findings, Finding{Kind: kind, State: Pending, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
 		}
 	}
 	return findings

@@ -91,14 +91,14 @@ func (a addressing) lackingSessions() []Finding {
 	}
 	// If all stays as it is, they will be reported together with those that
 	// have lasted.
-	settling := slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return lasts(m) >= sessionGrace })
-	for node, sessions := range byCulprit(settling, all) {
+	pending := slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return lasts(m) >= sessionGrace })
+	for node, sessions := range byCulprit(pending, all) {
 		var longest time.Duration
 		for _, m := range sessions {
 			longest = max(longest, lasts(m))
 		}
 		findings = append(findings, Finding{
-			Kind: SessionDown, State: Settling, Object: Named(node),
+			Kind: SessionDown, State: Pending, Object: Named(node),
 			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for %s, although Calico's address for it is the Node's InternalIP; pending: this becomes active after %s: %s.",
 				node, seconds(longest), sessionGrace, saySessions(sessions)),
 		})

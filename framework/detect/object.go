@@ -2,9 +2,8 @@ package detect
 
 import "net/netip"
 
-// Object is what the layers disagree about: a prefix, or something with a name,
-// such as a node or a container of a workload. It is comparable, and written as
-// text. The zero Object is nothing.
+// Object is a prefix, or something with a name, such as a node or a container of a workload.
+// It is comparable, and encoded as text. The zero Object is none.
 type Object struct {
 	prefix netip.Prefix
 	name   string
@@ -29,8 +28,8 @@ func (o Object) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. Text in the form of a
-// prefix is one: no object has such a name.
+// UnmarshalText implements encoding.TextUnmarshaler. Text in the form of a prefix becomes a
+// prefix: no other object has such a name.
 func (o *Object) UnmarshalText(text []byte) error {
 	p, err := netip.ParsePrefix(string(text))
 	if err != nil {

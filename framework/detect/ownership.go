@@ -252,8 +252,8 @@ func (o ownership) unannounced() []Finding {
 		if _, ok := o.now.nodes[owner]; !ok {
 			continue // the owner was removed
 		}
-		var with, without, settling []string
-		var longest time.Duration // of settling
+		var with, without, pending []string
+		var longest time.Duration // of pending
 		for _, r := range o.now.Routers {
 			if !complete(r) {
 				continue // cannot be judged
@@ -267,15 +267,15 @@ func (o ownership) unannounced() []Finding {
 				without = append(without, r.Name)
 				continue
 			}
-			settling = append(settling, r.Name)
+			pending = append(pending, r.Name)
 			longest = max(longest, lasts)
 		}
 		if len(without) > 0 {
 			findings = append(findings, o.unannouncedAt(p, owner, without, with))
 		}
-		if len(settling) > 0 {
-			f := o.unannouncedAt(p, owner, settling, with)
-			f.State = Settling
+		if len(pending) > 0 {
+			f := o.unannouncedAt(p, owner, pending, with)
+			f.State = Pending
 			f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s, and this becomes active after %s, or after %d snapshots in which %s has had a session for %s.",
 				seconds(longest), grace, sightings, owner, settle)
 			findings = append(findings, f)

@@ -9,7 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// maxNamed is how many pods a sentence names; all are in Finding.Pods.
+// maxNamed is how many pods a sentence lists; all are in Finding.Pods.
 const maxNamed = 3
 
 // sayPods is the part of a sentence that follows "CiliumNode x holds that
@@ -30,13 +30,13 @@ func (o ownership) sayPods(pods []string) string {
 
 // saySpeaker says what a node does on routers that lack its range.
 func (o ownership) saySpeaker(node string, routers []string) string {
-	var sessions, unread bool
+	var sessions, unavailable bool
 	var announced []netip.Prefix
 	for _, r := range o.now.Routers {
 		if !slices.Contains(routers, r.Name) {
 			continue
 		}
-		unread = unread || !r.Neighbors.Read
+		unavailable = unavailable || !r.Neighbors.Read
 		for _, a := range o.now.nodes[node].InternalIPs {
 			_, up := r.Session(a)
 			sessions = sessions || up
@@ -54,7 +54,7 @@ func (o ownership) saySpeaker(node string, routers []string) string {
 		return fmt.Sprintf("%s announces %s instead", node, and(announced))
 	case sessions:
 		return node + " announces nothing"
-	case unread:
+	case unavailable:
 		return "no node announces it there"
 	}
 	return fmt.Sprintf("%s has no BGP session with %s", node, and(routers))

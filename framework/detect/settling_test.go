@@ -182,7 +182,7 @@ func TestSettling(t *testing.T) {
 func sameButForTheState(t *testing.T, before, found []Finding) {
 	t.Helper()
 	for i, f := range found {
-		if len(before) != len(found) || before[i].State != Settling || f.State != Active {
+		if len(before) != len(found) || before[i].State != Pending || f.State != Active {
 			continue
 		}
 		diff := cmp.Diff(before[i], f, cmpopts.IgnoreFields(Finding{}, "State", "Says"), cmp.Comparer(func(a, b Object) bool { return a == b }))

@@ -117,7 +117,7 @@ func holdsNow(held bool) func(context.Context) (bool, string, error) {
 
 func testCases() []testCase {
 	latent, settling, other := theFinding, theFinding, theFinding
-	latent.State, settling.State, other.Kind = detect.Latent, detect.Settling, "other"
+	latent.State, settling.State, other.Kind = detect.Latent, detect.Pending, "other"
 	form := func(held func(context.Context) (bool, string, error)) framework.Precursor {
 		return framework.Precursor{ID: "announced-by-nobody", Name: "announced by nobody", Fault: func(*framework.Run) fault.Fault {
 			return fault.Fault{

@@ -147,7 +147,7 @@ func TestWatchTellsWhenFindingsWereThere(t *testing.T) {
 		looks(3)
 		d.says()
 		looks(2)
-		d.says(found("lost", "a", detect.Active), found("lost", "a", detect.Settling))
+		d.says(found("lost", "a", detect.Active), found("lost", "a", detect.Pending))
 		looks(1)
 		var got []string
 		for _, s := range w.told().Seen {

@@ -252,7 +252,7 @@ func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 // The detectors are quiet once every look for so long has read everything, and
 // has found nothing that is active or settling.
 func TestUntilQuiet(t *testing.T) {
-	latent, active, settling := found("swapped", "b", detect.Latent), found("lost", "a", detect.Active), found("lost", "a", detect.Settling)
+	latent, active, settling := found("swapped", "b", detect.Latent), found("lost", "a", detect.Active), found("lost", "a", detect.Pending)
 	type change struct {
 		at    time.Duration
 		says  []detect.Finding

@@ -5,17 +5,17 @@ import "context"
 
 // Fault is a change that starts an incident.
 type Fault struct {
-	// Name says what happens, in a few words.
+	// Name describes it in a few words.
 	Name string
-	// Inject makes it happen, and returns when it has.
+	// Inject makes the change, and returns when it is complete.
 	Inject func(ctx context.Context) error
-	// Held reports whether the fault has taken hold: it looks at the lab and
-	// not at what Inject did. When it has not, it returns what it saw.
-	TookEffect func(ctx context.Context) (held bool, saw string, err error)
-	// Undo takes the fault back, as far as it was injected, and returns when
-	// the lab is as before.
+	// TookEffect reports whether the fault took effect, by reading the state of the lab. If
+	// it did not, saw is what it read.
+	TookEffect func(ctx context.Context) (effect bool, saw string, err error)
+	// Undo undoes the fault, as far as it was injected, and returns when the lab is as
+	// before.
 	Undo func(ctx context.Context) error
-	// Replaced is set where installing the next variant puts what the fault has
-	// changed into its own state: Undo is for a lab that is kept.
+	// Replaced is set if the installation of the next variant overwrites what the fault has
+	// changed: then Undo is needed only for a lab that is kept.
 	Replaced bool
 }

@@ -117,7 +117,7 @@ func (n NIC) checkAddress(t topology.Topology) error {
 	return nil
 }
 
-// machine is what PlugNIC needs of a node. A *kindlab.Node is one.
+// machine is a node, such as a *kindlab.Node.
 type machine interface {
 	Name() string
 	Exec(ctx context.Context, command ...string) (string, error)
@@ -128,10 +128,9 @@ type machine interface {
 // PlugNIC plugs a network card into a node while it runs: what a hypervisor
 // does when a card is added to a virtual machine. Undo removes it.
 //
-// The card is one end of a veth pair. The other end is alone in a network
-// namespace that is named after the card and held by the node's own file
-// system: nothing else is on that network, and all of it goes with the node's
-// container, however that ends.
+// The card is one end of a veth pair. The other end is alone in a network namespace, which is
+// named after the card and pinned in the node's own file system. So nothing else is on that
+// network, and all of it disappears with the node's container.
 //
 // The NIC is checked against the lab's topology first, and Inject returns what
 // is wrong with it before anything is changed.
@@ -302,7 +301,7 @@ func (n NIC) link(ctx context.Context, m machine) (l netlink.Link, there bool, e
 	return l, true, nil
 }
 
-// held reports whether the card is there, works and has its address.
+// pluggedIn reports whether the card exists, is up and has its address.
 func (n NIC) pluggedIn(ctx context.Context, m machine) (bool, string, error) {
 	l, there, err := n.link(ctx, m)
 	if err != nil {
@@ -380,7 +379,7 @@ func (n NIC) unplug(ctx context.Context, m machine) error {
 		return wrap(err)
 	}
 	if !slices.Contains(strings.Fields(names), n.farNamespace()) {
-		return nil // it was never plugged in, or is out already
+		return nil // it was not plugged in
 	}
 	if _, err := m.Exec(ctx, "ip", "netns", "delete", n.farNamespace()); err != nil {
 		return wrap(err)

@@ -23,12 +23,10 @@ func nodeExists(ctx context.Context, c *kindlab.Cluster, name string) (bool, err
 	return err == nil, err
 }
 
-// DeleteNodeObject drains a node and deletes its Node object, while the
-// machine and all that runs on it goes on: what `kubectl drain` and
-// `kubectl delete node` do, before the machine is switched off.
+// DeleteNodeObject drains a node and deletes its Node object, as `kubectl drain` and
+// `kubectl delete node` do. The machine and its processes continue to run.
 //
-// It has no undo of its own: a node that is removed from its cluster comes
-// back by joining it, which is the undo of RemoveNode.
+// Its Undo does nothing: the undo of RemoveNode joins the node again.
 func DeleteNodeObject(c *kindlab.Cluster, name string) Fault {
 	return Fault{
 		Name: "drain " + name + " and delete its Node object",

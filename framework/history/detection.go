@@ -46,7 +46,7 @@ func (d *Detection) Poll(now snapshot.Snapshot, ended time.Time) Poll {
 	d.snapshots = append(d.snapshots, now)
 	d.snapshots = slices.Delete(d.snapshots, 0, max(0, len(d.snapshots)-int(detect.History/d.Every)))
 	detect.Forget(d.snapshots) // without this, two nodes with 2,400 flows each take 100 MB
-	return Poll{Began: now.Time, Ended: ended, Unavailable: now.Unavailable(), Findings: d.Scope.of(detect.Look(d.Detectors, d.snapshots))}
+	return Poll{Began: now.Time, Ended: ended, Unavailable: now.Unavailable(), Findings: d.Scope.of(detect.Run(d.Detectors, d.snapshots))}
 }
 
 // Last is the newest snapshot; empty before the first.

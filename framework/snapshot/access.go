@@ -6,10 +6,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Access is how the sources of a snapshot are reached: in a lab, by a
-// kubeconfig and the addresses of routers, or in any other way. A caller that
-// does not have one of these returns an error that says so; every source that
-// needs it is then unread, for that reason.
+// Access reaches the sources of a snapshot: in a lab, by a kubeconfig and the addresses of
+// routers, or otherwise. If a method returns an error, every source that needs it is
+// unavailable for that reason.
 //
 // Routers and registries that are an io.Closer are closed by the Collector's
 // Close. Names are those that the topology or the operator uses; they appear in
@@ -34,11 +33,9 @@ type RouterReader interface {
 	Neighbors(context.Context) ([]Neighbor, error)
 }
 
-// Machine is a node or a host, with the ways in which sources read it. A
-// method returns an error where the machine does not have that way: a node
-// with a kernel of its own has no process and no network namespace on the
-// machine that collects. The answers change when the machine is started again,
-// so they are asked for in every snapshot.
+// Machine is a node or a host. A method that it does not support returns an error: a node with
+// its own kernel has no process and no network namespace on the collecting machine. The
+// answers change when the machine restarts, so every snapshot calls the methods again.
 type Machine interface {
 	// Exec runs a command as root and returns its standard output. A command
 	// that fails is an error.

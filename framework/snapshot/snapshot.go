@@ -1,8 +1,6 @@
-// Package snapshot collects what every layer of a cluster's network says at
-// one moment: Kubernetes, the CNI, the BGP routers, the nodes' kernels, and
-// what else has a Source here. The caller of Open says which sources
-// snapshots hold; an Access says how they are reached. The package only reads,
-// and it judges nothing: package detect does.
+// Package snapshot collects the state of every layer of a cluster's network at one moment:
+// Kubernetes, the CNI, the BGP routers, and the nodes' kernels. The caller of Open chooses
+// the sources, and an Access reaches them. The package only reads; package detect judges.
 package snapshot
 
 import (
@@ -11,15 +9,14 @@ import (
 	"time"
 )
 
-// Snapshot is what all layers said at one moment. It is plain data: JSON reads
-// back what it wrote.
+// Snapshot is the state of all layers at one moment. It is plain data, which survives
+// encoding as JSON.
 type Snapshot struct {
 	// Time is when the collection began, Took how long it lasted: everything
 	// in the snapshot was read in between.
 	Time time.Time     `json:"time"`
 	Took time.Duration `json:"took_ns"`
-	// Sources are those that the collector was asked for. The parts of others
-	// are empty.
+	// Sources are those of the collector. The fields of others are empty.
 	Sources []Asked `json:"sources,omitempty"`
 
 	Nodes       List[Node]       `json:"nodes,omitzero"`
@@ -30,8 +27,8 @@ type Snapshot struct {
 	PodImages  List[PodImages] `json:"pod_images,omitzero"`
 	Tags       List[Tag]       `json:"tags,omitzero"`
 	ConfigMaps List[ConfigMap] `json:"config_maps,omitzero"`
-	// What is read of each router, node or host is in order of their names,
-	// with one item for each, whether it could be read or not.
+	// What is read per router, node or host is in order of their names, with one item for
+	// each, whether it could be read or not.
 	Routers        []Router            `json:"routers,omitempty"`
 	NodeTables     []NodeTable         `json:"node_tables,omitempty"`
 	NodeNetworks   []NodeNetwork       `json:"node_networks,omitempty"`
@@ -44,27 +41,26 @@ type Snapshot struct {
 	Outside        []HostSockets       `json:"outside,omitempty"`
 }
 
-// Asked is a source that a collector was asked for.
+// Asked is a source of a collector.
 type Asked struct {
 	Name string `json:"name"`
-	// Unreachable says why the access could not give it at all; empty if it
-	// could. Whether it was read is in its part of the snapshot.
+	// Unreachable is why the access cannot reach it at all; empty if it can. Whether it was
+	// read is in its field of the snapshot.
 	Unreachable string `json:"unreachable,omitempty"`
 }
 
-// List is what one source said. A source that could not be read is not the
-// same as one that lists nothing: check Read before Items.
-// One that was not asked for is not read, and has no Error.
+// List is the answer of one source. An unavailable source is not the same as an empty list:
+// check Read before Items. A source that the collector does not have is not read, and has no
+// Error.
 type List[T any] struct {
 	Read bool `json:"read"`
-	// Error says why the source was not read.
+	// Error is why the source was not read.
 	Error string        `json:"error,omitempty"`
 	Took  time.Duration `json:"took_ns"`
 	Items []T           `json:"items,omitempty"`
 }
 
-// Unread says, for each source that should have been read and was not, which
-// one it is and why.
+// Unavailable returns, for each source that could not be read, its name and why.
 func (s Snapshot) Unavailable() []string {
 	var all []string
 	say := func(what string, read bool, why string) {
@@ -88,9 +84,8 @@ func (s Snapshot) Unavailable() []string {
 	return all
 }
 
-// WithoutFlows returns the snapshot without the nodes' flows and the sockets of the
-// hosts outside, by far most of it where connections are many: as if they had not
-// been asked for.
+// WithoutFlows returns the snapshot without the nodes' flows and the sockets of outside hosts,
+// which take most of its memory if there are many connections.
 func (s Snapshot) WithoutFlows() Snapshot {
 	s.NAT, s.Outside = slices.Clone(s.NAT), nil
 	for i := range s.NAT {

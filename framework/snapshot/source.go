@@ -119,10 +119,10 @@ func (o *opening) closes(opened any) {
 	}
 }
 
-// A source that did not answer in its time may be slow, not dead: next to a lab with
-// four guests on two CPUs, reading the connections of a node took over a second in every
-// snapshot of half a minute. In the next snapshot it has twice the time, up to stretch
-// times its usual one and mostStretched at most, until an answer comes soon again.
+// A source that did not answer in time may be slow, not dead: with four guests on two CPUs,
+// reading a node's connections took over a second for half a minute. In the next snapshot it
+// has twice the time, up to stretch times its usual one and at most mostStretched, until it
+// answers quickly again.
 const (
 	stretch       = 4
 	mostStretched = 10 * time.Second
@@ -164,7 +164,7 @@ func (o *opened) collect(ctx context.Context, s *Snapshot, done map[*kind]chan s
 }
 
 // Open makes a collector of some sources; of sources that are named twice it
-// is one. What the access cannot give is no error: such a source is unread in
+// is one. What the access cannot reach is no error: such a source is unavailable in
 // each snapshot, and Snapshot.Unread says why. The collector must be closed.
 func Open(ctx context.Context, access Access, sources ...Source) (*Collector, error) {
 	asked, err := byKind(sources)
@@ -232,9 +232,8 @@ func (c *Collector) Timeout() time.Duration {
 	return longest
 }
 
-// Collect asks all sources at once and returns what they said. It never
-// fails: a source that does not answer in its time or at all is marked so, and
-// the others are not held up by it beyond that time.
+// Collect reads all sources in parallel. It never fails: a source that does not answer in time
+// is marked as unavailable, and delays the snapshot no longer than that.
 func (c *Collector) Collect(ctx context.Context) Snapshot {
 	s := Snapshot{Time: time.Now()}
 	done := map[*kind]chan struct{}{}

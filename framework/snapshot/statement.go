@@ -171,15 +171,15 @@ func Changes(before, after Snapshot) []Change {
 	nodes := map[netip.Addr]string{} // the same for both: a node that is removed changes no route
 	before.addNodes(nodes)
 	after.addNodes(nodes)
-	unread := map[string]bool{}
+	unavailable := map[string]bool{}
 	for _, s := range []Snapshot{before, after} {
 		for _, k := range kinds {
 			for _, p := range k.parts(s) {
-				unread[p.what] = unread[p.what] || !p.read
+				unavailable[p.what] = unavailable[p.what] || !p.read
 			}
 		}
 	}
-	was, is := before.said(nodes, unread), after.said(nodes, unread)
+	was, is := before.said(nodes, unavailable), after.said(nodes, unavailable)
 	var all []Change
 	add := func(key place, from, to string) {
 		if from != to {

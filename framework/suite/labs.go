@@ -93,13 +93,13 @@ func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework
 	if there && reuse {
 		made, err = kindlab.Attach(ctx, l.Docker, t, options)
 	} else {
-		// What is left of an interrupted run is in the way.
+		// An interrupted run may have left parts.
 		if err := l.Down(ctx, s); err != nil {
 			return nil, err
 		}
 		made, err = kindlab.Up(ctx, l.Docker, t, options)
 	}
-	if made == nil { // an engine.Lab that holds a nil pointer would look like a lab
+	if made == nil { // an engine.Lab with a nil pointer is not nil
 		return nil, err
 	}
 	return lab{made, l.Log}, err
@@ -119,7 +119,7 @@ func (l lab) Attach(r *framework.Run) { r.Lab, r.Cluster = l.Lab, l.Clusters[0] 
 
 func (l lab) Open(ctx context.Context, sources []snapshot.Source, others []string) (engine.Reader, error) {
 	collector, err := snapshot.Open(ctx, labaccess.Of(l.Lab, others...), sources...)
-	if err != nil { // an engine.Reader that holds a nil pointer would look like a reader
+	if err != nil { // an engine.Reader with a nil pointer is not nil
 		return nil, err
 	}
 	return collector, nil
@@ -149,16 +149,15 @@ func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
 	return guests, err
 }
 
-// agentWithin bounds the wait for an end's agent. Its pod runs, or its host is up, so
-// that it answers in a moment, unless the machine is busy. attemptWithin bounds one
-// attempt: an agent that is about to end with its host may take a connection and never
-// answer, and the next one has another socket.
+// agentWithin bounds the wait for an endpoint's agent: its pod or host is up, but the machine
+// may be busy. attemptWithin bounds one attempt: an agent that is ending with its host may
+// accept a connection and never answer, and the next one has another socket.
 const (
 	agentWithin   = time.Minute
 	attemptWithin = 10 * time.Second
 )
 
-// Dial finds the addresses of the ends, and connects to their agents.
+// Dial finds the addresses of endpoints, and connects to their agents.
 func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.Endpoint) ([]probe.End, error) {
 	var ends []probe.End
 	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses
@@ -170,12 +169,12 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 		var addr netip.Addr
 		var socket string
 		var agent *probe.Agent
-		var nowhere error // no later attempt will find it either
+		var notFound error // further attempts are useless
 		err := await.Until(ctx, "the probe agent of "+d.Name, 50*time.Millisecond, agentWithin,
 			func(ctx context.Context) (_ bool, _ string, err error) {
 				ctx, cancel := context.WithTimeout(ctx, attemptWithin)
 				defer cancel()
-				if addr, socket, nowhere = l.find(ctx, d); nowhere != nil {
+				if addr, socket, notFound = l.find(ctx, d); notFound != nil {
 					return ctx.Err() == nil, "", ctx.Err()
 				}
 				if agent = agents[socket]; agent == nil {
@@ -183,7 +182,7 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 				}
 				return err == nil, "", err
 			})
-		if err := cmp.Or(err, nowhere); err != nil {
+		if err := cmp.Or(err, notFound); err != nil {
 			return ends, err
 		}
 		at := netip.AddrPortFrom(addr, wire.DefaultPort)
@@ -191,7 +190,7 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 			at = d.Address(r)
 		}
 		if err := agent.RunFirst(); err != nil {
-			l.log.Info("probes are as busy as the machine", "reason", err)
+			l.log.Info("probe agents have no priority over other processes", "reason", err)
 		}
 		agents[socket] = agent
 		ends = append(ends, probe.End{Name: d.Name, Address: at, Agent: agent})
@@ -199,8 +198,8 @@ func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.En
 	return ends, nil
 }
 
-// find returns the address of an end's agent, and the path of its socket on
-// this machine.
+// find returns the address of an endpoint's agent, and the path of its socket on this
+// machine.
 func (l lab) find(ctx context.Context, d framework.Endpoint) (netip.Addr, string, error) {
 	if d.Pod == nil {
 		declared, ok := l.Topology.Member(d.Host)

@@ -1,5 +1,5 @@
-// Package suite runs scenarios on kind labs: one after the other for the CLI, and as a
-// Ginkgo suite for go test. What a scenario comes to is decided in package engine.
+// Package suite runs scenarios on kind labs with package engine: one after the other for the
+// CLI, and as a Ginkgo suite for go test.
 package suite
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
-// Options say how scenarios run.
+// Options of a run of scenarios.
 type Options struct {
 	engine.Options
 	Docker *client.Client
 	Images Images
 	// Timeout bounds the whole run; zero means one hour.
 	Timeout time.Duration
-	// DryRun tells Progress every step, and runs none.
+	// DryRun passes every step to Progress, and runs none.
 	DryRun bool
 }
 
@@ -39,10 +39,10 @@ func (o Options) timeout() time.Duration {
 
 // Run runs scenarios, one after the other, until ctx ends.
 //
-// The reports tell what became of the scenarios; the error is for runs that could not be
-// judged at all: engine.ErrInterrupted, an image that does not build, a lab that does not
-// come up, or does not go down. Reports of what was judged until then are returned with
-// it; a scenario whose lab another process holds has none.
+// The reports have the results of the scenarios. The error is why the run could not continue:
+// engine.ErrInterrupted, an image that does not build, or a lab that does not come up or go
+// down. Reports up to then are returned with it; a scenario whose lab another process holds
+// has none.
 func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]report.Report, error) {
 	all, err := executions(scenarios, o)
 	if err != nil || o.DryRun {
@@ -57,7 +57,7 @@ func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]repo
 		}
 	}
 	reports, broken, left := results(all)
-	switch { // steps that were cut short have nothing to tell
+	switch { // errors of steps that were cut short say nothing
 	case ctx.Err() != nil:
 		broken = engine.ErrInterrupted
 	case within.Err() != nil:
@@ -66,7 +66,7 @@ func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]repo
 	return reports, errors.Join(broken, left)
 }
 
-// executions plans scenarios. A dry run only tells the steps.
+// executions plans scenarios. A dry run only passes the steps to Progress.
 func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution, error) {
 	var wrong []error
 	for _, s := range scenarios {
@@ -95,7 +95,7 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 	return all, nil
 }
 
-// results are what executions that have finished came to.
+// results are the results of executions that have finished.
 func results(all []*engine.Execution) (reports []report.Report, broken, left error) {
 	for _, e := range all {
 		broken = errors.Join(broken, e.Broken())
@@ -138,9 +138,8 @@ func Specs(t ginkgo.GinkgoTestingT, s framework.Scenario, o Options) ([]report.R
 	return reports, errors.Join(broken, left)
 }
 
-// declare makes a spec of each step. Every spec runs even if an earlier one failed: what
-// may still run after a failure is for the engine to know, and the lab is put back in any
-// case.
+// declare makes a spec of each step. Every spec runs even if an earlier one failed: the
+// engine decides which steps have something to do.
 func declare(scenario string, e *engine.Execution) {
 	ginkgo.Describe(scenario, ginkgo.Ordered, ginkgo.ContinueOnFailure, func() {
 		for _, step := range e.Steps() {

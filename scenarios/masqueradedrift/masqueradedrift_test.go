@@ -98,7 +98,7 @@ func TestWarnings(t *testing.T) {
 			at := snapshot.Snapshot{}
 			at.ConfigMaps.Read = true
 			at.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: d.then}}
-			said := detect.Look([]detect.Detector{d.configDrift()}, []snapshot.Snapshot{at})
+			said := detect.Run([]detect.Detector{d.configDrift()}, []snapshot.Snapshot{at})
 			if missing := framework.Missing(d.warns, said); len(missing) > 0 {
 				t.Errorf("it does not say %v", missing)
 			}

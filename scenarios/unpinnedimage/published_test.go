@@ -62,7 +62,7 @@ func TestLeftovers(t *testing.T) {
 	if got := podChains(s, "master"); len(got) != 0 {
 		t.Errorf("chains %v on another node", got)
 	}
-	if len(detect.Look(published.Script().Detectors, []snapshot.Snapshot{s})) == 0 {
+	if len(detect.Run(published.Script().Detectors, []snapshot.Snapshot{s})) == 0 {
 		t.Error("none of the variant's detectors names them")
 	}
 }

@@ -153,7 +153,7 @@ func TestProgressTellsFindingsAndLosses(t *testing.T) {
 	}
 	p.Found("old", []detect.Finding{
 		of("lost", "a", detect.Active), of("odd", "a", detect.Hint), of("lost", "b", detect.Active), of("swapped", "a", detect.Latent),
-		of("lost", "c", detect.Active), of("late", "a", detect.Settling),
+		of("lost", "c", detect.Active), of("late", "a", detect.Pending),
 	})
 	p.Loses("old", []string{"a->b", "b->c", "c->d", "d->e", "e->f", "f->g"})
 	p.Loses("old", nil)

@@ -1,12 +1,12 @@
-// Package configdrift finds out what an upgrade changes in the effect of an
-// unchanged configuration: keys that the new version does not read, deprecates or
-// defaults differently, and what is in force before and after. It is a pure
-// function of two versions and a ConfigMap.
+// Package configdrift finds what an upgrade changes in the effect of an unchanged
+// configuration: keys that the new version does not read, deprecates or defaults
+// differently, and the values in force before and after. It is a pure function of two
+// versions and a ConfigMap.
 //
-// What a version reads is in a table that was made by running the vendor's own
-// code (command generate), not by reading it: flags with types, defaults and
-// deprecations; what each key changes when it alone is set, which shows that
-// two keys are names of one setting; what is refused.
+// What a version reads is in a table that was made by running the vendor's own code
+// (command generate): flags with types, defaults and deprecations; the effect of each key
+// when it alone is set, which shows that two keys are names of one setting; and what is
+// refused.
 package configdrift
 
 import (
@@ -35,10 +35,9 @@ const (
 	NotRead Kind = "not-read"
 	// NewlyRead: the old version does not read the key, the new one does.
 	NewlyRead Kind = "newly-read"
-	// DefaultChanged: the key is not set, and what holds without it changes.
+	// DefaultChanged: the key is not set, and its default changes.
 	DefaultChanged Kind = "default-changed"
-	// Deprecated is a key that the new version reads, and says of that it is
-	// going away.
+	// Deprecated: the new version reads the key and reports it as deprecated.
 	Deprecated Kind = "deprecated"
 	// Unknown: neither version reads the key.
 	Unknown Kind = "unknown"
@@ -72,10 +71,9 @@ type Setup struct {
 	Config map[string]string
 }
 
-// Compare returns what becomes of a configuration when one setup replaces
-// another, the worst first. For an upgrade with nothing else changed, Config is
-// the same in both. A version that the table does not know is an
-// *UnknownVersionError.
+// Compare returns the effects of replacing one setup by another, the worst first. If only the
+// version changes, Config is the same in both. The error is an *UnknownVersionError for a
+// version that the table lacks.
 func (t *Table) Compare(from, to Setup) ([]Drift, error) {
 	c := comparison{table: t, from: configured{table: t, config: from.Config}, to: configured{table: t, config: to.Config}}
 	var err error
@@ -246,8 +244,7 @@ func (s configured) inForce(key string) force {
 		if other, ok := s.config[o.Excludes]; ok && raw != "" && other != "" {
 			return force{value: Refused, key: name, set: true, conflict: o.Says}
 		}
-		// Of two that are both set, an empty one counts for nothing, and an
-		// old name for less than a new one.
+		// If two are set, a non-empty one outweighs an empty one, and a new name an old one.
 		if !f.set || f.value == "" || (o.Deprecated == "" && raw != "") {
 			f = force{key: name, set: true}
 			f.value, f.bad = read(o, s.Version, raw)
@@ -269,8 +266,7 @@ func (t *Table) names(key string) []string {
 	return []string{key}
 }
 
-// read returns what a version takes a value of a ConfigMap for, and whether
-// that value is bad.
+// read returns how a version reads a value of a ConfigMap, and whether the value is bad.
 func read(o Option, v Version, raw string) (value string, bad bool) {
 	kind := kindOf(o.Type)
 	if kind == "" {
@@ -285,8 +281,7 @@ func read(o Option, v Version, raw string) (value string, bad bool) {
 	return v.Wrong[kind], true
 }
 
-// kindOf is the type by which a version judges values, empty for those that
-// take any text.
+// kindOf is the type of a value; empty for types that accept any text.
 func kindOf(flagType string) string {
 	switch {
 	case flagType == "bool", flagType == "duration":

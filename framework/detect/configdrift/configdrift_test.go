@@ -217,7 +217,7 @@ func TestDetector(t *testing.T) {
 		s.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}}
 		return []snapshot.Snapshot{s}
 	}
-	look := func(history []snapshot.Snapshot) []detect.Finding { return detect.Look([]detect.Detector{d}, history) }
+	look := func(history []snapshot.Snapshot) []detect.Finding { return detect.Run([]detect.Detector{d}, history) }
 	expect := func(data map[string]string, want ...string) {
 		t.Helper()
 		var got []string

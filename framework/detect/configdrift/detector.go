@@ -7,8 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Detector finds, for a cluster's own ConfigMap, what an upgrade changes in its
-// effect.
+// Detector finds what an upgrade changes in the effect of a cluster's ConfigMap.
 type Detector struct {
 	// Before is what the agents run with, or ran with before the upgrade.
 	Before Setup

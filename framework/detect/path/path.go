@@ -1,6 +1,6 @@
-// Package path traces where packets end, by the tables that a snapshot holds: routes of
-// nodes and routers, and IPVS services of nodes. Like a detector it acts on nothing and
-// sees no traffic.
+// Package path traces where packets end, by the tables of a snapshot: routes of nodes and
+// routers, and IPVS services of nodes. Like a detector it changes nothing and sees no
+// traffic.
 package path
 
 import (
@@ -21,29 +21,29 @@ type Path struct {
 	Expected []string
 	// Hops are the members that the tables lead to, the sender first.
 	Hops []string
-	// Unread are those of Hops whose routes were not read: the declared path was taken
-	// from them on.
+	// Unread are those of Hops whose routes were not read: there the declared path was
+	// followed.
 	Unread []string
-	// End says why the packets get no further than the last of Hops; it is empty where
-	// that is the last of Expected.
+	// End is why the packets get no further than the last of Hops; empty if that is the
+	// last of Expected.
 	End string
 }
 
 // Tracer follows packets through the tables of a snapshot.
 type Tracer struct {
-	// Tables may be nil: no table was read then.
+	// Tables is nil if no table was read.
 	Tables *snapshot.Snapshot
 	// Members are the members of the topology by their addresses.
 	Members map[netip.Addr]string
 }
 
-// Trace follows packets for an address along the declared path, and leaves it where a
-// route does. There is one Path for each combination of next hops.
+// Trace follows packets for an address along the routes. Where none were read it follows the
+// declared path. There is one Path for each combination of next hops.
 func (t Tracer) Trace(declared []string, target netip.Addr) []Path {
 	return t.onward(Path{Expected: declared, Hops: declared[:1]}, target)
 }
 
-// onward are the ways in which a path goes on.
+// onward returns the continuations of a path.
 func (t Tracer) onward(p Path, target netip.Addr) []Path {
 	at := p.Hops[len(p.Hops)-1]
 	if at == p.Expected[len(p.Expected)-1] {

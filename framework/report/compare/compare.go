@@ -214,7 +214,7 @@ func findings(v report.Variant) []finding {
 	var all []finding
 	for _, f := range v.Findings {
 		key := finding{f.ID(), f.During}
-		if f.State != detect.Settling && !slices.Contains(all, key) {
+		if f.State != detect.Pending && !slices.Contains(all, key) {
 			all = append(all, key)
 		}
 	}

@@ -39,7 +39,7 @@ func tables(s stored) []table {
 	if key := s.key(); key != nil {
 		findings = append(findings, *key)
 	}
-	for _, state := range []detect.State{detect.Active, detect.Settling, detect.Latent} {
+	for _, state := range []detect.State{detect.Active, detect.Pending, detect.Latent} {
 		for _, f := range s.Findings {
 			if f.State == state && (f.During == "fault" || f.During == "") {
 				findings = append(findings, f)

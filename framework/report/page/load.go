@@ -178,7 +178,7 @@ func (s stored) key() *report.Finding {
 		switch {
 		case f.State == detect.Active:
 			return 0
-		case f.State == detect.Settling:
+		case f.State == detect.Pending:
 			return 1
 		}
 		return 2

@@ -165,7 +165,7 @@ func remedies(s stored) []string {
 func causes(findings []report.Finding) []string {
 	type cause struct{ detector, kind string }
 	rank := func(f report.Finding) int {
-		n := slices.Index([]detect.State{detect.Active, detect.Settling, detect.Latent, detect.Hint}, f.State)
+		n := slices.Index([]detect.State{detect.Active, detect.Pending, detect.Latent, detect.Hint}, f.State)
 		if f.During != "fault" {
 			n += 4
 		}
