@@ -3,7 +3,6 @@ package framework
 import (
 	"net/netip"
 
-	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -14,7 +13,7 @@ type Endpoint struct {
 	// Name is its name in probes.
 	Name string
 	// Pod is set for a probe pod.
-	Pod *workload.ProbePod
+	Pod *ProbePod
 	// Host is the name of a host of the topology.
 	Host string
 	// Address is set for a server that only answers. It is called each time that probes
@@ -23,11 +22,21 @@ type Endpoint struct {
 	Address func(*Run) netip.AddrPort
 }
 
-// PodEnd is the agent in a probe pod.
-func PodEndpoint(p workload.ProbePod) Endpoint { return Endpoint{Name: p.Name, Pod: &p} }
+// ProbePod is a pod that runs a probe agent. Package workload creates it.
+type ProbePod struct {
+	// Name is the endpoint's name in probes. Services select the pod by it, as the value
+	// of the label workload.ProbeLabel.
+	Name string
+	Node string
+	// HostNetwork puts the agent into the node's own network.
+	HostNetwork bool
+}
+
+// PodEndpoint is the agent in a probe pod.
+func PodEndpoint(p ProbePod) Endpoint { return Endpoint{Name: p.Name, Pod: &p} }
 
 // PodOn is the agent in the probe pod that has its node's name.
-func PodOn(node string) Endpoint { return PodEndpoint(workload.ProbePod{Name: node, Node: node}) }
+func PodOn(node string) Endpoint { return PodEndpoint(ProbePod{Name: node, Node: node}) }
 
 // PodsOn are the agents of one probe pod on each node.
 func PodsOn(nodes ...string) []Endpoint {
@@ -38,7 +47,7 @@ func PodsOn(nodes ...string) []Endpoint {
 	return ends
 }
 
-// HostEnd is the agent on a host outside of the clusters.
+// HostEndpoint is the agent on a host outside of the clusters.
 func HostEndpoint(h topology.Host) Endpoint { return Endpoint{Name: h.Name, Host: h.Name} }
 
 // Server is an endpoint without an agent: probes go to it, and none start from it.

@@ -7,15 +7,13 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // Run is what the steps of a script work with.
 type Run struct {
-	// Lab is the running topology, and Cluster its first cluster. Both are nil in tests
-	// without a lab.
-	Lab     *kindlab.Lab
-	Cluster *kindlab.Cluster
+	// Lab is what the script acts on; nil where a script is tried without a lab. Its
+	// type is known to package labaccess alone: what acts on a lab imports that.
+	Lab any
 	// Began is when the variant began. A reused lab has older events.
 	Began time.Time
 	// TrialsDue returns how many trials (Script.Trials) the component must survive, as far

@@ -11,12 +11,9 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
-	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // Role is what a variant must show.
@@ -178,20 +175,6 @@ type Parameter struct {
 	About string
 }
 
-// ImagesOf returns the images that must be built for some variants, each once: the lab's
-// own, and those that its registry serves and upstreams do not have.
-func (s Scenario) ImagesOf(from registry.Upstreams, variants ...Variant) []string {
-	refs := kindlab.ImagesOf(s.Topology)
-	for _, v := range variants {
-		refs = append(refs, v.Images...)
-	}
-	if len(from) > 0 {
-		refs = slices.DeleteFunc(refs, func(ref string) bool { return !kindlab.Ours(ref) })
-	}
-	slices.Sort(refs)
-	return slices.Compact(refs)
-}
-
 // Variant is one version or configuration of the component under test.
 type Variant struct {
 	Name string
@@ -217,19 +200,19 @@ type Variant struct {
 	Script func() Script
 }
 
-// Runnable reports whether the variant can run with images from these upstreams (none:
-// with built images only), and if not, why.
-func (v Variant) Runnable(from registry.Upstreams) (runnable bool, why string) {
-	if v.OnlyUpstream == "" || len(from) > 0 {
+// Runnable reports whether the variant can run: with the vendors' own images (upstream),
+// or with built ones. If it cannot, why says the reason.
+func (v Variant) Runnable(upstream bool) (runnable bool, why string) {
+	if v.OnlyUpstream == "" || upstream {
 		return true, ""
 	}
 	return false, "only with --images=upstream: " + v.OnlyUpstream
 }
 
-// Runnable returns the variants that can run with images from these upstreams.
-func (s Scenario) Runnable(from registry.Upstreams) []Variant {
+// Runnable returns the variants that can run, as Variant.Runnable reports.
+func (s Scenario) Runnable(upstream bool) []Variant {
 	return slices.DeleteFunc(slices.Clone(s.Variants), func(v Variant) bool {
-		runnable, _ := v.Runnable(from)
+		runnable, _ := v.Runnable(upstream)
 		return !runnable
 	})
 }
@@ -271,7 +254,7 @@ type Script struct {
 	// Precursors are injected before Fault.
 	Precursors []Precursor
 	// Fault starts the incident.
-	Fault func(r *Run) fault.Fault
+	Fault func(r *Run) Fault
 	// Trials is set if the incident is probabilistic.
 	Trials *Trials
 	// Gone are the endpoints that the fault removes. Their probes are stopped before it.
@@ -311,7 +294,7 @@ type Precursor struct {
 	// ID is unique among the precursors of the script, in the form of Check.ID.
 	ID    string
 	Name  string
-	Fault func(r *Run) fault.Fault
+	Fault func(r *Run) Fault
 	// Expected are the findings that the detectors must report. Transient are active
 	// findings that may come and go. No others may be active.
 	Expected, Transient []Finding

@@ -9,7 +9,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // Validate returns all errors of a scenario that can be found without a lab, each with
@@ -44,19 +43,6 @@ func (s Scenario) Validate() error {
 		}
 	}
 	return nil
-}
-
-// MissingImages are the images of the scenario for which known is false. Variants that run
-// only with the vendor's published images need no recipe.
-func (s Scenario) MissingImages(known func(ref string) bool) []string {
-	missing := slices.DeleteFunc(kindlab.ImagesOf(s.Topology), known)
-	for _, v := range s.Variants {
-		if v.OnlyUpstream == "" {
-			missing = append(missing, slices.DeleteFunc(slices.Clone(v.Images), known)...)
-		}
-	}
-	slices.Sort(missing)
-	return slices.Compact(missing)
 }
 
 // problems collects errors with their places.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
@@ -32,7 +31,7 @@ func pair(change func(*Script)) Scenario {
 		a, b := PodOn("a"), PodOn("b")
 		return Script{
 			Install: nothing, Endpoints: []Endpoint{a, b}, Probes: a.Both(b), Detectors: []detect.Detector{silent{}},
-			Fault: func(*Run) fault.Fault { return fault.Fault{} }, Impacted: []probe.Probe{a.To(b)}, Observe: time.Second,
+			Fault: func(*Run) Fault { return Fault{} }, Impacted: []probe.Probe{a.To(b)}, Observe: time.Second,
 			Expected: []Finding{{Detector: "silent", Kind: "lost", State: detect.Active, Object: detect.Named("a")}},
 			Remedies: []Remedy{
 				{ID: "route", Name: "static route", Helps: true, Bound: time.Second, Apply: nothing, Undo: nothing},

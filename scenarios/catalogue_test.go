@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 )
 
@@ -43,7 +44,7 @@ func TestCatalogue(t *testing.T) {
 				}
 				taken[v.Name] = true
 			}
-			if missing := s.MissingImages(known); len(missing) > 0 {
+			if missing := suite.MissingImages(s, known); len(missing) > 0 {
 				t.Errorf("there is no recipe for %q", missing)
 			}
 		})

@@ -131,7 +131,7 @@ func isWhole(s framework.Scenario, r report.Report) bool {
 			return false
 		}
 	}
-	for _, v := range s.Runnable(nil) {
+	for _, v := range s.Runnable(false) {
 		all = append(all, v.Name)
 	}
 	return r.Ablated == "" && slices.Equal(ran, all)
@@ -246,7 +246,7 @@ func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error 
 		return err
 	}
 	m.whole(r, s.Budget, took)
-	for _, v := range s.Runnable(nil) {
+	for _, v := range s.Runnable(false) {
 		if v.Role != framework.Affected {
 			continue
 		}
@@ -262,7 +262,7 @@ func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error 
 	if _, _, err := m.relapse(ctx, "up", name); err != nil {
 		return err
 	}
-	for _, v := range s.Runnable(nil) {
+	for _, v := range s.Runnable(false) {
 		took, r, err := m.run(ctx, name, "--reuse", "--keep", "--variant", v.Name)
 		if err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
@@ -109,7 +110,7 @@ func componentList(versions map[string]string) string {
 // run it that need nothing from upstream.
 func versions(s framework.Scenario) string {
 	byComponent := map[string][]string{}
-	for _, v := range s.Runnable(nil) {
+	for _, v := range s.Runnable(false) {
 		for component, version := range v.Components {
 			if !slices.Contains(byComponent[component], version) {
 				byComponent[component] = append(byComponent[component], version)
@@ -161,7 +162,7 @@ func components(catalogue *images.Catalogue, all []framework.Scenario) (string, 
 		}
 		versions[w] = append(versions[w], r.Version)
 		for _, s := range all {
-			if slices.Contains(s.ImagesOf(nil, s.Runnable(nil)...), ref) && !slices.Contains(usedBy[w], s.Incident.Name) {
+			if slices.Contains(suite.ImagesOf(s, false, s.Runnable(false)...), ref) && !slices.Contains(usedBy[w], s.Incident.Name) {
 				usedBy[w] = append(usedBy[w], s.Incident.Name)
 			}
 		}

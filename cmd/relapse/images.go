@@ -149,11 +149,11 @@ func imagesUsed(label string) ([]string, error) {
 	}
 	var refs []string
 	for _, scenario := range chosen {
-		runnable := scenario.Runnable(nil)
+		runnable := scenario.Runnable(false)
 		if label != "" {
 			runnable = slices.DeleteFunc(runnable, func(v framework.Variant) bool { return !slices.Contains(variants, v.Name) })
 		}
-		refs = append(refs, scenario.ImagesOf(nil, runnable...)...)
+		refs = append(refs, suite.ImagesOf(scenario, false, runnable...)...)
 	}
 	return refs, nil
 }

@@ -56,12 +56,12 @@ func up(ctx context.Context, s *settings, name string) error {
 	shown := s.display(display.Look{Log: log})
 	defer shown.Close()
 	var serve []string
-	runnable := scenario.Runnable(nil)
+	runnable := scenario.Runnable(false)
 	for _, v := range runnable {
 		serve = append(serve, v.Images...)
 	}
 	ctx = await.Watch(ctx, func(s await.Sight) { shown.Waits("lab", s) })
-	if _, err := suite.Build(ctx, o.Images, scenario.ImagesOf(nil, runnable...), shown); err != nil {
+	if _, err := suite.Build(ctx, o.Images, suite.ImagesOf(scenario, false, runnable...), shown); err != nil {
 		return err
 	}
 	lab, err := kindlab.Up(ctx, o.Docker, scenario.Topology, kindlab.Options{

@@ -474,7 +474,7 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	var errs []error
 	for _, s := range chosen {
 		for _, v := range s.Variants {
-			runnable, why := v.Runnable(o.Upstreams)
+			runnable, why := v.Runnable(len(o.Upstreams) > 0)
 			if slices.Contains(o.Variants, v.Name) && !runnable {
 				errs = append(errs, usagef("variant %q runs %s", v.Name, why))
 			}

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 )
 
 // Variables that change the scenarios of that program, each set to 1.
@@ -33,11 +33,11 @@ func leaveRemediesOut(s *framework.Script) { s.Precursors, s.Remedies = nil, nil
 // can take back.
 func takeGuestMemory(s *framework.Script) {
 	declared := s.Fault
-	s.Fault = func(r *framework.Run) fault.Fault {
+	s.Fault = func(r *framework.Run) framework.Fault {
 		f := declared(r)
 		inject := f.Inject
 		f.Inject = func(ctx context.Context) error {
-			_, err := r.Lab.Node("edge3").Exec(ctx, "sh", "-c",
+			_, err := labaccess.Lab(r).Node("edge3").Exec(ctx, "sh", "-c",
 				"mkdir -p /filler && mount -t tmpfs -o size=100% tmpfs /filler && (cat /dev/zero >/filler/x &) >/dev/null 2>&1")
 			if err != nil {
 				return err

@@ -101,7 +101,7 @@ func labelled(from []framework.Scenario, expression string, named bool, upstream
 	var variants []string
 	for _, s := range from {
 		selected := selection.Variants(s)
-		runs := slices.ContainsFunc(selected, func(v framework.Variant) bool { runnable, _ := v.Runnable(upstreams); return runnable })
+		runs := slices.ContainsFunc(selected, func(v framework.Variant) bool { runnable, _ := v.Runnable(len(upstreams) > 0); return runnable })
 		if !runs && named {
 			return nil, nil, usagef("--label: no variant of scenario %q that can run here matches %q", s.Incident.Name, expression)
 		}
@@ -141,7 +141,7 @@ func commonLabels(s framework.Scenario) []string {
 // usually is how long a scenario takes with some of its variants, nil for all, once its
 // images are built, by the figures that cmd/bench measured.
 func usually(s framework.Scenario, variants []string, recorded figures.File) (lasts time.Duration, known bool) {
-	runs := s.Runnable(nil)
+	runs := s.Runnable(false)
 	selected := slices.DeleteFunc(slices.Clone(runs), func(v framework.Variant) bool { return variants != nil && !slices.Contains(variants, v.Name) })
 	if len(selected) == len(runs) {
 		return recorded.Duration(s.Incident.Name, figures.AllVariants)

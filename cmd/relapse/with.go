@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -88,7 +89,7 @@ func catalogueOf(chosen []framework.Scenario, from registry.Upstreams) (*images.
 	for _, s := range chosen {
 		for _, v := range s.Variants {
 			if v.Role == framework.Unclassified {
-				err = errors.Join(err, catalogue.Know(s.ImagesOf(from, v)...))
+				err = errors.Join(err, catalogue.Know(suite.ImagesOf(s, len(from) > 0, v)...))
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/keptlab"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 )
 
@@ -33,7 +34,7 @@ func (l VersionLab) Builds(version string) error {
 	if err != nil {
 		return err
 	}
-	return l.Catalogue.Know(s.ImagesOf(nil, s.Variants...)...)
+	return l.Catalogue.Know(suite.ImagesOf(s, false, s.Variants...)...)
 }
 
 // Judge runs the script on a version. In a probabilistic incident it repeats the run

@@ -18,7 +18,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -64,9 +63,9 @@ func askedBlind(w *world, lasting time.Duration) []framework.Check {
 }
 
 // faultThen makes the fault do more, once it is injected.
-func faultThen(s *framework.Script, change func(*fault.Fault)) {
+func faultThen(s *framework.Script, change func(*framework.Fault)) {
 	first := s.Fault
-	s.Fault = func(r *framework.Run) fault.Fault {
+	s.Fault = func(r *framework.Run) framework.Fault {
 		f := first(r)
 		change(&f)
 		return f
@@ -79,7 +78,7 @@ func says(holds bool, saw string) func(context.Context, *framework.Run) (bool, s
 
 func onInject(do func(*world)) func(*world, *framework.Script) {
 	return func(w *world, s *framework.Script) {
-		faultThen(s, func(f *fault.Fault) {
+		faultThen(s, func(f *framework.Fault) {
 			f.Inject = func(context.Context) error { do(w); return nil }
 			f.TookEffect = holdsNow(true)
 		})
@@ -96,7 +95,7 @@ func stands(strikes int, round time.Duration) func(*world, *framework.Script) {
 			Result: func() (int, bool) { return rounds, rounds == strikes },
 		}
 		first := s.Fault
-		s.Fault = func(r *framework.Run) fault.Fault {
+		s.Fault = func(r *framework.Run) framework.Fault {
 			f := first(r)
 			inject := f.Inject
 			f.Inject = func(ctx context.Context) error {
@@ -119,8 +118,8 @@ func testCases() []testCase {
 	latent, settling, other := theFinding, theFinding, theFinding
 	latent.State, settling.State, other.Kind = detect.Latent, detect.Pending, "other"
 	form := func(held func(context.Context) (bool, string, error)) framework.Precursor {
-		return framework.Precursor{ID: "announced-by-nobody", Name: "announced by nobody", Fault: func(*framework.Run) fault.Fault {
-			return fault.Fault{
+		return framework.Precursor{ID: "announced-by-nobody", Name: "announced by nobody", Fault: func(*framework.Run) framework.Fault {
+			return framework.Fault{
 				Name: "silence", Inject: func(context.Context) error { return nil }, TookEffect: held,
 				Undo: func(context.Context) error { return nil },
 			}
@@ -205,13 +204,13 @@ func testCases() []testCase {
 		{
 			name: "a fault that breaks", status: 4,
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) { f.Inject = func(context.Context) error { return errBroken } })
+				faultThen(s, func(f *framework.Fault) { f.Inject = func(context.Context) error { return errBroken } })
 			},
 		},
 		{
 			name: "a fault that does not take hold", status: 4,
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) { f.TookEffect = holdsNow(false) })
+				faultThen(s, func(f *framework.Fault) { f.TookEffect = holdsNow(false) })
 			},
 		},
 		{
@@ -281,8 +280,8 @@ func testCases() []testCase {
 				s.Precursors = []framework.Precursor{{
 					ID: "announced-by-nobody", Name: "announced by nobody", Undone: true,
 					Expected: []framework.Finding{framework.As(theFinding)},
-					Fault: func(*framework.Run) fault.Fault {
-						return fault.Fault{
+					Fault: func(*framework.Run) framework.Fault {
+						return framework.Fault{
 							Inject:     func(context.Context) error { w.finds(theFinding); return nil },
 							TookEffect: holdsNow(true),
 							Undo:       func(context.Context) error { w.finds(); return nil },
@@ -296,8 +295,8 @@ func testCases() []testCase {
 			old: func(w *world, s *framework.Script) {
 				s.Precursors = []framework.Precursor{{
 					ID: "announced-by-nobody", Name: "announced by nobody", Expected: []framework.Finding{framework.As(theFinding)},
-					Fault: func(*framework.Run) fault.Fault {
-						return fault.Fault{
+					Fault: func(*framework.Run) framework.Fault {
+						return framework.Fault{
 							Inject:     func(context.Context) error { w.breaks(outToB); return nil },
 							TookEffect: holdsNow(true),
 							Undo:       func(context.Context) error { w.heals(); return nil },
@@ -481,8 +480,8 @@ func testCases() []testCase {
 			name: "a lesser form that hurts somebody two seconds later", status: 4,
 			old: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
-				f.Fault = func(*framework.Run) fault.Fault {
-					return fault.Fault{
+				f.Fault = func(*framework.Run) framework.Fault {
+					return framework.Fault{
 						Inject:     func(context.Context) error { after(2*time.Second, func() { w.loses(outToB) }); return nil },
 						TookEffect: holdsNow(true), Undo: func(context.Context) error { return nil },
 					}
@@ -515,8 +514,8 @@ func testCases() []testCase {
 			name: "a lesser form in which a source is not read", status: 4,
 			new: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
-				f.Fault = func(*framework.Run) fault.Fault {
-					return fault.Fault{
+				f.Fault = func(*framework.Run) framework.Fault {
+					return framework.Fault{
 						Inject:     func(context.Context) error { w.goesBlind("no answer within 1s"); return nil },
 						TookEffect: holdsNow(true), Undo: func(context.Context) error { w.goesBlind(""); return nil },
 					}
@@ -545,7 +544,7 @@ func testCases() []testCase {
 		{
 			name: "a sender that sends nothing while the fault is injected", status: 4,
 			new: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) {
+				faultThen(s, func(f *framework.Fault) {
 					inject := f.Inject
 					f.Inject = func(ctx context.Context) error {
 						w.stopsSending(outToB)
@@ -559,7 +558,7 @@ func testCases() []testCase {
 		{
 			name: "every part is switched off in turn, and the incident comes without the fault", status: 1, options: Options{Ablate: AblateAll},
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) {
+				faultThen(s, func(f *framework.Fault) {
 					f.TookEffect = func(context.Context) (bool, string, error) { w.loses(outToA); return true, "", nil }
 				})
 			},
@@ -589,7 +588,7 @@ func testCases() []testCase {
 				runs := 0
 				return func(w *world, s *framework.Script) {
 					if runs++; runs == 3 { // the first is made when the scenario is checked
-						faultThen(s, func(f *fault.Fault) { f.TookEffect = holdsNow(false) })
+						faultThen(s, func(f *framework.Fault) { f.TookEffect = holdsNow(false) })
 					}
 				}
 			}(),
@@ -610,19 +609,19 @@ func testCases() []testCase {
 		{
 			name: "side by side, and putting back one panics", beside: true, status: 1,
 			new: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
+				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
 			},
 		},
 		{
 			name: "side by side, and what one has for itself cannot be put back", beside: true, options: Options{Repeat: 2}, status: 4,
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) { f.Undo = func(context.Context) error { return errBroken } })
+				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { return errBroken } })
 			},
 		},
 		{
 			name: "side by side, and the fault does not take hold of one", beside: true, status: 4,
 			new: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) { f.TookEffect = holdsNow(false) })
+				faultThen(s, func(f *framework.Fault) { f.TookEffect = holdsNow(false) })
 			},
 		},
 		{
@@ -674,7 +673,7 @@ func testCases() []testCase {
 		{
 			name: "an undoing that breaks", options: Options{Keep: true}, status: 4,
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) { f.Undo = func(context.Context) error { return errBroken } })
+				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { return errBroken } })
 			},
 		},
 		{name: "images that do not build", labs: fakeLabs{prepare: errBroken}, status: 4},

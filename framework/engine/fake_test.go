@@ -18,9 +18,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -435,7 +433,7 @@ func sideBySide() (framework.Scenario, map[string]*world) {
 // common is a script whose fault is this change of the world.
 func (w *world) common(change func()) framework.Script {
 	out, b := framework.Endpoint{Name: "out", Host: "out"}, framework.PodOn("b")
-	a := framework.PodEndpoint(workload.ProbePod{Name: "a", Node: cmp.Or(w.node, "a")})
+	a := framework.PodEndpoint(framework.ProbePod{Name: "a", Node: cmp.Or(w.node, "a")})
 	every := func(p probe.Probe) probe.Probe { p.Interval = 50 * time.Millisecond; return p }
 	var injected bool
 	return framework.Script{
@@ -443,8 +441,8 @@ func (w *world) common(change func()) framework.Script {
 		Endpoints: []framework.Endpoint{out, a, b},
 		Probes:    []probe.Probe{every(out.To(a)), every(out.To(b)), every(a.To(b))},
 		Impacted:  []probe.Probe{out.To(a)}, Detectors: []detect.Detector{told{w}}, Observe: 3 * time.Second,
-		Fault: func(*framework.Run) fault.Fault {
-			return fault.Fault{
+		Fault: func(*framework.Run) framework.Fault {
+			return framework.Fault{
 				Name:       "change",
 				Inject:     func(context.Context) error { injected = true; change(); return nil },
 				TookEffect: func(context.Context) (bool, string, error) { return injected, "nothing has changed", nil },

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -111,7 +110,7 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 }
 
 // inject injects a fault, unless faults are switched off, and notes it for the undo.
-func (v *variantRun) inject(ctx context.Context, f fault.Fault) (done history.Act, over time.Time) {
+func (v *variantRun) inject(ctx context.Context, f framework.Fault) (done history.Act, over time.Time) {
 	done = v.h.Do(history.Inject, "", func(a *history.Act) {
 		a.Saw = f.Name
 		if v.c.Ablate != AblateFault {
@@ -123,7 +122,7 @@ func (v *variantRun) inject(ctx context.Context, f fault.Fault) (done history.Ac
 }
 
 // tookEffect waits until a fault has taken effect.
-func (v *variantRun) tookEffect(ctx context.Context, f fault.Fault) history.Act {
+func (v *variantRun) tookEffect(ctx context.Context, f framework.Fault) history.Act {
 	return v.h.Do(history.TookEffect, "", func(a *history.Act) {
 		var err error
 		if a.Holds, a.Saw, err = f.TookEffect(ctx); err != nil && (v.c.Ablate == AblateFault || ctx.Err() != nil) {
@@ -179,7 +178,7 @@ func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) er
 }
 
 // takeBack undoes a precursor that must be gone before the rest of the script runs.
-func (v *variantRun) takeBack(ctx context.Context, form framework.Precursor, f fault.Fault) error {
+func (v *variantRun) takeBack(ctx context.Context, form framework.Precursor, f framework.Fault) error {
 	if !form.Undone || v.c.Ablate == AblateFault {
 		return nil
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/fault"
 )
 
 // The fault comes to all variants at the same moment, however long each takes
@@ -33,7 +32,7 @@ func TestVariantsMeet(t *testing.T) {
 					return nil
 				})
 				first := script.Fault
-				script.Fault = func(r *framework.Run) fault.Fault {
+				script.Fault = func(r *framework.Run) framework.Fault {
 					f := first(r)
 					inject := f.Inject
 					f.Inject = func(ctx context.Context) error {

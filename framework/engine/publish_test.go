@@ -15,7 +15,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
 )
@@ -53,7 +52,7 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 		script := s.Variants[0].Script
 		s.Variants[0].Script = func() framework.Script {
 			made := script()
-			faultThen(&made, func(f *fault.Fault) {
+			faultThen(&made, func(f *framework.Fault) {
 				inject := f.Inject
 				f.Inject = func(ctx context.Context) error {
 					look()

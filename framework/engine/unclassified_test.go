@@ -9,7 +9,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
 )
 
 // Of a version that nobody has classified every verdict is the answer that was
@@ -49,7 +48,7 @@ func TestUnclassified(t *testing.T) {
 		},
 		{
 			"the fault does not take hold", func(_ *world, s *framework.Script) {
-				faultThen(s, func(f *fault.Fault) { f.TookEffect = holdsNow(false) })
+				faultThen(s, func(f *framework.Fault) { f.TookEffect = holdsNow(false) })
 			},
 			framework.Vacuous, 4, "the fault did not take effect",
 		},
@@ -72,8 +71,8 @@ func TestUnclassified(t *testing.T) {
 			"what is only expected of an affected one", func(w *world, s *framework.Script) {
 				s.Latent = []framework.Finding{framework.As(latent)}
 				s.Aftermath = []framework.Check{{Name: "fact", Holds: says(false, "not there")}}
-				s.Precursors = []framework.Precursor{{Name: "form", Fault: func(*framework.Run) fault.Fault {
-					return fault.Fault{Name: "never", Inject: func(context.Context) error { return errors.New("lesser form") }}
+				s.Precursors = []framework.Precursor{{Name: "form", Fault: func(*framework.Run) framework.Fault {
+					return framework.Fault{Name: "never", Inject: func(context.Context) error { return errors.New("lesser form") }}
 				}}}
 				s.Remedies = []framework.Remedy{{Name: "never", Apply: func(context.Context, *framework.Run) error { return errBroken }}}
 			},

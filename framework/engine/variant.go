@@ -9,7 +9,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -36,8 +35,8 @@ type variantRun struct {
 	watch  *watch
 	reader Reader
 
-	injected []fault.Fault // to be undone, in reverse
-	logged   bool          // the logs of the lab are kept
+	injected []framework.Fault // to be undone, in reverse
+	logged   bool              // the logs of the lab are kept
 	// atTrials is set during the trials; trialOutcome is their outcome. Execution.mu guards
 	// both.
 	atTrials     bool

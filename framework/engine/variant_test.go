@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/fault"
 )
 
 // A run of which something cannot be kept ends, and is no proof of anything.
@@ -55,7 +54,7 @@ func TestReplaced(t *testing.T) {
 					script := s.Variants[i].Script
 					s.Variants[i].Script = func() framework.Script {
 						made := script()
-						faultThen(&made, func(f *fault.Fault) {
+						faultThen(&made, func(f *framework.Fault) {
 							undo := f.Undo
 							f.Replaced = tt.replaced
 							f.Undo = func(ctx context.Context) error { undone[i]++; return undo(ctx) }

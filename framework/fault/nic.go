@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect/autodetection"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -134,7 +135,7 @@ type machine interface {
 //
 // The NIC is checked against the lab's topology first, and Inject returns what
 // is wrong with it before anything is changed.
-func PlugNIC(l *kindlab.Lab, c *kindlab.Cluster, n NIC) Fault {
+func PlugNIC(l *kindlab.Lab, c *kindlab.Cluster, n NIC) framework.Fault {
 	var others []machine
 	for _, name := range c.Nodes() {
 		if name != n.Node {
@@ -144,8 +145,8 @@ func PlugNIC(l *kindlab.Lab, c *kindlab.Cluster, n NIC) Fault {
 	return plugNIC(l.Node(n.Node), others, n, func() error { return n.Check(l.Topology) })
 }
 
-func plugNIC(m machine, others []machine, n NIC, check func() error) Fault {
-	return Fault{
+func plugNIC(m machine, others []machine, n NIC, check func() error) framework.Fault {
+	return framework.Fault{
 		Name: fmt.Sprintf("plug %s with %s into %s", n.Name, n.Address, n.Node),
 		Inject: func(ctx context.Context) error {
 			if err := check(); err != nil {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -27,8 +28,8 @@ func nodeExists(ctx context.Context, c *kindlab.Cluster, name string) (bool, err
 // `kubectl delete node` do. The machine and its processes continue to run.
 //
 // Its Undo does nothing: the undo of RemoveNode joins the node again.
-func DeleteNodeObject(c *kindlab.Cluster, name string) Fault {
-	return Fault{
+func DeleteNodeObject(c *kindlab.Cluster, name string) framework.Fault {
+	return framework.Fault{
 		Name: "drain " + name + " and delete its Node object",
 		Inject: func(ctx context.Context) error {
 			if err := drain(ctx, c, name); err != nil {
@@ -51,10 +52,10 @@ func DeleteNodeObject(c *kindlab.Cluster, name string) Fault {
 // RemoveNode takes a node out of its cluster permanently: drained, its Node
 // object deleted, its power cut, its disk thrown away. Undo joins a new
 // machine of the same name and address.
-func RemoveNode(l *kindlab.Lab, c *kindlab.Cluster, name string) Fault {
+func RemoveNode(l *kindlab.Lab, c *kindlab.Cluster, name string) framework.Fault {
 	object := DeleteNodeObject(c, name)
 	machine := l.Node(name)
-	return Fault{
+	return framework.Fault{
 		Name: "remove " + name + " from the cluster",
 		Inject: func(ctx context.Context) error {
 			if err := object.Inject(ctx); err != nil {

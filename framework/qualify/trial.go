@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -123,7 +124,7 @@ func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		refs := slices.DeleteFunc(u.ImagesOf(nil, u.Variants...), func(ref string) bool {
+		refs := slices.DeleteFunc(suite.ImagesOf(u, false, u.Variants...), func(ref string) bool {
 			_, tag, _ := strings.Cut(ref, ":")
 			return strings.TrimPrefix(tag, "v") != version
 		})

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -53,7 +54,7 @@ func newLabs(o Options) labs {
 
 // Prepare builds what is not in the cache.
 func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
-	refs := s.ImagesOf(l.Upstreams, variants...)
+	refs := ImagesOf(s, len(l.Upstreams) > 0, variants...)
 	if _, err := Build(ctx, l.Images, refs, l.Progress); err != nil {
 		return nil, nil, err
 	}
@@ -115,7 +116,7 @@ type lab struct {
 	log *slog.Logger
 }
 
-func (l lab) Attach(r *framework.Run) { r.Lab, r.Cluster = l.Lab, l.Clusters[0] }
+func (l lab) Attach(r *framework.Run) { labaccess.Attach(r, l.Lab) }
 
 func (l lab) Open(ctx context.Context, sources []snapshot.Source, others []string) (engine.Reader, error) {
 	collector, err := snapshot.Open(ctx, labaccess.Of(l.Lab, others...), sources...)
@@ -210,13 +211,13 @@ func (l lab) find(ctx context.Context, d framework.Endpoint) (netip.Addr, string
 		return declared.Links[0].Address, path, err
 	}
 	var pod corev1.Pod
-	if err := l.Clusters[0].Client.Resources().GetControllerRuntimeClient().Get(ctx, d.Pod.Key(), &pod); err != nil {
+	if err := l.Clusters[0].Client.Resources().GetControllerRuntimeClient().Get(ctx, workload.ProbeKey(*d.Pod), &pod); err != nil {
 		return netip.Addr{}, "", fmt.Errorf("looking for the probe pod of %s: %w", d.Name, err)
 	}
 	addr, err := netip.ParseAddr(pod.Status.PodIP)
 	if err != nil {
 		return netip.Addr{}, "", fmt.Errorf("the probe pod of %s has no address: %w", d.Name, err)
 	}
-	path, err := l.Node(d.Pod.Node).Path(ctx, d.Pod.Socket())
+	path, err := l.Node(d.Pod.Node).Path(ctx, workload.ProbeSocket(*d.Pod))
 	return addr, path, err
 }

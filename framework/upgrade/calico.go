@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/calico"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -24,7 +25,7 @@ func calicoUpgrade() Upgrade {
 	t.Routers[0].Peers = []topology.Peers{{Network: "nodes", ASN: calicoASN, GracefulRestart: true}}
 	apply := func(ctx context.Context, r *framework.Run, version string) error {
 		c := calico.Calico{Version: version, PodCIDR: s.podCIDR(), Method: calico.InternalIP, Poll: calico.DefaultPoll, OnDelete: true}
-		return c.Apply(ctx, r.Lab)
+		return c.Apply(ctx, labaccess.Lab(r))
 	}
 	return Upgrade{
 		Component: "calico", Form: framework.Whole, Topology: t, Besides: withKubeProxy,
@@ -32,26 +33,26 @@ func calicoUpgrade() Upgrade {
 			return append(calico.Images(version), kubeadm.KubeProxyImage, workload.ProbeImage)
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := workload.StopProbes(ctx, r.Cluster); err != nil {
+			if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
 			// Of a lab that is taken over: nobody else would replace its pods.
-			if err := calico.Agent.Delete(ctx, r.Cluster); err != nil {
+			if err := calico.Agent.Delete(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
 			if err := apply(ctx, r, version); err != nil {
 				return err
 			}
-			if err := calico.Peer(ctx, r.Cluster, s.tor(), torASN); err != nil {
+			if err := calico.Peer(ctx, labaccess.Cluster(r), s.tor(), torASN); err != nil {
 				return err
 			}
-			if err := kubeadm.ApplyKubeProxy(ctx, r.Lab); err != nil {
+			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
-			if err := calico.PodsCanStart(ctx, r.Lab); err != nil {
+			if err := calico.PodsCanStart(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
-			if err := calico.Agent.Ready(ctx, r.Cluster, r.Cluster.Nodes(), 2*time.Minute); err != nil {
+			if err := calico.Agent.Ready(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), 2*time.Minute); err != nil {
 				return err
 			}
 			return installed(ctx, r, true)
@@ -60,7 +61,7 @@ func calicoUpgrade() Upgrade {
 		Release: apply,
 		Nodes:   []string{master, worker1, worker2},
 		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
-			return calico.Roll(ctx, r.Lab, node)
+			return calico.Roll(ctx, labaccess.Lab(r), node)
 		},
 	}
 }

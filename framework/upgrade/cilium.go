@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
@@ -62,14 +63,14 @@ func ciliumSlice(speaker bool) Upgrade {
 			return images
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := cilium.Uninstall(ctx, r.Lab, r.Cluster, nodes, s.podCIDR()); err != nil {
+			if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes, s.podCIDR()); err != nil {
 				return err
 			}
-			if err := kubeadm.ApplyKubeProxy(ctx, r.Lab); err != nil {
+			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
 			if speaker {
-				if err := at(version).Announce(ctx, r.Lab, r.Cluster, nodes); err != nil {
+				if err := at(version).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes); err != nil {
 					return err
 				}
 				return installed(ctx, r, true)
@@ -77,22 +78,22 @@ func ciliumSlice(speaker bool) Upgrade {
 			var routes errgroup.Group
 			for _, node := range nodes {
 				routes.Go(func() error {
-					_, err := workload.Route(ctx, r.Lab, node)
+					_, err := workload.Route(ctx, labaccess.Lab(r), node)
 					return err
 				})
 			}
-			if err := errors.Join(routes.Wait(), at(version).WriteRules(ctx, r.Cluster, nodes)); err != nil {
+			if err := errors.Join(routes.Wait(), at(version).WriteRules(ctx, labaccess.Cluster(r), nodes)); err != nil {
 				return err
 			}
 			return installed(ctx, r, false)
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(version).Declare(ctx, r.Cluster)
+			return at(version).Declare(ctx, labaccess.Cluster(r))
 		},
 		Nodes: nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			return at(version).Roll(ctx, r.Lab, node)
+			return at(version).Roll(ctx, labaccess.Lab(r), node)
 		},
 	}
 }

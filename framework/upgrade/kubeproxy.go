@@ -9,6 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -26,24 +27,24 @@ func kubeProxyUpgrade() Upgrade {
 	nodes := []string{worker1, worker2}
 	apply := func(ctx context.Context, r *framework.Run, node, version string) error {
 		p := kubeproxy.Proxy{Version: version, Mode: kubeproxy.IPVS, Node: node, PodCIDR: s.podCIDR(), Watched: clusterIP}
-		return p.Apply(ctx, r.Lab)
+		return p.Apply(ctx, labaccess.Lab(r))
 	}
 	return Upgrade{
 		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Besides: "pods wired by the plugin ptp, static routes on the ToR",
 		Images: func(version string) []string { return []string{kubeproxy.Image(version), workload.ProbeImage} },
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			err := r.Lab.EachNode(ctx, []string{master, worker1, worker2}, func(ctx context.Context, n *kindlab.Node) error {
-				return workload.Wire(ctx, r.Lab, n.Name())
+			err := labaccess.Lab(r).EachNode(ctx, []string{master, worker1, worker2}, func(ctx context.Context, n *kindlab.Node) error {
+				return workload.Wire(ctx, labaccess.Lab(r), n.Name())
 			})
 			if err != nil {
 				return err
 			}
 			starts, ctx := errgroup.WithContext(ctx)
-			starts.Go(func() error { return workload.StartProbes(ctx, r.Cluster, pods) })
+			starts.Go(func() error { return workload.StartProbes(ctx, labaccess.Cluster(r), pods) })
 			starts.Go(func() error { return applyService(ctx, r) })
 			for _, node := range nodes {
 				starts.Go(func() error {
-					if err := kubeproxy.MarkDrop(ctx, r.Lab.Node(node)); err != nil {
+					if err := kubeproxy.MarkDrop(ctx, labaccess.Lab(r).Node(node)); err != nil {
 						return err
 					}
 					return apply(ctx, r, node, version)

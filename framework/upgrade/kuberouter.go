@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/kuberouter"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
@@ -35,31 +36,31 @@ func kubeRouterUpgrade() Upgrade {
 			return []string{kuberouter.Image(version), kubeadm.KubeProxyImage, workload.ProbeImage}
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := workload.StopProbes(ctx, r.Cluster); err != nil {
+			if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
-			if err := kuberouter.Clean(ctx, r.Lab); err != nil {
+			if err := kuberouter.Clean(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
-			if err := kubeadm.ApplyKubeProxy(ctx, r.Lab); err != nil {
+			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
-			if err := at(version).Apply(ctx, r.Cluster); err != nil {
+			if err := at(version).Apply(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
 			// A pod that comes too early is tried again only after a while.
-			if err := kuberouter.RangesWritten(ctx, r.Lab); err != nil {
+			if err := kuberouter.RangesWritten(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
 			return installed(ctx, r, true)
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(version).Declare(ctx, r.Cluster)
+			return at(version).Declare(ctx, labaccess.Cluster(r))
 		},
 		Nodes: []string{master, worker1, worker2},
 		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
-			return kuberouter.Roll(ctx, r.Lab, node)
+			return kuberouter.Roll(ctx, labaccess.Lab(r), node)
 		},
 		Steady: func(_, what string) string { return hashedChain.ReplaceAllString(what, "$1") },
 	}
@@ -76,15 +77,15 @@ var hashedChain = regexp.MustCompile(`\b(KUBE-(?:POD-FW|NWPLCY)-)[A-Z2-7]{16}\b`
 func installed(ctx context.Context, r *framework.Run, sessions bool) error {
 	starts, ctx := errgroup.WithContext(ctx)
 	starts.Go(func() error {
-		if err := workload.StartProbes(ctx, r.Cluster, pods); err != nil {
+		if err := workload.StartProbes(ctx, labaccess.Cluster(r), pods); err != nil {
 			return err
 		}
 		if !sessions {
 			return nil
 		}
-		return r.Lab.SessionsUp(ctx, []string{master, worker1, worker2}, time.Time{}) // of any age
+		return labaccess.Lab(r).SessionsUp(ctx, []string{master, worker1, worker2}, time.Time{}) // of any age
 	})
 	starts.Go(func() error { return applyService(ctx, r) })
-	starts.Go(func() error { return kubeadm.KubeProxyReady(ctx, r.Cluster) })
+	starts.Go(func() error { return kubeadm.KubeProxyReady(ctx, labaccess.Cluster(r)) })
 	return starts.Wait()
 }

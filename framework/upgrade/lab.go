@@ -9,6 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -90,7 +91,7 @@ func (l *engineLab) start(ctx context.Context) (probes, error) {
 func (l *engineLab) look(ctx context.Context) snapshot.Snapshot { return l.reader.Collect(ctx) }
 
 func (l *engineLab) kernel(ctx context.Context, node string) (string, error) {
-	text, err := l.run.Lab.Node(node).Exec(ctx, "sh", "-ec", kernelScript)
+	text, err := labaccess.Lab(l.run).Node(node).Exec(ctx, "sh", "-ec", kernelScript)
 	if err == nil {
 		l.keep("kernel-"+node, text)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology"
@@ -92,7 +93,7 @@ func (s small) topology() topology.Topology {
 
 // pods are those that the probes run between: one on each node, which bears its name,
 // and one more beside that of worker1. They live through the upgrade.
-var pods = append(workload.OnEach(master, worker1, worker2), workload.ProbePod{Name: "beside", Node: worker1})
+var pods = append(workload.OnEach(master, worker1, worker2), framework.ProbePod{Name: "beside", Node: worker1})
 
 // The Service, which leads to the pod on worker2, and is asked for by its cluster IP on
 // worker1, and by its port of worker1 from outside.
@@ -106,7 +107,7 @@ func applyService(ctx context.Context, r *framework.Run) error {
 		return fmt.Sprintf("  - {name: %s, protocol: %s, port: %[3]d, targetPort: %[3]d, nodePort: %d}\n",
 			map[string]string{"TCP": "tcp", "UDP": "udp"}[protocol], protocol, wire.DefaultPort, nodePort)
 	}
-	return workload.Apply(ctx, r.Cluster, fmt.Sprintf(`apiVersion: v1
+	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: default}
 spec:

@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/calico"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -20,7 +21,7 @@ import (
 // record keeps the state of BIRD and the Nodes' annotations as evidence, and what has
 // changed in BIRD's rendered configuration since the first record.
 func (s *story) record(ctx context.Context, r *framework.Run, when string) error {
-	now, err := calico.Read(ctx, r.Lab)
+	now, err := calico.Read(ctx, labaccess.Lab(r))
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (s *story) operatorAgrees(context.Context, *framework.Run) (bool, string, e
 // lookedAgain asserts that calico-node -monitor-addresses has looked for the node's
 // address since the card was plugged in: only then has it ignored the card.
 func (s *story) lookedAgain(ctx context.Context, r *framework.Run) (bool, string, error) {
-	last, err := calico.LastLook(ctx, r.Lab.Node(coreDNSNode))
+	last, err := calico.LastLook(ctx, labaccess.Lab(r).Node(coreDNSNode))
 	return last.After(s.plugged), fmt.Sprintf("the card was plugged in at %s, Calico last looked for its address at %s",
 		s.plugged.Format(time.TimeOnly), last.Format(time.TimeOnly)), err
 }
@@ -71,21 +72,21 @@ func (s *story) lookedAgain(ctx context.Context, r *framework.Run) (bool, string
 // notReady asserts that a restarted calico-node is up, and not ready because its sessions
 // are down, by its own message and by kubelet's status.
 func notReady(ctx context.Context, r *framework.Run) (bool, string, error) {
-	why, err := calico.NotReady(ctx, r.Lab.Node(coreDNSNode))
+	why, err := calico.NotReady(ctx, labaccess.Lab(r).Node(coreDNSNode))
 	if err != nil {
 		return false, "", err
 	}
-	ready, err := calico.IsReady(ctx, r.Cluster, coreDNSNode)
+	ready, err := calico.IsReady(ctx, labaccess.Cluster(r), coreDNSNode)
 	return strings.Contains(why, "BGP not established") && !ready, fmt.Sprintf("it says %q; its pod is ready: %v", why, ready), err
 }
 
 func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, string, error) {
-	now, err := calico.Restarts(ctx, r.Cluster)
+	now, err := calico.Restarts(ctx, labaccess.Cluster(r))
 	return maps.Equal(now, s.agents), fmt.Sprintf("before: %v, now: %v", s.agents, now), err
 }
 
 func coreDNSIsThere(ctx context.Context, r *framework.Run) (bool, string, error) {
-	list, err := kubeadm.CoreDNS.Pods.List(ctx, r.Cluster)
+	list, err := kubeadm.CoreDNS.Pods.List(ctx, labaccess.Cluster(r))
 	if err != nil {
 		return false, "", err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -151,8 +152,8 @@ func configured(method string, poll time.Duration) calico.Calico {
 }
 
 // plugIn is the fault: the card, and nothing else.
-func (s *story) plugIn(r *framework.Run) fault.Fault {
-	f := fault.PlugNIC(r.Lab, r.Cluster, s.nic)
+func (s *story) plugIn(r *framework.Run) framework.Fault {
+	f := fault.PlugNIC(labaccess.Lab(r), labaccess.Cluster(r), s.nic)
 	inject := f.Inject
 	f.Inject = func(ctx context.Context) error {
 		err := inject(ctx)
@@ -204,7 +205,7 @@ func affectedScript(nic fault.NIC) framework.Script {
 		{
 			ID: "restart-calico-node", Name: "restart calico-node",
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				if err := calico.Restart(ctx, r.Lab, r.Cluster.Nodes()...); err != nil {
+				if err := calico.Restart(ctx, labaccess.Lab(r), labaccess.Cluster(r).Nodes()...); err != nil {
 					return err
 				}
 				return birdRuns(ctx, r)
@@ -213,7 +214,7 @@ func affectedScript(nic fault.NIC) framework.Script {
 		{
 			ID: "restart-kube-proxy", Name: "restart kube-proxy",
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return kubeadm.KubeProxy.Restart(ctx, r.Cluster, r.Cluster.Nodes(), time.Minute, client.GracePeriodSeconds(0))
+				return kubeadm.KubeProxy.Restart(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), time.Minute, client.GracePeriodSeconds(0))
 			},
 		},
 		{
@@ -230,17 +231,17 @@ func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 	if not, saw, err := notReady(ctx, r); err != nil || !not {
 		return cmp.Or(err, fmt.Errorf("calico-node on %s is ready before the card is removed: %s", coreDNSNode, saw))
 	}
-	before, err := calico.Restarts(ctx, r.Cluster)
+	before, err := calico.Restarts(ctx, labaccess.Cluster(r))
 	if err != nil {
 		return err
 	}
 	if err := s.plugIn(r).Undo(ctx); err != nil {
 		return err
 	}
-	if err := calico.Agent.Ready(ctx, r.Cluster, r.Cluster.Nodes(), looksWithin); err != nil {
+	if err := calico.Agent.Ready(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), looksWithin); err != nil {
 		return err
 	}
-	now, err := calico.Restarts(ctx, r.Cluster)
+	now, err := calico.Restarts(ctx, labaccess.Cluster(r))
 	if err == nil && !maps.Equal(now, before) {
 		err = fmt.Errorf("calico-node was restarted in between: before: %v, now: %v", before, now)
 	}
@@ -257,10 +258,10 @@ func restartedScript(nic fault.NIC) framework.Script {
 		Expected: []framework.Finding{s.finding(detect.NextAddress, detect.Latent)},
 		Within:   time.Second,
 	}}
-	script.Fault = func(r *framework.Run) fault.Fault {
-		return fault.Fault{
+	script.Fault = func(r *framework.Run) framework.Fault {
+		return framework.Fault{
 			Name:   "restart calico-node on " + coreDNSNode,
-			Inject: func(ctx context.Context) error { return calico.Restart(ctx, r.Lab, coreDNSNode) },
+			Inject: func(ctx context.Context) error { return calico.Restart(ctx, labaccess.Lab(r), coreDNSNode) },
 			TookEffect: func(ctx context.Context) (bool, string, error) {
 				same, _, err := s.notRestarted(ctx, r)
 				return !same, "the old pod runs", err
@@ -293,17 +294,17 @@ func restartedScript(nic fault.NIC) framework.Script {
 // calico-node on every node; each new BIRD restarts gracefully, and keeps the routes
 // that are there for 240 s. Those to the node with the card are removed instead.
 func breakAgain(ctx context.Context, r *framework.Run) error {
-	if err := configured(calico.FirstFound, never).Apply(ctx, r.Lab); err != nil {
+	if err := configured(calico.FirstFound, never).Apply(ctx, labaccess.Lab(r)); err != nil {
 		return err
 	}
-	if err := calico.Agent.Started(ctx, r.Cluster, r.Cluster.Nodes(), time.Minute); err != nil {
+	if err := calico.Agent.Started(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), time.Minute); err != nil {
 		return err
 	}
 	if err := birdRuns(ctx, r); err != nil {
 		return err
 	}
-	others := slices.DeleteFunc(r.Cluster.Nodes(), func(n string) bool { return n == coreDNSNode })
-	return r.Lab.EachNode(ctx, others, func(ctx context.Context, node *kindlab.Node) error {
+	others := slices.DeleteFunc(labaccess.Cluster(r).Nodes(), func(n string) bool { return n == coreDNSNode })
+	return labaccess.Lab(r).EachNode(ctx, others, func(ctx context.Context, node *kindlab.Node) error {
 		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", addressOf(coreDNSNode).String())
 		return err
 	})
@@ -323,7 +324,7 @@ func fixedScript(nic fault.NIC) framework.Script {
 	script.Install = func(ctx context.Context, r *framework.Run) error {
 		parts, partsCtx := errgroup.WithContext(ctx)
 		parts.Go(func() (err error) {
-			s.method, err = calico.MethodOf(partsCtx, r.Cluster, nodeInternalIP)
+			s.method, err = calico.MethodOf(partsCtx, labaccess.Cluster(r), nodeInternalIP)
 			return err
 		})
 		parts.Go(func() error { return install(partsCtx, r) })
@@ -331,7 +332,7 @@ func fixedScript(nic fault.NIC) framework.Script {
 			return err
 		}
 		// With a route to the pods on the router, their addresses need no masquerading.
-		return r.Lab.AddStatic(ctx, podCIDR, addressOf(master))
+		return labaccess.Lab(r).AddStatic(ctx, podCIDR, addressOf(master))
 	}
 	// A flow keeps the translation of its first packet: each connection of this probe is
 	// a new one.
@@ -361,64 +362,66 @@ func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) 
 	if err := s.plugIn(r).Undo(ctx); err != nil { // left by a killed run
 		return err
 	}
-	if err := r.Lab.RemoveStatic(ctx, podCIDR); err != nil {
+	if err := labaccess.Lab(r).RemoveStatic(ctx, podCIDR); err != nil {
 		return err
 	}
 	if s.natOff {
 		// CoreDNS keeps a connection to the API server, and that its translation.
-		if err := kubeadm.CoreDNS.Delete(ctx, r.Cluster); err != nil {
+		if err := kubeadm.CoreDNS.Delete(ctx, labaccess.Cluster(r)); err != nil {
 			return err
 		}
 	}
-	if err := c.Apply(ctx, r.Lab); err != nil { // first: it takes longest to come up
+	if err := c.Apply(ctx, labaccess.Lab(r)); err != nil { // first: it takes longest to come up
 		return err
 	}
-	if err := calico.NATOutgoing(ctx, r.Cluster, !s.natOff); err != nil {
+	if err := calico.NATOutgoing(ctx, labaccess.Cluster(r), !s.natOff); err != nil {
 		return err
 	}
-	if err := kubeadm.ApplyKubeProxy(ctx, r.Lab); err != nil {
+	if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
 		return err
 	}
-	if err := workload.Apply(ctx, r.Cluster, servicesYAML); err != nil {
+	if err := workload.Apply(ctx, labaccess.Cluster(r), servicesYAML); err != nil {
 		return err
 	}
 	// A pod that is created earlier is retried only after 10 s and more.
-	if err := calico.PodsCanStart(ctx, r.Lab); err != nil {
+	if err := calico.PodsCanStart(ctx, labaccess.Lab(r)); err != nil {
 		return err
 	}
-	if err := kubeadm.ApplyAddons(ctx, r.Lab, coreDNSNode); err != nil {
+	if err := kubeadm.ApplyAddons(ctx, labaccess.Lab(r), coreDNSNode); err != nil {
 		return err
 	}
 	starts, startsCtx := errgroup.WithContext(ctx)
-	starts.Go(func() error { return calico.Agent.Ready(startsCtx, r.Cluster, r.Cluster.Nodes(), sessionsWithin) })
-	starts.Go(func() error { return kubeadm.AddonsReady(startsCtx, r.Cluster) })
-	starts.Go(func() error { return workload.StartProbes(startsCtx, r.Cluster, workloads) })
+	starts.Go(func() error {
+		return calico.Agent.Ready(startsCtx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), sessionsWithin)
+	})
+	starts.Go(func() error { return kubeadm.AddonsReady(startsCtx, labaccess.Cluster(r)) })
+	starts.Go(func() error { return workload.StartProbes(startsCtx, labaccess.Cluster(r), workloads) })
 	if err := starts.Wait(); err != nil {
 		return err
 	}
 	var err error
 	s.before = nil
-	s.agents, err = calico.Restarts(ctx, r.Cluster)
+	s.agents, err = calico.Restarts(ctx, labaccess.Cluster(r))
 	return err
 }
 
 // move changes the autodetection method, rolls calico-node, and records the state.
 func (s *story) move(ctx context.Context, r *framework.Run, method string) error {
-	if err := configured(method, poll).Apply(ctx, r.Lab); err != nil {
+	if err := configured(method, poll).Apply(ctx, labaccess.Lab(r)); err != nil {
 		return err
 	}
-	if err := calico.Agent.Ready(ctx, r.Cluster, r.Cluster.Nodes(), time.Minute); err != nil {
+	if err := calico.Agent.Ready(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), time.Minute); err != nil {
 		return err
 	}
 	return s.record(ctx, r, "after")
 }
 
 // natOutgoing is the switch that in Calico does what Cilium's masquerade does.
-func natOutgoing(r *framework.Run) fault.Fault {
-	return fault.Fault{
+func natOutgoing(r *framework.Run) framework.Fault {
+	return framework.Fault{
 		Name:       "switch natOutgoing of the pool on",
-		Inject:     func(ctx context.Context) error { return calico.NATOutgoing(ctx, r.Cluster, true) },
+		Inject:     func(ctx context.Context) error { return calico.NATOutgoing(ctx, labaccess.Cluster(r), true) },
 		TookEffect: func(ctx context.Context) (bool, string, error) { return natRules(r.Snapshot()) },
-		Undo:       func(ctx context.Context) error { return calico.NATOutgoing(ctx, r.Cluster, false) },
+		Undo:       func(ctx context.Context) error { return calico.NATOutgoing(ctx, labaccess.Cluster(r), false) },
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
@@ -25,17 +24,17 @@ var (
 	hostWorker1 = inHostNetwork(worker1)
 	hostWorker2 = inHostNetwork(worker2)
 
-	workloads = []workload.ProbePod{
+	workloads = []framework.ProbePod{
 		*redis.Pod, *repoServer.Pod, *ipsOnly.Pod, *besideDNS.Pod, *cache.Pod, *hostMaster.Pod, *hostWorker1.Pod, *hostWorker2.Pod,
 	}
 )
 
 func on(name, node string) framework.Endpoint {
-	return framework.PodEndpoint(workload.ProbePod{Name: name, Node: node})
+	return framework.PodEndpoint(framework.ProbePod{Name: name, Node: node})
 }
 
 func inHostNetwork(node string) framework.Endpoint {
-	return framework.PodEndpoint(workload.ProbePod{Name: "host-" + node, Node: node, HostNetwork: true})
+	return framework.PodEndpoint(framework.ProbePod{Name: "host-" + node, Node: node, HostNetwork: true})
 }
 
 // byVIP is redis by its ClusterIP.

@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/load"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -25,7 +26,7 @@ var (
 
 // mode asserts that kube-proxy did not fall back to another mode.
 func (s *story) mode(ctx context.Context, r *framework.Run) (bool, string, error) {
-	mode, err := s.proxy.RunsIn(ctx, r.Lab)
+	mode, err := s.proxy.RunsIn(ctx, labaccess.Lab(r))
 	return mode == s.proxy.Mode, fmt.Sprintf("it runs in mode %q", mode), err
 }
 
@@ -52,7 +53,7 @@ func (s *story) healthFrozen(_ context.Context, r *framework.Run) (bool, string,
 }
 
 func (s *story) twoStacks(ctx context.Context, r *framework.Run) (bool, string, error) {
-	dump, err := s.proxy.Goroutines(ctx, r.Lab)
+	dump, err := s.proxy.Goroutines(ctx, labaccess.Lab(r))
 	if err != nil {
 		return false, "", err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
-	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
@@ -72,26 +72,26 @@ func (a standing) ticks() int {
 
 // fault is the load, until kube-proxy hangs or has survived its ticks, and then what
 // happens every day: a rollout, and a new Service.
-func (s *story) fault(r *framework.Run) fault.Fault {
-	return fault.Fault{
+func (s *story) fault(r *framework.Run) framework.Fault {
+	return framework.Fault{
 		Name: "load kube-proxy through ticks, then roll " + web + " out",
 		Inject: func(ctx context.Context) error {
 			if err := s.throughTicks(ctx, r); err != nil {
 				return err
 			}
-			if err := s.app.Expose(ctx, r.Cluster, nameOf(s.node, late), vip(s.node, late)); err != nil {
+			if err := s.app.Expose(ctx, labaccess.Cluster(r), nameOf(s.node, late), vip(s.node, late)); err != nil {
 				return err
 			}
-			if err := s.app.Serve(ctx, r.Cluster, nameOf(s.node, idle)); err != nil {
+			if err := s.app.Serve(ctx, labaccess.Cluster(r), nameOf(s.node, idle)); err != nil {
 				return err
 			}
-			return s.app.Roll(ctx, r.Cluster, func(ctx context.Context) error { return s.fairChance(ctx, r) })
+			return s.app.Roll(ctx, labaccess.Cluster(r), func(ctx context.Context) error { return s.fairChance(ctx, r) })
 		},
 		TookEffect: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
 		// A kube-proxy that is not needed any more would take CPU time from the others.
 		Undo: func(ctx context.Context) error {
 			s.stopLoad()
-			return s.proxy.Delete(ctx, r.Lab)
+			return s.proxy.Delete(ctx, labaccess.Lab(r))
 		},
 	}
 }
@@ -99,7 +99,7 @@ func (s *story) fault(r *framework.Run) fault.Fault {
 // throughTicks runs the load, and notes how kube-proxy survived it.
 func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	s.after, s.hang, s.polls = standing{}, kubeproxy.Hang{}, nil
-	if err := s.services.Restore(ctx, r.Cluster); err != nil {
+	if err := s.services.Restore(ctx, labaccess.Cluster(r)); err != nil {
 		return err
 	}
 	if err := s.busyIsServed(ctx, r); err != nil {
@@ -111,7 +111,7 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	}
 	began := time.Now()
 	// IPVS goes round robin, iptables by chance.
-	if s.load, err = s.services.Start(ctx, r.Lab, s.proxy.Mode == kubeproxy.IPVS, r.Meet); err != nil {
+	if s.load, err = s.services.Start(ctx, labaccess.Lab(r), s.proxy.Mode == kubeproxy.IPVS, r.Meet); err != nil {
 		return err
 	}
 	defer s.stopLoad()
@@ -203,7 +203,7 @@ func (s *story) pollIsDue() bool {
 
 // poll reads the state of kube-proxy, and reports whether it hangs.
 func (s *story) poll(ctx context.Context, r *framework.Run) (kubeproxy.State, bool, error) {
-	l, err := s.proxy.State(ctx, r.Lab)
+	l, err := s.proxy.State(ctx, labaccess.Lab(r))
 	if err != nil {
 		return l, false, err
 	}
@@ -232,7 +232,7 @@ func (s *story) busyIsServed(ctx context.Context, r *framework.Run) error {
 				}
 				return n == heldEndpoints, fmt.Sprintf("%d endpoints of %d", n, heldEndpoints), nil
 			}
-			rules, err := r.Lab.Node(s.node).Exec(ctx, "iptables-save", "-t", "nat")
+			rules, err := labaccess.Lab(r).Node(s.node).Exec(ctx, "iptables-save", "-t", "nat")
 			first := netip.AddrPortFrom(busyRange.Addr().Next(), s.services.Port)
 			return strings.Contains(rules, "--to-destination "+first.String()+"\n"), "no rule for its endpoints", err
 		})
@@ -264,7 +264,7 @@ func (s *story) held(context.Context, *framework.Run) (bool, string, error) {
 // again breaks the lab for the next remedy: the version under test under the load.
 func (s *story) again(ctx context.Context, r *framework.Run) error {
 	if s.proxy != s.tested {
-		if err := s.services.Restore(ctx, r.Cluster); err != nil {
+		if err := s.services.Restore(ctx, labaccess.Cluster(r)); err != nil {
 			return err
 		}
 		if err := s.replace(ctx, r, s.tested); err != nil {

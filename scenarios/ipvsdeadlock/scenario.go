@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/load"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
@@ -217,7 +217,7 @@ func (s *story) race() *framework.Trials {
 func (s *story) common() framework.Script {
 	// The pod on the node that the probes come from; the Service, and the pod that
 	// the next rollout puts behind it.
-	client := framework.PodEndpoint(workload.ProbePod{Name: s.node, Node: s.node})
+	client := framework.PodEndpoint(framework.ProbePod{Name: s.node, Node: s.node})
 	client.Name = "edge" // on each node: reports of all variants name the same probes
 	service := framework.Server(web, func(*framework.Run) netip.AddrPort {
 		return netip.AddrPortFrom(vip(s.node, web), wire.DefaultPort)
@@ -239,7 +239,7 @@ func (s *story) common() framework.Script {
 		Baseline: []framework.Check{
 			{ID: "proxy-mode", Name: "kube-proxy says that it runs in mode " + string(s.proxy.Mode), Holds: s.mode},
 		},
-		Fault:    func(r *framework.Run) fault.Fault { return s.fault(r) },
+		Fault:    func(r *framework.Run) framework.Fault { return s.fault(r) },
 		Trials:   s.race(),
 		Impacted: []probe.Probe{from(service)},
 		// On a busy machine a guest without hardware support was once cut off
@@ -359,31 +359,31 @@ func (s *story) install(ctx context.Context, r *framework.Run) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		if err := s.app.Install(ctx, r.Cluster, nameOf(s.node, web), vip(s.node, web)); err != nil {
+		if err := s.app.Install(ctx, labaccess.Cluster(r), nameOf(s.node, web), vip(s.node, web)); err != nil {
 			return err
 		}
-		return s.app.Reserve(ctx, r.Cluster, nameOf(s.node, idle), vip(s.node, idle))
+		return s.app.Reserve(ctx, labaccess.Cluster(r), nameOf(s.node, idle), vip(s.node, idle))
 	})
-	group.Go(func() error { return workload.AddProbes(ctx, r.Cluster, workload.OnEach(s.node)) })
+	group.Go(func() error { return workload.AddProbes(ctx, labaccess.Cluster(r), workload.OnEach(s.node)) })
 	// The first tick is a minute after the start of kube-proxy.
-	group.Go(func() error { return s.proxy.Apply(ctx, r.Lab) })
-	group.Go(func() error { return s.services.Create(ctx, r.Cluster) })
+	group.Go(func() error { return s.proxy.Apply(ctx, labaccess.Lab(r)) })
+	group.Go(func() error { return s.services.Create(ctx, labaccess.Cluster(r)) })
 	return group.Wait()
 }
 
 // restart restarts kube-proxy. The load's endpoints are restored before that, for the
 // next load.
 func (s *story) restart(ctx context.Context, r *framework.Run) error {
-	if err := s.services.Restore(ctx, r.Cluster); err != nil {
+	if err := s.services.Restore(ctx, labaccess.Cluster(r)); err != nil {
 		return err
 	}
-	return s.proxy.Restart(ctx, r.Lab)
+	return s.proxy.Restart(ctx, labaccess.Lab(r))
 }
 
 // replace replaces kube-proxy by one of another version or mode.
 func (s *story) replace(ctx context.Context, r *framework.Run, p kubeproxy.Proxy) error {
 	s.proxy = p
-	return p.Apply(ctx, r.Lab)
+	return p.Apply(ctx, labaccess.Lab(r))
 }
 
 // wiring is held while what is common to all nodes is set up.
@@ -392,20 +392,20 @@ var wiring sync.Mutex
 // network connects pods on master and on a node, and routes to the load's endpoints:
 // none of it is part of the incident.
 func network(ctx context.Context, r *framework.Run, node string) error {
-	if err := workload.Wire(ctx, r.Lab, node); err != nil {
+	if err := workload.Wire(ctx, labaccess.Lab(r), node); err != nil {
 		return err
 	}
-	if err := kubeproxy.MarkDrop(ctx, r.Lab.Node(node)); err != nil {
+	if err := kubeproxy.MarkDrop(ctx, labaccess.Lab(r).Node(node)); err != nil {
 		return err
 	}
 	wiring.Lock()
 	defer wiring.Unlock()
-	if err := workload.Wire(ctx, r.Lab, master); err != nil {
+	if err := workload.Wire(ctx, labaccess.Lab(r), master); err != nil {
 		return err
 	}
-	at, _ := r.Lab.Topology.AddressOn(backends, nodeNet.Name)
+	at, _ := labaccess.Lab(r).Topology.AddressOn(backends, nodeNet.Name)
 	for _, p := range []netip.Prefix{busyRange, churnRange} {
-		if err := r.Lab.AddStatic(ctx, p, at); err != nil {
+		if err := labaccess.Lab(r).AddStatic(ctx, p, at); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -21,7 +22,7 @@ import (
 func eachNode(ctx context.Context, r *framework.Run, evidence string, command ...string) (map[string]string, error) {
 	printed := map[string]string{}
 	for _, n := range nodes {
-		text, err := r.Lab.Node(n).Exec(ctx, command...)
+		text, err := labaccess.Lab(r).Node(n).Exec(ctx, command...)
 		if err != nil {
 			return nil, fmt.Errorf("running %s on %s: %w", command[0], n, err)
 		}
@@ -230,7 +231,7 @@ func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, stri
 // forget makes each node's kernel forget the connections of its pods that a
 // filter of conntrack(8) selects: their next packet is that of a new one.
 func forget(ctx context.Context, r *framework.Run, filter ...string) error {
-	return r.Lab.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+	return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
 		command := slices.Concat([]string{"conntrack", "-D"}, filter, []string{"--orig-src", rangeOf[n.Name()].String()})
 		if _, err := n.Exec(ctx, command...); err != nil {
 			return fmt.Errorf("forgetting connections: %w", err)
@@ -242,7 +243,7 @@ func forget(ctx context.Context, r *framework.Run, filter ...string) error {
 // forgetReversed makes each node's kernel forget the UDP flows that it takes
 // for ones from the database's echo port to a pod, if there are any.
 func forgetReversed(ctx context.Context, r *framework.Run) error {
-	return r.Lab.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+	return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
 		for _, t := range r.Timelines() {
 			if t.Probe.From != n.Name() || t.Probe.To != db.Name {
 				continue

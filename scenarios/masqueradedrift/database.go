@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/mariadb"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
@@ -28,7 +29,7 @@ CREATE USER IF NOT EXISTS 'monitor'@'%' IDENTIFIED BY 'from-anywhere';
 func startDatabases(ctx context.Context, r *framework.Run) error {
 	var servers errgroup.Group
 	for _, host := range lab.Hosts {
-		servers.Go(func() error { return mariadb.Start(ctx, r.Lab.Host(host.Name), grants) })
+		servers.Go(func() error { return mariadb.Start(ctx, labaccess.Lab(r).Host(host.Name), grants) })
 	}
 	return servers.Wait()
 }
@@ -36,7 +37,7 @@ func startDatabases(ctx context.Context, r *framework.Run) error {
 // serverDenies asserts that the server's own log has a denied login of the application
 // from the address of each node. The log is evidence.
 func serverDenies(ctx context.Context, r *framework.Run) (bool, string, error) {
-	log, err := mariadb.ErrorLog(ctx, r.Lab.Host(db.Name))
+	log, err := mariadb.ErrorLog(ctx, labaccess.Lab(r).Host(db.Name))
 	if err != nil {
 		return false, "", err
 	}
@@ -55,7 +56,7 @@ func serverDenies(ctx context.Context, r *framework.Run) (bool, string, error) {
 
 // serverAdmits asserts that the server has denied no login.
 func serverAdmits(ctx context.Context, r *framework.Run) (bool, string, error) {
-	log, err := mariadb.ErrorLog(ctx, r.Lab.Host(db.Name))
+	log, err := mariadb.ErrorLog(ctx, labaccess.Lab(r).Host(db.Name))
 	if err != nil {
 		return false, "", err
 	}
@@ -67,7 +68,7 @@ func serverAdmits(ctx context.Context, r *framework.Run) (bool, string, error) {
 
 // keepConnections keeps the connections to the database as evidence.
 func keepConnections(ctx context.Context, r *framework.Run) error {
-	connections, err := mariadb.Connections(ctx, r.Lab.Host(db.Name))
+	connections, err := mariadb.Connections(ctx, labaccess.Lab(r).Host(db.Name))
 	r.Evidence("db-general-log", connections)
 	return err
 }

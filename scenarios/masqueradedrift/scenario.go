@@ -18,7 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
-	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology/await"
 )
@@ -395,7 +395,7 @@ func (d drift) affected(s *framework.Script) {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				again := d.next()
 				again.Restart = "by the operator"
-				return again.WriteRules(ctx, r.Cluster, nodes)
+				return again.WriteRules(ctx, labaccess.Cluster(r), nodes)
 			},
 		},
 		{
@@ -420,34 +420,34 @@ func ruleIsReported(hidden []framework.Finding) framework.Check {
 func (d drift) install(ctx context.Context, r *framework.Run) error {
 	var parts errgroup.Group
 	parts.Go(func() error { return startDatabases(ctx, r) })
-	parts.Go(func() error { return cilium.Uninstall(ctx, r.Lab, r.Cluster, nodes, podCIDR) })
+	parts.Go(func() error { return cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes, podCIDR) })
 	if err := parts.Wait(); err != nil {
 		return err
 	}
 	for _, n := range nodes {
-		if _, err := workload.Route(ctx, r.Lab, n); err != nil {
+		if _, err := workload.Route(ctx, labaccess.Lab(r), n); err != nil {
 			return err
 		}
 	}
-	if err := d.old().WriteRules(ctx, r.Cluster, nodes); err != nil {
+	if err := d.old().WriteRules(ctx, labaccess.Cluster(r), nodes); err != nil {
 		return err
 	}
 	// Only now: a pod without a CNI configuration is retried only after a while.
-	if err := workload.StartProbes(ctx, r.Cluster, workload.OnEach(nodes...)); err != nil {
+	if err := workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(nodes...)); err != nil {
 		return err
 	}
 	// The old agents do not notice.
-	return d.next().Configure(ctx, r.Cluster)
+	return d.next().Configure(ctx, labaccess.Cluster(r))
 }
 
 // upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values` does. The
 // ConfigMap stays.
-func (d drift) upgrade(r *framework.Run) fault.Fault {
+func (d drift) upgrade(r *framework.Run) framework.Fault {
 	next := d.next()
-	return fault.Fault{
+	return framework.Fault{
 		Name: fmt.Sprintf("upgrade Cilium %s to %s", d.from, d.to),
 		Inject: func(ctx context.Context) error {
-			if err := next.Try(ctx, r.Cluster, nodes); err != nil {
+			if err := next.Try(ctx, labaccess.Cluster(r), nodes); err != nil {
 				return err
 			}
 			if said, err := d.refusal(ctx, r); err != nil || said != "" {
@@ -458,7 +458,7 @@ func (d drift) upgrade(r *framework.Run) fault.Fault {
 			return nil
 		},
 		TookEffect: func(ctx context.Context) (bool, string, error) {
-			logs, err := next.Logs(ctx, r.Cluster, nodes)
+			logs, err := next.Logs(ctx, labaccess.Cluster(r), nodes)
 			if err != nil {
 				return false, "", err
 			}
@@ -472,20 +472,20 @@ func (d drift) upgrade(r *framework.Run) fault.Fault {
 			}
 			return wrong.Result()
 		},
-		Undo:     func(ctx context.Context) error { return d.old().WriteRules(ctx, r.Cluster, nodes) },
+		Undo:     func(ctx context.Context) error { return d.old().WriteRules(ctx, labaccess.Cluster(r), nodes) },
 		Replaced: true,
 	}
 }
 
 // refusal is what the new version's agents say that do not start.
 func (d drift) refusal(ctx context.Context, r *framework.Run) (string, error) {
-	return d.next().Refusals(ctx, r.Cluster, nodes)
+	return d.next().Refusals(ctx, labaccess.Cluster(r), nodes)
 }
 
 // cure gives the agents the keys that they read, and ends the translations
 // that the kernel would keep without a rule.
 func cure(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
-	if err := cured.WriteRules(ctx, r.Cluster, nodes); err != nil {
+	if err := cured.WriteRules(ctx, labaccess.Cluster(r), nodes); err != nil {
 		return err
 	}
 	// New connections are not translated any more. Those from before are.
@@ -506,7 +506,7 @@ func cure(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
 // cureBPF gives the agents the keys that they read. The programs translate each
 // packet separately: no connection has to be forgotten.
 func cureBPF(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
-	if err := cured.WriteRules(ctx, r.Cluster, nodes); err != nil {
+	if err := cured.WriteRules(ctx, labaccess.Cluster(r), nodes); err != nil {
 		return err
 	}
 	_, err := nodeHeaders(ctx, r)

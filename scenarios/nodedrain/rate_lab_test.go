@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -66,18 +67,18 @@ func TestHowOftenAllocationsDisagree(t *testing.T) {
 // unforced installs Cilium on all nodes at once, and returns both allocations by
 // node.
 func unforced(ctx context.Context, r *framework.Run) (spec, use map[string]string, err error) {
-	if err := cilium.Uninstall(ctx, r.Lab, r.Cluster, all, podCIDR); err != nil {
+	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
 		return nil, nil, err
 	}
 	c := incident(affected, cilium.ClusterPool)
-	if err := c.Configure(ctx, r.Cluster); err != nil {
+	if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
 		return nil, nil, err
 	}
-	if err := c.RunAgents(ctx, r.Cluster, all); err != nil {
+	if err := c.RunAgents(ctx, labaccess.Cluster(r), all); err != nil {
 		return nil, nil, err
 	}
 	err = await.Until(ctx, "ranges of all nodes", 100*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
-		spec, use, err = readAllocations(ctx, r.Cluster)
+		spec, use, err = readAllocations(ctx, labaccess.Cluster(r))
 		return len(spec) == len(all) && len(use) == len(all), fmt.Sprintf("Node.spec: %v; CiliumNode: %v", spec, use), err
 	})
 	return spec, use, err

@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 )
@@ -32,7 +32,7 @@ func (l lying) Detect(history []snapshot.Snapshot) []detect.Finding {
 // afterFault makes the fault do more, and undo that as well.
 func afterFault(s *framework.Script, more, undo func(context.Context, *framework.Run) error) {
 	first := s.Fault
-	s.Fault = func(r *framework.Run) fault.Fault {
+	s.Fault = func(r *framework.Run) framework.Fault {
 		f := first(r)
 		inject, back := f.Inject, f.Undo
 		f.Inject = func(ctx context.Context) error {
@@ -67,9 +67,9 @@ func signalled(member func(*framework.Run) process, signal syscall.Signal) func(
 func blackholed(p netip.Prefix, add bool) func(context.Context, *framework.Run) error {
 	return func(ctx context.Context, r *framework.Run) error {
 		if add {
-			return r.Lab.AddStatic(ctx, p, unused)
+			return labaccess.Lab(r).AddStatic(ctx, p, unused)
 		}
-		return r.Lab.RemoveStatic(ctx, p)
+		return labaccess.Lab(r).RemoveStatic(ctx, p)
 	}
 }
 
@@ -87,9 +87,9 @@ func nothing(context.Context, *framework.Run) error { return nil }
 // TestSabotage breaks the lab, the vendor's part in it or the harness, one at a
 // time: no such run may pass.
 func TestSabotage(t *testing.T) {
-	host := func(r *framework.Run) process { return r.Lab.Host(outside.Name) }
+	host := func(r *framework.Run) process { return labaccess.Lab(r).Host(outside.Name) }
 	tor := func(r *framework.Run) process {
-		handle, err := r.Lab.Router(lab.Routers[1].Name)
+		handle, err := labaccess.Lab(r).Router(lab.Routers[1].Name)
 		if err != nil {
 			panic(err) // it is declared
 		}
@@ -178,7 +178,7 @@ func TestSabotage(t *testing.T) {
 		{
 			"a fault that is none", 0, func(s *framework.Script) {
 				first := s.Fault
-				s.Fault = func(r *framework.Run) fault.Fault {
+				s.Fault = func(r *framework.Run) framework.Fault {
 					f := first(r)
 					f.Inject = func(context.Context) error { return nil }
 					return f

@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -49,7 +50,7 @@ var Scenario = framework.Scenario{
 			s := common(version)
 			s.Expected = []framework.Finding{unannounced}
 			s.Refuses = func(ctx context.Context, r *framework.Run) (string, error) {
-				return incident(version, cilium.ClusterPool).Refusals(ctx, r.Cluster, staying)
+				return incident(version, cilium.ClusterPool).Refusals(ctx, labaccess.Cluster(r), staying)
 			}
 			return s
 		})
@@ -144,7 +145,9 @@ func common(version string) framework.Script {
 		Baseline: []framework.Check{
 			{ID: "allocations-as-documented", Name: "the allocations are the incident's", Reads: allocations, Holds: allocationsAreTheIncidents},
 		},
-		Fault:    func(r *framework.Run) fault.Fault { return fault.RemoveNode(r.Lab, r.Cluster, removed) },
+		Fault: func(r *framework.Run) framework.Fault {
+			return fault.RemoveNode(labaccess.Lab(r), labaccess.Cluster(r), removed)
+		},
 		Gone:     []framework.Endpoint{pod(removed)},
 		Impacted: outside.Both(pod(victim)),
 		Observe:  5 * time.Second,
@@ -186,7 +189,7 @@ func affectedScript() framework.Script {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				again := incident(affected, cilium.ClusterPool)
 				again.Restart = "by the operator"
-				return again.Announce(ctx, r.Lab, r.Cluster, staying)
+				return again.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
 			},
 		},
 		{
@@ -196,9 +199,9 @@ func affectedScript() framework.Script {
 		{
 			ID: "static-route", Name: "static route on the routers", Helps: true, Bound: 30 * time.Second,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return r.Lab.AddStatic(ctx, orphan, addressOf(victim))
+				return labaccess.Lab(r).AddStatic(ctx, orphan, addressOf(victim))
 			},
-			Undo: func(ctx context.Context, r *framework.Run) error { return r.Lab.RemoveStatic(ctx, orphan) },
+			Undo: func(ctx context.Context, r *framework.Run) error { return labaccess.Lab(r).RemoveStatic(ctx, orphan) },
 		},
 		{
 			ID: "fixed-speaker", Name: "Cilium " + fixed, Helps: true, Bound: 2 * time.Minute,
@@ -238,7 +241,7 @@ func fixedScript() framework.Script {
 func deleteNode(after framework.Check, named ...framework.Finding) framework.Precursor {
 	return framework.Precursor{
 		ID: "node-object-deleted", Name: "the Node object of " + removed + " is deleted while its agent runs",
-		Fault:    func(r *framework.Run) fault.Fault { return fault.DeleteNodeObject(r.Cluster, removed) },
+		Fault:    func(r *framework.Run) framework.Fault { return fault.DeleteNodeObject(labaccess.Cluster(r), removed) },
 		Expected: named, Aftermath: []framework.Check{after},
 	}
 }
@@ -255,46 +258,46 @@ func withdrawn(id, what string, rangeOf func(allocation) netip.Prefix, bound tim
 // install installs Cilium and the probe pods, in any state that an earlier variant or run
 // left.
 func install(ctx context.Context, r *framework.Run, version string) error {
-	if err := cilium.Uninstall(ctx, r.Lab, r.Cluster, all, podCIDR); err != nil {
+	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
 		return err
 	}
 	c := incident(version, cilium.ClusterPool)
-	if err := c.Configure(ctx, r.Cluster); err != nil {
+	if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
 		return err
 	}
-	if err := cilium.CreateNodes(ctx, r.Cluster, ciliumOrder, addressOf); err != nil {
+	if err := cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, addressOf); err != nil {
 		return err
 	}
-	if err := c.Announce(ctx, r.Lab, r.Cluster, all); err != nil {
+	if err := c.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), all); err != nil {
 		return err
 	}
 	// Only now: a pod without a CNI configuration is retried only after a while.
-	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...))
+	return workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(all...))
 }
 
 // announce moves the remaining nodes to a version.
 func announce(version string) func(context.Context, *framework.Run) error {
 	return func(ctx context.Context, r *framework.Run) error {
-		return incident(version, cilium.ClusterPool).Announce(ctx, r.Lab, r.Cluster, staying)
+		return incident(version, cilium.ClusterPool).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
 	}
 }
 
 // restartHosts cuts the power of the remaining machines and switches it on again. The
 // API server's machine is not restarted: without it nothing could be observed.
 func restartHosts(ctx context.Context, r *framework.Run) error {
-	hosts := slices.DeleteFunc(slices.Clone(staying), func(n string) bool { return n == r.Cluster.Nodes()[0] })
+	hosts := slices.DeleteFunc(slices.Clone(staying), func(n string) bool { return n == labaccess.Cluster(r).Nodes()[0] })
 	began := time.Now()
-	err := r.Lab.EachNode(ctx, hosts, func(ctx context.Context, n *kindlab.Node) error {
+	err := labaccess.Lab(r).EachNode(ctx, hosts, func(ctx context.Context, n *kindlab.Node) error {
 		return errors.Join(n.Stop(ctx), n.Start(ctx))
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.Lab.SessionsUp(ctx, hosts, began); err != nil {
+	if err := labaccess.Lab(r).SessionsUp(ctx, hosts, began); err != nil {
 		return err
 	}
 	// Kubelets would restart the probe pods, but at different times.
-	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(staying...))
+	return workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(staying...))
 }
 
 // agreeingAllocations moves the cluster to the one allocation that the speaker
@@ -302,23 +305,23 @@ func restartHosts(ctx context.Context, r *framework.Run) error {
 // get their ranges from Node.spec. The API server's machine is kept, and cleaned
 // as a reboot would do it.
 func agreeingAllocations(ctx context.Context, r *framework.Run) error {
-	if err := cilium.Uninstall(ctx, r.Lab, r.Cluster, staying, podCIDR); err != nil {
+	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying, podCIDR); err != nil {
 		return err
 	}
 	// In the order of their ranges, so that each gets its own again.
 	replaced := []string{master3, master2}
 	var removals errgroup.Group
 	for _, node := range replaced {
-		removals.Go(func() error { return fault.RemoveNode(r.Lab, r.Cluster, node).Inject(ctx) })
+		removals.Go(func() error { return fault.RemoveNode(labaccess.Lab(r), labaccess.Cluster(r), node).Inject(ctx) })
 	}
 	if err := removals.Wait(); err != nil {
 		return err
 	}
-	if err := r.Cluster.ReplaceNodes(ctx, replaced...); err != nil {
+	if err := labaccess.Cluster(r).ReplaceNodes(ctx, replaced...); err != nil {
 		return err
 	}
-	if err := incident(affected, cilium.Kubernetes).Announce(ctx, r.Lab, r.Cluster, staying); err != nil {
+	if err := incident(affected, cilium.Kubernetes).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying); err != nil {
 		return err
 	}
-	return workload.StartProbes(ctx, r.Cluster, workload.OnEach(staying...))
+	return workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(staying...))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/kuberouter"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
@@ -24,7 +25,7 @@ func runs(id, image string) framework.Check {
 	return framework.Check{
 		ID: id, Name: "every node runs " + kuberouter.Version(image), Reads: rollout, Bound: seenWithin,
 		Holds: func(ctx context.Context, r *framework.Run) (bool, string, error) {
-			want, err := kuberouter.Digest(ctx, r.Lab, image)
+			want, err := kuberouter.Digest(ctx, labaccess.Lab(r), image)
 			if err != nil {
 				return false, "", err
 			}
@@ -71,7 +72,7 @@ func othersWork(ctx context.Context, r *framework.Run) (bool, string, error) {
 	if len(at.Routers) == 0 || !at.Routers[0].Neighbors.Read {
 		return false, "", errors.New("the ToR's sessions were not read")
 	}
-	want, err := kuberouter.Digest(ctx, r.Lab, older)
+	want, err := kuberouter.Digest(ctx, labaccess.Lab(r), older)
 	if err != nil {
 		return false, "", err
 	}
@@ -93,7 +94,7 @@ func crashes(names ...string) framework.Condition {
 				wrong.Addf("on %s it runs", name)
 				continue
 			}
-			log, err := kuberouter.Log(ctx, r.Lab.Node(name))
+			log, err := kuberouter.Log(ctx, labaccess.Lab(r).Node(name))
 			if err != nil {
 				return false, "", err
 			}
@@ -145,10 +146,10 @@ func ofBoth(d detect.Detector, kind string, state detect.State, routers ...strin
 // pullRecord is what the nodes requested from the registry under kube-router's name since
 // the variant began, and the digest of an image there. The record is evidence.
 func pullRecord(ctx context.Context, r *framework.Run, image string) (pulls []registry.Pull, digest string, err error) {
-	if digest, err = kuberouter.Digest(ctx, r.Lab, image); err != nil {
+	if digest, err = kuberouter.Digest(ctx, labaccess.Lab(r), image); err != nil {
 		return nil, "", err
 	}
-	log, err := r.Lab.Registry().Logs(ctx)
+	log, err := labaccess.Lab(r).Registry().Logs(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -220,7 +221,7 @@ func notByDigest(pulls []registry.Pull, digest string) (bool, string, error) {
 // notePullTimes notes each node's longest pull since the variant began. All of them are
 // evidence.
 func notePullTimes(ctx context.Context, r *framework.Run) error {
-	times, err := workload.PullTimes(ctx, r.Cluster, untagged, r.Began)
+	times, err := workload.PullTimes(ctx, labaccess.Cluster(r), untagged, r.Began)
 	if err != nil {
 		return err
 	}

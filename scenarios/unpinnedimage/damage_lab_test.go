@@ -15,7 +15,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 )
@@ -26,7 +26,7 @@ type damage func(context.Context, *framework.Run) (repair func(context.Context) 
 
 // registryGone stops the registry.
 func registryGone(ctx context.Context, r *framework.Run) (func(context.Context) error, error) {
-	registry := r.Lab.Registry()
+	registry := labaccess.Lab(r).Registry()
 	return func(ctx context.Context) error {
 		out, err := exec.CommandContext(ctx, "docker", "start", registry.Container()).CombinedOutput()
 		if err != nil {
@@ -42,7 +42,7 @@ func registryGone(ctx context.Context, r *framework.Run) (func(context.Context) 
 // file is removed.
 func damagedFile(file func(manifests, blobs, algorithm, hex string) string, become func([]byte) []byte) damage {
 	return func(ctx context.Context, r *framework.Run) (func(context.Context) error, error) {
-		root, err := r.Lab.Registry().Path(ctx, "/var/lib/registry/docker/registry/v2")
+		root, err := labaccess.Lab(r).Registry().Path(ctx, "/var/lib/registry/docker/registry/v2")
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func TestWhatCannotBePulled(t *testing.T) {
 			v.Script = func() framework.Script {
 				made := script()
 				declared := made.Fault
-				made.Fault = func(r *framework.Run) fault.Fault { return damaged(declared(r), r, test.damage) }
+				made.Fault = func(r *framework.Run) framework.Fault { return damaged(declared(r), r, test.damage) }
 				return made
 			}
 			s.Variants = []framework.Variant{v}
@@ -125,7 +125,7 @@ func TestWhatCannotBePulled(t *testing.T) {
 }
 
 // damaged is a fault that comes with damage.
-func damaged(f fault.Fault, r *framework.Run, do damage) fault.Fault {
+func damaged(f framework.Fault, r *framework.Run, do damage) framework.Fault {
 	inject, undo := f.Inject, f.Undo
 	repair := func(context.Context) error { return nil }
 	f.Inject = func(ctx context.Context) error {

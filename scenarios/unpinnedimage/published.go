@@ -17,7 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/kuberouter"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -80,7 +80,7 @@ func publishedScript() framework.Script {
 		ID: "chains-for-pods", Name: guarded + " has a chain for each pod that a policy selects", Reads: []snapshot.Source{snapshot.Firewalls}, Holds: guardedPods, Bound: time.Minute,
 	})
 	s.Precursors[0].Expected = moved()[:1]
-	s.Fault = func(r *framework.Run) fault.Fault {
+	s.Fault = func(r *framework.Run) framework.Fault {
 		f := changeArgument(r, config)
 		f.Name += ", and a policy is split in two"
 		roll := f.Inject
@@ -88,7 +88,7 @@ func publishedScript() framework.Script {
 			if err := roll(ctx); err != nil {
 				return err
 			}
-			return workload.Apply(ctx, r.Cluster, policies(true))
+			return workload.Apply(ctx, labaccess.Cluster(r), policies(true))
 		}
 		return f
 	}
@@ -118,16 +118,16 @@ func publishedScript() framework.Script {
 // flushAndRoll is what v1.0 needs when it follows an older version; a reboot does
 // the same.
 func flushAndRoll(ctx context.Context, r *framework.Run) error {
-	err := r.Lab.EachNode(ctx, all, func(ctx context.Context, node *kindlab.Node) error {
+	err := labaccess.Lab(r).EachNode(ctx, all, func(ctx context.Context, node *kindlab.Node) error {
 		if err := kuberouter.FlushFilter(ctx, node); err != nil {
 			return err
 		}
-		return kuberouter.DeletePod(ctx, r.Cluster, node.Name())
+		return kuberouter.DeletePod(ctx, labaccess.Cluster(r), node.Name())
 	})
 	if err != nil {
 		return err
 	}
-	return kuberouter.RolledOut(ctx, r.Cluster)
+	return kuberouter.RolledOut(ctx, labaccess.Cluster(r))
 }
 
 // policies allow the same callers before and after the split. Before, one policy names
@@ -155,8 +155,8 @@ spec:
 
 // guard has a policy select the probe's pod and the bystanders on one node.
 func guard(ctx context.Context, r *framework.Run) error {
-	kube := r.Cluster.Client.Resources().GetControllerRuntimeClient()
-	probes := workload.OnEach(guarded)[0].Key()
+	kube := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient()
+	probes := workload.ProbeKey(workload.OnEach(guarded)[0])
 	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"guarded":"true"}}}`))
 	if err := kube.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: probes.Name, Namespace: probes.Namespace}}, label); err != nil {
 		return fmt.Errorf("labelling the probe pod of %s: %w", guarded, err)
@@ -173,20 +173,20 @@ func guard(ctx context.Context, r *framework.Run) error {
 			return fmt.Errorf("creating pod %s: %w", pod.Name, err)
 		}
 	}
-	if err := workload.Apply(ctx, r.Cluster, policies(false)); err != nil {
+	if err := workload.Apply(ctx, labaccess.Cluster(r), policies(false)); err != nil {
 		return err
 	}
-	return bystanderPods.Started(ctx, r.Cluster, bystanders, time.Minute)
+	return bystanderPods.Started(ctx, labaccess.Cluster(r), bystanders, time.Minute)
 }
 
 // unguard undoes guard. The label of the probe pod is deleted with the pod.
 func unguard(ctx context.Context, r *framework.Run) error {
-	err := r.Cluster.Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
+	err := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"scenario": "unpinned-image"})
 	if err != nil {
 		return fmt.Errorf("removing the policies: %w", err)
 	}
-	return bystanderPods.Delete(ctx, r.Cluster, client.GracePeriodSeconds(0))
+	return bystanderPods.Delete(ctx, labaccess.Cluster(r), client.GracePeriodSeconds(0))
 }
 
 // guardedPods asserts that the rules of the guarded node have a chain for each

@@ -69,7 +69,7 @@ func TestLeftovers(t *testing.T) {
 
 func TestRunnable(t *testing.T) {
 	for _, v := range Scenario.Variants {
-		if runnable, why := v.Runnable(nil); runnable == (v.Name == published.Name) {
+		if runnable, why := v.Runnable(false); runnable == (v.Name == published.Name) {
 			t.Errorf("%s: %v %s", v.Name, runnable, why)
 		}
 	}

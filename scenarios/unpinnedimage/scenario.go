@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
@@ -157,7 +158,7 @@ func common(latest pair, config configure) framework.Script {
 		// The fault itself asserts that latest has moved in the registry.
 		Precursors: []framework.Precursor{{
 			ID: "latest-moved", Name: "latest becomes " + kuberouter.Version(latest.after) + ", and nothing happens",
-			Fault: func(r *framework.Run) fault.Fault {
+			Fault: func(r *framework.Run) framework.Fault {
 				f := latestMoves(r, latest)
 				move := f.Inject
 				f.Inject = func(ctx context.Context) error {
@@ -169,12 +170,12 @@ func common(latest pair, config configure) framework.Script {
 			},
 			Aftermath: []framework.Check{runs("old-version-runs", latest.before)},
 		}},
-		Fault: func(r *framework.Run) fault.Fault {
+		Fault: func(r *framework.Run) framework.Fault {
 			f := changeArgument(r, config)
 			roll := f.Inject
 			f.Inject = func(ctx context.Context) error {
 				if !moved { // where the precursor is left out
-					if err := kuberouter.MoveLatest(ctx, r.Lab, latest.after); err != nil {
+					if err := kuberouter.MoveLatest(ctx, labaccess.Lab(r), latest.after); err != nil {
 						return err
 					}
 				}
@@ -201,7 +202,7 @@ func asTheVendorHasIt(vendors kuberouter.Manifest, policy corev1.PullPolicy) con
 // pinnedTo is a manifest with an image by its digest.
 func pinnedTo(vendors kuberouter.Manifest, image string) configure {
 	return func(ctx context.Context, r *framework.Run) (kuberouter.KubeRouter, error) {
-		pinned, err := kuberouter.Pinned(ctx, r.Lab, image)
+		pinned, err := kuberouter.Pinned(ctx, labaccess.Lab(r), image)
 		return manifest(vendors, pinned, corev1.PullAlways), err
 	}
 }
@@ -214,7 +215,7 @@ func (config configure) apply(ctx context.Context, r *framework.Run, name string
 		return err
 	}
 	change(&k)
-	return watch(r, name, func() error { return k.Apply(ctx, r.Cluster) })
+	return watch(r, name, func() error { return k.Apply(ctx, labaccess.Cluster(r)) })
 }
 
 // unchanged is a configuration as it is, atOnce one that replaces all pods at
@@ -279,7 +280,7 @@ func untaggedScript() framework.Script {
 				}
 				// The fault has shown that routes are dropped when the time for a restart
 				// is over. Here they are dropped at once.
-				return r.Lab.ClearSessions(ctx, all)
+				return labaccess.Lab(r).ClearSessions(ctx, all)
 			},
 		},
 		{
@@ -288,7 +289,7 @@ func untaggedScript() framework.Script {
 				// The running ones first: one that gets its permissions and is stopped a
 				// moment later may be writing the CNI configuration, in place. It leaves an
 				// empty file, with which its successor does not start.
-				if err := kuberouter.Agent.Delete(ctx, r.Cluster); err != nil {
+				if err := kuberouter.Agent.Delete(ctx, labaccess.Cluster(r)); err != nil {
 					return err
 				}
 				return pinnedTo(kuberouter.V2, newer).apply(ctx, r, "upgraded", atOnce)
@@ -345,61 +346,61 @@ func install(ctx context.Context, r *framework.Run, latest pair, config configur
 	if err := uninstall(ctx, r); err != nil {
 		return err
 	}
-	if err := kuberouter.MoveLatest(ctx, r.Lab, latest.before); err != nil {
+	if err := kuberouter.MoveLatest(ctx, labaccess.Lab(r), latest.before); err != nil {
 		return err
 	}
 	k, err := config(ctx, r)
 	if err != nil {
 		return err
 	}
-	if err := k.Apply(ctx, r.Cluster); err != nil {
+	if err := k.Apply(ctx, labaccess.Cluster(r)); err != nil {
 		return err
 	}
 	// Only now: a pod without a CNI configuration is retried only after a while.
-	if err := kuberouter.RangesWritten(ctx, r.Lab); err != nil {
+	if err := kuberouter.RangesWritten(ctx, labaccess.Lab(r)); err != nil {
 		return err
 	}
 	starts, ctx := errgroup.WithContext(ctx)
-	starts.Go(func() error { return workload.StartProbes(ctx, r.Cluster, workload.OnEach(all...)) })
+	starts.Go(func() error { return workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(all...)) })
 	// Sessions of any age: no kube-router of an earlier run is left.
-	starts.Go(func() error { return r.Lab.SessionsUp(ctx, all, time.Time{}) })
+	starts.Go(func() error { return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{}) })
 	return starts.Wait()
 }
 
 // uninstall removes the probe pods, what the variant with policies created, and then
 // kube-router and all that it left on the nodes.
 func uninstall(ctx context.Context, r *framework.Run) error {
-	if err := workload.StopProbes(ctx, r.Cluster); err != nil {
+	if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
 		return err
 	}
 	if err := unguard(ctx, r); err != nil {
 		return err
 	}
-	return kuberouter.Clean(ctx, r.Lab)
+	return kuberouter.Clean(ctx, labaccess.Lab(r))
 }
 
 // latestMoves is what the vendor does with a release.
-func latestMoves(r *framework.Run, latest pair) fault.Fault {
-	return fault.Fault{
+func latestMoves(r *framework.Run, latest pair) framework.Fault {
+	return framework.Fault{
 		Name:   "latest becomes " + kuberouter.Version(latest.after),
-		Inject: func(ctx context.Context) error { return kuberouter.MoveLatest(ctx, r.Lab, latest.after) },
+		Inject: func(ctx context.Context) error { return kuberouter.MoveLatest(ctx, labaccess.Lab(r), latest.after) },
 		TookEffect: func(ctx context.Context) (bool, string, error) {
-			got, err := kuberouter.Digest(ctx, r.Lab, untagged)
+			got, err := kuberouter.Digest(ctx, labaccess.Lab(r), untagged)
 			if err != nil {
 				return false, "", err
 			}
-			want, err := kuberouter.Digest(ctx, r.Lab, latest.after)
+			want, err := kuberouter.Digest(ctx, labaccess.Lab(r), latest.after)
 			return got == want, "latest is " + got, err
 		},
-		Undo: func(ctx context.Context) error { return kuberouter.MoveLatest(ctx, r.Lab, latest.before) },
+		Undo: func(ctx context.Context) error { return kuberouter.MoveLatest(ctx, labaccess.Lab(r), latest.before) },
 	}
 }
 
 // changeArgument is what the operator does: --enable-ibgp=false becomes true,
 // and the DaemonSet is rolled, node by node. It is over when the ToR either
 // has a session with a node again or has given its routes up.
-func changeArgument(r *framework.Run, config configure) fault.Fault {
-	return fault.Fault{
+func changeArgument(r *framework.Run, config configure) framework.Fault {
+	return framework.Fault{
 		Name: "--enable-ibgp=false becomes true",
 		Inject: func(ctx context.Context) error {
 			k, err := config(ctx, r)
@@ -408,14 +409,14 @@ func changeArgument(r *framework.Run, config configure) fault.Fault {
 			}
 			k.IBGP = true
 			return watch(r, "argument-changed", func() error {
-				if err := k.Apply(ctx, r.Cluster); err != nil {
+				if err := k.Apply(ctx, labaccess.Cluster(r)); err != nil {
 					return err
 				}
-				return r.Lab.SessionsDecided(ctx, all, restartTime+30*time.Second)
+				return labaccess.Lab(r).SessionsDecided(ctx, all, restartTime+30*time.Second)
 			})
 		},
 		TookEffect: func(ctx context.Context) (bool, string, error) {
-			pods, err := kuberouter.Agent.Pods.List(ctx, r.Cluster)
+			pods, err := kuberouter.Agent.Pods.List(ctx, labaccess.Cluster(r))
 			if err != nil {
 				return false, "", err
 			}
@@ -433,48 +434,48 @@ func changeArgument(r *framework.Run, config configure) fault.Fault {
 
 // newNode replaces the machine of a node by a new one, which has no images yet. Its undo
 // is what an operator does: the version of the others is installed on it.
-func newNode(r *framework.Run) fault.Fault {
-	return fault.Fault{
+func newNode(r *framework.Run) framework.Fault {
+	return framework.Fault{
 		Name: "a new machine joins as " + newcomer,
 		Inject: func(ctx context.Context) error {
-			removed := fault.RemoveNode(r.Lab, r.Cluster, newcomer)
+			removed := fault.RemoveNode(labaccess.Lab(r), labaccess.Cluster(r), newcomer)
 			if err := removed.Inject(ctx); err != nil {
 				return err
 			}
 			// Kubernetes takes a minute to delete the removed node's pod, and until then
 			// the new machine would run that pod.
-			if err := kuberouter.DeletePod(ctx, r.Cluster, newcomer); err != nil {
+			if err := kuberouter.DeletePod(ctx, labaccess.Cluster(r), newcomer); err != nil {
 				return err
 			}
-			if err := r.Cluster.ReplaceNodes(ctx, newcomer); err != nil {
+			if err := labaccess.Cluster(r).ReplaceNodes(ctx, newcomer); err != nil {
 				return err
 			}
-			return kuberouter.RolledOut(ctx, r.Cluster)
+			return kuberouter.RolledOut(ctx, labaccess.Cluster(r))
 		},
 		TookEffect: func(ctx context.Context) (bool, string, error) {
-			want, err := kuberouter.Digest(ctx, r.Lab, newer)
+			want, err := kuberouter.Digest(ctx, labaccess.Lab(r), newer)
 			if err != nil {
 				return false, "", err
 			}
 			return nodesRun(r.Snapshot(), []string{newcomer}, want)
 		},
 		Undo: func(ctx context.Context) error {
-			image, err := kuberouter.Pinned(ctx, r.Lab, older)
+			image, err := kuberouter.Pinned(ctx, labaccess.Lab(r), older)
 			if err != nil {
 				return err
 			}
-			if err := kuberouter.TagLatest(ctx, r.Lab.Node(newcomer), image); err != nil {
+			if err := kuberouter.TagLatest(ctx, labaccess.Lab(r).Node(newcomer), image); err != nil {
 				return err
 			}
-			if err := kuberouter.DeletePod(ctx, r.Cluster, newcomer); err != nil {
+			if err := kuberouter.DeletePod(ctx, labaccess.Cluster(r), newcomer); err != nil {
 				return err
 			}
-			if err := kuberouter.RolledOut(ctx, r.Cluster); err != nil {
+			if err := kuberouter.RolledOut(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
 			// Its GoBGP takes a while to dial. Only then does the newcomer have a session
 			// that the fault can break.
-			return r.Lab.SessionsUp(ctx, all, time.Time{})
+			return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{})
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -27,41 +28,30 @@ var probes = Pods{metav1.NamespaceDefault, client.MatchingLabels{"app": "probe"}
 // through the network under test.
 const socketDir = "/run/relapse"
 
-// ProbePod is a pod in which a probe agent runs: the workload of an incident,
-// in the role that its name says.
-type ProbePod struct {
-	// Name is the end's name in probes. Services select the pod by it, as the
-	// value of the label ProbeLabel.
-	Name string
-	Node string
-	// HostNetwork puts the agent into the node's own network.
-	HostNetwork bool
-}
-
 // OnEach are probe pods, one on each of the nodes, that bear their nodes'
 // names: probes between them are named after the nodes whose pods they connect.
-func OnEach(nodes ...string) []ProbePod {
-	var pods []ProbePod
+func OnEach(nodes ...string) []framework.ProbePod {
+	var pods []framework.ProbePod
 	for _, node := range nodes {
-		pods = append(pods, ProbePod{Name: node, Node: node})
+		pods = append(pods, framework.ProbePod{Name: node, Node: node})
 	}
 	return pods
 }
 
-// Key is the name and namespace of the pod in its cluster.
-func (p ProbePod) Key() client.ObjectKey {
+// ProbeKey is the name and namespace of the pod in its cluster.
+func ProbeKey(p framework.ProbePod) client.ObjectKey {
 	return client.ObjectKey{Namespace: probes.Namespace, Name: "probe-" + p.Name}
 }
 
-// Socket is the path of the agent's control socket on the pod's node.
-func (p ProbePod) Socket() string { return socketDir + "/" + p.Key().Name + ".sock" }
+// ProbeSocket is the path of the agent's control socket on the pod's node.
+func ProbeSocket(p framework.ProbePod) string { return socketDir + "/" + ProbeKey(p).Name + ".sock" }
 
-func (p ProbePod) pod() *corev1.Pod {
+func probePod(p framework.ProbePod) *corev1.Pod {
 	hostDir := corev1.HostPathDirectoryOrCreate
-	pod := agentPod("probe", p.Node, p.Socket(), socketDir, corev1.VolumeSource{
+	pod := agentPod("probe", p.Node, ProbeSocket(p), socketDir, corev1.VolumeSource{
 		HostPath: &corev1.HostPathVolumeSource{Path: socketDir, Type: &hostDir},
 	})
-	pod.Name, pod.Namespace, pod.Labels = p.Key().Name, p.Key().Namespace, map[string]string{"app": "probe", ProbeLabel: p.Name}
+	pod.Name, pod.Namespace, pod.Labels = ProbeKey(p).Name, ProbeKey(p).Namespace, map[string]string{"app": "probe", ProbeLabel: p.Name}
 	pod.Spec.HostNetwork, pod.Spec.DNSPolicy = p.HostNetwork, corev1.DNSClusterFirst
 	if p.HostNetwork {
 		pod.Spec.DNSPolicy = corev1.DNSClusterFirstWithHostNet
@@ -98,7 +88,7 @@ const podsWithin = 4 * time.Minute
 
 // StartProbes runs these probe pods, in place of all existing ones, and waits until each
 // runs and has an address. A node that repeatedly cannot pull the image ends the wait.
-func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
+func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod) error {
 	if err := StopProbes(ctx, c); err != nil {
 		return err
 	}
@@ -106,13 +96,13 @@ func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error
 }
 
 // AddProbes is StartProbes, but existing probe pods of other names stay.
-func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
+func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod) error {
 	for _, p := range pods {
 		old := Pods{probes.Namespace, client.MatchingLabels{"app": "probe", ProbeLabel: p.Name}}
 		if err := old.Delete(ctx, c); err != nil {
 			return err
 		}
-		if err := kube(c).Create(ctx, p.pod()); err != nil {
+		if err := kube(c).Create(ctx, probePod(p)); err != nil {
 			return fmt.Errorf("creating the probe pod of %s: %w", p.Name, err)
 		}
 	}
@@ -122,7 +112,7 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 			var objects []corev1.Pod
 			for _, p := range pods {
 				var pod corev1.Pod
-				if err := kube(c).Get(ctx, p.Key(), &pod); err != nil {
+				if err := kube(c).Get(ctx, ProbeKey(p), &pod); err != nil {
 					return false, "", nil, err
 				}
 				if pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "" {
@@ -131,7 +121,7 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []ProbePod) error {
 				if refused(pod) {
 					err := kube(c).Delete(ctx, &pod, client.GracePeriodSeconds(0))
 					if err = client.IgnoreNotFound(err); err == nil {
-						err = kube(c).Create(ctx, p.pod())
+						err = kube(c).Create(ctx, probePod(p))
 					}
 					if err != nil {
 						return false, "", nil, fmt.Errorf("replacing the probe pod of %s: %w", p.Name, err)

@@ -118,13 +118,13 @@ func TestPodsAreNamedAsKubectlDoes(t *testing.T) {
 // node, so that both have to name it alike.
 func TestProbePodKeepsItsSocketOnItsNode(t *testing.T) {
 	p := OnEach("node1")[0]
-	made := p.pod()
-	if made.Name != p.Key().Name || made.Namespace != p.Key().Namespace || made.Spec.NodeName != "node1" {
+	made := probePod(p)
+	if made.Name != ProbeKey(p).Name || made.Namespace != ProbeKey(p).Namespace || made.Spec.NodeName != "node1" {
 		t.Errorf("the pod is %s/%s on %q", made.Namespace, made.Name, made.Spec.NodeName)
 	}
 	args := made.Spec.Containers[0].Args
-	if args[len(args)-1] != p.Socket() || !strings.HasPrefix(p.Socket(), made.Spec.Volumes[0].HostPath.Path+"/") {
-		t.Errorf("the agent listens at %q, dialled is %q", args, p.Socket())
+	if args[len(args)-1] != ProbeSocket(p) || !strings.HasPrefix(ProbeSocket(p), made.Spec.Volumes[0].HostPath.Path+"/") {
+		t.Errorf("the agent listens at %q, dialled is %q", args, ProbeSocket(p))
 	}
 }
 

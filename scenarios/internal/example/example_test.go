@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios/internal/example"
 )
@@ -20,7 +21,7 @@ func TestScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	hasRecipe := func(image string) bool { _, err := catalogue.Recipe(image); return err == nil }
-	if missing := example.Scenario.MissingImages(hasRecipe); len(missing) > 0 {
+	if missing := suite.MissingImages(example.Scenario, hasRecipe); len(missing) > 0 {
 		t.Errorf("images without a recipe: %v", missing)
 	}
 }

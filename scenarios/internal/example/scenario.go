@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/kuberouter"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
@@ -85,7 +85,7 @@ func common(manifest kuberouter.Manifest) framework.Script {
 		Endpoints: []framework.Endpoint{visitor, master, worker},
 		Probes:    append(visitor.Both(master, worker), master.Both(worker)...),
 		Detectors: []detect.Detector{detect.RouteOwnership{}},
-		Fault:     func(r *framework.Run) fault.Fault { return upgrade(r, manifest) },
+		Fault:     func(r *framework.Run) framework.Fault { return upgrade(r, manifest) },
 		// From a pod to the outside packets bear the node's address, so that the
 		// answers find their way without the pods' routes.
 		Impacted: []probe.Probe{visitor.To(master), visitor.To(worker), master.To(worker), worker.To(master)},
@@ -110,13 +110,13 @@ func affected() framework.Script {
 		{
 			ID: "restart", Name: "restart kube-router",
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return kuberouter.Agent.Restart(ctx, r.Cluster, nodes, within)
+				return kuberouter.Agent.Restart(ctx, labaccess.Cluster(r), nodes, within)
 			},
 		},
 		{
 			ID: "new-manifest", Name: "the manifest of version 2", Helps: true, Bound: within,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return kubeRouter(kuberouter.V2, after).Apply(ctx, r.Cluster)
+				return kubeRouter(kuberouter.V2, after).Apply(ctx, labaccess.Cluster(r))
 			},
 		},
 	}
@@ -128,37 +128,37 @@ func fixed() framework.Script { return common(kuberouter.V2) }
 // install installs kube-router and the probe pods, in place of those of an earlier variant
 // or run.
 func install(ctx context.Context, r *framework.Run) error {
-	if err := workload.StopProbes(ctx, r.Cluster); err != nil {
+	if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
 		return err
 	}
-	if err := kuberouter.Clean(ctx, r.Lab); err != nil {
+	if err := kuberouter.Clean(ctx, labaccess.Lab(r)); err != nil {
 		return err
 	}
-	if err := kubeRouter(kuberouter.V1, before).Apply(ctx, r.Cluster); err != nil {
+	if err := kubeRouter(kuberouter.V1, before).Apply(ctx, labaccess.Cluster(r)); err != nil {
 		return err
 	}
-	if err := kuberouter.RangesWritten(ctx, r.Lab); err != nil {
+	if err := kuberouter.RangesWritten(ctx, labaccess.Lab(r)); err != nil {
 		return err
 	}
-	if err := workload.StartProbes(ctx, r.Cluster, workload.OnEach(nodes...)); err != nil {
+	if err := workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(nodes...)); err != nil {
 		return err
 	}
-	return r.Lab.SessionsUp(ctx, nodes, time.Time{})
+	return labaccess.Lab(r).SessionsUp(ctx, nodes, time.Time{})
 }
 
 // upgrade is what the operator does. It is over when the ToR has, for each node,
 // either a session again or no route any more.
-func upgrade(r *framework.Run, manifest kuberouter.Manifest) fault.Fault {
-	return fault.Fault{
+func upgrade(r *framework.Run, manifest kuberouter.Manifest) framework.Fault {
+	return framework.Fault{
 		Name: "kube-router is upgraded to " + after,
 		Inject: func(ctx context.Context) error {
-			if err := kubeRouter(manifest, after).Apply(ctx, r.Cluster); err != nil {
+			if err := kubeRouter(manifest, after).Apply(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
-			return r.Lab.SessionsDecided(ctx, nodes, restartTime+30*time.Second)
+			return labaccess.Lab(r).SessionsDecided(ctx, nodes, restartTime+30*time.Second)
 		},
 		TookEffect: func(ctx context.Context) (bool, string, error) {
-			pods, err := kuberouter.Agent.Pods.List(ctx, r.Cluster)
+			pods, err := kuberouter.Agent.Pods.List(ctx, labaccess.Cluster(r))
 			if err != nil {
 				return false, "", err
 			}
@@ -183,7 +183,7 @@ func upgrade(r *framework.Run, manifest kuberouter.Manifest) fault.Fault {
 func isForbidden(ctx context.Context, r *framework.Run) (bool, string, error) {
 	var wrong framework.Mismatches
 	for _, name := range nodes {
-		log, err := kuberouter.Log(ctx, r.Lab.Node(name))
+		log, err := kuberouter.Log(ctx, labaccess.Lab(r).Node(name))
 		if err != nil {
 			return false, "", err
 		}
