@@ -607,7 +607,7 @@ func testCases() []testCase {
 			new: onInject(func(*world) { panic("no way") }),
 		},
 		{
-			name: "side by side, and putting back one panics", beside: true, status: 1,
+			name: "side by side, and putting back one panics", beside: true, status: 4,
 			new: func(w *world, s *framework.Script) {
 				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
 			},

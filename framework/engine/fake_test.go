@@ -184,11 +184,17 @@ type fakeLabs struct {
 	cpu   CPUTime
 	used  CPUTime
 	noCPU error // why that is not known
+	// digests are those of the images that are built, and running is what pods run.
+	digests map[string]string
+	running snapshot.List[snapshot.PodImages]
 
 	made, removed, released, open int
 }
 
 func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (map[string]string, []report.Module, error) {
+	if l.digests != nil {
+		return l.digests, nil, l.prepare
+	}
 	return map[string]string{"relapse.dev/node:1": "sha256:1"}, nil, l.prepare
 }
 
@@ -288,6 +294,9 @@ func (r *fakeReader) Collect(context.Context) snapshot.Snapshot {
 	}
 	if s.Nodes.Read {
 		s.Nodes.Items = nodes
+	}
+	if r.digests != nil {
+		s.Sources, s.PodImages = append(s.Sources, snapshot.Asked{Name: snapshot.RunningImages.String()}), r.running
 	}
 	return s
 }

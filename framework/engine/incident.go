@@ -124,14 +124,18 @@ func (v *variantRun) inject(ctx context.Context, f framework.Fault) (done histor
 // tookEffect waits until a fault has taken effect.
 func (v *variantRun) tookEffect(ctx context.Context, f framework.Fault) history.Act {
 	return v.h.Do(history.TookEffect, "", func(a *history.Act) {
+		tookEffect := func(ctx context.Context) (bool, string, error) {
+			holds, saw, err := f.TookEffect(ctx)
+			return holds && err == nil, saw, err
+		}
 		var err error
-		if a.Holds, a.Saw, err = f.TookEffect(ctx); err != nil && (v.c.Ablate == AblateFault || ctx.Err() != nil) {
+		if a.Holds, a.Saw, err = tookEffect(ctx); err != nil && (v.c.Ablate == AblateFault || ctx.Err() != nil) {
 			a.Err = fmt.Errorf("checking whether %q took effect: %w", f.Name, err)
 		}
 		if a.Holds || v.c.Ablate == AblateFault || a.Err != nil {
 			return
 		}
-		err = await.Until(ctx, f.Name+" to take effect", 100*time.Millisecond, effectWithin, f.TookEffect)
+		err = await.Until(ctx, f.Name+" to take effect", 100*time.Millisecond, effectWithin, tookEffect)
 		var timeout *await.TimeoutError
 		switch {
 		case err == nil:
@@ -173,6 +177,7 @@ func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) er
 			return err
 		}
 	}
+	v.h.MarkPolls(history.Mark{Moment: history.Checked}, v.h.View())
 	v.keep("snapshot-"+slug(form.Name), v.watch.last())
 	return v.takeBack(ctx, form, f)
 }
@@ -208,7 +213,7 @@ func (v *variantRun) fault(ctx context.Context) error {
 	if err := v.stopGone(ctx); err != nil {
 		return err
 	}
-	defer v.trialsBegin()()
+	v.trialsBegin()
 	if err := v.meet(ctx, beforeFault); err != nil {
 		return err
 	}
@@ -279,6 +284,9 @@ func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 	}
 	v.keep("probes-observed", v.probes.Timelines())
 	v.keepSeen("observed")
+	if err := v.readImages(ctx); err != nil {
+		return err
+	}
 	if noSymptom && len(names) == 0 {
 		v.askRefusal(ctx)
 	}

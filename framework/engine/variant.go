@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -119,8 +120,8 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 		v.recordPackets()
 		v.h.EndStep(s.ID, acted, ctx.Err() != nil)
 		v.scenario.setNotStored(v.h.Failed())
+		defer v.noteTrials(s.ID)
 		err := v.judge.Step(s)
-		v.noteTrials(s.ID)
 		if errors.Is(err, verdict.ErrNotAsExpected) && v.judge.NoFailure() {
 			done(nil)
 			v.scenario.options.Progress.Note(v.c.Label, err.Error())
@@ -138,7 +139,7 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 func (v *variantRun) begins(id framework.StepID) {
 	if v.h.Begin().Schema == "" {
 		o := v.scenario.options
-		v.judge.Accelerator = report.Accelerator(v.scenario.report)
+		v.judge.Accelerator, v.judge.Images = report.Accelerator(v.scenario.report), v.scenario.report.Images
 		v.h.Create(v.evidence.Dir, v.scenario.began, history.Begin{
 			Scenario: v.scenario.scenario.Incident.Name, Variant: v.c.Variant.Name, Label: v.c.Label,
 			Parameters: o.Parameters, Versions: o.Versions, Wait: o.Wait, Brief: o.Brief,
@@ -251,36 +252,15 @@ func (v *variantRun) verdict(context.Context) error {
 }
 
 // restore undoes the faults, if the lab is still in use or kept.
-func (v *variantRun) restore(ctx context.Context) (err error) {
+func (v *variantRun) restore(ctx context.Context) error {
 	if v.scenario.lab == nil || v.isBroken() {
 		return &Skipped{"there is no lab"}
 	}
 	v.h.BeginStep(framework.StepRestore)
-	defer func() {
-		if p := recover(); p != nil {
-			err = v.panicked(p)
-			v.judge.Break(err)
-		}
-		v.h.EndStep(framework.StepRestore, err, ctx.Err() != nil)
-		if err := v.h.Close(); err != nil {
-			v.lose(err)
-		}
-	}()
-	err = v.close(ctx)
-	last := v == v.scenario.variants[len(v.scenario.variants)-1]
-	if !last || v.parallel != nil || v.scenario.options.Keep {
-		v.publish()
-		done := v.scenario.beginStep(v.c.Label, framework.StepRestore, "lab is restored")
-		for i := len(v.injected) - 1; i >= 0; i-- {
-			f := v.injected[i]
-			if f.Replaced && !last {
-				continue
-			}
-			if undo := f.Undo(ctx); undo != nil {
-				err = errors.Join(err, fmt.Errorf("undoing %q: %w", f.Name, undo))
-			}
-		}
-		done(err)
+	err := v.undoFaults(ctx)
+	v.h.EndStep(framework.StepRestore, err, ctx.Err() != nil)
+	if err := v.h.Close(); err != nil {
+		v.lose(err)
 	}
 	// On a lab that is not restored further variants would prove nothing.
 	if v.parallel != nil { // the nodes of other variants are not concerned
@@ -288,6 +268,33 @@ func (v *variantRun) restore(ctx context.Context) (err error) {
 		return err
 	}
 	v.scenario.setBroken(err)
+	return err
+}
+
+// undoFaults stops what runs for the variant and undoes its faults, in reverse order. Its
+// error may be a *history.PanicError.
+func (v *variantRun) undoFaults(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = v.panicked(p)
+		}
+	}()
+	err = v.close(ctx)
+	last := v == v.scenario.variants[len(v.scenario.variants)-1]
+	if last && v.parallel == nil && !v.scenario.options.Keep {
+		return err
+	}
+	v.publish()
+	done := v.scenario.beginStep(v.c.Label, framework.StepRestore, "lab is restored")
+	for _, f := range slices.Backward(v.injected) {
+		if f.Replaced && !last {
+			continue
+		}
+		if undo := f.Undo(ctx); undo != nil {
+			err = errors.Join(err, fmt.Errorf("undoing %q: %w", f.Name, undo))
+		}
+	}
+	done(err)
 	return err
 }
 
@@ -348,15 +355,12 @@ func (v *variantRun) keepFailure(ctx context.Context) {
 	}
 }
 
-// trialsBegin sets atTrials if the fault is probabilistic; end resets it.
-func (v *variantRun) trialsBegin() (end func()) {
-	set := func(atTrials bool) {
-		v.scenario.mu.Lock()
-		defer v.scenario.mu.Unlock()
-		v.atTrials = atTrials
-	}
-	set(v.c.Script.Trials != nil)
-	return func() { set(false) }
+// trialsBegin notes that the variant is at the trials of a probabilistic fault, until
+// noteTrials.
+func (v *variantRun) trialsBegin() {
+	v.scenario.mu.Lock()
+	defer v.scenario.mu.Unlock()
+	v.atTrials = v.c.Script.Trials != nil
 }
 
 // noteTrials notes the outcome of the trials after the step of the fault.

@@ -164,6 +164,7 @@ func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
 	v.h.Do(history.Ask, c.ID, func(a *history.Act) {
 		answer := func(ctx context.Context) (bool, string, error) {
 			holds, saw, err := v.answer(ctx, c)
+			holds = holds && err == nil
 			if ctx.Err() == nil { // an answer that the bound cut short is ignored
 				a.Err = err
 			}

@@ -72,6 +72,7 @@ const (
 	Apply       Action = "apply"        // a remedy is applied
 	Ask         Action = "check"        // a check is made: Holds and Saw
 	Refuses     Action = "refuses"      // whether the component refuses to start: Saw
+	Images      Action = "images"       // which images the pods run: Images
 	Trials      Action = "trials"       // how a probabilistic fault went: Rounds, Holds
 )
 
@@ -84,6 +85,8 @@ type Act struct {
 	Saw   string    `json:"saw,omitempty"`
 	// Rounds is the number of trials.
 	Rounds int `json:"rounds,omitempty"`
+	// Images are those that the pods run.
+	Images []snapshot.ImageInUse `json:"images,omitempty"`
 	// Timeout is how long one snapshot may take.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
 	Error   string        `json:"error,omitempty"`
@@ -107,6 +110,7 @@ const (
 	StaysBack     Moment = "stays-back"     // the outcome of the packets since then is known
 	StillFound    Moment = "still-found"    // the wait for findings that persist is over
 	BrokenAgain   Moment = "broken-again"   // the wait for the symptom after an undo is over
+	Checked       Moment = "checked"        // the checks of a precursor are over
 	TakenBack     Moment = "taken-back"     // the wait for no active findings after a precursor's undo is over
 	DetectorsSaid Moment = "detectors-said" // a check of the findings is over
 )

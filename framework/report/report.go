@@ -160,6 +160,18 @@ type Guest struct {
 	NotUML string `json:"not_uml,omitempty"`
 }
 
+// RunningImage is an image that containers of pods ran.
+type RunningImage struct {
+	// Image is the reference as the pods have it. Digest is the one under which the node
+	// pulled it; empty if the node does not report it.
+	Image  string `json:"image"`
+	Digest string `json:"digest,omitempty"`
+	// Containers is the number of containers.
+	Containers int `json:"containers"`
+	// Built is set if relapse built this image for the variant, under this digest.
+	Built bool `json:"built,omitempty"`
+}
+
 // Variant is the result of one variant.
 type Variant struct {
 	Name       string            `json:"name"`
@@ -194,14 +206,16 @@ type Variant struct {
 	// Refuses is the error with which the component under test refuses to start.
 	Refuses string `json:"refuses,omitempty"`
 	// Race is present if the incident is probabilistic.
-	Race        *Race     `json:"race,omitempty"`
-	Packets     Packets   `json:"packets"`
-	Probes      []Probe   `json:"probes,omitempty"`
-	Findings    []Finding `json:"findings"`
-	Remedies    []Remedy  `json:"remedies"`
-	Checks      []Check   `json:"checks,omitempty"`
-	ElapsedMS   int64     `json:"elapsed_ms"`
-	EvidenceDir string    `json:"evidence,omitempty"` // relative to the report
+	Race *Race `json:"race,omitempty"`
+	// Running are the images that the pods ran while the variant was observed.
+	Running     []RunningImage `json:"running,omitempty"`
+	Packets     Packets        `json:"packets"`
+	Probes      []Probe        `json:"probes,omitempty"`
+	Findings    []Finding      `json:"findings"`
+	Remedies    []Remedy       `json:"remedies"`
+	Checks      []Check        `json:"checks,omitempty"`
+	ElapsedMS   int64          `json:"elapsed_ms"`
+	EvidenceDir string         `json:"evidence,omitempty"` // relative to the report
 	// Repeats is present if the variant ran more than once. All other fields are then of
 	// the first run without the expected verdict, or of the last one.
 	Repeats *Repeats `json:"repeats,omitempty"`

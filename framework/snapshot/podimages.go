@@ -123,3 +123,36 @@ func trouble(s corev1.ContainerStatus) string {
 	}
 	return strings.Join(says, "; ")
 }
+
+// ImageInUse is an image that containers of pods run.
+type ImageInUse struct {
+	// Image is the reference as it was written.
+	Image string `json:"image"`
+	// Digest is the one under which the image was pulled; empty if the node does not
+	// report it.
+	Digest string `json:"digest,omitempty"`
+	// Containers is the number of containers.
+	Containers int `json:"containers"`
+}
+
+// ImagesInUse are the images of the containers that were created, in order of reference
+// and digest.
+func (s Snapshot) ImagesInUse() []ImageInUse {
+	count := map[ImageInUse]int{}
+	for _, p := range s.PodImages.Items {
+		for _, c := range p.Containers {
+			if c.ImageID != "" {
+				count[ImageInUse{Image: c.Image, Digest: c.Pulled()}]++
+			}
+		}
+	}
+	var all []ImageInUse
+	for image, containers := range count {
+		image.Containers = containers
+		all = append(all, image)
+	}
+	slices.SortFunc(all, func(a, b ImageInUse) int {
+		return cmp.Or(cmp.Compare(a.Image, b.Image), cmp.Compare(a.Digest, b.Digest))
+	})
+	return all
+}

@@ -128,18 +128,20 @@ func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, 
 		}
 	}
 	watched, m, _ := part.At(history.Watched, "")
-	v := watched
 	if !ExpectsActive(form) {
 		at, waited, there := part.At(history.NoFindings, "")
 		if !there {
 			return failedOr(part, ErrNotOnRecord)
 		}
-		v = at
-		if _, err := noFindings(v, waited, injected, form.Transient...); errors.As(err, new(*unavailableError)) {
+		if _, err := noFindings(at, waited, injected, form.Transient...); errors.As(err, new(*unavailableError)) {
 			return err
 		} else if err != nil {
 			wrong = append(wrong, err.Error())
 		}
+	}
+	v, _, there := part.At(history.Checked, "") // findings may come while checks wait
+	if !there {
+		return failedOr(part, ErrNotOnRecord)
 	}
 	for _, s := range v.Seen(began) {
 		j.addFinding(s.Finding, form.Name, &s.At, new(s.At.Sub(began)), nil)
@@ -259,6 +261,9 @@ func (j *Judge) observed(part history.StepView) error {
 		}
 	}
 	wrong := j.judgeTraffic(watched.Timelines(), m.Until)
+	if j.seen.images = j.ranImages(part); j.seen.images != "" {
+		wrong = append(wrong, j.seen.images)
+	}
 	if few := j.tooFewTrials(); few != "" && j.seen.traffic == "" {
 		j.seen.traffic = few
 	}

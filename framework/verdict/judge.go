@@ -34,6 +34,8 @@ type Judge struct {
 	ended        bool        // the script ended, well or not: the verdict stands
 	trialOutcome *framework.Outcome
 	missing      []framework.StepID // steps that the history lacks
+	// restoreFailed is why the lab of a stored run was not restored.
+	restoreFailed error
 }
 
 // Setting is what a verdict depends on besides the variant's own history.
@@ -43,6 +45,8 @@ type Setting struct {
 	// Due returns how many trials an unaffected variant must survive. Nil: any number is
 	// enough.
 	Due func() int
+	// Images are the digests of the images that were built, by reference.
+	Images map[string]string
 }
 
 // NewJudge makes a judge of a case that has not begun.
@@ -278,12 +282,12 @@ func (j *Judge) check(c framework.Check, part history.StepView) error {
 	switch {
 	case err != nil:
 		return err
-	case holds:
-		j.Result.Checks = append(j.Result.Checks, report.Check{ID: c.ID, Name: c.Name, Holds: true})
-		return nil
 	case unknown != "":
 		j.Result.Checks = append(j.Result.Checks, report.Check{ID: c.ID, Name: c.Name, Unknown: true, Reason: "not known: " + unknown})
 		return fmt.Errorf("not known: %s", unknown)
+	case holds:
+		j.Result.Checks = append(j.Result.Checks, report.Check{ID: c.ID, Name: c.Name, Holds: true})
+		return nil
 	}
 	j.Result.Checks = append(j.Result.Checks, report.Check{ID: c.ID, Name: c.Name, Reason: saw})
 	return fmt.Errorf("%w: %s", ErrNotAsExpected, saw)
@@ -338,10 +342,10 @@ func (j *Judge) tookEffect(part history.StepView) error {
 	switch {
 	case !there:
 		return failedOr(part, ErrNotOnRecord)
-	case act.Holds:
-		return nil
 	case act.Error != "":
 		return errors.New(act.Error)
+	case act.Holds:
+		return nil
 	}
 	injected, _, _ := part.Act(history.Inject, "")
 	j.seen.noEffect, j.ended = fmt.Sprintf("%s: %s", injected.Saw, act.Saw), true

@@ -124,6 +124,10 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 			return fmt.Errorf("%w: %s", ErrNotAsExpected, entry.Reason)
 		}
 		entry.TimeToRecoverMS = milliseconds(new(clean.Sub(began)))
+		if j.Ablate == AblateRemedy {
+			entry.Verdict, entry.Reason = Recovers, "traffic recovered although the remedy was switched off"
+			return fmt.Errorf("%w: %s", ErrNotAsExpected, entry.Reason)
+		}
 		v, err = j.staysBack(part, began, clean, entry)
 	}
 	if errors.As(err, new(*unavailableError)) || errors.Is(err, probe.ErrGone) || errors.Is(err, errNotDone) {

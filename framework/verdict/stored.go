@@ -158,6 +158,14 @@ func (s Stored) rejudged(all []*Judge, o Options) report.Report {
 		r.Variants = MergeRepeats(all)
 	}
 	var broken error
+	if s.report.Unfinished != nil {
+		broken = errors.New("the run did not end")
+	}
+	for _, one := range all {
+		if one.restoreFailed != nil {
+			broken = one.restoreFailed
+		}
+	}
 	for _, step := range s.report.Steps { // failures of the lab are taken as they were
 		if step.Scope == report.LabScope && step.Failed != "" {
 			broken = fmt.Errorf("%s: %s", step.Name, step.Failed)
@@ -177,7 +185,7 @@ func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *J
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	one := NewJudge(c, h, Setting{Accelerator: report.Accelerator(s.report)}, scenario.LabelsOf(c.Variant))
+	one := NewJudge(c, h, Setting{Accelerator: report.Accelerator(s.report), Images: s.report.Images}, scenario.LabelsOf(c.Variant))
 	var affected []framework.Outcome
 	for _, other := range before {
 		if other.Variant.Role == framework.Affected && other.trialOutcome != nil {
@@ -199,8 +207,8 @@ func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *J
 		case framework.StepVerdict:
 			one.Verdict(ended)
 		case framework.StepRestore:
-			if part.Panicked {
-				one.Break(errors.New(part.Error))
+			if part.Error != "" {
+				one.restoreFailed = errors.New(part.Error)
 			}
 		default:
 			if !one.Ended() {

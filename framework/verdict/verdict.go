@@ -14,6 +14,7 @@ type observation struct {
 	baseline    string   // why the baseline was bad; empty if it was good
 	noEffect    string   // why the fault did not take effect; empty if it did
 	traffic     string   // why there was too little traffic; empty if there was enough
+	images      string   // why the pods may not run the images that were built; empty if they do
 	expected    []string // probes that lose packets in the incident
 	impacted    []string // those of them that lost packets after the fault
 	unaffected  []string // probes that lost packets and must not
@@ -44,6 +45,8 @@ func judge(o observation) (framework.Verdict, string) {
 		return framework.Vacuous, "the fault did not take effect: " + o.noEffect
 	case o.traffic != "":
 		return framework.Unknown, o.traffic
+	case o.images != "":
+		return framework.Unknown, o.images
 	case len(o.unaffected) > 0:
 		return framework.Unknown, "probes lost packets that must not: " + strings.Join(o.unaffected, ", ")
 	case len(impacted) > 0 && len(notImpacted) > 0:

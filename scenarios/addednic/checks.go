@@ -77,7 +77,10 @@ func notReady(ctx context.Context, r *framework.Run) (bool, string, error) {
 		return false, "", err
 	}
 	ready, err := calico.IsReady(ctx, labaccess.Cluster(r), coreDNSNode)
-	return strings.Contains(why, "BGP not established") && !ready, fmt.Sprintf("it says %q; its pod is ready: %v", why, ready), err
+	if err != nil {
+		return false, "", err
+	}
+	return strings.Contains(why, "BGP not established") && !ready, fmt.Sprintf("it says %q; its pod is ready: %v", why, ready), nil
 }
 
 func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, string, error) {

@@ -1,0 +1,249 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+func show(t *testing.T, p played) {
+	t.Helper()
+	t.Logf("status %d\n%s", p.status(), describe(t, p))
+}
+
+// An active finding that comes and goes while a check of a precursor waits is reported.
+func TestPrecursorAlarmDuringCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := theFinding
+		other.Kind = "other"
+		var p played
+		p = testCase{old: func(w *world, s *framework.Script) {
+			var asked time.Time
+			f := framework.Precursor{
+				ID: "unannounced", Name: "not announced", Undone: true,
+				Expected: []framework.Finding{framework.As(theFinding)},
+				Aftermath: []framework.Check{{ID: "time-passes", Name: "time passes", Bound: 30 * time.Second, Holds: func(context.Context, *framework.Run) (bool, string, error) {
+					if asked.IsZero() {
+						asked = time.Now()
+						after(time.Second, func() { w.finds(theFinding, other) })
+						after(3*time.Second, func() { w.finds(theFinding) })
+					}
+					return time.Since(asked) > 5*time.Second, "not yet", nil
+				}}},
+				Fault: func(*framework.Run) framework.Fault {
+					return framework.Fault{Name: "f",
+						Inject:     func(context.Context) error { w.finds(theFinding); return nil },
+						TookEffect: holdsNow(true),
+						Undo:       func(context.Context) error { w.finds(); return nil },
+					}
+				},
+			}
+			s.Precursors = []framework.Precursor{f}
+		}}.play(t)
+		show(t, p)
+		if p.status() != 1 {
+			t.Errorf("an unexpected finding during a precursor: status %d, want 1", p.status())
+		}
+	})
+}
+
+// A panic of an undo ends the run as its error does: no variant follows on that lab.
+func TestRestorePanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ran := false
+		p := testCase{
+			old: func(w *world, s *framework.Script) {
+				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
+			},
+			new: func(w *world, s *framework.Script) {
+				then(&s.Install, func() error { ran = true; return nil })
+			},
+		}.play(t)
+		show(t, p)
+		if ran {
+			t.Error("the next variant ran on a lab that was not restored")
+		}
+	})
+}
+
+// The same with a version without an expectation on a kept lab, as bisect and qualify
+// have it.
+func TestRestorePanicsUnclassified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s := fakeScenario(w)
+		s.Variants = s.Variants[:1]
+		s.Variants[0].Role = framework.Unclassified
+		script := s.Variants[0].Script
+		s.Variants[0].Script = func() framework.Script {
+			made := script()
+			faultThen(&made, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
+			return made
+		}
+		p := play(t, w, s, &fakeLabs{}, Options{Keep: true})
+		show(t, p)
+		r, _ := p.Report()
+		if p.Broken() == nil || r.Verdict == "pass" {
+			t.Errorf("the lab is not restored, and the run is %s, broken: %v, released %d (kept for the next version)", r.Verdict, p.Broken(), p.labs.released)
+		}
+	})
+}
+
+// The same with parallel variants: the variant does not run again on its node.
+func TestRestorePanicsInParallel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		installs := 0
+		p := testCase{beside: true, options: Options{Repeat: 2}, new: func(w *world, s *framework.Script) {
+			faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
+			then(&s.Install, func() error { installs++; return nil })
+		}}.play(t)
+		show(t, p)
+		if installs > 1 {
+			t.Errorf("%d runs on a node that was not restored", installs)
+		}
+	})
+}
+
+// A check that returns an error does not hold.
+func TestHoldsWithError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testCase{old: func(w *world, s *framework.Script) {
+			c := framework.Check{ID: "not-ready", Name: "it is not ready", Holds: func(context.Context, *framework.Run) (bool, string, error) {
+				ready := false // the zero value: the list of pods could not be read
+				return !ready, "", errBroken
+			}}
+			s.Aftermath = []framework.Check{c}
+		}}.play(t)
+		show(t, p)
+		if p.status() == 0 {
+			t.Error("a check that could not be read holds")
+		}
+	})
+}
+
+// A fault whose effect could not be read did not take effect.
+func TestEffectWithError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testCase{new: func(w *world, s *framework.Script) {
+			faultThen(s, func(f *framework.Fault) {
+				f.Inject = func(context.Context) error { return nil }
+				f.TookEffect = func(context.Context) (bool, string, error) {
+					same := false
+					return !same, "the old pod runs", errBroken
+				}
+			})
+		}}.play(t)
+		show(t, p)
+		if p.status() == 0 {
+			t.Error("a fault whose effect could not be read took effect")
+		}
+	})
+}
+
+// The ablation of a remedy fails if traffic recovers without it, also if findings stay
+// active.
+func TestAblatedRemedyRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		injections := 0
+		p := testCase{options: Options{Ablate: AblateAll, Variants: []string{"old"}}, old: func(w *world, s *framework.Script) {
+			s.Remedies = s.Remedies[2:]
+			faultThen(s, func(f *framework.Fault) {
+				inject := f.Inject
+				f.Inject = func(ctx context.Context) error {
+					if injections++; injections == 2 { // the run without the remedy
+						after(12*time.Second, func() { w.heals(); w.finds(theFinding) })
+					}
+					return inject(ctx)
+				}
+			})
+		}}.play(t)
+		show(t, p)
+		if p.status() == 0 {
+			t.Error("traffic comes back with the remedy switched off, and the ablation passes")
+		}
+	})
+}
+
+// The stored half of a killed run is inconclusive.
+func TestJudgeOfKilledRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s := fakeScenario(w)
+		p := play(t, w, s, &fakeLabs{}, Options{})
+		r, err := report.Read(filepath.Join(p.Dir(), "report.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// As publish leaves it: the second variant has not begun.
+		r.Variants, r.Verdict = r.Variants[:1], "inconclusive"
+		r.Unfinished = &report.Unfinished{At: time.Now(), Steps: []string{"old: lab is restored"}}
+		if err := r.Write(p.Dir()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(p.Dir(), "evidence", "new")); err != nil {
+			t.Fatal(err)
+		}
+		again, err := judgeAgain(p.Dir(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.Report.Verdict == "pass" {
+			t.Errorf("half of a run that was killed is judged %s; not on record %q", again.Report.Verdict, again.NotOnRecord)
+		}
+	})
+}
+
+// A lab that was not restored makes a run inconclusive, also when it is judged again
+// (play compares the two).
+func TestJudgeOfRunNotRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testCase{options: Options{Keep: true}, new: func(w *world, s *framework.Script) {
+			faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { return errBroken } })
+		}}.play(t)
+		show(t, p)
+	})
+}
+
+// A variant whose pods run another image than the one that was built is unknown.
+func TestImagesThatRan(t *testing.T) {
+	const image, built, other = "quay.io/vendor/agent:v1", "sha256:1111111111111111111111111111111111111111111111111111111111111111", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+	pods := func(id string) snapshot.List[snapshot.PodImages] {
+		return snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
+			{Container: snapshot.Container{Image: image}, ImageID: id},
+		}}}}
+	}
+	for name, test := range map[string]struct {
+		running snapshot.List[snapshot.PodImages]
+		status  int
+		reason  string
+	}{
+		"the one that was built":  {pods("quay.io/vendor/agent@" + built), 0, ""},
+		"not created":             {pods(""), 0, ""},
+		"another one":             {pods("quay.io/vendor/agent@" + other), 4, image + " has the digest " + other},
+		"a digest of its content": {pods(other), 4, "a node does not report the digest"},
+		"not read":                {snapshot.List[snapshot.PodImages]{Error: "no answer"}, 4, "no answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				s := fakeScenario(w)
+				for i := range s.Variants {
+					s.Variants[i].Images = []string{image}
+				}
+				p := play(t, w, s, &fakeLabs{digests: map[string]string{image: built}, running: test.running}, Options{})
+				r, _ := p.Report()
+				if p.status() != test.status || !strings.Contains(strings.Join(r.Variants[0].Reasons, "; "), test.reason) {
+					t.Errorf("status %d, want %d\n%s", p.status(), test.status, describe(t, p))
+				}
+			})
+		})
+	}
+}

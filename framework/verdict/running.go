@@ -1,0 +1,69 @@
+package verdict
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/distribution/reference"
+
+	"github.com/relapse-dev/relapse/framework/history"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// ranImages lists which images the pods ran while the variant was observed. It says
+// which image of the variant is not the one that was built under that name, or why that
+// is unknown; empty if each is. Images that were not built, such as the vendors' own,
+// are listed only.
+func (j *Judge) ranImages(part history.StepView) (wrong string) {
+	act, _, read := part.Act(history.Images, "")
+	switch {
+	case !read:
+		return "which images the pods ran is not on record"
+	case act.Error != "":
+		return "which images the pods ran is unknown: " + act.Error
+	}
+	built := map[string]string{}
+	for _, ref := range j.Variant.Images {
+		if digest := j.Images[ref]; digest != "" {
+			built[ref] = digest
+		}
+	}
+	j.Result.Running, wrong = compareImages(act.Images, built)
+	return wrong
+}
+
+// compareImages compares the digests that nodes have pulled with those that were built,
+// by reference. A reference with another tag, without one, or with a digest must lead to
+// an image that was built for its repository.
+func compareImages(inUse []snapshot.ImageInUse, built map[string]string) (running []report.RunningImage, wrong string) {
+	digests, repositories := map[string]string{}, map[string][]string{}
+	for ref, digest := range built {
+		if named, err := reference.ParseNormalizedNamed(ref); err == nil {
+			digests[reference.TagNameOnly(named).String()] = digest
+			repositories[named.Name()] = append(repositories[named.Name()], digest)
+		}
+	}
+	for _, image := range inUse {
+		var allowed []string
+		if named, err := reference.ParseNormalizedNamed(image.Image); err == nil {
+			allowed = slices.Sorted(slices.Values(repositories[named.Name()]))
+			if digest, known := digests[reference.TagNameOnly(named).String()]; known {
+				allowed = []string{digest}
+			}
+		}
+		entry := report.RunningImage{
+			Image: image.Image, Digest: image.Digest, Containers: image.Containers,
+			Built: slices.Contains(allowed, image.Digest),
+		}
+		running = append(running, entry)
+		switch {
+		case len(allowed) == 0 || entry.Built || wrong != "":
+		case image.Digest == "":
+			wrong = fmt.Sprintf("whether %s is the image that was built is unknown: a node does not report the digest", image.Image)
+		default:
+			wrong = fmt.Sprintf("%s has the digest %s on a node; built: %v", image.Image, image.Digest, allowed)
+		}
+	}
+	return running, wrong
+}
