@@ -226,8 +226,8 @@ func FlushFilter(ctx context.Context, node *kindlab.Node) error {
 
 // flushFilter empties the filter tables of iptables-nft and, if kube-router used it, of
 // iptables-legacy.
-const flushFilter = `iptables -F; iptables -X
-if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -F; iptables-legacy -X; fi`
+const flushFilter = `iptables -w -F; iptables -w -X
+if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -w -F; iptables-legacy -w -X; fi`
 
 // cleanNode also succeeds on a node that has nothing to clean. Kube-router's routes to
 // other nodes' pods are of protocol 17: left behind, they carry traffic between pods
@@ -239,5 +239,5 @@ while ip rule del table 77 2>/dev/null; do :; done
 ip route flush table 77 2>/dev/null || true
 ip route flush proto 17
 ` + flushFilter + `
-iptables-save -t nat | grep -v kube-router | iptables-restore -T nat
+iptables-save -t nat | grep -v kube-router | iptables-restore -w -T nat
 crictl --timeout 30s images -q ` + Untagged + ` | sort -u | xargs -r crictl --timeout 30s rmi >/dev/null`
