@@ -38,7 +38,9 @@
 //     host-local keeps for the gateway (hostDevice).
 //   - enable-l2-neigh-discovery (neighbour entries for BPF programs) is off,
 //     and Nodes are not annotated (annotate-k8s-node).
-//   - configurations that need the parts left out are refused (refuse).
+//   - configurations that need the parts left out are refused (refuse). Such an end of
+//     the program, and each other one that is not the vendor's, bears a mark (package
+//     end).
 package agent
 
 import (
@@ -73,6 +75,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/images/cilium/conflist"
+	"github.com/relapse-dev/relapse/images/cilium/end"
 )
 
 // Where the slice writes the CNI configuration: below the folder that
@@ -115,7 +118,7 @@ func Main(wire Wire) {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		if err := run(ctx, wire); err != nil && !errors.Is(err, context.Canceled) {
-			log.WithError(err).Fatal("Unable to start")
+			end.With("Unable to start", err)
 		}
 	}
 	cmd.Execute()
@@ -139,7 +142,7 @@ func run(ctx context.Context, wire Wire) error {
 	option.LogRegisteredOptions(log)
 	log.Infof("Cilium %s, agent slice", version.Version)
 	if err := option.Config.Validate(); err != nil {
-		return fmt.Errorf("invalid daemon configuration: %w", err)
+		return end.Refused(fmt.Errorf("invalid daemon configuration: %w", err))
 	}
 	if err := refuse(option.Config); err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
+
+	"github.com/relapse-dev/relapse/images/cilium/end"
 )
 
 // flagsCommand prints the vendor's flags, which are also the keys of its
@@ -103,7 +105,7 @@ func plain(t reflect.Type) bool {
 
 func printJSON(v interface{}) {
 	if err := json.NewEncoder(os.Stdout).Encode(v); err != nil {
-		log.WithError(err).Fatal("Unable to print")
+		end.With("Unable to print", err)
 	}
 	os.Exit(0)
 }

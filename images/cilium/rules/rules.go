@@ -31,12 +31,15 @@
 //   - the fallback from BPF to iptables masquerading without BPF NodePort: five
 //     lines in the middle of NewDaemon (fallBack).
 //   - IptablesManager is used without its Init, which loads kernel modules and
-//     stops where /proc/modules is missing. So iptables is called without -w,
-//     and ip6tables not at all.
+//     stops where /proc/modules is missing. So ip6tables is not called. What Init
+//     does about iptables' lock, which iptables then waits for, the slice does
+//     (WaitForLock, and lock.go of the versions).
 //   - the wiring of pods: a CNI configuration for the standard plugins ptp and
 //     host-local over the pod CIDR (package conflist). The first address of the
 //     range is the gateway's, and the node's CiliumInternalIP.
-//   - configurations that need the parts left out are refused (refuse).
+//   - configurations that need the parts left out are refused (refuse). Such an end of
+//     the program, and each other one that is not the vendor's, bears a mark (package
+//     end).
 //
 // Two commands beside the agent tell what the vendor's code makes of a
 // configuration, without a cluster: flags and effective (options.go).
@@ -71,6 +74,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/images/cilium/conflist"
+	"github.com/relapse-dev/relapse/images/cilium/end"
 )
 
 // Where the slice writes the CNI configuration: below the folder that
@@ -137,10 +141,10 @@ func Main(v Version) {
 		defer stop()
 		ended := make(chan error, 1)
 		if err := run(ctx, v, ended); err != nil && !errors.Is(err, context.Canceled) {
-			log.WithError(err).Fatal("Unable to start")
+			end.With("Unable to start", err)
 		}
 		go func() {
-			log.WithError(<-ended).Fatal("Unable to go on")
+			end.With("Unable to go on", <-ended)
 		}()
 	}
 	cmd.RootCmd.AddCommand(flagsCommand(), effectiveCommand(v))
@@ -157,13 +161,13 @@ func run(ctx context.Context, v Version, ended chan<- error) error {
 	option.LogRegisteredOptions(log)
 	log.Infof("Cilium %s, agent slice", version.Version)
 	if err := option.Config.Validate(); err != nil {
-		return fmt.Errorf("invalid daemon configuration: %w", err)
+		return end.Refused(fmt.Errorf("invalid daemon configuration: %w", err))
 	}
 	if err := refuse(option.Config, v.Datapath); err != nil {
 		return err
 	}
 	if err := v.KubeProxyReplacement(); err != nil {
-		return fmt.Errorf("initializing kube-proxy replacement options: %w", err)
+		return end.Refused(fmt.Errorf("unable to initialize Kube proxy replacement options: %w", err))
 	}
 
 	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"} {

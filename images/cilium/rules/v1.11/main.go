@@ -34,7 +34,10 @@ func main() {
 		NativeRoutingCIDR: option.Config.GetIPv4NativeRoutingCIDR,
 		// As in Reinitialize (pkg/datapath/loader/base.go), for the first
 		// initialization.
-		Install: install,
+		Install: func(ctx context.Context, hostDevice string) error {
+			waitForLock()
+			return install(ctx, hostDevice)
+		},
 		Datapath: &rules.Datapath{
 			Refuse:                     datapath.Refuse,
 			FinishKubeProxyReplacement: func() error { return finishKubeProxyReplacementInit(true) },

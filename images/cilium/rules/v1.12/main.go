@@ -31,6 +31,7 @@ func main() {
 		// As in Reinitialize (pkg/datapath/loader/base.go), for the first
 		// initialization.
 		Install: func(ctx context.Context, hostDevice string) error {
+			waitForLock()
 			return (&iptables.IptablesManager{}).InstallRules(ctx, hostDevice, true, option.Config.InstallIptRules)
 		},
 	})

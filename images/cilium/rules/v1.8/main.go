@@ -64,6 +64,9 @@ var programs = datapath.Version{
 // pkg/datapath/loader/base.go, for the first initialization.
 func install(_ context.Context, hostDevice string) error {
 	manager := &iptables.IptablesManager{}
+	if err := rules.WaitForLock(manager); err != nil {
+		return err
+	}
 	if option.Config.InstallIptRules {
 		// The agent goes on after this with a warning. Here it is an error:
 		// in a lab nothing may be amiss unseen.
