@@ -302,6 +302,7 @@ var untouched = framework.Check{
 
 // script is what all variants have in common.
 func (d drift) script() framework.Script {
+	var starts cilium.Starts // of the new version's agents
 	s := framework.Script{
 		Install:   d.install,
 		Endpoints: []framework.Endpoint{pod1, pod2, db, neighbour, dbServer, neighbourServer},
@@ -313,8 +314,8 @@ func (d drift) script() framework.Script {
 			untouched,
 			{ID: "harmless-keys", Name: "config-drift has no finding about " + strings.Join(harmless, ", "), Holds: silentOnHarmless},
 		},
-		Fault:     d.upgrade,
-		Refuses:   d.refusal,
+		Fault:     func(r *framework.Run) fault.Fault { return d.upgrade(r, &starts) },
+		Refuses:   func(ctx context.Context, r *framework.Run) (string, error) { return d.refusal(ctx, r, &starts) },
 		Observe:   5 * time.Second,
 		Aftermath: []framework.Check{untouched},
 	}
@@ -442,20 +443,20 @@ func (d drift) install(ctx context.Context, r *framework.Run) error {
 
 // upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values` does. The
 // ConfigMap stays.
-func (d drift) upgrade(r *framework.Run) framework.Fault {
+func (d drift) upgrade(r *framework.Run, starts *cilium.Starts) framework.Fault {
 	next := d.next()
 	return framework.Fault{
 		Name: fmt.Sprintf("upgrade Cilium %s to %s", d.from, d.to),
 		Inject: func(ctx context.Context) error {
-			if err := next.Try(ctx, labaccess.Cluster(r), nodes); err != nil {
+			if err := next.Try(ctx, labaccess.Cluster(r), nodes, starts); err != nil {
 				return err
 			}
-			if said, err := d.refusal(ctx, r); err != nil || said != "" {
+			said, err := d.refusal(ctx, r, starts)
+			if said != "" {
 				r.Evidence("refusal", said+"\n")
 				r.Note("the agents refuse to start: " + said)
-				return err
 			}
-			return nil
+			return err
 		},
 		TookEffect: func(ctx context.Context) (bool, string, error) {
 			logs, err := next.Logs(ctx, labaccess.Cluster(r), nodes)
@@ -466,7 +467,7 @@ func (d drift) upgrade(r *framework.Run) framework.Fault {
 			for _, n := range nodes {
 				if log, there := logs[n]; !there {
 					wrong.Addf("the agent of %s is not of %s", n, d.to)
-				} else if !strings.Contains(log.Refusal(), d.refuses) { // any message, where none is expected
+				} else if !strings.Contains(log.End().Says, d.refuses) { // any message, where none is expected
 					wrong.Addf("%s: %s, without %q", n, log, d.refuses)
 				}
 			}
@@ -478,8 +479,8 @@ func (d drift) upgrade(r *framework.Run) framework.Fault {
 }
 
 // refusal is what the new version's agents say that do not start.
-func (d drift) refusal(ctx context.Context, r *framework.Run) (string, error) {
-	return d.next().Refusals(ctx, labaccess.Cluster(r), nodes)
+func (d drift) refusal(ctx context.Context, r *framework.Run, starts *cilium.Starts) (string, error) {
+	return d.next().Refusals(ctx, labaccess.Cluster(r), nodes, starts)
 }
 
 // cure gives the agents the keys that they read, and ends the translations

@@ -50,7 +50,7 @@ var Scenario = framework.Scenario{
 			s := common(version)
 			s.Expected = []framework.Finding{unannounced}
 			s.Refuses = func(ctx context.Context, r *framework.Run) (string, error) {
-				return incident(version, cilium.ClusterPool).Refusals(ctx, labaccess.Cluster(r), staying)
+				return incident(version, cilium.ClusterPool).Refusals(ctx, labaccess.Cluster(r), staying, new(cilium.Starts))
 			}
 			return s
 		})

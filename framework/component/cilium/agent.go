@@ -2,6 +2,7 @@ package cilium
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/relapse-dev/relapse/framework/component/cilium/agentlog"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -19,8 +21,9 @@ import (
 type AgentLog struct {
 	Pod corev1.Pod
 	// Text is the log of the container that runs, or of the one that ended
-	// last.
-	Text string
+	// last. Before is that of the container before it; empty where kubelet
+	// does not have it.
+	Text, Before string
 }
 
 // WroteRules reports whether the rules on the node are the agent's: the slice
@@ -29,20 +32,14 @@ func (a AgentLog) WroteRules() bool {
 	return strings.Contains(a.Text, "The iptables rules are installed")
 }
 
-// Refusal is why the agent does not start, as the vendor's code says it; empty
-// where it has not said so. The time is left out, because it differs between
-// agents.
-func (a AgentLog) Refusal() string {
-	for line := range strings.Lines(a.Text) {
-		if strings.Contains(line, "level=fatal") {
-			if _, text, found := strings.Cut(line, "msg="); found {
-				line = text
-			}
-			return strings.TrimSpace(line)
-		}
-	}
-	return ""
+// Up reports whether the agent has come to the end of its start: each slice wires pods
+// last.
+func (a AgentLog) Up() bool {
+	return strings.Contains(a.Text, "Pods are wired by the CNI plugins")
 }
+
+// End is why the agent's newest start ended.
+func (a AgentLog) End() agentlog.End { return agentlog.Read(a.Text) }
 
 // String says how far the agent is, for the error of a wait.
 func (a AgentLog) String() string {
@@ -63,11 +60,15 @@ func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster, nodes []string) (m
 			pod.Spec.Containers[0].Image != s.Agent || pod.Annotations["relapse.dev/restarted"] != s.Restart {
 			continue
 		}
-		text, err := workload.Log(ctx, c, pod)
+		starts, err := workload.Starts(ctx, c, pod)
 		if err != nil {
 			return nil, err
 		}
-		logs[pod.Spec.NodeName] = AgentLog{pod, text}
+		log := AgentLog{Pod: pod, Text: starts[len(starts)-1]}
+		if len(starts) > 1 {
+			log.Before = starts[0]
+		}
+		logs[pod.Spec.NodeName] = log
 	}
 	return logs, nil
 }
@@ -80,28 +81,42 @@ func (s Cilium) WriteRules(ctx context.Context, c *kindlab.Cluster, nodes []stri
 }
 
 // Try is WriteRules for a state in which the agents may refuse to start. It waits
-// until the agent of each of these nodes has done either.
-func (s Cilium) Try(ctx context.Context, c *kindlab.Cluster, nodes []string) error {
-	_, err := s.runUntil(ctx, c, nodes, "to write its rules, or to refuse to start", func(a AgentLog) bool {
-		return a.WroteRules() || a.Refusal() != ""
+// until the agent of each of these nodes is up, or has refused twice in a row. An agent
+// that ends for another reason says nothing of its version: kubelet starts it again, and
+// if that does not help the wait fails. What is seen goes into starts.
+func (s Cilium) Try(ctx context.Context, c *kindlab.Cluster, nodes []string, starts *Starts) error {
+	_, err := s.runUntil(ctx, c, nodes, "to write its rules, or to refuse to start twice", func(a AgentLog) bool {
+		p := starts.see(a)
+		return p.stage == up || p.stage == refuses
 	})
 	return err
 }
 
+// restartedWithin bounds how long a wait for an agent's next start may take. Kubelet
+// starts an ended container again after pauses of 0, 10, 20, 40 and 80 s.
+const restartedWithin = 2 * time.Minute
+
 // Refusals is what the agents of these nodes say that do not start in this state;
-// empty where none says so.
-func (s Cilium) Refusals(ctx context.Context, c *kindlab.Cluster, nodes []string) (string, error) {
-	logs, err := s.Logs(ctx, c, nodes)
-	if err != nil {
+// empty where all are up. An agent refuses where its version says so twice in a row, in
+// the same words. Refusals waits for the second start, but for what starts has seen
+// before. It is an error if an agent has ended for another reason, or has not come so
+// far: whether that version starts is then unknown.
+func (s Cilium) Refusals(ctx context.Context, c *kindlab.Cluster, nodes []string, starts *Starts) (said string, err error) {
+	var broken error
+	err = await.Until(ctx, "each agent of "+s.Agent+" to be up, or to refuse to start twice", 100*time.Millisecond, restartedWithin,
+		func(ctx context.Context) (bool, string, error) {
+			logs, err := s.Logs(ctx, c, nodes)
+			if err != nil {
+				return false, "", err
+			}
+			var pending string
+			said, pending, broken = starts.refusals(nodes, logs)
+			return pending == "" || broken != nil, pending, nil
+		})
+	if err := errors.Join(err, broken); err != nil {
 		return "", err
 	}
-	var said []string
-	for _, node := range nodes {
-		if log := logs[node]; log.Refusal() != "" && !log.WroteRules() {
-			said = append(said, node+": "+log.Refusal())
-		}
-	}
-	return strings.Join(said, "; "), nil
+	return said, nil
 }
 
 // runUntil brings configuration and agents to this state, waits until the log

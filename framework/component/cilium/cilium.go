@@ -214,13 +214,14 @@ func (s Cilium) Declare(ctx context.Context, c *kindlab.Cluster) error {
 
 // Roll replaces the agent of a node by one in this state, which was declared. It waits
 // until every router has heard from it, or, where it has no peers, until it has written
-// its rules. One that refuses to start ends the wait, with its own words.
+// its rules. One that refuses to start twice ends the wait, with its own words.
 func (s Cilium) Roll(ctx context.Context, l *kindlab.Lab, node string) error {
 	c, nodes, began := l.Clusters[0], []string{node}, time.Now()
 	if err := agents.Restart(ctx, c, nodes, agentsWithin); err != nil {
 		return err
 	}
 	var refused string
+	var starts Starts
 	err := await.Until(ctx, "the agent of "+s.Agent+" on "+node+" to work", 100*time.Millisecond, agentsWithin,
 		func(ctx context.Context) (bool, string, error) {
 			logs, err := s.Logs(ctx, c, nodes)
@@ -231,7 +232,9 @@ func (s Cilium) Roll(ctx context.Context, l *kindlab.Lab, node string) error {
 			if !there {
 				return false, "there is none", nil
 			}
-			refused = log.Refusal()
+			if p := starts.see(log); p.stage == refuses {
+				refused = p.says
+			}
 			works := log.WroteRules()
 			if len(s.Peers) > 0 {
 				works = workload.Ready(log.Pod)
@@ -296,7 +299,7 @@ func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []
 // start no pod up to then.
 func clean(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
 	script := `
-iptables-save | grep -v CILIUM_ | iptables-restore
+iptables-save | grep -v CILIUM_ | iptables-restore -w
 tc qdisc delete dev ` + device + ` clsact 2>/dev/null || true
 mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf
 rm -rf /sys/fs/bpf/tc

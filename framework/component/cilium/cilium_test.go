@@ -9,7 +9,6 @@ import (
 	"text/template"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -78,29 +77,6 @@ func TestConfigWithLeavesItsOriginalAlone(t *testing.T) {
 	}
 	if diff := cmp.Diff(Config{"ipam": Kubernetes}, base); diff != "" {
 		t.Errorf("the original has changed (-before +after):\n%s", diff)
-	}
-}
-
-func TestAgentLog(t *testing.T) {
-	for _, test := range []struct {
-		name, log string
-		wrote     bool
-		refusal   string
-	}{
-		{
-			"refuses", `level=info msg="Cilium" subsys=config
-time="2026-01-02T03:04:05Z" level=fatal msg="Failed to populate masquerading settings" error="--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive" subsys=config
-`, false, `"Failed to populate masquerading settings" error="--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive" subsys=config`,
-		},
-		{"has written", `level=info msg="The iptables rules are installed" subsys=slice`, true, ""},
-		{"has said nothing yet", "", false, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			a := AgentLog{Pod: corev1.Pod{}, Text: test.log}
-			if a.WroteRules() != test.wrote || a.Refusal() != test.refusal {
-				t.Errorf("wrote %v, refusal %q; want %v, %q", a.WroteRules(), a.Refusal(), test.wrote, test.refusal)
-			}
-		})
 	}
 }
 

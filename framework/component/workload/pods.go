@@ -185,18 +185,57 @@ func DescribePod(pod corev1.Pod) string {
 // Log is the log of a pod's first container: of the one that runs, or else of
 // the one that ended last.
 func Log(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) (string, error) {
+	return readLog(ctx, c, pod, corev1.PodLogOptions{Previous: endedLast(pod)})
+}
+
+// Starts are the logs of the newest starts of a pod's first container, the newest one
+// last. Each line begins with the time of the container runtime, by which the starts
+// differ. There are two only while a restarted container runs, and until kubelet has
+// noticed its end: of those that have ended it keeps one.
+func Starts(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) ([]string, error) {
+	newest, err := readLog(ctx, c, pod, corev1.PodLogOptions{Previous: endedLast(pod), Timestamps: true})
+	if err != nil {
+		return nil, err
+	}
+	s := firstStatus(pod)
+	if s.State.Waiting != nil || s.LastTerminationState.Terminated == nil {
+		return []string{newest}, nil
+	}
+	before, err := readLog(ctx, c, pod, corev1.PodLogOptions{Previous: true, Timestamps: true})
+	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) { // it was removed since
+		return []string{newest}, nil
+	}
+	return []string{before, newest}, err
+}
+
+// firstStatus is the status of a pod's first container.
+func firstStatus(pod corev1.Pod) corev1.ContainerStatus {
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == pod.Spec.Containers[0].Name {
+			return s
+		}
+	}
+	return corev1.ContainerStatus{}
+}
+
+// Running reports whether a pod's first container runs, as kubelet has last seen it.
+func Running(pod corev1.Pod) bool { return firstStatus(pod).State.Running != nil }
+
+// endedLast reports whether the newest start of a pod's first container has ended, and
+// the next one is waited for.
+func endedLast(pod corev1.Pod) bool {
+	s := firstStatus(pod)
+	return s.State.Waiting != nil && s.LastTerminationState.Terminated != nil
+}
+
+func readLog(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod, options corev1.PodLogOptions) (string, error) {
 	// klient does not read logs.
 	client, err := kubernetes.NewForConfig(c.Client.RESTConfig())
 	if err != nil {
 		return "", fmt.Errorf("making a client for the log of %s: %w", pod.Name, err)
 	}
-	options := &corev1.PodLogOptions{Container: pod.Spec.Containers[0].Name}
-	for _, s := range pod.Status.ContainerStatuses {
-		if s.Name == options.Container {
-			options.Previous = s.State.Waiting != nil && s.LastTerminationState.Terminated != nil
-		}
-	}
-	log, err := client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).DoRaw(ctx)
+	options.Container = pod.Spec.Containers[0].Name
+	log, err := client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &options).DoRaw(ctx)
 	if err != nil {
 		return "", fmt.Errorf("reading the log of %s: %w", pod.Name, err)
 	}
