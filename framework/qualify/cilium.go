@@ -52,7 +52,7 @@ func (ciliumReader) Read(ctx context.Context, catalogue *images.Catalogue, in In
 			return err
 		})
 	}
-	err = asked.Wait()
+	err = errors.Join(asked.Wait(), unfit(built, answers))
 	ended(err)
 	if err != nil {
 		return Configuration{}, err
@@ -67,6 +67,17 @@ func (ciliumReader) Read(ctx context.Context, catalogue *images.Catalogue, in In
 		}
 	}
 	return compared(table, in, config.Data, answers[0], answers[1])
+}
+
+// unfit is an error if an agent has ended because of this machine: that says nothing about
+// its version and the configuration.
+func unfit(asked []agents.Agent, answers []agents.Answer) error {
+	for i, answer := range answers {
+		if answer.Elsewhere {
+			return fmt.Errorf("the agent of %s does not run on this machine: %s", asked[i].Version, answer.Fatal)
+		}
+	}
+	return nil
 }
 
 // notBuilt returns why a slice is not available; empty if the error says nothing about

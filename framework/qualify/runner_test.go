@@ -329,6 +329,18 @@ func TestCiliumConfiguration(t *testing.T) {
 	}
 }
 
+// An agent that ends because of this machine has not refused the configuration.
+func TestUnfit(t *testing.T) {
+	asked := []agents.Agent{{Version: "1.8.1"}, {Version: "1.11.1"}}
+	if err := unfit(asked, []agents.Answer{{}, {Fatal: "no such key"}}); err != nil {
+		t.Error(err)
+	}
+	err := unfit(asked, []agents.Answer{{}, {Fatal: "Failed to get system memory", Elsewhere: true}})
+	if want := "the agent of 1.11.1 does not run on this machine: Failed to get system memory"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
 func TestTrials(t *testing.T) {
 	for component, want := range map[string]string{
 		"cilium":     "node-drain with 1.0.0 and with 2.0.0, masquerade-drift with the upgrade itself",

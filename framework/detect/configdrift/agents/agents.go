@@ -13,9 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 
+	"github.com/relapse-dev/relapse/framework/component/cilium/agentlog"
 	"github.com/relapse-dev/relapse/images"
 )
 
@@ -91,6 +91,9 @@ type Answer struct {
 	// Invalid and Fatal are what the agent says if it does not start: Invalid
 	// when it has read all, Fatal before.
 	Invalid, Fatal string
+	// Elsewhere is set where Fatal is about this machine. On another one the agent may
+	// start.
+	Elsewhere bool `json:"-"`
 	// Masquerade and NativeRoutingCIDR are what comes of the keys for
 	// masquerading IPv4.
 	Masquerade        bool
@@ -100,7 +103,8 @@ type Answer struct {
 // Refuses is what the agent says if it does not start; empty: it does.
 func (a Answer) Refuses() string { return cmp.Or(a.Fatal, a.Invalid) }
 
-// Effective asks for what becomes of a ConfigMap.
+// Effective asks for what becomes of a ConfigMap. An agent that ends without a message of
+// the vendor's, because it was killed for example, is an error and no answer.
 func (a Agent) Effective(ctx context.Context, config map[string]string) (Answer, error) {
 	dir, err := os.MkdirTemp("", "configmap-")
 	if err != nil {
@@ -119,8 +123,8 @@ func (a Agent) Effective(ctx context.Context, config map[string]string) (Answer,
 	c.Stderr = &log
 	text, err := c.Output()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return Answer{Fatal: lastWords(log.String() + string(text))}, nil
+	if errors.As(err, &exit) && exit.Exited() {
+		return a.ended(log.String()+string(text), exit)
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("configuration of %s: %w", a.Version, err)
@@ -136,33 +140,21 @@ func (a Agent) Effective(ctx context.Context, config map[string]string) (Answer,
 	return found, nil
 }
 
-// lastWords is the message of the log line that ended the agent.
-func lastWords(log string) string {
+// ended is the answer of an agent that has ended by itself, from its log. It is an error
+// unless the vendor's code says why.
+func (a Agent) ended(log string, exit *exec.ExitError) (Answer, error) {
+	switch end := agentlog.Read(log); end.Cause {
+	case agentlog.Refused:
+		return Answer{Fatal: end.Says}, nil
+	case agentlog.Environment:
+		return Answer{Fatal: end.Says, Elsewhere: true}, nil
+	case agentlog.Slice:
+		return Answer{}, fmt.Errorf("configuration of %s: the slice ended for a reason of its own: %s", a.Version, end.Says)
+	}
 	for line := range strings.Lines(log) {
-		line = strings.TrimSpace(line)
-		if rest, ok := strings.CutPrefix(line, "level=fatal msg="); ok {
-			var words []string
-			for rest != "" {
-				value, err := strconv.QuotedPrefix(rest)
-				if err != nil {
-					value, _, _ = strings.Cut(rest, " ")
-				}
-				rest = strings.TrimPrefix(rest[len(value):], " ")
-				if text, err := strconv.Unquote(value); err == nil {
-					value = text
-				}
-				words = append(words, value)
-				// Then comes the cause, if there is one.
-				var ok bool
-				if rest, ok = strings.CutPrefix(rest, "error="); !ok {
-					break
-				}
-			}
-			return strings.Join(words, ": ")
-		}
 		if strings.HasPrefix(line, "panic: ") {
-			return line
+			return Answer{Fatal: strings.TrimSpace(line)}, nil
 		}
 	}
-	return "it ends without a reason"
+	return Answer{}, fmt.Errorf("configuration of %s: the slice ended without a reason: %w", a.Version, exit)
 }
