@@ -11,12 +11,19 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/scenarios/scenariotest"
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 // lying is the scenario's detector, but for what it says.
@@ -209,6 +216,80 @@ func TestSabotage(t *testing.T) {
 			t.Logf("%s, run: %s; %q", got.Verdict, r.Verdict, got.Reasons)
 			if got.Verdict != string(test.verdict) || r.Verdict != string(test.run) {
 				t.Errorf("%s, run: %s; want %s, %s", got.Verdict, r.Verdict, test.verdict, test.run)
+			}
+		})
+	}
+}
+
+// TestSliceThatCannotStart takes from the agents what they need to start: that is no
+// refusal of the version, of which nothing is known then.
+func TestSliceThatCannotStart(t *testing.T) {
+	defer scenariotest.Down(t, Scenario)
+	for _, test := range []struct {
+		name    string
+		install func(context.Context, *framework.Run) error
+	}{
+		{
+			// The slice says so, and marks the message as its own.
+			"a configuration that the slice cannot run", func(ctx context.Context, r *framework.Run) error {
+				if err := cilium.Uninstall(ctx, r.Lab, r.Cluster, all, podCIDR); err != nil {
+					return err
+				}
+				c := incident(affected, cilium.ClusterPool)
+				c.Config = c.Config.With(cilium.Config{"bgp-announce-lb-ip": "true"})
+				if err := c.Configure(ctx, r.Cluster); err != nil {
+					return err
+				}
+				if err := cilium.CreateNodes(ctx, r.Cluster, ciliumOrder, addressOf); err != nil {
+					return err
+				}
+				return c.Announce(ctx, r.Lab, r.Cluster, all)
+			},
+		},
+		{
+			// The vendor's code says so.
+			"no folder of the configuration", func(ctx context.Context, r *framework.Run) error {
+				if err := install(ctx, r, affected); err != nil {
+					return err
+				}
+				began := time.Now()
+				agents := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium"}}
+				elsewhere := client.RawPatch(types.JSONPatchType, []byte(
+					`[{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["--config-dir=/nowhere"]}]`))
+				if err := r.Cluster.Client.Resources().GetControllerRuntimeClient().Patch(ctx, agents, elsewhere); err != nil {
+					return err
+				}
+				return r.Lab.SessionsUp(ctx, all, began)
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := Scenario
+			v := Scenario.At(map[string]string{"cilium": affected})
+			script, asked, why := v.Script, false, error(nil)
+			v.Images = Scenario.Variants[0].Images // a lab that is kept serves what it was made with
+			v.Script = func() framework.Script {
+				made := script()
+				made.Install = test.install
+				refuses := made.Refuses
+				made.Refuses = func(ctx context.Context, r *framework.Run) (said string, err error) {
+					said, err = refuses(ctx, r)
+					asked, why = true, err
+					return said, err
+				}
+				return made
+			}
+			s.Variants = []framework.Variant{v}
+			r := scenariotest.Judge(t, s, engine.Options{Output: t.TempDir(), Keep: true, Reuse: true})
+			got := r.Variants[0]
+			t.Logf("%s, run: %s; %q; whether it refuses: %v", got.Verdict, r.Verdict, got.Reasons, why)
+			if got.Verdict != string(framework.Unknown) || r.Verdict != string(framework.Inconclusive) {
+				t.Errorf("%s, run: %s; want %s, %s", got.Verdict, r.Verdict, framework.Unknown, framework.Inconclusive)
+			}
+			// Or the run has ended for another reason.
+			var late *await.TimeoutError
+			if !asked || why == nil || errors.As(why, &late) {
+				t.Errorf("whether it refuses: asked %v, error %v; want one that says why the agents ended", asked, why)
 			}
 		})
 	}
