@@ -18,6 +18,7 @@ func TestUnclassified(t *testing.T) {
 	latent.State = detect.Latent
 	quiet := onInject(func(*world) {})
 	refuses := func(context.Context, *framework.Run) (string, error) { return "no such option", nil }
+	unsure := func(context.Context, *framework.Run) (string, error) { return "", errors.New("the slice ended") }
 	for _, test := range []struct {
 		name    string
 		script  func(*world, *framework.Script)
@@ -45,6 +46,17 @@ func TestUnclassified(t *testing.T) {
 				s.Refuses = func(context.Context, *framework.Run) (string, error) { return "", nil }
 			},
 			framework.Unknown, 4, "it is broken",
+		},
+		{
+			"it is not known whether it refuses to be installed", func(w *world, s *framework.Script) {
+				then(&s.Install, func() error { return errBroken })
+				s.Refuses = unsure
+			},
+			framework.Unknown, 4, "it is broken",
+		},
+		{
+			"it is not known whether it refuses after the fault", func(w *world, s *framework.Script) { quiet(w, s); s.Refuses = unsure },
+			framework.Unknown, 4, "the slice ended",
 		},
 		{
 			"the fault does not take hold", func(_ *world, s *framework.Script) {
