@@ -17,7 +17,7 @@ const (
 	// pkg/option/config.go of 1.11.6.
 	bothCIDRs  = `level=fatal msg="Cannot specify both native-routing-cidr and ipv4-native-routing-cidr" subsys=config`
 	allocation = `level=fatal msg="Invalid identity allocation mode \"etcd\". It must be one of kvstore or crd" subsys=config`
-	wrongFlag  = `level=fatal msg="Incorrect config-map flag mtu" error="strconv.ParseInt: parsing \"wrong\": invalid syntax" subsys=config`
+	wrongFlag  = `level=fatal msg="Incorrect config-map flag value" error="option mtu: unable to cast \"wrong\" of type string to int64" subsys=config`
 	noFolder   = `level=fatal msg="Non-existent configuration directory /tmp/cilium/config-map" subsys=config`
 	noMemory   = `level=fatal msg="Failed to get system memory" error="open /proc/meminfo: permission denied" subsys=config`
 	// daemon/cmd of 1.11.6.
@@ -54,7 +54,7 @@ func TestRead(t *testing.T) {
 		{"with the runtime's time", "2026-11-23T10:00:01.5Z level=info msg=Cilium\n2026-11-23T10:00:02.25Z " + allocation, Refused,
 			`Invalid identity allocation mode "etcd". It must be one of kvstore or crd`},
 		{"with logrus' time", `time="2026-01-02T03:04:05Z" ` + bothCIDRs, Refused, "Cannot specify both native-routing-cidr and ipv4-native-routing-cidr"},
-		{"two messages", wrongFlag + "\n" + noFolder, Refused, `Incorrect config-map flag mtu: strconv.ParseInt: parsing "wrong": invalid syntax`},
+		{"two messages", wrongFlag + "\n" + noFolder, Refused, `Incorrect config-map flag value: option mtu: unable to cast "wrong" of type string to int64`},
 		{"nothing", "", None, ""},
 		{"no end", `level=info msg="The iptables rules are installed" subsys=slice`, None, ""},
 		{"one that is quoted", `level=error msg="previous agent: level=fatal msg=\"no\"" subsys=daemon`, None, ""},
