@@ -314,7 +314,7 @@ func (d drift) script() framework.Script {
 			untouched,
 			{ID: "harmless-keys", Name: "config-drift has no finding about " + strings.Join(harmless, ", "), Holds: silentOnHarmless},
 		},
-		Fault:     func(r *framework.Run) fault.Fault { return d.upgrade(r, &starts) },
+		Fault:     func(r *framework.Run) framework.Fault { return d.upgrade(r, &starts) },
 		Refuses:   func(ctx context.Context, r *framework.Run) (string, error) { return d.refusal(ctx, r, &starts) },
 		Observe:   5 * time.Second,
 		Aftermath: []framework.Check{untouched},

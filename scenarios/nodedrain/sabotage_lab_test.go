@@ -232,18 +232,18 @@ func TestSliceThatCannotStart(t *testing.T) {
 		{
 			// The slice says so, and marks the message as its own.
 			"a configuration that the slice cannot run", func(ctx context.Context, r *framework.Run) error {
-				if err := cilium.Uninstall(ctx, r.Lab, r.Cluster, all, podCIDR); err != nil {
+				if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
 					return err
 				}
 				c := incident(affected, cilium.ClusterPool)
 				c.Config = c.Config.With(cilium.Config{"bgp-announce-lb-ip": "true"})
-				if err := c.Configure(ctx, r.Cluster); err != nil {
+				if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
 					return err
 				}
-				if err := cilium.CreateNodes(ctx, r.Cluster, ciliumOrder, addressOf); err != nil {
+				if err := cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, addressOf); err != nil {
 					return err
 				}
-				return c.Announce(ctx, r.Lab, r.Cluster, all)
+				return c.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), all)
 			},
 		},
 		{
@@ -256,10 +256,10 @@ func TestSliceThatCannotStart(t *testing.T) {
 				agents := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium"}}
 				elsewhere := client.RawPatch(types.JSONPatchType, []byte(
 					`[{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["--config-dir=/nowhere"]}]`))
-				if err := r.Cluster.Client.Resources().GetControllerRuntimeClient().Patch(ctx, agents, elsewhere); err != nil {
+				if err := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().Patch(ctx, agents, elsewhere); err != nil {
 					return err
 				}
-				return r.Lab.SessionsUp(ctx, all, began)
+				return labaccess.Lab(r).SessionsUp(ctx, all, began)
 			},
 		},
 	} {
