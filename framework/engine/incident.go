@@ -102,7 +102,7 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 	if v.c.Ablate != AblateDetector {
 		d.Detectors = v.c.Script.Detectors
 	}
-	watch := startWatch(v.reader.Collect, d, v.h, v.newNews().poll)
+	watch := StartWatch(v.reader.Collect, d, v.h, v.newNews().poll)
 	v.watch = watch
 	// An undo may read the last snapshot after v.watch has ended.
 	v.run.Snapshot, v.run.Findings = watch.last, func() []history.Finding { return v.h.View().Findings() }

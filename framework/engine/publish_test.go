@@ -139,7 +139,7 @@ func checkPublished(t *testing.T, e *Execution) {
 }
 
 func TestWatchTellsWhenFindingsWereThere(t *testing.T) {
-	watching(t, func(t *testing.T, w *watch, d *said) {
+	watching(t, func(t *testing.T, w *Watch, d *said) {
 		began := time.Now()
 		looks(2)
 		d.says(found("lost", "a", detect.Active))

@@ -33,7 +33,7 @@ type variantRun struct {
 	probes *probe.Set
 	live   atomic.Pointer[probe.Set] // the running ones, for other goroutines
 	agents []*probe.Agent
-	watch  *watch
+	watch  *Watch
 	reader Reader
 
 	injected []framework.Fault // to be undone, in reverse

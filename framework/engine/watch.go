@@ -12,10 +12,10 @@ import (
 )
 
 // watch runs the detectors repeatedly until it is stopped, and adds each poll to the history.
-type watch struct {
+type Watch struct {
 	collect func(context.Context) snapshot.Snapshot
 	history *history.History
-	// news is called with each poll; it may be nil.
+	// news gets each poll; it may be nil.
 	news func(history.Poll)
 
 	stop func()
@@ -25,9 +25,10 @@ type watch struct {
 	detection *history.Detection
 }
 
-func startWatch(collect func(context.Context) snapshot.Snapshot, d *history.Detection, h *history.History, news func(history.Poll)) *watch {
+// StartWatch starts to poll a lab, once each d.Every. News gets each poll, and may be nil.
+func StartWatch(collect func(context.Context) snapshot.Snapshot, d *history.Detection, h *history.History, news func(history.Poll)) *Watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watch{collect: collect, detection: d, history: h, news: news, stop: cancel, done: make(chan struct{})}
+	w := &Watch{collect: collect, detection: d, history: h, news: news, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(d.Every)
@@ -45,7 +46,7 @@ func startWatch(collect func(context.Context) snapshot.Snapshot, d *history.Dete
 }
 
 // Stop ends the polls, and waits for the last one. Only its snapshot is kept.
-func (w *watch) Stop() {
+func (w *Watch) Stop() {
 	w.stop()
 	<-w.done
 	w.mu.Lock()
@@ -53,7 +54,7 @@ func (w *watch) Stop() {
 	w.detection.End()
 }
 
-func (w *watch) poll(ctx context.Context) {
+func (w *Watch) poll(ctx context.Context) {
 	now := w.collect(ctx)
 	if ctx.Err() != nil {
 		return // an incomplete snapshot may show faults that do not exist
@@ -68,14 +69,14 @@ func (w *watch) poll(ctx context.Context) {
 }
 
 // last is the snapshot of the newest poll.
-func (w *watch) last() snapshot.Snapshot {
+func (w *Watch) last() snapshot.Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.detection.Last()
 }
 
 // told summarises all polls so far.
-func (w *watch) told() report.History {
+func (w *Watch) told() report.History {
 	polls := w.history.View().Polls()
 	r := report.History{Looks: len(polls), Seen: []report.Seen{}}
 	w.mu.Lock()

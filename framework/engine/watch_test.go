@@ -46,11 +46,11 @@ func detecting(all ...detect.Detector) *history.Detection {
 }
 
 // watching runs do with a watch, in a bubble with a clock of its own.
-func watching(t *testing.T, do func(*testing.T, *watch, *said)) {
+func watching(t *testing.T, do func(*testing.T, *Watch, *said)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &said{}
-		w := startWatch(collectNow, detecting(d), &history.History{}, nil)
+		w := StartWatch(collectNow, detecting(d), &history.History{}, nil)
 		defer w.Stop()
 		do(t, w, d)
 	})
@@ -63,7 +63,7 @@ func looks(n int) {
 }
 
 func TestWatchRemembersFirstSightings(t *testing.T) {
-	watching(t, func(t *testing.T, w *watch, d *said) {
+	watching(t, func(t *testing.T, w *Watch, d *said) {
 		began := time.Now()
 		looks(5)
 		d.says(found("swapped", "b", detect.Latent))
@@ -96,7 +96,7 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 }
 
 func TestWatchSaysWhatWasSeenSince(t *testing.T) {
-	watching(t, func(t *testing.T, w *watch, d *said) {
+	watching(t, func(t *testing.T, w *Watch, d *said) {
 		d.says(found("lost", "a", detect.Active))
 		looks(2)
 		time.Sleep(verdict.PollEvery / 2)
@@ -124,7 +124,7 @@ func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &said{}
 		d.says(found("lost", "a", detect.Active))
-		w := startWatch(func(ctx context.Context) snapshot.Snapshot {
+		w := StartWatch(func(ctx context.Context) snapshot.Snapshot {
 			<-ctx.Done()
 			return snapshot.Snapshot{}
 		}, detecting(d), &history.History{}, nil)
@@ -137,7 +137,7 @@ func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 }
 
 // waiting is a variant whose observation waits for what a watch sees.
-func waiting(w *watch) *variantRun {
+func waiting(w *Watch) *variantRun {
 	w.history.BeginStep(framework.StepObserve)
 	return &variantRun{h: w.history, reader: prompt{}}
 }
@@ -148,7 +148,7 @@ type prompt struct{ Reader }
 func (prompt) Timeout() time.Duration { return 0 }
 
 // isNamed waits for findings, and tells what the wait came to by the history.
-func isNamed(t *testing.T, w *watch, named []framework.Finding, since time.Time, within time.Duration) (is bool, saw string) {
+func isNamed(t *testing.T, w *Watch, named []framework.Finding, since time.Time, within time.Duration) (is bool, saw string) {
 	t.Helper()
 	v := waiting(w)
 	if err := v.untilExpected(t.Context(), named, since, within); err != nil {
@@ -162,7 +162,7 @@ func isNamed(t *testing.T, w *watch, named []framework.Finding, since time.Time,
 }
 
 // isQuiet waits for quiet detectors, and tells what the wait came to by the history.
-func isQuiet(t *testing.T, w *watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, quiet bool, q history.Span) {
+func isQuiet(t *testing.T, w *Watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, quiet bool, q history.Span) {
 	t.Helper()
 	if err := waiting(w).untilNoFindings(t.Context(), history.NoFindings, after, bound, named...); err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestUntilNamed(t *testing.T) {
 		{"one of two", []framework.Finding{framework.As(lost), wanted(lost, func(f *detect.Finding) { f.Kind = "found" })}, saw},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			watching(t, func(t *testing.T, w *watch, d *said) {
+			watching(t, func(t *testing.T, w *Watch, d *said) {
 				d.says(lost, swapped)
 				named, saw := isNamed(t, w, test.wanted, time.Now(), time.Second)
 				if named != (test.saw == "") || !named && saw != test.saw {
@@ -213,7 +213,7 @@ func TestUntilNamedOnABusyMachine(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			lost := found("lost", "a", detect.Active)
 			n := 0
-			w := startWatch(func(context.Context) snapshot.Snapshot {
+			w := StartWatch(func(context.Context) snapshot.Snapshot {
 				began := time.Now()
 				time.Sleep(3 * time.Second)
 				return snapshot.Snapshot{Time: began}
@@ -233,7 +233,7 @@ func TestUntilNamedOnABusyMachine(t *testing.T) {
 
 // What a look has found that began before the question is no answer to it.
 func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
-	watching(t, func(t *testing.T, w *watch, d *said) {
+	watching(t, func(t *testing.T, w *Watch, d *said) {
 		d.says(found("lost", "a", detect.Active))
 		looks(2)
 		d.says()
@@ -300,7 +300,7 @@ func TestUntilQuiet(t *testing.T) {
 						time.AfterFunc(c.at, func() { apply(c) })
 					}
 				}
-				w := startWatch(func(context.Context) snapshot.Snapshot {
+				w := StartWatch(func(context.Context) snapshot.Snapshot {
 					s := snapshot.Snapshot{Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}}}
 					s.Nodes.Read, s.Nodes.Error = !blind.Load(), "no answer"
 					return s
@@ -327,7 +327,7 @@ func TestUntilQuiet(t *testing.T) {
 		})
 	}
 	t.Run("a quiet time before the call counts", func(t *testing.T) {
-		watching(t, func(t *testing.T, w *watch, d *said) {
+		watching(t, func(t *testing.T, w *Watch, d *said) {
 			began := time.Now()
 			looks(int(verdict.NoFindingsFor/verdict.PollEvery) + 1)
 			called := time.Now()
@@ -337,7 +337,7 @@ func TestUntilQuiet(t *testing.T) {
 		})
 	})
 	t.Run("the context ends", func(t *testing.T) {
-		watching(t, func(t *testing.T, w *watch, d *said) {
+		watching(t, func(t *testing.T, w *Watch, d *said) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			err := waiting(w).untilNoFindings(ctx, history.NoFindings, time.Now(), time.Minute)

@@ -13,6 +13,9 @@ type Detection struct {
 	Detectors []detect.Detector
 	Every     time.Duration // from one snapshot to the next
 	Scope     Scope
+	// KeepRouters has each poll keep what the routers said, for measures of what changed
+	// on them. Else polls hold findings alone, which take little memory.
+	KeepRouters bool
 
 	snapshots []snapshot.Snapshot
 	changes   []snapshot.Change // from one to the next, maxChanges at most
@@ -45,8 +48,12 @@ func (d *Detection) Poll(now snapshot.Snapshot, ended time.Time) Poll {
 	}
 	d.snapshots = append(d.snapshots, now)
 	d.snapshots = slices.Delete(d.snapshots, 0, max(0, len(d.snapshots)-int(detect.History/d.Every)))
-	detect.Forget(d.snapshots) // without this, two nodes with 2,400 flows each take 100 MB
-	return Poll{Began: now.Time, Ended: ended, Unavailable: now.Unavailable(), Findings: d.Scope.of(detect.Run(d.Detectors, d.snapshots))}
+	detect.Forget(d.snapshots) // else two nodes with 2,400 flows each take a hundred MB
+	p := Poll{Began: now.Time, Ended: ended, Unavailable: now.Unavailable(), Findings: d.Scope.of(detect.Run(d.Detectors, d.snapshots))}
+	if d.KeepRouters {
+		p.Routers = now.Routers
+	}
+	return p
 }
 
 // Last is the newest snapshot; empty before the first.

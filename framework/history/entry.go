@@ -74,6 +74,9 @@ const (
 	Refuses     Action = "refuses"      // whether the component refuses to start: Saw
 	Images      Action = "images"       // which images the pods run: Images
 	Trials      Action = "trials"       // how a probabilistic fault went: Rounds, Holds
+	Release     Action = "release"      // what a version has for all nodes is brought to the cluster
+	Roll        Action = "roll"         // the agent of a node is replaced; Part is the node
+	ReadKernel  Action = "read-kernel"  // a node's kernel is read: Saw; Part is the node
 )
 
 // Act is an action and its result.
@@ -142,4 +145,6 @@ type Poll struct {
 	// Unavailable are the sources that could not be read, with the reasons.
 	Unavailable []string
 	Findings    []detect.Finding
+	// Routers are what the routers said, where Detection.KeepRouters is set.
+	Routers []snapshot.Router
 }

@@ -163,8 +163,14 @@ func (h *History) add(e Entry) {
 
 // keepPoll keeps a poll in memory. Equal findings of successive polls share memory.
 func (h *History) keepPoll(p Poll) {
-	if n := len(h.polls); n > 0 && reflect.DeepEqual(h.polls[n-1].part.Findings, p.Findings) {
-		p.Findings = h.polls[n-1].part.Findings
+	if n := len(h.polls); n > 0 {
+		last := h.polls[n-1].part
+		if reflect.DeepEqual(last.Findings, p.Findings) {
+			p.Findings = last.Findings
+		}
+		if reflect.DeepEqual(last.Routers, p.Routers) {
+			p.Routers = last.Routers
+		}
 	}
 	h.polls = append(h.polls, at[Poll]{h.next, p.Ended, p})
 	h.next++

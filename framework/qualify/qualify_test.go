@@ -45,7 +45,7 @@ func lossy(lost int, gap time.Duration) upgrade.Path {
 func phase(paths ...upgrade.Path) upgrade.Phase {
 	return upgrade.Phase{
 		Began: begun, Ended: begun.Add(50 * time.Second), Paths: paths,
-		Routers: []upgrade.Router{{Name: "tor", Looks: 100, Due: 100}},
+		Routers: []upgrade.Router{{Name: "tor", Polls: 100, Due: 100}},
 	}
 }
 
@@ -252,7 +252,7 @@ func TestJudge(t *testing.T) {
 		{"no upgrade", traffic(func(m *upgrade.Measures) { m.Upgrade, m.Back, m.Stopped = nil, nil, "no lab" }), Unknown, "the upgrade did not run: no lab", "upgrade, rollout", NotJudged},
 		{"an upgrade that broke on the way", func(in *Inputs) { in.Upgrade.Why = "the lab does not go down" }, Unknown, "the lab does not go down", "upgrade, rollout", NotJudged},
 		{"a route is withdrawn", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Routers[0].Withdrawals = []string{"10.0.0.0/24"} }), Go, "warnings: 1", "upgrade, router tor", Warning},
-		{"a router was not polled", traffic(func(m *upgrade.Measures) { m.Back.During.Routers[0].Looks = 50 }), Go, "not judged, without effect on the verdict: 1", "upgrade, router tor", NotJudged},
+		{"a router was not polled", traffic(func(m *upgrade.Measures) { m.Back.During.Routers[0].Polls = 50 }), Go, "not judged, without effect on the verdict: 1", "upgrade, router tor", NotJudged},
 		{"a router is missing", traffic(func(m *upgrade.Measures) { m.Back.During.Routers = nil }), Go, "not judged, without effect on the verdict: 1", "upgrade, router tor", NotJudged},
 		{
 			"a lab without routers", traffic(func(m *upgrade.Measures) {

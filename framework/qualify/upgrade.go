@@ -319,8 +319,8 @@ func routerRow(m upgrade.Measures, name string) Row {
 			return ""
 		}
 		router, there := at(p)
-		if !there || router.Due == 0 || float64(router.Looks) < enough*float64(router.Due) {
-			unknown = append(unknown, fmt.Sprintf("%s it was polled %d of %d times", stage, router.Looks, router.Due))
+		if !there || router.Due == 0 || float64(router.Polls) < enough*float64(router.Due) {
+			unknown = append(unknown, fmt.Sprintf("%s it was polled %d of %d times", stage, router.Polls, router.Due))
 		}
 		cell, all := eventsOf(router)
 		for _, event := range all {

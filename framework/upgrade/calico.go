@@ -13,11 +13,11 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// calicoASN is the one that Calico takes unless it is told another.
+// calicoASN is the AS number that Calico has by default.
 const calicoASN = 64512
 
-// calicoUpgrade replaces Calico by the vendor's manifest of the version. The nodes have
-// their mesh, and each peers with the ToR as well.
+// calicoUpgrade upgrades Calico by the vendor's manifest of the version. The nodes have
+// Calico's mesh, and each also peers with the ToR.
 func calicoUpgrade() Upgrade {
 	s := small{component: "calico", number: 61}
 	t := s.topology()
@@ -36,7 +36,7 @@ func calicoUpgrade() Upgrade {
 			if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
-			// Of a lab that is taken over: nobody else would replace its pods.
+			// A lab that is reused may have agents: with OnDelete they are not replaced.
 			if err := calico.Agent.Delete(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}

@@ -15,15 +15,17 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
-// speaks is the first version whose BGP speaker there is a slice of.
-const speaks = "1.11.4"
+// firstSpeaker is the first version of which there is a slice with the BGP speaker.
+const firstSpeaker = "1.11.4"
 
-// ciliumUpgrade replaces the agent's slice, and cilium-operator, which is whole. Where
-// both versions have the BGP speaker it is the slice with that; else the one that
-// writes the vendor's iptables rules, and the ToR has static routes.
+// ciliumUpgrade upgrades the agent's slice, and cilium-operator, which is whole. If both
+// versions have a slice with the BGP speaker, that slice runs. Otherwise the slice runs
+// that writes the vendor's iptables rules, and the ToR has static routes.
 func ciliumUpgrade() Upgrade {
 	u := ciliumSlice(true)
-	u.Between = func(from, to string) Upgrade { return ciliumSlice(atLeast(from, speaks) && atLeast(to, speaks)) }
+	u.Between = func(from, to string) Upgrade {
+		return ciliumSlice(atLeast(from, firstSpeaker) && atLeast(to, firstSpeaker))
+	}
 	return u
 }
 
@@ -98,9 +100,8 @@ func ciliumSlice(speaker bool) Upgrade {
 	}
 }
 
-// rulesConfig is Cilium's configuration with iptables masquerading, which is its
-// default, under the keys of the version: 1.12 does not know the old one of the native
-// CIDR any more.
+// rulesConfig is Cilium's configuration with iptables masquerading, which is its default,
+// with the keys of the version: 1.12 no longer reads the old key of the native CIDR.
 func rulesConfig(s small, version string) cilium.Config {
 	key := "native-routing-cidr"
 	if atLeast(version, "1.12.0-rc0") {

@@ -14,21 +14,19 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// world is a lab on which nothing runs: what becomes of packets, what the router says
-// and what kernels hold is what the functions of a fake upgrade make of it. Its clock is
-// that of a synctest bubble.
+// world is a lab on which nothing runs. The functions of a fake upgrade decide which
+// packets are lost, what the router says and what kernels hold. Its clock is that of a
+// synctest bubble.
 type world struct {
 	upgrade Upgrade
 	started time.Time
 	lost    map[string][]span // by probe
 	broken  map[string][]time.Time
-	unclean error
 	kernels map[string]string
-	mu      sync.Mutex                    // for routes, which change while they are looked at
-	routes  map[netip.Prefix][]netip.Addr // by prefix, who announces it
-	// sessions are those that are up, and since when.
+	mu      sync.Mutex                    // for routes, which change while they are polled
+	routes  map[netip.Prefix][]netip.Addr // by prefix, the neighbours that announce it
+	// sessions are the established ones, each with the time of its beginning.
 	sessions map[netip.Addr]time.Time
-	blind    bool
 	stopped  bool
 }
 
@@ -58,7 +56,7 @@ func newWorld() *world {
 			return []string{"relapse.dev/thing:" + version, "relapse.dev/probe:dev"}
 		},
 		Install: func(context.Context, *framework.Run, string) error { return nil },
-		Paths: []Way{
+		Paths: []PathKind{
 			{Name: "in", Probes: []probe.Probe{udp("one"), udp("two")}},
 			{Name: "in, one way", Probes: []probe.Probe{udp("one")}, OneWay: true},
 			{Name: "long", Probes: []probe.Probe{{From: "out", To: "one", Protocol: probe.Stream}}},
@@ -69,16 +67,14 @@ func newWorld() *world {
 	return w
 }
 
-// trip is the one from version 1 to version 2.
-func (w *world) trip() *trip {
-	return &trip{
-		upgrade: w.upgrade, from: "1", to: "2", lab: w,
-		run:  &framework.Run{Note: func(string) {}},
-		step: func(_ string, do func() error) error { return do() },
-	}
+// trip is the one from version 1 to version 2, with its record in a folder.
+func (w *world) trip(dir string) *trip {
+	t := newTrip(w.upgrade, "1", "2", dir, func(string) func(error) { return func(error) {} })
+	t.lab, t.run = w, &framework.Run{Note: func(string) {}}
+	return t
 }
 
-// loses has a probe lose what it sends from now on, for a time.
+// loses makes a probe lose what it sends from now on, for a time.
 func (w *world) loses(name string, lasting time.Duration) {
 	w.lost[name] = append(w.lost[name], span{time.Now(), time.Now().Add(lasting)})
 }
@@ -94,9 +90,9 @@ func (w *world) start(context.Context) (probes, error) {
 	return w, nil
 }
 
-func (w *world) look(context.Context) snapshot.Snapshot {
+func (w *world) poll(context.Context) snapshot.Snapshot {
 	r := snapshot.Router{Name: "tor"}
-	r.Paths.Read, r.Neighbors.Read = !w.blind, !w.blind
+	r.Paths.Read, r.Neighbors.Read = true, true
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for prefix, nodes := range w.routes {
@@ -118,8 +114,19 @@ func (w *world) kernel(_ context.Context, node string) (string, error) {
 	return text, nil
 }
 
-func (w *world) WaitClean(context.Context, []string, time.Duration, time.Duration) (time.Time, error) {
-	return time.Now(), w.unclean
+func (w *world) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (since time.Time, err error) {
+	called := time.Now()
+	for {
+		since, err = probe.JudgeClean(w.Timelines(), names, called, window, bound)
+		if err == nil || time.Since(called) >= bound {
+			return since, err
+		}
+		select {
+		case <-ctx.Done():
+			return since, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 func (w *world) Stop(context.Context, ...string) error { w.stopped = true; return nil }

@@ -13,15 +13,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// The time between two packets on guests: without hardware support each takes time from
-// what is tested.
+// Intervals of probes on guests. Without hardware support each packet takes CPU time from
+// the component under test.
 const (
 	guestUDPEvery   = 50 * time.Millisecond
 	guestOtherEvery = 200 * time.Millisecond
 )
 
-// kubeProxyUpgrade replaces kube-proxy in mode ipvs. The machine's kernel may have no
-// IPVS, so the workers have one of their own. master has no kube-proxy.
+// kubeProxyUpgrade upgrades kube-proxy in mode ipvs. The machine's kernel may have no
+// IPVS, so the workers have their own kernels. master has no kube-proxy.
 func kubeProxyUpgrade() Upgrade {
 	s := small{component: "kube-proxy", number: 63, kernel: "6.1"}
 	nodes := []string{worker1, worker2}

@@ -16,10 +16,10 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
-// withKubeProxy is the service proxy of labs whose component is none.
+// withKubeProxy is the service proxy of labs whose component is not one.
 const withKubeProxy = "kube-proxy " + kubeadm.KubernetesVersion + " in mode iptables for Services"
 
-// kubeRouterUpgrade replaces kube-router's whole agent by the vendor's manifest of the
+// kubeRouterUpgrade upgrades kube-router's whole agent by the vendor's manifest of the
 // version. As in the vendor's example without a service proxy, kube-proxy does Services.
 func kubeRouterUpgrade() Upgrade {
 	s := small{component: "kube-router", number: 60}
@@ -48,7 +48,7 @@ func kubeRouterUpgrade() Upgrade {
 			if err := at(version).Apply(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
-			// A pod that comes too early is tried again only after a while.
+			// The kubelet retries a pod that comes too early only after a delay.
 			if err := kuberouter.RangesWritten(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
@@ -62,18 +62,16 @@ func kubeRouterUpgrade() Upgrade {
 		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
 			return kuberouter.Roll(ctx, labaccess.Lab(r), node)
 		},
-		Steady: func(_, what string) string { return hashedChain.ReplaceAllString(what, "$1") },
+		Normalize: func(_, what string) string { return hashedChain.ReplaceAllString(what, "$1") },
 	}
 }
 
 // hashedChain is a chain of kube-router whose name ends with a hash of the pod or policy
-// and of the moment of the sync (pkg/controllers/netpol: podFirewallChainName takes the
-// version of the sync).
+// and of the time of the sync (pkg/controllers/netpol: podFirewallChainName).
 var hashedChain = regexp.MustCompile(`\b(KUBE-(?:POD-FW|NWPLCY)-)[A-Z2-7]{16}\b`)
 
-// installed starts the pods and the Service, once pods can be started, and waits until
-// they and what else was applied work: kube-proxy, where it is beside the component, and
-// the routers' sessions, where the nodes have some.
+// installed creates the pods and the Service, and waits until they work, and kube-proxy
+// too. With sessions it also waits for the routers' sessions with the nodes.
 func installed(ctx context.Context, r *framework.Run, sessions bool) error {
 	starts, ctx := errgroup.WithContext(ctx)
 	starts.Go(func() error {

@@ -14,13 +14,13 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// engineLab is a lab of the engine's. It is a lab.
+// engineLab is a lab of package engine.
 type engineLab struct {
 	engine.Lab
 	upgrade  Upgrade
 	run      *framework.Run
 	evidence engine.Evidence
-	unkept   []error // why evidence was not kept
+	unkept   []error // why evidence could not be stored
 	agents   []*probe.Agent
 	reader   engine.Reader
 }
@@ -31,7 +31,7 @@ func openLab(up engine.Lab, u Upgrade, o engine.Options) *engineLab {
 	l.run = &framework.Run{
 		Began: began, Evidence: l.keep,
 		Note: func(text string) { o.Progress.Note("upgrade", text) },
-		// There is neither a race nor a detector, and nobody beside.
+		// There is no probabilistic fault, no detector and no parallel variant.
 		TrialsDue: func() int { return 0 },
 		Meet:      func(context.Context) error { return nil },
 		Snapshot:  func() snapshot.Snapshot { return snapshot.Snapshot{} },
@@ -42,11 +42,13 @@ func openLab(up engine.Lab, u Upgrade, o engine.Options) *engineLab {
 	return l
 }
 
-// make makes a trip on the lab, and keeps what was seen.
+// make makes a trip on the lab, and stores its measures.
 func (l *engineLab) make(ctx context.Context, t *trip) error {
 	t.lab, t.run = l, l.run
 	err := t.make(ctx)
-	l.keep("probes", t.timelines)
+	if t.probes != nil {
+		l.keep("probes", t.probes.Timelines())
+	}
 	l.keep("measures", t.measures())
 	return err
 }
@@ -57,21 +59,21 @@ func (l *engineLab) keep(name string, v any) {
 	}
 }
 
-// keepLogs keeps what tells why something did not come up.
+// keepLogs stores the logs, which have the reason why something did not come up.
 func (l *engineLab) keepLogs(ctx context.Context) {
 	logs, err := l.Logs(ctx, time.Time{}, nil)
 	for name, text := range logs {
 		l.keep("log-"+name, text)
 	}
 	if err != nil {
-		l.run.Note("not all logs could be kept: " + err.Error())
+		l.run.Note("not all logs could be stored: " + err.Error())
 	}
 }
 
 func (l *engineLab) start(ctx context.Context) (probes, error) {
 	ends, err := l.Dial(ctx, l.run, l.upgrade.Ends)
 	for _, e := range ends {
-		if e.Agent != nil { // else it only answers
+		if e.Agent != nil { // otherwise the endpoint only answers
 			l.agents = append(l.agents, e.Agent)
 		}
 	}
@@ -88,7 +90,7 @@ func (l *engineLab) start(ctx context.Context) (probes, error) {
 	return set, set.Start(ctx)
 }
 
-func (l *engineLab) look(ctx context.Context) snapshot.Snapshot { return l.reader.Collect(ctx) }
+func (l *engineLab) poll(ctx context.Context) snapshot.Snapshot { return l.reader.Collect(ctx) }
 
 func (l *engineLab) kernel(ctx context.Context, node string) (string, error) {
 	text, err := labaccess.Lab(l.run).Node(node).Exec(ctx, "sh", "-ec", kernelScript)
@@ -98,7 +100,7 @@ func (l *engineLab) kernel(ctx context.Context, node string) (string, error) {
 	return text, err
 }
 
-// close frees all but the lab itself. The error also tells what evidence is missing.
+// close closes all but the lab itself. The error includes evidence that was not stored.
 func (l *engineLab) close() error {
 	errs := l.unkept
 	for _, a := range l.agents {
@@ -108,7 +110,7 @@ func (l *engineLab) close() error {
 		errs = append(errs, l.reader.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("letting go of the upgrade's lab: %w", err)
+		return fmt.Errorf("closing the agents and readers of the upgrade's lab: %w", err)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// trips are an upgrade in each form that one has.
+// trips are an upgrade of each kind.
 var trips = map[string]struct {
 	component, from, to string
 	// sessions is set where the component speaks BGP with the router.
@@ -29,12 +29,12 @@ var trips = map[string]struct {
 	"cilium":       {"cilium", "1.11.6", "1.12.0", true},
 	"cilium-rules": {"cilium", "1.8.1", "1.11.1", false},
 	"kube-proxy":   {"kube-proxy", "1.13.0", "1.13.2", false},
-	// The only release that can be had: each node gets it anew.
+	// The only release that is published: each node gets it again.
 	"calico": {"calico", "3.28.5", "3.28.5", true},
 }
 
-// TestUpgrade takes a component there and back. RELAPSE_UPGRADE names another trip than
-// that of kube-router, RELAPSE_REPORTS the folder for the evidence.
+// TestUpgrade upgrades a component and rolls it back. RELAPSE_UPGRADE names another trip
+// than that of kube-router, RELAPSE_REPORTS the folder for the evidence.
 func TestUpgrade(t *testing.T) {
 	name := os.Getenv("RELAPSE_UPGRADE")
 	if name == "" {
@@ -50,7 +50,7 @@ func TestUpgrade(t *testing.T) {
 	if err != nil || m.Stopped != "" {
 		t.Fatalf("%v; stopped: %s", err, m.Stopped)
 	}
-	// What a path loses is the component's affair; that it was measured is ours.
+	// How much a path loses depends on the component. That it was measured does not.
 	for _, p := range []upgrade.Phase{m.Resting, m.Upgrade.During, m.Upgrade.After, m.Back.During, m.Back.After} {
 		for _, path := range p.Paths {
 			if 2*(path.Answered+path.Lost) < path.Due {
@@ -58,24 +58,24 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 		for _, r := range p.Routers {
-			if 2*r.Looks < r.Due {
-				t.Errorf("from %s: %s was looked at %d times, %d were due", p.Began, r.Name, r.Looks, r.Due)
+			if 2*r.Polls < r.Due {
+				t.Errorf("from %s: %s was polled %d times, %d polls were due", p.Began, r.Name, r.Polls, r.Due)
 			}
 		}
 	}
 	for _, path := range m.Resting.Paths {
 		if path.Broken > 0 || 100*path.Lost > path.Due {
-			t.Errorf("nobody changes anything, and %s has %d packets lost of %d, and %d connections broken", path.Name, path.Lost, path.Due, path.Broken)
+			t.Errorf("nothing changes, and %s has %d packets lost of %d, and %d connections broken", path.Name, path.Lost, path.Due, path.Broken)
 		}
 	}
 	for _, r := range []*upgrade.Rollout{m.Upgrade, m.Back} {
 		changed := slices.ContainsFunc(r.During.Routers, func(r upgrade.Router) bool { return len(r.Resets) > 0 })
 		if len(r.Nodes) != len(u.Nodes) || changed != trip.sessions {
-			t.Errorf("%s to %s: %d nodes were changed, and this is what the router saw: %+v", r.From, r.To, len(r.Nodes), r.During.Routers)
+			t.Errorf("%s to %s: %d nodes were changed, and the router saw %+v", r.From, r.To, len(r.Nodes), r.During.Routers)
 		}
 	}
 	if m.Left == nil {
-		t.Error("nobody has looked at what is left")
+		t.Error("what is left was not checked")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// fakeLabs makes a lab on which nothing can be dialled, and notes what became of it.
+// fakeLabs makes a lab on which nothing can be dialled, and notes what was done to it.
 type fakeLabs struct {
 	prepare, up error
 	came        bool // a lab comes up, whatever up says
@@ -45,7 +45,7 @@ type fakeLab struct{ *fakeLabs }
 
 func (l fakeLab) Attach(*framework.Run) {}
 func (l fakeLab) Dial(context.Context, *framework.Run, []framework.Endpoint) ([]probe.End, error) {
-	return nil, errors.New("nobody answers")
+	return nil, errors.New("no agent answers")
 }
 func (l fakeLab) Open(context.Context, []snapshot.Source, []string) (engine.Reader, error) {
 	return nil, errors.New("nothing to read")
@@ -61,7 +61,7 @@ func (l fakeLab) Down(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Whatever happens, the lab is not left behind, and another process's is not touched.
+// The lab goes down in every case, and one of another process is not touched.
 func TestRun(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
@@ -77,8 +77,8 @@ func TestRun(t *testing.T) {
 		{name: "no lab comes up", labs: fakeLabs{up: broken}, did: "remnants down", says: "broken"},
 		{name: "half a lab comes up", labs: fakeLabs{up: broken, came: true}, did: "down", says: "broken", logs: true},
 		{name: "the lab is another process's", labs: fakeLabs{up: &kindlab.HeldError{}}, says: (&kindlab.HeldError{}).Error()},
-		{name: "no end answers", labs: fakeLabs{came: true}, did: "down", says: "nobody answers", logs: true},
-		{name: "the lab is kept", labs: fakeLabs{came: true}, keep: true, did: "released", says: "nobody answers", logs: true},
+		{name: "no endpoint answers", labs: fakeLabs{came: true}, did: "down", says: "no agent answers", logs: true},
+		{name: "the lab is kept", labs: fakeLabs{came: true}, keep: true, did: "released", says: "no agent answers", logs: true},
 		{name: "an interrupt", labs: fakeLabs{came: true}, interrupt: true, did: "down", says: engine.ErrInterrupted.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {

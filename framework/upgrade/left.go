@@ -10,8 +10,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// kernelScript prints what a node's kernel holds, part by part. A table of iptables is
-// not named: to name one makes it where it is not there.
+// kernelScript prints what a node's kernel holds, part by part. It names no table of
+// iptables: naming a table creates it.
 const kernelScript = `
 echo '== iptables'; iptables-nft-save 2>/dev/null
 echo '== ip6tables'; ip6tables-nft-save 2>/dev/null
@@ -24,17 +24,17 @@ echo '== conntrack'; conntrack -L 2>/dev/null
 echo '== ip link'; ip -o link
 echo '== ip address'; ip -o address`
 
-// thing is something that a kernel holds.
-type thing struct{ kind, what string }
+// item is one item of a kernel, such as a rule or a route.
+type item struct{ kind, what string }
 
-// parseKernel reads what kernelScript prints. What changes by itself is left out:
-// counters, ages, numbers of devices, seeds and sizes of hash tables, addresses of
-// link-local IPv6. Of connections those are told whose addresses are translated, each
-// sort once: a kernel keeps to what it has once done to a connection, whoever has made
-// the rule, and a port of the client's is another one with each.
-func parseKernel(text string) ([]thing, error) {
-	var all []thing
-	add := func(kind, format string, args ...any) { all = append(all, thing{kind, fmt.Sprintf(format, args...)}) }
+// parseKernel parses the output of kernelScript. It omits what changes by itself:
+// counters, ages, numbers of devices, seeds and sizes of hash tables, and link-local IPv6
+// addresses. Of connections it has those whose addresses are translated, without the
+// client's port and each once: the kernel keeps a translation for the life of the
+// connection, even if the rule is gone, and each connection has another client port.
+func parseKernel(text string) ([]item, error) {
+	var all []item
+	add := func(kind, format string, args ...any) { all = append(all, item{kind, fmt.Sprintf(format, args...)}) }
 	var part, table string
 	var ipvs strings.Builder
 	for line := range strings.Lines(text) {
@@ -66,12 +66,12 @@ func parseKernel(text string) ([]thing, error) {
 		case "ipvs":
 			ipvs.WriteString(line + "\n")
 		case "conntrack":
-			if what := translation(words); what != "" && !slices.Contains(all, thing{"connection", what}) {
+			if what := translation(words); what != "" && !slices.Contains(all, item{"connection", what}) {
 				add("connection", "%s", what)
 			}
 		case "ip link":
 			if len(words) < 3 {
-				return nil, fmt.Errorf("%q is no link", line)
+				return nil, fmt.Errorf("%q is not a link as ip -o link prints it", line)
 			}
 			state := "down"
 			if slices.Contains(strings.FieldsFunc(words[2], func(r rune) bool { return strings.ContainsRune("<,>", r) }), "UP") {
@@ -80,13 +80,13 @@ func parseKernel(text string) ([]thing, error) {
 			add("link", "%s, %s", device(words[1]), state)
 		case "ip address":
 			if len(words) < 4 {
-				return nil, fmt.Errorf("%q is no address", line)
+				return nil, fmt.Errorf("%q is not an address as ip -o address prints it", line)
 			}
 			if !strings.HasPrefix(words[3], "fe80:") {
 				add("address", "%s on %s", words[3], device(words[1]))
 			}
 		default:
-			return nil, fmt.Errorf("%q is in no part of what a kernel holds", line)
+			return nil, fmt.Errorf("%q is in no known part of the kernel's state", line)
 		}
 	}
 	servers, err := snapshot.ParseIPVS(ipvs.String())
@@ -107,10 +107,10 @@ var (
 	aging    = regexp.MustCompile(` (timeout|expires|hashsize|bucketsize|initval|packets|bytes) \S+`)
 )
 
-// translation says what a kernel does to the addresses of a connection, by what
-// conntrack -L prints of it; empty where it leaves them.
+// translation describes the NAT of a connection, by the words of its line of conntrack -L;
+// empty if its addresses are not translated.
 func translation(words []string) string {
-	values := map[string][]string{} // there, and then back
+	values := map[string][]string{} // of the original direction, and then of the reply
 	for _, word := range words {
 		if key, value, is := strings.Cut(word, "="); is {
 			values[key] = append(values[key], value)
@@ -136,29 +136,29 @@ func translation(words []string) string {
 	return text + seenAs + answers
 }
 
-// device is the name of a device without that of its other end.
+// device is the name of a device without that of its peer.
 func device(word string) string {
 	name, _, _ := strings.Cut(strings.TrimSuffix(word, ":"), "@")
 	return name
 }
 
-// differences are those between what the kernels of nodes held before and after, in
-// order of node, kind and thing.
+// differences are the differences between the nodes' kernels before and after, in order of
+// node, kind and item.
 func (u Upgrade) differences(before, after map[string]string) ([]Difference, error) {
 	all := []Difference{}
 	for _, node := range u.Nodes {
-		count := map[thing]int{}
+		count := map[item]int{}
 		for _, side := range []struct {
 			text string
 			n    int
 		}{{before[node], -1}, {after[node], 1}} {
-			things, err := parseKernel(side.text)
+			items, err := parseKernel(side.text)
 			if err != nil {
 				return nil, fmt.Errorf("node %s: %w", node, err)
 			}
-			for _, t := range things {
-				if u.Steady != nil {
-					t.what = u.Steady(t.kind, t.what)
+			for _, t := range items {
+				if u.Normalize != nil {
+					t.what = u.Normalize(t.kind, t.what)
 				}
 				if t.what != "" {
 					count[t] += side.n

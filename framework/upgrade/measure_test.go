@@ -9,23 +9,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
-	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// at is a look at a router, some milliseconds after the beginning.
-func at(ms int, routes map[netip.Prefix][]netip.Addr, sessions map[netip.Addr]time.Time) snapshot.Snapshot {
+// at is a poll of a router, some milliseconds after the beginning.
+func at(ms int, routes map[netip.Prefix][]netip.Addr, sessions map[netip.Addr]time.Time) history.Poll {
 	w := &world{routes: routes, sessions: sessions}
-	s := w.look(context.Background())
-	s.Time = time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond)
-	return s
+	return history.Poll{Began: time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond), Routers: w.poll(context.Background()).Routers}
 }
 
-// What each kind of way counts of the same packets, one a second: two are answered, of
+// What each kind of path counts of the same packets, one a second: two are answered, of
 // two the reply is lost, of one the request, two were sent to an agent that did not run,
-// and the last is under way.
-func TestWay(t *testing.T) {
+// and the last is in flight.
+func TestPathKind(t *testing.T) {
 	began := time.Unix(0, 0)
 	second := func(n float64) time.Time { return began.Add(time.Duration(n * float64(time.Second))) }
 	p := probe.Probe{From: "out", To: "one", Interval: time.Second}.WithDefaults()
@@ -37,21 +35,21 @@ func TestWay(t *testing.T) {
 	line := []probe.Timeline{stored.At(second(7.1))}
 	for _, c := range []struct {
 		name string
-		way  Way
+		kind PathKind
 		in   span
 		want Path
 	}{
-		{"there and back", Way{Name: "a", Probes: []probe.Probe{p}}, span{began, second(8)}, Path{
+		{"there and back", PathKind{Name: "a", Probes: []probe.Probe{p}}, span{began, second(8)}, Path{
 			Name: "a", Probes: []string{"out->one"}, Due: 8, Sent: 8, Answered: 2, Lost: 3, NotJudged: 3, LongestGapMS: 3000, GapProbe: "out->one", Broken: 2}},
-		{"one way", Way{Name: "b", Probes: []probe.Probe{p}, OneWay: true}, span{began, second(8)}, Path{
+		{"one way", PathKind{Name: "b", Probes: []probe.Probe{p}, OneWay: true}, span{began, second(8)}, Path{
 			Name: "b", Probes: []string{"out->one"}, Due: 8, Sent: 8, Answered: 4, Lost: 1, NotJudged: 3, LongestGapMS: 1000, GapProbe: "out->one", Broken: 2}},
-		{"a time of it", Way{Name: "c", Probes: []probe.Probe{p}}, span{second(1), second(3)}, Path{
+		{"a time of it", PathKind{Name: "c", Probes: []probe.Probe{p}}, span{second(1), second(3)}, Path{
 			Name: "c", Probes: []string{"out->one"}, Due: 2, Sent: 2, Answered: 1, Lost: 1, LongestGapMS: 3000, GapProbe: "out->one"}},
-		{"a probe that was not started", Way{Name: "d", Probes: []probe.Probe{{From: "a", To: "b"}}}, span{began, second(8)}, Path{
+		{"a probe that was not started", PathKind{Name: "d", Probes: []probe.Probe{{From: "a", To: "b"}}}, span{began, second(8)}, Path{
 			Name: "d", Probes: []string{"a->b"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, c.way.measure(line, c.in)); diff != "" {
+			if diff := cmp.Diff(c.want, c.kind.measure(line, c.in)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -70,29 +68,29 @@ func TestRouters(t *testing.T) {
 	prefix := []string{"10.1.1.0/24"}
 	for _, c := range []struct {
 		name                                     string
-		looks                                    []snapshot.Snapshot
+		polls                                    []history.Poll
 		seen                                     int
 		withdrawals, nextHops, resets, twoOrigin []string
 	}{
-		{"nothing happens", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(one), both), at(300, by(one), both)}, 2, nil, nil, nil, nil},
-		{"gone for a time", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(none), both), at(300, by(one), both)}, 2, prefix, nil, nil, nil},
-		{"gone twice is one prefix", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(none), both), at(300, by(one), both), at(500, by(none), both)}, 3, prefix, nil, nil, nil},
-		{"gone before is no withdrawal of this time", []snapshot.Snapshot{at(-100, by(none), both), at(100, by(none), both)}, 1, nil, nil, nil, nil},
-		{"gone afterwards neither", []snapshot.Snapshot{at(100, by(one), both), at(1100, by(none), both)}, 1, nil, nil, nil, nil},
-		{"what was not read has not changed", []snapshot.Snapshot{at(100, by(one), both), unread, at(300, by(one), both)}, 2, nil, nil, nil, nil},
-		{"another next hop", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(two), both)}, 1, nil, prefix, nil, nil},
-		{"two origins", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(shared), both)}, 1, nil, prefix, nil, prefix},
-		{"two origins of what was nobody's", []snapshot.Snapshot{at(-100, by(none), both), at(100, by(shared), both)}, 1, nil, nil, nil, prefix},
-		{"two origins as ever", []snapshot.Snapshot{at(-100, by(shared), both), at(100, by(shared), both)}, 1, nil, nil, nil, nil},
-		{"two origins as ever, one of them gone for a time", []snapshot.Snapshot{at(-100, by(shared), both), at(100, by(one), both), at(300, by(shared), both)}, 2, nil, prefix, nil, nil},
-		{"a session goes down", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(one), map[netip.Addr]time.Time{node1: since})}, 1, nil, nil, []string{"two"}, nil},
-		{"a session comes back between two looks", []snapshot.Snapshot{at(-100, by(one), both), at(100, by(one), map[netip.Addr]time.Time{node1: since.Add(time.Second), node2: since})}, 1, nil, nil, []string{"one"}, nil},
-		{"a session comes up", []snapshot.Snapshot{at(-100, by(one), map[netip.Addr]time.Time{node1: since}), at(100, by(one), both)}, 1, nil, nil, nil, nil},
+		{"nothing happens", []history.Poll{at(-100, by(one), both), at(100, by(one), both), at(300, by(one), both)}, 2, nil, nil, nil, nil},
+		{"gone for a time", []history.Poll{at(-100, by(one), both), at(100, by(none), both), at(300, by(one), both)}, 2, prefix, nil, nil, nil},
+		{"gone twice is one prefix", []history.Poll{at(-100, by(one), both), at(100, by(none), both), at(300, by(one), both), at(500, by(none), both)}, 3, prefix, nil, nil, nil},
+		{"gone before is no withdrawal of this time", []history.Poll{at(-100, by(none), both), at(100, by(none), both)}, 1, nil, nil, nil, nil},
+		{"gone afterwards neither", []history.Poll{at(100, by(one), both), at(1100, by(none), both)}, 1, nil, nil, nil, nil},
+		{"what was not read has not changed", []history.Poll{at(100, by(one), both), unread, at(300, by(one), both)}, 2, nil, nil, nil, nil},
+		{"another next hop", []history.Poll{at(-100, by(one), both), at(100, by(two), both)}, 1, nil, prefix, nil, nil},
+		{"two origins", []history.Poll{at(-100, by(one), both), at(100, by(shared), both)}, 1, nil, prefix, nil, prefix},
+		{"two origins of what had none", []history.Poll{at(-100, by(none), both), at(100, by(shared), both)}, 1, nil, nil, nil, prefix},
+		{"two origins as ever", []history.Poll{at(-100, by(shared), both), at(100, by(shared), both)}, 1, nil, nil, nil, nil},
+		{"two origins as ever, one of them gone for a time", []history.Poll{at(-100, by(shared), both), at(100, by(one), both), at(300, by(shared), both)}, 2, nil, prefix, nil, nil},
+		{"a session goes down", []history.Poll{at(-100, by(one), both), at(100, by(one), map[netip.Addr]time.Time{node1: since})}, 1, nil, nil, []string{"two"}, nil},
+		{"a session comes back between two polls", []history.Poll{at(-100, by(one), both), at(100, by(one), map[netip.Addr]time.Time{node1: since.Add(time.Second), node2: since})}, 1, nil, nil, []string{"one"}, nil},
+		{"a session comes up", []history.Poll{at(-100, by(one), map[netip.Addr]time.Time{node1: since}), at(100, by(one), both)}, 1, nil, nil, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := routersOf(newWorld().upgrade.Topology, c.looks, span{time.Unix(0, 0), time.Unix(1, 0)})[0]
-			if got.Looks != c.seen || got.Due != 5 {
-				t.Errorf("%d looks of %d, want %d of 5", got.Looks, got.Due, c.seen)
+			got := routersOf(newWorld().upgrade.Topology, c.polls, span{time.Unix(0, 0), time.Unix(1, 0)})[0]
+			if got.Polls != c.seen || got.Due != 5 {
+				t.Errorf("%d polls of %d, want %d of 5", got.Polls, got.Due, c.seen)
 			}
 			for _, list := range []struct {
 				what      string
@@ -251,6 +249,6 @@ func TestDifferences(t *testing.T) {
 		})
 	}
 	if _, err := u.differences(map[string]string{"one": "sh: not found\n"}, nil); err == nil {
-		t.Error("what is no kernel has no differences")
+		t.Error("text that is no kernel state has no differences")
 	}
 }

@@ -1,36 +1,39 @@
-// Package upgrade takes a component of a lab from one version to another, node after
-// node and under traffic, and back, and measures what that does.
+// Package upgrade upgrades a component of a lab from one version to another, node after
+// node and under traffic, rolls it back, and measures the effect. Run acts, and writes an
+// append-only history (package history); MeasuresOf is a pure function of the declaration
+// and that history.
 package upgrade
 
 import "time"
 
-// Measures are what an upgrade and the way back did to a lab.
+// Measures are the effects of an upgrade and its rollback on a lab.
 type Measures struct {
 	Component string `json:"component"`
 	// Form is how much of the vendor's program ran: "whole" or "slice".
 	Form     string `json:"form"`
 	Topology string `json:"topology"`
-	// Resting is a time before the upgrade, with From on all nodes: what the lab
-	// loses by itself.
+	// Resting is a time before the upgrade, with From on all nodes. It shows what the
+	// lab loses by itself.
 	Resting Phase `json:"resting"`
 	// Upgrade is the rollout of the new version, and Back that of the old one after
-	// it. Nil where it was not come to; Stopped says why.
+	// it, nil if it did not begin. Stopped says why the upgrade ended early; it is
+	// empty if it did not, and if it was interrupted.
 	Upgrade *Rollout `json:"upgrade,omitempty"`
 	Back    *Rollout `json:"back,omitempty"`
 	Stopped string   `json:"stopped,omitempty"`
-	// Left is what is on the nodes after the way back and was not there before the
-	// upgrade, or the other way round; nil where it was not looked at.
+	// Left are the differences between the nodes before the upgrade and after the
+	// rollback; nil if they were not compared.
 	Left []Difference `json:"left"`
 }
 
-// Rollout is one version taking the place of another, node after node.
+// Rollout is the replacement of one version by another, node after node.
 type Rollout struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 	// Nodes are in the order in which they were changed.
 	Nodes []NodeStep `json:"nodes"`
-	// During is from the first change until the last node was ready, After a time
-	// of rest from then on.
+	// During is from the first change until the last node was ready, and After a time
+	// from then on in which nothing changes.
 	During Phase `json:"during"`
 	After  Phase `json:"after"`
 }
@@ -39,7 +42,7 @@ type Rollout struct {
 type NodeStep struct {
 	Node  string    `json:"node"`
 	Began time.Time `json:"began"`
-	// Ready is when the new version did its work on the node.
+	// Ready is when the new version worked on the node; zero if it did not.
 	Ready time.Time `json:"ready"`
 }
 
@@ -51,51 +54,52 @@ type Phase struct {
 	Routers []Router  `json:"routers"`
 }
 
-// Path is what became of the traffic on one way through the lab, all its probes taken
-// together.
+// Path is the traffic on one kind of path through the lab, summed over its probes.
 type Path struct {
-	// Name is what kind of way it is, such as "outside to pod", and Probes those on it.
+	// Name is the kind of path, such as "outside to pod", and Probes are its probes.
 	Name   string   `json:"name"`
 	Probes []string `json:"probes"`
-	// Due is how many packets the rates of the probes ask for; the others are what
-	// became of them. Those that nobody could judge are neither lost nor answered.
+	// Due is how many packets the rates of the probes ask for. NotJudged were sent and
+	// have no known outcome: they are neither lost nor answered.
 	Due       int `json:"due"`
 	Sent      int `json:"sent"`
 	Answered  int `json:"answered"`
 	Lost      int `json:"lost"`
 	NotJudged int `json:"not_judged"`
-	// LongestGapMS is the longest time for which one of the probes had no answer, and
-	// GapProbe which one that was; zero and empty where nothing was lost.
+	// LongestGapMS is the longest time for which one of the probes lost every packet
+	// of known outcome, and GapProbe is that probe; zero and empty if nothing was
+	// lost.
 	LongestGapMS int64  `json:"longest_gap_ms"`
 	GapProbe     string `json:"gap_probe,omitempty"`
-	// Broken counts long-lived connections that did not live through the phase.
+	// Broken counts long-lived connections that broke.
 	Broken int `json:"connections_broken"`
 }
 
-// Router is what one router saw of its neighbours.
+// Router is what one router learned from its neighbours.
 type Router struct {
 	Name string `json:"name"`
-	// Looks is how often its tables were read, and Due how often they should have been.
-	Looks int `json:"looks"`
+	// Polls is how often its tables were read, and Due how often they should have been.
+	Polls int `json:"looks"`
 	Due   int `json:"looks_due"`
-	// Withdrawals are prefixes that were gone for a time or for good, NextHops such
-	// whose next hops changed, Resets sessions that went down, TwoOrigins prefixes
-	// that more than one node announced at once and only one did before.
+	// Withdrawals are prefixes that were withdrawn, even for a time, NextHops prefixes
+	// whose next hops changed, Resets neighbours whose sessions went down, and
+	// TwoOrigins prefixes that more than one node announced at once, and at most one
+	// before.
 	Withdrawals []string `json:"withdrawals"`
 	NextHops    []string `json:"next_hops"`
 	Resets      []string `json:"resets"`
 	TwoOrigins  []string `json:"two_origins"`
-	// Events are all of that, and what came in their place, in order of time.
+	// Events are all of these changes, and those that followed, in order of time.
 	Events []RouterEvent `json:"events"`
 }
 
-// RouterEvent is a change that a look at a router showed.
+// RouterEvent is a change that a poll of a router showed.
 type RouterEvent struct {
-	At   time.Time `json:"at"` // of the look
+	At   time.Time `json:"at"` // of the poll
 	Says string    `json:"says"`
 }
 
-// Difference is one thing of a node that the way there and back has changed.
+// Difference is one item of a node's kernel that the upgrade and the rollback changed.
 type Difference struct {
 	Node string `json:"node"`
 	// Kind is "rule", "route", "set", "virtual server", "address", "link" or "connection".

@@ -7,31 +7,32 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// routersOf is what each router of a lab saw in a time, of all looks that there were.
-func routersOf(t topology.Topology, looks []snapshot.Snapshot, s span) []Router {
+// routersOf is what each router of a lab learned in a time, by all polls.
+func routersOf(t topology.Topology, polls []history.Poll, s span) []Router {
 	all := []Router{}
 	for _, declared := range t.Routers {
 		r := Router{
-			Name: declared.Name, Due: int(s.ended.Sub(s.began) / lookEvery),
+			Name: declared.Name, Due: int(s.ended.Sub(s.began) / pollEvery),
 			Withdrawals: []string{}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{}, Events: []RouterEvent{},
 		}
-		var last *seen // the newest look before the one that is compared
+		var last *state // of the newest poll before the one that is compared
 		var alone map[netip.Prefix]bool
-		for _, look := range looks {
-			now, read := seenBy(look, declared.Name)
-			if !read || !look.Time.Before(s.ended) {
+		for _, poll := range polls {
+			now, read := stateOf(poll, declared.Name)
+			if !read || !poll.Began.Before(s.ended) {
 				continue
 			}
-			if look.Time.Before(s.began) {
+			if poll.Began.Before(s.began) {
 				last = &now
 				continue
 			}
-			r.Looks++
-			if last == nil { // nothing came before
+			r.Polls++
+			if last == nil { // it is the first poll
 				last = &now
 			}
 			if alone == nil {
@@ -49,32 +50,32 @@ func routersOf(t topology.Topology, looks []snapshot.Snapshot, s span) []Router 
 	return all
 }
 
-// seen is one router's state at one look.
-type seen struct {
+// state is the state of one router in one poll.
+type state struct {
 	at time.Time
-	// hops are where it sends a prefix, and origins who announces it.
+	// hops are the next hops of each prefix, and origins the neighbours that announce it.
 	hops, origins map[netip.Prefix][]netip.Addr
-	// sessions are those that are up, with the moment from which on they are.
+	// sessions are the established ones, each with the time of its beginning.
 	sessions map[netip.Addr]time.Time
 }
 
-// seenBy is what a router said in a look; false if it was not read.
-func seenBy(look snapshot.Snapshot, name string) (seen, bool) {
-	i := slices.IndexFunc(look.Routers, func(r snapshot.Router) bool { return r.Name == name })
-	if i < 0 || !look.Routers[i].Paths.Read || !look.Routers[i].Neighbors.Read {
-		return seen{}, false
+// stateOf is the state of a router in a poll; false if the router was not read.
+func stateOf(poll history.Poll, name string) (state, bool) {
+	i := slices.IndexFunc(poll.Routers, func(r snapshot.Router) bool { return r.Name == name })
+	if i < 0 || !poll.Routers[i].Paths.Read || !poll.Routers[i].Neighbors.Read {
+		return state{}, false
 	}
-	s := seen{
-		at: look.Time, hops: map[netip.Prefix][]netip.Addr{}, origins: map[netip.Prefix][]netip.Addr{},
+	s := state{
+		at: poll.Began, hops: map[netip.Prefix][]netip.Addr{}, origins: map[netip.Prefix][]netip.Addr{},
 		sessions: map[netip.Addr]time.Time{},
 	}
-	for _, p := range look.Routers[i].Paths.Items {
+	for _, p := range poll.Routers[i].Paths.Items {
 		s.origins[p.Prefix] = sorted(append(s.origins[p.Prefix], p.Neighbor))
 		if p.Best || p.Multipath {
 			s.hops[p.Prefix] = sorted(append(s.hops[p.Prefix], p.NextHop))
 		}
 	}
-	for _, n := range look.Routers[i].Neighbors.Items {
+	for _, n := range poll.Routers[i].Neighbors.Items {
 		if n.State == snapshot.SessionEstablished {
 			s.sessions[n.Address] = n.Established
 		}
@@ -82,14 +83,14 @@ func seenBy(look snapshot.Snapshot, name string) (seen, bool) {
 	return s, true
 }
 
-// sorted are addresses in their order, each once.
+// sorted returns addresses in order, each once.
 func sorted(addresses []netip.Addr) []netip.Addr {
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	return slices.Compact(addresses)
 }
 
-// alone are the prefixes that one node alone announces.
-func (s seen) alone() map[netip.Prefix]bool {
+// alone are the prefixes of the table, with whether only one neighbour announces each.
+func (s state) alone() map[netip.Prefix]bool {
 	alone := map[netip.Prefix]bool{}
 	for prefix, origins := range s.origins {
 		alone[prefix] = len(origins) == 1
@@ -97,9 +98,9 @@ func (s seen) alone() map[netip.Prefix]bool {
 	return alone
 }
 
-// compare notes what is another way than at the look before. Alone are the prefixes
-// that had one origin to begin with; one that was not there had none.
-func (r *Router) compare(t topology.Topology, before, now seen, alone map[netip.Prefix]bool) {
+// compare adds the changes from one poll to the next. Alone has the prefixes of the first
+// poll, with whether each had one origin; other prefixes had none.
+func (r *Router) compare(t topology.Topology, before, now state, alone map[netip.Prefix]bool) {
 	event := func(format string, args ...any) {
 		r.Events = append(r.Events, RouterEvent{At: now.at, Says: fmt.Sprintf(format, args...)})
 	}
@@ -113,9 +114,9 @@ func (r *Router) compare(t topology.Topology, before, now seen, alone map[netip.
 			event("%s is announced by %s", name, namesOf(t, now.origins[prefix]))
 		case is && was && !slices.Equal(before.hops[prefix], now.hops[prefix]):
 			r.NextHops = append(r.NextHops, name)
-			event("%s goes by way of %s, and went by way of %s", name, namesOf(t, now.hops[prefix]), namesOf(t, before.hops[prefix]))
+			event("%s has the next hops %s, and had %s", name, namesOf(t, now.hops[prefix]), namesOf(t, before.hops[prefix]))
 		}
-		if there, known := alone[prefix]; len(now.origins[prefix]) > 1 && (there || !known) {
+		if one, known := alone[prefix]; len(now.origins[prefix]) > 1 && (one || !known) {
 			r.TwoOrigins = append(r.TwoOrigins, name)
 			if len(before.origins[prefix]) < 2 {
 				event("%s is announced by %s", name, namesOf(t, now.origins[prefix]))
@@ -123,15 +124,15 @@ func (r *Router) compare(t topology.Topology, before, now seen, alone map[netip.
 		}
 	}
 	for _, address := range addressesOf(before.sessions, now.sessions) {
-		since, was := before.sessions[address]
-		anew, is := now.sessions[address]
+		old, was := before.sessions[address]
+		established, is := now.sessions[address]
 		switch name := namesOf(t, []netip.Addr{address}); {
 		case was && !is:
 			r.Resets = append(r.Resets, name)
 			event("the session with %s is down", name)
-		case was && !anew.Equal(since):
+		case was && !established.Equal(old):
 			r.Resets = append(r.Resets, name)
-			event("the session with %s is another one", name)
+			event("the session with %s was reset, and is up again", name)
 		case is && !was:
 			event("the session with %s is up", name)
 		}
@@ -159,7 +160,7 @@ func addressesOf(maps ...map[netip.Addr]time.Time) []netip.Addr {
 	return sorted(all)
 }
 
-// namesOf names nodes by their addresses.
+// namesOf are the names of the nodes with these addresses.
 func namesOf(t topology.Topology, addresses []netip.Addr) string {
 	var names []string
 	for _, a := range addresses {
@@ -174,7 +175,7 @@ func namesOf(t topology.Topology, addresses []netip.Addr) string {
 		names = append(names, name)
 	}
 	if len(names) == 0 {
-		return "nobody"
+		return "no neighbour"
 	}
 	return strings.Join(names, ", ")
 }

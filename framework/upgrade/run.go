@@ -4,59 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Run takes a component from one version to another on a lab of these, and back, and
-// returns what that did. What was measured is returned with every error:
+// Run upgrades a component from one version to another on a lab of these, rolls it back,
+// and returns the measures. It returns what was measured with every error:
 // engine.ErrInterrupted, an image that does not build, a lab that does not come up or
-// does not go down. That a version does not come up on a node is no error: Stopped
-// says so. The lab is taken down in any case, unless it is to be kept.
+// does not go down. A version that does not come up on a node is no error, and Stopped of
+// the measures has the reason. The lab is taken down in any case, unless it is to be kept.
 //
-// Of the options it looks at Output, which is where evidence is kept and may be empty,
-// Keep, Reuse, and Progress.
+// Of the options it uses Output, which is the folder of the record and of the evidence and
+// may be empty, Keep, Reuse, and Progress.
 func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o engine.Options) (Measures, error) {
-	u = u.between(from, to)
 	if o.Progress == nil {
 		o.Progress = engine.Silent
 	}
-	step := func(name string, do func() error) error {
-		done := o.Progress.Step("upgrade", name)
-		err := do()
-		done(err)
-		return err
-	}
-	scenario := u.scenario(from, to)
-	t := &trip{upgrade: u, from: from, to: to, step: step}
-	err := step("images are there", func() error {
+	t := newTrip(u, from, to, o.Output, func(name string) func(error) { return o.Progress.Step("upgrade", name) })
+	scenario := t.upgrade.scenario(from, to)
+	err := t.tell("images are available", func() error {
 		_, _, err := labs.Prepare(ctx, scenario, scenario.Variants)
 		return err
 	})
 	if err != nil {
-		return t.measures(), outcome(ctx, err, nil)
+		return t.end(ctx, err, nil)
 	}
 	var up engine.Lab
-	err = step("lab is up", func() (err error) {
+	err = t.tell("lab is up", func() (err error) {
 		up, err = labs.Up(ctx, scenario, scenario.Variants, o.Reuse)
 		return err
 	})
 	if held := (*kindlab.HeldError)(nil); errors.As(err, &held) {
-		return t.measures(), err // it is another process's
+		return t.end(ctx, err, nil) // the lab belongs to another process
 	}
 	if up != nil {
-		l := openLab(up, u, o)
+		l := openLab(up, t.upgrade, o)
 		if err == nil {
 			err = l.make(ctx, t)
 		}
-		if (err != nil || len(t.stopped) > 0) && ctx.Err() == nil {
+		if (err != nil || t.measures().Stopped != "") && ctx.Err() == nil {
 			l.keepLogs(ctx)
 		}
 		err = errors.Join(err, l.close())
@@ -68,26 +61,27 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 	case up != nil && o.Keep:
 		up.Release()
 	case up != nil:
-		left = step("lab is down", func() error { return up.Down(undo) })
-	default: // as much of it as came up
+		left = t.tell("lab is down", func() error { return up.Down(undo) })
+	default: // a part of it may have come up
 		left = labs.Down(undo, scenario)
 	}
-	return t.measures(), outcome(ctx, err, left)
+	return t.end(ctx, err, left)
 }
 
-// outcome is the error of a run: why it broke, and what of the lab is left. What an
-// interrupt broke is not told.
-func outcome(ctx context.Context, err, left error) error {
+// end ends the record and returns the measures. The error joins why the trip ended early,
+// unless an interrupt is the reason, why a part of the lab is left, and what was not
+// recorded.
+func (t *trip) end(ctx context.Context, err, left error) (Measures, error) {
 	if ctx.Err() != nil {
-		err = engine.ErrInterrupted
+		err = engine.ErrInterrupted // other errors follow from it
 	}
-	return errors.Join(err, left)
+	return t.measures(), errors.Join(err, left, t.h.Close())
 }
 
 const (
-	// lookEvery is the time from one look at the routers to the next.
-	lookEvery = 200 * time.Millisecond
-	// restFor is how long is watched what nobody changes.
+	// pollEvery is the time from one poll of the routers to the next.
+	pollEvery = 200 * time.Millisecond
+	// restFor is how long the lab is watched while nothing changes.
 	restFor = 10 * time.Second
 	// rollWithin bounds the change of one node: the pull of an image, the start of
 	// a pod, and a BGP speaker's first dial, which may take ten seconds by itself.
@@ -95,18 +89,18 @@ const (
 	// cleanFor is how long all probes must be clean before anything is measured,
 	// and cleanWithin bounds the wait for it.
 	cleanFor, cleanWithin = 2 * time.Second, time.Minute
-	// fateWithin bounds how much later than the end of a time it is known what became
-	// of its packets, where an agent does not get to run.
-	fateWithin = 30 * time.Second
+	// outcomeWithin bounds how much later than the end of a phase the outcome of its
+	// packets is known, where an agent does not get to run.
+	outcomeWithin = 30 * time.Second
 )
 
 // lab is what a trip needs of a running lab.
 type lab interface {
 	// start starts the probes.
 	start(ctx context.Context) (probes, error)
-	// look reads the routers.
-	look(ctx context.Context) snapshot.Snapshot
-	// kernel is what a node's kernel holds, as kernelScript tells it.
+	// poll reads the routers.
+	poll(ctx context.Context) snapshot.Snapshot
+	// kernel is what a node's kernel holds, as kernelScript prints it.
 	kernel(ctx context.Context, node string) (string, error)
 }
 
@@ -117,237 +111,197 @@ type probes interface {
 	Stop(ctx context.Context, names ...string) error
 }
 
-// trip is the way from one version to another and back, with what was seen on it.
+// trip carries out an upgrade and the rollback, and records in a history what was done
+// and seen. MeasuresOf judges that history. The trip itself keeps no result, and asks the
+// history how to go on.
 type trip struct {
-	upgrade  Upgrade
+	upgrade  Upgrade // declared for both versions
 	from, to string
+	dir      string // of the record; empty if there is none
+	h        *history.History
 	lab      lab
 	run      *framework.Run
-	// step tells the progress of something, and does it.
-	step func(name string, do func() error) error
-
-	timelines []probe.Timeline
-	looks     []snapshot.Snapshot
-	resting   span
-	there     *rollout
-	back      *rollout
-	stopped   []string
-	left      []Difference
+	probes   probes // nil until they run
+	// progress begins a part of the progress, and returns what ends it.
+	progress func(name string) func(error)
 }
 
-// span is a time that is measured.
-type span struct{ began, ended time.Time }
+// newTrip begins the history of an upgrade, and its file in a folder; without a folder
+// there is none.
+func newTrip(u Upgrade, from, to, dir string, progress func(name string) func(error)) *trip {
+	t := &trip{upgrade: u.between(from, to), from: from, to: to, dir: dir, h: &history.History{}, progress: progress}
+	t.h.Create(dir, time.Now(), beginning(t.upgrade, from, to))
+	return t
+}
 
-// rollout is one version taking the place of another.
-type rollout struct {
-	from, to      string
-	nodes         []NodeStep
-	during, after span
+// measures are those of the trip so far.
+func (t *trip) measures() Measures { return MeasuresOf(t.upgrade, t.h) }
+
+// tell shows a part of the trip in the progress.
+func (t *trip) tell(name string, do func() error) error {
+	done := t.progress(name)
+	err := do()
+	done(err)
+	return err
+}
+
+// step carries out a step of the history.
+func (t *trip) step(ctx context.Context, id framework.StepID, name string, do func() error) error {
+	t.h.BeginStep(id)
+	err := t.tell(name, do)
+	if t.probes != nil {
+		t.h.AddPackets(t.probes.Timelines())
+	}
+	t.h.EndStep(id, err, ctx.Err() != nil)
+	return err
 }
 
 // make makes the trip. The error is for what says nothing about the versions.
 func (t *trip) make(ctx context.Context) error {
-	err := t.step(fmt.Sprintf("%s %s is installed", t.upgrade.Component, t.from), func() error {
-		return t.upgrade.Install(ctx, t.run, t.from)
+	err := t.step(ctx, framework.StepInstall, fmt.Sprintf("%s %s is installed", t.upgrade.Component, t.from), func() error {
+		return t.h.Do(history.Install, "", func(a *history.Act) { a.Err = t.upgrade.Install(ctx, t.run, t.from) }).Err
 	})
 	if err != nil {
 		return fmt.Errorf("installing %s %s: %w", t.upgrade.Component, t.from, err)
 	}
-	probes, err := t.lab.start(ctx)
+	t.h.Do(history.StartProbes, "", func(a *history.Act) { t.probes, a.Err = t.lab.start(ctx); err = a.Err })
 	if err != nil {
 		return err
 	}
-	watch := startWatch(ctx, t.lab.look)
-	err = t.travel(ctx, probes)
-	t.looks = watch.stop()
+	watch := engine.StartWatch(t.lab.poll, polling(), t.h, nil)
+	err = t.travel(ctx)
+	watch.Stop()
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.UndoWithin)
 	defer cancel()
-	err = errors.Join(err, probes.Stop(undo))
-	t.timelines = probes.Timelines()
+	err = errors.Join(err, t.probes.Stop(undo))
+	t.h.AddPackets(t.probes.Timelines())
 	return err
 }
 
-// travel is what is measured of the trip.
-func (t *trip) travel(ctx context.Context, probes probes) error {
-	var unclean error
-	err := t.step("every path is clean", func() error {
-		_, unclean = probes.WaitClean(ctx, nil, cleanFor, cleanWithin)
-		return unclean
-	})
-	switch {
-	case ctx.Err() != nil:
+// travel carries out the steps that are measured.
+func (t *trip) travel(ctx context.Context) error {
+	if err := t.baseline(ctx); err != nil || unclean(t.h) != nil {
 		return err
-	case err != nil:
-		t.stop("before the upgrade not every path was clean: %s", err)
+	}
+	if err := t.readKernels(ctx, beforeUpgrade); err != nil {
+		return err
+	}
+	if err := t.rest(ctx, stepRest, "at rest"); err != nil {
+		return err
+	}
+	if err := t.roll(ctx, upgrading, t.to, t.upgrade.Nodes); err != nil {
+		return err
+	}
+	if err := t.roll(ctx, rollingBack, t.from, touched(t.upgrade, t.h)); err != nil {
+		return err
+	}
+	if _, rested := t.h.Step(stepAfter(rollingBack)); !rested {
+		return nil // the rollback stopped
+	}
+	return t.readKernels(ctx, afterRollback)
+}
+
+// baseline waits until all probes are clean. The error is the end of ctx alone: unclean
+// says what the wait came to.
+func (t *trip) baseline(ctx context.Context) error {
+	return t.step(ctx, framework.StepBaseline, "every path is clean", func() error {
+		called := t.h.Now()
+		_, err := t.probes.WaitClean(ctx, nil, cleanFor, cleanWithin)
+		if ctx.Err() != nil {
+			return err
+		}
+		t.h.MarkPackets(history.Mark{Moment: history.ProbesClean, Began: called, Bound: cleanWithin}, t.probes.Timelines())
 		return nil
-	}
-	before, err := t.kernels(ctx)
-	if err != nil {
-		return err
-	}
-	if err := t.rest(ctx, probes, &t.resting, "at rest"); err != nil {
-		return err
-	}
-	t.there = &rollout{from: t.from, to: t.to, nodes: []NodeStep{}}
-	if err := t.roll(ctx, probes, t.there, t.upgrade.Nodes); err != nil {
-		return err
-	}
-	touched := t.upgrade.Nodes[:len(t.there.nodes)]
-	t.back = &rollout{from: t.to, to: t.from, nodes: []NodeStep{}}
-	if err := t.roll(ctx, probes, t.back, touched); err != nil || t.back.after.ended.IsZero() {
-		return err
-	}
-	after, err := t.kernels(ctx)
-	if err != nil {
-		return err
-	}
-	t.left, err = t.upgrade.differences(before, after)
-	return err
+	})
 }
 
-// stop notes why the trip went no further.
-func (t *trip) stop(format string, args ...any) {
-	t.stopped = append(t.stopped, fmt.Sprintf(format, args...))
-}
-
-// rest watches for a time what nobody changes, up to when it is known what became of
-// its packets.
-func (t *trip) rest(ctx context.Context, probes probes, s *span, what string) error {
+// rest watches for a time while nothing changes, until the outcome of the packets of that
+// time is known.
+func (t *trip) rest(ctx context.Context, id framework.StepID, what string) error {
 	rest := t.upgrade.Rest
 	if rest == 0 {
 		rest = restFor
 	}
-	s.began = time.Now()
-	s.ended = s.began.Add(rest)
-	return t.step(fmt.Sprintf("%s, for %s", what, rest), func() error {
-		err := await.Until(ctx, "the last packets' fate", lookEvery, rest+fateWithin, func(context.Context) (bool, string, error) {
-			for _, line := range probes.Timelines() {
-				if line.Gone.IsZero() && !line.Known(s.ended) {
+	return t.step(ctx, id, fmt.Sprintf("%s, for %s", what, rest), func() error {
+		began := t.h.Now()
+		until := began.Add(rest)
+		err := await.Until(ctx, "the outcome of the last packets", pollEvery, rest+outcomeWithin, func(context.Context) (bool, string, error) {
+			for _, line := range t.probes.Timelines() {
+				if line.Gone.IsZero() && !line.Known(t.h.Monotonic(until)) {
 					return false, line.String(), nil
 				}
 			}
 			return true, "", nil
 		})
-		var timeout *await.TimeoutError
-		switch {
-		case ctx.Err() != nil:
-			s.ended = time.Now()
+		if ctx.Err() != nil {
 			return err
-		case errors.As(err, &timeout): // what is not known counts as such
-			t.run.Note(err.Error())
-			return nil
 		}
-		return err
+		if err != nil { // a packet without a known outcome is counted as such
+			t.run.Note(err.Error())
+		}
+		t.h.MarkPackets(history.Mark{Moment: history.Watched, Began: began, Until: until}, t.probes.Timelines())
+		return nil
 	})
 }
 
-// roll has a version take the place of another on these nodes. The error is the end
-// of ctx alone: that a version does not come up stops the trip.
-func (t *trip) roll(ctx context.Context, probes probes, r *rollout, nodes []string) error {
-	r.during.began = time.Now()
-	err := t.change(ctx, r, nodes)
-	r.during.ended = time.Now()
-	switch {
-	case ctx.Err() != nil:
-		return err
-	case err != nil:
-		t.stop("%s %s took the place of %s on %d of %d nodes: %s", t.upgrade.Component, r.to, r.from, r.ready(), len(nodes), err)
-		return nil
-	}
-	return t.rest(ctx, probes, &r.after, "after "+r.to)
-}
-
-func (t *trip) change(ctx context.Context, r *rollout, nodes []string) error {
-	bound := t.upgrade.RollWithin
-	if bound == 0 {
-		bound = rollWithin
-	}
-	within := func(name string, do func(context.Context) error) error {
-		return t.step(name, func() error {
-			ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it took longer than %s", bound))
-			defer cancel()
-			err := do(ctx)
-			if err != nil && context.Cause(ctx) != nil && !errors.Is(err, context.Cause(ctx)) {
-				err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
-			}
-			return err
-		})
-	}
+// roll replaces the version on these nodes, one after the other, and watches what follows.
+// The error is the end of ctx alone: a version that does not come up stops the rollout,
+// and the history has the reason.
+func (t *trip) roll(ctx context.Context, d direction, version string, nodes []string) error {
 	if t.upgrade.Release != nil {
-		err := within("what "+r.to+" has for all nodes", func(ctx context.Context) error { return t.upgrade.Release(ctx, t.run, r.to) })
+		err := t.change(ctx, stepRelease(d), history.Release, "", "release "+version+" to the cluster", func(ctx context.Context) error {
+			return t.upgrade.Release(ctx, t.run, version)
+		})
 		if err != nil {
-			return err
+			return onlyEnd(ctx, err)
 		}
 	}
 	for _, node := range nodes {
-		step := NodeStep{Node: node, Began: time.Now()}
-		err := within(node+" gets "+r.to, func(ctx context.Context) error { return t.upgrade.Roll(ctx, t.run, node, r.to) })
-		if err == nil {
-			step.Ready = time.Now()
-		}
-		r.nodes = append(r.nodes, step)
+		err := t.change(ctx, stepNode(d, node), history.Roll, node, node+" gets "+version, func(ctx context.Context) error {
+			return t.upgrade.Roll(ctx, t.run, node, version)
+		})
 		if err != nil {
-			return fmt.Errorf("node %s: %w", node, err)
+			return onlyEnd(ctx, err)
 		}
+	}
+	return t.rest(ctx, stepAfter(d), "after "+version)
+}
+
+// onlyEnd is an error if ctx has ended, and nil otherwise.
+func onlyEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
 	}
 	return nil
 }
 
-// ready counts the nodes on which the version does its work.
-func (r *rollout) ready() int {
-	n := 0
-	for _, step := range r.nodes {
-		if !step.Ready.IsZero() {
-			n++
-		}
+// change carries out a step of a rollout within its bound.
+func (t *trip) change(ctx context.Context, id framework.StepID, what history.Action, part, name string, do func(context.Context) error) error {
+	bound := t.upgrade.RollWithin
+	if bound == 0 {
+		bound = rollWithin
 	}
-	return n
+	return t.step(ctx, id, name, func() error {
+		return t.h.Do(what, part, func(a *history.Act) {
+			ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it took longer than %s", bound))
+			defer cancel()
+			a.Err = do(ctx)
+			if cause := context.Cause(ctx); a.Err != nil && cause != nil && !errors.Is(a.Err, cause) {
+				a.Err = fmt.Errorf("%w (%w)", a.Err, cause)
+			}
+		}).Err
+	})
 }
 
-// kernels is what the kernel of each node holds.
-func (t *trip) kernels(ctx context.Context) (map[string]string, error) {
-	all := map[string]string{}
-	err := t.step("the nodes' kernels are read", func() error {
+// readKernels records what the kernel of each node holds.
+func (t *trip) readKernels(ctx context.Context, when string) error {
+	return t.step(ctx, stepKernels(when), "read the nodes' kernels", func() error {
 		for _, node := range t.upgrade.Nodes {
-			text, err := t.lab.kernel(ctx, node)
-			if err != nil {
-				return fmt.Errorf("reading the kernel of %s: %w", node, err)
+			act := t.h.Do(history.ReadKernel, node, func(a *history.Act) { a.Saw, a.Err = t.lab.kernel(ctx, node) })
+			if act.Err != nil {
+				return fmt.Errorf("reading the kernel of %s: %w", node, act.Err)
 			}
-			all[node] = text
 		}
 		return nil
 	})
-	return all, err
-}
-
-// measures are those of the trip so far.
-func (t *trip) measures() Measures {
-	m := Measures{
-		Component: t.upgrade.Component, Form: string(t.upgrade.Form), Topology: t.upgrade.about(),
-		Resting: t.phase(t.resting), Stopped: strings.Join(t.stopped, "; "), Left: t.left,
-	}
-	for _, r := range []struct {
-		seen *rollout
-		to   **Rollout
-	}{{t.there, &m.Upgrade}, {t.back, &m.Back}} {
-		if r.seen != nil {
-			*r.to = &Rollout{
-				From: r.seen.from, To: r.seen.to, Nodes: r.seen.nodes, During: t.phase(r.seen.during), After: t.phase(r.seen.after),
-			}
-		}
-	}
-	return m
-}
-
-// phase is what was seen in a time.
-func (t *trip) phase(s span) Phase {
-	p := Phase{Began: s.began, Ended: s.ended, Paths: []Path{}, Routers: []Router{}}
-	if s.ended.IsZero() {
-		return p
-	}
-	for _, w := range t.upgrade.Paths {
-		p.Paths = append(p.Paths, w.measure(t.timelines, s))
-	}
-	p.Routers = routersOf(t.upgrade.Topology, t.looks, s)
-	return p
 }

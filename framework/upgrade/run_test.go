@@ -3,6 +3,7 @@ package upgrade
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,8 +27,25 @@ func pathOf(t *testing.T, p Phase, name string) Path {
 	return p.Paths[i]
 }
 
-// The upgrade loses 300 ms of a node's packets and a connection, and the router its
-// range for a second; the way back takes nothing and leaves a rule.
+// measured are the measures of a trip that has ended. Those of its record must be the same.
+func measured(t *testing.T, trip *trip) Measures {
+	t.Helper()
+	live := trip.measures()
+	if err := trip.h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := Stored(trip.dir, trip.upgrade, trip.from, trip.to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(live, stored); diff != "" {
+		t.Errorf("the record gives other measures (-live +stored):\n%s", diff)
+	}
+	return live
+}
+
+// The upgrade loses a node's packets for 300 ms and a connection, and the router loses the
+// node's range for a second. The rollback loses nothing and leaves a rule.
 func TestTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -49,11 +67,11 @@ func TestTrip(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return nil
 		}
-		trip := w.trip()
+		trip := w.trip(t.TempDir())
 		if err := trip.make(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		m := trip.measures()
+		m := measured(t, trip)
 		if m.Stopped != "" || m.Component != "thing" || m.Form != "whole" || !w.stopped {
 			t.Errorf("%+v", m)
 		}
@@ -64,7 +82,7 @@ func TestTrip(t *testing.T) {
 					t.Errorf("%s: %+v", name, path)
 				}
 			}
-			want := []Router{{Name: "tor", Due: p.Routers[0].Due, Looks: p.Routers[0].Looks,
+			want := []Router{{Name: "tor", Due: p.Routers[0].Due, Polls: p.Routers[0].Polls,
 				Withdrawals: []string{}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{}, Events: []RouterEvent{}}}
 			if diff := cmp.Diff(want, p.Routers); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -72,9 +90,9 @@ func TestTrip(t *testing.T) {
 		}
 		none("at rest", m.Resting)
 		none("after the upgrade", m.Upgrade.After)
-		none("the way back", m.Back.During)
-		none("after the way back", m.Back.After)
-		if d := m.Resting.Ended.Sub(m.Resting.Began); d != restFor || m.Resting.Routers[0].Due != 50 || m.Resting.Routers[0].Looks < 49 {
+		none("the rollback", m.Back.During)
+		none("after the rollback", m.Back.After)
+		if d := m.Resting.Ended.Sub(m.Resting.Began); d != restFor || m.Resting.Routers[0].Due != 50 || m.Resting.Routers[0].Polls < 49 {
 			t.Errorf("%s at rest, with %+v", d, m.Resting.Routers)
 		}
 
@@ -94,7 +112,7 @@ func TestTrip(t *testing.T) {
 			t.Errorf("%+v", long)
 		}
 		wantRouter := Router{
-			Name: "tor", Due: 40, Looks: 40, Withdrawals: []string{"10.1.1.0/24"}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{},
+			Name: "tor", Due: 40, Polls: 40, Withdrawals: []string{"10.1.1.0/24"}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{},
 			Events: []RouterEvent{{Says: "10.1.1.0/24 is withdrawn"}, {Says: "10.1.1.0/24 is announced by two"}},
 		}
 		if diff := cmp.Diff(wantRouter, during.Routers[0], cmpopts.IgnoreFields(RouterEvent{}, "At")); diff != "" {
@@ -112,8 +130,7 @@ func TestTrip(t *testing.T) {
 	})
 }
 
-// A version that does not come up ends the upgrade where it is; what was changed goes
-// back.
+// A version that does not come up ends the upgrade, and the changed nodes are rolled back.
 func TestTripThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -128,11 +145,11 @@ func TestTripThatFails(t *testing.T) {
 			}
 			return nil
 		}
-		trip := w.trip()
+		trip := w.trip(t.TempDir())
 		if err := trip.make(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		m := trip.measures()
+		m := measured(t, trip)
 		if want := "thing 2 took the place of 1 on 0 of 2 nodes: node one: it does not start (it took longer than 5s)"; m.Stopped != want {
 			t.Errorf("stopped: %s", m.Stopped)
 		}
@@ -158,14 +175,15 @@ func TestTripThatIsInterrupted(t *testing.T) {
 		after time.Duration
 		holds func(m Measures) bool
 	}{
-		{"at rest", 4 * time.Second, func(m Measures) bool {
-			return m.Upgrade == nil && m.Resting.Ended.Sub(m.Resting.Began) == 4*time.Second
+		{"at rest", 6 * time.Second, func(m Measures) bool {
+			rested := m.Resting.Ended.Sub(m.Resting.Began)
+			return m.Upgrade == nil && rested > time.Second && rested < restFor && m.Resting.Paths[0].Answered > 0
 		}},
-		{"in the upgrade", 16 * time.Second, func(m Measures) bool {
+		{"in the upgrade", 18 * time.Second, func(m Measures) bool {
 			return m.Back == nil && m.Upgrade.During.Paths[0].Answered > 0 && m.Upgrade.After.Ended.IsZero()
 		}},
-		{"after the upgrade", 32 * time.Second, func(m Measures) bool { return m.Back == nil && m.Upgrade.After.Paths[0].Answered > 0 }},
-		{"on the way back", 52 * time.Second, func(m Measures) bool { return m.Back.During.Paths[0].Answered > 0 && m.Left == nil }},
+		{"after the upgrade", 36 * time.Second, func(m Measures) bool { return m.Back == nil && m.Upgrade.After.Paths[0].Answered > 0 }},
+		{"on the rollback", 52 * time.Second, func(m Measures) bool { return m.Back.During.Paths[0].Answered > 0 && m.Left == nil }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -180,9 +198,9 @@ func TestTripThatIsInterrupted(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), c.after)
 				defer cancel()
-				trip := w.trip()
+				trip := w.trip(t.TempDir())
 				err := trip.make(ctx)
-				m := trip.measures()
+				m := measured(t, trip)
 				if err == nil || m.Stopped != "" || !w.stopped || !c.holds(m) {
 					t.Errorf("%v; stopped %q; %+v", err, m.Stopped, m)
 				}
@@ -191,25 +209,40 @@ func TestTripThatIsInterrupted(t *testing.T) {
 	}
 }
 
-// What is not well before the upgrade proves nothing about it.
+// A lab that is not clean before the upgrade proves nothing about it.
 func TestTripThatDoesNotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.unclean = errors.New("out->one: 7 lost")
-		trip := w.trip()
+		w.loses("out->one", time.Hour)
+		trip := w.trip(t.TempDir())
 		if err := trip.make(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if m := trip.measures(); !strings.Contains(m.Stopped, "out->one: 7 lost") || m.Upgrade != nil || m.Left != nil || !w.stopped {
+		if m := measured(t, trip); !strings.Contains(m.Stopped, "before the upgrade not every path was clean") || !strings.Contains(m.Stopped, "out->one: ") || m.Upgrade != nil || m.Left != nil || !w.stopped {
 			t.Errorf("%+v", m)
 		}
 		w = newWorld()
 		delete(w.kernels, "two")
-		trip = w.trip()
+		trip = w.trip(t.TempDir())
 		if err := trip.make(t.Context()); err == nil || !strings.Contains(err.Error(), "reading the kernel of two") {
 			t.Errorf("a kernel that cannot be read: %v", err)
 		}
 	})
+}
+
+// A record of another upgrade, or none, gives no measures.
+func TestStoredRefuses(t *testing.T) {
+	w := newWorld()
+	trip := w.trip(t.TempDir())
+	if err := trip.h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Stored(trip.dir, w.upgrade, "1", "3"); err == nil || !strings.Contains(err.Error(), "is of thing 1 to 2, not of thing 1 to 3") {
+		t.Errorf("another upgrade: %v", err)
+	}
+	if _, err := Stored(t.TempDir(), w.upgrade, "1", "2"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no record: %v", err)
+	}
 }
 
 func TestDeclarations(t *testing.T) {

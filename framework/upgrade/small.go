@@ -28,7 +28,7 @@ const (
 	outside = "outside"
 )
 
-// small is the lab of every upgrade, under a number of its own:
+// small is the lab of every upgrade. Each has its own number N in the addresses:
 //
 //	          outside 10.N.5.10
 //	             │                    net "uplink" 10.N.5.0/24
@@ -37,13 +37,12 @@ const (
 //	master    worker1   worker2       AS 64513
 //	 .11        .21       .22         pods in 10.N.64.0/20
 //
-// Two workers are the fewest on which one is changed while the other is not, and on
-// which there is a way between two nodes. The ToR is every node's default route: what a
-// node does not know goes there.
+// With two workers one can be changed while the other is not, and there is a path between
+// two of them. The ToR is the default route of every node.
 type small struct {
 	component string
 	number    byte
-	// kernel is that of the workers, where they have one of their own.
+	// kernel is the version of the workers' own kernel; empty if they have none.
 	kernel string
 }
 
@@ -91,17 +90,17 @@ func (s small) topology() topology.Topology {
 	}
 }
 
-// pods are those that the probes run between: one on each node, which bears its name,
-// and one more beside that of worker1. They live through the upgrade.
+// pods are the pods of the probes: one on each node, with the node's name, and a second
+// one on worker1. They keep running during the upgrade.
 var pods = append(workload.OnEach(master, worker1, worker2), framework.ProbePod{Name: "beside", Node: worker1})
 
-// The Service, which leads to the pod on worker2, and is asked for by its cluster IP on
-// worker1, and by its port of worker1 from outside.
+// The Service in front of the pod on worker2. The pod on worker1 uses its cluster IP, and
+// the host outside its node port of worker1.
 const nodePort = 30707
 
 var clusterIP = netip.MustParseAddr("10.96.0.77")
 
-// applyService makes the Service.
+// applyService creates the Service.
 func applyService(ctx context.Context, r *framework.Run) error {
 	port := func(protocol string) string {
 		return fmt.Sprintf("  - {name: %s, protocol: %s, port: %[3]d, targetPort: %[3]d, nodePort: %d}\n",
@@ -118,7 +117,7 @@ spec:
 %s%s`, clusterIP, workload.ProbeLabel, worker2, port("TCP"), port("UDP")))
 }
 
-// ends are those of the probes.
+// ends are the endpoints of the probes.
 func (s small) ends() []framework.Endpoint {
 	var ends []framework.Endpoint
 	for _, p := range pods {
@@ -134,9 +133,9 @@ func (s small) ends() []framework.Endpoint {
 		behind("node port of "+worker1, netip.AddrPortFrom(s.address(4, 21), nodePort)))
 }
 
-// paths are the ways through the lab, with the time between two packets of a UDP probe
-// and of any other.
-func (s small) paths(udp, others time.Duration) []Way {
+// paths are the kinds of paths through the lab, with the interval of the UDP probes and of
+// the others.
+func (s small) paths(udp, others time.Duration) []PathKind {
 	to := func(protocol probe.Protocol, from string, tos ...string) []probe.Probe {
 		var all []probe.Probe
 		for _, end := range tos {
@@ -158,7 +157,7 @@ func (s small) paths(udp, others time.Duration) []Way {
 	clusterIP := to(probe.TCP, worker1, "cluster IP")
 	nodePort := to(probe.TCP, outside, "node port of "+worker1)
 	long := append(to(probe.Stream, outside, worker1, worker2, "node port of "+worker1), to(probe.Stream, worker1, worker2, outside, "cluster IP")...)
-	return []Way{
+	return []PathKind{
 		{Name: "outside to pod", Probes: in},
 		{Name: "pod to outside", Probes: out},
 		{Name: "pod to pod, same node", Probes: near},

@@ -15,58 +15,58 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Upgrade says how a component is taken from one version to another on a lab. The
-// functions get the versions; what they need of the lab is in the Run.
+// Upgrade declares how a component of a lab is upgraded from one version to another. The
+// functions get the versions, and the lab in the Run.
 type Upgrade struct {
-	// Component is the component's name, as its images have it.
+	// Component is the component's name, as in the names of its images.
 	Component string
 	// Form is how much of the vendor's program runs.
 	Form framework.Form
-	// Topology is the lab, and Besides what else runs on it, such as
+	// Topology is the lab, and Besides describes what else runs on it, such as
 	// "kube-proxy 1.34.4 in mode iptables".
 	Topology topology.Topology
 	Besides  string
-	// Between is the declaration for two versions, where it depends on both; else
-	// it is nil.
+	// Between is the declaration for two versions, if it depends on both; otherwise
+	// nil.
 	Between func(from, to string) Upgrade
-	// Images are those that the lab's registry serves for a version.
+	// Images are the images that the lab's registry serves for a version.
 	Images func(version string) []string
-	// Install puts the component at a version, and all else, into the lab, in place
-	// of what an earlier run has left. It returns when all works.
+	// Install installs the component at a version, and everything else, on the lab,
+	// and replaces what an earlier run left. It returns when all of it works.
 	Install func(ctx context.Context, r *framework.Run, version string) error
-	// Ends are what the probes run between, and Paths which ways they go.
+	// Ends are the endpoints of the probes, and Paths the kinds of paths that the
+	// probes use.
 	Ends  []framework.Endpoint
-	Paths []Way
-	// Release brings to the cluster what a version has for all nodes together: its
-	// types, its rights, its manifest, its operator. No agent is replaced by it.
+	Paths []PathKind
+	// Release applies what a version has once per cluster: its types, RBAC, manifest
+	// and operator. It replaces no agent. Nil: there is nothing of that kind.
 	Release func(ctx context.Context, r *framework.Run, version string) error
 	// Nodes are in the order in which they are changed.
 	Nodes []string
-	// Roll replaces the agent of a node by one of a version that Release was
-	// called with, and returns when that does its work there.
+	// Roll replaces the agent of a node by one of the version that Release was
+	// called with, and returns when the new agent works.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
-	// Steady rewrites what the kernel says of one thing, so that what changes by
-	// itself is always the same. An empty text leaves the thing out. Nil: nothing
-	// is rewritten.
-	Steady func(kind, what string) string
+	// Normalize rewrites the description of one item of a kernel, so that parts that
+	// change by themselves do not count as differences. An empty result omits the
+	// item. Nil: nothing is rewritten.
+	Normalize func(kind, what string) string
 	// Rest is how long the lab is watched before the upgrade, and after each
-	// rollout; zero means ten seconds.
+	// rollout; zero means restFor.
 	Rest time.Duration
 	// RollWithin bounds the change of one node; zero means three minutes.
 	RollWithin time.Duration
 }
 
-// Way is one kind of way through the lab, with the probes on it.
-type Way struct {
-	// Name is what it is called in Path.
-	Name   string
+// PathKind is one kind of path through the lab, such as from outside to a pod, with its
+// probes.
+type PathKind struct {
+	Name   string // also of the Path that is measured
 	Probes []probe.Probe
-	// OneWay is set where only the requests count, and not whether they are
-	// answered.
+	// OneWay is set if a packet counts as answered when its request arrives.
 	OneWay bool
 }
 
-// upgrades are all that are declared, by component.
+// upgrades are all declarations, by component.
 var upgrades = map[string]func() Upgrade{
 	"calico":      calicoUpgrade,
 	"cilium":      ciliumUpgrade,
@@ -74,7 +74,7 @@ var upgrades = map[string]func() Upgrade{
 	"kube-router": kubeRouterUpgrade,
 }
 
-// For is the upgrade of a component; false where none is declared.
+// For returns the upgrade of a component; false if none is declared.
 func For(component string) (Upgrade, bool) {
 	declared, there := upgrades[component]
 	if !there {
@@ -83,7 +83,7 @@ func For(component string) (Upgrade, bool) {
 	return declared(), true
 }
 
-// Components are those that For knows, in order of their names.
+// Components are the components that For knows, in order of their names.
 func Components() []string { return slices.Sorted(maps.Keys(upgrades)) }
 
 // between is the declaration for two versions.
@@ -94,8 +94,8 @@ func (u Upgrade) between(from, to string) Upgrade {
 	return u.Between(from, to)
 }
 
-// ImagesOf names every image of an upgrade from one version to another, each once: the
-// lab's own are not among them.
+// ImagesOf names every image of an upgrade from one version to another, each once, without
+// those of the lab itself.
 func (u Upgrade) ImagesOf(from, to string) []string {
 	u = u.between(from, to)
 	all := slices.Concat(u.Images(from), u.Images(to))
@@ -103,11 +103,11 @@ func (u Upgrade) ImagesOf(from, to string) []string {
 	return slices.Compact(all)
 }
 
-// probes are all of the paths, each once: several paths may count the same one.
+// probes are the probes of all paths, each once: several paths may use the same one.
 func (u Upgrade) probes() []probe.Probe {
 	var all []probe.Probe
-	for _, w := range u.Paths {
-		for _, p := range w.Probes {
+	for _, k := range u.Paths {
+		for _, p := range k.Probes {
 			p = p.WithDefaults()
 			if !slices.ContainsFunc(all, func(q probe.Probe) bool { return q.Name == p.Name }) {
 				all = append(all, p)
@@ -117,8 +117,7 @@ func (u Upgrade) probes() []probe.Probe {
 	return all
 }
 
-// scenario is the upgrade as a lab is made for it: what a lab serves and is made of
-// is said in the words of a scenario.
+// scenario is the upgrade in the form in which a lab is made: with a topology and images.
 func (u Upgrade) scenario(from, to string) framework.Scenario {
 	return framework.Scenario{
 		Incident: framework.Incident{Name: "upgrade of " + u.Component},
@@ -130,7 +129,7 @@ func (u Upgrade) scenario(from, to string) framework.Scenario {
 	}
 }
 
-// about says in one line what the lab is made of.
+// about describes the lab in one line.
 func (u Upgrade) about() string {
 	var parts []string
 	for _, c := range u.Topology.Clusters {

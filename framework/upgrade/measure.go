@@ -1,0 +1,230 @@
+package upgrade
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/history"
+	"github.com/relapse-dev/relapse/framework/probe"
+)
+
+// beginning is the first entry of a history: the component and both versions.
+func beginning(u Upgrade, from, to string) history.Begin {
+	s := u.scenario(from, to)
+	return history.Begin{
+		Scenario: s.Incident.Name, Variant: s.Variants[0].Name, Label: s.Variants[0].Name,
+		Versions: map[string]string{u.Component + ".from": from, u.Component + ".to": to},
+	}
+}
+
+// polling keeps what the routers say: no detector is asked.
+func polling() *history.Detection {
+	return &history.Detection{Every: pollEvery, KeepRouters: true}
+}
+
+// Stored returns the measures of the upgrade whose record is in a folder. The error wraps
+// fs.ErrNotExist if there is no record, is a *history.OtherSchemaError if an older relapse
+// wrote it, and says so if it is of another upgrade.
+func Stored(dir string, u Upgrade, from, to string) (Measures, error) {
+	h, _, err := history.Read(dir, nil, polling())
+	if err != nil {
+		return Measures{}, err
+	}
+	if got, want := h.Begin().Variant, beginning(u, from, to).Variant; got != want {
+		return Measures{}, fmt.Errorf("the record in %s is of %s, not of %s", dir, got, want)
+	}
+	return MeasuresOf(u, h), nil
+}
+
+// MeasuresOf returns the measures of an upgrade by its declaration and its history alone,
+// while the upgrade goes on, after it, and when the history was read from a file.
+func MeasuresOf(u Upgrade, h *history.History) Measures {
+	versions := h.Begin().Versions
+	from, to := versions[u.Component+".from"], versions[u.Component+".to"]
+	u = u.between(from, to)
+	r := reading{u, h, h.View().Timelines(), h.View().Polls()}
+	m := Measures{Component: u.Component, Form: string(u.Form), Topology: u.about(), Resting: r.phase(r.watched(stepRest))}
+	var stopped, upgrade, rollback, kernels string
+	if err := unclean(h); err != nil {
+		stopped = "before the upgrade not every path was clean: " + err.Error()
+	}
+	m.Upgrade, upgrade = r.rollout(upgrading, from, to, u.Nodes)
+	m.Back, rollback = r.rollout(rollingBack, to, from, touched(u, h))
+	m.Left, kernels = r.left()
+	m.Stopped = strings.Join(slices.DeleteFunc([]string{stopped, upgrade, rollback, kernels}, func(why string) bool { return why == "" }), "; ")
+	return m
+}
+
+// unclean says why not every probe was clean before the upgrade; nil if each was, or if
+// the wait for that has not ended.
+func unclean(h *history.History) error {
+	s, ended := h.Step(framework.StepBaseline)
+	if !ended {
+		return nil
+	}
+	then, mark, waited := s.At(history.ProbesClean, "")
+	if !waited {
+		return nil // it was interrupted
+	}
+	_, err := probe.JudgeClean(then.Timelines(), nil, mark.Began, cleanFor, mark.Bound)
+	return err
+}
+
+// touched are the nodes on which the upgrade began, in order.
+func touched(u Upgrade, h *history.History) []string {
+	return slices.DeleteFunc(slices.Clone(u.Nodes), func(node string) bool {
+		s, _ := h.Step(stepNode(upgrading, node))
+		return s.Began.IsZero()
+	})
+}
+
+// reading is a history that is being judged.
+type reading struct {
+	upgrade   Upgrade
+	h         *history.History
+	timelines []probe.Timeline // as they were known last
+	polls     []history.Poll
+}
+
+// span is a time that is measured, zero where it was not.
+type span struct{ began, ended time.Time }
+
+// watched is the time for which a step watched the lab. If the step was interrupted, it is
+// the time until then.
+func (r reading) watched(id framework.StepID) span {
+	s, ended := r.h.Step(id)
+	if !ended {
+		return span{}
+	}
+	if _, mark, whole := s.At(history.Watched, ""); whole {
+		return span{mark.Began, mark.Until}
+	}
+	return span{s.Began, s.Ended}
+}
+
+// phase is what was seen in a time.
+func (r reading) phase(s span) Phase {
+	p := Phase{Began: s.began, Ended: s.ended, Paths: []Path{}, Routers: []Router{}}
+	if s.ended.IsZero() {
+		return p
+	}
+	for _, k := range r.upgrade.Paths {
+		p.Paths = append(p.Paths, k.measure(r.timelines, s))
+	}
+	p.Routers = routersOf(r.upgrade.Topology, r.polls, s)
+	return p
+}
+
+// rollout is what the history has of a rollout on some nodes, nil if it did not begin, and
+// why it stopped before its end; empty if it did not, or if it was interrupted.
+func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout, string) {
+	rolled := Rollout{From: from, To: to, Nodes: []NodeStep{}}
+	var during span
+	var stopped string
+	ready := 0
+	// took adds a step, and returns the end of its act, or zero if that failed.
+	took := func(id framework.StepID, what history.Action, part, where string) (began bool, done time.Time) {
+		s, over := r.h.Step(id)
+		if s.Began.IsZero() {
+			return false, time.Time{}
+		}
+		if during.began.IsZero() {
+			during.began = s.Began
+		}
+		during.ended = s.Ended // zero if the record ends in the step
+		act, ended, acted := s.Act(what, part)
+		switch {
+		case !over || !acted:
+		case act.Error == "":
+			done = ended
+		case !s.Interrupted:
+			stopped = where + act.Error
+		}
+		return true, done
+	}
+	took(stepRelease(d), history.Release, "", "")
+	for _, node := range nodes {
+		began, done := took(stepNode(d, node), history.Roll, node, "node "+node+": ")
+		if !began {
+			continue
+		}
+		s, _ := r.h.Step(stepNode(d, node))
+		rolled.Nodes = append(rolled.Nodes, NodeStep{Node: node, Began: s.Began, Ready: done})
+		if !done.IsZero() {
+			ready++
+		}
+	}
+	if during.began.IsZero() {
+		return nil, ""
+	}
+	rolled.During, rolled.After = r.phase(during), r.phase(r.watched(stepAfter(d)))
+	if stopped != "" {
+		stopped = fmt.Sprintf("%s %s took the place of %s on %d of %d nodes: %s", r.upgrade.Component, to, from, ready, len(nodes), stopped)
+	}
+	return &rolled, stopped
+}
+
+// left are the differences between the nodes' kernels before the upgrade and after the
+// rollback, nil if not all were read, and why they cannot be compared.
+func (r reading) left() ([]Difference, string) {
+	before, first := r.kernels(beforeUpgrade)
+	after, second := r.kernels(afterRollback)
+	if !first || !second {
+		return nil, ""
+	}
+	all, err := r.upgrade.differences(before, after)
+	if err != nil {
+		return nil, "the nodes' kernels could not be compared: " + err.Error()
+	}
+	return all, ""
+}
+
+// kernels are the texts of all nodes' kernels at a moment; false if not all were read.
+func (r reading) kernels(when string) (map[string]string, bool) {
+	s, ended := r.h.Step(stepKernels(when))
+	if !ended {
+		return nil, false
+	}
+	all := map[string]string{}
+	for _, node := range r.upgrade.Nodes {
+		act, _, there := s.Act(history.ReadKernel, node)
+		if !there || act.Error != "" {
+			return nil, false
+		}
+		all[node] = act.Saw
+	}
+	return all, true
+}
+
+// measure counts the packets of a kind of path in a time, by their outcome.
+func (k PathKind) measure(all []probe.Timeline, s span) Path {
+	p := Path{Name: k.Name, Probes: []string{}}
+	var longest time.Duration
+	for _, declared := range k.Probes {
+		name := declared.WithDefaults().Name
+		p.Probes = append(p.Probes, name)
+		i := slices.IndexFunc(all, func(t probe.Timeline) bool { return t.Probe.Name == name })
+		if i < 0 {
+			continue // it was not started
+		}
+		t := &all[i]
+		c, gap := t.Between(s.began, s.ended), t.LongestGap(s.began, s.ended)
+		if k.OneWay {
+			c, gap = t.OneWay(s.began, s.ended), t.LongestGapOneWay(s.began, s.ended)
+		}
+		p.Due += t.Due(s.began, s.ended)
+		p.Sent += c.Sent
+		p.Answered += c.Received
+		p.Lost += c.Lost
+		p.NotJudged += c.Unjudged + c.InFlight
+		p.Broken += t.Broken(s.began, s.ended)
+		if gap.Lasted > longest {
+			longest, p.GapProbe = gap.Lasted, name
+		}
+	}
+	p.LongestGapMS = longest.Milliseconds()
+	return p
+}
