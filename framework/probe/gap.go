@@ -56,6 +56,44 @@ func (t *Timeline) longestGap(from, to time.Time, outcomeOf func(slot uint32) ou
 // outcome of the requests: one that the far end saw was received, whether or not its answer
 // came back. If the far end is no agent, or did not report, a packet without an answer is
 // unjudged.
+func (t *Timeline) LongestSilence(from, to time.Time) Gap {
+	return t.longestSilence(from, to, t.outcome)
+}
+
+// LongestSilenceOneWay is LongestSilence for OneWay.
+func (t *Timeline) LongestSilenceOneWay(from, to time.Time) Gap {
+	return t.longestSilence(from, to, t.outcomeOneWay)
+}
+
+func (t *Timeline) longestSilence(from, to time.Time, outcomeOf func(slot uint32) outcome) Gap {
+	if t.Started.IsZero() {
+		return Gap{from, to.Sub(from)}
+	}
+	var longest, now Gap
+	within := t.from(to)
+	for slot := t.from(from); slot < max(within, t.sent.end()); slot++ {
+		open := !now.Began.IsZero()
+		if slot >= within && !open {
+			break
+		}
+		if outcomeOf(slot) == received {
+			now = Gap{}
+			continue
+		}
+		if !open {
+			now.Began = t.at(slot)
+		}
+		if now.Lasted = t.at(slot + 1).Sub(now.Began); now.Lasted > longest.Lasted {
+			longest = now
+		}
+	}
+	return longest
+}
+
+// OneWay returns the packets that were sent at or after from, and before to, by what
+// became of the requests: one that the far end saw was received, whether its answer
+// came back or not. Where the far end is no agent, or did not report, a packet that was
+// not answered is unjudged.
 func (t *Timeline) OneWay(from, to time.Time) Counts {
 	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.outcomeOneWay)
 }

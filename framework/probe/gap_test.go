@@ -36,6 +36,40 @@ func TestLongestGap(t *testing.T) {
 	}
 }
 
+// What was not sent, and what has no known outcome, is no answer.
+func TestLongestSilence(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		slots        string
+		from, to     int // ms
+		want, oneWay time.Duration
+		began        int
+	}{
+		{"all is answered", "......", 0, 60, 0, 0, 0},
+		{"a loss", "..q...", 0, 60, 10 * time.Millisecond, 10 * time.Millisecond, 20},
+		{"slots that were not sent", ".____.", 0, 60, 40 * time.Millisecond, 40 * time.Millisecond, 10},
+		{"slots that were not sent, and then a loss", ".__q.", 0, 50, 30 * time.Millisecond, 30 * time.Millisecond, 10},
+		{"a lost reply is an answer one way", ".rr__.", 0, 60, 40 * time.Millisecond, 20 * time.Millisecond, 10},
+		{"a sender that ends before the time", "..", 0, 100, 80 * time.Millisecond, 80 * time.Millisecond, 20},
+		{"silence that goes on after the time", ".____.", 0, 20, 40 * time.Millisecond, 40 * time.Millisecond, 10},
+		{"silence that begins after the time", "..__.", 0, 20, 0, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			line := draw(c.slots, 1000)
+			got := line.LongestSilence(ms(c.from), ms(c.to))
+			if got.Lasted != c.want || got.Lasted > 0 && !got.Began.Equal(ms(c.began)) {
+				t.Errorf("%s from %s, want %s from %s", got.Lasted, got.Began, c.want, ms(c.began))
+			}
+			if got := line.LongestSilenceOneWay(ms(c.from), ms(c.to)); got.Lasted != c.oneWay {
+				t.Errorf("one way %s, want %s", got.Lasted, c.oneWay)
+			}
+		})
+	}
+	if got := (&Timeline{}).LongestSilence(ms(0), ms(50)); got.Lasted != 50*time.Millisecond {
+		t.Errorf("a probe that was not started: %s", got.Lasted)
+	}
+}
+
 func TestOneWay(t *testing.T) {
 	line := draw("..rrq_.q", 1000)
 	if got, want := line.OneWay(ms(0), ms(1000)), (Counts{Sent: 7, Received: 5, Lost: 2, LostRequest: 2, Skipped: 1}); got != want {

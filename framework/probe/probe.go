@@ -54,15 +54,17 @@ import (
 // Protocol is what a probe speaks.
 type Protocol = wire.Protocol
 
-// Protocols of a probe: UDP echo, TCP connect and close, a login to a MySQL
+// Protocols of a probe: UDP echo from one source port, or from a new one for each packet
+// (UDPFlow), which is a new flow for connection tracking, TCP connect and close, a login to a MySQL
 // server, which is asked which user and address it sees, the lookup of a name
 // and a TCP connect to the address that it has, or echo over a TCP connection that
 // stays open.
 const (
-	UDP   = wire.UDP
-	TCP   = wire.TCP
-	MySQL = wire.MySQL
-	DNS   = wire.DNS
+	UDP     = wire.UDP
+	UDPFlow = wire.UDPFlow
+	TCP     = wire.TCP
+	MySQL   = wire.MySQL
+	DNS     = wire.DNS
 	// Stream packets wait in the connection where a network loses them, and TCP
 	// sends them again: one that is answered after the Timeout counts as lost. A
 	// connection that is reset, closed, or has heard nothing for
@@ -149,8 +151,8 @@ func (p Probe) WithDefaults() Probe {
 // Validate checks a probe that WithDefaults has completed, except its ends.
 func (p Probe) Validate() error {
 	switch {
-	case p.Protocol != UDP && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS && p.Protocol != Stream:
-		return fmt.Errorf("probe %s: unknown protocol %q: want udp, tcp, mysql, dns or stream", p.Name, p.Protocol)
+	case p.Protocol != UDP && p.Protocol != UDPFlow && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS && p.Protocol != Stream:
+		return fmt.Errorf("probe %s: unknown protocol %q: want udp, udp-flow, tcp, mysql, dns or stream", p.Name, p.Protocol)
 	case (p.Protocol == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %s: a lookup is for protocol dns, which must have one", p.Name)
 	case (p.Protocol == MySQL) != (p.Login != nil):

@@ -251,7 +251,7 @@ func (t *Timeline) side(slot uint32) Side {
 		return Unresolved
 	case t.resolved.has(slot):
 		return Resolved
-	case t.Probe.Protocol != UDP && t.Probe.Protocol != Stream || t.farReported.IsZero() && t.farGone.IsZero():
+	case t.Probe.Protocol != UDP && t.Probe.Protocol != UDPFlow && t.Probe.Protocol != Stream || t.farReported.IsZero() && t.farGone.IsZero():
 		return Unknown
 	case t.seen.has(slot):
 		return Reply

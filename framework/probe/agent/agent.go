@@ -437,6 +437,8 @@ func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 		switch p.kind {
 		case wire.TCP:
 			a.attemptEvery(s, p, a.connectTo(s, p, r.Probe.To, r.Probe.Timeout))
+		case wire.UDPFlow:
+			a.attemptEvery(s, p, a.flowTo(s, p, r.Probe.To, r.Probe.Timeout))
 		case wire.Stream:
 			t := a.newStream(s, p, r.Probe.To, r.Probe.Timeout)
 			a.attemptEvery(s, p, t.send)

@@ -77,10 +77,13 @@ type Protocol string
 
 // Protocols of a probe.
 const (
-	UDP   Protocol = "udp"   // echo
+	UDP   Protocol = "udp"   // echo, all packets from one source port
 	TCP   Protocol = "tcp"   // connect, then close
 	MySQL Protocol = "mysql" // log in, ask for USER() and CURRENT_USER(), log out
 	DNS   Protocol = "dns"   // look a name up, connect to its address, then close
+	// UDPFlow is echo, every packet from a new source port: each is a new flow for
+	// connection tracking.
+	UDPFlow Protocol = "udp-flow"
 	// Stream is one connection that stays open. Every slot's packet is written to it,
 	// and comes back over it. When it breaks the next slot connects anew.
 	Stream Protocol = "stream"
@@ -112,8 +115,8 @@ type Probe struct {
 	Kind     Protocol       `json:"kind"`
 	To       netip.AddrPort `json:"to"`
 	Interval time.Duration  `json:"interval"`
-	// Timeout is how long a TCP connect, or a login, or a lookup and a connect
-	// together, may take. UDP needs none here: the sender reports every reply,
+	// Timeout is how long a TCP connect, the echo of a new flow, a login, or a lookup
+	// and a connect together, may take. UDP needs none here: the sender reports every reply,
 	// however late, and the harness judges.
 	Timeout time.Duration `json:"timeout"`
 	// Login is a MySQL probe's, and no other's.
@@ -295,8 +298,8 @@ func (r Request) validate() error {
 	switch p := r.Probe; {
 	case p == nil:
 		return errors.New("start without a probe")
-	case p.Kind != UDP && p.Kind != TCP && p.Kind != MySQL && p.Kind != DNS && p.Kind != Stream:
-		return fmt.Errorf("probe %d: unknown kind %q: want udp, tcp, mysql or dns", p.ID, p.Kind)
+	case p.Kind != UDP && p.Kind != UDPFlow && p.Kind != TCP && p.Kind != MySQL && p.Kind != DNS && p.Kind != Stream:
+		return fmt.Errorf("probe %d: unknown kind %q: want udp, udp-flow, tcp, mysql, dns or stream", p.ID, p.Kind)
 	case (p.Kind == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %d: a lookup is for kind dns, which must have one", p.ID)
 	case p.Lookup != nil && (p.Lookup.Name == "" || !p.Lookup.Server.Addr().Is4() || p.Lookup.Server.Port() == 0):

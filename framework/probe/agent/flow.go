@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// flowTo returns an attempt to have one packet echoed that leaves from a new source port:
+// connection tracking on the path has no entry for it.
+func (a *Agent) flowTo(s *session, p *sending, to netip.AddrPort, timeout time.Duration) func(slot uint32) {
+	var from *net.UDPAddr
+	if !a.addr.IsUnspecified() {
+		from = &net.UDPAddr{IP: a.addr.AsSlice()}
+	}
+	return func(slot uint32) {
+		a.mu.Lock()
+		packet := wire.Packet{Kind: wire.RequestPacket, Set: s.set, Probe: p.id, Slot: slot, Sent: wire.Monotonic()}
+		a.mu.Unlock()
+		err := echoOnce(s.ctx, from, net.UDPAddrFromAddrPort(to), packet, timeout)
+		rtt := wire.Monotonic() - packet.Sent
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if err == nil {
+			p.answered(slot, rtt)
+			return
+		}
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			p.refused(unix.ErrnoName(errno))
+		}
+	}
+}
+
+// echoOnce sends a packet from a new socket, and waits for its echo until the timeout or
+// the end of ctx.
+func echoOnce(ctx context.Context, from, to *net.UDPAddr, packet wire.Packet, timeout time.Duration) error {
+	conn, err := net.DialUDP("udp4", from, to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	// One byte more than a packet: a longer datagram is not a packet of a probe.
+	b := make([]byte, wire.PacketSize+1)
+	packet.Put(b)
+	if _, err := conn.Write(b[:wire.PacketSize]); err != nil {
+		return err
+	}
+	packet.Kind = wire.ReplyPacket
+	for {
+		n, err := conn.Read(b)
+		if err != nil {
+			return err
+		}
+		if echo, err := wire.ParsePacket(b[:n]); err == nil && echo == packet {
+			return nil
+		}
+	}
+}

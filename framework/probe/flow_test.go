@@ -1,0 +1,108 @@
+package probe_test
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// firewall echoes the packets of probes, and counts the source ports that they come from.
+// Once it refuses new flows it answers the ports alone that it knows, as connection
+// tracking does with a rule that drops state NEW.
+type firewall struct {
+	conn *net.UDPConn
+	done chan struct{}
+
+	mu      sync.Mutex
+	ports   map[uint16]int
+	refuses bool
+}
+
+func startFirewall(t *testing.T) *firewall {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &firewall{conn: conn, done: make(chan struct{}), ports: map[uint16]int{}}
+	go f.run()
+	t.Cleanup(func() {
+		conn.Close()
+		<-f.done
+	})
+	return f
+}
+
+func (f *firewall) run() {
+	defer close(f.done)
+	b := make([]byte, 1500)
+	for {
+		n, from, err := f.conn.ReadFromUDPAddrPort(b)
+		if err != nil {
+			return
+		}
+		p, err := wire.ParsePacket(b[:n])
+		if err != nil || p.Kind != wire.RequestPacket || !f.passes(from.Port()) {
+			continue
+		}
+		p.Kind = wire.ReplyPacket
+		p.Put(b)
+		_, _ = f.conn.WriteToUDPAddrPort(b[:n], from)
+	}
+}
+
+func (f *firewall) passes(port uint16) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuses && f.ports[port] == 0 {
+		return false
+	}
+	f.ports[port]++
+	return true
+}
+
+func (f *firewall) refuseNew() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuses = true
+}
+
+func (f *firewall) end() probe.End {
+	return probe.End{Name: "firewall", Address: netip.MustParseAddrPort(f.conn.LocalAddr().String())}
+}
+
+// Each packet of a UDPFlow probe is a new flow, so it is lost where new flows are refused.
+// A UDP probe has one flow, which goes on.
+func TestUDPFlow(t *testing.T) {
+	t.Parallel()
+	a, b, f := startEnd(t, "a"), startEnd(t, "b"), startFirewall(t)
+	flow := probe.Probe{From: "a", To: "firewall", Protocol: probe.UDPFlow, Interval: 20 * time.Millisecond}
+	s := start(t, []probe.End{a, b, f.end()}, flow,
+		probe.Probe{From: "a", To: "firewall", Interval: 20 * time.Millisecond},
+		probe.Probe{From: "a", To: "b", Protocol: probe.UDPFlow, Interval: 20 * time.Millisecond})
+	waitClean(t, s, 500*time.Millisecond)
+	f.refuseNew()
+	refused := time.Now()
+	waitLoss(t, s, refused, "a->firewall/udp-flow")
+	waitClean(t, s, 500*time.Millisecond, "a->firewall", "a->b/udp-flow")
+	stop(t, s)
+	line := timeline(t, s, "a->firewall/udp-flow")
+	if c := line.Between(line.Started, refused); c.Lost > 0 || c.Received < 20 {
+		t.Errorf("before new flows were refused: %+v", c)
+	}
+	f.mu.Lock()
+	ports := len(f.ports)
+	f.mu.Unlock()
+	// The kernel chooses among 28,000 ports: few are chosen twice.
+	if n := line.Counts().Received; ports < n*3/4 {
+		t.Errorf("%d packets came from %d ports", n, ports)
+	}
+	if line := timeline(t, s, "a->b/udp-flow"); line.Counts().Lost > 0 || len(line.Sources) != 1 || line.Sources[0].Packets < line.Counts().Received {
+		t.Errorf("%s; from %v", line.String(), line.Sources)
+	}
+}
