@@ -56,9 +56,11 @@ type Parts interface {
 	Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab
 	// Configuration asks both versions of the inputs about a configuration.
 	Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error)
-	// Upgrade upgrades the component on a lab under traffic, and back. Its reports go
-	// into a folder.
+	// Upgrade upgrades the component on a lab under traffic, and back. Its record and
+	// evidence go into a folder.
 	Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error)
+	// Recorded returns the measures of the record that Upgrade left in a folder.
+	Recorded(component, from, to, dir string) (upgrade.Measures, error)
 	// Unfit reports that nothing can run after an error, because of this machine.
 	Unfit(err error) bool
 }
@@ -205,7 +207,7 @@ func (r *Runner) WritePlan(out io.Writer) {
 	case !r.upgradable:
 		line(PartUpgrade, r.in.Upgrade.Why)
 	case r.in.Upgrade.Measures != nil:
-		line(PartUpgrade, "measured in the earlier run")
+		line(PartUpgrade, "measured in the earlier run, whose record is judged again")
 	default:
 		line(PartUpgrade, fmt.Sprintf("from %s to %s on a lab under traffic, node by node, and back", r.From, r.To))
 	}
@@ -245,20 +247,38 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 			return err
 		}
 	}
-	if r.upgradable && r.in.Upgrade.Measures == nil {
-		m, err := p.Upgrade(ctx, r.Component, r.From, r.To, filepath.Join(r.Dir, PartUpgrade))
-		if err := r.keep(ctx, p, err); err != nil {
+	if r.upgradable {
+		if err := r.upgrade(ctx, p); err != nil {
 			return err
-		}
-		r.in.Upgrade = Upgrade{Measures: &m}
-		if err != nil {
-			r.in.Upgrade.Why = firstLine(err)
 		}
 	}
 	if err := r.save(); err != nil {
 		return err
 	}
 	return report.SetLatest(r.Dir)
+}
+
+// upgrade measures the upgrade. Of a resumed qualification it judges the record again: the
+// stored measures may be of a relapse that measured less.
+func (r *Runner) upgrade(ctx context.Context, p Parts) error {
+	dir := filepath.Join(r.Dir, PartUpgrade)
+	if r.in.Upgrade.Measures != nil {
+		m, err := p.Recorded(r.Component, r.From, r.To, dir)
+		if err == nil {
+			r.in.Upgrade.Measures = &m
+			return nil
+		}
+		r.Progress.Note(scope, "the upgrade is measured again, because its record cannot be judged: "+firstLine(err))
+	}
+	m, err := p.Upgrade(ctx, r.Component, r.From, r.To, dir)
+	if err := r.keep(ctx, p, err); err != nil {
+		return err
+	}
+	r.in.Upgrade = Upgrade{Measures: &m}
+	if err != nil {
+		r.in.Upgrade.Why = firstLine(err)
+	}
+	return nil
 }
 
 // scope is the scope of the progress.

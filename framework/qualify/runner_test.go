@@ -66,6 +66,10 @@ func (p *fakeParts) Upgrade(context.Context, string, string, string, string) (up
 	return *harmless(), p.errs["upgrade"]
 }
 
+func (p *fakeParts) Recorded(string, string, string, string) (upgrade.Measures, error) {
+	return *harmless(), p.errs["record"]
+}
+
 func (p *fakeParts) Incident(s framework.Scenario, _ func(string) (framework.Scenario, error)) VersionLab {
 	return fakeLab{p, s.Incident.Name}
 }
@@ -259,6 +263,9 @@ func TestResume(t *testing.T) {
 	resume(&fakeParts{}, []string{"node-drain 1.11.1"}, 1)
 	// One that is complete is only judged.
 	r := resume(&fakeParts{errs: map[string]error{"upgrade": errors.New("not again")}}, nil, 0)
+	// Without a record an upgrade is measured again: the stored measures may be of an older
+	// relapse, which measured less.
+	resume(&fakeParts{errs: map[string]error{"record": errors.New("no record")}}, nil, 1)
 	var out strings.Builder
 	r.WritePlan(&out)
 	if !strings.Contains(out.String(), "1.8.1: reproduced, from the earlier run") || !strings.Contains(out.String(), "measured in the earlier run") {

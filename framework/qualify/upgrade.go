@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 )
 
@@ -20,7 +21,8 @@ const enough = 0.9
 type stage struct {
 	name string
 	back bool // of the rollback
-	// after is set if nothing may be lost.
+	// after is set if nothing changes in the phase: no loss is allowed, and what is lost
+	// is compared with the loss at rest.
 	after bool
 }
 
@@ -154,17 +156,28 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 		cells[i] = cellOf(p, there)
 		exceeds := exceeded(p, s.after, t)
 		switch {
-		case exceeds != "" && exceeded(resting, s.after, t) != "":
-			unknown = append(unknown, fmt.Sprintf("%s %s; the same holds at rest", s.name, exceeds))
+		case exceeds != "" && explained(resting, p, s.after, t):
+			unknown = append(unknown, fmt.Sprintf("%s %s, which the loss at rest (%d of %d packets) may explain", s.name, exceeds, resting.Lost, resting.Lost+resting.Answered))
 		case exceeds != "":
 			fails = append(fails, s.name+" "+exceeds)
 		case !measured(p, there):
 			unknown = append(unknown, fmt.Sprintf("%s too few packets were measured (%s)", s.name, samples(p)))
 		case mayExceed(p, s.after, t):
 			unknown = append(unknown, fmt.Sprintf("%s %d packets have no known outcome, which could exceed the threshold", s.name, p.NotJudged))
+		case p.LongestSilenceMS > t.MaxGapMS:
+			unknown = append(unknown, fmt.Sprintf("%s no answer is known for %s (%s; allowed: %s)", s.name, duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS)))
+		case s.after && float64(lasted(*phase)) < enough*float64(lasted(m.Resting)):
+			unknown = append(unknown, fmt.Sprintf("%s it was watched for %s, and at rest for %s", s.name, lasted(*phase), lasted(m.Resting)))
 		}
-		if p.Broken > 0 {
-			warns = append(warns, fmt.Sprintf("long-lived connections that broke %s: %d", s.name, p.Broken))
+		broken := fmt.Sprintf("long-lived connections that broke %s: %d", s.name, p.Broken)
+		switch {
+		case p.Broken == 0:
+		case !s.after:
+			warns = append(warns, broken)
+		case p.Broken > resting.Broken:
+			fails = append(fails, broken)
+		default:
+			unknown = append(unknown, fmt.Sprintf("%s, and at rest: %d", broken, resting.Broken))
 		}
 	}
 	r.During, r.To, r.Back = cells[0], cells[1], cells[2]
@@ -208,8 +221,26 @@ func samples(p upgrade.Path) string {
 	return fmt.Sprintf("%d of %d packets were sent and judged", p.Answered+p.Lost, p.Due)
 }
 
+func lasted(p upgrade.Phase) time.Duration { return p.Ended.Sub(p.Began) }
+
+// explained reports whether the loss of a path that exceeds the thresholds may be the loss
+// that the lab has by itself. It is not, if its rate is higher than at rest by more than
+// chance explains (the 95% intervals of both rates have nothing in common), or if
+// only at rest there is no gap that exceeds its threshold. During a rollout the loss at
+// rest must exceed the thresholds as well.
+func explained(resting, p upgrade.Path, after bool, t Thresholds) bool {
+	if known := resting.Lost + resting.Answered; known > 0 &&
+		report.NewRate(p.Lost, p.Lost+p.Answered).Low > report.NewRate(resting.Lost, known).High {
+		return false
+	}
+	if p.LongestGapMS > t.MaxGapMS && resting.LongestGapMS <= t.MaxGapMS {
+		return false
+	}
+	return after || exceeded(resting, false, t) != ""
+}
+
 // exceeded says how a path exceeds the thresholds; empty if it does not. Missing packets
-// count as answered.
+// count as answered: the longest silence has its own bound.
 func exceeded(p upgrade.Path, after bool, t Thresholds) string {
 	known := p.Answered + p.Lost
 	switch {

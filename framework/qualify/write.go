@@ -3,11 +3,13 @@ package qualify
 import (
 	"encoding/xml"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/onsi/ginkgo/v2/reporters"
 
 	"github.com/relapse-dev/relapse/framework/report/stored"
+	"github.com/relapse-dev/relapse/framework/upgrade"
 )
 
 // Names of the files that Write makes.
@@ -36,6 +38,30 @@ func (q Qualification) Write(dir string) error {
 func Read(dir string) (q Qualification, err error) {
 	err = stored.Read(dir, FileJSON, Schema, &q)
 	return q, err
+}
+
+// Rejudge judges a stored qualification again: the upgrade by its record, and the rest by
+// the inputs that are stored. The error wraps fs.ErrNotExist if there is no record of an
+// upgrade that was measured, and is a *history.OtherSchemaError if an older relapse wrote it.
+func Rejudge(dir string) (then, now Qualification, err error) {
+	if then, err = Read(dir); err != nil {
+		return then, now, err
+	}
+	in := then.Inputs
+	if in.Upgrade.Measures != nil {
+		declared, there := upgrade.For(in.Component)
+		if !there {
+			return then, now, fmt.Errorf("this version of relapse has no upgrade of %s", in.Component)
+		}
+		m, err := upgrade.Stored(filepath.Join(dir, PartUpgrade), declared, in.From, in.To)
+		if err != nil {
+			return then, now, fmt.Errorf("reading the record of the upgrade: %w", err)
+		}
+		in.Upgrade.Measures = &m
+	}
+	now = Judge(in, then.Thresholds, then.Command)
+	now.Began, now.TookMS, now.Relapse = then.Began, then.TookMS, then.Relapse
+	return then, now, nil
 }
 
 // junit has one test per row: a row with the state no-go is a failure, and one that could

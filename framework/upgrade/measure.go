@@ -202,18 +202,19 @@ func (r reading) kernels(when string) (map[string]string, bool) {
 // measure counts the packets of a kind of path in a time, by their outcome.
 func (k PathKind) measure(all []probe.Timeline, s span) Path {
 	p := Path{Name: k.Name, Probes: []string{}}
-	var longest time.Duration
+	var longest, silent time.Duration
 	for _, declared := range k.Probes {
 		name := declared.WithDefaults().Name
 		p.Probes = append(p.Probes, name)
 		i := slices.IndexFunc(all, func(t probe.Timeline) bool { return t.Probe.Name == name })
 		if i < 0 {
-			continue // it was not started
+			silent, p.SilenceProbe = s.ended.Sub(s.began), name // it was not started
+			continue
 		}
 		t := &all[i]
-		c, gap := t.Between(s.began, s.ended), t.LongestGap(s.began, s.ended)
+		c, gap, silence := t.Between(s.began, s.ended), t.LongestGap(s.began, s.ended), t.LongestSilence(s.began, s.ended)
 		if k.OneWay {
-			c, gap = t.OneWay(s.began, s.ended), t.LongestGapOneWay(s.began, s.ended)
+			c, gap, silence = t.OneWay(s.began, s.ended), t.LongestGapOneWay(s.began, s.ended), t.LongestSilenceOneWay(s.began, s.ended)
 		}
 		p.Due += t.Due(s.began, s.ended)
 		p.Sent += c.Sent
@@ -224,7 +225,10 @@ func (k PathKind) measure(all []probe.Timeline, s span) Path {
 		if gap.Lasted > longest {
 			longest, p.GapProbe = gap.Lasted, name
 		}
+		if silence.Lasted > silent {
+			silent, p.SilenceProbe = silence.Lasted, name
+		}
 	}
-	p.LongestGapMS = longest.Milliseconds()
+	p.LongestGapMS, p.LongestSilenceMS = longest.Milliseconds(), silent.Milliseconds()
 	return p
 }

@@ -40,13 +40,13 @@ func TestPathKind(t *testing.T) {
 		want Path
 	}{
 		{"there and back", PathKind{Name: "a", Probes: []probe.Probe{p}}, span{began, second(8)}, Path{
-			Name: "a", Probes: []string{"out->one"}, Due: 8, Sent: 8, Answered: 2, Lost: 3, NotJudged: 3, LongestGapMS: 3000, GapProbe: "out->one", Broken: 2}},
+			Name: "a", Probes: []string{"out->one"}, Due: 8, Sent: 8, Answered: 2, Lost: 3, NotJudged: 3, LongestGapMS: 3000, GapProbe: "out->one", LongestSilenceMS: 6000, SilenceProbe: "out->one", Broken: 2}},
 		{"one way", PathKind{Name: "b", Probes: []probe.Probe{p}, OneWay: true}, span{began, second(8)}, Path{
-			Name: "b", Probes: []string{"out->one"}, Due: 8, Sent: 8, Answered: 4, Lost: 1, NotJudged: 3, LongestGapMS: 1000, GapProbe: "out->one", Broken: 2}},
+			Name: "b", Probes: []string{"out->one"}, Due: 8, Sent: 8, Answered: 4, Lost: 1, NotJudged: 3, LongestGapMS: 1000, GapProbe: "out->one", LongestSilenceMS: 4000, SilenceProbe: "out->one", Broken: 2}},
 		{"a time of it", PathKind{Name: "c", Probes: []probe.Probe{p}}, span{second(1), second(3)}, Path{
-			Name: "c", Probes: []string{"out->one"}, Due: 2, Sent: 2, Answered: 1, Lost: 1, LongestGapMS: 3000, GapProbe: "out->one"}},
+			Name: "c", Probes: []string{"out->one"}, Due: 2, Sent: 2, Answered: 1, Lost: 1, LongestGapMS: 3000, GapProbe: "out->one", LongestSilenceMS: 6000, SilenceProbe: "out->one"}},
 		{"a probe that was not started", PathKind{Name: "d", Probes: []probe.Probe{{From: "a", To: "b"}}}, span{began, second(8)}, Path{
-			Name: "d", Probes: []string{"a->b"}}},
+			Name: "d", Probes: []string{"a->b"}, LongestSilenceMS: 8000, SilenceProbe: "a->b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, c.kind.measure(line, c.in)); diff != "" {

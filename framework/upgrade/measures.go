@@ -71,6 +71,11 @@ type Path struct {
 	// lost.
 	LongestGapMS int64  `json:"longest_gap_ms"`
 	GapProbe     string `json:"gap_probe,omitempty"`
+	// LongestSilenceMS is the longest time in which no packet of one of the probes is
+	// known to have been answered, and SilenceProbe is that probe. Unlike a gap it
+	// includes packets that were not sent or have no known outcome.
+	LongestSilenceMS int64  `json:"longest_silence_ms"`
+	SilenceProbe     string `json:"silence_probe,omitempty"`
 	// Broken counts long-lived connections that broke.
 	Broken int `json:"connections_broken"`
 }

@@ -81,8 +81,9 @@ func (t *trip) end(ctx context.Context, err, left error) (Measures, error) {
 const (
 	// pollEvery is the time from one poll of the routers to the next.
 	pollEvery = 200 * time.Millisecond
-	// restFor is how long the lab is watched while nothing changes.
-	restFor = 10 * time.Second
+	// restFor is how long the lab is watched while nothing changes: twice
+	// wire.StreamGivesUp, after which a connection that a rollout cut is broken.
+	restFor = 20 * time.Second
 	// rollWithin bounds the change of one node: the pull of an image, the start of
 	// a pod, and a BGP speaker's first dial, which may take ten seconds by itself.
 	rollWithin = 3 * time.Minute

@@ -78,7 +78,7 @@ func TestTrip(t *testing.T) {
 		none := func(name string, p Phase) {
 			t.Helper()
 			for _, path := range p.Paths {
-				if path.Lost+path.Broken+path.NotJudged != 0 || path.LongestGapMS != 0 || path.GapProbe != "" || path.Answered == 0 {
+				if path.Lost+path.Broken+path.NotJudged != 0 || path.LongestGapMS != 0 || path.LongestSilenceMS != 0 || path.GapProbe != "" || path.Answered == 0 {
 					t.Errorf("%s: %+v", name, path)
 				}
 			}
@@ -92,8 +92,14 @@ func TestTrip(t *testing.T) {
 		none("after the upgrade", m.Upgrade.After)
 		none("the rollback", m.Back.During)
 		none("after the rollback", m.Back.After)
-		if d := m.Resting.Ended.Sub(m.Resting.Began); d != restFor || m.Resting.Routers[0].Due != 50 || m.Resting.Routers[0].Polls < 49 {
+		if d := m.Resting.Ended.Sub(m.Resting.Began); d != restFor || m.Resting.Routers[0].Due != 100 || m.Resting.Routers[0].Polls < 99 {
 			t.Errorf("%s at rest, with %+v", d, m.Resting.Routers)
+		}
+
+		for _, p := range []Phase{m.Upgrade.After, m.Back.After} {
+			if p.Ended.Sub(p.Began) != m.Resting.Ended.Sub(m.Resting.Began) {
+				t.Errorf("it was watched from %s to %s, which is not as long as at rest", p.Began, p.Ended)
+			}
 		}
 
 		during := m.Upgrade.During
@@ -101,7 +107,7 @@ func TestTrip(t *testing.T) {
 		if d := during.Ended.Sub(during.Began); d != 8*time.Second {
 			t.Errorf("the upgrade took %s", d)
 		}
-		want := Path{Name: "in", Probes: []string{"out->one", "out->two"}, Due: 1600, Sent: 1600, Answered: 1570, Lost: 30, LongestGapMS: 300, GapProbe: "out->one"}
+		want := Path{Name: "in", Probes: []string{"out->one", "out->two"}, Due: 1600, Sent: 1600, Answered: 1570, Lost: 30, LongestGapMS: 300, GapProbe: "out->one", LongestSilenceMS: 300, SilenceProbe: "out->one"}
 		if diff := cmp.Diff(want, in); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -179,11 +185,11 @@ func TestTripThatIsInterrupted(t *testing.T) {
 			rested := m.Resting.Ended.Sub(m.Resting.Began)
 			return m.Upgrade == nil && rested > time.Second && rested < restFor && m.Resting.Paths[0].Answered > 0
 		}},
-		{"in the upgrade", 18 * time.Second, func(m Measures) bool {
+		{"in the upgrade", 28 * time.Second, func(m Measures) bool {
 			return m.Back == nil && m.Upgrade.During.Paths[0].Answered > 0 && m.Upgrade.After.Ended.IsZero()
 		}},
-		{"after the upgrade", 36 * time.Second, func(m Measures) bool { return m.Back == nil && m.Upgrade.After.Paths[0].Answered > 0 }},
-		{"on the rollback", 52 * time.Second, func(m Measures) bool { return m.Back.During.Paths[0].Answered > 0 && m.Left == nil }},
+		{"after the upgrade", 56 * time.Second, func(m Measures) bool { return m.Back == nil && m.Upgrade.After.Paths[0].Answered > 0 }},
+		{"on the rollback", 72 * time.Second, func(m Measures) bool { return m.Back.During.Paths[0].Answered > 0 && m.Left == nil }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -154,14 +154,28 @@ func (s small) paths(udp, others time.Duration) []PathKind {
 	}
 	near := to(probe.UDP, worker1, "beside")
 	far := append(to(probe.UDP, worker1, worker2), append(to(probe.UDP, worker2, master), to(probe.UDP, master, worker1)...)...)
-	clusterIP := to(probe.TCP, worker1, "cluster IP")
-	nodePort := to(probe.TCP, outside, "node port of "+worker1)
+	// opening opens a TCP connection and a UDP flow with each packet. Each UDP probe above
+	// has one flow, which connection tracking carries on when it refuses new ones.
+	opening := func(all ...probe.Probe) []probe.Probe {
+		var opened []probe.Probe
+		for _, p := range all {
+			opened = append(opened, to(probe.TCP, p.From, p.To)...)
+			opened = append(opened, to(probe.UDPFlow, p.From, p.To)...)
+		}
+		return opened
+	}
+	clusterIP := opening(probe.Probe{From: worker1, To: "cluster IP"})
+	nodePort := opening(probe.Probe{From: outside, To: "node port of " + worker1})
 	long := append(to(probe.Stream, outside, worker1, worker2, "node port of "+worker1), to(probe.Stream, worker1, worker2, outside, "cluster IP")...)
 	return []PathKind{
 		{Name: "outside to pod", Probes: in},
 		{Name: "pod to outside", Probes: out},
 		{Name: "pod to pod, same node", Probes: near},
 		{Name: "pod to pod, other node", Probes: far},
+		{Name: "new connections, outside to pod", Probes: opening(in...)},
+		{Name: "new connections, pod to outside", Probes: opening(out...)},
+		{Name: "new connections, pod to pod, same node", Probes: opening(near...)},
+		{Name: "new connections, pod to pod, other node", Probes: opening(far...)},
 		{Name: "cluster IP", Probes: clusterIP},
 		{Name: "node port", Probes: nodePort},
 		{Name: "long-lived TCP", Probes: long},

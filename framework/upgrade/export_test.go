@@ -1,0 +1,39 @@
+package upgrade
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/probe"
+)
+
+// FakeComponent is the component of FakeTrip, from version 1 to version 2.
+const FakeComponent = "thing"
+
+// FakeTrip makes the trip of a world that has the probes of a real lab. From the upgrade of
+// the first node on, refuses decides which packets are lost. The record goes into a folder.
+// It runs in a synctest bubble.
+func FakeTrip(t *testing.T, dir string, refuses func(probe.Probe) bool) Measures {
+	w := newWorld()
+	w.upgrade.Paths = small{component: FakeComponent}.paths(guestUDPEvery, guestOtherEvery)
+	w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+		if node == w.upgrade.Nodes[0] && version == "2" {
+			for _, p := range w.upgrade.probes() {
+				if refuses(p) {
+					w.loses(p.Name, time.Hour)
+				}
+			}
+		}
+		time.Sleep(3 * time.Second)
+		return nil
+	}
+	upgrades[FakeComponent] = func() Upgrade { return w.upgrade }
+	t.Cleanup(func() { delete(upgrades, FakeComponent) })
+	trip := w.trip(dir)
+	if err := trip.make(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return measured(t, trip)
+}

@@ -1,0 +1,64 @@
+package upgrade_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/qualify"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+)
+
+// opens reports whether each packet of a probe opens a connection or a flow, which
+// connection tracking puts into state NEW.
+func opens(p probe.Probe) bool { return p.Protocol == probe.TCP || p.Protocol == probe.UDPFlow }
+
+// A rule that refuses state NEW from the upgrade on, on one kind of path alone, is a NO-GO,
+// although each flow that was open goes on. The record gives the verdict again.
+func TestRefusedNewConnections(t *testing.T) {
+	isPod := func(name string) bool { return name != "outside" && !strings.Contains(name, " ") }
+	for _, test := range []struct {
+		name    string
+		refuses func(probe.Probe) bool
+		verdict qualify.Verdict
+	}{
+		{"nothing", func(probe.Probe) bool { return false }, qualify.Go},
+		{"everywhere", func(probe.Probe) bool { return true }, qualify.NoGo},
+		{"outside to pod", func(p probe.Probe) bool { return p.From == "outside" && isPod(p.To) }, qualify.NoGo},
+		{"pod to outside", func(p probe.Probe) bool { return p.To == "outside" }, qualify.NoGo},
+		{"pod to pod, same node", func(p probe.Probe) bool { return p.To == "beside" }, qualify.NoGo},
+		{"pod to pod, other node", func(p probe.Probe) bool { return isPod(p.From) && isPod(p.To) && p.To != "beside" }, qualify.NoGo},
+		{"UDP to one pod", func(p probe.Probe) bool { return p.To == "beside" && p.Protocol == probe.UDPFlow }, qualify.NoGo},
+		{"UDP to the cluster IP", func(p probe.Probe) bool { return p.To == "cluster IP" && p.Protocol == probe.UDPFlow }, qualify.NoGo},
+		{"UDP to the node port", func(p probe.Probe) bool { return strings.HasPrefix(p.To, "node port") && p.Protocol == probe.UDPFlow }, qualify.NoGo},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				m := upgrade.FakeTrip(t, filepath.Join(dir, qualify.PartUpgrade), func(p probe.Probe) bool { return opens(p) && test.refuses(p) })
+				in := qualify.Inputs{
+					Component: upgrade.FakeComponent, From: "1", To: "2", Upgrade: qualify.Upgrade{Measures: &m},
+					Configuration: qualify.Configuration{NotAsked: "none was given"},
+				}
+				q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "again")
+				if q.Verdict != test.verdict {
+					t.Errorf("%s, want %s", q.Heading(), test.verdict)
+				}
+				if err := q.Write(dir); err != nil {
+					t.Fatal(err)
+				}
+				then, now, err := qualify.Rejudge(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if then.Verdict != test.verdict || cmp.Diff(then.Rows, now.Rows) != "" {
+					t.Errorf("the record gives another result (-then +now):\n%s", cmp.Diff(then.Rows, now.Rows))
+				}
+			})
+		})
+	}
+}
