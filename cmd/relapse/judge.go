@@ -20,6 +20,8 @@ each snapshot of the run, and the current engine judges their findings and the o
 of each packet. Changes to the lab, and results of checks that do not ask detectors, are
 taken from the record. A run that "relapse archive --redact" has packed is judged by the
 names that the scenario declares.
+Of a qualification, the upgrade is judged by its record, and the rest by the stored
+inputs.
 The output says where the verdict differs from the stored one, and in which poll
 detectors find something else. Nothing is written.
 
@@ -53,6 +55,9 @@ judged, because its evidence is of an older format.`,
 // judgeRun judges a stored run again and prints the result. Same reports whether it is as
 // stored.
 func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
+	if isQualification(dir) {
+		return judgeQualification(cmd, dir)
+	}
 	run, err := readRun(dir)
 	if err != nil {
 		return false, err

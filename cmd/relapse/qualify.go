@@ -50,9 +50,9 @@ TO runs. The other incidents run with FROM and with TO, without harmless precurs
 remedies. A version that refuses to start, and says why, is not affected.
 
 NO-GO: an incident is introduced, TO does not start with the configuration, or traffic
-loses more than --max-gap and --max-lost allow. UNKNOWN: a part that decides could not be
-judged. Missing samples are unknown, not fine. An incident that both versions have is a
-warning, and comes first in the table.
+loses more than --max-gap and --max-lost allow, or more after the rollout than at rest.
+UNKNOWN: a part that decides could not be judged. Missing samples are unknown, not fine.
+An incident that both versions have is a warning, and comes first in the table.
 
 OUTPUT/qualify/COMPONENT-FROM-to-TO/<time> has a report of each run, and the table as
 text, Markdown, JSON (relapse.qualification/v1) and JUnit. An interrupt takes the lab

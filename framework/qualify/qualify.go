@@ -49,7 +49,8 @@ type Qualification struct {
 }
 
 // Thresholds are what traffic may lose during the upgrade and during the rollback. After
-// either, nothing may be lost.
+// either nothing may be lost: a loss is a NO-GO if its rate is higher than at rest, and
+// UNKNOWN otherwise.
 type Thresholds struct {
 	// MaxGapMS is how long a probe may go unanswered.
 	MaxGapMS int64 `json:"max_gap_ms"`

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/history"
+	"github.com/relapse-dev/relapse/framework/qualify"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+)
+
+// A qualification is judged again by the record of its upgrade. That a whole record gives
+// the verdict again is tested in package upgrade.
+func TestJudgeQualification(t *testing.T) {
+	// store stores a qualification whose upgrade was interrupted before it began.
+	store := func(change func(*qualify.Qualification)) string {
+		dir := t.TempDir()
+		record := filepath.Join(dir, qualify.PartUpgrade)
+		var h history.History
+		h.Create(record, time.Now(), history.Begin{
+			Variant: "cilium 1.11.6 to 1.12.0", Versions: map[string]string{"cilium.from": "1.11.6", "cilium.to": "1.12.0"},
+		})
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		u, _ := upgrade.For("cilium")
+		m, err := upgrade.Stored(record, u, "1.11.6", "1.12.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := qualify.Judge(qualify.Inputs{
+			Component: "cilium", From: "1.11.6", To: "1.12.0", Configuration: qualify.Configuration{NotAsked: "none was given"},
+			Upgrade: qualify.Upgrade{Measures: &m},
+		}, qualify.Thresholds{MaxGapMS: 1000}, "again")
+		change(&q)
+		if err := q.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	same := store(func(*qualify.Qualification) {})
+	changed := store(func(q *qualify.Qualification) { q.Verdict, q.Rows[len(q.Rows)-1].State = qualify.Go, qualify.Fine })
+	none, other := store(func(*qualify.Qualification) {}), store(func(q *qualify.Qualification) { q.Inputs.To = "1.12.1" })
+	if err := os.Remove(filepath.Join(none, qualify.PartUpgrade, history.FileName)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, dir string
+		status    int
+		says      string
+	}{
+		{"as stored", same, 0, "qualify cilium 1.11.6 to 1.12.0: stored UNKNOWN, judged now UNKNOWN\nthe verdict and all rows are as stored"},
+		{"another verdict", changed, exitUnexpected, "stored GO, judged now UNKNOWN\n  upgrade, rollout: stored ok, judged now UNKNOWN: the upgrade did not run"},
+		{"no record", none, exitInconclusive, "reading the record of the upgrade"},
+		{"the record of another upgrade", other, exitUsage, "is of cilium 1.11.6 to 1.12.0, not of cilium 1.11.6 to 1.12.1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status, out, complained := output(t, "judge", test.dir)
+			if status != test.status || !strings.Contains(out+complained, test.says) {
+				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
+			}
+		})
+	}
+}
