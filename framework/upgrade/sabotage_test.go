@@ -1,6 +1,7 @@
 package upgrade_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/upgrade"
@@ -61,4 +63,47 @@ func TestRefusedNewConnections(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A record that ends early, as that of a run that was killed does, is a GO only if all that
+// decides is in it.
+func TestRecordThatEndsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		record := filepath.Join(dir, qualify.PartUpgrade)
+		m := upgrade.FakeTrip(t, record, func(probe.Probe) bool { return false })
+		in := qualify.Inputs{
+			Component: upgrade.FakeComponent, From: "1", To: "2", Upgrade: qualify.Upgrade{Measures: &m},
+			Configuration: qualify.Configuration{NotAsked: "none was given"},
+		}
+		if err := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "again").Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(record, history.FileName)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		early := 0
+		for part := 1; part < 20; part++ {
+			if err := os.WriteFile(path, whole[:len(whole)*part/20], 0o644); err != nil {
+				t.Fatal(err)
+			}
+			_, now, err := qualify.Rejudge(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := now.Inputs.Upgrade.Measures
+			complete := got.Back != nil && got.Back.After.Ended.Equal(m.Back.After.Ended)
+			if !complete {
+				early++
+			}
+			if (now.Verdict == qualify.Go) != complete {
+				t.Errorf("%d/20 of the record: %s", part, now.Heading())
+			}
+		}
+		if early < 10 {
+			t.Errorf("only %d of 19 records end before the end of the watch", early)
+		}
+	})
 }
