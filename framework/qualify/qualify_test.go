@@ -198,6 +198,14 @@ func TestJudge(t *testing.T) {
 			}), NoGo, "after the upgrade 2 of 20 packets were lost", "upgrade, pod to pod", Fails,
 		},
 		{
+			"a packet of few is lost during it, which may be chance", traffic(func(m *upgrade.Measures) {
+				p := lossy(1, 200*time.Millisecond)
+				p.Due, p.Answered = 300, 299
+				m.Upgrade.During.Paths = on(p)
+				m.Resting.Paths[0].Due, m.Resting.Paths[0].Sent, m.Resting.Paths[0].Answered = 100, 100, 100
+			}), Unknown, "during the upgrade 1 of 300 packets (0.333%; allowed: 0.1%) were lost, which the loss at rest (0 of 100 packets) may explain", "upgrade, pod to pod", NotJudged,
+		},
+		{
 			"the rest is too short to compare it", traffic(func(m *upgrade.Measures) {
 				p := clean()
 				p.Due, p.Sent, p.Answered = 100, 100, 100

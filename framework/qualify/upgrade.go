@@ -224,19 +224,19 @@ func samples(p upgrade.Path) string {
 func lasted(p upgrade.Phase) time.Duration { return p.Ended.Sub(p.Began) }
 
 // explained reports whether the loss of a path that exceeds the thresholds may be the loss
-// that the lab has by itself. It is not, if its rate is higher than at rest by more than
-// chance explains (the 95% intervals of both rates have nothing in common), or if
-// only at rest there is no gap that exceeds its threshold. During a rollout the loss at
-// rest must exceed the thresholds as well.
+// that the lab has by itself. It is not if its rate is higher than at rest by more than
+// chance explains (the 95% intervals of both rates have nothing in common), or if it has a
+// gap that exceeds the threshold and the loss at rest has none. Without a rate at rest it
+// may be after the rollout, when the threshold is the loss at rest.
 func explained(resting, p upgrade.Path, after bool, t Thresholds) bool {
-	if known := resting.Lost + resting.Answered; known > 0 &&
-		report.NewRate(p.Lost, p.Lost+p.Answered).Low > report.NewRate(resting.Lost, known).High {
-		return false
-	}
 	if p.LongestGapMS > t.MaxGapMS && resting.LongestGapMS <= t.MaxGapMS {
 		return false
 	}
-	return after || exceeded(resting, false, t) != ""
+	known := resting.Lost + resting.Answered
+	if known == 0 {
+		return after
+	}
+	return report.NewRate(p.Lost, p.Lost+p.Answered).Low <= report.NewRate(resting.Lost, known).High
 }
 
 // exceeded says how a path exceeds the thresholds; empty if it does not. Missing packets
