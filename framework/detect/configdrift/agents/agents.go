@@ -123,12 +123,8 @@ func (a Agent) Effective(ctx context.Context, config map[string]string) (Answer,
 	c.Stderr = &log
 	text, err := c.Output()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		said := lastWords(log.String() + string(text))
-		if said == "" || !exit.Exited() { // the kernel kills one for memory: that says nothing about the version
-			return Answer{}, fmt.Errorf("configuration of %s: the slice ended with %q and gave no reason; it may have run out of memory", a.Version, exit)
-		}
-		return Answer{Fatal: said}, nil
+	if errors.As(err, &exit) && exit.Exited() {
+		return a.ended(log.String()+string(text), exit)
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("configuration of %s: %w", a.Version, err)
@@ -146,11 +142,19 @@ func (a Agent) Effective(ctx context.Context, config map[string]string) (Answer,
 
 // ended is the answer of an agent that has ended by itself, from its log. It is an error
 // unless the vendor's code says why.
-func lastWords(log string) string {
+func (a Agent) ended(log string, exit *exec.ExitError) (Answer, error) {
+	switch end := agentlog.Read(log); end.Cause {
+	case agentlog.Refused:
+		return Answer{Fatal: end.Says}, nil
+	case agentlog.Environment:
+		return Answer{Fatal: end.Says, Elsewhere: true}, nil
+	case agentlog.Slice:
+		return Answer{}, fmt.Errorf("configuration of %s: the slice ended for a reason of its own: %s", a.Version, end.Says)
+	}
 	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "panic: ") {
 			return Answer{Fatal: strings.TrimSpace(line)}, nil
 		}
 	}
-	return ""
+	return Answer{}, fmt.Errorf("configuration of %s: the slice ended without a reason: %w", a.Version, exit)
 }
