@@ -225,8 +225,18 @@ func TestImagesThatRan(t *testing.T) {
 		status  int
 		reason  string
 	}{
-		"the one that was built":  {pods("quay.io/vendor/agent@" + built), 0, ""},
-		"not created":             {pods(""), 0, ""},
+		"the one that was built": {pods("quay.io/vendor/agent@" + built), 0, ""},
+		"not created":            {pods(""), 0, ""},
+		"another tag's, which was built for another variant": {
+			snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
+				{Container: snapshot.Container{Image: "quay.io/vendor/agent:v2"}, ImageID: "quay.io/vendor/agent@" + other},
+			}}}}, 0, "",
+		},
+		"a tag that was moved to it": {
+			snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
+				{Container: snapshot.Container{Image: "quay.io/vendor/agent"}, ImageID: "quay.io/vendor/agent@" + other},
+			}}}}, 0, "",
+		},
 		"another one":             {pods("quay.io/vendor/agent@" + other), 4, image + " has the digest " + other},
 		"a digest of its content": {pods(other), 4, "a node does not report the digest"},
 		"not read":                {snapshot.List[snapshot.PodImages]{Error: "no answer"}, 4, "no answer"},
@@ -238,7 +248,7 @@ func TestImagesThatRan(t *testing.T) {
 				for i := range s.Variants {
 					s.Variants[i].Images = []string{image}
 				}
-				p := play(t, w, s, &fakeLabs{digests: map[string]string{image: built}, running: test.running}, Options{})
+				p := play(t, w, s, &fakeLabs{digests: map[string]string{image: built, "quay.io/vendor/agent:v2": other}, running: test.running}, Options{})
 				r, _ := p.Report()
 				if p.status() != test.status || !strings.Contains(strings.Join(r.Variants[0].Reasons, "; "), test.reason) {
 					t.Errorf("status %d, want %d\n%s", p.status(), test.status, describe(t, p))

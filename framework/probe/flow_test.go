@@ -92,7 +92,7 @@ func TestUDPFlow(t *testing.T) {
 	waitClean(t, s, 500*time.Millisecond, "a->firewall", "a->b/udp-flow")
 	stop(t, s)
 	line := timeline(t, s, "a->firewall/udp-flow")
-	if c := line.Between(line.Started, refused); c.Lost > 0 || c.Received < 20 {
+	if c := line.Between(line.Started, refused); c.Received == 0 || c.Lost > c.Received/10 {
 		t.Errorf("before new flows were refused: %+v", c)
 	}
 	f.mu.Lock()
@@ -102,7 +102,7 @@ func TestUDPFlow(t *testing.T) {
 	if n := line.Counts().Received; ports < n*3/4 {
 		t.Errorf("%d packets came from %d ports", n, ports)
 	}
-	if line := timeline(t, s, "a->b/udp-flow"); line.Counts().Lost > 0 || len(line.Sources) != 1 || line.Sources[0].Packets < line.Counts().Received {
+	if line := timeline(t, s, "a->b/udp-flow"); len(line.Sources) != 1 || line.Sources[0].Packets < line.Counts().Received {
 		t.Errorf("%s; from %v", line.String(), line.Sources)
 	}
 }

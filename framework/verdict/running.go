@@ -23,23 +23,24 @@ func (j *Judge) ranImages(part history.StepView) (wrong string) {
 	case act.Error != "":
 		return "which images the pods ran is unknown: " + act.Error
 	}
-	built := map[string]string{}
-	for _, ref := range j.Variant.Images {
-		if digest := j.Images[ref]; digest != "" {
-			built[ref] = digest
-		}
-	}
-	j.Result.Running, wrong = compareImages(act.Images, built)
+	j.Result.Running, wrong = compareImages(act.Images, j.Variant.Images, j.Images)
 	return wrong
 }
 
 // compareImages compares the digests that nodes have pulled with those that were built,
-// by reference. A reference with another tag, without one, or with a digest must lead to
-// an image that was built for its repository.
-func compareImages(inUse []snapshot.ImageInUse, built map[string]string) (running []report.RunningImage, wrong string) {
+// by reference, for the repositories of a variant's images. Other variants may run other
+// tags of them beside it. A reference with a tag that was not built, without one, or with
+// a digest must lead to an image that was built for its repository.
+func compareImages(inUse []snapshot.ImageInUse, ofVariant []string, built map[string]string) (running []report.RunningImage, wrong string) {
+	concerned := map[string]bool{}
+	for _, ref := range ofVariant {
+		if named, err := reference.ParseNormalizedNamed(ref); err == nil {
+			concerned[named.Name()] = true
+		}
+	}
 	digests, repositories := map[string]string{}, map[string][]string{}
 	for ref, digest := range built {
-		if named, err := reference.ParseNormalizedNamed(ref); err == nil {
+		if named, err := reference.ParseNormalizedNamed(ref); err == nil && concerned[named.Name()] {
 			digests[reference.TagNameOnly(named).String()] = digest
 			repositories[named.Name()] = append(repositories[named.Name()], digest)
 		}
