@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/compare"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 func diffCommand() *cobra.Command {
@@ -175,6 +176,9 @@ func readRun(path string) (storedRun, error) {
 		dir = filepath.Dir(dir)
 	}
 	r, err := report.Read(filepath.Join(dir, "report.json"))
+	if err == nil {
+		err = rundir.Check(dir)
+	}
 	if err != nil {
 		return storedRun{}, usagef("%w", err)
 	}

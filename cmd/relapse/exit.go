@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -92,6 +93,7 @@ func exitStatus(ctx context.Context, err error) int {
 		boot    *guest.BootError
 		image   *guest.ImageError
 		vendor  *registry.UpstreamError
+		unsafe  *rundir.UnsafeError
 		verdict *verdictError
 		several *notAllPassed
 	)
@@ -100,7 +102,7 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitInterrupted
 	case err == nil:
 		return exitExpected
-	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version), errors.As(err, &missing):
+	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version), errors.As(err, &missing), errors.As(err, &unsafe):
 		return exitUsage
 	case errors.As(err, &several):
 		return several.status

@@ -103,6 +103,9 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 		}
 	}
 	judged, err := prepared.Judge(one[0])
+	if err != nil && !errors.As(err, &not) {
+		return false, usagef("judging %s: %w", dir, err)
+	}
 	if err != nil {
 		return false, err
 	}

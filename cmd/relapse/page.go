@@ -43,6 +43,11 @@ func renderPages(cmd *cobra.Command, dir string) error {
 	if len(runs) == 0 {
 		return usagef("there is no report.json in %s, nor in a folder below it", dir)
 	}
+	for _, run := range runs { // all of them, before anything is written
+		if _, err := readRun(run); err != nil {
+			return err
+		}
+	}
 	for _, run := range runs {
 		if err := page.Write(run); err != nil {
 			return err

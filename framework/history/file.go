@@ -1,16 +1,17 @@
 package history
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // window is the window of the compression, in bytes: some hundred polls of a small lab, and
@@ -87,42 +88,36 @@ func (e *OtherSchemaError) Error() string {
 // read calls each with the entries of a file, up to its end or to where the run was
 // killed, or until each returns false. restore is applied to each line first.
 func read(path string, restore func([]byte) []byte, each func(Entry) bool) error {
-	f, err := os.Open(path)
+	run, err := rundir.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	in, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
-	if err != nil {
-		return fmt.Errorf("reading the record %s: %w", path, err)
-	}
-	defer in.Close()
-	lines := bufio.NewReaderSize(in, 64<<10)
-	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
-			if n == 1 {
-				return &OtherSchemaError{Path: path}
-			}
-			return nil // the line that was being written is lost
-		}
-		if err != nil {
-			return fmt.Errorf("reading the record %s: %w", path, err)
-		}
+	defer run.Close()
+	n := 0
+	err = run.Lines(filepath.Base(path), func(line []byte) (bool, error) {
 		var e Entry
-		if n == 1 { // another schema may not fit into an Entry
+		if n++; n == 1 { // one of another form need not fit into an Entry
 			var first struct{ Begin Begin }
 			if json.Unmarshal(restore(line), &first) != nil || first.Begin.Schema != Schema {
-				return &OtherSchemaError{path, first.Begin.Schema}
+				return false, &OtherSchemaError{path, first.Begin.Schema}
 			}
 		}
 		if err := json.Unmarshal(restore(line), &e); err != nil {
-			return fmt.Errorf("reading the record %s, line %d: %w", path, n, err)
+			return false, fmt.Errorf("%s, line %d: %w", path, n, err)
 		}
-		if !each(e) {
-			return nil
+		if n == 1 && e.Begin == nil { // a second "begin", which is null
+			return false, &OtherSchemaError{Path: path}
 		}
+		return each(e), nil
+	})
+	var other *OtherSchemaError
+	switch {
+	case err == nil && n == 0:
+		return &OtherSchemaError{Path: path}
+	case err == nil || errors.As(err, &other) || errors.Is(err, fs.ErrNotExist):
+		return err
 	}
+	return fmt.Errorf("reading the record: %w", err)
 }
 
 // ReadBegin reads the first entry of the record in a folder. restore is applied to each

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // ManifestSchema names the format of manifest.json, and ManifestName is its file.
@@ -62,7 +63,7 @@ type Redaction struct {
 // ReadManifest reads the manifest of a run that was unpacked from an archive. It is nil for
 // any other run.
 func ReadManifest(dir string) (*Manifest, error) {
-	text, err := os.ReadFile(filepath.Join(dir, ManifestName))
+	text, err := rundir.ReadFile(filepath.Join(dir, ManifestName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // Schema names the format of report.json.
@@ -397,32 +399,21 @@ func (r Report) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("creating the report's folder: %w", err)
 	}
-	if err := Replace(filepath.Join(dir, "report.json"), text.Bytes()); err != nil {
+	if err := rundir.Replace(filepath.Join(dir, "report.json"), text.Bytes()); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil
 }
 
-// Replace writes a file, or replaces it. A reader never sees half of it.
-func Replace(path string, text []byte) error {
-	err := os.WriteFile(path+".tmp", text, 0o644)
-	if err == nil {
-		err = os.Rename(path+".tmp", path)
-	}
-	if err != nil {
-		_ = os.Remove(path + ".tmp") // half of it, on a full disk
-	}
-	return err
-}
-
-// Read loads a stored report.
+// Read loads a stored report. The error is a *rundir.UnsafeError where the file is not a
+// regular one, or where a name in it cannot be part of a path.
 func Read(path string) (Report, error) {
 	return ReadThrough(path, func(text []byte) []byte { return text })
 }
 
 // ReadThrough loads a stored report whose text goes through a function first.
 func ReadThrough(path string, through func([]byte) []byte) (Report, error) {
-	text, err := os.ReadFile(path)
+	text, err := rundir.ReadFile(path)
 	if err != nil {
 		return Report{}, fmt.Errorf("reading the report: %w", err)
 	}
@@ -434,11 +425,29 @@ func ReadThrough(path string, through func([]byte) []byte) (Report, error) {
 	if r.Schema != Schema {
 		return Report{}, fmt.Errorf("reading the report %s: its schema is %q, not %q", path, r.Schema, Schema)
 	}
+	if err := r.checkNames(path); err != nil {
+		return Report{}, fmt.Errorf("reading the report: %w", err)
+	}
 	r.complete()
 	return r, nil
 }
 
 // complete fills in fields that reports of older versions express by others.
+func (r Report) checkNames(path string) error {
+	for _, of := range []struct{ field, name string }{{"scenario", r.Scenario}, {"run", r.Run}} {
+		if of.name != "" && !rundir.IsName(of.name) {
+			return &rundir.UnsafeError{Path: path, Why: fmt.Sprintf("%q cannot be the name of a %s", of.name, of.field)}
+		}
+	}
+	for i, v := range r.Variants {
+		if dir := v.EvidenceDir; dir != "" && dir != "evidence" && (!fs.ValidPath(dir) || !strings.HasPrefix(dir, "evidence/")) {
+			return &rundir.UnsafeError{Path: path, Why: fmt.Sprintf("the evidence of variant %d is in %q, and not below evidence", i+1, dir)}
+		}
+	}
+	return nil
+}
+
+// complete adds what reports of older versions say in other fields.
 func (r *Report) complete() {
 	for _, v := range r.Variants {
 		for i, c := range v.Checks {

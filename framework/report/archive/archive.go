@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // Options say how a run is packed.
@@ -55,6 +55,11 @@ func Write(dir, file string, o Options) (m report.Manifest, err error) {
 	if err != nil {
 		return m, err
 	}
+	run, err := rundir.Open(dir)
+	if err != nil {
+		return m, fmt.Errorf("packing the run in %s: %w", dir, err)
+	}
+	defer func() { run.Close() }()
 	m = report.Manifest{Schema: report.ManifestSchema, Scenario: r.Scenario, Run: r.Run, Verdict: r.Verdict, Files: []report.Packed{}}
 	if o.Redact {
 		redacted, err := os.MkdirTemp("", "relapse-archive-")
@@ -62,12 +67,16 @@ func Write(dir, file string, o Options) (m report.Manifest, err error) {
 			return m, fmt.Errorf("packing the run in %s: %w", dir, err)
 		}
 		defer os.RemoveAll(redacted)
-		if m.Redaction, m.LeftOut, err = redact(dir, redacted, r, o); err != nil {
+		if m.Redaction, m.LeftOut, err = redact(run, redacted, r, o); err != nil {
 			return m, fmt.Errorf("replacing addresses and names of the run in %s: %w", dir, err)
 		}
-		dir = redacted
+		run.Close()
+		if run, err = rundir.Open(redacted); err != nil {
+			return m, fmt.Errorf("packing the run in %s: %w", dir, err)
+		}
 	}
-	paths, err := filesOf(dir)
+	// Made anew by whoever packs: of one that was unpacked before, not packed again.
+	paths, err := filesOf(run)
 	if err != nil {
 		return m, fmt.Errorf("packing the run in %s: %w", dir, err)
 	}
@@ -82,7 +91,7 @@ func Write(dir, file string, o Options) (m report.Manifest, err error) {
 	}()
 	p := packer{top: r.Scenario + "-" + r.Run, time: r.Started}
 	for _, name := range paths {
-		if err := p.add(dir, name); err != nil {
+		if err := p.add(run, name); err != nil {
 			return m, fmt.Errorf("packing the run: %w", err)
 		}
 	}
@@ -100,18 +109,9 @@ func Write(dir, file string, o Options) (m report.Manifest, err error) {
 // filesOf are the paths of a run's files, relative to its folder and with slashes,
 // report.json first. The manifest of an archive that was unpacked is left out: each
 // archive gets its own.
-func filesOf(dir string) ([]string, error) {
-	var all []string
-	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() || filepath.Ext(p) == ".tmp" {
-			return err
-		}
-		name, err := filepath.Rel(dir, p)
-		if err == nil && name != report.ManifestName {
-			all = append(all, filepath.ToSlash(name))
-		}
-		return err
-	})
+func filesOf(run *rundir.Folder) ([]string, error) {
+	all, err := run.Files(".")
+	all = slices.DeleteFunc(all, func(name string) bool { return name == report.ManifestName || path.Ext(name) == ".tmp" })
 	slices.SortStableFunc(all, func(a, b string) int { return rank(a) - rank(b) })
 	return all, err
 }
@@ -142,8 +142,8 @@ type member struct {
 	packed []byte
 }
 
-func (p *packer) add(dir, name string) error {
-	text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+func (p *packer) add(run *rundir.Folder, name string) error {
+	text, err := run.ReadFile(name)
 	if err != nil {
 		return err
 	}

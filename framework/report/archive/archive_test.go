@@ -19,9 +19,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/schema"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // stored is a run with evidence: a log, and so many bytes that do not compress.
@@ -228,5 +232,34 @@ func TestRedact(t *testing.T) {
 	other.Members = other.Members[:1]
 	if _, err := Restore(m, Declared{Topology: &other}); !errors.As(err, &changed) {
 		t.Errorf("%v; want that the scenario has changed", err)
+	}
+}
+
+// Pods that only the record of a run names are replaced as well.
+func TestRedactRecord(t *testing.T) {
+	dir, file := stored(t, 10), filepath.Join(t.TempDir(), "run.tar.gz")
+	h := &history.History{}
+	h.Create(filepath.Join(dir, "evidence", "cilium-1.11.6"), time.Now(), history.Begin{})
+	h.AddPoll(snapshot.Snapshot{}, history.Poll{Ended: time.Now(), Findings: []detect.Finding{{
+		Detector: "route-ownership", Kind: "unannounced", State: detect.Active, Pods: []string{"bank/vault-0"}, Says: "vault-0 of bank is gone",
+	}}})
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(dir, file, Options{MaxBytes: 25e6, Redact: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, files := unpacked(t, file)
+	in, err := zstd.NewReader(strings.NewReader(files["evidence/cilium-1.11.6/record.jsonl.zst"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	text, err := io.ReadAll(in)
+	if err != nil || !strings.Contains(string(text), "namespace-x") {
+		t.Errorf("the record is %s (%v)", text, err)
+	}
+	if strings.Contains(string(text), "vault-0") || strings.Contains(string(text), "bank") {
+		t.Errorf("the record names the pod: %s", text)
 	}
 }

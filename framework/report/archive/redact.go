@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
@@ -11,7 +10,6 @@ import (
 	"io"
 	"maps"
 	"net/netip"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -24,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -139,21 +138,26 @@ type redactor struct {
 }
 
 // redact writes the run in a folder to another folder, with addresses and names replaced.
-func redact(dir, to string, r report.Report, o Options) (*report.Redaction, []report.LeftOut, error) {
-	paths, err := filesOf(dir)
+func redact(run *rundir.Folder, to string, r report.Report, o Options) (*report.Redaction, []report.LeftOut, error) {
+	paths, err := filesOf(run)
 	if err != nil {
 		return nil, nil, err
 	}
+	target, err := rundir.Open(to)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer target.Close()
 	x := &redactor{pods: map[string]bool{}, nodes: map[string]bool{}, namespaces: map[string]bool{}, addresses: map[string]netip.Prefix{}, taken: map[string]bool{}}
 	var left []report.LeftOut
 	var readable []string
 	for _, name := range paths {
-		switch text, err := x.collect(dir, name); {
+		switch text, err := x.collect(run, name); {
 		case err != nil:
 			return nil, nil, err
 		case !text:
 			p := packer{}
-			if err := p.add(dir, name); err != nil {
+			if err := p.add(run, name); err != nil {
 				return nil, nil, err
 			}
 			left = append(left, report.LeftOut{Packed: p.members[0].Packed, Why: "not a text file: names in it cannot be replaced"})
@@ -178,7 +182,7 @@ func redact(dir, to string, r report.Report, o Options) (*report.Redaction, []re
 		left[i].Path = x.path(left[i].Path)
 	}
 	for _, name := range readable {
-		if err := x.write(dir, name, to); err != nil {
+		if err := x.write(run, name, target); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -190,31 +194,31 @@ func redact(dir, to string, r report.Report, o Options) (*report.Redaction, []re
 }
 
 // collect notes what is to be replaced in a file. Text is false if it is not a text file.
-func (x *redactor) collect(dir, name string) (text bool, err error) {
+func (x *redactor) collect(run *rundir.Folder, name string) (text bool, err error) {
 	contents := scanner{ip: x.seen, mac: func(m [6]byte) [6]byte { return m }}
 	if path.Ext(name) == ".zst" {
-		return true, eachLine(filepath.Join(dir, filepath.FromSlash(name)), func(line []byte) error {
+		return true, run.Lines(name, func(line []byte) (bool, error) {
 			var entry struct {
-				Look struct {
+				Poll struct {
 					Snapshot snapshot.Snapshot `json:"snapshot"`
 					Findings []struct {
 						Pods []string `json:"pods"`
 					} `json:"findings"`
-				} `json:"look"`
+				} `json:"poll"`
 			}
 			if err := json.Unmarshal(line, &entry); err != nil {
-				return fmt.Errorf("reading %s: %w", name, err)
+				return false, &rundir.UnsafeError{Path: name, Why: err.Error()}
 			}
-			x.objects(entry.Look.Snapshot)
-			for _, f := range entry.Look.Findings {
+			x.objects(entry.Poll.Snapshot)
+			for _, f := range entry.Poll.Findings {
 				x.foundIn(f.Pods)
 			}
 			x.lookAlikes(string(line))
 			contents.json(line, func(string) bool { return false })
-			return nil
+			return true, nil
 		})
 	}
-	content, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+	content, err := run.ReadFile(name)
 	if err != nil || bytes.IndexByte(content, 0) >= 0 || !utf8.Valid(content) {
 		return false, err
 	}
@@ -408,15 +412,11 @@ func (x *redactor) path(name string) string {
 }
 
 // write writes a file of the run to another folder.
-func (x *redactor) write(dir, name, to string) error {
-	from, target := filepath.Join(dir, filepath.FromSlash(name)), filepath.Join(to, filepath.FromSlash(x.path(name)))
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return err
-	}
+func (x *redactor) write(run *rundir.Folder, name string, to *rundir.Folder) error {
 	if path.Ext(name) == ".zst" {
-		return x.writeRecord(from, target)
+		return x.writeRecord(run, name, to)
 	}
-	text, err := os.ReadFile(from)
+	text, err := run.ReadFile(name)
 	if err != nil {
 		return err
 	}
@@ -425,50 +425,19 @@ func (x *redactor) write(dir, name, to string) error {
 	} else {
 		text = []byte(x.text(string(text)))
 	}
-	return os.WriteFile(target, text, 0o644)
+	return to.Replace(x.path(name), text)
 }
 
-func (x *redactor) writeRecord(from, to string) (err error) {
-	file, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	out, err := zstd.NewWriter(file, zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	return eachLine(from, func(line []byte) error {
-		_, err := out.Write(append(x.json(line, keepsKey), '\n'))
-		return err
-	})
-}
-
-// eachLine calls a function for each whole line of a compressed file. A line that a killed
-// process did not finish is left out.
-func eachLine(path string, do func([]byte) error) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	in, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
-	}
-	defer in.Close()
-	lines := bufio.NewReaderSize(in, 64<<10)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil
-		}
+func (x *redactor) writeRecord(run *rundir.Folder, name string, to *rundir.Folder) error {
+	return to.ReplaceWith(x.path(name), func(file io.Writer) error {
+		out, err := zstd.NewWriter(file, zstd.WithEncoderConcurrency(1))
 		if err != nil {
-			return fmt.Errorf("reading %s: %w", path, err)
-		}
-		if err := do(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
 			return err
 		}
-	}
+		err = run.Lines(name, func(line []byte) (bool, error) {
+			_, err := out.Write(append(x.json(line, keepsKey), '\n'))
+			return true, err
+		})
+		return errors.Join(err, out.Close())
+	})
 }

@@ -9,7 +9,6 @@ package junit
 import (
 	"encoding/xml"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // Name is the file of a run's JUnit report.
@@ -40,8 +40,7 @@ func Write(path string, reports ...report.Report) error {
 	if err != nil {
 		return fmt.Errorf("encoding a JUnit report: %w", err)
 	}
-	if err := os.WriteFile(path, slices.Concat([]byte(xml.Header), text, []byte("\n")), 0o644); err != nil {
-		_ = os.Remove(path) // half of it, on a full disk
+	if err := rundir.Replace(path, slices.Concat([]byte(xml.Header), text, []byte("\n"))); err != nil {
 		return fmt.Errorf("writing a JUnit report: %w", err)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // Shard is a stored run.
@@ -37,6 +37,10 @@ func Find(dirs ...string) (shards []Shard, older int, err error) {
 		}
 		newest := map[string]Shard{}
 		for _, run := range runs {
+			// All of them, before anything is written.
+			if err := rundir.Check(run); err != nil {
+				return nil, 0, err
+			}
 			r, err := report.Read(filepath.Join(run, "report.json"))
 			if err != nil {
 				return nil, 0, err
@@ -81,16 +85,15 @@ func Write(output string, shards []Shard) (dir string, merged report.Report, err
 	}
 	merged.Run = filepath.Base(dir)
 	for i, v := range merged.Variants {
-		if !filepath.IsLocal(v.EvidenceDir) {
+		if v.EvidenceDir == "" {
 			continue
 		}
-		if err := copyFolder(filepath.Join(dir, v.EvidenceDir), filepath.Join(from[i].Dir, v.EvidenceDir)); err != nil {
+		if err := copyFolder(dir, v.EvidenceDir, from[i].Dir, v.EvidenceDir); err != nil {
 			return "", merged, err
 		}
 	}
 	for n, s := range shards {
-		lab := path.Join("evidence", fmt.Sprintf("lab-%d", n+1))
-		if err := copyFolder(filepath.Join(dir, lab), filepath.Join(s.Dir, "evidence", "lab")); err != nil {
+		if err := copyFolder(dir, path.Join("evidence", fmt.Sprintf("lab-%d", n+1)), s.Dir, "evidence/lab"); err != nil {
 			return "", merged, err
 		}
 	}
@@ -101,12 +104,19 @@ func Write(output string, shards []Shard) (dir string, merged report.Report, err
 }
 
 // copyFolder copies a folder if it exists.
-func copyFolder(to, from string) error {
-	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
-		return nil
+func copyFolder(toRun, to, fromRun, from string) error {
+	target, err := rundir.Open(toRun)
+	if err != nil {
+		return fmt.Errorf("copying evidence: %w", err)
 	}
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		return fmt.Errorf("copying the evidence %s: %w", from, err)
+	defer target.Close()
+	source, err := rundir.Open(fromRun)
+	if err != nil {
+		return fmt.Errorf("copying evidence: %w", err)
+	}
+	defer source.Close()
+	if err := target.Copy(to, source, from); err != nil {
+		return fmt.Errorf("copying the evidence %s: %w", filepath.Join(fromRun, from), err)
 	}
 	return nil
 }

@@ -12,12 +12,10 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/moby/sys/atomicwriter"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -26,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // Name is the file of the metrics, in the folder of the reports.
@@ -91,7 +90,7 @@ func Update(output string) error {
 		return err
 	}
 	// Several processes may write it at once. A reader never sees half of it.
-	if err := atomicwriter.WriteFile(path, text.Bytes(), 0o644); err != nil {
+	if err := rundir.Replace(path, text.Bytes()); err != nil {
 		return fmt.Errorf("writing the metrics: %w", err)
 	}
 	return nil
@@ -99,16 +98,15 @@ func Update(output string) error {
 
 // successes are the values of LastSuccess in a file, by scenario; none without the file.
 func successes(path string) (map[string]float64, error) {
-	file, err := os.Open(path)
+	text, err := rundir.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the existing metrics: %w", err)
 	}
-	defer file.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(file)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics in %s (remove the file to create it from the stored runs): %w", path, err)
 	}

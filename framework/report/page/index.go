@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // IndexName is the file of the index.
@@ -28,18 +28,7 @@ var (
 // Runs finds the folders of runs: dir itself, or those below it that hold a report,
 // in order of their paths. Links, such as latest, are not followed.
 func Runs(dir string) ([]string, error) {
-	var runs []string
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case e.IsDir() && e.Name() == "evidence":
-			return filepath.SkipDir
-		case e.Name() == "report.json" && e.Type().IsRegular():
-			runs = append(runs, filepath.Dir(path))
-		}
-		return nil
-	})
+	runs, err := rundir.Find(dir, "report.json", "evidence")
 	if err != nil {
 		return nil, fmt.Errorf("looking for runs: %w", err)
 	}
@@ -95,7 +84,7 @@ func WriteIndex(dir string, runs []string) error {
 	if err := indexTemplate.Execute(&text, all); err != nil {
 		return fmt.Errorf("rendering the index of %s: %w", dir, err)
 	}
-	if err := report.Replace(filepath.Join(dir, IndexName), text.Bytes()); err != nil {
+	if err := rundir.Replace(filepath.Join(dir, IndexName), text.Bytes()); err != nil {
 		return fmt.Errorf("writing the index: %w", err)
 	}
 	return nil

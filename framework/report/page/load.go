@@ -9,15 +9,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -44,30 +43,32 @@ type file struct {
 func load(dir string, v report.Variant, unfinished bool) (stored, []string) {
 	s := stored{Variant: v}
 	var unread []string
-	if v.EvidenceDir == "" || !filepath.IsLocal(v.EvidenceDir) {
+	if v.EvidenceDir == "" {
 		return s, nil
 	}
-	entries, err := os.ReadDir(filepath.Join(dir, v.EvidenceDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	run, err := rundir.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, []string{err.Error()}
+	}
+	defer run.Close()
+	names, err := run.Files(v.EvidenceDir)
+	if err != nil {
 		unread = append(unread, err.Error())
 	}
 	known := map[probeStart]int{}
-	for _, e := range entries {
-		if !e.Type().IsRegular() {
+	for _, name := range names {
+		if path.Dir(name) != v.EvidenceDir {
 			continue
 		}
-		f := file{Name: e.Name(), Path: path.Join(filepath.ToSlash(v.EvidenceDir), e.Name())}
-		full := filepath.Join(dir, v.EvidenceDir, e.Name())
-		if info, err := e.Info(); err == nil {
-			f.Bytes = info.Size()
-		}
-		if !unfinished {
-			if f.SHA256, err = digest(full); err != nil {
-				unread = append(unread, err.Error())
-			}
+		f := file{Name: path.Base(name), Path: name}
+		if f.Bytes, f.SHA256, err = measure(run, name, !unfinished); err != nil {
+			unread = append(unread, err.Error())
 		}
 		s.files = append(s.files, f)
-		if err := s.read(full, known); err != nil {
+		if err := s.read(run, name, known); err != nil {
 			unread = append(unread, err.Error())
 		}
 	}
@@ -75,20 +76,20 @@ func load(dir string, v report.Variant, unfinished bool) (stored, []string) {
 }
 
 // read takes what the page shows of a file of evidence.
-func (s *stored) read(path string, known map[probeStart]int) error {
-	switch kind, moment := report.EvidenceOf(filepath.Base(path)); {
+func (s *stored) read(run *rundir.Folder, name string, known map[probeStart]int) error {
+	switch kind, moment := report.EvidenceOf(path.Base(name)); {
 	case kind == report.ProbesEvidence:
 		var records []probe.Record
-		if err := readJSON(path, &records); err != nil {
+		if err := readJSON(run, name, &records); err != nil {
 			return err
 		}
 		s.addTimelines(known, records)
 	case kind == report.HistoryEvidence:
-		return readJSON(path, &s.history)
+		return readJSON(run, name, &s.history)
 	case kind == report.SnapshotEvidence && moment == report.AtBaseline:
-		return readJSON(path, &s.before)
+		return readJSON(run, name, &s.before)
 	case kind == report.SnapshotEvidence && (moment == report.AfterFault || moment == report.Observed && s.after == nil):
-		return readJSON(path, &s.after)
+		return readJSON(run, name, &s.after)
 	}
 	return nil
 }
@@ -116,30 +117,38 @@ func (s *stored) addTimelines(known map[probeStart]int, records []probe.Record) 
 }
 
 // readJSON reads a file into v, which stays as it is where that fails.
-func readJSON[T any](path string, v *T) error {
-	text, err := os.ReadFile(path)
+func readJSON[T any](run *rundir.Folder, name string, v *T) error {
+	text, err := run.ReadFile(name)
 	if err != nil {
 		return fmt.Errorf("reading evidence: %w", err)
 	}
 	var read T
 	if err := json.Unmarshal(text, &read); err != nil {
-		return fmt.Errorf("reading evidence %s: %w", filepath.Base(path), err)
+		return fmt.Errorf("reading evidence %s: %w", path.Base(name), err)
 	}
 	*v = read
 	return nil
 }
 
-func digest(path string) (string, error) {
-	f, err := os.Open(path)
+// measure returns the size of a file in bytes, and its digest where that is asked for.
+func measure(run *rundir.Folder, name string, digest bool) (size int64, sha string, err error) {
+	f, err := run.Open(name)
 	if err != nil {
-		return "", fmt.Errorf("reading evidence: %w", err)
+		return 0, "", fmt.Errorf("reading evidence: %w", err)
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, "", fmt.Errorf("reading evidence: %w", err)
+	}
+	if !digest {
+		return info.Size(), "", nil
+	}
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
-		return "", fmt.Errorf("reading evidence: %w", err)
+		return info.Size(), "", fmt.Errorf("reading evidence: %w", err)
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return info.Size(), hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // faultAt is when the fault began. Reports of older versions do not record it: there it

@@ -19,6 +19,7 @@ import (
 	"github.com/docker/go-units"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // Name is the page's file, beside report.json.
@@ -106,7 +107,7 @@ func Write(dir string) (err error) {
 	if err != nil {
 		return fmt.Errorf("rendering the page of %s: %w", dir, err)
 	}
-	if err := report.Replace(filepath.Join(dir, Name), text); err != nil {
+	if err := rundir.Replace(filepath.Join(dir, Name), text); err != nil {
 		return fmt.Errorf("writing the page: %w", err)
 	}
 	return nil

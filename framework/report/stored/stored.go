@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
-	"github.com/moby/sys/atomicwriter"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // Write writes a value as JSON into a file of a folder, and texts into others, by name.
@@ -19,7 +18,7 @@ func Write(dir, name string, value any, texts map[string]string) error {
 		return err
 	}
 	write := func(name string, text []byte) error {
-		return atomicwriter.WriteFile(filepath.Join(dir, name), text, 0o644)
+		return rundir.Replace(filepath.Join(dir, name), text)
 	}
 	errs := []error{write(name, append(text, '\n'))}
 	for name, text := range texts {
@@ -31,7 +30,7 @@ func Write(dir, name string, value any, texts map[string]string) error {
 // Read reads a value from a JSON file of a folder, whose field schema must have this value.
 func Read(dir, name, schema string, value any) error {
 	path := filepath.Join(dir, name)
-	text, err := os.ReadFile(path)
+	text, err := rundir.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no %s in %s", name, dir)
 	}

@@ -5,7 +5,6 @@ package summary
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/metrics"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 // Name is the file of a summary.
@@ -28,7 +28,7 @@ const (
 
 // Write writes output/summary.md.
 func Write(output string, runs []report.Report) error {
-	if err := os.WriteFile(filepath.Join(output, Name), []byte(Markdown(runs)), 0o644); err != nil {
+	if err := rundir.Replace(filepath.Join(output, Name), []byte(Markdown(runs))); err != nil {
 		return fmt.Errorf("writing the summary: %w", err)
 	}
 	return nil

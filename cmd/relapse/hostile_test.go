@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/relapse-dev/relapse/framework/report"
+)
+
+// A run folder may be an unpacked archive of another person. Each command that reads run
+// folders refuses one that leads out of itself or takes all memory, and writes nothing.
+func TestHostileRuns(t *testing.T) {
+	const evidence = "evidence/cilium-1.11.6"
+	link := func(name, to string) func(*testing.T, string, string) {
+		return func(t *testing.T, run, outside string) {
+			_ = os.Remove(filepath.Join(run, name))
+			must(t, os.MkdirAll(filepath.Dir(filepath.Join(run, name)), 0o755))
+			must(t, os.Symlink(filepath.Join(outside, to), filepath.Join(run, name)))
+		}
+	}
+	fifo := func(name string) func(*testing.T, string, string) {
+		return func(t *testing.T, run, _ string) {
+			_ = os.Remove(filepath.Join(run, name))
+			must(t, syscall.Mkfifo(filepath.Join(run, name), 0o644))
+		}
+	}
+	record := func(text []byte) func(*testing.T, string, string) {
+		return func(t *testing.T, run, _ string) {
+			must(t, os.WriteFile(filepath.Join(run, evidence, "record.jsonl.zst"), text, 0o644))
+		}
+	}
+	all := []string{"page", "judge", "merge", "diff", "archive", "archive --redact"}
+	unpack := []string{"judge", "archive --redact"} // of the record; others do not read it
+	for _, test := range []struct {
+		name     string
+		report   func(*report.Report)
+		plant    func(t *testing.T, run, outside string)
+		commands []string
+		status   int // 2 where it is 0
+	}{
+		{"the page is a link", nil, link("report.html", "victim"), all, 0},
+		{"the page's former temporary file is a link", nil, link("report.html.tmp", "victim"), all, 0},
+		{"the report is a link", nil, link("report.json", "report.json"), all, 0},
+		{"the report is a FIFO", nil, fifo("report.json"), all, 0},
+		{"the report has 1 GiB", nil, func(t *testing.T, run, _ string) { must(t, os.Truncate(filepath.Join(run, "report.json"), 1<<30)) }, all, 0},
+		{"evidence is a link to a folder", nil, link(evidence+"/x", ""), all, 0},
+		{"evidence is a link to a file", nil, link(evidence+"/01-log.txt", "victim"), all, 0},
+		{"evidence is a FIFO", nil, fifo(evidence + "/01-probes.json"), all, 0},
+		{"the lab's evidence is a link", nil, link("evidence/lab", ""), all, 0},
+		{"a name has an escape sequence", nil, func(t *testing.T, run, _ string) {
+			must(t, os.WriteFile(filepath.Join(run, evidence, "\x1b]0;title\a.txt"), nil, 0o644))
+		}, all, 0},
+		{"the scenario is a path", func(r *report.Report) { r.Scenario = "../../outside" }, nil, all, 0},
+		{"the run is a path", func(r *report.Report) { r.Run = "../../outside/victim" }, nil, all, 0},
+		{"the evidence is in another folder", func(r *report.Report) { r.Variants[0].EvidenceDir = "../../outside" }, nil, all, 0},
+		{"the evidence is the run", func(r *report.Report) { r.Variants[0].EvidenceDir = "." }, nil, all, 0},
+		{"a record of one endless line", nil, record(compressed(t, bytes.Repeat([]byte(" "), 129<<20), 4<<20)), unpack, 0},
+		{"a record with a window of 512 MiB", nil, record(withWindow(512 << 20)), unpack, 0},
+		{"a record that begins with nothing", nil, record(compressed(t, []byte(`{"begin":{"schema":"relapse.record/v2"},"begin":null}`+"\n"), 1<<20)), []string{"judge"}, exitInconclusive},
+	} {
+		for _, name := range test.commands {
+			t.Run(test.name+"/"+name, func(t *testing.T) {
+				top := t.TempDir()
+				outside, reports, work := filepath.Join(top, "outside"), filepath.Join(top, "reports"), filepath.Join(top, "work")
+				must(t, os.MkdirAll(outside, 0o755))
+				must(t, os.MkdirAll(work, 0o755))
+				must(t, os.WriteFile(filepath.Join(outside, "victim"), []byte("secret"), 0o644))
+				run := storeRun(t, reports, func(r *report.Report) { r.Variants[0].EvidenceDir = evidence })
+				good := storeRun(t, filepath.Join(top, "good"), nil)
+				must(t, os.MkdirAll(filepath.Join(run, evidence), 0o755))
+				text, err := os.ReadFile(filepath.Join(run, "report.json"))
+				must(t, err)
+				must(t, os.WriteFile(filepath.Join(outside, "report.json"), text, 0o644))
+				if test.report != nil {
+					r, err := report.Read(filepath.Join(run, "report.json"))
+					must(t, err)
+					test.report(&r)
+					must(t, r.Write(run))
+				}
+				if test.plant != nil {
+					test.plant(t, run, outside)
+				}
+				before := tree(t, top)
+				t.Chdir(work)
+				args := append(strings.Fields(name), run)
+				if name == "diff" {
+					args = append(args, good)
+				}
+				status, out, complained := output(t, args...)
+				want := cmp.Or(test.status, exitUsage)
+				if status != want {
+					t.Errorf("exit status %d, want %d:\n%s%s", status, want, out, complained)
+				}
+				if strings.ContainsAny(complained, "\x1b\a") {
+					t.Errorf("it prints control characters: %q", complained)
+				}
+				if diff := gocmp.Diff(before, tree(t, top)); diff != "" {
+					t.Errorf("files were written (-before +after):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func compressed(t *testing.T, text []byte, window int) []byte {
+	t.Helper()
+	var to bytes.Buffer
+	out, err := zstd.NewWriter(&to, zstd.WithWindowSize(window))
+	must(t, err)
+	_, err = out.Write(text)
+	must(t, err)
+	must(t, out.Close())
+	return to.Bytes()
+}
+
+// withWindow is a frame of zstd whose header asks for a window of so many bytes, a power
+// of two (RFC 8878, 3.1.1.1.2), and that holds one empty line.
+func withWindow(bytes int) []byte {
+	exponent := 0
+	for 1<<(10+exponent) < bytes {
+		exponent++
+	}
+	return []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, byte(exponent << 3), 0x09, 0x00, 0x00, '\n'}
+}
+
+// tree is what a folder holds: each file with its kind and the digest of its text.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	must(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		all[path] = e.Type().String()
+		if err == nil && e.Type().IsRegular() && info.Size() < 1<<20 {
+			var text []byte
+			text, err = os.ReadFile(path)
+			all[path] += fmt.Sprintf(" %x", sha256.Sum256(text))
+		}
+		return err
+	}))
+	return all
+}
