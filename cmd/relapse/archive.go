@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/archive"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
@@ -95,7 +96,7 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 	if err != nil {
 		return fmt.Errorf("packing the run: %w", err)
 	}
-	out := cmd.OutOrStdout()
+	out := plain.Writer(cmd.OutOrStdout())
 	fmt.Fprintf(out, "%s: %d files, %s\n", output, len(m.Files), units.HumanSize(float64(info.Size())))
 	for _, f := range m.LeftOut {
 		fmt.Fprintf(out, "left out %s (%s): %s\n", f.Path, units.HumanSize(float64(f.Bytes)), f.Why)

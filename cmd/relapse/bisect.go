@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/keptlab"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
@@ -162,7 +163,7 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 		return err
 	}
 	o.with = b.Record.With
-	b.WritePlan(os.Stdout)
+	b.WritePlan(plain.Writer(os.Stdout))
 	if o.dryRun {
 		return nil
 	}
@@ -186,12 +187,12 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	resume := fmt.Sprintf("continue with: relapse bisect %s %s --resume %s", b.Record.Scenario, b.Record.Component, b.Dir)
 	switch {
 	case errors.Is(err, engine.ErrInterrupted):
-		fmt.Fprintf(os.Stdout, "\n%s\n", resume)
+		fmt.Fprintf(plain.Writer(os.Stdout), "\n%s\n", resume)
 		return err
 	case err != nil:
 		return fmt.Errorf("%w\n%s", err, resume)
 	}
-	b.WriteResult(os.Stdout)
+	b.WriteResult(plain.Writer(os.Stdout))
 	return judgedAs(b.Verdict(), nil)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/compare"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
@@ -36,7 +37,7 @@ remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
 		Args: exactArgs(2, "the folders of two runs, A and B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if holdsRuns(args[0]) && holdsRuns(args[1]) {
-				return diffNights(cmd.OutOrStdout(), args[0], args[1])
+				return diffNights(plain.Writer(cmd.OutOrStdout()), args[0], args[1])
 			}
 			a, err := readRun(args[0])
 			if err != nil {
@@ -46,7 +47,7 @@ remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
 			if err != nil {
 				return err
 			}
-			return outcomeOfDiff(diffRuns(cmd.OutOrStdout(), a, b))
+			return outcomeOfDiff(diffRuns(plain.Writer(cmd.OutOrStdout()), a, b))
 		},
 	}
 }

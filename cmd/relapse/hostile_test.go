@@ -113,6 +113,35 @@ func TestHostileRuns(t *testing.T) {
 	}
 }
 
+// What a run of another person says is printed as text.
+func TestHostileText(t *testing.T) {
+	const hostile = "x\x1b]0;owned\a\r\u202e\n```\n@octocat"
+	says := func(r *report.Report) {
+		r.Verdict, r.Owner, r.Relapse, r.Command = "fail", hostile, hostile, hostile
+		r.Variants[0].Name, r.Variants[0].Verdict, r.Variants[0].Reasons = hostile, "missed", []string{hostile}
+		r.CPU, r.Guests = &report.CPU{}, []report.Guest{{Node: hostile, Kernel: hostile, Accelerator: hostile}}
+	}
+	top := t.TempDir()
+	run, good := storeRun(t, filepath.Join(top, "theirs"), says), storeRun(t, filepath.Join(top, "ours"), nil)
+	merged := filepath.Join(top, "merged")
+	for _, args := range [][]string{{"diff", run, good}, {"merge", "--output", merged, run, good}, {"judge", run}} {
+		_, out, _ := output(t, args...)
+		if strings.ContainsAny(out, "\x1b\a\r\u202e") {
+			t.Errorf("%s prints control characters: %q", args[0], out)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(merged, "summary.md"))
+	must(t, err)
+	for _, part := range []string{"```", " @octocat", "\n@octocat", "\x1b", "\u202e"} {
+		if bytes.Contains(text, []byte(part)) {
+			t.Errorf("the summary has %q:\n%s", part, text)
+		}
+	}
+	if !bytes.Contains(text, []byte("octocat")) {
+		t.Errorf("the summary does not say what the run says:\n%s", text)
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

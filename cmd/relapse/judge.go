@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report/archive"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
@@ -109,7 +110,7 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	out := cmd.OutOrStdout()
+	out := plain.Writer(cmd.OutOrStdout())
 	fmt.Fprintf(out, "%s %s: stored %s, judged now %s\n", run.report.Scenario, run.report.Run, run.report.Verdict, judged.Report.Verdict)
 	for _, v := range judged.Report.Variants {
 		fmt.Fprintf(out, "  %s: %s\n", titleOf(v), v.Verdict)

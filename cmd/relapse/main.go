@@ -21,6 +21,7 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -35,7 +36,7 @@ func run(args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if text := complaint(ctx, err); text != "" {
-		fmt.Fprintln(os.Stderr, "relapse: "+text)
+		fmt.Fprintln(os.Stderr, "relapse: "+plain.Text(text))
 	}
 	return exitStatus(ctx, err)
 }

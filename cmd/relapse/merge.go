@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/merge"
 	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/report/summary"
 )
 
@@ -60,7 +61,7 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string) error {
 		runs, reports = append(runs, dir), append(reports, merged)
 		printReport(out, merged, output)
 		for _, c := range merged.Merged.Conflicts {
-			fmt.Fprintf(out, "  conflict: %s\n", c)
+			fmt.Fprintf(out, "  conflict: %s\n", plain.Line(c))
 		}
 	}
 	if err := errors.Join(

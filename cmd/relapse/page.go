@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
 func pageCommand() *cobra.Command {
@@ -52,7 +53,7 @@ func renderPages(cmd *cobra.Command, dir string) error {
 		if err := page.Write(run); err != nil {
 			return err
 		}
-		fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(run, page.Name))
+		fmt.Fprintln(plain.Writer(cmd.OutOrStdout()), filepath.Join(run, page.Name))
 	}
 	if len(runs) == 1 && runs[0] == filepath.Clean(dir) {
 		return nil
@@ -60,6 +61,6 @@ func renderPages(cmd *cobra.Command, dir string) error {
 	if err := page.WriteIndex(dir, runs); err != nil {
 		return err
 	}
-	fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(dir, page.IndexName))
+	fmt.Fprintln(plain.Writer(cmd.OutOrStdout()), filepath.Join(dir, page.IndexName))
 	return nil
 }

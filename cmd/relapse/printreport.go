@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
 // screenLines bounds the summary of a run, with the empty line above.
@@ -37,6 +38,7 @@ func printReport(out io.Writer, r report.Report, output string) {
 	width := widthOf(out)
 	fmt.Fprintln(out)
 	for i, line := range slices.Concat(lines, last) {
+		line = plain.Line(line)
 		if width > 0 && i < len(lines) { // the path of the report is not cut
 			line = ansi.Truncate(line, width, "…")
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/keptlab"
 	"github.com/relapse-dev/relapse/framework/qualify"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/scenarios"
 )
@@ -180,7 +181,7 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 			return usagef("--resume: %w", err)
 		}
 	}
-	r.WritePlan(os.Stdout)
+	r.WritePlan(plain.Writer(os.Stdout))
 	if o.dryRun {
 		return nil
 	}
@@ -202,11 +203,11 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	})
 	l.display.Close()
 	if err != nil {
-		fmt.Fprintf(os.Stdout, "\nresults so far: %s\ncontinue with: %s --resume %s\n", r.Dir, q.Command, shellescape.Quote(r.Dir))
+		fmt.Fprintf(plain.Writer(os.Stdout), "\nresults so far: %s\ncontinue with: %s --resume %s\n", r.Dir, q.Command, shellescape.Quote(r.Dir))
 		return err
 	}
 	result := r.Result()
-	fmt.Fprintf(os.Stdout, "\n%s\nreports: %s\n", result.Text(), r.Dir)
+	fmt.Fprintf(plain.Writer(os.Stdout), "\n%s\nreports: %s\n", result.Text(), r.Dir)
 	if err := r.Broken(); err != nil && result.Verdict == qualify.Go {
 		l.Log.Warn("parts that do not decide could not be checked", "error", err)
 	}

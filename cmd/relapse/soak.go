@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/soak"
 	"github.com/relapse-dev/relapse/framework/suite"
 )
@@ -152,7 +153,7 @@ func runSoak(ctx context.Context, s *settings, name string, o soakOptions) error
 	result, err := k.Run(ctx)
 	l.display.Close()
 	if result.Runs > 0 {
-		fmt.Fprintf(os.Stdout, "\n%s\n  %s, %s and %s: %s\n", strings.TrimSuffix(result.Text(), "\n"), soak.FileText, soak.FileJSON, soak.FileRuns, dir)
+		fmt.Fprintf(plain.Writer(os.Stdout), "\n%s\n  %s, %s and %s: %s\n", strings.TrimSuffix(result.Text(), "\n"), soak.FileText, soak.FileJSON, soak.FileRuns, dir)
 	}
 	if ctx.Err() != nil {
 		return errors.Join(engine.ErrInterrupted, err) // the lab may not be down

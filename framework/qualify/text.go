@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
 // marks are the words for states, in the order of the details.
@@ -94,10 +96,10 @@ func (r Row) details() [][2]string {
 // Markdown is the qualification for a ticket, with the text of every row.
 func (q Qualification) Markdown() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s\n\n%s.\n\n", inMarkdown(q.Heading()), inMarkdown(q.Title()))
+	fmt.Fprintf(&out, "%s\n\n%s.\n\n", plain.Inline(q.Heading()), plain.Inline(q.Title()))
 	line := func(cells []string) {
 		for i := range cells {
-			cells[i] = inMarkdown(cells[i])
+			cells[i] = plain.Inline(cells[i])
 		}
 		fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | "))
 	}
@@ -117,11 +119,11 @@ func (q Qualification) Markdown() string {
 				fmt.Fprintf(&out, "\n**%s**\n\n", m.word)
 				begun = true
 			}
-			fmt.Fprintf(&out, "- %s: %s\n", inMarkdown(r.Title()), inMarkdown(r.Says))
+			fmt.Fprintf(&out, "- %s: %s\n", plain.Inline(r.Title()), plain.Inline(r.Says))
 			for _, d := range r.details() {
-				text := inMarkdown(d[1])
+				text := plain.Inline(d[1])
 				if d[0] == "again" {
-					text = "`" + d[1] + "`"
+					text = plain.Code(d[1])
 				}
 				fmt.Fprintf(&out, "  - %s: %s\n", d[0], text)
 			}
@@ -129,17 +131,10 @@ func (q Qualification) Markdown() string {
 	}
 	fmt.Fprint(&out, "\n**not tested**\n\n")
 	for _, says := range q.NotTested {
-		fmt.Fprintf(&out, "- %s\n", inMarkdown(says))
+		fmt.Fprintf(&out, "- %s\n", plain.Inline(says))
 	}
 	if q.Command != "" {
-		fmt.Fprintf(&out, "\nMade by `%s`\n", q.Command)
+		fmt.Fprintf(&out, "\nMade by %s\n", plain.Code(q.Command))
 	}
 	return out.String()
 }
-
-// markdown escapes the characters that have a meaning in Markdown.
-var markdown = strings.NewReplacer(
-	`\`, `\\`, "|", `\|`, "*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", ">", "&gt;", "[", `\[`, "]", `\]`, "\r", "", "\n", " ",
-)
-
-func inMarkdown(text string) string { return markdown.Replace(text) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
@@ -104,7 +105,7 @@ func (s *shown) Close() {
 			lines = append(lines, painter{Look: s.Look}.record(b)...)
 		}
 		for _, line := range lines {
-			fmt.Fprintln(s.out, line)
+			fmt.Fprintln(s.out, plain.Coloured(line))
 		}
 		s.above = nil
 	})
@@ -266,6 +267,7 @@ func (s *shown) line(text string) {
 }
 
 func (s *shown) print(text string) {
+	text = plain.Coloured(text)
 	s.last = time.Now()
 	switch {
 	case s.Quiet:

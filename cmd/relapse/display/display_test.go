@@ -432,3 +432,14 @@ func TestTerminalResized(t *testing.T) {
 		t.Error("no colours")
 	}
 }
+
+// A component's words come from a lab, and do not command the terminal.
+func TestForeignText(t *testing.T) {
+	var out bytes.Buffer
+	d := New(&out, Look{Color: true})
+	d.Found("old", []detect.Finding{{Kind: "unannounced", State: detect.Active, Says: "FAIL\rPASS\x1b]0;owned\a"}})
+	d.Close()
+	if text := out.String(); strings.ContainsAny(text, "\r\a") || strings.Contains(text, "\x1b]") || !strings.Contains(text, "\x1b[31mfinding: active unannounced\x1b[0m: FAIL\\x0dPASS") {
+		t.Errorf("it prints %q", text)
+	}
+}

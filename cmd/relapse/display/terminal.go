@@ -11,6 +11,8 @@ import (
 	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
 // redrawEvery is how often a terminal is redrawn.
@@ -158,6 +160,6 @@ func (d *drawing) View() tea.View {
 	// The cursor has one more line.
 	lines := painter{d.Look, d.width, d.frame}.draw(d.runs, time.Now(), max(1, d.height-d.room()-1))
 	v.Cursor.Y = len(lines)
-	v.SetContent(strings.Join(append(lines, ""), "\n"))
+	v.SetContent(plain.Coloured(strings.Join(append(lines, ""), "\n")))
 	return v
 }

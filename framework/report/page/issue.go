@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
 // issue is the run as Markdown for a vendor's issue tracker, in the order in which
@@ -23,7 +24,7 @@ func issue(v view) string {
 		i.addf("No probe loses packets.\n")
 	}
 	i.section("How can we reproduce it?")
-	i.addf("```\nsudo bin/%s\n```\n", v.Command)
+	i.WriteString(plain.Fenced("sudo bin/" + plain.Line(v.Command)))
 	if v.Incident != nil {
 		i.addf("\n%s\n", strings.TrimSpace(v.Incident.Reproduction))
 	}
@@ -47,7 +48,21 @@ type issueText struct {
 	strings.Builder
 }
 
-func (i *issueText) addf(format string, args ...any) { fmt.Fprintf(i, format, args...) }
+// addf adds text. All of it that is not of the format is from the run.
+func (i *issueText) addf(format string, args ...any) {
+	for n, arg := range args {
+		args[n] = plain.Markdown(fmt.Sprint(arg))
+	}
+	fmt.Fprintf(i, format, args...)
+}
+
+// row adds a row of a table.
+func (i *issueText) row(cells ...string) {
+	for n, text := range cells {
+		cells[n] = plain.Cell(text)
+	}
+	i.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}
 
 func (i *issueText) section(title string) { i.addf("\n### %s\n\n", title) }
 
@@ -74,7 +89,7 @@ func (i *issueText) happened() {
 			if r.First {
 				mark = "first disagreement"
 			}
-			i.addf("| %s | %s | %s | %s | %s |\n", cell(r.Layer), cell(r.Where), cell(r.Before), cell(r.After), mark)
+			i.row(r.Layer, r.Where, r.Before, r.After, mark)
 		}
 	}
 }
@@ -83,7 +98,7 @@ func (i *issueText) versions() {
 	i.section("Versions")
 	i.addf("| variant | role | components | form | verdict | expected |\n|---|---|---|---|---|---|\n")
 	for _, s := range i.Sections {
-		i.addf("| %s | %s | %s | %s | %s | %s |\n", cell(s.Title()), s.Role, cell(versions(s.Components)), s.Form, s.Verdict, s.Expected)
+		i.row(s.Title(), s.Role, versions(s.Components), s.Form, s.Verdict, s.Expected)
 	}
 	i.addf("\n")
 	for _, p := range i.Machine {
@@ -138,9 +153,4 @@ func (l lead) sentence() string {
 // rate says how many runs had a verdict.
 func rate(r report.Rate, verdict string) string {
 	return fmt.Sprintf("%s in %d of %d runs (95%% confidence: %.0f to %.0f%%)", verdict, r.Count, r.Runs, 100*r.Low, 100*r.High)
-}
-
-// cell is text in a table of Markdown.
-func cell(text string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(text, "|", `\|`), "\n", "<br>")
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -523,4 +524,30 @@ func TestLargeRun(t *testing.T) {
 func TestIssue(t *testing.T) {
 	page := rendered(t, folder(t, drained()))
 	goldentest.Compare(t, "issue.md", strings.TrimSpace(page.first(t, "textarea").FirstChild.Data)+"\n")
+}
+
+// A run of another person writes text into the issue, and nothing else.
+func TestIssueOfAnother(t *testing.T) {
+	const hostile = "x\n```\n@octocat <!-- \x1b[2J|"
+	r := drained()
+	r.Command = hostile
+	r.Incident.Title, r.Incident.Reproduction, r.Incident.Source = hostile, hostile, hostile
+	r.Variants[0].Name, r.Variants[0].Verdict, r.Variants[0].Findings[0].Says = hostile, hostile, hostile
+	r.Variants[0].Remedies[0].Name = hostile
+	dir := folder(t, drained())
+	if err := r.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	text := rendered(t, dir).first(t, "textarea").FirstChild.Data
+	if n := strings.Count(text, "```"); n != 2 {
+		t.Errorf("the issue has %d fences, want those of the command", n)
+	}
+	_, after, _ := strings.Cut(text, "### Versions")
+	for what, is := range map[string]bool{
+		"a mention": regexp.MustCompile("(?m)(^|[^']) ?@octocat").MatchString(after), "a comment": strings.Contains(after, "<!--"), "a control character": strings.Contains(text, "\x1b"),
+	} {
+		if is {
+			t.Errorf("the issue has %s:\n%s", what, text)
+		}
+	}
 }

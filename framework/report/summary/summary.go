@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/metrics"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
@@ -89,19 +90,19 @@ func row(r report.Report) string {
 				continue
 			}
 			if took := time.Duration(*m.TimeToRecoverMS) * time.Millisecond; remedy == "" || took < fastestRemedy {
-				fastestRemedy, remedy = took, cell(m.Name)+": "+span(took)
+				fastestRemedy, remedy = took, plain.Cell(m.Name)+": "+span(took)
 			}
 		}
 	}
-	verdict := r.Verdict
-	if verdict != string(framework.Pass) {
+	verdict := plain.Cell(r.Verdict)
+	if r.Verdict != string(framework.Pass) {
 		verdict = "**" + verdict + "**"
 	}
 	if r.CPU.Slowed() {
 		verdict += ", slowed down by other work"
 	}
 	took := time.Duration(r.Timings.Total) * time.Millisecond
-	return fmt.Sprintf("| %s | %s | %d of %d | %s | %s | %s |\n", cell(r.Scenario), verdict, expected, len(r.Variants), detected, remedy, span(took))
+	return fmt.Sprintf("| %s | %s | %d of %d | %s | %s | %s |\n", plain.Cell(r.Scenario), verdict, expected, len(r.Variants), detected, remedy, span(took))
 }
 
 // unexpected says what was not as it must be, a line for each variant and for each
@@ -112,21 +113,21 @@ func unexpected(runs []report.Report) []string {
 		for _, v := range r.Variants {
 			text := ""
 			if v.Verdict != v.Expected && v.Expected != "" {
-				text = fmt.Sprintf(": expected %s, got %s", v.Expected, cmp.Or(v.Verdict, "no verdict"))
+				text = plain.Inline(fmt.Sprintf(": expected %s, came to %s", v.Expected, cmp.Or(v.Verdict, "no verdict")))
 			}
 			if len(v.Reasons) > 0 {
 				text += ": " + short(v.Reasons[0])
 			}
 			if text != "" {
-				wrong = append(wrong, fmt.Sprintf("%s, %s%s", r.Scenario, v.Name, text))
+				wrong = append(wrong, fmt.Sprintf("%s, %s%s", plain.Inline(r.Scenario), plain.Inline(v.Name), text))
 			}
 		}
 		if r.Unfinished != nil {
-			wrong = append(wrong, fmt.Sprintf("%s has not ended; running steps: %s", r.Scenario, short(strings.Join(r.Unfinished.Steps, ", "))))
+			wrong = append(wrong, fmt.Sprintf("%s has not ended; it was at: %s", plain.Inline(r.Scenario), short(strings.Join(r.Unfinished.Steps, ", "))))
 		}
 		if r.Merged != nil {
 			for _, c := range r.Merged.Conflicts {
-				wrong = append(wrong, fmt.Sprintf("%s: %s", r.Scenario, short(c)))
+				wrong = append(wrong, fmt.Sprintf("%s: %s", plain.Inline(r.Scenario), short(c)))
 			}
 		}
 	}
@@ -140,10 +141,8 @@ func short(text string) string {
 	if cut := []rune(line); len(cut) > letters {
 		line = string(cut[:letters]) + "…"
 	}
-	return "`" + strings.ReplaceAll(line, "`", "'") + "`"
+	return plain.Code(line)
 }
-
-func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
 func span(d time.Duration) string {
 	if d < time.Second {

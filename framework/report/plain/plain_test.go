@@ -1,0 +1,82 @@
+package plain_test
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/report/plain"
+)
+
+func TestText(t *testing.T) {
+	for _, test := range []struct{ name, of, text, line, coloured string }{
+		{"text", "node1 → node2,\tß\n", "node1 → node2,\tß\n", "node1 → node2, ß ", "node1 → node2,\tß\n"},
+		{"the title of the window", "\x1b]0;owned\a", `\x1b]0;owned\x07`, `\x1b]0;owned\x07`, `\x1b]0;owned\x07`},
+		{"a line that hides another", "FAIL\rPASS", `FAIL\x0dPASS`, `FAIL\x0dPASS`, `FAIL\x0dPASS`},
+		{"colours", "\x1b[31mred\x1b[0m", `\x1b[31mred\x1b[0m`, `\x1b[31mred\x1b[0m`, "\x1b[31mred\x1b[0m"},
+		{"hidden text", "\x1b[8mhidden", `\x1b[8mhidden`, `\x1b[8mhidden`, `\x1b[8mhidden`},
+		{"C1", "\u009b2J", `\x9b2J`, `\x9b2J`, `\x9b2J`},
+		{"no UTF-8", "a\x9bb", `a\x9bb`, `a\x9bb`, `a\x9bb`},
+		{"another direction", "a\u202eb", `a\u202eb`, `a\u202eb`, `a\u202eb`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, got := range []struct{ name, is, want string }{
+				{"Text", plain.Text(test.of), test.text}, {"Line", plain.Line(test.of), test.line}, {"Coloured", plain.Coloured(test.of), test.coloured},
+			} {
+				if got.is != got.want {
+					t.Errorf("%s is %q, want %q", got.name, got.is, got.want)
+				}
+			}
+			var to bytes.Buffer
+			if n, err := fmt.Fprint(plain.Writer(&to), test.of); err != nil || n != len(test.of) || to.String() != test.text {
+				t.Errorf("written are %d bytes (%v): %q", n, err, to.String())
+			}
+		})
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	for _, test := range []struct{ name, of, want string }{
+		{"text", "tor1 -> 10.4.94.23 (node1), `kubectl` & a@b", "tor1 -> 10.4.94.23 (node1), `kubectl` & a@b"},
+		{"a fence", "a\n```\nb", "a\n'''\nb"},
+		{"a fence of tildes", "~~~~", "''''"},
+		{"a mention", "@octocat, (@org/team)", "@&#8203;octocat, (@&#8203;org/team)"},
+		{"a comment", "<!-- hidden", "&lt;!-- hidden"},
+		{"a picture", "![x](https://example.org/)", `![x\](https://example.org/)`},
+		{"a heading", "a\n## b\n---\n> c", "a\n\\## b\n\\---\n\\> c"},
+		{"a control", "\x1b[2J", `\x1b[2J`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := plain.Markdown(test.of); got != test.want {
+				t.Errorf("it is %q, want %q", got, test.want)
+			}
+		})
+	}
+	if got, want := plain.Cell("a|b\n\x1b"), `a\|b<br>\x1b`; got != want {
+		t.Errorf("a cell is %q, want %q", got, want)
+	}
+	if got, want := plain.Code("a`@b`\n```"), "`a'@b' '''`"; got != want {
+		t.Errorf("code is %q, want %q", got, want)
+	}
+	if got, want := plain.Inline("*a* [b](c) @d"), `\*a\* \[b\](c) @&#8203;d`; got != want {
+		t.Errorf("in a line it is %q, want %q", got, want)
+	}
+}
+
+var notPrinted = regexp.MustCompile("[\x00-\x08\x0b-\x1f\x7f\u0080-\u009f]")
+
+func FuzzMarkdown(f *testing.F) {
+	f.Add("a\n```\n@octocat <!-- \x1b[2J")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, got := range []string{plain.Markdown(text), plain.Cell(text), plain.Inline(text), plain.Code(text)} {
+			if notPrinted.MatchString(got) || strings.Contains(got, "```") || strings.Contains(got, "~~~") {
+				t.Errorf("%q becomes %q", text, got)
+			}
+		}
+		if code := plain.Fenced(text); strings.Count(code, "```") != 2 {
+			t.Errorf("%q in a block is %q", text, code)
+		}
+	})
+}
