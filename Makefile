@@ -36,7 +36,7 @@ scenario: build ## set up, run scenarios, tear down: NAME=node-drain [ARGS='--va
 # A wrong name or flag ends here, before anything on the machine changes.
 	@$(relapse) run --dry-run $(NAME) $(ARGS) >/dev/null
 	$(relapse) setup
-	$(relapse) run $(NAME) $(ARGS)
+	@trap '.ci/owner reports' EXIT; echo '$(relapse) run $(NAME) $(ARGS)'; $(relapse) run $(NAME) $(ARGS)
 
 .PHONY: scenarios
 scenarios: build ## list the scenarios and their variants
@@ -50,6 +50,7 @@ down: build ## remove every lab, whatever state it is in
 build: ## build the CLI, bin/relapse
 	@command -v go >/dev/null || { echo 'relapse needs Go 1.26 or newer, in PATH or in /usr/local/go' >&2; exit 3; }
 	@$(compile) go build -o $(relapse) ./cmd/relapse
+	@.ci/owner bin
 
 .PHONY: setup
 setup: build ## make this machine able to run labs; UNDO=1 takes it back

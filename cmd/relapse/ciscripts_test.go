@@ -174,3 +174,50 @@ func TestPackagesRemoveNothing(t *testing.T) {
 		t.Errorf("%s, %v", out, err)
 	}
 }
+
+// make scenario by sudo: the user who called it owns bin and reports afterwards, also
+// where the run fails, whose status make has.
+func TestMakeScenarioBySudo(t *testing.T) {
+	makefile, err := filepath.Abs("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, uid, sudo string
+		status          string // of relapse run
+		chown           string
+	}{
+		{"by sudo", "0", "1000", "0", "-R -h -P 1000:1001 bin\n-R -h -P 1000:1001 reports\n"},
+		{"a run that fails", "0", "1000", "4", "-R -h -P 1000:1001 bin\n-R -h -P 1000:1001 reports\n"},
+		{"root alone", "0", "", "0", ""},
+		{"no number", "0", "x; reboot", "0", ""},
+		{"not root", "1000", "1000", "0", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			text, err := os.ReadFile("../../.ci/owner")
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeTo(t, filepath.Join(dir, ".ci", "owner"), string(text), 0o755)
+			writeTo(t, filepath.Join(dir, "reports", "x"), "", 0o644)
+			writeTo(t, filepath.Join(dir, "path", "go"), "#!/bin/sh\nmkdir -p bin\nprintf '#!/bin/sh\\n[ \"$1 $2\" != \"run node-drain\" ] || exit "+test.status+"\\n' > bin/relapse\nchmod +x bin/relapse\n", 0o755)
+			writeTo(t, filepath.Join(dir, "path", "id"), "#!/bin/sh\necho "+test.uid+"\n", 0o755)
+			writeTo(t, filepath.Join(dir, "path", "chown"), "#!/bin/sh\necho \"$@\" >> "+filepath.Join(dir, "chowned")+"\n", 0o755)
+			cmd := exec.CommandContext(t.Context(), "make", "-f", makefile, "scenario", "NAME=node-drain")
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "path")+":"+os.Getenv("PATH"), "SUDO_UID="+test.sudo, "SUDO_GID=1001", "MAKEFLAGS=", "MAKELEVEL=")
+			out, err := cmd.CombinedOutput()
+			if failed := err != nil; failed != (test.status != "0") || failed && !strings.Contains(string(out), "Error "+test.status) {
+				t.Errorf("make: %v, want the status %s:\n%s", err, test.status, out)
+			}
+			chowned, err := os.ReadFile(filepath.Join(dir, "chowned"))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+			if string(chowned) != test.chown {
+				t.Errorf("chown was called with %q, want %q:\n%s", chowned, test.chown, out)
+			}
+		})
+	}
+}

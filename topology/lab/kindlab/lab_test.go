@@ -207,6 +207,7 @@ func TestLab(t *testing.T) {
 			t.Errorf("%+v, %v", machine, err)
 		}
 	})
+	t.Run("only root reaches the lab, and the lab does not reach the machine", func(t *testing.T) { onlyRootReaches(ctx, t, lab) })
 	t.Run("another process cannot take the lab", func(t *testing.T) {
 		if err := kindlab.Down(ctx, docker, small.Name); err == nil {
 			t.Error("the lab went down under its holder")

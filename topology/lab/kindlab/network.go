@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 
 	"github.com/relapse-dev/relapse/topology"
@@ -110,9 +111,7 @@ func checkSubnets(ctx context.Context, t topology.Topology) error {
 
 func tableName(lab string) string { return "relapse-" + lab }
 
-// isolate installs the lab's nftables table. The machine forwards nothing between
-// one of the bridges and any other interface. That includes the lab's other
-// bridges: only its routers connect them. Rules in Docker's chains were rejected: a
+// isolate installs the lab's nftables table. Rules in Docker's chains were rejected: a
 // table is removed in one step and does not interfere with Docker. Its priority is
 // before Docker's rules.
 func isolate(lab string, bridges []string) error {
@@ -121,30 +120,66 @@ func isolate(lab string, bridges []string) error {
 		return fmt.Errorf("opening nftables: %w", err)
 	}
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: tableName(lab)})
-	chain := conn.AddChain(&nftables.Chain{
-		Name: "forward", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum:  nftables.ChainHookForward,
-		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10),
-	})
-	for _, bridge := range bridges {
-		for _, keys := range [][2]expr.MetaKey{
-			{expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME},
-			{expr.MetaKeyOIFNAME, expr.MetaKeyIIFNAME},
-		} {
-			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-				&expr.Meta{Key: keys[0], Register: 1},
-				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(bridge)},
-				&expr.Meta{Key: keys[1], Register: 1},
-				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: ifname(bridge)},
-				&expr.Counter{},
-				&expr.Verdict{Kind: expr.VerdictDrop},
-			}})
+	for _, hook := range isolation(bridges) {
+		chain := conn.AddChain(&nftables.Chain{
+			Name: hook.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook.number,
+			Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10),
+		})
+		for _, rule := range hook.rules {
+			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
 		}
 	}
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("isolating lab %q with nftables: %w", lab, err)
 	}
 	return nil
+}
+
+// hook is a chain of the lab's table.
+type hook struct {
+	name   string
+	number *nftables.ChainHook
+	rules  [][]expr.Any
+}
+
+// isolation is what the machine drops of a lab's packets. All else of the machine's
+// packets goes through.
+//
+//   - It forwards nothing between one of the bridges and any other interface. That
+//     includes the lab's other bridges: only its routers connect them.
+//   - It sends nothing of a process of another user than root to the lab. The registry
+//     has no authentication and deletes what it is asked to, and the routers accept BGP
+//     sessions. A packet without a socket, such as an answer of the kernel, has no user,
+//     and goes through. It is dropped and not rejected, because rejecting takes a kernel
+//     module that the lab does not need otherwise.
+//   - It takes nothing from the lab but the answers to what it has asked for: relapse
+//     serves nothing on the machine's own addresses, and other programs do not expect a
+//     lab.
+func isolation(bridges []string) []hook {
+	forward := hook{name: "forward", number: nftables.ChainHookForward}
+	output := hook{name: "output", number: nftables.ChainHookOutput}
+	input := hook{name: "input", number: nftables.ChainHookInput}
+	drop := []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
+	is := func(key expr.MetaKey, op expr.CmpOp, data []byte) []expr.Any {
+		return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data}}
+	}
+	for _, bridge := range bridges {
+		name := ifname(bridge)
+		forward.rules = append(forward.rules,
+			slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name), drop),
+			slices.Concat(is(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name), drop))
+		output.rules = append(output.rules,
+			slices.Concat(is(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), is(expr.MetaKeySKUID, expr.CmpOpNeq, binaryutil.NativeEndian.PutUint32(0)), drop))
+		input.rules = append(input.rules, slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+			&expr.Bitwise{
+				SourceRegister: 1, DestRegister: 1, Len: 4,
+				Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: binaryutil.NativeEndian.PutUint32(0),
+			},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)},
+		}, drop))
+	}
+	return []hook{forward, output, input}
 }
 
 // ifname is an interface name as nftables compares it: padded to IFNAMSIZ.

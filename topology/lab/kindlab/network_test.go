@@ -1,0 +1,95 @@
+package kindlab
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+)
+
+// packet is what the rules read of a packet.
+type packet struct {
+	in, out string // interfaces; empty where the hook has none
+	uid     int    // -1: no socket
+	state   uint32 // of conntrack
+}
+
+// drops carries rules out as the kernel does: an expression that has no value to compare
+// ends its rule.
+func drops(t *testing.T, rules [][]expr.Any, p packet) bool {
+	t.Helper()
+	for _, rule := range rules {
+		var register []byte
+		matches := true
+		for _, e := range rule {
+			if !matches {
+				break
+			}
+			switch e := e.(type) {
+			case *expr.Meta:
+				switch e.Key {
+				case expr.MetaKeyIIFNAME:
+					register, matches = ifname(p.in), p.in != ""
+				case expr.MetaKeyOIFNAME:
+					register, matches = ifname(p.out), p.out != ""
+				case expr.MetaKeySKUID:
+					register, matches = binaryutil.NativeEndian.PutUint32(uint32(p.uid)), p.uid >= 0
+				default:
+					t.Fatalf("key %v", e.Key)
+				}
+			case *expr.Ct:
+				register = binaryutil.NativeEndian.PutUint32(p.state)
+			case *expr.Bitwise:
+				masked := make([]byte, e.Len)
+				for i := range masked {
+					masked[i] = register[i]&e.Mask[i] ^ e.Xor[i]
+				}
+				register = masked
+			case *expr.Cmp:
+				matches = bytes.Equal(register, e.Data) == (e.Op == expr.CmpOpEq)
+			case *expr.Counter:
+			case *expr.Verdict:
+				return e.Kind == expr.VerdictDrop
+			default:
+				t.Fatalf("expression %T", e)
+			}
+		}
+	}
+	return false
+}
+
+func TestIsolation(t *testing.T) {
+	const root, other, none = 0, 1000, -1
+	rules := map[string][][]expr.Any{}
+	for _, h := range isolation([]string{"rl-nodes", "rl-uplink"}) {
+		rules[h.name] = h.rules
+	}
+	for _, test := range []struct {
+		name, hook string
+		packet     packet
+		drops      bool
+	}{
+		{"within a network", "forward", packet{in: "rl-nodes", out: "rl-nodes"}, false},
+		{"between two of its networks", "forward", packet{in: "rl-nodes", out: "rl-uplink"}, true},
+		{"out of the lab", "forward", packet{in: "rl-nodes", out: "eth0"}, true},
+		{"into the lab", "forward", packet{in: "eth0", out: "rl-uplink"}, true},
+		{"beside the lab", "forward", packet{in: "eth0", out: "docker0"}, false},
+		{"root to the lab", "output", packet{out: "rl-nodes", uid: root}, false},
+		{"another user to the lab", "output", packet{out: "rl-nodes", uid: other}, true},
+		{"another user to its second network", "output", packet{out: "rl-uplink", uid: other}, true},
+		{"another user elsewhere", "output", packet{out: "eth0", uid: other}, false},
+		{"the kernel to the lab", "output", packet{out: "rl-nodes", uid: none}, false},
+		{"an answer of the lab", "input", packet{in: "rl-nodes", state: expr.CtStateBitESTABLISHED}, false},
+		{"an error about a packet", "input", packet{in: "rl-nodes", state: expr.CtStateBitRELATED}, false},
+		{"neighbour discovery", "input", packet{in: "rl-nodes", state: expr.CtStateBitUNTRACKED}, false},
+		{"a connection of the lab", "input", packet{in: "rl-uplink", state: expr.CtStateBitNEW}, true},
+		{"a connection from elsewhere", "input", packet{in: "eth0", state: expr.CtStateBitNEW}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if drops(t, rules[test.hook], test.packet) != test.drops {
+				t.Errorf("it is dropped: %t", !test.drops)
+			}
+		})
+	}
+}
