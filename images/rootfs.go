@@ -99,15 +99,7 @@ func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (str
 	if err != nil {
 		return "", err
 	}
-	args := []string{"debootstrap", "--variant=minbase"}
-	if len(d.Packages) > 0 {
-		args = append(args, "--include="+strings.Join(d.Packages, ","))
-	}
-	args = append(args, d.Suite, dir)
-	if mirror := aptMirror(ctx, d.Suite); mirror != "" {
-		args = append(args, mirror)
-	}
-	if err := log.run(ctx, inNamespaces(args...)); err != nil {
+	if err := log.run(ctx, inNamespaces(debootstrapCommand(d, dir, aptMirror(ctx, d.Suite))...)); err != nil {
 		// When a package's script fails, debootstrap only names its own log,
 		// which goes with the tree.
 		const own = "debootstrap/debootstrap.log"
@@ -124,6 +116,20 @@ func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (str
 	}
 	r.lowers = append(r.lowers, dir)
 	return dir, nil
+}
+
+// debootstrapCommand is the command that fills a folder. Without --force-check-gpg,
+// debootstrap checks no signature where the machine lacks Debian's keys.
+func debootstrapCommand(d *Debian, dir, mirror string) []string {
+	args := []string{"debootstrap", "--force-check-gpg", "--variant=minbase"}
+	if len(d.Packages) > 0 {
+		args = append(args, "--include="+strings.Join(d.Packages, ","))
+	}
+	args = append(args, d.Suite, dir)
+	if mirror != "" {
+		args = append(args, mirror)
+	}
+	return args
 }
 
 // aptMirror returns the archive that this machine's apt takes the suite from, or

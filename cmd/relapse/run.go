@@ -483,6 +483,10 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	return errors.Join(errs...)
 }
 
+// debianPackages build the root file systems of images: debootstrap, with Debian's keys
+// and the program that checks the archive's signature by them.
+var debianPackages = []string{"debian-archive-keyring", "debootstrap", "gpgv"}
+
 // needs is what relapse needs of a machine for these labs.
 func needs(c *images.Catalogue, labs ...topology.Topology) host.Needs {
 	subnets := map[netip.Prefix]string{}
@@ -491,5 +495,5 @@ func needs(c *images.Catalogue, labs ...topology.Topology) host.Needs {
 			subnets[n.Subnet] = n.Name + " of " + t.Name
 		}
 	}
-	return host.Needs{Packages: []string{"debootstrap"}, ImageCache: c.CacheDir(), Subnets: subnets}
+	return host.Needs{Packages: debianPackages, ImageCache: c.CacheDir(), Subnets: subnets}
 }
