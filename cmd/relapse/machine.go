@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -32,10 +34,14 @@ func sourceRoot() (string, error) {
 		for ; ; dir = filepath.Dir(dir) {
 			text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 			if err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n") {
+				if err := trusted(filepath.Join(dir, "go.mod"), os.Geteuid(), os.Getenv("SUDO_UID")); err != nil {
+					return "", usagef("finding relapse's source: %w", err)
+				}
 				return dir, nil
 			}
-			// A folder above the program that cannot be read is not the source.
-			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			// What is above the program need not be ours: a go.mod in /tmp that cannot be
+			// read, or that is a folder, is not the source.
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EISDIR) {
 				return "", fmt.Errorf("finding relapse's source: %w", err)
 			}
 			if dir == filepath.Dir(dir) {
@@ -44,6 +50,24 @@ func sourceRoot() (string, error) {
 		}
 	}
 	return "", usagef("relapse builds its images from its own source, and cannot find it: run it from a checkout")
+}
+
+// trusted returns an error where a file of relapse's source belongs to a user who is neither
+// root, nor the one who runs relapse, nor the one who called sudo: what is built from the
+// source runs as root, and any user can place a go.mod in /tmp.
+func trusted(file string, uid int, sudo string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	return trustedOwner(file, int(info.Sys().(*syscall.Stat_t).Uid), uid, sudo)
+}
+
+func trustedOwner(file string, owner, uid int, sudo string) error {
+	if owner == 0 || owner == uid || strconv.Itoa(owner) == sudo {
+		return nil
+	}
+	return fmt.Errorf("%s belongs to uid %d, and relapse runs as uid %d: run it from a checkout of your own", file, owner, uid)
 }
 
 func openCatalogue() (*images.Catalogue, string, error) {

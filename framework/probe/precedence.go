@@ -25,6 +25,9 @@ const program = "probe"
 func (a *Agent) RunFirst() error {
 	pid, err := peer(a.conn)
 	if err == nil {
+		err = throttled(throttling)
+	}
+	if err == nil {
 		if err = realTime(pid); errors.Is(err, unix.EPERM) {
 			// A kernel with CONFIG_RT_GROUP_SCHED has real time for those control groups that
 			// were given some, of which the root is one.
@@ -35,6 +38,23 @@ func (a *Agent) RunFirst() error {
 	}
 	if err != nil {
 		return fmt.Errorf("having the probe agent of %s run first: %w", a.name, err)
+	}
+	return nil
+}
+
+// throttling is the file with the microseconds of each period that processes with
+// real-time priority may take, -1 for all of them (sched(7)).
+const throttling = "/proc/sys/kernel/sched_rt_runtime_us"
+
+// throttled returns an error where the kernel lets processes with real-time priority take
+// all of the CPU: an agent that does not sleep would stop the machine.
+func throttled(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(string(text)) == "-1" {
+		return fmt.Errorf("real-time throttling is switched off (%s is -1), and an agent in real time could take the whole CPU", file)
 	}
 	return nil
 }

@@ -123,7 +123,23 @@ func (l lab) Open(ctx context.Context, sources []snapshot.Source, others []strin
 	if err != nil { // an engine.Reader with a nil pointer is not nil
 		return nil, err
 	}
-	return collector, nil
+	return watched{collector, l.Isolated}, nil
+}
+
+// watched is a reader that also asks whether the lab is isolated. Where it is not, a source
+// of the snapshot is unavailable, and what is judged by it is unknown.
+type watched struct {
+	engine.Reader
+	isolated func() error
+}
+
+func (w watched) Collect(ctx context.Context) snapshot.Snapshot {
+	s := w.Reader.Collect(ctx)
+	if err := w.isolated(); err != nil {
+		// The collector's own list is in every snapshot.
+		s.Sources = append(slices.Clone(s.Sources), snapshot.Asked{Name: "isolation of the lab", Unreachable: err.Error()})
+	}
+	return s
 }
 
 func (l lab) CPUTime(ctx context.Context) (engine.CPUTime, error) {

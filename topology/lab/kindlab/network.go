@@ -38,11 +38,7 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 	if err := checkSubnets(ctx, t); err != nil {
 		return err
 	}
-	var bridges []string
-	for _, n := range t.Networks {
-		bridges = append(bridges, bridgeName(t.Name, n.Name))
-	}
-	if err := isolate(t.Name, bridges); err != nil {
+	if err := isolate(t.Name, bridgesOf(t)); err != nil {
 		return err
 	}
 	for _, n := range t.Networks {
@@ -180,6 +176,45 @@ func isolation(bridges []string) []hook {
 		}, drop))
 	}
 	return []hook{forward, output, input}
+}
+
+func bridgesOf(t topology.Topology) []string {
+	var bridges []string
+	for _, n := range t.Networks {
+		bridges = append(bridges, bridgeName(t.Name, n.Name))
+	}
+	return bridges
+}
+
+// Isolated returns an error where rules that isolate the lab are gone: its packets could
+// leave the machine. Another program may have removed them (nft flush ruleset).
+func (l *Lab) Isolated() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("opening nftables: %w", err)
+	}
+	name := tableName(l.Topology.Name)
+	return missing(name, isolation(bridgesOf(l.Topology)), func(chain string) (int, error) {
+		table := &nftables.Table{Family: nftables.TableFamilyINet, Name: name}
+		rules, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
+		return len(rules), err
+	})
+}
+
+// missing returns an error for the first chain of a table that has fewer rules than it was
+// given.
+func missing(table string, hooks []hook, count func(chain string) (int, error)) error {
+	for _, h := range hooks {
+		n, err := count(h.name)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("reading chain %s of nftables table %s: %w", h.name, table, err)
+		}
+		if err != nil || n < len(h.rules) {
+			return fmt.Errorf("nftables table %s has %d of %d rules in chain %s: another program has removed them, and the lab's packets "+
+				"can leave the machine; take the lab down (relapse down)", table, n, len(h.rules), h.name)
+		}
+	}
+	return nil
 }
 
 // ifname is an interface name as nftables compares it: padded to IFNAMSIZ.

@@ -2,6 +2,8 @@ package kindlab
 
 import (
 	"bytes"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/nftables/binaryutil"
@@ -89,6 +91,31 @@ func TestIsolation(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			if drops(t, rules[test.hook], test.packet) != test.drops {
 				t.Errorf("it is dropped: %t", !test.drops)
+			}
+		})
+	}
+}
+
+// nft flush ruleset under a lab that was kept is noticed, and so is the loss of one chain.
+func TestMissingRules(t *testing.T) {
+	hooks := isolation([]string{"rl-nodes", "rl-uplink"})
+	whole := map[string]int{"forward": 4, "output": 2, "input": 2}
+	for _, test := range []struct {
+		name string
+		have map[string]int
+		err  error
+		says string
+	}{
+		{"all of them", whole, nil, ""},
+		{"more of them", map[string]int{"forward": 5, "output": 2, "input": 2}, nil, ""},
+		{"flushed", nil, os.ErrNotExist, "table relapse-x has 0 of 4 rules in chain forward"},
+		{"one chain emptied", map[string]int{"forward": 4, "input": 2}, nil, "table relapse-x has 0 of 2 rules in chain output"},
+		{"not allowed", nil, os.ErrPermission, "reading chain forward of nftables table relapse-x: permission denied"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := missing("relapse-x", hooks, func(chain string) (int, error) { return test.have[chain], test.err })
+			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%v, want %q", err, test.says)
 			}
 		})
 	}

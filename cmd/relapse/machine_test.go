@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// What is built from relapse's source runs as root. A go.mod above the working directory,
+// such as in /tmp, can be of any user.
+func TestSourceOfAnother(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "go.mod")
+	writeTo(t, file, "module "+modulePath+"\n", 0o644)
+	owner := os.Geteuid()
+	for _, test := range []struct {
+		name  string
+		owner int
+		uid   int
+		sudo  string
+		says  string
+	}{
+		{"one's own", owner, owner, "", ""},
+		{"of the caller of sudo", 4711, 0, "4711", ""},
+		{"of root", 0, 4711, "", ""},
+		{"of another", 4711, 4712, "", "belongs to uid 4711, and relapse runs as uid 4712"},
+		{"of another, by sudo", 4711, 0, "4712", "belongs to uid 4711, and relapse runs as uid 0"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := trustedOwner(file, test.owner, test.uid, test.sudo)
+			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%v, want %q", err, test.says)
+			}
+		})
+	}
+	if err := trusted(file, owner, strconv.Itoa(owner)); err != nil {
+		t.Error(err)
+	}
+	// A folder of that name is not the source, and is no error.
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "go.mod"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	if _, err := sourceRoot(); err == nil || !strings.Contains(err.Error(), "cannot find it") {
+		t.Errorf("%v; want that the source is not found", err)
+	}
+}
