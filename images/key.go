@@ -65,6 +65,9 @@ func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string,
 		return "", err
 	}
 	fmt.Fprintf(h, "generation %s\narch %s\nrecipe %s\nbase %s\n", generation, runtime.GOARCH, recipe, baseKey)
+	if r.Debian != nil {
+		fmt.Fprintf(h, "cleaned by %s\n", cleanDebian)
+	}
 	if r.Debian != nil && r.Debian.Slim {
 		fmt.Fprintf(h, "selected by %s\n", selectPackages(r.Debian.Packages))
 	}

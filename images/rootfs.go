@@ -110,7 +110,7 @@ func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (str
 		return "", err
 	}
 	// Lists, caches and logs would differ from build to build; documentation
-	// is a third of such a tree and not read in a container.
+	// is a third of such a tree and not read in a container. Copyright files stay.
 	if err := log.run(ctx, inNamespaces("chroot", dir, "sh", "-ec", cleanDebian)); err != nil {
 		return "", err
 	}
@@ -146,13 +146,25 @@ func aptMirror(ctx context.Context, suite string) string {
 	return "" // not a Debian machine
 }
 
+// trimDocumentation removes a Debian tree's documentation, but for the copyright files and
+// the links that stand for a package's folder: licenses ask that they go with the programs.
+const trimDocumentation = `
+if [ -d usr/share/doc ]; then
+	find usr/share/doc -mindepth 1 -maxdepth 1 -type f -delete
+	find usr/share/doc -mindepth 2 ! -type d ! -name copyright -delete
+	find usr/share/doc -mindepth 1 -type d -empty -delete
+fi
+`
+
+// cleanDebian is carried out in the root of the tree.
 const cleanDebian = `
 rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/ldconfig/* /var/log/*
 rm -rf /var/cache/debconf/*-old /var/lib/dpkg/*-old
-rm -rf /usr/share/doc/* /usr/share/man/* /usr/share/locale/* /usr/share/info/*
+rm -rf /usr/share/man/* /usr/share/locale/* /usr/share/info/*
 rm -f /etc/resolv.conf /etc/hostname /usr/sbin/policy-rc.d
 if [ -e /etc/machine-id ]; then : >/etc/machine-id; fi
-`
+cd /
+` + trimDocumentation
 
 // installPackages is the script that adds packages to a Debian tree. No
 // service is started: policy-rc.d forbids it.

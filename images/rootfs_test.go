@@ -1,6 +1,10 @@
 package images
 
 import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -22,5 +26,41 @@ func TestDebootstrapCommand(t *testing.T) {
 				t.Errorf("it is %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// Documentation goes, and copyright files stay, with the links that stand for a package's
+// folder.
+func TestTrimDocumentation(t *testing.T) {
+	dir := t.TempDir()
+	doc := filepath.Join(dir, "usr/share/doc")
+	for _, file := range []string{"README", "libc6/copyright", "libc6/changelog.gz", "libc6/examples/a", "perl/changelog.gz"} {
+		path := filepath.Join(doc, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"libc-bin": "libc6", "libc6/NEWS.gz": "changelog.gz"} {
+		if err := os.Symlink(to, filepath.Join(doc, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", trimDocumentation)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var left []string
+	err := filepath.WalkDir(doc, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			left = append(left, path[len(doc)+1:])
+		}
+		return err
+	})
+	if want := []string{"libc-bin", "libc6/copyright"}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("left are %q (%v), want %q", left, err, want)
 	}
 }
