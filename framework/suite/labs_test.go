@@ -26,7 +26,7 @@ func TestIsolationIsPolled(t *testing.T) {
 	d := &history.Detection{Every: time.Second}
 	var said [][]string
 	for _, gone = range []error{nil, errors.New("nftables table relapse-x has 0 of 4 rules"), nil} {
-		said = append(said, d.Poll(r.Collect(t.Context()), time.Now()).Unread)
+		said = append(said, d.Poll(r.Collect(t.Context()), time.Now()).Unavailable)
 	}
 	if want := []string{"isolation of the lab: nftables table relapse-x has 0 of 4 rules"}; len(said[0])+len(said[2]) > 0 || !slices.Equal(said[1], want) {
 		t.Errorf("polls say %q, want %q from the second alone", said, want)
