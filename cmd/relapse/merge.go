@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +20,7 @@ import (
 
 func mergeCommand() *cobra.Command {
 	var output string
+	var expected []string
 	cmd := &cobra.Command{
 		Use:   "merge DIR...",
 		Short: "Make one report of the runs of several processes or machines",
@@ -28,21 +31,31 @@ results on one screen, OUTPUT/metrics.prom is for Prometheus, and OUTPUT/index.h
 links to all. Conflicts between the parts are printed and are in the report: a variant
 that ran twice, different versions of relapse or of an image, different machines.
 
+With --expect, a scenario of which no folder has a report is inconclusive. Without it,
+merge cannot know that a run is missing. relapse plan says which scenarios to expect.
+
 Exit status: as of run, for all runs together; a variant with two different verdicts is
 inconclusive at best; 2 bad input.`,
 		Args: someArgs("the folders of runs, or folders with runs in them"),
-		RunE: func(cmd *cobra.Command, args []string) error { return mergeRuns(cmd, args, output) },
+		RunE: func(cmd *cobra.Command, args []string) error { return mergeRuns(cmd, args, output, expected) },
 	}
 	cmd.Flags().StringVar(&output, "output", "merged", "folder for the merged reports")
+	cmd.Flags().StringSliceVar(&expected, "expect", nil, "the `NAMES` of all scenarios that were to run: one without a report is inconclusive")
 	return cmd
 }
 
-func mergeRuns(cmd *cobra.Command, dirs []string, output string) error {
-	shards, older, err := merge.Find(dirs...)
+func mergeRuns(cmd *cobra.Command, dirs []string, output string, expected []string) error {
+	shards, older, empty, err := merge.Find(dirs...)
 	if err != nil {
 		return usagef("merging: %w", err)
 	}
+	if len(empty) > 0 && len(expected) == 0 {
+		return usagef("merging: there is no report.json in %s, nor in a folder below it", empty[0])
+	}
 	out := cmd.OutOrStdout()
+	for _, dir := range empty {
+		fmt.Fprintf(out, "no report in %s\n", dir)
+	}
 	if older > 0 {
 		fmt.Fprintf(out, "left out %d older runs of the same scenarios in the same folders\n", older)
 	}
@@ -63,6 +76,13 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string) error {
 		for _, c := range merged.Merged.Conflicts {
 			fmt.Fprintf(out, "  conflict: %s\n", plain.Line(c))
 		}
+	}
+	for _, r := range merge.Missing(expected, reports) {
+		reports = append(reports, r)
+		fmt.Fprintf(out, "\n%s: INCONCLUSIVE, %s\n", r.Scenario, strings.Join(r.Merged.Conflicts, "; "))
+	}
+	if err := os.MkdirAll(output, 0o755); err != nil {
+		return fmt.Errorf("making the folder of the merged reports: %w", err)
 	}
 	if err := errors.Join(
 		junit.Write(junit.InFolder(output), reports...), summary.Write(output, reports),

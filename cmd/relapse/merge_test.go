@@ -9,6 +9,41 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
+// What was planned and has left no report is inconclusive, whatever else passed.
+func TestMergeExpected(t *testing.T) {
+	there, empty := t.TempDir(), t.TempDir()
+	storeRun(t, there, nil)
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		says   string
+	}{
+		{"all", []string{"--expect=node-drain", there}, exitExpected, "node-drain: PASS"},
+		{"one is missing", []string{"--expect=node-drain,added-nic", there}, exitInconclusive, "\nadded-nic: INCONCLUSIVE, no shard has a report of it\n"},
+		{"a shard without a report", []string{"--expect=node-drain,added-nic", there, empty}, exitInconclusive, "no report in " + empty},
+		{"a shard that was lost", []string{"--expect=node-drain,added-nic", there, filepath.Join(empty, "shard-2")}, exitInconclusive, "no report in " + empty + "/shard-2"},
+		{"no report at all", []string{"--expect=node-drain", empty}, exitInconclusive, "\nnode-drain: INCONCLUSIVE, no shard has a report of it\n"},
+		{"nothing was expected", []string{there, empty}, exitUsage, "there is no report.json in " + empty},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "merged")
+			status, out, complained := output(t, append([]string{"merge", "--output", folder}, test.args...)...)
+			if status != test.status || !strings.Contains(out+complained, test.says) {
+				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
+			}
+			if status != exitInconclusive {
+				return
+			}
+			for _, name := range []string{"junit.xml", "summary.md"} {
+				if text := read(t, filepath.Join(folder, name)); !strings.Contains(text, "no shard has a report of it") {
+					t.Errorf("%s:\n%s", name, text)
+				}
+			}
+		})
+	}
+}
+
 func TestMerge(t *testing.T) {
 	fixed := func(r *report.Report) {
 		r.Variants[0].Name, r.Variants[0].Role, r.Variants[0].Expected, r.Variants[0].Verdict = "cilium-1.12.0", "fixed", "prevented", "prevented"

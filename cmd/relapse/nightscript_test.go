@@ -16,15 +16,15 @@ import (
 )
 
 // night runs .ci/night over shards in a folder of its own, which it returns with the
-// exit status.
-func night(t *testing.T, wanted string, shards, earlier string) (dir string, status int) {
+// exit status. Planned are the names of the scenarios.
+func night(t *testing.T, planned string, shards, earlier string) (dir string, status int) {
 	t.Helper()
 	script, err := filepath.Abs("../../.ci/night")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir = t.TempDir()
-	cmd := exec.CommandContext(t.Context(), script, wanted, shards, earlier)
+	cmd := exec.CommandContext(t.Context(), script, planned, shards, earlier)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), asProgram+"=1", "RELAPSE="+os.Args[0])
 	printed, err := cmd.CombinedOutput()
@@ -54,7 +54,7 @@ func TestNights(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	storeRun(t, filepath.Join(first, "shard-1"), nil)
 	storeRun(t, filepath.Join(first, "shard-2"), nic)
-	before, status := night(t, "2", first, "none")
+	before, status := night(t, "node-drain,added-nic", first, "none")
 	if status != exitExpected {
 		t.Errorf("exit status %d", status)
 	}
@@ -74,7 +74,7 @@ func TestNights(t *testing.T) {
 		tomorrow(r)
 		r.Verdict, r.Variants[0].Verdict = "inconclusive", "unknown"
 	})
-	after, status := night(t, "2", second, history)
+	after, status := night(t, "node-drain,added-nic", second, history)
 	if status != exitInconclusive {
 		t.Errorf("exit status %d, want %d", status, exitInconclusive)
 	}
@@ -109,14 +109,24 @@ func TestNights(t *testing.T) {
 
 	// A shard whose machine was lost.
 	os.RemoveAll(filepath.Join(second, "shard-2"))
-	lost, status := night(t, "2", second, history)
+	lost, status := night(t, "node-drain,added-nic", second, history)
 	summary = read(t, filepath.Join(lost, "night", "summary.md"))
-	if status != exitInconclusive || !strings.Contains(summary, "**1 of 2 shards have no report.**") ||
+	if status != exitInconclusive || !strings.Contains(summary, "added-nic: `no shard has a report of it`") ||
 		!strings.HasSuffix(read(t, filepath.Join(lost, "changed.txt")), "\nverdicts differ: added-nic (@net)\n") {
 		t.Errorf("exit status %d, %s", status, summary)
 	}
-	none, status := night(t, "2", t.TempDir(), history)
-	if summary := read(t, filepath.Join(none, "night", "summary.md")); status != exitInconclusive || summary != "no shard has a report\n" {
+	// A shard whose second scenario has left no report: both shards have one.
+	third := t.TempDir()
+	storeRun(t, filepath.Join(third, "shard-1"), nil)
+	storeRun(t, filepath.Join(third, "shard-2"), nic)
+	half, status := night(t, "node-drain,added-nic,unpinned-image", third, "none")
+	summary = read(t, filepath.Join(half, "night", "summary.md"))
+	if status != exitInconclusive || !strings.Contains(summary, "## relapse: 2 of 3 scenarios passed") ||
+		!strings.Contains(summary, "unpinned-image: `no shard has a report of it`") {
+		t.Errorf("exit status %d, %s", status, summary)
+	}
+	none, status := night(t, "node-drain,added-nic", t.TempDir(), history)
+	if summary := read(t, filepath.Join(none, "night", "summary.md")); status != exitInconclusive || !strings.Contains(summary, "## relapse: 0 of 2 scenarios passed") {
 		t.Errorf("exit status %d, %q", status, summary)
 	}
 }

@@ -40,7 +40,8 @@ that runs them:
   github  the matrix of a job of GitHub Actions, as one line of JSON
   argo    an Argo Workflow that also merges the reports: argo submit
   jobs    Kubernetes Jobs: kubectl create -f -; their reports are in the
-          PersistentVolumeClaim relapse-reports, for relapse merge
+          PersistentVolumeClaim relapse-reports; the annotation relapse.dev/merge is the
+          command that merges them
 
 A scenario is never split. Pods of argo and jobs are privileged, fetch relapse from its
 repository, and build what the scenarios need; each runs relapse doctor first.
@@ -65,6 +66,7 @@ Exit status: 0 done; 2 bad input.`,
 			case planArgo:
 				return plan.Argo(out, all, run, source)
 			case planJobs:
+				fmt.Fprintf(cmd.ErrOrStderr(), "when all have ended, in %s: %s\n", plan.Claim, plan.MergeCommand(all))
 				return plan.Jobs(out, all, run, source)
 			}
 			return plan.GitHub(out, all, run)

@@ -55,25 +55,16 @@ type (
 	}
 )
 
-// mergeFound merges the folders that exist. If one is missing, the result of its shard is
-// not known: exit status 4.
-const mergeFound = `found=() missing=0 output=$1
-shift
-for shard; do
-  if [ -e "$shard" ]; then
-    found+=("$shard")
-  else
-    echo "$shard: the shard has no report" >&2
-    missing=4
-  fi
-done
-bin/relapse merge --output="$output" "${found[@]}"
-exit $missing
-`
+// merges is a container that merges the reports in folders, some of which may be missing.
+func (s Source) merges(shards []Shard, output string, folders []string) corev1.Container {
+	args := append([]string{"merge", "--output=" + output, "--expect=" + Expected(shards)}, folders...)
+	return corev1.Container{Name: "relapse", Image: s.Image, Command: s.checkout("exec bin/relapse \"$@\"\n", args)}
+}
 
 // Argo writes an Argo Workflow, for argo submit: the shards in parallel, then one step that
 // merges their reports, even if shards failed. The reports are artifacts: the cluster needs
-// an artifact repository. The workflow succeeds if the merged runs pass.
+// an artifact repository. The workflow succeeds if the merged
+// runs pass and none of the plan is missing.
 func Argo(out io.Writer, shards []Shard, r Run, s Source) error {
 	const merge, merged = "merge", "/merged"
 	var (
@@ -87,7 +78,7 @@ func Argo(out io.Writer, shards []Shard, r Run, s Source) error {
 		container := s.runs(r.args(shard, reports))
 		result := artifact{Name: "reports", Path: reports, Optional: true} // a shard may end without one
 		templates = append(templates, template{
-			Name: name, Container: &container, ActiveDeadlineSeconds: fmt.Sprint(int64(shard.Limit().Seconds())),
+			Name: name, Container: &container, ActiveDeadlineSeconds: fmt.Sprint(int64(shard.Deadline().Seconds())),
 			Outputs: &artifacts{[]artifact{result}}, Volumes: []corev1.Volume{scratch("docker"), scratch("reports")},
 		})
 		night.Tasks = append(night.Tasks, task{Name: name, Template: name})
@@ -101,12 +92,9 @@ func Argo(out io.Writer, shards []Shard, r Run, s Source) error {
 	night.Tasks = append(night.Tasks, task{
 		Name: merge, Template: merge, Depends: strings.Join(ended, " && "), Arguments: &artifacts{given},
 	})
+	merges := s.merges(shards, merged, folders)
 	templates = append(templates, template{
-		Name: merge, Inputs: &artifacts{taken}, Outputs: &artifacts{all},
-		Container: &corev1.Container{
-			Name: "relapse", Image: s.Image,
-			Command: s.checkout(mergeFound, append([]string{merged}, folders...)),
-		},
+		Name: merge, Inputs: &artifacts{taken}, Outputs: &artifacts{all}, Container: &merges,
 	})
 	const entry = "night"
 	return write(out, workflow{

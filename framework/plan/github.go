@@ -20,9 +20,6 @@ type entry struct {
 	Minutes int `json:"minutes"`
 }
 
-// jobMinutes is the time of a job besides its run: set-up, tear-down and artifacts.
-const jobMinutes = 20
-
 // GitHub writes the shards as the matrix of a job of GitHub Actions: JSON in one line,
 // for a line of $GITHUB_OUTPUT and fromJSON.
 func GitHub(out io.Writer, shards []Shard, r Run) error {
@@ -30,7 +27,7 @@ func GitHub(out io.Writer, shards []Shard, r Run) error {
 		Include []entry `json:"include"`
 	}
 	for _, s := range shards {
-		matrix.Include = append(matrix.Include, entry{s.Number, strings.Join(s.Scenarios(), " "), r.Label, r.With, s.Limit().String(), int(s.Limit().Minutes()) + jobMinutes})
+		matrix.Include = append(matrix.Include, entry{s.Number, strings.Join(s.Scenarios(), " "), r.Label, r.With, s.Limit().String(), int(s.Deadline().Minutes())})
 	}
 	text, err := json.Marshal(matrix)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -73,13 +74,31 @@ const (
 	notMeasured  = 20 * time.Minute
 )
 
-// Limit is when a shard is cancelled, on a machine without caches.
+// Limit is when relapse cancels the run of a shard, on a machine without caches.
 func (s Shard) Limit() time.Duration {
 	limit := buildsWithin
 	for _, i := range s.Items {
 		limit += slowness * cmp.Or(i.Lasts, notMeasured)
 	}
 	return limit.Round(time.Minute)
+}
+
+// besides is the time of a shard's machine besides its run: set-up, tear-down and
+// artifacts. It was chosen, not measured.
+const besides = 20 * time.Minute
+
+// Deadline is when the machine of a shard is stopped. relapse times out at Limit, which is
+// earlier: a machine that is stopped leaves no report of what runs on it.
+func (s Shard) Deadline() time.Duration { return s.Limit() + besides }
+
+// Expected are the names of the scenarios of all shards, for relapse merge --expect.
+func Expected(shards []Shard) string {
+	var names []string
+	for _, s := range shards {
+		names = append(names, s.Scenarios()...)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
 }
 
 // Scenarios are the names of what the shard runs.

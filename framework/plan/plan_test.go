@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,28 @@ func TestArgo(t *testing.T) {
 		t.Fatal(err)
 	}
 	goldentest.Compare(t, "argo.yaml", out.String())
+}
+
+// A pod that is killed at its deadline leaves no report of what runs: relapse times out
+// before, in every form.
+func TestDeadlines(t *testing.T) {
+	for _, s := range planned {
+		if got := s.Deadline() - s.Limit(); got < 15*minute {
+			t.Errorf("shard %d: %s for set-up and tear-down", s.Number, got)
+		}
+		if got := *job(s, planned, Run{}, source).Spec.ActiveDeadlineSeconds; got != int64(s.Deadline().Seconds()) {
+			t.Errorf("shard %d: the job's deadline is %d s, want %s", s.Number, got, s.Deadline())
+		}
+	}
+	var argo bytes.Buffer
+	if err := Argo(&argo, planned, selected, source); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range planned {
+		if want := fmt.Sprintf("activeDeadlineSeconds: %q", fmt.Sprint(int64(s.Deadline().Seconds()))); !strings.Contains(argo.String(), want) {
+			t.Errorf("shard %d: the workflow lacks %s", s.Number, want)
+		}
+	}
 }
 
 // TestSchemas holds the manifests to the schemas that their vendors publish.

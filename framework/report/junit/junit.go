@@ -185,6 +185,9 @@ func reasons(r report.Report) []string {
 	for _, v := range r.Variants {
 		all = append(all, v.Reasons...)
 	}
+	if r.Merged != nil {
+		all = append(all, r.Merged.Conflicts...)
+	}
 	return all
 }
 

@@ -25,25 +25,27 @@ type Shard struct {
 }
 
 // Find reads the shards below some folders: the newest run of each scenario in each
-// folder. Older is how many older runs were left out.
-func Find(dirs ...string) (shards []Shard, older int, err error) {
+// folder. Older is how many older runs were left out. Empty are the folders without a run,
+// or that do not exist.
+func Find(dirs ...string) (shards []Shard, older int, empty []string, err error) {
 	for _, dir := range dirs {
 		runs, err := page.Runs(dir)
-		if err != nil {
-			return nil, 0, err
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, 0, nil, err
 		}
 		if len(runs) == 0 {
-			return nil, 0, fmt.Errorf("there is no report.json in %s, nor in a folder below it", dir)
+			empty = append(empty, dir)
+			continue
 		}
 		newest := map[string]Shard{}
 		for _, run := range runs {
 			// All of them, before anything is written.
 			if err := rundir.Check(run); err != nil {
-				return nil, 0, err
+				return nil, 0, nil, err
 			}
 			r, err := report.Read(filepath.Join(run, "report.json"))
 			if err != nil {
-				return nil, 0, err
+				return nil, 0, nil, err
 			}
 			last, there := newest[r.Scenario]
 			if there {
@@ -57,7 +59,22 @@ func Find(dirs ...string) (shards []Shard, older int, err error) {
 			shards = append(shards, newest[scenario])
 		}
 	}
-	return shards, older, nil
+	return shards, older, empty, nil
+}
+
+// Missing stands for the scenarios that were expected and of which there is no report: an
+// inconclusive report of each, in order of name.
+func Missing(expected []string, reports []report.Report) []report.Report {
+	var missing []report.Report
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(expected))) {
+		if !slices.ContainsFunc(reports, func(r report.Report) bool { return r.Scenario == name }) {
+			missing = append(missing, report.Report{
+				Scenario: name, Verdict: string(framework.Inconclusive),
+				Merged: &report.Merged{Conflicts: []string{"no shard has a report of it"}},
+			})
+		}
+	}
+	return missing
 }
 
 // ByScenario groups shards by scenario, in order of its name.
