@@ -71,7 +71,8 @@ func bisectCommand(s *settings) *cobra.Command {
 		Long: `Bisect runs a scenario's script on versions of a component, without harmless
 precursors and remedies, until it is known with which version the outcome changes. Both
 ends run first. Vendors port fixes back, so the versions of each minor are searched as a
-branch of their own, whose ends run as well.
+branch of their own, whose ends run as well. A change between two branches is exact only
+if the releases of the older branch were judged from its first one on: begin --from there.
 
 A version is affected if its verdict is reproduced or missed, and not affected if it is
 prevented or refused. A version that is not available, does not build or cannot be
@@ -87,7 +88,7 @@ OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run and bisect.json, wh
 
 Exit status: 0 the version that changed the outcome is known; 1 both ends are alike; 4
 only a range is known, or an end could not be judged; 2, 3 and 130 as for all commands.`,
-		Example: "  relapse bisect node-drain cilium --from 1.11.6 --to 1.12.0 --pre",
+		Example: "  relapse bisect node-drain cilium --from 1.11.0 --to 1.12.0 --pre",
 		Args:    exactArgs(2, "the names of a scenario and of a component, such as node-drain cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			scenario, err := scenarioNamed(args[0])
@@ -219,7 +220,11 @@ func openBisection(ctx context.Context, c *images.Catalogue, scenario framework.
 	if err != nil {
 		return nil, err
 	}
-	b, err := bisect.Start(scenario.Incident.Name, tested.Name, o.with, versions, unbuildable)
+	var earlier []string
+	if len(versions) > 0 {
+		earlier = bisect.Earlier(releases, versions[0])
+	}
+	b, err := bisect.Start(scenario.Incident.Name, tested.Name, o.with, versions, unbuildable, earlier...)
 	if err != nil {
 		return nil, usagef("%w", err)
 	}

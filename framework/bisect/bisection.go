@@ -33,9 +33,10 @@ type Versions interface {
 }
 
 // Start begins a bisection. Versions are all that are searched, and unbuildable are the
-// reasons why some of them cannot run.
-func Start(scenario, component string, with map[string]string, versions []string, unbuildable map[string]string) (*Bisection, error) {
-	b := &Bisection{Record: Record{Schema: Schema, Scenario: scenario, Component: component, With: with, Versions: versions}}
+// reasons why some of them cannot run. Earlier are versions of the lowest minor below them,
+// see Earlier.
+func Start(scenario, component string, with map[string]string, versions []string, unbuildable map[string]string, earlier ...string) (*Bisection, error) {
+	b := &Bisection{Record: Record{Schema: Schema, Scenario: scenario, Component: component, With: with, Versions: versions, Earlier: earlier}}
 	for _, v := range slices.SortedFunc(maps.Keys(unbuildable), Compare) {
 		b.Record.Steps = append(b.Record.Steps, Step{Version: v, Outcome: Skipped, Why: unbuildable[v]})
 	}
@@ -60,7 +61,7 @@ func Resume(dir, scenario, component string) (*Bisection, error) {
 
 // begin makes the search from what is known already.
 func (b *Bisection) begin() (err error) {
-	if b.search, err = New(b.Record.Versions); err != nil {
+	if b.search, err = New(b.Record.Versions, b.Record.Earlier...); err != nil {
 		return err
 	}
 	for _, step := range b.Record.Steps {
@@ -142,7 +143,7 @@ func (b *Bisection) sorted() []Step {
 }
 
 // judged are the lowest and the highest version that could be judged, and those outside
-// of them that ran and could not, lowest first.
+// of them that could not, lowest first.
 func (b *Bisection) judged() (low, high string, beyond []string) {
 	var all []string
 	for _, s := range b.sorted() {
@@ -155,7 +156,7 @@ func (b *Bisection) judged() (low, high string, beyond []string) {
 	}
 	for _, s := range b.sorted() {
 		outside := Compare(s.Version, low) < 0 || Compare(s.Version, high) > 0
-		if s.Outcome == Skipped && s.ran() && outside {
+		if s.Outcome == Skipped && outside {
 			beyond = append(beyond, s.Version)
 		}
 	}

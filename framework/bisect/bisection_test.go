@@ -50,9 +50,9 @@ func silent(string) {}
 
 func TestBisection(t *testing.T) {
 	var out strings.Builder
-	b := bisection(t, "1.11.6", "1.11.7", "1.11.8", "1.12.0-rc0", "1.12.0")
+	b := bisection(t, "1.11.0", "1.11.1", "1.11.2", "1.12.0-rc0", "1.12.0")
 	b.WritePlan(&out)
-	err := b.Run(t.Context(), verdicts{"1.11.6": "reproduced", "1.11.8": "unknown", "1.12.0-rc0": "refused", "1.12.0": "prevented"},
+	err := b.Run(t.Context(), verdicts{"1.11.0": "reproduced", "1.11.2": "unknown", "1.12.0-rc0": "refused", "1.12.0": "prevented"},
 		func(text string) { out.WriteString("note: " + text + "\n") })
 	if err != nil || b.Verdict() != framework.Pass {
 		t.Fatalf("%v, %s", err, b.Verdict())
@@ -78,6 +78,10 @@ func TestVerdict(t *testing.T) {
 			"a range", verdicts{"1.0.0": "reproduced", "1.0.2": "prevented"}, framework.Inconclusive,
 			"fixed in 1.0.2 or earlier; last affected 1.0.0; not judged: 1.0.1",
 		},
+		{
+			"alike, between ends that cannot be had", verdicts{"1.0.1": "reproduced"}, framework.Inconclusive,
+			"only 1.0.1 could be judged: affected; versions outside of it could not be judged: 1.0.0, 1.0.2",
+		},
 		{"nothing", verdicts{"1.0.0": "vacuous"}, framework.Inconclusive, "no version could be judged"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -90,6 +94,40 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("got  %s, %s\nwant %s, %s", b.Verdict(), got, test.want, want)
 			}
 		})
+	}
+}
+
+// Versions below the range are no exact answer, neither at once nor after an interrupt.
+func TestBelowTheRange(t *testing.T) {
+	b, err := Start("ipvs-deadlock", "kube-proxy", nil, []string{"1.12.5", "1.13.0"}, nil, "1.12.3", "1.12.4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Dir = t.TempDir()
+	if err := b.Run(t.Context(), verdicts{"1.12.5": "prevented", "1.13.0": "reproduced"}, silent); err != nil {
+		t.Fatal(err)
+	}
+	resumed, err := Resume(b.Dir, "ipvs-deadlock", "kube-proxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "ipvs-deadlock, kube-proxy: broken in 1.13.0 or earlier; last not affected 1.12.5; not judged: 1.12.3, 1.12.4"
+	for _, one := range []*Bisection{b, resumed} {
+		if got := one.conclusion(); got != want || one.Verdict() != framework.Inconclusive {
+			t.Errorf("got  %s, %s\nwant inconclusive, %s", one.Verdict(), got, want)
+		}
+	}
+}
+
+func TestEarlier(t *testing.T) {
+	var releases images.Releases
+	for _, v := range strings.Fields("1.11.9 1.12.0-rc1 1.12.0 1.12.3 1.12.4 1.12.5 1.13.0") {
+		releases.Versions = append(releases.Versions, images.Release{Version: v})
+	}
+	for first, want := range map[string]string{"1.12.4": "1.12.0 1.12.3", "1.12.0": "", "1.13.0": "", "1.12.7": "1.12.0 1.12.3 1.12.4 1.12.5"} {
+		if got := strings.Join(Earlier(releases, first), " "); got != want {
+			t.Errorf("before %s: %q, want %q", first, got, want)
+		}
 	}
 }
 

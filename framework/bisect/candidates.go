@@ -65,6 +65,20 @@ func (r Range) Candidates(releases images.Releases, builds func(version string) 
 	return versions, unbuildable, nil
 }
 
+// Earlier are the releases of the minor of a range's first version that are lower than it,
+// lowest first. Pre-releases are left out.
+func Earlier(releases images.Releases, first string) []string {
+	var earlier []string
+	for _, release := range releases.Versions {
+		v := release.Version
+		if Minor(v) == Minor(first) && Compare(v, first) < 0 && semver.Prerelease("v"+v) == "" {
+			earlier = append(earlier, v)
+		}
+	}
+	slices.SortFunc(earlier, Compare)
+	return earlier
+}
+
 // ends are those that are given.
 func (r Range) ends() []string {
 	return slices.DeleteFunc([]string{r.From, r.To}, func(v string) bool { return v == "" })

@@ -19,9 +19,10 @@ type Record struct {
 	Schema    string            `json:"schema"`
 	Scenario  string            `json:"scenario"`
 	Component string            `json:"component"`
-	With      map[string]string `json:"with,omitempty"` // versions of other components
-	Versions  []string          `json:"versions"`       // all that are searched, lowest first
-	Steps     []Step            `json:"steps"`          // in the order in which they ran
+	With      map[string]string `json:"with,omitempty"`    // versions of other components
+	Versions  []string          `json:"versions"`          // all that are searched, lowest first
+	Earlier   []string          `json:"earlier,omitempty"` // of the lowest minor, below Versions; they are not judged
+	Steps     []Step            `json:"steps"`             // in the order in which they ran
 }
 
 // Step is the result for one version.

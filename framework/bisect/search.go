@@ -6,7 +6,8 @@
 // Vendors port fixes back. So each minor is searched as a branch of its own, in which the
 // outcome is assumed to change at most once. A branch forks from the one before it at
 // that one's first version: the first versions of both show whether the outcome changed
-// between them.
+// between them. Versions of the older branch that come before the first one that was judged
+// may have brought the change as well, and were not judged: then only a range is known.
 package bisect
 
 import (
@@ -32,6 +33,7 @@ const (
 // Search is the state of a search. New makes one.
 type Search struct {
 	branches []branch
+	earlier  []string           // of the first branch, below the range; they are not judged
 	outcomes map[string]Outcome // of the versions judged so far
 }
 
@@ -46,9 +48,10 @@ type branch struct {
 func Compare(a, b string) int { return semver.Compare("v"+a, "v"+b) }
 
 // New begins a search among versions without a leading v, in any order. Its ends are the
-// lowest and the highest of them. The error names what is not a version, or says that
+// lowest and the highest of them. Earlier are versions of the lowest minor below them, lowest
+// first. The error names what is not a version, or says that
 // there are fewer than two.
-func New(versions []string) (*Search, error) {
+func New(versions []string, earlier ...string) (*Search, error) {
 	for _, v := range versions {
 		if semver.Canonical("v"+v) != "v"+v {
 			return nil, fmt.Errorf("%q is not a version: expected one such as 1.11.0", v)
@@ -60,7 +63,7 @@ func New(versions []string) (*Search, error) {
 	if len(versions) < 2 {
 		return nil, fmt.Errorf("a bisection needs at least two versions: there are %q", versions)
 	}
-	s := &Search{outcomes: map[string]Outcome{}}
+	s := &Search{earlier: earlier, outcomes: map[string]Outcome{}}
 	for _, v := range versions {
 		minor := strings.TrimPrefix(semver.MajorMinor("v"+v), "v")
 		if n := len(s.branches); n == 0 || s.branches[n-1].minor != minor {
@@ -200,7 +203,9 @@ type Change struct {
 	Outcome     Outcome
 	// Between are the skipped versions that may have brought the change instead of
 	// First: those before it in its branch, and those of branches between Last's and
-	// First's in which no version could be judged.
+	// First's in which no version could be judged. Where Last is of another branch, they
+	// begin with the releases of that branch before the first one that was judged; those
+	// below the range are among them.
 	Between []string
 }
 
@@ -232,7 +237,7 @@ func (s *Search) Result() Result {
 			was := s.branches[before]
 			begun, _ := s.first(was.versions)
 			if s.outcomes[begun] != s.outcomes[first] {
-				between := []string{}
+				between := append([]string{}, s.unknownHead(before)...)
 				for _, skipped := range s.branches[before+1 : i] {
 					between = append(between, skipped.versions...)
 				}
@@ -251,6 +256,18 @@ func (s *Search) Result() Result {
 		}
 	}
 	return r
+}
+
+// unknownHead are the releases of a branch before the first version that was judged.
+// Pre-releases are left out: the release that they lead to has what they have.
+func (s *Search) unknownHead(i int) []string {
+	b := s.branches[i]
+	first, _ := s.first(b.versions)
+	head := b.versions[:slices.Index(b.versions, first)]
+	if i == 0 {
+		head = slices.Concat(s.earlier, head)
+	}
+	return slices.DeleteFunc(slices.Clone(head), func(v string) bool { return semver.Prerelease("v"+v) != "" })
 }
 
 // lastLike is the last version of a branch that has this outcome.

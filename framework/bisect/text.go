@@ -60,6 +60,9 @@ func (b *Bisection) WritePlan(out io.Writer) {
 	for _, result := range results {
 		fmt.Fprintf(out, "  %s: %s\n", spans(with[result], all), result)
 	}
+	if earlier := b.Record.Earlier; len(earlier) > 0 {
+		fmt.Fprintf(out, "  below the range, and not judged: %s; a change after minor %s will not be exact\n", spans(earlier, earlier), Minor(earlier[0]))
+	}
 	if v, more := b.search.Next(); more {
 		fmt.Fprintf(out, "  first %s; %s\n", v, b.left())
 	}
@@ -95,7 +98,10 @@ func (b *Bisection) WriteResult(out io.Writer) {
 func (b *Bisection) conclusion() string {
 	r := b.search.Result()
 	name := b.Record.Scenario + ", " + b.Record.Component
-	if low, high, beyond := b.judged(); r.Alike != "" && len(beyond) > 0 {
+	if low, high, beyond := b.judged(); r.Alike != "" && len(beyond) > 0 && low == high {
+		return fmt.Sprintf("%s: only %s could be judged: %s; versions outside of it could not be judged: %s",
+			name, low, r.Alike, spans(beyond, b.Record.Versions))
+	} else if r.Alike != "" && len(beyond) > 0 {
 		return fmt.Sprintf("%s: %s and %s are alike: %s; versions outside of them could not be judged: %s",
 			name, low, high, r.Alike, spans(beyond, b.Record.Versions))
 	} else if r.Alike != "" {
@@ -124,7 +130,7 @@ func (b *Bisection) describe(c Change) string {
 	}
 	text := fmt.Sprintf("%s in %s; %s %s", change, c.First, last, c.Last)
 	if len(c.Between) > 0 {
-		text = fmt.Sprintf("%s in %s or earlier; %s %s; not judged: %s", change, c.First, last, c.Last, strings.Join(c.Between, ", "))
+		text = fmt.Sprintf("%s in %s or earlier; %s %s; not judged: %s", change, c.First, last, c.Last, spans(c.Between, slices.Concat(b.Record.Earlier, b.Record.Versions)))
 	}
 	// A fix may have been ported back to versions that could not be judged.
 	var unjudged []string
