@@ -264,6 +264,8 @@ type Script struct {
 	// MinOutage is how long a probe must get no answer to count as losing packets, without
 	// the time in which it sent nothing (probe.Timeline.FirstOutage). Zero: one lost packet
 	// is enough. Guests without hardware support lose single packets on a busy machine.
+	// Other probes, and those of Impacted without such an outage, may then lose a share of
+	// their packets (package verdict); with zero they may lose none.
 	MinOutage time.Duration
 	// SymptomWithin bounds the wait for the symptom, from the fault on; zero means Observe.
 	SymptomWithin time.Duration

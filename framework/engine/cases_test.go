@@ -434,6 +434,48 @@ func testCases() []testCase {
 			old: func(w *world, s *framework.Script) { s.Latent = []framework.Finding{framework.As(latent)} },
 		},
 		{
+			name: "every second packet of the fixed version is lost, which is no outage", status: 4,
+			new: func(w *world, s *framework.Script) {
+				s.HurtFor = 500 * time.Millisecond
+				onInject(func(w *world) { w.alternates(outToA) })(w, s)
+			},
+		},
+		{
+			name: "every second packet of the affected version is lost, which is no outage", status: 4,
+			old: func(w *world, s *framework.Script) {
+				s.HurtFor = 500 * time.Millisecond
+				onInject(func(w *world) { w.alternates(outToA) })(w, s)
+			},
+		},
+		{
+			name: "every second packet of another probe is lost, which is no outage", status: 4,
+			old: func(w *world, s *framework.Script) {
+				s.HurtFor = 500 * time.Millisecond
+				onInject(func(w *world) { w.breaks(outToA); w.alternates(outToB) })(w, s)
+			},
+		},
+		{
+			name: "an outage of another probe, as long as half of one that counts", status: 0,
+			old: func(w *world, s *framework.Script) {
+				s.HurtFor, s.Observe = time.Second, 8*time.Second
+				onInject(func(w *world) {
+					w.breaks(outToA)
+					after(time.Second, func() { w.loses(outToB) })
+					after(time.Second+500*time.Millisecond, func() { w.do(func() { w.lost[outToB] = false }) })
+				})(w, s)
+			},
+		},
+		{
+			name: "a sender that sends nothing for two seconds of half a minute", status: 4,
+			new: func(w *world, s *framework.Script) {
+				s.Observe = 30 * time.Second
+				onInject(func(w *world) {
+					after(5*time.Second, func() { w.stopsSending(outToA) })
+					after(7*time.Second, func() { w.do(func() { w.silent[outToA] = false }) })
+				})(w, s)
+			},
+		},
+		{
 			name: "a sender that sends nothing after the fault", status: 4,
 			new: onInject(func(w *world) { w.stopsSending(outToB) }),
 		},

@@ -118,6 +118,17 @@ func (w *world) stopsSending(probes ...string) {
 	})
 }
 
+// alternates loses every other packet of a probe for ten seconds: its agent sends one every
+// sendsEvery.
+func (w *world) alternates(probe string) {
+	for i := range 200 {
+		after(time.Duration(i)*sendsEvery, func() { w.do(func() { w.lost[probe] = i%2 == 0 }) })
+	}
+}
+
+// sendsEvery is the interval of the fake scenario's probes.
+const sendsEvery = 50 * time.Millisecond
+
 // after does something a while later.
 func after(d time.Duration, do func()) { time.AfterFunc(d, do) }
 
@@ -443,7 +454,7 @@ func sideBySide() (framework.Scenario, map[string]*world) {
 func (w *world) common(change func()) framework.Script {
 	out, b := framework.Endpoint{Name: "out", Host: "out"}, framework.PodOn("b")
 	a := framework.PodEndpoint(framework.ProbePod{Name: "a", Node: cmp.Or(w.node, "a")})
-	every := func(p probe.Probe) probe.Probe { p.Interval = 50 * time.Millisecond; return p }
+	every := func(p probe.Probe) probe.Probe { p.Interval = sendsEvery; return p }
 	var injected bool
 	return framework.Script{
 		Install:   func(context.Context, *framework.Run) error { w.heals(); return nil },

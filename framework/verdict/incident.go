@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,11 +151,11 @@ func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, 
 		wrong = append(wrong, "unexpected finding: "+framework.DescribeFindings(active))
 	}
 	timelines := watched.Timelines()
-	if impacted, _ := j.lost(timelines, j.cleanSince, m.Until, anyProbe); len(impacted) > 0 {
-		wrong = append(wrong, "probes losing packets: "+strings.Join(impacted, ", ")+"; expected: none")
+	if hurt := j.lossy(timelines, j.cleanSince, m.Until, anyProbe); len(hurt) > 0 {
+		wrong = append(wrong, "probes losing packets: "+strings.Join(hurt, ", ")+"; expected: none")
 	}
 	for _, t := range timelines {
-		if few := tooFew(t, began, m.Until); few != "" {
+		if few := cmp.Or(tooFew(t, began, m.Until), j.tooThin(t, began, m.Until)); few != "" {
 			return errors.New(few)
 		}
 	}
