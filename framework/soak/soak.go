@@ -163,7 +163,7 @@ func Sum(h Header, runs []Run) Result {
 		}
 	}
 	slices.SortStableFunc(r.Verdicts, func(a, b Count) int { return cmp.Compare(a.Variant, b.Variant) })
-	if len(runs) < Enough || h.Stopped != "" {
+	if !r.compared() || h.Stopped != "" {
 		verdicts = append(verdicts, framework.Inconclusive)
 	}
 	if len(r.Left) > 0 || len(r.grown()) > 0 {
@@ -171,6 +171,12 @@ func Sum(h Header, runs []Run) Result {
 	}
 	r.Verdict = framework.Worst(verdicts...)
 	return r
+}
+
+// compared says whether it is known of any quantity whether it grows. It is not where there
+// are too few runs, or where counting failed after most of them.
+func (r Result) compared() bool {
+	return slices.ContainsFunc(r.Growth, func(g Growth) bool { return g.Steadily != nil })
 }
 
 // grown are the quantities that grow steadily.

@@ -157,6 +157,16 @@ func TestSum(t *testing.T) {
 			runs[19].Left, h.Left = []string{"containers: 1"}, []string{"Docker networks: 2"}
 			h.Before, h.After = map[string]int64{"machine: links": 8}, map[string]int64{"machine: links": 10}
 		}, framework.Fail},
+		{"counting fails each time", quiet(30, 30), func(runs []Run, _ *Header) {
+			for i := range runs {
+				runs[i].Counts, runs[i].NotCounted = nil, "counting the lab: no answer within 30s"
+			}
+		}, framework.Inconclusive},
+		{"counted too rarely", quiet(30, 30), func(runs []Run, _ *Header) {
+			for i := range runs[Enough-1:] {
+				runs[Enough-1+i].Counts, runs[Enough-1+i].NotCounted = nil, "counting the lab: no answer within 30s"
+			}
+		}, framework.Inconclusive},
 		{"none has ended", nil, nil, framework.Inconclusive},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -49,8 +49,11 @@ func (r Result) Heading() string {
 	if r.Stopped != "" {
 		why = append(why, r.Stopped)
 	}
-	if r.Runs < Enough {
+	switch {
+	case r.Runs < Enough:
 		why = append(why, fmt.Sprintf("too few runs to say what grows (at least %d)", Enough))
+	case !r.compared():
+		why = append(why, fmt.Sprintf("counting failed too often to say what grows (%d counts of one thing are needed; %s has the reasons)", Enough, FileRuns))
 	}
 	if len(why) == 0 {
 		why = []string{"all verdicts as expected, and nothing grows steadily"}
