@@ -50,9 +50,12 @@ func TestNights(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Fatal(err)
 	}
-	nic := func(r *report.Report) { r.Scenario, r.Owner = "added-nic", "@net" }
+	drain := func(r *report.Report) {
+		r.Variants = append(r.Variants, report.Variant{Name: "cilium-1.12.0", Role: "fixed", Form: "slice", Expected: "prevented", Verdict: "prevented"})
+	}
+	nic := func(r *report.Report) { drain(r); r.Scenario, r.Owner = "added-nic", "@net" }
 	first, second := t.TempDir(), t.TempDir()
-	storeRun(t, filepath.Join(first, "shard-1"), nil)
+	storeRun(t, filepath.Join(first, "shard-1"), drain)
 	storeRun(t, filepath.Join(first, "shard-2"), nic)
 	before, status := night(t, "node-drain,added-nic", first, "none")
 	if status != exitExpected {
@@ -68,7 +71,7 @@ func TestNights(t *testing.T) {
 	read(t, filepath.Join(history, "node-drain", "2026-01-02T03-04-05Z", "report.json"))
 
 	tomorrow := func(r *report.Report) { r.Started = r.Started.Add(24 * time.Hour) }
-	storeRun(t, filepath.Join(second, "shard-1"), tomorrow)
+	storeRun(t, filepath.Join(second, "shard-1"), func(r *report.Report) { drain(r); tomorrow(r) })
 	storeRun(t, filepath.Join(second, "shard-2"), func(r *report.Report) {
 		nic(r)
 		tomorrow(r)

@@ -2,7 +2,9 @@
 // node_exporter's textfile collector or a Pushgateway.
 //
 // All metrics are gauges of the newest run of each scenario; LastSuccess is of the newest
-// run that passed. Runs with --ablate test the harness and are left out.
+// run that passed. Runs with --ablate test the harness and are left out. A partial run
+// judges variants and not its scenario: half a pair, or a version without an expectation
+// (--with). It sets neither Verdict nor LastSuccess.
 package metrics
 
 import (
@@ -32,15 +34,14 @@ const Name = "metrics.prom"
 
 // Names of the metrics. Times are in seconds; moments in seconds since 1970.
 const (
-	// Verdict of a run: 1 for its verdict, 0 for the others.
+	// Verdict of the newest run that is not partial: 1 for its verdict, 0 for the others.
 	Verdict = "relapse_run_verdict"
 	// Duration of a run, including the build of images.
 	Duration = "relapse_run_duration_seconds"
 	// Ended is when a run ended.
 	Ended = "relapse_run_end_timestamp_seconds"
-	// LastSuccess is when the newest run that passed ended. A scenario that never passed
-	// has none. A run of a version without an expectation (--with) passes with any
-	// verdict, and does not count.
+	// LastSuccess is when the newest run that passed and was not partial ended. A scenario
+	// that never passed has none.
 	LastSuccess = "relapse_last_success_timestamp_seconds"
 	// VariantVerdict is 1, with the verdict of a variant and the one that was expected.
 	VariantVerdict = "relapse_variant_verdict"
@@ -54,10 +55,10 @@ const (
 
 // help is the help text of each metric, in the order of the file.
 var help = []struct{ name, help, unit string }{
-	{Verdict, "Verdict of the newest run of a scenario: 1 for its verdict, 0 for the others.", ""},
+	{Verdict, "Verdict of the newest run of a scenario with an affected and a fixed variant: 1 for its verdict, 0 for the others.", ""},
 	{Duration, "Duration of the newest run of a scenario, including the build of images.", "seconds"},
 	{Ended, "When the newest run of a scenario ended.", "seconds"},
-	{LastSuccess, "When the newest run of a scenario that passed ended.", "seconds"},
+	{LastSuccess, "When the newest run of a scenario that passed with an affected and a fixed variant ended.", "seconds"},
 	{VariantVerdict, "Verdict of each variant of the newest run, beside the expected one.", ""},
 	{VariantDuration, "Duration of a variant, from its installation to its verdict.", "seconds"},
 	{TimeToDetect, "From the first lost packet to the first active finding after it.", "seconds"},
@@ -124,7 +125,7 @@ func successes(path string) (map[string]float64, error) {
 // Write writes the metrics of runs, as OpenMetrics text. Remembered are successes, in
 // seconds since 1970, of scenarios of which none is among the runs.
 func Write(out io.Writer, runs []report.Report, remembered map[string]float64) error {
-	newest, passed := map[string]report.Report{}, map[string]report.Report{}
+	newest, whole, passed := map[string]report.Report{}, map[string]report.Report{}, map[string]report.Report{}
 	later := func(in map[string]report.Report, r report.Report) {
 		if last, there := in[r.Scenario]; !there || r.Started.After(last.Started) {
 			in[r.Scenario] = r
@@ -135,7 +136,11 @@ func Write(out io.Writer, runs []report.Report, remembered map[string]float64) e
 			continue
 		}
 		later(newest, r)
-		if r.Verdict == string(framework.Pass) && !slices.ContainsFunc(r.Variants, unclassified) {
+		if partial(r) {
+			continue
+		}
+		later(whole, r)
+		if r.Verdict == string(framework.Pass) {
 			later(passed, r)
 		}
 	}
@@ -148,6 +153,9 @@ func Write(out io.Writer, runs []report.Report, remembered map[string]float64) e
 	}
 	g := gauges(families)
 	for _, scenario := range slices.Sorted(maps.Keys(newest)) {
+		if r, there := whole[scenario]; there {
+			g.verdict(r)
+		}
 		g.run(newest[scenario])
 		at, ever := remembered[scenario]
 		if r, stored := passed[scenario]; stored {
@@ -180,7 +188,7 @@ func (g gauges) add(name string, value float64, labels ...string) {
 	g[name].Metric = append(g[name].Metric, m)
 }
 
-func (g gauges) run(r report.Report) {
+func (g gauges) verdict(r report.Report) {
 	for _, verdict := range []framework.RunVerdict{framework.Pass, framework.Fail, framework.Inconclusive} {
 		is := 0.0
 		if r.Verdict == string(verdict) {
@@ -188,6 +196,9 @@ func (g gauges) run(r report.Report) {
 		}
 		g.add(Verdict, is, "scenario", r.Scenario, "owner", r.Owner, "verdict", string(verdict))
 	}
+}
+
+func (g gauges) run(r report.Report) {
 	g.add(Duration, milliseconds(r.Timings.Total), "scenario", r.Scenario)
 	g.add(Ended, seconds(ended(r)), "scenario", r.Scenario)
 	for _, v := range r.Variants {
@@ -223,7 +234,15 @@ func TimeToDetectOf(v report.Variant) (took time.Duration, known bool) {
 	return took, known
 }
 
-func unclassified(v report.Variant) bool { return v.Role == string(framework.Unclassified) }
+// partial says whether a run judges only a part of its scenario. One without any variant has
+// not come that far, and its verdict says so.
+func partial(r report.Report) bool {
+	var roles []framework.Role
+	for _, v := range r.Variants {
+		roles = append(roles, framework.Role(v.Role))
+	}
+	return slices.Contains(roles, framework.Unclassified) || len(roles) > 0 && framework.Half(roles...) != ""
+}
 
 func ended(r report.Report) time.Time {
 	return r.Started.Add(time.Duration(r.Timings.Total) * time.Millisecond)

@@ -62,6 +62,51 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// TestPartialRuns is of runs that do not judge their scenario: half a pair, and a version
+// without an expectation. What their variants came to is there.
+func TestPartialRuns(t *testing.T) {
+	half, version, down := drain(3, "pass"), drain(3, "pass"), drain(4, "inconclusive")
+	half.Variants = half.Variants[1:]
+	version.Variants = []report.Variant{{Name: "cilium-1.11.4", Role: "unclassified", Verdict: "reproduced"}}
+	down.Variants = nil // the lab did not come up
+	for _, test := range []struct {
+		name    string
+		runs    []report.Report
+		verdict string  // the scenario's; empty: none
+		success float64 // zero: none
+	}{
+		{"whole", []report.Report{drain(2, "pass")}, "pass", seconds(ended(drain(2, "pass")))},
+		{"half a pair alone", []report.Report{half}, "", 0},
+		{"a version alone", []report.Report{version}, "", 0},
+		{"half a pair after a failure", []report.Report{drain(0, "pass"), drain(2, "fail"), half}, "fail", seconds(ended(drain(0, "pass")))},
+		{"a version after a failure", []report.Report{drain(2, "fail"), version}, "fail", 0},
+		{"no lab after a success", []report.Report{drain(2, "pass"), down}, "inconclusive", seconds(ended(drain(2, "pass")))},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			families, err := parse(text(t, test.runs))
+			if err != nil {
+				t.Fatal(err)
+			}
+			verdict, success := "", 0.0
+			for _, m := range families[Verdict].GetMetric() {
+				if m.GetGauge().GetValue() == 1 {
+					verdict += m.Label[2].GetValue()
+				}
+			}
+			for _, m := range families[LastSuccess].GetMetric() {
+				success = m.GetGauge().GetValue()
+			}
+			if verdict != test.verdict || success != test.success {
+				t.Errorf("verdict %q, last success %f; want %q, %f", verdict, success, test.verdict, test.success)
+			}
+			newest := test.runs[len(test.runs)-1]
+			if got := len(families[VariantVerdict].GetMetric()); got != len(newest.Variants) {
+				t.Errorf("%d variants, want those of the newest run", got)
+			}
+		})
+	}
+}
+
 // TestParses reads the file as node_exporter does.
 func TestParses(t *testing.T) {
 	families, err := parse(text(t, nights()))
