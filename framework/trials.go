@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework/report"
 )
 
 // Bounds of the trials in one run in which the incident must not occur.
@@ -14,10 +17,13 @@ const (
 
 // Trials describe a probabilistic incident: it occurs in some of a series of equal trials.
 // An affected component may survive a trial by luck. So an unaffected one must survive as
-// many as the slowest affected one has needed.
+// many as the slowest affected one has needed, and as many as luck alone would hardly
+// explain (TrialsToConvince).
 type Trials struct {
 	// Unit is what a trial is, such as "tick".
 	Unit string
+	// Load names the load on the component under test. Rates of another load do not count.
+	Load string
 	// Rates are the recorded ones. File is where, relative to the project's root.
 	Rates Rates
 	File  string
@@ -31,12 +37,13 @@ type Trials struct {
 // (report.Guest), or "" if nodes share the machine's kernel.
 type Rates map[string][]Outcome
 
-// Outcome is the same outcome of some affected components: the incident occurred in that
-// trial, or it did not occur in that many trials.
+// Outcome is the same outcome of some affected components under a load: the incident
+// occurred in that trial, or it did not occur in that many trials.
 type Outcome struct {
-	Trials   int  `json:"rounds"`
-	Occurred bool `json:"struck"`
-	Count    int  `json:"count"`
+	Load     string `json:"load,omitempty"`
+	Trials   int    `json:"rounds"`
+	Occurred bool   `json:"struck"`
+	Count    int    `json:"count"`
 }
 
 // ParseRates reads rates from JSON.
@@ -55,15 +62,20 @@ func ParseRates(text []byte) (Rates, error) {
 	return r, nil
 }
 
+// On are the recorded outcomes of the same load with an accelerator.
+func (t *Trials) On(accelerator string) []Outcome {
+	return slices.DeleteFunc(slices.Clone(t.Rates[accelerator]), func(o Outcome) bool { return o.Load != t.Load })
+}
+
 // Add counts one more affected component.
-func (r Rates) Add(accelerator string, trials int, occurred bool) {
+func (r Rates) Add(accelerator, load string, trials int, occurred bool) {
 	for i, o := range r[accelerator] {
-		if o.Trials == trials && o.Occurred == occurred {
+		if o.Load == load && o.Trials == trials && o.Occurred == occurred {
 			r[accelerator][i].Count++
 			return
 		}
 	}
-	r[accelerator] = append(r[accelerator], Outcome{Trials: trials, Occurred: occurred, Count: 1})
+	r[accelerator] = append(r[accelerator], Outcome{Load: load, Trials: trials, Occurred: occurred, Count: 1})
 }
 
 // TrialsNeeded returns in which trial the incident occurred with the slowest of some
@@ -84,8 +96,9 @@ func TrialsNeeded(outcomes ...Outcome) int {
 // slowest affected one needed so many.
 func TrialsRequired(needed int) int { return min(max(needed, minTrials), MaxTrials) }
 
-// Luck estimates the probability that an affected component survives one trial, from some
-// outcomes, by the rule of succession: without any it is one half.
+// Luck bounds the probability that an affected component survives one trial, from some
+// outcomes: the upper bound of Wilson's 95% interval, which a few outcomes leave wide.
+// Without any it is assumed to be one half.
 func Luck(outcomes ...Outcome) float64 {
 	survived, trials := 0, 0
 	for _, o := range outcomes {
@@ -95,7 +108,10 @@ func Luck(outcomes ...Outcome) float64 {
 			survived -= o.Count
 		}
 	}
-	return float64(survived+1) / float64(trials+2)
+	if trials == 0 {
+		return 0.5
+	}
+	return report.NewRate(survived, trials).High
 }
 
 // MaxErrorRate is the accepted probability of taking an affected component for an
@@ -105,7 +121,11 @@ const MaxErrorRate = 0.01
 // TrialsToConvince returns how many trials a component without an expectation must survive
 // so that an affected one would do so with less than MaxErrorRate.
 func TrialsToConvince(outcomes ...Outcome) int {
-	return int(math.Floor(math.Log(MaxErrorRate)/math.Log(Luck(outcomes...)))) + 1
+	luck := Luck(outcomes...)
+	if luck >= 1 {
+		return math.MaxInt32 // the incident never occurred: no number convinces
+	}
+	return int(math.Floor(math.Log(MaxErrorRate)/math.Log(luck))) + 1
 }
 
 // Survived returns how many affected components have survived this many trials, of those

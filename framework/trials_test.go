@@ -8,9 +8,26 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// struck are affected components that were struck in a round.
+func struck(round, count int) Outcome { return Outcome{Trials: round, Occurred: true, Count: count} }
+
+// Rates of another load or another accelerator say nothing.
+func TestRatesOnRecord(t *testing.T) {
+	trials := &Trials{Load: "heavy", Rates: Rates{
+		"tcg": {{Load: "light", Trials: 3, Occurred: true, Count: 9}, {Trials: 2, Occurred: true, Count: 9}, {Load: "heavy", Trials: 1, Occurred: true, Count: 2}},
+		"uml": {{Load: "heavy", Trials: 4, Occurred: true, Count: 1}},
+	}}
+	if diff := cmp.Diff([]Outcome{{Load: "heavy", Trials: 1, Occurred: true, Count: 2}}, trials.On("tcg")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := trials.On("kvm"); len(got) != 0 {
+		t.Errorf("%v, want none", got)
+	}
+}
+
 // onRecord are 46 loads: 43 struck in the first round, two in the second, and
 // one was watched for two and not struck.
-var onRecord = []Outcome{{1, true, 43}, {2, true, 2}, {2, false, 1}}
+var onRecord = []Outcome{struck(1, 43), struck(2, 2), {Trials: 2, Count: 1}}
 
 func TestStood(t *testing.T) {
 	for rounds, want := range map[int][2]int{1: {3, 46}, 2: {1, 46}, 3: {0, 45}} {
@@ -26,10 +43,10 @@ func TestRoundsToStand(t *testing.T) {
 		want     int
 	}{
 		{nil, 2},
-		{[]Outcome{{1, true, 43}}, 2},
-		{[]Outcome{{3, true, 1}, {1, true, 43}}, 3},
+		{[]Outcome{struck(1, 43)}, 2},
+		{[]Outcome{struck(3, 1), struck(1, 43)}, 3},
 		{onRecord, 3}, // the one that stood two would have needed a third
-		{[]Outcome{{9, true, 1}}, 4},
+		{[]Outcome{struck(9, 1)}, 4},
 	} {
 		if got := TrialsRequired(TrialsNeeded(test.outcomes...)); got != test.want {
 			t.Errorf("%v: %d rounds, want %d", test.outcomes, got, test.want)
@@ -42,10 +59,10 @@ func TestRates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Add("tcg", 1, true)
-	r.Add("tcg", 4, false)
-	r.Add("kvm", 2, true)
-	want := Rates{"tcg": {{1, true, 44}, {4, false, 1}}, "kvm": {{2, true, 1}}}
+	r.Add("tcg", "", 1, true)
+	r.Add("tcg", "heavy", 4, false)
+	r.Add("kvm", "", 2, true)
+	want := Rates{"tcg": {struck(1, 44), {Load: "heavy", Trials: 4, Count: 1}}, "kvm": {struck(2, 1)}}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -65,12 +82,14 @@ func TestToConvince(t *testing.T) {
 		want     int
 	}{
 		{nil, 7}, // a coin
-		{onRecord, 2},
-		{[]Outcome{{1, true, 18}, {2, true, 2}}, 3},
-		{[]Outcome{{9, false, 10}}, 422}, // hardly any is struck
+		{onRecord, 3},
+		{[]Outcome{struck(1, 1)}, 20}, // one is no proof that each is struck
+		{[]Outcome{struck(1, 20)}, 3}, // nor are twenty
+		{[]Outcome{struck(1, 18), struck(2, 2)}, 4},
+		{[]Outcome{{Trials: 9, Count: 10}}, math.MaxInt32}, // none was struck
 	} {
 		got := TrialsToConvince(test.outcomes...)
-		if luck := Luck(test.outcomes...); got != test.want || math.Pow(luck, float64(got)) >= MaxErrorRate || math.Pow(luck, float64(got-1)) < MaxErrorRate {
+		if luck := Luck(test.outcomes...); got != test.want || luck < 1 && math.Pow(luck, float64(got)) >= MaxErrorRate || luck < 1 && math.Pow(luck, float64(got-1)) < MaxErrorRate {
 			t.Errorf("%v: %d rounds at a luck of %.3f, want %d", test.outcomes, got, luck, test.want)
 		}
 	}

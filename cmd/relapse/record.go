@@ -59,7 +59,7 @@ func record(s framework.Scenario, r report.Report) (runs int, err error) {
 		for _, one := range v.Repeats.Runs {
 			judged := one.Verdict != string(framework.Unknown) && one.Verdict != string(framework.Vacuous)
 			if judged && one.Race != nil {
-				rates.Add(one.Race.Accelerator, one.Race.Rounds, one.Race.Struck)
+				rates.Add(one.Race.Accelerator, race.Load, one.Race.Rounds, one.Race.Struck)
 				runs++
 			}
 		}

@@ -3,6 +3,7 @@ package bisect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -75,10 +76,13 @@ func (l VersionLab) Judge(ctx context.Context, version string) (Step, error) {
 			return step, nil
 		}
 		rounds += v.Race.Rounds
-		rates := s.Variants[0].Script().Trials.Rates[v.Race.Accelerator]
+		rates := s.Variants[0].Script().Trials.On(v.Race.Accelerator)
 		step.Rounds, step.Luck = rounds, math.Pow(framework.Luck(rates...), float64(rounds))
 		if step.Luck < framework.MaxErrorRate {
 			return step, nil
+		}
+		if step.Luck == 1 {
+			return step, fmt.Errorf("%s: no affected version was ever struck, by the recorded rates: no number of trials tells", version)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -22,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/archive"
+	"github.com/relapse-dev/relapse/framework/report/compare"
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/verdict"
@@ -51,6 +53,34 @@ func judgesTheSame(t *testing.T, s framework.Scenario, e *Execution) {
 		t.Errorf("judged again it is %s, and was %s:\nverdicts %+v\nfindings %+v\nlooks\n%snot on record %q",
 			again.Report.Verdict, stored.Verdict, d.Verdicts, d.Findings, again, again.NotOnRecord)
 	}
+}
+
+// A single run of --repeat that is judged differently is a difference, also where the
+// variant's verdict stays the same.
+func TestJudgesEachRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s := fakeScenario(w)
+		p := play(t, w, s, &fakeLabs{}, Options{Repeat: 3})
+		stored, there := p.Report()
+		if !there {
+			t.Fatal("there is no report")
+		}
+		run := &stored.Variants[0].Repeats.Runs[1]
+		was := run.Verdict
+		run.Verdict = string(framework.Missed)
+		if err := stored.Write(p.Dir()); err != nil {
+			t.Fatal(err)
+		}
+		again, err := judgeAgain(p.Dir(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []compare.Difference{{Variant: run.Scope, What: "verdict", A: string(framework.Missed), B: was}}
+		if diff := cmp.Diff(want, again.Differences.Verdicts); diff != "" || again.Same() {
+			t.Errorf("judged the same: %v (-want +got):\n%s", again.Same(), diff)
+		}
+	})
 }
 
 // judgesRedactedTheSame asserts the same of the run with other addresses and names.

@@ -383,7 +383,7 @@ func (j *Judge) trials(part history.StepView) {
 	}
 	j.trialOutcome = &framework.Outcome{Trials: ran.Rounds, Occurred: ran.Holds, Count: 1}
 	j.Result.Race = &report.Race{Round: trials.Unit, Rounds: ran.Rounds, Struck: ran.Holds, Accelerator: j.Accelerator}
-	if survived, of := framework.Survived(ran.Rounds, trials.Rates[j.Accelerator]...); !ran.Holds && of > 0 {
+	if survived, of := framework.Survived(ran.Rounds, trials.On(j.Accelerator)...); !ran.Holds && of > 0 {
 		j.Result.Race.Luck = new(report.NewRate(survived, of))
 	}
 }

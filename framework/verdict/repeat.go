@@ -49,9 +49,9 @@ func mergeRepeat(runs []*Judge) report.Variant {
 }
 
 // TrialsDue is how many trials the case must survive: an affected variant has MaxTrials, one
-// without an expectation needs TrialsToConvince, and others as many as the slowest affected
-// one has needed, in the rates or in this run. affected are the outcomes of the affected
-// ones in this run. unknown is set if one of them is still at its trials.
+// without an expectation needs TrialsToConvince, and others as many as that and as the
+// slowest affected one has needed, in the rates or in this run. affected are the outcomes of
+// the affected ones in this run. unknown is set if one of them is still at its trials.
 func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
 	trials := j.Script.Trials
 	switch {
@@ -60,9 +60,10 @@ func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
 	case j.Variant.Role == framework.Affected:
 		return framework.MaxTrials
 	case !j.Classified():
-		return framework.TrialsRequired(framework.TrialsToConvince(trials.Rates[j.Accelerator]...))
+		return framework.TrialsRequired(framework.TrialsToConvince(trials.On(j.Accelerator)...))
 	case unknown:
 		return framework.MaxTrials
 	}
-	return framework.TrialsRequired(max(framework.TrialsNeeded(trials.Rates[j.Accelerator]...), framework.TrialsNeeded(affected...)))
+	known := trials.On(j.Accelerator)
+	return framework.TrialsRequired(max(framework.TrialsToConvince(known...), framework.TrialsNeeded(known...), framework.TrialsNeeded(affected...)))
 }

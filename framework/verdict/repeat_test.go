@@ -82,3 +82,32 @@ func TestRepeatsLeaveOutRemedies(t *testing.T) {
 		t.Errorf("%d, %+v", len(all), c)
 	}
 }
+
+// A fixed variant survives as many trials as luck hardly explains by the upper bound of the
+// rate, of the same load and accelerator, and as the slowest affected one has needed.
+func TestTrialsDue(t *testing.T) {
+	struck := func(load string, rounds, count int) framework.Outcome {
+		return framework.Outcome{Load: load, Rounds: rounds, Struck: true, Count: count}
+	}
+	for _, test := range []struct {
+		name   string
+		rates  framework.Rates
+		beside []framework.Outcome
+		want   int
+	}{
+		{"each of many was struck at once", framework.Rates{"uml": {struck("heavy", 1, 400)}}, nil, 2},
+		{"each of few was struck at once", framework.Rates{"uml": {struck("heavy", 1, 2)}}, nil, framework.MaxRounds},
+		{"each of twenty was struck at once", framework.Rates{"uml": {struck("heavy", 1, 20)}}, nil, 3},
+		{"one beside it was slow", framework.Rates{"uml": {struck("heavy", 1, 400)}}, []framework.Outcome{struck("", 4, 1)}, 4},
+		{"many under another load", framework.Rates{"uml": {struck("light", 1, 400)}}, nil, framework.MaxRounds},
+		{"many with another accelerator", framework.Rates{"kvm": {struck("heavy", 1, 400)}}, nil, framework.MaxRounds},
+	} {
+		v := framework.Variant{Role: framework.Fixed, Script: func() framework.Script {
+			return framework.Script{Race: &framework.Race{Round: "tick", Load: "heavy", Rates: test.rates}}
+		}}
+		j := NewJudge(newCase(v, Options{}), &history.History{}, Setting{Accelerator: "uml"}, nil)
+		if got := j.TrialsDue(test.beside, false); got != test.want {
+			t.Errorf("%s: %d trials, want %d", test.name, got, test.want)
+		}
+	}
+}

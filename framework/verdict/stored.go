@@ -144,7 +144,25 @@ func (s Stored) Judge(scenario framework.Scenario) (Judgement, error) {
 	j.Report = s.rejudged(all, o)
 	var err error
 	j.Differences, err = compare.Reports(s.report, j.Report, nil)
+	j.Differences.Verdicts = append(j.Differences.Verdicts, repeatsDiffer(s.report, j.Report)...)
 	return j, err
+}
+
+// repeatsDiffer are the single runs of --repeat that are judged differently: the verdict of
+// all of a variant's may be the same.
+func repeatsDiffer(then, now report.Report) []compare.Difference {
+	var differ []compare.Difference
+	for i, v := range now.Variants {
+		if v.Repeats == nil || then.Variants[i].Repeats == nil {
+			continue
+		}
+		for n, run := range v.Repeats.Runs[:min(len(v.Repeats.Runs), len(then.Variants[i].Repeats.Runs))] {
+			if before := then.Variants[i].Repeats.Runs[n]; before.Verdict != run.Verdict {
+				differ = append(differ, compare.Difference{Variant: run.Scope, What: "verdict", A: before.Verdict, B: run.Verdict})
+			}
+		}
+	}
+	return differ
 }
 
 // rejudged is the report of a stored run with today's results.

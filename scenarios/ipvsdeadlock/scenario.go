@@ -3,6 +3,7 @@ package ipvsdeadlock
 import (
 	"context"
 	_ "embed"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -131,6 +132,9 @@ const (
 	connections = 300
 )
 
+// loadName names the load in rates.json. Rates under another load are not this one's.
+var loadName = fmt.Sprintf("%d endpoints, %d connections, %d Services every %s", heldEndpoints, connections, churn.Services, churn.Every)
+
 // churn keeps a sync with netlink calls always in progress, on every node. Its Services
 // have no connections: an endpoint with one would be added to the list, which the tick
 // walks without a lock, and kube-proxy would crash instead of hanging.
@@ -208,7 +212,7 @@ var rates = func() framework.Rates {
 // race counts the ticks under the load.
 func (s *story) race() *framework.Trials {
 	return &framework.Trials{
-		Unit: "tick of the graceful termination", Rates: rates, File: "scenarios/ipvsdeadlock/rates.json",
+		Unit: "tick of the graceful termination", Load: loadName, Rates: rates, File: "scenarios/ipvsdeadlock/rates.json",
 		Result: func() (int, bool) { return s.after.ticks(), s.after.hung },
 	}
 }
