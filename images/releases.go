@@ -240,8 +240,10 @@ func listed(ctx context.Context, path string) ([]string, error) {
 // something that it requires.
 type NotPublishedError struct {
 	Module module.Version
-	// Required is set where the version is there, and a module that it requires is not.
+	// Required is set where the version is there, and a module that it requires is not:
+	// Refused, as far as the go command names it.
 	Required bool
+	Refused  module.Version
 	// Unverified is the path of a module that the proxy does serve, and Go's checksum
 	// database has not got; empty where that is not it.
 	Unverified string
@@ -252,13 +254,15 @@ func (e *NotPublishedError) Error() string {
 	what := e.Module.String()
 	if e.Required {
 		what = "something that " + what + " requires"
+		if e.Refused.Path != "" {
+			what = e.Refused.String() + ", which " + e.Module.String() + " requires,"
+		}
 	}
 	if e.Unverified != "" {
 		return fmt.Sprintf("%s is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=%s in the environment takes it all the same",
 			what, e.Unverified)
 	}
-	// The first line says it; what follows are the server's words.
-	why, _, _ := strings.Cut(e.Err.Error(), "\n")
+	why := refusal(e.Err.Error())
 	if _, said, found := strings.Cut(why, "exit status 1: go: "); found {
 		why = said
 	}
@@ -270,6 +274,21 @@ func (e *NotPublishedError) Unwrap() error { return e.Err }
 // refusals are what the go command says of a module version that a proxy, or a
 // repository, has not got. That the proxy cannot be reached is none of them.
 var refusals = []string{"403 Forbidden", "404 Not Found", "410 Gone", "unknown revision"}
+
+// refusal is the line with which the go command refuses a module. Lines before it say what it
+// downloads, and those after it are the server's words.
+func refusal(text string) string {
+	for line := range strings.Lines(text) {
+		if slices.ContainsFunc(refusals, func(w string) bool { return strings.Contains(line, w) }) {
+			return strings.TrimSpace(line)
+		}
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// refused is how the go command names a module version that it does not get.
+var refused = regexp.MustCompile(`([^\s:@]+)@(v[^\s:@/]+)(?:/go\.mod)?: (?:reading|verifying|invalid version)`)
 
 // UnreachableError says that the module proxy did not answer. What is built already
 // can be used without it.
@@ -313,6 +332,11 @@ func told(err error, v module.Version) error {
 		return nil
 	case says(refusals):
 		missing := &NotPublishedError{Module: v, Required: !strings.Contains(err.Error(), v.String()+":"), Err: err}
+		if named := refused.FindAllStringSubmatch(refusal(err.Error()), -1); len(named) > 0 {
+			last := named[len(named)-1] // before it are the modules that require it
+			missing.Refused = module.Version{Path: last[1], Version: last[2]}
+			missing.Required = missing.Refused != v
+		}
 		if asked := lookup.FindStringSubmatch(err.Error()); asked != nil {
 			missing.Required = asked[0] != "/lookup/"+v.String()
 			missing.Unverified = cmp.Or(unescaped(asked[1]), asked[1])

@@ -118,7 +118,12 @@ func TestNotPublished(t *testing.T) {
 		},
 		{
 			"something that it requires", "go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
-			"something that x.dev/vendor@v1.9.0 requires is not published: go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
+			"x.dev/other@v0.1.0, which x.dev/vendor@v1.9.0 requires, is not published: go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
+		},
+		{
+			"what it downloads before",
+			"resolving what x.dev/vendor@v1.9.0 requires: go list: exit status 1: go: downloading x.dev/vendor v1.9.0\ngo: x.dev/vendor@v1.9.0 requires\n\tx.dev/b@v1.0.0 requires\n\tx.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 403 Forbidden",
+			"x.dev/other@v0.1.0, which x.dev/vendor@v1.9.0 requires, is not published: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 403 Forbidden",
 		},
 		{
 			"a checksum database that has not got it",
@@ -128,7 +133,7 @@ func TestNotPublished(t *testing.T) {
 		{
 			"a checksum database that has not got what it requires",
 			"go: x.dev/Other@v0.1.0: verifying go.mod: x.dev/Other@v0.1.0/go.mod: reading https://proxy/sumdb/sum.dev/lookup/x.dev/!other@v0.1.0: 404 Not Found",
-			"something that x.dev/vendor@v1.9.0 requires is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=x.dev/Other in the environment takes it all the same",
+			"x.dev/Other@v0.1.0, which x.dev/vendor@v1.9.0 requires, is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=x.dev/Other in the environment takes it all the same",
 		},
 		{
 			"no network", "go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused\n",

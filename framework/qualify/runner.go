@@ -284,17 +284,20 @@ func (r *Runner) upgrade(ctx context.Context, p Parts) error {
 // scope is the scope of the progress.
 const scope = "qualify"
 
-// checkAvailable finds a version that is not published before a lab comes up.
+// checkAvailable finds a version that is not published, or whose upgrade needs a module that
+// is not, before a lab comes up. Both versions are asked for.
 func (r *Runner) checkAvailable(ctx context.Context, p Parts) error {
+	var missing []error
 	for _, version := range []string{r.From, r.To} {
 		ended := r.Progress.Step(scope, version+" is available")
 		err := p.Available(ctx, r.refs[version])
 		ended(err)
-		if err := r.keep(ctx, p, onlyNotPublished(err)); err != nil {
-			return err
+		if upgrades := r.upgradable && r.in.Upgrade.Measures == nil; !upgrades || !errors.As(err, new(*images.NotPublishedError)) {
+			err = onlyNotPublished(err)
 		}
+		missing = append(missing, err)
 	}
-	return nil
+	return r.keep(ctx, p, errors.Join(missing...))
 }
 
 func (r *Runner) askConfiguration(ctx context.Context, p Parts) error {

@@ -134,6 +134,8 @@ func TestRun(t *testing.T) {
 		{"a run that says nothing", steps{"masquerade-drift 1.11.1": ran(framework.Vacuous)}, nil, Unknown, "not judged with 1.11.1: for a reason", ""},
 		{"a version that no recipe builds", steps{"node-drain 1.8.1": skipped("no recipe builds it", nil)}, nil, Go, "1 not judged", ""},
 		{"a version that is not available", nil, errs{"available 1.11.1": unpublished}, "", "x@v1.11.1 is not published", ""},
+		{"a module that the new version requires is not available", nil, errs{"available 1.11.1": required}, "", "something that x@v1.11.1 requires is not published", ""},
+		{"neither version is available", nil, errs{"available 1.8.1": required, "available 1.11.1": unpublished}, "", "x@v1.11.1 requires is not published: 403 Forbidden\nx@v1.11.1 is not published", ""},
 		{"no network, and all is built", nil, errs{"available 1.11.1": silent, "available 1.8.1": silent}, Go, "no incident is introduced", ""},
 		{"a version that is not published", steps{"node-drain 1.11.1": skipped("not published", unpublished)}, nil, "", "x@v1.11.1 is not published", ""},
 		{"a version whose modules are not published", steps{"node-drain 1.11.1": skipped("not published", required)}, nil, Unknown, "not judged with 1.11.1: not published", ""},
@@ -150,6 +152,9 @@ func TestRun(t *testing.T) {
 			r := qualified(t)
 			p := &fakeParts{steps: test.steps, errs: test.errs}
 			err := r.Run(t.Context(), p)
+			if strings.Contains(test.name, "available") && test.want == "" && len(p.asked)+p.upgrades > 0 {
+				t.Errorf("labs came up: %q, %d upgrades", p.asked, p.upgrades)
+			}
 			q := r.Result()
 			says := q.Heading()
 			if err != nil {
