@@ -52,6 +52,9 @@ type Release struct {
 	// Images are what can be built of it, by ref; none where no way of building
 	// has it in its range. Built are those in the cache.
 	Images, Built []string
+	// Missing says why the version was not available when it was last asked for on this
+	// machine; empty where it was, or nothing has asked.
+	Missing string
 }
 
 // Releases lists the versions of a component, which is named as its images name it
@@ -106,6 +109,9 @@ func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error)
 	slices.SortFunc(versions, func(a, b string) int { return semver.Compare("v"+a, "v"+b) })
 	for _, version := range slices.Compact(versions) {
 		r := Release{Version: version}
+		if why, err := os.ReadFile((&versionBuild{component: of, version: version}).missingFile(c.cache.modules())); err == nil {
+			r.Missing = strings.TrimSpace(string(why))
+		}
 		for _, image := range of.Images {
 			if image.Component == "" || name != image.Component && name != filepath.Base(of.folder) || !of.has(image, version) {
 				continue

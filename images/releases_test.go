@@ -172,7 +172,7 @@ func TestNotPublishedButKnown(t *testing.T) {
 	}))
 	defer proxy.Close()
 	t.Setenv("GOPROXY", proxy.URL)
-	c := open(t, newRoot(t, vendored))
+	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.1.1 1.2.0\n")))
 	refs, err := c.At("v", "1.2.0")
 	if err != nil {
 		t.Fatal(err)
@@ -180,6 +180,49 @@ func TestNotPublishedButKnown(t *testing.T) {
 	var missing *NotPublishedError
 	if _, err := c.Build(t.Context(), refs, nil); !errors.As(err, &missing) || missing.Required {
 		t.Errorf("got %v", err)
+	}
+	if why := missingOf(t, c, "1.2.0"); !strings.Contains(why, "x.dev/vendor@v1.2.0 is not published") {
+		t.Errorf("noted: %q", why)
+	}
+}
+
+// missingOf is why a version of the component v was not available, as its list says.
+func missingOf(t *testing.T, c *Catalogue, version string) string {
+	t.Helper()
+	found, err := c.Releases(t.Context(), "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(found.Versions, func(r Release) bool { return r.Version == version })
+	if i < 0 {
+		t.Fatalf("%s is not among %v", version, found.Versions)
+	}
+	return found.Versions[i].Missing
+}
+
+// A version that was missing and is available now is not marked any more.
+func TestMissingIsForgotten(t *testing.T) {
+	vendorProxy(t)
+	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.1.1 1.2.0\n")))
+	file := filepath.Join(c.cache.modules(), "v-1.1.1.missing")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("it was not published\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if why := missingOf(t, c, "1.1.1"); why != "it was not published" {
+		t.Errorf("noted: %q", why)
+	}
+	refs, err := c.At("v", "1.1.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Derive(t.Context(), refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if why := missingOf(t, c, "1.1.1"); why != "" {
+		t.Errorf("still noted: %q", why)
 	}
 }
 

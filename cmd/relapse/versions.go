@@ -24,7 +24,8 @@ versions by minor: those that the vendor has released and those that the module 
 lists. A version in brackets is in no range.
 
 The proxy may not serve every version that is listed: this is known when the version is
-built (relapse images build COMPONENT@VERSION).`,
+built (relapse images build COMPONENT@VERSION). One that was not available then is marked,
+with the reason below the table, until it is.`,
 		Example: "  relapse versions cilium",
 		Args:    exactArgs(1, "the name of a component, such as cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,7 +53,7 @@ func printReleases(out io.Writer, r images.Releases) {
 	table.Flush()
 	fmt.Fprintln(out)
 	table = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "MINOR\tVERSIONS (* in the cache, + partly in the cache, [] nothing builds it)")
+	fmt.Fprintln(table, "MINOR\tVERSIONS (* in the cache, + partly in the cache, [] nothing builds it, ! not available when it was asked for)")
 	var versions []string
 	marked := map[string]string{}
 	for _, v := range r.Versions {
@@ -61,6 +62,11 @@ func printReleases(out io.Writer, r images.Releases) {
 	}
 	bisect.WriteByMinor(table, "", versions, func(version string) string { return marked[version] })
 	table.Flush()
+	for _, v := range r.Versions {
+		if v.Missing != "" {
+			fmt.Fprintf(out, "\n%s: %s\n", v.Version, v.Missing)
+		}
+	}
 	for _, path := range slices.Sorted(maps.Keys(r.Refused)) {
 		err := r.Refused[path]
 		if err == nil {
@@ -84,6 +90,8 @@ func mark(r images.Release) string {
 		return r.Version + "*"
 	case len(r.Built) > 0:
 		return r.Version + "+"
+	case r.Missing != "":
+		return r.Version + "!"
 	}
 	return r.Version
 }
