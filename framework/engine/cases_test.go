@@ -437,28 +437,28 @@ func testCases() []testCase {
 		{
 			name: "every second packet of the fixed version is lost, which is no outage", status: 4,
 			new: func(w *world, s *framework.Script) {
-				s.HurtFor = 500 * time.Millisecond
+				s.MinOutage = 500 * time.Millisecond
 				onInject(func(w *world) { w.alternates(outToA) })(w, s)
 			},
 		},
 		{
 			name: "every second packet of the affected version is lost, which is no outage", status: 4,
 			old: func(w *world, s *framework.Script) {
-				s.HurtFor = 500 * time.Millisecond
+				s.MinOutage = 500 * time.Millisecond
 				onInject(func(w *world) { w.alternates(outToA) })(w, s)
 			},
 		},
 		{
 			name: "every second packet of another probe is lost, which is no outage", status: 4,
 			old: func(w *world, s *framework.Script) {
-				s.HurtFor = 500 * time.Millisecond
+				s.MinOutage = 500 * time.Millisecond
 				onInject(func(w *world) { w.breaks(outToA); w.alternates(outToB) })(w, s)
 			},
 		},
 		{
 			name: "an outage of another probe, as long as half of one that counts", status: 0,
 			old: func(w *world, s *framework.Script) {
-				s.HurtFor, s.Observe = time.Second, 8*time.Second
+				s.MinOutage, s.Observe = time.Second, 8*time.Second
 				onInject(func(w *world) {
 					w.breaks(outToA)
 					after(time.Second, func() { w.loses(outToB) })

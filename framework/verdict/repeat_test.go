@@ -87,7 +87,7 @@ func TestRepeatsLeaveOutRemedies(t *testing.T) {
 // rate, of the same load and accelerator, and as the slowest affected one has needed.
 func TestTrialsDue(t *testing.T) {
 	struck := func(load string, rounds, count int) framework.Outcome {
-		return framework.Outcome{Load: load, Rounds: rounds, Struck: true, Count: count}
+		return framework.Outcome{Load: load, Trials: rounds, Occurred: true, Count: count}
 	}
 	for _, test := range []struct {
 		name   string
@@ -103,7 +103,7 @@ func TestTrialsDue(t *testing.T) {
 		{"many with another accelerator", framework.Rates{"kvm": {struck("heavy", 1, 400)}}, nil, framework.MaxRounds},
 	} {
 		v := framework.Variant{Role: framework.Fixed, Script: func() framework.Script {
-			return framework.Script{Race: &framework.Race{Round: "tick", Load: "heavy", Rates: test.rates}}
+			return framework.Script{Trials: &framework.Trials{Unit: "tick", Load: "heavy", Rates: test.rates}}
 		}}
 		j := NewJudge(newCase(v, Options{}), &history.History{}, Setting{Accelerator: "uml"}, nil)
 		if got := j.TrialsDue(test.beside, false); got != test.want {
