@@ -36,7 +36,7 @@ func (s Source) String() string {
 // kind is what sources of one kind have in common. Each file of this package
 // that declares a Source has one.
 type kind struct {
-	// name is what Snapshot.Sources and Snapshot.Unread call it.
+	// name is what Snapshot.Sources and Snapshot.Unavailable call it.
 	name string
 	// timeout bounds one reading; zero means defaultTimeout.
 	timeout time.Duration
@@ -165,7 +165,7 @@ func (o *opened) collect(ctx context.Context, s *Snapshot, done map[*kind]chan s
 
 // Open makes a collector of some sources; of sources that are named twice it
 // is one. What the access cannot reach is no error: such a source is unavailable in
-// each snapshot, and Snapshot.Unread says why. The collector must be closed.
+// each snapshot, and Snapshot.Unavailable says why. The collector must be closed.
 func Open(ctx context.Context, access Access, sources ...Source) (*Collector, error) {
 	asked, err := byKind(sources)
 	if err != nil {

@@ -96,11 +96,11 @@ func TestTrialsDue(t *testing.T) {
 		want   int
 	}{
 		{"each of many was struck at once", framework.Rates{"uml": {struck("heavy", 1, 400)}}, nil, 2},
-		{"each of few was struck at once", framework.Rates{"uml": {struck("heavy", 1, 2)}}, nil, framework.MaxRounds},
+		{"each of few was struck at once", framework.Rates{"uml": {struck("heavy", 1, 2)}}, nil, framework.MaxTrials},
 		{"each of twenty was struck at once", framework.Rates{"uml": {struck("heavy", 1, 20)}}, nil, 3},
 		{"one beside it was slow", framework.Rates{"uml": {struck("heavy", 1, 400)}}, []framework.Outcome{struck("", 4, 1)}, 4},
-		{"many under another load", framework.Rates{"uml": {struck("light", 1, 400)}}, nil, framework.MaxRounds},
-		{"many with another accelerator", framework.Rates{"kvm": {struck("heavy", 1, 400)}}, nil, framework.MaxRounds},
+		{"many under another load", framework.Rates{"uml": {struck("light", 1, 400)}}, nil, framework.MaxTrials},
+		{"many with another accelerator", framework.Rates{"kvm": {struck("heavy", 1, 400)}}, nil, framework.MaxTrials},
 	} {
 		v := framework.Variant{Role: framework.Fixed, Script: func() framework.Script {
 			return framework.Script{Trials: &framework.Trials{Unit: "tick", Load: "heavy", Rates: test.rates}}

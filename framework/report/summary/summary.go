@@ -113,7 +113,7 @@ func unexpected(runs []report.Report) []string {
 		for _, v := range r.Variants {
 			text := ""
 			if v.Verdict != v.Expected && v.Expected != "" {
-				text = plain.Inline(fmt.Sprintf(": expected %s, came to %s", v.Expected, cmp.Or(v.Verdict, "no verdict")))
+				text = plain.Inline(fmt.Sprintf(": expected %s, got %s", v.Expected, cmp.Or(v.Verdict, "no verdict")))
 			}
 			if len(v.Reasons) > 0 {
 				text += ": " + short(v.Reasons[0])
