@@ -24,8 +24,7 @@ func TestPrecursorAlarmDuringCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := theFinding
 		other.Kind = "other"
-		var p played
-		p = testCase{old: func(w *world, s *framework.Script) {
+		p := testCase{old: func(w *world, s *framework.Script) {
 			var asked time.Time
 			f := framework.Precursor{
 				ID: "unannounced", Name: "not announced", Undone: true,

@@ -11,7 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// watch runs the detectors repeatedly until it is stopped, and adds each poll to the history.
+// Watch runs the detectors repeatedly until it is stopped, and adds each poll to the history.
 type Watch struct {
 	collect func(context.Context) snapshot.Snapshot
 	history *history.History

@@ -52,10 +52,10 @@ func (t *Timeline) longestGap(from, to time.Time, outcomeOf func(slot uint32) ou
 	return longest
 }
 
-// OneWay returns the packets that were sent at or after from, and before to, by the
-// outcome of the requests: one that the far end saw was received, whether or not its answer
-// came back. If the far end is no agent, or did not report, a packet without an answer is
-// unjudged.
+// LongestSilence returns the longest time with a packet that was due at or after from, and
+// before to, in which no packet is known to have been answered: packets were lost, were not
+// sent, or have no known outcome. Began is the first of these packets. Like a gap it is the
+// rest of one that began earlier, and all of one that ends later.
 func (t *Timeline) LongestSilence(from, to time.Time) Gap {
 	return t.longestSilence(from, to, t.outcome)
 }
@@ -90,10 +90,10 @@ func (t *Timeline) longestSilence(from, to time.Time, outcomeOf func(slot uint32
 	return longest
 }
 
-// OneWay returns the packets that were sent at or after from, and before to, by what
-// became of the requests: one that the far end saw was received, whether its answer
-// came back or not. Where the far end is no agent, or did not report, a packet that was
-// not answered is unjudged.
+// OneWay returns the packets that were sent at or after from, and before to, by the
+// outcome of the requests: one that the far end saw was received, whether or not its answer
+// came back. If the far end is no agent, or did not report, a packet without an answer is
+// unjudged.
 func (t *Timeline) OneWay(from, to time.Time) Counts {
 	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.outcomeOneWay)
 }

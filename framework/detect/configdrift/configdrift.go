@@ -37,7 +37,7 @@ const (
 	NewlyRead Kind = "newly-read"
 	// DefaultChanged: the key is not set, and its default changes.
 	DefaultChanged Kind = "default-changed"
-	// Deprecated: the new version reads the key and reports it as deprecated.
+	// The new version reads the key and reports it as deprecated.
 	Deprecated Kind = "deprecated"
 	// Unknown: neither version reads the key.
 	Unknown Kind = "unknown"
