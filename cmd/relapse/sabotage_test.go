@@ -9,7 +9,7 @@ import (
 
 // Variables that change the scenarios of that program, each set to 1.
 const (
-	// withoutRemedies leaves lesser forms and remedies out, which take the time of several
+	// withoutRemedies leaves precursors and remedies out, which take the time of several
 	// runs.
 	withoutRemedies = "RELAPSE_TEST_WITHOUT_REMEDIES"
 	// guestMemory leaves a guest of ipvs-deadlock without memory, right before the fault.

@@ -259,7 +259,7 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "a lesser form after which a fact does not hold", status: 1,
+			name: "a precursor after which a fact does not hold", status: 1,
 			old: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
 				f.Aftermath = []framework.Check{{Name: "the route is there", Holds: says(false, "it is gone")}}
@@ -267,7 +267,7 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "a lesser form after which a fact cannot be looked at", status: 4,
+			name: "a precursor after which a fact cannot be looked at", status: 4,
 			old: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
 				f.Aftermath = []framework.Check{{Name: "the route is there",
@@ -276,7 +276,7 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "a lesser form that comes as it must, and is taken back", status: 0,
+			name: "a precursor that comes as it must, and is taken back", status: 0,
 			old: func(w *world, s *framework.Script) {
 				s.Precursors = []framework.Precursor{{
 					ID: "announced-by-nobody", Name: "announced by nobody", Undone: true,
@@ -292,7 +292,7 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "a lesser form that hurts somebody", status: 4,
+			name: "a precursor that hurts somebody", status: 4,
 			old: func(w *world, s *framework.Script) {
 				s.Precursors = []framework.Precursor{{
 					ID: "announced-by-nobody", Name: "announced by nobody", Expected: []framework.Finding{framework.As(theFinding)},
@@ -516,11 +516,11 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "a lesser form that does not take hold", status: 4,
+			name: "a precursor that does not take hold", status: 4,
 			old: func(w *world, s *framework.Script) { s.Precursors = []framework.Precursor{form(holdsNow(false))} },
 		},
 		{
-			name: "a lesser form that hurts somebody two seconds later", status: 4,
+			name: "a precursor that hurts somebody two seconds later", status: 4,
 			old: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
 				f.Fault = func(*framework.Run) framework.Fault {
@@ -554,7 +554,7 @@ func testCases() []testCase {
 			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.loses(outToB); return nil }) },
 		},
 		{
-			name: "a lesser form in which a source is not read", status: 4,
+			name: "a precursor in which a source is not read", status: 4,
 			new: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
 				f.Fault = func(*framework.Run) framework.Fault {

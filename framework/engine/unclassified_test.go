@@ -84,7 +84,7 @@ func TestUnclassified(t *testing.T) {
 				s.Latent = []framework.Finding{framework.As(latent)}
 				s.Aftermath = []framework.Check{{Name: "fact", Holds: says(false, "not there")}}
 				s.Precursors = []framework.Precursor{{Name: "form", Fault: func(*framework.Run) framework.Fault {
-					return framework.Fault{Name: "never", Inject: func(context.Context) error { return errors.New("lesser form") }}
+					return framework.Fault{Name: "never", Inject: func(context.Context) error { return errors.New("precursor") }}
 				}}}
 				s.Remedies = []framework.Remedy{{Name: "never", Apply: func(context.Context, *framework.Run) error { return errBroken }}}
 			},
