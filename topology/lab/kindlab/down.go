@@ -45,7 +45,7 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening nftables: %w", err)
 	}
-	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	tables, err := conn.ListTablesOfFamily(tableFamily())
 	if err != nil {
 		return nil, fmt.Errorf("listing nftables tables: %w", err)
 	}

@@ -105,7 +105,7 @@ func Count(ctx context.Context, docker *client.Client, lab string) (Inventory, e
 		return n, fmt.Errorf("counting the Docker networks of lab %q: %w", lab, err)
 	}
 	n.Networks = len(networks)
-	tables, err := new(nftables.Conn).ListTablesOfFamily(nftables.TableFamilyINet)
+	tables, err := new(nftables.Conn).ListTablesOfFamily(tableFamily())
 	if err != nil {
 		return n, fmt.Errorf("counting the nftables tables of lab %q: %w", lab, err)
 	}

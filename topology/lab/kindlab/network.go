@@ -38,7 +38,7 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 	if err := checkSubnets(ctx, t); err != nil {
 		return err
 	}
-	if err := isolate(t.Name, bridgesOf(t)); err != nil {
+	if err := isolate(t.Name, bridgesOf(t), tableFamily()); err != nil {
 		return err
 	}
 	for _, n := range t.Networks {
@@ -107,15 +107,24 @@ func checkSubnets(ctx context.Context, t topology.Topology) error {
 
 func tableName(lab string) string { return "relapse-" + lab }
 
+// tableFamily is the family of the labs' nftables tables: both IP versions, or IPv4 alone
+// if the kernel has no IPv6. Such a kernel has no tables of the family inet.
+func tableFamily() nftables.TableFamily {
+	if _, err := os.Stat("/proc/net/if_inet6"); errors.Is(err, os.ErrNotExist) {
+		return nftables.TableFamilyIPv4
+	}
+	return nftables.TableFamilyINet
+}
+
 // isolate installs the lab's nftables table. Rules in Docker's chains were rejected: a
 // table is removed in one step and does not interfere with Docker. Its priority is
 // before Docker's rules.
-func isolate(lab string, bridges []string) error {
+func isolate(lab string, bridges []string, family nftables.TableFamily) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("opening nftables: %w", err)
 	}
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: tableName(lab)})
+	table := conn.AddTable(&nftables.Table{Family: family, Name: tableName(lab)})
 	for _, hook := range isolation(bridges) {
 		chain := conn.AddChain(&nftables.Chain{
 			Name: hook.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook.number,
@@ -195,7 +204,7 @@ func (l *Lab) Isolated() error {
 	}
 	name := tableName(l.Topology.Name)
 	return missing(name, isolation(bridgesOf(l.Topology)), func(chain string) (int, error) {
-		table := &nftables.Table{Family: nftables.TableFamilyINet, Name: name}
+		table := &nftables.Table{Family: tableFamily(), Name: name}
 		rules, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
 		return len(rules), err
 	})
@@ -230,7 +239,7 @@ func removeTable(lab string) error {
 	if err != nil {
 		return fmt.Errorf("opening nftables: %w", err)
 	}
-	conn.DelTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: tableName(lab)})
+	conn.DelTable(&nftables.Table{Family: tableFamily(), Name: tableName(lab)})
 	if err := conn.Flush(); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing nftables table %q: %w", tableName(lab), err)
 	}

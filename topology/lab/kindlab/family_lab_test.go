@@ -1,0 +1,32 @@
+//go:build lab
+
+package kindlab
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// The rules that isolate a lab fit into a table of either family.
+func TestTableFamilies(t *testing.T) {
+	runtime.LockOSThread() // not unlocked: thread and namespace end with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	bridges := []string{"rl-00000000", "rl-11111111"}
+	for name, family := range map[string]nftables.TableFamily{"inet": nftables.TableFamilyINet, "ip": nftables.TableFamilyIPv4} {
+		if err := isolate(name, bridges, family); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		table := &nftables.Table{Family: family, Name: tableName(name)}
+		for _, hook := range isolation(bridges) {
+			rules, err := new(nftables.Conn).GetRules(table, &nftables.Chain{Name: hook.name, Table: table})
+			if err != nil || len(rules) != len(hook.rules) {
+				t.Errorf("%s: chain %s has %d rules, want %d (%v)", name, hook.name, len(rules), len(hook.rules), err)
+			}
+		}
+	}
+}
