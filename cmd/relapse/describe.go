@@ -129,7 +129,7 @@ func describe(out io.Writer, s framework.Scenario) {
 		facts = append(facts, s.TextOf(f))
 	}
 	if len(facts) > 0 {
-		section("Facts, and the steps that assert them", strings.Join(facts, "\n"))
+		section("Facts (+ asserted by these steps, - not asserted)", strings.Join(facts, "\n"))
 	}
 }
 

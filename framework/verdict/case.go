@@ -257,7 +257,10 @@ func orNothing(latent []framework.Finding) string {
 	if len(latent) == 0 {
 		return "nothing"
 	}
-	return "nothing but " + number(latent)
+	if len(latent) == 1 {
+		return "nothing but the finding that is expected before the fault"
+	}
+	return fmt.Sprintf("nothing but the %d findings that are expected before the fault", len(latent))
 }
 
 func number(findings []framework.Finding) string {

@@ -41,7 +41,7 @@ All variants get the same load at the same moment, each on a guest of its own.
 1.13.0 shows what a restart and 1.13.2 do, and 1.13.1 what iptables mode does. With
 less than 8 GiB of memory there is one guest, which the variants use in turn.
 
-What took a day takes a minute or two, because of the load: 300 TCP connections
+What took a day takes one to four minutes, because of the load: 300 TCP connections
 from each guest through one Service whose 250 endpoints are then taken away, so
 that the list is long and a tick takes long; and 60 Services whose endpoints
 change all the time, so that a sync is always in progress. The endpoints are

@@ -35,7 +35,7 @@ hid it: in 1.8.1 bpf_host.c leaves the call out with BPF NodePort in plain DSR m
 (cilium#12456, fixed in 1.8.2). No key changes its meaning, so the configuration
 shows nothing. BPF programs process each packet, so flows from before the upgrade
 change their address midway.`,
-	Affected: "Cilium 1.8.1 to 1.11.1, configuration unchanged",
+	Affected: "an upgrade of Cilium from 1.8.1 to 1.11.1 with an unchanged ConfigMap",
 	Fixed:    "no version; the configuration translated to the new keys before the upgrade",
 	Remedies: []string{
 		`the new keys (enable-ipv4-masquerade: "false", enable-bpf-masquerade: "false", ipv4-native-routing-cidr), agents restarted, translated connections forgotten`,

@@ -30,7 +30,7 @@ While all four nodes are up, every range is announced by one of them, and a node
 that gets a packet for another node forwards it. When node1's sessions close,
 10.5.115.0/24 is withdrawn, which is the range of master2's pods. The "stale"
 10.5.112.0/24 is not stale: master1 announces it.`,
-	Affected: "Cilium 1.11 with the MetalLB speaker and cluster-pool IPAM; 1.10 announces no pod CIDRs",
+	Affected: "Cilium 1.11 with the MetalLB speaker and cluster-pool IPAM (not 1.10: it announces no pod CIDRs)",
 	Fixed:    "1.12.0: the speaker follows CiliumNode",
 	Remedies: []string{
 		"move to a speaker that follows CiliumNode (1.12.0)",
@@ -45,7 +45,8 @@ flags, watchers, node discovery, node routes and BGP speaker, without the BPF
 datapath; pods are wired by the CNI plugins ptp and host-local over the range
 that the vendor's code has chosen (package images/cilium/agent lists it line by
 line). 1.11.6 runs in place of the incident's 1.11.9, which is not published as a Go
-module; the speaker is the same. One of the three masters is a control plane.
+module; the speaker is the same. Only master1 is a control plane.
+The fault drains node1, deletes its Node object and removes its machine.
 
 Both allocations are made by the vendors' controllers. Only their order is
 forced: Nodes and CiliumNodes are created one after the other.

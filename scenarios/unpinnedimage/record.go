@@ -22,7 +22,7 @@ allow, so it waits for its caches, speaks no BGP meanwhile, and ends with "faile
 to synchronize cache". Each node's routes are dropped some time after its pod is
 replaced: when the time for a graceful restart is over. The argument is not the
 cause, and a restart to revert it pulls the same image.`,
-	Affected: "any workload whose image has no tag, latest, or a tag that is moved; shown with kube-router 1.5.1 to 2.1.0",
+	Affected: "any workload whose image has no tag, latest, or a tag that is moved; shown with kube-router 1.5.1 and 2.1.0",
 	Fixed:    "no version; an image named by digest",
 	Remedies: []string{
 		"pin the old version by digest",
