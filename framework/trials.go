@@ -18,7 +18,8 @@ const (
 // Trials describe a probabilistic incident: it occurs in some of a series of equal trials.
 // An affected component may survive a trial by luck. So an unaffected one must survive as
 // many as the slowest affected one has needed, and as many as luck alone would hardly
-// explain (TrialsToConvince).
+// explain (TrialsToConvince), MaxTrials at most: the report says how likely an affected one
+// would have survived as many.
 type Trials struct {
 	// Unit is what a trial is, such as "tick".
 	Unit string

@@ -10,7 +10,7 @@ import (
 
 // Schema names the format of FileJSON, which is the record's name in its folder.
 const (
-	Schema   = "relapse.bisect/v1"
+	Schema   = "relapse.bisect/v2"
 	FileJSON = "bisect.json"
 )
 

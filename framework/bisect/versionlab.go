@@ -40,7 +40,7 @@ func (l VersionLab) Builds(version string) error {
 
 // Judge runs the script on a version. In a probabilistic incident it repeats the run
 // until the version is affected, or an affected version would have survived so many
-// trials with less than framework.WrongStep. The error is for failures that say nothing
+// trials with less than framework.MaxErrorRate. The error is for failures that say nothing
 // about the version; engine.ErrInterrupted is among them.
 func (l VersionLab) Judge(ctx context.Context, version string) (Step, error) {
 	step := Step{Version: version, Outcome: Skipped}

@@ -40,6 +40,7 @@ type world struct {
 	silent map[string]bool // probes that send nothing
 	found  []detect.Finding
 	blind  string // why nothing can be read; empty: all can
+	leak   string // why packets of the lab could leave the machine; empty: they could not
 	frozen string // the end whose agent neither answers nor reports
 	past   []traffic
 }
@@ -131,6 +132,9 @@ const sendsEvery = 50 * time.Millisecond
 
 // after does something a while later.
 func after(d time.Duration, do func()) { time.AfterFunc(d, do) }
+
+// leaks makes packets of the lab leave the machine, or ends that if why is empty.
+func (w *world) leaks(why string) { w.do(func() { w.leak = why }) }
 
 func (w *world) goesBlind(why string) { w.do(func() { w.blind = why }) }
 
@@ -305,6 +309,9 @@ func (r *fakeReader) Collect(context.Context) snapshot.Snapshot {
 	}
 	if s.Nodes.Read {
 		s.Nodes.Items = nodes
+	}
+	if r.world.leak != "" {
+		s.Sources = append(s.Sources, snapshot.Asked{Name: snapshot.Isolation, Unreachable: r.world.leak})
 	}
 	if r.digests != nil {
 		s.Sources, s.PodImages = append(s.Sources, snapshot.Asked{Name: snapshot.RunningImages.String()}), r.running

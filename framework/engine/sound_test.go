@@ -256,3 +256,102 @@ func TestImagesThatRan(t *testing.T) {
 		})
 	}
 }
+
+// A remedy after which every second packet is lost does not recover, whatever MinOutage
+// excuses.
+func TestRemedyOfHalf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testCase{old: func(w *world, s *framework.Script) {
+			s.MinOutage = 500 * time.Millisecond
+			s.Remedies = []framework.Remedy{{ID: "half", Name: "half", Helps: true, Bound: 10 * time.Second, Apply: func(context.Context, *framework.Run) error {
+				w.heals()
+				after(1500*time.Millisecond, func() { w.alternates(outToA) })
+				return nil
+			}}}
+		}}.play(t)
+		if p.status() == 0 {
+			t.Error("every second packet is lost after the remedy, and it recovers")
+		}
+	})
+}
+
+// A variant whose images under test did not run is unknown.
+func TestNoImageUnderTest(t *testing.T) {
+	const image, built = "quay.io/vendor/agent:v2", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+	const old, oldBuilt = "quay.io/vendor/agent:v1", "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	for name, running := range map[string][]snapshot.PodImages{
+		"none": nil,
+		"the affected version's alone": {{Name: "agent", Containers: []snapshot.RunningContainer{
+			{Container: snapshot.Container{Image: old}, ImageID: "quay.io/vendor/agent@" + oldBuilt},
+		}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			s := fakeScenario(w)
+			s.Variants[0].Images, s.Variants[1].Images = []string{old}, []string{image}
+			s.Variants[1].Components = map[string]string{"agent": "2"}
+			p := play(t, w, s, &fakeLabs{digests: map[string]string{image: built, old: oldBuilt}, running: snapshot.List[snapshot.PodImages]{Read: true, Items: running}}, Options{})
+			r, _ := p.Report()
+			if p.status() == 0 {
+				t.Errorf("%s: no pod ran the fixed version, and it is %s", name, r.Variants[1].Verdict)
+			}
+		})
+	}
+}
+
+// A version is not refused if another image than the one that was built refuses.
+func TestRefusedByAnotherImage(t *testing.T) {
+	const image, built, other = "quay.io/vendor/agent:v1", "sha256:1111111111111111111111111111111111111111111111111111111111111111", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s := fakeScenario(w)
+		s.Variants = s.Variants[:1]
+		s.Variants[0].Role, s.Variants[0].Images = framework.Unclassified, []string{image}
+		script := s.Variants[0].Script
+		s.Variants[0].Script = func() framework.Script {
+			made := script()
+			then(&made.Install, func() error { return errBroken })
+			made.Refuses = func(context.Context, *framework.Run) (string, error) { return "no such option", nil }
+			return made
+		}
+		running := snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
+			{Container: snapshot.Container{Image: image}, ImageID: "quay.io/vendor/agent@" + other},
+		}}}}
+		p := play(t, w, s, &fakeLabs{digests: map[string]string{image: built}, running: running}, Options{})
+		r, _ := p.Report()
+		if r.Variants[0].Verdict == "refused" {
+			t.Error("another image than the one that was built refuses, and the version is refused (not affected)")
+		}
+	})
+}
+
+// An outage of a probe that must lose nothing counts at the end of the observation as well.
+func TestOutageAtTheEnd(t *testing.T) {
+	for _, begins := range []time.Duration{95200 * time.Millisecond, 97 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			p := testCase{new: func(w *world, s *framework.Script) {
+				s.MinOutage, s.Observe = 5*time.Second, 104700*time.Millisecond
+				onInject(func(w *world) { after(begins, func() { w.loses(outToB) }) })(w, s)
+			}}.play(t)
+			if p.status() == 0 {
+				t.Errorf("a probe that must lose nothing is cut off for good, for %s, and the run passes", 104700*time.Millisecond-begins)
+			}
+		})
+	}
+}
+
+// A variant whose lab was not isolated for a time is unknown, also if all else is as
+// expected.
+func TestIsolationLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testCase{old: onInject(func(w *world) {
+			w.breaks(outToA)
+			w.leaks("nftables table relapse-fake has 0 of 4 rules")
+			after(time.Second, func() { w.leaks("") })
+		})}.play(t)
+		r, _ := p.Report()
+		if v := r.Variants[0]; p.status() != 4 || v.Verdict != "unknown" || !strings.Contains(strings.Join(v.Reasons, "; "), "isolation of the lab: nftables table") {
+			t.Errorf("status %d\n%s", p.status(), describe(t, p))
+		}
+	})
+}

@@ -200,7 +200,10 @@ func (v *variantRun) install(ctx context.Context) error {
 	}
 	v.scenario.lab.Attach(v.run)
 	done := v.h.Do(history.Install, "", func(a *history.Act) { a.Err = v.c.Script.Install(ctx, v.run) })
-	if done.Err != nil && !v.c.Classified() && ctx.Err() == nil {
+	if done.Err != nil && !v.c.Classified() && v.c.Script.Refuses != nil && ctx.Err() == nil {
+		if err := v.readImages(ctx); err != nil {
+			return err
+		}
 		v.askRefusal(ctx) // the component under test may be what refuses to start
 	}
 	return done.Err

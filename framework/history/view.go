@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // Finding is a finding of a detector.
@@ -152,6 +154,19 @@ func (v View) Findings() []Finding {
 
 // PollsSince counts the polls that began at or after a moment.
 func (v View) PollsSince(moment time.Time) int { return len(v.since(moment)) }
+
+// NotIsolated says since when packets of the lab could leave the machine; empty if they never
+// could.
+func (v View) NotIsolated() string {
+	for _, p := range v.since(time.Time{}) {
+		for _, source := range p.part.Unavailable {
+			if strings.HasPrefix(source, snapshot.Isolation+":") {
+				return fmt.Sprintf("from %s on: %s", p.part.Began.Format(time.TimeOnly), source)
+			}
+		}
+	}
+	return ""
+}
 
 // Sighting is a finding, and the end of the first poll that had it.
 type Sighting struct {

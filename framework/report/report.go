@@ -432,7 +432,7 @@ func ReadThrough(path string, through func([]byte) []byte) (Report, error) {
 	return r, nil
 }
 
-// complete fills in fields that reports of older versions express by others.
+// checkNames returns an error for names in a report that could lead out of its folder.
 func (r Report) checkNames(path string) error {
 	for _, of := range []struct{ field, name string }{{"scenario", r.Scenario}, {"run", r.Run}} {
 		if of.name != "" && !rundir.IsName(of.name) {

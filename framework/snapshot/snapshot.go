@@ -41,6 +41,10 @@ type Snapshot struct {
 	Outside        []HostSockets       `json:"outside,omitempty"`
 }
 
+// Isolation is the name of a source that is unavailable while packets of a lab could leave the
+// machine. It is listed only then.
+const Isolation = "isolation of the lab"
+
 // Asked is a source of a collector.
 type Asked struct {
 	Name string `json:"name"`

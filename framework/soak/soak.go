@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -173,10 +174,16 @@ func Sum(h Header, runs []Run) Result {
 	return r
 }
 
-// compared says whether it is known of any quantity whether it grows. It is not where there
-// are too few runs, or where counting failed after most of them.
+// compared reports whether it is known of each kind of quantity, such as those of the lab,
+// whether one grows. It is not known after too few runs, on one lab for the lab's, or if
+// counting failed after most of them.
 func (r Result) compared() bool {
-	return slices.ContainsFunc(r.Growth, func(g Growth) bool { return g.Steadily != nil })
+	known := map[string]bool{}
+	for _, g := range r.Growth {
+		kind, _, _ := strings.Cut(g.What, ":")
+		known[kind] = known[kind] || g.Steadily != nil
+	}
+	return len(known) > 0 && !slices.Contains(slices.Collect(maps.Values(known)), false)
 }
 
 // grown are the quantities that grow steadily.

@@ -167,6 +167,7 @@ func TestSum(t *testing.T) {
 				runs[Enough-1+i].Counts, runs[Enough-1+i].NotCounted = nil, "counting the lab: no answer within 30s"
 			}
 		}, framework.Inconclusive},
+		{"too few on each lab", quiet(30, 5), nil, framework.Inconclusive},
 		{"none has ended", nil, nil, framework.Inconclusive},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -53,7 +53,7 @@ func (r Result) Heading() string {
 	case r.Runs < Enough:
 		why = append(why, fmt.Sprintf("too few runs to say what grows (at least %d)", Enough))
 	case !r.compared():
-		why = append(why, fmt.Sprintf("counting failed too often to say what grows (%d counts of one thing are needed; %s has the reasons)", Enough, FileRuns))
+		why = append(why, fmt.Sprintf("too few counts to say what grows (%d of each thing are needed, for those of a lab on one lab; %s says which failed)", Enough, FileRuns))
 	}
 	if len(why) == 0 {
 		why = []string{"all verdicts as expected, and nothing grows steadily"}

@@ -127,7 +127,7 @@ func (l lab) Open(ctx context.Context, sources []snapshot.Source, others []strin
 }
 
 // watched is a reader that also asks whether the lab is isolated. Where it is not, a source
-// of the snapshot is unavailable, and what is judged by it is unknown.
+// of the snapshot is unavailable, and the verdict is unknown.
 type watched struct {
 	engine.Reader
 	isolated func() error
@@ -137,7 +137,7 @@ func (w watched) Collect(ctx context.Context) snapshot.Snapshot {
 	s := w.Reader.Collect(ctx)
 	if err := w.isolated(); err != nil {
 		// The collector's own list is in every snapshot.
-		s.Sources = append(slices.Clone(s.Sources), snapshot.Asked{Name: "isolation of the lab", Unreachable: err.Error()})
+		s.Sources = append(slices.Clone(s.Sources), snapshot.Asked{Name: snapshot.Isolation, Unreachable: err.Error()})
 	}
 	return s
 }

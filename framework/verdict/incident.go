@@ -262,6 +262,9 @@ func (j *Judge) observed(part history.StepView) error {
 		}
 	}
 	wrong := j.judgeTraffic(watched.Timelines(), m.Until)
+	if j.seen.traffic == "" {
+		j.seen.traffic = watched.NotIsolated()
+	}
 	if j.seen.images = j.ranImages(part); j.seen.images != "" {
 		wrong = append(wrong, j.seen.images)
 	}

@@ -209,6 +209,9 @@ func (j *Judge) install(part history.StepView) error {
 	}
 	// The component under test may be what refuses to start.
 	if said, _, asked := part.Act(history.Refuses, ""); asked && said.Error == "" && said.Saw != "" && !j.Classified() {
+		if wrong := j.ranImages(part); wrong != "" { // another image may refuse
+			return errors.New(wrong)
+		}
 		j.seen.refuses, j.Result.Refuses, j.ended = said.Saw, said.Saw, true
 		return fmt.Errorf("%w: %s", ErrNotAsExpected, said.Saw)
 	}

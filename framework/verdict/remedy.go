@@ -165,7 +165,7 @@ func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *
 	}
 	timelines := v.Timelines()
 	running := Running(timelines)
-	if again, _ := j.lost(timelines, clean, m.Until, func(p probe.Probe) bool { return slices.Contains(running, p.Name) }); len(again) > 0 {
+	if again := j.lossy(timelines, clean, m.Until, func(p probe.Probe) bool { return slices.Contains(running, p.Name) }); len(again) > 0 {
 		return v, fmt.Errorf("traffic recovered, and %s lost packets again before the active findings were gone", strings.Join(again, ", "))
 	}
 	return v, nil

@@ -2,7 +2,9 @@ package verdict
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/distribution/reference"
 
@@ -23,8 +25,29 @@ func (j *Judge) ranImages(part history.StepView) (wrong string) {
 	case act.Error != "":
 		return "which images the pods ran is unknown: " + act.Error
 	}
-	j.Result.Running, wrong = compareImages(act.Images, j.Variant.Images, j.Images)
-	return wrong
+	if j.Result.Running, wrong = compareImages(act.Images, j.Variant.Images, j.Images); wrong != "" {
+		return wrong
+	}
+	tested := j.tested()
+	if len(tested) > 0 && !slices.ContainsFunc(act.Images, func(i snapshot.ImageInUse) bool { return tested[i.Digest] != "" }) {
+		return fmt.Sprintf("no pod ran an image under test: %s", strings.Join(slices.Sorted(maps.Values(tested)), ", "))
+	}
+	return ""
+}
+
+// tested are the images that were built for the variant with a version under test as their
+// tag, by digest. None are known if they were not built, or are not the pods'.
+func (j *Judge) tested() map[string]string {
+	tested := map[string]string{}
+	versions := slices.Collect(maps.Values(j.Variant.Components))
+	for _, ref := range j.Variant.Images {
+		named, err := reference.ParseNormalizedNamed(ref)
+		tagged, ok := named.(reference.Tagged)
+		if err == nil && ok && j.Images[ref] != "" && slices.Contains(versions, strings.TrimPrefix(tagged.Tag(), "v")) {
+			tested[j.Images[ref]] = ref
+		}
+	}
+	return tested
 }
 
 // compareImages compares the digests that nodes have pulled with those that were built,

@@ -39,27 +39,40 @@ func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which f
 // and then, and a share of the packets may be lost: no more than a tenth of the whole time's
 // (cut off for 2 s in each minute, a probe loses a thirtieth), and less than a quarter of
 // those of any time as long as four times MinOutage, which is what an outage loses of it.
+// An outage counts in any case.
 func (j *Judge) lossy(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) []string {
+	names, _ := j.lost(timelines, since, until, which)
 	if j.Script.MinOutage == 0 {
-		names, _ := j.lost(timelines, since, until, which)
 		return names
 	}
-	window := 4 * j.Script.MinOutage
-	var names []string
 	for _, t := range timelines {
 		whole := countsOf(t, since, until)
 		lossy := 10*whole.Lost > whole.Answered+whole.Lost
-		for from := since; !lossy && !from.Add(window).After(until); from = from.Add(j.Script.MinOutage) {
-			c := countsOf(t, from, from.Add(window))
+		for _, from := range windows(since, until, 4*j.Script.MinOutage, j.Script.MinOutage) {
+			c := countsOf(t, from, from.Add(4*j.Script.MinOutage))
 			judged := c.Answered + c.Lost
-			lossy = c.Lost > 0 && 4*c.Lost >= judged && probe.Enough(judged, c.Due)
+			lossy = lossy || c.Lost > 0 && 4*c.Lost >= judged && probe.Enough(judged, c.Due)
 		}
-		if lossy && which(t.Probe) {
+		if lossy && which(t.Probe) && !slices.Contains(names, t.Probe.Name) {
 			names = append(names, t.Probe.Name)
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+// windows returns the beginnings of windows of a length within a time, a step apart. The last
+// one ends with the time.
+func windows(since, until time.Time, length, step time.Duration) []time.Time {
+	var all []time.Time
+	last := until.Add(-length)
+	for from := since; from.Before(last); from = from.Add(step) {
+		all = append(all, from)
+	}
+	if !last.Before(since) {
+		all = append(all, last)
+	}
+	return all
 }
 
 // spell is a time in each of which a probe's packets must be enough to prove something. It
@@ -141,7 +154,8 @@ func tooFew(t probe.Timeline, since, until time.Time) string {
 	return ""
 }
 
-// Running returns the probes that were not stopped.
+// tooThin says so if a probe sent too few packets in some part of a time, as long as spell,
+// although they were enough in the whole; otherwise it is empty.
 func (j *Judge) tooThin(t probe.Timeline, since, until time.Time) string {
 	spell := j.spell()
 	for from := since; !from.Add(spell).After(until); from = from.Add(spell) {

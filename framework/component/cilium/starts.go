@@ -74,7 +74,7 @@ func (s *Starts) see(a AgentLog) progress {
 // refusals says of some nodes' agents which refuse to start, in their own words. Pending
 // names one that is on its way; the error is of one of which nothing can be known.
 func (s *Starts) refusals(nodes []string, logs map[string]AgentLog) (said, pending string, err error) {
-	var refused []string
+	var refused, running []string
 	for _, node := range nodes {
 		log, there := logs[node]
 		if !there {
@@ -84,11 +84,17 @@ func (s *Starts) refusals(nodes []string, logs map[string]AgentLog) (said, pendi
 		switch p := s.see(log); p.stage {
 		case starting, refusing:
 			pending = node + ": " + p.says
+		case up:
+			running = append(running, node)
 		case refuses:
 			refused = append(refused, node+": "+p.says)
 		case brokenOff:
 			err = fmt.Errorf("the agent on %s does not run: %s", node, p.says)
 		}
 	}
-	return strings.Join(refused, "; "), pending, err
+	said = strings.Join(refused, "; ")
+	if len(refused) > 0 && len(running) > 0 { // image and configuration are the same: the reason is the node's
+		err = fmt.Errorf("the agent runs on %s, and refuses to start on another node: %s", strings.Join(running, ", "), said)
+	}
+	return said, pending, err
 }
