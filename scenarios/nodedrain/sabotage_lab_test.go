@@ -236,11 +236,15 @@ func TestSliceThatCannotStart(t *testing.T) {
 					return err
 				}
 				c := incident(affected, cilium.ClusterPool)
-				c.Config = c.Config.With(cilium.Config{"bgp-announce-lb-ip": "true"})
 				if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
 					return err
 				}
 				if err := cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, addressOf); err != nil {
+					return err
+				}
+				// Not before: with this key the operator assigns no pod ranges.
+				c.Config = c.Config.With(cilium.Config{"bgp-announce-lb-ip": "true"})
+				if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
 					return err
 				}
 				return c.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), all)
