@@ -36,7 +36,7 @@ func (j *Judge) ranImages(part history.StepView) (wrong string) {
 }
 
 // tested are the images that were built for the variant with a version under test as their
-// tag, by digest. None are known if they were not built, or are not the pods'.
+// tag: their references by digest. The map is empty if these images were not built here.
 func (j *Judge) tested() map[string]string {
 	tested := map[string]string{}
 	versions := slices.Collect(maps.Values(j.Variant.Components))

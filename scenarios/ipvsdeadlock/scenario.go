@@ -59,7 +59,7 @@ func scenarioOn(nodes ...string) framework.Scenario {
 		Incident: Record,
 		Owner:    framework.Maintainers, Slow: true,
 		Labels: []framework.Label{framework.Probabilistic, framework.Services},
-		// A fixed kube-proxy survives a load for two minutes, and one that was restarted
+		// A fixed kube-proxy survives a load for two to four minutes, and one that was restarted
 		// must have run for a minute before it can hang again.
 		Budget: framework.Budget{
 			Whole: 320 * time.Second, Affected: 5 * time.Minute,
