@@ -103,15 +103,22 @@ func TestSabotage(t *testing.T) {
 		return handle
 	}
 	defer scenariotest.Down(t, Scenario)
+	affected, fixed := Scenario.Variants[0], Scenario.Variants[1]
+	// running is a variant that declares the versions of another one. A verdict would
+	// otherwise be unknown, because no pod runs the versions that the variant declares.
+	running := func(v, versions framework.Variant) framework.Variant {
+		v.Components = versions.Components
+		return v
+	}
 	for _, test := range []struct {
 		name    string
-		variant int // of the scenario
+		variant framework.Variant
 		change  func(*framework.Script)
 		verdict framework.Verdict
 		run     framework.RunVerdict
 	}{
 		{
-			"a detector that names the wrong node", 0, func(s *framework.Script) {
+			"a detector that names the wrong node", affected, func(s *framework.Script) {
 				s.Detectors = []detect.Detector{lying{say: func(found []detect.Finding) []detect.Finding {
 					for i := range found {
 						if found[i].State == detect.Active {
@@ -123,7 +130,7 @@ func TestSabotage(t *testing.T) {
 			}, framework.Missed, framework.Fail,
 		},
 		{
-			"an unexpected finding", 0, func(s *framework.Script) {
+			"an unexpected finding", affected, func(s *framework.Script) {
 				s.Detectors = []detect.Detector{lying{say: func(found []detect.Finding) []detect.Finding {
 					for _, f := range found {
 						if f.State == detect.Active {
@@ -136,36 +143,36 @@ func TestSabotage(t *testing.T) {
 			}, framework.Reproduced, framework.Fail,
 		},
 		{
-			"a source that dies in mid-run", 1, func(s *framework.Script) {
+			"a source that dies in mid-run", fixed, func(s *framework.Script) {
 				s.Aftermath = nil // they read it as well
 				afterFault(s, signalled(tor, syscall.SIGSTOP), signalled(tor, syscall.SIGCONT))
 			}, framework.Unknown, framework.Inconclusive,
 		},
 		{
-			"a probe agent that is stopped", 1, func(s *framework.Script) {
+			"a probe agent that is stopped", fixed, func(s *framework.Script) {
 				afterFault(s, signalled(host, syscall.SIGSTOP), signalled(host, syscall.SIGCONT))
 			}, framework.Unknown, framework.Inconclusive,
 		},
 		{
-			"a remedy that does nothing", 0, func(s *framework.Script) {
+			"a remedy that does nothing", affected, func(s *framework.Script) {
 				s.Remedies = staticRoute()
 				s.Remedies[0].Apply, s.Remedies[0].Undo = nothing, nil
 			}, framework.Reproduced, framework.Fail,
 		},
 		{
-			"a remedy that is said not to help, and helps", 0, func(s *framework.Script) {
+			"a remedy that is said not to help, and helps", affected, func(s *framework.Script) {
 				s.Remedies = staticRoute()
 				s.Remedies[0].Helps = false
 			}, framework.Reproduced, framework.Fail,
 		},
 		{
-			"a fix that is none", 1, func(s *framework.Script) {
+			"a fix that is none", running(fixed, affected), func(s *framework.Script) {
 				latent := affectedScript()
 				s.Install, s.Latent, s.Baseline, s.Aftermath = latent.Install, latent.Latent, latent.Baseline, nil
 			}, framework.Reproduced, framework.Fail,
 		},
 		{
-			"a second route that is lost two seconds after the first", 0, func(s *framework.Script) {
+			"a second route that is lost two seconds after the first", affected, func(s *framework.Script) {
 				afterFault(s, func(ctx context.Context, r *framework.Run) error {
 					time.AfterFunc(2*time.Second, func() {
 						if err := blackholed(rowOf("master1").use, true)(context.WithoutCancel(ctx), r); err != nil {
@@ -177,13 +184,13 @@ func TestSabotage(t *testing.T) {
 			}, framework.Unknown, framework.Inconclusive,
 		},
 		{
-			"a second route that is lost in the fixed version", 1, func(s *framework.Script) {
+			"a second route that is lost in the fixed version", fixed, func(s *framework.Script) {
 				s.Aftermath = nil // they would see it in the routers
 				afterFault(s, blackholed(rowOf("master1").use, true), blackholed(rowOf("master1").use, false))
 			}, framework.Unknown, framework.Inconclusive,
 		},
 		{
-			"a fault that is none", 0, func(s *framework.Script) {
+			"a fault that is none", affected, func(s *framework.Script) {
 				first := s.Fault
 				s.Fault = func(r *framework.Run) framework.Fault {
 					f := first(r)
@@ -193,7 +200,7 @@ func TestSabotage(t *testing.T) {
 			}, framework.Vacuous, framework.Inconclusive,
 		},
 		{
-			"an affected version that is none", 0, func(s *framework.Script) {
+			"an affected version that is none", running(affected, fixed), func(s *framework.Script) {
 				good := fixedScript()
 				s.Install, s.Latent, s.Baseline, s.Aftermath = good.Install, nil, good.Baseline, nil
 			}, framework.Prevented, framework.Fail,
@@ -201,7 +208,7 @@ func TestSabotage(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := Scenario
-			v := Scenario.Variants[test.variant]
+			v := test.variant
 			script := v.Script
 			v.Images = Scenario.Variants[0].Images // a lab that is kept serves what it was made with
 			v.Script = func() framework.Script {
