@@ -38,10 +38,14 @@ const (
 	// maxWindow is the window in bytes of a zstd frame, which the decoder allocates.
 	// Records are written with 4 MiB.
 	maxWindow = 8 << 20
-	// maxFiles is the number of files of a run, and maxRuns of folders that are searched
-	// for runs.
-	maxFiles = 10_000
-	maxRuns  = 100_000
+	// maxEntries is the number of files and folders of a run: --repeat 400 with five
+	// variants that fail, each with the 100 files of a failed one.
+	maxEntries = 200_000
+	// maxDepth is the number of folders that a file of a run is in. The deepest is
+	// evidence/VARIANT/run-01; a file is opened folder by folder.
+	maxDepth = 8
+	// maxRuns is the number of folders that are searched for runs.
+	maxRuns = 100_000
 )
 
 // UnsafeError says why a folder, or a file of it, is not read.
@@ -188,8 +192,12 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 // Files are the names of all files below a folder of the run, "." for all, with slashes
 // and sorted; none where it does not exist. Anything that is neither a regular file nor
 // a folder is an *UnsafeError: a run writes nothing else.
-func (f *Folder) Files(under string) ([]string, error) {
+func (f *Folder) Files(under string) ([]string, error) { return f.files(under, maxEntries) }
+
+// files is Files with the number of files and folders that there may be.
+func (f *Folder) files(under string, most int) ([]string, error) {
 	var all []string
+	entries := 0
 	err := fs.WalkDir(f.root.FS(), under, func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // a run that goes on replaces files
@@ -198,12 +206,17 @@ func (f *Folder) Files(under string) ([]string, error) {
 			return f.failed(name, err)
 		case !isPrintable(name):
 			return &UnsafeError{fmt.Sprintf("%s/%q", f.dir, name), "its name has control characters"}
+		case entries == most:
+			return &UnsafeError{f.path(under), fmt.Sprintf("it has more than %d files and folders; if relapse wrote them, run the scenario with fewer variants (--variant) or a smaller --repeat", most)}
+		case strings.Count(name, "/") > maxDepth:
+			return &UnsafeError{f.path(name), fmt.Sprintf("it is in more than %d folders", maxDepth)}
+		}
+		entries++
+		switch {
 		case e.IsDir():
 			return nil
 		case !e.Type().IsRegular():
 			return &UnsafeError{f.path(name), "it is " + kind(e.Type()) + ", and not a regular file"}
-		case len(all) == maxFiles:
-			return &UnsafeError{f.dir, fmt.Sprintf("it has more than %d files", maxFiles)}
 		}
 		all = append(all, name)
 		return nil

@@ -2,6 +2,7 @@ package rundir_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,77 @@ func TestReplaceDoesNotFollowLinks(t *testing.T) {
 	}
 	if _, err := run.ReadFile("evidence/victim"); !errors.As(err, new(*rundir.UnsafeError)) {
 		t.Errorf("%v; want it to refuse a file outside of the folder", err)
+	}
+}
+
+// A run with --repeat 200 holds some 40 files for each repeat of each of its variants.
+func TestFilesOfLongRun(t *testing.T) {
+	const repeats, files = 200, 60
+	dir := t.TempDir()
+	for repeat := range repeats {
+		folder := filepath.Join(dir, fmt.Sprintf("evidence/affected/run-%02d", repeat+1))
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file := range files {
+			if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%02d-log.txt", file+1)), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	run, err := rundir.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { run.Close() })
+	if all, err := run.Files("."); err != nil || len(all) != repeats*files {
+		t.Errorf("%d files, %v; want %d", len(all), err, repeats*files)
+	}
+}
+
+func TestFilesAreBounded(t *testing.T) {
+	for name, want := range map[string]string{
+		"many files":   "evidence is not read: it has more than 10 files and folders; if relapse wrote them, run the scenario with fewer variants (--variant) or a smaller --repeat",
+		"many folders": "evidence is not read: it has more than 10 files and folders; if relapse wrote them, run the scenario with fewer variants (--variant) or a smaller --repeat",
+		"deep folders": "evidence/1/1/1/1/1/1/1/1/1 is not read: it is in more than 8 folders",
+		"few files":    "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			top := filepath.Join(dir, "evidence")
+			var err error
+			switch name {
+			case "many files", "few files":
+				err = os.Mkdir(top, 0o755)
+				for i := range map[string]int{"many files": 10, "few files": 9}[name] { // and the folder
+					err = errors.Join(err, os.WriteFile(filepath.Join(top, fmt.Sprint(i)), nil, 0o644))
+				}
+			case "many folders":
+				for i := range 10 {
+					err = errors.Join(err, os.MkdirAll(filepath.Join(top, fmt.Sprint(i)), 0o755))
+				}
+			case "deep folders":
+				err = os.MkdirAll(filepath.Join(top, strings.Repeat("1/", 9)), 0o755)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			run, err := rundir.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { run.Close() })
+			_, err = run.FilesUpTo("evidence", 10)
+			if want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.As(err, new(*rundir.UnsafeError)) || err.Error() != filepath.Join(dir, want) {
+				t.Errorf("%v; want %s/%s", err, dir, want)
+			}
+		})
 	}
 }
 
