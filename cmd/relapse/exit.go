@@ -89,6 +89,7 @@ func exitStatus(ctx context.Context, err error) int {
 		unfit   *host.UnfitError
 		setup   *setupError
 		held    *kindlab.HeldError
+		release *kindlab.OtherReleaseError
 		overlap *kindlab.OverlapError
 		boot    *guest.BootError
 		image   *guest.ImageError
@@ -107,7 +108,7 @@ func exitStatus(ctx context.Context, err error) int {
 	case errors.As(err, &several):
 		return several.status
 	case errors.As(err, &silent), errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
-		errors.As(err, &held), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor),
+		errors.As(err, &held), errors.As(err, &release), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor),
 		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
 		return exitMachine
 	case errors.As(err, &verdict) && verdict.verdict == framework.Inconclusive:

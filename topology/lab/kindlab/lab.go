@@ -90,7 +90,8 @@ func containerImages(t topology.Topology) []string {
 // hostImageOf is the image of a host's container.
 func hostImageOf(h topology.Host) string { return cmp.Or(h.Image, hostImage) }
 
-// Attach takes over a lab that an earlier run left running.
+// Attach takes over a lab that an earlier run left running. The error is an
+// *OtherReleaseError if that run was of another release, whose labs differ.
 func Attach(ctx context.Context, docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
 	l, err := hold(docker, t, o)
 	if err != nil {
@@ -129,6 +130,9 @@ func (l *Lab) attach(ctx context.Context) error {
 			return fmt.Errorf("lab %q has no container %q: take it down, or run without --reuse", l.Topology.Name, handle.container)
 		}
 	}
+	if err := checkRules(l.Topology.Name, l.rulesFile(), isolation(bridgesOf(l.Topology))); err != nil {
+		return err
+	}
 	if len(l.Topology.Clusters) == 0 {
 		return nil
 	}
@@ -159,6 +163,9 @@ func (l *Lab) makeStateDir() error {
 	dir := stateDir(l.Topology.Name)
 	if err := os.MkdirAll(filepath.Join(l.mirrorsDir(), "_default"), 0o700); err != nil {
 		return fmt.Errorf("creating the state folder of lab %q: %w", l.Topology.Name, err)
+	}
+	if err := recordRules(l.rulesFile(), isolation(bridgesOf(l.Topology))); err != nil {
+		return err
 	}
 	if len(l.Topology.Clusters) == 0 {
 		return nil

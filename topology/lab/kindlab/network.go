@@ -2,12 +2,14 @@ package kindlab
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/containerd/errdefs"
@@ -193,6 +195,65 @@ func bridgesOf(t topology.Topology) []string {
 		bridges = append(bridges, bridgeName(t.Name, n.Name))
 	}
 	return bridges
+}
+
+// fingerprint identifies the rules that isolate a lab.
+func fingerprint(hooks []hook) (string, error) {
+	sum := sha256.New()
+	for _, h := range hooks {
+		fmt.Fprintf(sum, "%s %d\n", h.name, len(h.rules))
+		for _, rule := range h.rules {
+			for _, e := range rule {
+				text, err := expr.Marshal(byte(tableFamily()), e)
+				if err != nil {
+					return "", fmt.Errorf("encoding a rule of chain %s: %w", h.name, err)
+				}
+				fmt.Fprintf(sum, "%x\n", text)
+			}
+		}
+	}
+	return fmt.Sprintf("%x\n", sum.Sum(nil)), nil
+}
+
+// OtherReleaseError says that a running lab was brought up by another release of relapse,
+// which isolated it by other rules.
+type OtherReleaseError struct{ Lab string }
+
+func (e *OtherReleaseError) Error() string {
+	return fmt.Sprintf("lab %q was brought up by another release of relapse, which isolates labs by other rules: "+
+		"run without --reuse, which replaces it", e.Lab)
+}
+
+// rulesFile is the file with the fingerprint of the rules that the lab was given.
+func (l *Lab) rulesFile() string { return filepath.Join(stateDir(l.Topology.Name), "isolation") }
+
+// recordRules writes the fingerprint of a lab's rules into a file.
+func recordRules(file string, hooks []hook) error {
+	text, err := fingerprint(hooks)
+	if err == nil {
+		err = os.WriteFile(file, []byte(text), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("recording how the lab is isolated: %w", err)
+	}
+	return nil
+}
+
+// checkRules returns an *OtherReleaseError where the file of a running lab has other rules
+// than these. Releases before the file wrote none.
+func checkRules(lab, file string, hooks []hook) error {
+	want, err := fingerprint(hooks)
+	if err != nil {
+		return err
+	}
+	was, err := os.ReadFile(file)
+	switch {
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("reading how lab %q is isolated: %w", lab, err)
+	case string(was) != want:
+		return &OtherReleaseError{lab}
+	}
+	return nil
 }
 
 // Isolated returns an error where rules that isolate the lab are gone: its packets could
