@@ -1,12 +1,14 @@
 package ipvsdeadlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
@@ -67,27 +69,27 @@ func (s *story) lateIsMissing(_ context.Context, r *framework.Run) (bool, string
 		return false, "", errors.New("the table was not read")
 	}
 	v := s.virtualServerOf(r, late)
-	return !v.Address.IsValid(), fmt.Sprintf("it has %v", v), nil
+	return !v.Address.IsValid(), textOf(v), nil
 }
 
 // idleIsEmpty asserts what ipvsadm showed in the reports: a virtual server without a
 // real server, although the Service has a pod.
 func (s *story) idleIsEmpty(_ context.Context, r *framework.Run) (bool, string, error) {
 	v := s.virtualServerOf(r, idle)
-	return v.Address.IsValid() && len(v.Servers) == 0, fmt.Sprintf("it is %v", v), nil
+	return v.Address.IsValid() && len(v.Servers) == 0, textOf(v), nil
 }
 
 func (s *story) webIsStale(_ context.Context, r *framework.Run) (bool, string, error) {
 	v := s.virtualServerOf(r, web)
 	servers := weighted(v)
-	return len(servers) == 1 && servers[0] != s.app.Serving.IP, fmt.Sprintf("it is %v", v), nil
+	return len(servers) == 1 && servers[0] != s.app.Serving.IP, textOf(v), nil
 }
 
 // served asserts that a Service of the application leads to its pod alone.
 func (s *story) served(service string) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		servers := weighted(s.virtualServerOf(r, service))
-		return slices.Equal(servers, []netip.Addr{s.app.Serving.IP}), fmt.Sprintf("it leads to %v, not to %s", servers, s.app.Serving.IP), nil
+		return slices.Equal(servers, []netip.Addr{s.app.Serving.IP}), fmt.Sprintf("it leads to %s, not to %s", listOf(servers), s.app.Serving.IP), nil
 	}
 }
 
@@ -118,11 +120,11 @@ func (s *story) churnIsServed(r *framework.Run, apart int) (bool, string, error)
 		servers := weighted(s.virtualServer(r, service.ClusterIPs[0], 80))
 		ready := readyOf(seen, service)
 		if len(servers) != 1 || len(ready) != 1 || churn.Apart(servers[0], ready[0]) > apart {
-			late.Addf("%s leads to %v, and has %v", service.Name, servers, ready)
+			late.Addf("%s leads to %s, and its endpoint is %s", service.Name, listOf(servers), listOf(ready))
 		}
 	}
 	if found != churn.Services {
-		late.Addf("there are %d churned Services", found)
+		late.Addf("%d of %d churned Services exist", found, churn.Services)
 	}
 	return late.Result()
 }
@@ -173,4 +175,25 @@ func weighted(v snapshot.VirtualServer) []netip.Addr {
 		}
 	}
 	return addresses
+}
+
+// textOf describes a virtual server that was read, or that the table does not have.
+func textOf(v snapshot.VirtualServer) string {
+	if !v.Address.IsValid() {
+		return "IPVS has no virtual server for it"
+	}
+	var servers []string
+	for _, server := range v.Servers {
+		servers = append(servers, fmt.Sprintf("%s (weight %d)", server.Address, server.Weight))
+	}
+	return fmt.Sprintf("the virtual server %s has the real servers %s", v.Address, cmp.Or(strings.Join(servers, ", "), "none"))
+}
+
+// listOf lists addresses in a sentence.
+func listOf(addresses []netip.Addr) string {
+	var all []string
+	for _, a := range addresses {
+		all = append(all, a.String())
+	}
+	return cmp.Or(strings.Join(all, ", "), "no endpoint")
 }

@@ -120,7 +120,7 @@ func (s *story) throughTicks(ctx context.Context, r *framework.Run) error {
 	var a standing
 	var met kubeproxy.State
 	var changes int64
-	err = await.Until(ctx, "kube-proxy to hang under the load, or to survive it", time.Second/4, framework.MaxTrials*tickTakes+loadTakes,
+	err = await.Until(ctx, "kube-proxy to hang under the load or to survive it", time.Second/4, framework.MaxTrials*tickTakes+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
 			if s.load.Err() != nil {
 				return true, "", nil // the load is over
@@ -182,7 +182,7 @@ func (s *story) fairChance(ctx context.Context, r *framework.Run) error {
 	if err != nil || hangs {
 		return err
 	}
-	return await.Until(ctx, "kube-proxy to finish two syncs, or to hang", time.Second/4, kubeproxy.FrozenFor+loadTakes,
+	return await.Until(ctx, "kube-proxy to finish two syncs or to hang", time.Second/4, kubeproxy.FrozenFor+loadTakes,
 		func(ctx context.Context) (bool, string, error) {
 			if !s.pollIsDue() {
 				return false, "", nil
@@ -215,7 +215,7 @@ func (s *story) poll(ctx context.Context, r *framework.Run) (kubeproxy.State, bo
 func (s *story) log() string {
 	var text strings.Builder
 	for _, l := range s.polls {
-		fmt.Fprintln(&text, l)
+		fmt.Fprintf(&text, "%s %s; waiting: %v\n", l.At.Format("15:04:05.0"), l, l.Waiting)
 	}
 	return text.String()
 }
@@ -230,11 +230,11 @@ func (s *story) busyIsServed(ctx context.Context, r *framework.Run) error {
 				for _, server := range s.virtualServer(r, s.services.HeldVIP, 80).Servers {
 					n += min(1, server.Weight)
 				}
-				return n == heldEndpoints, fmt.Sprintf("%d endpoints of %d", n, heldEndpoints), nil
+				return n == heldEndpoints, fmt.Sprintf("%d of %d endpoints get connections", n, heldEndpoints), nil
 			}
 			rules, err := labaccess.Lab(r).Node(s.node).Exec(ctx, "iptables-save", "-t", "nat")
 			first := netip.AddrPortFrom(busyRange.Addr().Next(), s.services.Port)
-			return strings.Contains(rules, "--to-destination "+first.String()+"\n"), "no rule for its endpoints", err
+			return strings.Contains(rules, "--to-destination "+first.String()+"\n"), "no rule in the nat table leads to its first endpoint", err
 		})
 }
 

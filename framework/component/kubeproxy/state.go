@@ -25,9 +25,9 @@ type State struct {
 	Walked int
 }
 
-// String is the state in one line.
+// String is the state in one line, without the time.
 func (l State) String() string {
-	return fmt.Sprintf("%s %3d syncs, %4d entries walked, waiting %v", l.At.Format("15:04:05.0"), l.Syncs, l.Walked, l.Waiting)
+	return fmt.Sprintf("%d syncs finished, %d log lines about endpoints to be deleted, %d goroutines wait for IPVS", l.Syncs, l.Walked, len(l.Waiting))
 }
 
 // SyncMetric counts finished syncs; it is 1.13's name.
