@@ -267,7 +267,7 @@ func (r *prepared) inTurn(ctx context.Context) error {
 	o.Parameters, o.Versions = r.how.set, r.how.with
 	var shown *display.Display
 	if o.DryRun || r.how.progress > 0 { // the output of a dry run is its steps
-		shown = display.New(os.Stdout, display.Look{})
+		shown = display.New(os.Stdout, display.Look{Planned: o.DryRun})
 	} else {
 		shown = r.set.display(display.Look{Log: o.Log, Earlier: display.EarlierIn(o.Output, o.Machine)})
 	}

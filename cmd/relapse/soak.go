@@ -119,7 +119,7 @@ func runSoak(ctx context.Context, s *settings, name string, o soakOptions) error
 		if _, err := s.logger(); err != nil {
 			return err
 		}
-		o := suite.Options{Options: engine.Options{Variants: o.variants, Brief: o.brief, Progress: display.New(os.Stdout, display.Look{})}, DryRun: true}
+		o := suite.Options{Options: engine.Options{Variants: o.variants, Brief: o.brief, Progress: display.New(os.Stdout, display.Look{Planned: true})}, DryRun: true}
 		_, err := suite.Run(ctx, chosen, o)
 		return err
 	}

@@ -28,7 +28,7 @@ type news struct {
 
 	known map[detect.ID]bool
 	asked time.Time // when the losses were last read
-	lose  []string  // the probes that lost packets then
+	lose  []string  // the probes that lost packets then, or had not recovered
 }
 
 func (v *variantRun) newNews() *news {
@@ -49,18 +49,25 @@ func (n *news) poll(p history.Poll) {
 	if set := n.probes.Load(); set != nil && p.Ended.Sub(n.asked) >= lossesEvery {
 		n.asked = p.Ended
 		until := p.Ended.Add(-outcomeTakes)
-		if lose := losing(set.Timelines(), until.Add(-lossesEvery), until); !slices.Equal(lose, n.lose) {
+		if lose := losing(set.Timelines(), n.lose, until.Add(-lossesEvery), until); !slices.Equal(lose, n.lose) {
 			n.lose = lose
 			n.progress.Loses(n.scope, lose)
 		}
 	}
 }
 
-// losing returns the running probes that lost packets in a time.
-func losing(timelines []probe.Timeline, from, until time.Time) []string {
+// losing returns the running probes that lost packets in a time, and those of before that
+// got no answer in it: a probe that is stopped, or that has just been started, has not
+// recovered. Of a probe whose endpoint is gone nothing is expected any more.
+func losing(timelines []probe.Timeline, before []string, from, until time.Time) []string {
 	var names []string
 	for _, t := range timelines {
-		if t.Stopped.IsZero() && t.Gone.IsZero() && t.Between(from, until).Lost > 0 {
+		if !t.Gone.IsZero() {
+			continue
+		}
+		running, counts := t.Stopped.IsZero(), t.Between(from, until)
+		unknown := slices.Contains(before, t.Probe.Name) && (!running || counts.Received == 0)
+		if unknown || running && counts.Lost > 0 {
 			names = append(names, t.Probe.Name)
 		}
 	}

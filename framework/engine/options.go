@@ -51,8 +51,8 @@ type Progress interface {
 	Waits(scope string, s await.Sight)
 	// Found passes findings that no earlier poll had; at least one.
 	Found(scope string, findings []detect.Finding)
-	// Loses passes the probes of a scope that lose packets now, after each change. None: no
-	// probe loses packets any more.
+	// Loses passes the probes of a scope that lose packets now, after each change. None:
+	// those that lost packets get answers again, or their endpoints are gone.
 	Loses(scope string, probes []string)
 	// Note adds a line.
 	Note(scope, text string)

@@ -31,6 +31,7 @@ type Look struct {
 	Color   bool
 	Quiet   bool // nothing is shown
 	Several bool // several runs are shown at once: each line names its run
+	Planned bool // nothing runs: lines have no times
 	// Log gets a line when a step begins and when it ends. It may be nil.
 	Log *slog.Logger
 	// Forgets drops a run when the next one begins, so that many take no memory.
@@ -224,7 +225,7 @@ func (d *Display) Loses(scope string, probes []string) {
 	d.of().loses[scope] = probes
 	d.mu.Unlock()
 	if len(probes) == 0 {
-		d.Note(scope, "no probe loses packets any longer")
+		d.Note(scope, "no running probe loses packets any longer")
 		return
 	}
 	d.Note(scope, d.paint("losing packets", red)+": "+few(probes, 4))
@@ -263,6 +264,10 @@ func (s *shown) Write(text []byte) (int, error) {
 
 // line writes a line with the time. The caller of line and print holds mu.
 func (s *shown) line(text string) {
+	if s.Planned {
+		s.print(text)
+		return
+	}
 	s.print(fmt.Sprintf("%7s  %s", seconds(time.Since(s.start)), text))
 }
 

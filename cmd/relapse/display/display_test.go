@@ -161,7 +161,7 @@ func TestProgressTellsFindingsAndLosses(t *testing.T) {
 	want := `     old                    finding: active lost: lost a. (and 2 more)
      old                    finding: latent swapped: swapped a.
      old                    losing packets: a->b, b->c, c->d, d->e and 2 more
-     old                    no probe loses packets any longer
+     old                    no running probe loses packets any longer
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
