@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -127,6 +128,11 @@ func (v *variantRun) untilPolled(ctx context.Context, moment time.Time) error {
 func (v *variantRun) untilKnown(ctx context.Context, until time.Time) error {
 	bound := max(0, until.Sub(v.h.Now())) + outcomeWithin
 	return await.Until(ctx, "the outcome of the last packets", 50*time.Millisecond, bound, func(context.Context) (bool, string, error) {
+		// Before that moment there is nothing to see, and in a wait of an hour each copy of
+		// the timelines takes some MiB.
+		if left := until.Sub(v.h.Now()); left > 0 {
+			return false, fmt.Sprintf("packets are watched for %s more", left.Round(time.Second)), nil
+		}
 		for _, t := range v.probes.Timelines() {
 			if !t.Known(v.h.Monotonic(until)) {
 				return false, t.String(), nil
