@@ -1,7 +1,6 @@
 package framework
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -57,46 +56,36 @@ func (r Remedy) Step() string {
 	if r.Helps {
 		return "remedy: " + r.Name
 	}
-	return "no remedy: " + r.Name
+	return "ineffective remedy: " + r.Name
 }
 func (r Remedy) StepID() StepID { return StepRemedy(r.ID) }
 
-// asserting is a step that can assert a fact.
-type asserting struct {
-	id   StepID
-	says string
-}
-
 // asserting lists the steps of a variant that can assert a fact, in the order in
 // which they run.
-func (v Variant) asserting() []asserting {
+func (v Variant) asserting() []StepID {
 	s := v.Script()
-	steps := []asserting{{StepBaseline, "baseline: no probe loses packets, and the detectors report what is latent and no more"}}
+	steps := []StepID{StepBaseline}
 	for _, c := range s.Baseline {
-		steps = append(steps, asserting{c.StepBefore(), c.Before()})
+		steps = append(steps, c.StepBefore())
 	}
 	for _, f := range s.Precursors {
-		steps = append(steps, asserting{f.StepID(), f.Step()})
+		steps = append(steps, f.StepID())
 	}
 	if v.Role == Affected {
-		steps = append(steps, asserting{StepSymptom, "symptom: the probes of the incident lose packets"})
+		steps = append(steps, StepSymptom)
 	}
 	if len(s.Expected) > 0 {
-		steps = append(steps, asserting{StepFindings, "the detectors report the incident"})
+		steps = append(steps, StepFindings)
 	}
 	for _, c := range s.Aftermath {
-		steps = append(steps, asserting{c.StepAfter(), c.After()})
+		steps = append(steps, c.StepAfter())
 	}
-	if v.Role == Affected {
-		steps = append(steps, asserting{StepObserve, "no other probe loses packets, and there is no other finding"})
-	} else {
-		steps = append(steps, asserting{StepObserve, "no probe loses packets, and there is no finding"})
-	}
+	steps = append(steps, StepObserve)
 	for _, r := range s.Remedies {
-		steps = append(steps, asserting{r.StepID(), r.Step()})
+		steps = append(steps, r.StepID())
 	}
 	if v.Refused {
-		steps = append(steps, asserting{StepVerdict, "verdict: the component refuses to start, and says why"})
+		steps = append(steps, StepVerdict)
 	}
 	return steps
 }
@@ -122,7 +111,7 @@ func (p *problems) facts(s Scenario) {
 			}
 			var steps []string
 			for _, step := range v.asserting() {
-				steps = append(steps, step.id.String())
+				steps = append(steps, step.String())
 			}
 			if id := by.Step.String(); !slices.Contains(steps, id) {
 				p.add("%s has no step %q%s", by.Variant, id, topology.Nearest(id, steps))
@@ -138,34 +127,4 @@ func (s Scenario) variant(name string) (Variant, bool) {
 		return Variant{}, false
 	}
 	return s.Variants[i], true
-}
-
-// TextOf is a fact as `describe` prints it, with the steps that assert it or the reason
-// why none does.
-func (s Scenario) TextOf(f Fact) string {
-	var text strings.Builder
-	mark, not := "+", "only in part: "
-	if len(f.By) == 0 {
-		mark, not = "-", "not asserted: "
-	}
-	fmt.Fprintf(&text, "%s %s", mark, f.Says)
-	for _, by := range f.By {
-		fmt.Fprintf(&text, "\n    %s, %s", by.Variant, s.sentence(by))
-	}
-	if f.Not != "" {
-		fmt.Fprintf(&text, "\n    %s%s", not, f.Not)
-	}
-	return text.String()
-}
-
-// sentence describes a step, or is its identifier if the scenario has no such step.
-func (s Scenario) sentence(a Assertion) string {
-	if v, there := s.variant(a.Variant); there && v.Script != nil {
-		for _, step := range v.asserting() {
-			if step.id == a.Step {
-				return step.says
-			}
-		}
-	}
-	return a.Step.String()
 }

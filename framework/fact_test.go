@@ -35,19 +35,3 @@ func TestFacts(t *testing.T) {
 		})
 	}
 }
-
-func TestTextOf(t *testing.T) {
-	s := pair(func(s *Script) { s.Baseline = []Check{up} })
-	for want, f := range map[string]Fact{
-		"+ a is gone\n    old, symptom: the probes of the incident lose packets":                                      {Says: "a is gone", By: By("old", StepSymptom)},
-		"+ a was there\n    old, before: all links are up\n    new, no probe loses packets, and there is no finding":  {Says: "a was there", By: By("old", up.StepBefore()).And("new", StepObserve)},
-		"+ it helps\n    old, remedy: static route\n    old, no remedy: wait":                                         {Says: "it helps", By: By("old", StepRemedy("route"), StepRemedy("wait"))},
-		"- it rained\n    not asserted: no step reads the weather":                                                    {Says: "it rained", Not: "no step reads the weather"},
-		"+ a is gone\n    old, the detectors report the incident\n    only in part: b is not probed":                  {Says: "a is gone", By: By("old", StepFindings), Not: "b is not probed"},
-		"+ a is gone\n    old, no other probe loses packets, and there is no other finding\n    gone, after/anything": {Says: "a is gone", By: By("old", StepObserve).And("gone", StepAfter("anything"))},
-	} {
-		if got := s.TextOf(f); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}

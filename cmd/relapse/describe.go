@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/containerlab"
 )
 
@@ -126,7 +127,7 @@ func describe(out io.Writer, s framework.Scenario) {
 	}
 	var facts []string
 	for _, f := range i.Facts {
-		facts = append(facts, s.TextOf(f))
+		facts = append(facts, verdict.FactText(s, f))
 	}
 	if len(facts) > 0 {
 		section("Facts (+ asserted by these steps, - not asserted)", strings.Join(facts, "\n"))

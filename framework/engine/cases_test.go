@@ -25,9 +25,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
-// testCase is one way in which a run of the fake scenario can go.
+// testCase is a run of the fake scenario.
 type testCase struct {
 	name string
 	// old and new change the scripts of the two variants.
@@ -47,12 +47,12 @@ func then(step *func(context.Context, *framework.Run) error, more func() error) 
 	}
 }
 
-// askedBlind makes the sources blind for a time, and then asks what only they show.
-func askedBlind(w *world, lasting time.Duration) []framework.Check {
+// askedUnavailable makes the sources unavailable for a time, and then asks what only they show.
+func askedUnavailable(w *world, lasting time.Duration) []framework.Check {
 	return []framework.Check{
-		{ID: "they-go-blind", Name: "they go blind", Holds: func(context.Context, *framework.Run) (bool, string, error) {
-			w.goesBlind("no answer within 1s")
-			after(lasting, func() { w.goesBlind("") })
+		{ID: "they-become-unavailable", Name: "they become unavailable", Holds: func(context.Context, *framework.Run) (bool, string, error) {
+			w.losesSources("no answer within 1s")
+			after(lasting, func() { w.losesSources("") })
 			return true, "", nil
 		}},
 		{ID: "there-are-nodes", Name: "there are nodes", Reads: []snapshot.Source{snapshot.Nodes},
@@ -85,9 +85,9 @@ func onInject(do func(*world)) func(*world, *framework.Script) {
 	}
 }
 
-// stands makes a race of the fault, with rounds of this length: it strikes in that
-// one, if the component is to stand as many.
-func stands(strikes int, round time.Duration) func(*world, *framework.Script) {
+// survives makes a race of the fault, with rounds of this length: it strikes in that
+// one, if the component is to survive as many.
+func survives(strikes int, round time.Duration) func(*world, *framework.Script) {
 	return func(w *world, s *framework.Script) {
 		rounds := 0
 		s.Trials = &framework.Trials{
@@ -119,17 +119,17 @@ func testCases() []testCase {
 	latent, settling, other := theFinding, theFinding, theFinding
 	latent.State, settling.State, other.Kind = detect.Latent, detect.Pending, "other"
 	form := func(held func(context.Context) (bool, string, error)) framework.Precursor {
-		return framework.Precursor{ID: "announced-by-nobody", Name: "announced by nobody", Fault: func(*framework.Run) framework.Fault {
+		return framework.Precursor{ID: "not-announced", Name: "not announced", Fault: func(*framework.Run) framework.Fault {
 			return framework.Fault{
 				Name: "silence", Inject: func(context.Context) error { return nil }, TookEffect: held,
 				Undo: func(context.Context) error { return nil },
 			}
 		}}
 	}
-	race := func(rounds int, struck bool) *framework.Trials {
+	race := func(rounds int, occurred bool) *framework.Trials {
 		return &framework.Trials{
 			Unit: "tick", Rates: framework.Rates{"": {{Trials: 1, Occurred: true, Count: 43}, {Trials: 3, Occurred: true, Count: 2}}},
-			Result: func() (int, bool) { return rounds, struck },
+			Result: func() (int, bool) { return rounds, occurred },
 		}
 	}
 	refuses := func(why string) func(context.Context, *framework.Run) (string, error) {
@@ -158,11 +158,11 @@ func testCases() []testCase {
 			old: onInject(func(w *world) { w.finds(theFinding) }),
 		},
 		{
-			name: "other probes are hurt as well", status: 4,
+			name: "other probes lose packets as well", status: 4,
 			old: onInject(func(w *world) { w.breaks(outToA, aToB) }),
 		},
 		{
-			name: "only some of the probes are hurt", status: 4,
+			name: "only some of the probes lose packets", status: 4,
 			old: func(w *world, s *framework.Script) { s.Impacted = s.Probes[:2] },
 		},
 		{
@@ -176,7 +176,7 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "a latent finding before the fault that nobody expects", status: 4,
+			name: "an unexpected latent finding before the fault", status: 4,
 			old: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.finds(latent); return nil }) },
 		},
 		{
@@ -187,16 +187,16 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "a source that is blind before the fault", status: 4,
+			name: "a source that is unavailable before the fault", status: 4,
 			old: func(w *world, s *framework.Script) {
-				then(&s.Install, func() error { w.goesBlind("no answer within 1s"); return nil })
+				then(&s.Install, func() error { w.losesSources("no answer within 1s"); return nil })
 			},
-			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.losesSources(""); return nil }) },
 		},
 		{
-			name: "a source that goes blind with the fault", status: 4,
-			old: onInject(func(w *world) { w.breaks(outToA); w.goesBlind("no answer within 1s") }),
-			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
+			name: "a source that becomes unavailable with the fault", status: 4,
+			old: onInject(func(w *world) { w.breaks(outToA); w.losesSources("no answer within 1s") }),
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.losesSources(""); return nil }) },
 		},
 		{
 			name: "an installation that breaks", status: 4,
@@ -237,13 +237,13 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "a fact that is asked while a source is blind for a moment", status: 0,
-			old: func(w *world, s *framework.Script) { s.Aftermath = askedBlind(w, 600*time.Millisecond) },
+			name: "a fact that is asked while a source is unavailable for a moment", status: 0,
+			old: func(w *world, s *framework.Script) { s.Aftermath = askedUnavailable(w, 600*time.Millisecond) },
 		},
 		{
-			name: "a fact that is asked of a source that has gone blind", status: 4,
-			old: func(w *world, s *framework.Script) { s.Aftermath = askedBlind(w, time.Hour) },
-			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
+			name: "a fact that is asked of a source that has become unavailable", status: 4,
+			old: func(w *world, s *framework.Script) { s.Aftermath = askedUnavailable(w, time.Hour) },
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.losesSources(""); return nil }) },
 		},
 		{
 			name: "a fact after the fault that can be looked at in the end", status: 0,
@@ -279,7 +279,7 @@ func testCases() []testCase {
 			name: "a precursor that comes as it must, and is taken back", status: 0,
 			old: func(w *world, s *framework.Script) {
 				s.Precursors = []framework.Precursor{{
-					ID: "announced-by-nobody", Name: "announced by nobody", Undone: true,
+					ID: "not-announced", Name: "not announced", Undone: true,
 					Expected: []framework.Finding{framework.As(theFinding)},
 					Fault: func(*framework.Run) framework.Fault {
 						return framework.Fault{
@@ -292,10 +292,10 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "a precursor that hurts somebody", status: 4,
+			name: "a precursor that costs packets", status: 4,
 			old: func(w *world, s *framework.Script) {
 				s.Precursors = []framework.Precursor{{
-					ID: "announced-by-nobody", Name: "announced by nobody", Expected: []framework.Finding{framework.As(theFinding)},
+					ID: "not-announced", Name: "not announced", Expected: []framework.Finding{framework.As(theFinding)},
 					Fault: func(*framework.Run) framework.Fault {
 						return framework.Fault{
 							Inject:     func(context.Context) error { w.breaks(outToB); return nil },
@@ -358,44 +358,44 @@ func testCases() []testCase {
 		},
 		{
 			name: "a source that stops answering in the fixed version", status: 4,
-			new: onInject(func(w *world) { after(2*time.Second, func() { w.goesBlind("no answer within 1s") }) }),
+			new: onInject(func(w *world) { after(2*time.Second, func() { w.losesSources("no answer within 1s") }) }),
 		},
 		{
 			name: "a source that does not answer now and then in the fixed version", status: 4,
 			new: onInject(func(w *world) {
 				for i := range 50 {
-					after(time.Duration(2*i)*time.Second, func() { w.goesBlind("no answer within 1s") })
-					after(time.Duration(2*i)*time.Second+300*time.Millisecond, func() { w.goesBlind("") })
+					after(time.Duration(2*i)*time.Second, func() { w.losesSources("no answer within 1s") })
+					after(time.Duration(2*i)*time.Second+300*time.Millisecond, func() { w.losesSources("") })
 				}
 			}),
 		},
 		{
 			name: "a source that dies with the remedy", status: 4,
 			old: func(w *world, s *framework.Script) {
-				then(&s.Remedies[1].Apply, func() error { w.goesBlind("no answer within 1s"); return nil })
+				then(&s.Remedies[1].Apply, func() error { w.losesSources("no answer within 1s"); return nil })
 			},
-			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.goesBlind(""); return nil }) },
+			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.losesSources(""); return nil }) },
 		},
 		{
 			name: "an agent that stops in the fixed version, and is stopped for good", status: 4,
 			new: onInject(func(w *world) { w.freezes("out") }),
 		},
 		{
-			name: "an alarm that is on its way in the fixed version", status: 4,
+			name: "a pending alarm in the fixed version", status: 4,
 			new: onInject(func(w *world) { w.finds(settling) }),
 		},
 		{
-			name: "an alarm that is on its way before the fault, and goes", status: 0,
+			name: "a pending alarm before the fault that disappears", status: 0,
 			old: func(w *world, s *framework.Script) {
 				then(&s.Install, func() error { w.finds(settling); after(3*time.Second, func() { w.finds() }); return nil })
 			},
 		},
 		{
-			name: "another probe is hurt two seconds after the first", status: 4,
+			name: "another probe loses packets two seconds after the first", status: 4,
 			old: onInject(func(w *world) { w.breaks(outToA); after(2*time.Second, func() { w.loses(outToB) }) }),
 		},
 		{
-			name: "a probe is hurt in the fixed version while facts are asserted", status: 1,
+			name: "a probe loses packets in the fixed version while facts are asserted", status: 1,
 			new: func(w *world, s *framework.Script) {
 				var began time.Time
 				s.Aftermath = []framework.Check{{Name: "time passes", Bound: time.Minute, Holds: func(context.Context, *framework.Run) (bool, string, error) {
@@ -420,7 +420,7 @@ func testCases() []testCase {
 			old: func(w *world, s *framework.Script) { s.Expected[0].Routers = []string{"tor1", "tor2", "tor3"} },
 		},
 		{
-			name: "an alarm that nobody named besides", status: 1,
+			name: "an unexpected alarm besides", status: 1,
 			old: onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) }),
 		},
 		{
@@ -520,7 +520,7 @@ func testCases() []testCase {
 			old: func(w *world, s *framework.Script) { s.Precursors = []framework.Precursor{form(holdsNow(false))} },
 		},
 		{
-			name: "a precursor that hurts somebody two seconds later", status: 4,
+			name: "a precursor that costs packets two seconds later", status: 4,
 			old: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
 				f.Fault = func(*framework.Run) framework.Fault {
@@ -559,8 +559,8 @@ func testCases() []testCase {
 				f := form(holdsNow(true))
 				f.Fault = func(*framework.Run) framework.Fault {
 					return framework.Fault{
-						Inject:     func(context.Context) error { w.goesBlind("no answer within 1s"); return nil },
-						TookEffect: holdsNow(true), Undo: func(context.Context) error { w.goesBlind(""); return nil },
+						Inject:     func(context.Context) error { w.losesSources("no answer within 1s"); return nil },
+						TookEffect: holdsNow(true), Undo: func(context.Context) error { w.losesSources(""); return nil },
 					}
 				}
 				s.Precursors = []framework.Precursor{f}
@@ -570,7 +570,7 @@ func testCases() []testCase {
 			name: "a source that stops answering at the end of a long observation", status: 4,
 			new: func(w *world, s *framework.Script) {
 				s.Observe = 20 * time.Second
-				onInject(func(w *world) { after(15*time.Second, func() { w.goesBlind("no answer within 1s") }) })(w, s)
+				onInject(func(w *world) { after(15*time.Second, func() { w.losesSources("no answer within 1s") }) })(w, s)
 			},
 		},
 		{
@@ -611,12 +611,12 @@ func testCases() []testCase {
 			old: onInject(func(w *world) { w.breaks(outToA); after(20*time.Second, w.heals) }),
 		},
 		{
-			name: "a race, and the fixed version stands as many rounds as the slowest affected one on record", status: 0,
+			name: "a race, and the fixed version survives as many rounds as the slowest affected one on record", status: 0,
 			old: func(w *world, s *framework.Script) { s.Trials = race(1, true) },
 			new: func(w *world, s *framework.Script) { s.Trials = race(3, false) },
 		},
 		{
-			name: "a race, and the fixed version stands one round too few", status: 4,
+			name: "a race, and the fixed version survives one round too few", status: 4,
 			old: func(w *world, s *framework.Script) { s.Trials = race(1, true) },
 			new: func(w *world, s *framework.Script) { s.Trials = race(2, false) },
 		},
@@ -647,12 +647,12 @@ func testCases() []testCase {
 		},
 		{
 			name: "side by side, and a step of one panics", beside: true, status: 4,
-			new: onInject(func(*world) { panic("no way") }),
+			new: onInject(func(*world) { panic("a bug") }),
 		},
 		{
 			name: "side by side, and putting back one panics", beside: true, status: 4,
 			new: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
+				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("a bug") } })
 			},
 		},
 		{
@@ -668,16 +668,16 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "side by side, and the fixed version is hurt", beside: true, status: 1,
+			name: "side by side, and the fixed version loses packets", beside: true, status: 1,
 			new: onInject(func(w *world) { w.breaks(outToA) }),
 		},
 		{
-			name: "side by side, and the fixed version stands a race as long as the affected one", beside: true, status: 0,
-			old: stands(3, time.Minute-time.Second), new: stands(framework.MaxTrials+1, time.Minute),
+			name: "side by side, and the fixed version survives a race as long as the affected one", beside: true, status: 0,
+			old: survives(3, time.Minute-time.Second), new: survives(framework.MaxTrials+1, time.Minute),
 		},
 		{
-			name: "side by side, and the affected version is struck sooner than on record", beside: true, status: 0,
-			old: stands(1, time.Minute-time.Second), new: stands(framework.MaxTrials+1, time.Minute),
+			name: "side by side, and the affected version hangs sooner than on record", beside: true, status: 0,
+			old: survives(1, time.Minute-time.Second), new: survives(framework.MaxTrials+1, time.Minute),
 		},
 		{name: "side by side, three times", beside: true, options: Options{Repeat: 3}, status: 0},
 		{name: "side by side, every part is switched off in turn", beside: true, options: Options{Ablate: AblateAll}, status: 0},
@@ -799,7 +799,7 @@ func TestCases(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), text.String()); diff != "" {
-		t.Errorf("the reports differ from %s, which -update writes anew (-want +got):\n%s", golden, diff)
+		t.Errorf("the reports differ from %s, which -update writes (-want +got):\n%s", golden, diff)
 	}
 }
 
@@ -838,20 +838,20 @@ func describe(t *testing.T, p played) string {
 		if v.Ablated != "" {
 			without = " without " + v.Ablated
 		}
-		line("%s, %s%s: %s, expected %s; hurt: %v", v.Name, v.Role, without, v.Verdict, v.Expected, v.ProbesHurt)
+		line("%s, %s%s: %s, expected %s; impacted: %v", v.Name, v.Role, without, v.Verdict, v.Expected, v.ProbesHurt)
 		for _, p := range v.Probes {
 			if p.Sent != p.Answered+p.Lost+p.NotJudged || p.Sent > p.Due {
 				t.Errorf("%s: %+v", v.Name, p)
 			}
 		}
 		if v.Baseline.Lost > 0 || (v.Onset != nil) != (len(v.ProbesHurt) > 0) {
-			t.Errorf("%s: baseline %+v, onset %v, hurt %v", v.Name, v.Baseline, v.Onset, v.ProbesHurt)
+			t.Errorf("%s: baseline %+v, onset %v, impacted %v", v.Name, v.Baseline, v.Onset, v.ProbesHurt)
 		}
 		for _, reason := range v.Reasons {
 			line("  because: %s", reason)
 		}
 		if v.Race != nil {
-			line("  race: %d rounds, struck: %v", v.Race.Rounds, v.Race.Struck)
+			line("  race: %d rounds, took effect: %v", v.Race.Rounds, v.Race.Struck)
 			if v.Race.Luck != nil {
 				line("  luck: %d of %d", v.Race.Luck.Count, v.Race.Luck.Runs)
 			}

@@ -18,7 +18,7 @@ func TestCPU(t *testing.T) {
 		others float64
 		slowed bool
 	}{
-		{"a quiet machine", fakeLabs{cpu: CPUTime{50 * time.Second, 70 * time.Second, 100 * time.Second}}, false, true, 0.2, false},
+		{"an idle machine", fakeLabs{cpu: CPUTime{50 * time.Second, 70 * time.Second, 100 * time.Second}}, false, true, 0.2, false},
 		{"other work beside it", fakeLabs{cpu: CPUTime{40 * time.Second, 90 * time.Second, 100 * time.Second}}, false, true, 0.5, true},
 		{"a lab that is kept", fakeLabs{cpu: CPUTime{40 * time.Second, 90 * time.Second, 100 * time.Second}}, true, true, 0.5, true},
 		{"a lab that has used more than the machine", fakeLabs{cpu: CPUTime{40 * time.Second, 30 * time.Second, 100 * time.Second}}, false, true, 0, false},

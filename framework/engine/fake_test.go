@@ -33,19 +33,19 @@ import (
 type world struct {
 	// node is the one of the variant whose world it is, where variants run side by
 	// side and have each a world of their own.
-	node   string
-	mu     sync.Mutex
-	lost   map[string]bool // by the name of the probe
-	late   map[string]bool // probes whose packets are answered late, and in time
-	silent map[string]bool // probes that send nothing
-	found  []detect.Finding
-	blind  string // why nothing can be read; empty: all can
-	leak   string // why packets of the lab could leave the machine; empty: they could not
-	frozen string // the end whose agent neither answers nor reports
-	past   []traffic
+	node        string
+	mu          sync.Mutex
+	lost        map[string]bool // by the name of the probe
+	late        map[string]bool // probes whose packets are answered late, and in time
+	silent      map[string]bool // probes that send nothing
+	found       []detect.Finding
+	unavailable string // why nothing can be read; empty: all can
+	leak        string // why packets of the lab could leave the machine; empty: they could not
+	frozen      string // the end whose agent neither answers nor reports
+	past        []traffic
 }
 
-// traffic is what became of packets from a moment on, on the agents' clock.
+// traffic is the outcome of packets from a moment on, on the agents' clock.
 type traffic struct {
 	from               int64
 	lost, late, silent map[string]bool
@@ -90,7 +90,7 @@ func (w *world) loses(probes ...string) {
 
 func (w *world) finds(found ...detect.Finding) { w.do(func() { w.found = found }) }
 
-// heals: all packets arrive, and the detectors are quiet.
+// heals: all packets arrive, and the detectors find nothing.
 func (w *world) heals() {
 	w.do(func() {
 		w.lost, w.late, w.silent, w.found = map[string]bool{}, map[string]bool{}, map[string]bool{}, nil
@@ -136,9 +136,9 @@ func after(d time.Duration, do func()) { time.AfterFunc(d, do) }
 // leaks makes packets of the lab leave the machine, or ends that if why is empty.
 func (w *world) leaks(why string) { w.do(func() { w.leak = why }) }
 
-func (w *world) goesBlind(why string) { w.do(func() { w.blind = why }) }
+func (w *world) losesSources(why string) { w.do(func() { w.unavailable = why }) }
 
-// sends tells whether a probe sent a packet at a moment, and whether that was
+// sends reports whether a probe sent a packet at a moment, and whether that was
 // lost, or answered late.
 func (w *world) sends(name string, at int64) (sends, loses, late bool) {
 	w.mu.Lock()
@@ -188,7 +188,7 @@ func (w *world) asNode() snapshot.Node {
 	return snapshot.Node{Name: w.nodeName(), UID: string(text)}
 }
 
-// fakeLabs makes one fake lab after the other, and counts what became of them.
+// fakeLabs makes one fake lab after the other, and counts them by their end.
 type fakeLabs struct {
 	world *world
 	// beside are the worlds of variants that run side by side, by their nodes.
@@ -282,7 +282,7 @@ func (l *fakeLab) Dial(ctx context.Context, _ *framework.Run, declared []framewo
 			return ends, err
 		}
 	}
-	return ends, l.dial // the agents are there: whoever does not close them leaves their goroutines to the bubble
+	return ends, l.dial // the agents are there: if they are not closed, their goroutines stay in the bubble
 }
 
 type fakeReader struct{ *fakeLab }
@@ -305,7 +305,7 @@ func (r *fakeReader) Collect(context.Context) snapshot.Snapshot {
 	defer r.world.mu.Unlock()
 	s := snapshot.Snapshot{
 		Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}},
-		Nodes: snapshot.List[snapshot.Node]{Read: r.world.blind == "", Error: r.world.blind},
+		Nodes: snapshot.List[snapshot.Node]{Read: r.world.unavailable == "", Error: r.world.unavailable},
 	}
 	if s.Nodes.Read {
 		s.Nodes.Items = nodes
@@ -419,7 +419,7 @@ func (a *fakeAgent) report() {
 	_ = wire.Encode(a.conn, wire.Message{At: now, Report: &r}) // the harness may have gone
 }
 
-// Probes of the fake scenario, and those of them that its incident hurts.
+// Probes of the fake scenario, and those of them that lose packets in its incident.
 const (
 	outToA = "out->a"
 	outToB = "out->b"
@@ -494,7 +494,7 @@ func (w *world) affected() framework.Script {
 	return s
 }
 
-// played is what became of an execution in the fake lab.
+// played is an execution that has ended in the fake lab.
 type played struct {
 	*Execution
 	labs *fakeLabs

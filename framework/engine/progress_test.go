@@ -15,14 +15,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// listener remembers what it is told.
+// listener keeps what it gets.
 type listener struct {
 	mu    sync.Mutex
 	plan  []string
 	over  []string
 	waits map[string]int // those that are not over
 	saw   []string       // scope, what was waited for, and what was seen
-	told  []string       // findings and losses
+	news  []string       // findings and losses
 }
 
 func (l *listener) Scenario(string) Progress { return l }
@@ -64,18 +64,18 @@ func (l *listener) Found(scope string, findings []detect.Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range findings {
-		l.told = append(l.told, fmt.Sprintf("%s: %s %s", scope, f.State, f.Object))
+		l.news = append(l.news, fmt.Sprintf("%s: %s %s", scope, f.State, f.Object))
 	}
 }
 
 func (l *listener) Loses(scope string, probes []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told = append(l.told, scope+": loses "+strings.Join(probes, ", "))
+	l.news = append(l.news, scope+": loses "+strings.Join(probes, ", "))
 }
 
-// Who watches a run is told all its steps before the first, what becomes of each, what
-// they wait for, and findings and losses as they come.
+// Progress gets all steps of a run before the first begins, the result of each, what they
+// wait for, and findings and losses when they occur.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -90,21 +90,21 @@ func TestProgress(t *testing.T) {
 		}
 		for _, want := range []string{"old: 3 probes: 5s without loss: out->a: ", "old: the outcome of the last packets: "} {
 			if !slices.ContainsFunc(l.saw, func(s string) bool { return strings.HasPrefix(s, want) && s != want }) {
-				t.Errorf("nobody was told what %q has seen; told were\n%s", want, strings.Join(l.saw, "\n"))
+				t.Errorf("no report of what %q has seen; reported were\n%s", want, strings.Join(l.saw, "\n"))
 			}
 		}
 		// Two remedies: after each the symptom is gone, and comes back with its undo.
 		want := []string{"old: active a", "old: loses out->a", "old: loses "}
 		for _, text := range want {
-			if !slices.Contains(l.told, text) {
-				t.Errorf("%q is missing in %q", text, l.told)
+			if !slices.Contains(l.news, text) {
+				t.Errorf("%q is missing in %q", text, l.news)
 			}
 		}
-		if n := strings.Count(strings.Join(l.told, "\n"), "old: active a"); n != 1 {
-			t.Errorf("the same finding was told %d times", n)
+		if n := strings.Count(strings.Join(l.news, "\n"), "old: active a"); n != 1 {
+			t.Errorf("the same finding was reported %d times", n)
 		}
-		if strings.Contains(strings.Join(l.told, "\n"), "new:") {
-			t.Errorf("of the fixed variant there is nothing to tell: %q", l.told)
+		if strings.Contains(strings.Join(l.news, "\n"), "new:") {
+			t.Errorf("nothing of the fixed variant is to be reported: %q", l.news)
 		}
 	})
 }

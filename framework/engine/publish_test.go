@@ -64,7 +64,7 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 		e := New(s, &fakeLabs{world: w}, Options{Output: output, Command: func(s framework.Scenario) string { return "relapse run it, " + s.Incident.Name }})
 		e.Run(t.Context(), UndoWithin)
 		if looked == 0 {
-			t.Fatal("nobody has looked")
+			t.Fatal("there was no poll")
 		}
 		checkPublished(t, e)
 	})
@@ -96,7 +96,7 @@ func checkPublished(t *testing.T, e *Execution) {
 		}
 	}
 	if diff := cmp.Diff(planned, steps); diff != "" {
-		t.Errorf("steps (-planned +told):\n%s", diff)
+		t.Errorf("steps (-planned +reported):\n%s", diff)
 	}
 	v := r.Variants[0]
 	if v.Began == nil || v.Fault == nil || v.Fault.Struck.Before(v.Fault.Began) || v.Onset == nil || v.Onset.Before(v.Fault.Began) {
@@ -116,7 +116,7 @@ func checkPublished(t *testing.T, e *Execution) {
 		last = *m.Applied
 	}
 	if len(v.Ends) == 0 || !slices.Equal(v.ToBeHurt, v.ProbesHurt) {
-		t.Errorf("ends %v, to be hurt %v", v.Ends, v.ToBeHurt)
+		t.Errorf("ends %v, to lose packets %v", v.Ends, v.ToBeHurt)
 	}
 	files, err := filepath.Glob(filepath.Join(e.Dir(), v.EvidenceDir, "*-"+report.HistoryName+".json"))
 	if err != nil || len(files) == 0 {
@@ -141,13 +141,13 @@ func checkPublished(t *testing.T, e *Execution) {
 func TestWatchTellsWhenFindingsWereThere(t *testing.T) {
 	watching(t, func(t *testing.T, w *Watch, d *said) {
 		began := time.Now()
-		looks(2)
+		pollTimes(2)
 		d.says(found("lost", "a", detect.Active))
-		looks(3)
+		pollTimes(3)
 		d.says()
-		looks(2)
+		pollTimes(2)
 		d.says(found("lost", "a", detect.Active), found("lost", "a", detect.Pending))
-		looks(1)
+		pollTimes(1)
 		var got []string
 		for _, s := range w.told().Seen {
 			for _, one := range s.Times {

@@ -60,7 +60,7 @@ func TestRestorePanics(t *testing.T) {
 		ran := false
 		p := testCase{
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
+				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("a bug") } })
 			},
 			new: func(w *world, s *framework.Script) {
 				then(&s.Install, func() error { ran = true; return nil })
@@ -84,7 +84,7 @@ func TestRestorePanicsUnclassified(t *testing.T) {
 		script := s.Variants[0].Script
 		s.Variants[0].Script = func() framework.Script {
 			made := script()
-			faultThen(&made, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
+			faultThen(&made, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("a bug") } })
 			return made
 		}
 		p := play(t, w, s, &fakeLabs{}, Options{Keep: true})
@@ -101,7 +101,7 @@ func TestRestorePanicsInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		installs := 0
 		p := testCase{beside: true, options: Options{Repeat: 2}, new: func(w *world, s *framework.Script) {
-			faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("no way") } })
+			faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("a bug") } })
 			then(&s.Install, func() error { installs++; return nil })
 		}}.play(t)
 		show(t, p)

@@ -119,7 +119,7 @@ func judgeRedacted(t *testing.T, dir string, s framework.Scenario) (verdict.Judg
 		return verdict.Judgement{}, err
 	}
 	unpack(t, file, unpacked)
-	// Told by anything but a key of the format, a name is left.
+	// A name that a key of the format does not identify is left.
 	for _, member := range declared.Topology.Members {
 		isWord := regexp.MustCompile(`[^"\w]` + member.Name + `\b|"` + member.Name + `"[^:]`)
 		text, err := os.ReadFile(filepath.Join(unpacked, "report.json"))
@@ -270,7 +270,7 @@ func TestJudgeWithOtherDetectors(t *testing.T) {
 				map[string]string{"old": "missed", "new": "prevented"}, "",
 			},
 			{
-				"more traffic is wanted to be hurt", func(s *framework.Script) { s.Impacted = s.Probes[:2] },
+				"more probes must lose packets", func(s *framework.Script) { s.Impacted = s.Probes[:2] },
 				map[string]string{"old": "unknown", "new": "prevented"}, "",
 			},
 		} {

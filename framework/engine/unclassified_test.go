@@ -11,12 +11,12 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 )
 
-// Of a version that nobody has classified every verdict is the answer that was
-// asked for, but for those that say that nobody knows.
+// Of an unclassified version every verdict is a valid answer, except those that say
+// that the answer is unknown.
 func TestUnclassified(t *testing.T) {
 	latent := theFinding
 	latent.State = detect.Latent
-	quiet := onInject(func(*world) {})
+	harmless := onInject(func(*world) {})
 	refuses := func(context.Context, *framework.Run) (string, error) { return "no such option", nil }
 	unsure := func(context.Context, *framework.Run) (string, error) { return "", errors.New("the slice ended") }
 	for _, test := range []struct {
@@ -27,10 +27,10 @@ func TestUnclassified(t *testing.T) {
 		because string
 	}{
 		{"it strikes, and is named", func(*world, *framework.Script) {}, framework.Reproduced, 0, "out->a lost packets, and detectors reported why"},
-		{"it does not strike", quiet, framework.Prevented, 0, "no probe lost packets"},
-		{"it strikes, and nobody says why", onInject(func(w *world) { w.loses(outToA) }), framework.Missed, 0, "no detector reported why"},
+		{"it does not occur", harmless, framework.Prevented, 0, "no probe lost packets"},
+		{"it occurs, and no detector says why", onInject(func(w *world) { w.loses(outToA) }), framework.Missed, 0, "no detector reported why"},
 		{
-			"it refuses after the fault", func(w *world, s *framework.Script) { quiet(w, s); s.Refuses = refuses },
+			"it refuses after the fault", func(w *world, s *framework.Script) { harmless(w, s); s.Refuses = refuses },
 			framework.Refused, 0, "no such option",
 		},
 		{
@@ -55,7 +55,7 @@ func TestUnclassified(t *testing.T) {
 			framework.Unknown, 4, "it is broken",
 		},
 		{
-			"it is not known whether it refuses after the fault", func(w *world, s *framework.Script) { quiet(w, s); s.Refuses = unsure },
+			"it is not known whether it refuses after the fault", func(w *world, s *framework.Script) { harmless(w, s); s.Refuses = unsure },
 			framework.Unknown, 4, "the slice ended",
 		},
 		{
@@ -70,11 +70,11 @@ func TestUnclassified(t *testing.T) {
 			},
 			framework.Vacuous, 4, "fact: not as expected: they agree",
 		},
-		{"others are hurt", onInject(func(w *world) { w.breaks(outToA, aToB) }), framework.Unknown, 4, "a->b"},
+		{"others lose packets", onInject(func(w *world) { w.breaks(outToA, aToB) }), framework.Unknown, 4, "a->b"},
 		{"an alarm without loss", onInject(func(w *world) { w.finds(theFinding) }), framework.Unknown, 4, "no probe lost packets"},
 		{
 			"too few rounds of a race", func(w *world, s *framework.Script) {
-				quiet(w, s)
+				harmless(w, s)
 				s.Trials = &framework.Trials{Unit: "tick", Result: func() (int, bool) { return 1, false }}
 			},
 			framework.Unknown, 4, "it has to survive 4 trials (tick), and survived 1",
@@ -92,7 +92,7 @@ func TestUnclassified(t *testing.T) {
 		},
 		{
 			"a latent finding before the fault", func(w *world, s *framework.Script) {
-				quiet(w, s)
+				harmless(w, s)
 				then(&s.Install, func() error { w.finds(latent); return nil })
 			},
 			framework.Prevented, 0, "no probe lost packets",
@@ -127,7 +127,7 @@ func TestUnclassified(t *testing.T) {
 					t.Errorf("because %q; want %q", v.Reasons, test.because)
 				}
 				if len(v.Remedies) > 0 || len(v.Checks) > 1 {
-					t.Errorf("remedies %v, checks %v: nobody asked for them", v.Remedies, v.Checks)
+					t.Errorf("remedies %v, checks %v: none was requested", v.Remedies, v.Checks)
 				}
 			})
 		})

@@ -17,7 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// said is a detector that says what it is told to.
+// said is a detector with given findings.
 type said struct {
 	now atomic.Pointer[[]detect.Finding]
 }
@@ -56,8 +56,8 @@ func watching(t *testing.T, do func(*testing.T, *Watch, *said)) {
 	})
 }
 
-// looks lets a watch look a few times.
-func looks(n int) {
+// pollTimes lets a watch poll a few times.
+func pollTimes(n int) {
 	time.Sleep(time.Duration(n) * verdict.PollEvery) // the bubble's time
 	synctest.Wait()
 }
@@ -65,13 +65,13 @@ func looks(n int) {
 func TestWatchRemembersFirstSightings(t *testing.T) {
 	watching(t, func(t *testing.T, w *Watch, d *said) {
 		began := time.Now()
-		looks(5)
+		pollTimes(5)
 		d.says(found("swapped", "b", detect.Latent))
-		looks(1)
+		pollTimes(1)
 		d.says(found("lost", "a", detect.Active), found("swapped", "b", detect.Latent))
-		looks(3)
+		pollTimes(3)
 		d.says(found("swapped", "b", detect.Active)) // the same thing in another state is news
-		looks(3)
+		pollTimes(3)
 		type at struct {
 			says  string
 			state detect.State
@@ -90,7 +90,7 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 			t.Errorf("seen %v, want %v", got, want)
 		}
 		if last := w.history.View().Findings(); len(last) != 1 || last[0].Object != detect.Named("b") {
-			t.Errorf("found %v, want b alone: a was seen earlier, not at the last look", last)
+			t.Errorf("found %v, want b alone: a was seen earlier, not in the last poll", last)
 		}
 	})
 }
@@ -98,16 +98,16 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 func TestWatchSaysWhatWasSeenSince(t *testing.T) {
 	watching(t, func(t *testing.T, w *Watch, d *said) {
 		d.says(found("lost", "a", detect.Active))
-		looks(2)
+		pollTimes(2)
 		time.Sleep(verdict.PollEvery / 2)
 		since := time.Now()
 		if seen := w.history.View().Seen(since); len(seen) > 0 {
 			t.Errorf("seen %v in no look at all", seen)
 		}
-		looks(2)
+		pollTimes(2)
 		seen := w.history.View().Seen(since)
 		if len(seen) != 1 || !seen[0].At.After(since) {
-			t.Errorf("seen %v, want a again, anew", seen)
+			t.Errorf("seen %v, want a again", seen)
 		}
 	})
 }
@@ -147,7 +147,7 @@ type prompt struct{ Reader }
 
 func (prompt) Timeout() time.Duration { return 0 }
 
-// isNamed waits for findings, and tells what the wait came to by the history.
+// isNamed waits for findings, and returns its result from the history.
 func isNamed(t *testing.T, w *Watch, named []framework.Finding, since time.Time, within time.Duration) (is bool, saw string) {
 	t.Helper()
 	v := waiting(w)
@@ -161,15 +161,15 @@ func isNamed(t *testing.T, w *Watch, named []framework.Finding, since time.Time,
 	return verdict.FoundExpected(at, named, m.Began), framework.DescribeFindings(at.Findings())
 }
 
-// isQuiet waits for quiet detectors, and tells what the wait came to by the history.
-func isQuiet(t *testing.T, w *Watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, quiet bool, q history.Span) {
+// withoutFindings waits for no active findings, and returns its result from the history.
+func withoutFindings(t *testing.T, w *Watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, none bool, q history.Span) {
 	t.Helper()
 	if err := waiting(w).untilNoFindings(t.Context(), history.NoFindings, after, bound, named...); err != nil {
 		t.Fatal(err)
 	}
 	at, m, _ := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, "")
-	q, quiet = verdict.NoFindings(at, after, m.Began, named...)
-	return q.Since, quiet, q
+	q, none = verdict.NoFindings(at, after, m.Began, named...)
+	return q.Since, none, q
 }
 
 func TestUntilNamed(t *testing.T) {
@@ -203,7 +203,7 @@ func TestUntilNamed(t *testing.T) {
 	}
 }
 
-// Where a look takes longer than the bound, what the detectors come to in the
+// Where a poll takes longer than the bound, what the detectors come to in the
 // first few is no less true.
 func TestUntilNamedOnABusyMachine(t *testing.T) {
 	for _, test := range []struct {
@@ -231,11 +231,11 @@ func TestUntilNamedOnABusyMachine(t *testing.T) {
 	}
 }
 
-// What a look has found that began before the question is no answer to it.
+// What a poll has found that began before the question is no answer to it.
 func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 	watching(t, func(t *testing.T, w *Watch, d *said) {
 		d.says(found("lost", "a", detect.Active))
-		looks(2)
+		pollTimes(2)
 		d.says()
 		began := time.Now()
 		lost := framework.As(found("lost", "b", detect.Active))
@@ -244,27 +244,27 @@ func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 			t.Fatal(saw)
 		}
 		if took := time.Since(began); took == 0 || took > 2*verdict.PollEvery {
-			t.Errorf("named after %s, want the next look", took)
+			t.Errorf("named after %s, want the next poll", took)
 		}
 	})
 }
 
-// The detectors are quiet once every look for so long has read everything, and
+// There are no active findings once every poll for so long has read everything, and
 // has found nothing that is active or settling.
 func TestUntilQuiet(t *testing.T) {
 	latent, active, settling := found("swapped", "b", detect.Latent), found("lost", "a", detect.Active), found("lost", "a", detect.Pending)
 	type change struct {
-		at    time.Duration
-		says  []detect.Finding
-		blind bool
+		at          time.Duration
+		says        []detect.Finding
+		unavailable bool
 	}
 	tests := []struct {
-		name    string
-		changes []change
-		named   []framework.Finding
-		after   time.Duration // the quiet time began so long after the call
-		want    string        // what the error says; empty: they are quiet
-		blind   bool          // it is a *blindError
+		name        string
+		changes     []change
+		named       []framework.Finding
+		after       time.Duration // the time without findings began so long after the call
+		want        string        // what the error says; empty: there are none
+		unavailable bool          // a source is unavailable
 	}{
 		{name: "nothing is found", after: 0},
 		{name: "what is latent is no noise", changes: []change{{says: []detect.Finding{latent}}}},
@@ -274,14 +274,14 @@ func TestUntilQuiet(t *testing.T) {
 		{name: "what is settling goes", changes: []change{{says: []detect.Finding{settling}}, {at: 3 * time.Second}}, after: 3 * time.Second},
 		{name: "what is settling stays", changes: []change{{says: []detect.Finding{settling}}}, want: "settling lost a"},
 		{name: "an alarm stays", changes: []change{{says: []detect.Finding{active}}}, want: "active lost a"},
-		{name: "a blind look in between", changes: []change{{at: 2 * time.Second, blind: true}, {at: 3 * time.Second}}, after: 3 * time.Second},
-		{name: "blind for good", changes: []change{{at: time.Second, blind: true}}, want: "Nodes: no answer", blind: true},
+		{name: "a poll without a source in between", changes: []change{{at: 2 * time.Second, unavailable: true}, {at: 3 * time.Second}}, after: 3 * time.Second},
+		{name: "unavailable for good", changes: []change{{at: time.Second, unavailable: true}}, want: "Nodes: no answer", unavailable: true},
 		{
-			name: "blind now and then", want: "Nodes: no answer", blind: true,
+			name: "unavailable now and then", want: "Nodes: no answer", unavailable: true,
 			changes: func() (all []change) {
 				for i := range 20 {
-					at := time.Duration(i)*2*time.Second + verdict.PollEvery/2 // not at the moment of a look
-					all = append(all, change{at: at, blind: true}, change{at: at + verdict.PollEvery})
+					at := time.Duration(i)*2*time.Second + verdict.PollEvery/2 // not at the moment of a poll
+					all = append(all, change{at: at, unavailable: true}, change{at: at + verdict.PollEvery})
 				}
 				return all
 			}(),
@@ -291,8 +291,8 @@ func TestUntilQuiet(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &said{}
-				var blind atomic.Bool
-				apply := func(c change) { d.says(c.says...); blind.Store(c.blind) }
+				var unavailable atomic.Bool
+				apply := func(c change) { d.says(c.says...); unavailable.Store(c.unavailable) }
 				for _, c := range test.changes {
 					if c.at == 0 {
 						apply(c)
@@ -302,36 +302,36 @@ func TestUntilQuiet(t *testing.T) {
 				}
 				w := StartWatch(func(context.Context) snapshot.Snapshot {
 					s := snapshot.Snapshot{Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}}}
-					s.Nodes.Read, s.Nodes.Error = !blind.Load(), "no answer"
+					s.Nodes.Read, s.Nodes.Error = !unavailable.Load(), "no answer"
 					return s
 				}, detecting(d), &history.History{}, nil)
 				defer w.Stop()
 				began := time.Now()
-				since, quiet, q := isQuiet(t, w, began, 20*time.Second, test.named...)
-				if !quiet && q.Unavailable != test.blind {
-					t.Errorf("%+v, want it to be blindness: %v", q, test.blind)
+				since, none, q := withoutFindings(t, w, began, 20*time.Second, test.named...)
+				if !none && q.Unavailable != test.unavailable {
+					t.Errorf("%+v, want an unavailable source: %v", q, test.unavailable)
 				}
-				if quiet != (test.want == "") || !quiet && !strings.Contains(q.Reason, test.want) {
-					t.Errorf("quiet %v, %+v; want what it saw last, %q", quiet, q, test.want)
+				if none != (test.want == "") || !none && !strings.Contains(q.Reason, test.want) {
+					t.Errorf("without findings: %v, %+v; want what it saw last, %q", none, q, test.want)
 				}
-				if !quiet {
+				if !none {
 					return
 				}
 				if got := since.Sub(began); got < test.after || got > test.after+2*verdict.PollEvery {
-					t.Errorf("quiet since %s after the call, want %s", got, test.after)
+					t.Errorf("no findings since %s after the call, want %s", got, test.after)
 				}
 				if took := time.Since(since); took < verdict.NoFindingsFor {
-					t.Errorf("it waited %s, want %s of quiet", took, verdict.NoFindingsFor)
+					t.Errorf("it waited %s, want %s without findings", took, verdict.NoFindingsFor)
 				}
 			})
 		})
 	}
-	t.Run("a quiet time before the call counts", func(t *testing.T) {
+	t.Run("a time without findings before the call counts", func(t *testing.T) {
 		watching(t, func(t *testing.T, w *Watch, d *said) {
 			began := time.Now()
-			looks(int(verdict.NoFindingsFor/verdict.PollEvery) + 1)
+			pollTimes(int(verdict.NoFindingsFor/verdict.PollEvery) + 1)
 			called := time.Now()
-			if _, quiet, q := isQuiet(t, w, began, time.Minute); !quiet || time.Since(called) > 2*verdict.PollEvery {
+			if _, none, q := withoutFindings(t, w, began, time.Minute); !none || time.Since(called) > 2*verdict.PollEvery {
 				t.Errorf("%+v after %s, want the next poll", q, time.Since(called))
 			}
 		})

@@ -191,7 +191,7 @@ func (a *axis) add(at time.Time, kind string, l label, format string, args ...an
 func (a *axis) faultEvents(s stored) {
 	a.add(s.faultAt(), "fault", label{"F", "fault"}, "the fault begins")
 	if s.Fault != nil {
-		a.add(s.Fault.Struck, "fault", label{}, "the fault is injected")
+		a.add(s.Fault.Struck, "fault", label{}, "fault is injected")
 	}
 	if s.Onset != nil {
 		a.add(*s.Onset, "loss", label{"L", "first loss"}, "first packet lost by %s", strings.Join(s.firstImpacted(), ", "))

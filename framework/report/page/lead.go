@@ -35,7 +35,7 @@ func newLead(s stored, t tracing) lead {
 		case s.Packets.Sent == 0:
 			l.What = "Nothing was measured of " + s.Title()
 		default:
-			l.What = fmt.Sprintf("No outage with %s: probes lost %d of %d packets", s.Title(), s.Packets.Lost, s.Packets.Sent)
+			l.What = fmt.Sprintf("No outage with %s: all probes together lost %d of %d packets", s.Title(), s.Packets.Lost, s.Packets.Sent)
 		}
 		return l
 	}

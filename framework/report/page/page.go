@@ -206,8 +206,8 @@ func sign(verdict string) string {
 		return "✔"
 	case "fail", "missed":
 		return "✘"
-	case "does-not-help":
-		return "✗"
+	case "does-not-help": // mostly as documented: no failure
+		return "–"
 	case "":
 		return "…"
 	}

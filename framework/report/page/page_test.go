@@ -256,14 +256,14 @@ func TestFirstScreen(t *testing.T) {
 	}
 	want := []string{
 		"✔ static route 15 ms", "✔ Cilium 1.12.0 8.4 s no active findings after 9.0 s",
-		"? pods made anew not judged expected: recovers; a step broke", "✗ restart every agent does not help",
+		"? pods made anew not judged expected: recovers; a step broke", "– restart every agent does not help",
 	}
 	remedies := page.first(t, ".remedies")
 	if diff := cmp.Diff(want, texts(remedies.first(t, "ol").all("li"))); diff != "" {
 		t.Errorf("remedies (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"restart every agent"}, texts(remedies.all("del"))); diff != "" {
-		t.Errorf("struck out are (-want +got):\n%s", diff)
+		t.Errorf("deleted are (-want +got):\n%s", diff)
 	}
 	if got := remedies.first(t, ".others").says(); got != "✔ prevented cilium-1.12.0 fixed, cilium 1.12.0" {
 		t.Errorf("of the other variants it says %q", got)
@@ -453,7 +453,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// Evidence that was cut short by a crash is told of, and the rest is in the page.
+// Evidence that was cut short by a crash is named, and the rest is in the page.
 func TestEvidenceThatCannotBeRead(t *testing.T) {
 	dir := folder(t, drained())
 	if err := os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6/04-probes-observed.json"), []byte(`[{"probe":`), 0o644); err != nil {

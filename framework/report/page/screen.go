@@ -90,13 +90,32 @@ func leadLines(s stored, l lead) []string {
 		}
 		return lines
 	}
-	lines := []string{line("broken", fmt.Sprintf("%s (%s: %d of %d packets lost)", l.What, s.Title(), s.Packets.Lost, s.Packets.Sent))}
+	lines := []string{line("broken", fmt.Sprintf("%s (%s: %s)", l.What, s.Title(), s.lostOfImpacted()))}
 	for _, one := range []pair{{"where", l.Where}, {"since", l.Since}, {"why", l.Why}, {"path", l.Path}, {"fastest", l.Fastest}} {
 		if one.Value != "" {
 			lines = append(lines, line(one.Name, one.Value))
 		}
 	}
 	return lines
+}
+
+// lostOfImpacted says how many of their packets the impacted probes have lost. Reports of
+// old versions count the packets of all probes together.
+func (s stored) lostOfImpacted() string {
+	var of report.Packets
+	for _, p := range s.Probes {
+		if slices.Contains(s.ProbesHurt, p.Name) {
+			of.Sent += p.Sent
+			of.Lost += p.Lost
+		}
+	}
+	switch {
+	case of.Sent == 0:
+		return fmt.Sprintf("%d of %d packets of all probes lost", s.Packets.Lost, s.Packets.Sent)
+	case len(s.ProbesHurt) == 1:
+		return fmt.Sprintf("%d of its %d packets lost", of.Lost, of.Sent)
+	}
+	return fmt.Sprintf("%d of their %d packets lost", of.Lost, of.Sent)
 }
 
 // reasons say what is not as it must be: of the first variant, and of the others.

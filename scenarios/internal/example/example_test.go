@@ -42,7 +42,7 @@ func Example() {
 	// image-alone: detectors report the 2 expected findings
 	// image-alone: after: kube-router may not list EndpointSlices, and says so
 	// image-alone: no other probe loses packets, and there is no unexpected finding, for at least 5s from the fault
-	// image-alone: no remedy: restart kube-router
+	// image-alone: ineffective remedy: restart kube-router
 	// image-alone: remedy: the manifest of version 2
 	// image-alone: verdict is reproduced
 	// image-alone: lab is restored
