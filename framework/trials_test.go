@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// struck are affected components that were struck in a round.
-func struck(round, count int) Outcome { return Outcome{Trials: round, Occurred: true, Count: count} }
+// occurred are runs of affected components in which the incident occurred in a round.
+func occurred(round, count int) Outcome { return Outcome{Trials: round, Occurred: true, Count: count} }
 
 // Rates of another load or another accelerator say nothing.
 func TestRatesOnRecord(t *testing.T) {
@@ -25,9 +25,9 @@ func TestRatesOnRecord(t *testing.T) {
 	}
 }
 
-// onRecord are 46 loads: 43 struck in the first round, two in the second, and
-// one was watched for two and not struck.
-var onRecord = []Outcome{struck(1, 43), struck(2, 2), {Trials: 2, Count: 1}}
+// onRecord are 46 loads: 43 hung in the first round, two in the second, and
+// one was watched for two and did not hang.
+var onRecord = []Outcome{occurred(1, 43), occurred(2, 2), {Trials: 2, Count: 1}}
 
 func TestStood(t *testing.T) {
 	for rounds, want := range map[int][2]int{1: {3, 46}, 2: {1, 46}, 3: {0, 45}} {
@@ -43,10 +43,10 @@ func TestRoundsToStand(t *testing.T) {
 		want     int
 	}{
 		{nil, 2},
-		{[]Outcome{struck(1, 43)}, 2},
-		{[]Outcome{struck(3, 1), struck(1, 43)}, 3},
+		{[]Outcome{occurred(1, 43)}, 2},
+		{[]Outcome{occurred(3, 1), occurred(1, 43)}, 3},
 		{onRecord, 3}, // the one that stood two would have needed a third
-		{[]Outcome{struck(9, 1)}, 4},
+		{[]Outcome{occurred(9, 1)}, 4},
 	} {
 		if got := TrialsRequired(TrialsNeeded(test.outcomes...)); got != test.want {
 			t.Errorf("%v: %d rounds, want %d", test.outcomes, got, test.want)
@@ -62,7 +62,7 @@ func TestRates(t *testing.T) {
 	r.Add("tcg", "", 1, true)
 	r.Add("tcg", "heavy", 4, false)
 	r.Add("kvm", "", 2, true)
-	want := Rates{"tcg": {struck(1, 44), {Load: "heavy", Trials: 4, Count: 1}}, "kvm": {struck(2, 1)}}
+	want := Rates{"tcg": {occurred(1, 44), {Load: "heavy", Trials: 4, Count: 1}}, "kvm": {occurred(2, 1)}}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -83,10 +83,10 @@ func TestToConvince(t *testing.T) {
 	}{
 		{nil, 7}, // a coin
 		{onRecord, 3},
-		{[]Outcome{struck(1, 1)}, 20}, // one is no proof that each is struck
-		{[]Outcome{struck(1, 20)}, 3}, // nor are twenty
-		{[]Outcome{struck(1, 18), struck(2, 2)}, 4},
-		{[]Outcome{{Trials: 9, Count: 10}}, math.MaxInt32}, // none was struck
+		{[]Outcome{occurred(1, 1)}, 20}, // one is no proof that each hangs
+		{[]Outcome{occurred(1, 20)}, 3}, // nor are twenty
+		{[]Outcome{occurred(1, 18), occurred(2, 2)}, 4},
+		{[]Outcome{{Trials: 9, Count: 10}}, math.MaxInt32}, // none hung
 	} {
 		got := TrialsToConvince(test.outcomes...)
 		if luck := Luck(test.outcomes...); got != test.want || luck < 1 && math.Pow(luck, float64(got)) >= MaxErrorRate || luck < 1 && math.Pow(luck, float64(got-1)) < MaxErrorRate {

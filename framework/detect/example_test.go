@@ -16,7 +16,7 @@ func ExampleRouteOwnership() {
 	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	worker, pods := netip.MustParseAddr("10.30.4.12"), netip.MustParsePrefix("10.30.65.0/24")
 
-	look := func(after time.Duration, announced ...netip.Prefix) snapshot.Snapshot {
+	polled := func(after time.Duration, announced ...netip.Prefix) snapshot.Snapshot {
 		s := snapshot.Snapshot{Time: began.Add(after)}
 		s.CiliumNodes.Read = true // there are none
 		s.Nodes.Read = true
@@ -35,7 +35,7 @@ func ExampleRouteOwnership() {
 		s.Routers = []snapshot.Router{tor}
 		return s
 	}
-	history := []snapshot.Snapshot{look(0, pods), look(time.Second), look(2 * time.Second)}
+	history := []snapshot.Snapshot{polled(0, pods), polled(time.Second), polled(2 * time.Second)}
 	for n := range history {
 		fmt.Println("after", time.Duration(n)*time.Second)
 		for _, finding := range (detect.RouteOwnership{}).Detect(history[:n+1]) {

@@ -21,12 +21,12 @@ var (
 	newPod     = netip.MustParseAddr("10.30.64.4")
 )
 
-// proxied is one look at one node.
+// proxied is one poll of one node.
 type proxied struct{ snapshot.Snapshot }
 
-// look is a look some seconds after the beginning: the Service leads to ready,
+// polled is a poll some seconds after the beginning: the Service leads to ready,
 // the table to served, and kube-proxy has just finished a sync.
-func look(at int, ready []netip.Addr, served ...snapshot.RealServer) *proxied {
+func polled(at int, ready []netip.Addr, served ...snapshot.RealServer) *proxied {
 	p := &proxied{}
 	p.Time = start.Add(time.Duration(at) * time.Second)
 	port := snapshot.ServicePort{Protocol: "TCP", Port: 7007}
@@ -73,7 +73,7 @@ func (p *proxied) unlisted() *proxied {
 	return p
 }
 
-// waits has goroutines of kube-proxy wait for IPVS, each in the same call at all looks.
+// waits has goroutines of kube-proxy wait for IPVS, each in the same call in all polls.
 func (p *proxied) waits(ids ...int) *proxied {
 	for _, id := range ids {
 		p.proxy().Goroutines = append(p.proxy().Goroutines, snapshot.Goroutine{ID: id, State: "syscall", Call: "all along", Functions: []string{
@@ -84,7 +84,7 @@ func (p *proxied) waits(ids ...int) *proxied {
 	return p
 }
 
-// moves has a goroutine wait for IPVS in a call that it is in at no other look.
+// moves has a goroutine wait for IPVS in a call that no other poll shows.
 func (p *proxied) moves(id int) *proxied {
 	p.waits(id)
 	p.proxy().Goroutines[len(p.proxy().Goroutines)-1].Call = p.Time.String()
@@ -106,149 +106,149 @@ func TestIPVSConvergence(t *testing.T) {
 		want []string
 	}{
 		{"nothing seen", nil, nil},
-		{"converged", []*proxied{look(0, oldAndNew, to(oldPod), to(newPod)), look(20, oldAndNew, to(newPod), to(oldPod))}, nil},
-		{"converged, and kube-proxy has nothing to do", []*proxied{look(0, old, to(oldPod)).frozen(), look(28, old, to(oldPod)).frozen()}, nil},
+		{"converged", []*proxied{polled(0, oldAndNew, to(oldPod), to(newPod)), polled(20, oldAndNew, to(newPod), to(oldPod))}, nil},
+		{"converged, and kube-proxy has nothing to do", []*proxied{polled(0, old, to(oldPod)).frozen(), polled(28, old, to(oldPod)).frozen()}, nil},
 		{
 			"a Service that rightly has no endpoints",
-			[]*proxied{look(0, nil).frozen(), look(12, nil).frozen(), look(28, nil).frozen().unlisted()}, nil,
+			[]*proxied{polled(0, nil).frozen(), polled(12, nil).frozen(), polled(28, nil).frozen().unlisted()}, nil,
 		},
 		{
 			"a connection that an old endpoint still has",
-			[]*proxied{look(0, new, to(newPod), drained).frozen(), look(28, new, to(newPod), drained).frozen()}, nil,
+			[]*proxied{polled(0, new, to(newPod), drained).frozen(), polled(28, new, to(newPod), drained).frozen()}, nil,
 		},
 		{
 			"a rollout that has just begun",
-			[]*proxied{look(0, old, to(oldPod)).frozen(), look(2, new, to(oldPod)).frozen(), look(11, new, to(oldPod)).frozen()},
+			[]*proxied{polled(0, old, to(oldPod)).frozen(), polled(2, new, to(oldPod)).frozen(), polled(11, new, to(oldPod)).frozen()},
 			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"a rollout that is over",
-			[]*proxied{look(0, new, to(oldPod)).frozen(), look(9, new, to(oldPod)).frozen(), look(12, new, to(newPod)).frozen()}, nil,
+			[]*proxied{polled(0, new, to(oldPod)).frozen(), polled(9, new, to(oldPod)).frozen(), polled(12, new, to(newPod)).frozen()}, nil,
 		},
 		{
 			"one rollout after the other",
-			[]*proxied{look(0, new, to(oldPod)).frozen(), look(9, old, to(newPod)).frozen(), look(18, new, to(oldPod)).frozen()},
+			[]*proxied{polled(0, new, to(oldPod)).frozen(), polled(9, old, to(newPod)).frozen(), polled(18, new, to(oldPod)).frozen()},
 			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"an endpoint that was replaced while nothing is synced",
-			[]*proxied{look(0, old, to(oldPod)).frozen(), look(3, new, to(oldPod)).frozen(), look(13, new, to(oldPod)).frozen()},
+			[]*proxied{polled(0, old, to(oldPod)).frozen(), polled(3, new, to(oldPod)).frozen(), polled(13, new, to(oldPod)).frozen()},
 			[]string{"missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
 			"the same while syncs go on",
-			[]*proxied{look(3, new, to(oldPod)), look(13, new, to(oldPod)), look(22, new, to(oldPod))},
+			[]*proxied{polled(3, new, to(oldPod)), polled(13, new, to(oldPod)), polled(22, new, to(oldPod))},
 			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"the same for too long whatever kube-proxy does",
-			[]*proxied{look(3, new, to(oldPod)), look(13, new, to(oldPod)), look(23, new, to(oldPod))},
+			[]*proxied{polled(3, new, to(oldPod)), polled(13, new, to(oldPod)), polled(23, new, to(oldPod))},
 			[]string{"missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
 			"the same for as long, while one sync was finished",
-			[]*proxied{look(3, new, to(oldPod)), look(23, new, to(oldPod))},
+			[]*proxied{polled(3, new, to(oldPod)), polled(23, new, to(oldPod))},
 			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"an endpoint whose server was drained by mistake",
-			[]*proxied{look(0, old, drained).frozen(), look(10, old, drained).frozen()},
+			[]*proxied{polled(0, old, drained).frozen(), polled(10, old, drained).frozen()},
 			[]string{"missing-real-server active edge"},
 		},
 		{
 			"a Service that has no virtual server",
-			[]*proxied{look(0, old).frozen().unlisted(), look(10, old).frozen().unlisted()},
+			[]*proxied{polled(0, old).frozen().unlisted(), polled(10, old).frozen().unlisted()},
 			[]string{"missing-virtual-server active edge"},
 		},
 		{
-			"a look that failed in between",
-			[]*proxied{look(0, old).frozen().unlisted(), unreadable(5), look(10, old).frozen().unlisted()},
+			"a poll that failed in between",
+			[]*proxied{polled(0, old).frozen().unlisted(), unreadable(5), polled(10, old).frozen().unlisted()},
 			[]string{"missing-virtual-server active edge"},
 		},
-		{"a look that failed at last", []*proxied{look(0, old).frozen().unlisted(), look(10, old).frozen().unlisted(), unreadable(12)}, nil},
+		{"a poll that failed at the end", []*proxied{polled(0, old).frozen().unlisted(), polled(10, old).frozen().unlisted(), unreadable(12)}, nil},
 		{
 			"a kube-proxy that has died",
-			[]*proxied{look(0, old, to(oldPod)), look(2, new, to(oldPod)).dead(), look(12, new, to(oldPod)).dead()},
+			[]*proxied{polled(0, old, to(oldPod)), polled(2, new, to(oldPod)).dead(), polled(12, new, to(oldPod)).dead()},
 			[]string{"missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
 			"another mode",
-			[]*proxied{look(0, old).frozen().unlisted().mode("iptables"), look(20, old).late().unlisted().mode("iptables")}, nil,
+			[]*proxied{polled(0, old).frozen().unlisted().mode("iptables"), polled(20, old).late().unlisted().mode("iptables")}, nil,
 		},
-		{"a mode that nobody knows", []*proxied{look(0, old).dead().unlisted(), look(20, old).dead().unlisted()}, nil},
+		{"an unknown mode", []*proxied{polled(0, old).dead().unlisted(), polled(20, old).dead().unlisted()}, nil},
 		{
 			"no sync for long, and nothing to sync",
-			[]*proxied{look(0, old, to(oldPod)).late(), look(20, old, to(oldPod)).late()},
+			[]*proxied{polled(0, old, to(oldPod)).late(), polled(20, old, to(oldPod)).late()},
 			[]string{"frozen-sync latent kube-proxy"},
 		},
 		{
 			"goroutines that wait in vain",
-			[]*proxied{look(0, old, to(oldPod)).late().waits(7, 42), look(5, old, to(oldPod)).late().waits(7, 42)},
+			[]*proxied{polled(0, old, to(oldPod)).late().waits(7, 42), polled(5, old, to(oldPod)).late().waits(7, 42)},
 			[]string{"frozen-sync latent kube-proxy", "netlink-deadlock latent kube-proxy"},
 		},
 		{
 			"goroutines that wait each for a moment",
-			[]*proxied{look(0, old, to(oldPod)).late().waits(7, 42), look(5, old, to(oldPod)).late().waits(7, 43)},
+			[]*proxied{polled(0, old, to(oldPod)).late().waits(7, 42), polled(5, old, to(oldPod)).late().waits(7, 43)},
 			[]string{"frozen-sync latent kube-proxy"},
 		},
 		{
-			"goroutines that wait at each look while syncs are finished",
-			[]*proxied{look(0, old, to(oldPod)).waits(7, 42), look(5, old, to(oldPod)).waits(7, 42)}, nil,
+			"goroutines that wait in each poll while syncs are finished",
+			[]*proxied{polled(0, old, to(oldPod)).waits(7, 42), polled(5, old, to(oldPod)).waits(7, 42)}, nil,
 		},
 		{
 			"an endpoint that was replaced while goroutines wait in vain",
-			[]*proxied{look(0, old, to(oldPod)).frozen().waits(7, 42), look(3, new, to(oldPod)).frozen().waits(7, 42), look(8, new, to(oldPod)).frozen().waits(7, 42)},
+			[]*proxied{polled(0, old, to(oldPod)).frozen().waits(7, 42), polled(3, new, to(oldPod)).frozen().waits(7, 42), polled(8, new, to(oldPod)).frozen().waits(7, 42)},
 			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
-			"the same, at the next look after the one that tells",
-			[]*proxied{look(0, old, to(oldPod)).frozen().waits(7, 42), look(3, new, to(oldPod)).frozen().waits(7, 42)},
+			"the same, in the next poll after the one that shows it",
+			[]*proxied{polled(0, old, to(oldPod)).frozen().waits(7, 42), polled(3, new, to(oldPod)).frozen().waits(7, 42)},
 			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
-			"the same, at two looks that are too close",
-			[]*proxied{look(0, old, to(oldPod)).frozen(), look(3, new, to(oldPod)).frozen().waits(7, 42), look(5, new, to(oldPod)).frozen().waits(7, 42)},
+			"the same, in two polls that are too close",
+			[]*proxied{polled(0, old, to(oldPod)).frozen(), polled(3, new, to(oldPod)).frozen().waits(7, 42), polled(5, new, to(oldPod)).frozen().waits(7, 42)},
 			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
-			"the same, with a look in between that failed",
-			[]*proxied{look(0, new, to(oldPod)).frozen().waits(7, 42), unreadable(3), look(6, new, to(oldPod)).frozen().waits(7, 42)},
+			"the same, with a poll in between that failed",
+			[]*proxied{polled(0, new, to(oldPod)).frozen().waits(7, 42), unreadable(3), polled(6, new, to(oldPod)).frozen().waits(7, 42)},
 			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
 		},
 		{
 			"a sync that is slow, and moves",
 			[]*proxied{
-				look(0, new, to(oldPod)).frozen().moves(7).moves(42), look(3, new, to(oldPod)).frozen().moves(7).moves(42),
-				look(6, new, to(oldPod)).frozen().moves(7).moves(42), look(9, new, to(oldPod)).frozen().moves(7).moves(42),
+				polled(0, new, to(oldPod)).frozen().moves(7).moves(42), polled(3, new, to(oldPod)).frozen().moves(7).moves(42),
+				polled(6, new, to(oldPod)).frozen().moves(7).moves(42), polled(9, new, to(oldPod)).frozen().moves(7).moves(42),
 			},
 			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"a sync that waits for a tick which is slow, and moves",
 			[]*proxied{
-				look(0, new, to(oldPod)).frozen().waits(7).moves(42), look(3, new, to(oldPod)).frozen().waits(7).moves(42),
-				look(6, new, to(oldPod)).frozen().waits(7).moves(42), look(9, new, to(oldPod)).frozen().waits(7).moves(42),
+				polled(0, new, to(oldPod)).frozen().waits(7).moves(42), polled(3, new, to(oldPod)).frozen().waits(7).moves(42),
+				polled(6, new, to(oldPod)).frozen().waits(7).moves(42), polled(9, new, to(oldPod)).frozen().waits(7).moves(42),
 			},
 			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
-			"a sync that was finished between two looks at the same calls",
-			[]*proxied{look(0, new, to(oldPod)).waits(7, 42), look(3, new, to(oldPod)).waits(7, 42), look(6, new, to(oldPod)).waits(7, 42)},
+			"a sync that was finished between two polls of the same calls",
+			[]*proxied{polled(0, new, to(oldPod)).waits(7, 42), polled(3, new, to(oldPod)).waits(7, 42), polled(6, new, to(oldPod)).waits(7, 42)},
 			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
-			"a wait that was not there at one look of three",
-			[]*proxied{look(0, new, to(oldPod)).frozen().waits(7, 42), look(2, new, to(oldPod)).frozen().waits(7), look(4, new, to(oldPod)).frozen().waits(7, 42)},
+			"a wait that was missing in one poll of three",
+			[]*proxied{polled(0, new, to(oldPod)).frozen().waits(7, 42), polled(2, new, to(oldPod)).frozen().waits(7), polled(4, new, to(oldPod)).frozen().waits(7, 42)},
 			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
 		},
 		{
 			"one goroutine that waits",
-			[]*proxied{look(0, old, to(oldPod)).late().waits(7), look(5, old, to(oldPod)).late().waits(7)},
+			[]*proxied{polled(0, old, to(oldPod)).late().waits(7), polled(5, old, to(oldPod)).late().waits(7)},
 			[]string{"frozen-sync latent kube-proxy"},
 		},
 		{
 			"all of it",
-			[]*proxied{look(0, new, to(oldPod)).late().waits(7, 42), look(20, new, to(oldPod)).late().waits(7, 42)},
+			[]*proxied{polled(0, new, to(oldPod)).late().waits(7, 42), polled(20, new, to(oldPod)).late().waits(7, 42)},
 			[]string{
 				"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy",
 				"missing-real-server active edge", "stale-real-server active edge",
@@ -274,9 +274,9 @@ func TestIPVSConvergence(t *testing.T) {
 	}
 }
 
-// unreadable is a look at which the node did not answer.
+// unreadable is a poll in which the node did not answer.
 func unreadable(at int) *proxied {
-	p := look(at, nil)
+	p := polled(at, nil)
 	p.Proxies = []snapshot.Proxy{{Node: "edge", Error: "no answer within 5s"}}
 	return p
 }
@@ -288,17 +288,17 @@ func TestIPVSConvergenceSays(t *testing.T) {
 		history []snapshot.Snapshot
 		want    []string
 	}{
-		{"active", proxies(look(0, new, to(oldPod)).late().waits(7, 42), look(20, new, to(oldPod)).late().waits(7, 42)), []string{
+		{"active", proxies(polled(0, new, to(oldPod)).late().waits(7, 42), polled(20, new, to(oldPod)).late().waits(7, 42)), []string{
 			"kube-proxy on edge finished its last sync 20s ago, which it reports as too long (healthz: 503).",
 			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 20s or longer: they share a netlink socket, and each has discarded the answer to the other.",
 			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 of shop/web:7007/TCP; the oldest difference has lasted for 20s or longer, and kube-proxy's last sync was 20s ago.",
 			"The IPVS table of edge sends connections to addresses that are in no EndpointSlice: 10.30.64.3:7007 of shop/web:7007/TCP; the oldest difference has lasted for 20s or longer, and kube-proxy's last sync was 20s ago.",
 		}},
-		{"settling", proxies(look(0, pods(oldPod), to(oldPod)), look(3, new, to(oldPod)), look(7, new, to(oldPod))), []string{
+		{"settling", proxies(polled(0, pods(oldPod), to(oldPod)), polled(3, new, to(oldPod)), polled(7, new, to(oldPod))), []string{
 			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 of shop/web:7007/TCP; the oldest difference has lasted for 4s or longer, and kube-proxy's last sync was 0s ago. Pending: this becomes active after 10s, or after 20s and two syncs while kube-proxy finishes syncs.",
 			"The IPVS table of edge sends connections to addresses that are in no EndpointSlice: 10.30.64.3:7007 of shop/web:7007/TCP; the oldest difference has lasted for 4s or longer, and kube-proxy's last sync was 0s ago. Pending: this becomes active after 10s, or after 20s and two syncs while kube-proxy finishes syncs.",
 		}},
-		{"goroutines that have only begun to wait", proxies(look(0, pods(oldPod)).frozen(), look(10, pods(oldPod)).frozen().waits(7, 42), look(12, pods(oldPod)).frozen().waits(7, 42)), []string{
+		{"goroutines that have only begun to wait", proxies(polled(0, pods(oldPod)).frozen(), polled(10, pods(oldPod)).frozen().waits(7, 42), polled(12, pods(oldPod)).frozen().waits(7, 42)), []string{
 			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 2s or longer; pending: this counts as a deadlock after 2.5s.",
 			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.3:7007 of shop/web:7007/TCP; the oldest difference has lasted for 12s or longer, and kube-proxy's last sync was 12s ago.",
 		}},
@@ -317,7 +317,7 @@ func TestIPVSConvergenceSays(t *testing.T) {
 
 // What is excepted is not looked at, however long it differs; the rest is.
 func TestIPVSConvergenceExcept(t *testing.T) {
-	history := proxies(look(0, pods(newPod), to(oldPod)).frozen(), look(20, pods(newPod), to(oldPod)).frozen())
+	history := proxies(polled(0, pods(newPod), to(oldPod)).frozen(), polled(20, pods(newPod), to(oldPod)).frozen())
 	for service, want := range map[string]int{"shop/web": 0, "shop/other": 2} {
 		d := IPVSConvergence{Except: func(s string) bool { return s == service }}
 		if got := detected(t, d, history); len(got) != want {

@@ -13,16 +13,16 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// What a detector gives time to is found at every look at it: as settling, and
-// then as active if it stays, or not at all if it passes. A look at which nothing
-// is found is one at which nothing is on its way.
+// What a detector gives time to is found in every poll of it: as settling, and
+// then as active if it stays, or not at all if it passes. A poll in which
+// nothing is found is one in which nothing is pending.
 func TestSettling(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		detector Detector
 		history  []snapshot.Snapshot
 		// want is "kind state object" of each finding, with the routers if there
-		// are any, for each look.
+		// are any, for each poll.
 		want [][]string
 	}{
 		{
@@ -58,7 +58,7 @@ func TestSettling(t *testing.T) {
 			[][]string{nil, {"unannounced settling 10.5.115.0/24 tor1,tor2"}, {"unannounced active 10.5.115.0/24 tor1,tor2"}},
 		},
 		{
-			"a look that catches a change halfway", RouteOwnership{}, worlds(incident(false),
+			"a poll in the middle of a change", RouteOwnership{}, worlds(incident(false),
 				func(w *world) *world { return after(w, 0.2, withdrawn) },
 				func(w *world) *world {
 					return after(w, 0.2, func(w *world) { w.announce("10.4.94.21", "10.5.115.0/24", tors...) })
@@ -91,7 +91,7 @@ func TestSettling(t *testing.T) {
 			[][]string{{"session-down settling node2"}, nil},
 		},
 		{
-			// Of one session alone nobody knows which end is at fault: it is
+			// Of one session alone it is unknown which end is at fault: it is
 			// reported for the first. With the others it is seen to be node3.
 			"one session of the mesh after the other", NodeAddress{},
 			[]snapshot.Snapshot{
@@ -108,29 +108,29 @@ func TestSettling(t *testing.T) {
 
 		{
 			"an endpoint is replaced while nothing is synced", IPVSConvergence{}, proxies(
-				look(0, pods(oldPod), to(oldPod)).frozen(), look(1, pods(newPod), to(oldPod)).frozen(),
-				look(10, pods(newPod), to(oldPod)).frozen(), look(11, pods(newPod), to(oldPod)).frozen()),
+				polled(0, pods(oldPod), to(oldPod)).frozen(), polled(1, pods(newPod), to(oldPod)).frozen(),
+				polled(10, pods(newPod), to(oldPod)).frozen(), polled(11, pods(newPod), to(oldPod)).frozen()),
 			[][]string{nil, webSettling, webSettling, webActive},
 		},
 		{
 			"an endpoint is replaced in vain while syncs go on", IPVSConvergence{}, proxies(
-				look(0, pods(oldPod), to(oldPod)), look(1, pods(newPod), to(oldPod)), look(11, pods(newPod), to(oldPod)),
-				look(20, pods(newPod), to(oldPod)), look(21, pods(newPod), to(oldPod))),
+				polled(0, pods(oldPod), to(oldPod)), polled(1, pods(newPod), to(oldPod)), polled(11, pods(newPod), to(oldPod)),
+				polled(20, pods(newPod), to(oldPod)), polled(21, pods(newPod), to(oldPod))),
 			[][]string{nil, webSettling, webSettling, webSettling, webActive},
 		},
 		{
 			"an endpoint is replaced", IPVSConvergence{},
-			proxies(look(0, pods(oldPod), to(oldPod)), look(1, pods(newPod), to(oldPod)), look(2, pods(newPod), to(newPod))),
+			proxies(polled(0, pods(oldPod), to(oldPod)), polled(1, pods(newPod), to(oldPod)), polled(2, pods(newPod), to(newPod))),
 			[][]string{nil, webSettling, nil},
 		},
 		{
 			"a Service has no virtual server", IPVSConvergence{},
-			proxies(look(0, pods(oldPod)).frozen().unlisted(), look(10, pods(oldPod)).frozen().unlisted()),
+			proxies(polled(0, pods(oldPod)).frozen().unlisted(), polled(10, pods(oldPod)).frozen().unlisted()),
 			[][]string{{"missing-virtual-server settling edge"}, {"missing-virtual-server active edge"}},
 		},
 		{
 			"one endpoint after the other", IPVSConvergence{},
-			proxies(look(0, pods(newPod)).frozen(), look(5, pods(newPod, oldPod)).frozen(), look(10, pods(newPod, oldPod)).frozen(), look(15, pods(newPod, oldPod)).frozen()),
+			proxies(polled(0, pods(newPod)).frozen(), polled(5, pods(newPod, oldPod)).frozen(), polled(10, pods(newPod, oldPod)).frozen(), polled(15, pods(newPod, oldPod)).frozen()),
 			[][]string{
 				{"missing-real-server settling edge"},
 				{"missing-real-server settling edge"},
@@ -140,8 +140,8 @@ func TestSettling(t *testing.T) {
 		},
 		{
 			"goroutines wait on a node that has differences", IPVSConvergence{}, proxies(
-				look(0, pods(oldPod)).late(), look(10, pods(oldPod)).late(),
-				look(12, pods(oldPod)).late().waits(7, 42), look(17, pods(oldPod)).late().waits(7, 42)),
+				polled(0, pods(oldPod)).late(), polled(10, pods(oldPod)).late(),
+				polled(12, pods(oldPod)).late().waits(7, 42), polled(17, pods(oldPod)).late().waits(7, 42)),
 			[][]string{
 				{"frozen-sync latent kube-proxy", "missing-real-server settling edge"},
 				{"frozen-sync active kube-proxy", "missing-real-server active edge"},
@@ -151,7 +151,7 @@ func TestSettling(t *testing.T) {
 		},
 		{
 			"goroutines wait for a moment on a node that has differences", IPVSConvergence{}, proxies(
-				look(0, pods(oldPod)).frozen(), look(10, pods(oldPod)).frozen().waits(7, 42), look(11, pods(oldPod)).frozen()),
+				polled(0, pods(oldPod)).frozen(), polled(10, pods(oldPod)).frozen().waits(7, 42), polled(11, pods(oldPod)).frozen()),
 			[][]string{
 				{"missing-real-server settling edge"},
 				{"netlink-deadlock settling kube-proxy", "missing-real-server active edge"},
@@ -168,7 +168,7 @@ func TestSettling(t *testing.T) {
 					got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", f.Kind, f.State, f.Object, strings.Join(f.Routers, ","))))
 				}
 				if diff := cmp.Diff(c.want[i], got); diff != "" {
-					t.Errorf("look %d (-want +got):\n%s", i, diff)
+					t.Errorf("poll %d (-want +got):\n%s", i, diff)
 				}
 				sameButForTheState(t, before, found)
 				before = found
@@ -178,7 +178,7 @@ func TestSettling(t *testing.T) {
 }
 
 // sameButForTheState compares settling findings with the active ones that they
-// became from one look to the next.
+// became from one poll to the next.
 func sameButForTheState(t *testing.T, before, found []Finding) {
 	t.Helper()
 	for i, f := range found {
@@ -233,9 +233,9 @@ func parted(node string, others ...string) *meshed {
 
 func pods(ready ...netip.Addr) []netip.Addr { return ready }
 
-func proxies(looks ...*proxied) []snapshot.Snapshot {
+func proxies(polls ...*proxied) []snapshot.Snapshot {
 	var history []snapshot.Snapshot
-	for _, p := range looks {
+	for _, p := range polls {
 		history = append(history, p.Snapshot)
 	}
 	return history

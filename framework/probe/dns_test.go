@@ -88,7 +88,7 @@ func coded(code dnsmessage.RCode) func(dnsmessage.Message) *dnsmessage.Message {
 	}
 }
 
-// A DNS probe goes where the name leads, anew every time, and tells a lookup
+// A DNS probe goes where the name leads, at each packet, and distinguishes a lookup
 // that failed from an address that does not answer.
 func TestDNS(t *testing.T) {
 	t.Parallel()
@@ -100,7 +100,7 @@ func TestDNS(t *testing.T) {
 		From: "repo", To: "service", Protocol: probe.DNS, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
 		Lookup: &probe.Lookup{Name: redis, Server: server.address},
 	}
-	// The end's own address is a Service's that nobody asks: the name decides.
+	// The end's own address is that of a Service that is not asked: the name decides.
 	service := probe.End{Name: "service", Address: netip.AddrPortFrom(nowhere, redisEnd.Address.Port())}
 	const name = "repo->service/dns"
 	s := start(t, []probe.End{repo, redisEnd, service}, declared)
@@ -139,7 +139,7 @@ func TestDNS(t *testing.T) {
 	}
 	stop(t, s)
 	line := timeline(t, s, name)
-	// Each packet asks anew, but for one whose time was over before it could, on
+	// Each packet has its own lookup, but for one whose time was over before it could, on
 	// a busy machine.
 	asked := int(server.asked.Load())
 	if c := line.Counts(); c.Lost != c.Unresolved+c.Resolved || asked > c.Sent || asked < c.Received {

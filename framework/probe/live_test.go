@@ -109,7 +109,7 @@ func waitLoss(t *testing.T, s *probe.Set, since time.Time, names ...string) time
 	return first
 }
 
-// relay stands between two ends and drops what it is told to.
+// relay is between two ends and drops what a test asks for.
 type relay struct {
 	conn   *net.UDPConn
 	target netip.AddrPort
@@ -296,7 +296,7 @@ func TestLateReplies(t *testing.T) {
 	var once sync.Once
 	r.dropping(func(p wire.Packet) bool {
 		if p.Kind == wire.ReplyPacket {
-			// The relay stands still, and what queues up before it is late.
+			// The relay stops, and what queues up before it is late.
 			once.Do(func() { <-time.After(probe.Patience + 250*time.Millisecond) })
 		}
 		return false
@@ -313,13 +313,13 @@ func TestLateReplies(t *testing.T) {
 func TestDeadFarEnd(t *testing.T) {
 	t.Parallel()
 	a := startEnd(t, "a")
-	nobody := probe.End{Name: "nobody", Address: address()}
-	s := start(t, []probe.End{a, nobody},
-		probe.Probe{From: "a", To: "nobody", Timeout: 300 * time.Millisecond},
-		probe.Probe{From: "a", To: "nobody", Protocol: probe.TCP, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond})
+	none := probe.End{Name: "none", Address: address()}
+	s := start(t, []probe.End{a, none},
+		probe.Probe{From: "a", To: "none", Timeout: 300 * time.Millisecond},
+		probe.Probe{From: "a", To: "none", Protocol: probe.TCP, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond})
 	waitLoss(t, s, time.Time{})
-	_, err := s.WaitClean(t.Context(), []string{"a->nobody"}, 50*time.Millisecond, 200*time.Millisecond)
-	if !errors.Is(err, probe.ErrBound) || !strings.Contains(err.Error(), "a->nobody: ") {
+	_, err := s.WaitClean(t.Context(), []string{"a->none"}, 50*time.Millisecond, 200*time.Millisecond)
+	if !errors.Is(err, probe.ErrBound) || !strings.Contains(err.Error(), "a->none: ") {
 		t.Errorf("waiting for a dead end to recover says %v", err)
 	}
 	stop(t, s)
@@ -328,7 +328,7 @@ func TestDeadFarEnd(t *testing.T) {
 			t.Errorf("%s", line.String())
 		}
 	}
-	line := timeline(t, s, "a->nobody/tcp")
+	line := timeline(t, s, "a->none/tcp")
 	if got, want := line.Errors["ECONNREFUSED"], line.Counts().Sent; got != want {
 		t.Errorf("of %d connects %d were refused: %v", want, got, line.Errors)
 	}
@@ -448,7 +448,7 @@ func TestKilledAgent(t *testing.T) {
 
 // TestStoppedAgent keeps an agent from running for longer than a reply may
 // take. While it does, what was sent to it counts as lost; when it runs again
-// it says so, and nobody claims a loss.
+// it says so, and no loss is reported.
 func TestStoppedAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -462,7 +462,7 @@ func TestStoppedAgent(t *testing.T) {
 	}
 	waitLoss(t, s, stopped.Add(400*time.Millisecond))
 	if line := timeline(t, s, "a->b"); line.Known(stopped.Add(200 * time.Millisecond)) {
-		t.Error("the far end has not said a word, and the fate is known")
+		t.Error("the far end has reported nothing, and the outcome is known")
 	}
 	if err := process.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -559,7 +559,7 @@ func connectForeign(t *testing.T) (*probe.Agent, net.Conn) {
 	return a, theirs
 }
 
-// TestHeldUpAgent: a report that was begun long ago may tell of what was sent since.
+// TestHeldUpAgent: a report that was begun long ago may include what was sent since.
 func TestHeldUpAgent(t *testing.T) {
 	t.Parallel()
 	a, theirs := connectForeign(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
-// tcpRelay stands between the two ends of a stream.
+// tcpRelay is between the two ends of a stream.
 type tcpRelay struct {
 	listener net.Listener
 	target   netip.AddrPort

@@ -203,7 +203,7 @@ func TestSide(t *testing.T) {
 		{"the far end is no agent", func(t *Timeline) { t.farReported = time.Time{} }, 0, Unknown},
 		{"TCP", func(t *Timeline) { t.Probe.Protocol = TCP }, 1, Unknown},
 		{"the far end was gone", func(t *Timeline) { t.farReported, t.farGone = ms(-150), ms(-50) }, 0, Request},
-		{"the far end went before it could tell", func(t *Timeline) { t.farReported, t.farGone = ms(-50), ms(50) }, 0, Unknown},
+		{"the far end went before it could report", func(t *Timeline) { t.farReported, t.farGone = ms(-50), ms(50) }, 0, Unknown},
 		{"it was gone before it ever reported", func(t *Timeline) { t.farReported, t.farGone = time.Time{}, ms(-50) }, 0, Request},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -323,9 +323,9 @@ func TestFirstOutage(t *testing.T) {
 			}
 		})
 	}
-	// Packets whose fate is open are neither.
+	// Packets whose outcome is not known are neither.
 	if loss, ok := draw(".qqqqq", 280).FirstOutage(base, lasting); ok {
-		t.Errorf("found %+v before the fate of the last was known", loss)
+		t.Errorf("found %+v before the outcome of the last was known", loss)
 	}
 }
 

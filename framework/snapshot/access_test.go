@@ -31,7 +31,7 @@ func (a fakeAccess) Routers(context.Context) (map[string]RouterReader, error) {
 	return given(a.routers, a.routers != nil, "router")
 }
 func (a fakeAccess) Nodes(context.Context) (map[string]Machine, error) {
-	return given(a.nodes, a.nodes != nil, "way into the nodes")
+	return given(a.nodes, a.nodes != nil, "access to the nodes")
 }
 func (a fakeAccess) Outside(context.Context) (map[string]Machine, error) {
 	return given(a.outside, a.outside != nil, "host")
@@ -40,7 +40,7 @@ func (a fakeAccess) Registry(context.Context) (Registry, error) {
 	return given(a.registry, a.registry != nil, "registry")
 }
 
-// fakeMachine answers as its fields say. A way that is nil is closed.
+// fakeMachine answers as its fields say. Access that is nil is denied.
 type fakeMachine struct {
 	exec  func(ctx context.Context, command ...string) (string, error)
 	netns func(context.Context) (string, error)

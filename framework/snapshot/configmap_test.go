@@ -19,12 +19,12 @@ func TestConfigMaps(t *testing.T) {
 	})}
 	ours, proxies, none := ConfigMaps("kube-system/cilium-config"), ConfigMaps("kube-system/kube-proxy"), ConfigMaps("kube-system/other")
 	want := []ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}, {Namespace: "kube-system", Name: "kube-proxy"}}
-	// Two detectors may look at two ConfigMaps, or at the same.
+	// Two detectors may read two ConfigMaps, or the same one.
 	if got := open(t, access, proxies, ours, proxies).Collect(t.Context()).ConfigMaps; !got.Read || !cmp.Equal(got.Items, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	unread := open(t, access, ours, none).Collect(t.Context()).Unavailable()
-	if len(unread) != 1 || !strings.HasPrefix(unread[0], "ConfigMaps: reading ConfigMap kube-system/other: ") {
-		t.Errorf("unread %q, want the ConfigMap that is not there", unread)
+	unavailable := open(t, access, ours, none).Collect(t.Context()).Unavailable()
+	if len(unavailable) != 1 || !strings.HasPrefix(unavailable[0], "ConfigMaps: reading ConfigMap kube-system/other: ") {
+		t.Errorf("unavailable %q, want the ConfigMap that is not there", unavailable)
 	}
 }

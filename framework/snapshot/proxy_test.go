@@ -73,7 +73,7 @@ func TestWaitsForIPVS(t *testing.T) {
 }
 
 // A goroutine waits for the same answer for as long as the question is the same, however
-// long that is, and however often it begins to read anew.
+// long that is, and however often it begins to read again.
 func TestCalls(t *testing.T) {
 	dump := recordedDump(t)
 	first := func(dump string) Goroutine { return ParseGoroutines(dump)[0] }
@@ -93,7 +93,7 @@ func TestCalls(t *testing.T) {
 	}{
 		"later":                 {longer, true},
 		"into another buffer":   {with(syscall, syscall+"0x7, "), true},
-		"reads anew":            {with(receive, receive+"0x7, "), true},
+		"reads again":           {with(receive, receive+"0x7, "), true},
 		"on another socket":     {with(execute, execute+"0x7, "), false},
 		"about another Service": {with(asks, asks+"0x7, "), false},
 		"for another function":  {with(asks, "github.com/docker/libnetwork/ipvs.(*Handle).doCmd("), false},
@@ -203,7 +203,7 @@ func TestProxyQuery(t *testing.T) {
 		err    string
 	}{
 		{
-			name:   "all told",
+			name:   "all of it",
 			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", syncs+" 7", "", "== goroutines", ok+recordedDump(t), "== log", "12", ""),
 			want:   Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{syncs: 7}, LogLines: 12},
 		},
@@ -229,7 +229,7 @@ func TestProxyQuery(t *testing.T) {
 				}
 				return
 			}
-			if tt.name == "all told" && len(got.Goroutines) != 2 {
+			if tt.name == "all of it" && len(got.Goroutines) != 2 {
 				t.Errorf("%d goroutines wait for IPVS", len(got.Goroutines))
 			}
 			got.Goroutines = nil
@@ -293,13 +293,13 @@ func TestProxyScriptsRun(t *testing.T) {
 	read := proxyReader("edge", node)
 	for i, want := range []bool{false, true, true} {
 		if p := read(t.Context()); !p.Read || p.Health.Late() || p.Dumped != want {
-			t.Errorf("look %d: dumped %v, want %v: %+v", i, p.Dumped, want, p)
+			t.Errorf("poll %d: dumped %v, want %v: %+v", i, p.Dumped, want, p)
 		}
 	}
 	health.Store(strings.Replace(late, "13:25:44.89", "13:26:04.89", 1))
 	for i, want := range []bool{false, true} {
 		if p := read(t.Context()); !p.Read || p.Dumped != want {
-			t.Errorf("look %d after a sync: dumped %v, want %v: %+v", i, p.Dumped, want, p)
+			t.Errorf("poll %d after a sync: dumped %v, want %v: %+v", i, p.Dumped, want, p)
 		}
 	}
 	server.Close()

@@ -110,7 +110,7 @@ func TestCollectGivesEachSourceItsTime(t *testing.T) {
 	})
 }
 
-// A source that does not answer is given more time in the next look, and its usual time
+// A source that does not answer is given more time in the next poll, and its usual time
 // again when it answers soon.
 func TestCollectIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -124,14 +124,14 @@ func TestCollectIsPatient(t *testing.T) {
 			}
 		}}
 		c := open(t, fakeAccess{nodes: map[string]Machine{"busy": slow}}, NodeTables)
-		for n, look := range []struct{ takes, want time.Duration }{
+		for n, poll := range []struct{ takes, want time.Duration }{
 			{time.Hour, time.Second}, {time.Hour, 2 * time.Second}, {time.Hour, 4 * time.Second}, {time.Hour, 4 * time.Second},
 			{3 * time.Second, 3 * time.Second}, {3 * time.Second, 3 * time.Second},
 			{100 * time.Millisecond, 100 * time.Millisecond}, {3 * time.Second, time.Second},
 		} {
-			takes = look.takes
-			if s := c.Collect(t.Context()); s.Took != look.want {
-				t.Errorf("look %d took %s, want %s", n+1, s.Took, look.want)
+			takes = poll.takes
+			if s := c.Collect(t.Context()); s.Took != poll.want {
+				t.Errorf("poll %d took %s, want %s", n+1, s.Took, poll.want)
 			}
 		}
 	})
@@ -162,20 +162,19 @@ func allSources() []Source {
 	return sources
 }
 
-// Whoever has nothing to read with is told so about each source that was
-// asked for, and about no other.
+// Without access, each source that was asked for is unavailable, and no other.
 func TestUnreachable(t *testing.T) {
 	for _, source := range allSources() {
 		t.Run(source.String(), func(t *testing.T) {
-			unread := open(t, fakeAccess{}, source).Collect(t.Context()).Unavailable()
-			at := slices.IndexFunc(unread, func(u string) bool { return strings.HasPrefix(u, source.kind.name+": no ") })
-			if at < 0 || len(unread) != 1+len(source.kind.after) {
-				t.Errorf("unread: %q", unread)
+			unavailable := open(t, fakeAccess{}, source).Collect(t.Context()).Unavailable()
+			at := slices.IndexFunc(unavailable, func(u string) bool { return strings.HasPrefix(u, source.kind.name+": no ") })
+			if at < 0 || len(unavailable) != 1+len(source.kind.after) {
+				t.Errorf("unavailable: %q", unavailable)
 			}
 		})
 	}
-	if unread := open(t, fakeAccess{}).Collect(t.Context()).Unavailable(); unread != nil {
-		t.Errorf("nothing was asked for, and %q was not read", unread)
+	if unavailable := open(t, fakeAccess{}).Collect(t.Context()).Unavailable(); unavailable != nil {
+		t.Errorf("nothing was asked for, and %q was not read", unavailable)
 	}
 }
 
@@ -281,13 +280,13 @@ func TestSnapshotIsPlainJSON(t *testing.T) {
 	if string(data) != string(again) || back.Routers[0].Paths.Items[0].Prefix != s.Routers[0].Paths.Items[0].Prefix {
 		t.Errorf("JSON does not read back:\n%s\n%s", data, again)
 	}
-	// What was not read is told of a stored snapshot as well.
+	// What was not read is known of a stored snapshot as well.
 	if diff := cmp.Diff([]string{"sockets: no host was given"}, back.Unavailable()); diff != "" {
 		t.Errorf("Unread() (-want +got):\n%s", diff)
 	}
 	back.Sources = append(back.Sources, Asked{Name: "tea leaves"})
-	if unread := back.Unavailable(); len(unread) != 2 || unread[1] != "tea leaves: no source has that name" {
-		t.Errorf("a source of another version: %q", unread)
+	if unavailable := back.Unavailable(); len(unavailable) != 2 || unavailable[1] != "tea leaves: no source has that name" {
+		t.Errorf("a source of another version: %q", unavailable)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// twoNodes is a cluster of two nodes behind a router, as each layer tells of it.
+// twoNodes is a cluster of two nodes behind a router, as each layer describes it.
 func twoNodes() Snapshot {
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	pods := netip.MustParsePrefix("10.1.1.0/24")
@@ -104,7 +104,7 @@ func TestChanges(t *testing.T) {
 		{"what a load changes", func(s *Snapshot) {
 			s.Proxies[0].Table, s.NAT[0].Rules.Items, s.EndpointSlices.Items = nil, nil, nil
 		}, nil},
-		{"an unread part hides no other", func(s *Snapshot) {
+		{"an unavailable part hides no other", func(s *Snapshot) {
 			s.Nodes = List[Node]{Error: "no answer"}
 			s.ConfigMaps.Items = []ConfigMap{{Namespace: "kube-system", Name: "c", Data: map[string]string{"tunnel": "vxlan"}}}
 		}, []string{`API ConfigMap kube-system/c ConfigMap kube-system/c, tunnel: "disabled" -> "vxlan"`}},

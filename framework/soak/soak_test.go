@@ -95,8 +95,8 @@ func header() Header {
 	return Header{Scenario: "node-drain", Command: "relapse soak node-drain --runs 100", Began: began, Took: 61 * time.Minute}
 }
 
-// quiet are runs on labs of so many, all as expected, and nothing grows.
-func quiet(n, onEach int) []Run {
+// steady are runs on labs of so many, all as expected, and nothing grows.
+func steady(n, onEach int) []Run {
 	var runs []Run
 	for i := range n {
 		run := Run{
@@ -129,45 +129,45 @@ func TestSum(t *testing.T) {
 		change  func(runs []Run, h *Header)
 		verdict framework.RunVerdict
 	}{
-		{"quiet", quiet(60, 25), nil, framework.Pass},
-		{"too few", quiet(3, 2), nil, framework.Inconclusive},
-		{"goroutines grow, and a run fails", quiet(60, 60), func(runs []Run, _ *Header) {
+		{"nothing grows", steady(60, 25), nil, framework.Pass},
+		{"too few", steady(3, 2), nil, framework.Inconclusive},
+		{"goroutines grow, and a run fails", steady(60, 60), func(runs []Run, _ *Header) {
 			for i := range runs {
 				runs[i].Counts["relapse: goroutines"] = int64(8 + 2*i)
 			}
 			runs[41].Verdict, runs[41].Variants[0].Verdict = string(framework.Fail), "missed"
 			runs[41].Why, runs[41].Report = []string{"cilium-1.11.6: no detector said why"}, "node-drain/2026-01-02T03-45-05Z/report.html"
 		}, framework.Fail},
-		{"rules grow on the second lab", quiet(60, 30), func(runs []Run, _ *Header) {
+		{"rules grow on the second lab", steady(60, 30), func(runs []Run, _ *Header) {
 			for i := range runs[30:] {
 				runs[30+i].Counts["lab: rules of nftables"] += int64(3 * i)
 			}
 		}, framework.Fail},
-		{"volumes grow from lab to lab", quiet(20, 1), func(runs []Run, _ *Header) {
+		{"volumes grow from lab to lab", steady(20, 1), func(runs []Run, _ *Header) {
 			for i := range runs {
 				runs[i].Counts["machine: volumes"] += int64(i)
 			}
 		}, framework.Fail},
-		{"a run is not judged", quiet(20, 20), func(runs []Run, _ *Header) {
+		{"a run is not judged", steady(20, 20), func(runs []Run, _ *Header) {
 			runs[3].Verdict, runs[3].Why = string(framework.Inconclusive), []string{"the run took longer than 1h"}
 			runs[3].Variants, runs[3].Counts, runs[3].NotCounted = nil, nil, "it was not"
 		}, framework.Inconclusive},
-		{"interrupted", quiet(30, 30), func(_ []Run, h *Header) { h.Stopped = "it was interrupted" }, framework.Inconclusive},
-		{"something is left", quiet(40, 20), func(runs []Run, h *Header) {
+		{"interrupted", steady(30, 30), func(_ []Run, h *Header) { h.Stopped = "it was interrupted" }, framework.Inconclusive},
+		{"something is left", steady(40, 20), func(runs []Run, h *Header) {
 			runs[19].Left, h.Left = []string{"containers: 1"}, []string{"Docker networks: 2"}
 			h.Before, h.After = map[string]int64{"machine: links": 8}, map[string]int64{"machine: links": 10}
 		}, framework.Fail},
-		{"counting fails each time", quiet(30, 30), func(runs []Run, _ *Header) {
+		{"counting fails each time", steady(30, 30), func(runs []Run, _ *Header) {
 			for i := range runs {
 				runs[i].Counts, runs[i].NotCounted = nil, "counting the lab: no answer within 30s"
 			}
 		}, framework.Inconclusive},
-		{"counted too rarely", quiet(30, 30), func(runs []Run, _ *Header) {
+		{"counted too rarely", steady(30, 30), func(runs []Run, _ *Header) {
 			for i := range runs[Enough-1:] {
 				runs[Enough-1+i].Counts, runs[Enough-1+i].NotCounted = nil, "counting the lab: no answer within 30s"
 			}
 		}, framework.Inconclusive},
-		{"too few on each lab", quiet(30, 5), nil, framework.Inconclusive},
+		{"too few on each lab", steady(30, 5), nil, framework.Inconclusive},
 		{"none has ended", nil, nil, framework.Inconclusive},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -226,7 +226,7 @@ func meetSchemas(t *testing.T, dir string, runs int) {
 // TestReadOfAFullDisk reads what was kept before the disk was full.
 func TestReadOfAFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	runs := quiet(3, 3)
+	runs := steady(3, 3)
 	for _, run := range runs {
 		if err := run.Append(dir); err != nil {
 			t.Fatal(err)
@@ -253,7 +253,7 @@ func TestReadOfAFullDisk(t *testing.T) {
 
 // TestSizeOfARun bounds what a soak adds to its folder for each run.
 func TestSizeOfARun(t *testing.T) {
-	text, err := json.Marshal(quiet(1, 1)[0])
+	text, err := json.Marshal(steady(1, 1)[0])
 	if err != nil || len(text) > 2000 {
 		t.Errorf("%v, %d bytes: %s", err, len(text), fmt.Sprint(string(text)))
 	}

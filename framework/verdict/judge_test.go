@@ -27,7 +27,7 @@ func found(kind, object string, state detect.State) detect.Finding {
 	return detect.Finding{Detector: "said", Kind: kind, Object: detect.Named(object), State: state, Says: kind + " " + object}
 }
 
-// A variant that never ran must not look like one that nothing happened to.
+// A variant that never ran must not be judged as one without loss.
 func TestVariantThatDidNotRunIsUnknown(t *testing.T) {
 	for _, role := range []framework.Role{framework.Affected, framework.Fixed} {
 		j := newVariant(role, "")

@@ -47,12 +47,12 @@ func TestMergeRepeats(t *testing.T) {
 	if !slices.Equal(a.Repeats.NotJudged, []int{3}) || b.Repeats.NotJudged != nil {
 		t.Errorf("not judged: %v of a, %v of b; want the vacuous one", a.Repeats.NotJudged, b.Repeats.NotJudged)
 	}
-	// What did not come out as expected is what people want to see.
+	// A repeat that is not as expected describes the variant.
 	if a.Verdict != string(framework.Prevented) || a.EvidenceDir != "evidence/a/run-02" {
-		t.Errorf("a is told by %s, %s", a.Verdict, a.EvidenceDir)
+		t.Errorf("a is described by %s, %s", a.Verdict, a.EvidenceDir)
 	}
 	if want := report.NewRate(2, 2); b.Repeats.Expected != want || b.EvidenceDir != "evidence/b/run-02" {
-		t.Errorf("b came in %+v and is told by %s", b.Repeats.Expected, b.EvidenceDir)
+		t.Errorf("b came in %+v and is described by %s", b.Repeats.Expected, b.EvidenceDir)
 	}
 	var onsets []int64
 	for _, r := range a.Repeats.Runs {
@@ -86,7 +86,7 @@ func TestRepeatsLeaveOutRemedies(t *testing.T) {
 // A fixed variant survives as many trials as luck hardly explains by the upper bound of the
 // rate, of the same load and accelerator, and as the slowest affected one has needed.
 func TestTrialsDue(t *testing.T) {
-	struck := func(load string, rounds, count int) framework.Outcome {
+	occurred := func(load string, rounds, count int) framework.Outcome {
 		return framework.Outcome{Load: load, Trials: rounds, Occurred: true, Count: count}
 	}
 	for _, test := range []struct {
@@ -95,12 +95,12 @@ func TestTrialsDue(t *testing.T) {
 		beside []framework.Outcome
 		want   int
 	}{
-		{"each of many was struck at once", framework.Rates{"uml": {struck("heavy", 1, 400)}}, nil, 2},
-		{"each of few was struck at once", framework.Rates{"uml": {struck("heavy", 1, 2)}}, nil, framework.MaxTrials},
-		{"each of twenty was struck at once", framework.Rates{"uml": {struck("heavy", 1, 20)}}, nil, 3},
-		{"one beside it was slow", framework.Rates{"uml": {struck("heavy", 1, 400)}}, []framework.Outcome{struck("", 4, 1)}, 4},
-		{"many under another load", framework.Rates{"uml": {struck("light", 1, 400)}}, nil, framework.MaxTrials},
-		{"many with another accelerator", framework.Rates{"kvm": {struck("heavy", 1, 400)}}, nil, framework.MaxTrials},
+		{"it took effect in each of many at once", framework.Rates{"uml": {occurred("heavy", 1, 400)}}, nil, 2},
+		{"it took effect in each of few at once", framework.Rates{"uml": {occurred("heavy", 1, 2)}}, nil, framework.MaxTrials},
+		{"it took effect in each of twenty at once", framework.Rates{"uml": {occurred("heavy", 1, 20)}}, nil, 3},
+		{"one beside it was slow", framework.Rates{"uml": {occurred("heavy", 1, 400)}}, []framework.Outcome{occurred("", 4, 1)}, 4},
+		{"many under another load", framework.Rates{"uml": {occurred("light", 1, 400)}}, nil, framework.MaxTrials},
+		{"many with another accelerator", framework.Rates{"kvm": {occurred("heavy", 1, 400)}}, nil, framework.MaxTrials},
 	} {
 		v := framework.Variant{Role: framework.Fixed, Script: func() framework.Script {
 			return framework.Script{Trials: &framework.Trials{Unit: "tick", Load: "heavy", Rates: test.rates}}

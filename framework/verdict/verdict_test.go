@@ -9,7 +9,7 @@ import (
 )
 
 func TestJudge(t *testing.T) {
-	wayAndBack := []string{"outside->a", "a->outside"}
+	bothDirections := []string{"outside->a", "a->outside"}
 	for _, test := range []struct {
 		name string
 		saw  observation
@@ -18,97 +18,97 @@ func TestJudge(t *testing.T) {
 	}{
 		{
 			"the symptom, and a detector that names it",
-			observation{expected: wayAndBack, impacted: wayAndBack, active: 1},
+			observation{expected: bothDirections, impacted: bothDirections, active: 1},
 			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why",
 		},
 		{
-			"the symptom, and no word of a detector",
-			observation{expected: wayAndBack, impacted: wayAndBack},
+			"the symptom, and no detector reports it",
+			observation{expected: bothDirections, impacted: bothDirections},
 			framework.Missed, "outside->a, a->outside lost packets, and no detector reported why",
 		},
 		{
-			"nobody hurt, no alarm",
-			observation{expected: wayAndBack},
+			"no loss, no alarm",
+			observation{expected: bothDirections},
 			framework.Prevented, "no probe lost packets, and there was no active finding",
 		},
 		{
-			"nobody hurt, but an alarm",
-			observation{expected: wayAndBack, active: 2},
+			"no loss, but an alarm",
+			observation{expected: bothDirections, active: 2},
 			framework.Unknown, "there is an active finding, but no probe lost packets",
 		},
 		{
 			"the symptom, and another finding than the named one",
-			observation{expected: wayAndBack, impacted: wayAndBack, active: 1, missing: "said: active lost a"},
+			observation{expected: bothDirections, impacted: bothDirections, active: 1, missing: "said: active lost a"},
 			framework.Missed, "outside->a, a->outside lost packets, and no detector reported said: active lost a",
 		},
 		{
 			"the symptom, and a source that says nothing",
-			observation{expected: wayAndBack, impacted: wayAndBack, missing: "said: active lost a", unavailable: "Nodes: no answer"},
+			observation{expected: bothDirections, impacted: bothDirections, missing: "said: active lost a", unavailable: "Nodes: no answer"},
 			framework.Unknown, "outside->a, a->outside lost packets; whether a detector would have reported why is unknown: Nodes: no answer",
 		},
 		{
 			"a source that said nothing for a moment, and every finding",
-			observation{expected: wayAndBack, impacted: wayAndBack, active: 1, unavailable: "Nodes: no answer"},
+			observation{expected: bothDirections, impacted: bothDirections, active: 1, unavailable: "Nodes: no answer"},
 			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why",
 		},
 		{
-			"nobody hurt, and a source that says nothing",
-			observation{expected: wayAndBack, unavailable: "Nodes: no answer"},
+			"no loss, and a source that says nothing",
+			observation{expected: bothDirections, unavailable: "Nodes: no answer"},
 			framework.Unknown, "no probe lost packets, but Nodes: no answer",
 		},
 		{
-			"nobody hurt, and something on its way",
-			observation{expected: wayAndBack, stillActive: "settling lost a"},
+			"no loss, and a pending finding",
+			observation{expected: bothDirections, stillActive: "settling lost a"},
 			framework.Unknown, "no probe lost packets, but settling lost a",
 		},
 		{
-			"nobody hurt, for the component does not start",
-			observation{expected: wayAndBack, refuses: "keys exclude each other"},
+			"no loss, because the component does not start",
+			observation{expected: bothDirections, refuses: "keys exclude each other"},
 			framework.Refused, "the component does not start, and no probe lost packets: keys exclude each other",
 		},
 		{
-			"too little traffic to tell",
-			observation{expected: wayAndBack, traffic: "of 500 packets none was sent"},
+			"too little traffic to judge",
+			observation{expected: bothDirections, traffic: "of 500 packets none was sent"},
 			framework.Unknown, "of 500 packets none was sent",
 		},
 		{
 			"half of the symptom",
-			observation{expected: wayAndBack, impacted: wayAndBack[:1], active: 1},
+			observation{expected: bothDirections, impacted: bothDirections[:1], active: 1},
 			framework.Unknown, "outside->a lost packets, but a->outside did not",
 		},
 		{
 			"more than the symptom",
-			observation{expected: wayAndBack, impacted: wayAndBack, unaffected: []string{"outside->b"}, active: 1},
+			observation{expected: bothDirections, impacted: bothDirections, unaffected: []string{"outside->b"}, active: 1},
 			framework.Unknown, "probes lost packets that must not: outside->b",
 		},
 		{
 			"something else than the symptom",
-			observation{expected: wayAndBack, unaffected: []string{"outside->b"}},
+			observation{expected: bothDirections, unaffected: []string{"outside->b"}},
 			framework.Unknown, "probes lost packets that must not: outside->b",
 		},
 		{
 			"bad baseline",
-			observation{expected: wayAndBack, baseline: "outside->b lost 3 packets"},
+			observation{expected: bothDirections, baseline: "outside->b lost 3 packets"},
 			framework.Vacuous, "the baseline was bad: outside->b lost 3 packets",
 		},
 		{
 			"no fault",
-			observation{expected: wayAndBack, noEffect: "the node is running"},
+			observation{expected: bothDirections, noEffect: "the node is running"},
 			framework.Vacuous, "the fault did not take effect: the node is running",
 		},
 		{
 			"a bad baseline outweighs what came of the fault",
-			observation{expected: wayAndBack, baseline: "loss", noEffect: "no", impacted: wayAndBack, active: 1},
+			observation{expected: bothDirections, baseline: "loss", noEffect: "no", impacted: bothDirections, active: 1},
 			framework.Vacuous, "the baseline was bad: loss",
 		},
 		{
-			"a fault that did not take hold outweighs what was hurt",
-			observation{expected: wayAndBack, noEffect: "no", impacted: wayAndBack, active: 1},
+			"a fault that did not take effect outweighs loss",
+			observation{expected: bothDirections, noEffect: "no", impacted: bothDirections, active: 1},
 			framework.Vacuous, "the fault did not take effect: no",
 		},
 		{
 			"a breakdown outweighs all",
-			observation{expected: wayAndBack, broken: errors.New("no lab"), baseline: "loss", noEffect: "no", impacted: wayAndBack, active: 1},
+			observation{expected: bothDirections, broken: errors.New("no lab"), baseline: "loss", noEffect: "no", impacted: bothDirections, active: 1},
 			framework.Unknown, "no lab",
 		},
 	} {

@@ -173,7 +173,7 @@ func TestWriteRefuses(t *testing.T) {
 		t.Errorf("%v; want that it is there", err)
 	}
 	if _, err := os.Stat(file); err != nil {
-		t.Errorf("somebody else's file is gone: %v", err)
+		t.Errorf("the file of another program is gone: %v", err)
 	}
 	if _, err := Write(t.TempDir(), file+"2", Options{MaxBytes: 25e6}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v; want that there is no report", err)
@@ -212,9 +212,9 @@ func TestRedact(t *testing.T) {
 		t.Errorf("the topology is %+v, the probes %q, the log %q", r.Topology, r.Variants[0].ProbesHurt, log)
 	}
 	if !strings.Contains(files["report.html"], "node-x1") || !strings.Contains(files["junit.xml"], "cilium-1.11.6") {
-		t.Error("page or JUnit report were not rendered anew")
+		t.Error("page or JUnit report were not rendered again")
 	}
-	// Whoever has the scenario can tell what it declares; nobody can tell the pods.
+	// What the scenario declares can be recovered with it; the pods cannot.
 	own, err := report.Read(filepath.Join(dir, "report.json"))
 	if err != nil {
 		t.Fatal(err)

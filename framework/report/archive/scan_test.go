@@ -77,7 +77,7 @@ func ours() *addresses {
 }
 
 // Two addresses have as many leading bits in common as before, up to the last byte, which
-// stays; and there is a way back.
+// stays; and it can be undone.
 func TestPrefixesAreKept(t *testing.T) {
 	a := ours()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -133,10 +133,10 @@ func TestAddressesThatStay(t *testing.T) {
 	}
 }
 
-// What the scenario declares can be told by whoever has it, and nothing else.
+// What the scenario declares can be recovered with it, and nothing else.
 func TestOnlyTheDeclaredIsToldAgain(t *testing.T) {
 	mine, theirs := ours(), ours()
-	for text, told := range map[string]bool{"10.5.113.2": true, "10.4.94.7": true, "10.99.3.2": false, "192.168.7.1": false, "8.8.8.8": false} {
+	for text, recovered := range map[string]bool{"10.5.113.2": true, "10.4.94.7": true, "10.99.3.2": false, "192.168.7.1": false, "8.8.8.8": false} {
 		addr := netip.MustParseAddr(text)
 		same := 0
 		for salt := range 8 { // by chance a key leads to the same
@@ -145,8 +145,8 @@ func TestOnlyTheDeclaredIsToldAgain(t *testing.T) {
 				same++
 			}
 		}
-		if (same == 8) != told {
-			t.Errorf("%s is told again with %d of 8 keys, want all: %t", addr, same, told)
+		if (same == 8) != recovered {
+			t.Errorf("%s is recovered with %d of 8 keys, want all: %t", addr, same, recovered)
 		}
 	}
 	if other := addressesOf(Declared{Texts: []string{"pods in 10.5.112.0/20"}}, []byte("salt")); other.check() == mine.check() {

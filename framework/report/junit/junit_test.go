@@ -36,7 +36,7 @@ func TestSuite(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		run  report.Report
-		want []string // the cases: name, what became of it, and the first line of why
+		want []string // the cases: name, its result, and the first line of why
 	}{
 		{"all is well", one("pass", "reproduced", "reproduced", up), []string{"lab: lab is up", "old: verdict"}},
 		{
@@ -78,10 +78,10 @@ func TestSuiteOfSeveral(t *testing.T) {
 	if diff := cmp.Diff([]string{"old without fault: fault: error: not as expected: it did not take hold", "old without fault: verdict"}, cases(Suite(all))); diff != "" {
 		t.Errorf("every part in turn (-want +got):\n%s", diff)
 	}
-	repeats := one("fail", "reproduced", "missed", step("old 1/2", "detectors", "not as expected: nobody", false), step("old 2/2", "baseline", "not as expected: loss", false))
+	repeats := one("fail", "reproduced", "missed", step("old 1/2", "detectors", "not as expected: none", false), step("old 2/2", "baseline", "not as expected: loss", false))
 	repeats.Variants[0].Repeats = &report.Repeats{Runs: []report.Repeat{{Scope: "old 1/2", Verdict: "missed"}, {Scope: "old 2/2", Verdict: "vacuous"}}}
 	want := []string{
-		"old 1/2: detectors: failure: not as expected: nobody", "old 2/2: baseline: error: not as expected: loss",
+		"old 1/2: detectors: failure: not as expected: none", "old 2/2: baseline: error: not as expected: loss",
 		"old 1/2: verdict: failure: missed, expected reproduced", "old 2/2: verdict: error: vacuous, expected reproduced",
 	}
 	if diff := cmp.Diff(want, cases(Suite(repeats))); diff != "" {
@@ -99,9 +99,9 @@ func TestSuiteOfSeveral(t *testing.T) {
 	}
 }
 
-// cases tells the cases of a suite, and that they are counted.
+// cases lists the cases of a suite, and says if they are not counted right.
 func cases(s reporters.JUnitTestSuite) []string {
-	var told []string
+	var listed []string
 	counted := map[string]int{}
 	for _, c := range s.TestCases {
 		text, state := c.Name, "passed"
@@ -119,12 +119,12 @@ func cases(s reporters.JUnitTestSuite) []string {
 			why, _, _ = strings.Cut(why, "\n")
 			text += ": " + state + ": " + why
 		}
-		told = append(told, text)
+		listed = append(listed, text)
 	}
 	if s.Tests != len(s.TestCases) || s.Failures != counted["failure"] || s.Errors != counted["error"] || s.Skipped != counted["skipped"] {
-		told = append(told, "it was not counted right")
+		listed = append(listed, "it was not counted right")
 	}
-	return told
+	return listed
 }
 
 func TestWrite(t *testing.T) {
