@@ -144,7 +144,7 @@ func TestProgressIsNeverSilent(t *testing.T) {
 	})
 }
 
-func TestProgressTellsFindingsAndLosses(t *testing.T) {
+func TestProgressShowsFindingsAndLosses(t *testing.T) {
 	var out bytes.Buffer
 	p := New(&out, Look{})
 	defer p.Close()
@@ -225,8 +225,8 @@ func TestBoard(t *testing.T) {
 		b.plan(shortRun())
 		return b
 	}
-	hurt := midway(at)
-	hurt.loses["old"] = []string{"a->b", "b->a"}
+	losing := midway(at)
+	losing.loses["old"] = []string{"a->b", "b->a"}
 	over := midway(at)
 	over.waits = nil
 	for _, s := range over.steps {
@@ -250,8 +250,8 @@ func TestBoard(t *testing.T) {
 	unplanned.wait("lab", await.Sight{What: "a route", Began: at})
 	for name, got := range map[string]string{
 		"board-at-first":  drawn(60, 24, at, fresh()),
-		"board-midway":    drawn(60, 24, at.Add(95*time.Second), hurt),
-		"board-narrow":    drawn(24, 24, at.Add(95*time.Second), hurt),
+		"board-midway":    drawn(60, 24, at.Add(95*time.Second), losing),
+		"board-narrow":    drawn(24, 24, at.Add(95*time.Second), losing),
 		"board-short":     drawn(60, 9, at.Add(5*time.Second), long),
 		"board-tiny":      drawn(60, 3, at.Add(5*time.Second), long),
 		"board-several":   drawn(60, 24, at.Add(95*time.Second), over, midway(at), fresh()),
