@@ -20,6 +20,9 @@ type Topology struct {
 	Clusters []Cluster
 	Routers  []Router
 	Hosts    []Host
+	// Routed are further ranges that exist inside the lab, because a scenario adds routes to
+	// them or a card in them. They overlap no other range of the lab.
+	Routed []netip.Prefix
 }
 
 // Network is one broadcast domain: a bridge without an uplink.
@@ -29,6 +32,9 @@ type Network struct {
 	// Subnet is the network's IPv4 prefix. Its first address belongs to the
 	// bridge on the machine that runs the lab; members may have any other.
 	Subnet netip.Prefix
+	// Fixed is the reason why the network keeps its subnet where others move
+	// (Topology.Within), as a clause; empty: it can move.
+	Fixed string
 }
 
 // Link attaches a member (node, router or host) to a network. The first link

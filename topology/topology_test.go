@@ -84,12 +84,12 @@ func TestValidate(t *testing.T) {
 			`name: "a23456789-123456789-123456789-123" has 33 characters: expected 32 at most`,
 		}},
 		{"network's name does not fit an interface", func(t *Topology) {
-			t.Networks = append(t.Networks, Network{"a-very-long-name", prefix("10.9.0.0/24")})
+			t.Networks = append(t.Networks, Network{Name: "a-very-long-name", Subnet: prefix("10.9.0.0/24")})
 		}, []string{
 			`networks[2].name: "a-very-long-name" has 16 characters: expected 15 at most`,
 		}},
 		{"duplicate network", func(t *Topology) {
-			t.Networks = append(t.Networks, Network{"rack", prefix("10.9.0.0/24")})
+			t.Networks = append(t.Networks, Network{Name: "rack", Subnet: prefix("10.9.0.0/24")})
 		}, []string{`networks[2].name: "rack" is also the name of networks[0]`}},
 		{"duplicate names across kinds", func(t *Topology) {
 			t.Hosts[0].Name = "tor1"
@@ -149,9 +149,9 @@ func TestValidate(t *testing.T) {
 			t.Clusters = append(t.Clusters, c)
 		}, []string{`clusters[1].podCIDR: 10.5.112.0/21 overlaps 10.5.112.0/21 of clusters[0].podCIDR`}},
 		{"prefixes that are none", func(t *Topology) {
-			t.Networks = append(t.Networks, Network{"v6", prefix("2001:db8::/64")}, Network{Name: "none"},
-				Network{"bits", prefix("10.9.1.1/24")}, Network{"tiny", prefix("10.9.2.0/31")},
-				Network{"loopback", prefix("127.1.0.0/16")})
+			t.Networks = append(t.Networks, Network{Name: "v6", Subnet: prefix("2001:db8::/64")}, Network{Name: "none"},
+				Network{Name: "bits", Subnet: prefix("10.9.1.1/24")}, Network{Name: "tiny", Subnet: prefix("10.9.2.0/31")},
+				Network{Name: "loopback", Subnet: prefix("127.1.0.0/16")})
 			t.Clusters[0].PodCIDR = prefix("2001:db8:1::/64")
 		}, []string{
 			`networks[2].subnet: 2001:db8::/64 is not an IPv4 prefix`,

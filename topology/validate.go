@@ -396,6 +396,11 @@ func (v *validator) ranges() {
 		add(fmt.Sprintf("clusters[%d].podCIDR", i), c.PodCIDR, false)
 		add(fmt.Sprintf("clusters[%d].serviceCIDR", i), c.ServiceCIDR, true)
 	}
+	for i, p := range v.t.Routed {
+		if path := fmt.Sprintf("routed[%d]", i); v.prefix(path, p) {
+			add(path, p, false)
+		}
+	}
 	for i, r := range ranges {
 		for _, earlier := range ranges[:i] {
 			if r.prefix.Overlaps(earlier.prefix) && !(r.service && earlier.service) {
