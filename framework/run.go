@@ -7,6 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // Run is what the steps of a script work with.
@@ -14,6 +15,9 @@ type Run struct {
 	// Lab is what the script acts on; nil where a script is tried without a lab. Its
 	// type is known to package labaccess alone: what acts on a lab imports that.
 	Lab any
+	// Topology is that of the lab. Scripts take the addresses of its members from here: its
+	// networks may not be on the documented subnets (Scenario.Within).
+	Topology topology.Topology
 	// Began is when the variant began. A reused lab has older events.
 	Began time.Time
 	// TrialsDue returns how many trials (Script.Trials) the component must survive, as far

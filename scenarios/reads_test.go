@@ -7,13 +7,15 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // asksSnapshot tells whether a check asks for a snapshot before it asks for
 // anything that only a lab has.
-func asksSnapshot(t *testing.T, c framework.Check) (asked bool) {
+func asksSnapshot(t *testing.T, lab topology.Topology, c framework.Check) (asked bool) {
 	defer func() { _ = recover() }() // it wanted the lab
 	_, _, _ = c.Holds(t.Context(), &framework.Run{
+		Topology:  lab,
 		Snapshot:  func() snapshot.Snapshot { asked = true; return snapshot.Snapshot{} },
 		Findings:  func() []detect.Finding { return nil },
 		Timelines: func() []probe.Timeline { return []probe.Timeline{{Probe: probe.Probe{From: "node1", To: "node2"}}} },
@@ -30,7 +32,7 @@ func TestChecksSayWhatTheyRead(t *testing.T) {
 	for _, s := range All {
 		for _, v := range s.Variants {
 			for _, c := range v.Script().Checks() {
-				switch asked := asksSnapshot(t, c); {
+				switch asked := asksSnapshot(t, s.Topology, c); {
 				case asked && len(c.Reads) == 0:
 					t.Errorf("%s, %s: the check %q asks for a snapshot, and says of no source that it reads it", s.Incident.Name, v.Name, c.Name)
 				case asked:

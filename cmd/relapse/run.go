@@ -428,7 +428,7 @@ func setParameters(chosen []framework.Scenario, set map[string]string) error {
 			continue
 		}
 		var err error
-		if chosen[i], err = s.With(values); err != nil {
+		if chosen[i], err = s.Set(values); err != nil {
 			return usagef("--set: %w", err)
 		}
 	}

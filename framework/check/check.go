@@ -10,20 +10,27 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology"
 )
 
-// Routes asserts that the kernel of each router has a BGP route to each of the wanted
-// prefixes, to this next hop alone, and to no other prefix that overlaps pods. It reads
-// snapshot.Routers.
-func Routes(routers []topology.Router, pods netip.Prefix, want map[netip.Prefix]netip.Addr) framework.Condition {
+// Routes asserts that the kernel of each router of the lab has a BGP route to each of the
+// wanted prefixes, by the address of this member on this network alone, and to no other
+// prefix that overlaps pods. It reads snapshot.Routers.
+func Routes(pods netip.Prefix, network string, via map[netip.Prefix]string) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		want := map[netip.Prefix]netip.Addr{}
+		for prefix, member := range via {
+			address, on := r.Topology.AddressOn(member, network)
+			if !on {
+				return false, "", fmt.Errorf("no member %q with a link to network %q in the lab", member, network)
+			}
+			want[prefix] = address
+		}
 		read := map[string]snapshot.Router{}
 		for _, router := range r.Snapshot().Routers {
 			read[router.Name] = router
 		}
 		var wrong framework.Mismatches
-		for _, declared := range routers {
+		for _, declared := range r.Topology.Routers {
 			if !read[declared.Name].Routes.Read {
 				return false, "", fmt.Errorf("the routes of %s were not read", declared.Name)
 			}
@@ -55,12 +62,17 @@ func nextHops(from snapshot.Router, pods netip.Prefix) map[netip.Prefix][]netip.
 	return hops
 }
 
-// Hops asserts that the packets of each probe from an endpoint cross that many routers
-// and nodes, and arrive with the endpoint's own address. Otherwise they may have
+// Hops asserts that the packets of each probe from a host cross that many routers and
+// nodes, and arrive with the host's own address, that of its eth0. Otherwise they may have
 // crossed the machine's bridge, or its NAT.
-func Hops(from framework.Endpoint, own netip.Addr, n int) framework.Condition {
+func Hops(from framework.Endpoint, n int) framework.Condition {
 	const sentWith = 64 // TTL
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		host, declared := r.Topology.Member(from.Host)
+		if !declared {
+			return false, "", fmt.Errorf("no host %q in the lab", from.Host)
+		}
+		own := host.Links[0].Address
 		var wrong framework.Mismatches
 		probes := 0
 		for _, t := range r.Timelines() {

@@ -11,6 +11,13 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
+// lab has a router, a node and a host.
+var lab = topology.Topology{
+	Clusters: []topology.Cluster{{Nodes: []topology.Node{{Name: "master", Links: []topology.Link{topology.NewNetwork("nodes", "10.20.4.0/24").At("10.20.4.11")}}}}},
+	Routers:  []topology.Router{{Name: "tor"}},
+	Hosts:    []topology.Host{{Name: "outside", Links: []topology.Link{topology.NewNetwork("uplink", "10.20.5.0/24").At("10.20.5.10")}}},
+}
+
 func TestRoutes(t *testing.T) {
 	pods, hop := netip.MustParsePrefix("10.20.64.0/20"), netip.MustParseAddr("10.20.4.11")
 	one := netip.MustParsePrefix("10.20.65.0/24")
@@ -21,33 +28,42 @@ func TestRoutes(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		routes []snapshot.Route
-		want   map[netip.Prefix]netip.Addr
+		via    map[netip.Prefix]string
 		saw    string // empty: it holds
 	}{
 		{"none is wanted", []snapshot.Route{route(netip.MustParsePrefix("10.20.4.0/24"), snapshot.RouteBGP), route(netip.MustParsePrefix("0.0.0.0/0"), snapshot.RouteBGP), static}, nil, ""},
 		{"none is wanted, one is left", []snapshot.Route{bgp}, nil, "tor has 10.20.65.0/24 via [10.20.4.11]"},
-		{"the wanted one", []snapshot.Route{bgp}, map[netip.Prefix]netip.Addr{one: hop}, ""},
-		{"the wanted one is static", []snapshot.Route{static}, map[netip.Prefix]netip.Addr{one: hop}, "tor sends 10.20.65.0/24 to [], not to 10.20.4.11"},
+		{"the wanted one", []snapshot.Route{bgp}, map[netip.Prefix]string{one: "master"}, ""},
+		{"the wanted one is static", []snapshot.Route{static}, map[netip.Prefix]string{one: "master"}, "tor sends 10.20.65.0/24 to [], not to 10.20.4.11"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			at := snapshot.Snapshot{Routers: []snapshot.Router{{Name: "tor"}}}
 			at.Routers[0].Routes.Read, at.Routers[0].Routes.Items = true, test.routes
-			r := &framework.Run{Snapshot: func() snapshot.Snapshot { return at }}
-			holds, saw, err := check.Routes([]topology.Router{{Name: "tor"}}, pods, test.want)(t.Context(), r)
+			r := &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return at }}
+			holds, saw, err := check.Routes(pods, "nodes", test.via)(t.Context(), r)
 			if err != nil || holds != (test.saw == "") || saw != test.saw {
 				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
 			}
 		})
 	}
-	unread := &framework.Run{Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{Routers: []snapshot.Router{{Name: "tor"}}} }}
-	if holds, _, err := check.Routes([]topology.Router{{Name: "tor"}}, pods, nil)(t.Context(), unread); holds || err == nil {
+	unread := &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{Routers: []snapshot.Router{{Name: "tor"}}} }}
+	if holds, _, err := check.Routes(pods, "nodes", nil)(t.Context(), unread); holds || err == nil {
 		t.Errorf("it holds for routes that were not read: %v, %v", holds, err)
 	}
 }
 
 func TestHopsWithoutProbes(t *testing.T) {
-	r := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
-	if holds, saw, _ := check.Hops(framework.Endpoint{Name: "outside"}, netip.Addr{}, 3)(t.Context(), r); holds || saw != "no probe from outside runs" {
+	r := &framework.Run{Topology: lab, Timelines: func() []probe.Timeline { return nil }}
+	if holds, saw, _ := check.Hops(framework.HostEndpoint(lab.Hosts[0]), 3)(t.Context(), r); holds || saw != "no probe from outside runs" {
 		t.Errorf("%v, %q", holds, saw)
+	}
+}
+
+// A prefix is wanted by the address that the member has in the lab.
+func TestRoutesByAnUnknownMember(t *testing.T) {
+	r := &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{} }}
+	via := map[netip.Prefix]string{netip.MustParsePrefix("10.20.65.0/24"): "worker"}
+	if holds, _, err := check.Routes(netip.MustParsePrefix("10.20.64.0/20"), "nodes", via)(t.Context(), r); holds || err == nil {
+		t.Errorf("it holds for a member that is not in the lab: %v, %v", holds, err)
 	}
 }

@@ -184,6 +184,7 @@ func (v *variantRun) install(ctx context.Context) error {
 		return err
 	}
 	v.run = &framework.Run{
+		Topology: v.scenario.scenario.Topology,
 		Began:    v.h.Now(),
 		Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{} },
 		Findings: func() []detect.Finding { return nil },

@@ -43,7 +43,7 @@ func calicoUpgrade() Upgrade {
 			if err := apply(ctx, r, version); err != nil {
 				return err
 			}
-			if err := calico.Peer(ctx, labaccess.Cluster(r), s.tor(), torASN); err != nil {
+			if err := calico.Peer(ctx, labaccess.Cluster(r), addressOf(r, tor), torASN); err != nil {
 				return err
 			}
 			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {

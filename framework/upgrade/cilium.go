@@ -32,7 +32,7 @@ func ciliumUpgrade() Upgrade {
 func ciliumSlice(speaker bool) Upgrade {
 	s := small{component: "cilium", number: 62}
 	nodes := []string{master, worker1, worker2}
-	at := func(version string) cilium.Cilium {
+	at := func(r *framework.Run, version string) cilium.Cilium {
 		if !speaker {
 			return cilium.Cilium{Agent: cilium.Rules(version), Config: rulesConfig(s, version), OnDelete: true}
 		}
@@ -47,7 +47,7 @@ func ciliumSlice(speaker bool) Upgrade {
 				"bgp-announce-pod-cidr":       "true",
 				"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
 			}),
-			Peers: []cilium.Peer{{Address: s.tor(), ASN: torASN, ClusterASN: clusterASN}},
+			Peers: []cilium.Peer{{Address: addressOf(r, tor), ASN: torASN, ClusterASN: clusterASN}},
 		}
 	}
 	slice := "the slice with the vendor's watchers, node routes and BGP speaker; "
@@ -57,10 +57,10 @@ func ciliumSlice(speaker bool) Upgrade {
 	return Upgrade{
 		Component: "cilium", Form: framework.Slice, Topology: s.topology(), Besides: slice + withKubeProxy,
 		Images: func(version string) []string {
-			c := at(version)
-			images := []string{c.Agent, kubeadm.KubeProxyImage, workload.ProbeImage}
-			if c.Operator != "" {
-				images = append(images, c.Operator)
+			images := []string{cilium.Rules(version), kubeadm.KubeProxyImage, workload.ProbeImage}
+			if speaker {
+				images[0] = cilium.Agent(version)
+				images = append(images, cilium.Operator(version))
 			}
 			return images
 		},
@@ -72,7 +72,7 @@ func ciliumSlice(speaker bool) Upgrade {
 				return err
 			}
 			if speaker {
-				if err := at(version).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes); err != nil {
+				if err := at(r, version).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes); err != nil {
 					return err
 				}
 				return installed(ctx, r, true)
@@ -84,18 +84,18 @@ func ciliumSlice(speaker bool) Upgrade {
 					return err
 				})
 			}
-			if err := errors.Join(routes.Wait(), at(version).WriteRules(ctx, labaccess.Cluster(r), nodes)); err != nil {
+			if err := errors.Join(routes.Wait(), at(r, version).WriteRules(ctx, labaccess.Cluster(r), nodes)); err != nil {
 				return err
 			}
 			return installed(ctx, r, false)
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(version).Declare(ctx, labaccess.Cluster(r))
+			return at(r, version).Declare(ctx, labaccess.Cluster(r))
 		},
 		Nodes: nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			return at(version).Roll(ctx, labaccess.Lab(r), node)
+			return at(r, version).Roll(ctx, labaccess.Lab(r), node)
 		},
 	}
 }

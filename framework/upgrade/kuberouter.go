@@ -23,10 +23,10 @@ const withKubeProxy = "kube-proxy " + kubeadm.KubernetesVersion + " in mode ipta
 // version. As in the vendor's example without a service proxy, kube-proxy does Services.
 func kubeRouterUpgrade() Upgrade {
 	s := small{component: "kube-router", number: 60}
-	at := func(version string) kuberouter.KubeRouter {
+	at := func(r *framework.Run, version string) kuberouter.KubeRouter {
 		return kuberouter.KubeRouter{
 			Manifest: kuberouter.ManifestOf(version), Image: kuberouter.Image(version), PullPolicy: corev1.PullIfNotPresent,
-			IBGP: true, OnDelete: true, Router: s.tor(), RouterASN: torASN, ClusterASN: clusterASN,
+			IBGP: true, OnDelete: true, Router: addressOf(r, tor), RouterASN: torASN, ClusterASN: clusterASN,
 			RestartTime: 90 * time.Second, CacheSyncTimeout: time.Minute, // kube-router's defaults
 		}
 	}
@@ -45,7 +45,7 @@ func kubeRouterUpgrade() Upgrade {
 			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
-			if err := at(version).Apply(ctx, labaccess.Cluster(r)); err != nil {
+			if err := at(r, version).Apply(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
 			// The kubelet retries a pod that comes too early only after a delay.
@@ -56,7 +56,7 @@ func kubeRouterUpgrade() Upgrade {
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(version).Declare(ctx, labaccess.Cluster(r))
+			return at(r, version).Declare(ctx, labaccess.Cluster(r))
 		},
 		Nodes: []string{master, worker1, worker2},
 		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {

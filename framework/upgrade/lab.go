@@ -29,7 +29,7 @@ func openLab(up engine.Lab, u Upgrade, o engine.Options) *engineLab {
 	l := &engineLab{Lab: up, upgrade: u, evidence: engine.Evidence{Dir: o.Output}}
 	began := time.Now()
 	l.run = &framework.Run{
-		Began: began, Evidence: l.keep,
+		Topology: u.Topology, Began: began, Evidence: l.keep,
 		Note: func(text string) { o.Progress.Note("upgrade", text) },
 		// There is no probabilistic fault, no detector and no parallel variant.
 		TrialsDue: func() int { return 0 },

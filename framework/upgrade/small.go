@@ -50,7 +50,6 @@ func (s small) address(network, host byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, s.number, network, host})
 }
 
-func (s small) tor() netip.Addr       { return s.address(4, 254) }
 func (s small) podCIDR() netip.Prefix { return netip.PrefixFrom(s.address(64, 0), 20) }
 
 func (s small) topology() topology.Topology {
@@ -76,9 +75,9 @@ func (s small) topology() topology.Topology {
 			},
 		}},
 		Routers: []topology.Router{{
-			Name: tor, ASN: torASN, ID: s.tor(),
+			Name: tor, ASN: torASN, ID: s.address(4, 254),
 			Links: []topology.Link{
-				{Network: "nodes", Address: s.tor()},
+				{Network: "nodes", Address: s.address(4, 254)},
 				{Network: "uplink", Address: s.address(5, 254)},
 			},
 			Peers: []topology.Peers{{Network: "nodes", ASN: clusterASN, GracefulRestart: true}},
@@ -123,14 +122,20 @@ func (s small) ends() []framework.Endpoint {
 	for _, p := range pods {
 		ends = append(ends, framework.PodEndpoint(p))
 	}
-	behind := func(name string, at netip.AddrPort) framework.Endpoint {
+	behind := func(name string, at func(*framework.Run) netip.AddrPort) framework.Endpoint {
 		e := framework.PodOn(worker2)
-		e.Name, e.Address = name, func(*framework.Run) netip.AddrPort { return at }
+		e.Name, e.Address = name, at
 		return e
 	}
 	return append(ends, framework.HostEndpoint(s.topology().Hosts[0]),
-		behind("cluster IP", netip.AddrPortFrom(clusterIP, wire.DefaultPort)),
-		behind("node port of "+worker1, netip.AddrPortFrom(s.address(4, 21), nodePort)))
+		behind("cluster IP", func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(clusterIP, wire.DefaultPort) }),
+		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(addressOf(r, worker1), nodePort) }))
+}
+
+// addressOf is the address of a node or the ToR on the nodes' network of the lab.
+func addressOf(r *framework.Run, name string) netip.Addr {
+	address, _ := r.Topology.AddressOn(name, "nodes")
+	return address
 }
 
 // paths are the kinds of paths through the lab, with the interval of the UDP probes and of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -83,6 +84,17 @@ func For(component string) (Upgrade, bool) {
 	return declared(), true
 }
 
+// Within returns the upgrade with the networks of its lab moved into a prefix
+// (topology.Within). The error is one sentence about the prefix.
+func (u Upgrade) Within(prefix netip.Prefix) (Upgrade, error) {
+	moves, err := u.Topology.Within(prefix)
+	if err != nil {
+		return Upgrade{}, err
+	}
+	u.Topology = u.Topology.Renumber(moves)
+	return u, nil
+}
+
 // Components are the components that For knows, in order of their names.
 func Components() []string { return slices.Sorted(maps.Keys(upgrades)) }
 
@@ -91,7 +103,9 @@ func (u Upgrade) between(from, to string) Upgrade {
 	if u.Between == nil {
 		return u
 	}
-	return u.Between(from, to)
+	declared := u.Between(from, to)
+	declared.Topology = u.Topology // which may have been moved
+	return declared
 }
 
 // ImagesOf names every image of an upgrade from one version to another, each once, without

@@ -37,7 +37,7 @@ func TestWith(t *testing.T) {
 		"no length":              {map[string]string{"address": "10.51.9.9"}, nil, "want an address with the length of its subnet"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := Scenario.With(test.values)
+			s, err := Scenario.Set(test.values)
 			if test.says == "" {
 				if err != nil || s.Parameters[0].Default != "eth7" || s.Parameters[1].Default != "10.51.9.9/24" {
 					t.Errorf("%+v, %v", s.Parameters, err)
@@ -100,7 +100,7 @@ func TestChecks(t *testing.T) {
 		"a session is lacking": {lacking, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &framework.Run{Snapshot: func() snapshot.Snapshot { return test.at.Only(addressing...) }}
+			r := &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return test.at.Only(addressing...) }}
 			if well, saw, _ := allIsWell(t.Context(), r); well != test.well {
 				t.Errorf("all is well: %t, saw %q", well, saw)
 			}

@@ -136,7 +136,7 @@ func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
 	var wrong framework.Mismatches
 	up := 0
 	for _, n := range at.NodeNetworks {
-		want := addressOf(n.Node)
+		want := addressOf(r.Topology, n.Node)
 		if got := calico.Address(at, n.Node); got != want {
 			wrong.Addf("%s has %s, not %s", n.Node, got, want)
 		}

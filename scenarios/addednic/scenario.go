@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -35,13 +36,14 @@ const (
 )
 
 // Scenario is the incident on a lab.
-var Scenario = scenario(fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")})
+var Scenario = scenario(lab, fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")})
 
 // coreDNSNode runs CoreDNS, and gets the card.
 const coreDNSNode = worker1
 
-// scenario is the incident with a card.
-func scenario(nic fault.NIC) framework.Scenario {
+// scenario is the incident on a lab, with a card.
+func scenario(lab topology.Topology, nic fault.NIC) framework.Scenario {
+	lab.Routed = []netip.Prefix{nic.Address.Masked()}
 	variant := func(name string, role framework.Role, script func(fault.NIC) framework.Script) framework.Variant {
 		return framework.Variant{
 			Name: name, Role: role, Form: framework.Whole, Components: components, Images: images,
@@ -61,7 +63,9 @@ func scenario(nic fault.NIC) framework.Scenario {
 		Topology: lab,
 		Variants: []framework.Variant{
 			variant(firstFound, framework.Affected, affectedScript),
-			variant(restarted, framework.Affected, restartedScript),
+			variant(restarted, framework.Affected, func(nic fault.NIC) framework.Script {
+				return restartedScript(nic, addressOf(lab, gateway.Name))
+			}),
 			fixed,
 		},
 		Parameters: []framework.Parameter{
@@ -84,12 +88,14 @@ func scenario(nic fault.NIC) framework.Scenario {
 			v.Images = imagesOf(c.Version)
 			return v
 		},
-		With: func(values map[string]string) (framework.Scenario, error) { return with(nic, values) },
+		With: func(lab topology.Topology, values map[string]string) (framework.Scenario, error) {
+			return with(lab, nic, values)
+		},
 	}
 }
 
-// with is the scenario with another card.
-func with(nic fault.NIC, values map[string]string) (framework.Scenario, error) {
+// with is the scenario on a lab with another card.
+func with(lab topology.Topology, nic fault.NIC, values map[string]string) (framework.Scenario, error) {
 	if name, given := values["nic"]; given {
 		nic.Name = name
 	}
@@ -100,7 +106,7 @@ func with(nic fault.NIC, values map[string]string) (framework.Scenario, error) {
 		}
 		nic.Address = address
 	}
-	return scenario(nic), nic.Check(lab)
+	return scenario(lab, nic), nic.Check(lab)
 }
 
 var (
@@ -249,8 +255,9 @@ func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 }
 
 // restartedScript is the second form: no autodetection is due during the run, and Calico
-// uses the card's address when calico-node is restarted for another reason.
-func restartedScript(nic fault.NIC) framework.Script {
+// uses the card's address when calico-node is restarted for another reason. Reached is an
+// address of the nodes' network.
+func restartedScript(nic fault.NIC, reached netip.Addr) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(configured(calico.FirstFound, never))
 	script.Precursors = []framework.Precursor{{
@@ -275,7 +282,7 @@ func restartedScript(nic fault.NIC) framework.Script {
 		s.addressMoved(s.hasMoved, 5*time.Second),
 		{ID: "not-ready", Name: "calico-node on " + coreDNSNode + " is not ready, because its BGP sessions are down", Holds: notReady, Bound: 15 * time.Second},
 	}
-	method := "can-reach=" + onNodes.Address.String()
+	method := "can-reach=" + reached.String()
 	script.Remedies = []framework.Remedy{
 		{
 			ID: "internal-ip", Name: calico.InternalIP, Helps: true, Bound: 2 * time.Minute,
@@ -305,7 +312,7 @@ func breakAgain(ctx context.Context, r *framework.Run) error {
 	}
 	others := slices.DeleteFunc(labaccess.Cluster(r).Nodes(), func(n string) bool { return n == coreDNSNode })
 	return labaccess.Lab(r).EachNode(ctx, others, func(ctx context.Context, node *kindlab.Node) error {
-		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", addressOf(coreDNSNode).String())
+		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", addressOf(r.Topology, coreDNSNode).String())
 		return err
 	})
 }
@@ -332,7 +339,7 @@ func fixedScript(nic fault.NIC) framework.Script {
 			return err
 		}
 		// With a route to the pods on the router, their addresses need no masquerading.
-		return labaccess.Lab(r).AddStatic(ctx, podCIDR, addressOf(master))
+		return labaccess.Lab(r).AddStatic(ctx, podCIDR, addressOf(r.Topology, master))
 	}
 	// A flow keeps the translation of its first packet: each connection of this probe is
 	// a new one.

@@ -42,8 +42,8 @@ func node(name string, role topology.Role, addr string) topology.Node {
 	return topology.Node{Name: name, Role: role, Links: []topology.Link{nodeNet.At(addr)}, Via: []string{gateway.Name}}
 }
 
-// addressOf is a node's address on the nodes' network.
-func addressOf(name string) netip.Addr {
+// addressOf is the address of a node or the gateway on the nodes' network of a lab.
+func addressOf(lab topology.Topology, name string) netip.Addr {
 	addr, _ := lab.AddressOn(name, nodeNet.Name)
 	return addr
 }

@@ -407,7 +407,7 @@ func network(ctx context.Context, r *framework.Run, node string) error {
 	if err := workload.Wire(ctx, labaccess.Lab(r), master); err != nil {
 		return err
 	}
-	at, _ := labaccess.Lab(r).Topology.AddressOn(backends, nodeNet.Name)
+	at, _ := r.Topology.AddressOn(backends, nodeNet.Name)
 	for _, p := range []netip.Prefix{busyRange, churnRange} {
 		if err := labaccess.Lab(r).AddStatic(ctx, p, at); err != nil {
 			return err

@@ -57,6 +57,7 @@ func lab(nodes ...string) topology.Topology {
 		Networks: []topology.Network{nodeNet},
 		Clusters: []topology.Cluster{cluster},
 		Routers:  []topology.Router{tor},
+		Routed:   []netip.Prefix{busyRange, churnRange},
 		Hosts:    []topology.Host{{Name: backends, Links: []topology.Link{nodeNet.At("10.30.4.31")}, Via: via}},
 	}
 }

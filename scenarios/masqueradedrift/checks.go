@@ -157,7 +157,7 @@ func appIsDenied(_ context.Context, r *framework.Run) (bool, string, error) {
 	}
 	var wrong framework.Mismatches
 	for _, t := range logins {
-		denied := func(s probe.Source) bool { return s.Address == addressOf(t.Probe.From) && s.Denied > 0 }
+		denied := func(s probe.Source) bool { return s.Address == addressOf(r, t.Probe.From) && s.Denied > 0 }
 		if !slices.ContainsFunc(t.Sources, denied) {
 			wrong.Addf("%s: %+v", t.Probe.Name, t.Sources)
 		}
@@ -170,11 +170,11 @@ func appIsDenied(_ context.Context, r *framework.Run) (bool, string, error) {
 func flowsAreHidden(r *framework.Run) (bool, string, error) {
 	var wrong framework.Mismatches
 	for _, n := range nodes {
-		isHidden := func(s probe.Source) bool { return s.Address == addressOf(n) }
+		isHidden := func(s probe.Source) bool { return s.Address == addressOf(r, n) }
 		if !slices.ContainsFunc(r.Timelines(), func(t probe.Timeline) bool {
 			return t.Probe.From == n && t.Probe.To == db.Name && slices.ContainsFunc(t.Sources, isHidden)
 		}) {
-			wrong.Addf("the flow from %s is not seen as %s", n, addressOf(n))
+			wrong.Addf("the flow from %s is not seen as %s", n, addressOf(r, n))
 		}
 	}
 	return wrong.Result()
@@ -207,7 +207,7 @@ func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, stri
 	if holds, saw, err := seenAs(r, func(p probe.Probe) bool { return p.To == db.Name }); !holds || err != nil {
 		return false, saw, err
 	}
-	if err := forget(ctx, r, "--proto", "udp", "--orig-dst", dbAddr.String()); err != nil {
+	if err := forget(ctx, r, "--proto", "udp", "--orig-dst", addressOf(r, db.Name).String()); err != nil {
 		return false, "", err
 	}
 	var failed error // to forget flows, at last

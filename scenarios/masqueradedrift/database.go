@@ -28,7 +28,7 @@ CREATE USER IF NOT EXISTS 'monitor'@'%' IDENTIFIED BY 'from-anywhere';
 // startDatabases runs MariaDB on every host of the lab.
 func startDatabases(ctx context.Context, r *framework.Run) error {
 	var servers errgroup.Group
-	for _, host := range lab.Hosts {
+	for _, host := range r.Topology.Hosts {
 		servers.Go(func() error { return mariadb.Start(ctx, labaccess.Lab(r).Host(host.Name), grants) })
 	}
 	return servers.Wait()
@@ -43,8 +43,8 @@ func serverDenies(ctx context.Context, r *framework.Run) (bool, string, error) {
 	}
 	var missing framework.Mismatches
 	for _, n := range nodes {
-		if len(mariadb.Denied(log, app.User, addressOf(n))) == 0 {
-			missing.Addf("no line about %s, %s", n, addressOf(n))
+		if len(mariadb.Denied(log, app.User, addressOf(r, n))) == 0 {
+			missing.Addf("no line about %s, %s", n, addressOf(r, n))
 		}
 	}
 	if holds, saw, err := missing.Result(); !holds || err != nil {

@@ -19,6 +19,8 @@ func TestTopologyIsValid(t *testing.T) {
 	if err := Scenario.Validate(); err != nil {
 		t.Fatal(err)
 	}
+	r := run(nil)
+	neighbourIP, dbAddr := addressOf(r, neighbour.Name), addressOf(r, db.Name)
 	if !nativeCIDR.Contains(neighbourIP) || nativeCIDR.Contains(dbAddr) {
 		t.Errorf("the native CIDR %s must have the neighbour (%s) and not the database (%s) in it", nativeCIDR, neighbourIP, dbAddr)
 	}
@@ -32,8 +34,8 @@ func TestTopologyIsValid(t *testing.T) {
 	}
 	// The node's address must be one that the grant does not cover.
 	for _, n := range nodes {
-		if podCIDR.Contains(addressOf(n)) {
-			t.Errorf("%s (%s) is let in by the grant", n, addressOf(n))
+		if podCIDR.Contains(addressOf(r, n)) {
+			t.Errorf("%s (%s) is let in by the grant", n, addressOf(r, n))
 		}
 	}
 }
@@ -184,13 +186,14 @@ func run(sources map[string][]string) *framework.Run {
 		lines = append(lines, line)
 	}
 	return &framework.Run{
+		Topology:  lab,
 		Snapshot:  func() snapshot.Snapshot { return at.Only(podAddresses...) },
 		Timelines: func() []probe.Timeline { return lines },
 	}
 }
 
 func TestAppIsDenied(t *testing.T) {
-	none := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
+	none := &framework.Run{Topology: lab, Timelines: func() []probe.Timeline { return nil }}
 	if holds, _, _ := appIsDenied(t.Context(), none); holds {
 		t.Error("it holds, although there is no login")
 	}
@@ -201,7 +204,7 @@ func TestAppIsDenied(t *testing.T) {
 	lines := r.Timelines()
 	for i := range lines {
 		if lines[i].Probe.To == dbServer.Name {
-			lines[i].Sources = append(lines[i].Sources, probe.Source{Address: addressOf(lines[i].Probe.From), Packets: 3, Denied: 3})
+			lines[i].Sources = append(lines[i].Sources, probe.Source{Address: addressOf(r, lines[i].Probe.From), Packets: 3, Denied: 3})
 		}
 	}
 	if holds, saw, err := appIsDenied(t.Context(), r); !holds || err != nil {
@@ -228,7 +231,7 @@ func TestFlowsAreHidden(t *testing.T) {
 			}
 		})
 	}
-	none := &framework.Run{Timelines: func() []probe.Timeline { return nil }}
+	none := &framework.Run{Topology: lab, Timelines: func() []probe.Timeline { return nil }}
 	if holds, _, _ := flowsAreHidden(none); holds {
 		t.Error("holds without a flow")
 	}

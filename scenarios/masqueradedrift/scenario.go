@@ -277,13 +277,13 @@ func (d drift) variant(role framework.Role) framework.Variant {
 var (
 	pod1, pod2      = framework.PodOn(node1), framework.PodOn(node2)
 	db, neighbour   = framework.HostEndpoint(dbHost), framework.HostEndpoint(neighbourHost)
-	dbServer        = server(db, dbAddr)
-	neighbourServer = server(neighbour, neighbourIP)
+	dbServer        = server(db)
+	neighbourServer = server(neighbour)
 )
 
-func server(host framework.Endpoint, address netip.Addr) framework.Endpoint {
-	return framework.Server("MariaDB on "+host.Name, func(*framework.Run) netip.AddrPort {
-		return netip.AddrPortFrom(address, mariadb.Port)
+func server(host framework.Endpoint) framework.Endpoint {
+	return framework.Server("MariaDB on "+host.Name, func(r *framework.Run) netip.AddrPort {
+		return netip.AddrPortFrom(addressOf(r, host.Name), mariadb.Port)
 	})
 }
 

@@ -3,6 +3,7 @@ package masqueradedrift
 import (
 	"net/netip"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/mariadb"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -23,7 +24,9 @@ var (
 
 	nodeNet = topology.NewNetwork("nodes", "10.20.28.0/24")
 	outside = topology.NewNetwork("outside", "10.20.29.0/24")
-	inside  = topology.NewNetwork("inside", "10.20.30.128/25")
+	inside  = topology.Network{
+		Name: "inside", Subnet: netip.MustParsePrefix("10.20.30.128/25"), Fixed: "it is a half of the incident's native CIDR",
+	}
 
 	onNodes = nodeNet.At("10.20.28.254")
 	tor     = topology.Router{
@@ -32,12 +35,6 @@ var (
 	}
 	dbHost        = database("db", outside.At("10.20.29.10"))
 	neighbourHost = database("neighbour", inside.At("10.20.30.200"))
-)
-
-// Addresses of the databases.
-var (
-	dbAddr      = dbHost.Links[0].Address
-	neighbourIP = neighbourHost.Links[0].Address
 )
 
 // lab is the cluster that Record draws: routable pods, and two databases that grant to
@@ -80,8 +77,9 @@ var rangeOf = map[string]netip.Prefix{
 	node2: netip.MustParsePrefix("10.20.30.32/27"),
 }
 
-// addressOf is a node's address, which its pods are hidden behind.
-func addressOf(name string) netip.Addr {
-	addr, _ := lab.AddressOn(name, nodeNet.Name)
-	return addr
+// addressOf is the address of a node's or a host's eth0 in the lab. A node's pods are hidden
+// behind its own.
+func addressOf(r *framework.Run, name string) netip.Addr {
+	member, _ := r.Topology.Member(name)
+	return member.Links[0].Address
 }

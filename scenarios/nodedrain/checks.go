@@ -43,15 +43,15 @@ func useOf(a allocation) netip.Prefix  { return a.use }
 // routersFollow asserts that each router sends a range of each of the nodes to that
 // node, and no other pod range to any.
 func routersFollow(rangeOf func(allocation) netip.Prefix, nodes []string) framework.Condition {
-	want := map[netip.Prefix]netip.Addr{}
+	via := map[netip.Prefix]string{}
 	for _, node := range nodes {
-		want[rangeOf(rowOf(node))] = addressOf(node)
+		via[rangeOf(rowOf(node))] = node
 	}
-	return check.Routes(lab.Routers, podCIDR, want)
+	return check.Routes(podCIDR, nodeNet.Name, via)
 }
 
 // hops asserts over how many hops probes from outside reach the pods, untranslated.
-func hops(n int) framework.Condition { return check.Hops(outside, lab.Hosts[0].Links[0].Address, n) }
+func hops(n int) framework.Condition { return check.Hops(outside, n) }
 
 // The findings of the incident.
 var (

@@ -25,6 +25,7 @@ func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 // looked makes a run whose detectors have just seen a snapshot.
 func looked(at snapshot.Snapshot, found ...detect.Finding) *framework.Run {
 	return &framework.Run{
+		Topology: lab,
 		Snapshot: func() snapshot.Snapshot { return at },
 		Findings: func() []detect.Finding { return found },
 	}
@@ -296,7 +297,7 @@ func TestHops(t *testing.T) {
 func TestIncidentsConfiguration(t *testing.T) {
 	served := Scenario.Variants[0].Images // serves both versions: one is a remedy
 	for _, version := range []string{affected, fixed} {
-		c := incident(version, cilium.ClusterPool)
+		c := incident(lab, version, cilium.ClusterPool)
 		for _, image := range []string{c.Agent, c.Operator} {
 			if !slices.Contains(served, image) || !strings.HasSuffix(image, ":v"+version) {
 				t.Errorf("%s is to run %s; the lab serves %v", version, image, served)

@@ -70,7 +70,7 @@ func unforced(ctx context.Context, r *framework.Run) (spec, use map[string]strin
 	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
 		return nil, nil, err
 	}
-	c := incident(affected, cilium.ClusterPool)
+	c := incident(r.Topology, affected, cilium.ClusterPool)
 	if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
 		return nil, nil, err
 	}

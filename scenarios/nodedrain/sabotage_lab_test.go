@@ -242,11 +242,12 @@ func TestSliceThatCannotStart(t *testing.T) {
 				if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
 					return err
 				}
-				c := incident(affected, cilium.ClusterPool)
+				c := incident(r.Topology, affected, cilium.ClusterPool)
 				if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
 					return err
 				}
-				if err := cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, addressOf); err != nil {
+				address := func(node string) netip.Addr { return addressOf(r.Topology, node) }
+				if err := cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, address); err != nil {
 					return err
 				}
 				// Not before: with this key the operator assigns no pod ranges.

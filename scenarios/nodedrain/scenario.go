@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -50,7 +51,7 @@ var Scenario = framework.Scenario{
 			s := common(version)
 			s.Expected = []framework.Finding{unannounced}
 			s.Refuses = func(ctx context.Context, r *framework.Run) (string, error) {
-				return incident(version, cilium.ClusterPool).Refusals(ctx, labaccess.Cluster(r), staying, new(cilium.Starts))
+				return incident(r.Topology, version, cilium.ClusterPool).Refusals(ctx, labaccess.Cluster(r), staying, new(cilium.Starts))
 			}
 			return s
 		})
@@ -104,9 +105,9 @@ func rowOf(node string) allocation {
 	return table[slices.IndexFunc(table, func(a allocation) bool { return a.node == node })]
 }
 
-// incident is Cilium as the incident's cluster ran it, at a version: native
+// incident is Cilium as the incident's cluster ran it, at a version, on a lab: native
 // routing, no masquerade, the MetalLB speaker for BGP.
-func incident(version, ipam string) cilium.Cilium {
+func incident(lab topology.Topology, version, ipam string) cilium.Cilium {
 	c := cilium.Cilium{
 		Agent: cilium.Agent(version), Operator: cilium.Operator(version),
 		Config: cilium.Native.With(cilium.Config{
@@ -121,7 +122,7 @@ func incident(version, ipam string) cilium.Cilium {
 		}),
 	}
 	for _, r := range lab.Routers {
-		c.Peers = append(c.Peers, cilium.Peer{Address: addressOf(r.Name), ASN: torASN, ClusterASN: clusterASN})
+		c.Peers = append(c.Peers, cilium.Peer{Address: addressOf(lab, r.Name), ASN: torASN, ClusterASN: clusterASN})
 	}
 	return c
 }
@@ -187,7 +188,7 @@ func affectedScript() framework.Script {
 		{
 			ID: "restart-agents", Name: "restart every agent",
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				again := incident(affected, cilium.ClusterPool)
+				again := incident(r.Topology, affected, cilium.ClusterPool)
 				again.Restart = "by the operator"
 				return again.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
 			},
@@ -199,7 +200,7 @@ func affectedScript() framework.Script {
 		{
 			ID: "static-route", Name: "static route on the routers", Helps: true, Bound: 30 * time.Second,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return labaccess.Lab(r).AddStatic(ctx, orphan, addressOf(victim))
+				return labaccess.Lab(r).AddStatic(ctx, orphan, addressOf(r.Topology, victim))
 			},
 			Undo: func(ctx context.Context, r *framework.Run) error { return labaccess.Lab(r).RemoveStatic(ctx, orphan) },
 		},
@@ -261,11 +262,12 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
 		return err
 	}
-	c := incident(version, cilium.ClusterPool)
+	c := incident(r.Topology, version, cilium.ClusterPool)
 	if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
 		return err
 	}
-	if err := cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, addressOf); err != nil {
+	address := func(node string) netip.Addr { return addressOf(r.Topology, node) }
+	if err := cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, address); err != nil {
 		return err
 	}
 	if err := c.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), all); err != nil {
@@ -278,7 +280,7 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 // announce moves the remaining nodes to a version.
 func announce(version string) func(context.Context, *framework.Run) error {
 	return func(ctx context.Context, r *framework.Run) error {
-		return incident(version, cilium.ClusterPool).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
+		return incident(r.Topology, version, cilium.ClusterPool).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
 	}
 }
 
@@ -320,7 +322,7 @@ func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 	if err := labaccess.Cluster(r).ReplaceNodes(ctx, replaced...); err != nil {
 		return err
 	}
-	if err := incident(affected, cilium.Kubernetes).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying); err != nil {
+	if err := incident(r.Topology, affected, cilium.Kubernetes).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying); err != nil {
 		return err
 	}
 	return workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(staying...))

@@ -59,8 +59,8 @@ func tor(name, outer, inner string) topology.Router {
 	}
 }
 
-// addressOf is the address of a node or router on the nodes' network.
-func addressOf(name string) netip.Addr {
+// addressOf is the address of a node or router on the nodes' network of a lab.
+func addressOf(lab topology.Topology, name string) netip.Addr {
 	addr, _ := lab.AddressOn(name, nodeNet.Name)
 	return addr
 }

@@ -37,7 +37,7 @@ func runs(id, image string) framework.Check {
 func nodesRun(s snapshot.Snapshot, nodes []string, digest string) (bool, string, error) {
 	var wrong framework.Mismatches
 	for _, name := range nodes {
-		if got := kuberouter.StateOf(s, nodeOf(name)).Digest; got != digest {
+		if got := kuberouter.StateOf(s, kuberouter.Node{Name: name}).Digest; got != digest {
 			wrong.Addf("%s runs %q, not %s", name, got, digest)
 		}
 	}
@@ -56,7 +56,7 @@ func sessions(up bool) framework.Condition {
 			return false, "", errors.New("the ToR's sessions were not read")
 		}
 		var wrong framework.Mismatches
-		for _, node := range nodes() {
+		for _, node := range nodes(r) {
 			if got := kuberouter.StateOf(at, node).Session; got != up {
 				wrong.Addf("the session with %s is up: %v", node.Name, got)
 			}
@@ -77,7 +77,7 @@ func othersWork(ctx context.Context, r *framework.Run) (bool, string, error) {
 		return false, "", err
 	}
 	var wrong framework.Mismatches
-	for _, node := range nodes() {
+	for _, node := range nodes(r) {
 		if got := kuberouter.StateOf(at, node); node.Name != newcomer && (got.Digest != want || got.Trouble != "" || !got.Session) {
 			wrong.Addf("%s: %+v", node.Name, got)
 		}
@@ -90,7 +90,7 @@ func crashes(names ...string) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		var wrong framework.Mismatches
 		for _, name := range names {
-			if kuberouter.StateOf(r.Snapshot(), nodeOf(name)).Trouble == "" {
+			if kuberouter.StateOf(r.Snapshot(), nodeOf(r, name)).Trouble == "" {
 				wrong.Addf("on %s it runs", name)
 				continue
 			}
@@ -172,16 +172,16 @@ func pulledAsLatest(image string, nodes ...string) framework.Condition {
 		if err := notePullTimes(ctx, r); err != nil {
 			return false, "", err
 		}
-		got := given(pulls, want)
+		got := given(r, pulls, want)
 		return slices.Equal(got, nodes), "by " + strings.Join(got, ", "), nil
 	}
 }
 
 // given names the nodes that got a digest for latest.
-func given(pulls []registry.Pull, digest string) []string {
+func given(r *framework.Run, pulls []registry.Pull, digest string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool {
 		return !slices.ContainsFunc(pulls, func(p registry.Pull) bool {
-			return p.Client == nodeOf(name).Address && p.Reference == "latest" && p.Digest == digest
+			return p.Client == nodeOf(r, name).Address && p.Reference == "latest" && p.Digest == digest
 		})
 	})
 }
@@ -194,14 +194,14 @@ func askedForDigest(image string) framework.Condition {
 		if err != nil {
 			return false, "", err
 		}
-		return notByDigest(pulls, want)
+		return notByDigest(r, pulls, want)
 	}
 }
 
 // notByDigest says which nodes requested something else than a digest, or nothing.
-func notByDigest(pulls []registry.Pull, digest string) (bool, string, error) {
+func notByDigest(r *framework.Run, pulls []registry.Pull, digest string) (bool, string, error) {
 	var wrong framework.Mismatches
-	for _, node := range nodes() {
+	for _, node := range nodes(r) {
 		asked := false
 		for _, p := range pulls {
 			if p.Client != node.Address {

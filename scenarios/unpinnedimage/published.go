@@ -88,7 +88,7 @@ func publishedScript() framework.Script {
 			if err := roll(ctx); err != nil {
 				return err
 			}
-			return workload.Apply(ctx, labaccess.Cluster(r), policies(true))
+			return workload.Apply(ctx, labaccess.Cluster(r), policies(r, true))
 		}
 		return f
 	}
@@ -132,7 +132,8 @@ func flushAndRoll(ctx context.Context, r *framework.Run) error {
 
 // policies allow the same callers before and after the split. Before, one policy names
 // both the outside and the pods; then the pods have one of their own.
-func policies(split bool) string {
+func policies(r *framework.Run, split bool) string {
+	outside, _ := r.Topology.Network(uplink.Name)
 	policy := func(name string, from ...netip.Prefix) string {
 		var peers strings.Builder
 		for _, p := range from {
@@ -148,9 +149,9 @@ spec:
 %s`, name, peers.String())
 	}
 	if !split {
-		return policy("callers", uplink.Subnet, podCIDR)
+		return policy("callers", outside.Subnet, podCIDR)
 	}
-	return policy("peers", podCIDR) + "---\n" + policy("callers", uplink.Subnet)
+	return policy("peers", podCIDR) + "---\n" + policy("callers", outside.Subnet)
 }
 
 // guard has a policy select the probe's pod and the bystanders on one node.
@@ -173,7 +174,7 @@ func guard(ctx context.Context, r *framework.Run) error {
 			return fmt.Errorf("creating pod %s: %w", pod.Name, err)
 		}
 	}
-	if err := workload.Apply(ctx, labaccess.Cluster(r), policies(false)); err != nil {
+	if err := workload.Apply(ctx, labaccess.Cluster(r), policies(r, false)); err != nil {
 		return err
 	}
 	return bystanderPods.Started(ctx, labaccess.Cluster(r), bystanders, time.Minute)

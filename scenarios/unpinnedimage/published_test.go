@@ -17,7 +17,7 @@ import (
 // The split must not change who is let through, only by which policy.
 func TestPolicies(t *testing.T) {
 	callers := func(split bool) (names, ranges []string) {
-		for part := range strings.SplitSeq(policies(split), "\n---\n") {
+		for part := range strings.SplitSeq(policies(onLab, split), "\n---\n") {
 			var p networkingv1.NetworkPolicy
 			if err := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(part)), 4096).Decode(&p); err != nil {
 				t.Fatalf("%v in\n%s", err, part)

@@ -124,11 +124,12 @@ const (
 	cacheSyncTimeout = 12 * time.Second
 )
 
-// manifest is the vendor's, with an image and this lab's BGP.
-func manifest(vendors kuberouter.Manifest, image string, policy corev1.PullPolicy) kuberouter.KubeRouter {
+// manifest is the vendor's, with an image and the lab's BGP.
+func manifest(r *framework.Run, vendors kuberouter.Manifest, image string, policy corev1.PullPolicy) kuberouter.KubeRouter {
+	router, _ := r.Topology.AddressOn(tor.Name, nodeNet.Name)
 	return kuberouter.KubeRouter{
 		Manifest: vendors, Image: image, PullPolicy: policy,
-		Router: onNodes.Address, RouterASN: torASN, ClusterASN: clusterASN,
+		Router: router, RouterASN: torASN, ClusterASN: clusterASN,
 		RestartTime: restartTime, CacheSyncTimeout: cacheSyncTimeout,
 	}
 }
@@ -194,8 +195,8 @@ func common(latest pair, config configure) framework.Script {
 
 // asTheVendorHasIt is the vendor's manifest: no tag.
 func asTheVendorHasIt(vendors kuberouter.Manifest, policy corev1.PullPolicy) configure {
-	return func(context.Context, *framework.Run) (kuberouter.KubeRouter, error) {
-		return manifest(vendors, untagged, policy), nil
+	return func(_ context.Context, r *framework.Run) (kuberouter.KubeRouter, error) {
+		return manifest(r, vendors, untagged, policy), nil
 	}
 }
 
@@ -203,7 +204,7 @@ func asTheVendorHasIt(vendors kuberouter.Manifest, policy corev1.PullPolicy) con
 func pinnedTo(vendors kuberouter.Manifest, image string) configure {
 	return func(ctx context.Context, r *framework.Run) (kuberouter.KubeRouter, error) {
 		pinned, err := kuberouter.Pinned(ctx, labaccess.Lab(r), image)
-		return manifest(vendors, pinned, corev1.PullAlways), err
+		return manifest(r, vendors, pinned, corev1.PullAlways), err
 	}
 }
 
@@ -225,22 +226,22 @@ func atOnce(k *kuberouter.KubeRouter)  { k.AtOnce = true }
 
 // watch calls do, which changes kube-router, and keeps what happens on each node.
 func watch(r *framework.Run, name string, do func() error) error {
-	events, err := kuberouter.Watch(nodes(), r.Snapshot, r.Note, do)
+	events, err := kuberouter.Watch(nodes(r), r.Snapshot, r.Note, do)
 	r.Evidence("story-"+name, events)
 	return err
 }
 
 // nodes are the lab's, as the ToR knows them.
-func nodes() []kuberouter.Node {
+func nodes(r *framework.Run) []kuberouter.Node {
 	var known []kuberouter.Node
 	for _, name := range all {
-		known = append(known, nodeOf(name))
+		known = append(known, nodeOf(r, name))
 	}
 	return known
 }
 
-func nodeOf(name string) kuberouter.Node {
-	address, _ := lab.AddressOn(name, nodeNet.Name)
+func nodeOf(r *framework.Run, name string) kuberouter.Node {
+	address, _ := r.Topology.AddressOn(name, nodeNet.Name)
 	return kuberouter.Node{Name: name, Address: address}
 }
 
@@ -259,7 +260,7 @@ func untaggedScript() framework.Script {
 		runs("new-version-runs", newer),
 		{ID: "new-version-pulled", Name: "every node has pulled " + newVersion + " as latest", Holds: pulledAsLatest(newer, all...)},
 		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: sessions(false), Bound: seenWithin},
-		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(lab.Routers, podCIDR, nil), Bound: seenWithin},
+		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(podCIDR, nodeNet.Name, nil), Bound: seenWithin},
 		{ID: "rbac-missing", Name: "kube-router ends because its ClusterRole lacks permissions", Reads: rollout, Holds: crashes(all...), Bound: cacheSyncTimeout},
 	}
 	s.Remedies = []framework.Remedy{

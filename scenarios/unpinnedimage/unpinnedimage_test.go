@@ -26,6 +26,9 @@ func TestScenario(t *testing.T) {
 	}
 }
 
+// onLab is a run on the lab of the documented addresses.
+var onLab = &framework.Run{Topology: lab}
+
 // addr is a node's address.
 func addr(t *testing.T, node string) netip.Addr {
 	a, ok := lab.AddressOn(node, "nodes")
@@ -46,19 +49,19 @@ func TestGiven(t *testing.T) {
 		pull(t, "worker1", newDigest, newDigest), // it asked for that one
 		pull(t, "worker2", "latest", ""),
 	}
-	if got, want := given(pulls, newDigest), []string{"master"}; !slices.Equal(got, want) {
+	if got, want := given(onLab, pulls, newDigest), []string{"master"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
 
 func TestNotByDigest(t *testing.T) {
 	pulls := []registry.Pull{pull(t, "master", oldDigest, oldDigest), pull(t, "worker1", oldDigest, ""), pull(t, "worker2", oldDigest, "")}
-	if holds, saw, _ := notByDigest(pulls, oldDigest); !holds {
+	if holds, saw, _ := notByDigest(onLab, pulls, oldDigest); !holds {
 		t.Error(saw)
 	}
 	pulls = append(pulls[:2:2], pull(t, "worker1", "latest", newDigest))
 	want := "worker1 has requested latest; worker2 has requested nothing"
-	if holds, saw, _ := notByDigest(pulls, oldDigest); holds || saw != want {
+	if holds, saw, _ := notByDigest(onLab, pulls, oldDigest); holds || saw != want {
 		t.Errorf("%t, %q; want %q", holds, saw, want)
 	}
 }
@@ -66,6 +69,7 @@ func TestNotByDigest(t *testing.T) {
 // looked makes a run whose detectors have just seen a snapshot.
 func looked(at snapshot.Snapshot, found ...detect.Finding) *framework.Run {
 	return &framework.Run{
+		Topology: lab,
 		Snapshot: func() snapshot.Snapshot { return at },
 		Findings: func() []detect.Finding { return found },
 	}
@@ -90,7 +94,7 @@ func TestSessions(t *testing.T) {
 		tor := snapshot.Router{Name: "tor"}
 		tor.Neighbors.Read = true
 		for _, name := range peers {
-			tor.Neighbors.Items = append(tor.Neighbors.Items, snapshot.Neighbor{Address: nodeOf(name).Address, State: snapshot.SessionEstablished})
+			tor.Neighbors.Items = append(tor.Neighbors.Items, snapshot.Neighbor{Address: nodeOf(onLab, name).Address, State: snapshot.SessionEstablished})
 		}
 		return snapshot.Snapshot{Routers: []snapshot.Router{tor}}
 	}

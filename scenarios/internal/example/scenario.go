@@ -68,11 +68,13 @@ const (
 	within = 40 * time.Second
 )
 
-// kubeRouter is kube-router at a version, with the manifest of one.
-func kubeRouter(manifest kuberouter.Manifest, version string) kuberouter.KubeRouter {
+// kubeRouter is kube-router at a version, with the manifest of one. The ToR's address is
+// that of the run: the lab may be on other subnets than the documented ones (--subnets).
+func kubeRouter(r *framework.Run, manifest kuberouter.Manifest, version string) kuberouter.KubeRouter {
+	router, _ := r.Topology.AddressOn(tor.Name, nodeNet.Name)
 	return kuberouter.KubeRouter{
 		Manifest: manifest, Image: kuberouter.Image(version),
-		Router: onNodes.Address, RouterASN: torASN, ClusterASN: clusterASN,
+		Router: router, RouterASN: torASN, ClusterASN: clusterASN,
 		RestartTime: restartTime, CacheSyncTimeout: cacheSyncTimeout,
 	}
 }
@@ -116,7 +118,7 @@ func affected() framework.Script {
 		{
 			ID: "new-manifest", Name: "the manifest of version 2", Helps: true, Bound: within,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return kubeRouter(kuberouter.V2, after).Apply(ctx, labaccess.Cluster(r))
+				return kubeRouter(r, kuberouter.V2, after).Apply(ctx, labaccess.Cluster(r))
 			},
 		},
 	}
@@ -134,7 +136,7 @@ func install(ctx context.Context, r *framework.Run) error {
 	if err := kuberouter.Clean(ctx, labaccess.Lab(r)); err != nil {
 		return err
 	}
-	if err := kubeRouter(kuberouter.V1, before).Apply(ctx, labaccess.Cluster(r)); err != nil {
+	if err := kubeRouter(r, kuberouter.V1, before).Apply(ctx, labaccess.Cluster(r)); err != nil {
 		return err
 	}
 	if err := kuberouter.RangesWritten(ctx, labaccess.Lab(r)); err != nil {
@@ -152,7 +154,7 @@ func upgrade(r *framework.Run, manifest kuberouter.Manifest) framework.Fault {
 	return framework.Fault{
 		Name: "kube-router is upgraded to " + after,
 		Inject: func(ctx context.Context) error {
-			if err := kubeRouter(manifest, after).Apply(ctx, labaccess.Cluster(r)); err != nil {
+			if err := kubeRouter(r, manifest, after).Apply(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
 			return labaccess.Lab(r).SessionsDecided(ctx, nodes, restartTime+30*time.Second)

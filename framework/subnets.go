@@ -1,0 +1,100 @@
+package framework
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Within returns the scenario with the networks of its lab moved into a prefix
+// (topology.Within). Parameters have their defaults: Set comes after. The error is one
+// sentence about the prefix.
+func (s Scenario) Within(prefix netip.Prefix) (Scenario, error) {
+	moves, err := s.Topology.Within(prefix)
+	if err != nil {
+		return Scenario{}, err
+	}
+	return s.renumbered(moves)
+}
+
+// Onto returns the scenario with the networks of its lab moved to the subnets that a stored
+// run had, by name (topology.Onto). Parameters have their defaults: Set comes after.
+func (s Scenario) Onto(subnets map[string]netip.Prefix) (Scenario, error) {
+	moves, err := s.Topology.Onto(subnets)
+	if err != nil {
+		return Scenario{}, err
+	}
+	return s.renumbered(moves)
+}
+
+func (s Scenario) renumbered(moves topology.Renumbering) (Scenario, error) {
+	if len(moves) == 0 {
+		return s, nil
+	}
+	s.Incident = s.Incident.renumbered(moves)
+	s.Topology = s.Topology.Renumber(moves)
+	s.Moved = moves
+	if s.Small != nil { // of the same networks
+		small, err := s.Small.renumbered(moves)
+		if err != nil {
+			return Scenario{}, err
+		}
+		s.Small = &small
+	}
+	if s.With == nil {
+		return s, nil
+	}
+	return s.Set(nil)
+}
+
+// Set returns the scenario with the given values of its parameters, by name, and the defaults
+// of the others. The error is one sentence about a value.
+func (s Scenario) Set(values map[string]string) (Scenario, error) {
+	made, err := s.With(s.Topology, values)
+	if err != nil {
+		return Scenario{}, err
+	}
+	made.Incident, made.Moved = s.Incident, s.Moved
+	return made, nil
+}
+
+// MovedInto is the prefix with which Within makes the same move; false if no network was
+// moved.
+func (s Scenario) MovedInto() (netip.Prefix, bool) {
+	if len(s.Moved) == 0 {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(s.Moved[0].To.Addr(), s.Topology.Block()).Masked(), true
+}
+
+// Subnets says where the networks are that have been moved, and which have stayed and why,
+// a sentence each; none if no network was moved.
+func (s Scenario) Subnets() []string {
+	if len(s.Moved) == 0 {
+		return nil
+	}
+	var all []string
+	for _, m := range s.Moved {
+		all = append(all, fmt.Sprintf("network %q of %s has the subnet %s, and not the documented %s", m.Network, s.Topology.Name, m.To, m.From))
+	}
+	for _, n := range s.Topology.Networks {
+		if n.Fixed != "" {
+			all = append(all, fmt.Sprintf("network %q of %s keeps %s: %s", n.Name, s.Topology.Name, n.Subnet, n.Fixed))
+		}
+	}
+	return all
+}
+
+// renumbered is the record with the lab's addresses as they are after a move. What was
+// observed in production stays.
+func (i Incident) renumbered(moves topology.Renumbering) Incident {
+	i.Diagram, i.Reproduction = moves.Text(i.Diagram), moves.Text(i.Reproduction)
+	facts := make([]Fact, len(i.Facts))
+	for n, f := range i.Facts {
+		f.Says, f.Not = moves.Text(f.Says), moves.Text(f.Not)
+		facts[n] = f
+	}
+	i.Facts = facts
+	return i
+}
