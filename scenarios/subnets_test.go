@@ -1,0 +1,168 @@
+package scenarios
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/verdict"
+	"github.com/relapse-dev/relapse/topology/containerlab"
+)
+
+// printed are all texts that describe, a dry run, a report or an export to containerlab may
+// print of a scenario, and the addresses at which its endpoints answer.
+func printed(t *testing.T, s framework.Scenario) []string {
+	i := s.Incident
+	texts := append([]string{i.Symptom, i.Cause, i.Affected, i.Fixed, i.Reproduction, i.Diagram, fmt.Sprintf("%+v", s.Topology)}, i.Remedies...)
+	for _, f := range i.Facts {
+		texts = append(texts, verdict.FactText(s, f))
+	}
+	texts = append(texts, verdict.Texts(s)...)
+	for _, p := range s.Parameters {
+		texts = append(texts, p.Default, p.About)
+	}
+	for _, v := range s.Variants {
+		for _, c := range append(verdict.Cases(v, verdict.Options{}), verdict.Cases(v, verdict.Options{Ablate: verdict.AblateAll})...) {
+			for _, step := range c.Steps() {
+				texts = append(texts, step.Name)
+			}
+		}
+		script := v.Script()
+		for _, end := range script.Endpoints {
+			if end.Address != nil {
+				texts = append(texts, end.Address(&framework.Run{Topology: s.Topology}).String())
+			}
+		}
+	}
+	var file bytes.Buffer
+	if err := containerlab.Export(&file, s.Topology); err != nil {
+		t.Error(err)
+	}
+	return append(texts, file.String())
+}
+
+var address = regexp.MustCompile(`\b(?:\d{1,3}\.){3}\d{1,3}\b`)
+
+// documented counts the addresses of texts that lie in networks that have moved, before
+// the move.
+func documented(moved framework.Scenario, texts []string) (count int, first string) {
+	for _, text := range texts {
+		for _, found := range address.FindAllString(text, -1) {
+			a, err := netip.ParseAddr(found)
+			for _, m := range moved.Moved {
+				if err == nil && m.From.Contains(a) {
+					if count++; first == "" {
+						first = fmt.Sprintf("%s in %q", a, text)
+					}
+				}
+			}
+		}
+	}
+	return count, first
+}
+
+// A scenario whose networks were moved names nowhere an address of a documented subnet.
+func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
+	prefix := netip.MustParsePrefix("10.200.0.0/16")
+	for _, s := range All {
+		t.Run(s.Incident.Name, func(t *testing.T) {
+			moved, err := s.Within(prefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := moved.Validate(); err != nil {
+				t.Error(err)
+			}
+			if len(moved.Subnets()) != len(s.Topology.Networks) {
+				t.Errorf("%q says where %d networks are, of %d", moved.Subnets(), len(moved.Subnets()), len(s.Topology.Networks))
+			}
+			forms := map[string][2]framework.Scenario{"": {s, moved}}
+			if s.Small != nil {
+				forms["small"] = [2]framework.Scenario{*s.Small, *moved.Small}
+			}
+			was, err := s.Unclassified(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			is, err := moved.Unclassified(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			forms["unclassified"] = [2]framework.Scenario{was, is}
+			if s.With != nil {
+				again, err := moved.Set(map[string]string{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				forms["parameters"] = [2]framework.Scenario{s, again}
+			}
+			for form, one := range forms {
+				if count, _ := documented(moved, printed(t, one[0])); count == 0 {
+					t.Errorf("%s: the scenario on its documented subnets names no address of them: this test looks for nothing", form)
+				}
+				if count, first := documented(moved, printed(t, one[1])); count > 0 {
+					t.Errorf("%s: %d addresses of documented subnets are left, the first is %s", form, count, first)
+				}
+			}
+			// With the part of the prefix that it has, and by a stored run's subnets, it is
+			// the same lab.
+			part, _ := moved.MovedInto()
+			again, err := s.Within(part)
+			if err != nil || fmt.Sprint(again.Topology) != fmt.Sprint(moved.Topology) {
+				t.Errorf("in %s the networks are %v, not %v (%v)", part, again.Topology.Networks, moved.Topology.Networks, err)
+			}
+			subnets := map[string]netip.Prefix{}
+			for _, n := range moved.Topology.Networks {
+				subnets[n.Name] = n.Subnet
+			}
+			stored, err := s.Onto(subnets)
+			if err != nil || fmt.Sprint(stored.Topology) != fmt.Sprint(moved.Topology) || stored.Incident.Diagram != moved.Incident.Diagram {
+				t.Errorf("by stored subnets the lab is %v, not %v (%v)", stored.Topology, moved.Topology, err)
+			}
+		})
+	}
+}
+
+// Every range of a scenario that stays is refused as a prefix.
+func TestScenariosRefuseTheirOwnRanges(t *testing.T) {
+	for _, s := range All {
+		var kept []netip.Prefix
+		for _, c := range s.Topology.Clusters {
+			kept = append(kept, c.PodCIDR, c.ServiceCIDR)
+		}
+		for _, n := range s.Topology.Networks {
+			if n.Fixed != "" {
+				kept = append(kept, n.Subnet)
+			}
+		}
+		for _, p := range append(kept, s.Topology.Routed...) {
+			wide := netip.PrefixFrom(p.Addr(), 14).Masked()
+			if _, err := s.Within(wide); err == nil {
+				t.Errorf("%s is moved into %s, which has its range %s in it", s.Incident.Name, wide, p)
+			}
+		}
+	}
+}
+
+// masquerade-drift's cause is the native CIDR: what lies in it stays there.
+func TestFixedNetworkStays(t *testing.T) {
+	for _, s := range All {
+		if s.Incident.Name != "masquerade-drift" {
+			continue
+		}
+		moved, err := s.Within(netip.MustParsePrefix("10.200.0.0/16"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, _ := moved.Topology.Network("inside")
+		neighbour, _ := moved.Topology.AddressOn("neighbour", "inside")
+		if inside.Subnet.String() != "10.20.30.128/25" || neighbour.String() != "10.20.30.200" {
+			t.Errorf("%s, with the neighbour at %s", inside.Subnet, neighbour)
+		}
+		return
+	}
+	t.Error("there is no masquerade-drift")
+}
