@@ -290,7 +290,7 @@ func TestJudgeMachine(t *testing.T) {
 			judgeSubnets(labSubnets, []subnet.Overlap{{Subnet: labSubnet, Route: netip.MustParsePrefix("10.0.0.0/8"), Device: "wg0", Table: 51820}}, nil),
 			verdict{
 				Fatal, "10.4.94.0/24 (nodes of node-drain): 10.0.0.0/8 is routed to wg0 (routing table 51820)",
-				"disconnect the VPN or remove the network that the route belongs to",
+				"disconnect the VPN or remove the network that the route belongs to, or move the labs' networks: --subnets PREFIX",
 			},
 		},
 		"room": {

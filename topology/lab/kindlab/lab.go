@@ -130,6 +130,9 @@ func (l *Lab) attach(ctx context.Context) error {
 			return fmt.Errorf("lab %q has no container %q: take it down, or run without --reuse", l.Topology.Name, handle.container)
 		}
 	}
+	if err := CheckSubnets(ctx, l.docker, l.Topology); err != nil {
+		return err
+	}
 	if err := checkRules(l.Topology.Name, l.rulesFile(), isolation(bridgesOf(l.Topology))); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
@@ -82,19 +83,23 @@ type OverlapError struct {
 	Subnet  netip.Prefix
 	Used    netip.Prefix
 	By      string // the device and the routing table of the route to Used
+	Fixed   string // why the lab's network cannot move; empty: it can
 }
 
 func (e *OverlapError) Error() string {
-	return fmt.Sprintf("network %q needs %s, but this machine routes %s to %s: "+
-		"remove that lab or network, or change the topology's subnet", e.Network, e.Subnet, e.Used, e.By)
+	cure := "remove that lab or network, or move the lab's own networks with --subnets"
+	if e.Fixed != "" {
+		cure = "remove that lab or network; --subnets does not move this one: " + e.Fixed
+	}
+	return fmt.Sprintf("network %q needs %s, but this machine routes %s to %s: %s", e.Network, e.Subnet, e.Used, e.By, cure)
 }
 
 // checkSubnets rejects a topology whose subnets overlap a route of the machine: the
 // machine could not reach its real hosts there.
 func checkSubnets(ctx context.Context, t topology.Topology) error {
-	networks := map[netip.Prefix]string{}
+	networks := map[netip.Prefix]topology.Network{}
 	for _, n := range t.Networks {
-		networks[n.Subnet] = n.Name
+		networks[n.Subnet] = n
 	}
 	overlaps, err := subnet.Overlaps(ctx, slices.Collect(maps.Keys(networks)))
 	if err != nil {
@@ -102,9 +107,37 @@ func checkSubnets(ctx context.Context, t topology.Topology) error {
 	}
 	var errs []error
 	for _, o := range overlaps {
-		errs = append(errs, &OverlapError{Network: networks[o.Subnet], Subnet: o.Subnet, Used: o.Route, By: o.By()})
+		n := networks[o.Subnet]
+		errs = append(errs, &OverlapError{Network: n.Name, Subnet: o.Subnet, Used: o.Route, By: o.By(), Fixed: n.Fixed})
 	}
 	return errors.Join(errs...)
+}
+
+// CheckSubnets rejects a running lab whose networks are on other subnets than the topology's:
+// it is not the same lab. A network that does not exist is no error.
+func CheckSubnets(ctx context.Context, docker *client.Client, t topology.Topology) error {
+	for _, n := range t.Networks {
+		made, err := docker.NetworkInspect(ctx, networkName(t.Name, n.Name), network.InspectOptions{})
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading network %q of lab %q: %w", n.Name, t.Name, err)
+		}
+		if has := subnetsOf(made.IPAM.Config); has != n.Subnet.String() {
+			return fmt.Errorf("network %q of lab %q has the subnet %s, and not %s: use the --subnets that it was brought up with, "+
+				"or run without --reuse, which takes it down first", n.Name, t.Name, has, n.Subnet)
+		}
+	}
+	return nil
+}
+
+func subnetsOf(all []network.IPAMConfig) string {
+	var subnets []string
+	for _, c := range all {
+		subnets = append(subnets, c.Subnet)
+	}
+	return strings.Join(subnets, " and ")
 }
 
 func tableName(lab string) string { return "relapse-" + lab }

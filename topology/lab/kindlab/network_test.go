@@ -3,6 +3,7 @@ package kindlab
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,5 +148,20 @@ func TestMissingRules(t *testing.T) {
 				t.Errorf("%v, want %q", err, test.says)
 			}
 		})
+	}
+}
+
+// The cure is the flag, unless the network is one that it does not move.
+func TestOverlapNamesItsCure(t *testing.T) {
+	e := &OverlapError{
+		Network: "nodes", Subnet: netip.MustParsePrefix("10.4.94.0/24"), Used: netip.MustParsePrefix("10.0.0.0/8"), By: "wg0 (routing table main)",
+	}
+	const begins = `network "nodes" needs 10.4.94.0/24, but this machine routes 10.0.0.0/8 to wg0 (routing table main): `
+	if got, want := e.Error(), begins+"remove that lab or network, or move the lab's own networks with --subnets"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	e.Fixed = "it is the incident's"
+	if got, want := e.Error(), begins+"remove that lab or network; --subnets does not move this one: it is the incident's"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
