@@ -2,6 +2,7 @@ package qualify
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
@@ -16,6 +17,8 @@ type Machine struct {
 	Catalogue *images.Catalogue
 	Labs      engine.Labs
 	Options   engine.Options // Progress is not nil
+	// Subnets is that of the Request.
+	Subnets netip.Prefix
 	// NewLab makes a lab for one scenario.
 	NewLab func() *keptlab.Lab
 	// IsUnfit reports that nothing can run after an error, because of this machine.
@@ -37,12 +40,18 @@ func (m Machine) Configuration(ctx context.Context, in Inputs, config ConfigMap)
 }
 
 func (m Machine) Recorded(component, from, to, dir string) (upgrade.Measures, error) {
-	declared, _ := upgrade.For(component)
+	declared, _, err := upgradeOn(component, m.Subnets)
+	if err != nil {
+		return upgrade.Measures{}, err
+	}
 	return upgrade.Stored(dir, declared, from, to)
 }
 
 func (m Machine) Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error) {
-	declared, _ := upgrade.For(component)
+	declared, _, err := upgradeOn(component, m.Subnets)
+	if err != nil {
+		return upgrade.Measures{}, err
+	}
 	if err := m.Catalogue.Know(declared.ImagesOf(from, to)...); err != nil {
 		return upgrade.Measures{}, err
 	}

@@ -6,6 +6,7 @@ package qualify
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -106,9 +107,12 @@ func (r Row) Title() string { return r.Part + ", " + r.Name }
 
 // Inputs are what was found about an upgrade.
 type Inputs struct {
-	Component     string        `json:"component"`
-	From          string        `json:"from"`
-	To            string        `json:"to"`
+	Component string `json:"component"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	// Subnets is the prefix into which the networks of the labs were moved; empty: they
+	// had the documented subnets.
+	Subnets       netip.Prefix  `json:"subnets,omitzero"`
 	Path          Path          `json:"path"`
 	Configuration Configuration `json:"configuration"`
 	// Incidents are those of the catalogue that test the component.

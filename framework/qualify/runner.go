@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -27,7 +28,10 @@ type Request struct {
 	Config     *ConfigMap
 	Source     string
 	Thresholds Thresholds
-	Command    string // repeats the qualification
+	// Subnets is the prefix into which the networks of all labs are moved, one lab after the
+	// other; the zero value: they have the documented subnets.
+	Subnets netip.Prefix
+	Command string // repeats the qualification
 }
 
 // Runner carries out a qualification: it asks part after part, and stores what is known
@@ -75,12 +79,30 @@ type VersionLab interface {
 // error says what is wrong with the request.
 func New(q Request, all []framework.Scenario) (*Runner, error) {
 	r := &Runner{Request: q, Progress: engine.Silent, began: time.Now()}
-	_, r.upgradable = upgrade.For(q.Component)
 	var err error
+	if _, r.upgradable, err = upgradeOn(q.Component, q.Subnets); err != nil {
+		return nil, fmt.Errorf("--subnets: %w", err)
+	}
 	if r.trials, err = trialsOf(all, q.Component, q.From, q.To); err != nil {
 		return nil, err
 	}
+	if q.Subnets.IsValid() {
+		for i, t := range r.trials {
+			if r.trials[i].scenario, err = t.scenario.Within(q.Subnets); err != nil {
+				return nil, fmt.Errorf("--subnets: %w", err)
+			}
+		}
+	}
 	return r, r.plan()
+}
+
+// upgradeOn is the upgrade of a component, with the networks of its lab moved into a prefix
+// if that is valid; false if none is declared.
+func upgradeOn(component string, subnets netip.Prefix) (u upgrade.Upgrade, there bool, err error) {
+	if u, there = upgrade.For(component); there && subnets.IsValid() {
+		u, err = u.Within(subnets)
+	}
+	return u, there, err
 }
 
 // Topologies are those of the labs that the qualification brings up.
@@ -89,7 +111,7 @@ func (r *Runner) Topologies() []topology.Topology {
 	for _, t := range r.trials {
 		all = append(all, t.scenario.Topology)
 	}
-	if u, there := upgrade.For(r.Component); there {
+	if u, there, err := upgradeOn(r.Component, r.Subnets); there && err == nil {
 		all = append(all, u.Topology)
 	}
 	return all
@@ -97,7 +119,7 @@ func (r *Runner) Topologies() []topology.Topology {
 
 // plan puts every part into the inputs, as not run yet.
 func (r *Runner) plan() error {
-	r.in = Inputs{Component: r.Component, From: r.From, To: r.To, Upgrade: Upgrade{Why: notRun}}
+	r.in = Inputs{Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets, Upgrade: Upgrade{Why: notRun}}
 	for _, t := range r.trials {
 		i, err := t.incident()
 		if err != nil {
@@ -159,6 +181,9 @@ func (r *Runner) Resume(dir string) error {
 	if was.Component != r.Component || was.From != r.From || was.To != r.To {
 		return fmt.Errorf("%s is of %s %s to %s", dir, was.Component, was.From, was.To)
 	}
+	if was.Subnets != r.Subnets {
+		return fmt.Errorf("%s has its labs on %s, and this one on %s (--subnets)", dir, onSubnets(was.Subnets), onSubnets(r.Subnets))
+	}
 	if was.Configuration.Source != "" && r.Config == nil {
 		return fmt.Errorf("%s also has the ConfigMap %s: give it again with --config", dir, was.Configuration.ConfigMap)
 	}
@@ -183,9 +208,17 @@ func (r *Runner) Resume(dir string) error {
 	return nil
 }
 
+func onSubnets(prefix netip.Prefix) string {
+	if !prefix.IsValid() {
+		return "the documented subnets"
+	}
+	return "subnets in " + prefix.String()
+}
+
 // WritePlan writes what will be checked.
 func (r *Runner) WritePlan(out io.Writer) {
 	fmt.Fprintf(out, "qualify %s %s to %s\n", r.Component, r.From, r.To)
+	r.writeSubnets(out)
 	line := func(name, text string) { fmt.Fprintf(out, "  %-14s %s\n", name, text) }
 	for _, row := range r.in.Path.rows(r.From, r.To) {
 		line(row.Name, row.Says)
@@ -384,4 +417,18 @@ func onlyNotPublished(err error) error {
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
+}
+
+// writeSubnets writes where the labs are, unless they have the documented subnets.
+func (r *Runner) writeSubnets(out io.Writer) {
+	for _, t := range r.trials {
+		for _, line := range t.scenario.Subnets() {
+			fmt.Fprintf(out, "  %s\n", line)
+		}
+	}
+	if u, there, err := upgradeOn(r.Component, r.Subnets); r.Subnets.IsValid() && there && err == nil {
+		for _, n := range u.Topology.Networks {
+			fmt.Fprintf(out, "  network %q of %s has the subnet %s\n", n.Name, u.Topology.Name, n.Subnet)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // tested is a scenario that tests components of these names; the last one is varied.
@@ -291,6 +293,7 @@ func TestResumeIsRefused(t *testing.T) {
 	configured := store(func(r *Runner) {
 		r.in.Configuration.Source, r.in.Configuration.ConfigMap = "-", "kube-system/cilium-config"
 	})
+	moved := store(func(r *Runner) { r.in.Subnets = netip.MustParsePrefix("10.200.0.0/16") })
 	broken, empty := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(broken, FileJSON), []byte(`{"schema":"relapse.report/v2"}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -300,6 +303,7 @@ func TestResumeIsRefused(t *testing.T) {
 		{"something else", broken, filepath.Join(broken, FileJSON) + `: its schema is "relapse.report/v2", not "relapse.qualification/v1"`},
 		{"another upgrade", other, other + " is of cilium 1.8.1 to 1.12.0"},
 		{"the ConfigMap is not given", configured, configured + " also has the ConfigMap kube-system/cilium-config: give it again with --config"},
+		{"on other subnets", moved, moved + " has its labs on subnets in 10.200.0.0/16, and this one on the documented subnets (--subnets)"},
 	} {
 		if err := qualified(t).Resume(test.dir); err == nil || err.Error() != test.says {
 			t.Errorf("%s: got  %v\nwant %s", test.name, err, test.says)
@@ -374,5 +378,45 @@ func TestTrials(t *testing.T) {
 		if strings.Join(got, ", ") != want {
 			t.Errorf("%s: %q, want %s", component, got, want)
 		}
+	}
+}
+
+// All labs of a qualification are moved: those of the incidents, and that of the upgrade.
+func TestSubnets(t *testing.T) {
+	s := tested("node-drain", "cilium")
+	s.Topology = topology.Topology{Name: "node-drain", Networks: []topology.Network{topology.NewNetwork("nodes", "10.4.94.0/24")}}
+	request := Request{Component: "cilium", From: "1.8.1", To: "1.11.1", Subnets: netip.MustParsePrefix("10.200.0.0/16")}
+	r, err := New(request, []framework.Scenario{s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	labs := r.Topologies()
+	if len(labs) != 2 {
+		t.Errorf("%d labs", len(labs))
+	}
+	for _, lab := range labs {
+		for _, n := range lab.Networks {
+			if !request.Subnets.Contains(n.Subnet.Addr()) {
+				t.Errorf("%s of %s has %s", n.Name, lab.Name, n.Subnet)
+			}
+		}
+	}
+	if r.in.Subnets != request.Subnets {
+		t.Errorf("the inputs have %s", r.in.Subnets)
+	}
+	if command, want := r.in.Incidents[0].Command, "--subnets 10.200.0.0/24"; !strings.Contains(command, want) {
+		t.Errorf("%q lacks %s", command, want)
+	}
+	var plan strings.Builder
+	r.WritePlan(&plan)
+	for _, want := range []string{`"nodes" of node-drain has the subnet 10.200.0.0/24`, `"uplink" of upgrade-cilium has the subnet 10.200.1.0/24`} {
+		if !strings.Contains(plan.String(), want) {
+			t.Errorf("the plan lacks %q:\n%s", want, plan.String())
+		}
+	}
+	request.Subnets = netip.MustParsePrefix("10.62.0.0/16")
+	want := "--subnets: 10.62.0.0/16 overlaps 10.62.64.0/20, the pod range of upgrade-cilium, which stays: choose another prefix"
+	if _, err := New(request, []framework.Scenario{s}); err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
 	}
 }

@@ -99,6 +99,9 @@ func (t trial) incident() (Incident, error) {
 		words = append(words, "--with", t.old+"="+t.from)
 	}
 	words = append(words, "--with", t.varied+"="+t.to)
+	if prefix, moved := t.scenario.MovedInto(); moved {
+		words = append(words, "--subnets", prefix.String())
+	}
 	pending := Seen{Outcome: bisect.Skipped, Why: notRun}
 	i := Incident{
 		Name: t.scenario.Incident.Name, Title: t.scenario.Incident.Title, Form: string(u.Variants[0].Form), OfUpgrade: t.old != "",

@@ -49,7 +49,10 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 	}
 	in := then.Inputs
 	if in.Upgrade.Measures != nil {
-		declared, there := upgrade.For(in.Component)
+		declared, there, err := upgradeOn(in.Component, in.Subnets)
+		if err != nil {
+			return then, now, err
+		}
 		if !there {
 			return then, now, fmt.Errorf("this version of relapse has no upgrade of %s", in.Component)
 		}

@@ -68,6 +68,15 @@ func TopologyOf(t topology.Topology) *Topology {
 	return &r
 }
 
+// Subnets are the subnets of the networks, by name.
+func (t *Topology) Subnets() map[string]netip.Prefix {
+	subnets := map[string]netip.Prefix{}
+	for _, n := range t.Networks {
+		subnets[n.Name] = n.Subnet
+	}
+	return subnets
+}
+
 func links(declared []topology.Link) []Link {
 	var all []Link
 	for _, l := range declared {

@@ -83,6 +83,9 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 		o := o
 		o.Progress = o.Progress.Scenario(s.Incident.Name)
 		e := engine.New(s.ForMemory(host.MemoryGiB()), newLabs(o), o.Options)
+		for _, line := range s.Subnets() {
+			o.Progress.Note("lab", line)
+		}
 		if o.DryRun {
 			for _, step := range e.Steps() {
 				o.Progress.Note(step.Scope, step.Name)

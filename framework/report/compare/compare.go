@@ -131,6 +131,14 @@ func (r *Result) conditions() {
 		add(name, a[name], b[name])
 	}
 	add("relapse", r.A.Relapse, r.B.Relapse)
+	if r.A.Topology != nil && r.B.Topology != nil {
+		inA, inB := r.A.Topology.Subnets(), r.B.Topology.Subnets()
+		for _, name := range names(inA, inB) {
+			if inA[name] != inB[name] {
+				add("subnet of "+name, inA[name].String(), inB[name].String())
+			}
+		}
+	}
 	for _, ref := range names(r.A.Images, r.B.Images) {
 		add("image "+ref, r.A.Images[ref], r.B.Images[ref])
 	}

@@ -178,3 +178,25 @@ func TestPrint(t *testing.T) {
 	}
 	goldentest.Compare(t, "diff.txt", out.String())
 }
+
+// Two runs on different subnets say so, and compare otherwise.
+func TestSubnetsAreConditions(t *testing.T) {
+	on := func(subnet string) report.Report {
+		return run(subnet, func(r *report.Report) {
+			r.Topology = &report.Topology{Networks: []report.Network{
+				{Name: "nodes", Subnet: netip.MustParsePrefix(subnet)}, {Name: "uplink", Subnet: netip.MustParsePrefix("10.4.36.0/24")},
+			}}
+		})
+	}
+	result, err := Reports(on("10.4.94.0/24"), on("10.200.0.0/24"), nil)
+	want := Difference{What: "subnet of nodes", A: "10.4.94.0/24", B: "10.200.0.0/24"}
+	if err != nil || len(result.Conditions) != 1 || result.Conditions[0] != want || len(result.Verdicts) > 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if same, err := Reports(on("10.200.0.0/24"), on("10.200.0.0/24"), nil); err != nil || len(same.Conditions) > 0 {
+		t.Errorf("%+v, %v", same.Conditions, err)
+	}
+	if old, err := Reports(run("old", nil), on("10.200.0.0/24"), nil); err != nil || len(old.Conditions) > 0 {
+		t.Errorf("a report without a topology differs: %+v, %v", old.Conditions, err)
+	}
+}

@@ -140,7 +140,7 @@ func copyFolder(toRun, to, fromRun, from string) error {
 }
 
 // Reports makes one report of the shards of one scenario, and returns the shard that each
-// variant is from. Shards of different ablations are an error.
+// variant is from. Shards of different ablations, or on different subnets, are an error.
 func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 	merged = shards[0].Report
 	merged.Merged, merged.Variants, merged.NotRun, merged.Steps, merged.Guests = &report.Merged{}, []report.Variant{}, nil, nil, nil
@@ -150,6 +150,9 @@ func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 		if s.Report.Ablated != shards[0].Report.Ablated {
 			return merged, nil, fmt.Errorf("%s is %s, and %s is %s: they are not parts of one run",
 				shards[0].Dir, without(shards[0].Report), s.Dir, without(s.Report))
+		}
+		if err := sameSubnets(shards[0], s); err != nil {
+			return merged, nil, err
 		}
 		m.add(i, s)
 	}
@@ -166,6 +169,22 @@ func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 	}
 	slices.SortStableFunc(merged.Steps, func(a, b report.Step) int { return a.Began.Compare(b.Began) })
 	return merged, from, nil
+}
+
+// sameSubnets returns an error if two shards had one network on different subnets: the merged
+// report has one topology, which names the addresses in the evidence of all.
+func sameSubnets(first, other Shard) error {
+	if first.Report.Topology == nil || other.Report.Topology == nil {
+		return nil
+	}
+	before := first.Report.Topology.Subnets()
+	for _, n := range other.Report.Topology.Networks {
+		if subnet, both := before[n.Name]; both && subnet != n.Subnet {
+			return fmt.Errorf("network %q is %s in %s, and %s in %s: they are not parts of one run",
+				n.Name, subnet, first.Dir, n.Subnet, other.Dir)
+		}
+	}
+	return nil
 }
 
 func without(r report.Report) string {

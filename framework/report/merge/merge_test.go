@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -165,5 +166,27 @@ func TestFind(t *testing.T) {
 	}
 	if parts := ByScenario(append(shards, newer)); len(parts) != 2 || len(parts[1]) != 2 {
 		t.Errorf("%+v", parts)
+	}
+}
+
+// Shards on different subnets are no parts of one run: the merged report has one topology.
+func TestReportsOfOtherSubnets(t *testing.T) {
+	on := func(subnet string) func(*report.Report) {
+		return func(r *report.Report) {
+			r.Topology = &report.Topology{Networks: []report.Network{{Name: "nodes", Subnet: netip.MustParsePrefix(subnet)}}}
+		}
+	}
+	in := t.TempDir()
+	old := shard(t, filepath.Join(in, "1"), "old", "affected", on("10.4.94.0/24"))
+	if _, _, err := Reports([]Shard{old, shard(t, filepath.Join(in, "2"), "new", "fixed", on("10.4.94.0/24"))}); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := Reports([]Shard{old, shard(t, filepath.Join(in, "3"), "new", "fixed", nil)}); err != nil {
+		t.Errorf("a report without a topology, of an older relapse: %v", err)
+	}
+	moved := shard(t, filepath.Join(in, "4"), "new", "fixed", on("10.200.0.0/24"))
+	want := `network "nodes" is 10.4.94.0/24 in ` + old.Dir + ", and 10.200.0.0/24 in " + moved.Dir + ": they are not parts of one run"
+	if _, _, err := Reports([]Shard{old, moved}); err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
