@@ -7,8 +7,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/semver"
 
@@ -27,6 +29,7 @@ import (
 // storedOptions are the flags that bisect, qualify and soak share.
 type storedOptions struct {
 	output  string
+	subnets subnets
 	timeout time.Duration // of each run
 	dryRun  bool
 }
@@ -34,6 +37,7 @@ type storedOptions struct {
 func (o *storedOptions) register(cmd *cobra.Command, dryRun string) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.output, "output", "reports", "folder for the reports")
+	o.subnets.register(cmd)
 	flags.DurationVar(&o.timeout, "timeout", time.Hour, "limit for each run")
 	flags.BoolVar(&o.dryRun, "dry-run", false, dryRun)
 }
@@ -91,7 +95,7 @@ only a range is known, or an end could not be judged; 2, 3 and 130 as for all co
 		Example: "  relapse bisect node-drain cilium --from 1.11.0 --to 1.12.0 --pre",
 		Args:    exactArgs(2, "the names of a scenario and of a component, such as node-drain cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			scenario, err := scenarioNamed(args[0])
+			scenario, err := o.subnets.one(args[0])
 			if err != nil {
 				return err
 			}
@@ -165,6 +169,7 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	}
 	o.with = b.Record.With
 	b.WritePlan(plain.Writer(os.Stdout))
+	writeSubnets(plain.Writer(os.Stdout), scenario)
 	if o.dryRun {
 		return nil
 	}
@@ -185,7 +190,7 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	if ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted) {
 		err = errors.Join(engine.ErrInterrupted, err) // the lab may not be down
 	}
-	resume := fmt.Sprintf("continue with: relapse bisect %s %s --resume %s", b.Record.Scenario, b.Record.Component, b.Dir)
+	resume := "continue with: " + shellescape.QuoteCommand(slices.Concat([]string{"relapse", "bisect", b.Record.Scenario, b.Record.Component, "--resume", b.Dir}, o.subnets.words()))
 	switch {
 	case errors.Is(err, engine.ErrInterrupted):
 		fmt.Fprintf(plain.Writer(os.Stdout), "\n%s\n", resume)

@@ -63,12 +63,13 @@ func further(labels, common []string) string {
 
 func describeCommand() *cobra.Command {
 	var clab bool
+	var on subnets
 	cmd := &cobra.Command{
 		Use:   "describe NAME",
 		Short: "Describe an incident, and how it is reproduced",
 		Args:  exactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := scenarioNamed(args[0])
+			s, err := on.one(args[0])
 			if err != nil {
 				return err
 			}
@@ -79,6 +80,7 @@ func describeCommand() *cobra.Command {
 			return nil
 		},
 	}
+	on.register(cmd)
 	cmd.Flags().BoolVar(&clab, "containerlab", false, "print the topology as a containerlab file instead")
 	return cmd
 }

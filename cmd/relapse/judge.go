@@ -88,6 +88,11 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 			scenario = scenario.ForMemory(int(memory))
 		}
 	}
+	if run.report.Topology != nil {
+		if scenario, err = scenario.Onto(run.report.Topology.Subnets()); err != nil {
+			return false, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", dir, err))
+		}
+	}
 	one := []framework.Scenario{scenario}
 	if err := setParameters(one, ofScenario(scenario, prepared.Parameters())); err != nil {
 		return false, err

@@ -18,18 +18,21 @@ import (
 )
 
 func upCommand(s *settings) *cobra.Command {
-	return &cobra.Command{
+	var on subnets
+	cmd := &cobra.Command{
 		Use:   "up NAME",
 		Short: "Bring up a scenario's lab, without its components, and leave it running",
 		Args:  exactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return up(cmd.Context(), s, args[0])
+			return up(cmd.Context(), s, args[0], on)
 		},
 	}
+	on.register(cmd)
+	return cmd
 }
 
-func up(ctx context.Context, s *settings, name string) error {
-	scenario, err := scenarioNamed(name)
+func up(ctx context.Context, s *settings, name string, on subnets) error {
+	scenario, err := on.one(name)
 	if err != nil {
 		return err
 	}
@@ -55,6 +58,9 @@ func up(ctx context.Context, s *settings, name string) error {
 	}
 	shown := s.display(display.Look{Log: log})
 	defer shown.Close()
+	for _, line := range scenario.Subnets() {
+		shown.Note("lab", line)
+	}
 	var serve []string
 	runnable := scenario.Runnable(false)
 	for _, v := range runnable {

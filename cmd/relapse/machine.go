@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -83,7 +84,8 @@ func openCatalogue() (*images.Catalogue, string, error) {
 }
 
 func doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	var on subnets
+	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether this machine can run labs, and print how to fix it if not",
 		Args:  noArgs,
@@ -92,8 +94,12 @@ func doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			all := slices.Clone(scenarios.All)
+			if err := on.move(all); err != nil {
+				return err
+			}
 			var labs []topology.Topology
-			for _, s := range scenarios.All {
+			for _, s := range all {
 				labs = append(labs, s.Topology)
 			}
 			report := host.Inspect(cmd.Context(), needs(catalogue, labs...))
@@ -103,6 +109,8 @@ func doctorCommand() *cobra.Command {
 			return report.Err()
 		},
 	}
+	on.register(cmd)
+	return cmd
 }
 
 func setupCommand() *cobra.Command {

@@ -125,6 +125,10 @@ func childArgs(s framework.Scenario, flags *pflag.FlagSet) []string {
 			})
 		case "with":
 			values = pairs(func(name string) bool { _, there := s.Find(name); return there })
+		case "subnets": // the scenario's part of them
+			if part, moved := s.MovedInto(); moved {
+				values = []string{part.String()}
+			}
 		case "upstream":
 			values = pairs(func(string) bool { return true })
 		default:

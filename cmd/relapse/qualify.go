@@ -93,6 +93,9 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	if err := checkVersions(component, from, to); err != nil {
 		return q, err
 	}
+	if q.Subnets, err = o.subnets.prefix(); err != nil {
+		return q, err
+	}
 	q.Config, err = o.readConfig(component, stdin)
 	return q, err
 }
@@ -114,7 +117,7 @@ func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
 func (o qualifyOptions) command(component, from, to string) string {
 	words := []string{"relapse", "qualify", component, from, to}
 	for _, flag := range [][3]string{
-		{"--config", o.config, ""}, {"--max-gap", o.maxGap.String(), "1s"}, {"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"},
+		{"--config", o.config, ""}, {"--max-gap", o.maxGap.String(), "1s"}, {"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
 		if flag[1] != flag[2] {
 			words = append(words, flag[0], flag[1])
@@ -198,6 +201,7 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	r.Relapse, r.Progress = l.Relapse, l.display
 	err = r.Run(ctx, qualify.Machine{
 		Catalogue: catalogue, Labs: suite.Labs(l.Options), Options: l.Options.Options,
+		Subnets: q.Subnets,
 		NewLab:  func() *keptlab.Lab { return l.kept(r.Dir, o.timeout) },
 		IsUnfit: func(err error) bool { return exitStatus(ctx, err) == exitMachine },
 	})

@@ -31,6 +31,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
@@ -40,6 +41,7 @@ type runOptions struct {
 	label    string            // a label expression
 	set      map[string]string // parameters of scenarios
 	with     map[string]string // versions that no variant has
+	subnets  subnets
 	keep     report.Keep
 	recorded bool           // add to the rates on record
 	parallel int            // labs at the same time; 0: as many as the machine has room for
@@ -90,6 +92,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run are sent there, by OTLP ove
 	flags.BoolVar(&how.recorded, "record", false, "with --repeat, for a probabilistic incident: add the results of affected variants to the recorded rates")
 	flags.StringToStringVar(&how.set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
 	flags.StringToStringVar(&how.with, "with", nil, "run the script on a version that no variant has, and report the verdict, `COMPONENT=VERSION`; for an upgrade: cilium.from, cilium.to")
+	how.subnets.register(cmd)
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, including this one")
 	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "limit for the whole run, or for each scenario if they run in parallel")
@@ -154,6 +157,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if err != nil {
 		return err
 	}
+	if err := how.subnets.move(chosen); err != nil {
+		return err
+	}
 	r := prepared{set: s, chosen: chosen, how: how, suite: o}
 	if err := r.check(labelled); err != nil {
 		return err
@@ -169,6 +175,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 			return err
 		}
 		defer r.suite.Docker.Close()
+		if err := r.checkReuse(ctx); err != nil {
+			return err
+		}
 	}
 	ignoreBrokenPipe()
 	if r.how.parallel > 1 && len(chosen) > 1 {
@@ -230,6 +239,20 @@ func (r *prepared) checkNumbers() error {
 		return usagef("--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change")
 	case o.Wait < 0 || o.Wait > 0 && o.Repeat > 1:
 		return usagef("--wait: %s: expected 0 or more, and no --repeat, which leaves remedies out", o.Wait)
+	}
+	return nil
+}
+
+// checkReuse refuses labs to reuse that are on other subnets. A run that found out later
+// would take the lab down, as any that fails.
+func (r *prepared) checkReuse(ctx context.Context) error {
+	if !r.suite.Reuse {
+		return nil
+	}
+	for _, s := range r.chosen {
+		if err := kindlab.CheckSubnets(ctx, r.suite.Docker, s.Topology); err != nil {
+			return usagef("--reuse: %w", err)
+		}
 	}
 	return nil
 }
@@ -343,7 +366,7 @@ func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	words := []string{"relapse", "run", s.Incident.Name}
 	for _, arg := range childArgs(s, flags) {
 		name, _, _ := strings.Cut(arg, "=")
-		if slices.Contains([]string{"--variant", "--label", "--set", "--ablate", "--repeat", "--wait", "--with", "--images", "--upstream"}, name) {
+		if slices.Contains([]string{"--variant", "--label", "--set", "--ablate", "--repeat", "--wait", "--with", "--subnets", "--images", "--upstream"}, name) {
 			words = append(words, arg)
 		}
 	}
@@ -493,6 +516,9 @@ func needs(c *images.Catalogue, labs ...topology.Topology) host.Needs {
 	for _, t := range labs {
 		for _, n := range t.Networks {
 			subnets[n.Subnet] = n.Name + " of " + t.Name
+			if n.Fixed != "" {
+				subnets[n.Subnet] += ", which cannot move: " + n.Fixed
+			}
 		}
 	}
 	return host.Needs{Packages: debianPackages, ImageCache: c.CacheDir(), Subnets: subnets}

@@ -100,11 +100,12 @@ func (o soakOptions) command(scenario string) string {
 	if o.brief {
 		words = append(words, "--brief")
 	}
+	words = append(words, o.subnets.words()...)
 	return shellescape.QuoteCommand(words)
 }
 
 func runSoak(ctx context.Context, s *settings, name string, o soakOptions) error {
-	scenario, err := scenarioNamed(name)
+	scenario, err := o.subnets.one(name)
 	if err != nil {
 		return err
 	}
@@ -145,6 +146,9 @@ func runSoak(ctx context.Context, s *settings, name string, o soakOptions) error
 	once := o
 	once.lasts, once.runs, once.freshEvery = 0, 1, 0
 	l.Command = func(s framework.Scenario) string { return once.command(s.Incident.Name) }
+	for _, line := range scenario.Subnets() {
+		l.display.Note("soak", line)
+	}
 	k := soak.Soak{
 		Scenario: scenario, For: o.lasts, Runs: o.runs, FreshEvery: o.freshEvery, KeepReports: o.keepReports, Dir: dir, Command: o.command(name),
 		Lab: l.kept(dir, o.timeout), Counter: soak.KindLabs{Docker: l.Docker, Name: scenario.Topology.Name, Temp: temp},

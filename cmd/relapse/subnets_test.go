@@ -1,10 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/scenarios"
 )
 
 // The machine is asked for the networks of all labs, before anything is built.
@@ -13,12 +18,93 @@ func TestNeedsNameSubnets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := scenarioNamed("node-drain")
+	for on, want := range map[subnets]string{"": "10.4.94.0/24", "10.200.0.0/16": "10.200.0.0/24"} {
+		s, err := on.one("node-drain")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := needs(catalogue, s.Topology).Subnets
+		if of := got[netip.MustParsePrefix(want)]; len(got) != len(s.Topology.Networks) || of != "nodes of node-drain" {
+			t.Errorf("subnets %v, of %v", got, s.Topology.Networks)
+		}
+	}
+	s, err := subnets("10.200.0.0/16").one("masquerade-drift")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := needs(catalogue, s.Topology).Subnets
-	if of := got[netip.MustParsePrefix("10.4.94.0/24")]; len(got) != len(s.Topology.Networks) || of != "nodes of node-drain" {
-		t.Errorf("subnets %v, of %v", got, s.Topology.Networks)
+	of := needs(catalogue, s.Topology).Subnets[netip.MustParsePrefix("10.20.30.128/25")]
+	if want := "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR"; of != want {
+		t.Errorf("%q, want %q", of, want)
+	}
+}
+
+// Each scenario of a run has subnets of its own: labs run in parallel, and may be kept. The
+// process of each is given its part, and so is who repeats the run.
+func TestSubnetsOfSeveralScenarios(t *testing.T) {
+	run := runCommand(&settings{})
+	if err := run.ParseFlags([]string{"--subnets", "10.200.0.0/16"}); err != nil {
+		t.Fatal(err)
+	}
+	chosen := slices.Clone(scenarios.All)
+	if err := subnets("10.200.0.0/16").move(chosen); err != nil {
+		t.Fatal(err)
+	}
+	taken := map[netip.Prefix]string{}
+	for _, s := range chosen {
+		for _, n := range s.Topology.Networks {
+			for other, of := range taken {
+				if other.Overlaps(n.Subnet) {
+					t.Errorf("%s of %s has %s, which overlaps %s of %s", n.Name, s.Incident.Name, n.Subnet, other, of)
+				}
+			}
+			taken[n.Subnet] = s.Incident.Name
+		}
+		args := childArgs(s, run.Flags())
+		i := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--subnets=") })
+		if i < 0 {
+			t.Errorf("%s: its process gets %q", s.Incident.Name, args)
+			continue
+		}
+		if command := commandOf(s, run.Flags()); !strings.Contains(command, args[i]) {
+			t.Errorf("%s: %q repeats it, without %s", s.Incident.Name, command, args[i])
+		}
+		alone, err := subnets(strings.TrimPrefix(args[i], "--subnets=")).one(s.Incident.Name)
+		if err != nil || fmt.Sprint(alone.Topology) != fmt.Sprint(s.Topology) {
+			t.Errorf("%s has %v, and its process %v (%v)", s.Incident.Name, s.Topology.Networks, alone.Topology.Networks, err)
+		}
+	}
+	if args := childArgs(framework.Scenario{Incident: framework.Incident{Name: "x"}}, run.Flags()); slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--subnets") }) {
+		t.Errorf("%q moves a lab that has not moved", args)
+	}
+}
+
+func TestSubnetsRefused(t *testing.T) {
+	for on, says := range map[subnets]string{
+		"10.200":        `--subnets: "10.200" is not a prefix: expected one such as 10.200.0.0/16`,
+		"10.200.0.0/24": "--subnets: 10.200.0.0/24 is too small: the networks of node-drain need a /23",
+		"10.4.0.0/14":   "--subnets: 10.4.0.0/14 overlaps 10.5.112.0/21, the pod range of node-drain, which stays: choose another prefix",
+	} {
+		if _, err := on.one("node-drain"); err == nil || err.Error() != says || exitStatus(t.Context(), err) != exitUsage {
+			t.Errorf("%s: %v, want %q", on, err, says)
+		}
+	}
+}
+
+// The commands that repeat or continue something have the flag.
+func TestSubnetsInCommands(t *testing.T) {
+	const flag = "--subnets 10.200.0.0/16"
+	var s soakOptions
+	var q qualifyOptions
+	s.subnets, q.subnets = "10.200.0.0/16", "10.200.0.0/16"
+	for _, command := range []string{s.command("node-drain"), q.command("cilium", "1.11.6", "1.12.0")} {
+		if !strings.HasSuffix(command, flag) {
+			t.Errorf("%q lacks %s", command, flag)
+		}
+	}
+	s.subnets, q.subnets = "", ""
+	for _, command := range []string{s.command("node-drain"), q.command("cilium", "1.11.6", "1.12.0")} {
+		if strings.Contains(command, "--subnets") {
+			t.Errorf("%q", command)
+		}
 	}
 }

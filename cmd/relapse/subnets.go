@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// subnets is the value of --subnets: a prefix; empty: labs have the documented subnets.
+type subnets string
+
+func (s *subnets) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar((*string)(s), "subnets", "",
+		"move the lab's networks on this machine into `PREFIX`, as in 10.200.0.0/16; pod and Service ranges stay")
+}
+
+// prefix is the prefix of the flag; the zero value without the flag.
+func (s subnets) prefix() (netip.Prefix, error) {
+	if s == "" {
+		return netip.Prefix{}, nil
+	}
+	prefix, err := netip.ParsePrefix(string(s))
+	if err != nil {
+		return prefix, usagef("--subnets: %q is not a prefix: expected one such as 10.200.0.0/16", string(s))
+	}
+	return prefix, nil
+}
+
+// move moves the networks of each scenario's lab into a part of the prefix, so that the labs
+// can exist at the same time.
+func (s subnets) move(chosen []framework.Scenario) error {
+	prefix, err := s.prefix()
+	if err != nil || s == "" {
+		return err
+	}
+	var labs []topology.Topology
+	for _, scenario := range chosen {
+		labs = append(labs, scenario.Topology)
+	}
+	parts, err := topology.Split(prefix, labs...)
+	if err != nil {
+		return usagef("--subnets: %w", err)
+	}
+	for i := range chosen {
+		if chosen[i], err = chosen[i].Within(parts[i]); err != nil {
+			return usagef("--subnets: %w", err)
+		}
+	}
+	return nil
+}
+
+// one is a scenario of the catalogue, by name, with the networks of its lab moved.
+func (s subnets) one(name string) (framework.Scenario, error) {
+	scenario, err := scenarioNamed(name)
+	if err != nil {
+		return scenario, err
+	}
+	one := []framework.Scenario{scenario}
+	err = s.move(one)
+	return one[0], err
+}
+
+// words are the flag as arguments of a command; none without the flag.
+func (s subnets) words() []string {
+	if s == "" {
+		return nil
+	}
+	return []string{"--subnets", string(s)}
+}
+
+// writeSubnets writes where the networks of a scenario's lab are that have been moved.
+func writeSubnets(out io.Writer, s framework.Scenario) {
+	for _, line := range s.Subnets() {
+		fmt.Fprintf(out, "  %s\n", line)
+	}
+}
