@@ -51,6 +51,31 @@ func TestWith(t *testing.T) {
 	}
 }
 
+// A card is checked against the lab that runs, and a remedy names that lab's gateway.
+func TestWithOnOtherSubnets(t *testing.T) {
+	moved, err := Scenario.Within(netip.MustParsePrefix("10.200.0.0/16"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := moved.Set(map[string]string{"address": "10.200.0.99/24"}); !errors.Is(err, fault.ErrReachable) {
+		t.Errorf("a card in the moved network: %v", err)
+	}
+	free, err := moved.Set(map[string]string{"address": "10.50.0.99/24"})
+	if err != nil {
+		t.Fatalf("a card in the subnet that the network has left: %v", err)
+	}
+	for _, v := range free.Variants {
+		for _, m := range v.Script().Remedies {
+			if m.ID == "can-reach" && m.Name != "can-reach=10.200.0.254" {
+				t.Errorf("the remedy is %s", m.Name)
+			}
+		}
+	}
+	if _, err := Scenario.Within(netip.MustParsePrefix("10.51.0.0/16")); err == nil {
+		t.Error("the network is moved onto the card's subnet")
+	}
+}
+
 // at is a snapshot in which worker1 has an address of Calico's, and sessions
 // are up but for those with it, if it is not the declared one.
 func at(worker1 string) snapshot.Snapshot {
