@@ -89,9 +89,25 @@ type Node struct {
 // Kernels are the kernels that a guest can have: Debian's, by release series.
 var Kernels = []string{"6.1", "6.12"}
 
+// RouterKind is the software of a router.
+type RouterKind string
+
+// Kinds of routers. FRR and BIRD are Debian's packages. They install their routes in the
+// kernel themselves; for GoBGP the lab's own router program does.
+const (
+	GoBGP RouterKind = "gobgp"
+	FRR   RouterKind = "frr"
+	BIRD  RouterKind = "bird"
+)
+
+// RouterKinds are the kinds of routers, the default first.
+var RouterKinds = []RouterKind{GoBGP, FRR, BIRD}
+
 // Router is a BGP router, such as a ToR.
 type Router struct {
 	Name string
+	// Kind is the software that speaks BGP, one of RouterKinds. Empty selects GoBGP.
+	Kind RouterKind
 	ASN  uint32
 	// ID is the BGP identifier; by convention one of the router's addresses.
 	ID    netip.Addr

@@ -195,6 +195,10 @@ func TestValidate(t *testing.T) {
 			`routers[2].peers[1]: AS 1 on network "rack" is listed twice`,
 			`routers[2].peers[2].network: router "tor3" has no link to network "outside"`,
 		}},
+		{"kinds of routers", func(t *Topology) {
+			t.Routers[0].Kind = BIRD
+			t.Routers[1].Kind = "bird2"
+		}, []string{`routers[1].kind: no kind of router "bird2"; nearest is "bird"`}},
 		{"via", func(t *Topology) {
 			t.Clusters[0].Nodes[0].Via = []string{"tor"}
 			t.Clusters[0].Nodes[1].Via = []string{"tor1", "tor1"}

@@ -257,6 +257,9 @@ func (v *validator) routers() {
 	for i, r := range v.t.Routers {
 		path := fmt.Sprintf("routers[%d]", i)
 		v.member(path, r.Name)
+		if r.Kind != "" && !slices.Contains(RouterKinds, r.Kind) {
+			v.add(path+".kind", "no kind of router %q%s", r.Kind, Nearest(string(r.Kind), kindNames()))
+		}
 		v.asn(path+".asn", r.ASN)
 		switch first, taken := v.routerIDs[r.ID]; {
 		case !r.ID.Is4() || r.ID.IsUnspecified():
@@ -282,6 +285,15 @@ func (v *validator) routers() {
 			}
 		}
 	}
+}
+
+// kindNames are RouterKinds as strings.
+func kindNames() []string {
+	var names []string
+	for _, k := range RouterKinds {
+		names = append(names, string(k))
+	}
+	return names
 }
 
 func (v *validator) hosts() {

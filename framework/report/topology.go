@@ -36,6 +36,9 @@ type Member struct {
 	Links []Link `json:"links"`
 	// Via are the routers that hold its default route.
 	Via []string `json:"via,omitempty"`
+	// Software is what speaks BGP on a router: gobgp, frr or bird. Reports from before
+	// routers had kinds have none, and mean gobgp.
+	Software string `json:"software,omitempty"`
 	// Kernel is the kernel that the topology requests for a guest.
 	Kernel string `json:"kernel,omitempty"`
 }
@@ -56,7 +59,7 @@ func TopologyOf(t topology.Topology) *Topology {
 		r.Members = append(r.Members, Member{Name: h.Name, Kind: HostMember, Links: links(h.Links), Via: h.Via})
 	}
 	for _, one := range t.Routers {
-		r.Members = append(r.Members, Member{Name: one.Name, Kind: RouterMember, ASN: one.ASN, Links: links(one.Links)})
+		r.Members = append(r.Members, Member{Name: one.Name, Kind: RouterMember, Software: string(one.Kind), ASN: one.ASN, Links: links(one.Links)})
 	}
 	for _, c := range t.Clusters {
 		for _, n := range c.Nodes {

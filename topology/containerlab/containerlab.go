@@ -49,6 +49,7 @@ const (
 	labelKernel      = "kernel"       // of a guest
 	labelVia         = "via"          // of a node or host: routers, comma-separated
 	labelRouterID    = "router-id"    // of a router
+	labelRouterKind  = "router-kind"  // of a router that is not GoBGP
 	labelPeers       = "peers"        // of a router: network:asn[:graceful-restart], comma-separated
 	labelImage       = "image"        // of a host with another image than the common one
 )
@@ -184,6 +185,9 @@ func (e *export) build() error {
 	}
 	for _, r := range e.t.Routers {
 		labels := map[string]string{labelASN: asn(r.ASN), labelRouterID: r.ID.String()}
+		if r.Kind != "" {
+			labels[labelRouterKind] = string(r.Kind)
+		}
 		if len(r.Peers) > 0 {
 			var peers []string
 			for _, p := range r.Peers {

@@ -80,13 +80,14 @@ func drain() topology.Topology {
 }
 
 // awkward has what makes the mapping hard: one name in all three name spaces,
-// two clusters, a guest, a member with two links, a router without peers.
+// two clusters, a guest, a member with two links, a router that is BIRD and has no peers.
 func awkward() topology.Topology {
 	lab := drain()
 	lab.Hosts[0].Name = "rack"
 	lab.Hosts[0].Links = append(lab.Hosts[0].Links, topology.Link{Network: "rack", Address: addr("10.4.94.9")})
 	lab.Routers[0].Name = "drain"
 	lab.Routers[1].Peers = nil
+	lab.Routers[1].Kind = topology.BIRD
 	lab.Routers[0].Peers = append(lab.Routers[0].Peers, topology.Peers{Network: "outside", ASN: 4294967295, GracefulRestart: true})
 	for i := range lab.Clusters[0].Nodes {
 		lab.Clusters[0].Nodes[i].Via = []string{"tor2"}

@@ -154,6 +154,9 @@ func (d *drawing) attach(m report.Member, x, y, slot int, networks map[string]in
 	if len(m.Links) > 0 {
 		b.Sub = m.Links[0].Address.String()
 	}
+	if m.Software != "" {
+		b.Sub += " " + m.Software
+	}
 	for i, l := range m.Links {
 		network, there := networks[l.Network]
 		if !there {
