@@ -41,7 +41,8 @@ type Neighbor struct {
 	// State is the session's, in RFC 4271's words: idle, connect, active,
 	// opensent, openconfirm, established.
 	State string `json:"state"`
-	// Established is when the session came up, to the second.
+	// Established is when the session came up, to the second. It stays the same as long
+	// as the session is up.
 	Established time.Time `json:"established,omitzero"`
 	// HoldTime is the negotiated one.
 	HoldTime time.Duration `json:"hold_time_ns"`
@@ -71,8 +72,8 @@ type Route struct {
 	// packets, such as RouteUnreachable, has none.
 	NextHops []NextHop     `json:"next_hops,omitempty"`
 	Protocol RouteProtocol `json:"protocol"`
-	// Metric decides between routes to one prefix: the lowest wins. On a router
-	// it is the administrative distance.
+	// Metric decides between routes to one prefix: the lowest wins. On a GoBGP router
+	// it is the administrative distance; FRR and BIRD give all routes the same metric.
 	Metric int `json:"metric"`
 	// Source is the preferred source address, where there is one.
 	Source netip.Addr `json:"source,omitzero"`

@@ -11,12 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
-	"slices"
-	"time"
-
-	api "github.com/osrg/gobgp/v3/api"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // maxSocketPath is the longest path of a unix socket, in bytes, on Linux
@@ -26,161 +20,51 @@ const maxSocketPath = 107
 // Client reads a router and changes its static routes. It is safe for concurrent
 // use.
 type Client struct {
-	conn *grpc.ClientConn
-	bgp  api.GobgpApiClient
 	http *http.Client
-	name string
+	name string // the socket
 }
 
-// Open makes a client of the router whose two sockets are in folder, its
-// Config.Sockets. It does not connect yet, so the router need not run.
+// Open makes a client of the router whose socket is in folder, its Config.Sockets. It
+// does not connect yet, so the router need not run.
 func Open(folder string) (*Client, error) {
-	return Dial("unix://"+filepath.Join(folder, GoBGPSocket), filepath.Join(folder, FIBSocket))
-}
-
-// Dial makes a client of a GoBGP router. gobgp is the gRPC target of its API
-// ("unix:///run/gobgp.sock", "192.0.2.1:50051"). fib is the path of the socket with
-// this package's HTTP API. It is empty for a router without that API: then only
-// RIB, Neighbors, Clear and Watch work.
-func Dial(gobgp, fib string) (*Client, error) {
-	if len(fib) > maxSocketPath {
-		return nil, fmt.Errorf("router socket %s: the path is longer than Linux's limit of %d bytes", fib, maxSocketPath)
+	socket := filepath.Join(folder, Socket)
+	if len(socket) > maxSocketPath {
+		return nil, fmt.Errorf("router socket %s: the path is longer than Linux's limit of %d bytes", socket, maxSocketPath)
 	}
-	conn, err := grpc.NewClient(gobgp, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, fmt.Errorf("making a client for GoBGP at %s: %w", gobgp, err)
-	}
-	c := &Client{conn: conn, bgp: api.NewGobgpApiClient(conn), name: gobgp}
-	if fib != "" {
-		c.http = &http.Client{Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				var d net.Dialer
-				return d.DialContext(ctx, "unix", fib)
-			},
-		}}
-	}
-	return c, nil
+	return &Client{name: socket, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+	}}}, nil
 }
 
 // Close closes the connections.
 func (c *Client) Close() error {
-	if c.http != nil {
-		c.http.CloseIdleConnections()
-	}
-	return c.conn.Close()
+	c.http.CloseIdleConnections()
+	return nil
 }
 
 // RIB lists all paths of the router's global IPv4 unicast table, by prefix, then by
 // preference.
 func (c *Client) RIB(ctx context.Context) ([]Path, error) {
-	as, err := c.localAS(ctx)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := c.bgp.ListPath(ctx, listRIB)
-	if err != nil {
-		return nil, c.failed("listing the RIB", err)
-	}
 	paths := []Path{}
-	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			sortPaths(paths)
-			return paths, nil
-		}
-		if err != nil {
-			return nil, c.failed("listing the RIB", err)
-		}
-		ps, err := pathsOf(r.Destination, as)
-		if err != nil {
-			return nil, c.failed("listing the RIB", err)
-		}
-		paths = append(paths, ps...)
-	}
-}
-
-// localAS is the router's AS.
-func (c *Client) localAS(ctx context.Context) (uint32, error) {
-	r, err := c.bgp.GetBgp(ctx, &api.GetBgpRequest{})
-	if err != nil {
-		return 0, c.failed("reading the AS", err)
-	}
-	return r.GetGlobal().GetAsn(), nil
+	return paths, c.call(ctx, http.MethodGet, "/rib", nil, &paths)
 }
 
 // Neighbors lists the router's peers in order of address.
 func (c *Client) Neighbors(ctx context.Context) ([]Neighbor, error) {
-	stream, err := c.bgp.ListPeer(ctx, &api.ListPeerRequest{})
-	if err != nil {
-		return nil, c.failed("listing BGP peers", err)
-	}
 	neighbors := []Neighbor{}
-	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			sortNeighbors(neighbors)
-			return neighbors, nil
-		}
-		if err != nil {
-			return nil, c.failed("listing BGP peers", err)
-		}
-		neighbors = append(neighbors, neighborOf(r.Peer))
-	}
+	return neighbors, c.call(ctx, http.MethodGet, "/neighbors", nil, &neighbors)
 }
 
 // Clear closes the session with a neighbour and drops its paths at once, including
 // those that graceful restart retains. A running neighbour dials again. It is no
 // error if the neighbour is unknown.
+//
+// FRR cannot drop the retained paths of a neighbour without a session: that is an error.
 func (c *Client) Clear(ctx context.Context, neighbor netip.Addr) error {
-	there, err := c.Neighbors(ctx)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(there, func(n Neighbor) bool { return n.Address == neighbor }) {
-		return nil
-	}
-	if _, err := c.bgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: neighbor.String()}); err != nil {
-		return c.failed("clearing neighbour "+neighbor.String(), err)
-	}
-	return nil
-}
-
-// Watch calls changed for every existing path, and then for every path that is
-// added, replaced or withdrawn. Calls do not overlap. It returns nil when ctx ends,
-// and an error if the connection ends before.
-func (c *Client) Watch(ctx context.Context, changed func(Change)) error {
-	as, err := c.localAS(ctx)
-	if err != nil {
-		return err
-	}
-	stream, err := c.bgp.WatchEvent(ctx, &api.WatchEventRequest{
-		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
-			// Not BEST: that omits paths that are not best.
-			{Type: api.WatchEventRequest_Table_Filter_POST_POLICY, Init: true},
-		}},
-	})
-	for err == nil {
-		var e *api.WatchEventResponse
-		if e, err = stream.Recv(); err != nil {
-			break
-		}
-		now := time.Now()
-		for _, ap := range e.GetTable().GetPaths() {
-			if f := ap.GetFamily(); f.GetAfi() != ipv4Unicast.Afi || f.GetSafi() != ipv4Unicast.Safi {
-				continue
-			}
-			p, _, err := pathOf(ap, as)
-			if err != nil {
-				return c.failed("watching the RIB", err)
-			}
-			p.Best = false
-			changed(Change{Time: now, Withdrawn: ap.IsWithdraw, Path: p})
-		}
-	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	return c.failed("watching the RIB", err)
+	return c.call(ctx, http.MethodDelete, "/neighbors/"+neighbor.String(), nil, nil)
 }
 
 // Status reads the router's status.
@@ -217,9 +101,6 @@ func (c *Client) call(ctx context.Context, method, path string, body, out any) (
 			err = c.failed(method+" "+path, err)
 		}
 	}()
-	if c.http == nil {
-		return errors.New("this router has no FIB API")
-	}
 	var content io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)

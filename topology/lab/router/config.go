@@ -1,21 +1,21 @@
 package router
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology"
 )
 
-// Names of the two sockets in Config.Sockets.
-const (
-	// GoBGPSocket serves GoBGP's gRPC API.
-	GoBGPSocket = "gobgp.sock"
-	// FIBSocket serves the HTTP API of this package.
-	FIBSocket = "fib.sock"
-)
+// Socket is the name of the socket in Config.Sockets, which serves the HTTP API of this
+// package.
+const Socket = "router.sock"
 
 // bgpPort is the port that peers dial, assigned by IANA.
 const bgpPort = 179
@@ -31,7 +31,9 @@ const (
 
 // Config is a router's configuration. Its JSON form is the file that cmd/tor reads.
 type Config struct {
-	AS uint32 `json:"as"`
+	// Kind is the software that speaks BGP; empty means GoBGP.
+	Kind topology.RouterKind `json:"kind,omitempty"`
+	AS   uint32              `json:"as"`
 	// RouterID is the BGP identifier, by convention one of the router's addresses.
 	RouterID netip.Addr `json:"router_id"`
 	// Listen are the router's addresses on which it accepts sessions. They must
@@ -41,7 +43,7 @@ type Config struct {
 	Peers []Peers `json:"peers"`
 	// HoldTimeSeconds is offered to peers; zero means 9.
 	HoldTimeSeconds int `json:"hold_time_seconds,omitempty"`
-	// Sockets is the folder of the two sockets.
+	// Sockets is the folder of the socket.
 	Sockets string `json:"sockets"`
 }
 
@@ -77,6 +79,9 @@ func (c Config) Validate() error {
 	wrong := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("router configuration: "+format, args...))
 	}
+	if c.Kind != "" && !slices.Contains(topology.RouterKinds, c.Kind) {
+		wrong("kind: want one of %q, or none for %q, got %q", topology.RouterKinds, topology.RouterKinds[0], c.Kind)
+	}
 	if c.AS == 0 {
 		wrong("as: must not be 0 (RFC 7607)")
 	}
@@ -96,7 +101,7 @@ func (c Config) Validate() error {
 		if !p.Prefix.Addr().Is4() || p.Prefix != p.Prefix.Masked() {
 			wrong("peers[%d].prefix: want an IPv4 prefix without host bits, got %q", i, p.Prefix)
 		} else if first, ok := seen[p.Prefix]; ok {
-			// GoBGP selects a peer group by the address alone.
+			// GoBGP and FRR select a peer group by the address alone.
 			wrong("peers[%d].prefix: %s is also the prefix of peers[%d]", i, p.Prefix, first)
 		} else {
 			seen[p.Prefix] = i
@@ -109,10 +114,13 @@ func (c Config) Validate() error {
 		wrong("hold_time_seconds: want %d to %d, or 0 for %d, got %d", minHoldTime, maxHoldTime, defaultHoldTime, h)
 	}
 	if c.Sockets == "" {
-		wrong("sockets: want the folder for the router's sockets")
+		wrong("sockets: want the folder for the router's socket")
 	}
 	return errors.Join(errs...)
 }
+
+// kind is the software that speaks BGP.
+func (c Config) kind() topology.RouterKind { return cmp.Or(c.Kind, topology.RouterKinds[0]) }
 
 // holdTime is the hold time that the router offers to peers.
 func (c Config) holdTime() time.Duration {

@@ -132,17 +132,29 @@ func forwarding(paths []Path) [][]Path {
 	return slices.SortedFunc(maps.Values(sets), func(a, b []Path) int { return comparePrefixes(a[0].Prefix, b[0].Prefix) })
 }
 
-// owned reports whether the router may remove a route: BGP routes, requested static
-// routes, and all default routes.
+// owned reports whether a route is a router's own, of any kind, or a default route: a
+// router may remove it when it starts and ends.
 func owned(r Route) bool {
-	return r.Prefix.Bits() == 0 ||
-		r.Protocol == ProtocolBGP ||
-		r.Protocol == ProtocolStatic && r.Metric == DistanceStatic
+	switch r.Protocol {
+	case ProtocolBGP, protocolBIRD, protocolZStatic:
+		return true
+	case ProtocolStatic:
+		return r.Metric == DistanceStatic || r.Prefix.Bits() == 0
+	default:
+		return r.Prefix.Bits() == 0
+	}
 }
 
-// diff returns the changes from the present table to the wanted one. Replacements
+// foreignDefault reports whether a route is a default route that neither FRR nor BIRD has
+// installed.
+func foreignDefault(r Route) bool {
+	return r.Prefix.Bits() == 0 && !slices.Contains([]Protocol{ProtocolBGP, protocolBIRD, protocolZStatic}, r.Protocol)
+}
+
+// diff returns the changes from the present table to the wanted one. It removes routes for
+// which removable returns true. Replacements
 // are applied before removals, so that a prefix in both tables always has a route.
-func diff(present, wanted []Route) (replace, remove []Route) {
+func diff(present, wanted []Route, removable func(Route) bool) (replace, remove []Route) {
 	// The kernel's key, without TOS, which is not used.
 	type key struct {
 		prefix netip.Prefix
@@ -161,7 +173,7 @@ func diff(present, wanted []Route) (replace, remove []Route) {
 		}
 	}
 	for _, r := range present {
-		if owned(r) && !want[key{r.Prefix, r.Metric}] {
+		if removable(r) && !want[key{r.Prefix, r.Metric}] {
 			remove = append(remove, r)
 		}
 	}

@@ -202,7 +202,7 @@ func TestDiff(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			replace, remove := diff(tt.present, tt.should)
+			replace, remove := diff(tt.present, tt.should, owned)
 			if d := cmp.Diff(tt.replace, replace, byValue); d != "" {
 				t.Errorf("replace (-want +got):\n%s", d)
 			}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,9 @@ type problem struct {
 // handler is the HTTP API:
 //
 //	GET    /status           Status
+//	GET    /rib              all paths, []Path
+//	GET    /neighbors        the peers, []Neighbor
+//	DELETE /neighbors/{addr} closes the session and drops the paths; no error when there is none
 //	GET    /fib              the kernel's main table, []Route
 //	PUT    /static/{prefix}  body Static (its prefix may be omitted)
 //	DELETE /static/{prefix}  no error when there is none
@@ -26,26 +30,21 @@ type problem struct {
 // A change is in the kernel's table before the response.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
-		neighbors, err := s.neighbors(r.Context())
+	mux.HandleFunc("GET /status", serve(func(context.Context) (Status, error) { return s.now(), nil }))
+	mux.HandleFunc("GET /rib", serve(s.speaker.paths))
+	mux.HandleFunc("GET /neighbors", serve(s.speaker.neighbors))
+	mux.HandleFunc("GET /fib", serve(func(context.Context) ([]Route, error) { return s.fib() }))
+	mux.HandleFunc("DELETE /neighbors/{addr}", func(w http.ResponseWriter, r *http.Request) {
+		neighbor, err := netip.ParseAddr(r.PathValue("addr"))
 		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		if err := s.speaker.clear(r.Context(), neighbor); err != nil {
 			refuse(w, http.StatusInternalServerError, err)
 			return
 		}
-		s.mu.Lock()
-		status := s.status
-		status.Statics = s.staticsLocked()
-		s.mu.Unlock()
-		status.AS, status.RouterID, status.Neighbors = s.config.AS, s.config.RouterID, neighbors
-		answer(w, http.StatusOK, status)
-	})
-	mux.HandleFunc("GET /fib", func(w http.ResponseWriter, _ *http.Request) {
-		routes, err := s.fib()
-		if err != nil {
-			refuse(w, http.StatusInternalServerError, err)
-			return
-		}
-		answer(w, http.StatusOK, routes)
+		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("PUT /static/{prefix...}", func(w http.ResponseWriter, r *http.Request) {
 		st, err := parseStatic(w, r)
@@ -74,6 +73,28 @@ func (s *server) handler() http.Handler {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	return mux
+}
+
+// serve answers with what read returns.
+func serve[T any](read func(context.Context) (T, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := read(r.Context())
+		if err != nil {
+			refuse(w, http.StatusInternalServerError, err)
+			return
+		}
+		answer(w, http.StatusOK, body)
+	}
+}
+
+// now is the router's status.
+func (s *server) now() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := s.status
+	status.Kind, status.AS, status.RouterID = s.config.kind(), s.config.AS, s.config.RouterID
+	status.Statics = s.staticsLocked()
+	return status
 }
 
 // parsePrefix accepts an IPv4 prefix without host bits.

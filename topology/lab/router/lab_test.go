@@ -21,18 +21,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
 	"github.com/google/go-cmp/cmp"
 	api "github.com/osrg/gobgp/v3/api"
 	gobgp "github.com/osrg/gobgp/v3/pkg/server"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
 )
 
-// The lab: a router with a link to each of two peers, each in a network
+// The lab: a router of a kind with a link to each of two peers, each in a network
 // namespace and a process of its own (GoBGP keeps some of its settings in
-// package variables).
+// package variables). A router that is not GoBGP runs in the file system of its image.
 //
 //	peer 1, AS 64513             router, AS 64524            peer 2, AS 64513
 //	192.0.2.2/25 ---- 192.0.2.1/25 r1   r2 192.0.2.129/25 ---- 192.0.2.130/25
@@ -62,6 +69,11 @@ func TestMain(m *testing.M) {
 			if err != nil {
 				return err
 			}
+			if len(os.Args) > 2 {
+				if err := enter(os.Args[2], os.Args[3], c.Sockets); err != nil {
+					return err
+				}
+			}
 			return Run(ctx, c, l)
 		})
 	case "peer":
@@ -70,6 +82,82 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "no role %q\n", role)
 		os.Exit(2)
 	}
+}
+
+// forEachKind runs a test with each kind of router.
+func forEachKind(t *testing.T, test func(t *testing.T, kind topology.RouterKind)) {
+	for _, kind := range topology.RouterKinds {
+		t.Run(string(kind), func(t *testing.T) { test(t, kind) })
+	}
+}
+
+// imageOf are the images of the routers that run in one.
+var imageOf = map[topology.RouterKind]string{topology.FRR: "relapse.dev/frr:10.3", topology.BIRD: "relapse.dev/bird:2.17"}
+
+// fileSystem is the file system of an image, as a folder.
+func fileSystem(t *testing.T, ref string) string {
+	t.Helper()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer docker.Close()
+	catalogue, err := images.Open("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := catalogue.LoadDocker(t.Context(), docker, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := docker.ContainerCreate(t.Context(), &container.Config{Image: loaded}, nil, nil, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer docker.ContainerRemove(context.Background(), made.ID, container.RemoveOptions{})
+	archive, err := docker.ContainerExport(t.Context(), made.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	dir := t.TempDir()
+	tar := exec.Command("tar", "--extract", "--directory="+dir)
+	tar.Stdin, tar.Stderr = archive, os.Stderr
+	if err := tar.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// enter moves this process, which has a mount namespace of its own, into the file system
+// in lower. Changes go to a folder under scratch. The folder of the socket is the same in
+// and outside.
+func enter(lower, scratch, sockets string) error {
+	root := filepath.Join(scratch, "root")
+	for _, dir := range []string{"root", "upper", "work"} {
+		if err := os.Mkdir(filepath.Join(scratch, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	layers := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%[2]s/work", lower, scratch)
+	if err := unix.Mount("overlay", root, "overlay", 0, layers); err != nil {
+		return fmt.Errorf("mounting %s: %w", layers, err)
+	}
+	for _, dir := range []string{"/proc", "/dev", sockets} {
+		if err := os.MkdirAll(root+dir, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(dir, root+dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("mounting %s: %w", dir, err)
+		}
+	}
+	if err := unix.Chroot(root); err != nil {
+		return err
+	}
+	return os.Chdir("/")
 }
 
 func child(run func(context.Context, *log.Logger) error) {
@@ -196,16 +284,17 @@ func cable(t *testing.T, a netns.NsHandle, name, at string, b netns.NsHandle, bt
 	within(t, b, end("eth0", bt))
 }
 
-// process is a child that runs in a namespace.
-type process struct {
+// labProcess is a child that runs in a namespace.
+type labProcess struct {
 	cmd    *exec.Cmd
 	exited chan error
 }
 
-func start(t *testing.T, ns netns.NsHandle, role string, args ...string) *process {
+func start(t *testing.T, ns netns.NsHandle, role string, args ...string) *labProcess {
 	t.Helper()
-	p := &process{cmd: exec.Command("/proc/self/exe", args...), exited: make(chan error, 1)}
+	p := &labProcess{cmd: exec.Command("/proc/self/exe", args...), exited: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS} // for enter
 	p.cmd.Stderr = os.Stderr
 	within(t, ns, p.cmd.Start)
 	go func() { p.exited <- p.cmd.Wait(); close(p.exited) }()
@@ -214,7 +303,7 @@ func start(t *testing.T, ns netns.NsHandle, role string, args ...string) *proces
 }
 
 // end sends a signal and waits for the process to end.
-func (p *process) end(t *testing.T, s os.Signal) error {
+func (p *labProcess) end(t *testing.T, s os.Signal) error {
 	t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
@@ -228,11 +317,11 @@ func (p *process) end(t *testing.T, s os.Signal) error {
 	}
 }
 
-// eventually waits for a condition, for 15 s at most: a peer's first attempt
-// to connect may take some.
+// eventually waits for a condition, for 30 s at most: a peer whose session ended without
+// a notification sees that at its next keepalive, and dials up to 9 s later.
 func eventually(t *testing.T, what string, check func() (ok bool, last any)) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		ok, last := check()
 		if ok {
@@ -247,30 +336,35 @@ func eventually(t *testing.T, what string, check func() (ok bool, last any)) {
 
 // peer is a peer's process and its API.
 type peer struct {
-	*process
-	own    netip.Addr
-	client *Client
+	*labProcess
+	own netip.Addr
+	api api.GobgpApiClient
 }
 
 // startPeer starts a peer that announces prefixes, and waits until its session is up.
 func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string, announced ...netip.Prefix) *peer {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "peer.sock")
-	p := &peer{process: start(t, ns, "peer", strconv.Itoa(as), own, router, socket), own: addr(own)}
-	var err error
-	if p.client, err = Dial("unix://"+socket, ""); err != nil {
+	p := &peer{labProcess: start(t, ns, "peer", strconv.Itoa(as), own, router, socket), own: addr(own)}
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.client.Close() })
+	t.Cleanup(func() { conn.Close() })
+	p.api = api.NewGobgpApiClient(conn)
 	for _, a := range announced {
 		eventually(t, own+" announces "+a.String(), func() (bool, any) {
-			_, err := p.client.bgp.AddPath(t.Context(), &api.AddPathRequest{Path: p.path(t, a, p.own)})
+			_, err := p.api.AddPath(t.Context(), &api.AddPathRequest{Path: p.path(t, a, p.own)})
 			return err == nil, err
 		})
 	}
 	eventually(t, "the session of "+own+" is up", func() (bool, any) {
-		n, err := p.client.Neighbors(t.Context())
-		return err == nil && len(n) == 1 && n[0].State == StateEstablished, fmt.Sprint(n, err)
+		peers, err := p.api.ListPeer(t.Context(), &api.ListPeerRequest{})
+		if err != nil {
+			return false, err
+		}
+		r, err := peers.Recv()
+		return err == nil && neighborOf(r.Peer).State == StateEstablished, fmt.Sprint(r, err)
 	})
 	return p
 }
@@ -296,14 +390,14 @@ func (p *peer) path(t *testing.T, announced netip.Prefix, nextHop netip.Addr) *a
 
 func (p *peer) announce(t *testing.T, announced netip.Prefix, nextHop netip.Addr) {
 	t.Helper()
-	if _, err := p.client.bgp.AddPath(t.Context(), &api.AddPathRequest{Path: p.path(t, announced, nextHop)}); err != nil {
+	if _, err := p.api.AddPath(t.Context(), &api.AddPathRequest{Path: p.path(t, announced, nextHop)}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (p *peer) withdraw(t *testing.T, announced netip.Prefix) {
 	t.Helper()
-	_, err := p.client.bgp.DeletePath(t.Context(), &api.DeletePathRequest{Family: ipv4Unicast, Path: p.path(t, announced, p.own)})
+	_, err := p.api.DeletePath(t.Context(), &api.DeletePathRequest{Family: ipv4Unicast, Path: p.path(t, announced, p.own)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,16 +405,20 @@ func (p *peer) withdraw(t *testing.T, announced netip.Prefix) {
 
 // lab is the router with its two peers' namespaces.
 type lab struct {
-	*process
+	*labProcess
 	config       Config
+	image        string // its file system; empty for GoBGP
 	client       *Client
 	ns, ns1, ns2 netns.NsHandle
 	handle       *netlink.Handle
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T, kind topology.RouterKind) *lab {
 	t.Helper()
 	l := &lab{ns: namespace(t), ns1: namespace(t), ns2: namespace(t)}
+	if ref := imageOf[kind]; ref != "" {
+		l.image = fileSystem(t, ref)
+	}
 	cable(t, l.ns, "r1", "192.0.2.1/25", l.ns1, "192.0.2.2/25")
 	cable(t, l.ns, "r2", "192.0.2.129/25", l.ns2, "192.0.2.130/25")
 	var err error
@@ -329,7 +427,7 @@ func newLab(t *testing.T) *lab {
 	}
 	t.Cleanup(l.handle.Close)
 	l.config = Config{
-		AS: routerAS, RouterID: addr("192.0.2.1"),
+		Kind: kind, AS: routerAS, RouterID: addr("192.0.2.1"),
 		Listen:  []netip.Addr{addr("192.0.2.1"), addr("192.0.2.129")},
 		Peers:   []Peers{{Prefix: prefix("192.0.2.0/25"), AS: peersAS}, {Prefix: prefix("192.0.2.128/25"), AS: peersAS}},
 		Sockets: t.TempDir(),
@@ -344,7 +442,11 @@ func (l *lab) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.process = start(t, l.ns, "router", string(text))
+	args := []string{string(text)}
+	if l.image != "" {
+		args = append(args, l.image, t.TempDir())
+	}
+	l.labProcess = start(t, l.ns, "router", args...)
 	if l.client, err = Open(l.config.Sockets); err != nil {
 		t.Fatal(err)
 	}
@@ -391,12 +493,49 @@ func (l *lab) awaitRoutes(t *testing.T, p netip.Prefix, want ...Route) time.Dura
 	return time.Since(began)
 }
 
-func bgpRoute(p netip.Prefix, hops ...NextHop) Route {
-	return Route{Prefix: p, Type: TypeUnicast, Protocol: ProtocolBGP, Metric: DistanceEBGP, NextHops: hops}
+// bgpRoute is a route learned by eBGP, as the router's kernel has it.
+func (l *lab) bgpRoute(p netip.Prefix, hops ...NextHop) Route {
+	r := Route{Prefix: p, Type: TypeUnicast, Protocol: ProtocolBGP, Metric: DistanceEBGP, NextHops: hops}
+	if l.config.Kind == topology.BIRD {
+		r.Protocol, r.Metric = protocolBIRD, birdMetric
+	}
+	return r
 }
 
-func TestLabRouter(t *testing.T) {
-	l := newLab(t)
+// The metrics of all routes of FRR (zebra/rt_netlink.h, NL_DEFAULT_ROUTE_METRIC) and BIRD
+// (the option metric of its protocol kernel).
+const frrMetric, birdMetric = 20, 32
+
+// staticRoute is a static route, as the router's kernel has it.
+func (l *lab) staticRoute(p netip.Prefix, hops ...NextHop) Route {
+	r := Route{Prefix: p, Type: TypeUnicast, Protocol: ProtocolStatic, Metric: DistanceStatic, NextHops: hops}
+	switch l.config.Kind {
+	case topology.FRR:
+		r.Protocol, r.Metric = protocolZStatic, frrMetric
+	case topology.BIRD:
+		r.Protocol, r.Metric = protocolBIRD, birdMetric
+	}
+	return r
+}
+
+// protocolOf is the protocol of the one route to a prefix that the client lists.
+func (l *lab) protocolOf(t *testing.T, p netip.Prefix) Protocol {
+	t.Helper()
+	fib, err := l.client.FIB(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fib = slices.DeleteFunc(fib, func(r Route) bool { return r.Prefix != p })
+	if len(fib) != 1 {
+		t.Fatalf("the client lists %v, want one route to %s", fib, p)
+	}
+	return fib[0].Protocol
+}
+
+func TestLabRouter(t *testing.T) { forEachKind(t, testRouter) }
+
+func testRouter(t *testing.T, kind topology.RouterKind) {
+	l := newLab(t, kind)
 	// What a container engine and an earlier life may leave behind.
 	left := prefix("198.51.100.0/24")
 	gateway := net.IPv4(192, 0, 2, 2)
@@ -425,21 +564,15 @@ func TestLabRouter(t *testing.T) {
 		return nil
 	})
 
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	changes := make(chan Change, 100)
-	watched := make(chan error, 1)
-	go func() { watched <- l.client.Watch(ctx, func(c Change) { changes <- c }) }()
-
 	p1 := startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1")
 	p2 := startPeer(t, l.ns2, peersAS, "192.0.2.130", "192.0.2.129")
 
 	p1.announce(t, once, p1.own)
-	t.Logf("announced, in FIB after %s", l.awaitRoutes(t, once, bgpRoute(once, hops[0])))
+	t.Logf("announced, in FIB after %s", l.awaitRoutes(t, once, l.bgpRoute(once, hops[0])))
 	p1.announce(t, shared, p1.own)
-	l.awaitRoutes(t, shared, bgpRoute(shared, hops[0]))
+	l.awaitRoutes(t, shared, l.bgpRoute(shared, hops[0]))
 	p2.announce(t, shared, p2.own)
-	t.Logf("second path, in FIB after %s", l.awaitRoutes(t, shared, bgpRoute(shared, hops...)))
+	t.Logf("second path, in FIB after %s", l.awaitRoutes(t, shared, l.bgpRoute(shared, hops...)))
 
 	t.Run("RIB", func(t *testing.T) {
 		rib, err := l.client.RIB(t.Context())
@@ -469,13 +602,6 @@ func TestLabRouter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		status, err := l.client.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(neighbors, status.Neighbors, byValue); d != "" {
-			t.Errorf("by gRPC and by HTTP (-gRPC +HTTP):\n%s", d)
-		}
 		for i := range neighbors {
 			if up := time.Since(neighbors[i].Established); up < 0 || up > time.Minute {
 				t.Errorf("session with %s up for %s", neighbors[i].Address, up)
@@ -490,34 +616,68 @@ func TestLabRouter(t *testing.T) {
 			t.Errorf("neighbours (-want +got):\n%s", d)
 		}
 	})
-	t.Run("changes", func(t *testing.T) {
-		for i, want := range []string{once.String(), shared.String(), shared.String()} {
-			select {
-			case c := <-changes:
-				if c.Withdrawn || c.Path.Prefix.String() != want {
-					t.Errorf("change %d is %+v, want %s announced", i, c, want)
-				}
-			case <-time.After(5 * time.Second):
-				t.Fatalf("change %d did not come in 5 s", i)
+	t.Run("times stay the same", func(t *testing.T) {
+		first, err := l.client.RIB(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions, err := l.client.Neighbors(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for began := time.Now(); time.Since(began) < 2*time.Second; { // the seconds of both clocks change
+			rib, err := l.client.RIB(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			neighbors, err := l.client.Neighbors(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(first, rib, byValue) + cmp.Diff(sessions, neighbors, byValue); d != "" {
+				t.Fatalf("two answers (-first +later):\n%s", d)
 			}
 		}
 	})
 	t.Run("next hop not on-link", func(t *testing.T) {
 		off := prefix("10.5.114.0/24")
 		p1.announce(t, off, addr("203.0.113.1"))
-		eventually(t, "the next hop is reported", func() (bool, any) {
+		// The announcement after it: the router has both when it has the second.
+		after := prefix("10.5.115.0/24")
+		p1.announce(t, after, p1.own)
+		l.awaitRoutes(t, after, l.bgpRoute(after, hops[0]))
+		rejected := func() bool {
 			s, err := l.client.Status(t.Context())
 			return err == nil && slices.ContainsFunc(s.Rejected, func(r Rejected) bool {
 				return r.Prefix == off && r.NextHop == addr("203.0.113.1")
-			}), s.Rejected
-		})
+			})
+		}
+		rib, err := l.client.RIB(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(rib, func(p Path) bool { return p.Prefix == off })
+		switch kind {
+		case topology.FRR:
+			if i < 0 || rib[i].Best || rib[i].Multipath {
+				t.Errorf("the RIB is %+v, want the path, and not as best", rib)
+			}
+		case topology.BIRD:
+			if i >= 0 {
+				t.Errorf("the RIB has %+v, which BIRD rejects", rib[i])
+			}
+		default:
+			eventually(t, "the next hop is reported", func() (bool, any) { return rejected(), rib })
+		}
 		if got := l.routes(t, off); len(got) > 0 {
 			t.Errorf("installed anyway: %v", got)
 		}
 		p1.withdraw(t, off)
+		p1.withdraw(t, after)
+		l.awaitRoutes(t, after)
 	})
 	t.Run("static route", func(t *testing.T) {
-		static := Route{Prefix: once, Type: TypeUnicast, Protocol: ProtocolStatic, Metric: DistanceStatic, NextHops: hops[1:]}
+		static := l.staticRoute(once, hops[1])
 		if err := l.client.AddStatic(t.Context(), once, addr("203.0.113.1")); err == nil {
 			t.Error("a next hop that is not on-link was accepted")
 		}
@@ -527,11 +687,30 @@ func TestLabRouter(t *testing.T) {
 		if d := cmp.Diff([]Route{static}, l.routes(t, once), byValue); d != "" {
 			t.Errorf("FIB with the static route (-want +got):\n%s", d)
 		}
+		if got := l.protocolOf(t, once); got != ProtocolStatic {
+			t.Errorf("the client says that its protocol is %s", got)
+		}
+		if rib, err := l.client.RIB(t.Context()); err != nil || !slices.ContainsFunc(rib, func(p Path) bool { return p.Prefix == once && p.Best }) {
+			t.Errorf("the RIB is %+v (%v), want the path as best: the static route is none", rib, err)
+		}
+		both := l.staticRoute(once, hops...)
+		if err := l.client.AddStatic(t.Context(), once, p2.own, p1.own); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]Route{both}, l.routes(t, once), byValue); d != "" {
+			t.Errorf("FIB with two next hops (-want +got):\n%s", d)
+		}
 		if err := l.client.RemoveStatic(t.Context(), once); err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff([]Route{bgpRoute(once, hops[0])}, l.routes(t, once), byValue); d != "" {
+		if d := cmp.Diff([]Route{l.bgpRoute(once, hops[0])}, l.routes(t, once), byValue); d != "" {
 			t.Errorf("FIB without it (-want +got):\n%s", d)
+		}
+		if got := l.protocolOf(t, once); got != ProtocolBGP {
+			t.Errorf("the client says that the protocol is %s", got)
+		}
+		if err := l.client.RemoveStatic(t.Context(), once); err != nil {
+			t.Errorf("removed twice: %v", err)
 		}
 	})
 	t.Run("default route that comes later", func(t *testing.T) {
@@ -548,39 +727,44 @@ func TestLabRouter(t *testing.T) {
 		if err := l.handle.LinkSetDown(link); err != nil {
 			t.Fatal(err)
 		}
-		l.awaitRoutes(t, shared, bgpRoute(shared, hops[1]))
+		l.awaitRoutes(t, shared, l.bgpRoute(shared, hops[1]))
 		if err := l.handle.LinkSetUp(link); err != nil {
 			t.Fatal(err)
 		}
-		l.awaitRoutes(t, shared, bgpRoute(shared, hops...))
+		l.awaitRoutes(t, shared, l.bgpRoute(shared, hops...))
 	})
 	t.Run("session closes", func(t *testing.T) {
 		p2.end(t, syscall.SIGKILL)
-		t.Logf("session closed, ECMP shrunk after %s", l.awaitRoutes(t, shared, bgpRoute(shared, hops[0])))
+		t.Logf("session closed, ECMP shrunk after %s", l.awaitRoutes(t, shared, l.bgpRoute(shared, hops[0])))
 		p1.end(t, syscall.SIGKILL)
 		t.Logf("session closed, route gone after %s", l.awaitRoutes(t, shared))
 		l.awaitRoutes(t, once)
-		gone := map[string]bool{}
-		eventually(t, "the watch reports that all paths are withdrawn", func() (bool, any) {
-			select {
-			case c := <-changes:
-				if c.Withdrawn {
-					gone[c.Path.Prefix.String()+" from "+c.Path.Neighbor.String()] = true
-				}
-			default:
+		if rib, err := l.client.RIB(t.Context()); err != nil || len(rib) > 0 {
+			t.Errorf("the RIB is %+v (%v), want no path", rib, err)
+		}
+		if n, err := l.client.Neighbors(t.Context()); err != nil || Established(n, p1.own) || Established(n, p2.own) {
+			t.Errorf("neighbours are %+v (%v), want no session", n, err)
+		}
+	})
+	t.Run("session cleared", func(t *testing.T) {
+		p := startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1", once)
+		l.awaitRoutes(t, once, l.bgpRoute(once, hops[0]))
+		began := time.Now()
+		for _, neighbor := range []netip.Addr{p.own, addr("192.0.2.99")} { // the second is unknown
+			if err := l.client.Clear(t.Context(), neighbor); err != nil {
+				t.Fatal(err)
 			}
-			return gone[once.String()+" from 192.0.2.2"] && gone[shared.String()+" from 192.0.2.2"] &&
-				gone[shared.String()+" from 192.0.2.130"], gone
-		})
+		}
+		l.awaitRoutes(t, once)
+		t.Logf("cleared, route gone after %s", time.Since(began))
+		l.awaitRoutes(t, once, l.bgpRoute(once, hops[0]))
+		p.end(t, syscall.SIGKILL)
+		l.awaitRoutes(t, once)
 	})
 
 	p1 = startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1")
 	p1.announce(t, once, p1.own)
-	l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
-	cancel()
-	if err := <-watched; err != nil {
-		t.Error(err)
-	}
+	l.awaitRoutes(t, once, l.bgpRoute(once, hops[0]))
 	if rss, cpu := l.usage(t); rss > 64<<20 {
 		t.Errorf("router uses %d MB (CPU %s), want 64 at most", rss>>20, cpu)
 	} else {
@@ -601,14 +785,18 @@ func TestLabRouter(t *testing.T) {
 }
 
 // TestLabInternalPeer is a router with iBGP peers.
-func TestLabInternalPeer(t *testing.T) {
-	l := newLab(t)
+func TestLabInternalPeer(t *testing.T) { forEachKind(t, testInternalPeer) }
+
+func testInternalPeer(t *testing.T, kind topology.RouterKind) {
+	l := newLab(t, kind)
 	l.config.Peers = []Peers{{Prefix: prefix("192.0.2.0/25"), AS: routerAS}}
 	l.start(t)
 	p := startPeer(t, l.ns1, routerAS, "192.0.2.2", "192.0.2.1")
 	p.announce(t, once, p.own)
-	want := bgpRoute(once, hops[0])
-	want.Metric = DistanceIBGP
+	want := l.bgpRoute(once, hops[0])
+	if kind == topology.GoBGP {
+		want.Metric = DistanceIBGP
+	}
 	l.awaitRoutes(t, once, want)
 	rib, err := l.client.RIB(t.Context())
 	if err != nil {
@@ -622,8 +810,10 @@ func TestLabInternalPeer(t *testing.T) {
 // TestLabGracefulRestart kills a peer that comes back in time, and then for
 // good. (That a router which is not asked to help drops the paths at once,
 // though the peer offers graceful restart, is TestLabLatency.)
-func TestLabGracefulRestart(t *testing.T) {
-	l := newLab(t)
+func TestLabGracefulRestart(t *testing.T) { forEachKind(t, testGracefulRestart) }
+
+func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
+	l := newLab(t, kind)
 	l.config.Peers[0].GracefulRestart = true
 	l.start(t)
 	kill := func(p *peer) time.Time {
@@ -639,27 +829,33 @@ func TestLabGracefulRestart(t *testing.T) {
 		return began
 	}
 	p := startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1", once)
-	l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
+	l.awaitRoutes(t, once, l.bgpRoute(once, hops[0]))
 
 	kill(p)
 	if got := l.routes(t, once); len(got) != 1 {
 		t.Errorf("without a session: %v, want the route kept", got)
 	}
 	p = startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1", once)
-	l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
+	l.awaitRoutes(t, once, l.bgpRoute(once, hops[0]))
 
 	began := kill(p)
-	for range 2 { // the second time it is not there
-		if err := l.client.Clear(t.Context(), p.own); err != nil {
-			t.Fatal(err)
+	if kind == topology.FRR {
+		if err := l.client.Clear(t.Context(), p.own); err == nil || !strings.Contains(err.Error(), "FRR cannot clear 192.0.2.2") {
+			t.Errorf("cleared without a session: %v, want FRR's error", err)
 		}
-		l.awaitRoutes(t, once)
-	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("cleared after %s", took)
+	} else {
+		for range 2 { // the second time it has no paths
+			if err := l.client.Clear(t.Context(), p.own); err != nil {
+				t.Fatal(err)
+			}
+			l.awaitRoutes(t, once)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("cleared after %s", took)
+		}
 	}
 	p = startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1", once)
-	l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
+	l.awaitRoutes(t, once, l.bgpRoute(once, hops[0]))
 
 	began = kill(p)
 	if got := l.routes(t, once); len(got) != 1 {
@@ -693,16 +889,18 @@ func (l *lab) usage(t *testing.T) (int, time.Duration) {
 
 // TestLabLatency measures how soon the FIB follows the peers: from before the
 // announcement is asked of the peer, and from before the peer is killed.
-func TestLabLatency(t *testing.T) {
+func TestLabLatency(t *testing.T) { forEachKind(t, testLatency) }
+
+func testLatency(t *testing.T, kind topology.RouterKind) {
 	const rounds = 10
-	l := newLab(t)
+	l := newLab(t, kind)
 	l.start(t)
 	var announced, closed []time.Duration
 	for range rounds {
 		p := startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1")
 		began := time.Now()
 		p.announce(t, once, p.own)
-		l.awaitRoutes(t, once, bgpRoute(once, hops[0]))
+		l.awaitRoutes(t, once, l.bgpRoute(once, hops[0]))
 		announced = append(announced, time.Since(began))
 		began = time.Now()
 		if err := p.cmd.Process.Kill(); err != nil {

@@ -23,23 +23,10 @@ var listRIB = &api.ListPathRequest{
 	EnableOnlyBinary: true,
 }
 
-// defaultLocalPref is GoBGP's value for a path without LOCAL_PREF.
-const defaultLocalPref = 100
-
-// rank holds what GoBGP compares for multipath (table.Path.Compare, which
-// getMultiBestPath uses).
-type rank struct {
-	local     bool
-	internal  bool
-	localPref uint32
-	asPathLen int
-	origin    uint8
-	med       uint32
-}
-
 // pathsOf converts a destination of GoBGP's API. GoBGP lists paths by preference and
 // marks only the first as best, even with multipath (ListPath also compares
-// sources), so pathsOf determines the multipath set.
+// sources), so pathsOf determines the multipath set: the paths of the same rank, as
+// table.Path.Compare, which getMultiBestPath uses.
 func pathsOf(d *api.Destination, localAS uint32) ([]Path, error) {
 	paths := make([]Path, 0, len(d.Paths))
 	var best rank

@@ -1,21 +1,22 @@
-// Package router is a BGP router for a lab. GoBGP implements the protocol, and this
-// package installs the routes in the kernel's table (the FIB) by netlink. The router
-// behaves like a top-of-rack switch:
+// Package router is a BGP router for a lab. GoBGP, FRR or BIRD implements the protocol.
+// FRR and BIRD install their routes in the kernel's table (the FIB) themselves; for GoBGP
+// this package does so by netlink. The router behaves like a top-of-rack switch:
 //
 //   - It accepts sessions (dynamic neighbours) and never opens one.
 //   - A prefix with several equally good paths has one next hop for each.
 //   - The order of precedence is: connected prefix, static route, eBGP, iBGP.
 //   - It has no default route, and forwards only packets for which it has a route.
 //
-// [Run] runs a router in its network namespace. A [Client] accesses it through two
-// unix sockets: GoBGP's gRPC API for BGP, and an HTTP API for the FIB and the static
-// routes, which GoBGP does not have.
+// [Run] runs a router in its network namespace. A [Client] accesses it through a unix
+// socket with an HTTP API, which is the same for all kinds.
 package router
 
 import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // Route is one entry of a kernel routing table.
@@ -27,7 +28,8 @@ type Route struct {
 	NextHops []NextHop `json:"next_hops,omitempty"`
 	Protocol Protocol  `json:"protocol"`
 	// Metric decides between routes to one prefix: the lowest is used. For routes of
-	// this package it is the administrative distance.
+	// this package it is the administrative distance. FRR and BIRD compare distances
+	// themselves: they install one route to a prefix, all with the same metric.
 	Metric int `json:"metric"`
 	// Source is the preferred source address, if there is one. For a connected route
 	// it is the router's address on the link.
@@ -77,16 +79,8 @@ type Path struct {
 	Received time.Time `json:"received"`
 }
 
-// Change is one change of a RIB.
-type Change struct {
-	// Time is when the change reached the client.
-	Time      time.Time `json:"time"`
-	Withdrawn bool      `json:"withdrawn"`
-	// Path is the announced or withdrawn path. Best and Multipath are not set.
-	Path Path `json:"path"`
-}
-
-// Neighbor is one BGP peer. A dynamic neighbour exists as long as its session.
+// Neighbor is one BGP peer. A dynamic neighbour exists as long as its session, and while
+// its paths are retained; with BIRD until the router ends.
 type Neighbor struct {
 	Address  netip.Addr `json:"address"`
 	AS       uint32     `json:"as"`
@@ -99,7 +93,7 @@ type Neighbor struct {
 	// HoldTime is the negotiated one.
 	HoldTime time.Duration `json:"hold_time_ns"`
 	// Received and Accepted count the peer's IPv4 unicast prefixes before and after
-	// policy.
+	// policy. No router has a policy; FRR counts only those that it accepts.
 	Received uint64 `json:"received"`
 	Accepted uint64 `json:"accepted"`
 }
@@ -142,13 +136,16 @@ type Rejected struct {
 type Status struct {
 	// Ready means that the router accepts BGP sessions and that the FIB was reconciled
 	// at least once.
-	Ready     bool       `json:"ready"`
-	AS        uint32     `json:"as"`
-	RouterID  netip.Addr `json:"router_id"`
-	Neighbors []Neighbor `json:"neighbors"`
-	Statics   []Static   `json:"statics"`
-	Rejected  []Rejected `json:"rejected"`
-	// Synced is when the FIB was last reconciled with the RIB.
+	Ready    bool                `json:"ready"`
+	Kind     topology.RouterKind `json:"kind"`
+	AS       uint32              `json:"as"`
+	RouterID netip.Addr          `json:"router_id"`
+	Statics  []Static            `json:"statics"`
+	// Rejected are next hops that are on no link. FRR and BIRD reject such paths
+	// themselves: FRR has them in the RIB, and not as best, and BIRD does not have them.
+	Rejected []Rejected `json:"rejected"`
+	// Synced is when the FIB was last reconciled: with the RIB, where the router installs
+	// the routes of the RIB, else with the unreachable default route.
 	Synced time.Time `json:"synced,omitzero"`
 	// Error is the error of that reconciliation; empty if it succeeded.
 	Error string `json:"error,omitempty"`

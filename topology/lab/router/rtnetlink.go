@@ -18,6 +18,12 @@ const (
 	ProtocolBGP    Protocol = unix.RTPROT_BGP
 )
 
+// Protocols that only the kernel's table has: a Client gets those above in their place.
+const (
+	protocolBIRD    Protocol = unix.RTPROT_BIRD // all routes of BIRD
+	protocolZStatic Protocol = 196              // static routes of FRR (zebra/rt_netlink.h, RTPROT_ZSTATIC)
+)
+
 var protocolNames = map[Protocol]string{
 	ProtocolKernel:   "kernel",
 	ProtocolBoot:     "boot",

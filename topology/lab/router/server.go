@@ -15,8 +15,7 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
-	gobgp "github.com/osrg/gobgp/v3/pkg/server"
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 const (
@@ -28,8 +27,8 @@ const (
 	retryAfter = time.Second
 	// stopTimeout bounds each step of the shutdown.
 	stopTimeout = 3 * time.Second
-	// listenTimeout bounds the start of the gRPC API.
-	listenTimeout = 5 * time.Second
+	// installWithin bounds how long FRR or BIRD may take to install a static route.
+	installWithin = 5 * time.Second
 )
 
 // table is a writable routing table.
@@ -41,11 +40,9 @@ type table interface {
 
 // server is a BGP router with a FIB.
 type server struct {
-	config Config
-	log    *log.Logger
-	bgp    *gobgp.BgpServer
-	// paths lists the RIB.
-	paths func(context.Context) ([]Path, error)
+	config  Config
+	log     *log.Logger
+	speaker speaker
 	// kick requests a reconciliation; it holds at most one request.
 	kick chan struct{}
 	// fatal gets the errors that end the router.
@@ -59,12 +56,11 @@ type server struct {
 	status Status
 }
 
-// newServer is a server without GoBGP and without a kernel.
-func newServer(c Config, t table, paths func(context.Context) ([]Path, error), l *log.Logger) *server {
+// newServer is a server without a speaker.
+func newServer(c Config, t table, l *log.Logger) *server {
 	return &server{
 		config:  c,
 		log:     l,
-		paths:   paths,
 		kick:    make(chan struct{}, 1),
 		fatal:   make(chan error, 1),
 		table:   t,
@@ -77,7 +73,8 @@ func newServer(c Config, t table, paths func(context.Context) ([]Path, error), l
 // route stays, so that no packet leaves the lab after the router's end.
 //
 // Run fails if the configuration is not valid, if a sysctl of the namespace cannot
-// be set (the error names it), or if a socket cannot be opened.
+// be set (the error names it), if a socket cannot be opened, or if a program of FRR or
+// BIRD does not start or ends.
 func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 	if err := c.Validate(); err != nil {
 		return err
@@ -90,10 +87,10 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 	defer wg.Wait()
 	defer k.Close()
 
-	s := newServer(c, k, nil, l)
-	s.paths = s.rib
+	s := newServer(c, k, l)
+	s.speaker = newSpeaker(c, l, s.request, s.fail)
 	// Before any route is learned, guard is installed and old routes are removed.
-	if err := s.reconcileWith(nil); err != nil {
+	if err := s.withdrawAll(); err != nil {
 		return fmt.Errorf("cleaning the FIB: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.withdrawAll()) }()
@@ -104,10 +101,10 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 		}
 	})
 
-	if err := s.startBGP(ctx); err != nil {
+	if err := s.speaker.start(ctx); err != nil {
 		return err
 	}
-	defer s.stopBGP()
+	defer s.speaker.stop()
 
 	work, stop := context.WithCancel(ctx)
 	var loop sync.WaitGroup
@@ -115,9 +112,6 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 	defer loop.Wait()
 	defer stop()
 
-	if err := s.watchBGP(work); err != nil {
-		return err
-	}
 	if err := s.reconcile(ctx); err != nil {
 		return err
 	}
@@ -131,7 +125,7 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 	s.mu.Lock()
 	s.status.Ready = true
 	s.mu.Unlock()
-	l.Printf("AS %d, router ID %s: ready", c.AS, c.RouterID)
+	l.Printf("%s, AS %d, router ID %s: ready", c.kind(), c.AS, c.RouterID)
 	select {
 	case <-ctx.Done():
 		l.Printf("ending: %v", context.Cause(ctx))
@@ -143,14 +137,17 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 
 // serveHTTP serves the HTTP API until shutdown is called.
 func (s *server) serveHTTP(wg *sync.WaitGroup) (shutdown func(), err error) {
-	listener, err := listenUnix(filepath.Join(s.config.Sockets, FIBSocket))
+	if err := os.MkdirAll(s.config.Sockets, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder for the socket: %w", err)
+	}
+	listener, err := listenUnix(filepath.Join(s.config.Sockets, Socket))
 	if err != nil {
 		return nil, err
 	}
 	web := &http.Server{Handler: s.handler(), ReadHeaderTimeout: stopTimeout, ErrorLog: s.log}
 	wg.Go(func() {
 		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.fail(fmt.Errorf("serving %s: %w", FIBSocket, err))
+			s.fail(fmt.Errorf("serving %s: %w", Socket, err))
 		}
 	})
 	return func() {
@@ -170,181 +167,14 @@ func (s *server) fail(err error) {
 
 // listenUnix listens on a socket. It removes the file of an earlier socket.
 func listenUnix(path string) (net.Listener, error) {
-	if err := removeSocket(path); err != nil {
-		return nil, err
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("removing an old socket: %w", err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
 	return l, nil
-}
-
-func removeSocket(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing an old socket: %w", err)
-	}
-	return nil
-}
-
-// startBGP starts GoBGP with its two listeners.
-func (s *server) startBGP(ctx context.Context) error {
-	if err := os.MkdirAll(s.config.Sockets, 0o700); err != nil {
-		return fmt.Errorf("making the folder for the sockets: %w", err)
-	}
-	socket := filepath.Join(s.config.Sockets, GoBGPSocket)
-	if err := removeSocket(socket); err != nil {
-		return err
-	}
-	s.bgp = gobgp.NewBgpServer(
-		gobgp.LoggerOption(&bgpLogger{log: s.log, fatal: s.fail}),
-		gobgp.GrpcListenAddress("unix://"+socket),
-	)
-	go s.bgp.Serve() // never ends: GoBGP cannot stop it
-
-	var listen []string
-	for _, a := range s.config.Listen {
-		listen = append(listen, a.String())
-	}
-	err := s.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
-		Asn:              s.config.AS,
-		RouterId:         s.config.RouterID.String(),
-		ListenPort:       bgpPort,
-		ListenAddresses:  listen,
-		UseMultiplePaths: true,
-	}})
-	if err != nil {
-		return fmt.Errorf("starting BGP on %v: %w", listen, err)
-	}
-	for _, p := range s.config.Peers {
-		if err := s.acceptPeers(ctx, p); err != nil {
-			return fmt.Errorf("accepting peers of AS %d in %s: %w", p.AS, p.Prefix, err)
-		}
-	}
-	return s.awaitListening(ctx, socket)
-}
-
-// acceptPeers creates a peer group for a range of dynamic neighbours.
-func (s *server) acceptPeers(ctx context.Context, p Peers) error {
-	hold := uint64(s.config.holdTime() / time.Second)
-	group := p.Prefix.String()
-	peers := &api.PeerGroup{
-		Conf:   &api.PeerGroupConf{PeerGroupName: group, PeerAsn: p.AS},
-		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3}},
-	}
-	if p.GracefulRestart {
-		// The router retains routes of its peers (RFC 4724), but does not announce graceful
-		// restart itself.
-		peers.GracefulRestart = &api.GracefulRestart{Enabled: true, HelperOnly: true}
-	}
-	err := s.bgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: peers})
-	if err != nil {
-		return err
-	}
-	return s.bgp.AddDynamicNeighbor(ctx, &api.AddDynamicNeighborRequest{DynamicNeighbor: &api.DynamicNeighbor{
-		Prefix:    p.Prefix.String(),
-		PeerGroup: group,
-	}})
-}
-
-// awaitListening waits for the socket of the gRPC API, which GoBGP opens in another
-// goroutine.
-func (s *server) awaitListening(ctx context.Context, socket string) error {
-	ctx, cancel := context.WithTimeout(ctx, listenTimeout)
-	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		conn, err := net.Dial("unix", socket)
-		if err == nil {
-			return conn.Close()
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for GoBGP's API: %w (last seen: %w)", ctx.Err(), err)
-		case err := <-s.fatal:
-			return err
-		case <-tick.C:
-		}
-	}
-}
-
-// stopBGP closes every session with a notification.
-func (s *server) stopBGP() {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.bgp.Stop()
-	}()
-	select {
-	case <-done:
-	case <-time.After(stopTimeout):
-		s.log.Printf("BGP sessions not closed after %s", stopTimeout)
-	}
-}
-
-// watchBGP requests a reconciliation after every change of a best path, and logs
-// when sessions come up or go down, until ctx ends.
-func (s *server) watchBGP(ctx context.Context) error {
-	up := map[string]bool{}
-	err := s.bgp.WatchEvent(ctx, &api.WatchEventRequest{
-		Peer: &api.WatchEventRequest_Peer{},
-		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
-			{Type: api.WatchEventRequest_Table_Filter_BEST, Init: true},
-		}},
-	}, func(e *api.WatchEventResponse) {
-		if e.GetTable() != nil {
-			s.request()
-			return
-		}
-		state := e.GetPeer().GetPeer().GetState()
-		if e.GetPeer().GetType() != api.WatchEventResponse_PeerEvent_STATE {
-			return
-		}
-		established := state.GetSessionState() == api.PeerState_ESTABLISHED
-		if addr := state.GetNeighborAddress(); up[addr] != established {
-			up[addr] = established
-			word := "down"
-			if established {
-				word = "up"
-			}
-			s.log.Printf("session with %s (AS %d) is %s", addr, state.GetPeerAsn(), word)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("watching GoBGP: %w", err)
-	}
-	return nil
-}
-
-// rib lists GoBGP's global table.
-func (s *server) rib(ctx context.Context) ([]Path, error) {
-	var paths []Path
-	var bad error
-	err := s.bgp.ListPath(ctx, listRIB, func(d *api.Destination) {
-		ps, err := pathsOf(d, s.config.AS)
-		if err != nil {
-			bad = errors.Join(bad, err)
-		}
-		paths = append(paths, ps...)
-	})
-	if err := errors.Join(err, bad); err != nil {
-		return nil, fmt.Errorf("listing the RIB: %w", err)
-	}
-	return paths, nil
-}
-
-// neighbors lists GoBGP's peers.
-func (s *server) neighbors(ctx context.Context) ([]Neighbor, error) {
-	neighbors := []Neighbor{}
-	err := s.bgp.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
-		neighbors = append(neighbors, neighborOf(p))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing BGP peers: %w", err)
-	}
-	sortNeighbors(neighbors)
-	return neighbors, nil
 }
 
 // request requests a reconciliation. It never blocks.
@@ -387,28 +217,26 @@ func (s *server) reconcile(ctx context.Context) error {
 }
 
 func (s *server) reconcileLocked(ctx context.Context) error {
+	if _, installs := s.speaker.(installer); installs {
+		return s.applyLocked(nil, nil, foreignDefault)
+	}
 	// Listed under the lock, so that no older list is applied after a newer one.
-	paths, err := s.paths(ctx)
+	paths, err := s.speaker.paths(ctx)
 	if err != nil {
 		return err
 	}
-	return s.applyLocked(paths)
+	return s.applyLocked(paths, s.staticsLocked(), owned)
 }
 
-// reconcileWith is reconcile for a given RIB.
-func (s *server) reconcileWith(paths []Path) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.applyLocked(paths)
-}
-
-func (s *server) applyLocked(paths []Path) error {
+// applyLocked installs the routes of the RIB, the static ones and guard, and removes
+// other routes for which removable returns true.
+func (s *server) applyLocked(paths []Path, statics []Static, removable func(Route) bool) error {
 	present, err := s.table.Routes()
 	if err != nil {
 		return err
 	}
-	wanted, rejected := plan(paths, s.staticsLocked(), present)
-	replace, remove := diff(present, wanted)
+	wanted, rejected := plan(paths, statics, present)
+	replace, remove := diff(present, wanted, removable)
 	var errs []error
 	for _, r := range replace {
 		if err := s.table.Replace(r); err != nil {
@@ -439,13 +267,13 @@ func (s *server) applyLocked(paths []Path) error {
 	return err
 }
 
-// withdrawAll removes every route but the guard.
+// withdrawAll removes every route of a router but the guard.
 func (s *server) withdrawAll() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Ready = false
 	clear(s.statics)
-	if err := s.applyLocked(nil); err != nil {
+	if err := s.applyLocked(nil, nil, owned); err != nil {
 		return fmt.Errorf("removing the router's routes: %w", err)
 	}
 	return nil
@@ -473,7 +301,7 @@ func (s *server) addStatic(ctx context.Context, st Static) error {
 		}
 	}
 	s.statics[st.Prefix] = st
-	return s.reconcileLocked(ctx)
+	return s.installLocked(ctx, st.Prefix)
 }
 
 // removeStatic removes the static route to a prefix, if there is one.
@@ -481,12 +309,76 @@ func (s *server) removeStatic(ctx context.Context, prefix netip.Prefix) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.statics, prefix)
-	return s.reconcileLocked(ctx)
+	return s.installLocked(ctx, prefix)
+}
+
+// installLocked installs the changed static routes. It returns when the kernel's table
+// has the route to the prefix that follows from them and from the RIB.
+func (s *server) installLocked(ctx context.Context, prefix netip.Prefix) error {
+	i, installs := s.speaker.(installer)
+	if !installs {
+		return s.reconcileLocked(ctx)
+	}
+	if err := i.setStatics(ctx, s.staticsLocked()); err != nil {
+		return err
+	}
+	return await.Until(ctx, "the route to "+prefix.String(), time.Millisecond, installWithin, func(ctx context.Context) (bool, string, error) {
+		paths, err := i.paths(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		present, err := s.table.Routes()
+		if err != nil {
+			return false, "", err
+		}
+		wanted, _ := plan(paths, s.staticsLocked(), present)
+		want, got := nextHopsTo(prefix, wanted), nextHopsTo(prefix, s.namedLocked(present))
+		return fmt.Sprint(want) == fmt.Sprint(got), fmt.Sprintf("%v, want %v", got, want), nil
+	})
+}
+
+// nextHopsTo are a table's next hops to a prefix, by protocol: those of BGP and of static
+// routes.
+func nextHopsTo(prefix netip.Prefix, table []Route) map[Protocol][]NextHop {
+	hops := map[Protocol][]NextHop{}
+	for _, r := range table {
+		if r.Prefix == prefix && r.Type == TypeUnicast && (r.Protocol == ProtocolBGP || r.Protocol == ProtocolStatic) {
+			hops[r.Protocol] = r.NextHops
+		}
+	}
+	return hops
 }
 
 // fib lists the kernel's table.
 func (s *server) fib() ([]Route, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.table.Routes()
+	routes, err := s.table.Routes()
+	return s.namedLocked(routes), err
+}
+
+// namedLocked replaces the protocols that FRR and BIRD write into the kernel's table by
+// those that all kinds of routers have: bgp and static. BIRD writes one protocol for both.
+func (s *server) namedLocked(table []Route) []Route {
+	named := slices.Clone(table)
+	for i, r := range named {
+		switch r.Protocol {
+		case protocolZStatic:
+			named[i].Protocol = ProtocolStatic
+		case protocolBIRD:
+			named[i].Protocol = ProtocolBGP
+			if s.isStaticLocked(r) {
+				named[i].Protocol = ProtocolStatic
+			}
+		}
+	}
+	return named
+}
+
+// isStaticLocked reports whether a route is the requested static route to its prefix.
+func (s *server) isStaticLocked(r Route) bool {
+	st, requested := s.statics[r.Prefix]
+	return requested && len(r.NextHops) == len(st.NextHops) && !slices.ContainsFunc(r.NextHops, func(h NextHop) bool {
+		return !slices.Contains(st.NextHops, h.Address)
+	})
 }

@@ -44,8 +44,18 @@ func (m *memory) Remove(r Route) error {
 	return nil
 }
 
-func testServer(m *memory, paths func(context.Context) ([]Path, error)) *server {
-	return newServer(Config{AS: 64524}, m, paths, log.New(io.Discard, "", 0))
+// scripted is a speaker with a RIB and without sessions. It installs no routes.
+type scripted struct {
+	speaker
+	rib func(context.Context) ([]Path, error)
+}
+
+func (s scripted) paths(ctx context.Context) ([]Path, error) { return s.rib(ctx) }
+
+func testServer(m *memory, rib func(context.Context) ([]Path, error)) *server {
+	s := newServer(Config{AS: 64524}, m, log.New(io.Discard, "", 0))
+	s.speaker = scripted{rib: rib}
+	return s
 }
 
 func TestReconcileInstallsWhatItCan(t *testing.T) {
@@ -161,7 +171,7 @@ func TestHTTP(t *testing.T) {
 		{name: "no next hop", method: "PUT", path: "/static/10.5.115.0/24", body: `{}`, code: 400, says: "at least one next hop"},
 		{name: "two prefixes", method: "PUT", path: "/static/10.5.115.0/24", body: `{"prefix":"10.5.114.0/24","next_hops":["10.4.94.21"]}`, code: 400, says: "the body says 10.5.114.0/24"},
 		{name: "unknown field", method: "PUT", path: "/static/10.5.115.0/24", body: `{"via":"10.4.94.21"}`, code: 400, says: "unknown field"},
-		{name: "no such path", method: "GET", path: "/rib", code: 404},
+		{name: "no such path", method: "GET", path: "/routes", code: 404},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), step.method, web.URL+step.path, strings.NewReader(step.body))

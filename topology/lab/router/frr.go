@@ -1,0 +1,314 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"net/netip"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// Folders of Debian's package.
+const (
+	frrPrograms = "/usr/lib/frr"
+	frrConfig   = "/etc/frr"
+	frrRun      = "/run/frr"
+	// frrUser runs the daemons, as in Debian. They refuse root, which is not in their group
+	// of terminals.
+	frrUser = "frr"
+)
+
+// startWithin bounds the start of each program of FRR and BIRD.
+const startWithin = 10 * time.Second
+
+// frrDaemons are the programs in the order in which they start: mgmtd holds the
+// configuration of static routes for staticd, and zebra installs the routes of both
+// others. Without watchfrr, which would restart one that ends: the router fails instead.
+var frrDaemons = []string{"mgmtd", "zebra", "staticd", "bgpd"}
+
+// frr is FRR: Debian's daemons as processes. zebra installs the routes.
+type frr struct {
+	config Config
+	log    *log.Logger
+	fail   func(error)
+
+	processes []*process
+	// bgp and mgmt are the terminals of bgpd and mgmtd.
+	bgp, mgmt *vty
+	// statics are those that are configured.
+	statics []Static
+	// booted is the wall-clock time at which the monotonic clock was zero.
+	booted time.Time
+}
+
+func newFRR(c Config, l *log.Logger, fail func(error)) *frr {
+	terminal := func(daemon string) *vty { return &vty{path: filepath.Join(frrRun, daemon+".vty")} }
+	now, uptime := time.Now(), clock(unix.CLOCK_MONOTONIC)
+	return &frr{
+		config: c, log: l, fail: fail, bgp: terminal("bgpd"), mgmt: terminal("mgmtd"),
+		booted: now.Round(0).UTC().Add(-time.Duration(uptime.Nano())),
+	}
+}
+
+// bgpdTemplate is bgpd's configuration. FRR's defaults that differ from those of the
+// other kinds are set: eBGP needs no policy, and paths through different autonomous
+// systems of equal number share a prefix. zebra and staticd have no configuration: without
+// a default route zebra has no route out.
+var bgpdTemplate = template.Must(template.New("bgpd.conf").Parse(`frr defaults traditional
+log stdout informational
+router bgp {{.AS}}
+ bgp router-id {{.RouterID}}
+ bgp log-neighbor-changes
+ no bgp ebgp-requires-policy
+ no bgp default ipv4-unicast
+ bgp bestpath as-path multipath-relax
+ bgp listen limit 5000
+{{- range $i, $p := .Peers}}
+ neighbor peers{{$i}} peer-group
+ neighbor peers{{$i}} remote-as {{$p.AS}}
+ neighbor peers{{$i}} timers {{$.Keepalive}} {{$.Hold}}
+ neighbor peers{{$i}} passive
+ neighbor peers{{$i}} graceful-restart-{{if $p.GracefulRestart}}helper{{else}}disable{{end}}
+ bgp listen range {{$p.Prefix}} peer-group peers{{$i}}
+{{- end}}
+ address-family ipv4 unicast
+  maximum-paths 64
+  maximum-paths ibgp 64
+{{- range $i, $p := .Peers}}
+  neighbor peers{{$i}} activate
+{{- end}}
+ exit-address-family
+exit
+`))
+
+// settings are a Config with its timers in seconds, for templates.
+type settings struct {
+	Config
+	Hold, Keepalive int
+}
+
+func settingsOf(c Config) settings {
+	hold := int(c.holdTime() / time.Second)
+	return settings{Config: c, Hold: hold, Keepalive: hold / 3}
+}
+
+// bgpdConfig is the configuration of bgpd.
+func bgpdConfig(c Config) (string, error) {
+	var text strings.Builder
+	if err := bgpdTemplate.Execute(&text, settingsOf(c)); err != nil {
+		return "", fmt.Errorf("writing bgpd's configuration: %w", err)
+	}
+	return text.String(), nil
+}
+
+func (f *frr) start(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			f.stop()
+		}
+	}()
+	uid, gid, err := idsOf(frrUser)
+	if err != nil {
+		return fmt.Errorf("preparing FRR: %w", err)
+	}
+	for _, dir := range []string{frrRun, "/var/lib/frr"} { // the second has mgmtd's records
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("making a folder of FRR: %w", err)
+		}
+		if err := os.Chown(dir, uid, gid); err != nil {
+			return fmt.Errorf("making a folder of FRR: %w", err)
+		}
+	}
+	text, err := bgpdConfig(f.config)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(frrConfig, "relapse-bgpd.conf")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("writing bgpd's configuration: %w", err)
+	}
+	for _, daemon := range frrDaemons {
+		args := []string{"--log", "stdout", "--vty_port", "0"} // no terminals by TCP
+		if daemon == "bgpd" {
+			args = append(args, "-f", file)
+			for _, a := range f.config.Listen {
+				args = append(args, "-l", a.String())
+			}
+		}
+		// A socket of an earlier life would answer with an error, instead of not existing.
+		socket := filepath.Join(frrRun, daemon+".vty")
+		if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("removing an old socket: %w", err)
+		}
+		p, err := startProcess(f.log, f.fail, filepath.Join(frrPrograms, daemon), args...)
+		if err != nil {
+			return err
+		}
+		f.processes = append(f.processes, p)
+		terminal := &vty{path: socket}
+		err = await.Until(ctx, daemon+" to answer", 5*time.Millisecond, startWithin, func(ctx context.Context) (bool, string, error) {
+			_, err := terminal.run(ctx, "show version")
+			return err == nil || p.ended() != nil, fmt.Sprint(err), nil
+		})
+		terminal.close()
+		if err := cmp.Or(p.ended(), err); err != nil {
+			return err
+		}
+	}
+	return awaitListening(ctx, f.config.Listen)
+}
+
+// idsOf are the numbers of a user and of its group.
+func idsOf(name string) (uid, gid int, err error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, 0, err
+	}
+	if uid, err = strconv.Atoi(u.Uid); err != nil {
+		return 0, 0, err
+	}
+	gid, err = strconv.Atoi(u.Gid)
+	return uid, gid, err
+}
+
+// awaitListening waits until a program accepts sessions on addresses.
+func awaitListening(ctx context.Context, addrs []netip.Addr) error {
+	return await.Until(ctx, fmt.Sprintf("a program to listen on port %d", bgpPort), 5*time.Millisecond, startWithin,
+		func(context.Context) (bool, string, error) {
+			sockets, err := netlink.SocketDiagTCP(unix.AF_INET)
+			if err != nil {
+				return false, "", fmt.Errorf("listing sockets: %w", err)
+			}
+			var on []netip.Addr
+			for _, s := range sockets {
+				if s.State == netlink.TCP_LISTEN && s.ID.SourcePort == bgpPort {
+					on = append(on, address(s.ID.Source))
+				}
+			}
+			all := slices.Contains(on, netip.IPv4Unspecified()) || !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(on, a) })
+			return all, fmt.Sprintf("listening on %v, want %v", on, addrs), nil
+		})
+}
+
+func (f *frr) stop() {
+	f.bgp.close()
+	f.mgmt.close()
+	// bgpd first: it closes the sessions. zebra removes its routes when it ends.
+	for _, p := range slices.Backward(f.processes) {
+		p.end(f.log)
+	}
+}
+
+func (f *frr) paths(ctx context.Context) ([]Path, error) {
+	text, when, err := f.show(ctx, "show bgp ipv4 unicast detail json")
+	if err != nil {
+		return nil, err
+	}
+	return parseFRRPaths(text, when)
+}
+
+func (f *frr) neighbors(ctx context.Context) ([]Neighbor, error) {
+	text, when, err := f.show(ctx, "show bgp neighbors json")
+	if err != nil {
+		return nil, err
+	}
+	return parseFRRNeighbors(text, when)
+}
+
+// show runs a command of bgpd, and returns its output with a function that gives the time
+// of an epoch in it.
+//
+// FRR stores times as full seconds of the monotonic clock, and prints the full seconds
+// since 1970 less those that have passed since. The two clocks do not tick together, so
+// that the same time is printed one second apart in two answers. When computes the stored
+// second from both clocks, which must not tick while the command runs, and so returns the
+// same time for each answer: the beginning of that second.
+func (f *frr) show(ctx context.Context, command string) (output string, when func(epoch int64) time.Time, err error) {
+	for {
+		wall, monotonic := clock(unix.CLOCK_REALTIME).Sec, clock(unix.CLOCK_MONOTONIC).Sec
+		output, err := f.bgp.run(ctx, command)
+		if err != nil {
+			return "", nil, err
+		}
+		if clock(unix.CLOCK_REALTIME).Sec == wall && clock(unix.CLOCK_MONOTONIC).Sec == monotonic {
+			return output, func(epoch int64) time.Time {
+				return f.booted.Add(time.Duration(epoch-wall+monotonic) * time.Second)
+			}, nil
+		}
+	}
+}
+
+// clock reads one of the kernel's clocks.
+func clock(id int32) unix.Timespec {
+	var now unix.Timespec
+	_ = unix.ClockGettime(id, &now) // fails for unknown clocks alone
+	return now
+}
+
+// clear fails for a neighbour without a session, whose paths FRR retains. FRR's clear
+// resets sessions alone, and all other commands that drop the paths reset the sessions of
+// the whole peer group.
+func (f *frr) clear(ctx context.Context, neighbor netip.Addr) error {
+	there, err := f.neighbors(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(there, func(n Neighbor) bool { return n.Address == neighbor })
+	if i < 0 {
+		return nil
+	}
+	if there[i].State != StateEstablished {
+		return fmt.Errorf("FRR cannot clear %s: its session is %s, and FRR drops the paths of a neighbour without a session only when its restart time is over", neighbor, there[i].State)
+	}
+	_, err = f.bgp.run(ctx, "clear bgp "+neighbor.String())
+	return err
+}
+
+// setStatics configures the difference to the configured static routes. mgmtd applies each
+// command at once.
+func (f *frr) setStatics(ctx context.Context, statics []Static) error {
+	have, want := staticCommands(f.statics), staticCommands(statics)
+	var commands []string
+	for _, c := range want {
+		if !slices.Contains(have, c) {
+			commands = append(commands, c)
+		}
+	}
+	for _, c := range have {
+		if !slices.Contains(want, c) {
+			commands = append(commands, "no "+c)
+		}
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+	if _, err := f.mgmt.run(ctx, slices.Concat([]string{"configure terminal"}, commands, []string{"end"})...); err != nil {
+		return err
+	}
+	f.statics = statics
+	return nil
+}
+
+// staticCommands configure static routes, one next hop each.
+func staticCommands(statics []Static) []string {
+	var commands []string
+	for _, s := range statics {
+		for _, a := range s.NextHops {
+			commands = append(commands, fmt.Sprintf("ip route %s %s", s.Prefix, a))
+		}
+	}
+	return commands
+}

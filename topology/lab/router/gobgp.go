@@ -1,0 +1,172 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/netip"
+	"slices"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	gobgp "github.com/osrg/gobgp/v3/pkg/server"
+)
+
+// goBGP is GoBGP in this process. It installs no routes.
+type goBGP struct {
+	config  Config
+	log     *log.Logger
+	changed func()
+	fail    func(error)
+
+	bgp *gobgp.BgpServer
+	// unwatch ends the watch of its events.
+	unwatch context.CancelFunc
+}
+
+func (g *goBGP) start(ctx context.Context) error {
+	g.bgp = gobgp.NewBgpServer(gobgp.LoggerOption(&bgpLogger{log: g.log, fatal: g.fail}))
+	go g.bgp.Serve() // never ends: GoBGP cannot stop it
+
+	var listen []string
+	for _, a := range g.config.Listen {
+		listen = append(listen, a.String())
+	}
+	err := g.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+		Asn:              g.config.AS,
+		RouterId:         g.config.RouterID.String(),
+		ListenPort:       bgpPort,
+		ListenAddresses:  listen,
+		UseMultiplePaths: true,
+	}})
+	if err != nil {
+		return fmt.Errorf("starting BGP on %v: %w", listen, err)
+	}
+	// Before the first session, so that each is logged.
+	watch, unwatch := context.WithCancel(context.Background())
+	g.unwatch = unwatch
+	if err := g.watch(watch); err != nil {
+		return err
+	}
+	for _, p := range g.config.Peers {
+		if err := g.accept(ctx, p); err != nil {
+			return fmt.Errorf("accepting peers of AS %d in %s: %w", p.AS, p.Prefix, err)
+		}
+	}
+	return nil
+}
+
+// accept creates a peer group for a range of dynamic neighbours.
+func (g *goBGP) accept(ctx context.Context, p Peers) error {
+	hold := uint64(g.config.holdTime() / time.Second)
+	group := p.Prefix.String()
+	peers := &api.PeerGroup{
+		Conf:   &api.PeerGroupConf{PeerGroupName: group, PeerAsn: p.AS},
+		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3}},
+	}
+	if p.GracefulRestart {
+		// The router retains routes of its peers (RFC 4724), but does not announce graceful
+		// restart itself.
+		peers.GracefulRestart = &api.GracefulRestart{Enabled: true, HelperOnly: true}
+	}
+	err := g.bgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: peers})
+	if err != nil {
+		return err
+	}
+	return g.bgp.AddDynamicNeighbor(ctx, &api.AddDynamicNeighborRequest{DynamicNeighbor: &api.DynamicNeighbor{
+		Prefix:    p.Prefix.String(),
+		PeerGroup: group,
+	}})
+}
+
+// watch calls changed after every change of a best path, and logs when sessions come up
+// or go down, until ctx ends.
+func (g *goBGP) watch(ctx context.Context) error {
+	up := map[string]bool{}
+	err := g.bgp.WatchEvent(ctx, &api.WatchEventRequest{
+		Peer: &api.WatchEventRequest_Peer{},
+		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
+			{Type: api.WatchEventRequest_Table_Filter_BEST, Init: true},
+		}},
+	}, func(e *api.WatchEventResponse) {
+		if e.GetTable() != nil {
+			g.changed()
+			return
+		}
+		state := e.GetPeer().GetPeer().GetState()
+		if e.GetPeer().GetType() != api.WatchEventResponse_PeerEvent_STATE {
+			return
+		}
+		established := state.GetSessionState() == api.PeerState_ESTABLISHED
+		if addr := state.GetNeighborAddress(); up[addr] != established {
+			up[addr] = established
+			word := "down"
+			if established {
+				word = "up"
+			}
+			g.log.Printf("session with %s (AS %d) is %s", addr, state.GetPeerAsn(), word)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("watching GoBGP: %w", err)
+	}
+	return nil
+}
+
+func (g *goBGP) stop() {
+	if g.unwatch != nil {
+		g.unwatch()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.bgp.Stop()
+	}()
+	select {
+	case <-done:
+	case <-time.After(stopTimeout):
+		g.log.Printf("BGP sessions not closed after %s", stopTimeout)
+	}
+}
+
+func (g *goBGP) paths(ctx context.Context) ([]Path, error) {
+	paths := []Path{}
+	var bad error
+	err := g.bgp.ListPath(ctx, listRIB, func(d *api.Destination) {
+		ps, err := pathsOf(d, g.config.AS)
+		if err != nil {
+			bad = errors.Join(bad, err)
+		}
+		paths = append(paths, ps...)
+	})
+	if err := errors.Join(err, bad); err != nil {
+		return nil, fmt.Errorf("listing the RIB: %w", err)
+	}
+	sortPaths(paths)
+	return paths, nil
+}
+
+func (g *goBGP) neighbors(ctx context.Context) ([]Neighbor, error) {
+	neighbors := []Neighbor{}
+	err := g.bgp.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
+		neighbors = append(neighbors, neighborOf(p))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing BGP peers: %w", err)
+	}
+	sortNeighbors(neighbors)
+	return neighbors, nil
+}
+
+func (g *goBGP) clear(ctx context.Context, neighbor netip.Addr) error {
+	there, err := g.neighbors(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(there, func(n Neighbor) bool { return n.Address == neighbor }) {
+		return nil
+	}
+	// A dynamic neighbour that is deleted returns with its next session.
+	return g.bgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: neighbor.String()})
+}

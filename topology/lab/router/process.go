@@ -1,0 +1,66 @@
+package router
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// process is a program that runs beside the router and ends with it.
+type process struct {
+	cmd  *exec.Cmd
+	stop chan struct{} // closed when it is asked to end
+	done chan struct{} // closed when it has ended
+	err  error         // why, once done is closed
+}
+
+// startProcess starts a program in the foreground. Its output goes to the router's log.
+// When it ends without being asked to, fail gets an error with its name.
+func startProcess(l *log.Logger, fail func(error), name string, args ...string) (*process, error) {
+	p := &process{cmd: exec.Command(name, args...), stop: make(chan struct{}), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = l.Writer(), l.Writer()
+	p.cmd.Env = append(os.Environ(), "TZ=UTC") // the times in its answers have no zone
+	// A killed router leaves no program behind that answers its peers.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	go func() {
+		defer close(p.done)
+		p.err = fmt.Errorf("%s ended: %w", name, cmp.Or(p.cmd.Wait(), errors.New("exit status 0")))
+		select {
+		case <-p.stop:
+		default:
+			fail(p.err)
+		}
+	}()
+	return p, nil
+}
+
+// ended is an error with the reason if the program has ended.
+func (p *process) ended() error {
+	select {
+	case <-p.done:
+		return p.err
+	default:
+		return nil
+	}
+}
+
+// end ends the program, and kills it if it has not ended after stopTimeout.
+func (p *process) end(l *log.Logger) {
+	close(p.stop)
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
+	select {
+	case <-p.done:
+	case <-time.After(stopTimeout):
+		l.Printf("%s not ended after %s: killed", p.cmd.Path, stopTimeout)
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}

@@ -1,0 +1,82 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"log"
+	"net/netip"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// speaker is the software that speaks BGP. There is an implementation for each kind of
+// router.
+type speaker interface {
+	// start starts it. It accepts sessions when start returns.
+	start(ctx context.Context) error
+	// stop closes every session with a notification and ends it.
+	stop()
+	// paths lists the RIB by prefix, then by preference.
+	paths(ctx context.Context) ([]Path, error)
+	// neighbors lists the peers in order of address.
+	neighbors(ctx context.Context) ([]Neighbor, error)
+	// clear closes the session with a neighbour and drops its paths: see Client.Clear.
+	clear(ctx context.Context, neighbor netip.Addr) error
+}
+
+// installer is a speaker that installs its routes in the kernel's table itself. The
+// server then only keeps the unreachable default route.
+type installer interface {
+	speaker
+	// setStatics replaces the static routes. They may reach the kernel's table later.
+	setStatics(ctx context.Context, statics []Static) error
+}
+
+// newSpeaker makes the speaker of the configured kind. It calls changed after each change
+// of a best path if the server has to install it, and fail when it ends by itself.
+func newSpeaker(c Config, l *log.Logger, changed func(), fail func(error)) speaker {
+	switch c.Kind {
+	case topology.FRR:
+		return newFRR(c, l, fail)
+	case topology.BIRD:
+		return newBIRD(c, l, fail)
+	default:
+		return &goBGP{config: c, log: l, changed: changed, fail: fail}
+	}
+}
+
+// rank holds what routers compare for multipath, up to and including MED.
+type rank struct {
+	local     bool
+	internal  bool
+	localPref uint32
+	asPathLen int
+	origin    uint8
+	med       uint32
+}
+
+// compareRanks sorts the preferred rank first. No router has local paths.
+func compareRanks(a, b rank) int {
+	return cmp.Or(
+		cmp.Compare(b.localPref, a.localPref),
+		cmp.Compare(a.asPathLen, b.asPathLen),
+		cmp.Compare(a.origin, b.origin),
+		cmp.Compare(a.med, b.med),
+		firstIf(b.internal, a.internal),
+	)
+}
+
+// firstIf sorts true before false.
+func firstIf(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// defaultLocalPref is the value of all kinds of routers for a path without LOCAL_PREF.
+const defaultLocalPref = 100
