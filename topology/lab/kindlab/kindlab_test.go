@@ -125,7 +125,7 @@ func TestImagesOf(t *testing.T) {
 	whole := ImagesOf(topology.Topology{
 		Clusters: make([]topology.Cluster, 1), Routers: make([]topology.Router, 1), Hosts: make([]topology.Host, 1),
 	})
-	for _, ref := range append([]string{registryImage, nodeImage, routerImage, hostImage}, controlPlaneImages...) {
+	for _, ref := range append([]string{registryImage, nodeImage, RouterImage(""), hostImage}, controlPlaneImages...) {
 		if !slices.Contains(whole, ref) {
 			t.Errorf("%s is missing", ref)
 		}
@@ -133,6 +133,16 @@ func TestImagesOf(t *testing.T) {
 	hosts := []topology.Host{{Image: "relapse.dev/mariadb:10.11"}, {}, {Image: "relapse.dev/mariadb:10.11"}}
 	if got := ImagesOf(topology.Topology{Hosts: hosts}); !slices.Equal(got, []string{registryImage, "relapse.dev/mariadb:10.11", hostImage}) {
 		t.Errorf("hosts with and without an image need %v", got)
+	}
+	routers := []topology.Router{{Kind: topology.FRR}, {Kind: topology.BIRD}, {Kind: topology.FRR}, {Kind: topology.GoBGP}}
+	want := []string{registryImage, "relapse.dev/frr:10.3", "relapse.dev/bird:2.17", "relapse.dev/tor:dev"}
+	if got := ImagesOf(topology.Topology{Routers: routers}); !slices.Equal(got, want) {
+		t.Errorf("routers of all kinds need %v, want %v", got, want)
+	}
+	for _, kind := range topology.RouterKinds {
+		if routerImages[kind] == "" {
+			t.Errorf("routers of the kind %q have no image", kind)
+		}
 	}
 	if got := ImagesOf(topology.Topology{}); !slices.Equal(got, []string{registryImage}) {
 		t.Errorf("an empty lab needs %v", got)

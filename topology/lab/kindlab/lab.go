@@ -27,9 +27,18 @@ import (
 // Images of the lab's own containers.
 const (
 	registryImage = "relapse.dev/registry:3.1.2"
-	routerImage   = "relapse.dev/tor:dev"
 	hostImage     = "relapse.dev/host:dev"
 )
+
+// routerImages are the images of routers, by kind.
+var routerImages = map[topology.RouterKind]string{
+	topology.GoBGP: "relapse.dev/tor:dev",
+	topology.FRR:   "relapse.dev/frr:10.3",
+	topology.BIRD:  "relapse.dev/bird:2.17",
+}
+
+// RouterImage is the image of a router of a kind; empty means GoBGP.
+func RouterImage(kind topology.RouterKind) string { return routerImages[cmp.Or(kind, topology.GoBGP)] }
 
 // runDir is the folder of the sockets in a router's, host's or guest's container. It
 // is a folder of the machine under StateDir.
@@ -76,11 +85,15 @@ func containerImages(t topology.Topology) []string {
 		refs = append(refs, nodeImage)
 	}
 	refs = append(refs, guestImages(t)...)
-	if len(t.Routers) > 0 {
-		refs = append(refs, routerImage)
+	var others []string
+	for _, r := range t.Routers {
+		others = append(others, RouterImage(r.Kind))
 	}
 	for _, h := range t.Hosts {
-		if ref := hostImageOf(h); !slices.Contains(refs, ref) {
+		others = append(others, hostImageOf(h))
+	}
+	for _, ref := range others {
+		if !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}
 	}
@@ -231,7 +244,7 @@ func (l *Lab) registryAddr(number int) netip.AddrPort {
 func (l *Lab) startRoutersAndHosts(ctx context.Context, images map[string]string) error {
 	start, ctx := errgroup.WithContext(ctx)
 	for _, r := range l.Topology.Routers {
-		start.Go(func() error { return l.startRouter(ctx, r, images[routerImage]) })
+		start.Go(func() error { return l.startRouter(ctx, r, images[RouterImage(r.Kind)]) })
 	}
 	for _, h := range l.Topology.Hosts {
 		start.Go(func() error { return l.startHost(ctx, h, images[hostImageOf(h)]) })
@@ -244,7 +257,7 @@ const AgentSocket = runDir + "/agent.sock"
 
 // startHost runs a host with its probe agent.
 func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) error {
-	err := l.startMember(ctx, h.Name, h.Links, &container.Config{
+	err := l.startMember(ctx, h.Name, h.Links, []string{"NET_ADMIN"}, &container.Config{
 		Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket},
 	})
 	if err != nil {
@@ -255,7 +268,7 @@ func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) erro
 
 // startRouter runs a router and waits until it accepts sessions.
 func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) error {
-	config := router.Config{AS: r.ASN, RouterID: r.ID, Sockets: runDir}
+	config := router.Config{Kind: r.Kind, AS: r.ASN, RouterID: r.ID, Sockets: runDir}
 	for _, link := range r.Links {
 		config.Listen = append(config.Listen, link.Address)
 	}
@@ -274,7 +287,12 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 	if err := os.WriteFile(filepath.Join(dir, "tor.json"), text, 0o600); err != nil {
 		return fmt.Errorf("writing the configuration of router %q: %w", r.Name, err)
 	}
-	err = l.startMember(ctx, r.Name, r.Links, &container.Config{
+	capabilities := []string{"NET_ADMIN"}
+	if r.Kind == topology.FRR {
+		// Its daemons ask for it when they start, for namespaces, and end without it.
+		capabilities = append(capabilities, "SYS_ADMIN")
+	}
+	err = l.startMember(ctx, r.Name, r.Links, capabilities, &container.Config{
 		Image: image, Cmd: []string{"--config", runDir + "/tor.json"},
 	})
 	if err != nil {
@@ -311,14 +329,14 @@ func (l *Lab) makeRunFolder(member string) (string, error) {
 }
 
 // startMember runs the container of a router or host.
-func (l *Lab) startMember(ctx context.Context, name string, links []topology.Link, config *container.Config) error {
+func (l *Lab) startMember(ctx context.Context, name string, links []topology.Link, capabilities []string, config *container.Config) error {
 	dir, err := l.makeRunFolder(name)
 	if err != nil {
 		return err
 	}
 	config.Hostname = name
 	return l.member(name).run(ctx, links, config, &container.HostConfig{
-		CapAdd: []string{"NET_ADMIN"},
+		CapAdd: capabilities,
 		// The two directions of a flow may use different routers (ECMP). A reverse path
 		// filter would drop one.
 		Sysctls: map[string]string{
