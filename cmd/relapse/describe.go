@@ -64,6 +64,7 @@ func further(labels, common []string) string {
 func describeCommand() *cobra.Command {
 	var clab bool
 	var on subnets
+	var set map[string]string
 	cmd := &cobra.Command{
 		Use:   "describe NAME",
 		Short: "Describe an incident, and how it is reproduced",
@@ -73,14 +74,19 @@ func describeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if clab {
-				return containerlab.Export(cmd.OutOrStdout(), s.Topology)
+			one := []framework.Scenario{s}
+			if err := setParameters(one, set); err != nil {
+				return err
 			}
-			describe(cmd.OutOrStdout(), s)
+			if clab {
+				return containerlab.Export(cmd.OutOrStdout(), one[0].Topology)
+			}
+			describe(cmd.OutOrStdout(), one[0])
 			return nil
 		},
 	}
 	on.register(cmd)
+	cmd.Flags().StringToStringVar(&set, "set", nil, "describe it with parameters, `NAME=VALUE`")
 	cmd.Flags().BoolVar(&clab, "containerlab", false, "print the topology as a containerlab file instead")
 	return cmd
 }

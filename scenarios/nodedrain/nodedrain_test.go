@@ -412,3 +412,38 @@ func TestScript(t *testing.T) {
 		t.Errorf("%d remedies that help and %d that do not; documented are 3 and 2", helps[true], helps[false])
 	}
 }
+
+// The parameter changes the ToRs, their drawing and the components of each variant, and
+// leaves the scenario itself alone.
+func TestRouterParameter(t *testing.T) {
+	for _, kind := range topology.RouterKinds {
+		s, err := Scenario.With(map[string]string{"router": string(kind)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(); err != nil {
+			t.Errorf("with %s: %v", kind, err)
+		}
+		other := kind != topology.GoBGP
+		for _, r := range s.Topology.Routers {
+			if other && r.Kind != kind || !other && r.Kind != "" {
+				t.Errorf("%s is %q, want %s", r.Name, r.Kind, kind)
+			}
+		}
+		if drawn := strings.Contains(s.Incident.Diagram, "GoBGP"); drawn == other {
+			t.Errorf("with %s the drawing is:\n%s", kind, s.Incident.Diagram)
+		}
+		for _, v := range append(slices.Clone(s.Variants), s.At(map[string]string{"cilium": affected})) {
+			if _, has := v.Components[string(kind)]; has != other {
+				t.Errorf("with %s the components of %s are %v", kind, v.Name, v.Components)
+			}
+		}
+	}
+	if lab.Routers[0].Kind != "" || Scenario.Topology.Routers[0].Kind != "" || !strings.Contains(Record.Diagram, "GoBGP") {
+		t.Error("the scenario's own declaration was changed")
+	}
+	const want = `router "cisco": want one of ["gobgp" "frr" "bird"]`
+	if _, err := Scenario.With(map[string]string{"router": "cisco"}); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

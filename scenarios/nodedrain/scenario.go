@@ -44,7 +44,8 @@ var Scenario = framework.Scenario{
 		variant(framework.Affected, affected, affectedScript, images(fixed)...),
 		variant(framework.Fixed, fixed, fixedScript),
 	},
-	Tested: []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
+	Parameters: []framework.Parameter{routerParameter},
+	Tested:     []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
 	At: func(versions map[string]string) framework.Variant {
 		version := versions["cilium"]
 		return variant(framework.Unclassified, version, func() framework.Script {

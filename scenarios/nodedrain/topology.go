@@ -1,9 +1,15 @@
 package nodedrain
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The incident's numbers and names.
@@ -63,4 +69,49 @@ func tor(name, outer, inner string) topology.Router {
 func addressOf(lab topology.Topology, name string) netip.Addr {
 	addr, _ := lab.AddressOn(name, nodeNet.Name)
 	return addr
+}
+
+// routerParameter chooses the software of the ToRs.
+var routerParameter = framework.Parameter{
+	Name: "router", Default: string(topology.GoBGP), About: "what speaks BGP on the ToRs: gobgp, frr or bird",
+}
+
+// It is not in Scenario's declaration, to which it would refer.
+func init() { Scenario.With = withRouters }
+
+// withRouters is the scenario with ToRs of another kind. The script is the same.
+func withRouters(values map[string]string) (framework.Scenario, error) {
+	kind := topology.RouterKind(values[routerParameter.Name])
+	if !slices.Contains(topology.RouterKinds, kind) {
+		return framework.Scenario{}, fmt.Errorf("%s %q: want one of %q", routerParameter.Name, kind, topology.RouterKinds)
+	}
+	s := Scenario
+	if kind == topology.GoBGP {
+		return s, nil
+	}
+	s.Topology.Routers = slices.Clone(s.Topology.Routers)
+	for i := range s.Topology.Routers {
+		s.Topology.Routers[i].Kind = kind
+	}
+	_, version, _ := strings.Cut(kindlab.RouterImage(kind), ":")
+	software := strings.ToUpper(string(kind)) + " " + version
+	s.Incident.Diagram = strings.Replace(s.Incident.Diagram, "GoBGP", software, 1)
+	s.Variants = slices.Clone(s.Variants)
+	for i, v := range s.Variants {
+		s.Variants[i].Components = withRouter(v.Components, kind, version)
+	}
+	at := s.At
+	s.At = func(versions map[string]string) framework.Variant {
+		v := at(versions)
+		v.Components = withRouter(v.Components, kind, version)
+		return v
+	}
+	return s, nil
+}
+
+// withRouter are a variant's components with the software of the ToRs.
+func withRouter(components map[string]string, kind topology.RouterKind, version string) map[string]string {
+	with := maps.Clone(components)
+	with[string(kind)] = version
+	return with
 }
