@@ -124,7 +124,7 @@ func fileSystem(t *testing.T, ref string) string {
 	}
 	defer archive.Close()
 	dir := t.TempDir()
-	tar := exec.Command("tar", "--extract", "--directory="+dir)
+	tar := exec.Command("tar", "--extract", "--numeric-owner", "--directory="+dir)
 	tar.Stdin, tar.Stderr = archive, os.Stderr
 	if err := tar.Run(); err != nil {
 		t.Fatal(err)
