@@ -238,12 +238,13 @@ func (f *frr) neighbors(ctx context.Context) ([]Neighbor, error) {
 // same time for each answer: the beginning of that second.
 func (f *frr) show(ctx context.Context, command string) (output string, when func(epoch int64) time.Time, err error) {
 	for {
-		wall, monotonic := clock(unix.CLOCK_REALTIME).Sec, clock(unix.CLOCK_MONOTONIC).Sec
+		// FRR asks time(2), which is the coarse clock: it ticks some milliseconds late.
+		wall, monotonic := clock(unix.CLOCK_REALTIME_COARSE).Sec, clock(unix.CLOCK_MONOTONIC).Sec
 		output, err := f.bgp.run(ctx, command)
 		if err != nil {
 			return "", nil, err
 		}
-		if clock(unix.CLOCK_REALTIME).Sec == wall && clock(unix.CLOCK_MONOTONIC).Sec == monotonic {
+		if clock(unix.CLOCK_REALTIME_COARSE).Sec == wall && clock(unix.CLOCK_MONOTONIC).Sec == monotonic {
 			return output, func(epoch int64) time.Time {
 				return f.booted.Add(time.Duration(epoch-wall+monotonic) * time.Second)
 			}, nil

@@ -93,8 +93,7 @@ type frrNeighbor struct {
 	}
 }
 
-// parseFRRNeighbors reads peers in order of address. When gives the time of an epoch, which
-// is the beginning of a second. A session came up before its end.
+// parseFRRNeighbors reads peers in order of address. When gives the time of an epoch.
 func parseFRRNeighbors(text string, when func(epoch int64) time.Time) ([]Neighbor, error) {
 	byAddress := map[string]json.RawMessage{}
 	if err := json.Unmarshal([]byte(text), &byAddress); err != nil {
@@ -116,9 +115,7 @@ func parseFRRNeighbors(text string, when func(epoch int64) time.Time) ([]Neighbo
 		n := Neighbor{Address: addr, AS: from.RemoteAS, State: strings.ToLower(from.BGPState)}
 		if n.State == StateEstablished {
 			n.RouterID = from.RemoteRouterID
-			// Not the beginning: a caller that waits for a session from a given time on would
-			// refuse one that came up in the same second.
-			n.Established = when(from.BGPTimerUpEstablishedEpoch).Add(time.Second)
+			n.Established = when(from.BGPTimerUpEstablishedEpoch)
 			n.HoldTime = time.Duration(from.BGPTimerHoldTimeMsecs) * time.Millisecond
 			n.Accepted = from.AddressFamilyInfo.IPv4Unicast.AcceptedPrefixCounter
 			n.Received = n.Accepted

@@ -728,9 +728,19 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 			t.Fatal(err)
 		}
 		l.awaitRoutes(t, shared, l.bgpRoute(shared, hops[1]))
+		session := func(up bool) {
+			eventually(t, fmt.Sprintf("session with %s is up: %t", p1.own, up), func() (bool, any) {
+				n, err := l.client.Neighbors(t.Context())
+				return err == nil && Established(n, p1.own) == up, fmt.Sprint(n, err)
+			})
+		}
+		if kind != topology.GoBGP {
+			session(false) // FRR and BIRD close it when its link is down
+		}
 		if err := l.handle.LinkSetUp(link); err != nil {
 			t.Fatal(err)
 		}
+		session(true)
 		l.awaitRoutes(t, shared, l.bgpRoute(shared, hops...))
 	})
 	t.Run("session closes", func(t *testing.T) {

@@ -88,7 +88,8 @@ type Neighbor struct {
 	// State is the session's state of RFC 4271: idle, connect, active, opensent,
 	// openconfirm, established.
 	State string `json:"state"`
-	// Established is when the session came up, to the second.
+	// Established is when the session came up, rounded down to a second. It stays the same
+	// as long as the session is up.
 	Established time.Time `json:"established,omitzero"`
 	// HoldTime is the negotiated one.
 	HoldTime time.Duration `json:"hold_time_ns"`
@@ -109,12 +110,12 @@ func Established(neighbors []Neighbor, address netip.Addr) bool {
 }
 
 // Announces reports whether the neighbour of that address has a session that came up
-// at since or later, and has announced a route over it. Times are compared to the
-// second, which is the resolution of Established.
+// at since or later, and has announced a route over it. Established may be up to a
+// second early, which is its resolution.
 func Announces(neighbors []Neighbor, address netip.Addr, since time.Time) bool {
-	since = since.Truncate(time.Second)
+	since = since.Add(-time.Second)
 	return Established(neighbors, address) && slices.ContainsFunc(neighbors, func(n Neighbor) bool {
-		return n.Address == address && n.Received > 0 && !n.Established.Before(since)
+		return n.Address == address && n.Received > 0 && n.Established.After(since)
 	})
 }
 
