@@ -53,11 +53,12 @@ type Scenario struct {
 	// Slow excludes the scenario from make test: it runs at night. SlowLabel selects it.
 	Slow   bool
 	Budget Budget
-	// Parameters can be set for a run (Set). With returns the scenario on a topology with the
-	// given values, by name, and the defaults of the others. Its error is one sentence about a
-	// value that is invalid, or with which a run would prove nothing. Nil: no parameters.
+	// Parameters can be set for a run (Set). With returns a scenario, whose networks may have
+	// moved, with the given values, by name, and the defaults of the others. Its error is one
+	// sentence about a value that is invalid, or with which a run would prove nothing. Nil: no
+	// parameters.
 	Parameters []Parameter
-	With       func(lab topology.Topology, values map[string]string) (Scenario, error)
+	With       func(s Scenario, values map[string]string) (Scenario, error)
 	// Tested are the components whose version can be chosen. At makes a variant for
 	// chosen versions, which it gets by the names of Tested. The variant's role is
 	// ignored (see Unclassified).

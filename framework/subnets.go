@@ -51,12 +51,7 @@ func (s Scenario) renumbered(moves topology.Renumbering) (Scenario, error) {
 // Set returns the scenario with the given values of its parameters, by name, and the defaults
 // of the others. The error is one sentence about a value.
 func (s Scenario) Set(values map[string]string) (Scenario, error) {
-	made, err := s.With(s.Topology, values)
-	if err != nil {
-		return Scenario{}, err
-	}
-	made.Incident, made.Moved = s.Incident, s.Moved
-	return made, nil
+	return s.With(s, values)
 }
 
 // MovedInto is the prefix with which Within makes the same move; false if no network was

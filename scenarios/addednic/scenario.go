@@ -88,8 +88,10 @@ func scenario(lab topology.Topology, nic fault.NIC) framework.Scenario {
 			v.Images = imagesOf(c.Version)
 			return v
 		},
-		With: func(lab topology.Topology, values map[string]string) (framework.Scenario, error) {
-			return with(lab, nic, values)
+		With: func(s framework.Scenario, values map[string]string) (framework.Scenario, error) {
+			made, err := with(s.Topology, nic, values)
+			made.Incident, made.Moved = s.Incident, s.Moved
+			return made, err
 		},
 	}
 }

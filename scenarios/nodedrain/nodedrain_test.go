@@ -417,7 +417,7 @@ func TestScript(t *testing.T) {
 // leaves the scenario itself alone.
 func TestRouterParameter(t *testing.T) {
 	for _, kind := range topology.RouterKinds {
-		s, err := Scenario.With(map[string]string{"router": string(kind)})
+		s, err := Scenario.Set(map[string]string{"router": string(kind)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -443,7 +443,7 @@ func TestRouterParameter(t *testing.T) {
 		t.Error("the scenario's own declaration was changed")
 	}
 	const want = `router "cisco": want one of ["gobgp" "frr" "bird"]`
-	if _, err := Scenario.With(map[string]string{"router": "cisco"}); err == nil || err.Error() != want {
+	if _, err := Scenario.Set(map[string]string{"router": "cisco"}); err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

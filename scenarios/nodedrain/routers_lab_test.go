@@ -23,7 +23,7 @@ import (
 func TestRouterKinds(t *testing.T) {
 	results := map[topology.RouterKind][]string{}
 	for _, kind := range topology.RouterKinds {
-		s, err := withRouters(map[string]string{routerParameter.Name: string(kind)})
+		s, err := withRouters(Scenario, map[string]string{routerParameter.Name: string(kind)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,6 +45,7 @@ var Scenario = framework.Scenario{
 		variant(framework.Fixed, fixed, fixedScript),
 	},
 	Parameters: []framework.Parameter{routerParameter},
+	With:       withRouters,
 	Tested:     []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
 	At: func(versions map[string]string) framework.Variant {
 		version := versions["cilium"]

@@ -1,6 +1,7 @@
 package nodedrain
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -76,16 +77,12 @@ var routerParameter = framework.Parameter{
 	Name: "router", Default: string(topology.GoBGP), About: "what speaks BGP on the ToRs: gobgp, frr or bird",
 }
 
-// It is not in Scenario's declaration, to which it would refer.
-func init() { Scenario.With = withRouters }
-
-// withRouters is the scenario with ToRs of another kind. The script is the same.
-func withRouters(values map[string]string) (framework.Scenario, error) {
-	kind := topology.RouterKind(values[routerParameter.Name])
+// withRouters is a scenario with ToRs of another kind. The script is the same.
+func withRouters(s framework.Scenario, values map[string]string) (framework.Scenario, error) {
+	kind := topology.RouterKind(cmp.Or(values[routerParameter.Name], routerParameter.Default))
 	if !slices.Contains(topology.RouterKinds, kind) {
 		return framework.Scenario{}, fmt.Errorf("%s %q: want one of %q", routerParameter.Name, kind, topology.RouterKinds)
 	}
-	s := Scenario
 	if kind == topology.GoBGP {
 		return s, nil
 	}
