@@ -294,7 +294,10 @@ func start(t *testing.T, ns netns.NsHandle, role string, args ...string) *labPro
 	t.Helper()
 	p := &labProcess{cmd: exec.Command("/proc/self/exe", args...), exited: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), roleVariable+"="+role)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS} // for enter
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Unshareflags: unix.CLONE_NEWNS,  // for enter
+		Cloneflags:   unix.CLONE_NEWPID, // a killed router takes its programs with it, as in a container
+	}
 	p.cmd.Stderr = os.Stderr
 	within(t, ns, p.cmd.Start)
 	go func() { p.exited <- p.cmd.Wait(); close(p.exited) }()

@@ -11,7 +11,9 @@ import (
 	"time"
 )
 
-// process is a program that runs beside the router and ends with it.
+// process is a program that runs beside the router and ends with it. A router that is
+// killed takes its programs with it as the first process of its PID namespace; a signal at
+// the parent's death would not reach FRR's, which change their user.
 type process struct {
 	cmd  *exec.Cmd
 	stop chan struct{} // closed when it is asked to end
@@ -25,8 +27,6 @@ func startProcess(l *log.Logger, fail func(error), name string, args ...string) 
 	p := &process{cmd: exec.Command(name, args...), stop: make(chan struct{}), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = l.Writer(), l.Writer()
 	p.cmd.Env = append(os.Environ(), "TZ=UTC") // the times in its answers have no zone
-	// A killed router leaves no program behind that answers its peers.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
