@@ -3,6 +3,7 @@ package qualify
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -211,7 +212,7 @@ func (in Inputs) notTested(rows []Row) []string {
 	}
 	var sliced []string
 	for _, i := range in.Incidents {
-		if i.Form == "slice" {
+		if i.Form == "slice" && i.NotAsked == "" {
 			sliced = append(sliced, i.Name)
 		}
 	}
@@ -220,6 +221,9 @@ func (in Inputs) notTested(rows []Row) []string {
 	}
 	if m := in.Upgrade.Measures; m != nil && m.Form == "slice" {
 		all = append(all, fmt.Sprintf("only a slice of %s was upgraded: scenarios/README.md says what it leaves out", in.Component))
+	}
+	for _, version := range slices.Sorted(maps.Keys(in.Built)) {
+		all = append(all, fmt.Sprintf("%s %s as the vendor builds it: here it is %s", in.Component, version, in.Built[version]))
 	}
 	for _, minor := range in.Path.Skipped {
 		all = append(all, "the path through "+minor)

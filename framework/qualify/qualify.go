@@ -114,6 +114,9 @@ type Inputs struct {
 	// Incidents are those of the catalogue that test the component.
 	Incidents []Incident `json:"incidents"`
 	Upgrade   Upgrade    `json:"upgrade"`
+	// Built is, by version, how its images are built if that is not with the modules that
+	// the vendor has chosen.
+	Built map[string]string `json:"built,omitempty"`
 }
 
 // Configuration is the effect of the upgrade on the user's own configuration.
@@ -163,10 +166,12 @@ type Incident struct {
 	Form  string `json:"form"` // "whole" or "slice"
 	// OfUpgrade is set if the upgrade itself causes the incident, and not one version.
 	// Then From is empty, and To is the result of the upgrade.
-	OfUpgrade bool    `json:"of_upgrade"`
-	Outcome   Outcome `json:"outcome"`
-	From      Seen    `json:"from"`
-	To        Seen    `json:"to"`
+	OfUpgrade bool `json:"of_upgrade"`
+	// NotAsked is why its script runs with neither version; empty if it runs.
+	NotAsked string  `json:"not_asked,omitempty"`
+	Outcome  Outcome `json:"outcome"`
+	From     Seen    `json:"from"`
+	To       Seen    `json:"to"`
 	// Remedies are the documented ones, Issue is the vendor's, if there is one, and
 	// Command reproduces the incident.
 	Remedies []string `json:"remedies"`
@@ -218,6 +223,11 @@ func (i Incident) row(from, to string) Row {
 	r := Row{Part: PartIncident, Name: i.Name, From: i.From.cell(), To: i.To.cell(), State: Fine, Decides: true}
 	if i.OfUpgrade {
 		r.From, r.During, r.To = "", r.To, ""
+	}
+	if i.NotAsked != "" {
+		r.State, r.Decides = NotLookedAt, false
+		r.Says = fmt.Sprintf("%s (%s) is not checked: %s", i.Name, i.Title, i.NotAsked)
+		return r
 	}
 	switch i.Outcome = i.outcome(); i.Outcome {
 	case Introduced:

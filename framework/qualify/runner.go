@@ -41,6 +41,7 @@ type Runner struct {
 	in         Inputs
 	trials     []trial
 	refs       map[string]string // an image of each version
+	catalogue  *images.Catalogue // that has them; nil before LookUp
 	upgradable bool              // an upgrade of the component is declared
 	began      time.Time
 	earlier    *Qualification // the one that is resumed; nil for a new one
@@ -75,8 +76,12 @@ type VersionLab interface {
 // error says what is wrong with the request.
 func New(q Request, all []framework.Scenario) (*Runner, error) {
 	r := &Runner{Request: q, Progress: engine.Silent, began: time.Now()}
-	_, r.upgradable = upgrade.For(q.Component)
-	var err error
+	var declared upgrade.Upgrade
+	declared, r.upgradable = upgrade.For(q.Component)
+	err := declared.Possible(q.From, q.To)
+	if err != nil {
+		return nil, err
+	}
 	if r.trials, err = trialsOf(all, q.Component, q.From, q.To); err != nil {
 		return nil, err
 	}
@@ -129,7 +134,10 @@ const effect = "the effect on the configuration: "
 // LookUp finds out which releases there are, and by which recipes both versions are
 // built. The error is an *images.UnknownVersionError if there is no recipe.
 func (r *Runner) LookUp(ctx context.Context, c *images.Catalogue) error {
-	r.refs = map[string]string{}
+	r.refs, r.catalogue = map[string]string{}, c
+	if err := r.ask(c); err != nil {
+		return err
+	}
 	for _, version := range []string{r.From, r.To} {
 		var err error
 		if r.refs[version], err = r.image(c, version); err != nil {
@@ -196,6 +204,10 @@ func (r *Runner) WritePlan(out io.Writer) {
 		line(PartConfiguration, c.NotAsked)
 	}
 	for n, t := range r.trials {
+		if why := r.in.Incidents[n].NotAsked; why != "" {
+			line(PartIncident, fmt.Sprintf("%s is not checked: %s", t.scenario.Incident.Name, why))
+			continue
+		}
 		line(PartIncident, t.String())
 		for _, version := range t.versions() {
 			if seen := t.seen(&r.in.Incidents[n], version); seen.Verdict != "" {
@@ -243,6 +255,9 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 		return err
 	}
 	for n, t := range r.trials {
+		if r.in.Incidents[n].NotAsked != "" {
+			continue
+		}
 		if err := r.try(ctx, p, t, &r.in.Incidents[n]); err != nil {
 			return err
 		}
@@ -297,7 +312,38 @@ func (r *Runner) checkAvailable(ctx context.Context, p Parts) error {
 		}
 		missing = append(missing, err)
 	}
-	return r.keep(ctx, p, errors.Join(missing...))
+	if err := r.keep(ctx, p, errors.Join(missing...)); err != nil {
+		return err
+	}
+	return r.noteBuilt()
+}
+
+// noteBuilt notes the versions that are built with other modules than the vendor has chosen.
+// That is known once the versions are known to be available.
+func (r *Runner) noteBuilt() error {
+	if r.catalogue == nil {
+		return nil
+	}
+	for version, ref := range r.refs {
+		recipe, err := r.catalogue.Recipe(ref)
+		if err != nil {
+			return err
+		}
+		substitutes, err := recipe.Substitutes()
+		if err != nil {
+			return err
+		}
+		if len(substitutes) == 0 {
+			continue
+		}
+		if r.in.Built == nil {
+			r.in.Built = map[string]string{}
+		}
+		if r.in.Built[version], err = recipe.Packaging(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Runner) askConfiguration(ctx context.Context, p Parts) error {

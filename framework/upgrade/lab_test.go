@@ -13,6 +13,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
@@ -24,13 +25,18 @@ var trips = map[string]struct {
 	component, from, to string
 	// sessions is set where the component speaks BGP with the router.
 	sessions bool
+	values   string // of the chart, by their file in testdata
 }{
-	"kube-router":  {"kube-router", "1.5.1", "2.1.0", true},
-	"cilium":       {"cilium", "1.11.6", "1.12.0", true},
-	"cilium-rules": {"cilium", "1.8.1", "1.11.1", false},
-	"kube-proxy":   {"kube-proxy", "1.13.0", "1.13.2", false},
+	"kube-router":  {"kube-router", "1.5.1", "2.1.0", true, ""},
+	"cilium":       {"cilium", "1.11.6", "1.12.0", true, ""},
+	"cilium-rules": {"cilium", "1.8.1", "1.11.1", false, ""},
+	"kube-proxy":   {"kube-proxy", "1.13.0", "1.13.2", false, ""},
 	// The only release that is published: each node gets it again.
-	"calico": {"calico", "3.28.5", "3.28.5", true},
+	"calico": {"calico", "3.28.5", "3.28.5", true, ""},
+	// Whole Cilium in three modes of its chart.
+	"cilium-whole":           {"cilium", "1.18.4", "1.19.3", false, ""},
+	"cilium-native-bgp":      {"cilium", "1.18.4", "1.19.3", true, "cilium-native-bgp"},
+	"cilium-tunnel-iptables": {"cilium", "1.18.4", "1.19.3", false, "cilium-tunnel-iptables"},
 }
 
 // TestUpgrade upgrades a component and rolls it back. RELAPSE_UPGRADE names another trip
@@ -45,8 +51,14 @@ func TestUpgrade(t *testing.T) {
 	if !there || !known {
 		t.Fatalf("no upgrade %q", name)
 	}
+	if trip.values != "" {
+		u = u.With(upgrade.ReadValues(t, trip.values))
+	}
 	o := options(t)
 	m, err := upgrade.Run(t.Context(), u, trip.from, trip.to, suite.Labs(o), o.Options)
+	in := qualify.Inputs{Component: trip.component, From: trip.from, To: trip.to, Upgrade: qualify.Upgrade{Measures: &m}}
+	in.Configuration.NotAsked = "the upgrade alone is judged"
+	t.Log(qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify").Text())
 	if err != nil || m.Stopped != "" {
 		t.Fatalf("%v; stopped: %s", err, m.Stopped)
 	}

@@ -29,6 +29,12 @@ type Upgrade struct {
 	// Between is the declaration for two versions, if it depends on both; otherwise
 	// nil.
 	Between func(from, to string) Upgrade
+	// Refuses says why there is no upgrade between two versions, in one sentence; nil if
+	// there is. A nil function refuses nothing.
+	Refuses func(from, to string) error
+	// With is the declaration with values for the vendor's chart; nil if no chart installs
+	// the component.
+	With func(values map[string]any) Upgrade
 	// Images are the images that the lab's registry serves for a version.
 	Images func(version string) []string
 	// Install installs the component at a version, and everything else, on the lab,
@@ -92,6 +98,15 @@ func (u Upgrade) between(from, to string) Upgrade {
 		return u
 	}
 	return u.Between(from, to)
+}
+
+// Possible says why the component cannot be upgraded between two versions on a lab, in one
+// sentence; nil if it can.
+func (u Upgrade) Possible(from, to string) error {
+	if u.Refuses == nil {
+		return nil
+	}
+	return u.Refuses(from, to)
 }
 
 // ImagesOf names every image of an upgrade from one version to another, each once, without
