@@ -23,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -80,13 +81,33 @@ func (r Release) Apply(ctx context.Context, l *kindlab.Lab) error {
 	return operator.Ready(ctx, c, startsWithin)
 }
 
-// objects are what the chart of the version makes of the values.
+// objects are what the chart makes of the values, each in its namespace.
 func (r Release) objects(ctx context.Context, l *kindlab.Lab) ([]*unstructured.Unstructured, error) {
+	rendered, err := r.render(ctx, l.Topology.Clusters[0], l.Clusters[0].APIServer())
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for _, o := range rendered {
+		namespaced, err := kube(l.Clusters[0]).IsObjectNamespaced(&o)
+		if err != nil {
+			return nil, fmt.Errorf("asking the cluster about %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		if namespaced && o.GetNamespace() == "" {
+			o.SetNamespace(namespace)
+		}
+		objects = append(objects, &o)
+	}
+	return objects, nil
+}
+
+// render is what the chart of the version makes of the values and the settings.
+func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
 	of, err := chart.Of(ctx, name, r.Version)
 	if err != nil {
 		return nil, err
 	}
-	values, err := r.Values.with(r.Settings(l.Topology.Clusters[0], l.Clusters[0].APIServer()))
+	values, err := r.Values.with(r.Settings(c, apiServer))
 	if err != nil {
 		return nil, err
 	}
@@ -100,18 +121,7 @@ func (r Release) objects(ctx context.Context, l *kindlab.Lab) ([]*unstructured.U
 		return nil, fmt.Errorf("the chart of %s %s has %d hooks and %d CRDs: expected none, as nothing here installs them",
 			name, r.Version, len(rendered.Hooks), len(rendered.CRDs))
 	}
-	var objects []*unstructured.Unstructured
-	for _, o := range rendered.Objects {
-		namespaced, err := l.Clusters[0].Client.Resources().GetControllerRuntimeClient().IsObjectNamespaced(&o)
-		if err != nil {
-			return nil, fmt.Errorf("asking the cluster about %s %s: %w", o.GetKind(), o.GetName(), err)
-		}
-		if namespaced && o.GetNamespace() == "" {
-			o.SetNamespace(namespace)
-		}
-		objects = append(objects, &o)
-	}
-	return objects, nil
+	return rendered.Objects, nil
 }
 
 // Ready waits until the agents of this release, which was applied, are ready on these
