@@ -41,8 +41,9 @@ func (m Machine) Recorded(component, from, to, dir string) (upgrade.Measures, er
 	return upgrade.Stored(dir, declared, from, to)
 }
 
-func (m Machine) Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error) {
+func (m Machine) Upgrade(ctx context.Context, component, from, to string, values map[string]any, dir string) (upgrade.Measures, error) {
 	declared, _ := upgrade.For(component)
+	declared.Values = values
 	if err := m.Catalogue.Know(declared.ImagesOf(from, to)...); err != nil {
 		return upgrade.Measures{}, err
 	}

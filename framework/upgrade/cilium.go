@@ -23,7 +23,7 @@ const firstSpeaker = "1.11.4"
 // that writes the vendor's iptables rules, and the ToR has static routes.
 func ciliumUpgrade() Upgrade {
 	u := ciliumSlice(true)
-	u.Between = func(from, to string) Upgrade {
+	u.Between = func(from, to string, _ map[string]any) Upgrade {
 		return ciliumSlice(atLeast(from, firstSpeaker) && atLeast(to, firstSpeaker))
 	}
 	return u
