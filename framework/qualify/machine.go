@@ -36,13 +36,15 @@ func (m Machine) Configuration(ctx context.Context, in Inputs, config ConfigMap)
 	return readers[in.Component].Read(ctx, m.Catalogue, in, config, func(name string) func(error) { return m.Options.Progress.Step(scope, name) })
 }
 
-func (m Machine) Recorded(component, from, to, dir string) (upgrade.Measures, error) {
+func (m Machine) Recorded(component, from, to string, values map[string]any, dir string) (upgrade.Measures, error) {
 	declared, _ := upgrade.For(component)
+	declared.Values = values
 	return upgrade.Stored(dir, declared, from, to)
 }
 
-func (m Machine) Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error) {
+func (m Machine) Upgrade(ctx context.Context, component, from, to string, values map[string]any, dir string) (upgrade.Measures, error) {
 	declared, _ := upgrade.For(component)
+	declared.Values = values
 	if err := m.Catalogue.Know(declared.ImagesOf(from, to)...); err != nil {
 		return upgrade.Measures{}, err
 	}

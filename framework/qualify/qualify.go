@@ -106,9 +106,11 @@ func (r Row) Title() string { return r.Part + ", " + r.Name }
 
 // Inputs are what was found about an upgrade.
 type Inputs struct {
-	Component     string        `json:"component"`
-	From          string        `json:"from"`
-	To            string        `json:"to"`
+	Component string `json:"component"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	// Values are nil unless the user has given values of the vendor's chart.
+	Values        *Values       `json:"values,omitempty"`
 	Path          Path          `json:"path"`
 	Configuration Configuration `json:"configuration"`
 	// Incidents are those of the catalogue that test the component.
@@ -138,6 +140,9 @@ type Configuration struct {
 	Drifts []configdrift.Drift `json:"drifts"`
 	// Effective are the fields of the vendor's resulting configuration that differ.
 	Effective []Effective `json:"effective"`
+	// Charts compares what the charts of both versions render; nil unless the user has
+	// given values. Then the fields above but Source are empty.
+	Charts *Charts `json:"charts,omitempty"`
 }
 
 // Effective is one field of the configuration that a component computes.

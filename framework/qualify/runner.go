@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +25,10 @@ type Request struct {
 	Component, From, To string
 	// Config is the user's own configuration, nil if none was given, and Source is where
 	// it was read.
-	Config     *ConfigMap
-	Source     string
+	Config *ConfigMap
+	Source string
+	// Values are the user's values of the vendor's chart; nil if none were given.
+	Values     *Values
 	Thresholds Thresholds
 	Command    string // repeats the qualification
 }
@@ -57,11 +60,12 @@ type Parts interface {
 	Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab
 	// Configuration asks both versions of the inputs about a configuration.
 	Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error)
-	// Upgrade upgrades the component on a lab under traffic, and back. Its record and
-	// evidence go into a folder.
-	Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error)
+	// Upgrade upgrades the component on a lab under traffic, and back, installed with
+	// values of the vendor's chart, or without if they are nil. Its record and evidence
+	// go into a folder.
+	Upgrade(ctx context.Context, component, from, to string, values map[string]any, dir string) (upgrade.Measures, error)
 	// Recorded returns the measures of the record that Upgrade left in a folder.
-	Recorded(component, from, to, dir string) (upgrade.Measures, error)
+	Recorded(component, from, to string, values map[string]any, dir string) (upgrade.Measures, error)
 	// Unfit reports that nothing can run after an error, because of this machine.
 	Unfit(err error) bool
 }
@@ -112,10 +116,13 @@ func (r *Runner) plan() error {
 	}
 	c := &r.in.Configuration
 	switch _, readable := ReaderOf(r.Component); {
+	case r.Values != nil:
+		r.in.Values = r.Values
+		c.Source, c.Charts = strings.Join(r.Values.Sources, ", "), &r.Values.rendered
 	case !readable:
 		c.NotAsked = fmt.Sprintf("the effect on the configuration of %s (its flags and environment) is not checked: relapse has no slice that reads it", r.Component)
 	case r.Config == nil:
-		c.NotAsked = "the effect on your configuration is not checked: none was given (--config)"
+		c.NotAsked = "the effect on your configuration is not checked: none was given (--config or --values)"
 	default:
 		c.NotAsked, c.Decides = effect+notRun, true
 	}
@@ -124,6 +131,9 @@ func (r *Runner) plan() error {
 	}
 	if !r.upgradable {
 		r.in.Upgrade.Why = "this version of relapse has no upgrade of " + r.Component
+	}
+	if c.Charts != nil && c.Charts.Refused != "" {
+		r.upgradable, r.in.Upgrade.Why = false, "the chart of "+r.To+" refuses the values"
 	}
 	return nil
 }
@@ -167,7 +177,10 @@ func (r *Runner) Resume(dir string) error {
 	if was.Component != r.Component || was.From != r.From || was.To != r.To {
 		return fmt.Errorf("%s is of %s %s to %s", dir, was.Component, was.From, was.To)
 	}
-	if was.Configuration.Source != "" && r.Config == nil {
+	switch {
+	case (was.Values == nil) != (r.Values == nil), r.Values != nil && !slices.Equal(was.Values.Sources, r.Values.Sources):
+		return fmt.Errorf("%s is of other values: give the same files with --values", dir)
+	case was.Values == nil && was.Configuration.Source != "" && r.Config == nil:
 		return fmt.Errorf("%s also has the ConfigMap %s: give it again with --config", dir, was.Configuration.ConfigMap)
 	}
 	for n := range r.in.Incidents {
@@ -198,7 +211,12 @@ func (r *Runner) WritePlan(out io.Writer) {
 	for _, row := range r.in.Path.rows(r.From, r.To) {
 		line(row.Name, row.Says)
 	}
-	if c := r.in.Configuration; c.Decides {
+	if r.Values != nil {
+		r.Values.write(line)
+	}
+	if c := r.in.Configuration; c.Charts != nil {
+		line(PartConfiguration, fmt.Sprintf("%s of both charts, from %s", c.Charts.ConfigMap, c.Source))
+	} else if c.Decides {
 		line(PartConfiguration, fmt.Sprintf("%s, %d keys, read by the slices of %s and %s", c.ConfigMap, c.Keys, r.From, r.To))
 	} else {
 		line(PartConfiguration, c.NotAsked)
@@ -278,14 +296,14 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 func (r *Runner) upgrade(ctx context.Context, p Parts) error {
 	dir := filepath.Join(r.Dir, PartUpgrade)
 	if r.in.Upgrade.Measures != nil {
-		m, err := p.Recorded(r.Component, r.From, r.To, dir)
+		m, err := p.Recorded(r.Component, r.From, r.To, r.Values.ofRecord(), dir)
 		if err == nil {
 			r.in.Upgrade.Measures = &m
 			return nil
 		}
 		r.Progress.Note(scope, "the upgrade is measured again, because its record cannot be judged: "+firstLine(err))
 	}
-	m, err := p.Upgrade(ctx, r.Component, r.From, r.To, dir)
+	m, err := p.Upgrade(ctx, r.Component, r.From, r.To, r.Values.ofLab(), dir)
 	if err := r.keep(ctx, p, err); err != nil {
 		return err
 	}

@@ -61,12 +61,12 @@ func (p *fakeParts) Configuration(context.Context, Inputs, ConfigMap) (Configura
 	return Configuration{}, p.errs["configuration"]
 }
 
-func (p *fakeParts) Upgrade(context.Context, string, string, string, string) (upgrade.Measures, error) {
+func (p *fakeParts) Upgrade(context.Context, string, string, string, map[string]any, string) (upgrade.Measures, error) {
 	p.upgrades++
 	return *harmless(), p.errs["upgrade"]
 }
 
-func (p *fakeParts) Recorded(string, string, string, string) (upgrade.Measures, error) {
+func (p *fakeParts) Recorded(string, string, string, map[string]any, string) (upgrade.Measures, error) {
 	return *harmless(), p.errs["record"]
 }
 

@@ -27,13 +27,9 @@ const firstSpeaker = "1.11.4"
 // slice, and cilium-operator, which is whole. If both versions have a slice with the BGP
 // speaker, that slice runs. Otherwise the slice runs that writes the vendor's iptables
 // rules, and the ToR has static routes.
-func ciliumUpgrade() Upgrade { return ciliumWith(nil) }
-
-// ciliumWith is ciliumUpgrade with values for the chart, which whole versions have.
-func ciliumWith(values map[string]any) Upgrade {
+func ciliumUpgrade() Upgrade {
 	u := ciliumSlice(true)
-	u.With = ciliumWith
-	u.Between = func(from, to string) Upgrade {
+	u.Between = func(from, to string, values map[string]any) Upgrade {
 		if atLeast(from, release.First) && atLeast(to, release.First) {
 			return ciliumWhole(values)
 		}
@@ -50,6 +46,8 @@ func ciliumWith(values map[string]any) Upgrade {
 }
 
 // ciliumWhole upgrades Cilium by the vendor's chart of each version, with the same values.
+//
+// The values are the user's, adapted to the lab (package labvalues), or none.
 //
 // Routers learn the pods' ranges by BGP if the values switch it on. With native routing and
 // without BGP they have static routes. With a tunnel they have none, as outside of a lab:

@@ -61,7 +61,8 @@ func TestCiliumModes(t *testing.T) {
 	for name, values := range modes(t) {
 		t.Run(name, func(t *testing.T) {
 			u, _ := For("cilium")
-			whole := u.With(values).between("1.18.4", "1.19.3")
+			u.Values = values
+			whole := u.between("1.18.4", "1.19.3")
 			var kinds []string
 			for _, k := range whole.Paths {
 				kinds = append(kinds, k.Name)

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
@@ -48,8 +47,8 @@ func ReadValues(t *testing.T, name string) map[string]any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var values map[string]any
-	if err := yaml.UnmarshalStrict(text, &values); err != nil {
+	values, err := chart.ParseValues(text)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return values

@@ -52,7 +52,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatalf("no upgrade %q", name)
 	}
 	if trip.values != "" {
-		u = u.With(upgrade.ReadValues(t, trip.values))
+		u.Values = upgrade.ReadValues(t, trip.values)
 	}
 	o := options(t)
 	m, err := upgrade.Run(t.Context(), u, trip.from, trip.to, suite.Labs(o), o.Options)

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"golang.org/x/mod/module"
-	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -100,6 +99,8 @@ type Release struct {
 	// APIVersions are those that the cluster serves besides Kubernetes' own, such as
 	// monitoring.coreos.com/v1 or monitoring.coreos.com/v1/ServiceMonitor.
 	APIVersions []string
+	// Upgrade renders what helm upgrade installs in place of helm install.
+	Upgrade bool
 }
 
 // Rendered is what Helm installs for a release.
@@ -126,16 +127,6 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the chart of %s %s refuses these values: %s", e.Chart, e.Version, e.Why)
 }
 
-// Values returns the values of a release as the templates see them: the user's over the
-// chart's defaults.
-func (c *Chart) Values(users map[string]any) (map[string]any, error) {
-	read, err := loader.LoadDir(c.dir)
-	if err != nil {
-		return nil, err
-	}
-	return chartutil.CoalesceValues(read, users)
-}
-
 // Render renders the chart as helm template does. The error is a *RefusedError if the
 // chart's schema or its templates do not accept the values.
 func (c *Chart) Render(r Release) (Rendered, error) {
@@ -155,14 +146,14 @@ func (c *Chart) Render(r Release) (Rendered, error) {
 	able := chartutil.DefaultCapabilities.Copy()
 	able.KubeVersion, able.APIVersions = *version, slices.Concat(able.APIVersions, chartutil.VersionSet(r.APIVersions))
 	// ToRenderValues and the templates' own functions change what they are given.
-	users, err := chartutil.CoalesceValues(&chart.Chart{Metadata: &chart.Metadata{}}, r.Values)
-	if err != nil {
-		return Rendered{}, fmt.Errorf("%s: %w", doing, err)
-	}
+	users := Merge(r.Values)
 	if err := chartutil.ProcessDependenciesWithMerge(read, users); err != nil {
 		return Rendered{}, fmt.Errorf("%s: %w", doing, err)
 	}
-	options := chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, Revision: 1, IsInstall: true}
+	options := chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, Revision: 1, IsInstall: !r.Upgrade, IsUpgrade: r.Upgrade}
+	if r.Upgrade {
+		options.Revision = 2
+	}
 	values, err := chartutil.ToRenderValues(read, users, options, able)
 	if err != nil {
 		return Rendered{}, &RefusedError{Chart: c.Name, Version: c.Version, Why: schemaSays(err)}
@@ -226,6 +217,7 @@ func schemaSays(err error) string {
 	if len(says) == 0 {
 		return oneLine(err.Error())
 	}
+	slices.Sort(says) // the schema is walked in any order
 	return strings.Join(says, "; ")
 }
 

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -147,5 +148,55 @@ func TestNoChart(t *testing.T) {
 	}
 	if _, err := Load("testdata"); err == nil || !strings.Contains(err.Error(), "reading the chart in testdata: ") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestParseValues(t *testing.T) {
+	for _, test := range []struct{ name, text, wrong string }{
+		{"as helm get values -o yaml prints them", "a: {b: 1}\n", ""},
+		{"as helm get values prints them", "USER-SUPPLIED VALUES:\na: {b: 1}\n", ""},
+		{"as JSON", `{"a": {"b": 1}}`, ""},
+		{"with the chart's own", "COMPUTED VALUES:\na: {b: 1}\n", "it has the chart's default values too: expected the output of helm get values without --all"},
+		{"no YAML", "a: {b: 1\nc", "it is not YAML: line 2: did not find expected ',' or '}'"},
+		{"a list", "- a\n", "it is not a map of values"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := ParseValues([]byte(test.text))
+			switch {
+			case test.wrong != "":
+				if err == nil || err.Error() != test.wrong {
+					t.Errorf("got  %v\nwant %s", err, test.wrong)
+				}
+			case err != nil:
+				t.Error(err)
+			default:
+				if b, there := Get(got, "a.b"); len(got) != 1 || !there || fmt.Sprint(b) != "1" {
+					t.Errorf("got %v", got)
+				}
+			}
+		})
+	}
+	for _, text := range []string{"", "null\n", "USER-SUPPLIED VALUES:\nnull\n", "# nothing\n"} {
+		if got, err := ParseValues([]byte(text)); err != nil || len(got) > 0 {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
+func TestMerge(t *testing.T) {
+	first := values(t, "{a: {b: 1, c: 2}, d: {e: 1}, f: 1, g: [1, 2]}")
+	second := values(t, "{a: {b: 3}, d: 4, f: {h: 1}, g: [3]}")
+	got := Merge(first, second)
+	if diff := cmp.Diff(values(t, "{a: {b: 3, c: 2}, d: 4, f: {h: 1}, g: [3]}"), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	Set(got, "a.c", "x")
+	Set(got, "new.path", "z")
+	Remove(got, "a.b")
+	if diff := cmp.Diff(values(t, "{a: {c: x}, d: 4, f: {h: 1}, g: [3], new: {path: z}}"), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(values(t, "{a: {b: 1, c: 2}, d: {e: 1}, f: 1, g: [1, 2]}"), first); diff != "" {
+		t.Errorf("what was merged has changed:\n%s", diff)
 	}
 }

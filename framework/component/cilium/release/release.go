@@ -107,12 +107,8 @@ func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip
 	if err != nil {
 		return nil, err
 	}
-	values, err := r.Values.with(r.Settings(c, apiServer))
-	if err != nil {
-		return nil, err
-	}
 	rendered, err := of.Render(chart.Release{
-		Name: name, Namespace: namespace, Values: values, KubeVersion: kubeadm.KubernetesVersion,
+		Name: name, Namespace: namespace, Values: r.Values.with(r.Settings(c, apiServer)), KubeVersion: kubeadm.KubernetesVersion,
 	})
 	if err != nil {
 		return nil, err
