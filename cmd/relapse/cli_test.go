@@ -147,6 +147,10 @@ func TestBadUsage(t *testing.T) {
 			`--values: kube-proxy is not installed by values here: expected cilium`,
 		},
 		{
+			"qualify with values and a ConfigMap", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--config", "testdata/config.yaml"},
+			`--values and --config exclude each other: the charts render the ConfigMap from the values`,
+		},
+		{
 			"qualify with values of a slice", []string{"qualify", "cilium", "1.12.0", "1.18.4", "--values", "-"},
 			`--values: cilium 1.12.0 runs here as a slice, without its chart; helm template ... | relapse qualify cilium 1.12.0 1.18.4 --config - judges the ConfigMap`,
 		},

@@ -87,7 +87,6 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
 	flags.StringArrayVar(&o.values, "values", nil, "the values of your Helm release, `FILE`; several merge as with Helm; - is standard input")
-	cmd.MarkFlagsMutuallyExclusive("config", "values")
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
 	flags.StringVar(&o.maxLost, "max-lost", "0.1%", "the `SHARE` of a path's packets that may be lost during the rollout; none may be lost after it")
 	flags.StringVar(&o.resume, "resume", "", "continue an interrupted qualification, by its folder `DIR`")
@@ -99,6 +98,9 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q qualify.Request, err error) {
 	if err := o.check(); err != nil {
 		return q, err
+	}
+	if o.config != "" && len(o.values) > 0 {
+		return q, usagef("--values and --config exclude each other: the charts render the ConfigMap from the values")
 	}
 	q = qualify.Request{Component: component, From: from, To: to, Source: o.config, Command: o.command(component, from, to)}
 	if q.Thresholds, err = o.thresholds(); err != nil {

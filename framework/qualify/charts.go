@@ -129,6 +129,12 @@ func (c Charts) rows(from, to, source string, v *Values, command string) []Row {
 		rows = append(rows, row("values that are new", Warning,
 			fmt.Sprintf("the chart of %s ignores values that only the one of %s knows, also after a rollback: %s", from, to, strings.Join(v.NotOfFrom, ", "))))
 	}
+	if v != nil {
+		if pins := v.pins(); len(pins) > 0 {
+			rows = append(rows, row("pinned images", Warning, fmt.Sprintf(
+				"your values name images themselves, which the chart of %s does not change: %s; the lab upgrades to %s all the same", to, strings.Join(pins, ", "), to)))
+		}
+	}
 	var added []string
 	for _, change := range c.Changes {
 		if change.Kind == Added && change.Note == "" {

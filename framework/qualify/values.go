@@ -108,6 +108,10 @@ func (v *Values) adapt(lab labvalues.Lab, from, to *chart.Chart, users map[strin
 		}
 	}
 	if len(neither) > 0 {
+		// A chart may have a better sentence about a value that an earlier version had.
+		if _, err := configOf(from, users, false); errors.As(err, new(*chart.RefusedError)) {
+			return wrong(err)
+		}
 		return wrong(fmt.Errorf("neither the chart of %s %s nor that of %s has %s", from.Name, from.Version, to.Version, strings.Join(neither, ", nor ")))
 	}
 	var lacking *labvalues.LackingError
@@ -142,9 +146,13 @@ func fits(modes ...labvalues.Mode) error {
 	for _, mode := range modes {
 		for kind, value := range mode.Devices() {
 			// Without root there is no answer, and no lab.
-			if lacks, err := host.Lacks(kind); err == nil && lacks {
+			lacks, err := host.Lacks(kind)
+			switch {
+			case err == nil && lacks:
 				return cannotRun(value, fmt.Sprintf("this machine's kernel has no %s", kind),
 					fmt.Sprintf("it runs on a machine whose kernel has the module %s, such as Debian's", modules[kind]))
+			case kind == "xfrm":
+				return cannotRun(value, "a lab has no Secret with the keys of IPsec", "it runs on a cluster that has one")
 			}
 		}
 	}
@@ -226,6 +234,18 @@ func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]an
 	c.compare(before, after, flags[0], flags[1], notes)
 	c.noted(users, notes)
 	return c, nil
+}
+
+// pins are the user's values that choose the version of an image.
+func (v *Values) pins() []string {
+	var all []string
+	for _, r := range v.Replaced {
+		switch r.Path[strings.LastIndexByte(r.Path, '.')+1:] {
+		case "tag", "digest", "genericDigest", "override":
+			all = append(all, r.Path+" "+r.Was)
+		}
+	}
+	return all
 }
 
 // write prints what is tested.

@@ -268,7 +268,7 @@ func (a *adapter) besides() {
 	a.off("hubble.enabled", "Hubble needs certificates, and relapse does not build its relay and its UI")
 	for _, path := range []string{
 		"hubble.relay.enabled", "hubble.ui.enabled", "clustermesh.useAPIServer", "clustermesh.config.enabled",
-		"nodeinit.enabled", "preflight.enabled", "authentication.mutual.spire.enabled", "authentication.mutual.spire.install.enabled",
+		"nodeinit.enabled", "preflight.enabled", "authentication.mutual.spire.enabled",
 		"encryption.ztunnel.enabled", "standaloneDnsProxy.enabled",
 	} {
 		a.off(path, "relapse does not build its images")
