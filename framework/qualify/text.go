@@ -74,6 +74,9 @@ func (q Qualification) Text() string {
 	if v := q.Inputs.Values; v != nil {
 		fmt.Fprintf(&out, "\ntested with the values of %s: %s\n", strings.Join(v.Sources, ", "), v.Mode)
 	}
+	if m := q.Inputs.Upgrade.Measures; m != nil {
+		fmt.Fprintf(&out, "\nupgraded on: %s\n", m.Topology)
+	}
 	fmt.Fprint(&out, "\nnot tested:\n")
 	for _, says := range q.NotTested {
 		fmt.Fprintf(&out, "  - %s\n", says)

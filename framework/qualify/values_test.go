@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -185,5 +187,30 @@ Some text --not-a-flag in a line.
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A record is judged with the paths of the mode that was measured.
+func TestValuesOfRecord(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		values    *Values
+		kubeProxy bool
+	}{
+		{"no values", nil, true},
+		{"kube-proxy beside", &Values{Mode: labvalues.Mode{Routing: "tunnel", Tunnel: "vxlan", KubeProxy: true}}, true},
+		{"none", &Values{Mode: labvalues.Mode{Routing: "native", BGP: true}}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			u, _ := upgrade.For("cilium")
+			u.Values = test.values.ofRecord()
+			runs := slices.ContainsFunc(u.ImagesOf("1.18.4", "1.19.3"), func(ref string) bool { return strings.Contains(ref, "kube-proxy") })
+			if runs != test.kubeProxy {
+				t.Errorf("kube-proxy runs: %t, with %v", runs, u.Values)
+			}
+			if test.values != nil && test.values.Mode.Routing != u.Values["routingMode"] {
+				t.Errorf("%v", u.Values)
+			}
+		})
 	}
 }
