@@ -16,6 +16,8 @@ type TestedModule struct {
 	// and a SHA-256. It is part of the image's key, so that an image in the cache is of
 	// this one.
 	Sum string
+	// With are the modules that were substituted for the image, in one text (Substitute).
+	With string
 }
 
 // TestedModules returns the vendors' modules that programs of images were built from, in
@@ -32,6 +34,10 @@ func (c *Catalogue) TestedModules(ctx context.Context, refs []string) ([]TestedM
 		if err := c.derive(ctx, r); err != nil {
 			return nil, err
 		}
+		substitutes, err := r.Substitutes()
+		if err != nil {
+			return nil, err
+		}
 		for _, p := range r.Programs {
 			tested, err := r.tests(p)
 			if err != nil {
@@ -44,7 +50,7 @@ func (c *Catalogue) TestedModules(ctx context.Context, refs []string) ([]TestedM
 			if err != nil {
 				return nil, fmt.Errorf("reading the checksums of %s: %w", ref, err)
 			}
-			one := TestedModule{ref, tested, sums[tested.Path+" "+tested.Version]}
+			one := TestedModule{ref, tested, sums[tested.Path+" "+tested.Version], joined(substitutes)}
 			if !slices.Contains(all, one) {
 				all = append(all, one)
 			}

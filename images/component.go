@@ -83,6 +83,9 @@ type vendorModule struct {
 	AtLeast map[string]string `json:"atLeast,omitempty"`
 	// Replace maps a module path to the path and the version that take its place.
 	Replace map[string]string `json:"replace,omitempty"`
+	// Unreplaced are modules that the vendor replaces and we do not: the module itself is
+	// taken, at the version that the vendor requires.
+	Unreplaced []string `json:"unreplaced,omitempty"`
 	// Unused are packages that programs of the component import and never call in a lab:
 	// they are compiled without optimisation.
 	Unused  []string `json:"unused,omitempty"`

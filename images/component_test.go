@@ -255,7 +255,7 @@ module github.com/relapse-dev/relapse/images/v
 go 1.26
 
 require (
-	golang.org/x/net v0.30.0
+	golang.org/x/net v0.30.0 // for v0.1.0
 	golang.org/x/sys v0.40.0
 	golang.org/x/text v0.3.0 // indirect
 	x.dev/vendor v0.0.0-20250813170300-a0db560f0520
@@ -286,7 +286,8 @@ replace x.dev/staged => ./staging/x.dev/staged
 			"1.2.3.mod: require: x.dev/more is in neither the vendor's go.mod nor component.yaml"},
 		{"another version", "golang.org/x/net v0.30.0", "golang.org/x/net v0.31.0",
 			"1.2.3.mod: require: expected golang.org/x/net@v0.30.0, found v0.31.0"},
-		{"one less", "\tgolang.org/x/net v0.30.0\n", "", "1.2.3.mod: require: expected golang.org/x/net@v0.30.0, found none"},
+		{"one less", "\tgolang.org/x/net v0.30.0 // for v0.1.0\n", "", "1.2.3.mod: require: expected golang.org/x/net@v0.30.0, found none"},
+		{"raised without a word", " // for v0.1.0", "", `1.2.3.mod: golang.org/x/net: expected a comment that it is for "v0.1.0", found ""`},
 		{"replaced by another", "x.dev/fork v1.2.3", "x.dev/fork v1.2.4",
 			`1.2.3.mod: replace: expected x.dev/part => x.dev/fork@v1.2.3, found "x.dev/fork@v1.2.4"`},
 		{"one more replaced", "go 1.26\n", "go 1.26\n\nreplace x.dev/y => x.dev/z v1.0.0\n",

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/version"
 	"io/fs"
 	"maps"
 	"os"
@@ -34,15 +35,20 @@ type versionBuild struct {
 // derive makes the go.mod of a version from the vendor's own. What it requires
 // and replaces stays word for word, but for what component.yaml raises and
 // replaces; so the vendor's code is compiled with the libraries that the
-// vendor has chosen.
+// vendor has chosen. A comment at each of the others says what it is for.
 func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 	v := b.vendor.at(b.version)
 	mod, err := modfile.Parse(v.String()+"/go.mod", vendorGoMod, nil)
 	if err != nil {
 		return nil, fmt.Errorf("reading the vendor's go.mod: %w", err)
 	}
+	vendors := chosen(mod)
 	ours := "github.com/relapse-dev/relapse/images/" + filepath.Base(b.component.folder)
-	err = errors.Join(mod.AddModuleStmt(ours), mod.AddGoStmt(b.component.Go))
+	language := b.component.Go
+	if mod.Go != nil && version.Compare("go"+mod.Go.Version, "go"+language) > 0 {
+		language = mod.Go.Version // which its main module cannot be below
+	}
+	err = errors.Join(mod.AddModuleStmt(ours), mod.AddGoStmt(language))
 	mod.DropToolchainStmt()
 	source := cmp.Or(b.vendor.Requirements, "the go.mod of "+v.String())
 	mod.Module.Syntax.Before = []modfile.Comment{
@@ -58,9 +64,12 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 		}
 	}
 	err = errors.Join(err, mod.AddRequire(v.Path, v.Version))
+	for _, path := range b.vendor.Unreplaced {
+		err = errors.Join(err, mod.DropReplace(path, ""))
+	}
 	for _, path := range slices.Sorted(maps.Keys(b.vendor.Replace)) {
-		newPath, version, _ := strings.Cut(b.vendor.Replace[path], " ")
-		err = errors.Join(err, mod.AddReplace(path, "", newPath, version))
+		newPath, newVersion, _ := strings.Cut(b.vendor.Replace[path], " ")
+		err = errors.Join(err, mod.AddReplace(path, "", newPath, newVersion))
 	}
 	if b.vendor.Staging != nil {
 		for _, path := range b.vendor.Staging.Modules {
@@ -77,6 +86,7 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 		}
 	}
 	mod.Cleanup()
+	b.vendor.noteSubstitutes(mod, vendors)
 	return mod.Format()
 }
 
@@ -290,6 +300,13 @@ func (b *versionBuild) compare(derived, committed []byte) error {
 		}
 		for old := range h {
 			wrong("replace: %s is in neither the vendor's go.mod nor %s", old, componentFile)
+		}
+	}
+	// What a line is for is in its comment.
+	wanted, found := lines(want), lines(have)
+	for _, path := range slices.Sorted(maps.Keys(wanted)) {
+		if w, h := note(wanted[path]), note(found[path]); w != h && found[path] != nil {
+			wrong("%s: expected a comment that it is for %q, found %q", path, w, h)
 		}
 	}
 	return errors.Join(errs...)

@@ -72,6 +72,7 @@
 //	    below: 1.9.0            # and those below this one
 //	    atLeast: {golang.org/x/sys: v0.30.0} # raises what the vendor requires
 //	    replace: {k8s.io/client-go: github.com/cilium/client-go v1.2.3}
+//	    unreplaced: [k8s.io/apimachinery] # as required, without the vendor's replacement
 //	    unused: [github.com/aws/aws-sdk-go-v2/service/ec2] # never called: compiled without optimisation
 //	    published: {3.28.5: v1.11.0-0.20250813170300-a0db560f0520} # if not as v3.28.5
 //	    unlisted: [github.com/cilium/client-go] # Go's checksum database lacks them

@@ -100,8 +100,22 @@ func (m goModule) source(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Where it fails, its answer says why, and standard error does not.
-	out, err := m.command(ctx, "mod download", "-json", v.String()).Output()
+	return downloaded(m.command(ctx, "mod download", "-json", v.String()), v)
+}
+
+// Download returns the folder in Go's module cache with the files of a module, and
+// downloads it if need be. Go's checksum database verifies it. The error is a
+// *NotPublishedError or an *UnreachableError if it is not available.
+func Download(ctx context.Context, v module.Version) (string, error) {
+	// Outside of every module, so that no go.mod is read.
+	dir, err := downloaded(goCommand(ctx, os.TempDir(), "mod", "download", "-json", v.String()), v)
+	return dir, told(err, v)
+}
+
+// downloaded runs a go mod download -json of one module, and returns the module's folder.
+func downloaded(cmd *exec.Cmd, v module.Version) (string, error) {
+	// If it fails, its answer has the reason, and standard error does not.
+	out, err := cmd.Output()
 	var found struct{ Dir, Error string }
 	if wrong := json.Unmarshal(out, &found); wrong != nil {
 		return "", fmt.Errorf("downloading module %s: %w", v, cmp.Or(err, wrong))

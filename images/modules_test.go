@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"golang.org/x/mod/modfile"
-	"golang.org/x/mod/module"
 )
 
 // TestModules looks at the go.mod files below this folder as far as that goes
@@ -77,17 +76,6 @@ func untidy(path string, text, sums []byte) []string {
 		}
 	}
 	return wrong
-}
-
-// replaced is what a go.mod takes in place of a module: the module itself, if
-// nothing replaces it.
-func replaced(file *modfile.File, mod module.Version) module.Version {
-	for _, r := range file.Replace {
-		if r.Old.Path == mod.Path && (r.Old.Version == "" || r.Old.Version == mod.Version) {
-			return r.New
-		}
-	}
-	return mod
 }
 
 // TestLibraries looks at programs that every lab runs and that are under test in no

@@ -55,6 +55,8 @@ type Release struct {
 	// Missing says why the version was not available when it was last asked for on this
 	// machine; empty where it was, or nothing has asked.
 	Missing string
+	// Substitutes are known of the catalogue's versions.
+	Substitutes []Substitute
 }
 
 // Releases lists the versions of a component, which is named as its images name it
@@ -120,6 +122,15 @@ func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error)
 			r.Images = append(r.Images, ref)
 			if built[ref] {
 				r.Built = append(r.Built, ref)
+			}
+		}
+		if slices.Contains(of.catalogued(), version) {
+			b, err := of.build(version)
+			if err != nil {
+				return Releases{}, err
+			}
+			if r.Substitutes, err = b.substitutes(); err != nil {
+				return Releases{}, err
 			}
 		}
 		found.Versions = append(found.Versions, r)

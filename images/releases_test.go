@@ -186,6 +186,30 @@ func TestNotPublishedButKnown(t *testing.T) {
 	}
 }
 
+func TestDownload(t *testing.T) {
+	vendorProxy(t)
+	folder := strings.TrimPrefix(os.Getenv("GOPROXY"), "file://")
+	proxy := httptest.NewServer(http.FileServer(http.Dir(folder)))
+	defer proxy.Close()
+	t.Setenv("GOPROXY", proxy.URL)
+	dir, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.1.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "vendor.go")); err != nil || !strings.Contains(string(text), "v1.1.0") {
+		t.Errorf("in %s: %v: %s", dir, err, text)
+	}
+	var missing *NotPublishedError
+	if _, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.9.0"}); !errors.As(err, &missing) || missing.Required {
+		t.Errorf("got %v", err)
+	}
+	proxy.Close()
+	var silent *UnreachableError
+	if _, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.0.0"}); !errors.As(err, &silent) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // missingOf is why a version of the component v was not available, as its list says.
 func missingOf(t *testing.T, c *Catalogue, version string) string {
 	t.Helper()

@@ -156,7 +156,11 @@ func components(catalogue *images.Catalogue, all []framework.Scenario) (string, 
 		if err != nil {
 			return "", err
 		}
-		w := packaging{component: r.Component, image: imageName(r), form: string(r.Form), others: others(r, proved)}
+		form, err := r.Packaging()
+		if err != nil {
+			return "", err
+		}
+		w := packaging{component: r.Component, image: imageName(r), form: form, others: others(r, proved)}
 		if r.Module == "" {
 			w.form += ", Debian's"
 		}

@@ -137,6 +137,23 @@ func TestBadUsage(t *testing.T) {
 			`--config: testdata/config-without-data.yaml: the ConfigMap kube-system/cilium-config has no data`,
 		},
 		{"qualify with an empty stream", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "-"}, `--config: standard input: it contains no ConfigMap`},
+		{"qualify with values that are not there", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "none.yaml"}, `--values: open none.yaml: no such file or directory`},
+		{
+			"qualify with values that are no YAML", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "testdata/config-broken.yaml"},
+			`--values: testdata/config-broken.yaml: it is not YAML: line 2: found a tab character that violates indentation`,
+		},
+		{
+			"qualify with values of what has no chart here", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--values", "-"},
+			`--values: kube-proxy is not installed by values here: expected cilium`,
+		},
+		{
+			"qualify with values and a ConfigMap", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--config", "testdata/config.yaml"},
+			`--values and --config exclude each other: the charts render the ConfigMap from the values`,
+		},
+		{
+			"qualify with values of a slice", []string{"qualify", "cilium", "1.12.0", "1.18.4", "--values", "-"},
+			`--values: cilium 1.12.0 runs here as a slice, without its chart; helm template ... | relapse qualify cilium 1.12.0 1.18.4 --config - judges the ConfigMap`,
+		},
 		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
 		{
 			"versions of an unknown component", []string{"versions", "ciliun"},

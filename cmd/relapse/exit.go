@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -83,6 +84,7 @@ func exitStatus(ctx context.Context, err error) int {
 		invalid *topology.InvalidError
 		unknown *images.UnknownImageError
 		version *images.UnknownVersionError
+		form    *suite.FormError
 		missing *images.NotPublishedError
 		silent  *images.UnreachableError
 		build   *images.BuildError
@@ -103,7 +105,7 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitInterrupted
 	case err == nil:
 		return exitExpected
-	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version), errors.As(err, &missing), errors.As(err, &unsafe):
+	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version), errors.As(err, &form), errors.As(err, &missing), errors.As(err, &unsafe):
 		return exitUsage
 	case errors.As(err, &several):
 		return several.status

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +27,8 @@ import (
 // qualifyOptions are the flags of qualify.
 type qualifyOptions struct {
 	storedOptions
-	config  string // a file, or - for standard input
+	config  string   // a file, or - for standard input
+	values  []string // files, - for standard input
 	maxGap  time.Duration
 	maxLost string // a share of packets, such as 0.1%
 	resume  string // the folder of an earlier qualification
@@ -44,7 +46,13 @@ rollback. Components have the names that relapse list prints.
 
 --config takes a ConfigMap, or a YAML stream that contains it; - is standard input:
 helm template ... | relapse qualify cilium 1.11.6 1.12.4 --config -
-Both versions' own code reads it. This works for Cilium only.
+Both versions' own code reads it. This works for Cilium only, up to 1.17.
+
+--values takes the values of your Helm release, as helm get values -o yaml prints them. The
+vendor's charts of both versions render them: their ConfigMaps are compared, and the lab's
+release is installed with them. This works for Cilium from 1.18 on. What a lab cannot have
+(devices, addresses, node selectors, images of your registry, Envoy, Hubble) is replaced,
+and each replacement is printed and stored.
 
 If an incident is caused by the upgrade, and not by one version, the upgrade from FROM to
 TO runs. The other incidents run with FROM and with TO, without harmless precursors and
@@ -62,11 +70,15 @@ versions that ran nor an upgrade that was completed.
 
 Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 		Example: `  relapse qualify cilium 1.11.6 1.12.0
-  kubectl -n kube-system get configmap cilium-config -o yaml | relapse qualify cilium 1.8.1 1.11.1 --config -`,
+  kubectl -n kube-system get configmap cilium-config -o yaml | relapse qualify cilium 1.8.1 1.11.1 --config -
+  helm -n kube-system get values cilium -o yaml | relapse qualify cilium 1.18.4 1.19.3 --values -`,
 		Args: exactArgs(3, "the name of a component and two versions, such as cilium 1.11.6 1.12.0"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := o.request(args[0], args[1], args[2], cmd.InOrStdin())
 			if err != nil {
+				return err
+			}
+			if q.Values, err = o.readValues(cmd.Context(), q, cmd.InOrStdin()); err != nil {
 				return err
 			}
 			return runQualification(cmd.Context(), s, q, o)
@@ -74,6 +86,7 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
+	flags.StringArrayVar(&o.values, "values", nil, "the values of your Helm release, `FILE`; several merge as with Helm; - is standard input")
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
 	flags.StringVar(&o.maxLost, "max-lost", "0.1%", "the `SHARE` of a path's packets that may be lost during the rollout; none may be lost after it")
 	flags.StringVar(&o.resume, "resume", "", "continue an interrupted qualification, by its folder `DIR`")
@@ -85,6 +98,9 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q qualify.Request, err error) {
 	if err := o.check(); err != nil {
 		return q, err
+	}
+	if o.config != "" && len(o.values) > 0 {
+		return q, usagef("--values and --config exclude each other: the charts render the ConfigMap from the values")
 	}
 	q = qualify.Request{Component: component, From: from, To: to, Source: o.config, Command: o.command(component, from, to)}
 	if q.Thresholds, err = o.thresholds(); err != nil {
@@ -116,6 +132,9 @@ func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
 // command repeats a qualification.
 func (o qualifyOptions) command(component, from, to string) string {
 	words := []string{"relapse", "qualify", component, from, to}
+	for _, file := range o.values {
+		words = append(words, "--values", file)
+	}
 	for _, flag := range [][3]string{
 		{"--config", o.config, ""}, {"--max-gap", o.maxGap.String(), "1s"}, {"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
@@ -165,6 +184,36 @@ func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.
 		return nil, usagef("--config: %s: %w", file, err)
 	}
 	return &c, nil
+}
+
+// readValues reads the values that --values names; nil without any.
+func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, stdin io.Reader) (*qualify.Values, error) {
+	if len(o.values) == 0 {
+		return nil, nil
+	}
+	if err := qualify.CheckValues(q.Component, q.From, q.To); err != nil {
+		return nil, usagef("--values: %w", err)
+	}
+	var files []qualify.File
+	for _, name := range o.values {
+		file := qualify.File{Name: name}
+		var err error
+		if name == "-" {
+			file.Name = "standard input"
+			file.Text, err = io.ReadAll(stdin)
+		} else {
+			file.Text, err = os.ReadFile(name)
+		}
+		if err != nil {
+			return nil, usagef("--values: %w", err)
+		}
+		files = append(files, file)
+	}
+	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, files)
+	if wrong := (*qualify.ValuesError)(nil); errors.As(err, &wrong) {
+		return nil, usagef("--values: %w", wrong)
+	}
+	return v, err
 }
 
 func runQualification(ctx context.Context, s *settings, q qualify.Request, o qualifyOptions) error {

@@ -25,7 +25,10 @@ lists. A version in brackets is in no range.
 
 The proxy may not serve every version that is listed: this is known when the version is
 built (relapse images build COMPONENT@VERSION). One that was not available then is marked,
-with the reason below the table, until it is.`,
+with the reason below the table, until it is.
+
+Below the table are also the modules that versions of the catalogue are built with in place
+of those that the vendor has chosen, because those are not available or do not build.`,
 		Example: "  relapse versions cilium",
 		Args:    exactArgs(1, "the name of a component, such as cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,6 +65,14 @@ func printReleases(out io.Writer, r images.Releases) {
 	}
 	bisect.WriteByMinor(table, "", versions, func(version string) string { return marked[version] })
 	table.Flush()
+	for _, v := range r.Versions {
+		for i, s := range v.Substitutes {
+			if i == 0 {
+				fmt.Fprintf(out, "\n%s is built with other modules than the vendor's own build:\n", v.Version)
+			}
+			fmt.Fprintf(out, "  %s\n", s)
+		}
+	}
 	for _, v := range r.Versions {
 		if v.Missing != "" {
 			fmt.Fprintf(out, "\n%s: %s\n", v.Version, v.Missing)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/mod/module"
+
 	"github.com/relapse-dev/relapse/images"
 )
 
@@ -18,7 +20,9 @@ func TestPrintReleases(t *testing.T) {
 		Versions: []images.Release{
 			{Version: "1.0.0", Images: []string{"a"}, Built: []string{"a"}},
 			{Version: "1.1.0-rc1", Images: []string{"a", "b"}, Built: []string{"b"}},
-			{Version: "1.1.0", Images: []string{"a", "b"}},
+			{Version: "1.1.0", Images: []string{"a", "b"}, Substitutes: []images.Substitute{
+				{Version: module.Version{Path: "x.dev/d", Version: "v1.1.0"}, For: module.Version{Path: "x.dev/d", Version: "v1.0.0"}},
+			}},
 			{Version: "1.1.1", Images: []string{"a", "b"}, Missing: "x.dev/c@v1.0.0, which x.dev/a@v1.1.1 requires, is not published: 403 Forbidden"},
 			{Version: "2.0.0"},
 		},

@@ -80,7 +80,8 @@ func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 }
 
 // catalogueOf is the catalogue, extended by the images of the chosen versions. The error
-// is an *images.UnknownVersionError if no recipe builds one.
+// is an *images.UnknownVersionError if no recipe builds one, and a *suite.FormError if one is
+// built in another form than the scenario runs.
 func catalogueOf(chosen []framework.Scenario, from registry.Upstreams) (*images.Catalogue, error) {
 	catalogue, _, err := openCatalogue()
 	if err != nil {
@@ -89,7 +90,7 @@ func catalogueOf(chosen []framework.Scenario, from registry.Upstreams) (*images.
 	for _, s := range chosen {
 		for _, v := range s.Variants {
 			if v.Role == framework.Unclassified {
-				err = errors.Join(err, catalogue.Know(suite.ImagesOf(s, len(from) > 0, v)...))
+				err = errors.Join(err, suite.Know(catalogue, s, len(from) > 0, v))
 			}
 		}
 	}

@@ -28,14 +28,15 @@ type VersionLab struct {
 	At func(version string) (framework.Scenario, error)
 }
 
-// Builds returns why a version cannot be built: an *images.UnknownVersionError for each
-// image without a recipe.
+// Builds returns why a version cannot be built for the script: an
+// *images.UnknownVersionError for each image without a recipe, and a *suite.FormError for
+// each that is built in another form.
 func (l VersionLab) Builds(version string) error {
 	s, err := l.At(version)
 	if err != nil {
 		return err
 	}
-	return l.Catalogue.Know(suite.ImagesOf(s, false, s.Variants...)...)
+	return suite.Know(l.Catalogue, s, false, s.Variants...)
 }
 
 // Judge runs the script on a version. In a probabilistic incident it repeats the run

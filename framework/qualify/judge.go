@@ -3,6 +3,7 @@ package qualify
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,7 +25,7 @@ func Judge(in Inputs, t Thresholds, command string) Qualification {
 		rows = append(rows, row)
 	}
 	q := Qualification{Schema: Schema, Command: command, Thresholds: t, Inputs: in}
-	q.Rows = slices.Concat(still, in.Path.rows(in.From, in.To), in.Configuration.rows(in.From, in.To, command), rows,
+	q.Rows = slices.Concat(still, in.Path.rows(in.From, in.To), in.configuration(command), rows,
 		in.Upgrade.rows(t, command))
 	q.NotTested = in.notTested(q.Rows)
 	q.Verdict, q.Why = conclude(q.Rows)
@@ -78,7 +79,9 @@ func (q Qualification) whyGo() string {
 	if len(parts) > 0 {
 		why += " (" + strings.Join(parts, ", ") + ")"
 	}
-	if c := q.Inputs.Configuration; c.Source != "" && c.NotAsked == "" {
+	if c := q.Inputs.Configuration; c.Charts != nil {
+		why += fmt.Sprintf(", the chart of %s takes the values", q.Inputs.To)
+	} else if c.Source != "" && c.NotAsked == "" {
 		why += fmt.Sprintf(", %s starts with the configuration", q.Inputs.To)
 	}
 	if m := q.Inputs.Upgrade.Measures; m != nil {
@@ -97,7 +100,15 @@ func (q Qualification) whyGo() string {
 	return why
 }
 
-// rows are those of the configuration.
+// configuration are the rows of the configuration.
+func (in Inputs) configuration(command string) []Row {
+	if c := in.Configuration; c.Charts != nil {
+		return c.Charts.rows(in.From, in.To, c.Source, in.Values, command)
+	}
+	return in.Configuration.rows(in.From, in.To, command)
+}
+
+// rows are those of the configuration that the component's own code has read.
 func (c Configuration) rows(from, to, command string) []Row {
 	whole := Row{Part: PartConfiguration, Name: "start", State: Fine, Decides: c.Decides || c.NotAsked == ""}
 	switch {
@@ -206,12 +217,20 @@ func (in Inputs) notTested(rows []Row) []string {
 			all = append(all, says)
 		}
 	}
+	if v := in.Values; v != nil {
+		for _, r := range v.Replaced {
+			all = append(all, r.String())
+		}
+		if len(in.Incidents) > 0 {
+			all = append(all, "incidents with your values: each ran with its own configuration")
+		}
+	}
 	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
 		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", in.To, in.From))
 	}
 	var sliced []string
 	for _, i := range in.Incidents {
-		if i.Form == "slice" {
+		if i.Form == "slice" && i.NotAsked == "" {
 			sliced = append(sliced, i.Name)
 		}
 	}
@@ -220,6 +239,9 @@ func (in Inputs) notTested(rows []Row) []string {
 	}
 	if m := in.Upgrade.Measures; m != nil && m.Form == "slice" {
 		all = append(all, fmt.Sprintf("only a slice of %s was upgraded: scenarios/README.md says what it leaves out", in.Component))
+	}
+	for _, version := range slices.Sorted(maps.Keys(in.Built)) {
+		all = append(all, fmt.Sprintf("%s %s as the vendor builds it: here it is %s", in.Component, version, in.Built[version]))
 	}
 	for _, minor := range in.Path.Skipped {
 		all = append(all, "the path through "+minor)

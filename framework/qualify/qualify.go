@@ -113,11 +113,16 @@ type Inputs struct {
 	// Subnets is the prefix into which the networks of the labs were moved; empty: they
 	// had the documented subnets.
 	Subnets       netip.Prefix  `json:"subnets,omitzero"`
+	// Values are nil unless the user has given values of the vendor's chart.
+	Values        *Values       `json:"values,omitempty"`
 	Path          Path          `json:"path"`
 	Configuration Configuration `json:"configuration"`
 	// Incidents are those of the catalogue that test the component.
 	Incidents []Incident `json:"incidents"`
 	Upgrade   Upgrade    `json:"upgrade"`
+	// Built is, by version, how its images are built if that is not with the modules that
+	// the vendor has chosen.
+	Built map[string]string `json:"built,omitempty"`
 }
 
 // Configuration is the effect of the upgrade on the user's own configuration.
@@ -139,6 +144,9 @@ type Configuration struct {
 	Drifts []configdrift.Drift `json:"drifts"`
 	// Effective are the fields of the vendor's resulting configuration that differ.
 	Effective []Effective `json:"effective"`
+	// Charts compares what the charts of both versions render; nil unless the user has
+	// given values. Then the fields above but Source are empty.
+	Charts *Charts `json:"charts,omitempty"`
 }
 
 // Effective is one field of the configuration that a component computes.
@@ -167,10 +175,12 @@ type Incident struct {
 	Form  string `json:"form"` // "whole" or "slice"
 	// OfUpgrade is set if the upgrade itself causes the incident, and not one version.
 	// Then From is empty, and To is the result of the upgrade.
-	OfUpgrade bool    `json:"of_upgrade"`
-	Outcome   Outcome `json:"outcome"`
-	From      Seen    `json:"from"`
-	To        Seen    `json:"to"`
+	OfUpgrade bool `json:"of_upgrade"`
+	// NotAsked is why its script runs with neither version; empty if it runs.
+	NotAsked string  `json:"not_asked,omitempty"`
+	Outcome  Outcome `json:"outcome"`
+	From     Seen    `json:"from"`
+	To       Seen    `json:"to"`
 	// Remedies are the documented ones, Issue is the vendor's, if there is one, and
 	// Command reproduces the incident.
 	Remedies []string `json:"remedies"`
@@ -222,6 +232,11 @@ func (i Incident) row(from, to string) Row {
 	r := Row{Part: PartIncident, Name: i.Name, From: i.From.cell(), To: i.To.cell(), State: Fine, Decides: true}
 	if i.OfUpgrade {
 		r.From, r.During, r.To = "", r.To, ""
+	}
+	if i.NotAsked != "" {
+		r.State, r.Decides = NotLookedAt, false
+		r.Says = fmt.Sprintf("%s (%s) is not checked: %s", i.Name, i.Title, i.NotAsked)
+		return r
 	}
 	switch i.Outcome = i.outcome(); i.Outcome {
 	case Introduced:

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,13 @@ func TestJudge(t *testing.T) {
 		{"the new one is not, the old one is affected", incidents("reproduced", ""), Go, "not judged, without effect on the verdict: 1", "incident, flood", NotJudged},
 		{"the new one is not, the old one is not affected", incidents("prevented", ""), Unknown, "not judged with 1.1.0: not published", "incident, flood", NotJudged},
 		{"the new one refuses the incident's configuration", incidents("reproduced", "refused"), Go, "1 fixed", "incident, flood", Warning},
+
+		{
+			"an incident whose script runs with neither", func(in *Inputs) {
+				in.Incidents[0] = Incident{Name: "flood", Title: "water", Form: "slice", NotAsked: "it is built whole"}
+			},
+			Go, "1 not judged", "incident, flood", NotLookedAt,
+		},
 
 		{"it starts with the configuration", configured(Configuration{}), Go, "1.1.0 starts with the configuration", "configuration, kube-system/c", Fine},
 		{
@@ -363,6 +371,16 @@ func TestJudge(t *testing.T) {
 				t.Error("nothing is said of what was not tested")
 			}
 		})
+	}
+}
+
+// How a version is built, if that is not as the vendor builds it, is said.
+func TestBuiltOtherwise(t *testing.T) {
+	in := fine()
+	in.Built = map[string]string{"1.1.0": "whole, with x.dev/d v1.1.0 for v1.0.0"}
+	want := "c 1.1.0 as the vendor builds it: here it is whole, with x.dev/d v1.1.0 for v1.0.0"
+	if q := Judge(in, bounds, again); !slices.Contains(q.NotTested, want) {
+		t.Errorf("%q does not say %q", q.NotTested, want)
 	}
 }
 

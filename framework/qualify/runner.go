@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,8 +26,10 @@ type Request struct {
 	Component, From, To string
 	// Config is the user's own configuration, nil if none was given, and Source is where
 	// it was read.
-	Config     *ConfigMap
-	Source     string
+	Config *ConfigMap
+	Source string
+	// Values are the user's values of the vendor's chart; nil if none were given.
+	Values     *Values
 	Thresholds Thresholds
 	// Subnets is the prefix into which the networks of all labs are moved, one lab after the
 	// other; the zero value: they have the documented subnets.
@@ -45,6 +48,7 @@ type Runner struct {
 	in         Inputs
 	trials     []trial
 	refs       map[string]string // an image of each version
+	catalogue  *images.Catalogue // that has them; nil before LookUp
 	upgradable bool              // an upgrade of the component is declared
 	began      time.Time
 	earlier    *Qualification // the one that is resumed; nil for a new one
@@ -60,11 +64,12 @@ type Parts interface {
 	Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab
 	// Configuration asks both versions of the inputs about a configuration.
 	Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error)
-	// Upgrade upgrades the component on a lab under traffic, and back. Its record and
-	// evidence go into a folder.
-	Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error)
+	// Upgrade upgrades the component on a lab under traffic, and back, installed with
+	// values of the vendor's chart, or without if they are nil. Its record and evidence
+	// go into a folder.
+	Upgrade(ctx context.Context, component, from, to string, values map[string]any, dir string) (upgrade.Measures, error)
 	// Recorded returns the measures of the record that Upgrade left in a folder.
-	Recorded(component, from, to, dir string) (upgrade.Measures, error)
+	Recorded(component, from, to string, values map[string]any, dir string) (upgrade.Measures, error)
 	// Unfit reports that nothing can run after an error, because of this machine.
 	Unfit(err error) bool
 }
@@ -79,9 +84,14 @@ type VersionLab interface {
 // error says what is wrong with the request.
 func New(q Request, all []framework.Scenario) (*Runner, error) {
 	r := &Runner{Request: q, Progress: engine.Silent, began: time.Now()}
+	if _, r.upgradable = upgrade.For(q.Component); r.upgradable {
+		var err error
+		if r.declared, err = upgrade.Of(q.Component, q.From, q.To, q.settings()); err != nil {
+			return nil, err
+		}
+	}
 	var err error
-	if _, r.upgradable, err = upgradeOn(q.Component, q.Subnets); err != nil {
-		return nil, fmt.Errorf("--subnets: %w", err)
+	if false {
 	}
 	if r.trials, err = trialsOf(all, q.Component, q.From, q.To); err != nil {
 		return nil, err
@@ -129,10 +139,13 @@ func (r *Runner) plan() error {
 	}
 	c := &r.in.Configuration
 	switch _, readable := ReaderOf(r.Component); {
+	case r.Values != nil:
+		r.in.Values = r.Values
+		c.Source, c.Charts = strings.Join(r.Values.Sources, ", "), &r.Values.rendered
 	case !readable:
 		c.NotAsked = fmt.Sprintf("the effect on the configuration of %s (its flags and environment) is not checked: relapse has no slice that reads it", r.Component)
 	case r.Config == nil:
-		c.NotAsked = "the effect on your configuration is not checked: none was given (--config)"
+		c.NotAsked = "the effect on your configuration is not checked: none was given (--config or --values)"
 	default:
 		c.NotAsked, c.Decides = effect+notRun, true
 	}
@@ -141,6 +154,9 @@ func (r *Runner) plan() error {
 	}
 	if !r.upgradable {
 		r.in.Upgrade.Why = "this version of relapse has no upgrade of " + r.Component
+	}
+	if c.Charts != nil && c.Charts.Refused != "" {
+		r.upgradable, r.in.Upgrade.Why = false, "the chart of "+r.To+" refuses the values"
 	}
 	return nil
 }
@@ -151,7 +167,10 @@ const effect = "the effect on the configuration: "
 // LookUp finds out which releases there are, and by which recipes both versions are
 // built. The error is an *images.UnknownVersionError if there is no recipe.
 func (r *Runner) LookUp(ctx context.Context, c *images.Catalogue) error {
-	r.refs = map[string]string{}
+	r.refs, r.catalogue = map[string]string{}, c
+	if err := r.ask(c); err != nil {
+		return err
+	}
 	for _, version := range []string{r.From, r.To} {
 		var err error
 		if r.refs[version], err = r.image(c, version); err != nil {
@@ -184,7 +203,10 @@ func (r *Runner) Resume(dir string) error {
 	if was.Subnets != r.Subnets {
 		return fmt.Errorf("%s has its labs on %s, and this one on %s (--subnets)", dir, onSubnets(was.Subnets), onSubnets(r.Subnets))
 	}
-	if was.Configuration.Source != "" && r.Config == nil {
+	switch {
+	case (was.Values == nil) != (r.Values == nil), r.Values != nil && !slices.Equal(was.Values.Sources, r.Values.Sources):
+		return fmt.Errorf("%s is of other values: give the same files with --values", dir)
+	case was.Values == nil && was.Configuration.Source != "" && r.Config == nil:
 		return fmt.Errorf("%s also has the ConfigMap %s: give it again with --config", dir, was.Configuration.ConfigMap)
 	}
 	for n := range r.in.Incidents {
@@ -223,12 +245,21 @@ func (r *Runner) WritePlan(out io.Writer) {
 	for _, row := range r.in.Path.rows(r.From, r.To) {
 		line(row.Name, row.Says)
 	}
-	if c := r.in.Configuration; c.Decides {
+	if r.Values != nil {
+		r.Values.write(line)
+	}
+	if c := r.in.Configuration; c.Charts != nil {
+		line(PartConfiguration, fmt.Sprintf("%s of both charts, from %s", c.Charts.ConfigMap, c.Source))
+	} else if c.Decides {
 		line(PartConfiguration, fmt.Sprintf("%s, %d keys, read by the slices of %s and %s", c.ConfigMap, c.Keys, r.From, r.To))
 	} else {
 		line(PartConfiguration, c.NotAsked)
 	}
 	for n, t := range r.trials {
+		if why := r.in.Incidents[n].NotAsked; why != "" {
+			line(PartIncident, fmt.Sprintf("%s is not checked: %s", t.scenario.Incident.Name, why))
+			continue
+		}
 		line(PartIncident, t.String())
 		for _, version := range t.versions() {
 			if seen := t.seen(&r.in.Incidents[n], version); seen.Verdict != "" {
@@ -276,6 +307,9 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 		return err
 	}
 	for n, t := range r.trials {
+		if r.in.Incidents[n].NotAsked != "" {
+			continue
+		}
 		if err := r.try(ctx, p, t, &r.in.Incidents[n]); err != nil {
 			return err
 		}
@@ -296,14 +330,14 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 func (r *Runner) upgrade(ctx context.Context, p Parts) error {
 	dir := filepath.Join(r.Dir, PartUpgrade)
 	if r.in.Upgrade.Measures != nil {
-		m, err := p.Recorded(r.Component, r.From, r.To, dir)
+		m, err := p.Recorded(r.Component, r.From, r.To, r.Values.ofRecord(), dir)
 		if err == nil {
 			r.in.Upgrade.Measures = &m
 			return nil
 		}
 		r.Progress.Note(scope, "the upgrade is measured again, because its record cannot be judged: "+firstLine(err))
 	}
-	m, err := p.Upgrade(ctx, r.Component, r.From, r.To, dir)
+	m, err := p.Upgrade(ctx, r.Component, r.From, r.To, r.Values.ofLab(), dir)
 	if err := r.keep(ctx, p, err); err != nil {
 		return err
 	}
@@ -330,7 +364,38 @@ func (r *Runner) checkAvailable(ctx context.Context, p Parts) error {
 		}
 		missing = append(missing, err)
 	}
-	return r.keep(ctx, p, errors.Join(missing...))
+	if err := r.keep(ctx, p, errors.Join(missing...)); err != nil {
+		return err
+	}
+	return r.noteBuilt()
+}
+
+// noteBuilt notes the versions that are built with other modules than the vendor has chosen.
+// That is known once the versions are known to be available.
+func (r *Runner) noteBuilt() error {
+	if r.catalogue == nil {
+		return nil
+	}
+	for version, ref := range r.refs {
+		recipe, err := r.catalogue.Recipe(ref)
+		if err != nil {
+			return err
+		}
+		substitutes, err := recipe.Substitutes()
+		if err != nil {
+			return err
+		}
+		if len(substitutes) == 0 {
+			continue
+		}
+		if r.in.Built == nil {
+			r.in.Built = map[string]string{}
+		}
+		if r.in.Built[version], err = recipe.Packaging(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Runner) askConfiguration(ctx context.Context, p Parts) error {

@@ -63,12 +63,12 @@ func (p *fakeParts) Configuration(context.Context, Inputs, ConfigMap) (Configura
 	return Configuration{}, p.errs["configuration"]
 }
 
-func (p *fakeParts) Upgrade(context.Context, string, string, string, string) (upgrade.Measures, error) {
+func (p *fakeParts) Upgrade(context.Context, string, string, string, map[string]any, string) (upgrade.Measures, error) {
 	p.upgrades++
 	return *harmless(), p.errs["upgrade"]
 }
 
-func (p *fakeParts) Recorded(string, string, string, string) (upgrade.Measures, error) {
+func (p *fakeParts) Recorded(string, string, string, map[string]any, string) (upgrade.Measures, error) {
 	return *harmless(), p.errs["record"]
 }
 
@@ -418,5 +418,59 @@ func TestSubnets(t *testing.T) {
 	want := "--subnets: 10.62.0.0/16 overlaps 10.62.64.0/20, the pod range of upgrade-cilium, which stays: choose another prefix"
 	if _, err := New(request, []framework.Scenario{s}); err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// With versions that are built whole no script of a slice runs: the upgrade alone is judged,
+// and each row says why. The images of the upgrade say whether a version is available.
+func TestWholeVersions(t *testing.T) {
+	c, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Thresholds: bounds, Command: again}, catalogue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Dir, err = report.NewRun(t.TempDir(), "cilium", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
+	if err := r.ask(c); err != nil {
+		t.Fatal(err)
+	}
+	r.refs = map[string]string{}
+	for _, version := range []string{"1.18.4", "1.19.3"} {
+		if r.refs[version], err = r.image(c, version); err != nil || r.refs[version] != "quay.io/cilium/cilium:v"+version {
+			t.Errorf("%s is asked for by %q: %v", version, r.refs[version], err)
+		}
+	}
+	r.catalogue = c
+	parts := &fakeParts{}
+	if err := r.Run(t.Context(), parts); err != nil {
+		t.Fatal(err)
+	}
+	if parts.upgrades != 1 || len(parts.asked) > 0 {
+		t.Errorf("%d upgrades, and asked: %q", parts.upgrades, parts.asked)
+	}
+	q := r.Result()
+	for _, i := range q.Inputs.Incidents {
+		if want := "the script of " + i.Name + " runs cilium as a slice, and 1.19.3 is built whole"; i.NotAsked != want {
+			t.Errorf("%q, want %q", i.NotAsked, want)
+		}
+	}
+	if want := "whole, with k8s.io/apimachinery v0.33.3 for github.com/cilium/apimachinery v0.33.3-1"; q.Inputs.Built["1.18.4"] != want || len(q.Inputs.Built) != 1 {
+		t.Errorf("%q, want %q", q.Inputs.Built, want)
+	}
+	if q.Verdict != Go {
+		t.Errorf("%s", q.Heading())
+	}
+}
+
+// There is no upgrade from a slice to a whole version.
+func TestSliceToWhole(t *testing.T) {
+	_, err := New(Request{Component: "cilium", From: "1.12.0", To: "1.18.0"}, catalogue)
+	if err == nil || !strings.Contains(err.Error(), "no upgrade from a slice to the whole") {
+		t.Errorf("%v", err)
 	}
 }

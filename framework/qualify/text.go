@@ -71,6 +71,12 @@ func (q Qualification) Text() string {
 			}
 		}
 	}
+	if v := q.Inputs.Values; v != nil {
+		fmt.Fprintf(&out, "\ntested with the values of %s: %s\n", strings.Join(v.Sources, ", "), v.Mode)
+	}
+	if m := q.Inputs.Upgrade.Measures; m != nil {
+		fmt.Fprintf(&out, "\nupgraded on: %s\n", m.Topology)
+	}
 	fmt.Fprint(&out, "\nnot tested:\n")
 	for _, says := range q.NotTested {
 		fmt.Fprintf(&out, "  - %s\n", says)
@@ -128,6 +134,9 @@ func (q Qualification) Markdown() string {
 				fmt.Fprintf(&out, "  - %s: %s\n", d[0], text)
 			}
 		}
+	}
+	if v := q.Inputs.Values; v != nil {
+		fmt.Fprintf(&out, "\nTested with the values of %s: %s.\n", plain.Inline(strings.Join(v.Sources, ", ")), plain.Inline(v.Mode.String()))
 	}
 	fmt.Fprint(&out, "\n**not tested**\n\n")
 	for _, says := range q.NotTested {

@@ -2,6 +2,7 @@ package qualify
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -114,11 +116,45 @@ func (t trial) incident() (Incident, error) {
 	return i, nil
 }
 
+// ask notes the incidents whose scripts cannot be asked about these versions, because they
+// run a slice of the component, and it is built whole.
+func (r *Runner) ask(c *images.Catalogue) error {
+	for _, version := range []string{r.From, r.To} {
+		refs, err := c.At(r.Component, version)
+		if unknown := (*images.UnknownVersionError)(nil); errors.As(err, &unknown) {
+			continue // image says so
+		} else if err != nil {
+			return err
+		}
+		for _, ref := range refs {
+			recipe, err := c.Recipe(ref)
+			if err != nil {
+				return err
+			}
+			for n, t := range r.trials {
+				if string(recipe.Form) == r.in.Incidents[n].Form || recipe.Form != images.Whole {
+					continue
+				}
+				e := suite.FormError{
+					Scenario: t.scenario.Incident.Name, Component: r.Component, Version: version,
+					Runs: images.Form(r.in.Incidents[n].Form), Built: recipe.Form,
+				}
+				r.in.Incidents[n].NotAsked, r.in.Incidents[n].From, r.in.Incidents[n].To = e.Error(), Seen{}, Seen{}
+			}
+		}
+	}
+	return nil
+}
+
 // image is an image of the component at a version, by which the module proxy can be
-// asked for that version: one of a trial, or else the one that reads configurations.
+// asked for that version: one of a trial, or else the one that reads configurations, or
+// one of the upgrade.
 func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	var first error
-	for _, t := range r.trials {
+	for n, t := range r.trials {
+		if r.in.Incidents[n].NotAsked != "" {
+			continue
+		}
 		name := t.varied
 		if t.old != "" && version == t.from {
 			name = t.old
@@ -140,6 +176,18 @@ func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	if reader, there := ReaderOf(r.Component); there {
 		if ref := reader.Image(version); c.Know(ref) == nil {
 			return ref, nil
+		}
+	}
+	if declared, there := upgrade.For(r.Component); there {
+		for _, ref := range declared.ImagesOf(version, version) {
+			if _, tag, _ := strings.Cut(ref, ":"); strings.TrimPrefix(tag, "v") != version {
+				continue
+			}
+			if err := c.Know(ref); err == nil {
+				return ref, nil
+			} else {
+				first = cmp.Or(first, err)
+			}
 		}
 	}
 	return "", first

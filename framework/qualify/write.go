@@ -56,6 +56,7 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 		if !there {
 			return then, now, fmt.Errorf("this version of relapse has no upgrade of %s", in.Component)
 		}
+		declared.Values = in.Values.ofRecord()
 		m, err := upgrade.Stored(filepath.Join(dir, PartUpgrade), declared, in.From, in.To)
 		if err != nil {
 			return then, now, fmt.Errorf("reading the record of the upgrade: %w", err)

@@ -68,6 +68,9 @@ type Module struct {
 	Version string `json:"version"`
 	// Sum is its checksum in go.sum: "h1:" and a SHA-256.
 	Sum string `json:"sum"`
+	// With are other modules with which the image was built in place of those that the
+	// vendor has chosen, as in "github.com/osrg/gobgp/v4 v4.8.0 for v4.6.1".
+	With string `json:"with,omitempty"`
 }
 
 // Merged says which runs a report was made of.

@@ -69,7 +69,7 @@ func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []fram
 	var modules []report.Module
 	tested, err := l.Images.TestedModules(ctx, refs)
 	for _, m := range tested {
-		modules = append(modules, report.Module{Image: m.Ref, Path: m.Path, Version: m.Version.Version, Sum: m.Sum})
+		modules = append(modules, report.Module{Image: m.Ref, Path: m.Path, Version: m.Version.Version, Sum: m.Sum, With: m.With})
 	}
 	return digests, modules, err
 }

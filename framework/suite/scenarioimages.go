@@ -1,9 +1,13 @@
 package suite
 
 import (
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -33,4 +37,36 @@ func MissingImages(s framework.Scenario, known func(ref string) bool) []string {
 	}
 	slices.Sort(missing)
 	return slices.Compact(missing)
+}
+
+// FormError says that a component is built in another form than a scenario's script runs.
+type FormError struct {
+	Scenario, Component, Version string
+	Runs, Built                  images.Form
+}
+
+func (e *FormError) Error() string {
+	return fmt.Sprintf("the script of %s runs %s as a %s, and %s is built %s", e.Scenario, e.Component, e.Runs, e.Version, e.Built)
+}
+
+// Know makes the catalogue describe the images of some variants of a scenario. The error
+// joins an *images.UnknownVersionError for each image that no recipe builds, and a
+// *FormError for each that a recipe builds in another form than the variant's.
+func Know(c *images.Catalogue, s framework.Scenario, upstream bool, variants ...framework.Variant) error {
+	errs := []error{c.Know(ImagesOf(s, upstream, variants...)...)}
+	for _, v := range variants {
+		for _, ref := range v.Images {
+			r, err := c.Recipe(ref)
+			if err != nil {
+				continue // it is among the errors of Know, or the vendor's own
+			}
+			for _, name := range slices.Sorted(maps.Keys(v.Components)) {
+				t, tested := s.Find(name)
+				if tested && t.Component() == r.Component && string(r.Form) != string(v.Form) {
+					errs = append(errs, &FormError{s.Incident.Name, r.Component, r.Version, images.Form(v.Form), r.Form})
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -55,9 +55,9 @@ func calicoUpgrade() Upgrade {
 			if err := calico.Agent.Ready(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), 2*time.Minute); err != nil {
 				return err
 			}
-			return installed(ctx, r, true)
+			return installed(ctx, r, services{kubeProxy: true, sessions: true})
 		},
-		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
+		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: apply,
 		Nodes:   []string{master, worker1, worker2},
 		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {

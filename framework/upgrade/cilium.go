@@ -3,31 +3,127 @@ package upgrade
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // firstSpeaker is the first version of which there is a slice with the BGP speaker.
 const firstSpeaker = "1.11.4"
 
-// ciliumUpgrade upgrades the agent's slice, and cilium-operator, which is whole. If both
-// versions have a slice with the BGP speaker, that slice runs. Otherwise the slice runs
-// that writes the vendor's iptables rules, and the ToR has static routes.
+// ciliumUpgrade upgrades whole Cilium from release.First on. Before, it upgrades the agent's
+// slice, and cilium-operator, which is whole. If both versions have a slice with the BGP
+// speaker, that slice runs. Otherwise the slice runs that writes the vendor's iptables
+// rules, and the ToR has static routes.
 func ciliumUpgrade() Upgrade {
 	u := ciliumSlice(true)
-	u.Between = func(from, to string) Upgrade {
+	u.Between = func(from, to string, values map[string]any) Upgrade {
+		if atLeast(from, release.First) && atLeast(to, release.First) {
+			return ciliumWhole(values)
+		}
 		return ciliumSlice(atLeast(from, firstSpeaker) && atLeast(to, firstSpeaker))
+	}
+	u.Refuses = func(from, to string) error {
+		if atLeast(from, release.First) == atLeast(to, release.First) {
+			return nil
+		}
+		return fmt.Errorf("cilium %s to %s: one of them runs whole (from %s on) and the other as a slice: relapse has no upgrade from a slice to the whole",
+			from, to, release.First)
 	}
 	return u
 }
+
+// ciliumWhole upgrades Cilium by the vendor's chart of each version, with the same values.
+//
+// The values are the user's, adapted to the lab (package labvalues), or none.
+//
+// Routers learn the pods' ranges by BGP if the values switch it on. With native routing and
+// without BGP they have static routes. With a tunnel they have none, as outside of a lab:
+// then pods are reached from outside by the node port alone.
+func ciliumWhole(values release.Values) Upgrade {
+	s := small{component: "cilium", number: 62}
+	nodes := []string{master, worker1, worker2}
+	at := func(version string) release.Release { return release.Release{Version: version, Values: values} }
+	mode, beside := "tunnel", withKubeProxy
+	switch {
+	case values.BGP():
+		mode = "native routing, announced to the ToR by BGP"
+	case values.Native():
+		mode = "native routing, with static routes on the ToR"
+	}
+	if values.ReplacesKubeProxy() {
+		beside = "no kube-proxy"
+	}
+	var set []string
+	cluster := s.topology().Clusters[0]
+	for _, setting := range at("").Settings(cluster, netip.AddrPortFrom(cluster.Nodes[0].Links[0].Address, apiServerPort)) {
+		set = append(set, setting.String())
+	}
+	return Upgrade{
+		Component: "cilium", Form: framework.Whole, Topology: s.topology(),
+		Besides: fmt.Sprintf("installed by the vendor's chart in the mode %s; values that the lab sets: %s; %s", mode, strings.Join(set, ", "), beside),
+		Images: func(version string) []string {
+			images := append(release.Images(version), workload.ProbeImage)
+			if !values.ReplacesKubeProxy() {
+				images = append(images, kubeadm.KubeProxyImage)
+			}
+			return images
+		},
+		Install: func(ctx context.Context, r *framework.Run, version string) error {
+			l, c := labaccess.Lab(r), labaccess.Cluster(r)
+			if err := release.Uninstall(ctx, l, nodes, s.podCIDR()); err != nil {
+				return err
+			}
+			proxy := kubeadm.ApplyKubeProxy
+			if values.ReplacesKubeProxy() {
+				proxy = func(ctx context.Context, _ *kindlab.Lab) error { return kubeadm.KubeProxy.Delete(ctx, c) }
+			}
+			if err := proxy(ctx, l); err != nil {
+				return err
+			}
+			if err := at(version).Apply(ctx, l); err != nil {
+				return err
+			}
+			if values.BGP() {
+				if err := release.Peer(ctx, c, s.tor(), torASN, clusterASN); err != nil {
+					return err
+				}
+			}
+			if err := at(version).Ready(ctx, c, nodes); err != nil {
+				return err
+			}
+			if values.Native() && !values.BGP() {
+				if err := release.Route(ctx, l, nodes); err != nil {
+					return err
+				}
+			}
+			return installed(ctx, r, services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()})
+		},
+		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, values.Native()),
+		Release: func(ctx context.Context, r *framework.Run, version string) error {
+			return at(version).Apply(ctx, labaccess.Lab(r))
+		},
+		Nodes: nodes,
+		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
+			return at(version).Roll(ctx, labaccess.Lab(r), node)
+		},
+	}
+}
+
+// apiServerPort is the port of a lab's API server.
+const apiServerPort = 6443
 
 func ciliumSlice(speaker bool) Upgrade {
 	s := small{component: "cilium", number: 62}
@@ -75,7 +171,7 @@ func ciliumSlice(speaker bool) Upgrade {
 				if err := at(r, version).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes); err != nil {
 					return err
 				}
-				return installed(ctx, r, true)
+				return installed(ctx, r, services{kubeProxy: true, sessions: true})
 			}
 			var routes errgroup.Group
 			for _, node := range nodes {
@@ -87,9 +183,9 @@ func ciliumSlice(speaker bool) Upgrade {
 			if err := errors.Join(routes.Wait(), at(r, version).WriteRules(ctx, labaccess.Cluster(r), nodes)); err != nil {
 				return err
 			}
-			return installed(ctx, r, false)
+			return installed(ctx, r, services{kubeProxy: true})
 		},
-		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
+		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return at(r, version).Declare(ctx, labaccess.Cluster(r))
 		},

@@ -2,10 +2,12 @@ package upgrade
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
@@ -17,7 +19,7 @@ const FakeComponent = "thing"
 // It runs in a synctest bubble.
 func FakeTrip(t *testing.T, dir string, refuses func(probe.Probe) bool) Measures {
 	w := newWorld()
-	w.upgrade.Paths = small{component: FakeComponent}.paths(guestUDPEvery, guestOtherEvery)
+	w.upgrade.Paths = small{component: FakeComponent}.paths(guestUDPEvery, guestOtherEvery, true)
 	w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
 		if node == w.upgrade.Nodes[0] && version == "2" {
 			for _, p := range w.upgrade.probes() {
@@ -36,4 +38,18 @@ func FakeTrip(t *testing.T, dir string, refuses func(probe.Probe) bool) Measures
 		t.Fatal(err)
 	}
 	return measured(t, trip)
+}
+
+// ReadValues reads values of a chart from a file in testdata.
+func ReadValues(t *testing.T, name string) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name + ".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := chart.ParseValues(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
 }

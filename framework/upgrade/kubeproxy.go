@@ -52,7 +52,7 @@ func kubeProxyUpgrade() Upgrade {
 			}
 			return starts.Wait()
 		},
-		Ends: s.ends(), Paths: s.paths(guestUDPEvery, guestOtherEvery),
+		Ends: s.ends(), Paths: s.paths(guestUDPEvery, guestOtherEvery, true),
 		Nodes: nodes,
 		Roll:  apply,
 		// A guest without hardware support takes minutes for a start and a sync.

@@ -52,9 +52,9 @@ func kubeRouterUpgrade() Upgrade {
 			if err := kuberouter.RangesWritten(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
-			return installed(ctx, r, true)
+			return installed(ctx, r, services{kubeProxy: true, sessions: true})
 		},
-		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval),
+		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return at(r, version).Declare(ctx, labaccess.Cluster(r))
 		},
@@ -70,20 +70,27 @@ func kubeRouterUpgrade() Upgrade {
 // and of the time of the sync (pkg/controllers/netpol: podFirewallChainName).
 var hashedChain = regexp.MustCompile(`\b(KUBE-(?:POD-FW|NWPLCY)-)[A-Z2-7]{16}\b`)
 
-// installed creates the pods and the Service, and waits until they work, and kube-proxy
-// too. With sessions it also waits for the routers' sessions with the nodes.
-func installed(ctx context.Context, r *framework.Run, sessions bool) error {
+// services are what runs beside the pods and the Service of an upgrade's lab.
+type services struct {
+	kubeProxy bool
+	sessions  bool // of the routers with the nodes
+}
+
+// installed creates the pods and the Service, and waits until they and these services work.
+func installed(ctx context.Context, r *framework.Run, with services) error {
 	starts, ctx := errgroup.WithContext(ctx)
 	starts.Go(func() error {
 		if err := workload.StartProbes(ctx, labaccess.Cluster(r), pods); err != nil {
 			return err
 		}
-		if !sessions {
+		if !with.sessions {
 			return nil
 		}
 		return labaccess.Lab(r).SessionsUp(ctx, []string{master, worker1, worker2}, time.Time{}) // of any age
 	})
 	starts.Go(func() error { return applyService(ctx, r) })
-	starts.Go(func() error { return kubeadm.KubeProxyReady(ctx, labaccess.Cluster(r)) })
+	if with.kubeProxy {
+		starts.Go(func() error { return kubeadm.KubeProxyReady(ctx, labaccess.Cluster(r)) })
+	}
 	return starts.Wait()
 }

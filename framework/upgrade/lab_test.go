@@ -7,12 +7,17 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
@@ -24,13 +29,18 @@ var trips = map[string]struct {
 	component, from, to string
 	// sessions is set where the component speaks BGP with the router.
 	sessions bool
+	values   string // of the chart, by their file in testdata
 }{
-	"kube-router":  {"kube-router", "1.5.1", "2.1.0", true},
-	"cilium":       {"cilium", "1.11.6", "1.12.0", true},
-	"cilium-rules": {"cilium", "1.8.1", "1.11.1", false},
-	"kube-proxy":   {"kube-proxy", "1.13.0", "1.13.2", false},
+	"kube-router":  {"kube-router", "1.5.1", "2.1.0", true, ""},
+	"cilium":       {"cilium", "1.11.6", "1.12.0", true, ""},
+	"cilium-rules": {"cilium", "1.8.1", "1.11.1", false, ""},
+	"kube-proxy":   {"kube-proxy", "1.13.0", "1.13.2", false, ""},
 	// The only release that is published: each node gets it again.
-	"calico": {"calico", "3.28.5", "3.28.5", true},
+	"calico": {"calico", "3.28.5", "3.28.5", true, ""},
+	// Whole Cilium in three modes of its chart.
+	"cilium-whole":           {"cilium", "1.18.4", "1.19.3", false, ""},
+	"cilium-native-bgp":      {"cilium", "1.18.4", "1.19.3", true, "cilium-native-bgp"},
+	"cilium-tunnel-iptables": {"cilium", "1.18.4", "1.19.3", false, "cilium-tunnel-iptables"},
 }
 
 // TestUpgrade upgrades a component and rolls it back. RELAPSE_UPGRADE names another trip
@@ -45,8 +55,14 @@ func TestUpgrade(t *testing.T) {
 	if !there || !known {
 		t.Fatalf("no upgrade %q", name)
 	}
+	if trip.values != "" {
+		u.Values = upgrade.ReadValues(t, trip.values)
+	}
 	o := options(t)
 	m, err := upgrade.Run(t.Context(), u, trip.from, trip.to, suite.Labs(o), o.Options)
+	in := qualify.Inputs{Component: trip.component, From: trip.from, To: trip.to, Upgrade: qualify.Upgrade{Measures: &m}}
+	in.Configuration.NotAsked = "the upgrade alone is judged"
+	t.Log(qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify").Text())
 	if err != nil || m.Stopped != "" {
 		t.Fatalf("%v; stopped: %s", err, m.Stopped)
 	}
@@ -76,6 +92,56 @@ func TestUpgrade(t *testing.T) {
 	}
 	if m.Left == nil {
 		t.Error("what is left was not checked")
+	}
+}
+
+// TestWithoutGracefulRestart upgrades whole Cilium without graceful restart of BGP: the router
+// forgets the pods of a node while its agent is replaced, and that is a NO-GO for what comes
+// from outside, and for nothing between pods.
+func TestWithoutGracefulRestart(t *testing.T) {
+	declared, _ := upgrade.For("cilium")
+	declared.Values = upgrade.ReadValues(t, "cilium-native-bgp")
+	u := declared.Between("1.18.4", "1.19.3", declared.Values)
+	install := u.Install
+	u.Install = func(ctx context.Context, r *framework.Run, version string) error {
+		if err := install(ctx, r, version); err != nil {
+			return err
+		}
+		began := time.Now()
+		err := workload.Apply(ctx, labaccess.Cluster(r), `apiVersion: cilium.io/v2
+kind: CiliumBGPPeerConfig
+metadata: {name: lab}
+spec:
+  gracefulRestart: {enabled: false}
+  families:
+  - {afi: ipv4, safi: unicast, advertisements: {matchLabels: {announced-by: lab}}}
+`)
+		if err != nil {
+			return err
+		}
+		return labaccess.Lab(r).SessionsUp(ctx, u.Nodes, began) // without it
+	}
+	o := options(t)
+	m, err := upgrade.Run(t.Context(), u, "1.18.4", "1.19.3", suite.Labs(o), o.Options)
+	if err != nil || m.Stopped != "" {
+		t.Fatalf("%v; stopped: %s", err, m.Stopped)
+	}
+	in := qualify.Inputs{Component: "cilium", From: "1.18.4", To: "1.19.3", Upgrade: qualify.Upgrade{Measures: &m}}
+	in.Configuration.NotAsked = "the upgrade alone is judged"
+	q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify")
+	t.Log(q.Text())
+	if q.Verdict != qualify.NoGo {
+		t.Errorf("%s", q.Heading())
+	}
+	for _, row := range q.Rows {
+		between := strings.HasPrefix(row.Name, "pod to pod") || strings.HasPrefix(row.Name, "new connections, pod to pod")
+		if fails := row.State == qualify.Fails; row.Name == "outside to pod" && !fails || between && fails {
+			t.Errorf("%s is %s", row.Name, row.State)
+		}
+	}
+	withdrawn := m.Upgrade.During.Routers[0].Withdrawals
+	if len(withdrawn) != len(u.Nodes) {
+		t.Errorf("the router saw these withdrawn: %q", withdrawn)
 	}
 }
 

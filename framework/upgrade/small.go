@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -139,8 +141,8 @@ func addressOf(r *framework.Run, name string) netip.Addr {
 }
 
 // paths are the kinds of paths through the lab, with the interval of the UDP probes and of
-// the others.
-func (s small) paths(udp, others time.Duration) []PathKind {
+// the others. Unless pods are routed, there is no path to their addresses from outside.
+func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 	to := func(protocol probe.Protocol, from string, tos ...string) []probe.Probe {
 		var all []probe.Probe
 		for _, end := range tos {
@@ -171,8 +173,11 @@ func (s small) paths(udp, others time.Duration) []PathKind {
 	}
 	clusterIP := opening(probe.Probe{From: worker1, To: "cluster IP"})
 	nodePort := opening(probe.Probe{From: outside, To: "node port of " + worker1})
-	long := append(to(probe.Stream, outside, worker1, worker2, "node port of "+worker1), to(probe.Stream, worker1, worker2, outside, "cluster IP")...)
-	return []PathKind{
+	long := append(to(probe.Stream, outside, "node port of "+worker1), to(probe.Stream, worker1, worker2, outside, "cluster IP")...)
+	if routed {
+		long = append(to(probe.Stream, outside, worker1, worker2), long...)
+	}
+	all := []PathKind{
 		{Name: "outside to pod", Probes: in},
 		{Name: "pod to outside", Probes: out},
 		{Name: "pod to pod, same node", Probes: near},
@@ -188,4 +193,8 @@ func (s small) paths(udp, others time.Duration) []PathKind {
 		{Name: "UDP one way, pod to outside", Probes: out, OneWay: true},
 		{Name: "UDP one way, pod to pod", Probes: append(append([]probe.Probe{}, near...), far...), OneWay: true},
 	}
+	if !routed {
+		all = slices.DeleteFunc(all, func(k PathKind) bool { return strings.HasSuffix(k.Name, "outside to pod") })
+	}
+	return all
 }

@@ -27,9 +27,16 @@ type Upgrade struct {
 	// "kube-proxy 1.34.4 in mode iptables".
 	Topology topology.Topology
 	Besides  string
-	// Between is the declaration for two versions, if it depends on both; otherwise
-	// nil.
-	Between func(from, to string) Upgrade
+	// Between is the declaration for two versions, and for the values of the vendor's
+	// chart, if it depends on them; otherwise nil. The values are nil if the user has
+	// given none, and name the lab's own addresses and devices otherwise
+	// (package labvalues).
+	Between func(from, to string, values map[string]any) Upgrade
+	// Values are those that Between gets.
+	Values map[string]any
+	// Refuses says why there is no upgrade between two versions, in one sentence; nil if
+	// there is. A nil function refuses nothing.
+	Refuses func(from, to string) error
 	// Images are the images that the lab's registry serves for a version.
 	Images func(version string) []string
 	// Install installs the component at a version, and everything else, on the lab,
@@ -103,10 +110,23 @@ func (u Upgrade) between(from, to string) Upgrade {
 	if u.Between == nil {
 		return u
 	}
-	declared := u.Between(from, to)
-	declared.Topology = u.Topology // which may have been moved
+	declared := u.Between(from, to, u.Values)
+	declared.Topology = declared.Topology.Renumber(u.moves)
+	declared.Besides = u.moves.Text(declared.Besides)
 	return declared
 }
+
+// Possible says why the component cannot be upgraded between two versions on a lab, in one
+// sentence; nil if it can.
+func (u Upgrade) Possible(from, to string) error {
+	if u.Refuses == nil {
+		return nil
+	}
+	return u.Refuses(from, to)
+}
+
+// TopologyOf is the lab of an upgrade from one version to another.
+func (u Upgrade) TopologyOf(from, to string) topology.Topology { return u.between(from, to).Topology }
 
 // ImagesOf names every image of an upgrade from one version to another, each once, without
 // those of the lab itself.

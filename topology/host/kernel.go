@@ -92,3 +92,47 @@ func openOverlay() error {
 	}
 	return unix.Close(fd)
 }
+
+// Lacks reports whether the kernel cannot create a kind of network device: vxlan, geneve,
+// wireguard or ipip; or, for xfrm, cannot do IPsec. It needs root. The error is for what
+// says nothing about the kernel.
+func Lacks(kind string) (bool, error) {
+	attributes := netlink.LinkAttrs{Name: "relapse0"}
+	try := map[string]func() error{
+		"vxlan":     func() error { return netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: attributes, VxlanId: 1}) },
+		"geneve":    func() error { return netlink.LinkAdd(&netlink.Geneve{LinkAttrs: attributes, FlowBased: true}) },
+		"wireguard": func() error { return netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes}) },
+		"ipip":      func() error { return netlink.LinkAdd(&netlink.Iptun{LinkAttrs: attributes, FlowBased: true}) },
+		"xfrm": addState,
+	}[kind]
+	if try == nil {
+		return false, fmt.Errorf("trying the kernel: no test of %q is known", kind)
+	}
+	tried := make(chan error)
+	go func() {
+		// Not unlocked: thread and namespace end with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			tried <- fmt.Errorf("a new network namespace: %w", err)
+			return
+		}
+		tried <- try()
+	}()
+	switch err := <-tried; {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.ENODEV),
+		kind == "xfrm" && (errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOENT)): // the algorithm is not there
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("trying whether the kernel has %s: %w", kind, err)
+	}
+	return false, nil
+}
+
+// addState adds a state of IPsec with the algorithm that Cilium's keys usually have.
+func addState() error {
+	return netlink.XfrmStateAdd(&netlink.XfrmState{
+		// Documentation addresses of RFC 5737; no packet is sent.
+		Src: net.IPv4(192, 0, 2, 1), Dst: net.IPv4(192, 0, 2, 2), Proto: netlink.XFRM_PROTO_ESP, Mode: netlink.XFRM_MODE_TUNNEL, Spi: 1,
+		Aead: &netlink.XfrmStateAlgo{Name: "rfc4106(gcm(aes))", Key: make([]byte, 20), ICVLen: 128},
+	})
+}

@@ -3,8 +3,9 @@
 // knows how Cilium is deployed; which versions and which keys make an incident
 // is the scenario's.
 //
-// The agents are slices: parts of the vendor's agent, built as it publishes
-// them (images/cilium/agent, images/cilium/rules). cilium-operator runs whole.
+// The agents are slices, up to 1.12: parts of the vendor's agent, built as it publishes
+// them (images/cilium/agent, images/cilium/rules). cilium-operator runs whole. From 1.18
+// on package release installs all of Cilium.
 package cilium
 
 import (
@@ -28,8 +29,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Agent is the image of the agent slice with the vendor's watchers, node
-// routes and BGP speaker, under the vendor's name.
+// Agent is the image of the agent under the vendor's name: of the slice with the
+// vendor's watchers, node routes and BGP speaker, and from 1.18 on of the whole agent.
 func Agent(version string) string { return "quay.io/cilium/cilium:v" + version }
 
 // Operator is the image of cilium-operator, under the vendor's name.

@@ -51,11 +51,7 @@ func CreateNodes(ctx context.Context, c *kindlab.Cluster, names []string, addres
 	hasRange := func(name string) error {
 		return await.Until(ctx, "a pod range for CiliumNode "+name, 20*time.Millisecond, operatorWithin,
 			func(ctx context.Context) (bool, string, error) {
-				node := ciliumNode(name)
-				if err := kube.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
-					return false, "", err
-				}
-				ranges, _, err := unstructured.NestedStringSlice(node.Object, "spec", "ipam", "podCIDRs")
+				ranges, err := PodRanges(ctx, c, name)
 				return len(ranges) > 0, "spec.ipam.podCIDRs is empty", err
 			})
 	}
@@ -76,6 +72,27 @@ func CreateNodes(ctx context.Context, c *kindlab.Cluster, names []string, addres
 		}
 	}
 	return nil
+}
+
+// PodRanges are the ranges that cilium-operator has given to a node; none yet is no error.
+func PodRanges(ctx context.Context, c *kindlab.Cluster, name string) ([]netip.Prefix, error) {
+	node := ciliumNode(name)
+	if err := c.Client.Resources().GetControllerRuntimeClient().Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+		return nil, err
+	}
+	texts, _, err := unstructured.NestedStringSlice(node.Object, "spec", "ipam", "podCIDRs")
+	if err != nil {
+		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
+	}
+	var ranges []netip.Prefix
+	for _, text := range texts {
+		pods, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("reading CiliumNode %s: spec.ipam.podCIDRs: %w", name, err)
+		}
+		ranges = append(ranges, pods)
+	}
+	return ranges, nil
 }
 
 func ciliumNode(name string) *unstructured.Unstructured {

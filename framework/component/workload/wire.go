@@ -39,18 +39,23 @@ func Route(ctx context.Context, lab *kindlab.Lab, node string) (netip.Prefix, er
 	if err != nil {
 		return netip.Prefix{}, err
 	}
+	return pods, RouteTo(ctx, lab, node, pods)
+}
+
+// RouteTo gives every router of the lab a static route over a node to a range of pods.
+func RouteTo(ctx context.Context, lab *kindlab.Lab, node string, pods netip.Prefix) error {
 	for _, declared := range lab.Topology.Routers {
 		at, there := lab.Topology.AddressOn(node, declared.Links[0].Network)
 		if !there {
-			return netip.Prefix{}, fmt.Errorf("%s is not on the network of %s", node, declared.Name)
+			return fmt.Errorf("%s is not on the network of %s", node, declared.Name)
 		}
 		router, err := lab.Router(declared.Name)
 		if err != nil {
-			return netip.Prefix{}, err
+			return err
 		}
 		if err := errors.Join(router.AddStatic(ctx, pods, at), router.Close()); err != nil {
-			return netip.Prefix{}, err
+			return err
 		}
 	}
-	return pods, nil
+	return nil
 }

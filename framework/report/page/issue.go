@@ -105,7 +105,11 @@ func (i *issueText) versions() {
 		i.addf("- %s: %s\n", p.Name, p.Value)
 	}
 	for _, m := range i.Built {
-		i.addf("- module %s %s %s\n", m.Path, m.Version, m.Sum)
+		with := ""
+		if m.With != "" {
+			with = ", with " + m.With
+		}
+		i.addf("- module %s %s %s%s\n", m.Path, m.Version, m.Sum, with)
 	}
 	for _, s := range i.Sections {
 		if s.Repeats != nil {

@@ -299,7 +299,7 @@ require (
 )
 
 replace (
-	github.com/projectcalico/api => github.com/projectcalico/api v0.0.0-20240708202104-e3f70b269c2c
+	github.com/projectcalico/api => github.com/projectcalico/api v0.0.0-20240708202104-e3f70b269c2c // for ./api
 
 	k8s.io/api => k8s.io/api v0.29.15
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.29.15

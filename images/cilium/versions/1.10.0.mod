@@ -44,7 +44,7 @@ require (
 	github.com/go-openapi/validate v0.20.1
 	github.com/gogo/protobuf v1.3.2
 	github.com/golang/protobuf v1.4.3
-	github.com/google/go-cmp v0.6.0
+	github.com/google/go-cmp v0.6.0 // for v0.5.5
 	github.com/google/gopacket v1.1.19
 	github.com/google/gops v0.3.18
 	github.com/google/renameio v1.0.0
@@ -83,12 +83,12 @@ require (
 	go.etcd.io/etcd v0.5.0-alpha.5.0.20201125193152-8a03d2e9614b
 	go.uber.org/goleak v1.1.10
 	go.universe.tf/metallb v0.9.6
-	golang.org/x/crypto v0.28.0
-	golang.org/x/net v0.30.0
-	golang.org/x/sync v0.8.0
-	golang.org/x/sys v0.30.0
+	golang.org/x/crypto v0.28.0 // for v0.0.0-20210503195802-e9a32991a82e
+	golang.org/x/net v0.30.0 // for v0.0.0-20210504132125-bbd867fde50d
+	golang.org/x/sync v0.8.0 // for v0.0.0-20201207232520-09787c993a3a
+	golang.org/x/sys v0.30.0 // for v0.0.0-20210503173754-0981d6026fa6
 	golang.org/x/time v0.0.0-20210220033141-f8bda1e9f3ba
-	golang.org/x/tools v0.21.1-0.20240508182429-e35e4ccd0d2d
+	golang.org/x/tools v0.21.1-0.20240508182429-e35e4ccd0d2d // for v0.1.0
 	golang.zx2c4.com/wireguard/wgctrl v0.0.0-20210506160403-92e472f520a5
 	google.golang.org/genproto v0.0.0-20210126160654-44e461bb6506
 	google.golang.org/grpc v1.29.1

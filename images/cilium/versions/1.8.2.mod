@@ -38,7 +38,7 @@ require (
 	github.com/go-openapi/validate v0.19.5
 	github.com/gogo/protobuf v1.3.1
 	github.com/golang/protobuf v1.3.2
-	github.com/google/go-cmp v0.6.0
+	github.com/google/go-cmp v0.6.0 // for v0.4.0
 	github.com/google/gofuzz v1.1.0
 	github.com/google/gopacket v1.1.17
 	github.com/google/gops v0.3.6
@@ -78,12 +78,12 @@ require (
 	github.com/vishvananda/netns v0.0.0-20191106174202-0a2b9b5464df
 	go.etcd.io/etcd v0.0.0-20191023171146-3cf2f69b5738
 	go.uber.org/goleak v1.0.0
-	golang.org/x/crypto v0.28.0
-	golang.org/x/net v0.30.0
-	golang.org/x/sync v0.8.0
-	golang.org/x/sys v0.30.0
+	golang.org/x/crypto v0.28.0 // for v0.0.0-20200220183623-bac4c82f6975
+	golang.org/x/net v0.30.0 // for v0.0.0-20200226121028-0de0cce0169b
+	golang.org/x/sync v0.8.0 // for v0.0.0-20190911185100-cd5d95a43a6e
+	golang.org/x/sys v0.30.0 // for v0.0.0-20200420163511-1957bb5e6d1f
 	golang.org/x/time v0.0.0-20190308202827-9d24e82272b4
-	golang.org/x/tools v0.21.1-0.20240508182429-e35e4ccd0d2d
+	golang.org/x/tools v0.21.1-0.20240508182429-e35e4ccd0d2d // for v0.0.0-20200324175852-6fb6f5a9fc59
 	google.golang.org/genproto v0.0.0-20190819201941-24fa4b261c55
 	google.golang.org/grpc v1.26.0
 	gopkg.in/check.v1 v1.0.0-20180628173108-788fd7840127
@@ -157,5 +157,5 @@ require (
 replace (
 	github.com/miekg/dns => github.com/cilium/dns v1.1.4-0.20190417235132-8e25ec9a0ff3
 	github.com/optiopay/kafka => github.com/cilium/kafka v0.0.0-20180809090225-01ce283b732b
-	k8s.io/client-go => github.com/cilium/client-go v0.0.0-20200619121958-e68fcd756c55
+	k8s.io/client-go => github.com/cilium/client-go v0.0.0-20200619121958-e68fcd756c55 // for github.com/cilium/client-go v0.0.0-20200706090505-bf449ab2872c
 )

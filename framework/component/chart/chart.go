@@ -1,0 +1,235 @@
+// Package chart renders a vendor's Helm chart as Helm does, without a cluster.
+package chart
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/module"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/releaseutil"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/images"
+)
+
+// Chart is a Helm chart. It is not changed by its methods.
+type Chart struct {
+	// Name and Version are those of Chart.yaml.
+	Name, Version string
+	// Module is the folder of the vendor's Go module that the chart comes from; empty if
+	// it comes from elsewhere.
+	Module string
+
+	dir      string
+	defaults map[string]any // values.yaml, with those of the charts it depends on
+	known    *node
+}
+
+// vendor is where a vendor's Go module has the chart of its version.
+type vendor struct{ module, folder string }
+
+var vendors = map[string]vendor{
+	"cilium":  {"github.com/cilium/cilium", "install/kubernetes/cilium"},
+	"metallb": {"go.universe.tf/metallb", "charts/metallb"},
+}
+
+// Has reports whether the chart of a component is known.
+func Has(component string) bool { _, there := vendors[component]; return there }
+
+// Of returns the chart of a component's version, without a leading v, from the vendor's Go
+// module of that version. It downloads the module if need be: the error is an
+// *images.NotPublishedError or an *images.UnreachableError if it is not available.
+func Of(ctx context.Context, component, version string) (*Chart, error) {
+	v, there := vendors[component]
+	if !there {
+		return nil, fmt.Errorf("no chart of a component %q is known: expected one of %s",
+			component, strings.Join(slices.Sorted(maps.Keys(vendors)), ", "))
+	}
+	dir, err := images.Download(ctx, module.Version{Path: v.module, Version: "v" + version})
+	if err != nil {
+		return nil, err
+	}
+	c, err := Load(filepath.Join(dir, v.folder))
+	if err != nil {
+		return nil, err
+	}
+	if c.Version != version {
+		return nil, fmt.Errorf("the module %s@v%s has the chart of version %s: expected its own", v.module, version, c.Version)
+	}
+	c.Module = dir
+	return c, nil
+}
+
+// Load reads the chart in a folder, with the charts it depends on.
+func Load(dir string) (*Chart, error) {
+	read, err := loader.LoadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the chart in %s: %w", dir, err)
+	}
+	defaults, err := chartutil.CoalesceValues(read, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading the default values of the chart %s: %w", read.Name(), err)
+	}
+	known, err := knownBy(read, defaults)
+	if err != nil {
+		return nil, fmt.Errorf("reading which values the chart %s knows: %w", read.Name(), err)
+	}
+	return &Chart{
+		Name: read.Name(), Version: strings.TrimPrefix(read.Metadata.Version, "v"), dir: dir, defaults: defaults, known: known,
+	}, nil
+}
+
+// Release is what a chart is rendered for.
+type Release struct {
+	Name, Namespace string
+	// Values are the user's, which take precedence over the chart's defaults.
+	Values map[string]any
+	// KubeVersion is that of the cluster, such as 1.34.4.
+	KubeVersion string
+	// APIVersions are those that the cluster serves besides Kubernetes' own, such as
+	// monitoring.coreos.com/v1 or monitoring.coreos.com/v1/ServiceMonitor.
+	APIVersions []string
+	// Upgrade renders what helm upgrade installs in place of helm install.
+	Upgrade bool
+}
+
+// Rendered is what Helm installs for a release.
+type Rendered struct {
+	// Objects are in Helm's order of installation. Helm's client sets the release's
+	// namespace on namespaced objects that have none.
+	Objects []unstructured.Unstructured
+	// CRDs are those of the folders crds, which Helm installs before everything else, and
+	// neither upgrades nor deletes.
+	CRDs []unstructured.Unstructured
+	// Hooks are objects that Helm creates at certain events of a release (annotation
+	// helm.sh/hook) and that do not belong to it.
+	Hooks []unstructured.Unstructured
+	Notes string
+}
+
+// RefusedError says that a chart does not accept the values of a release.
+type RefusedError struct {
+	Chart, Version string
+	Why            string // the chart's own sentence, or what its schema says
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the chart of %s %s refuses these values: %s", e.Chart, e.Version, e.Why)
+}
+
+// Render renders the chart as helm template does. The error is a *RefusedError if the
+// chart's schema or its templates do not accept the values.
+func (c *Chart) Render(r Release) (Rendered, error) {
+	doing := fmt.Sprintf("rendering the chart of %s %s", c.Name, c.Version)
+	// The dependencies that the values switch off are removed from what is read here.
+	read, err := loader.LoadDir(c.dir)
+	if err != nil {
+		return Rendered{}, fmt.Errorf("%s: %w", doing, err)
+	}
+	version, err := chartutil.ParseKubeVersion(r.KubeVersion)
+	if err != nil {
+		return Rendered{}, fmt.Errorf("%s: the version of Kubernetes %q: %w", doing, r.KubeVersion, err)
+	}
+	if needs := read.Metadata.KubeVersion; needs != "" && !chartutil.IsCompatibleRange(needs, version.Version) {
+		return Rendered{}, fmt.Errorf("%s: it needs Kubernetes %s, and the cluster has %s", doing, needs, version)
+	}
+	able := chartutil.DefaultCapabilities.Copy()
+	able.KubeVersion, able.APIVersions = *version, slices.Concat(able.APIVersions, chartutil.VersionSet(r.APIVersions))
+	// ToRenderValues and the templates' own functions change what they are given.
+	users := Merge(r.Values)
+	if err := chartutil.ProcessDependenciesWithMerge(read, users); err != nil {
+		return Rendered{}, fmt.Errorf("%s: %w", doing, err)
+	}
+	options := chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, Revision: 1, IsInstall: !r.Upgrade, IsUpgrade: r.Upgrade}
+	if r.Upgrade {
+		options.Revision = 2
+	}
+	values, err := chartutil.ToRenderValues(read, users, options, able)
+	if err != nil {
+		return Rendered{}, &RefusedError{Chart: c.Name, Version: c.Version, Why: schemaSays(err)}
+	}
+	files, err := engine.Render(read, values)
+	if err != nil {
+		return Rendered{}, &RefusedError{Chart: c.Name, Version: c.Version, Why: templateSays(err)}
+	}
+	var out Rendered
+	const notes = "NOTES.txt"
+	out.Notes = files[read.Name()+"/templates/"+notes]
+	maps.DeleteFunc(files, func(name, _ string) bool { return filepath.Base(name) == notes })
+	hooks, manifests, err := releaseutil.SortManifests(files, able.APIVersions, releaseutil.InstallOrder)
+	if err != nil {
+		return Rendered{}, fmt.Errorf("%s: %w", doing, err)
+	}
+	var errs []error
+	add := func(to *[]unstructured.Unstructured, file, text string) {
+		o := unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", doing, file, err))
+		} else if len(o.Object) > 0 {
+			*to = append(*to, o)
+		}
+	}
+	for _, crd := range read.CRDObjects() {
+		documents := releaseutil.SplitManifests(string(crd.File.Data))
+		for _, key := range slices.SortedFunc(maps.Keys(documents), func(a, b string) int {
+			return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) // manifest-9, manifest-10
+		}) {
+			add(&out.CRDs, crd.Filename, documents[key])
+		}
+	}
+	for _, m := range manifests {
+		add(&out.Objects, m.Name, m.Content)
+	}
+	for _, h := range hooks {
+		add(&out.Hooks, h.Path, h.Manifest)
+	}
+	return out, errors.Join(errs...)
+}
+
+// Find returns the object of a kind and name among some; nil if it is not there.
+func Find(objects []unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
+	for i := range objects {
+		if objects[i].GetKind() == kind && objects[i].GetName() == name {
+			return &objects[i]
+		}
+	}
+	return nil
+}
+
+// schemaSays is what a schema finds wrong with values, in one line.
+func schemaSays(err error) string {
+	var says []string
+	for line := range strings.Lines(err.Error()) {
+		if line, is := strings.CutPrefix(strings.TrimSpace(line), "- "); is {
+			says = append(says, line)
+		}
+	}
+	if len(says) == 0 {
+		return oneLine(err.Error())
+	}
+	slices.Sort(says) // the schema is walked in any order
+	return strings.Join(says, "; ")
+}
+
+// templateSays is what a template says of values: its own sentence, if it has one.
+func templateSays(err error) string {
+	// The function fail of Helm's templates: "execution error at (FILE:LINE:COLUMN): ...".
+	if _, at, is := strings.Cut(err.Error(), "execution error at ("); is {
+		if _, says, is := strings.Cut(at, "): "); is {
+			return oneLine(says)
+		}
+	}
+	return oneLine(err.Error())
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,0 +1,69 @@
+//go:build lab
+
+package chart
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/images"
+)
+
+// TestVendorsCharts renders the vendors' own charts, from their Go modules.
+func TestVendorsCharts(t *testing.T) {
+	for _, test := range []struct {
+		component, version, users string
+		objects                   []string // some of them
+		unknown                   string
+	}{
+		{"cilium", "1.18.4", "{routingMode: native, autoDirectNodeRoutes: true, devices: [eth0], nodePort: {directRoutingDevice: eth0}, typo: 1}",
+			[]string{"ConfigMap cilium-config", "DaemonSet cilium", "Deployment cilium-operator"}, "typo"},
+		{"cilium", "1.19.3", "{updateStrategy: {rollingUpdate: {maxSurge: 1}}, bgpControlPlane: {enabled: true, enable: true}}",
+			[]string{"ConfigMap cilium-config", "DaemonSet cilium", "Deployment cilium-operator"}, "bgpControlPlane.enable"},
+		{"metallb", "0.14.9", "{speaker: {frr: {enabled: false}, fr: {}}}",
+			[]string{"CustomResourceDefinition bgppeers.metallb.io", "DaemonSet metallb-speaker", "Deployment metallb-controller"}, "speaker.fr"},
+	} {
+		t.Run(test.component+" "+test.version, func(t *testing.T) {
+			c, err := Of(t.Context(), test.component, test.version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if unknown := c.Unknown(c.defaults); len(unknown) > 0 {
+				t.Errorf("of its own values it does not know %v", unknown)
+			}
+			users := values(t, test.users)
+			if unknown := c.Unknown(users); len(unknown) != 1 || unknown[0] != test.unknown {
+				t.Errorf("unknown: %v, want %s", unknown, test.unknown)
+			}
+			r, err := c.Render(Release{Name: test.component, Namespace: "kube-system", Values: users, KubeVersion: "1.34.4"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]bool{}
+			for _, name := range names(r.Objects) {
+				got[name] = true
+			}
+			for _, want := range test.objects {
+				if !got[want] {
+					t.Errorf("there is no %s among %v", want, names(r.Objects))
+				}
+			}
+			if config := Find(r.Objects, "ConfigMap", "cilium-config"); config != nil && test.version == "1.18.4" {
+				data, _, _ := unstructured.NestedStringMap(config.Object, "data")
+				if data["routing-mode"] != "native" || data["devices"] != "eth0" || data["direct-routing-device"] != "eth0" {
+					t.Errorf("cilium-config: %v", data)
+				}
+			}
+		})
+	}
+}
+
+func TestChartIsNotPublished(t *testing.T) {
+	_, err := Of(t.Context(), "cilium", "1.18.99")
+	var missing *images.NotPublishedError
+	if !errors.As(err, &missing) || missing.Required {
+		t.Errorf("got %v", err)
+	}
+}

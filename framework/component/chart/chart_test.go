@@ -1,0 +1,202 @@
+package chart
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+func load(t *testing.T) *Chart {
+	t.Helper()
+	c, err := Load("testdata/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func values(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func names(objects []unstructured.Unstructured) []string {
+	var all []string
+	for _, o := range objects {
+		all = append(all, o.GetKind()+" "+o.GetName())
+	}
+	return all
+}
+
+func TestRender(t *testing.T) {
+	c := load(t)
+	if c.Name != "app" || c.Version != "1.2.3" {
+		t.Fatalf("it is %s %s", c.Name, c.Version)
+	}
+	users := values(t, "{mode: native, hidden: {key: x}, nodeSelector: {zone: a}, crds: {enabled: true}}")
+	before := values(t, "{mode: native, hidden: {key: x}, nodeSelector: {zone: a}, crds: {enabled: true}}")
+	r, err := c.Render(Release{
+		Name: "r", Namespace: "n", Values: users, KubeVersion: "1.34.4", APIVersions: []string{"monitoring.coreos.com/v1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []struct {
+		name      string
+		got, want []string
+	}{
+		{"objects, in the order of installation", names(r.Objects), []string{
+			"ServiceAccount app", "ConfigMap app-config", "CustomResourceDefinition c.app.dev", "Deployment app",
+		}},
+		{"CRDs", names(r.CRDs), []string{"CustomResourceDefinition a.app.dev", "CustomResourceDefinition b.app.dev"}},
+		{"hooks", names(r.Hooks), []string{"Job after"}},
+		{"notes", []string{strings.TrimSpace(r.Notes)}, []string{"release r"}},
+	} {
+		if diff := cmp.Diff(part.want, part.got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", part.name, diff)
+		}
+	}
+	data, _, err := unstructured.NestedStringMap(Find(r.Objects, "ConfigMap", "app-config").Object, "data")
+	want := map[string]string{"mode": "native", "kubernetes": "v1.34.4", "monitored": "true", "hidden": "x"}
+	if diff := cmp.Diff(want, data); err != nil || diff != "" {
+		t.Errorf("%v, (-want +got):\n%s", err, diff)
+	}
+	selector, _, err := unstructured.NestedStringMap(Find(r.Objects, "Deployment", "app").Object, "spec", "template", "spec", "nodeSelector")
+	if diff := cmp.Diff(map[string]string{"kubernetes.io/os": "linux", "zone": "a"}, selector); err != nil || diff != "" {
+		t.Errorf("%v, (-want +got):\n%s", err, diff)
+	}
+	if diff := cmp.Diff(before, users); diff != "" {
+		t.Errorf("the user's values were changed:\n%s", diff)
+	}
+	if Find(r.Objects, "ConfigMap", "another") != nil {
+		t.Error("an object that is not there was found")
+	}
+}
+
+// A chart is read again for each release: a chart it depends on that one release leaves out
+// is there for the next.
+func TestDependencySwitchedOff(t *testing.T) {
+	c := load(t)
+	for _, test := range []struct {
+		users string
+		want  bool
+	}{{"{crds: {enabled: false}}", false}, {"{}", true}} {
+		r, err := c.Render(Release{Name: "r", Namespace: "n", Values: values(t, test.users), KubeVersion: "1.34.4"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Find(r.Objects, "CustomResourceDefinition", "c.app.dev") != nil; got != test.want {
+			t.Errorf("with %s: the CRD is there: %t, want %t", test.users, got, test.want)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, test := range []struct{ name, users, kubernetes, want string }{
+		{"by a template", "old: 1", "1.34.4", "the chart of app 1.2.3 refuses these values: old was removed in 1.0, for details please refer to the notes"},
+		{"by the schema", "{mode: 3, replicas: x}", "1.34.4", "the chart of app 1.2.3 refuses these values: at '/mode': got number, want string; at '/replicas': got string, want integer"},
+		{"for its version of Kubernetes", "{}", "1.20.0", "rendering the chart of app 1.2.3: it needs Kubernetes >= 1.21.0-0, and the cluster has v1.20.0"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := load(t).Render(Release{Name: "r", Namespace: "n", Values: values(t, test.users), KubeVersion: test.kubernetes})
+			if err == nil || err.Error() != test.want {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+			var refused *RefusedError
+			if errors.As(err, &refused) != strings.Contains(test.want, "refuses") {
+				t.Errorf("it is a %T", err)
+			}
+		})
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	for _, test := range []struct {
+		name, users string
+		want        []string
+	}{
+		{"of values.yaml", "{mode: native, bgp: {enabled: true}}", nil},
+		{"of the schema alone", "{bgp: {asn: 1}, any: 1}", nil},
+		{"of a template alone", "{hidden: {key: 1}, old: 1}", nil},
+		{"of a condition alone", "{crds: {enabled: true}}", nil},
+		{"a map without keys", "{annotations: {a.b/c: d}, crds: {labels: {a: b}}}", nil},
+		{"a part of a Kubernetes object", "{nodeSelector: {zone: a}, updateStrategy: {rollingUpdate: {maxSurge: 1}}}", nil},
+		{"without a default", "{host: {anything: 1}}", nil},
+		{"for all charts", "{global: {a: 1}}", nil},
+		{"unknown", "{mod: native, bgp: {enable: true}, hidden: {kee: 1}, crds: {label: {}}}", []string{"bgp.enable", "crds.label", "hidden.kee", "mod"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, load(t).Unknown(values(t, test.users))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNoChart(t *testing.T) {
+	if _, err := Of(t.Context(), "etcd", "3.6.0"); err == nil || err.Error() != `no chart of a component "etcd" is known: expected one of cilium, metallb` {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Load("testdata"); err == nil || !strings.Contains(err.Error(), "reading the chart in testdata: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestParseValues(t *testing.T) {
+	for _, test := range []struct{ name, text, wrong string }{
+		{"as helm get values -o yaml prints them", "a: {b: 1}\n", ""},
+		{"as helm get values prints them", "USER-SUPPLIED VALUES:\na: {b: 1}\n", ""},
+		{"as JSON", `{"a": {"b": 1}}`, ""},
+		{"with the chart's own", "COMPUTED VALUES:\na: {b: 1}\n", "it has the chart's default values too: expected the output of helm get values without --all"},
+		{"no YAML", "a: {b: 1\nc", "it is not YAML: line 2: did not find expected ',' or '}'"},
+		{"a list", "- a\n", "it is not a map of values"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := ParseValues([]byte(test.text))
+			switch {
+			case test.wrong != "":
+				if err == nil || err.Error() != test.wrong {
+					t.Errorf("got  %v\nwant %s", err, test.wrong)
+				}
+			case err != nil:
+				t.Error(err)
+			default:
+				if b, there := Get(got, "a.b"); len(got) != 1 || !there || fmt.Sprint(b) != "1" {
+					t.Errorf("got %v", got)
+				}
+			}
+		})
+	}
+	for _, text := range []string{"", "null\n", "USER-SUPPLIED VALUES:\nnull\n", "# nothing\n"} {
+		if got, err := ParseValues([]byte(text)); err != nil || len(got) > 0 {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
+func TestMerge(t *testing.T) {
+	first := values(t, "{a: {b: 1, c: 2}, d: {e: 1}, f: 1, g: [1, 2]}")
+	second := values(t, "{a: {b: 3}, d: 4, f: {h: 1}, g: [3]}")
+	got := Merge(first, second)
+	if diff := cmp.Diff(values(t, "{a: {b: 3, c: 2}, d: 4, f: {h: 1}, g: [3]}"), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	Set(got, "a.c", "x")
+	Set(got, "new.path", "z")
+	Remove(got, "a.b")
+	if diff := cmp.Diff(values(t, "{a: {c: x}, d: 4, f: {h: 1}, g: [3], new: {path: z}}"), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(values(t, "{a: {b: 1, c: 2}, d: {e: 1}, f: 1, g: [1, 2]}"), first); diff != "" {
+		t.Errorf("what was merged has changed:\n%s", diff)
+	}
+}

@@ -1,0 +1,114 @@
+package chart
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chartutil"
+	"sigs.k8s.io/yaml"
+)
+
+// ParseValues reads a file of values, as helm install --values takes it and helm get values
+// prints it. The error is one sentence without the file's name.
+func ParseValues(text []byte) (map[string]any, error) {
+	// Without -o yaml, helm get values prints a line before the values.
+	if first, rest, _ := bytes.Cut(text, []byte("\n")); bytes.HasPrefix(first, []byte("COMPUTED VALUES:")) {
+		return nil, errors.New("it has the chart's default values too: expected the output of helm get values without --all")
+	} else if bytes.HasPrefix(first, []byte("USER-SUPPLIED VALUES:")) {
+		text = rest
+	}
+	var any any
+	if err := yaml.Unmarshal(text, &any); err != nil {
+		return nil, fmt.Errorf("it is not YAML: %s", oneLine(strings.NewReplacer("error converting YAML to JSON: ", "", "yaml: ", "").Replace(err.Error())))
+	}
+	if _, is := any.(map[string]interface{}); !is && any != nil {
+		return nil, errors.New("it is not a map of values")
+	}
+	values, err := chartutil.ReadValues(text) // it keeps integers as they are written
+	if err != nil {
+		return nil, fmt.Errorf("it is not a map of values: %s", oneLine(err.Error()))
+	}
+	return values, nil
+}
+
+// Merge returns the values of several files: of two values with the same path the later one
+// applies, as with Helm.
+func Merge(files ...map[string]any) map[string]any {
+	all := map[string]any{}
+	for _, file := range files {
+		merge(all, file)
+	}
+	return all
+}
+
+// merge puts the values of one map into another. Helm's own function prints a warning where
+// one has a map and the other has none.
+func merge(into, values map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		from, isMap := values[key].(map[string]any)
+		if !isMap {
+			into[key] = values[key]
+			continue
+		}
+		to, isMap := into[key].(map[string]any)
+		if !isMap {
+			to = map[string]any{}
+			into[key] = to
+		}
+		merge(to, from)
+	}
+}
+
+// Get returns the value at a path such as a.b.c.
+func Get(values map[string]any, path string) (any, bool) {
+	first, rest, deeper := strings.Cut(path, ".")
+	value, there := values[first]
+	if !there || !deeper {
+		return value, there
+	}
+	inner, _ := value.(map[string]any)
+	return Get(inner, rest)
+}
+
+// Set sets the value at a path.
+func Set(values map[string]any, path string, value any) {
+	for {
+		first, rest, deeper := strings.Cut(path, ".")
+		if !deeper {
+			values[first] = value
+			return
+		}
+		inner, is := values[first].(map[string]any)
+		if !is {
+			inner = map[string]any{}
+			values[first] = inner
+		}
+		values, path = inner, rest
+	}
+}
+
+// Remove removes the value at a path, so that the chart's default applies.
+func Remove(values map[string]any, path string) {
+	first, rest, deeper := strings.Cut(path, ".")
+	if !deeper {
+		delete(values, first)
+		return
+	}
+	if inner, is := values[first].(map[string]any); is {
+		Remove(inner, rest)
+	}
+}
+
+// Default returns the chart's own value at a path.
+func (c *Chart) Default(path string) (any, bool) { return Get(c.defaults, path) }
+
+// Knows reports whether the chart knows a value.
+func (c *Chart) Knows(path string) bool {
+	value := map[string]any{}
+	Set(value, path, nil)
+	return len(c.Unknown(value)) == 0
+}

@@ -1,0 +1,148 @@
+package labvalues
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+var lab = Lab{APIServer: netip.MustParseAddr("10.1.4.11"), Device: "eth0", Pods: netip.MustParsePrefix("10.1.64.0/20"), NodeMask: 24}
+
+func adapt(t *testing.T, users string) (map[string]any, []Replacement, error) {
+	t.Helper()
+	c, err := chart.Load("../../../qualify/testdata/charts/1.18.0/chart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := chart.ParseValues([]byte(users))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Adapt(lab, []*chart.Chart{c}, values)
+}
+
+// Whatever the user's values are, these are replaced.
+var always = []string{
+	`image.useDigest: true, the chart's default, is replaced by false: an image that is built here has another digest than the vendor's`,
+	`ipam.operator.clusterPoolIPv4PodCIDRList: ["10.0.0.0/8"], the chart's default, is replaced by ["10.1.64.0/20"]: those are the pod addresses of the lab`,
+	`envoy.enabled: null, the chart's default, is replaced by false: Envoy is not a Go program, and relapse does not build it`,
+	`hubble.enabled: true, the chart's default, is replaced by false: Hubble needs certificates, and relapse does not build its relay and its UI`,
+}
+
+func TestAdapt(t *testing.T) {
+	const devices = "that is the device of the lab's nodes"
+	for _, test := range []struct {
+		name, users string
+		want        []string // besides always
+	}{
+		{"defaults", "{}", nil},
+		{"the mode stays", "{routingMode: native, bgpControlPlane: {enabled: true}, encryption: {enabled: true, type: wireguard}}", nil},
+		{"as the lab has it", "{devices: eth0, hubble: {enabled: true}}", nil},
+		{"in place of kube-proxy", "{kubeProxyReplacement: true, k8sServiceHost: api.example.com, k8sServicePort: 443}", []string{
+			`devices: "", the chart's default, is replaced by "eth0": ` + devices,
+			`k8sServiceHost: "api.example.com" is replaced by "10.1.4.11": that is the address of the lab's API server`,
+			`k8sServicePort: 443 is replaced by 6443: that is the address of the lab's API server`,
+		}},
+		{"of their cluster", "{tolerations: [{operator: Exists}], image: {repository: registry.example.com/cilium}}", []string{
+			`image.repository: "registry.example.com/cilium" is replaced by the chart's default: the lab's registry has the images that relapse builds of each version, under the vendor's names`,
+			`tolerations: [{"operator":"Exists"}] is replaced by the chart's default: a lab's nodes have other labels, taints and priority classes`,
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, replaced, err := adapt(t, test.users)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, r := range replaced {
+				if text := r.String(); !slices.Contains(always, text) && r.Path != "hubble.enabled" {
+					got = append(got, text)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if missing := len(always) + len(test.want) - len(replaced); missing != 0 {
+				t.Errorf("replaced: %v", replaced)
+			}
+		})
+	}
+}
+
+func TestAdaptLeavesTheUsersValues(t *testing.T) {
+	users, err := chart.ParseValues([]byte("{devices: bond0, hubble: {enabled: true}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := chart.Merge(users)
+	c, err := chart.Load("../../../qualify/testdata/charts/1.18.0/chart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Adapt(lab, []*chart.Chart{c}, users); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, users); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+func TestLacking(t *testing.T) {
+	_, _, err := adapt(t, "{ipam: {mode: azure}}")
+	var lacking *LackingError
+	if !errors.As(err, &lacking) || lacking.Path != "ipam.mode" || lacking.Value != "azure" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestModeOf(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		config map[string]string
+		says   string
+		needs  map[string]string
+	}{
+		{
+			"tunnel", map[string]string{"routing-mode": "tunnel", "tunnel-protocol": "geneve", "ipam": "kubernetes", "kube-proxy-replacement": "false", "enable-ipv4-masquerade": "true"},
+			"routing tunnel geneve, IPAM kubernetes, Services by kube-proxy, masquerade iptables", map[string]string{"geneve": "tunnelProtocol geneve"},
+		},
+		{
+			"native", map[string]string{
+				"routing-mode": "native", "tunnel-protocol": "vxlan", "ipam": "cluster-pool", "kube-proxy-replacement": "true",
+				"enable-ipv4-masquerade": "true", "enable-bpf-masquerade": "true", "enable-bgp-control-plane": "true", "enable-wireguard": "true",
+			},
+			"routing native, IPAM cluster-pool, Services by Cilium in place of kube-proxy, masquerade bpf, BGP control plane, encryption wireguard",
+			map[string]string{"wireguard": "encryption.type wireguard"},
+		},
+		{
+			"IPsec and IPIP", map[string]string{"routing-mode": "native", "ipam": "cluster-pool", "enable-ipsec": "true", "bpf-lb-dsr-dispatch": "ipip"},
+			"routing native, IPAM cluster-pool, Services by kube-proxy, masquerade none, encryption ipsec, IPIP",
+			map[string]string{"xfrm": "encryption.type ipsec", "ipip": "IPIP"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := ModeOf(test.config)
+			if m.String() != test.says {
+				t.Errorf("got  %s\nwant %s", m, test.says)
+			}
+			if diff := cmp.Diff(test.needs, m.Devices()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOf(t *testing.T) {
+	got := Of(topology.Topology{Clusters: []topology.Cluster{{
+		PodCIDR: lab.Pods, NodeMask: 24, Nodes: []topology.Node{{Links: []topology.Link{{Address: lab.APIServer}}}},
+	}}})
+	if got != lab {
+		t.Errorf("got %+v, want %+v", got, lab)
+	}
+}

@@ -1,0 +1,140 @@
+package release
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// reference names an object of the cluster.
+type reference struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	// Kept is set if Helm does not delete the object.
+	Kept bool `json:"kept,omitempty"`
+}
+
+func referenceTo(o *unstructured.Unstructured) reference {
+	return reference{
+		APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
+		Kept: o.GetAnnotations()["helm.sh/resource-policy"] == "keep",
+	}
+}
+
+// same reports whether both name the same object. The version of its type may have changed.
+func (r reference) same(s reference) bool {
+	return r.Kind == s.Kind && r.group() == s.group() && r.Namespace == s.Namespace && r.Name == s.Name
+}
+
+// dropped are the objects of a release that the one after it lacks and Helm deletes.
+func dropped(before, after []reference) []reference {
+	return slices.DeleteFunc(slices.Clone(before), func(r reference) bool {
+		return r.Kept || slices.ContainsFunc(after, r.same)
+	})
+}
+
+// record is where the references of a release are kept, as Helm keeps a release's manifest.
+var record = client.ObjectKey{Namespace: namespace, Name: "relapse-release-" + name}
+
+const recordedObjects = "objects"
+
+// upgrade applies the objects of a release and deletes those of the release before it that
+// it lacks. The record has the objects of both until that is done: an interrupted upgrade
+// forgets none.
+func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, objects []*unstructured.Unstructured) error {
+	before, err := recorded(ctx, c)
+	if err != nil {
+		return err
+	}
+	var after []reference
+	for _, o := range objects {
+		after = append(after, referenceTo(o))
+	}
+	gone := dropped(before, after)
+	if err := r.write(ctx, c, slices.Concat(after, gone)); err != nil {
+		return err
+	}
+	if err := workload.ApplyObjects(ctx, c, objects...); err != nil {
+		return err
+	}
+	if err := remove(ctx, c, gone); err != nil {
+		return err
+	}
+	return r.write(ctx, c, after)
+}
+
+// write records the objects of the release.
+func (r Release) write(ctx context.Context, c *kindlab.Cluster, objects []reference) error {
+	text, err := json.Marshal(objects)
+	if err != nil {
+		return err
+	}
+	return workload.ApplyObjects(ctx, c, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": record.Name, "namespace": record.Namespace},
+		"data":     map[string]any{"version": r.Version, recordedObjects: string(text)},
+	}})
+}
+
+// recorded are the objects of the release on the cluster; none if there is no release.
+func recorded(ctx context.Context, c *kindlab.Cluster) ([]reference, error) {
+	var kept corev1.ConfigMap
+	if err := kube(c).Get(ctx, record, &kept); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the record of the release: %w", err)
+	} else if err != nil {
+		return nil, nil
+	}
+	var objects []reference
+	if err := json.Unmarshal([]byte(kept.Data[recordedObjects]), &objects); err != nil {
+		return nil, fmt.Errorf("reading the record of the release: %w", err)
+	}
+	return objects, nil
+}
+
+// remove deletes objects. One that is not there is no error.
+func remove(ctx context.Context, c *kindlab.Cluster, objects []reference) error {
+	for _, r := range objects {
+		o := &unstructured.Unstructured{}
+		o.SetAPIVersion(r.APIVersion)
+		o.SetKind(r.Kind)
+		o.SetNamespace(r.Namespace)
+		o.SetName(r.Name)
+		err := kube(c).Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("deleting %s %s: %w", r.Kind, r.Name, err)
+		}
+	}
+	return nil
+}
+
+// removeAll deletes the objects of the release, and its record.
+func removeAll(ctx context.Context, c *kindlab.Cluster) error {
+	objects, err := recorded(ctx, c)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(objects) // bindings before accounts
+	own := reference{APIVersion: "v1", Kind: "ConfigMap", Namespace: record.Namespace, Name: record.Name}
+	return remove(ctx, c, append(objects, own))
+}
+
+func (r reference) group() string {
+	gv, err := schema.ParseGroupVersion(r.APIVersion)
+	if err != nil {
+		return r.APIVersion
+	}
+	return gv.Group
+}

@@ -1,0 +1,248 @@
+// Package release installs whole Cilium, from 1.18 on, on a lab's cluster, as Helm does:
+// by the vendor's own chart of the version. Older versions run as slices, which package
+// cilium installs.
+//
+// Images of the lab lack what is not built: Envoy, and what Hubble's relay, interface and
+// certificates need. [Release.Settings] switches these off.
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// First is the first version that runs whole. Those before it read /proc/modules when they
+// start, which a kernel without modules does not have.
+const First = "1.18.0"
+
+// name and namespace are those of the release, as in the vendor's documentation.
+const (
+	name      = "cilium"
+	namespace = metav1.NamespaceSystem
+)
+
+// Images are those that run of a version, under the vendor's names.
+func Images(version string) []string {
+	return []string{cilium.Agent(version), cilium.Operator(version)}
+}
+
+// Release is a version of Cilium with values for its chart.
+type Release struct {
+	Version string
+	// Values are the user's. Settings take precedence over them.
+	Values Values
+}
+
+var (
+	agents   = workload.SystemDaemonSet(name)
+	operator = workload.Deployment{Name: "cilium-operator", Pods: workload.Pods{
+		Namespace: namespace, Labels: client.MatchingLabels{"io.cilium/app": "operator"},
+	}}
+)
+
+// Times.
+const (
+	// startsWithin bounds the start of agents. They need seconds, and the rest is for
+	// nodes that all pull an image with a compiler at once.
+	startsWithin = 3 * time.Minute
+	// typesWithin bounds how long the operator needs to register its types, one a second.
+	typesWithin = 2 * time.Minute
+)
+
+// Apply brings the cluster to this release as helm upgrade --install does: objects of the
+// release before it that this one lacks are deleted, after all others were applied. It
+// waits until the operator works. Agents that run are not replaced: Roll does that.
+func (r Release) Apply(ctx context.Context, l *kindlab.Lab) error {
+	c := l.Clusters[0]
+	objects, err := r.objects(ctx, l)
+	if err != nil {
+		return err
+	}
+	if err := r.upgrade(ctx, c, objects); err != nil {
+		return err
+	}
+	return operator.Ready(ctx, c, startsWithin)
+}
+
+// objects are what the chart makes of the values, each in its namespace.
+func (r Release) objects(ctx context.Context, l *kindlab.Lab) ([]*unstructured.Unstructured, error) {
+	rendered, err := r.render(ctx, l.Topology.Clusters[0], l.Clusters[0].APIServer())
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for _, o := range rendered {
+		namespaced, err := kube(l.Clusters[0]).IsObjectNamespaced(&o)
+		if err != nil {
+			return nil, fmt.Errorf("asking the cluster about %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		if namespaced && o.GetNamespace() == "" {
+			o.SetNamespace(namespace)
+		}
+		objects = append(objects, &o)
+	}
+	return objects, nil
+}
+
+// render is what the chart of the version makes of the values and the settings.
+func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
+	of, err := chart.Of(ctx, name, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := of.Render(chart.Release{
+		Name: name, Namespace: namespace, Values: r.Values.with(r.Settings(c, apiServer)), KubeVersion: kubeadm.KubernetesVersion,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(rendered.Hooks) > 0 || len(rendered.CRDs) > 0 {
+		return nil, fmt.Errorf("the chart of %s %s has %d hooks and %d CRDs: expected none, as nothing here installs them",
+			name, r.Version, len(rendered.Hooks), len(rendered.CRDs))
+	}
+	return rendered.Objects, nil
+}
+
+// Ready waits until the agents of this release, which was applied, are ready on these
+// nodes, and kubelet accepts pods there.
+func (r Release) Ready(ctx context.Context, c *kindlab.Cluster, nodes []string) error {
+	if err := agents.Ready(ctx, c, nodes, startsWithin); err != nil {
+		return err
+	}
+	return await.Until(ctx, "the nodes to be ready, and their agents to be of "+r.Version, 200*time.Millisecond, startsWithin,
+		func(ctx context.Context) (bool, string, error) {
+			pods, err := agents.Pods.List(ctx, c)
+			if err != nil {
+				return false, "", err
+			}
+			for _, pod := range pods {
+				i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == cilium.Agent(r.Version) })
+				if i < 0 && slices.Contains(nodes, pod.Spec.NodeName) {
+					return false, fmt.Sprintf("%s runs %s", pod.Spec.NodeName, pod.Spec.Containers[0].Image), nil
+				}
+			}
+			for _, name := range nodes {
+				var node corev1.Node
+				if err := kube(c).Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+					return false, "", err
+				}
+				for _, condition := range node.Status.Conditions {
+					if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
+						return false, name + ": " + condition.Message, nil
+					}
+				}
+			}
+			return true, "", nil
+		})
+}
+
+// Roll replaces the agent of a node by that of this release, which was applied, and waits
+// until it is ready and, if it has BGP, until every router has heard from it.
+func (r Release) Roll(ctx context.Context, l *kindlab.Lab, node string) error {
+	began, nodes := time.Now(), []string{node}
+	if err := agents.Restart(ctx, l.Clusters[0], nodes, startsWithin); err != nil {
+		return err
+	}
+	if err := r.Ready(ctx, l.Clusters[0], nodes); err != nil {
+		return err
+	}
+	if !r.Values.BGP() {
+		return nil
+	}
+	return l.SessionsUp(ctx, nodes, began)
+}
+
+// Peer gives every agent a session with a router, over which it announces the pods of its
+// node. It waits until the operator has registered the types.
+func Peer(ctx context.Context, c *kindlab.Cluster, router netip.Addr, routersASN, asn uint32) error {
+	manifest := fmt.Sprintf(peering, asn, routersASN, router)
+	return await.Until(ctx, "Cilium's types of BGP to be known", 200*time.Millisecond, typesWithin,
+		func(ctx context.Context) (bool, string, error) {
+			err := workload.Apply(ctx, c, manifest)
+			return err == nil, "", err
+		})
+}
+
+// peering has graceful restart, with which routers keep the routes of an agent that is
+// replaced.
+const peering = `apiVersion: cilium.io/v2
+kind: CiliumBGPClusterConfig
+metadata: {name: lab}
+spec:
+  bgpInstances:
+  - name: lab
+    localASN: %d
+    peers:
+    - {name: router, peerASN: %d, peerAddress: "%s", peerConfigRef: {name: lab}}
+---
+apiVersion: cilium.io/v2
+kind: CiliumBGPPeerConfig
+metadata: {name: lab}
+spec:
+  gracefulRestart: {enabled: true}
+  families:
+  - {afi: ipv4, safi: unicast, advertisements: {matchLabels: {announced-by: lab}}}
+---
+apiVersion: cilium.io/v2
+kind: CiliumBGPAdvertisement
+metadata: {name: pods, labels: {announced-by: lab}}
+spec:
+  advertisements: [{advertisementType: PodCIDR}]
+`
+
+// Route gives every router static routes to the pods of these nodes, whose agents are ready.
+func Route(ctx context.Context, l *kindlab.Lab, nodes []string) error {
+	for _, node := range nodes {
+		ranges, err := cilium.PodRanges(ctx, l.Clusters[0], node)
+		if err != nil {
+			return err
+		}
+		for _, pods := range ranges {
+			if err := workload.RouteTo(ctx, l, node, pods); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Uninstall removes the release, if there is one, and what its agents have left on these
+// nodes. The probe pods go with it, because its CNI plugin has wired them. pods is the
+// cluster's range of pods.
+func Uninstall(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
+	c := l.Clusters[0]
+	if err := errors.Join(cilium.Uninstall(ctx, l, c, nodes, pods), removeAll(ctx, c)); err != nil {
+		return err
+	}
+	return l.EachNode(ctx, nodes, func(ctx context.Context, node *kindlab.Node) error {
+		if _, err := node.Exec(ctx, "sh", "-ec", cleaning); err != nil {
+			return fmt.Errorf("cleaning up after Cilium: %w", err)
+		}
+		return nil
+	})
+}
+
+// cleaning removes the devices of agents, and the files that keep their BPF programs
+// attached.
+const cleaning = `
+for device in cilium_vxlan cilium_host lxc_health; do ip link delete $device 2>/dev/null || true; done
+rm -rf /sys/fs/bpf/cilium /etc/cni/net.d/05-cilium.conflist`
+
+func kube(c *kindlab.Cluster) client.Client { return c.Client.Resources().GetControllerRuntimeClient() }

@@ -1,0 +1,91 @@
+package release
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+func values(t *testing.T, text string) Values {
+	t.Helper()
+	v, err := chart.ParseValues([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// The lab's settings take precedence over the user's values, and what they need depends on
+// the mode. The user's own are not changed.
+func TestSettings(t *testing.T) {
+	cluster := topology.Cluster{PodCIDR: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}
+	server := netip.MustParseAddrPort("10.62.4.11:6443")
+	for _, test := range []struct {
+		name, values  string
+		native, proxy bool // proxy: Cilium replaces kube-proxy
+		bgp           bool
+		want          []string
+		not           string
+	}{
+		{
+			name: "the chart's defaults", want: []string{"envoy.enabled=false", "hubble.enabled=false", "image.useDigest=false"},
+			not: "k8sServiceHost ipv4NativeRoutingCIDR",
+		},
+		{
+			name: "native with BGP", values: "{routingMode: native, ipv4NativeRoutingCIDR: 10.0.0.0/8, kubeProxyReplacement: true, bgpControlPlane: {enabled: true}}",
+			native: true, proxy: true, bgp: true,
+			want: []string{"ipv4NativeRoutingCIDR=10.62.64.0/20", "k8sServiceHost=10.62.4.11", "k8sServicePort=6443"},
+		},
+		{name: "a string for a boolean", values: `{kubeProxyReplacement: "true"}`, proxy: true, want: []string{"k8sServiceHost=10.62.4.11"}},
+		{name: "Envoy asked for", values: "{envoy: {enabled: true, log: {path: /x}}}", want: []string{"envoy.enabled=false"}, not: "k8sServiceHost"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := values(t, test.values)
+			if v.Native() != test.native || v.ReplacesKubeProxy() != test.proxy || v.BGP() != test.bgp {
+				t.Errorf("native %t, instead of kube-proxy %t, BGP %t", v.Native(), v.ReplacesKubeProxy(), v.BGP())
+			}
+			settings := Release{Version: "1.19.3", Values: v}.Settings(cluster, server)
+			var texts []string
+			for _, s := range settings {
+				texts = append(texts, s.String())
+				if s.Why == "" {
+					t.Errorf("%s has no reason", s)
+				}
+				if slices.Contains(strings.Fields(test.not), s.Path) {
+					t.Errorf("%s is set", s)
+				}
+			}
+			for _, want := range test.want {
+				if !slices.Contains(texts, want) {
+					t.Errorf("%q has no %s", texts, want)
+				}
+			}
+			before := values(t, test.values)
+			all := v.with(settings)
+			if all.at("envoy.enabled") != "false" || all.at("envoy.log.path") != before.at("envoy.log.path") {
+				t.Errorf("envoy is %v", all["envoy"])
+			}
+			if v.at("envoy.enabled") != before.at("envoy.enabled") {
+				t.Errorf("the user's values have changed to %v", v)
+			}
+		})
+	}
+}
+
+// Helm deletes what the release before had and the new one lacks, unless it is to be kept.
+func TestDropped(t *testing.T) {
+	role := reference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "cilium"}
+	old := reference{APIVersion: "rbac.authorization.k8s.io/v1beta1", Kind: "ClusterRole", Name: "cilium"}
+	gone := reference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "cilium-old"}
+	elsewhere := gone
+	elsewhere.Namespace = "default"
+	kept := reference{APIVersion: "v1", Kind: "Secret", Namespace: "kube-system", Name: "cilium-ca", Kept: true}
+	got := dropped([]reference{old, gone, kept}, []reference{role, elsewhere})
+	if !slices.Equal(got, []reference{gone}) {
+		t.Errorf("%+v, want %+v", got, gone)
+	}
+}

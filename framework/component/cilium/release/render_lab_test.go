@@ -1,0 +1,87 @@
+//go:build lab
+
+package release
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// In each mode the chart of each version asks for no image but those that are built, and its
+// agents are replaced one by one. It needs the vendor's modules.
+func TestRender(t *testing.T) {
+	cluster := topology.Cluster{PodCIDR: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}
+	for _, version := range []string{"1.18.0", "1.18.4", "1.19.3", "1.20.2"} {
+		for name, text := range map[string]string{
+			"defaults": "",
+			"native":   "{routingMode: native, kubeProxyReplacement: true, bpf: {masquerade: true}, bgpControlPlane: {enabled: true}}",
+			"tunnel":   "{routingMode: tunnel, kubeProxyReplacement: true}",
+			"Envoy":    "{envoy: {enabled: true}, hubble: {enabled: true}}",
+		} {
+			t.Run(version+" "+name, func(t *testing.T) {
+				r := Release{Version: version, Values: values(t, text)}
+				objects, err := r.render(t.Context(), cluster, netip.MustParseAddrPort("10.62.4.11:6443"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var all []string
+				for _, o := range objects {
+					all = append(all, images(o.Object)...)
+				}
+				for _, image := range all {
+					if !slices.Contains(Images(version), image) {
+						t.Errorf("the image %s is not built", image)
+					}
+				}
+				if len(all) < 2 {
+					t.Errorf("only %q run", all)
+				}
+				agents := chart.Find(objects, "DaemonSet", "cilium")
+				if agents == nil {
+					t.Fatal("there are no agents")
+				}
+				if text, err := agents.MarshalJSON(); err != nil || strings.Contains(string(text), "SYS_RESOURCE") {
+					t.Errorf("agents ask for a capability that not every machine has: %v", err)
+				}
+				strategy, _, err := unstructured.NestedMap(agents.Object, "spec", "updateStrategy")
+				if err != nil || len(strategy) != 1 || strategy["type"] != "OnDelete" {
+					t.Errorf("%v, %v", strategy, err)
+				}
+				config := chart.Find(objects, "ConfigMap", "cilium-config")
+				if config == nil {
+					t.Fatal("there is no configuration")
+				}
+				mode, _, _ := unstructured.NestedString(config.Object, "data", "routing-mode")
+				if native := mode == "native"; native != r.Values.Native() {
+					t.Errorf("the mode is %q", mode)
+				}
+			})
+		}
+	}
+}
+
+// images are all that is named as an image below a value.
+func images(v any) []string {
+	var all []string
+	switch v := v.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if text, is := inner.(string); is && key == "image" && strings.Contains(text, "/") {
+				all = append(all, text)
+			}
+			all = append(all, images(inner)...)
+		}
+	case []any:
+		for _, inner := range v {
+			all = append(all, images(inner)...)
+		}
+	}
+	return all
+}

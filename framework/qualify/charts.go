@@ -1,0 +1,320 @@
+package qualify
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Charts is what the charts of both versions make of the same values.
+type Charts struct {
+	// ConfigMap is the component's, as namespace/name, and From and To are how many keys it
+	// has.
+	ConfigMap string `json:"config_map"`
+	From      int    `json:"from"`
+	To        int    `json:"to"`
+	// Refused is why the new chart does not accept the values; empty if it does.
+	Refused string `json:"refused,omitempty"`
+	// Changes are those of the ConfigMap's keys, and Noted the user's values that the
+	// vendor's upgrade notes name.
+	Changes []Change `json:"changes"`
+	Noted   []Change `json:"noted,omitempty"`
+	// Defaults are those of the programs' flags that change and that the new ConfigMap
+	// does not set, as the vendor's reference of commands, which the programs print, has
+	// them.
+	Defaults []Effective `json:"defaults"`
+	// NotRead are keys of the new ConfigMap that a program of the old version reads and
+	// none of the new one; Neither those that none reads.
+	NotRead []string `json:"not_read,omitempty"`
+	Neither []string `json:"neither,omitempty"`
+}
+
+// Kinds of a Change.
+const (
+	Added   = "added"
+	Removed = "removed"
+	Changed = "changed"
+)
+
+// Change is a key that differs.
+type Change struct {
+	Key  string `json:"key"`
+	Kind string `json:"kind,omitempty"`
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Note is what the vendor's upgrade notes say of it; empty if they do not name it.
+	Note string `json:"note,omitempty"`
+}
+
+// compare fills in what differs. Flags are those of each version, with their defaults.
+func (c *Charts) compare(before, after, flagsBefore, flagsAfter map[string]string, notes []note) {
+	keys := maps.Clone(before)
+	maps.Copy(keys, after)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		was, had := before[key]
+		is, has := after[key]
+		change := Change{Key: key, Kind: Changed, From: was, To: is, Note: quote(notes, key)}
+		switch {
+		case had && has && was == is:
+			continue
+		case !has:
+			change.Kind = Removed
+		case !had:
+			change.Kind = Added
+		}
+		c.Changes = append(c.Changes, change)
+	}
+	for _, flag := range slices.Sorted(maps.Keys(flagsAfter)) {
+		was, had := flagsBefore[flag]
+		if _, set := after[flag]; had && !set && was != flagsAfter[flag] {
+			c.Defaults = append(c.Defaults, Effective{Field: flag, From: was, To: flagsAfter[flag]})
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		if _, read := flagsAfter[key]; read {
+			continue
+		}
+		if _, read := flagsBefore[key]; read {
+			c.NotRead = append(c.NotRead, key)
+		} else {
+			c.Neither = append(c.Neither, key)
+		}
+	}
+}
+
+// noted fills in the user's values that the notes name.
+func (c *Charts) noted(users map[string]any, notes []note) {
+	var walk func(values map[string]any, path string)
+	walk = func(values map[string]any, path string) {
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			at := strings.TrimPrefix(path+"."+key, ".")
+			if inner, is := values[key].(map[string]any); is {
+				walk(inner, at)
+			}
+			// A name such as devices is also an ordinary word.
+			if !strings.Contains(at, ".") && strings.ToLower(at) == at {
+				continue
+			}
+			if says := quote(notes, at); says != "" {
+				c.Noted = append(c.Noted, Change{Key: at, To: fmt.Sprint(values[key]), Note: says})
+			}
+		}
+	}
+	walk(users, "")
+}
+
+// rows are those of the comparison.
+func (c Charts) rows(from, to, source string, v *Values, command string) []Row {
+	row := func(name string, state State, says string) Row {
+		return Row{Part: PartConfiguration, Name: name, State: state, Says: says}
+	}
+	whole := row(c.ConfigMap, Fine, fmt.Sprintf("the charts of %s and %s render it with %d and %d keys from %s", from, to, c.From, c.To, source))
+	whole.Decides = true
+	whole.From, whole.To, whole.Back = fmt.Sprintf("%d keys", c.From), fmt.Sprintf("%d keys", c.To), fmt.Sprintf("%d keys", c.From)
+	if c.Refused != "" {
+		whole.To, whole.State, whole.Command = "refused", Fails, command
+		whole.Says = fmt.Sprintf("the chart of %s refuses the values of %s: %s", to, source, c.Refused)
+		whole.Remedy = "change the values as the chart says"
+	}
+	rows := []Row{whole}
+	if v != nil && len(v.NotOfTo) > 0 {
+		rows = append(rows, row("values that are gone", Warning,
+			fmt.Sprintf("the chart of %s does not know values that the one of %s knows, and ignores them: %s", to, from, strings.Join(v.NotOfTo, ", "))))
+	}
+	if v != nil && len(v.NotOfFrom) > 0 {
+		rows = append(rows, row("values that are new", Warning,
+			fmt.Sprintf("the chart of %s ignores values that only the one of %s knows, also after a rollback: %s", from, to, strings.Join(v.NotOfFrom, ", "))))
+	}
+	if v != nil {
+		if pins := v.pins(); len(pins) > 0 {
+			rows = append(rows, row("pinned images", Warning, fmt.Sprintf(
+				"your values name images themselves, which the chart of %s does not change: %s; the lab upgrades to %s all the same", to, strings.Join(pins, ", "), to)))
+		}
+	}
+	var added []string
+	for _, change := range c.Changes {
+		if change.Kind == Added && change.Note == "" {
+			added = append(added, change.Key+": "+change.To)
+			continue
+		}
+		r := row(change.Key, Warning, "")
+		r.From, r.To = orNothing(change.From), orNothing(change.To)
+		switch change.Kind {
+		case Added:
+			r.From, r.State = "not set", Fine
+			r.Says = fmt.Sprintf("%s: the chart of %s sets it to %s, and that of %s does not set it", change.Key, to, r.To, from)
+		case Removed:
+			r.To = "not set"
+			r.Says = fmt.Sprintf("%s: the chart of %s sets it to %s, and that of %s does not set it", change.Key, from, r.From, to)
+		default:
+			r.Says = fmt.Sprintf("%s: %s, %s with the chart of %s", change.Key, r.From, r.To, to)
+		}
+		r.Says += quoted(to, change.Note)
+		rows = append(rows, r)
+	}
+	if n := len(added); n > 0 {
+		r := row("added keys", Fine, fmt.Sprintf("keys that only the chart of %s sets: %s", to, strings.Join(added, "; ")))
+		r.To = fmt.Sprintf("added: %d", n)
+		rows = append(rows, r)
+	}
+	for _, noted := range c.Noted {
+		r := row("values "+noted.Key, Warning, fmt.Sprintf("you set %s to %s%s", noted.Key, noted.To, quoted(to, noted.Note)))
+		rows = append(rows, r)
+	}
+	if n := len(c.NotRead); n > 0 {
+		r := row("no longer read", Warning, fmt.Sprintf("keys that agent or operator of %s read, and none of %s: %s", from, to, strings.Join(c.NotRead, ", ")))
+		r.To = fmt.Sprintf("keys: %d", n)
+		rows = append(rows, r)
+	}
+	if n := len(c.Defaults); n > 0 {
+		var all []string
+		for _, d := range c.Defaults {
+			all = append(all, fmt.Sprintf("%s: %s, %s with %s", d.Field, orNothing(d.From), orNothing(d.To), to))
+		}
+		r := row("defaults", Warning, "unset flags of agent and operator whose defaults change: "+strings.Join(all, "; "))
+		r.To = fmt.Sprintf("changed: %d", n)
+		rows = append(rows, r)
+	}
+	if n := len(c.Neither); n > 0 {
+		r := row("read by neither", NotLookedAt, "keys that are no flag of agent and operator in either version; other programs were not asked: "+strings.Join(c.Neither, ", "))
+		r.To = fmt.Sprintf("keys: %d", n)
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+func quoted(version, note string) string {
+	if note == "" {
+		return ""
+	}
+	return fmt.Sprintf("; upgrade notes of %s: %q", version, note)
+}
+
+// note is an item of the vendor's upgrade notes, in one line.
+type note string
+
+// title is the heading of a minor's notes, and section any heading of that level.
+var (
+	title   = regexp.MustCompile(`(?m)^\d+\.\d+ Upgrade Notes\n-+$`)
+	section = regexp.MustCompile(`(?m)^\S.*\n-{3,}$`)
+)
+
+// readNotes reads the upgrade notes of a minor from the vendor's documentation.
+func readNotes(file string) ([]note, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the vendor's upgrade notes: %w", err)
+	}
+	at := title.FindIndex(text)
+	if at == nil {
+		return nil, fmt.Errorf("reading the vendor's upgrade notes: %s has no heading \"... Upgrade Notes\"", file)
+	}
+	text = text[at[1]:]
+	if next := section.FindIndex(text); next != nil {
+		text = text[:next[0]]
+	}
+	return parseNotes(string(text)), nil
+}
+
+// parseNotes returns the items of lists. An item ends with the next one, or with a line
+// that is not indented.
+func parseNotes(text string) []note {
+	var all []note
+	var item []string
+	flush := func() {
+		if len(item) > 0 {
+			all = append(all, note(strings.Join(item, " ")))
+		}
+		item = nil
+	}
+	code := false // within an item: an example in another language
+	for line := range strings.Lines(text) {
+		trimmed := strings.TrimSpace(line)
+		indented := strings.HasPrefix(line, "  ")
+		switch {
+		case strings.HasPrefix(line, "* "), strings.HasPrefix(line, "- "):
+			flush()
+			item, code = []string{strings.TrimSpace(line[2:])}, false
+		case trimmed == "":
+		case !indented:
+			flush()
+		case strings.HasPrefix(trimmed, ".. "):
+			code = true
+		case len(item) > 0 && !(code && strings.HasPrefix(line, "    ")):
+			item, code = append(item, trimmed), false
+		}
+	}
+	flush()
+	return all
+}
+
+// sentence splits an item where a full stop ends a sentence.
+var sentence = regexp.MustCompile(`\. +`)
+
+// quote returns the sentences of notes that name a key or a flag.
+func quote(notes []note, key string) string {
+	// Names stand in double backquotes, flags with their dashes and maybe with a value.
+	named := regexp.MustCompile("``(?:--)?" + regexp.QuoteMeta(key) + "(?:[=:][^`]*)?``")
+	var all []string
+	for _, n := range notes {
+		for _, s := range sentence.Split(string(n), -1) {
+			if named.MatchString(s) {
+				all = append(all, strings.ReplaceAll(strings.TrimSuffix(s, "."), "``", "`")+".")
+			}
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// programs read the ConfigMap.
+var programs = []string{"cilium-agent.md", "cilium-operator-generic.md"}
+
+// readFlags returns the flags of agent and operator with their defaults, as the programs
+// print them for the vendor's documentation. The build of the vendor fails if the programs
+// print something else.
+func readFlags(dir string) (map[string]string, error) {
+	all := map[string]string{}
+	for _, name := range programs {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("reading the vendor's reference of commands: %w", err)
+		}
+		flags := parseFlags(string(text))
+		if len(flags) == 0 {
+			return nil, fmt.Errorf("reading the vendor's reference of commands: %s has no flags", name)
+		}
+		for flag, value := range flags {
+			if other, both := all[flag]; both && other != value {
+				value = other + " (agent), " + value + " (operator)"
+			}
+			all[flag] = value
+		}
+	}
+	return all, nil
+}
+
+// flag is a line of a program's help: name, type unless it is a bool, and description.
+var flag = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9][a-z0-9-]*)(?: (\S+))?  +(.*)$`)
+
+// byDefault is the end of a description.
+var byDefault = regexp.MustCompile(`\(default (.*)\)$`)
+
+// parseFlags returns the flags of a program's help with their defaults.
+func parseFlags(help string) map[string]string {
+	flags := map[string]string{}
+	for _, found := range flag.FindAllStringSubmatch(help, -1) {
+		value := ""
+		if found[2] == "" {
+			value = "false"
+		}
+		if given := byDefault.FindStringSubmatch(found[3]); given != nil {
+			value = strings.Trim(given[1], `"`)
+		}
+		flags[found[1]] = value
+	}
+	return flags
+}

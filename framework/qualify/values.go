@@ -1,0 +1,276 @@
+package qualify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/host"
+)
+
+// Values are the user's values of the vendor's chart, and what a lab makes of them.
+type Values struct {
+	// Sources are the files, the first one first.
+	Sources []string `json:"sources"`
+	// Mode is what the values choose, with what was replaced.
+	Mode labvalues.Mode `json:"mode"`
+	// Replaced are the values that the lab's release has otherwise than the user's.
+	Replaced []labvalues.Replacement `json:"replaced"`
+	// NotOfFrom and NotOfTo are values that one chart does not know, and the other does.
+	NotOfFrom []string `json:"not_of_from"`
+	NotOfTo   []string `json:"not_of_to"`
+
+	// lab are the values of the lab's release. They are not stored: values may contain
+	// secrets.
+	lab map[string]any
+	// rendered is what both charts make of the user's own values.
+	rendered Charts
+}
+
+// chartsFrom is the first version of Cilium that a lab runs whole, installed by its chart.
+const chartsFrom = "1.18.0"
+
+// CheckValues returns an error if a component's versions are not installed by values.
+func CheckValues(component, from, to string) error {
+	if component != "cilium" {
+		return fmt.Errorf("%s is not installed by values here: expected cilium", component)
+	}
+	for _, v := range []string{from, to} {
+		if bisect.Compare(v, chartsFrom) < 0 {
+			return fmt.Errorf("cilium %s runs here as a slice, without its chart; helm template ... | relapse qualify cilium %s %s --config - judges the ConfigMap", v, from, to)
+		}
+	}
+	return nil
+}
+
+// File is a file of values.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// ReadValues reads the user's values, and renders the charts of both versions with them. It
+// downloads the charts if need be: the error is an *images.NotPublishedError if a version has
+// none, an *host.UnfitError if no lab of this machine can run the mode, and one sentence about
+// what is wrong with the values otherwise.
+func ReadValues(ctx context.Context, component, from, to string, files []File) (*Values, error) {
+	v := &Values{}
+	var parsed []map[string]any
+	for _, f := range files {
+		values, err := chart.ParseValues(f.Text)
+		if err != nil {
+			return nil, &ValuesError{fmt.Errorf("%s: %w", f.Name, err)}
+		}
+		v.Sources, parsed = append(v.Sources, f.Name), append(parsed, values)
+	}
+	charts := make([]*chart.Chart, 2)
+	downloads, within := errgroup.WithContext(ctx)
+	for i, version := range []string{from, to} {
+		downloads.Go(func() (err error) {
+			charts[i], err = chart.Of(within, component, version)
+			return err
+		})
+	}
+	if err := downloads.Wait(); err != nil {
+		return nil, err
+	}
+	declared, _ := upgrade.For(component)
+	return v, v.adapt(labvalues.Of(declared.TopologyOf(from, to)), charts[0], charts[1], chart.Merge(parsed...))
+}
+
+// ValuesError says what is wrong with the user's values.
+type ValuesError struct{ Err error }
+
+func (e *ValuesError) Error() string { return e.Err.Error() }
+func (e *ValuesError) Unwrap() error { return e.Err }
+
+// adapt fills in what follows from both charts and the user's values.
+func (v *Values) adapt(lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
+	files := strings.Join(v.Sources, ", ")
+	wrong := func(err error) error { return &ValuesError{fmt.Errorf("%s: %w", files, err)} }
+	v.NotOfFrom, v.NotOfTo = from.Unknown(users), to.Unknown(users)
+	var neither []string
+	for _, path := range v.NotOfFrom {
+		if slices.Contains(v.NotOfTo, path) {
+			neither = append(neither, path+topology.Nearest(path, to.Known()))
+		}
+	}
+	if len(neither) > 0 {
+		// A chart may have a better sentence about a value that an earlier version had.
+		if _, err := configOf(from, users, false); errors.As(err, new(*chart.RefusedError)) {
+			return wrong(err)
+		}
+		return wrong(fmt.Errorf("neither the chart of %s %s nor that of %s has %s", from.Name, from.Version, to.Version, strings.Join(neither, ", nor ")))
+	}
+	var lacking *labvalues.LackingError
+	var err error
+	v.lab, v.Replaced, err = labvalues.Adapt(lab, []*chart.Chart{from, to}, users)
+	if errors.As(err, &lacking) {
+		return cannotRun(lacking.Path+" "+lacking.Value, lacking.Lacks, "it runs on a cluster that has it; the other modes of Cilium run in a lab")
+	}
+	if err != nil {
+		return wrong(err)
+	}
+	inLab, err := configOf(from, v.lab, false)
+	if err != nil {
+		return wrong(err)
+	}
+	v.Mode = labvalues.ModeOf(inLab)
+	v.rendered, err = compareCharts(from, to, lab, users)
+	if err != nil {
+		return wrong(err)
+	}
+	if v.rendered.Refused == "" {
+		// A value that only a lab has may be refused as well.
+		if inLab, err = configOf(to, v.lab, true); err != nil {
+			return wrong(fmt.Errorf("with what the lab replaces: %w", err))
+		}
+	}
+	return fits(labvalues.ModeOf(inLab), v.Mode)
+}
+
+// fits returns an *host.UnfitError if this machine's kernel lacks what a mode needs.
+func fits(modes ...labvalues.Mode) error {
+	for _, mode := range modes {
+		for kind, value := range mode.Devices() {
+			// Without root there is no answer, and no lab.
+			lacks, err := host.Lacks(kind)
+			switch {
+			case err == nil && lacks:
+				return cannotRun(value, fmt.Sprintf("this machine's kernel has no %s", kind),
+					fmt.Sprintf("it runs on a machine whose kernel has the module %s, such as Debian's", modules[kind]))
+			case kind == "xfrm":
+				return cannotRun(value, "a lab has no Secret with the keys of IPsec", "it runs on a cluster that has one")
+			}
+		}
+	}
+	return nil
+}
+
+// modules are the kernel's modules, by what Devices of a mode names.
+var modules = map[string]string{
+	"vxlan": "vxlan", "geneve": "geneve", "wireguard": "wireguard", "ipip": "ipip", "xfrm": "xfrm_user",
+}
+
+func cannotRun(value, found, cure string) error {
+	return &host.UnfitError{Checks: []host.Check{{
+		Name: "values", State: host.Fatal, Found: found, Want: "the values ask for " + value + ", which a lab on this machine cannot run", Cure: cure,
+	}}}
+}
+
+// release is Cilium's release in its usual place.
+func release(values map[string]any, upgrade bool) chart.Release {
+	return chart.Release{
+		Name: "cilium", Namespace: "kube-system", Values: values, KubeVersion: kubeadm.KubernetesVersion, Upgrade: upgrade,
+		// Those that values may ask for: a chart refuses them if the cluster lacks the types.
+		APIVersions: []string{"monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1/GatewayClass"},
+	}
+}
+
+// configOf is the ConfigMap cilium-config that a chart renders.
+func configOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]string, error) {
+	rendered, err := c.Render(release(values, upgrade))
+	if err != nil {
+		return nil, err
+	}
+	name := ciliumReader{}.ConfigMap()
+	found := chart.Find(rendered.Objects, "ConfigMap", name)
+	if found == nil {
+		return nil, fmt.Errorf("the chart of %s %s renders no ConfigMap %s with these values", c.Name, c.Version, name)
+	}
+	data, _, err := unstructured.NestedStringMap(found.Object, "data")
+	if err != nil {
+		return nil, fmt.Errorf("the ConfigMap %s that the chart of %s %s renders: %w", name, c.Name, c.Version, err)
+	}
+	return data, nil
+}
+
+// compareCharts compares what both charts render from the user's own values. The values of
+// the lab do not matter for it, but for the API server's: to find it, a template would ask
+// the cluster.
+func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]any) (Charts, error) {
+	if host, _ := chart.Get(users, "k8sServiceHost"); host == "auto" {
+		users = chart.Merge(users)
+		chart.Set(users, "k8sServiceHost", lab.APIServer.String())
+	}
+	before, err := configOf(from, users, false)
+	if err != nil {
+		return Charts{}, err
+	}
+	c := Charts{ConfigMap: release(nil, false).Namespace + "/" + ciliumReader{}.ConfigMap(), From: len(before), Changes: []Change{}, Defaults: []Effective{}}
+	after, err := configOf(to, users, true)
+	if refused := (*chart.RefusedError)(nil); errors.As(err, &refused) {
+		c.Refused = refused.Why
+		return c, nil
+	}
+	if err != nil {
+		return Charts{}, err
+	}
+	c.To = len(after)
+	var notes []note
+	if bisect.Minor(from.Version) != bisect.Minor(to.Version) { // they are written for each minor
+		if notes, err = readNotes(filepath.Join(to.Module, "Documentation/operations/upgrade.rst")); err != nil {
+			return Charts{}, err
+		}
+	}
+	flags := make([]map[string]string, 2)
+	for i, of := range []*chart.Chart{from, to} {
+		if flags[i], err = readFlags(filepath.Join(of.Module, "Documentation/cmdref")); err != nil {
+			return Charts{}, err
+		}
+	}
+	c.compare(before, after, flags[0], flags[1], notes)
+	c.noted(users, notes)
+	return c, nil
+}
+
+// pins are the user's values that choose the version of an image.
+func (v *Values) pins() []string {
+	var all []string
+	for _, r := range v.Replaced {
+		switch r.Path[strings.LastIndexByte(r.Path, '.')+1:] {
+		case "tag", "digest", "genericDigest", "override":
+			all = append(all, r.Path+" "+r.Was)
+		}
+	}
+	return all
+}
+
+// write prints what is tested.
+func (v *Values) write(line func(name, text string)) {
+	line("values", fmt.Sprintf("%s: %s", strings.Join(v.Sources, ", "), v.Mode))
+	for _, r := range v.Replaced {
+		line("", "  "+r.String())
+	}
+}
+
+// ofLab are the values of the lab's release; nil without values.
+func (v *Values) ofLab() map[string]any {
+	if v == nil {
+		return nil
+	}
+	return chart.Merge(v.lab)
+}
+
+// ofRecord are values that choose the mode of an upgrade that was recorded. They decide which
+// of its paths are measured; nil without values.
+func (v *Values) ofRecord() map[string]any {
+	if v == nil {
+		return nil
+	}
+	return map[string]any{
+		"routingMode": v.Mode.Routing, "kubeProxyReplacement": !v.Mode.KubeProxy, "bgpControlPlane": map[string]any{"enabled": v.Mode.BGP},
+	}
+}

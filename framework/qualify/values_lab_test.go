@@ -1,0 +1,51 @@
+//go:build lab
+
+package qualify
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+)
+
+// TestVendorsChartsAreCompared compares the vendor's own charts, from its Go modules.
+func TestVendorsChartsAreCompared(t *testing.T) {
+	for _, test := range []struct {
+		name, values string
+		mode         string
+	}{
+		{"the charts' defaults", "{}", "routing tunnel vxlan, IPAM cluster-pool, Services by kube-proxy, masquerade iptables"},
+		{
+			"native", "{routingMode: native, ipv4NativeRoutingCIDR: 10.0.0.0/8, autoDirectNodeRoutes: true, bgpControlPlane: {enabled: true}, kubeProxyReplacement: true, k8sServiceHost: auto, bpf: {masquerade: true}, devices: bond0}",
+			"routing native, IPAM cluster-pool, Services by Cilium in place of kube-proxy, masquerade bpf, BGP control plane",
+		},
+		{"tunnel", "{routingMode: tunnel, tunnelProtocol: vxlan, bpf: {masquerade: false}, gatewayAPI: {enabled: false}}", "routing tunnel vxlan, IPAM cluster-pool, Services by kube-proxy, masquerade iptables"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v, err := ReadValues(t.Context(), "cilium", "1.18.4", "1.19.3", []File{{Name: "my.yaml", Text: []byte(test.values)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := v.Mode.String(); got != test.mode {
+				t.Errorf("mode: got  %s\nwant %s", got, test.mode)
+			}
+			for _, r := range v.Replaced {
+				t.Log(r)
+			}
+			rows := v.rendered.rows("1.18.4", "1.19.3", "my.yaml", v, again)
+			for _, r := range rows {
+				t.Log(r.State, r.Name, "|", r.From, "|", r.To, "|", r.Says)
+			}
+			// 1.19 switches mutual authentication off, and its notes say so.
+			i := slices.IndexFunc(v.rendered.Changes, func(c Change) bool { return c.Key == "mesh-auth-enabled" })
+			if i < 0 || v.rendered.Changes[i].From != "true" || v.rendered.Changes[i].To != "false" || !strings.Contains(v.rendered.Changes[i].Note, "now disabled by default") {
+				t.Errorf("changes: %+v", v.rendered.Changes)
+			}
+			if host, _ := chart.Get(v.ofLab(), "k8sServiceHost"); test.name == "native" && host != "10.62.4.11" {
+				t.Errorf("the API server of the lab is %v", host)
+			}
+		})
+	}
+}

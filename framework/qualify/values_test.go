@@ -1,0 +1,216 @@
+package qualify
+
+import (
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
+	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/host"
+)
+
+var aLab = labvalues.Lab{APIServer: netip.MustParseAddr("10.62.4.11"), Device: "eth0", Pods: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}
+
+// adapted are values for the upgrade between the charts of testdata.
+func adapted(t *testing.T, text string) (*Values, error) {
+	t.Helper()
+	var charts []*chart.Chart
+	for _, version := range []string{"1.18.0", "1.19.0"} {
+		module := filepath.Join("testdata/charts", version)
+		c, err := chart.Load(filepath.Join(module, "chart"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Module = module
+		charts = append(charts, c)
+	}
+	users, err := chart.ParseValues([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &Values{Sources: []string{"my.yaml"}}
+	return v, v.adapt(aLab, charts[0], charts[1], users)
+}
+
+// valued is a request with values.
+func valued(t *testing.T, v *Values) Request {
+	t.Helper()
+	return Request{Component: "cilium", From: "1.18.0", To: "1.19.0", Values: v, Thresholds: bounds, Command: again}
+}
+
+func TestValues(t *testing.T) {
+	v, err := adapted(t, `
+routingMode: native
+kubeProxyReplacement: true
+devices: [bond0, bond1]
+k8sServiceHost: api.example.com
+k8sServicePort: 443
+image: {repository: registry.example.com/cilium, tag: v1.18.0-ours}
+tolerations: [{operator: Exists}]
+bgpControlPlane: {enabled: true}
+debug: {old: true, verbose: flow}
+extraConfig: {only-old: "1", devices: bond0}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := labvalues.Mode{Routing: "native", IPAM: "cluster-pool", Masquerade: "none", BGP: true}
+	if diff := cmp.Diff(want, v.Mode); diff != "" {
+		t.Errorf("mode (-want +got):\n%s", diff)
+	}
+	r, err := New(valued(t, v), catalogue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
+	var plan strings.Builder
+	r.WritePlan(&plan)
+	goldentest.Compare(t, "values.txt", plan.String()+"\n"+r.Result().Text())
+
+	for path, want := range map[string]string{
+		"devices": "eth0", "k8sServiceHost": "10.62.4.11", "routingMode": "native", "extraConfig.devices": "eth0", "extraConfig.only-old": "1",
+	} {
+		if got, _ := chart.Get(r.Values.ofLab(), path); got != want {
+			t.Errorf("on the lab %s is %v, want %s", path, got, want)
+		}
+	}
+	for _, path := range []string{"image.repository", "image.tag", "tolerations"} {
+		if got, there := chart.Get(r.Values.ofLab(), path); there {
+			t.Errorf("on the lab %s is %v: want the chart's own", path, got)
+		}
+	}
+}
+
+// What the new chart refuses is a NO-GO, and the upgrade cannot be measured.
+func TestValuesAreRefusedByTheNewChart(t *testing.T) {
+	v, err := adapted(t, "routingMode: old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(valued(t, v), catalogue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := r.Result()
+	want := "the chart of 1.19.0 refuses the values of my.yaml: routingMode old has been removed in v1.19"
+	if q.Verdict != NoGo || q.Why != want || r.upgradable {
+		t.Errorf("%s: %s, upgradable: %t", q.Verdict, q.Why, r.upgradable)
+	}
+}
+
+func TestValuesAreWrong(t *testing.T) {
+	for _, test := range []struct{ name, values, want string }{
+		{"in neither chart", "{bgpControlPlane: {enable: true}, routingmode: native}",
+			`my.yaml: neither the chart of cilium 1.18.0 nor that of 1.19.0 has bgpControlPlane.enable; nearest is "bgpControlPlane.enabled", nor routingmode; nearest is "routingMode"`},
+		{"another cloud's IPAM", "{ipam: {mode: eni}}",
+			"the values ask for ipam.mode eni, which a lab on this machine cannot run (found: it takes addresses from AWS, which a lab does not reach): it runs on a cluster that has it; the other modes of Cilium run in a lab"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := adapted(t, test.values)
+			if err == nil || err.Error() != test.want {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+			if errors.As(err, new(*ValuesError)) == errors.As(err, new(*host.UnfitError)) {
+				t.Errorf("it is a %T", err)
+			}
+		})
+	}
+}
+
+func TestResumeWithOtherValues(t *testing.T) {
+	v, err := adapted(t, "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(valued(t, v), catalogue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := r.Result().Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Resume(dir); err != nil {
+		t.Errorf("with the same values: %v", err)
+	}
+	other, err := New(valued(t, nil), catalogue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Resume(dir); err == nil || err.Error() != dir+" is of other values: give the same files with --values" {
+		t.Errorf("without values: %v", err)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	notes, err := readNotes("testdata/charts/1.19.0/Documentation/operations/upgrade.rst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		"mesh-auth":               "The mesh auth flag `mesh-auth` (Helm `authentication.enabled`) is now disabled by default. Ensure that the flag is configured, with `--mesh-auth=true`.",
+		"enable-recorder":         "The previously deprecated recorder and its flags (`--enable-recorder`, `--hubble-recorder-*`) have been removed.",
+		"enable-recorder-old":     "", // an example
+		"mesh":                    "",
+		"bgpControlPlane.enabled": "The Helm option `bgpControlPlane.enabled` makes CRDs of `cilium.io/v2`.",
+	} {
+		if got := quote(notes, key); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", key, got, want)
+		}
+	}
+	if _, err := readNotes("testdata/plan.txt"); err == nil {
+		t.Error("notes were found where there are none")
+	}
+}
+
+func TestFlags(t *testing.T) {
+	got := parseFlags(`
+Some text --not-a-flag in a line.
+      --a-port int          TCP port (default 9879)
+      --a-switch            Enable it
+      --a-switch-on         Enable it (default true)
+  -D, --debug               Enable debugging mode
+      --empty string        Nothing by default
+      --words strings       With (parentheses) within (default [a,b])
+      --quoted string       A key (default "node.cilium.io/x")
+`)
+	want := map[string]string{
+		"a-port": "9879", "a-switch": "false", "a-switch-on": "true", "debug": "false", "empty": "", "words": "[a,b]", "quoted": "node.cilium.io/x",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A record is judged with the paths of the mode that was measured.
+func TestValuesOfRecord(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		values    *Values
+		kubeProxy bool
+	}{
+		{"no values", nil, true},
+		{"kube-proxy beside", &Values{Mode: labvalues.Mode{Routing: "tunnel", Tunnel: "vxlan", KubeProxy: true}}, true},
+		{"none", &Values{Mode: labvalues.Mode{Routing: "native", BGP: true}}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			u, _ := upgrade.For("cilium")
+			u.Values = test.values.ofRecord()
+			runs := slices.ContainsFunc(u.ImagesOf("1.18.4", "1.19.3"), func(ref string) bool { return strings.Contains(ref, "kube-proxy") })
+			if runs != test.kubeProxy {
+				t.Errorf("kube-proxy runs: %t, with %v", runs, u.Values)
+			}
+			if test.values != nil && test.values.Mode.Routing != u.Values["routingMode"] {
+				t.Errorf("%v", u.Values)
+			}
+		})
+	}
+}

@@ -1,0 +1,36 @@
+package suite_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/scenarios"
+)
+
+// A script that runs a slice does not run a version that is built whole, although an image
+// of the same name is there.
+func TestKnow(t *testing.T) {
+	c, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == "node-drain" })
+	for version, whole := range map[string]bool{"1.11.6": false, "1.19.3": true} {
+		s, err := scenarios.All[i].Unclassified(map[string]string{"cilium": version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = suite.Know(c, s, false, s.Variants...)
+		var form *suite.FormError
+		if errors.As(err, &form) != whole || (err != nil) != whole {
+			t.Fatalf("%s: %v", version, err)
+		}
+		if want := "the script of node-drain runs cilium as a slice, and 1.19.3 is built whole"; whole && form.Error() != want {
+			t.Errorf("%q, want %q", form, want)
+		}
+	}
+}

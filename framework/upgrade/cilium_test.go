@@ -1,0 +1,97 @@
+package upgrade
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+)
+
+// Whole versions are upgraded whole, older ones as slices, and there is nothing in between.
+func TestCiliumForms(t *testing.T) {
+	u, _ := For("cilium")
+	for _, test := range []struct {
+		from, to string
+		form     framework.Form
+		image    string
+		refuses  string
+	}{
+		{from: "1.8.1", to: "1.11.1", form: framework.Slice, image: "relapse.dev/cilium-rules:v1.8.1"},
+		{from: "1.11.6", to: "1.12.0", form: framework.Slice, image: "quay.io/cilium/cilium:v1.12.0"},
+		{from: "1.18.0", to: "1.18.4", form: framework.Whole, image: "quay.io/cilium/operator-generic:v1.18.4"},
+		{from: "1.19.3", to: "1.18.4", form: framework.Whole, image: "quay.io/cilium/cilium:v1.18.4"},
+		{from: "1.12.0", to: "1.18.0", refuses: "cilium 1.12.0 to 1.18.0: one of them runs whole (from 1.18.0 on)"},
+		{from: "1.18.0", to: "1.17.9", refuses: "cilium 1.18.0 to 1.17.9"},
+	} {
+		t.Run(test.from+" to "+test.to, func(t *testing.T) {
+			err := u.Possible(test.from, test.to)
+			if test.refuses != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), test.refuses) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%v, want %q", err, test.refuses)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := u.between(test.from, test.to).Form; got != test.form {
+				t.Errorf("it runs as %s", got)
+			}
+			if all := u.ImagesOf(test.from, test.to); !slices.Contains(all, test.image) {
+				t.Errorf("%q has no %s", all, test.image)
+			}
+		})
+	}
+}
+
+// modes are the values of the chart's modes that are tried, by the name of their file.
+func modes(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	all := map[string]map[string]any{"": nil}
+	for _, name := range []string{"cilium-native-bgp", "cilium-tunnel-iptables"} {
+		all[name] = ReadValues(t, name)
+	}
+	return all
+}
+
+// The values decide what is measured and what runs beside it.
+func TestCiliumModes(t *testing.T) {
+	kubeProxy := "registry.k8s.io/kube-proxy"
+	for name, values := range modes(t) {
+		t.Run(name, func(t *testing.T) {
+			u, _ := For("cilium")
+			u.Values = values
+			whole := u.between("1.18.4", "1.19.3")
+			var kinds []string
+			for _, k := range whole.Paths {
+				kinds = append(kinds, k.Name)
+			}
+			native := name == "cilium-native-bgp"
+			for _, kind := range []string{"outside to pod", "new connections, outside to pod", "UDP one way, outside to pod"} {
+				if slices.Contains(kinds, kind) != native {
+					t.Errorf("%q is measured: %t", kind, !native)
+				}
+			}
+			for _, kind := range []string{"pod to outside", "pod to pod, other node", "cluster IP", "node port", "long-lived TCP"} {
+				if !slices.Contains(kinds, kind) {
+					t.Errorf("%q is not measured", kind)
+				}
+			}
+			for _, p := range whole.probes() {
+				if p.From == outside && !strings.HasPrefix(p.To, "node port") && !native {
+					t.Errorf("%s is probed through a tunnel", p.Name)
+				}
+			}
+			proxy := slices.ContainsFunc(whole.Images("1.18.4"), func(ref string) bool { return strings.HasPrefix(ref, kubeProxy) })
+			if proxy != (name == "") {
+				t.Errorf("kube-proxy runs: %t", proxy)
+			}
+			for _, says := range []string{"envoy.enabled=false", "hubble.enabled=false"} {
+				if !strings.Contains(whole.about(), says) {
+					t.Errorf("%q does not say %s", whole.about(), says)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package images
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+)
+
+// Substitute is a module that programs are built with in place of the one that the
+// vendor's go.mod chooses.
+type Substitute struct {
+	module.Version
+	// For is what the vendor has chosen. Its path is another one where the vendor or the
+	// recipe takes another module; it is a folder, without a version, where the vendor
+	// takes one of his own tree.
+	For module.Version
+}
+
+// String is the substitute as in "github.com/osrg/gobgp/v4 v4.8.0 for v4.6.1".
+func (s Substitute) String() string {
+	if s.For.Path == s.Path {
+		return fmt.Sprintf("%s %s for %s", s.Path, s.Version.Version, s.For.Version)
+	}
+	return fmt.Sprintf("%s %s for %s", s.Path, s.Version.Version, spaced(s.For))
+}
+
+// Substitutes returns the modules that programs of the image's version are built with in
+// place of those that the vendor has chosen, in order of their paths. One from which
+// nothing is compiled, such as a generator's, is not among them. They are known once the
+// version's go.mod is: that of the catalogue's versions is committed, and others are
+// derived by Derive and by Build.
+func (r Recipe) Substitutes() ([]Substitute, error) {
+	if r.build == nil || r.build.file == "" {
+		return nil, nil
+	}
+	return r.build.substitutes()
+}
+
+// mostNamed is how many substitutes a form names. relapse versions has all.
+const mostNamed = 2
+
+// Packaging is the image's form, with the modules that were substituted: "whole, with
+// github.com/osrg/gobgp/v4 v4.8.0 for v4.6.1". More than a few are counted.
+func (r Recipe) Packaging() (string, error) {
+	all, err := r.Substitutes()
+	switch {
+	case err != nil || len(all) == 0:
+		return string(r.Form), err
+	case len(all) > mostNamed:
+		return fmt.Sprintf("%s, with %d modules raised or replaced", r.Form, len(all)), nil
+	}
+	return string(r.Form) + ", with " + joined(all), nil
+}
+
+func joined(all []Substitute) string {
+	var texts []string
+	for _, s := range all {
+		texts = append(texts, s.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// substitutes reads what noteSubstitutes has noted in the version's go.mod.
+func (b *versionBuild) substitutes() ([]Substitute, error) {
+	m := goModule{file: b.file}
+	mod, err := m.read()
+	if err != nil {
+		return nil, fmt.Errorf("reading which modules were substituted: %w", err)
+	}
+	sums, err := m.checksums()
+	if err != nil {
+		return nil, fmt.Errorf("reading which modules were substituted: %w", err)
+	}
+	return substitutesIn(mod, sums), nil
+}
+
+// substitutesIn are those of a go.mod. Its go.sum has checksums of the files of the modules
+// that packages come from, and of all others those of their go.mod alone.
+func substitutesIn(mod *modfile.File, sums map[string]string) []Substitute {
+	var all []Substitute
+	current := chosen(mod)
+	for path, line := range lines(mod) {
+		if noted := note(line); noted != "" {
+			s := Substitute{Version: current[path]}
+			var other bool // than the module itself
+			if s.For.Path, s.For.Version, other = strings.Cut(noted, " "); !other && !modfile.IsDirectoryPath(noted) {
+				s.For = module.Version{Path: path, Version: noted}
+			}
+			if sums[spaced(s.Version)] != "" {
+				all = append(all, s)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Substitute) int { return strings.Compare(a.Path, b.Path) })
+	return all
+}
+
+// isFor is the comment in a go.mod that says what the line is for: a version of the same
+// module, or a module and its version, or a folder.
+var isFor = regexp.MustCompile(`^// (?:indirect; )?for (\S+)(?: (\S+))?$`)
+
+// noteSubstitutes writes into a derived go.mod what each module that the recipe raises or
+// replaces is for. Those that turn out as the vendor has chosen them get no comment.
+func (m vendorModule) noteSubstitutes(mod *modfile.File, vendors map[string]module.Version) {
+	current, all := chosen(mod), lines(mod)
+	for _, path := range m.substituted() {
+		line, now, was := all[path], current[path], vendors[path]
+		if line == nil || was.Path == "" || now == was {
+			continue
+		}
+		comment := "for " + spaced(was)
+		if was.Path == path && was.Version != "" {
+			comment = "for " + was.Version
+		}
+		if len(line.Suffix) > 0 && line.Suffix[0].Token == "// indirect" {
+			comment = "indirect; " + comment
+		}
+		line.Suffix = []modfile.Comment{{Token: "// " + comment, Suffix: true}}
+	}
+}
+
+// substituted are the paths of the modules that the recipe raises or replaces, or takes
+// where the vendor replaces them.
+func (m vendorModule) substituted() []string {
+	paths := slices.Concat(slices.Collect(maps.Keys(m.AtLeast)), slices.Collect(maps.Keys(m.Replace)), m.Unreplaced)
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// chosen is what a go.mod takes for each module that it requires or replaces.
+func chosen(mod *modfile.File) map[string]module.Version {
+	all := map[string]module.Version{}
+	for _, q := range mod.Require {
+		all[q.Mod.Path] = replaced(mod, q.Mod)
+	}
+	for _, r := range mod.Replace {
+		if _, required := all[r.Old.Path]; !required {
+			all[r.Old.Path] = r.New
+		}
+	}
+	return all
+}
+
+// replaced is what a go.mod takes in place of a module: the module itself, if nothing
+// replaces it.
+func replaced(file *modfile.File, mod module.Version) module.Version {
+	for _, r := range file.Replace {
+		if r.Old.Path == mod.Path && (r.Old.Version == "" || r.Old.Version == mod.Version) {
+			return r.New
+		}
+	}
+	return mod
+}
+
+// lines are the lines that decide on each module: that of its replacement, or that of its
+// requirement.
+func lines(mod *modfile.File) map[string]*modfile.Line {
+	all := map[string]*modfile.Line{}
+	for _, q := range mod.Require {
+		all[q.Mod.Path] = q.Syntax
+	}
+	for _, r := range mod.Replace {
+		all[r.Old.Path] = r.Syntax
+	}
+	return all
+}
+
+// note is what a line says that it is for; empty if it says nothing.
+func note(line *modfile.Line) string {
+	if line != nil {
+		for _, c := range line.Suffix {
+			if noted := isFor.FindStringSubmatch(c.Token); noted != nil {
+				return spaced(module.Version{Path: noted[1], Version: noted[2]})
+			}
+		}
+	}
+	return ""
+}
+
+func spaced(v module.Version) string { return strings.TrimSpace(v.Path + " " + v.Version) }
