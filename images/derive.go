@@ -42,7 +42,10 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 		return nil, fmt.Errorf("reading the vendor's go.mod: %w", err)
 	}
 	ours := "github.com/relapse-dev/relapse/images/" + filepath.Base(b.component.folder)
-	err = errors.Join(mod.AddModuleStmt(ours), mod.AddGoStmt(b.component.Go))
+	err = mod.AddModuleStmt(ours)
+	if language := cmp.Or(b.vendor.Go, b.component.Go); language != vendorGo {
+		err = errors.Join(err, mod.AddGoStmt(language))
+	}
 	mod.DropToolchainStmt()
 	source := cmp.Or(b.vendor.Requirements, "the go.mod of "+v.String())
 	mod.Module.Syntax.Before = []modfile.Comment{
@@ -63,6 +66,12 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 		err = errors.Join(err, mod.AddReplace(path, "", newPath, version))
 	}
 	if b.vendor.Staging != nil {
+		version := variables(v, b.version).Replace(b.vendor.Staging.Published)
+		for _, r := range slices.Clone(mod.Replace) {
+			if version != "" && strings.HasPrefix(r.New.Path, "./"+b.vendor.Staging.Folder+"/") {
+				err = errors.Join(err, mod.AddReplace(r.Old.Path, r.Old.Version, r.Old.Path, version))
+			}
+		}
 		for _, path := range b.vendor.Staging.Modules {
 			err = errors.Join(err, mod.AddRequire(path, "v0.0.0"), mod.AddReplace(path, "", stagingFolder+path, ""))
 		}
