@@ -75,8 +75,11 @@ func (q Qualification) whyGo() string {
 		}
 	}
 	why := "no incident is introduced"
-	if len(parts) > 0 {
+	switch {
+	case len(parts) > 0:
 		why += " (" + strings.Join(parts, ", ") + ")"
+	case len(q.Inputs.LeftOut) > 0:
+		why = "no incident of the catalogue ran"
 	}
 	if c := q.Inputs.Configuration; c.Source != "" && c.NotAsked == "" {
 		why += fmt.Sprintf(", %s starts with the configuration", q.Inputs.To)
@@ -205,6 +208,12 @@ func (in Inputs) notTested(rows []Row) []string {
 			}
 			all = append(all, says)
 		}
+	}
+	for _, why := range in.LeftOut {
+		all = append(all, PartIncident+": "+why)
+	}
+	for _, what := range in.Replaced {
+		all = append(all, "your "+what)
 	}
 	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
 		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", in.To, in.From))

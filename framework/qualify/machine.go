@@ -36,17 +36,15 @@ func (m Machine) Configuration(ctx context.Context, in Inputs, config ConfigMap)
 	return readers[in.Component].Read(ctx, m.Catalogue, in, config, func(name string) func(error) { return m.Options.Progress.Step(scope, name) })
 }
 
-func (m Machine) Recorded(component, from, to, dir string) (upgrade.Measures, error) {
-	declared, _ := upgrade.For(component)
-	return upgrade.Stored(dir, declared, from, to)
+func (m Machine) Recorded(u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error) {
+	return upgrade.Stored(dir, u, from, to)
 }
 
-func (m Machine) Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error) {
-	declared, _ := upgrade.For(component)
-	if err := m.Catalogue.Know(declared.ImagesOf(from, to)...); err != nil {
+func (m Machine) Upgrade(ctx context.Context, u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error) {
+	if err := m.Catalogue.Know(u.ImagesOf(from, to)...); err != nil {
 		return upgrade.Measures{}, err
 	}
 	o := m.Options
 	o.Output, o.Keep = dir, false
-	return upgrade.Run(ctx, declared, from, to, m.Labs, o)
+	return upgrade.Run(ctx, u, from, to, m.Labs, o)
 }

@@ -111,8 +111,15 @@ type Inputs struct {
 	To            string        `json:"to"`
 	Path          Path          `json:"path"`
 	Configuration Configuration `json:"configuration"`
-	// Incidents are those of the catalogue that test the component.
+	// Mode is the mode in which the component ran on the lab of the upgrade, if it has
+	// several.
+	Mode string `json:"mode,omitempty"`
+	// Replaced are what the labs had in place of parts of the user's settings.
+	Replaced []string `json:"replaced,omitempty"`
+	// Incidents are those of the catalogue that test the component. LeftOut are reasons why
+	// others did not run.
 	Incidents []Incident `json:"incidents"`
+	LeftOut   []string   `json:"left_out,omitempty"`
 	Upgrade   Upgrade    `json:"upgrade"`
 }
 

@@ -528,6 +528,23 @@ func TestReadConfigMap(t *testing.T) {
 	}
 }
 
+func TestDocument(t *testing.T) {
+	const corefile = ".:53 {\n    kind of a comment\n}\n"
+	for name, test := range map[string]struct{ text, want, err string }{
+		"the document itself":   {corefile, corefile, ""},
+		"another kind":          {"kind: KubeProxyConfiguration\n", "kind: KubeProxyConfiguration\n", ""},
+		"in a ConfigMap":        {"kind: ConfigMap\nmetadata: {name: coredns}\ndata:\n  Corefile: |\n    .:53 {}\n", ".:53 {}\n", ""},
+		"in JSON":               {"{\n \"kind\": \"ConfigMap\", \"data\": {\"Corefile\": \".:53 {}\"}}", ".:53 {}", ""},
+		"without the key":       {"kind: ConfigMap\nmetadata: {name: x}\ndata: {a: b}\n", "", "the ConfigMap x has no key Corefile"},
+		"a ConfigMap in pieces": {"kind: ConfigMap\ndata: [a]\n", "", "document 1 is not a ConfigMap"},
+	} {
+		got, err := Document([]byte(test.text), "Corefile")
+		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
 func FuzzReadConfigMap(f *testing.F) {
 	f.Add("kind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\n---\n")
 	f.Add("kind: List\nitems: [{kind: ConfigMap}]")

@@ -23,9 +23,11 @@ import (
 type Request struct {
 	Component, From, To string
 	// Config is the user's own configuration, nil if none was given, and Source is where
-	// it was read.
+	// it was read. Settings are those of components that run with them on the lab of the
+	// upgrade.
 	Config     *ConfigMap
 	Source     string
+	Settings   upgrade.Settings
 	Thresholds Thresholds
 	Command    string // repeats the qualification
 }
@@ -42,6 +44,7 @@ type Runner struct {
 	trials     []trial
 	refs       map[string]string // an image of each version
 	upgradable bool              // an upgrade of the component is declared
+	declared   upgrade.Upgrade   // it, for both versions
 	began      time.Time
 	earlier    *Qualification // the one that is resumed; nil for a new one
 	broken     []error
@@ -56,11 +59,11 @@ type Parts interface {
 	Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab
 	// Configuration asks both versions of the inputs about a configuration.
 	Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error)
-	// Upgrade upgrades the component on a lab under traffic, and back. Its record and
-	// evidence go into a folder.
-	Upgrade(ctx context.Context, component, from, to, dir string) (upgrade.Measures, error)
+	// Upgrade makes an upgrade on a lab under traffic, and back. Its record and evidence
+	// go into a folder.
+	Upgrade(ctx context.Context, u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error)
 	// Recorded returns the measures of the record that Upgrade left in a folder.
-	Recorded(component, from, to, dir string) (upgrade.Measures, error)
+	Recorded(u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error)
 	// Unfit reports that nothing can run after an error, because of this machine.
 	Unfit(err error) bool
 }
@@ -80,6 +83,11 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	if r.trials, err = trialsOf(all, q.Component, q.From, q.To); err != nil {
 		return nil, err
 	}
+	if r.upgradable {
+		if r.declared, err = upgrade.Of(q.Component, q.From, q.To, q.Settings); err != nil {
+			return nil, err
+		}
+	}
 	return r, r.plan()
 }
 
@@ -89,15 +97,28 @@ func (r *Runner) Topologies() []topology.Topology {
 	for _, t := range r.trials {
 		all = append(all, t.scenario.Topology)
 	}
-	if u, there := upgrade.For(r.Component); there {
-		all = append(all, u.Topology)
+	if r.upgradable {
+		all = append(all, r.declared.Topology)
 	}
 	return all
 }
 
+// Fit is an error if this machine cannot run the upgrade.
+func (r *Runner) Fit() error {
+	if r.upgradable && r.declared.Fit != nil {
+		return r.declared.Fit()
+	}
+	return nil
+}
+
 // plan puts every part into the inputs, as not run yet.
 func (r *Runner) plan() error {
-	r.in = Inputs{Component: r.Component, From: r.From, To: r.To, Upgrade: Upgrade{Why: notRun}}
+	r.in = Inputs{
+		Component: r.Component, From: r.From, To: r.To, Mode: r.declared.Mode, Replaced: r.declared.Replaced, Upgrade: Upgrade{Why: notRun},
+	}
+	if len(r.trials) == 0 {
+		r.in.LeftOut = []string{"no incident of the catalogue is about " + r.Component}
+	}
 	for _, t := range r.trials {
 		i, err := t.incident()
 		if err != nil {
@@ -107,6 +128,9 @@ func (r *Runner) plan() error {
 	}
 	c := &r.in.Configuration
 	switch _, readable := ReaderOf(r.Component); {
+	case r.Settings.Config != "" || r.Settings.Manifests != "":
+		c.Source = r.Source
+		c.NotAsked = "no slice reads " + r.Source + ": both versions run with it on the lab of the upgrade"
 	case !readable:
 		c.NotAsked = fmt.Sprintf("the effect on the configuration of %s (its flags and environment) is not checked: relapse has no slice that reads it", r.Component)
 	case r.Config == nil:
@@ -136,6 +160,7 @@ func (r *Runner) LookUp(ctx context.Context, c *images.Catalogue) error {
 			return err
 		}
 	}
+	r.leaveOut(c)
 	releases, err := c.Releases(ctx, r.Component)
 	if err != nil {
 		return err
@@ -159,8 +184,15 @@ func (r *Runner) Resume(dir string) error {
 	if was.Component != r.Component || was.From != r.From || was.To != r.To {
 		return fmt.Errorf("%s is of %s %s to %s", dir, was.Component, was.From, was.To)
 	}
-	if was.Configuration.Source != "" && r.Config == nil {
-		return fmt.Errorf("%s also has the ConfigMap %s: give it again with --config", dir, was.Configuration.ConfigMap)
+	if was.Configuration.Source != "" && r.in.Configuration.Source == "" {
+		given := "the ConfigMap " + was.Configuration.ConfigMap + ": give it again with --config"
+		if was.Configuration.ConfigMap == "" {
+			given = "the settings in " + was.Configuration.Source + ": give them again"
+		}
+		return fmt.Errorf("%s also has %s", dir, given)
+	}
+	if was.Mode != r.in.Mode {
+		return fmt.Errorf("%s is of mode %s, not of %s", dir, was.Mode, r.in.Mode)
 	}
 	for n := range r.in.Incidents {
 		for _, i := range was.Incidents {
@@ -195,6 +227,9 @@ func (r *Runner) WritePlan(out io.Writer) {
 	} else {
 		line(PartConfiguration, c.NotAsked)
 	}
+	for _, why := range r.in.LeftOut {
+		line(PartIncident, why)
+	}
 	for n, t := range r.trials {
 		line(PartIncident, t.String())
 		for _, version := range t.versions() {
@@ -210,6 +245,12 @@ func (r *Runner) WritePlan(out io.Writer) {
 		line(PartUpgrade, "measured in the earlier run, whose record is judged again")
 	default:
 		line(PartUpgrade, fmt.Sprintf("from %s to %s on a lab under traffic, node by node, and back", r.From, r.To))
+	}
+	if r.in.Mode != "" {
+		line("", "mode "+r.in.Mode)
+	}
+	for _, what := range r.in.Replaced {
+		line("", what)
 	}
 }
 
@@ -263,14 +304,14 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 func (r *Runner) upgrade(ctx context.Context, p Parts) error {
 	dir := filepath.Join(r.Dir, PartUpgrade)
 	if r.in.Upgrade.Measures != nil {
-		m, err := p.Recorded(r.Component, r.From, r.To, dir)
+		m, err := p.Recorded(r.declared, r.From, r.To, dir)
 		if err == nil {
 			r.in.Upgrade.Measures = &m
 			return nil
 		}
 		r.Progress.Note(scope, "the upgrade is measured again, because its record cannot be judged: "+firstLine(err))
 	}
-	m, err := p.Upgrade(ctx, r.Component, r.From, r.To, dir)
+	m, err := p.Upgrade(ctx, r.declared, r.From, r.To, dir)
 	if err := r.keep(ctx, p, err); err != nil {
 		return err
 	}

@@ -129,6 +129,9 @@ func changed(r *upgrade.Rollout) string {
 	if r == nil {
 		return ""
 	}
+	if len(r.Nodes) == 1 { // perhaps a Deployment
+		return fmt.Sprintf("%s in %s", r.Nodes[0].Node, r.During.Ended.Sub(r.During.Began).Round(time.Second))
+	}
 	return fmt.Sprintf("%d nodes in %s", len(r.Nodes), r.During.Ended.Sub(r.During.Began).Round(time.Second))
 }
 

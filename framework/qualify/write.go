@@ -49,9 +49,10 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 	}
 	in := then.Inputs
 	if in.Upgrade.Measures != nil {
-		declared, there := upgrade.For(in.Component)
-		if !there {
-			return then, now, fmt.Errorf("this version of relapse has no upgrade of %s", in.Component)
+		// Of the settings only the mode is stored. The others change no path's name.
+		declared, err := upgrade.Of(in.Component, in.From, in.To, upgrade.Settings{Mode: in.Mode})
+		if err != nil {
+			return then, now, err
 		}
 		m, err := upgrade.Stored(filepath.Join(dir, PartUpgrade), declared, in.From, in.To)
 		if err != nil {

@@ -190,7 +190,7 @@ func (t *trip) travel(ctx context.Context) error {
 	if err := t.rest(ctx, stepRest, "at rest"); err != nil {
 		return err
 	}
-	if err := t.roll(ctx, upgrading, t.to, t.upgrade.Nodes); err != nil {
+	if err := t.roll(ctx, upgrading, t.to, t.upgrade.changed()); err != nil {
 		return err
 	}
 	if err := t.roll(ctx, rollingBack, t.from, touched(t.upgrade, t.h)); err != nil {

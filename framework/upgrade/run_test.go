@@ -253,7 +253,8 @@ func TestStoredRefuses(t *testing.T) {
 
 func TestDeclarations(t *testing.T) {
 	versions := map[string][2]string{
-		"calico": {"3.28.5", "3.28.5"}, "cilium": {"1.11.6", "1.12.0"}, "kube-proxy": {"1.13.0", "1.13.2"}, "kube-router": {"1.5.1", "2.1.0"},
+		"calico": {"3.28.5", "3.28.5"}, "cilium": {"1.11.6", "1.12.0"}, "coredns": {"1.12.1", "1.15.0"},
+		"kube-proxy": {"1.13.0", "1.13.2"}, "kube-router": {"1.5.1", "2.1.0"}, "metallb": {"0.14.8", "0.14.9"},
 	}
 	if got := Components(); len(got) != len(versions) {
 		t.Errorf("components %v", got)

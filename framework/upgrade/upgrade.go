@@ -29,6 +29,17 @@ type Upgrade struct {
 	// Between is the declaration for two versions, if it depends on both; otherwise
 	// nil.
 	Between func(from, to string) Upgrade
+	// With is the declaration for two versions and the user's settings, if the component
+	// takes any; otherwise nil. The error says what is wrong with them.
+	With func(from, to string, s Settings) (Upgrade, error)
+	// Mode is the mode in which the component runs, if it has several.
+	Mode string
+	// Replaced are what the lab has in place of parts of the user's settings, a clause
+	// each.
+	Replaced []string
+	// Fit is an error if this machine cannot run the upgrade, beyond what every lab
+	// needs. Nil: it always can.
+	Fit func() error
 	// Images are the images that the lab's registry serves for a version.
 	Images func(version string) []string
 	// Install installs the component at a version, and everything else, on the lab,
@@ -41,10 +52,13 @@ type Upgrade struct {
 	// Release applies what a version has once per cluster: its types, RBAC, manifest
 	// and operator. It replaces no agent. Nil: there is nothing of that kind.
 	Release func(ctx context.Context, r *framework.Run, version string) error
-	// Nodes are in the order in which they are changed.
+	// Nodes are in the order in which they are changed. Their kernels are compared.
 	Nodes []string
-	// Roll replaces the agent of a node by one of the version that Release was
-	// called with, and returns when the new agent works.
+	// Parts are what is changed in place of the agents of Nodes, for a component that
+	// has none, such as a Deployment.
+	Parts []string
+	// Roll replaces the agent of a node, or a part, by one of the version that Release
+	// was called with, and returns when the new one works.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
 	// Normalize rewrites the description of one item of a kernel, so that parts that
 	// change by themselves do not count as differences. An empty result omits the
@@ -70,8 +84,10 @@ type PathKind struct {
 var upgrades = map[string]func() Upgrade{
 	"calico":      calicoUpgrade,
 	"cilium":      ciliumUpgrade,
+	"coredns":     coreDNSUpgrade,
 	"kube-proxy":  kubeProxyUpgrade,
 	"kube-router": kubeRouterUpgrade,
+	"metallb":     metalLBUpgrade,
 }
 
 // For returns the upgrade of a component; false if none is declared.
@@ -92,6 +108,14 @@ func (u Upgrade) between(from, to string) Upgrade {
 		return u
 	}
 	return u.Between(from, to)
+}
+
+// changed are what a rollout changes, one after the other.
+func (u Upgrade) changed() []string {
+	if u.Parts != nil {
+		return u.Parts
+	}
+	return u.Nodes
 }
 
 // ImagesOf names every image of an upgrade from one version to another, each once, without

@@ -92,3 +92,55 @@ func openOverlay() error {
 	}
 	return unix.Close(fd)
 }
+
+// ProxiesByNFTables tries what kube-proxy's mode nftables needs of the machine's kernel: a
+// map from address, protocol and port to a verdict, and random numbers to balance by. The
+// error is an *UnfitError. It needs root.
+func ProxiesByNFTables() error {
+	missing := make(chan error)
+	go func() {
+		// Not unlocked: thread and namespace end with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			missing <- err
+			return
+		}
+		missing <- addServiceMap()
+	}()
+	err := <-missing
+	if err == nil {
+		return nil
+	}
+	return &UnfitError{Checks: []Check{{
+		Name: "kernel: nftables for kube-proxy", State: Fatal, Found: err.Error(),
+		Want: "kube-proxy in mode nftables needs maps of addresses and ports to verdicts, and numgen, in the kernel's nf_tables",
+		Cure: "run it on a machine with Linux 5.13 or newer and nf_tables, or in mode iptables, or in mode ipvs, which runs on guests with kernels of their own",
+	}}}
+}
+
+// addServiceMap adds a chain that balances over a map, as kube-proxy writes it.
+func addServiceMap() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	key, err := nftables.ConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService)
+	if err != nil {
+		return err
+	}
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "kube-proxy"})
+	services := &nftables.Set{Table: table, Name: "service-ips", IsMap: true, KeyType: key, DataType: nftables.TypeVerdict, Concatenation: true}
+	if err := conn.AddSet(services, nil); err != nil {
+		return err
+	}
+	chain := conn.AddChain(&nftables.Chain{
+		Table: table, Name: "services", Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+	})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Numgen{Register: 1, Modulus: 2, Type: unix.NFT_NG_RANDOM},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)},
+		&expr.Counter{},
+	}})
+	return conn.Flush()
+}
