@@ -59,8 +59,9 @@ If an incident is caused by the upgrade, and not by one version, the upgrade fro
 TO runs. The other incidents run with FROM and with TO, without harmless precursors and
 remedies. A version that refuses to start, and says why, is not affected.
 
-NO-GO: an incident is introduced, TO does not start with the configuration, or traffic
-loses more than --max-gap and --max-lost allow, or more after the rollout than at rest.
+NO-GO: an incident is introduced, TO does not start with the configuration or on the lab, or
+traffic loses more than --max-gap and --max-lost allow, or more after the rollout than at
+rest.
 UNKNOWN: a part that decides could not be judged. Missing samples are unknown, not fine.
 An incident that both versions have is a warning, and comes first in the table.
 

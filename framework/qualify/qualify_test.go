@@ -311,6 +311,9 @@ func TestJudge(t *testing.T) {
 			}), Unknown, "no path had traffic", "upgrade, traffic", NotJudged,
 		},
 		{"no rollback", traffic(func(m *upgrade.Measures) { m.Back, m.Stopped = nil, "node2 is not ready" }), Unknown, "the rollback did not run: node2 is not ready", "upgrade, rollout", NotJudged},
+		{"the new version ends by itself", traffic(func(m *upgrade.Measures) {
+			m.Stopped, m.Upgrade.Ends = "node2 is not ready", "thing on node2 ended 3 times, with status 1: no such flag"
+		}), NoGo, "1.1.0 does not start: thing on node2 ended 3 times, with status 1: no such flag", "upgrade, rollout", Fails},
 		{"no upgrade", traffic(func(m *upgrade.Measures) { m.Upgrade, m.Back, m.Stopped = nil, nil, "no lab" }), Unknown, "the upgrade did not run: no lab", "upgrade, rollout", NotJudged},
 		{"an upgrade that broke on the way", func(in *Inputs) { in.Upgrade.Why = "the lab does not go down" }, Unknown, "the lab does not go down", "upgrade, rollout", NotJudged},
 		{"a route is withdrawn", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Routers[0].Withdrawals = []string{"10.0.0.0/24"} }), Go, "warnings: 1", "upgrade, router tor", Warning},

@@ -82,6 +82,7 @@ func coreDNSWith(given Settings) (Upgrade, error) {
 			return at(version).Apply(ctx, labaccess.Lab(r), dnsRollWithin)
 		},
 		RollWithin: 2 * dnsRollWithin,
+		Pods:       []workload.Pods{kubeadm.CoreDNS.Pods},
 		Normalize:  withoutPods("kube-system/kube-dns", ":53", fmt.Sprintf(":%d", upstreamPort)),
 	}, nil
 }

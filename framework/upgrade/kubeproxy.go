@@ -91,10 +91,10 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 			if err := at(version).Declare(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
-			starts, ctx := errgroup.WithContext(ctx)
-			starts.Go(func() error { return workload.StartProbes(ctx, labaccess.Cluster(r), pods) })
-			starts.Go(func() error { return applyService(ctx, r) })
-			starts.Go(func() error { return kubeadm.KubeProxy.Ready(ctx, labaccess.Cluster(r), nodes, within) })
+			starts, startsCtx := errgroup.WithContext(ctx)
+			starts.Go(func() error { return workload.StartProbes(startsCtx, labaccess.Cluster(r), pods) })
+			starts.Go(func() error { return applyService(startsCtx, r) })
+			starts.Go(func() error { return kubeadm.KubeProxy.Ready(startsCtx, labaccess.Cluster(r), nodes, within) })
 			if err := starts.Wait(); err != nil {
 				return err
 			}
@@ -111,6 +111,7 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 			return at(version).Roll(ctx, labaccess.Lab(r), node, within)
 		},
 		RollWithin: within,
+		Pods:       []workload.Pods{kubeadm.KubeProxy.Pods},
 	}
 	if config.Mode == kubeadm.NFTables {
 		u.Fit = host.ProxiesByNFTables

@@ -141,7 +141,7 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 		case act.Error == "":
 			done = ended
 		case !s.Interrupted:
-			stopped = where + act.Error
+			stopped, rolled.Ends = where+act.Error, act.Saw
 		}
 		return true, done
 	}

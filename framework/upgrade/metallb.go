@@ -105,6 +105,7 @@ func metalLBWith(given Settings) (Upgrade, error) {
 		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
 			return metallb.Roll(ctx, labaccess.Lab(r), node)
 		},
+		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: withoutPods("metallb-system/", ":9443"),
 	}, nil
 }

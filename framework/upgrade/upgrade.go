@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -60,6 +61,9 @@ type Upgrade struct {
 	// Roll replaces the agent of a node, or a part, by one of the version that Release
 	// was called with, and returns when the new one works.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
+	// Pods are the component's own. If a version does not come up, they are asked
+	// whether it ends by itself.
+	Pods []workload.Pods
 	// Normalize rewrites the description of one item of a kernel, so that parts that
 	// change by themselves do not count as differences. An empty result omits the
 	// item. Nil: nothing is rewritten.

@@ -107,10 +107,14 @@ func ProxiesByNFTables() error {
 		}
 		missing <- addServiceMap()
 	}()
-	err := <-missing
-	if err == nil {
-		return nil
+	if err := <-missing; err != nil {
+		return withoutServiceMap(err)
 	}
+	return nil
+}
+
+// withoutServiceMap says that the kernel refused addServiceMap.
+func withoutServiceMap(err error) error {
 	return &UnfitError{Checks: []Check{{
 		Name: "kernel: nftables for kube-proxy", State: Fatal, Found: err.Error(),
 		Want: "kube-proxy in mode nftables needs maps of addresses and ports to verdicts, and numgen, in the kernel's nf_tables",
