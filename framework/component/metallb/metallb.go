@@ -3,6 +3,7 @@
 package metallb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -116,13 +118,19 @@ func askOften(spec *corev1.PodSpec) {
 	}
 }
 
-// Configure creates MetalLB's resources. It waits until the webhook accepts them.
+// Configure creates MetalLB's resources. It waits until the webhook answers, and ends at once
+// if that refuses one.
 func Configure(ctx context.Context, c *kindlab.Cluster, r Resources) error {
-	return await.Until(ctx, "MetalLB's webhook to accept the resources", 500*time.Millisecond, webhookWithin,
+	var refused error
+	err := await.Until(ctx, "MetalLB's webhook to answer", 500*time.Millisecond, webhookWithin,
 		func(ctx context.Context) (bool, string, error) {
 			err := workload.ApplyObjects(ctx, c, r.Objects...)
-			return err == nil, "", err
+			if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // one that is not up is an internal error
+				refused = err
+			}
+			return err == nil || refused != nil, "", err
 		})
+	return cmp.Or(refused, err)
 }
 
 // Roll replaces the speaker of a node by one of what was declared, and waits until that is
