@@ -93,15 +93,17 @@ func Open(root string, options ...Option) (*Catalogue, error) {
 
 // readFolder reads the recipes of a folder.
 func (c *Catalogue) readFolder(folder string) ([]*Recipe, error) {
-	component, err := readComponent(folder)
-	switch {
-	case err != nil:
+	own, err := readFolder(folder)
+	if err != nil {
 		return nil, err
-	case component == nil:
-		return readFolder(folder)
+	}
+	component, err := readComponent(folder)
+	if err != nil || component == nil {
+		return own, err
 	}
 	c.components = append(c.components, component)
-	return component.recipes()
+	versions, err := component.recipes()
+	return append(own, versions...), err
 }
 
 // recipe returns the recipe of a ref: of the catalogue, or of another version

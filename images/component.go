@@ -68,6 +68,8 @@ func (r versions) validate() error {
 type vendorModule struct {
 	versions
 	Module string `json:"module"`
+	// Go is the language version in place of the component's; vendorGo keeps the vendor's.
+	Go string `json:"go,omitempty"`
 	// Published maps a version to the module version that holds it, for
 	// vendors that do not tag their modules. Others publish 1.2.3 as v1.2.3.
 	Published map[string]string `json:"published,omitempty"`
@@ -92,10 +94,17 @@ type vendorModule struct {
 	Staging *staging `json:"staging,omitempty"`
 }
 
+// vendorGo, as a language version, is that of the vendor's own go.mod.
+const vendorGo = "vendor"
+
 // staging are modules that a release keeps in its own tree.
 type staging struct {
-	Folder  string   `json:"folder"` // in the release's module
-	Modules []string `json:"modules"`
+	Folder string `json:"folder"` // in the release's module
+	// Modules are those that are taken from the tree.
+	Modules []string `json:"modules,omitempty"`
+	// Published is the version under which a release also publishes the modules that its
+	// go.mod takes from the folder, such as v0.${minor}.${patch}.
+	Published string `json:"published,omitempty"`
 }
 
 // componentRecipe is an image for a range of versions.
@@ -234,16 +243,16 @@ func (c *component) recipes() ([]*Recipe, error) {
 	return all, nil
 }
 
-// variables are what a recipe may name as ${NAME}: the version, its first two
+// variables are what a recipe may name as ${NAME}: the version, its first three
 // numbers, the module that publishes it, and, where that names a commit, the
 // commit's first twelve digits.
 func variables(vendor module.Version, version string) *strings.Replacer {
 	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
+	minor, patch, _ := strings.Cut(rest, ".")
 	revision, err := module.PseudoVersionRev(vendor.Version)
 	if err != nil {
 		revision = "" // a tag
 	}
-	return strings.NewReplacer("${version}", version, "${major}", major, "${minor}", minor,
+	return strings.NewReplacer("${version}", version, "${major}", major, "${minor}", minor, "${patch}", patch,
 		"${module}", vendor.Path, "${revision}", revision)
 }

@@ -278,6 +278,20 @@ replace x.dev/staged => ./staging/x.dev/staged
 			t.Errorf("got %v, expected %s", err, want)
 		}
 	})
+	t.Run("a folder that is published too, and the vendor's language", func(t *testing.T) {
+		published := b
+		published.vendor.Go = vendorGo
+		published.vendor.Staging = &staging{Folder: "staging/src", Published: "v0.${minor}.${patch}"}
+		derived, err := published.derive([]byte(vendor + "\nreplace x.dev/own => ./staging/src/x.dev/own\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"\ngo 1.17\n", "\nreplace x.dev/own => x.dev/own v0.2.3\n", "\nreplace x.dev/part => x.dev/fork v1.2.3\n"} {
+			if !strings.Contains(string(derived), want) {
+				t.Errorf("derived is\n%s\nexpected %q in it", derived, want)
+			}
+		}
+	})
 	b.file = "1.2.3.mod"
 	for _, test := range []struct{ name, old, new, want string }{
 		{"as derived", "", "", ""},

@@ -44,11 +44,13 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 	}
 	vendors := chosen(mod)
 	ours := "github.com/relapse-dev/relapse/images/" + filepath.Base(b.component.folder)
-	language := b.component.Go
-	if mod.Go != nil && version.Compare("go"+mod.Go.Version, "go"+language) > 0 {
-		language = mod.Go.Version // which its main module cannot be below
+	err = mod.AddModuleStmt(ours)
+	if language := cmp.Or(b.vendor.Go, b.component.Go); language != vendorGo {
+		if mod.Go != nil && version.Compare("go"+mod.Go.Version, "go"+language) > 0 {
+			language = mod.Go.Version // which its main module cannot be below
+		}
+		err = errors.Join(err, mod.AddGoStmt(language))
 	}
-	err = errors.Join(mod.AddModuleStmt(ours), mod.AddGoStmt(language))
 	mod.DropToolchainStmt()
 	source := cmp.Or(b.vendor.Requirements, "the go.mod of "+v.String())
 	mod.Module.Syntax.Before = []modfile.Comment{
@@ -72,6 +74,12 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 		err = errors.Join(err, mod.AddReplace(path, "", newPath, newVersion))
 	}
 	if b.vendor.Staging != nil {
+		published := variables(v, b.version).Replace(b.vendor.Staging.Published)
+		for _, r := range slices.Clone(mod.Replace) {
+			if published != "" && strings.HasPrefix(r.New.Path, "./"+b.vendor.Staging.Folder+"/") {
+				err = errors.Join(err, mod.AddReplace(r.Old.Path, r.Old.Version, r.Old.Path, published))
+			}
+		}
 		for _, path := range b.vendor.Staging.Modules {
 			err = errors.Join(err, mod.AddRequire(path, "v0.0.0"), mod.AddReplace(path, "", stagingFolder+path, ""))
 		}

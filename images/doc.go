@@ -55,15 +55,16 @@
 //	    stopSignal: SIGRTMIN+3
 //	    labels: {key: value}
 //
-// Ref, run, package and ldflags may name ${version}, ${major} and ${minor} (its
-// first two numbers), ${module} and ${revision} (the commit, where the module's
+// Ref, run, package and ldflags may name ${version}, ${major}, ${minor} and ${patch}
+// (its first three numbers), ${module} and ${revision} (the commit, where the module's
 // version names one). In ldflags they are those of the module that the program
 // comes from.
 //
 // # Components
 //
 // A component.yaml describes the images of a vendor's component for ranges of
-// its versions, each way of building for the versions that it serves:
+// its versions, each way of building for the versions that it serves. The lab's own
+// image of the component may be in an image.yaml beside it:
 //
 //	go: "1.26"                  # language version of the go.mod files
 //	modules:                    # where the versions are, and what our go.mod says
@@ -71,15 +72,17 @@
 //	    from: 1.8.1             # the range: this version
 //	    below: 1.9.0            # and those below this one
 //	    atLeast: {golang.org/x/sys: v0.30.0} # raises what the vendor requires
+//	    go: vendor              # language version in place of that above: the vendor's own
 //	    replace: {k8s.io/client-go: github.com/cilium/client-go v1.2.3}
 //	    unreplaced: [k8s.io/apimachinery] # as required, without the vendor's replacement
 //	    unused: [github.com/aws/aws-sdk-go-v2/service/ec2] # never called: compiled without optimisation
 //	    published: {3.28.5: v1.11.0-0.20250813170300-a0db560f0520} # if not as v3.28.5
 //	    unlisted: [github.com/cilium/client-go] # Go's checksum database lacks them
 //	    requirements: requirements.mod # in place of a vendor's go.mod that is not there
-//	    staging:                # modules that a release keeps in its own tree and
-//	      folder: staging/src   # that are published for it nowhere
-//	      modules: [k8s.io/api]
+//	    staging:                # modules that a release keeps in its own tree:
+//	      folder: staging/src   # those that are published for it nowhere, and the version
+//	      modules: [k8s.io/api] # under which it publishes the others
+//	      published: v0.${minor}.${patch}
 //	images:                     # entries as in an image.yaml, without version and module, and
 //	  - ref: quay.io/cilium/cilium:v${version}
 //	    from: 1.11.5

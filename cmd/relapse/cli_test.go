@@ -108,14 +108,34 @@ func TestBadUsage(t *testing.T) {
 			"qualify of the way back", []string{"qualify", "cilium", "1.12.0", "1.11.6"},
 			`FROM 1.12.0 is newer than TO 1.11.6: that is the rollback, which relapse qualify cilium 1.11.6 1.12.0 includes`,
 		},
-		{"qualify of a component that is misspelt", []string{"qualify", "cilum", "1.11.6", "1.12.0"}, `no scenario tests a component "cilum"; nearest is "cilium"`},
+		{"qualify of a component that is misspelt", []string{"qualify", "cilum", "1.11.6", "1.12.0"}, `relapse neither tests nor upgrades a component "cilum"; nearest is "cilium"`},
 		{
 			"qualify of a component that no scenario concerns", []string{"qualify", "mariadb", "10.11.0", "11.4.0"},
-			`no scenario tests a component "mariadb"; there are ["calico" "cilium" "kube-proxy" "kube-router"]`,
+			`relapse neither tests nor upgrades a component "mariadb"; there are ["calico" "cilium" "coredns" "kube-proxy" "kube-router" "metallb"]`,
 		},
 		{
 			"qualify to what nothing builds", []string{"qualify", "kube-proxy", "1.13.0", "1.14.0"},
 			`no recipe builds k8s.gcr.io/kube-proxy at version 1.14.0; there are those from 1.11.0 and below 1.14.0`,
+		},
+		{
+			"qualify from kube-proxy's old versions to those of today", []string{"qualify", "kube-proxy", "1.13.2", "1.36.3"},
+			`an upgrade of kube-proxy from 1.13.2 to 1.36.3 has no lab: no node runs both; expected two versions from 1.11 to 1.13, or two from 1.31.0 on`,
+		},
+		{
+			"qualify in a mode that is none", []string{"qualify", "kube-proxy", "1.35.4", "1.36.3", "--mode", "ipsv"},
+			`the KubeProxyConfiguration: kube-proxy has no mode "ipsv" on Linux; nearest is "ipvs"`,
+		},
+		{
+			"qualify with a Corefile that is none", []string{"qualify", "coredns", "1.12.1", "1.15.0", "--config", "testdata/qualify-help.txt"},
+			`the Corefile: it has no plugin kubernetes with a zone`,
+		},
+		{
+			"qualify with objects that are none", []string{"qualify", "metallb", "0.14.8", "0.14.9", "--manifests", "testdata/config-broken.yaml"},
+			`MetalLB's objects: reading a manifest: error converting YAML to JSON: yaml: line 2: found a tab character that violates indentation`,
+		},
+		{
+			"qualify with objects of a component without any", []string{"qualify", "calico", "3.28.4", "3.28.5", "--manifests", "testdata/config-broken.yaml"},
+			`the lab of an upgrade of calico takes no mode and no manifests`,
 		},
 		{"qualify with a gap that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-gap", "-1s"}, `--max-gap: -1s: expected 0 or more`},
 		{
@@ -157,7 +177,7 @@ func TestBadUsage(t *testing.T) {
 		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
 		{
 			"versions of an unknown component", []string{"versions", "ciliun"},
-			`no recipe builds a component "ciliun"; there are calico, calico-cni, calico-node, cilium, cilium-operator, kube-proxy, kube-router, tigera-operator`,
+			`no recipe builds a component "ciliun"; there are calico, calico-cni, calico-node, cilium, cilium-operator, coredns, kube-proxy, kube-router, metallb, tigera-operator`,
 		},
 		{"page of nothing", []string{"page"}, `relapse page needs the folder of a run, or one with runs in it, such as reports`},
 		{"page of a folder that is not there", []string{"page", "no-such"}, `looking for runs: lstat no-such: no such file or directory`},

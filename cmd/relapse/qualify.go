@@ -21,17 +21,21 @@ import (
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/scenarios"
 )
 
 // qualifyOptions are the flags of qualify.
 type qualifyOptions struct {
 	storedOptions
-	config  string   // a file, or - for standard input
-	values  []string // files, - for standard input
-	maxGap  time.Duration
-	maxLost string // a share of packets, such as 0.1%
-	resume  string // the folder of an earlier qualification
+	config string   // a file, or - for standard input
+	values []string // files, - for standard input
+	// manifests is a file, or - for standard input.
+	manifests string
+	mode      string
+	maxGap    time.Duration
+	maxLost   string // a share of packets, such as 0.1%
+	resume    string // the folder of an earlier qualification
 }
 
 func qualifyCommand(s *settings) *cobra.Command {
@@ -46,20 +50,26 @@ rollback. Components have the names that relapse list prints.
 
 --config takes a ConfigMap, or a YAML stream that contains it; - is standard input:
 helm template ... | relapse qualify cilium 1.11.6 1.12.4 --config -
-Both versions' own code reads it. This works for Cilium only, up to 1.17.
+Both versions' own code reads it. This works for Cilium only, up to 1.17. For kube-proxy from
+1.31 on it takes a KubeProxyConfiguration, and for CoreDNS a Corefile, or the ConfigMap with
+it: both versions run with it on the lab of the upgrade. --manifests takes MetalLB's pools,
+peers and advertisements. --mode is kube-proxy's mode where no configuration names it:
+iptables, nftables, or ipvs, which runs on guests with kernels of their own.
 
 --values takes the values of your Helm release, as helm get values -o yaml prints them. The
 vendor's charts of both versions render them: their ConfigMaps are compared, and the lab's
-release is installed with them. This works for Cilium from 1.18 on. What a lab cannot have
-(devices, addresses, node selectors, images of your registry, Envoy, Hubble) is replaced,
-and each replacement is printed and stored.
+release is installed with them. This works for Cilium from 1.18 on.
+
+What a lab cannot have (devices, addresses, node selectors, images of your registry, Envoy,
+Hubble) is replaced, and each replacement is printed and stored.
 
 If an incident is caused by the upgrade, and not by one version, the upgrade from FROM to
 TO runs. The other incidents run with FROM and with TO, without harmless precursors and
 remedies. A version that refuses to start, and says why, is not affected.
 
-NO-GO: an incident is introduced, TO does not start with the configuration, or traffic
-loses more than --max-gap and --max-lost allow, or more after the rollout than at rest.
+NO-GO: an incident is introduced, TO does not start with the configuration or on the lab, or
+traffic loses more than --max-gap and --max-lost allow, or more after the rollout than at
+rest.
 UNKNOWN: a part that decides could not be judged. Missing samples are unknown, not fine.
 An incident that both versions have is a warning, and comes first in the table.
 
@@ -71,7 +81,9 @@ versions that ran nor an upgrade that was completed.
 Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 		Example: `  relapse qualify cilium 1.11.6 1.12.0
   kubectl -n kube-system get configmap cilium-config -o yaml | relapse qualify cilium 1.8.1 1.11.1 --config -
-  helm -n kube-system get values cilium -o yaml | relapse qualify cilium 1.18.4 1.19.3 --values -`,
+  helm -n kube-system get values cilium -o yaml | relapse qualify cilium 1.18.4 1.19.3 --values -
+  kubectl -n kube-system get configmap kube-proxy -o yaml | relapse qualify kube-proxy 1.35.4 1.36.3 --config -
+  relapse qualify metallb 0.14.8 0.14.9`,
 		Args: exactArgs(3, "the name of a component and two versions, such as cilium 1.11.6 1.12.0"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := o.request(args[0], args[1], args[2], cmd.InOrStdin())
@@ -87,6 +99,8 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
 	flags.StringArrayVar(&o.values, "values", nil, "the values of your Helm release, `FILE`; several merge as with Helm; - is standard input")
+	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's), `FILE`; - is standard input")
+	flags.StringVar(&o.mode, "mode", "", "kube-proxy's `MODE`, if no configuration names one: iptables, nftables or ipvs (default iptables)")
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
 	flags.StringVar(&o.maxLost, "max-lost", "0.1%", "the `SHARE` of a path's packets that may be lost during the rollout; none may be lost after it")
 	flags.StringVar(&o.resume, "resume", "", "continue an interrupted qualification, by its folder `DIR`")
@@ -112,8 +126,50 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	if q.Subnets, err = o.subnets.prefix(); err != nil {
 		return q, err
 	}
-	q.Config, err = o.readConfig(component, stdin)
+	if key := upgrade.ConfigKey(component); key != "" && o.config != "" {
+		q.Settings.Config, err = o.readText("--config", o.config, stdin, func(text []byte) (string, error) { return qualify.Document(text, key) })
+	} else {
+		q.Config, err = o.readConfig(component, stdin)
+	}
+	if err == nil && o.manifests != "" {
+		q.Source = o.manifests
+		q.Settings.Manifests, err = o.readText("--manifests", o.manifests, stdin, func(text []byte) (string, error) { return string(text), nil })
+	}
+	q.Settings.Mode = o.mode
 	return q, err
+}
+
+// readText reads the file that a flag names, and takes the text that is asked for from it.
+func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([]byte) (string, error)) (string, error) {
+	stream, file, err := open(flag, name, stdin)
+	if err != nil {
+		return "", err
+	}
+	defer stream.Close()
+	all, err := io.ReadAll(stream)
+	if err != nil {
+		return "", usagef("%s: reading %s: %w", flag, file, err)
+	}
+	text, err := take(all)
+	if err != nil {
+		return "", usagef("%s: %s: %w", flag, file, err)
+	}
+	if strings.TrimSpace(text) == "" {
+		return "", usagef("%s: %s is empty", flag, file)
+	}
+	return text, nil
+}
+
+// open opens the file that a flag names, or standard input, and says what it is called.
+func open(flag, name string, stdin io.Reader) (io.ReadCloser, string, error) {
+	if name == "-" {
+		return io.NopCloser(stdin), "standard input", nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, "", usagef("%s: %w", flag, err)
+	}
+	return f, name, nil
 }
 
 // thresholds are those of the flags.
@@ -136,7 +192,7 @@ func (o qualifyOptions) command(component, from, to string) string {
 		words = append(words, "--values", file)
 	}
 	for _, flag := range [][3]string{
-		{"--config", o.config, ""}, {"--max-gap", o.maxGap.String(), "1s"}, {"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
+		{"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"}, {"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
 		if flag[1] != flag[2] {
 			words = append(words, flag[0], flag[1])
@@ -166,15 +222,11 @@ func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.
 	if o.config == "" {
 		return nil, nil
 	}
-	stream, file := stdin, "standard input"
-	if o.config != "-" {
-		f, err := os.Open(o.config)
-		if err != nil {
-			return nil, usagef("--config: %w", err)
-		}
-		defer f.Close()
-		stream, file = f, o.config
+	stream, file, err := open("--config", o.config, stdin)
+	if err != nil {
+		return nil, err
 	}
+	defer stream.Close()
 	name := "" // a stream with one ConfigMap may give it any name
 	if reader, there := qualify.ReaderOf(component); there {
 		name = reader.ConfigMap()
@@ -209,7 +261,7 @@ func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, stdin
 		}
 		files = append(files, file)
 	}
-	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, files)
+	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, q.Subnets, files)
 	if wrong := (*qualify.ValuesError)(nil); errors.As(err, &wrong) {
 		return nil, usagef("--values: %w", wrong)
 	}
@@ -236,6 +288,9 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	r.WritePlan(plain.Writer(os.Stdout))
 	if o.dryRun {
 		return nil
+	}
+	if err := r.Fit(); err != nil {
+		return err
 	}
 	l, err := s.openLabs(ctx, catalogue, display.Look{}, r.Topologies()...)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -111,4 +112,24 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(strings.NewReplacer("error converting YAML to JSON: ", "", "yaml: ", "").Replace(err.Error())), " ")
+}
+
+// isConfigMap finds a ConfigMap, or a list that may have one, in YAML or JSON.
+var isConfigMap = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?(ConfigMap|List|ConfigMapList)\b`)
+
+// Document is a configuration that is given as it is, or under a key of the only ConfigMap
+// of a stream. The error is one sentence.
+func Document(text []byte, key string) (string, error) {
+	if !isConfigMap.Match(text) {
+		return string(text), nil
+	}
+	c, err := ReadConfigMap(bytes.NewReader(text), "")
+	if err != nil {
+		return "", err
+	}
+	document, there := c.Data[key]
+	if !there {
+		return "", fmt.Errorf("the ConfigMap %s has no key %s", c, key)
+	}
+	return document, nil
 }

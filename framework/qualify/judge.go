@@ -76,8 +76,11 @@ func (q Qualification) whyGo() string {
 		}
 	}
 	why := "no incident is introduced"
-	if len(parts) > 0 {
+	switch {
+	case len(parts) > 0:
 		why += " (" + strings.Join(parts, ", ") + ")"
+	case len(q.Inputs.LeftOut) > 0:
+		why = "no incident of the catalogue ran"
 	}
 	if c := q.Inputs.Configuration; c.Charts != nil {
 		why += fmt.Sprintf(", the chart of %s takes the values", q.Inputs.To)
@@ -224,6 +227,12 @@ func (in Inputs) notTested(rows []Row) []string {
 		if len(in.Incidents) > 0 {
 			all = append(all, "incidents with your values: each ran with its own configuration")
 		}
+	}
+	for _, why := range in.LeftOut {
+		all = append(all, PartIncident+": "+why)
+	}
+	for _, what := range in.Replaced {
+		all = append(all, "your "+what)
 	}
 	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
 		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", in.To, in.From))

@@ -44,10 +44,10 @@ func (m Machine) Recorded(u upgrade.Upgrade, from, to, dir string) (upgrade.Meas
 }
 
 func (m Machine) Upgrade(ctx context.Context, u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error) {
-	if err := m.Catalogue.Know(declared.ImagesOf(from, to)...); err != nil {
+	if err := m.Catalogue.Know(u.ImagesOf(from, to)...); err != nil {
 		return upgrade.Measures{}, err
 	}
 	o := m.Options
 	o.Output, o.Keep = dir, false
-	return upgrade.Run(ctx, declared, from, to, m.Labs, o)
+	return upgrade.Run(ctx, u, from, to, m.Labs, o)
 }

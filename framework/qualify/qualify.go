@@ -112,13 +112,20 @@ type Inputs struct {
 	To        string `json:"to"`
 	// Subnets is the prefix into which the networks of the labs were moved; empty: they
 	// had the documented subnets.
-	Subnets       netip.Prefix  `json:"subnets,omitzero"`
+	Subnets netip.Prefix `json:"subnets,omitzero"`
 	// Values are nil unless the user has given values of the vendor's chart.
 	Values        *Values       `json:"values,omitempty"`
 	Path          Path          `json:"path"`
 	Configuration Configuration `json:"configuration"`
-	// Incidents are those of the catalogue that test the component.
+	// Mode is the mode in which the component ran on the lab of the upgrade, if it has
+	// several.
+	Mode string `json:"mode,omitempty"`
+	// Replaced are what the labs had in place of parts of the user's settings.
+	Replaced []string `json:"replaced,omitempty"`
+	// Incidents are those of the catalogue that test the component. LeftOut are reasons why
+	// others did not run.
 	Incidents []Incident `json:"incidents"`
+	LeftOut   []string   `json:"left_out,omitempty"`
 	Upgrade   Upgrade    `json:"upgrade"`
 	// Built is, by version, how its images are built if that is not with the modules that
 	// the vendor has chosen.

@@ -321,6 +321,9 @@ func TestJudge(t *testing.T) {
 			}), Unknown, "no path had traffic", "upgrade, traffic", NotJudged,
 		},
 		{"no rollback", traffic(func(m *upgrade.Measures) { m.Back, m.Stopped = nil, "node2 is not ready" }), Unknown, "the rollback did not run: node2 is not ready", "upgrade, rollout", NotJudged},
+		{"the new version ends by itself", traffic(func(m *upgrade.Measures) {
+			m.Stopped, m.Upgrade.Ends = "node2 is not ready", "thing on node2 ended 3 times, with status 1: no such flag"
+		}), NoGo, "1.1.0 does not start: thing on node2 ended 3 times, with status 1: no such flag", "upgrade, rollout", Fails},
 		{"no upgrade", traffic(func(m *upgrade.Measures) { m.Upgrade, m.Back, m.Stopped = nil, nil, "no lab" }), Unknown, "the upgrade did not run: no lab", "upgrade, rollout", NotJudged},
 		{"an upgrade that broke on the way", func(in *Inputs) { in.Upgrade.Why = "the lab does not go down" }, Unknown, "the lab does not go down", "upgrade, rollout", NotJudged},
 		{"a route is withdrawn", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Routers[0].Withdrawals = []string{"10.0.0.0/24"} }), Go, "warnings: 1", "upgrade, router tor", Warning},
@@ -546,6 +549,23 @@ func TestReadConfigMap(t *testing.T) {
 				t.Errorf("%q, %v; want %q", got, err, test.want)
 			}
 		})
+	}
+}
+
+func TestDocument(t *testing.T) {
+	const corefile = ".:53 {\n    kind of a comment\n}\n"
+	for name, test := range map[string]struct{ text, want, err string }{
+		"the document itself":   {corefile, corefile, ""},
+		"another kind":          {"kind: KubeProxyConfiguration\n", "kind: KubeProxyConfiguration\n", ""},
+		"in a ConfigMap":        {"kind: ConfigMap\nmetadata: {name: coredns}\ndata:\n  Corefile: |\n    .:53 {}\n", ".:53 {}\n", ""},
+		"in JSON":               {"{\n \"kind\": \"ConfigMap\", \"data\": {\"Corefile\": \".:53 {}\"}}", ".:53 {}", ""},
+		"without the key":       {"kind: ConfigMap\nmetadata: {name: x}\ndata: {a: b}\n", "", "the ConfigMap x has no key Corefile"},
+		"a ConfigMap in pieces": {"kind: ConfigMap\ndata: [a]\n", "", "document 1 is not a ConfigMap"},
+	} {
+		got, err := Document([]byte(test.text), "Corefile")
+		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }
 

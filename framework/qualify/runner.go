@@ -25,11 +25,12 @@ import (
 type Request struct {
 	Component, From, To string
 	// Config is the user's own configuration, nil if none was given, and Source is where
-	// it was read.
 	Config *ConfigMap
 	Source string
-	// Values are the user's values of the vendor's chart; nil if none were given.
+	// Values are the user's values of the vendor's chart; nil if none were given. Settings
+	// are those of components that run with them on the lab of the upgrade.
 	Values     *Values
+	Settings   upgrade.Settings
 	Thresholds Thresholds
 	// Subnets is the prefix into which the networks of all labs are moved, one lab after the
 	// other; the zero value: they have the documented subnets.
@@ -50,6 +51,7 @@ type Runner struct {
 	refs       map[string]string // an image of each version
 	catalogue  *images.Catalogue // that has them; nil before LookUp
 	upgradable bool              // an upgrade of the component is declared
+	declared   upgrade.Upgrade   // it, for both versions
 	began      time.Time
 	earlier    *Qualification // the one that is resumed; nil for a new one
 	broken     []error
@@ -64,12 +66,11 @@ type Parts interface {
 	Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab
 	// Configuration asks both versions of the inputs about a configuration.
 	Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error)
-	// Upgrade upgrades the component on a lab under traffic, and back, installed with
-	// values of the vendor's chart, or without if they are nil. Its record and evidence
+	// Upgrade makes an upgrade on a lab under traffic, and back. Its record and evidence
 	// go into a folder.
-	Upgrade(ctx context.Context, component, from, to string, values map[string]any, dir string) (upgrade.Measures, error)
+	Upgrade(ctx context.Context, u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error)
 	// Recorded returns the measures of the record that Upgrade left in a folder.
-	Recorded(component, from, to string, values map[string]any, dir string) (upgrade.Measures, error)
+	Recorded(u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error)
 	// Unfit reports that nothing can run after an error, because of this machine.
 	Unfit(err error) bool
 }
@@ -84,14 +85,11 @@ type VersionLab interface {
 // error says what is wrong with the request.
 func New(q Request, all []framework.Scenario) (*Runner, error) {
 	r := &Runner{Request: q, Progress: engine.Silent, began: time.Now()}
+	var err error
 	if _, r.upgradable = upgrade.For(q.Component); r.upgradable {
-		var err error
 		if r.declared, err = upgrade.Of(q.Component, q.From, q.To, q.settings()); err != nil {
 			return nil, err
 		}
-	}
-	var err error
-	if false {
 	}
 	if r.trials, err = trialsOf(all, q.Component, q.From, q.To); err != nil {
 		return nil, err
@@ -106,13 +104,11 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	return r, r.plan()
 }
 
-// upgradeOn is the upgrade of a component, with the networks of its lab moved into a prefix
-// if that is valid; false if none is declared.
-func upgradeOn(component string, subnets netip.Prefix) (u upgrade.Upgrade, there bool, err error) {
-	if u, there = upgrade.For(component); there && subnets.IsValid() {
-		u, err = u.Within(subnets)
-	}
-	return u, there, err
+// settings are what the user has given for the upgrade on a lab.
+func (q Request) settings() upgrade.Settings {
+	s := q.Settings
+	s.Values, s.Subnets = q.Values.ofLab(), q.Subnets
+	return s
 }
 
 // Topologies are those of the labs that the qualification brings up.
@@ -121,15 +117,28 @@ func (r *Runner) Topologies() []topology.Topology {
 	for _, t := range r.trials {
 		all = append(all, t.scenario.Topology)
 	}
-	if u, there, err := upgradeOn(r.Component, r.Subnets); there && err == nil {
-		all = append(all, u.Topology)
+	if r.upgradable {
+		all = append(all, r.declared.Topology)
 	}
 	return all
 }
 
+// Fit is an error if this machine cannot run the upgrade.
+func (r *Runner) Fit() error {
+	if r.upgradable && r.declared.Fit != nil {
+		return r.declared.Fit()
+	}
+	return nil
+}
+
 // plan puts every part into the inputs, as not run yet.
 func (r *Runner) plan() error {
-	r.in = Inputs{Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets, Upgrade: Upgrade{Why: notRun}}
+	r.in = Inputs{
+		Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets, Mode: r.declared.Mode, Replaced: r.declared.Replaced, Upgrade: Upgrade{Why: notRun},
+	}
+	if len(r.trials) == 0 {
+		r.in.LeftOut = []string{"no incident of the catalogue is about " + r.Component}
+	}
 	for _, t := range r.trials {
 		i, err := t.incident()
 		if err != nil {
@@ -142,6 +151,9 @@ func (r *Runner) plan() error {
 	case r.Values != nil:
 		r.in.Values = r.Values
 		c.Source, c.Charts = strings.Join(r.Values.Sources, ", "), &r.Values.rendered
+	case r.Settings.Config != "" || r.Settings.Manifests != "":
+		c.Source = r.Source
+		c.NotAsked = "no slice reads " + r.Source + ": both versions run with it on the lab of the upgrade"
 	case !readable:
 		c.NotAsked = fmt.Sprintf("the effect on the configuration of %s (its flags and environment) is not checked: relapse has no slice that reads it", r.Component)
 	case r.Config == nil:
@@ -177,6 +189,7 @@ func (r *Runner) LookUp(ctx context.Context, c *images.Catalogue) error {
 			return err
 		}
 	}
+	r.leaveOut(c)
 	releases, err := c.Releases(ctx, r.Component)
 	if err != nil {
 		return err
@@ -203,11 +216,18 @@ func (r *Runner) Resume(dir string) error {
 	if was.Subnets != r.Subnets {
 		return fmt.Errorf("%s has its labs on %s, and this one on %s (--subnets)", dir, onSubnets(was.Subnets), onSubnets(r.Subnets))
 	}
-	switch {
-	case (was.Values == nil) != (r.Values == nil), r.Values != nil && !slices.Equal(was.Values.Sources, r.Values.Sources):
+	if (was.Values == nil) != (r.Values == nil) || r.Values != nil && !slices.Equal(was.Values.Sources, r.Values.Sources) {
 		return fmt.Errorf("%s is of other values: give the same files with --values", dir)
-	case was.Values == nil && was.Configuration.Source != "" && r.Config == nil:
-		return fmt.Errorf("%s also has the ConfigMap %s: give it again with --config", dir, was.Configuration.ConfigMap)
+	}
+	if was.Values == nil && was.Configuration.Source != "" && r.in.Configuration.Source == "" {
+		given := "the ConfigMap " + was.Configuration.ConfigMap + ": give it again with --config"
+		if was.Configuration.ConfigMap == "" {
+			given = "the settings in " + was.Configuration.Source + ": give them again"
+		}
+		return fmt.Errorf("%s also has %s", dir, given)
+	}
+	if was.Mode != r.in.Mode {
+		return fmt.Errorf("%s is of mode %s, not of %s", dir, was.Mode, r.in.Mode)
 	}
 	for n := range r.in.Incidents {
 		for _, i := range was.Incidents {
@@ -255,6 +275,9 @@ func (r *Runner) WritePlan(out io.Writer) {
 	} else {
 		line(PartConfiguration, c.NotAsked)
 	}
+	for _, why := range r.in.LeftOut {
+		line(PartIncident, why)
+	}
 	for n, t := range r.trials {
 		if why := r.in.Incidents[n].NotAsked; why != "" {
 			line(PartIncident, fmt.Sprintf("%s is not checked: %s", t.scenario.Incident.Name, why))
@@ -274,6 +297,12 @@ func (r *Runner) WritePlan(out io.Writer) {
 		line(PartUpgrade, "measured in the earlier run, whose record is judged again")
 	default:
 		line(PartUpgrade, fmt.Sprintf("from %s to %s on a lab under traffic, node by node, and back", r.From, r.To))
+	}
+	if r.in.Mode != "" {
+		line("", "mode "+r.in.Mode)
+	}
+	for _, what := range r.in.Replaced {
+		line("", what)
 	}
 }
 
@@ -330,14 +359,14 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 func (r *Runner) upgrade(ctx context.Context, p Parts) error {
 	dir := filepath.Join(r.Dir, PartUpgrade)
 	if r.in.Upgrade.Measures != nil {
-		m, err := p.Recorded(r.Component, r.From, r.To, r.Values.ofRecord(), dir)
+		m, err := p.Recorded(r.declared, r.From, r.To, dir)
 		if err == nil {
 			r.in.Upgrade.Measures = &m
 			return nil
 		}
 		r.Progress.Note(scope, "the upgrade is measured again, because its record cannot be judged: "+firstLine(err))
 	}
-	m, err := p.Upgrade(ctx, r.Component, r.From, r.To, r.Values.ofLab(), dir)
+	m, err := p.Upgrade(ctx, r.declared, r.From, r.To, dir)
 	if err := r.keep(ctx, p, err); err != nil {
 		return err
 	}
@@ -491,9 +520,10 @@ func (r *Runner) writeSubnets(out io.Writer) {
 			fmt.Fprintf(out, "  %s\n", line)
 		}
 	}
-	if u, there, err := upgradeOn(r.Component, r.Subnets); r.Subnets.IsValid() && there && err == nil {
-		for _, n := range u.Topology.Networks {
-			fmt.Fprintf(out, "  network %q of %s has the subnet %s\n", n.Name, u.Topology.Name, n.Subnet)
+	if r.upgradable && r.Subnets.IsValid() {
+		lab := r.declared.Topology
+		for _, n := range lab.Networks {
+			fmt.Fprintf(out, "  network %q of %s has the subnet %s\n", n.Name, lab.Name, n.Subnet)
 		}
 	}
 }

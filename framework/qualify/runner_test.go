@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,12 +64,12 @@ func (p *fakeParts) Configuration(context.Context, Inputs, ConfigMap) (Configura
 	return Configuration{}, p.errs["configuration"]
 }
 
-func (p *fakeParts) Upgrade(context.Context, string, string, string, map[string]any, string) (upgrade.Measures, error) {
+func (p *fakeParts) Upgrade(context.Context, upgrade.Upgrade, string, string, string) (upgrade.Measures, error) {
 	p.upgrades++
 	return *harmless(), p.errs["upgrade"]
 }
 
-func (p *fakeParts) Recorded(string, string, string, map[string]any, string) (upgrade.Measures, error) {
+func (p *fakeParts) Recorded(upgrade.Upgrade, string, string, string) (upgrade.Measures, error) {
 	return *harmless(), p.errs["record"]
 }
 
@@ -361,7 +362,8 @@ func TestTrials(t *testing.T) {
 	for component, want := range map[string]string{
 		"cilium":     "node-drain with 1.0.0 and with 2.0.0, masquerade-drift with the upgrade itself",
 		"kube-proxy": "ipvs-deadlock with 1.0.0 and with 2.0.0",
-		"cilum":      `no scenario tests a component "cilum"; nearest is "cilium"`,
+		"metallb":    "", // its upgrade is measured
+		"cilum":      `relapse neither tests nor upgrades a component "cilum"; nearest is "cilium"`,
 	} {
 		trials, err := trialsOf(catalogue, component, "1.0.0", "2.0.0")
 		var got []string
@@ -472,5 +474,41 @@ func TestSliceToWhole(t *testing.T) {
 	_, err := New(Request{Component: "cilium", From: "1.12.0", To: "1.18.0"}, catalogue)
 	if err == nil || !strings.Contains(err.Error(), "no upgrade from a slice to the whole") {
 		t.Errorf("%v", err)
+	}
+}
+
+// An incident whose lab has an image that is built of neither version does not run, and the
+// upgrade is asked for by its own image.
+func TestLeftOut(t *testing.T) {
+	c, err := images.Open(filepath.Join("..", ".."), images.WithCache(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := tested("ipvs-deadlock", "kube-proxy")
+	s.At = func(versions map[string]string) framework.Variant {
+		return framework.Variant{Form: framework.Whole, Images: []string{"k8s.gcr.io/kube-proxy:v" + versions["kube-proxy"]}}
+	}
+	for _, test := range []struct {
+		from, to, image string
+		left            []string
+	}{
+		{"1.13.0", "1.13.2", "k8s.gcr.io/kube-proxy:v1.13.0", nil},
+		{"1.35.4", "1.36.3", "registry.k8s.io/kube-proxy:v1.35.4", []string{
+			"ipvs-deadlock does not run with 1.35.4 and 1.36.3: its lab needs k8s.gcr.io/kube-proxy, of which there are those from 1.11.0 and below 1.14.0",
+		}},
+	} {
+		r, err := New(Request{Component: "kube-proxy", From: test.from, To: test.to, Thresholds: bounds, Command: again}, []framework.Scenario{s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		image, err := r.image(c, test.from)
+		r.leaveOut(c)
+		if err != nil || image != test.image || !slices.Equal(r.in.LeftOut, test.left) || len(r.trials) == len(test.left) {
+			t.Errorf("%s: image %s, %v; left out %q, %d trials", test.from, image, err, r.in.LeftOut, len(r.trials))
+		}
+		r.in.Upgrade.Measures, r.in.Upgrade.Why = harmless(), ""
+		if q := r.Result(); len(test.left) > 0 && (q.Verdict != Go || !strings.HasPrefix(q.Why, "no incident of the catalogue ran, ") || !strings.Contains(strings.Join(q.NotTested, "\n"), test.left[0])) {
+			t.Errorf("%s: %s; not tested: %q", q.Verdict, q.Why, q.NotTested)
+		}
 	}
 }

@@ -27,7 +27,8 @@ type trial struct {
 	from, to    string
 }
 
-// trialsOf are the trials of the scenarios that test a component.
+// trialsOf are the trials of the scenarios that test a component. It is an error if there are
+// none, and no upgrade of the component.
 func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, error) {
 	var trials []trial
 	var known []string
@@ -47,9 +48,10 @@ func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, er
 			trials = append(trials, t)
 		}
 	}
-	if len(trials) == 0 {
+	if _, upgradable := upgrade.For(component); len(trials) == 0 && !upgradable {
+		known = append(known, upgrade.Components()...)
 		slices.Sort(known)
-		return nil, fmt.Errorf("no scenario tests a component %q%s", component, topology.Nearest(component, slices.Compact(known)))
+		return nil, fmt.Errorf("relapse neither tests nor upgrades a component %q%s", component, topology.Nearest(component, slices.Compact(known)))
 	}
 	return trials, nil
 }
@@ -146,30 +148,52 @@ func (r *Runner) ask(c *images.Catalogue) error {
 	return nil
 }
 
+// imageOf is an image of a trial's component at a version. The error is an
+// *images.UnknownVersionError if no recipe builds it.
+func (t trial) imageOf(c *images.Catalogue, version string) (string, error) {
+	name := t.varied
+	if t.old != "" && version == t.from {
+		name = t.old
+	}
+	u, err := t.scenario.Unclassified(map[string]string{name: version})
+	if err != nil {
+		return "", err
+	}
+	return known(c, suite.ImagesOf(u, false, u.Variants...), version)
+}
+
+// known is the first of some images that has a version, or why the catalogue does not know
+// all that have it. It is empty if none has.
+func known(c *images.Catalogue, refs []string, version string) (string, error) {
+	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
+		_, tag, _ := strings.Cut(ref, ":")
+		return strings.TrimPrefix(tag, "v") != version
+	})
+	if len(refs) == 0 {
+		return "", nil
+	}
+	return refs[0], c.Know(refs...)
+}
+
 // image is an image of the component at a version, by which the module proxy can be
-// asked for that version: one of a trial, or else the one that reads configurations, or
-// one of the upgrade.
+// asked for that version: one of a trial, of the upgrade, or else the one that reads
+// configurations.
 func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	var first error
 	for n, t := range r.trials {
 		if r.in.Incidents[n].NotAsked != "" {
 			continue
 		}
-		name := t.varied
-		if t.old != "" && version == t.from {
-			name = t.old
+		ref, err := t.imageOf(c, version)
+		if err == nil && ref != "" {
+			return ref, nil
 		}
-		u, err := t.scenario.Unclassified(map[string]string{name: version})
-		if err != nil {
-			return "", err
-		}
-		refs := slices.DeleteFunc(suite.ImagesOf(u, false, u.Variants...), func(ref string) bool {
-			_, tag, _ := strings.Cut(ref, ":")
-			return strings.TrimPrefix(tag, "v") != version
-		})
-		err = c.Know(refs...)
-		if err == nil && len(refs) > 0 {
-			return refs[0], nil
+		first = cmp.Or(first, err)
+	}
+	if r.upgradable {
+		ref, err := known(c, r.declared.Images(version), version)
+		if err == nil && ref != "" {
+			return ref, nil
 		}
 		first = cmp.Or(first, err)
 	}
@@ -178,17 +202,28 @@ func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 			return ref, nil
 		}
 	}
-	if declared, there := upgrade.For(r.Component); there {
-		for _, ref := range declared.ImagesOf(version, version) {
-			if _, tag, _ := strings.Cut(ref, ":"); strings.TrimPrefix(tag, "v") != version {
-				continue
-			}
-			if err := c.Know(ref); err == nil {
-				return ref, nil
-			} else {
-				first = cmp.Or(first, err)
-			}
-		}
-	}
 	return "", first
+}
+
+// leaveOut removes the trials of which no recipe builds either version, if the upgrade
+// between the two can be measured, and says so in the inputs.
+func (r *Runner) leaveOut(c *images.Catalogue) {
+	if !r.upgradable {
+		return
+	}
+	for n := len(r.trials) - 1; n >= 0; n-- {
+		t := r.trials[n]
+		if r.in.Incidents[n].NotAsked != "" {
+			continue
+		}
+		var unknown *images.UnknownVersionError
+		_, from := t.imageOf(c, r.From)
+		_, to := t.imageOf(c, r.To)
+		if !errors.As(from, &unknown) || !errors.As(to, &unknown) {
+			continue
+		}
+		r.in.LeftOut = append(r.in.LeftOut, fmt.Sprintf("%s does not run with %s and %s: its lab needs %s, of which there are %s",
+			t.scenario.Incident.Name, r.From, r.To, unknown.Name, strings.Join(unknown.Known, ", ")))
+		r.trials, r.in.Incidents = slices.Delete(r.trials, n, n+1), slices.Delete(r.in.Incidents, n, n+1)
+	}
 }

@@ -54,7 +54,7 @@ func (u Upgrade) rows(t Thresholds, command string) []Row {
 		}
 	}
 	m := *u.Measures
-	rows := []Row{u.rollouts()}
+	rows := []Row{u.rollouts(command)}
 	if m.Upgrade == nil {
 		return rows
 	}
@@ -109,12 +109,15 @@ func phases(m upgrade.Measures) []upgrade.Phase {
 }
 
 // rollouts is the row of the rollout and its rollback.
-func (u Upgrade) rollouts() Row {
+func (u Upgrade) rollouts(command string) Row {
 	m := *u.Measures
 	stopped := cmp.Or(u.Why, m.Stopped)
 	r := Row{Part: PartUpgrade, Name: "rollout", State: Fine, Decides: true, During: changed(m.Upgrade), Back: changed(m.Back)}
 	r.Says = fmt.Sprintf("the %s of %s was replaced on %s, node by node", m.Form, m.Component, m.Topology)
 	switch {
+	case m.Upgrade != nil && m.Upgrade.Ends != "":
+		r.State, r.Command = Fails, command
+		r.Says = fmt.Sprintf("%s does not start: %s", m.Upgrade.To, m.Upgrade.Ends)
 	case m.Upgrade == nil:
 		r.State, r.Says = NotJudged, "the upgrade did not run: "+cmp.Or(stopped, "no reason is recorded")
 	case m.Back == nil:
@@ -128,6 +131,9 @@ func (u Upgrade) rollouts() Row {
 func changed(r *upgrade.Rollout) string {
 	if r == nil {
 		return ""
+	}
+	if len(r.Nodes) == 1 { // perhaps a Deployment
+		return fmt.Sprintf("%s in %s", r.Nodes[0].Node, r.During.Ended.Sub(r.During.Began).Round(time.Second))
 	}
 	return fmt.Sprintf("%d nodes in %s", len(r.Nodes), r.During.Ended.Sub(r.During.Began).Round(time.Second))
 }

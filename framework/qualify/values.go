@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,7 +66,7 @@ type File struct {
 // downloads the charts if need be: the error is an *images.NotPublishedError if a version has
 // none, an *host.UnfitError if no lab of this machine can run the mode, and one sentence about
 // what is wrong with the values otherwise.
-func ReadValues(ctx context.Context, component, from, to string, files []File) (*Values, error) {
+func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, files []File) (*Values, error) {
 	v := &Values{}
 	var parsed []map[string]any
 	for _, f := range files {
@@ -86,8 +87,11 @@ func ReadValues(ctx context.Context, component, from, to string, files []File) (
 	if err := downloads.Wait(); err != nil {
 		return nil, err
 	}
-	declared, _ := upgrade.For(component)
-	return v, v.adapt(labvalues.Of(declared.TopologyOf(from, to)), charts[0], charts[1], chart.Merge(parsed...))
+	declared, err := upgrade.Of(component, from, to, upgrade.Settings{Subnets: subnets})
+	if err != nil {
+		return nil, err
+	}
+	return v, v.adapt(labvalues.Of(declared.Topology), charts[0], charts[1], chart.Merge(parsed...))
 }
 
 // ValuesError says what is wrong with the user's values.

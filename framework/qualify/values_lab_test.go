@@ -3,6 +3,7 @@
 package qualify
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ func TestVendorsChartsAreCompared(t *testing.T) {
 		{"tunnel", "{routingMode: tunnel, tunnelProtocol: vxlan, bpf: {masquerade: false}, gatewayAPI: {enabled: false}}", "routing tunnel vxlan, IPAM cluster-pool, Services by kube-proxy, masquerade iptables"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			v, err := ReadValues(t.Context(), "cilium", "1.18.4", "1.19.3", []File{{Name: "my.yaml", Text: []byte(test.values)}})
+			v, err := ReadValues(t.Context(), "cilium", "1.18.4", "1.19.3", netip.Prefix{}, []File{{Name: "my.yaml", Text: []byte(test.values)}})
 			if err != nil {
 				t.Fatal(err)
 			}

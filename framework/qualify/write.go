@@ -49,14 +49,13 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 	}
 	in := then.Inputs
 	if in.Upgrade.Measures != nil {
-		declared, there, err := upgradeOn(in.Component, in.Subnets)
+		// Of the settings those are stored on which the paths depend.
+		declared, err := upgrade.Of(in.Component, in.From, in.To, upgrade.Settings{
+			Mode: in.Mode, Values: in.Values.ofRecord(), Subnets: in.Subnets,
+		})
 		if err != nil {
 			return then, now, err
 		}
-		if !there {
-			return then, now, fmt.Errorf("this version of relapse has no upgrade of %s", in.Component)
-		}
-		declared.Values = in.Values.ofRecord()
 		m, err := upgrade.Stored(filepath.Join(dir, PartUpgrade), declared, in.From, in.To)
 		if err != nil {
 			return then, now, fmt.Errorf("reading the record of the upgrade: %w", err)

@@ -97,7 +97,7 @@ func ciliumWhole(values release.Values) Upgrade {
 				return err
 			}
 			if values.BGP() {
-				if err := release.Peer(ctx, c, s.tor(), torASN, clusterASN); err != nil {
+				if err := release.Peer(ctx, c, addressOf(r, tor), torASN, clusterASN); err != nil {
 					return err
 				}
 			}

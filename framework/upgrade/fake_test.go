@@ -28,6 +28,7 @@ type world struct {
 	// sessions are the established ones, each with the time of its beginning.
 	sessions map[netip.Addr]time.Time
 	stopped  bool
+	ending   string // how the component ends by itself
 }
 
 var (
@@ -113,6 +114,8 @@ func (w *world) kernel(_ context.Context, node string) (string, error) {
 	}
 	return text, nil
 }
+
+func (w *world) ends(context.Context) (string, error) { return w.ending, nil }
 
 func (w *world) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (since time.Time, err error) {
 	called := time.Now()

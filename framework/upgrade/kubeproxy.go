@@ -2,14 +2,18 @@ package upgrade
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -20,9 +24,115 @@ const (
 	guestOtherEvery = 200 * time.Millisecond
 )
 
-// kubeProxyUpgrade upgrades kube-proxy in mode ipvs. The machine's kernel may have no
-// IPVS, so the workers have their own kernels. master has no kube-proxy.
+// kubeProxyUpgrade upgrades kube-proxy: that of today, or that of Kubernetes 1.11 to 1.13 in
+// mode ipvs.
 func kubeProxyUpgrade() Upgrade {
+	u := kubeProxyOf13()
+	u.With = func(from, to string, s Settings) (Upgrade, error) {
+		switch today := atLeast(from, firstOfToday); {
+		case today != atLeast(to, firstOfToday):
+			return Upgrade{}, fmt.Errorf("an upgrade of kube-proxy from %s to %s has no lab: no node runs both; expected two versions from 1.11 to 1.13, or two from %s on", from, to, firstOfToday)
+		case today:
+			return kubeProxyToday(s)
+		case s.Config != "" || s.Mode != "" && s.Mode != kubeadm.IPVS:
+			return Upgrade{}, fmt.Errorf("kube-proxy %s runs in mode ipvs with relapse's own configuration: expected neither another mode nor a configuration", from)
+		}
+		return kubeProxyOf13(), nil
+	}
+	u.Between = func(from, to string, _ map[string]any) Upgrade {
+		resolved, err := u.With(from, to, Settings{})
+		if err != nil {
+			return kubeProxyOf13() // With says why it is none
+		}
+		return resolved
+	}
+	return u
+}
+
+// firstOfToday is the first version of kube-proxy that kubeadm's manifest of today runs.
+const firstOfToday = "1.31.0"
+
+// podsWired is what else runs on a lab of kube-proxy.
+const podsWired = "pods wired by the plugin ptp, static routes on the ToR"
+
+// kubeProxyToday upgrades kube-proxy by kubeadm's manifest, with the user's
+// KubeProxyConfiguration. In mode ipvs the workers have their own kernels, as the machine's
+// may have no IPVS, and master has no kube-proxy.
+func kubeProxyToday(given Settings) (Upgrade, error) {
+	s := small{component: "kube-proxy", number: 63}
+	config, err := kubeadm.NewProxyConfig(given.Config, given.Mode, s.podCIDR())
+	if err != nil {
+		return Upgrade{}, fmt.Errorf("the KubeProxyConfiguration: %w", err)
+	}
+	nodes, within := []string{master, worker1, worker2}, rollWithin
+	udp, others := probe.DefaultInterval, probe.DefaultTCPInterval
+	if config.Mode == kubeadm.IPVS {
+		s.kernel, nodes, within = "6.1", nodes[1:], guestRollWithin
+		udp, others = guestUDPEvery, guestOtherEvery
+	}
+	at := func(version string) kubeadm.Proxy {
+		return kubeadm.Proxy{Version: version, Config: config, Nodes: nodes}
+	}
+	u := Upgrade{
+		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: config.Mode, Replaced: config.Replaced,
+		Besides: "mode " + config.Mode + ", API server " + kubeadm.KubernetesVersion + ", " + podsWired,
+		Images:  func(version string) []string { return []string{kubeadm.ProxyImage(version), workload.ProbeImage} },
+		Install: func(ctx context.Context, r *framework.Run, version string) error {
+			if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
+				return err
+			}
+			// A lab that is reused may have pods: with OnDelete they are not replaced.
+			if err := kubeadm.KubeProxy.Delete(ctx, labaccess.Cluster(r)); err != nil {
+				return err
+			}
+			if err := wireAll(ctx, r); err != nil {
+				return err
+			}
+			if err := at(version).Declare(ctx, labaccess.Lab(r)); err != nil {
+				return err
+			}
+			starts, startsCtx := errgroup.WithContext(ctx)
+			starts.Go(func() error { return workload.StartProbes(startsCtx, labaccess.Cluster(r), pods) })
+			starts.Go(func() error { return applyService(startsCtx, r) })
+			starts.Go(func() error { return kubeadm.KubeProxy.Ready(startsCtx, labaccess.Cluster(r), nodes, within) })
+			if err := starts.Wait(); err != nil {
+				return err
+			}
+			return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+				return at(version).Synced(ctx, labaccess.Lab(r), n.Name(), within)
+			})
+		},
+		Ends: s.ends(), Paths: s.paths(udp, others, true),
+		Release: func(ctx context.Context, r *framework.Run, version string) error {
+			return at(version).Declare(ctx, labaccess.Lab(r))
+		},
+		Nodes: nodes,
+		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
+			return at(version).Roll(ctx, labaccess.Lab(r), node, within)
+		},
+		RollWithin: within,
+		Pods:       []workload.Pods{kubeadm.KubeProxy.Pods},
+	}
+	if config.Mode == kubeadm.NFTables {
+		u.Fit = host.ProxiesByNFTables
+	}
+	return u, nil
+}
+
+// guestRollWithin bounds the change of one node that is a guest: without hardware support
+// it takes minutes for a start and a sync.
+const guestRollWithin = 10 * time.Minute
+
+// wireAll gives the pods of every node a network.
+func wireAll(ctx context.Context, r *framework.Run) error {
+	return labaccess.Lab(r).EachNode(ctx, []string{master, worker1, worker2}, func(ctx context.Context, n *kindlab.Node) error {
+		return workload.Wire(ctx, labaccess.Lab(r), n.Name())
+	})
+}
+
+// kubeProxyOf13 upgrades kube-proxy of Kubernetes 1.11 to 1.13 in mode ipvs. The machine's
+// kernel may have no IPVS, so the workers have their own kernels. master has no kube-proxy.
+func kubeProxyOf13() Upgrade {
 	s := small{component: "kube-proxy", number: 63, kernel: "6.1"}
 	nodes := []string{worker1, worker2}
 	apply := func(ctx context.Context, r *framework.Run, node, version string) error {
@@ -30,13 +140,10 @@ func kubeProxyUpgrade() Upgrade {
 		return p.Apply(ctx, labaccess.Lab(r))
 	}
 	return Upgrade{
-		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Besides: "pods wired by the plugin ptp, static routes on the ToR",
+		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: kubeadm.IPVS, Besides: podsWired,
 		Images: func(version string) []string { return []string{kubeproxy.Image(version), workload.ProbeImage} },
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			err := labaccess.Lab(r).EachNode(ctx, []string{master, worker1, worker2}, func(ctx context.Context, n *kindlab.Node) error {
-				return workload.Wire(ctx, labaccess.Lab(r), n.Name())
-			})
-			if err != nil {
+			if err := wireAll(ctx, r); err != nil {
 				return err
 			}
 			starts, ctx := errgroup.WithContext(ctx)
@@ -53,9 +160,8 @@ func kubeProxyUpgrade() Upgrade {
 			return starts.Wait()
 		},
 		Ends: s.ends(), Paths: s.paths(guestUDPEvery, guestOtherEvery, true),
-		Nodes: nodes,
-		Roll:  apply,
-		// A guest without hardware support takes minutes for a start and a sync.
-		RollWithin: 10 * time.Minute,
+		Nodes:      nodes,
+		Roll:       apply,
+		RollWithin: guestRollWithin,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/labaccess"
@@ -98,6 +99,16 @@ func (l *engineLab) kernel(ctx context.Context, node string) (string, error) {
 		l.keep("kernel-"+node, text)
 	}
 	return text, err
+}
+
+func (l *engineLab) ends(ctx context.Context) (string, error) {
+	for _, pods := range l.upgrade.Pods {
+		how, err := workload.Ends(ctx, labaccess.Cluster(l.run), pods)
+		if how != "" || err != nil {
+			return how, err
+		}
+	}
+	return "", nil
 }
 
 // close closes all but the lab itself. The error includes evidence that was not stored.

@@ -15,6 +15,7 @@ import (
 const kernelScript = `
 echo '== iptables'; iptables-nft-save 2>/dev/null
 echo '== ip6tables'; ip6tables-nft-save 2>/dev/null
+echo '== nft'; nft -s list table ip kube-proxy 2>/dev/null || true
 if [ -e /proc/net/ip_tables_names ]; then echo '== iptables-legacy'; iptables-legacy-save; fi
 echo '== ip rule'; ip -4 rule
 echo '== ip route'; ip -4 route show table all
@@ -56,6 +57,15 @@ func parseKernel(text string) ([]item, error) {
 				add("rule", "%s -t %s: chain %s, policy %s", part, table, strings.TrimPrefix(words[0], ":"), words[1])
 			case '-', '[':
 				add("rule", "%s -t %s %s", part, table, strings.TrimSpace(counters.ReplaceAllString(line, "")))
+			}
+		case "nft": // a table of blocks: sets, maps and chains
+			switch text := strings.TrimSpace(line); {
+			case text == "}":
+			case strings.HasSuffix(text, "{") && !strings.Contains(text, "="):
+				table = strings.TrimSuffix(text, " {")
+				add("rule", "nft %s", table)
+			default:
+				add("rule", "nft %s: %s", table, strings.TrimSuffix(strings.TrimPrefix(text, "elements = "), ","))
 			}
 		case "ip rule":
 			add("rule", "ip rule %s", strings.Join(words, " "))
@@ -175,4 +185,30 @@ func (u Upgrade) differences(before, after map[string]string) ([]Difference, err
 		return cmp.Or(cmp.Compare(slices.Index(u.Nodes, a.Node), slices.Index(u.Nodes, b.Node)), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.What, b.What))
 	})
 	return all, nil
+}
+
+// withoutPods is a Normalize for a component that runs in pods of its own: it omits their
+// interfaces, what kube-proxy writes for their Services, which have a prefix, and the
+// connections to the ports of these and of the API server.
+func withoutPods(services string, ports ...string) func(kind, what string) string {
+	ports = append(ports, ":443")
+	return func(kind, what string) string {
+		switch kind {
+		case "link", "address", "route":
+			if strings.Contains(what, "veth") {
+				return ""
+			}
+		case "rule":
+			if strings.Contains(what, services) || strings.Contains(what, ": chain KUBE-SEP-") {
+				return ""
+			}
+		case "connection":
+			for word := range strings.FieldsSeq(what) {
+				if slices.ContainsFunc(ports, func(p string) bool { return strings.HasSuffix(strings.TrimSuffix(word, ","), p) }) {
+					return ""
+				}
+			}
+		}
+		return what
+	}
 }

@@ -51,7 +51,7 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	if err := unclean(h); err != nil {
 		stopped = "before the upgrade not every path was clean: " + err.Error()
 	}
-	m.Upgrade, upgrade = r.rollout(upgrading, from, to, u.Nodes)
+	m.Upgrade, upgrade = r.rollout(upgrading, from, to, u.changed())
 	m.Back, rollback = r.rollout(rollingBack, to, from, touched(u, h))
 	m.Left, kernels = r.left()
 	m.Stopped = strings.Join(slices.DeleteFunc([]string{stopped, upgrade, rollback, kernels}, func(why string) bool { return why == "" }), "; ")
@@ -73,9 +73,9 @@ func unclean(h *history.History) error {
 	return err
 }
 
-// touched are the nodes on which the upgrade began, in order.
+// touched are the nodes, or parts, of which the upgrade began, in order.
 func touched(u Upgrade, h *history.History) []string {
-	return slices.DeleteFunc(slices.Clone(u.Nodes), func(node string) bool {
+	return slices.DeleteFunc(slices.Clone(u.changed()), func(node string) bool {
 		s, _ := h.Step(stepNode(upgrading, node))
 		return s.Began.IsZero()
 	})
@@ -141,13 +141,17 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 		case act.Error == "":
 			done = ended
 		case !s.Interrupted:
-			stopped = where + act.Error
+			stopped, rolled.Ends = where+act.Error, act.Saw
 		}
 		return true, done
 	}
 	took(stepRelease(d), history.Release, "", "")
+	kind := "nodes"
+	if r.upgrade.Parts != nil {
+		kind = "parts"
+	}
 	for _, node := range nodes {
-		began, done := took(stepNode(d, node), history.Roll, node, "node "+node+": ")
+		began, done := took(stepNode(d, node), history.Roll, node, strings.TrimSuffix(kind, "s")+" "+node+": ")
 		if !began {
 			continue
 		}
@@ -162,7 +166,7 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 	}
 	rolled.During, rolled.After = r.phase(during), r.phase(r.watched(stepAfter(d)))
 	if stopped != "" {
-		stopped = fmt.Sprintf("%s %s took the place of %s on %d of %d nodes: %s", r.upgrade.Component, to, from, ready, len(nodes), stopped)
+		stopped = fmt.Sprintf("%s %s took the place of %s on %d of %d %s: %s", r.upgrade.Component, to, from, ready, len(nodes), kind, stopped)
 	}
 	return &rolled, stopped
 }

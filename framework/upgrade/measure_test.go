@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -250,5 +251,53 @@ func TestDifferences(t *testing.T) {
 	}
 	if _, err := u.differences(map[string]string{"one": "sh: not found\n"}, nil); err == nil {
 		t.Error("text that is no kernel state has no differences")
+	}
+}
+
+// Pods of the component are replaced, and have other addresses and interfaces: that is not
+// left behind. What kube-proxy wrote in mode nftables is.
+func TestDifferencesWithoutPods(t *testing.T) {
+	const was = `== iptables
+*nat
+:KUBE-SEP-QTGCCG6IRQ4FK53S - [0:0]
+-A KUBE-SEP-QTGCCG6IRQ4FK53S -s 10.65.66.3/32 -m comment --comment "metallb-system/metallb-webhook-service" -j KUBE-MARK-MASQ
+== nft
+table ip kube-proxy {
+	comment "rules for kube-proxy"
+	map service-ips {
+		elements = { 10.96.0.1 . tcp . 443 : goto service-A,
+			     10.96.0.77 . udp . 7007 : goto service-B }
+	}
+	chain services {
+		ip daddr . meta l4proto . th dport vmap @service-ips
+	}
+}
+== conntrack
+tcp      6 86399 ESTABLISHED src=10.65.4.11 dst=10.96.59.213 sport=4000 dport=443 src=10.65.66.3 dst=10.65.4.11 sport=9443 dport=4000 [ASSURED] mark=0 use=1
+== ip route
+10.65.66.3 dev veth0efabbb1 scope host
+== ip link
+9: veth0efabbb1@if4: <BROADCAST,MULTICAST,UP> mtu 1500 qdisc noqueue state UP
+`
+	moved := strings.NewReplacer("10.65.66.3", "10.65.65.4", "veth0efabbb1", "veth5ac8044d", "QTGCCG6IRQ4FK53S", "HX4BA7RV5MEP66KG").Replace(was)
+	u := Upgrade{Nodes: []string{"one"}, Normalize: withoutPods("metallb-system/", ":9443")}
+	for name, test := range map[string]struct {
+		after string
+		want  []Difference
+	}{
+		"as before": {was, []Difference{}},
+		"moved":     {moved, []Difference{}},
+		"another target": {strings.Replace(moved, "service-B }", "service-C }", 1), []Difference{
+			{"one", "rule", "nft map service-ips: 10.96.0.77 . udp . 7007 : goto service-B }", false},
+			{"one", "rule", "nft map service-ips: 10.96.0.77 . udp . 7007 : goto service-C }", true},
+		}},
+	} {
+		got, err := u.differences(map[string]string{"one": was}, map[string]string{"one": test.after})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

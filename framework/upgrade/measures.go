@@ -32,6 +32,9 @@ type Rollout struct {
 	To   string `json:"to"`
 	// Nodes are in the order in which they were changed.
 	Nodes []NodeStep `json:"nodes"`
+	// Ends says that the new version ends by itself each time that it is started, and how;
+	// empty if it does not, or if that is not known.
+	Ends string `json:"ends,omitempty"`
 	// During is from the first change until the last node was ready, and After a time
 	// from then on in which nothing changes.
 	During Phase `json:"during"`

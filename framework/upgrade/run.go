@@ -103,6 +103,9 @@ type lab interface {
 	poll(ctx context.Context) snapshot.Snapshot
 	// kernel is what a node's kernel holds, as kernelScript prints it.
 	kernel(ctx context.Context, node string) (string, error)
+	// ends says that the component ends by itself each time that it is started, and how;
+	// empty if it does not.
+	ends(ctx context.Context) (string, error)
 }
 
 // probes are those of an upgrade. A *probe.Set is one.
@@ -190,7 +193,7 @@ func (t *trip) travel(ctx context.Context) error {
 	if err := t.rest(ctx, stepRest, "at rest"); err != nil {
 		return err
 	}
-	if err := t.roll(ctx, upgrading, t.to, t.upgrade.Nodes); err != nil {
+	if err := t.roll(ctx, upgrading, t.to, t.upgrade.changed()); err != nil {
 		return err
 	}
 	if err := t.roll(ctx, rollingBack, t.from, touched(t.upgrade, t.h)); err != nil {
@@ -284,10 +287,18 @@ func (t *trip) change(ctx context.Context, id framework.StepID, what history.Act
 	}
 	return t.step(ctx, id, name, func() error {
 		return t.h.Do(what, part, func(a *history.Act) {
-			ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it took longer than %s", bound))
+			bounded, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it took longer than %s", bound))
 			defer cancel()
-			a.Err = do(ctx)
-			if cause := context.Cause(ctx); a.Err != nil && cause != nil && !errors.Is(a.Err, cause) {
+			if a.Err = do(bounded); a.Err == nil {
+				return
+			}
+			if ctx.Err() == nil {
+				var err error
+				if a.Saw, err = t.lab.ends(ctx); err != nil {
+					t.run.Note("whether the component ends by itself is not known: " + err.Error())
+				}
+			}
+			if cause := context.Cause(bounded); a.Err != nil && cause != nil && !errors.Is(a.Err, cause) {
 				a.Err = fmt.Errorf("%w (%w)", a.Err, cause)
 			}
 		}).Err

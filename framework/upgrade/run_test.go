@@ -143,6 +143,7 @@ func TestTripThatFails(t *testing.T) {
 		var rolled []string
 		w.upgrade.Nodes = []string{"one", "two"}
 		w.upgrade.RollWithin = 5 * time.Second
+		w.ending = "thing on one ended 3 times, with status 1: no such flag"
 		w.upgrade.Roll = func(ctx context.Context, _ *framework.Run, node, version string) error {
 			rolled = append(rolled, node+" "+version)
 			if version == "2" {
@@ -158,6 +159,9 @@ func TestTripThatFails(t *testing.T) {
 		m := measured(t, trip)
 		if want := "thing 2 took the place of 1 on 0 of 2 nodes: node one: it does not start (it took longer than 5s)"; m.Stopped != want {
 			t.Errorf("stopped: %s", m.Stopped)
+		}
+		if m.Upgrade.Ends != w.ending || m.Back.Ends != "" {
+			t.Errorf("it ends: %q, and after the rollback %q", m.Upgrade.Ends, m.Back.Ends)
 		}
 		if want := []string{"one 2", "one 1"}; !slices.Equal(rolled, want) {
 			t.Errorf("rolled %v, want %v", rolled, want)
@@ -253,7 +257,8 @@ func TestStoredRefuses(t *testing.T) {
 
 func TestDeclarations(t *testing.T) {
 	versions := map[string][2]string{
-		"calico": {"3.28.5", "3.28.5"}, "cilium": {"1.11.6", "1.12.0"}, "kube-proxy": {"1.13.0", "1.13.2"}, "kube-router": {"1.5.1", "2.1.0"},
+		"calico": {"3.28.5", "3.28.5"}, "cilium": {"1.11.6", "1.12.0"}, "coredns": {"1.12.1", "1.15.0"},
+		"kube-proxy": {"1.13.0", "1.13.2"}, "kube-router": {"1.5.1", "2.1.0"}, "metallb": {"0.14.8", "0.14.9"},
 	}
 	if got := Components(); len(got) != len(versions) {
 		t.Errorf("components %v", got)

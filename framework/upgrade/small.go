@@ -52,6 +52,26 @@ func (s small) address(network, host byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, s.number, network, host})
 }
 
+// on is the lab with its networks moved into a prefix, if that is valid and they have room
+// in it. Of reports that they have not.
+func (s small) on(subnets netip.Prefix) topology.Topology {
+	t := s.topology()
+	if !subnets.IsValid() {
+		return t
+	}
+	moves, err := t.Within(subnets)
+	if err != nil {
+		return t
+	}
+	return t.Renumber(moves)
+}
+
+// addressOn is the address of a node or the ToR on the nodes' network of a lab.
+func addressOn(lab topology.Topology, name string) netip.Addr {
+	addr, _ := lab.AddressOn(name, "nodes")
+	return addr
+}
+
 func (s small) podCIDR() netip.Prefix { return netip.PrefixFrom(s.address(64, 0), 20) }
 
 func (s small) topology() topology.Topology {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -27,6 +28,7 @@ type Upgrade struct {
 	// "kube-proxy 1.34.4 in mode iptables".
 	Topology topology.Topology
 	Besides  string
+	moves    topology.Renumbering // of the topology's networks, see Within
 	// Between is the declaration for two versions, and for the values of the vendor's
 	// chart, if it depends on them; otherwise nil. The values are nil if the user has
 	// given none, and name the lab's own addresses and devices otherwise
@@ -37,6 +39,17 @@ type Upgrade struct {
 	// Refuses says why there is no upgrade between two versions, in one sentence; nil if
 	// there is. A nil function refuses nothing.
 	Refuses func(from, to string) error
+	// With is the declaration for two versions and the user's settings, if the component
+	// takes any; otherwise nil. The error says what is wrong with them.
+	With func(from, to string, s Settings) (Upgrade, error)
+	// Mode is the mode in which the component runs, if it has several.
+	Mode string
+	// Replaced are what the lab has in place of parts of the user's settings, a clause
+	// each.
+	Replaced []string
+	// Fit is an error if this machine cannot run the upgrade, beyond what every lab
+	// needs. Nil: it always can.
+	Fit func() error
 	// Images are the images that the lab's registry serves for a version.
 	Images func(version string) []string
 	// Install installs the component at a version, and everything else, on the lab,
@@ -49,11 +62,17 @@ type Upgrade struct {
 	// Release applies what a version has once per cluster: its types, RBAC, manifest
 	// and operator. It replaces no agent. Nil: there is nothing of that kind.
 	Release func(ctx context.Context, r *framework.Run, version string) error
-	// Nodes are in the order in which they are changed.
+	// Nodes are in the order in which they are changed. Their kernels are compared.
 	Nodes []string
-	// Roll replaces the agent of a node by one of the version that Release was
-	// called with, and returns when the new agent works.
+	// Parts are what is changed in place of the agents of Nodes, for a component that
+	// has none, such as a Deployment.
+	Parts []string
+	// Roll replaces the agent of a node, or a part, by one of the version that Release
+	// was called with, and returns when the new one works.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
+	// Pods are the component's own. If a version does not come up, they are asked
+	// whether it ends by itself.
+	Pods []workload.Pods
 	// Normalize rewrites the description of one item of a kernel, so that parts that
 	// change by themselves do not count as differences. An empty result omits the
 	// item. Nil: nothing is rewritten.
@@ -78,8 +97,10 @@ type PathKind struct {
 var upgrades = map[string]func() Upgrade{
 	"calico":      calicoUpgrade,
 	"cilium":      ciliumUpgrade,
+	"coredns":     coreDNSUpgrade,
 	"kube-proxy":  kubeProxyUpgrade,
 	"kube-router": kubeRouterUpgrade,
+	"metallb":     metalLBUpgrade,
 }
 
 // For returns the upgrade of a component; false if none is declared.
@@ -98,7 +119,8 @@ func (u Upgrade) Within(prefix netip.Prefix) (Upgrade, error) {
 	if err != nil {
 		return Upgrade{}, err
 	}
-	u.Topology = u.Topology.Renumber(moves)
+	u.moves = append(slices.Clone(u.moves), moves...)
+	u.Topology, u.Besides = u.Topology.Renumber(moves), moves.Text(u.Besides)
 	return u, nil
 }
 
@@ -125,8 +147,13 @@ func (u Upgrade) Possible(from, to string) error {
 	return u.Refuses(from, to)
 }
 
-// TopologyOf is the lab of an upgrade from one version to another.
-func (u Upgrade) TopologyOf(from, to string) topology.Topology { return u.between(from, to).Topology }
+// changed are what a rollout changes, one after the other.
+func (u Upgrade) changed() []string {
+	if u.Parts != nil {
+		return u.Parts
+	}
+	return u.Nodes
+}
 
 // ImagesOf names every image of an upgrade from one version to another, each once, without
 // those of the lab itself.

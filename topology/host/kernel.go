@@ -93,21 +93,8 @@ func openOverlay() error {
 	return unix.Close(fd)
 }
 
-// Lacks reports whether the kernel cannot create a kind of network device: vxlan, geneve,
-// wireguard or ipip; or, for xfrm, cannot do IPsec. It needs root. The error is for what
-// says nothing about the kernel.
-func Lacks(kind string) (bool, error) {
-	attributes := netlink.LinkAttrs{Name: "relapse0"}
-	try := map[string]func() error{
-		"vxlan":     func() error { return netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: attributes, VxlanId: 1}) },
-		"geneve":    func() error { return netlink.LinkAdd(&netlink.Geneve{LinkAttrs: attributes, FlowBased: true}) },
-		"wireguard": func() error { return netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes}) },
-		"ipip":      func() error { return netlink.LinkAdd(&netlink.Iptun{LinkAttrs: attributes, FlowBased: true}) },
-		"xfrm": addState,
-	}[kind]
-	if try == nil {
-		return false, fmt.Errorf("trying the kernel: no test of %q is known", kind)
-	}
+// inNewNamespace tries something in a network namespace of its own, which ends with it.
+func inNewNamespace(try func() error) error {
 	tried := make(chan error)
 	go func() {
 		// Not unlocked: thread and namespace end with the goroutine.
@@ -118,7 +105,25 @@ func Lacks(kind string) (bool, error) {
 		}
 		tried <- try()
 	}()
-	switch err := <-tried; {
+	return <-tried
+}
+
+// Lacks reports whether the kernel cannot create a kind of network device: vxlan, geneve,
+// wireguard or ipip; or, for xfrm, cannot do IPsec. It needs root. The error is for what
+// says nothing about the kernel.
+func Lacks(kind string) (bool, error) {
+	attributes := netlink.LinkAttrs{Name: "relapse0"}
+	try := map[string]func() error{
+		"vxlan":     func() error { return netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: attributes, VxlanId: 1}) },
+		"geneve":    func() error { return netlink.LinkAdd(&netlink.Geneve{LinkAttrs: attributes, FlowBased: true}) },
+		"wireguard": func() error { return netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes}) },
+		"ipip":      func() error { return netlink.LinkAdd(&netlink.Iptun{LinkAttrs: attributes, FlowBased: true}) },
+		"xfrm":      addState,
+	}[kind]
+	if try == nil {
+		return false, fmt.Errorf("trying the kernel: no test of %q is known", kind)
+	}
+	switch err := inNewNamespace(try); {
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.ENODEV),
 		kind == "xfrm" && (errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOENT)): // the algorithm is not there
 		return true, nil
@@ -135,4 +140,50 @@ func addState() error {
 		Src: net.IPv4(192, 0, 2, 1), Dst: net.IPv4(192, 0, 2, 2), Proto: netlink.XFRM_PROTO_ESP, Mode: netlink.XFRM_MODE_TUNNEL, Spi: 1,
 		Aead: &netlink.XfrmStateAlgo{Name: "rfc4106(gcm(aes))", Key: make([]byte, 20), ICVLen: 128},
 	})
+}
+
+// ProxiesByNFTables tries what kube-proxy's mode nftables needs of the machine's kernel: a
+// map from address, protocol and port to a verdict, and random numbers to balance by. The
+// error is an *UnfitError. It needs root.
+func ProxiesByNFTables() error {
+	if err := inNewNamespace(addServiceMap); err != nil {
+		return withoutServiceMap(err)
+	}
+	return nil
+}
+
+// withoutServiceMap says that the kernel refused addServiceMap.
+func withoutServiceMap(err error) error {
+	return &UnfitError{Checks: []Check{{
+		Name: "kernel: nftables for kube-proxy", State: Fatal, Found: err.Error(),
+		Want: "kube-proxy in mode nftables needs maps of addresses and ports to verdicts, and numgen, in the kernel's nf_tables",
+		Cure: "run it on a machine with Linux 5.13 or newer and nf_tables, or in mode iptables, or in mode ipvs, which runs on guests with kernels of their own",
+	}}}
+}
+
+// addServiceMap adds a chain that balances over a map, as kube-proxy writes it.
+func addServiceMap() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	key, err := nftables.ConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService)
+	if err != nil {
+		return err
+	}
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "kube-proxy"})
+	services := &nftables.Set{Table: table, Name: "service-ips", IsMap: true, KeyType: key, DataType: nftables.TypeVerdict, Concatenation: true}
+	if err := conn.AddSet(services, nil); err != nil {
+		return err
+	}
+	chain := conn.AddChain(&nftables.Chain{
+		Table: table, Name: "services", Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+	})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Numgen{Register: 1, Modulus: 2, Type: unix.NFT_NG_RANDOM},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)},
+		&expr.Counter{},
+	}})
+	return conn.Flush()
 }

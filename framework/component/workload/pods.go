@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -220,6 +221,38 @@ func firstStatus(pod corev1.Pod) corev1.ContainerStatus {
 
 // Running reports whether a pod's first container runs, as kubelet has last seen it.
 func Running(pod corev1.Pod) bool { return firstStatus(pod).State.Running != nil }
+
+// Ends says that a container of one of the pods ends by itself each time that kubelet starts
+// it, and how, with the last line of its log; empty if none does. One that was killed, as for
+// its memory, does not end by itself.
+func Ends(ctx context.Context, c *kindlab.Cluster, pods Pods) (string, error) {
+	all, err := pods.List(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	for _, pod := range all {
+		s := firstStatus(pod)
+		if !endsByItself(s) {
+			continue
+		}
+		log, err := Log(ctx, c, pod)
+		if err != nil {
+			return "", err
+		}
+		lines := strings.Split(strings.TrimSpace(log), "\n")
+		return fmt.Sprintf("%s on %s ended %d times, with status %d: %s", s.Name, pod.Spec.NodeName, s.RestartCount+1,
+			s.LastTerminationState.Terminated.ExitCode, lines[len(lines)-1]), nil
+	}
+	return "", nil
+}
+
+// endsByItself reports whether a container has ended twice at least, the last time with a
+// status of its own: kubelet waits before it starts it again. 128 and more are signals.
+func endsByItself(s corev1.ContainerStatus) bool {
+	w, t := s.State.Waiting, s.LastTerminationState.Terminated
+	return w != nil && w.Reason == "CrashLoopBackOff" && s.RestartCount > 0 &&
+		t != nil && t.Reason == "Error" && t.ExitCode > 0 && t.ExitCode < 128
+}
 
 // endedLast reports whether the newest start of a pod's first container has ended, and
 // the next one is waited for.

@@ -67,3 +67,31 @@ func TestPullError(t *testing.T) {
 		t.Error("an init container that cannot be pulled is passed over")
 	}
 }
+
+// A container ends by itself if kubelet waits before it starts it again, and its last status
+// is neither a signal's nor that of one that used too much memory.
+func TestEndsByItself(t *testing.T) {
+	status := func(reason string, restarts, exit int32, waits string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{
+			RestartCount: restarts, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waits}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason, ExitCode: exit}},
+		}
+	}
+	for name, test := range map[string]struct {
+		status corev1.ContainerStatus
+		want   bool
+	}{
+		"by itself":       {status("Error", 2, 1, "CrashLoopBackOff"), true},
+		"a panic of Go":   {status("Error", 1, 2, "CrashLoopBackOff"), true},
+		"once":            {status("Error", 0, 1, "CrashLoopBackOff"), false},
+		"its memory":      {status("OOMKilled", 2, 137, "CrashLoopBackOff"), false},
+		"a signal":        {status("Error", 2, 143, "CrashLoopBackOff"), false},
+		"no image":        {status("Error", 2, 1, "ImagePullBackOff"), false},
+		"never started":   {corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}, false},
+		"it was finished": {status("Completed", 2, 0, "CrashLoopBackOff"), false},
+	} {
+		if got := endsByItself(test.status); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

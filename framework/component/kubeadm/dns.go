@@ -1,0 +1,158 @@
+package kubeadm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Corefile is CoreDNS's configuration, as CoreDNS of a lab gets it.
+type Corefile struct {
+	Text string
+	// Zone is the first one of the plugin kubernetes, without a final dot.
+	Zone string
+	// Replaced are what the lab has in place of the user's lines, a clause each.
+	Replaced []string
+}
+
+// defaultCorefile is kubeadm's (cmd/kubeadm/app/phases/addons/dns/manifests.go of 1.34).
+const defaultCorefile = `.:53 {
+    errors
+    health {
+       lameduck 5s
+    }
+    ready
+    kubernetes cluster.local in-addr.arpa ip6.arpa {
+       pods insecure
+       fallthrough in-addr.arpa ip6.arpa
+       ttl 30
+    }
+    prometheus :9153
+    forward . /etc/resolv.conf {
+       max_concurrent 1000
+    }
+    cache 30 {
+       disable success cluster.local
+       disable denial cluster.local
+    }
+    loop
+    reload
+    loadbalance
+}
+`
+
+// NewCorefile adapts a Corefile to a lab with a DNS server for names outside of the cluster.
+// An empty text is kubeadm's own Corefile.
+func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
+	users := text != ""
+	if !users {
+		text = defaultCorefile
+	}
+	var c Corefile
+	var out strings.Builder
+	plugins := map[string]bool{}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		words := strings.Fields(line)
+		if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); i >= 0 {
+			words = words[:i]
+		}
+		if len(words) == 0 {
+			out.WriteString(line)
+			continue
+		}
+		plugins[words[0]] = true
+		switch words[0] {
+		case "import":
+			return Corefile{}, fmt.Errorf("line %d: import %s: the lab has no such files: expected one Corefile without import", number, strings.Join(words[1:], " "))
+		case "kubernetes":
+			if len(words) > 1 && c.Zone == "" {
+				c.Zone = strings.TrimSuffix(words[1], ".")
+			}
+		case "forward":
+			if len(words) < 3 {
+				return Corefile{}, fmt.Errorf("line %d: %s: expected forward FROM TO", number, strings.TrimSpace(line))
+			}
+			to, open := words[2:], ""
+			if to[len(to)-1] == "{" {
+				to, open = to[:len(to)-1], " {"
+			}
+			if users {
+				c.Replaced = append(c.Replaced, fmt.Sprintf("line %d: forward %s to %s is replaced by %s, a DNS server inside the lab", number, words[1], strings.Join(to, " "), upstream))
+			}
+			indent := line[:strings.Index(line, "forward")]
+			fmt.Fprintf(&out, "%sforward %s %s%s\n", indent, words[1], upstream, open)
+			continue
+		}
+		out.WriteString(line)
+	}
+	c.Text = out.String()
+	switch {
+	case c.Zone == "":
+		return Corefile{}, errors.New("it has no plugin kubernetes with a zone")
+	case !plugins["forward"]:
+		return Corefile{}, errors.New("it has no plugin forward: expected one, as in forward . /etc/resolv.conf")
+	case !plugins["ready"] || !plugins["health"]:
+		return Corefile{}, errors.New("it has no plugins ready and health, which the probes of kubeadm's Deployment ask")
+	}
+	return c, nil
+}
+
+// DNS is CoreDNS at a version, with a Corefile of its own, by kubeadm's manifest.
+type DNS struct {
+	Version string
+	Config  Corefile
+}
+
+// DNSImage is the vendor's name of CoreDNS's image of a version.
+func DNSImage(version string) string { return "registry.k8s.io/coredns/coredns:v" + version }
+
+// DNSReplicas is how many pods kubeadm's Deployment of CoreDNS has.
+const DNSReplicas = 2
+
+// Apply brings CoreDNS to this version and Corefile, and waits until its pods are ready and
+// those of another version are gone.
+func (d DNS) Apply(ctx context.Context, lab *kindlab.Lab, bound time.Duration) error {
+	objects, err := addons(ctx, lab, "coredns")
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		switch o.GetKind() {
+		case "ConfigMap":
+			err = workload.Change(o, func(m *corev1.ConfigMap) error {
+				m.Data["Corefile"] = d.Config.Text
+				return nil
+			})
+		case "Deployment":
+			err = workload.Change(o, func(set *appsv1.Deployment) error {
+				set.Spec.Template.Spec.Containers[0].Image = DNSImage(d.Version)
+				// The lab waits for it: it is asked each second instead of every ten.
+				set.Spec.Template.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 1
+				return nil
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	cluster := lab.Clusters[0]
+	if err := workload.ApplyObjects(ctx, cluster, objects...); err != nil {
+		return err
+	}
+	if err := CoreDNS.Ready(ctx, cluster, bound); err != nil {
+		return err
+	}
+	return CoreDNS.Pods.Started(ctx, cluster, DNSReplicas, bound)
+}

@@ -1,0 +1,44 @@
+package kubeadm
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestCorefile(t *testing.T) {
+	upstream := netip.MustParseAddrPort("10.64.4.11:5300")
+	const rest = "    health\n    ready\n    kubernetes example.org. in-addr.arpa\n"
+	for _, test := range []struct {
+		name, text string
+		zone, err  string
+		replaced   []string
+		has        string
+	}{
+		{name: "kubeadm's", zone: "cluster.local", has: "    forward . 10.64.4.11:5300 {\n       max_concurrent 1000\n    }\n"},
+		{
+			name: "another zone and resolvers", text: ".:53 {\n" + rest + "    forward . tls://9.9.9.9 tls://149.112.112.112 { # outside\n    }\n}\n",
+			zone: "example.org", has: "    forward . 10.64.4.11:5300 {\n    }\n",
+			replaced: []string{"line 5: forward . to tls://9.9.9.9 tls://149.112.112.112 is replaced by 10.64.4.11:5300, a DNS server inside the lab"},
+		},
+		{name: "a comment is no plugin", text: ".:53 {\n" + rest + "    # forward . 8.8.8.8\n}\n", err: "it has no plugin forward: expected one, as in forward . /etc/resolv.conf"},
+		{name: "no zone", text: ".:53 {\n health\n ready\n forward . 8.8.8.8\n}\n", err: "it has no plugin kubernetes with a zone"},
+		{name: "half a forward", text: ".:53 {\n" + rest + " forward .\n}\n", err: "line 5: forward .: expected forward FROM TO"},
+		{name: "files", text: "import snippets/*.conf\n", err: "line 1: import snippets/*.conf: the lab has no such files: expected one Corefile without import"},
+		{name: "not ready", text: ".:53 {\n health\n kubernetes a.b\n forward . 8.8.8.8\n}\n", err: "it has no plugins ready and health, which the probes of kubeadm's Deployment ask"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := NewCorefile(test.text, upstream)
+			if test.err != "" {
+				if err == nil || err.Error() != test.err {
+					t.Fatalf("got  %v\nwant %s", err, test.err)
+				}
+				return
+			}
+			if err != nil || c.Zone != test.zone || !slices.Equal(c.Replaced, test.replaced) || !strings.Contains(c.Text, test.has) {
+				t.Errorf("%v; zone %s, replaced %q\n%s", err, c.Zone, c.Replaced, c.Text)
+			}
+		})
+	}
+}

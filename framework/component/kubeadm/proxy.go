@@ -1,0 +1,205 @@
+package kubeadm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Modes of kube-proxy on Linux.
+const (
+	IPTables = "iptables"
+	NFTables = "nftables"
+	IPVS     = "ipvs"
+)
+
+// ProxyModes are all modes of kube-proxy on Linux. The first is the default.
+var ProxyModes = []string{IPTables, NFTables, IPVS}
+
+// ProxyConfig is a KubeProxyConfiguration, as kube-proxy of a lab gets it.
+type ProxyConfig struct {
+	Text string
+	Mode string
+	// Replaced are what the lab has in place of the user's fields, a clause each.
+	Replaced []string
+}
+
+// metricsAddress is where kube-proxy is asked for its mode and its syncs: its default.
+const metricsAddress = "127.0.0.1:10249"
+
+// NewProxyConfig adapts a KubeProxyConfiguration to a lab whose pods are in a range. An
+// empty text is kubeadm's own configuration. Mode is that of the configuration if it names
+// none; empty is kube-proxy's default.
+func NewProxyConfig(text, mode string, pods netip.Prefix) (ProxyConfig, error) {
+	fields := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &fields); err != nil {
+		return ProxyConfig{}, fmt.Errorf("it is not YAML: %s", strings.Join(strings.Fields(err.Error()), " "))
+	}
+	if kind := fields["kind"]; text != "" && kind != "KubeProxyConfiguration" {
+		return ProxyConfig{}, fmt.Errorf("its kind is %v: expected KubeProxyConfiguration", cmp.Or(kind, any("missing")))
+	}
+	named, _ := fields["mode"].(string)
+	if named != "" && mode != "" && named != mode {
+		return ProxyConfig{}, fmt.Errorf("its mode is %s, and the mode %s was asked for", named, mode)
+	}
+	c := ProxyConfig{Mode: cmp.Or(named, mode, ProxyModes[0])}
+	if !slices.Contains(ProxyModes, c.Mode) {
+		return ProxyConfig{}, fmt.Errorf("kube-proxy has no mode %q on Linux%s", c.Mode, topology.Nearest(c.Mode, ProxyModes))
+	}
+	// replace sets a field, given by its path, or removes it if the value is nil.
+	replace := func(value any, why string, path ...string) {
+		at := fields
+		for _, name := range path[:len(path)-1] {
+			inner, is := at[name].(map[string]any)
+			if !is {
+				if value == nil {
+					return
+				}
+				inner = map[string]any{}
+				at[name] = inner
+			}
+			at = inner
+		}
+		last := path[len(path)-1]
+		was, there := at[last]
+		if there && was != nil && was != "" && fmt.Sprint(was) != fmt.Sprint(value) {
+			with := "nothing"
+			if value != nil {
+				with = fmt.Sprint(value)
+			}
+			c.Replaced = append(c.Replaced, fmt.Sprintf("%s: %v is replaced by %s: %s", strings.Join(path, "."), was, with, why))
+		}
+		if value == nil {
+			delete(at, last)
+			return
+		}
+		at[last] = value
+	}
+	replace("kubeproxy.config.k8s.io/v1alpha1", "it is the only version", "apiVersion")
+	fields["kind"] = "KubeProxyConfiguration"
+	fields["mode"] = c.Mode
+	replace("/var/lib/kube-proxy/kubeconfig.conf", "it is kubeadm's", "clientConnection", "kubeconfig")
+	replace(pods.String(), "it is the range of the lab's pods", "clusterCIDR")
+	replace(nil, "the nodes are the lab's", "hostnameOverride")
+	replace(nil, "the nodes are the lab's", "nodePortAddresses")
+	replace(metricsAddress, "relapse asks kube-proxy there", "metricsBindAddress")
+	replace(0, "the machine's limit is not a node's to set", "conntrack", "maxPerCore")
+	if local, _ := fields["detectLocalMode"].(string); local == "BridgeInterface" || local == "InterfaceNamePrefix" {
+		replace("ClusterCIDR", "the lab's pods have other interfaces", "detectLocalMode")
+		replace(nil, "the lab's pods have other interfaces", "detectLocal")
+	}
+	out, err := yaml.Marshal(fields)
+	c.Text = string(out)
+	return c, err
+}
+
+// Proxy is kube-proxy at a version, with a configuration of its own, by kubeadm's manifest.
+type Proxy struct {
+	Version string
+	Config  ProxyConfig
+	// Nodes are those on which it runs.
+	Nodes []string
+}
+
+// ProxyImage is the vendor's name of kube-proxy's image of a version.
+func ProxyImage(version string) string { return "registry.k8s.io/kube-proxy:v" + version }
+
+// Declare brings kube-proxy's objects to this version and configuration. It replaces no pod.
+func (p Proxy) Declare(ctx context.Context, lab *kindlab.Lab) error {
+	objects, err := addons(ctx, lab, "kube-proxy")
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		switch o.GetKind() {
+		case "ConfigMap":
+			err = workload.Change(o, func(m *corev1.ConfigMap) error {
+				m.Data["config.conf"] = p.Config.Text
+				return nil
+			})
+		case "DaemonSet":
+			err = workload.Change(o, func(set *appsv1.DaemonSet) error {
+				spec := &set.Spec.Template.Spec
+				spec.Containers[0].Image = ProxyImage(p.Version)
+				spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+						MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: p.Nodes}},
+					}}},
+				}}
+				set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
+				return nil
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+}
+
+// Roll replaces the pod of a node by one of what was declared, and waits until that has
+// written its rules.
+func (p Proxy) Roll(ctx context.Context, lab *kindlab.Lab, node string, bound time.Duration) error {
+	if err := KubeProxy.Restart(ctx, lab.Clusters[0], []string{node}, bound); err != nil {
+		return err
+	}
+	return p.Synced(ctx, lab, node, bound)
+}
+
+// askProxy asks kube-proxy for its mode and for the metric that Synced waits for.
+const askProxy = `curl -sS -m 5 http://` + metricsAddress + `/proxyMode && echo &&
+curl -sS -m 20 http://` + metricsAddress + `/metrics | grep '^` + lastSync + `'`
+
+// lastSync is the time of kube-proxy's last sync, in seconds, and 0 before the first one.
+// From 1.33 on it has a label for the IP family (pkg/proxy/metrics).
+const lastSync = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
+
+// Synced waits until kube-proxy of a node runs in its mode and has written its rules. The
+// first sync comes after all Services and endpoints were received.
+func (p Proxy) Synced(ctx context.Context, lab *kindlab.Lab, node string, bound time.Duration) error {
+	return await.Until(ctx, "the first sync of kube-proxy on "+node+" in mode "+p.Config.Mode, 200*time.Millisecond, bound,
+		func(ctx context.Context) (bool, string, error) {
+			said, err := lab.Node(node).Exec(ctx, "sh", "-c", askProxy)
+			if err != nil {
+				return false, "", err
+			}
+			synced, err := syncedIn(said, p.Config.Mode)
+			return synced, strings.TrimSpace(said), err
+		})
+}
+
+// syncedIn reports whether kube-proxy has synced, by its answers to askProxy. It is an error
+// if it runs in another mode.
+func syncedIn(said, mode string) (bool, error) {
+	runs, metrics, _ := strings.Cut(said, "\n")
+	if runs != mode {
+		return false, fmt.Errorf("kube-proxy runs in mode %q: expected %s", runs, mode)
+	}
+	for line := range strings.Lines(metrics) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.Contains(name, `"IPv6"`) {
+			continue
+		}
+		at, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return false, fmt.Errorf("reading the metric %q of kube-proxy: %w", line, err)
+		}
+		return at > 0, nil
+	}
+	return false, errors.New("kube-proxy has no metric " + lastSync)
+}

@@ -1,0 +1,162 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+const (
+	// forwardedName is the name that only the DNS server outside of the cluster knows. It
+	// has the address of the host outside.
+	forwardedName = "outside.relapse.test"
+	// upstreamPort is where that server listens on master: the port 53 of nodes is left to
+	// others.
+	upstreamPort = 5300
+	// dnsRollWithin bounds the replacement of both pods, one after the other: kubeadm's
+	// Corefile lets each serve for 5 s after its end was asked for.
+	dnsRollWithin = 2 * time.Minute
+)
+
+// dnsAddress is kubeadm's: the tenth address of the Services' range.
+var dnsAddress = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), 53)
+
+// coreDNSUpgrade upgrades CoreDNS by kubeadm's Deployment. Pods look up names through it.
+func coreDNSUpgrade() Upgrade {
+	u, err := coreDNSWith(Settings{})
+	if err != nil {
+		panic(err) // kubeadm's own Corefile
+	}
+	u.With = func(_, _ string, s Settings) (Upgrade, error) {
+		if s.Mode != "" || s.Manifests != "" {
+			return Upgrade{}, fmt.Errorf("CoreDNS has neither modes nor objects of its own: expected a Corefile at most")
+		}
+		return coreDNSWith(s)
+	}
+	return u
+}
+
+func coreDNSWith(given Settings) (Upgrade, error) {
+	s := small{component: "coredns", number: 64}
+	lab := s.on(given.Subnets)
+	upstream := netip.AddrPortFrom(addressOn(lab, master), upstreamPort)
+	config, err := kubeadm.NewCorefile(given.Config, upstream)
+	if err != nil {
+		return Upgrade{}, fmt.Errorf("the Corefile: %w", err)
+	}
+	at := func(version string) kubeadm.DNS { return kubeadm.DNS{Version: version, Config: config} }
+	return Upgrade{
+		Component: "coredns", Form: framework.Whole, Topology: lab, Replaced: config.Replaced,
+		Besides: withKubeProxy + ", " + podsWired,
+		Images: func(version string) []string {
+			return []string{kubeadm.DNSImage(version), kubeadm.DNSImage(kubeadm.CoreDNSVersion), kubeadm.KubeProxyImage, workload.ProbeImage}
+		},
+		Install: func(ctx context.Context, r *framework.Run, version string) error {
+			if err := wireAll(ctx, r); err != nil {
+				return err
+			}
+			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
+				return err
+			}
+			if err := workload.Apply(ctx, labaccess.Cluster(r), upstreamServer(lab)); err != nil {
+				return err
+			}
+			starts, startsCtx := errgroup.WithContext(ctx)
+			starts.Go(func() error { return installed(startsCtx, r, services{kubeProxy: true}) })
+			starts.Go(func() error { return upstreamDNS.Ready(startsCtx, labaccess.Cluster(r), dnsRollWithin) })
+			starts.Go(func() error { return at(version).Apply(startsCtx, labaccess.Lab(r), dnsRollWithin) })
+			return starts.Wait()
+		},
+		Ends: s.ends(), Paths: s.dnsPaths(config.Zone),
+		Nodes: []string{master, worker1, worker2},
+		Parts: []string{"Deployment coredns"},
+		Roll: func(ctx context.Context, r *framework.Run, _, version string) error {
+			return at(version).Apply(ctx, labaccess.Lab(r), dnsRollWithin)
+		},
+		RollWithin: 2 * dnsRollWithin,
+		Pods:       []workload.Pods{kubeadm.CoreDNS.Pods},
+		Normalize:  withoutPods("kube-system/kube-dns", ":53", fmt.Sprintf(":%d", upstreamPort)),
+	}, nil
+}
+
+// upstreamDNS is the DNS server to which CoreDNS forwards. It is not upgraded.
+var upstreamDNS = workload.Deployment{
+	Name: "upstream-dns",
+	Pods: workload.Pods{Namespace: "kube-system", Labels: map[string]string{"k8s-app": "upstream-dns"}},
+}
+
+// upstreamServer is the manifest of upstreamDNS, in the network of master. Its answers have
+// the shortest TTL, so that CoreDNS asks again after its own shortest time, 5 s.
+func upstreamServer(lab topology.Topology) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: ConfigMap
+metadata: {name: upstream-dns, namespace: kube-system}
+data:
+  Corefile: |
+    .:%d {
+        errors
+        hosts {
+            %s %s
+            ttl 1
+        }
+    }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: upstream-dns, namespace: kube-system}
+spec:
+  replicas: 1
+  strategy: {type: Recreate}
+  selector: {matchLabels: {k8s-app: upstream-dns}}
+  template:
+    metadata: {labels: {k8s-app: upstream-dns}}
+    spec:
+      nodeName: %s
+      hostNetwork: true
+      dnsPolicy: Default
+      tolerations: [{operator: Exists}]
+      containers:
+      - name: coredns
+        image: %s
+        args: [-conf, /etc/coredns/Corefile]
+        volumeMounts: [{name: config, mountPath: /etc/coredns}]
+      volumes: [{name: config, configMap: {name: upstream-dns}}]
+`, upstreamPort, lab.Hosts[0].Links[0].Address, forwardedName, master, kubeadm.DNSImage(kubeadm.CoreDNSVersion))
+}
+
+// dnsPaths are the paths through the cluster's CoreDNS, and those that the lookups need
+// besides: if these lose packets too, CoreDNS is not the reason. Every packet is a lookup
+// from a new port, and a connection to the address that the name has.
+func (s small) dnsPaths(zone string) []PathKind {
+	lookups := func(kind, name, to string) PathKind {
+		k := PathKind{Name: "DNS through CoreDNS, " + kind}
+		for _, from := range []string{master, worker1, worker2} {
+			k.Probes = append(k.Probes, probe.Probe{
+				Name: fmt.Sprintf("%s->%s/dns", from, kind), From: from, To: to, Protocol: probe.DNS,
+				Lookup: &probe.Lookup{Name: name, Server: dnsAddress},
+			}.WithDefaults())
+		}
+		return k
+	}
+	paths := []PathKind{
+		lookups("a Service's name", "web.default.svc."+zone, "cluster IP"),
+		lookups("a forwarded name", forwardedName, outside),
+	}
+	for _, k := range s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true) {
+		switch k.Name {
+		case "pod to pod, other node", "cluster IP", "new connections, pod to outside":
+			paths = append(paths, k)
+		}
+	}
+	return paths
+}

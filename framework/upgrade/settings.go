@@ -1,0 +1,63 @@
+package upgrade
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Settings are what the user has given for the component. Each may be empty.
+type Settings struct {
+	// Config is the component's own configuration: a KubeProxyConfiguration or a Corefile.
+	Config string
+	// Mode is the mode in which the component runs, if it has several and Config names
+	// none.
+	Mode string
+	// Manifests are objects of the component's own types: MetalLB's pools, peers and
+	// advertisements, as YAML documents.
+	Manifests string
+	// Values are those of the vendor's chart, adapted to the lab (package labvalues).
+	Values map[string]any
+	// Subnets is a prefix into which the lab's networks are moved.
+	Subnets netip.Prefix
+}
+
+// Of declares the upgrade of a component from one version to another with the user's
+// settings. The error says what is wrong with the request, in one sentence.
+func Of(component, from, to string, s Settings) (Upgrade, error) {
+	u, there := For(component)
+	if !there {
+		return Upgrade{}, fmt.Errorf("this version of relapse has no upgrade of %s%s", component, topology.Nearest(component, Components()))
+	}
+	err := u.Possible(from, to)
+	switch {
+	case err != nil:
+	case u.With != nil:
+		u, err = u.With(from, to, s)
+	case s.Config != "" || s.Mode != "" || s.Manifests != "":
+		err = fmt.Errorf("the lab of an upgrade of %s takes no mode and no manifests", component)
+	default:
+		u.Values = s.Values
+		u = u.between(from, to)
+	}
+	if err != nil || !s.Subnets.IsValid() {
+		return u, err
+	}
+	if u, err = u.Within(s.Subnets); err != nil {
+		return u, fmt.Errorf("--subnets: %w", err)
+	}
+	return u, nil
+}
+
+// ConfigKey is the key under which a component's ConfigMap has the configuration that
+// Settings.Config takes; empty if the component takes none.
+func ConfigKey(component string) string {
+	switch component {
+	case "kube-proxy":
+		return "config.conf" // kubeadm's
+	case "coredns":
+		return "Corefile"
+	}
+	return ""
+}

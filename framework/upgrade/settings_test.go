@@ -1,0 +1,52 @@
+package upgrade
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestOf(t *testing.T) {
+	const ipvs = "kind: KubeProxyConfiguration\nmode: ipvs\n"
+	for _, test := range []struct {
+		component, from, to string
+		settings            Settings
+		mode                string
+		nodes               int // those that are changed
+		guests              int
+		err                 string
+	}{
+		{"kube-proxy", "1.13.0", "1.13.2", Settings{}, "ipvs", 2, 2, ""},
+		{"kube-proxy", "1.13.0", "1.13.2", Settings{Mode: "ipvs"}, "ipvs", 2, 2, ""}, // as it is stored
+		{"kube-proxy", "1.35.4", "1.36.3", Settings{}, "iptables", 3, 0, ""},
+		{"kube-proxy", "1.35.4", "1.36.3", Settings{Mode: "nftables"}, "nftables", 3, 0, ""},
+		{"kube-proxy", "1.35.4", "1.36.3", Settings{Config: ipvs}, "ipvs", 2, 2, ""},
+		{"kube-proxy", "1.13.2", "1.36.3", Settings{}, "", 0, 0, "an upgrade of kube-proxy from 1.13.2 to 1.36.3 has no lab: no node runs both"},
+		{"kube-proxy", "1.13.0", "1.13.2", Settings{Mode: "nftables"}, "", 0, 0, "kube-proxy 1.13.0 runs in mode ipvs"},
+		{"kube-proxy", "1.35.4", "1.36.3", Settings{Config: "kind: Pod"}, "", 0, 0, "the KubeProxyConfiguration: its kind is Pod"},
+		{"coredns", "1.12.1", "1.15.0", Settings{}, "", 1, 0, ""},
+		{"coredns", "1.12.1", "1.15.0", Settings{Config: ".:53 {"}, "", 0, 0, "the Corefile: it has no plugin kubernetes"},
+		{"coredns", "1.12.1", "1.15.0", Settings{Mode: "ipvs"}, "", 0, 0, "CoreDNS has neither modes"},
+		{"metallb", "0.14.8", "0.14.9", Settings{}, "", 3, 0, ""},
+		{"metallb", "0.14.8", "0.14.9", Settings{Manifests: "kind: Pod\napiVersion: v1\n"}, "", 0, 0, "MetalLB's objects: there is no IPAddressPool"},
+		{"metallb", "0.14.8", "0.14.9", Settings{Config: "x"}, "", 0, 0, "MetalLB runs with its native BGP"},
+		{"calico", "3.28.5", "3.28.5", Settings{Mode: "ipip"}, "", 0, 0, "the lab of an upgrade of calico takes no mode"},
+		{"calicoo", "3.28.5", "3.28.5", Settings{}, "", 0, 0, `no upgrade of calicoo; nearest is "calico"`},
+	} {
+		u, err := Of(test.component, test.from, test.to, test.settings)
+		if test.err != "" {
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%s %s: got  %v\nwant %s", test.component, test.from, err, test.err)
+			}
+			continue
+		}
+		guests := 0
+		for _, n := range u.Topology.Clusters[0].Nodes {
+			if n.Kernel != "" {
+				guests++
+			}
+		}
+		if err != nil || u.Mode != test.mode || len(u.changed()) != test.nodes || guests != test.guests {
+			t.Errorf("%s %s %+v: %v; mode %q, %v are changed, %d guests", test.component, test.from, test.settings, err, u.Mode, u.changed(), guests)
+		}
+	}
+}
