@@ -153,8 +153,8 @@ func fits(modes ...labvalues.Mode) error {
 			lacks, err := host.Lacks(kind)
 			switch {
 			case err == nil && lacks:
-				return cannotRun(value, fmt.Sprintf("this machine's kernel has no %s", kind),
-					fmt.Sprintf("it runs on a machine whose kernel has the module %s, such as Debian's", modules[kind]))
+				return cannotRun(value, "this machine's kernel has no "+kernels[kind].what,
+					fmt.Sprintf("it runs on a machine whose kernel has the module %s, such as Debian's", kernels[kind].module))
 			case kind == "xfrm":
 				return cannotRun(value, "a lab has no Secret with the keys of IPsec", "it runs on a cluster that has one")
 			}
@@ -163,9 +163,13 @@ func fits(modes ...labvalues.Mode) error {
 	return nil
 }
 
-// modules are the kernel's modules, by what Devices of a mode names.
-var modules = map[string]string{
-	"vxlan": "vxlan", "geneve": "geneve", "wireguard": "wireguard", "ipip": "ipip", "xfrm": "xfrm_user",
+// kernels are what a kernel has, and in which module, by what Devices of a mode names.
+var kernels = map[string]struct{ what, module string }{
+	"vxlan":     {"VXLAN devices", "vxlan"},
+	"geneve":    {"GENEVE devices", "geneve"},
+	"wireguard": {"WireGuard devices", "wireguard"},
+	"ipip":      {"IPIP devices", "ipip"},
+	"xfrm":      {"IPsec with AES-GCM", "esp4"},
 }
 
 func cannotRun(value, found, cure string) error {

@@ -125,6 +125,20 @@ func TestValuesAreWrong(t *testing.T) {
 	}
 }
 
+// What a mode can need of the kernel has words, and the kernel is asked for it.
+func TestKernelsNeeds(t *testing.T) {
+	for _, mode := range []labvalues.Mode{{Tunnel: "vxlan"}, {Tunnel: "geneve"}, {Encryption: "wireguard"}, {Encryption: "ipsec"}, {IPIP: true}} {
+		for kind := range mode.Devices() {
+			if kernels[kind].what == "" || kernels[kind].module == "" {
+				t.Errorf("%s has no words", kind)
+			}
+			if _, err := host.Lacks(kind); err != nil && strings.Contains(err.Error(), "no test of") {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 func TestResumeWithOtherValues(t *testing.T) {
 	v, err := adapted(t, "{}")
 	if err != nil {
