@@ -1,7 +1,9 @@
 package qualify
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -199,19 +201,26 @@ type note string
 
 // title is the heading of a minor's notes, and section any heading of that level.
 var (
-	title   = regexp.MustCompile(`(?m)^\d+\.\d+ Upgrade Notes\n-+$`)
+	title   = regexp.MustCompile(`(?m)^(\d+\.\d+|\|CURRENT_RELEASE\|) Upgrade Notes\n-+$`)
 	section = regexp.MustCompile(`(?m)^\S.*\n-{3,}$`)
 )
 
-// readNotes reads the upgrade notes of a minor from the vendor's documentation.
-func readNotes(file string) ([]note, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("reading the vendor's upgrade notes: %w", err)
+// readNotes reads the upgrade notes of a minor from a folder of the vendor's documentation.
+// From 1.20 on they are in a file of their own, which upgrade.rst includes.
+func readNotes(folder string) ([]note, error) {
+	var text []byte
+	var at []int
+	for _, name := range []string{"upgrade.rst", "upgrade-current.inc"} {
+		var err error
+		if text, err = os.ReadFile(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("reading the vendor's upgrade notes: %w", err)
+		}
+		if at = title.FindIndex(text); at != nil {
+			break
+		}
 	}
-	at := title.FindIndex(text)
 	if at == nil {
-		return nil, fmt.Errorf("reading the vendor's upgrade notes: %s has no heading \"... Upgrade Notes\"", file)
+		return nil, fmt.Errorf("reading the vendor's upgrade notes: no file in %s has the heading \"... Upgrade Notes\"", folder)
 	}
 	text = text[at[1]:]
 	if next := section.FindIndex(text); next != nil {

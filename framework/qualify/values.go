@@ -229,7 +229,7 @@ func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]an
 	c.To = len(after)
 	var notes []note
 	if bisect.Minor(from.Version) != bisect.Minor(to.Version) { // they are written for each minor
-		if notes, err = readNotes(filepath.Join(to.Module, "Documentation/operations/upgrade.rst")); err != nil {
+		if notes, err = readNotes(filepath.Join(to.Module, "Documentation/operations")); err != nil {
 			return Charts{}, err
 		}
 	}

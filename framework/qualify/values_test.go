@@ -3,6 +3,7 @@ package qualify
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -165,7 +166,7 @@ func TestResumeWithOtherValues(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	notes, err := readNotes("testdata/charts/1.19.0/Documentation/operations/upgrade.rst")
+	notes, err := readNotes("testdata/charts/1.19.0/Documentation/operations")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +181,20 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%s:\ngot  %s\nwant %s", key, got, want)
 		}
 	}
-	if _, err := readNotes("testdata/plan.txt"); err == nil {
+	folder := t.TempDir()
+	if _, err := readNotes(folder); err == nil {
 		t.Error("notes were found where there are none")
+	}
+	for name, text := range map[string]string{
+		"upgrade.rst":         ".. include:: upgrade-current.inc\n",
+		"upgrade-current.inc": "|CURRENT_RELEASE| Upgrade Notes\n-----\n\n* The flag ``--old`` is gone.\n",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if notes, err = readNotes(folder); err != nil || quote(notes, "old") == "" {
+		t.Errorf("included notes: %q, %v", notes, err)
 	}
 }
 

@@ -37,7 +37,8 @@ func TestWithin(t *testing.T) {
 				if e.Address == nil {
 					continue
 				}
-				if at := e.Address(r); !prefix.Contains(at.Addr()) && !services.Contains(at.Addr()) {
+				// MetalLB chooses the address of its Service in the lab.
+				if at := e.Address(r); at.IsValid() && !prefix.Contains(at.Addr()) && !services.Contains(at.Addr()) {
 					t.Errorf("%s: %s answers at %s", component, e.Name, at)
 				}
 			}
