@@ -243,14 +243,14 @@ func (r *prepared) checkNumbers() error {
 	return nil
 }
 
-// checkReuse refuses labs to reuse that are on other subnets. A run that found out later
+// checkReuse refuses labs to reuse that are on other subnets, or have other routers. A run that found out later
 // would take the lab down, as any that fails.
 func (r *prepared) checkReuse(ctx context.Context) error {
 	if !r.suite.Reuse {
 		return nil
 	}
 	for _, s := range r.chosen {
-		if err := kindlab.CheckSubnets(ctx, r.suite.Docker, s.Topology); err != nil {
+		if err := kindlab.CheckKept(ctx, r.suite.Docker, s.Topology); err != nil {
 			return usagef("--reuse: %w", err)
 		}
 	}

@@ -66,7 +66,12 @@ func sayings(rows []Row, which func(Row) bool) string {
 // whyGo is the reason for a GO: what was checked, with the worst result.
 func (q Qualification) whyGo() string {
 	by := map[Outcome]int{}
+	leftOut := len(q.Inputs.LeftOut)
 	for _, i := range q.Inputs.Incidents {
+		if i.NotAsked != "" {
+			leftOut++
+			continue
+		}
 		by[i.Outcome]++
 	}
 	var parts []string
@@ -79,8 +84,11 @@ func (q Qualification) whyGo() string {
 	switch {
 	case len(parts) > 0:
 		why += " (" + strings.Join(parts, ", ") + ")"
-	case len(q.Inputs.LeftOut) > 0:
+	case leftOut > 0:
 		why = "no incident of the catalogue ran"
+	}
+	if len(parts) > 0 && leftOut > 0 {
+		why += fmt.Sprintf("; %d did not run", leftOut)
 	}
 	if c := q.Inputs.Configuration; c.Charts != nil {
 		why += fmt.Sprintf(", the chart of %s takes the values", q.Inputs.To)

@@ -117,6 +117,9 @@ type Inputs struct {
 	Values        *Values       `json:"values,omitempty"`
 	Path          Path          `json:"path"`
 	Configuration Configuration `json:"configuration"`
+	// Settings is a digest of what the user has given for the upgrade on the lab, and of the
+	// values of the chart that the lab has in their place.
+	Settings string `json:"settings,omitempty"`
 	// Mode is the mode in which the component ran on the lab of the upgrade, if it has
 	// several.
 	Mode string `json:"mode,omitempty"`

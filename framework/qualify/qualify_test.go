@@ -141,7 +141,7 @@ func TestJudge(t *testing.T) {
 			"an incident whose script runs with neither", func(in *Inputs) {
 				in.Incidents[0] = Incident{Name: "flood", Title: "water", Form: "slice", NotAsked: "it is built whole"}
 			},
-			Go, "1 not judged", "incident, flood", NotLookedAt,
+			Go, "no incident of the catalogue ran", "incident, flood", NotLookedAt,
 		},
 
 		{"it starts with the configuration", configured(Configuration{}), Go, "1.1.0 starts with the configuration", "configuration, kube-system/c", Fine},

@@ -3,6 +3,8 @@ package qualify
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -104,6 +106,15 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	return r, r.plan()
 }
 
+// digest identifies settings. Values may hold secrets, and are not stored.
+func digest(s upgrade.Settings) (string, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("identifying the settings of the upgrade: %w", err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text)), nil
+}
+
 // settings are what the user has given for the upgrade on a lab.
 func (q Request) settings() upgrade.Settings {
 	s := q.Settings
@@ -135,6 +146,10 @@ func (r *Runner) Fit() error {
 func (r *Runner) plan() error {
 	r.in = Inputs{
 		Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets, Mode: r.declared.Mode, Replaced: r.declared.Replaced, Upgrade: Upgrade{Why: notRun},
+	}
+	var err error
+	if r.in.Settings, err = digest(r.settings()); err != nil {
+		return err
 	}
 	if len(r.trials) == 0 {
 		r.in.LeftOut = []string{"no incident of the catalogue is about " + r.Component}
@@ -243,7 +258,7 @@ func (r *Runner) Resume(dir string) error {
 			}
 		}
 	}
-	if was.Upgrade.Measures != nil && was.Upgrade.Why == "" {
+	if was.Upgrade.Measures != nil && was.Upgrade.Why == "" && was.Settings == r.in.Settings { // or it is measured again
 		r.in.Upgrade = was.Upgrade
 	}
 	r.earlier, r.Dir = &earlier, dir

@@ -274,6 +274,12 @@ func TestResume(t *testing.T) {
 	// Without a record an upgrade is measured again: the stored measures may be of an older
 	// relapse, which measured less.
 	resume(&fakeParts{errs: map[string]error{"record": errors.New("no record")}}, nil, 1)
+	// The upgrade that was measured with other settings is not that of this request.
+	other := qualified(t)
+	other.in.Settings = "others"
+	if err := other.Resume(first.Dir); err != nil || other.in.Upgrade.Measures != nil {
+		t.Errorf("with other settings: %v, measures %v", err, other.in.Upgrade.Measures)
+	}
 	var out strings.Builder
 	r.WritePlan(&out)
 	if !strings.Contains(out.String(), "1.8.1: reproduced, from the earlier run") || !strings.Contains(out.String(), "measured in the earlier run") {

@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
+	ciliumrelease "github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology"
@@ -132,6 +133,11 @@ func (v *Values) adapt(lab labvalues.Lab, from, to *chart.Chart, users map[strin
 		return wrong(err)
 	}
 	v.Mode = labvalues.ModeOf(inLab)
+	// The lab is made by the values, and extraConfig goes before them in the ConfigMap.
+	of := ciliumrelease.Values(v.lab)
+	if of.Native() != (v.Mode.Routing == "native") || of.BGP() != v.Mode.BGP || of.ReplacesKubeProxy() == v.Mode.KubeProxy {
+		return wrong(errors.New("something else than routingMode, kubeProxyReplacement and bgpControlPlane.enabled sets the mode (extraConfig?): expected these"))
+	}
 	v.rendered, err = compareCharts(from, to, lab, users)
 	if err != nil {
 		return wrong(err)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
@@ -57,7 +58,10 @@ func ciliumWhole(values release.Values) Upgrade {
 	nodes := []string{master, worker1, worker2}
 	at := func(version string) release.Release { return release.Release{Version: version, Values: values} }
 	mode, beside := "tunnel", withKubeProxy
+	var replaced []string
 	switch {
+	case values.BGP() && !values.Native():
+		mode = "tunnel, with the pods' ranges announced to the ToR by BGP"
 	case values.BGP():
 		mode = "native routing, announced to the ToR by BGP"
 	case values.Native():
@@ -66,13 +70,23 @@ func ciliumWhole(values release.Values) Upgrade {
 	if values.ReplacesKubeProxy() {
 		beside = "no kube-proxy"
 	}
+	if values.BGP() {
+		replaced = append(replaced, "CiliumBGPClusterConfig, CiliumBGPPeerConfig and CiliumBGPAdvertisement are replaced by one peer with graceful restart, to which pod ranges alone are announced. "+
+			"The vendor's default is without graceful restart: a router then drops the routes of a node while its agent is replaced")
+	}
+	if given, there := chart.Get(values, "securityContext.capabilities"); there {
+		replaced = append(replaced, fmt.Sprintf("securityContext.capabilities %v has no effect: the lab's agents are privileged", given))
+	}
 	var set []string
 	cluster := s.topology().Clusters[0]
 	for _, setting := range at("").Settings(cluster, netip.AddrPortFrom(cluster.Nodes[0].Links[0].Address, apiServerPort)) {
 		set = append(set, setting.String())
+		if was, users := chart.Get(values, setting.Path); users && fmt.Sprint(was) != fmt.Sprint(setting.Value) {
+			replaced = append(replaced, fmt.Sprintf("%s %v is replaced by %v: %s", setting.Path, was, setting.Value, setting.Why))
+		}
 	}
 	return Upgrade{
-		Component: "cilium", Form: framework.Whole, Topology: s.topology(),
+		Component: "cilium", Form: framework.Whole, Topology: s.topology(), Replaced: replaced,
 		Besides: fmt.Sprintf("installed by the vendor's chart in the mode %s; values that the lab sets: %s; %s", mode, strings.Join(set, ", "), beside),
 		Images: func(version string) []string {
 			images := append(release.Images(version), workload.ProbeImage)
@@ -111,14 +125,18 @@ func ciliumWhole(values release.Values) Upgrade {
 			}
 			return installed(ctx, r, services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()})
 		},
-		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, values.Native()),
+		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, values.Native() || values.BGP()),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return at(version).Apply(ctx, labaccess.Lab(r))
 		},
 		Nodes: nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			return at(version).Roll(ctx, labaccess.Lab(r), node)
+			if err := at(version).Roll(ctx, labaccess.Lab(r), node); err != nil {
+				return err
+			}
+			return startsPod(ctx, r, node)
 		},
+		Pods: release.Pods,
 	}
 }
 

@@ -150,7 +150,7 @@ func (s small) dnsPaths(zone string) []PathKind {
 	}
 	paths := []PathKind{
 		lookups("a Service's name", "web.default.svc."+zone, "cluster IP"),
-		lookups("a forwarded name", forwardedName, outside),
+		lookups("a forwarded name, mostly from the cache", forwardedName, outside),
 	}
 	for _, k := range s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true) {
 		switch k.Name {

@@ -2,11 +2,15 @@ package upgrade
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
@@ -40,7 +44,9 @@ func metalLBWith(given Settings) (Upgrade, error) {
 	s := small{component: "metallb", number: 65}
 	t := s.on(given.Subnets)
 	router := metallb.Router{Address: addressOn(t, tor), ASN: torASN, ClusterASN: clusterASN}
-	resources, err := metallb.DefaultResources(netip.PrefixFrom(s.address(128, 0), 24), router)
+	pool := netip.PrefixFrom(s.address(128, 0), 24)
+	t.Routed = append(slices.Clone(t.Routed), pool)
+	resources, err := metallb.DefaultResources(pool, router)
 	if given.Manifests != "" {
 		networks := []netip.Prefix{s.podCIDR(), t.Clusters[0].ServiceCIDR}
 		for _, n := range t.Networks {
@@ -51,13 +57,15 @@ func metalLBWith(given Settings) (Upgrade, error) {
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
 	}
+	replaced := append(slices.Clone(resources.Replaced),
+		"speakers with FRR, which the vendor's chart installs by default, are replaced by those with native BGP: sessions and restarts of FRR are not tested")
 	nodes := []string{master, worker1, worker2}
 	var address netip.Addr // MetalLB chooses it from the pools
 	ends := s.ends()
 	lb := framework.PodOn(worker2)
 	lb.Name, lb.Address = loadBalancer, func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(address, wire.DefaultPort) }
 	return Upgrade{
-		Component: "metallb", Form: framework.Whole, Topology: t, Replaced: resources.Replaced,
+		Component: "metallb", Form: framework.Whole, Topology: t, Replaced: replaced,
 		Besides: "native BGP, " + withKubeProxy + ", " + podsWired,
 		Images: func(version string) []string {
 			return append(metallb.Images(version), kubeadm.KubeProxyImage, workload.ProbeImage)
@@ -84,7 +92,7 @@ func metalLBWith(given Settings) (Upgrade, error) {
 			if err := starts.Wait(); err != nil {
 				return err
 			}
-			if err := applyLoadBalancer(ctx, r); err != nil {
+			if err := applyLoadBalancer(ctx, r, balanced); err != nil {
 				return err
 			}
 			if err := metallb.Speaker.Ready(ctx, labaccess.Cluster(r), nodes, rollWithin); err != nil {
@@ -99,7 +107,10 @@ func metalLBWith(given Settings) (Upgrade, error) {
 		},
 		Ends: append(ends, lb), Paths: append(loadBalancerPaths(), s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true)...),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return metallb.Declare(ctx, labaccess.Lab(r), version)
+			if err := metallb.Declare(ctx, labaccess.Lab(r), version); err != nil {
+				return err
+			}
+			return givesAddress(ctx, r, resources)
 		},
 		Nodes: nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
@@ -113,7 +124,22 @@ func metalLBWith(given Settings) (Upgrade, error) {
 // balanced is the Service of type LoadBalancer in front of the pod on worker2.
 const balanced = "balanced"
 
-func applyLoadBalancer(ctx context.Context, r *framework.Run) error {
+// givesAddress asks the controller that has just come up for what it does for new objects:
+// its webhook takes the resources, and a new Service gets an address.
+func givesAddress(ctx context.Context, r *framework.Run, resources metallb.Resources) error {
+	const fresh = "fresh"
+	if err := metallb.Configure(ctx, labaccess.Cluster(r), resources); err != nil {
+		return err
+	}
+	if err := applyLoadBalancer(ctx, r, fresh); err != nil {
+		return err
+	}
+	_, err := metallb.Address(ctx, labaccess.Cluster(r), fresh)
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fresh}}
+	return errors.Join(err, labaccess.Cluster(r).Client.Resources().Delete(ctx, service))
+}
+
+func applyLoadBalancer(ctx context.Context, r *framework.Run, name string) error {
 	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: %s, namespace: default}
@@ -123,7 +149,7 @@ spec:
   ports:
   - {name: tcp, protocol: TCP, port: %d}
   - {name: udp, protocol: UDP, port: %[4]d}
-`, balanced, workload.ProbeLabel, worker2, wire.DefaultPort))
+`, name, workload.ProbeLabel, worker2, wire.DefaultPort))
 }
 
 // loadBalancerPaths are the paths from outside to the Service's address.

@@ -138,6 +138,17 @@ spec:
 %s%s`, clusterIP, workload.ProbeLabel, worker2, port("TCP"), port("UDP")))
 }
 
+// startsPod starts another pod on a node and removes it: the version that has just come up
+// there must wire new pods as well, not only carry the traffic of those that are wired.
+func startsPod(ctx context.Context, r *framework.Run, node string) error {
+	fresh := framework.ProbePod{Name: "fresh-" + node, Node: node}
+	err := workload.AddProbes(ctx, labaccess.Cluster(r), []framework.ProbePod{fresh})
+	if err != nil {
+		return fmt.Errorf("starting a new pod on %s: %w", node, err)
+	}
+	return workload.ProbePods(fresh).Delete(ctx, labaccess.Cluster(r))
+}
+
 // ends are the endpoints of the probes.
 func (s small) ends() []framework.Endpoint {
 	var ends []framework.Endpoint

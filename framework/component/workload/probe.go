@@ -86,6 +86,11 @@ func agentPod(container, node, socket, folder string, volume corev1.VolumeSource
 // with a load of 30.
 const podsWithin = 4 * time.Minute
 
+// ProbePods are the pods of one probe pod's name: one, or none.
+func ProbePods(p framework.ProbePod) Pods {
+	return Pods{probes.Namespace, client.MatchingLabels{"app": "probe", ProbeLabel: p.Name}}
+}
+
 // StartProbes runs these probe pods, in place of all existing ones, and waits until each
 // runs and has an address. A node that repeatedly cannot pull the image ends the wait.
 func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod) error {
@@ -98,8 +103,7 @@ func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.Probe
 // AddProbes is StartProbes, but existing probe pods of other names stay.
 func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod) error {
 	for _, p := range pods {
-		old := Pods{probes.Namespace, client.MatchingLabels{"app": "probe", ProbeLabel: p.Name}}
-		if err := old.Delete(ctx, c); err != nil {
+		if err := ProbePods(p).Delete(ctx, c); err != nil {
 			return err
 		}
 		if err := kube(c).Create(ctx, probePod(p)); err != nil {

@@ -25,9 +25,12 @@ func TestAgainstAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	built, err := agents.Build(t.Context(), catalogue, t.TempDir(), catalogue.Versions("cilium"))
+	built, err := agents.Build(t.Context(), catalogue, t.TempDir(), agents.Versions(catalogue))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(built) < 6 {
+		t.Fatalf("there are %d slices", len(built))
 	}
 	native := map[string]string{
 		"ipam": "kubernetes", "enable-ipv4": "true", "enable-ipv6": "false", "tunnel": "disabled",

@@ -3,6 +3,7 @@
 package merge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // Shard is a stored run.
@@ -151,8 +153,10 @@ func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 			return merged, nil, fmt.Errorf("%s is %s, and %s is %s: they are not parts of one run",
 				shards[0].Dir, without(shards[0].Report), s.Dir, without(s.Report))
 		}
-		if err := sameSubnets(shards[0], s); err != nil {
-			return merged, nil, err
+		for _, before := range shards[:i] {
+			if err := sameLab(before, s); err != nil {
+				return merged, nil, err
+			}
 		}
 		m.add(i, s)
 	}
@@ -171,9 +175,9 @@ func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 	return merged, from, nil
 }
 
-// sameSubnets returns an error if two shards had one network on different subnets: the merged
-// report has one topology, which names the addresses in the evidence of all.
-func sameSubnets(first, other Shard) error {
+// sameLab returns an error if two shards had one network on different subnets, or one router
+// of different kinds: the merged report has one topology, which is that of all.
+func sameLab(first, other Shard) error {
 	if first.Report.Topology == nil || other.Report.Topology == nil {
 		return nil
 	}
@@ -182,6 +186,17 @@ func sameSubnets(first, other Shard) error {
 		if subnet, both := before[n.Name]; both && subnet != n.Subnet {
 			return fmt.Errorf("network %q is %s in %s, and %s in %s: they are not parts of one run",
 				n.Name, subnet, first.Dir, n.Subnet, other.Dir)
+		}
+	}
+	software := func(m report.Member) string { return cmp.Or(m.Software, string(topology.GoBGP)) }
+	for _, m := range other.Report.Topology.Members {
+		i := slices.IndexFunc(first.Report.Topology.Members, func(o report.Member) bool { return o.Name == m.Name })
+		if m.Kind != report.RouterMember || i < 0 {
+			continue
+		}
+		if was := first.Report.Topology.Members[i]; software(was) != software(m) {
+			return fmt.Errorf("router %q is %s in %s, and %s in %s: they are not parts of one run",
+				m.Name, software(was), first.Dir, software(m), other.Dir)
 		}
 	}
 	return nil

@@ -169,6 +169,26 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// Halves that ran on routers of different kinds are no pair, whichever shards they are in.
+func TestReportsOfOtherRouters(t *testing.T) {
+	with := func(software string) func(*report.Report) {
+		return func(r *report.Report) {
+			r.Topology = &report.Topology{Members: []report.Member{{Name: "tor1", Kind: report.RouterMember, Software: software}}}
+		}
+	}
+	in := t.TempDir()
+	none := shard(t, filepath.Join(in, "0"), "other", "fixed", nil)
+	old := shard(t, filepath.Join(in, "1"), "old", "affected", with("")) // GoBGP
+	if _, _, err := Reports([]Shard{old, shard(t, filepath.Join(in, "2"), "new", "fixed", with("gobgp"))}); err != nil {
+		t.Error(err)
+	}
+	frr := shard(t, filepath.Join(in, "3"), "new", "fixed", with("frr"))
+	want := `router "tor1" is gobgp in ` + old.Dir + ", and frr in " + frr.Dir + ": they are not parts of one run"
+	if _, _, err := Reports([]Shard{none, old, frr}); err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // Shards on different subnets are no parts of one run: the merged report has one topology.
 func TestReportsOfOtherSubnets(t *testing.T) {
 	on := func(subnet string) func(*report.Report) {

@@ -25,6 +25,8 @@ import (
 const (
 	labelLab    = "dev.relapse.lab"
 	labelMember = "dev.relapse.member"
+	// labelRouter is the kind of a router.
+	labelRouter = "dev.relapse.router"
 	// kind's own label, the only one of the containers that kind makes.
 	labelKindCluster = "io.x-k8s.kind.cluster"
 )

@@ -40,6 +40,8 @@ var routerImages = map[topology.RouterKind]string{
 // RouterImage is the image of a router of a kind; empty means GoBGP.
 func RouterImage(kind topology.RouterKind) string { return routerImages[cmp.Or(kind, topology.GoBGP)] }
 
+func kindOf(r topology.Router) topology.RouterKind { return cmp.Or(r.Kind, topology.GoBGP) }
+
 // runDir is the folder of the sockets in a router's, host's or guest's container. It
 // is a folder of the machine under StateDir.
 const runDir = "/run/relapse"
@@ -143,7 +145,7 @@ func (l *Lab) attach(ctx context.Context) error {
 			return fmt.Errorf("lab %q has no container %q: take it down, or run without --reuse", l.Topology.Name, handle.container)
 		}
 	}
-	if err := CheckSubnets(ctx, l.docker, l.Topology); err != nil {
+	if err := CheckKept(ctx, l.docker, l.Topology); err != nil {
 		return err
 	}
 	if err := checkRules(l.Topology.Name, l.rulesFile(), isolation(bridgesOf(l.Topology))); err != nil {
@@ -293,7 +295,7 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 		capabilities = append(capabilities, "SYS_ADMIN")
 	}
 	err = l.startMember(ctx, r.Name, r.Links, capabilities, &container.Config{
-		Image: image, Cmd: []string{"--config", runDir + "/tor.json"},
+		Image: image, Cmd: []string{"--config", runDir + "/tor.json"}, Labels: map[string]string{labelRouter: string(kindOf(r))},
 	})
 	if err != nil {
 		return err
@@ -367,7 +369,7 @@ func (l *Lab) wireMember(ctx context.Context, name string) error {
 }
 
 func (l *Lab) member(name string) *member {
-	m := &member{name: name, lab: l.Topology.Name, container: "relapse-" + l.Topology.Name + "-" + name, docker: l.docker}
+	m := &member{name: name, lab: l.Topology.Name, container: containerName(l.Topology.Name, name), docker: l.docker}
 	for _, c := range l.Topology.Clusters {
 		for _, n := range c.Nodes {
 			if n.Name != name {

@@ -1,6 +1,7 @@
 package kindlab
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -32,6 +33,8 @@ func bridgeName(lab, network string) string {
 	fmt.Fprintf(h, "%s/%s", lab, network)
 	return fmt.Sprintf("%s%08x", subnet.BridgePrefix, h.Sum32())
 }
+
+func containerName(lab, member string) string { return "relapse-" + lab + "-" + member }
 
 func networkName(lab, network string) string { return "relapse-" + lab + "-" + network }
 
@@ -113,9 +116,34 @@ func checkSubnets(ctx context.Context, t topology.Topology) error {
 	return errors.Join(errs...)
 }
 
-// CheckSubnets rejects a running lab whose networks are on other subnets than the topology's:
+// CheckKept rejects a running lab that is not the topology's, although it has its name: its
+// networks are on other subnets, or a router is of another kind. What does not exist is no
+// error.
+func CheckKept(ctx context.Context, docker *client.Client, t topology.Topology) error {
+	if err := keptSubnets(ctx, docker, t); err != nil {
+		return err
+	}
+	for _, r := range t.Routers {
+		made, err := docker.ContainerInspect(ctx, containerName(t.Name, r.Name))
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading router %q of lab %q: %w", r.Name, t.Name, err)
+		}
+		// Labs of before routers had kinds have GoBGP.
+		has := cmp.Or(topology.RouterKind(made.Config.Labels[labelRouter]), topology.GoBGP)
+		if has != kindOf(r) {
+			return fmt.Errorf("router %q of lab %q is %s, and not %s: use the parameters that it was brought up with, "+
+				"or run without --reuse, which takes it down first", r.Name, t.Name, has, kindOf(r))
+		}
+	}
+	return nil
+}
+
+// keptSubnets rejects a running lab whose networks are on other subnets than the topology's:
 // it is not the same lab. A network that does not exist is no error.
-func CheckSubnets(ctx context.Context, docker *client.Client, t topology.Topology) error {
+func keptSubnets(ctx context.Context, docker *client.Client, t topology.Topology) error {
 	for _, n := range t.Networks {
 		made, err := docker.NetworkInspect(ctx, networkName(t.Name, n.Name), network.InspectOptions{})
 		if errdefs.IsNotFound(err) {

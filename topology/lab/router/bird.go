@@ -112,6 +112,7 @@ protocol bgp peers{{$i}} {
 	passive;
 	hold time {{$.Hold}};
 	keepalive time {{$.Keepalive}};
+	error wait time 1, 1; # by default a peer is refused for a minute after an error
 	graceful restart {{if $p.GracefulRestart}}aware{{else}}off{{end}};
 	ipv4 { import all; export where source = RTS_BGP; };
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -99,7 +100,7 @@ func (s *birdSession) detail(line string) (err error) {
 
 // birdRoute is the first line of a route: the prefix, which other routes to it do not
 // repeat, the type, the protocol, the time, and an asterisk on the route that is used.
-var birdRoute = regexp.MustCompile(`^(\S*)\s+[a-z]+ \[(\S+) (\S+ \S+?)(?: from \S+)?\]( \*)?`)
+var birdRoute = regexp.MustCompile(`^(\S*)\s+[a-z]+ \[(\S+) (\S+ \S+?)(?: from \S+)?\]( [*!])?`)
 
 // parseBIRDPaths reads the RIB of what `birdc show route all` prints (BIRD 2), by prefix,
 // then by preference. Routes that are not of one of the sessions are left out.
@@ -129,7 +130,13 @@ func parseBIRDPaths(text string, sessions []birdSession) ([]Path, error) {
 		}
 		m := birdRoute.FindStringSubmatch(line)
 		if m == nil {
-			continue // a heading
+			if line == "" || strings.HasPrefix(line, "Table ") || strings.HasPrefix(line, "BIRD ") {
+				continue
+			}
+			return nil, wrong(errors.New("it is no route"))
+		}
+		if m[4] == " !" {
+			return nil, wrong(errors.New("the kernel has refused it"))
 		}
 		var err error
 		if m[1] != "" {

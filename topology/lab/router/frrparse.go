@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -48,6 +49,9 @@ func parseFRRPaths(text string, when func(epoch int64) time.Time) ([]Path, error
 	}
 	if rib.Warning != "" {
 		return nil, fmt.Errorf("reading FRR's RIB: %s", rib.Warning)
+	}
+	if rib.Routes == nil {
+		return nil, errors.New("reading FRR's RIB: the answer has no routes")
 	}
 	paths := []Path{}
 	for prefix, listed := range rib.Routes {

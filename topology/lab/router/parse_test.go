@@ -170,6 +170,12 @@ func TestParseRefusals(t *testing.T) {
 			_, err := parseBIRDPaths("10.0.0.0/8 unicast [peers0_1 2026-11-24 16:35:45.444073] * (100) [i]\n\tBGP.med: much\n", sessions)
 			return err
 		}, `line 2 of BIRD's routes: strconv.ParseUint: parsing "much"`},
+		{"answer without routes", func() error { _, err := parseFRRPaths("{}", since1970); return err }, "the answer has no routes"},
+		{"line that is no route", func() error { _, err := parseBIRDPaths("syntax error\n", sessions); return err }, "line 1 of BIRD's routes: it is no route"},
+		{"route that the kernel has not", func() error {
+			_, err := parseBIRDPaths("10.0.0.0/8 unicast [peers0_1 2026-11-24 16:35:45.444073] ! (100) [i]\n", sessions)
+			return err
+		}, "the kernel has refused it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if err := test.err(); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -57,6 +57,9 @@ var (
 	}}
 )
 
+// Pods are those that a version runs in.
+var Pods = []workload.Pods{agents.Pods, operator.Pods}
+
 // Times.
 const (
 	// startsWithin bounds the start of agents. They need seconds, and the rest is for

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/component/cilium/agentlog"
@@ -21,6 +22,11 @@ import (
 
 // Image is the image of the slice of a version.
 func Image(version string) string { return "relapse.dev/cilium-rules:v" + version }
+
+// Versions are the listed versions of which there is a slice. Others run whole.
+func Versions(c *images.Catalogue) []string {
+	return slices.DeleteFunc(slices.Clone(c.Versions("cilium")), func(v string) bool { return c.Know(Image(v)) != nil })
+}
 
 // Agent is the slice of one version.
 type Agent struct {

@@ -41,7 +41,7 @@ func generate(ctx context.Context, root, dir, out string) error {
 	if err != nil {
 		return err
 	}
-	versions := catalogue.Versions("cilium")
+	versions := agents.Versions(catalogue)
 	built := agents.In(dir, versions)
 	if dir == "" {
 		dir, err := os.MkdirTemp("", "configdrift-")
