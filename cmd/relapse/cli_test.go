@@ -240,6 +240,7 @@ func TestBadUsage(t *testing.T) {
 			`--set: no parameter "adress"; nearest is "address"`,
 		},
 		{"a parameter of no scenario that runs", []string{"run", "unpinned-image", "--set", "nic=eth2"}, `--set: no parameter "nic"; none is declared`},
+		{"a lab with an unknown parameter", []string{"up", "unpinned-image", "--set", "nic=eth2"}, `--set: no parameter "nic"; none is declared`},
 		{
 			"a card that Calico passes over", []string{"run", "added-nic", "--set", "nic=veth0"},
 			`--set: NIC name "veth0": Calico's autodetection skips every interface that matches ^veth.*, so the incident would not occur: take eth1`,

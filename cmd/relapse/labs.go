@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -19,24 +20,30 @@ import (
 
 func upCommand(s *settings) *cobra.Command {
 	var on subnets
+	var set map[string]string
 	cmd := &cobra.Command{
 		Use:   "up NAME",
 		Short: "Bring up a scenario's lab, without its components, and leave it running",
 		Args:  exactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return up(cmd.Context(), s, args[0], on)
+			return up(cmd.Context(), s, args[0], on, set)
 		},
 	}
 	on.register(cmd)
+	cmd.Flags().StringToStringVar(&set, "set", nil, "set parameters of the scenario, `NAME=VALUE` (describe lists them)")
 	return cmd
 }
 
-func up(ctx context.Context, s *settings, name string, on subnets) error {
+func up(ctx context.Context, s *settings, name string, on subnets, set map[string]string) error {
 	scenario, err := on.one(name)
 	if err != nil {
 		return err
 	}
-	scenario = scenario.ForMemory(host.MemoryGiB())
+	one := []framework.Scenario{scenario}
+	if err := setParameters(one, set); err != nil {
+		return err
+	}
+	scenario = one[0].ForMemory(host.MemoryGiB())
 	log, err := s.logger()
 	if err != nil {
 		return err
