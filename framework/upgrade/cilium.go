@@ -111,7 +111,10 @@ func ciliumWhole(values release.Values) Upgrade {
 				return err
 			}
 			if values.BGP() {
-				if err := release.Peer(ctx, c, addressOf(r, tor), torASN, clusterASN); err != nil {
+				peering := release.Peering{
+					Routers: []netip.Addr{addressOf(r, tor)}, RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true,
+				}
+				if err := peering.Apply(ctx, c); err != nil {
 					return err
 				}
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
@@ -49,6 +50,9 @@ var Scenario = framework.Scenario{
 	Tested:     []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
 	At: func(versions map[string]string) framework.Variant {
 		version := versions["cilium"]
+		if isWhole(version) {
+			return wholeVariant(version)
+		}
 		return variant(framework.Unclassified, version, func() framework.Script {
 			s := common(version)
 			s.Expected = []framework.Finding{unannounced}
@@ -258,10 +262,22 @@ func withdrawn(id, what string, rangeOf func(allocation) netip.Prefix, bound tim
 	}
 }
 
+// uninstall removes Cilium in the form in which an earlier variant or run has left it.
+func uninstall(ctx context.Context, r *framework.Run) error {
+	whole, err := release.Installed(ctx, labaccess.Cluster(r))
+	if err != nil {
+		return err
+	}
+	if whole {
+		return release.Uninstall(ctx, labaccess.Lab(r), all, podCIDR)
+	}
+	return cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR)
+}
+
 // install installs Cilium and the probe pods, in any state that an earlier variant or run
 // left.
 func install(ctx context.Context, r *framework.Run, version string) error {
-	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
+	if err := uninstall(ctx, r); err != nil {
 		return err
 	}
 	c := incident(r.Topology, version, cilium.ClusterPool)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -172,10 +173,19 @@ func (r Release) Roll(ctx context.Context, l *kindlab.Lab, node string) error {
 	return l.SessionsUp(ctx, nodes, began)
 }
 
-// Peer gives every agent a session with a router, over which it announces the pods of its
-// node. It waits until the operator has registered the types.
-func Peer(ctx context.Context, c *kindlab.Cluster, router netip.Addr, routersASN, asn uint32) error {
-	manifest := fmt.Sprintf(peering, asn, routersASN, router)
+// Peering gives every agent a session with each router, over which it announces the pods of
+// its node (CiliumBGPClusterConfig).
+type Peering struct {
+	Routers         []netip.Addr
+	RoutersASN, ASN uint32
+	// GracefulRestart has routers keep the routes of an agent whose session has ended. The
+	// vendor's default is without it.
+	GracefulRestart bool
+}
+
+// Apply waits until the operator has registered the types.
+func (p Peering) Apply(ctx context.Context, c *kindlab.Cluster) error {
+	manifest := p.manifest()
 	return await.Until(ctx, "Cilium's types of BGP to be known", 200*time.Millisecond, typesWithin,
 		func(ctx context.Context) (bool, string, error) {
 			err := workload.Apply(ctx, c, manifest)
@@ -183,8 +193,14 @@ func Peer(ctx context.Context, c *kindlab.Cluster, router netip.Addr, routersASN
 		})
 }
 
-// peering has graceful restart, with which routers keep the routes of an agent that is
-// replaced.
+func (p Peering) manifest() string {
+	var peers strings.Builder
+	for i, router := range p.Routers {
+		fmt.Fprintf(&peers, "\n    - {name: router%d, peerASN: %d, peerAddress: %q, peerConfigRef: {name: lab}}", i+1, p.RoutersASN, router)
+	}
+	return fmt.Sprintf(peering, p.ASN, peers.String(), p.GracefulRestart)
+}
+
 const peering = `apiVersion: cilium.io/v2
 kind: CiliumBGPClusterConfig
 metadata: {name: lab}
@@ -192,14 +208,13 @@ spec:
   bgpInstances:
   - name: lab
     localASN: %d
-    peers:
-    - {name: router, peerASN: %d, peerAddress: "%s", peerConfigRef: {name: lab}}
+    peers:%s
 ---
 apiVersion: cilium.io/v2
 kind: CiliumBGPPeerConfig
 metadata: {name: lab}
 spec:
-  gracefulRestart: {enabled: true}
+  gracefulRestart: {enabled: %t}
   families:
   - {afi: ipv4, safi: unicast, advertisements: {matchLabels: {announced-by: lab}}}
 ---
@@ -224,6 +239,19 @@ func Route(ctx context.Context, l *kindlab.Lab, nodes []string) error {
 		}
 	}
 	return nil
+}
+
+// WithoutAgents is the release with its operator, and without agents: the first half of an
+// installation in which something is to be there before the agents are.
+func (r Release) WithoutAgents() Release {
+	r.Values = r.Values.with([]Setting{{Path: "agent", Value: false}})
+	return r
+}
+
+// Installed reports whether a release is on the cluster.
+func Installed(ctx context.Context, c *kindlab.Cluster) (bool, error) {
+	objects, err := recorded(ctx, c)
+	return len(objects) > 0, err
 }
 
 // Uninstall removes the release, if there is one, and what its agents have left on these

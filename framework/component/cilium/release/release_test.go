@@ -1,6 +1,7 @@
 package release
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,6 +18,28 @@ func values(t *testing.T, text string) Values {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// A session for each router, of which none has the name of another: the API server rejects
+// two peers of one name.
+func TestPeering(t *testing.T) {
+	routers := []netip.Addr{netip.MustParseAddr("10.4.94.239"), netip.MustParseAddr("10.4.94.238")}
+	for _, graceful := range []bool{false, true} {
+		parts := strings.Split(Peering{Routers: routers, RoutersASN: 64524, ASN: 64513, GracefulRestart: graceful}.manifest(), "\n---\n")
+		if len(parts) != 3 {
+			t.Fatalf("%d objects", len(parts))
+		}
+		cluster, config := values(t, parts[0]), values(t, parts[1])
+		const want = "[map[localASN:64513 name:lab peers:[" +
+			"map[name:router1 peerASN:64524 peerAddress:10.4.94.239 peerConfigRef:map[name:lab]] " +
+			"map[name:router2 peerASN:64524 peerAddress:10.4.94.238 peerConfigRef:map[name:lab]]]]]"
+		if got, _ := chart.Get(cluster, "spec.bgpInstances"); fmt.Sprint(got) != want {
+			t.Errorf("%v, want %s", got, want)
+		}
+		if got, _ := chart.Get(config, "spec.gracefulRestart.enabled"); got != graceful {
+			t.Errorf("graceful restart is %v, want %t", got, graceful)
+		}
+	}
 }
 
 // The lab's settings take precedence over the user's values, and what they need depends on

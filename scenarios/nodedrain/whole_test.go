@@ -1,0 +1,70 @@
+package nodedrain
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/cilium/release"
+)
+
+// Versions that are built whole run whole. The images of older ones are the slices'.
+func TestFormOfVersions(t *testing.T) {
+	for version, want := range map[string]framework.Form{
+		"1.11.4": framework.Slice, "1.12.0": framework.Slice, "1.17.9": framework.Slice,
+		"1.18.0": framework.Whole, "1.18.4": framework.Whole, "1.20.2": framework.Whole,
+	} {
+		v := Scenario.At(map[string]string{"cilium": version})
+		if v.Form != want {
+			t.Errorf("%s is a %s, want %s", version, v.Form, want)
+		}
+		for _, image := range release.Images(version) { // both forms have the vendor's names
+			if !slices.Contains(v.Images, image) {
+				t.Errorf("%s lacks %s: %q", version, image, v.Images)
+			}
+		}
+		if v.Components["cilium"] != version {
+			t.Errorf("the components of %s are %v", version, v.Components)
+		}
+	}
+}
+
+// The whole gets the incident's mode, and the lab's settings do not take it away.
+func TestWholeIncident(t *testing.T) {
+	server := netip.MustParseAddrPort("10.4.94.32:6443")
+	whole := wholeIncident(lab, "1.19.3", server)
+	for path, want := range map[string]any{
+		"ipam.mode": "cluster-pool", "routingMode": "native", "autoDirectNodeRoutes": true, "enableIPv4Masquerade": false,
+		"bgpControlPlane.enabled": true, "k8sServiceHost": "10.4.94.32", "k8sServicePort": int64(6443),
+	} {
+		if got, _ := chart.Get(whole.Values, path); got != want {
+			t.Errorf("%s is %v, want %v", path, got, want)
+		}
+	}
+	set := map[string]any{}
+	for _, s := range whole.Settings(lab.Clusters[0], server) {
+		set[s.Path] = s.Value
+		if _, ours := chart.Get(whole.Values, s.Path); ours {
+			t.Errorf("the lab sets %s, which the incident has as well", s.Path)
+		}
+	}
+	if set["ipv4NativeRoutingCIDR"] != podCIDR.String() || set["ipam.operator.clusterPoolIPv4MaskSize"] != int64(24) {
+		t.Errorf("the ranges are not the incident's: %v", set)
+	}
+	if node := whole.Values["operator"].(map[string]any)["nodeSelector"].(map[string]any)["kubernetes.io/hostname"]; node == removed {
+		t.Errorf("the operator runs on %s, which goes away", node)
+	}
+	if agents, there := chart.Get(whole.WithoutAgents().Values, "agent"); !there || agents != false {
+		t.Errorf("without agents: agent is %v", agents)
+	}
+	if _, there := chart.Get(whole.Values, "agent"); there {
+		t.Error("the release itself was changed")
+	}
+	p := peering(lab)
+	want := []netip.Addr{netip.MustParseAddr("10.4.94.239"), netip.MustParseAddr("10.4.94.238")}
+	if !slices.Equal(p.Routers, want) || p.RoutersASN != torASN || p.ASN != clusterASN || p.GracefulRestart {
+		t.Errorf("peering is %+v", p)
+	}
+}
