@@ -73,9 +73,10 @@ func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
 	}
-	replaced, beside := resources.Replaced, "native BGP"
+	replaced, beside := slices.Clone(resources.Replaced), "native BGP"
 	if strings.Contains(mode, metallb.FRR) {
-		beside = "BGP by FRR, Debian 13's 10.3 in place of the version that the chart names"
+		beside = "BGP by FRR"
+		replaced = append(replaced, "the FRR that the chart names is replaced by Debian 13's 10.3, with both versions: a change of FRR is not tested")
 	}
 	var set []string
 	for _, setting := range at(to).Settings() {
