@@ -177,6 +177,7 @@ func remedies(version, mode string, others []string) []framework.Remedy {
 			Apply: moveTo(at(other, mode)), Undo: moveTo(at(version, mode)),
 		})
 	}
+	all[len(all)-1].Undo = nil // nothing comes after it
 	return all
 }
 
