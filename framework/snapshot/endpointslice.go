@@ -19,6 +19,9 @@ type EndpointSlice struct {
 	Ports     []ServicePort `json:"ports,omitempty"`
 	// Ready are the addresses that get new connections.
 	Ready []netip.Addr `json:"ready,omitempty"`
+	// Draining are the addresses that are not ready and still serve, because their pods
+	// are terminating: they keep the connections that they have.
+	Draining []netip.Addr `json:"draining,omitempty"`
 }
 
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
@@ -63,7 +66,9 @@ func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 			s.Ports = append(s.Ports, port)
 		}
 		for _, e := range o.Endpoints {
-			if e.Conditions.Ready != nil && !*e.Conditions.Ready { // unknown counts as ready
+			ready := e.Conditions.Ready == nil || *e.Conditions.Ready // unknown counts as ready
+			serving := e.Conditions.Serving != nil && *e.Conditions.Serving
+			if !ready && !serving {
 				continue
 			}
 			// All addresses of one endpoint are the same one: the first is taken.
@@ -74,7 +79,11 @@ func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 			if err != nil {
 				return nil, fmt.Errorf("EndpointSlice %s/%s: %w", o.Namespace, o.Name, err)
 			}
-			s.Ready = append(s.Ready, ip)
+			if ready {
+				s.Ready = append(s.Ready, ip)
+			} else {
+				s.Draining = append(s.Draining, ip)
+			}
 		}
 		all = append(all, s)
 	}
