@@ -7,6 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
+	"github.com/relapse-dev/relapse/scenarios/udpblackhole"
 	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
 )
 
@@ -17,4 +18,5 @@ var All = []framework.Scenario{
 	unpinnedimage.Scenario,
 	addednic.Scenario,
 	masqueradedrift.Scenario,
+	udpblackhole.Scenario,
 }
