@@ -195,7 +195,9 @@ spec:
 			return err
 		}
 	}
-	return nil
+	// These connections are not the component's: nodes are compared afterwards.
+	_, err = labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", "conntrack -D -p tcp --orig-dst "+service.Spec.ClusterIP+" 2>/dev/null || true")
+	return err
 }
 
 // ends are the endpoints of the probes.
