@@ -151,7 +151,7 @@ func (i *incident) script(role framework.Role) framework.Script {
 	}
 	s.Aftermath = []framework.Check{
 		refused("another-port", "a sender from another port is told that its packets are refused", anew),
-		{ID: "heir", Name: "a pod that is given the address gets the packets, and the detector names it", AsksDetectors: true, Holds: i.heirGetsPackets, Bound: within},
+		{ID: "heir", Name: "a pod that is given the address gets the packets, and the detector names it", Holds: i.heirGetsPackets, Bound: within},
 	}
 	s.Remedies = i.remedies()
 	return s
