@@ -117,6 +117,10 @@ func TestDNS(t *testing.T) {
 		{"a broken server", coded(dnsmessage.RCodeServerFailure), probe.Unresolved, "lookup: ServerFailure"},
 		{"no address", func(m dnsmessage.Message) *dnsmessage.Message { return &m }, probe.Unresolved, "lookup: no address"},
 		{"another question's answer", func(m dnsmessage.Message) *dnsmessage.Message { m.ID++; return &m }, probe.Unresolved, "lookup: no answer"},
+		{"a truncated answer", func(m dnsmessage.Message) *dnsmessage.Message {
+			m.Truncated = true
+			return pointing(redisEnd.Address.Addr())(m)
+		}, probe.Unresolved, "lookup: truncated"},
 		{"an address that refuses", pointing(nowhere), probe.Resolved, "ECONNREFUSED"},
 	} {
 		before := timeline(t, s, name)
@@ -147,6 +151,28 @@ func TestDNS(t *testing.T) {
 	}
 	if text := line.String(); !strings.Contains(text, "not resolved, ") {
 		t.Errorf("the timeline says %q", text)
+	}
+}
+
+// Where the name's address is known, an answer with another one counts as lost, although
+// something answers there.
+func TestDNSWithAnotherAddress(t *testing.T) {
+	t.Parallel()
+	server := startNameServer(t)
+	repo, redisEnd := startEnd(t, "repo"), startEnd(t, "redis")
+	server.answers(pointing(redisEnd.Address.Addr()))
+	const name = "repo->redis/dns"
+	s := start(t, []probe.End{repo, redisEnd}, probe.Probe{
+		From: "repo", To: "redis", Protocol: probe.DNS, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
+		Lookup: &probe.Lookup{Name: redis, Server: server.address, Address: redisEnd.Address.Addr()},
+	})
+	waitClean(t, s, 200*time.Millisecond)
+	began := time.Now()
+	server.answers(pointing(repo.Address.Addr()))
+	waitLoss(t, s, began, name)
+	stop(t, s)
+	if errors := timeline(t, s, name).Errors; errors["lookup: another address"] == 0 {
+		t.Errorf("errors are %v", errors)
 	}
 }
 

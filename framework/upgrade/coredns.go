@@ -77,7 +77,7 @@ func coreDNSWith(given Settings) (Upgrade, error) {
 			starts.Go(func() error { return at(version).Apply(startsCtx, labaccess.Lab(r), dnsRollWithin) })
 			return starts.Wait()
 		},
-		Ends: s.ends(), Paths: s.dnsPaths(config.Zone),
+		Ends: s.ends(), Paths: s.dnsPaths(lab, config.Zone),
 		Nodes: []string{master, worker1, worker2},
 		Parts: []string{"Deployment coredns"},
 		Roll: func(ctx context.Context, r *framework.Run, _, version string) error {
@@ -144,20 +144,20 @@ spec:
 // dnsPaths are the paths through the cluster's CoreDNS, and those that the lookups need
 // besides: if these lose packets too, CoreDNS is not the reason. Every packet is a lookup
 // from a new port, and a connection to the address that the name has.
-func (s small) dnsPaths(zone string) []PathKind {
-	lookups := func(kind, name, to string) PathKind {
+func (s small) dnsPaths(lab topology.Topology, zone string) []PathKind {
+	lookups := func(kind, name, to string, address netip.Addr) PathKind {
 		k := PathKind{Name: "DNS through CoreDNS, " + kind}
 		for _, from := range []string{master, worker1, worker2} {
 			k.Probes = append(k.Probes, probe.Probe{
 				Name: fmt.Sprintf("%s->%s/dns", from, kind), From: from, To: to, Protocol: probe.DNS,
-				Lookup: &probe.Lookup{Name: name, Server: dnsAddress},
+				Lookup: &probe.Lookup{Name: name, Server: dnsAddress, Address: address},
 			}.WithDefaults())
 		}
 		return k
 	}
 	paths := []PathKind{
-		lookups("a Service's name", "web.default.svc."+zone, "cluster IP"),
-		lookups("a forwarded name, mostly from the cache", forwardedName, outside),
+		lookups("a Service's name", "web.default.svc."+zone, "cluster IP", clusterIP),
+		lookups("a forwarded name, mostly from the cache", forwardedName, outside, lab.Hosts[0].Links[0].Address),
 	}
 	for _, k := range s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true) {
 		switch k.Name {

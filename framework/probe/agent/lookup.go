@@ -43,6 +43,9 @@ func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func
 		ctx, cancel := context.WithTimeout(s.ctx, probe.Timeout)
 		defer cancel()
 		addr, err := lookUp(ctx, resolver, probe.Lookup.Server, question, probe.Timeout/2)
+		if want := probe.Lookup.Address; err == nil && want.IsValid() && addr != want {
+			err = errOtherAddress
+		}
 		a.mu.Lock()
 		if err != nil {
 			p.unresolved.Add(slot)
@@ -72,8 +75,10 @@ func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func
 // maxAnswer is the size of an answer over UDP without EDNS (RFC 1035, 4.2.1).
 const maxAnswer = 512
 
-// errNoAnswer says that a DNS server kept silent.
-var errNoAnswer = errors.New("no answer")
+var (
+	errNoAnswer     = errors.New("no answer") // the DNS server kept silent
+	errOtherAddress = errors.New("another address")
+)
 
 // lookUp asks a DNS server for the first IPv4 address of a name: one question
 // in one packet from a port of its own, within a time. The error is one of a
@@ -124,6 +129,9 @@ func readAnswer(packet []byte, id uint16, name dnsmessage.Name) (addr netip.Addr
 	}
 	if m.RCode != dnsmessage.RCodeSuccess {
 		return netip.Addr{}, true, errors.New(strings.TrimPrefix(m.RCode.String(), "RCode"))
+	}
+	if m.Truncated { // a resolver would ask again over TCP, which is not tried here
+		return netip.Addr{}, true, errors.New("truncated")
 	}
 	for _, r := range m.Answers { // an alias comes before what it stands for
 		if a, ok := r.Body.(*dnsmessage.AResource); ok {

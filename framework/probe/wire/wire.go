@@ -107,6 +107,9 @@ type Lookup struct {
 	Name string `json:"name"`
 	// Server is asked over UDP, once for each slot.
 	Server netip.AddrPort `json:"server"`
+	// Address is the one that the name must have. An answer with another one counts as
+	// not resolved. The zero value accepts any.
+	Address netip.Addr `json:"address,omitzero"`
 }
 
 // Probe is a probe as its sender sees it.

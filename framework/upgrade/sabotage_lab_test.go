@@ -1,0 +1,115 @@
+//go:build lab && night
+
+package upgrade_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/qualify"
+	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// refusesNew is a table of rules for a node's kernel that forwards established connections
+// alone, as a firewall does that has lost its other rules.
+const refusesNew = `nft add table ip sabotage
+nft 'add chain ip sabotage forward { type filter hook forward priority 0; }'
+nft add rule ip sabotage forward ct state new drop`
+
+// TestSabotagedUpgrade breaks upgrades on their way to the new version, each in another way.
+// Each must be a NO-GO by the rows that are about it, and by no row that it leaves alone.
+func TestSabotagedUpgrade(t *testing.T) {
+	onNodes := func(script string) func(context.Context, *framework.Run, []string) error {
+		return func(ctx context.Context, r *framework.Run, nodes []string) error {
+			return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+				_, err := n.Exec(ctx, "sh", "-ec", script)
+				return err
+			})
+		}
+	}
+	for _, test := range []struct {
+		name                string
+		component, from, to string
+		settings            upgrade.Settings
+		// with follows the release of the new version, and back that of the old one.
+		with, back func(ctx context.Context, r *framework.Run, nodes []string) error
+		fails      []string // the rows that must be a NO-GO
+		fine       []string // those that must not
+		stopped    string   // why the upgrade must stop; empty if it must not
+	}{
+		{
+			name: "new connections alone are refused", component: "kube-proxy", from: "1.35.4", to: "1.36.3",
+			settings: upgrade.Settings{Mode: "iptables"},
+			with:     onNodes(refusesNew), back: onNodes("nft delete table ip sabotage"),
+			fails: []string{"new connections, outside to pod", "new connections, pod to pod, other node", "node port"},
+			fine:  []string{"outside to pod", "pod to pod, other node", "long-lived TCP"},
+		},
+		{
+			name: "an announcement is dropped", component: "metallb", from: "0.14.8", to: "0.14.9",
+			with: func(ctx context.Context, r *framework.Run, _ []string) error {
+				advertisement := &unstructured.Unstructured{}
+				advertisement.SetAPIVersion("metallb.io/v1beta1")
+				advertisement.SetKind("BGPAdvertisement")
+				return labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, advertisement, client.InNamespace("metallb-system"))
+			},
+			fails: []string{"LoadBalancer address, outside, UDP", "LoadBalancer address, outside, new connections"},
+			fine:  []string{"outside to pod", "pod to pod, other node", "node port"},
+		},
+		{
+			name: "the new version does not know an argument", component: "cilium", from: "1.18.4", to: "1.19.3",
+			settings: upgrade.Settings{Values: map[string]any{"extraArgs": []any{"--enable-ipsec-encrypted-overlay=false"}}},
+			stopped:  "unknown flag: --enable-ipsec-encrypted-overlay",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			u, err := upgrade.Of(test.component, test.from, test.to, test.settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			release := u.Release
+			u.Release = func(ctx context.Context, r *framework.Run, version string) error {
+				err := release(ctx, r, version)
+				switch {
+				case version == test.to && test.with != nil:
+					err = errors.Join(err, test.with(ctx, r, u.Nodes))
+				case version == test.from && test.back != nil:
+					err = errors.Join(err, test.back(ctx, r, u.Nodes))
+				}
+				return err
+			}
+			o := options(t)
+			m, err := upgrade.Run(t.Context(), u, test.from, test.to, suite.Labs(o), o.Options)
+			if err != nil || !strings.Contains(m.Stopped, test.stopped) || (m.Stopped == "") != (test.stopped == "") {
+				t.Fatalf("%v; stopped: %s", err, m.Stopped)
+			}
+			in := qualify.Inputs{Component: test.component, From: test.from, To: test.to, Upgrade: qualify.Upgrade{Measures: &m}}
+			in.Configuration.NotAsked = "the upgrade alone is judged"
+			q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify")
+			t.Log(q.Text())
+			if q.Verdict != qualify.NoGo {
+				t.Errorf("%s", q.Heading())
+			}
+			for _, row := range q.Rows {
+				fails := row.State == qualify.Fails
+				if slices.Contains(test.fails, row.Name) && !fails || slices.Contains(test.fine, row.Name) && fails {
+					t.Errorf("%s is %s", row.Name, row.State)
+				}
+			}
+			for _, name := range slices.Concat(test.fails, test.fine) {
+				if !slices.ContainsFunc(q.Rows, func(r qualify.Row) bool { return r.Name == name }) {
+					t.Errorf("there is no row %q", name)
+				}
+			}
+		})
+	}
+}
