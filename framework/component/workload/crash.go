@@ -23,9 +23,9 @@ type Crashed struct {
 
 // crash stops a pod's sandbox: containerd kills the processes of all of its containers. It
 // ends with an error if the pod has none that runs.
-const crash = `sandbox=$(crictl pods --quiet --state ready --label "io.kubernetes.pod.uid=$1")
+const crash = `sandbox=$(crictl --timeout 30s pods --quiet --state ready --label "io.kubernetes.pod.uid=$1")
 test -n "$sandbox"
-crictl stopp $sandbox`
+crictl --timeout 30s stopp $sandbox`
 
 // Crash ends the processes of the pod on a node with SIGKILL, as a reboot of the node does.
 // Kubelet starts the same pod again: its init containers first, with the images of the pod's
