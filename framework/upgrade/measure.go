@@ -212,7 +212,8 @@ func (r reading) attribute(paths []Path, steps []rolloutStep, ended time.Time) {
 				s.ended = steps[j+1].began
 			}
 			if lost := r.upgrade.Paths[i].measure(r.timelines, s); lost.Lost > 0 {
-				paths[i].LostIn = append(paths[i].LostIn, LostIn{step.name, lost.Lost, lost.LongestGapMS})
+				gap := min(lost.LongestGapMS, s.ended.Sub(s.began).Milliseconds()) // it may go on in the next step
+				paths[i].LostIn = append(paths[i].LostIn, LostIn{step.name, lost.Lost, gap})
 			}
 		}
 	}
