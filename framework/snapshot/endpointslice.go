@@ -19,6 +19,8 @@ type EndpointSlice struct {
 	Ports     []ServicePort `json:"ports,omitempty"`
 	// Ready are the addresses that get new connections.
 	Ready []netip.Addr `json:"ready,omitempty"`
+	// ReadyNodes are the nodes that have them, each once, in order, as far as they are known.
+	ReadyNodes []string `json:"ready_nodes,omitempty"`
 }
 
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
@@ -26,7 +28,12 @@ type EndpointSlice struct {
 var EndpointSlices = clusterList("EndpointSlices", (*cluster).endpointSlices,
 	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices }, EndpointSlice.state).within(proxyTimeout)
 
-func (e EndpointSlice) names(to *Names) { to.Namespaces[e.Namespace] = true }
+func (e EndpointSlice) names(to *Names) {
+	to.Namespaces[e.Namespace] = true
+	for _, node := range e.ReadyNodes {
+		to.Nodes[node] = true
+	}
+}
 
 func (e EndpointSlice) state(to *statements) {
 	if to.bulk {
@@ -75,7 +82,12 @@ func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 				return nil, fmt.Errorf("EndpointSlice %s/%s: %w", o.Namespace, o.Name, err)
 			}
 			s.Ready = append(s.Ready, ip)
+			if e.NodeName != nil {
+				s.ReadyNodes = append(s.ReadyNodes, *e.NodeName)
+			}
 		}
+		slices.Sort(s.ReadyNodes)
+		s.ReadyNodes = slices.Compact(s.ReadyNodes)
 		all = append(all, s)
 	}
 	return all, nil
