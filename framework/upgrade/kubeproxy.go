@@ -108,7 +108,10 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		},
 		Nodes: nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			return at(version).Roll(ctx, labaccess.Lab(r), node, within)
+			if err := at(version).Roll(ctx, labaccess.Lab(r), node, within); err != nil {
+				return err
+			}
+			return followsServices(ctx, r, node, within)
 		},
 		RollWithin: within,
 		Pods:       []workload.Pods{kubeadm.KubeProxy.Pods},
@@ -164,8 +167,13 @@ func kubeProxyOf13() Upgrade {
 			return starts.Wait()
 		},
 		Ends: s.ends(), Paths: s.paths(guestUDPEvery, guestOtherEvery, true),
-		Nodes:      nodes,
-		Roll:       apply,
+		Nodes: nodes,
+		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
+			if err := apply(ctx, r, node, version); err != nil {
+				return err
+			}
+			return followsServices(ctx, r, node, guestRollWithin)
+		},
 		RollWithin: guestRollWithin,
 	}.crashing(kubeproxy.Pods,
 		func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
