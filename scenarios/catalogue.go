@@ -4,6 +4,7 @@ package scenarios
 import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios/addednic"
+	"github.com/relapse-dev/relapse/scenarios/cordonwithdraws"
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
@@ -18,5 +19,6 @@ var All = []framework.Scenario{
 	unpinnedimage.Scenario,
 	addednic.Scenario,
 	masqueradedrift.Scenario,
+	cordonwithdraws.Scenario,
 	udpblackhole.Scenario,
 }

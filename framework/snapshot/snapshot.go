@@ -35,10 +35,12 @@ type Snapshot struct {
 	CalicoAgents   List[CalicoAgent]   `json:"calico_agents,omitzero"`
 	Services       List[Service]       `json:"services,omitzero"`
 	EndpointSlices List[EndpointSlice] `json:"endpoint_slices,omitzero"`
-	Proxies        []Proxy             `json:"proxies,omitempty"`
-	Firewalls      []Firewall          `json:"firewalls,omitempty"`
-	NAT            []NodeNAT           `json:"nat,omitempty"`
-	Outside        []HostSockets       `json:"outside,omitempty"`
+	// BGPAdvertisements are MetalLB's.
+	BGPAdvertisements List[BGPAdvertisement] `json:"bgp_advertisements,omitzero"`
+	Proxies           []Proxy                `json:"proxies,omitempty"`
+	Firewalls         []Firewall             `json:"firewalls,omitempty"`
+	NAT               []NodeNAT              `json:"nat,omitempty"`
+	Outside           []HostSockets          `json:"outside,omitempty"`
 }
 
 // Isolation is the name of a source that is unavailable while packets of a lab could leave the

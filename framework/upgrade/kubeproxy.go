@@ -115,7 +115,9 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		},
 		RollWithin: within,
 		Pods:       []workload.Pods{kubeadm.KubeProxy.Pods},
-	}
+	}.crashing(all(kubeadm.KubeProxy.Pods), func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
+		return at(version).Synced(ctx, labaccess.Lab(r), node, within)
+	})
 	if config.Mode == kubeadm.NFTables {
 		u.Fit = host.ProxiesByNFTables
 	}
@@ -138,9 +140,11 @@ func wireAll(ctx context.Context, r *framework.Run) error {
 func kubeProxyOf13() Upgrade {
 	s := small{component: "kube-proxy", number: 63, kernel: "6.1"}
 	nodes := []string{worker1, worker2}
+	at := func(node, version string) kubeproxy.Proxy {
+		return kubeproxy.Proxy{Version: version, Mode: kubeproxy.IPVS, Node: node, PodCIDR: s.podCIDR(), Watched: clusterIP}
+	}
 	apply := func(ctx context.Context, r *framework.Run, node, version string) error {
-		p := kubeproxy.Proxy{Version: version, Mode: kubeproxy.IPVS, Node: node, PodCIDR: s.podCIDR(), Watched: clusterIP}
-		return p.Apply(ctx, labaccess.Lab(r))
+		return at(node, version).Apply(ctx, labaccess.Lab(r))
 	}
 	return Upgrade{
 		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: kubeadm.IPVS, Besides: podsWired,
@@ -171,5 +175,8 @@ func kubeProxyOf13() Upgrade {
 			return followsServices(ctx, r, node, guestRollWithin)
 		},
 		RollWithin: guestRollWithin,
-	}
+	}.crashing(kubeproxy.Pods,
+		func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
+			return at(node, version).Synced(ctx, labaccess.Lab(r))
+		})
 }
