@@ -164,7 +164,7 @@ func TestBadUsage(t *testing.T) {
 		},
 		{
 			"qualify with values of what has no chart here", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--values", "-"},
-			`--values: kube-proxy is not installed by values here: expected cilium`,
+			`--values: kube-proxy is not installed by values here: expected cilium or metallb`,
 		},
 		{
 			"qualify with values and a ConfigMap", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--config", "testdata/config.yaml"},

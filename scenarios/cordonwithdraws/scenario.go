@@ -38,6 +38,10 @@ var Scenario = framework.Scenario{
 	Topology: lab,
 	Owner:    framework.Maintainers, Slow: true,
 	Labels: []framework.Label{framework.BGP, framework.Services},
+	Budget: framework.Budget{
+		Whole: 240 * time.Second, Affected: 100 * time.Second,
+		Reuse: 60 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+	},
 	Variants: []framework.Variant{
 		variant(framework.Affected, affected, metallb.Native, before, fixed),
 		variant(framework.Fixed, before, metallb.Native),
@@ -173,10 +177,11 @@ func remedies(version, mode string, others []string) []framework.Remedy {
 	}
 	for _, other := range others {
 		all = append(all, framework.Remedy{
-			ID: "metallb-" + other, Name: "MetalLB " + other, Helps: true, Bound: within,
+			ID: "metallb-" + strings.ReplaceAll(other, ".", "-"), Name: "MetalLB " + other, Helps: true, Bound: within,
 			Apply: moveTo(at(other, mode)), Undo: moveTo(at(version, mode)),
 		})
 	}
+	all[len(all)-1].Undo = nil // nothing comes after it
 	return all
 }
 
