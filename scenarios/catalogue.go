@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
+	"github.com/relapse-dev/relapse/scenarios/udpblackhole"
 	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
 )
 
@@ -19,4 +20,5 @@ var All = []framework.Scenario{
 	addednic.Scenario,
 	masqueradedrift.Scenario,
 	cordonwithdraws.Scenario,
+	udpblackhole.Scenario,
 }

@@ -69,9 +69,12 @@ If an incident is caused by the upgrade, and not by one version, the upgrade fro
 TO runs. The other incidents run with FROM and with TO, without harmless precursors and
 remedies. A version that refuses to start, and says why, is not affected.
 
-NO-GO: an incident is introduced, TO does not start with the configuration or on the lab, or
-traffic loses more than --max-gap and --max-lost allow, or more after the rollout than at
-rest.
+In the middle of the rollout an agent of FROM that is not replaced yet is restarted under what
+TO has brought to the cluster, and in the middle of the rollback one of TO.
+
+NO-GO: an incident is introduced, TO does not start with the configuration or on the lab, an
+agent that was restarted in the middle does not work again, or traffic loses more than
+--max-gap and --max-lost allow, or more after the rollout than at rest.
 UNKNOWN: a part that decides could not be judged. Missing samples are unknown, not fine.
 An incident that both versions have is a warning, and comes first in the table.
 

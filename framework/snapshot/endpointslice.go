@@ -21,6 +21,9 @@ type EndpointSlice struct {
 	Ready []netip.Addr `json:"ready,omitempty"`
 	// ReadyNodes are the nodes that have them, each once, in order, as far as they are known.
 	ReadyNodes []string `json:"ready_nodes,omitempty"`
+	// Draining are the addresses that are not ready and still serve, because their pods
+	// are terminating: they keep the connections that they have.
+	Draining []netip.Addr `json:"draining,omitempty"`
 }
 
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
@@ -70,7 +73,9 @@ func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 			s.Ports = append(s.Ports, port)
 		}
 		for _, e := range o.Endpoints {
-			if e.Conditions.Ready != nil && !*e.Conditions.Ready { // unknown counts as ready
+			ready := e.Conditions.Ready == nil || *e.Conditions.Ready // unknown counts as ready
+			serving := e.Conditions.Serving != nil && *e.Conditions.Serving
+			if !ready && !serving {
 				continue
 			}
 			// All addresses of one endpoint are the same one: the first is taken.
@@ -81,10 +86,14 @@ func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 			if err != nil {
 				return nil, fmt.Errorf("EndpointSlice %s/%s: %w", o.Namespace, o.Name, err)
 			}
-			s.Ready = append(s.Ready, ip)
-			if e.NodeName != nil {
+			switch {
+			case !ready:
+				s.Draining = append(s.Draining, ip)
+				continue
+			case e.NodeName != nil:
 				s.ReadyNodes = append(s.ReadyNodes, *e.NodeName)
 			}
+			s.Ready = append(s.Ready, ip)
 		}
 		slices.Sort(s.ReadyNodes)
 		s.ReadyNodes = slices.Compact(s.ReadyNodes)

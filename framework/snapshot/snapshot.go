@@ -19,9 +19,10 @@ type Snapshot struct {
 	// Sources are those of the collector. The fields of others are empty.
 	Sources []Asked `json:"sources,omitempty"`
 
-	Nodes       List[Node]       `json:"nodes,omitzero"`
-	CiliumNodes List[CiliumNode] `json:"cilium_nodes,omitzero"`
-	Pods        List[Pod]        `json:"pods,omitzero"`
+	Nodes        List[Node]        `json:"nodes,omitzero"`
+	CiliumNodes  List[CiliumNode]  `json:"cilium_nodes,omitzero"`
+	CalicoBlocks List[CalicoBlock] `json:"calico_blocks,omitzero"`
+	Pods         List[Pod]         `json:"pods,omitzero"`
 	// Tags are in order of image.
 	Workloads  List[Workload]  `json:"workloads,omitzero"`
 	PodImages  List[PodImages] `json:"pod_images,omitzero"`

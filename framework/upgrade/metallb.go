@@ -147,7 +147,7 @@ func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 		},
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: withoutPods("metallb-system/", ":9443"),
-	}, nil
+	}.crashing(all(metallb.Speaker.Pods), sessionsSince), nil
 }
 
 // balanced is the Service of type LoadBalancer in front of the pod on worker2.
