@@ -77,8 +77,8 @@ LoadBalancer addresses, mode ipvs, IPv6, or the load on the node that gets the p
 				And(earlierIPTables, framework.StepObserve, framework.StepAfter("told"))},
 	},
 	Diagram: `         tor .254          AS 64524, static routes to the pods
-      ┌─────┴─────┐        nodes 10.60.4.0/24
-   master       worker     pods in 10.60.64.0/20
+      ┌─────┴─────┐        nodes 10.67.4.0/24
+   master       worker     pods in 10.67.64.0/20
     .11          .12
    sender       sender     to Service statsd 10.96.0.80:8125/UDP
                 statsd     its only endpoint`,

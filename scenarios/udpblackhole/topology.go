@@ -15,9 +15,9 @@ const (
 
 var (
 	nodes   = []string{master, worker}
-	podCIDR = netip.MustParsePrefix("10.60.64.0/20")
-	nodeNet = topology.NewNetwork("nodes", "10.60.4.0/24")
-	onNodes = nodeNet.At("10.60.4.254")
+	podCIDR = netip.MustParsePrefix("10.67.64.0/20")
+	nodeNet = topology.NewNetwork("nodes", "10.67.4.0/24")
+	onNodes = nodeNet.At("10.67.4.254")
 	tor     = topology.Router{Name: "tor", ASN: 64524, ID: onNodes.Address, Links: []topology.Link{onNodes}}
 )
 
@@ -29,8 +29,8 @@ var lab = topology.Topology{
 	Clusters: []topology.Cluster{{
 		Name: "k8s", ASN: clusterASN, PodCIDR: podCIDR, NodeMask: 24, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
 		Nodes: []topology.Node{
-			node(master, topology.ControlPlane, "10.60.4.11"),
-			node(worker, topology.Worker, "10.60.4.12"),
+			node(master, topology.ControlPlane, "10.67.4.11"),
+			node(worker, topology.Worker, "10.67.4.12"),
 		},
 	}},
 	Routers: []topology.Router{tor},
