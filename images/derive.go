@@ -42,9 +42,17 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the vendor's go.mod: %w", err)
 	}
+	if b.vendor.Staging != nil {
+		published := variables(v, b.version).Replace(b.vendor.Staging.Published)
+		for _, r := range slices.Clone(mod.Replace) {
+			if published != "" && strings.HasPrefix(r.New.Path, "./"+b.vendor.Staging.Folder+"/") {
+				err = errors.Join(err, mod.AddReplace(r.Old.Path, r.Old.Version, r.Old.Path, published))
+			}
+		}
+	}
 	vendors := chosen(mod)
 	ours := "github.com/relapse-dev/relapse/images/" + filepath.Base(b.component.folder)
-	err = mod.AddModuleStmt(ours)
+	err = errors.Join(err, mod.AddModuleStmt(ours))
 	if language := cmp.Or(b.vendor.Go, b.component.Go); language != vendorGo {
 		if mod.Go != nil && version.Compare("go"+mod.Go.Version, "go"+language) > 0 {
 			language = mod.Go.Version // which its main module cannot be below
@@ -74,12 +82,6 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 		err = errors.Join(err, mod.AddReplace(path, "", newPath, newVersion))
 	}
 	if b.vendor.Staging != nil {
-		published := variables(v, b.version).Replace(b.vendor.Staging.Published)
-		for _, r := range slices.Clone(mod.Replace) {
-			if published != "" && strings.HasPrefix(r.New.Path, "./"+b.vendor.Staging.Folder+"/") {
-				err = errors.Join(err, mod.AddReplace(r.Old.Path, r.Old.Version, r.Old.Path, published))
-			}
-		}
 		for _, path := range b.vendor.Staging.Modules {
 			err = errors.Join(err, mod.AddRequire(path, "v0.0.0"), mod.AddReplace(path, "", stagingFolder+path, ""))
 		}

@@ -4,9 +4,11 @@ package scenarios
 import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios/addednic"
+	"github.com/relapse-dev/relapse/scenarios/cordonwithdraws"
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
+	"github.com/relapse-dev/relapse/scenarios/udpblackhole"
 	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
 )
 
@@ -17,4 +19,6 @@ var All = []framework.Scenario{
 	unpinnedimage.Scenario,
 	addednic.Scenario,
 	masqueradedrift.Scenario,
+	cordonwithdraws.Scenario,
+	udpblackhole.Scenario,
 }

@@ -54,11 +54,13 @@ Both versions' own code reads it. This works for Cilium only, up to 1.17. For ku
 1.31 on it takes a KubeProxyConfiguration, and for CoreDNS a Corefile, or the ConfigMap with
 it: both versions run with it on the lab of the upgrade. --manifests takes MetalLB's pools,
 peers and advertisements. --mode is kube-proxy's mode where no configuration names it:
-iptables, nftables, or ipvs, which runs on guests with kernels of their own.
+iptables, nftables, or ipvs, which runs on guests with kernels of their own. For MetalLB it is
+native or frr, in place of the chart's default.
 
 --values takes the values of your Helm release, as helm get values -o yaml prints them. The
-vendor's charts of both versions render them: their ConfigMaps are compared, and the lab's
-release is installed with them. This works for Cilium from 1.18 on.
+vendor's charts of both versions render them: their ConfigMaps, or MetalLB's arguments and
+environment, are compared, and the lab's release is installed with them. This works for Cilium
+from 1.18 on, and for MetalLB.
 
 What a lab cannot have (devices, addresses, node selectors, images of your registry, Envoy,
 Hubble) is replaced, and each replacement is printed and stored.
@@ -67,9 +69,12 @@ If an incident is caused by the upgrade, and not by one version, the upgrade fro
 TO runs. The other incidents run with FROM and with TO, without harmless precursors and
 remedies. A version that refuses to start, and says why, is not affected.
 
-NO-GO: an incident is introduced, TO does not start with the configuration or on the lab, or
-traffic loses more than --max-gap and --max-lost allow, or more after the rollout than at
-rest.
+In the middle of the rollout an agent of FROM that is not replaced yet is restarted under what
+TO has brought to the cluster, and in the middle of the rollback one of TO.
+
+NO-GO: an incident is introduced, TO does not start with the configuration or on the lab, an
+agent that was restarted in the middle does not work again, or traffic loses more than
+--max-gap and --max-lost allow, or more after the rollout than at rest.
 UNKNOWN: a part that decides could not be judged. Missing samples are unknown, not fine.
 An incident that both versions have is a warning, and comes first in the table.
 
@@ -100,7 +105,7 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
 	flags.StringArrayVar(&o.values, "values", nil, "the values of your Helm release, `FILE`; several merge as with Helm; - is standard input")
 	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's), `FILE`; - is standard input")
-	flags.StringVar(&o.mode, "mode", "", "kube-proxy's `MODE`, if no configuration names one: iptables, nftables or ipvs (default iptables)")
+	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
 	flags.StringVar(&o.maxLost, "max-lost", "0.1%", "the `SHARE` of a path's packets that may be lost during the rollout; none may be lost after it")
 	flags.StringVar(&o.resume, "resume", "", "continue an interrupted qualification, by its folder `DIR`")

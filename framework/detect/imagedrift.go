@@ -28,7 +28,7 @@ func (ImageDrift) Name() string { return "image-drift" }
 
 // Reads implements Detector.
 func (ImageDrift) Reads() []snapshot.Source {
-	return []snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.CiliumNodes, snapshot.Routers}
+	return []snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}
 }
 
 // Detect implements Detector. Findings are in order of workload, one for each
@@ -165,8 +165,8 @@ func (v *view) routersWithout(node string) []string {
 		return nil
 	}
 	var routers []string
-	for p, owner := range v.owners {
-		if owner != node {
+	for p := range v.origins {
+		if !v.owns(node, p) {
 			continue
 		}
 		for _, r := range v.Routers {

@@ -281,7 +281,12 @@ func (d IPVSConvergence) differences(s snapshot.Snapshot, node string) map[diffe
 
 // readyServers are the endpoints of a port that must get connections.
 func readyServers(s snapshot.Snapshot, service snapshot.Service, port snapshot.ServicePort) map[netip.AddrPort]bool {
-	ready := map[netip.AddrPort]bool{}
+	return servers(s, service, port, func(slice snapshot.EndpointSlice) []netip.Addr { return slice.Ready })
+}
+
+// servers are those endpoints of a port that are wanted.
+func servers(s snapshot.Snapshot, service snapshot.Service, port snapshot.ServicePort, wanted func(snapshot.EndpointSlice) []netip.Addr) map[netip.AddrPort]bool {
+	found := map[netip.AddrPort]bool{}
 	for _, slice := range s.EndpointSlices.Items {
 		if slice.Namespace != service.Namespace || slice.Service != service.Name {
 			continue
@@ -290,12 +295,12 @@ func readyServers(s snapshot.Snapshot, service snapshot.Service, port snapshot.S
 			if target.Name != port.Name || target.Protocol != port.Protocol {
 				continue
 			}
-			for _, ip := range slice.Ready {
-				ready[netip.AddrPortFrom(ip, target.Port)] = true
+			for _, ip := range wanted(slice) {
+				found[netip.AddrPortFrom(ip, target.Port)] = true
 			}
 		}
 	}
-	return ready
+	return found
 }
 
 // compare adds the differences of one port of one cluster IP.

@@ -24,6 +24,11 @@ const (
 	// range whose owner was removed. Latent: no packets are lost until the range
 	// is allocated to another node or the removed machine is switched off.
 	AbsentNode = "absent-node"
+	// TwinRange: two nodes own the same range. Each router prefers one of them, or shares
+	// the packets out between both, and pods of the other get nothing, or a part. Active if
+	// a router has a route to the range, and latent if none has. Owner is the node whose
+	// object is the elder, Announcer the other.
+	TwinRange = "twin-range"
 )
 
 const (
@@ -42,17 +47,19 @@ const (
 	sightings = 2
 )
 
-// RouteOwnership compares who owns a pod range with who announces it.
+// RouteOwnership compares the intended origin of each pod range with what each router has.
 //
 // The owner is the node from whose range pods get their addresses: the
-// CiliumNode with the range in spec.ipam.podCIDRs. In a cluster without
-// CiliumNodes it is the Node with the range in spec.podCIDRs. The announcer
+// CiliumNode with the range in spec.ipam.podCIDRs; with Calico, the node that the
+// IPAMBlock has an affinity for; in other clusters the Node with the range in
+// spec.podCIDRs. The announcer
 // is the node that a router's path leads to, by its next hop or else by its
 // neighbour; a static route counts as an announcement by the operator.
 //
 // A range that a router lacks is pending at first: a node that joins announces
 // it a moment later, and the objects of a node that is removed are deleted after
-// its session has ended. A route to the wrong node is latent at once.
+// its session has ended. A route to the wrong node is latent at once, and so is a
+// range with two owners.
 type RouteOwnership struct{}
 
 // Name implements Detector.
@@ -60,7 +67,7 @@ func (RouteOwnership) Name() string { return "route-ownership" }
 
 // Reads implements Detector.
 func (RouteOwnership) Reads() []snapshot.Source {
-	return []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.Pods, snapshot.Routers}
+	return []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers}
 }
 
 // Detect implements Detector. Findings are in order of prefix. A range that
@@ -82,7 +89,7 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
 		return nil
 	}
 	o := ownership{now: now, at: at, n: len(history)}
-	findings := append(o.unannounced(), o.misplaced()...)
+	findings := slices.Concat(o.unannounced(), o.misplaced(), o.twins())
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(comparePrefixes(a.Object.prefix, b.Object.prefix), cmp.Compare(a.Announcer, b.Announcer))
 	})
@@ -95,65 +102,24 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
 // view is one snapshot, indexed.
 type view struct {
 	snapshot.Snapshot
-	// known is true if both Nodes and CiliumNodes were read.
+	// intended are the pod ranges. known is true if the objects that decide were read.
+	intended
 	known bool
-	// cilium is true if CiliumNodes decide which node owns a range.
-	cilium bool
-	nodes  map[string]snapshot.Node
+	nodes map[string]snapshot.Node
 	// addresses are the InternalIPs of Nodes.
 	addresses map[netip.Addr]string
-	// owners are the nodes by range, whether they have a Node object or not.
-	owners map[netip.Prefix]string
 }
 
 func newView(s snapshot.Snapshot) *view {
-	v := &view{
-		Snapshot:  s,
-		known:     s.Nodes.Read && s.CiliumNodes.Read,
-		cilium:    len(s.CiliumNodes.Items) > 0,
-		nodes:     map[string]snapshot.Node{},
-		addresses: map[netip.Addr]string{},
-		owners:    map[netip.Prefix]string{},
-	}
+	v := &view{Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}}
+	v.intended, v.known = podRanges(s)
 	for _, n := range s.Nodes.Items {
 		v.nodes[n.Name] = n
 		for _, a := range n.InternalIPs {
 			v.addresses[a] = n.Name
 		}
-		if !v.cilium {
-			for _, p := range n.PodCIDRs {
-				v.owners[p] = n.Name
-			}
-		}
-	}
-	for _, n := range s.CiliumNodes.Items {
-		for _, p := range n.PodCIDRs {
-			v.owners[p] = n.Name
-		}
 	}
 	return v
-}
-
-// layer is the kind of the objects that decide which node owns a range.
-func (v *view) layer() string {
-	if v.cilium {
-		return "CiliumNode"
-	}
-	return "Node"
-}
-
-// record is the object that says that a node owns a range.
-func (v *view) record(node string) string { return v.layer() + " " + node }
-
-// owner returns the node whose range p is or is a part of.
-func (v *view) owner(p netip.Prefix) (string, bool) {
-	// From p itself to wider ranges: the narrowest one decides.
-	for bits := p.Bits(); bits > 0; bits-- {
-		if node, ok := v.owners[netip.PrefixFrom(p.Addr(), bits).Masked()]; ok {
-			return node, true
-		}
-	}
-	return "", false
 }
 
 // allocated returns the node that has p in its Node.spec.podCIDRs, or "".
@@ -248,10 +214,12 @@ type ownership struct {
 // unannounced finds ranges of nodes that routers do not have.
 func (o ownership) unannounced() []Finding {
 	var findings []Finding
-	for p, owner := range o.now.owners {
-		if _, ok := o.now.nodes[owner]; !ok {
+	for p, origins := range o.now.origins {
+		i := slices.IndexFunc(origins, func(c origin) bool { _, ok := o.now.nodes[c.node]; return ok })
+		if i < 0 {
 			continue // the owner was removed
 		}
+		owner := origins[i].node
 		var with, without, pending []string
 		var longest time.Duration // of pending
 		for _, r := range o.now.Routers {
@@ -309,7 +277,7 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 		if !v.known || !ok || !complete(r) {
 			continue
 		}
-		if v.nodes[owner].UID != node.UID || v.owners[p] != owner || v.covered(r, p) {
+		if v.nodes[owner].UID != node.UID || !v.owns(owner, p) || v.covered(r, p) {
 			since = first
 			break
 		}
@@ -367,6 +335,28 @@ func (o ownership) misplaced() []Finding {
 	return findings
 }
 
+// twins finds ranges that two nodes own. One whose Node object was removed counts as long
+// as its own object claims the range: the allocator goes by that.
+func (o ownership) twins() []Finding {
+	var findings []Finding
+	for p, origins := range o.now.origins {
+		for _, later := range origins[min(1, len(origins)):] {
+			state, routers := Latent, []string(nil)
+			for _, r := range o.now.Routers {
+				if o.now.covered(r, p) {
+					state, routers = Active, append(routers, r.Name)
+				}
+			}
+			owner := origins[0].node
+			findings = append(findings, Finding{
+				Kind: TwinRange, State: state, Object: Prefix(p), Owner: owner, Announcer: later.node,
+				Routers: routers, Pods: o.podsIn(p), Says: o.sayTwins(p, owner, later.node, routers),
+			})
+		}
+	}
+	return findings
+}
+
 // wrong returns what is wrong with a route, or "".
 func (o ownership) wrong(p netip.Prefix, to speaker) string {
 	owner, owned := o.now.owner(p)
@@ -374,7 +364,7 @@ func (o ownership) wrong(p netip.Prefix, to speaker) string {
 	switch {
 	case !to.present:
 		return AbsentNode
-	case owned && owner == to.name:
+	case o.now.owns(to.name, p), o.runs(to.name, p):
 		return ""
 	case owned && alive:
 		return WrongAnnouncer
@@ -382,6 +372,15 @@ func (o ownership) wrong(p netip.Prefix, to speaker) string {
 		return AbsentNode
 	}
 	return "" // no pod range: a Service's address, for example
+}
+
+// runs reports whether a prefix is the address of one pod, which runs on a node. Calico lets
+// a node whose own blocks are full borrow addresses of another node's, and announces them
+// one by one.
+func (o ownership) runs(node string, p netip.Prefix) bool {
+	return p.IsSingleIP() && slices.ContainsFunc(o.now.Pods.Items, func(pod snapshot.Pod) bool {
+		return pod.IP == p.Addr() && pod.Node == node
+	})
 }
 
 // speaker is the node that an announcement leads to.

@@ -204,6 +204,39 @@ func healthy(changes ...func(*world)) []*world {
 	return []*world{w}
 }
 
+// twin gives node1 the range of master2 instead of its own. Its CiliumNode is so much
+// younger, and it announces the range to these routers.
+func (w *world) twin(younger time.Duration, routers ...string) {
+	w.withdraw("10.5.112.0/24", tors...)
+	for i := range w.CiliumNodes.Items {
+		w.CiliumNodes.Items[i].Created = start.Add(-time.Hour)
+	}
+	w.CiliumNodes.Items[3].Created = start.Add(younger - time.Hour)
+	w.CiliumNodes.Items[3].PodCIDRs = w.CiliumNodes.Items[1].PodCIDRs
+	w.announce("10.4.94.23", "10.5.115.0/24", routers...)
+}
+
+func (w *world) block(cidr, node string) {
+	w.CalicoBlocks.Items = append(w.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: prefix(cidr), Node: node})
+}
+
+// blocks is a cluster with Calico. Its Nodes have ranges as well, which nothing uses.
+func blocks(changes ...func(*world)) []*world {
+	w := incident(false)
+	w.CiliumNodes.Items, w.Pods.Items, w.CalicoBlocks.Read = nil, nil, true
+	for _, n := range table {
+		w.withdraw(n.cilium, tors...)
+	}
+	w.block("10.5.113.0/26", "master1")
+	w.announce("10.4.94.32", "10.5.113.0/26", tors...)
+	w.block("10.5.114.0/26", "master3")
+	w.announce("10.4.94.31", "10.5.114.0/26", tors...)
+	for _, change := range changes {
+		change(w)
+	}
+	return []*world{w}
+}
+
 func TestRouteOwnership(t *testing.T) {
 	var (
 		swapped = []string{
@@ -345,6 +378,57 @@ func TestRouteOwnership(t *testing.T) {
 			w.withdraw("10.5.114.0/24", "tor2")
 			return []*world{w}
 		}, []string{"unannounced active 10.5.114.0/24 owner=master2 announcer= at=tor2"}},
+
+		{"twins: node1 has the range of master2, and both announce it", func() []*world {
+			return healthy(func(w *world) { w.twin(time.Minute, tors...) })
+		}, []string{"twin-range active 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2"}},
+		{"twins: node1 is the elder", func() []*world {
+			return healthy(func(w *world) { w.twin(-time.Minute, tors...) })
+		}, []string{"twin-range active 10.5.115.0/24 owner=node1 announcer=master2 at=tor1,tor2"}},
+		{"twins: one router has the range, from node1 alone", func() []*world {
+			return healthy(func(w *world) {
+				w.withdraw("10.5.115.0/24", tors...)
+				w.twin(time.Minute, "tor2")
+				w.Routers = w.Routers[1:]
+			})
+		}, []string{"twin-range active 10.5.115.0/24 owner=master2 announcer=node1 at=tor2"}},
+		{"twins at rest", func() []*world {
+			return healthy(func(w *world) {
+				w.twin(time.Minute)
+				w.Routers = nil
+			})
+		}, []string{"twin-range latent 10.5.115.0/24 owner=master2 announcer=node1 at="}},
+		{"twins of Node.spec", func() []*world {
+			return healthy(func(w *world) {
+				w.CiliumNodes.Items = nil
+				for i := range w.Nodes.Items {
+					w.Nodes.Items[i].PodCIDRs = []netip.Prefix{prefix(table[i].cilium)}
+				}
+				w.Nodes.Items[3].PodCIDRs = w.Nodes.Items[1].PodCIDRs
+				w.withdraw("10.5.112.0/24", tors...)
+				w.announce("10.4.94.23", "10.5.115.0/24", "tor1")
+			})
+		}, []string{"twin-range active 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2"}},
+
+		{"Calico: the node with the affinity announces its block", func() []*world { return blocks() }, nil},
+		{"Calico: a block that no router has, and one without a node", func() []*world {
+			return blocks(func(w *world) {
+				w.withdraw("10.5.114.0/26", tors...)
+				w.block("10.5.115.0/26", "")
+			})
+		}, []string{"unannounced active 10.5.114.0/26 owner=master3 announcer= at=tor1,tor2"}},
+		{"Calico: another node announces a block", func() []*world {
+			return blocks(func(w *world) { w.announce("10.4.94.21", "10.5.114.0/26", "tor1") })
+		}, []string{"wrong-announcer latent 10.5.114.0/26 owner=master3 announcer=master2 at=tor1"}},
+		{"Calico: a pod has an address of another node's block", func() []*world {
+			return blocks(func(w *world) {
+				w.pod("master2", addr("10.5.114.9"))
+				w.announce("10.4.94.21", "10.5.114.9/32", tors...)
+			})
+		}, nil},
+		{"Calico: blocks not read", func() []*world {
+			return blocks(func(w *world) { w.CalicoBlocks = snapshot.List[snapshot.CalicoBlock]{Error: "forbidden"} })
+		}, nil},
 
 		{"Nodes not read", func() []*world {
 			return broken(func(w *world) { w.Nodes = snapshot.List[snapshot.Node]{Error: "timeout"} })

@@ -76,7 +76,7 @@ func (o ownership) sayPlace(p place, routers []string) string {
 		how += ", which is in the AS of the nodes and is no Node"
 	case !p.to.present:
 		how += ", which is no longer a Node"
-	case o.now.allocated(p.prefix) == p.to.name && o.now.cilium:
+	case o.now.allocated(p.prefix) == p.to.name && o.now.layer != nodeLayer:
 		how += ", which has it in Node.spec.podCIDRs"
 	}
 	if p.kind == WrongAnnouncer {
@@ -92,9 +92,31 @@ func (o ownership) sayPlace(p place, routers []string) string {
 	case owned:
 		return fmt.Sprintf("%s, but %s holds that range and is no longer a Node.", how, o.now.record(owner))
 	case former != "":
-		return fmt.Sprintf("%s, but no %s holds that range since %s was removed.", how, o.now.layer(), former)
+		return fmt.Sprintf("%s, but no %s holds that range since %s was removed.", how, o.now.layer, former)
 	}
-	return fmt.Sprintf("%s, but no %s holds that range.", how, o.now.layer())
+	return fmt.Sprintf("%s, but no %s holds that range.", how, o.now.layer)
+}
+
+// sayTwins says which nodes hold a range, and where each router sends it.
+func (o ownership) sayTwins(p netip.Prefix, owner, later string, routers []string) string {
+	says := fmt.Sprintf("%s and %s both hold %s%s", o.now.record(owner), o.now.record(later), p, o.sayPods(o.podsIn(p)))
+	if len(routers) == 0 {
+		return says + ", and no router has a route to it."
+	}
+	var to []string
+	for _, r := range o.now.Routers {
+		var hops []string
+		for _, a := range announcements(r) {
+			if s, ok := o.speaker(r, a); ok && a.prefix == p && !slices.Contains(hops, s.String()) {
+				hops = append(hops, s.String())
+			}
+		}
+		slices.Sort(hops)
+		if len(hops) > 0 {
+			to = append(to, fmt.Sprintf("%s has it from %s", r.Name, and(hops)))
+		}
+	}
+	return fmt.Sprintf("%s: %s, and packets that reach one node are lost to pods on the other.", says, strings.Join(to, ", "))
 }
 
 // unlike lists the routers that have a route.

@@ -76,6 +76,7 @@ const (
 	Trials      Action = "trials"       // how a probabilistic fault went: Rounds, Holds
 	Release     Action = "release"      // what a version has for all nodes is brought to the cluster
 	Roll        Action = "roll"         // the agent of a node is replaced; Part is the node
+	Restart     Action = "restart"      // an agent crashes and starts again: Holds and Saw; Part is the node
 	ReadKernel  Action = "read-kernel"  // a node's kernel is read: Saw; Part is the node
 )
 

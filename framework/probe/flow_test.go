@@ -106,3 +106,36 @@ func TestUDPFlow(t *testing.T) {
 		t.Errorf("%s; from %v", line.String(), line.Sources)
 	}
 }
+
+// A connected socket is told of refusals. Where they count as answers, a probe whose packets
+// are refused loses none, and one whose packets vanish loses them.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	a, f := startEnd(t, "a"), startFirewall(t)
+	gone, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := probe.End{Name: "closed", Address: netip.MustParseAddrPort(gone.LocalAddr().String())}
+	gone.Close()
+	const interval = 20 * time.Millisecond
+	told := func(to string, p probe.Protocol) probe.Probe {
+		return probe.Probe{From: "a", To: to, Protocol: p, Interval: interval, RefusalAnswers: true}
+	}
+	untold := probe.Probe{Name: "untold", From: "a", To: "closed", Protocol: probe.UDPConnected, Interval: interval}
+	s := start(t, []probe.End{a, closed, f.end()}, untold, told("closed", probe.UDPConnected), told("closed", probe.UDPFlow), told("firewall", probe.UDPConnected))
+	waitClean(t, s, 500*time.Millisecond, "a->closed/udp-connected", "a->closed/udp-flow", "a->firewall/udp-connected")
+	waitLoss(t, s, time.Now().Add(-time.Second), "untold")
+	f.conn.Close() // its port is free: what comes now is refused
+	waitClean(t, s, 500*time.Millisecond, "a->firewall/udp-connected")
+	stop(t, s)
+	for _, name := range []string{"a->closed/udp-connected", "a->closed/udp-flow", "untold"} {
+		line := timeline(t, s, name)
+		if c := line.Counts(); line.Errors["ECONNREFUSED"] < c.Sent*9/10 {
+			t.Errorf("%s: of %d packets %v", name, c.Sent, line.Errors)
+		}
+	}
+	if line := timeline(t, s, "a->firewall/udp-connected"); line.Counts().Received <= line.Errors["ECONNREFUSED"] || line.Errors["ECONNREFUSED"] == 0 {
+		t.Errorf("want echoes, and then refusals: %s", line.String())
+	}
+}

@@ -55,16 +55,18 @@ import (
 type Protocol = wire.Protocol
 
 // Protocols of a probe: UDP echo from one source port, or from a new one for each packet
-// (UDPFlow), which is a new flow for connection tracking, TCP connect and close, a login to a MySQL
+// (UDPFlow), which is a new flow for connection tracking, or from one connected socket
+// (UDPConnected), which is told of packets that were refused, TCP connect and close, a login to a MySQL
 // server, which is asked which user and address it sees, the lookup of a name
 // and a TCP connect to the address that it has, or echo over a TCP connection that
 // stays open.
 const (
-	UDP     = wire.UDP
-	UDPFlow = wire.UDPFlow
-	TCP     = wire.TCP
-	MySQL   = wire.MySQL
-	DNS     = wire.DNS
+	UDP          = wire.UDP
+	UDPFlow      = wire.UDPFlow
+	UDPConnected = wire.UDPConnected
+	TCP          = wire.TCP
+	MySQL        = wire.MySQL
+	DNS          = wire.DNS
 	// Stream packets wait in the connection where a network loses them, and TCP
 	// sends them again: one that is answered after the Timeout counts as lost. A
 	// connection that is reset, closed, or has heard nothing for
@@ -116,6 +118,10 @@ type Probe struct {
 	// Timeout is how late a reply may be and still count: 1 s, or 3 s for MySQL and
 	// DNS.
 	Timeout time.Duration
+	// RefusalAnswers is set if a refusal (ICMP port unreachable) is an answer, for UDPFlow
+	// and UDPConnected: the probe then loses the packets of whose fate nobody tells the
+	// sender. Timeline.Errors counts the refused ones as ECONNREFUSED.
+	RefusalAnswers bool `json:",omitempty"`
 	// Source is the address that the far end should see the packets come
 	// from. It changes nothing but Timeline.Masqueraded.
 	Source netip.Addr
@@ -151,8 +157,10 @@ func (p Probe) WithDefaults() Probe {
 // Validate checks a probe that WithDefaults has completed, except its ends.
 func (p Probe) Validate() error {
 	switch {
-	case p.Protocol != UDP && p.Protocol != UDPFlow && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS && p.Protocol != Stream:
-		return fmt.Errorf("probe %s: unknown protocol %q: want udp, udp-flow, tcp, mysql, dns or stream", p.Name, p.Protocol)
+	case p.Protocol != UDP && p.Protocol != UDPFlow && p.Protocol != UDPConnected && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS && p.Protocol != Stream:
+		return fmt.Errorf("probe %s: unknown protocol %q: want udp, udp-flow, udp-connected, tcp, mysql, dns or stream", p.Name, p.Protocol)
+	case p.RefusalAnswers && p.Protocol != UDPFlow && p.Protocol != UDPConnected:
+		return fmt.Errorf("probe %s: a refusal is an answer for protocols udp-flow and udp-connected only", p.Name)
 	case (p.Protocol == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %s: a lookup is for protocol dns, which must have one", p.Name)
 	case (p.Protocol == MySQL) != (p.Login != nil):

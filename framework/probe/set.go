@@ -118,7 +118,7 @@ func (s *Set) startFrom(ctx context.Context, a *Agent) error {
 		}
 		_, err := a.askThen(ctx, wire.Request{Op: wire.Start, Probe: &wire.Probe{
 			ID: uint32(i), Kind: t.Probe.Protocol, To: t.Target, Interval: t.Probe.Interval, Timeout: t.Probe.Timeout,
-			Login: t.Probe.Login, Lookup: t.Probe.Lookup,
+			RefusalAnswers: t.Probe.RefusalAnswers, Login: t.Probe.Login, Lookup: t.Probe.Lookup,
 		}}, func(r reply) {
 			started := a.time(r.Epoch)
 			s.mu.Lock()

@@ -44,8 +44,9 @@ type Timeline struct {
 	// order of their first appearance. A MySQL server reports them itself.
 	Sources []Source
 	// Errors counts the packets that the sender's kernel refused (ENETUNREACH,
-	// EPERM and so on), by errno, and the lookups that failed, by reason. They
-	// are lost, too.
+	// EPERM and so on) or that it was told were refused (ECONNREFUSED), by errno, and
+	// the lookups that failed, by reason. They are lost, too, but for the refused ones of
+	// a probe with RefusalAnswers.
 	Errors map[string]int
 
 	// farReported and farGone are what Reported and Gone are, for the far end.
@@ -251,7 +252,7 @@ func (t *Timeline) side(slot uint32) Side {
 		return Unresolved
 	case t.resolved.has(slot):
 		return Resolved
-	case t.Probe.Protocol != UDP && t.Probe.Protocol != UDPFlow && t.Probe.Protocol != Stream || t.farReported.IsZero() && t.farGone.IsZero():
+	case t.Probe.Protocol != UDP && t.Probe.Protocol != UDPFlow && t.Probe.Protocol != UDPConnected && t.Probe.Protocol != Stream || t.farReported.IsZero() && t.farGone.IsZero():
 		return Unknown
 	case t.seen.has(slot):
 		return Reply

@@ -15,7 +15,7 @@ import (
 // Charts is what the charts of both versions make of the same values.
 type Charts struct {
 	// ConfigMap is the component's, as namespace/name, and From and To are how many keys it
-	// has.
+	// has. For a component without one it names what has the settings.
 	ConfigMap string `json:"config_map"`
 	From      int    `json:"from"`
 	To        int    `json:"to"`
@@ -75,6 +75,9 @@ func (c *Charts) compare(before, after, flagsBefore, flagsAfter map[string]strin
 		if _, set := after[flag]; had && !set && was != flagsAfter[flag] {
 			c.Defaults = append(c.Defaults, Effective{Field: flag, From: was, To: flagsAfter[flag]})
 		}
+	}
+	if flagsBefore == nil && flagsAfter == nil {
+		return // what the programs read is not known
 	}
 	for _, key := range slices.Sorted(maps.Keys(after)) {
 		if _, read := flagsAfter[key]; read {

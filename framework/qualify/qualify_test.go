@@ -58,6 +58,7 @@ func harmless() *upgrade.Measures {
 	rollout := func(from, to string) *upgrade.Rollout {
 		return &upgrade.Rollout{
 			From: from, To: to, Nodes: []upgrade.NodeStep{{Node: "node1"}, {Node: "node2"}}, During: phase(clean()), After: phase(clean()),
+			Restart: &upgrade.Restart{Node: "node2", Began: begun, Ready: begun.Add(9 * time.Second), Phase: phase(clean())},
 		}
 	}
 	return &upgrade.Measures{
@@ -341,6 +342,46 @@ func TestJudge(t *testing.T) {
 		}), Go, "warnings: 1", "upgrade, left behind", Warning},
 		{"what is left was not polled", traffic(func(m *upgrade.Measures) { m.Left = nil }), Go, "not judged, without effect on the verdict: 1", "upgrade, left behind", NotJudged},
 
+		{"an agent that restarts works again", func(*Inputs) {}, Go, "lost nothing", "upgrade, restart in the middle", Fine},
+		{
+			"an agent that restarts does not work again", traffic(func(m *upgrade.Measures) {
+				m.Upgrade.Restart.Ready, m.Upgrade.Restart.NotBack = time.Time{}, "no session"
+			}),
+			NoGo, "1.0.0 restarted on node2 while 1.1.0 was rolled out does not work again: no session", "upgrade, restart in the middle", Fails,
+		},
+		{
+			"one of the new version does not, on the rollback", traffic(func(m *upgrade.Measures) {
+				m.Back.Restart.Ready, m.Back.Restart.NotBack = time.Time{}, "no session"
+			}),
+			NoGo, "1.1.0 restarted on node2 while 1.0.0 was rolled out does not work again: no session", "upgrade, restart in the middle", Fails,
+		},
+		{
+			"the restart interrupts traffic for too long", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.Phase.Paths = on(lossy(5, 1001*time.Millisecond)) }),
+			NoGo, "pod to pod: nothing was answered for 1.001s (a->b; allowed: 1s)", "upgrade, restart in the middle", Fails,
+		},
+		{
+			"the restart interrupts traffic for a short time", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.Phase.Paths = on(lossy(5, time.Second)) }),
+			Go, "lost nothing", "upgrade, restart in the middle", Fine,
+		},
+		{
+			"it is not known what the restart interrupts", traffic(func(m *upgrade.Measures) {
+				p := clean()
+				p.LongestSilenceMS, p.SilenceProbe = 1001, "a->b"
+				m.Upgrade.Restart.Phase.Paths = on(p)
+			}), Unknown, "no answer is known for 1.001s", "upgrade, restart in the middle", NotJudged,
+		},
+		{
+			"no agent could be restarted", traffic(func(m *upgrade.Measures) { m.Back.Restart.NotDone = "no such pod" }),
+			Unknown, "1.1.0 could not be restarted on node2: no such pod", "upgrade, restart in the middle", NotJudged,
+		},
+		{
+			"the step that lost packets is named", traffic(func(m *upgrade.Measures) {
+				p := lossy(5, 1500*time.Millisecond)
+				p.LostIn = []upgrade.LostIn{{Step: "1.0.0 restarted on node2", Lost: 5, LongestGapMS: 1500}}
+				m.Upgrade.During.Paths = on(p)
+			}), NoGo, "during the upgrade packets were lost in these steps: 1.0.0 restarted on node2 (5, gap 1.5s)", "upgrade, pod to pod", Fails,
+		},
+
 		{
 			"a failure outweighs an unknown", func(in *Inputs) {
 				in.Incidents = append(in.Incidents, incident("prevented", "reproduced"))
@@ -374,6 +415,17 @@ func TestJudge(t *testing.T) {
 				t.Error("nothing is said of what was not tested")
 			}
 		})
+	}
+}
+
+// A record of an older relapse has no restart, and its table no row for one.
+func TestWithoutRestart(t *testing.T) {
+	in := fine()
+	in.Upgrade.Measures.Upgrade.Restart, in.Upgrade.Measures.Back.Restart = nil, nil
+	for _, r := range Judge(in, bounds, again).Rows {
+		if strings.Contains(r.Name, "restart") {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 

@@ -311,7 +311,7 @@ func (r *Runner) WritePlan(out io.Writer) {
 	case r.in.Upgrade.Measures != nil:
 		line(PartUpgrade, "measured in the earlier run, whose record is judged again")
 	default:
-		line(PartUpgrade, fmt.Sprintf("from %s to %s on a lab under traffic, node by node, and back", r.From, r.To))
+		line(PartUpgrade, fmt.Sprintf("from %s to %s on a lab under traffic, node by node, and back; in the middle of both an agent that is not replaced yet is restarted", r.From, r.To))
 	}
 	if r.in.Mode != "" {
 		line("", "mode "+r.in.Mode)

@@ -72,7 +72,7 @@ func (q Qualification) Text() string {
 		}
 	}
 	if v := q.Inputs.Values; v != nil {
-		fmt.Fprintf(&out, "\ntested with the values of %s: %s\n", strings.Join(v.Sources, ", "), v.Mode)
+		fmt.Fprintf(&out, "\ntested with the values of %s: %s\n", strings.Join(v.Sources, ", "), v.mode())
 	}
 	if m := q.Inputs.Upgrade.Measures; m != nil {
 		fmt.Fprintf(&out, "\nupgraded on: %s\n", m.Topology)
@@ -136,7 +136,7 @@ func (q Qualification) Markdown() string {
 		}
 	}
 	if v := q.Inputs.Values; v != nil {
-		fmt.Fprintf(&out, "\nTested with the values of %s: %s.\n", plain.Inline(strings.Join(v.Sources, ", ")), plain.Inline(v.Mode.String()))
+		fmt.Fprintf(&out, "\nTested with the values of %s: %s.\n", plain.Inline(strings.Join(v.Sources, ", ")), plain.Inline(v.mode()))
 	}
 	fmt.Fprint(&out, "\n**not tested**\n\n")
 	for _, says := range q.NotTested {

@@ -58,6 +58,9 @@ func (u Upgrade) rows(t Thresholds, command string) []Row {
 	if m.Upgrade == nil {
 		return rows
 	}
+	if r, there := restartRow(m, t, command); there {
+		rows = append(rows, r)
+	}
 	names := map[string]bool{}
 	routers := map[string]bool{}
 	for _, p := range phases(m) {
@@ -126,6 +129,59 @@ func (u Upgrade) rollouts(command string) Row {
 		r.State, r.Says = NotJudged, "the rollout did not finish: "+stopped
 	}
 	return r
+}
+
+// restartRow judges the restart of an agent in the middle of the rollout, and of the rollback;
+// false if there was none, as in a record that an older relapse wrote.
+func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
+	r := Row{Part: PartUpgrade, Name: "restart in the middle", State: Fine}
+	var fails, unknown, fine []string
+	for _, side := range []struct {
+		rollout *upgrade.Rollout
+		cell    *string
+	}{{m.Upgrade, &r.During}, {m.Back, &r.Back}} {
+		if side.rollout == nil || side.rollout.Restart == nil {
+			continue
+		}
+		r.Decides = true
+		restart := side.rollout.Restart
+		who := fmt.Sprintf("%s restarted on %s while %s was rolled out", side.rollout.From, restart.Node, side.rollout.To)
+		var lost []string
+		for _, p := range restart.Phase.Paths {
+			resting, _ := find(&m.Resting, p.Name)
+			switch {
+			case p.LongestGapMS > t.MaxGapMS && !explained(resting, p, false, t):
+				lost = append(lost, fmt.Sprintf("%s: nothing was answered for %s (%s; allowed: %s)", p.Name, gapOf(p), p.GapProbe, duration(t.MaxGapMS)))
+			case p.LongestSilenceMS > t.MaxGapMS:
+				unknown = append(unknown, fmt.Sprintf("%s: %s: no answer is known for %s (%s; allowed: %s)", who, p.Name, duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS)))
+			}
+		}
+		switch {
+		case restart.NotDone != "":
+			*side.cell = "not done"
+			unknown = append(unknown, fmt.Sprintf("%s could not be restarted on %s: %s", side.rollout.From, restart.Node, restart.NotDone))
+			continue
+		case restart.Ready.IsZero():
+			*side.cell = side.rollout.From + " on " + restart.Node + ": not back"
+			fails = append(fails, who+" does not work again: "+restart.NotBack)
+		default:
+			took := restart.Ready.Sub(restart.Began).Round(100 * time.Millisecond)
+			*side.cell = fmt.Sprintf("%s on %s: back in %s", side.rollout.From, restart.Node, took)
+			fine = append(fine, fmt.Sprintf("%s works again after %s", who, took))
+		}
+		if len(lost) > 0 {
+			fails = append(fails, who+": "+strings.Join(lost, ", "))
+		}
+	}
+	switch {
+	case len(fails) > 0:
+		r.State, r.Command = Fails, command
+		r.Remedy = "replace the agents of all nodes without a pause, or keep what the old version reads until the last of them is replaced"
+	case len(unknown) > 0:
+		r.State = NotJudged
+	}
+	r.Says = strings.Join(slices.Concat(fails, unknown, fine), "; ")
+	return r, r.Decides
 }
 
 func changed(r *upgrade.Rollout) string {
@@ -202,8 +258,22 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 	if len(says) == 0 {
 		says = []string{"within the thresholds: " + worstOf(m, name)}
 	}
+	for _, s := range stages {
+		if p, there := find(s.of(m), name); there && len(p.LostIn) > 0 {
+			says = append(says, s.name+" packets were lost in these steps: "+lostIn(p))
+		}
+	}
 	r.Says = name + ": " + strings.Join(says, "; ")
 	return r
+}
+
+// lostIn are the steps of a rollout in which a path lost packets.
+func lostIn(p upgrade.Path) string {
+	var all []string
+	for _, l := range p.LostIn {
+		all = append(all, fmt.Sprintf("%s (%d, gap %s)", l.Step, l.Lost, duration(l.LongestGapMS)))
+	}
+	return strings.Join(all, ", ")
 }
 
 func find(p *upgrade.Phase, name string) (upgrade.Path, bool) {

@@ -26,10 +26,12 @@ import (
 type Values struct {
 	// Sources are the files, the first one first.
 	Sources []string `json:"sources"`
-	// Mode is what the values choose, with what was replaced.
-	Mode labvalues.Mode `json:"mode"`
+	// Mode is what the values of Cilium choose, with what was replaced; nil for others.
+	Mode *labvalues.Mode `json:"mode,omitempty"`
+	// BGP is which implementation of BGP the values of MetalLB choose; empty for others.
+	BGP string `json:"bgp,omitempty"`
 	// Replaced are the values that the lab's release has otherwise than the user's.
-	Replaced []labvalues.Replacement `json:"replaced"`
+	Replaced []chart.Replacement `json:"replaced"`
 	// NotOfFrom and NotOfTo are values that one chart does not know, and the other does.
 	NotOfFrom []string `json:"not_of_from"`
 	NotOfTo   []string `json:"not_of_to"`
@@ -46,8 +48,12 @@ const chartsFrom = "1.18.0"
 
 // CheckValues returns an error if a component's versions are not installed by values.
 func CheckValues(component, from, to string) error {
-	if component != "cilium" {
-		return fmt.Errorf("%s is not installed by values here: expected cilium", component)
+	switch component {
+	case "metallb":
+		return nil
+	case "cilium":
+	default:
+		return fmt.Errorf("%s is not installed by values here: expected cilium or metallb", component)
 	}
 	for _, v := range []string{from, to} {
 		if bisect.Compare(v, chartsFrom) < 0 {
@@ -88,6 +94,9 @@ func ReadValues(ctx context.Context, component, from, to string, subnets netip.P
 	if err := downloads.Wait(); err != nil {
 		return nil, err
 	}
+	if component == "metallb" {
+		return v, v.adaptMetalLB(charts[0], charts[1], chart.Merge(parsed...))
+	}
 	declared, err := upgrade.Of(component, from, to, upgrade.Settings{Subnets: subnets})
 	if err != nil {
 		return nil, err
@@ -101,10 +110,14 @@ type ValuesError struct{ Err error }
 func (e *ValuesError) Error() string { return e.Err.Error() }
 func (e *ValuesError) Unwrap() error { return e.Err }
 
-// adapt fills in what follows from both charts and the user's values.
-func (v *Values) adapt(lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
-	files := strings.Join(v.Sources, ", ")
-	wrong := func(err error) error { return &ValuesError{fmt.Errorf("%s: %w", files, err)} }
+// wrong is an error about the user's values.
+func (v *Values) wrong(err error) error {
+	return &ValuesError{fmt.Errorf("%s: %w", strings.Join(v.Sources, ", "), err)}
+}
+
+// unknown fills in which values one of the charts does not know. Those that neither knows are
+// an error. Rendered is what the component's release has of a chart.
+func (v *Values) unknown(from, to *chart.Chart, users map[string]any, rendered func(*chart.Chart, map[string]any, bool) (map[string]string, error)) error {
 	v.NotOfFrom, v.NotOfTo = from.Unknown(users), to.Unknown(users)
 	var neither []string
 	for _, path := range v.NotOfFrom {
@@ -112,12 +125,20 @@ func (v *Values) adapt(lab labvalues.Lab, from, to *chart.Chart, users map[strin
 			neither = append(neither, path+topology.Nearest(path, to.Known()))
 		}
 	}
-	if len(neither) > 0 {
-		// A chart may have a better sentence about a value that an earlier version had.
-		if _, err := configOf(from, users, false); errors.As(err, new(*chart.RefusedError)) {
-			return wrong(err)
-		}
-		return wrong(fmt.Errorf("neither the chart of %s %s nor that of %s has %s", from.Name, from.Version, to.Version, strings.Join(neither, ", nor ")))
+	if len(neither) == 0 {
+		return nil
+	}
+	// A chart may have a better sentence about a value that an earlier version had.
+	if _, err := rendered(from, users, false); errors.As(err, new(*chart.RefusedError)) {
+		return v.wrong(err)
+	}
+	return v.wrong(fmt.Errorf("neither the chart of %s %s nor that of %s has %s", from.Name, from.Version, to.Version, strings.Join(neither, ", nor ")))
+}
+
+// adapt fills in what follows from both charts and the user's values.
+func (v *Values) adapt(lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
+	if err := v.unknown(from, to, users, configOf); err != nil {
+		return err
 	}
 	var lacking *labvalues.LackingError
 	var err error
@@ -126,29 +147,30 @@ func (v *Values) adapt(lab labvalues.Lab, from, to *chart.Chart, users map[strin
 		return cannotRun(lacking.Path+" "+lacking.Value, lacking.Lacks, "it runs on a cluster that has it; the other modes of Cilium run in a lab")
 	}
 	if err != nil {
-		return wrong(err)
+		return v.wrong(err)
 	}
 	inLab, err := configOf(from, v.lab, false)
 	if err != nil {
-		return wrong(err)
+		return v.wrong(err)
 	}
-	v.Mode = labvalues.ModeOf(inLab)
+	mode := labvalues.ModeOf(inLab)
+	v.Mode = &mode
 	// The lab is made by the values, and extraConfig goes before them in the ConfigMap.
 	of := ciliumrelease.Values(v.lab)
-	if of.Native() != (v.Mode.Routing == "native") || of.BGP() != v.Mode.BGP || of.ReplacesKubeProxy() == v.Mode.KubeProxy {
-		return wrong(errors.New("something else than routingMode, kubeProxyReplacement and bgpControlPlane.enabled sets the mode (extraConfig?): expected these"))
+	if of.Native() != (mode.Routing == "native") || of.BGP() != mode.BGP || of.ReplacesKubeProxy() == mode.KubeProxy {
+		return v.wrong(errors.New("something else than routingMode, kubeProxyReplacement and bgpControlPlane.enabled sets the mode (extraConfig?): expected these"))
 	}
 	v.rendered, err = compareCharts(from, to, lab, users)
 	if err != nil {
-		return wrong(err)
+		return v.wrong(err)
 	}
 	if v.rendered.Refused == "" {
 		// A value that only a lab has may be refused as well.
 		if inLab, err = configOf(to, v.lab, true); err != nil {
-			return wrong(fmt.Errorf("with what the lab replaces: %w", err))
+			return v.wrong(fmt.Errorf("with what the lab replaces: %w", err))
 		}
 	}
-	return fits(labvalues.ModeOf(inLab), v.Mode)
+	return fits(labvalues.ModeOf(inLab), mode)
 }
 
 // fits returns an *host.UnfitError if this machine's kernel lacks what a mode needs.
@@ -264,10 +286,18 @@ func (v *Values) pins() []string {
 
 // write prints what is tested.
 func (v *Values) write(line func(name, text string)) {
-	line("values", fmt.Sprintf("%s: %s", strings.Join(v.Sources, ", "), v.Mode))
+	line("values", fmt.Sprintf("%s: %s", strings.Join(v.Sources, ", "), v.mode()))
 	for _, r := range v.Replaced {
 		line("", "  "+r.String())
 	}
+}
+
+// mode is what the values choose, as text.
+func (v *Values) mode() string {
+	if v.Mode == nil {
+		return "BGP " + v.BGP
+	}
+	return v.Mode.String()
 }
 
 // ofLab are the values of the lab's release; nil without values.
@@ -281,7 +311,7 @@ func (v *Values) ofLab() map[string]any {
 // ofRecord are values that choose the mode of an upgrade that was recorded. They decide which
 // of its paths are measured; nil without values.
 func (v *Values) ofRecord() map[string]any {
-	if v == nil {
+	if v == nil || v.Mode == nil { // MetalLB's mode is stored beside them
 		return nil
 	}
 	return map[string]any{

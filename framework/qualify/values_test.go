@@ -64,7 +64,7 @@ extraConfig: {only-old: "1", devices: bond0}
 		t.Fatal(err)
 	}
 	want := labvalues.Mode{Routing: "native", IPAM: "cluster-pool", Masquerade: "none", BGP: true}
-	if diff := cmp.Diff(want, v.Mode); diff != "" {
+	if diff := cmp.Diff(&want, v.Mode); diff != "" {
 		t.Errorf("mode (-want +got):\n%s", diff)
 	}
 	r, err := New(valued(t, v), catalogue)
@@ -225,8 +225,8 @@ func TestValuesOfRecord(t *testing.T) {
 		kubeProxy bool
 	}{
 		{"no values", nil, true},
-		{"kube-proxy beside", &Values{Mode: labvalues.Mode{Routing: "tunnel", Tunnel: "vxlan", KubeProxy: true}}, true},
-		{"none", &Values{Mode: labvalues.Mode{Routing: "native", BGP: true}}, false},
+		{"kube-proxy beside", &Values{Mode: &labvalues.Mode{Routing: "tunnel", Tunnel: "vxlan", KubeProxy: true}}, true},
+		{"none", &Values{Mode: &labvalues.Mode{Routing: "native", BGP: true}}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			u, _ := upgrade.For("cilium")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,8 @@ type CiliumNode struct {
 	PodCIDRs []netip.Prefix `json:"pod_cidrs,omitempty"`
 	// InternalIPs are the addresses of type InternalIP in spec.addresses.
 	InternalIPs []netip.Addr `json:"internal_ips,omitempty"`
+	// Created is when the object was created, to the second.
+	Created time.Time `json:"created,omitzero"`
 }
 
 // CiliumNodes is the source of the CiliumNodes, in order of name. A cluster
@@ -42,7 +45,8 @@ var ciliumNodeResource = schema.GroupVersionResource{Group: "cilium.io", Version
 // (github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2, 1.8 to 1.20).
 type ciliumNode struct {
 	Metadata struct {
-		Name string `json:"name"`
+		Name              string      `json:"name"`
+		CreationTimestamp metav1.Time `json:"creationTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
 		Addresses []struct {
@@ -69,7 +73,7 @@ func (c *cluster) ciliumNodes(ctx context.Context) ([]CiliumNode, error) {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &o); err != nil {
 			return nil, fmt.Errorf("CiliumNode %q: %w", item.GetName(), err)
 		}
-		n := CiliumNode{Name: o.Metadata.Name}
+		n := CiliumNode{Name: o.Metadata.Name, Created: o.Metadata.CreationTimestamp.Time}
 		if n.PodCIDRs, err = parsePrefixes(o.Spec.IPAM.PodCIDRs); err != nil {
 			return nil, fmt.Errorf("CiliumNode %q: spec.ipam.podCIDRs: %w", n.Name, err)
 		}

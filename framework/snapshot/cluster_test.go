@@ -54,7 +54,7 @@ var (
 )
 
 const ciliumNodeList = `{"apiVersion":"cilium.io/v2","kind":"CiliumNodeList","metadata":{},"items":[
- {"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":"master2"},"spec":{
+ {"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":"master2","creationTimestamp":"2026-01-02T03:04:05Z"},"spec":{
    "addresses":[{"type":"InternalIP","ip":"10.4.94.21"},{"type":"CiliumInternalIP","ip":"10.5.115.1"}],
    "ipam":{"podCIDRs":["10.5.115.0/24"]}}},
  {"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":"master1"},"spec":{}}]}`
@@ -149,7 +149,10 @@ func TestCluster(t *testing.T) {
 		}},
 		CiliumNodes: List[CiliumNode]{Items: []CiliumNode{
 			{Name: "master1"},
-			{Name: "master2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.115.0/24")}, InternalIPs: internal},
+			{
+				Name: "master2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.115.0/24")}, InternalIPs: internal,
+				Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+			},
 		}},
 		Pods: List[Pod]{Items: []Pod{{Namespace: "default", Name: "web", Node: "master2", IP: netip.MustParseAddr("10.5.115.7")}}},
 	}

@@ -19,6 +19,11 @@ type EndpointSlice struct {
 	Ports     []ServicePort `json:"ports,omitempty"`
 	// Ready are the addresses that get new connections.
 	Ready []netip.Addr `json:"ready,omitempty"`
+	// ReadyNodes are the nodes that have them, each once, in order, as far as they are known.
+	ReadyNodes []string `json:"ready_nodes,omitempty"`
+	// Draining are the addresses that are not ready and still serve, because their pods
+	// are terminating: they keep the connections that they have.
+	Draining []netip.Addr `json:"draining,omitempty"`
 }
 
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
@@ -26,7 +31,12 @@ type EndpointSlice struct {
 var EndpointSlices = clusterList("EndpointSlices", (*cluster).endpointSlices,
 	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices }, EndpointSlice.state).within(proxyTimeout)
 
-func (e EndpointSlice) names(to *Names) { to.Namespaces[e.Namespace] = true }
+func (e EndpointSlice) names(to *Names) {
+	to.Namespaces[e.Namespace] = true
+	for _, node := range e.ReadyNodes {
+		to.Nodes[node] = true
+	}
+}
 
 func (e EndpointSlice) state(to *statements) {
 	if to.bulk {
@@ -63,7 +73,9 @@ func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 			s.Ports = append(s.Ports, port)
 		}
 		for _, e := range o.Endpoints {
-			if e.Conditions.Ready != nil && !*e.Conditions.Ready { // unknown counts as ready
+			ready := e.Conditions.Ready == nil || *e.Conditions.Ready // unknown counts as ready
+			serving := e.Conditions.Serving != nil && *e.Conditions.Serving
+			if !ready && !serving {
 				continue
 			}
 			// All addresses of one endpoint are the same one: the first is taken.
@@ -74,8 +86,17 @@ func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 			if err != nil {
 				return nil, fmt.Errorf("EndpointSlice %s/%s: %w", o.Namespace, o.Name, err)
 			}
+			switch {
+			case !ready:
+				s.Draining = append(s.Draining, ip)
+				continue
+			case e.NodeName != nil:
+				s.ReadyNodes = append(s.ReadyNodes, *e.NodeName)
+			}
 			s.Ready = append(s.Ready, ip)
 		}
+		slices.Sort(s.ReadyNodes)
+		s.ReadyNodes = slices.Compact(s.ReadyNodes)
 		all = append(all, s)
 	}
 	return all, nil

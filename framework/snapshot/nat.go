@@ -50,6 +50,8 @@ type Flow struct {
 	// Redirected is true if another address than Destination answers, as with a
 	// Service's address.
 	Redirected bool `json:"redirected,omitempty"`
+	// AnsweredBy is that address; the zero value if it is Destination.
+	AnsweredBy netip.AddrPort `json:"answered_by,omitzero"`
 	// Established says of a TCP flow that both ends have the connection open.
 	Established bool `json:"established,omitempty"`
 	// Expires is how long the kernel keeps the entry from this moment on if no
@@ -133,16 +135,19 @@ func flowOf(e *netlink.ConntrackFlow) Flow {
 		protocol = strconv.Itoa(int(e.Forward.Protocol))
 	}
 	tcp, ok := e.ProtoInfo.(*netlink.ProtoInfoTCP)
-	return Flow{
+	f := Flow{
 		Protocol:    protocol,
 		Source:      netip.AddrPortFrom(address(e.Forward.SrcIP), e.Forward.SrcPort),
 		Destination: netip.AddrPortFrom(address(e.Forward.DstIP), e.Forward.DstPort),
 		// The destination of the replies is the source that the server saw.
 		SeenAs:      netip.AddrPortFrom(address(e.Reverse.DstIP), e.Reverse.DstPort),
-		Redirected:  !e.Reverse.SrcIP.Equal(e.Forward.DstIP) || e.Reverse.SrcPort != e.Forward.DstPort,
 		Established: ok && tcp.State == tcpEstablished,
 		Expires:     time.Duration(e.TimeOut) * time.Second,
 	}
+	if by := netip.AddrPortFrom(address(e.Reverse.SrcIP), e.Reverse.SrcPort); by != f.Destination {
+		f.Redirected, f.AnsweredBy = true, by
+	}
+	return f
 }
 
 // programsOf lists the BPF programs that are attached where packets leave a

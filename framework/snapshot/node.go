@@ -22,6 +22,11 @@ type Node struct {
 	InternalIPs []netip.Addr   `json:"internal_ips"`
 	PodCIDRs    []netip.Prefix `json:"pod_cidrs,omitempty"` // spec.podCIDRs
 	Ready       bool           `json:"ready"`
+	// Unschedulable is set for a cordoned node.
+	Unschedulable bool `json:"unschedulable,omitempty"`
+	// Excluded is set if the node has the label of nodes that load balancers must not use,
+	// node.kubernetes.io/exclude-from-external-load-balancers.
+	Excluded bool `json:"excluded_from_load_balancers,omitempty"`
 	// Calico is what calico-node says of the node, in its annotations.
 	Calico CalicoNode `json:"calico,omitzero"`
 	// KubeRouterAddresses are those that kube-router uses for BGP
@@ -49,6 +54,12 @@ func (n Node) state(to *statements) {
 	if !n.Ready {
 		ready = "not ready"
 	}
+	if n.Unschedulable {
+		ready += ", unschedulable"
+	}
+	if n.Excluded {
+		ready += ", excluded from load balancers"
+	}
 	to.add(API, "Node "+n.Name, n.Name, n.Name, "InternalIP %s, %s", join(n.InternalIPs), ready)
 	for _, p := range n.PodCIDRs {
 		to.add(API, "Node.spec.podCIDRs", p.String(), n.Name, "%s", n.Name)
@@ -68,7 +79,8 @@ func (c *cluster) nodes(ctx context.Context) ([]Node, error) {
 	}
 	nodes := make([]Node, 0, len(l.Items))
 	for _, o := range l.Items {
-		n := Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time}
+		n := Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable}
+		_, n.Excluded = o.Labels[corev1.LabelNodeExcludeBalancers]
 		for _, a := range o.Status.Addresses {
 			if a.Type == corev1.NodeInternalIP {
 				ip, err := netip.ParseAddr(a.Address)

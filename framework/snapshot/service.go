@@ -18,6 +18,11 @@ type Service struct {
 	Name       string        `json:"name"`
 	ClusterIPs []netip.Addr  `json:"cluster_ips"`
 	Ports      []ServicePort `json:"ports,omitempty"`
+	// LoadBalancerIPs are those in the status of a Service of type LoadBalancer.
+	LoadBalancerIPs []netip.Addr `json:"load_balancer_ips,omitempty"`
+	// Local is set if a node that gets packets from outside gives them to its own endpoints
+	// alone: externalTrafficPolicy Local.
+	Local bool `json:"local,omitempty"`
 }
 
 func (s Service) String() string { return s.Namespace + "/" + s.Name }
@@ -56,6 +61,13 @@ func (c *cluster) services(ctx context.Context) ([]Service, error) {
 				return nil, fmt.Errorf("service %s: spec.clusterIPs: %w", s, err)
 			}
 			s.ClusterIPs = append(s.ClusterIPs, ip)
+		}
+		s.Local = o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+		for _, ingress := range o.Status.LoadBalancer.Ingress {
+			// Some load balancers have a name in place of an address.
+			if ip, err := netip.ParseAddr(ingress.IP); err == nil && o.Spec.Type == corev1.ServiceTypeLoadBalancer {
+				s.LoadBalancerIPs = append(s.LoadBalancerIPs, ip)
+			}
 		}
 		for _, p := range o.Spec.Ports {
 			s.Ports = append(s.Ports, ServicePort{Name: p.Name, Protocol: string(p.Protocol), Port: uint16(p.Port)})

@@ -43,7 +43,8 @@ func TestClusterServices(t *testing.T) {
 		}}),
 		slicesPath: protobufOf(t, discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSliceList{Items: []discoveryv1.EndpointSlice{
 			newSlice("web-2", "web", discoveryv1.AddressTypeIPv4, ready("10.30.64.5", nil)),
-			newSlice("web-1", "web", discoveryv1.AddressTypeIPv4, ready("10.30.64.3", new(true)), ready("10.30.64.4", new(false))),
+			newSlice("web-1", "web", discoveryv1.AddressTypeIPv4, ready("10.30.64.3", new(true)), ready("10.30.64.4", new(false)),
+				discoveryv1.Endpoint{Addresses: []string{"10.30.64.6"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}}),
 			newSlice("names", "web", discoveryv1.AddressTypeFQDN, ready("pod.example.com", nil)),
 		}}),
 	}))
@@ -69,7 +70,7 @@ func TestClusterServices(t *testing.T) {
 	}
 	targets := []ServicePort{{Name: "http", Protocol: "TCP", Port: 8080}}
 	if diff := cmp.Diff([]EndpointSlice{
-		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}},
+		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}, Draining: []netip.Addr{at("10.30.64.6")}},
 		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.5")}},
 	}, slices, same); diff != "" {
 		t.Error(diff)

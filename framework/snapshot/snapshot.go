@@ -19,9 +19,10 @@ type Snapshot struct {
 	// Sources are those of the collector. The fields of others are empty.
 	Sources []Asked `json:"sources,omitempty"`
 
-	Nodes       List[Node]       `json:"nodes,omitzero"`
-	CiliumNodes List[CiliumNode] `json:"cilium_nodes,omitzero"`
-	Pods        List[Pod]        `json:"pods,omitzero"`
+	Nodes        List[Node]        `json:"nodes,omitzero"`
+	CiliumNodes  List[CiliumNode]  `json:"cilium_nodes,omitzero"`
+	CalicoBlocks List[CalicoBlock] `json:"calico_blocks,omitzero"`
+	Pods         List[Pod]         `json:"pods,omitzero"`
 	// Tags are in order of image.
 	Workloads  List[Workload]  `json:"workloads,omitzero"`
 	PodImages  List[PodImages] `json:"pod_images,omitzero"`
@@ -35,10 +36,12 @@ type Snapshot struct {
 	CalicoAgents   List[CalicoAgent]   `json:"calico_agents,omitzero"`
 	Services       List[Service]       `json:"services,omitzero"`
 	EndpointSlices List[EndpointSlice] `json:"endpoint_slices,omitzero"`
-	Proxies        []Proxy             `json:"proxies,omitempty"`
-	Firewalls      []Firewall          `json:"firewalls,omitempty"`
-	NAT            []NodeNAT           `json:"nat,omitempty"`
-	Outside        []HostSockets       `json:"outside,omitempty"`
+	// BGPAdvertisements are MetalLB's.
+	BGPAdvertisements List[BGPAdvertisement] `json:"bgp_advertisements,omitzero"`
+	Proxies           []Proxy                `json:"proxies,omitempty"`
+	Firewalls         []Firewall             `json:"firewalls,omitempty"`
+	NAT               []NodeNAT              `json:"nat,omitempty"`
+	Outside           []HostSockets          `json:"outside,omitempty"`
 }
 
 // Isolation is the name of a source that is unavailable while packets of a lab could leave the

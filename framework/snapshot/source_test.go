@@ -307,6 +307,7 @@ func TestNames(t *testing.T) {
 	s := Snapshot{
 		Nodes:          List[Node]{Items: []Node{{Name: "node1"}}},
 		CiliumNodes:    List[CiliumNode]{Items: []CiliumNode{{Name: "node2"}}},
+		CalicoBlocks:   List[CalicoBlock]{Items: []CalicoBlock{{Node: "node11"}, {}}},
 		Pods:           List[Pod]{Items: []Pod{{Namespace: "shop", Name: "cart-0", Node: "node3"}}},
 		PodImages:      List[PodImages]{Items: []PodImages{{Namespace: "mail", Name: "mx-0", Node: "node4"}}},
 		Workloads:      List[Workload]{Items: []Workload{{Namespace: "web", Name: "nginx"}}},
@@ -319,7 +320,7 @@ func TestNames(t *testing.T) {
 		Routers: []Router{{Name: "tor1"}}, Outside: []HostSockets{{Host: "outside"}}, Tags: List[Tag]{Items: []Tag{{Image: "nginx:1"}}},
 	}
 	want := Names{Nodes: map[string]bool{}, Pods: map[string]bool{"cart-0": true, "mx-0": true, "calico-node-x": true}, Namespaces: map[string]bool{}}
-	for n := range 10 {
+	for n := range 11 {
 		want.Nodes[fmt.Sprintf("node%d", n+1)] = true
 	}
 	for _, namespace := range []string{"shop", "mail", "web", "settings", "services", "slices", "calico"} {

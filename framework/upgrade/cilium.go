@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -140,7 +141,14 @@ func ciliumWhole(values release.Values) Upgrade {
 			return startsPod(ctx, r, node)
 		},
 		Pods: release.Pods,
-	}
+	}.crashing(all(release.Pods[0]), func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+		if values.BGP() {
+			if err := sessionsSince(ctx, r, node, version, began); err != nil {
+				return err
+			}
+		}
+		return startsPod(ctx, r, node)
+	})
 }
 
 // apiServerPort is the port of a lab's API server.
@@ -214,7 +222,9 @@ func ciliumSlice(speaker bool) Upgrade {
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return at(r, version).Roll(ctx, labaccess.Lab(r), node)
 		},
-	}
+	}.crashing(all(cilium.Pods), func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+		return at(r, version).Works(ctx, labaccess.Lab(r), node, began)
+	})
 }
 
 // rulesConfig is Cilium's configuration with iptables masquerading, which is its default,

@@ -83,6 +83,13 @@ func coreDNSWith(given Settings) (Upgrade, error) {
 		Roll: func(ctx context.Context, r *framework.Run, _, version string) error {
 			return at(version).Apply(ctx, labaccess.Lab(r), dnsRollWithin)
 		},
+		Half: func(ctx context.Context, r *framework.Run, _, version string) error {
+			return at(version).ApplyHalf(ctx, labaccess.Lab(r), dnsRollWithin)
+		},
+		Crash: func(ctx context.Context, r *framework.Run, _, version string) (func(context.Context) error, error) {
+			again, err := kubeadm.CoreDNS.Pods.Replace(ctx, labaccess.Cluster(r), kubeadm.DNSImage(version))
+			return func(ctx context.Context) error { return again(ctx, dnsRollWithin) }, err
+		},
 		RollWithin: 2 * dnsRollWithin,
 		Pods:       []workload.Pods{kubeadm.CoreDNS.Pods},
 		Normalize:  withoutPods("kube-system/kube-dns", ":53", fmt.Sprintf(":%d", upstreamPort)),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
@@ -155,3 +156,6 @@ func (w *world) Timelines() []probe.Timeline {
 	}
 	return all
 }
+
+// pollOf is a poll of a snapshot.
+func pollOf(s snapshot.Snapshot) history.Poll { return polling().Poll(s, s.Time) }

@@ -108,11 +108,16 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		},
 		Nodes: nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			return at(version).Roll(ctx, labaccess.Lab(r), node, within)
+			if err := at(version).Roll(ctx, labaccess.Lab(r), node, within); err != nil {
+				return err
+			}
+			return followsServices(ctx, r, node, within)
 		},
 		RollWithin: within,
 		Pods:       []workload.Pods{kubeadm.KubeProxy.Pods},
-	}
+	}.crashing(all(kubeadm.KubeProxy.Pods), func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
+		return at(version).Synced(ctx, labaccess.Lab(r), node, within)
+	})
 	if config.Mode == kubeadm.NFTables {
 		u.Fit = host.ProxiesByNFTables
 	}
@@ -135,9 +140,11 @@ func wireAll(ctx context.Context, r *framework.Run) error {
 func kubeProxyOf13() Upgrade {
 	s := small{component: "kube-proxy", number: 63, kernel: "6.1"}
 	nodes := []string{worker1, worker2}
+	at := func(node, version string) kubeproxy.Proxy {
+		return kubeproxy.Proxy{Version: version, Mode: kubeproxy.IPVS, Node: node, PodCIDR: s.podCIDR(), Watched: clusterIP}
+	}
 	apply := func(ctx context.Context, r *framework.Run, node, version string) error {
-		p := kubeproxy.Proxy{Version: version, Mode: kubeproxy.IPVS, Node: node, PodCIDR: s.podCIDR(), Watched: clusterIP}
-		return p.Apply(ctx, labaccess.Lab(r))
+		return at(node, version).Apply(ctx, labaccess.Lab(r))
 	}
 	return Upgrade{
 		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: kubeadm.IPVS, Besides: podsWired,
@@ -160,8 +167,16 @@ func kubeProxyOf13() Upgrade {
 			return starts.Wait()
 		},
 		Ends: s.ends(), Paths: s.paths(guestUDPEvery, guestOtherEvery, true),
-		Nodes:      nodes,
-		Roll:       apply,
+		Nodes: nodes,
+		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
+			if err := apply(ctx, r, node, version); err != nil {
+				return err
+			}
+			return followsServices(ctx, r, node, guestRollWithin)
+		},
 		RollWithin: guestRollWithin,
-	}
+	}.crashing(kubeproxy.Pods,
+		func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
+			return at(node, version).Synced(ctx, labaccess.Lab(r))
+		})
 }

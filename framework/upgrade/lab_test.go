@@ -145,6 +145,42 @@ spec:
 	}
 }
 
+// TestLostPermission upgrades whole Cilium from 1.18.4. The chart of 1.19.3 takes away what 1.18
+// asks for when it starts (cilium#45802): the BGP of the agent that is restarted in the middle
+// stays down, and what comes from outside is lost. The chart of 1.19.5 does not.
+func TestLostPermission(t *testing.T) {
+	for to, lost := range map[string]bool{"1.19.3": true, "1.19.5": false} {
+		t.Run(to, func(t *testing.T) {
+			u, _ := upgrade.For("cilium")
+			u.Values = upgrade.ReadValues(t, "cilium-native-bgp")
+			o := options(t)
+			m, err := upgrade.Run(t.Context(), u, "1.18.4", to, suite.Labs(o), o.Options)
+			if err != nil || m.Stopped != "" {
+				t.Fatalf("%v; stopped: %s", err, m.Stopped)
+			}
+			in := qualify.Inputs{Component: "cilium", From: "1.18.4", To: to, Upgrade: qualify.Upgrade{Measures: &m}}
+			in.Configuration.NotAsked = "the upgrade alone is judged"
+			q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify")
+			t.Log(q.Text())
+			states := map[string]qualify.State{}
+			for _, row := range q.Rows {
+				states[row.Name] = row.State
+			}
+			for _, name := range []string{"restart in the middle", "outside to pod"} {
+				if fails := states[name] == qualify.Fails; fails != lost {
+					t.Errorf("%s is %s", name, states[name])
+				}
+			}
+			if noGo := q.Verdict == qualify.NoGo; noGo != lost {
+				t.Errorf("%s", q.Heading())
+			}
+			if m.Back.Restart == nil || m.Back.Restart.Ready.IsZero() {
+				t.Errorf("on the rollback %s was restarted: %+v", to, m.Back.Restart)
+			}
+		})
+	}
+}
+
 // TestInterruptedUpgrade ends a trip on its second node: the lab is down, and what was
 // measured is kept.
 func TestInterruptedUpgrade(t *testing.T) {

@@ -76,8 +76,9 @@ func unclean(h *history.History) error {
 // touched are the nodes, or parts, of which the upgrade began, in order.
 func touched(u Upgrade, h *history.History) []string {
 	return slices.DeleteFunc(slices.Clone(u.changed()), func(node string) bool {
-		s, _ := h.Step(stepNode(upgrading, node))
-		return s.Began.IsZero()
+		whole, _ := h.Step(stepNode(upgrading, node))
+		half, _ := h.Step(stepHalf(upgrading, node))
+		return whole.Began.IsZero() && half.Began.IsZero()
 	})
 }
 
@@ -125,8 +126,9 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 	var during span
 	var stopped string
 	ready := 0
+	var steps []rolloutStep
 	// took adds a step, and returns the end of its act, or zero if that failed.
-	took := func(id framework.StepID, what history.Action, part, where string) (began bool, done time.Time) {
+	took := func(id framework.StepID, what history.Action, part, where, name string) (began bool, done time.Time) {
 		s, over := r.h.Step(id)
 		if s.Began.IsZero() {
 			return false, time.Time{}
@@ -135,25 +137,42 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 			during.began = s.Began
 		}
 		during.ended = s.Ended // zero if the record ends in the step
+		steps = append(steps, rolloutStep{name, s.Began})
 		act, ended, acted := s.Act(what, part)
 		switch {
 		case !over || !acted:
 		case act.Error == "":
 			done = ended
+		case what == history.Restart: // the rollout goes on
 		case !s.Interrupted:
 			stopped, rolled.Ends = where+act.Error, act.Saw
 		}
 		return true, done
 	}
-	took(stepRelease(d), history.Release, "", "")
+	restart := func(node string) {
+		s, _ := r.h.Step(stepRestart(d))
+		if _, _, there := s.Act(history.Restart, node); !there || rolled.Restart != nil {
+			return
+		}
+		took(stepRestart(d), history.Restart, node, "", from+" restarted on "+node)
+		rolled.Restart = r.restarted(d, node)
+	}
+	took(stepRelease(d), history.Release, "", "", to+" released to the cluster")
 	kind := "nodes"
 	if r.upgrade.Parts != nil {
 		kind = "parts"
 	}
-	for _, node := range nodes {
-		began, done := took(stepNode(d, node), history.Roll, node, strings.TrimSuffix(kind, "s")+" "+node+": ")
+	for i, node := range nodes {
+		where := strings.TrimSuffix(kind, "s") + " " + node + ": "
+		if half, _ := took(stepHalf(d, node), history.Roll, node, where, "half of "+node+" gets "+to); half {
+			restart(node)
+		}
+		began, done := took(stepNode(d, node), history.Roll, node, where, node+" gets "+to)
 		if !began {
 			continue
+		}
+		if i+1 == len(nodes)/2 {
+			restart(nodes[len(nodes)-1])
 		}
 		s, _ := r.h.Step(stepNode(d, node))
 		rolled.Nodes = append(rolled.Nodes, NodeStep{Node: node, Began: s.Began, Ready: done})
@@ -165,10 +184,55 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 		return nil, ""
 	}
 	rolled.During, rolled.After = r.phase(during), r.phase(r.watched(stepAfter(d)))
+	if rolled.Restart != nil { // a record of an older relapse is judged as it was then
+		r.attribute(rolled.During.Paths, steps, during.ended)
+	}
 	if stopped != "" {
 		stopped = fmt.Sprintf("%s %s took the place of %s on %d of %d %s: %s", r.upgrade.Component, to, from, ready, len(nodes), kind, stopped)
 	}
 	return &rolled, stopped
+}
+
+// rolloutStep is a step of a rollout. It lasts until the next one begins.
+type rolloutStep struct {
+	name  string
+	began time.Time
+}
+
+// attribute says of each path that lost packets in which steps it did. The last step ended at
+// a time.
+func (r reading) attribute(paths []Path, steps []rolloutStep, ended time.Time) {
+	for i := range paths {
+		if paths[i].Lost == 0 {
+			continue
+		}
+		for j, step := range steps {
+			s := span{step.began, ended}
+			if j+1 < len(steps) {
+				s.ended = steps[j+1].began
+			}
+			if lost := r.upgrade.Paths[i].measure(r.timelines, s); lost.Lost > 0 {
+				gap := min(lost.LongestGapMS, s.ended.Sub(s.began).Milliseconds()) // it may go on in the next step
+				paths[i].LostIn = append(paths[i].LostIn, LostIn{step.name, lost.Lost, gap})
+			}
+		}
+	}
+}
+
+// restarted is what followed the crash of an agent.
+func (r reading) restarted(d direction, node string) *Restart {
+	s, over := r.h.Step(stepRestart(d))
+	act, done, _ := s.Act(history.Restart, node)
+	restart := &Restart{Node: node, Began: act.Began, NotBack: act.Saw, NotDone: act.Error}
+	if act.Holds {
+		restart.Ready = done
+	}
+	during := span{began: act.Began}
+	if over {
+		during.ended = s.Ended
+	}
+	restart.Phase = r.phase(during)
+	return restart
 }
 
 // left are the differences between the nodes' kernels before the upgrade and after the

@@ -32,6 +32,9 @@ type Rollout struct {
 	To   string `json:"to"`
 	// Nodes are in the order in which they were changed.
 	Nodes []NodeStep `json:"nodes"`
+	// Restart is what followed when an agent of From was restarted in the middle of the
+	// rollout; nil if none was.
+	Restart *Restart `json:"restart,omitempty"`
 	// Ends says that the new version ends by itself each time that it is started, and how;
 	// empty if it does not, or if that is not known.
 	Ends string `json:"ends,omitempty"`
@@ -47,6 +50,21 @@ type NodeStep struct {
 	Began time.Time `json:"began"`
 	// Ready is when the new version worked on the node; zero if it did not.
 	Ready time.Time `json:"ready"`
+}
+
+// Restart is a restart of an agent of From when half of the rollout was done: a crash, an OOM
+// kill or a reboot of its node. It starts again under what To has brought to the cluster.
+type Restart struct {
+	Node  string    `json:"node"`
+	Began time.Time `json:"began"`
+	// Ready is when the agent worked again; zero if it did not.
+	Ready time.Time `json:"ready"`
+	// NotBack is what the wait for that saw last; empty if the agent works again.
+	NotBack string `json:"not_back,omitempty"`
+	// NotDone is why the agent could not be ended; then nothing is known.
+	NotDone string `json:"not_done,omitempty"`
+	// Phase is from Began until the next node was changed.
+	Phase Phase `json:"phase"`
 }
 
 // Phase is a span of time under traffic.
@@ -81,6 +99,16 @@ type Path struct {
 	SilenceProbe     string `json:"silence_probe,omitempty"`
 	// Broken counts long-lived connections that broke.
 	Broken int `json:"connections_broken"`
+	// LostIn are the steps of a rollout in which packets were lost, in their order; none if
+	// the rollout has no Restart.
+	LostIn []LostIn `json:"lost_in,omitempty"`
+}
+
+// LostIn is what a path lost from the beginning of a step of a rollout to that of the next.
+type LostIn struct {
+	Step         string `json:"step"` // such as "worker1 gets 1.19.3"
+	Lost         int    `json:"lost"`
+	LongestGapMS int64  `json:"longest_gap_ms"`
 }
 
 // Router is what one router learned from its neighbours.

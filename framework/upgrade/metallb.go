@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/metallb"
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -24,23 +26,37 @@ import (
 // loadBalancer is the endpoint at the address of the Service of type LoadBalancer.
 const loadBalancer = "LoadBalancer address"
 
-// metalLBUpgrade upgrades MetalLB by the vendor's manifest of the version. Its speakers
-// announce the address of a Service to the ToR.
+// metalLBUpgrade upgrades MetalLB by the vendor's chart of the version. Its speakers announce
+// the address of a Service to the ToR.
 func metalLBUpgrade() Upgrade {
-	u, err := metalLBWith(Settings{})
+	u, err := metalLBWith("0.14.8", "0.14.9", Settings{}) // Of calls With
 	if err != nil {
 		panic(err) // relapse's own resources
 	}
-	u.With = func(_, _ string, s Settings) (Upgrade, error) {
-		if s.Mode != "" || s.Config != "" {
-			return Upgrade{}, fmt.Errorf("MetalLB runs with its native BGP and is configured by objects: expected manifests at most")
+	u.With = func(from, to string, s Settings) (Upgrade, error) {
+		if s.Config != "" {
+			return Upgrade{}, errors.New("MetalLB is configured by the values of its chart and by objects: expected values and manifests at most")
 		}
-		return metalLBWith(s)
+		return metalLBWith(from, to, s)
 	}
 	return u
 }
 
-func metalLBWith(given Settings) (Upgrade, error) {
+func metalLBWith(from, to string, given Settings) (Upgrade, error) {
+	values := given.Values
+	at := func(version string) metallb.Release { return metallb.Release{Version: version, Values: values} }
+	mode := metallb.ModeOf(at(from), at(to))
+	switch given.Mode {
+	case "", mode:
+	case metallb.Native, metallb.FRR, metallb.FRRK8s:
+		if _, users := chart.Get(values, "speaker.frr.enabled"); users || mode == metallb.FRRK8s {
+			return Upgrade{}, fmt.Errorf("the mode %s contradicts the values, which choose %s: expected one of both", given.Mode, mode)
+		}
+		values = metallb.In(given.Mode, values)
+		mode = given.Mode
+	default:
+		return Upgrade{}, fmt.Errorf("%q is no mode of MetalLB: expected %s or %s", given.Mode, metallb.Native, metallb.FRR)
+	}
 	s := small{component: "metallb", number: 65}
 	t := s.on(given.Subnets)
 	router := metallb.Router{Address: addressOn(t, tor), ASN: torASN, ClusterASN: clusterASN}
@@ -57,18 +73,31 @@ func metalLBWith(given Settings) (Upgrade, error) {
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
 	}
-	replaced := append(slices.Clone(resources.Replaced),
-		"speakers with FRR, which the vendor's chart installs by default, are replaced by those with native BGP: sessions and restarts of FRR are not tested")
+	replaced, beside := slices.Clone(resources.Replaced), "native BGP"
+	if strings.Contains(mode, metallb.FRR) {
+		beside = "BGP by FRR"
+		replaced = append(replaced, "the FRR that the chart names is replaced by Debian 13's 10.3, with both versions: a change of FRR is not tested")
+	}
+	var set []string
+	for _, setting := range at(to).Settings() {
+		set = append(set, setting.String())
+	}
 	nodes := []string{master, worker1, worker2}
 	var address netip.Addr // MetalLB chooses it from the pools
 	ends := s.ends()
 	lb := framework.PodOn(worker2)
 	lb.Name, lb.Address = loadBalancer, func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(address, wire.DefaultPort) }
 	return Upgrade{
-		Component: "metallb", Form: framework.Whole, Topology: t, Replaced: replaced,
-		Besides: "native BGP, " + withKubeProxy + ", " + podsWired,
+		Component: "metallb", Form: framework.Whole, Topology: t, Mode: mode, Replaced: replaced,
+		Besides: fmt.Sprintf("installed by the vendor's chart with %s; values that the lab sets: %s; %s, %s", beside, strings.Join(set, ", "), withKubeProxy, podsWired),
+		Fit: func() error {
+			if mode != metallb.FRRK8s {
+				return nil
+			}
+			return metallb.NoFRRK8s()
+		},
 		Images: func(version string) []string {
-			return append(metallb.Images(version), kubeadm.KubeProxyImage, workload.ProbeImage)
+			return append(at(version).Images(), kubeadm.KubeProxyImage, workload.ProbeImage)
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
 			if err := wireAll(ctx, r); err != nil {
@@ -84,7 +113,7 @@ func metalLBWith(given Settings) (Upgrade, error) {
 				if err := metallb.Uninstall(startsCtx, labaccess.Cluster(r)); err != nil {
 					return err
 				}
-				if err := metallb.Declare(startsCtx, labaccess.Lab(r), version); err != nil {
+				if err := at(version).Apply(startsCtx, labaccess.Lab(r)); err != nil {
 					return err
 				}
 				return metallb.Configure(startsCtx, labaccess.Cluster(r), resources)
@@ -107,7 +136,7 @@ func metalLBWith(given Settings) (Upgrade, error) {
 		},
 		Ends: append(ends, lb), Paths: append(loadBalancerPaths(), s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true)...),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := metallb.Declare(ctx, labaccess.Lab(r), version); err != nil {
+			if err := at(version).Apply(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
 			return givesAddress(ctx, r, resources)
@@ -118,7 +147,7 @@ func metalLBWith(given Settings) (Upgrade, error) {
 		},
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: withoutPods("metallb-system/", ":9443"),
-	}, nil
+	}.crashing(all(metallb.Speaker.Pods), sessionsSince), nil
 }
 
 // balanced is the Service of type LoadBalancer in front of the pod on worker2.

@@ -83,6 +83,45 @@ func stateOf(poll history.Poll, name string) (state, bool) {
 	return s, true
 }
 
+// keeping says which routers keep routes of a node without a session with it, by a poll; empty
+// if none does.
+func keeping(t topology.Topology, poll history.Poll, node string) string {
+	var all []string
+	for _, router := range t.Routers {
+		s, read := stateOf(poll, router.Name)
+		if !read {
+			all = append(all, router.Name+" was not read")
+			continue
+		}
+		for _, n := range nodeAddresses(t, node) {
+			if _, up := s.sessions[n]; up {
+				continue
+			}
+			for _, prefix := range prefixesOf(s.origins) {
+				if slices.Contains(s.origins[prefix], n) {
+					all = append(all, fmt.Sprintf("%s has %s without a session", router.Name, prefix))
+				}
+			}
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// nodeAddresses are all addresses of a node.
+func nodeAddresses(t topology.Topology, node string) []netip.Addr {
+	var all []netip.Addr
+	for _, c := range t.Clusters {
+		for _, n := range c.Nodes {
+			for _, l := range n.Links {
+				if n.Name == node {
+					all = append(all, l.Address)
+				}
+			}
+		}
+	}
+	return all
+}
+
 // sorted returns addresses in order, each once.
 func sorted(addresses []netip.Addr) []netip.Addr {
 	slices.SortFunc(addresses, netip.Addr.Compare)

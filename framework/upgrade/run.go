@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,6 +88,13 @@ const (
 	// rollWithin bounds the change of one node: the pull of an image, the start of
 	// a pod, and a BGP speaker's first dial, which may take ten seconds by itself.
 	rollWithin = 3 * time.Minute
+	// settleFor is how long the lab is watched after an agent that crashed works again. Its
+	// loss is known then, and what it loses later is lost in the next steps.
+	settleFor = 5 * time.Second
+	// keptWithin bounds how long routers keep the routes of an agent that does not come
+	// back: 120 s by default in Cilium, Calico's BIRD and GoBGP, which is the longest of
+	// all components, and then some for the poll that shows it.
+	keptWithin = 150 * time.Second
 	// cleanFor is how long all probes must be clean before anything is measured,
 	// and cleanWithin bounds the wait for it.
 	cleanFor, cleanWithin = 2 * time.Second, time.Minute
@@ -222,31 +230,38 @@ func (t *trip) baseline(ctx context.Context) error {
 // rest watches for a time while nothing changes, until the outcome of the packets of that
 // time is known.
 func (t *trip) rest(ctx context.Context, id framework.StepID, what string) error {
-	rest := t.upgrade.Rest
-	if rest == 0 {
-		rest = restFor
-	}
-	return t.step(ctx, id, fmt.Sprintf("%s, for %s", what, rest), func() error {
-		began := t.h.Now()
-		until := began.Add(rest)
-		err := await.Until(ctx, "the outcome of the last packets", pollEvery, rest+outcomeWithin, func(context.Context) (bool, string, error) {
-			for _, line := range t.probes.Timelines() {
-				if line.Gone.IsZero() && !line.Known(t.h.Monotonic(until)) {
-					return false, line.String(), nil
-				}
-			}
-			return true, "", nil
-		})
-		if ctx.Err() != nil {
-			return err
-		}
-		if err != nil { // a packet without a known outcome is counted as such
-			t.run.Note(err.Error())
-		}
-		t.h.MarkPackets(history.Mark{Moment: history.Watched, Began: began, Until: until}, t.probes.Timelines())
-		return nil
-	})
+	rest := t.restFor()
+	return t.step(ctx, id, fmt.Sprintf("%s, for %s", what, rest), func() error { return t.watch(ctx, rest) })
 }
+
+// watch watches for a time, until the outcome of the packets of that time is known, and marks
+// it in the history. The error is the end of ctx.
+func (t *trip) watch(ctx context.Context, lasting time.Duration) error {
+	began := t.h.Now()
+	until := began.Add(lasting)
+	err := await.Until(ctx, "the outcome of the last packets", pollEvery, lasting+outcomeWithin, func(context.Context) (bool, string, error) {
+		for _, line := range t.probes.Timelines() {
+			if line.Gone.IsZero() && !line.Known(t.h.Monotonic(until)) {
+				return false, line.String(), nil
+			}
+		}
+		return true, "", nil
+	})
+	if ctx.Err() != nil {
+		return err
+	}
+	if err != nil { // a packet without a known outcome is counted as such
+		t.run.Note(err.Error())
+	}
+	t.h.MarkPackets(history.Mark{Moment: history.Watched, Began: began, Until: until}, t.probes.Timelines())
+	return nil
+}
+
+// restFor is how long the lab is watched while nothing changes.
+func (t *trip) restFor() time.Duration { return cmp.Or(t.upgrade.Rest, restFor) }
+
+// rollWithin bounds the change of one node.
+func (t *trip) rollWithin() time.Duration { return cmp.Or(t.upgrade.RollWithin, rollWithin) }
 
 // roll replaces the version on these nodes, one after the other, and watches what follows.
 // The error is the end of ctx alone: a version that does not come up stops the rollout,
@@ -260,12 +275,28 @@ func (t *trip) roll(ctx context.Context, d direction, version string, nodes []st
 			return onlyEnd(ctx, err)
 		}
 	}
-	for _, node := range nodes {
+	for i, node := range nodes {
+		if t.upgrade.Half != nil {
+			err := t.change(ctx, stepHalf(d, node), history.Roll, node, "half of "+node+" gets "+version, func(ctx context.Context) error {
+				return t.upgrade.Half(ctx, t.run, node, version)
+			})
+			if err != nil {
+				return onlyEnd(ctx, err)
+			}
+			if err := t.restart(ctx, d, node); err != nil {
+				return err
+			}
+		}
 		err := t.change(ctx, stepNode(d, node), history.Roll, node, node+" gets "+version, func(ctx context.Context) error {
 			return t.upgrade.Roll(ctx, t.run, node, version)
 		})
 		if err != nil {
 			return onlyEnd(ctx, err)
+		}
+		if t.upgrade.Half == nil && i+1 == len(nodes)/2 { // with one node there is no half
+			if err := t.restart(ctx, d, nodes[len(nodes)-1]); err != nil {
+				return err
+			}
 		}
 	}
 	return t.rest(ctx, stepAfter(d), "after "+version)
@@ -281,10 +312,7 @@ func onlyEnd(ctx context.Context, err error) error {
 
 // change carries out a step of a rollout within its bound.
 func (t *trip) change(ctx context.Context, id framework.StepID, what history.Action, part, name string, do func(context.Context) error) error {
-	bound := t.upgrade.RollWithin
-	if bound == 0 {
-		bound = rollWithin
-	}
+	bound := t.rollWithin()
 	return t.step(ctx, id, name, func() error {
 		return t.h.Do(what, part, func(a *history.Act) {
 			bounded, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it took longer than %s", bound))
@@ -303,6 +331,61 @@ func (t *trip) change(ctx context.Context, id framework.StepID, what history.Act
 			}
 		}).Err
 	})
+}
+
+// restart has an agent crash that a rollout has not reached, and watches what follows. The
+// error is the end of ctx alone: the history has whether the agent works again, and the
+// rollout goes on in any case.
+func (t *trip) restart(ctx context.Context, d direction, node string) error {
+	if t.upgrade.Crash == nil || t.measures().Stopped != "" { // a version that does not start has crashed already
+		return nil
+	}
+	version := t.from
+	if d == rollingBack {
+		version = t.to
+	}
+	return onlyEnd(ctx, t.step(ctx, stepRestart(d), version+" is restarted on "+node+" in the middle of the rollout", func() error {
+		act := t.h.Do(history.Restart, node, func(a *history.Act) {
+			works, err := t.upgrade.Crash(ctx, t.run, node, version)
+			if err != nil {
+				a.Err = err
+				return
+			}
+			bounded, cancel := context.WithTimeoutCause(ctx, t.rollWithin(), fmt.Errorf("it took longer than %s", t.rollWithin()))
+			defer cancel()
+			switch err := works(bounded); {
+			case ctx.Err() != nil:
+				a.Err = err
+			case err != nil:
+				a.Saw = err.Error()
+			default:
+				a.Holds = true
+			}
+		})
+		switch {
+		case act.Err != nil:
+			return act.Err
+		case act.Holds:
+			return t.watch(ctx, settleFor)
+		}
+		// With graceful restart routers keep the routes of an agent that does not come back,
+		// and traffic is lost only then.
+		err := await.Until(ctx, "the routers to have a session with "+node+", or none of its routes", pollEvery, keptWithin, func(context.Context) (bool, string, error) {
+			polls := t.h.View().Polls()
+			if len(polls) == 0 {
+				return false, "no router was polled", nil
+			}
+			kept := keeping(t.upgrade.Topology, polls[len(polls)-1], node)
+			return kept == "", kept, nil
+		})
+		if ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			t.run.Note(err.Error())
+		}
+		return t.watch(ctx, t.restFor())
+	}))
 }
 
 // readKernels records what the kernel of each node holds.

@@ -26,6 +26,12 @@ const refusesNew = `nft add table ip sabotage
 nft 'add chain ip sabotage forward { type filter hook forward priority 0; }'
 nft add rule ip sabotage forward ct state new drop`
 
+// hidesNew is a table of rules for a node's kernel that drops what the node sends to Services
+// other than those of before, as if its kube-proxy did not follow.
+const hidesNew = `nft add table ip sabotage
+nft 'add chain ip sabotage output { type filter hook output priority -300; }'
+nft 'add rule ip sabotage output ip daddr 10.96.0.0/16 ip daddr != { 10.96.0.1, 10.96.0.77 } drop'`
+
 // TestSabotagedUpgrade breaks upgrades on their way to the new version, each in another way.
 // Each must be a NO-GO by the rows that are about it, and by no row that it leaves alone.
 func TestSabotagedUpgrade(t *testing.T) {
@@ -53,6 +59,12 @@ func TestSabotagedUpgrade(t *testing.T) {
 			with:     onNodes(refusesNew), back: onNodes("nft delete table ip sabotage"),
 			fails: []string{"new connections, outside to pod", "new connections, pod to pod, other node", "node port"},
 			fine:  []string{"outside to pod", "pod to pod, other node", "long-lived TCP"},
+		},
+		{
+			name: "a new Service is not implemented", component: "kube-proxy", from: "1.35.4", to: "1.36.3",
+			settings: upgrade.Settings{Mode: "iptables"},
+			with:     onNodes(hidesNew), back: onNodes("nft delete table ip sabotage"),
+			stopped: "kube-proxy on master to implement a new Service",
 		},
 		{
 			name: "an announcement is dropped", component: "metallb", from: "0.14.8", to: "0.14.9",

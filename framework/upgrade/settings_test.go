@@ -3,6 +3,8 @@ package upgrade
 import (
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/framework/component/metallb"
 )
 
 func TestOf(t *testing.T) {
@@ -26,9 +28,15 @@ func TestOf(t *testing.T) {
 		{"coredns", "1.12.1", "1.15.0", Settings{}, "", 1, 0, ""},
 		{"coredns", "1.12.1", "1.15.0", Settings{Config: ".:53 {"}, "", 0, 0, "the Corefile: it has no plugin kubernetes"},
 		{"coredns", "1.12.1", "1.15.0", Settings{Mode: "ipvs"}, "", 0, 0, "CoreDNS has neither modes"},
-		{"metallb", "0.14.8", "0.14.9", Settings{}, "", 3, 0, ""},
+		{"metallb", "0.14.8", "0.14.9", Settings{}, "frr", 3, 0, ""},
+		{"metallb", "0.13.9", "0.13.12", Settings{}, "native to frr", 3, 0, ""},
+		{"metallb", "0.13.9", "0.13.12", Settings{Mode: "native to frr"}, "native to frr", 3, 0, ""}, // as it is stored
+		{"metallb", "0.14.8", "0.14.9", Settings{Mode: "native"}, "native", 3, 0, ""},
+		{"metallb", "0.14.8", "0.14.9", Settings{Mode: "frr-k8s"}, "frr-k8s", 3, 0, ""}, // Fit refuses it
+		{"metallb", "0.14.8", "0.14.9", Settings{Mode: "layer2"}, "", 0, 0, `"layer2" is no mode of MetalLB`},
+		{"metallb", "0.14.8", "0.14.9", Settings{Mode: "frr", Values: metallb.In("native", nil)}, "", 0, 0, "the mode frr contradicts the values, which choose native"},
 		{"metallb", "0.14.8", "0.14.9", Settings{Manifests: "kind: Pod\napiVersion: v1\n"}, "", 0, 0, "MetalLB's objects: there is no IPAddressPool"},
-		{"metallb", "0.14.8", "0.14.9", Settings{Config: "x"}, "", 0, 0, "MetalLB runs with its native BGP"},
+		{"metallb", "0.14.8", "0.14.9", Settings{Config: "x"}, "", 0, 0, "MetalLB is configured by the values of its chart"},
 		{"calico", "3.28.5", "3.28.5", Settings{Mode: "ipip"}, "", 0, 0, "the lab of an upgrade of calico takes no mode"},
 		{"calicoo", "3.28.5", "3.28.5", Settings{}, "", 0, 0, `no upgrade of calicoo; nearest is "calico"`},
 	} {

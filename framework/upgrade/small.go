@@ -1,12 +1,18 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -14,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 const (
@@ -147,6 +154,50 @@ func startsPod(ctx context.Context, r *framework.Run, node string) error {
 		return fmt.Errorf("starting a new pod on %s: %w", node, err)
 	}
 	return workload.ProbePods(fresh).Delete(ctx, labaccess.Cluster(r))
+}
+
+// followsServices asks kube-proxy of a node for what it has not done yet: a new Service, whose
+// endpoint is then removed and replaced by another one. That the Services of before go on
+// working says nothing of it, nor does kube-proxy's own report of a sync, which in mode ipvs
+// may have failed. The node itself connects, so that this kube-proxy's rules alone decide.
+func followsServices(ctx context.Context, r *framework.Run, node string, bound time.Duration) (err error) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "fresh-" + node}}
+	resources := labaccess.Cluster(r).Client.Resources()
+	defer func() {
+		err = errors.Join(err, client.IgnoreNotFound(resources.Delete(ctx, service)))
+	}()
+	for _, step := range []struct{ pod, what string }{
+		{worker1, "a new Service"}, {"none", "the removal of its endpoint"}, {worker2, "its new endpoint"},
+	} {
+		err := workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default}
+spec:
+  selector: {%s: %s}
+  ports:
+  - {name: tcp, protocol: TCP, port: %d}
+`, service.Name, workload.ProbeLabel, step.pod, wire.DefaultPort))
+		if err == nil {
+			err = resources.Get(ctx, service.Name, service.Namespace, service)
+		}
+		if err != nil {
+			return fmt.Errorf("declaring %s for kube-proxy on %s: %w", step.what, node, err)
+		}
+		// A connection that fails takes no longer than a second; bash says why.
+		connect := fmt.Sprintf("timeout 1 bash -c ': </dev/tcp/%s/%d' 2>&1 && echo connected || true", service.Spec.ClusterIP, wire.DefaultPort)
+		err = await.Until(ctx, fmt.Sprintf("kube-proxy on %s to implement %s", node, step.what), 200*time.Millisecond, bound,
+			func(ctx context.Context) (bool, string, error) {
+				said, err := labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", connect)
+				connected := strings.TrimSpace(said) == "connected"
+				return connected == (step.pod != "none"), "a connection to " + service.Spec.ClusterIP + ": " + cmp.Or(strings.TrimSpace(said), "no answer within 1s"), err
+			})
+		if err != nil {
+			return err
+		}
+	}
+	// These connections are not the component's: nodes are compared afterwards.
+	_, err = labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", "conntrack -D -p tcp --orig-dst "+service.Spec.ClusterIP+" 2>/dev/null || true")
+	return err
 }
 
 // ends are the endpoints of the probes.

@@ -10,6 +10,8 @@ const (
 	kindRest    framework.StepKind = "rest"    // the lab is watched before anything changes
 	kindRelease framework.StepKind = "release" // what a version has for all nodes is brought to the cluster
 	kindNode    framework.StepKind = "node"    // the agent of a node is replaced
+	kindHalf    framework.StepKind = "half"    // half of a part is replaced
+	kindRestart framework.StepKind = "restart" // an agent that the rollout has not reached starts again
 	kindAfter   framework.StepKind = "after"   // the lab is watched after a rollout
 	kindKernels framework.StepKind = "kernels" // the nodes' kernels are read
 )
@@ -36,6 +38,14 @@ func stepRelease(d direction) framework.StepID {
 
 func stepNode(d direction, node string) framework.StepID {
 	return framework.StepID{Kind: kindNode, Part: string(d) + "/" + node}
+}
+
+func stepHalf(d direction, part string) framework.StepID {
+	return framework.StepID{Kind: kindHalf, Part: string(d) + "/" + part}
+}
+
+func stepRestart(d direction) framework.StepID {
+	return framework.StepID{Kind: kindRestart, Part: string(d)}
 }
 
 func stepAfter(d direction) framework.StepID {

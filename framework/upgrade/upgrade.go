@@ -70,6 +70,15 @@ type Upgrade struct {
 	// Roll replaces the agent of a node, or a part, by one of the version that Release
 	// was called with, and returns when the new one works.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
+	// Half brings a part halfway, for a component whose parts cannot be changed one after
+	// the other: it returns when some of it is of the version and works, and holds the rest
+	// until Roll. Nil: half of the nodes are rolled.
+	Half func(ctx context.Context, r *framework.Run, part, version string) error
+	// Crash ends the agent of a node, or a replica of a part, that is still of a version
+	// after Release and half of the rollout brought another to the cluster. It starts again
+	// by itself, as what it was. The function that it returns waits until it works. Nil: no
+	// agent crashes.
+	Crash func(ctx context.Context, r *framework.Run, node, version string) (works func(context.Context) error, err error)
 	// Pods are the component's own. If a version does not come up, they are asked
 	// whether it ends by itself.
 	Pods []workload.Pods

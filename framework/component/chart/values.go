@@ -112,3 +112,49 @@ func (c *Chart) Knows(path string) bool {
 	Set(value, path, nil)
 	return len(c.Unknown(value)) == 0
 }
+
+// Setting is a value that a lab sets, whatever the user's values say.
+type Setting struct {
+	Path  string // such as envoy.enabled
+	Value any    // nil takes the chart's default away
+	Why   string
+}
+
+// String is the setting as helm --set takes it.
+func (s Setting) String() string {
+	if s.Value == nil {
+		return s.Path + "=null"
+	}
+	return fmt.Sprintf("%s=%v", s.Path, s.Value)
+}
+
+// With returns a copy of values that has the settings.
+func With(values map[string]any, settings []Setting) map[string]any {
+	all := Merge(values)
+	for _, s := range settings {
+		Set(all, s.Path, s.Value)
+	}
+	return all
+}
+
+// Replacement is a value that a lab cannot have as the user or the chart has it.
+type Replacement struct {
+	Path string `json:"path"` // such as ipam.operator.clusterPoolIPv4MaskSize
+	// Was and Is are JSON. Is is empty if the value is left to the chart's default.
+	Was string `json:"was"`
+	Is  string `json:"is"`
+	// Users is set if the value was the user's, and not the chart's default.
+	Users bool   `json:"users"`
+	Why   string `json:"why"` // a clause with a subject
+}
+
+func (r Replacement) String() string {
+	was, is := r.Was, r.Is
+	if !r.Users {
+		was += ", the chart's default,"
+	}
+	if is == "" {
+		is = "the chart's default"
+	}
+	return fmt.Sprintf("%s: %s is replaced by %s: %s", r.Path, was, is, r.Why)
+}

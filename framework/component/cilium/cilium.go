@@ -129,6 +129,9 @@ var (
 	}}
 )
 
+// Pods are those of the agents.
+var Pods = agents.Pods
+
 var (
 	//go:embed config.yaml
 	configYAML string
@@ -217,10 +220,17 @@ func (s Cilium) Declare(ctx context.Context, c *kindlab.Cluster) error {
 // until every router has heard from it, or, where it has no peers, until it has written
 // its rules. One that refuses to start twice ends the wait, with its own words.
 func (s Cilium) Roll(ctx context.Context, l *kindlab.Lab, node string) error {
-	c, nodes, began := l.Clusters[0], []string{node}, time.Now()
-	if err := agents.Restart(ctx, c, nodes, agentsWithin); err != nil {
+	began := time.Now()
+	if err := agents.Restart(ctx, l.Clusters[0], []string{node}, agentsWithin); err != nil {
 		return err
 	}
+	return s.Works(ctx, l, node, began)
+}
+
+// Works waits for what Roll does, of an agent that was started again by something else since
+// a time.
+func (s Cilium) Works(ctx context.Context, l *kindlab.Lab, node string, began time.Time) error {
+	c, nodes := l.Clusters[0], []string{node}
 	var refused string
 	var starts Starts
 	err := await.Until(ctx, "the agent of "+s.Agent+" on "+node+" to work", 100*time.Millisecond, agentsWithin,

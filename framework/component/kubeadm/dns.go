@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -124,6 +125,56 @@ const DNSReplicas = 2
 // Apply brings CoreDNS to this version and Corefile, and waits until its pods are ready and
 // those of another version are gone.
 func (d DNS) Apply(ctx context.Context, lab *kindlab.Lab, bound time.Duration) error {
+	if err := d.declare(ctx, lab, func(*appsv1.Deployment) {}); err != nil {
+		return err
+	}
+	if err := CoreDNS.Ready(ctx, lab.Clusters[0], bound); err != nil {
+		return err
+	}
+	return CoreDNS.Pods.Started(ctx, lab.Clusters[0], DNSReplicas, bound)
+}
+
+// heldFor is how long ApplyHalf holds a rollout: far longer than anybody waits for it.
+const heldFor = time.Hour
+
+// ApplyHalf begins what Apply does, and waits until the rollout has pods of this version that
+// are ready, and others. It holds it there until Apply: no new pod counts as available, and
+// the strategy of kubeadm's Deployment keeps one old pod until one does.
+func (d DNS) ApplyHalf(ctx context.Context, lab *kindlab.Lab, bound time.Duration) error {
+	err := d.declare(ctx, lab, func(set *appsv1.Deployment) {
+		set.Spec.MinReadySeconds = int32(heldFor.Seconds())
+		set.Spec.ProgressDeadlineSeconds = new(int32(2 * heldFor.Seconds())) // has to be longer
+	})
+	if err != nil {
+		return err
+	}
+	return await.Until(ctx, "CoreDNS to be half "+d.Version, 100*time.Millisecond, bound, func(ctx context.Context) (bool, string, error) {
+		pods, err := CoreDNS.Pods.List(ctx, lab.Clusters[0])
+		if err != nil {
+			return false, "", err
+		}
+		held, saw := d.half(pods)
+		return held, saw, nil
+	})
+}
+
+// half reports whether there are pods of this version and others, as many as the rollout has
+// when it is held, and all ready.
+func (d DNS) half(pods []corev1.Pod) (bool, string) {
+	count := map[bool]int{}
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil || !workload.Ready(pod) {
+			return false, workload.DescribePod(pod)
+		}
+		count[pod.Spec.Containers[0].Image == DNSImage(d.Version)]++
+	}
+	// One of two may be unavailable, and one more may be made (kubeadm's maxUnavailable of 1,
+	// and the default of maxSurge, a quarter).
+	return count[true] == DNSReplicas && count[false] == 1, fmt.Sprintf("%d pods of it, %d others", count[true], count[false])
+}
+
+// declare applies the objects, with the Deployment changed.
+func (d DNS) declare(ctx context.Context, lab *kindlab.Lab, change func(*appsv1.Deployment)) error {
 	objects, err := addons(ctx, lab, "coredns")
 	if err != nil {
 		return err
@@ -140,6 +191,7 @@ func (d DNS) Apply(ctx context.Context, lab *kindlab.Lab, bound time.Duration) e
 				set.Spec.Template.Spec.Containers[0].Image = DNSImage(d.Version)
 				// The lab waits for it: it is asked each second instead of every ten.
 				set.Spec.Template.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 1
+				change(set)
 				return nil
 			})
 		}
@@ -147,12 +199,5 @@ func (d DNS) Apply(ctx context.Context, lab *kindlab.Lab, bound time.Duration) e
 			return err
 		}
 	}
-	cluster := lab.Clusters[0]
-	if err := workload.ApplyObjects(ctx, cluster, objects...); err != nil {
-		return err
-	}
-	if err := CoreDNS.Ready(ctx, cluster, bound); err != nil {
-		return err
-	}
-	return CoreDNS.Pods.Started(ctx, cluster, DNSReplicas, bound)
+	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
 }

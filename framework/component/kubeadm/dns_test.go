@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 func TestCorefile(t *testing.T) {
@@ -40,5 +42,30 @@ func TestCorefile(t *testing.T) {
 				t.Errorf("%v; zone %s, replaced %q\n%s", err, c.Zone, c.Replaced, c.Text)
 			}
 		})
+	}
+}
+
+func TestHalf(t *testing.T) {
+	pod := func(version string, ready corev1.ConditionStatus) corev1.Pod {
+		return corev1.Pod{
+			Spec:   corev1.PodSpec{Containers: []corev1.Container{{Image: DNSImage(version)}}},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
+		}
+	}
+	old, fresh, starting := pod("1.12.1", corev1.ConditionTrue), pod("1.15.0", corev1.ConditionTrue), pod("1.15.0", corev1.ConditionFalse)
+	for _, test := range []struct {
+		name string
+		pods []corev1.Pod
+		held bool
+	}{
+		{"before", []corev1.Pod{old, old}, false},
+		{"the first is new", []corev1.Pod{old, old, fresh}, false},
+		{"a new one starts", []corev1.Pod{old, fresh, starting}, false},
+		{"held", []corev1.Pod{old, fresh, fresh}, true},
+		{"over", []corev1.Pod{fresh, fresh}, false},
+	} {
+		if held, saw := (DNS{Version: "1.15.0"}).half(test.pods); held != test.held || saw == "" {
+			t.Errorf("%s: %v, %q", test.name, held, saw)
+		}
 	}
 }

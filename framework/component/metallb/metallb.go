@@ -1,5 +1,5 @@
-// Package metallb runs MetalLB on a lab's cluster with the vendor's manifest of its version
-// (native BGP), and the lab's router for a BGP peer.
+// Package metallb runs MetalLB on a lab's cluster by the vendor's own chart of its version,
+// with the BGP implementation that the values choose, and the lab's router for a BGP peer.
 package metallb
 
 import (
@@ -11,111 +11,122 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/chart/install"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
-	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// namespace is that of the vendor's manifest.
-const namespace = "metallb-system"
+// name is that of the release and of the chart, and namespace the one of the vendor's
+// documentation.
+const (
+	name      = "metallb"
+	namespace = "metallb-system"
+)
+
+// installed is where the release is.
+var installed = install.Release{Name: name, Namespace: namespace}
 
 // Speaker announces addresses on each node, and Controller allocates them.
 var (
-	Speaker    = workload.DaemonSet{Name: "speaker", Pods: podsOf("speaker")}
-	Controller = workload.Deployment{Name: "controller", Pods: podsOf("controller")}
+	Speaker    = workload.DaemonSet{Name: "metallb-speaker", Pods: podsOf("speaker")}
+	Controller = workload.Deployment{Name: "metallb-controller", Pods: podsOf("controller")}
 )
 
 func podsOf(component string) workload.Pods {
-	return workload.Pods{Namespace: namespace, Labels: client.MatchingLabels{"app": "metallb", "component": component}}
+	return workload.Pods{Namespace: namespace, Labels: client.MatchingLabels{
+		"app.kubernetes.io/name": name, "app.kubernetes.io/component": component,
+	}}
 }
 
-// Images are those of a version: of the controller, of the speaker, and the one with the
-// vendor's manifest.
-func Images(version string) []string {
-	return []string{"quay.io/metallb/controller:v" + version, "quay.io/metallb/speaker:v" + version, manifestImage(version)}
+// Release is a version of MetalLB with values for its chart.
+type Release struct {
+	Version string
+	// Values are the user's, adapted to a lab (Adapt), or none. Settings take precedence
+	// over them.
+	Values map[string]any
 }
 
-func manifestImage(version string) string { return "relapse.dev/metallb-manifest:v" + version }
+// frr is the image that runs beside the speaker in mode FRR: Debian's, see
+// images/metallb/image.yaml.
+const (
+	frrRepository = "quay.io/frrouting/frr"
+	frrVersion    = "10.3"
+)
+
+// Images are those that run of the release, under the vendor's names.
+func (r Release) Images() []string {
+	images := []string{"quay.io/metallb/controller:v" + r.Version, "quay.io/metallb/speaker:v" + r.Version}
+	if r.Mode() == FRR {
+		images = append(images, frrRepository+":"+frrVersion)
+	}
+	return images
+}
 
 const (
-	// startsWithin bounds the start of a pod, with the pull of its image.
+	// startsWithin bounds the start of a pod, with the pull of its images.
 	startsWithin = 2 * time.Minute
 	// webhookWithin bounds the wait for MetalLB's webhook: the controller makes its
 	// certificate, and kubelet brings a changed Secret to a pod within a minute or so.
 	webhookWithin = 3 * time.Minute
 )
 
-// Declare brings the vendor's objects of a version to the cluster, and waits until the
-// controller of that version is ready. It replaces no speaker.
-func Declare(ctx context.Context, lab *kindlab.Lab, version string) error {
-	images := registry.New(lab.Registry().Addr.String())
-	manifest, err := images.File(ctx, manifestImage(version), "/metallb-native.yaml")
-	if err = errors.Join(err, images.Close()); err != nil {
-		return err
-	}
-	objects, err := objects(string(manifest))
+// Apply brings the cluster to this release as helm upgrade --install does, and waits until the
+// controller of that version is ready. It replaces no speaker: Roll does that.
+func (r Release) Apply(ctx context.Context, lab *kindlab.Lab) error {
+	c := lab.Clusters[0]
+	objects, err := r.render(ctx)
 	if err != nil {
 		return err
 	}
 	// The speakers mount a Secret that the controller makes: kubelet retries one that is
 	// not there only after a delay.
-	speakers := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "DaemonSet" })
-	if speakers < 0 {
-		return fmt.Errorf("MetalLB's manifest of %s has no DaemonSet", version)
-	}
-	set := objects[speakers]
-	cluster := lab.Clusters[0]
-	if err := workload.ApplyObjects(ctx, cluster, slices.Delete(objects, speakers, speakers+1)...); err != nil {
+	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
+		return cmp.Compare(btoi(a.GetKind() == "DaemonSet"), btoi(b.GetKind() == "DaemonSet"))
+	})
+	if err := workload.Apply(ctx, c, ownNamespace); err != nil {
 		return err
 	}
-	if err := Controller.Ready(ctx, cluster, startsWithin); err != nil {
-		return err
-	}
-	return workload.ApplyObjects(ctx, cluster, set)
+	return installed.Apply(ctx, c, r.Version, objects, func(o *unstructured.Unstructured) error {
+		if o.GetKind() != "DaemonSet" {
+			return nil
+		}
+		return Controller.Ready(ctx, c, startsWithin)
+	})
 }
 
-// objects are the vendor's manifest, adapted to a lab.
-func objects(manifest string) ([]*unstructured.Unstructured, error) {
-	objects, err := workload.Objects(manifest)
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// ownNamespace is the release's namespace, with the labels that the vendor's documentation
+// asks for where pod security is enforced.
+const ownNamespace = `apiVersion: v1
+kind: Namespace
+metadata:
+  name: ` + namespace + `
+  labels:
+    pod-security.kubernetes.io/enforce: privileged
+    pod-security.kubernetes.io/audit: privileged
+    pod-security.kubernetes.io/warn: privileged
+`
+
+// render is what the chart of the version makes of the values and the settings.
+func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error) {
+	of, err := chart.Of(ctx, name, r.Version)
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range objects {
-		switch o.GetKind() {
-		case "DaemonSet":
-			err = workload.Change(o, func(set *appsv1.DaemonSet) error {
-				set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
-				askOften(&set.Spec.Template.Spec)
-				return nil
-			})
-		case "Deployment":
-			err = workload.Change(o, func(set *appsv1.Deployment) error {
-				askOften(&set.Spec.Template.Spec)
-				return nil
-			})
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return objects, nil
-}
-
-// askOften has kubelet ask for readiness each second from the start, instead of every ten:
-// the lab waits for it.
-func askOften(spec *corev1.PodSpec) {
-	for i := range spec.Containers {
-		if probe := spec.Containers[i].ReadinessProbe; probe != nil {
-			probe.InitialDelaySeconds, probe.PeriodSeconds = 0, 1
-		}
-	}
+	return installed.Render(of, chart.With(r.Values, r.Settings()))
 }
 
 // Configure creates MetalLB's resources. It waits until the webhook answers, and ends at once
@@ -168,7 +179,8 @@ func Address(ctx context.Context, c *kindlab.Cluster, service string) (netip.Add
 	return address, err
 }
 
-// Uninstall removes the speakers and the controller. Types and resources stay.
+// Uninstall removes the speakers and the controller. Everything else of the release stays, as
+// do MetalLB's types and resources, until another release is applied.
 func Uninstall(ctx context.Context, c *kindlab.Cluster) error {
 	return errors.Join(Speaker.Delete(ctx, c), Controller.Delete(ctx, c))
 }

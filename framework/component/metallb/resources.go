@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // Resources are MetalLB's pools, peers and advertisements, as a lab gets them.
@@ -142,39 +143,16 @@ func validatePool(spec map[string]any, networks []netip.Prefix) error {
 		return fmt.Errorf("spec.addresses: expected a list of ranges such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9, got %v", spec["addresses"])
 	}
 	for _, a := range addresses {
-		first, last, err := bounds(a)
+		r, err := snapshot.ParseAddressRange(a)
 		if err != nil {
 			return fmt.Errorf("spec.addresses: %q: expected a range such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9", a)
 		}
 		i := slices.IndexFunc(networks, func(n netip.Prefix) bool {
-			return n.Contains(first) || n.Contains(last) || first.Less(n.Addr()) && n.Addr().Less(last)
+			return n.Contains(r.First) || n.Contains(r.Last) || r.Contains(n.Addr())
 		})
 		if i >= 0 {
 			return fmt.Errorf("spec.addresses: %s overlaps %s, a network of the lab", a, networks[i])
 		}
 	}
 	return nil
-}
-
-// bounds are the first and the last address of a range.
-func bounds(text string) (first, last netip.Addr, err error) {
-	if prefix, err := netip.ParsePrefix(text); err == nil {
-		return prefix.Masked().Addr(), lastOf(prefix), nil
-	}
-	from, to, _ := strings.Cut(text, "-")
-	if first, err = netip.ParseAddr(strings.TrimSpace(from)); err != nil {
-		return first, last, err
-	}
-	last, err = netip.ParseAddr(strings.TrimSpace(to))
-	return first, last, err
-}
-
-// lastOf is the last address of a prefix.
-func lastOf(p netip.Prefix) netip.Addr {
-	bytes := p.Masked().Addr().AsSlice()
-	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
-		bytes[bit/8] |= 1 << (7 - bit%8)
-	}
-	last, _ := netip.AddrFromSlice(bytes)
-	return last
 }

@@ -438,7 +438,14 @@ func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 		case wire.TCP:
 			a.attemptEvery(s, p, a.connectTo(s, p, r.Probe.To, r.Probe.Timeout))
 		case wire.UDPFlow:
-			a.attemptEvery(s, p, a.flowTo(s, p, r.Probe.To, r.Probe.Timeout))
+			a.attemptEvery(s, p, a.flowTo(s, p, *r.Probe))
+		case wire.UDPConnected:
+			attempt, err := a.connectedTo(s, p, *r.Probe)
+			if err != nil {
+				delete(s.probes, p.id)
+				return 0, err
+			}
+			a.attemptEvery(s, p, attempt)
 		case wire.Stream:
 			t := a.newStream(s, p, r.Probe.To, r.Probe.Timeout)
 			a.attemptEvery(s, p, t.send)

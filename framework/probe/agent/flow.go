@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"syscall"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 
 // flowTo returns an attempt to have one packet echoed that leaves from a new source port:
 // connection tracking on the path has no entry for it.
-func (a *Agent) flowTo(s *session, p *sending, to netip.AddrPort, timeout time.Duration) func(slot uint32) {
+func (a *Agent) flowTo(s *session, p *sending, probe wire.Probe) func(slot uint32) {
 	var from *net.UDPAddr
 	if !a.addr.IsUnspecified() {
 		from = &net.UDPAddr{IP: a.addr.AsSlice()}
@@ -24,7 +23,7 @@ func (a *Agent) flowTo(s *session, p *sending, to netip.AddrPort, timeout time.D
 		a.mu.Lock()
 		packet := wire.Packet{Kind: wire.RequestPacket, Set: s.set, Probe: p.id, Slot: slot, Sent: wire.Monotonic()}
 		a.mu.Unlock()
-		err := echoOnce(s.ctx, from, net.UDPAddrFromAddrPort(to), packet, timeout)
+		err := echoOnce(s.ctx, from, net.UDPAddrFromAddrPort(probe.To), packet, probe.Timeout)
 		rtt := wire.Monotonic() - packet.Sent
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -32,9 +31,20 @@ func (a *Agent) flowTo(s *session, p *sending, to netip.AddrPort, timeout time.D
 			p.answered(slot, rtt)
 			return
 		}
-		if errno := syscall.Errno(0); errors.As(err, &errno) {
-			p.refused(unix.ErrnoName(errno))
-		}
+		p.told(err, slot, rtt, probe.RefusalAnswers)
+	}
+}
+
+// told notes why a slot has no echo, if the kernel says so. A refusal by the far end is an
+// answer if it counts as one.
+func (p *sending) told(err error, slot uint32, rtt int64, refusalAnswers bool) {
+	errno := syscall.Errno(0)
+	if !errors.As(err, &errno) {
+		return
+	}
+	p.refused(unix.ErrnoName(errno))
+	if refusalAnswers && errno == unix.ECONNREFUSED {
+		p.answered(slot, rtt)
 	}
 }
 

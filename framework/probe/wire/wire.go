@@ -84,6 +84,9 @@ const (
 	// UDPFlow is echo, every packet from a new source port: each is a new flow for
 	// connection tracking.
 	UDPFlow Protocol = "udp-flow"
+	// UDPConnected is echo from one connected socket: it is one flow for connection
+	// tracking, and the sender is told of packets that were refused.
+	UDPConnected Protocol = "udp-connected"
 	// Stream is one connection that stays open. Every slot's packet is written to it,
 	// and comes back over it. When it breaks the next slot connects anew.
 	Stream Protocol = "stream"
@@ -122,6 +125,9 @@ type Probe struct {
 	// and a connect together, may take. UDP needs none here: the sender reports every reply,
 	// however late, and the harness judges.
 	Timeout time.Duration `json:"timeout"`
+	// RefusalAnswers is set if a refusal (ICMP port unreachable) is an answer. It is for
+	// UDPFlow and UDPConnected, whose sockets are told of it.
+	RefusalAnswers bool `json:"refusal_answers,omitempty"`
 	// Login is a MySQL probe's, and no other's.
 	Login *Login `json:"login,omitempty"`
 	// Lookup is a DNS probe's, and no other's. Such a probe connects to the
@@ -162,8 +168,8 @@ type Sender struct {
 	Got Runs     `json:"got,omitempty"`
 	RTT []uint32 `json:"rtt,omitempty"`
 	TTL []TTL    `json:"ttl,omitempty"`
-	// Errors counts the slots that the kernel refused to send, by errno.
-	// They are in Sent too.
+	// Errors counts the slots that the kernel refused to send, and those that it was told
+	// were refused (ECONNREFUSED), by errno. They are in Sent too.
 	Errors map[string]int `json:"errors,omitempty"`
 	// Logins are what the server of a MySQL probe said of it.
 	Logins []Answer `json:"logins,omitempty"`
@@ -301,8 +307,10 @@ func (r Request) validate() error {
 	switch p := r.Probe; {
 	case p == nil:
 		return errors.New("start without a probe")
-	case p.Kind != UDP && p.Kind != UDPFlow && p.Kind != TCP && p.Kind != MySQL && p.Kind != DNS && p.Kind != Stream:
-		return fmt.Errorf("probe %d: unknown kind %q: want udp, udp-flow, tcp, mysql, dns or stream", p.ID, p.Kind)
+	case p.Kind != UDP && p.Kind != UDPFlow && p.Kind != UDPConnected && p.Kind != TCP && p.Kind != MySQL && p.Kind != DNS && p.Kind != Stream:
+		return fmt.Errorf("probe %d: unknown kind %q: want udp, udp-flow, udp-connected, tcp, mysql, dns or stream", p.ID, p.Kind)
+	case p.RefusalAnswers && p.Kind != UDPFlow && p.Kind != UDPConnected:
+		return fmt.Errorf("probe %d: a refusal is an answer for kinds udp-flow and udp-connected only", p.ID)
 	case (p.Kind == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %d: a lookup is for kind dns, which must have one", p.ID)
 	case p.Lookup != nil && (p.Lookup.Name == "" || !p.Lookup.Server.Addr().Is4() || p.Lookup.Server.Port() == 0):

@@ -166,7 +166,7 @@ func lostSides(r probe.Record) (requests, replies int) {
 
 // transport is the protocol that carries a probe's.
 func transport(p probe.Protocol) string {
-	if p == probe.UDP || p == probe.UDPFlow {
+	if p == probe.UDP || p == probe.UDPFlow || p == probe.UDPConnected {
 		return "udp"
 	}
 	return "tcp"

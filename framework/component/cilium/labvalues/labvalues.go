@@ -33,28 +33,6 @@ func Of(t topology.Topology) Lab {
 // apiPort is the port of kind's API servers.
 const apiPort = 6443
 
-// Replacement is a value that a lab cannot have as the user or the chart has it.
-type Replacement struct {
-	Path string `json:"path"` // such as ipam.operator.clusterPoolIPv4MaskSize
-	// Was and Is are JSON. Is is empty if the value is left to the chart's default.
-	Was string `json:"was"`
-	Is  string `json:"is"`
-	// Users is set if the value was the user's, and not the chart's default.
-	Users bool   `json:"users"`
-	Why   string `json:"why"` // a clause with a subject
-}
-
-func (r Replacement) String() string {
-	was, is := r.Was, r.Is
-	if !r.Users {
-		was += ", the chart's default,"
-	}
-	if is == "" {
-		is = "the chart's default"
-	}
-	return fmt.Sprintf("%s: %s is replaced by %s: %s", r.Path, was, is, r.Why)
-}
-
 // LackingError says that no replacement is possible, because the value is the mode itself.
 type LackingError struct {
 	Path, Value string
@@ -67,7 +45,7 @@ func (e *LackingError) Error() string { return fmt.Sprintf("%s %s: %s", e.Path, 
 type adapter struct {
 	charts   []*chart.Chart
 	values   map[string]any
-	replaced []Replacement
+	replaced []chart.Replacement
 }
 
 // get returns the value that applies at a path, and whether it is the user's.
@@ -97,7 +75,7 @@ func (a *adapter) set(path string, value any, why string) {
 		return
 	}
 	chart.Set(a.values, path, value)
-	a.replaced = append(a.replaced, Replacement{Path: path, Was: text(was), Is: text(value), Users: users, Why: why})
+	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: text(was), Is: text(value), Users: users, Why: why})
 }
 
 // remove leaves a value of the user to the chart's default.
@@ -107,7 +85,7 @@ func (a *adapter) remove(path, why string) {
 		return
 	}
 	chart.Remove(a.values, path)
-	a.replaced = append(a.replaced, Replacement{Path: path, Was: text(was), Users: true, Why: why})
+	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: text(was), Users: true, Why: why})
 }
 
 // off switches off what is switched on.
@@ -127,7 +105,7 @@ func text(value any) string {
 
 // Adapt returns the user's values for a lab, and what was replaced. The charts are those of
 // all versions that get the values, the lowest first. The error is a *LackingError.
-func Adapt(lab Lab, charts []*chart.Chart, users map[string]any) (map[string]any, []Replacement, error) {
+func Adapt(lab Lab, charts []*chart.Chart, users map[string]any) (map[string]any, []chart.Replacement, error) {
 	a := &adapter{charts: charts, values: chart.Merge(users)}
 	if err := a.lacking(); err != nil {
 		return nil, nil, err

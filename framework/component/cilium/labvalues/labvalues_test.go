@@ -14,7 +14,7 @@ import (
 
 var lab = Lab{APIServer: netip.MustParseAddr("10.1.4.11"), Device: "eth0", Pods: netip.MustParsePrefix("10.1.64.0/20"), NodeMask: 24}
 
-func adapt(t *testing.T, users string) (map[string]any, []Replacement, error) {
+func adapt(t *testing.T, users string) (map[string]any, []chart.Replacement, error) {
 	t.Helper()
 	c, err := chart.Load("../../../qualify/testdata/charts/1.18.0/chart")
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/chart/install"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
-	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -75,35 +75,18 @@ const (
 // waits until the operator works. Agents that run are not replaced: Roll does that.
 func (r Release) Apply(ctx context.Context, l *kindlab.Lab) error {
 	c := l.Clusters[0]
-	objects, err := r.objects(ctx, l)
+	objects, err := r.render(ctx, l.Topology.Clusters[0], c.APIServer())
 	if err != nil {
 		return err
 	}
-	if err := r.upgrade(ctx, c, objects); err != nil {
+	if err := installed.Apply(ctx, c, r.Version, objects, nil); err != nil {
 		return err
 	}
 	return operator.Ready(ctx, c, startsWithin)
 }
 
-// objects are what the chart makes of the values, each in its namespace.
-func (r Release) objects(ctx context.Context, l *kindlab.Lab) ([]*unstructured.Unstructured, error) {
-	rendered, err := r.render(ctx, l.Topology.Clusters[0], l.Clusters[0].APIServer())
-	if err != nil {
-		return nil, err
-	}
-	var objects []*unstructured.Unstructured
-	for _, o := range rendered {
-		namespaced, err := kube(l.Clusters[0]).IsObjectNamespaced(&o)
-		if err != nil {
-			return nil, fmt.Errorf("asking the cluster about %s %s: %w", o.GetKind(), o.GetName(), err)
-		}
-		if namespaced && o.GetNamespace() == "" {
-			o.SetNamespace(namespace)
-		}
-		objects = append(objects, &o)
-	}
-	return objects, nil
-}
+// installed is where the release is.
+var installed = install.Release{Name: name, Namespace: namespace}
 
 // render is what the chart of the version makes of the values and the settings.
 func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
@@ -111,17 +94,7 @@ func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip
 	if err != nil {
 		return nil, err
 	}
-	rendered, err := of.Render(chart.Release{
-		Name: name, Namespace: namespace, Values: r.Values.with(r.Settings(c, apiServer)), KubeVersion: kubeadm.KubernetesVersion,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if len(rendered.Hooks) > 0 || len(rendered.CRDs) > 0 {
-		return nil, fmt.Errorf("the chart of %s %s has %d hooks and %d CRDs: expected none, as nothing here installs them",
-			name, r.Version, len(rendered.Hooks), len(rendered.CRDs))
-	}
-	return rendered.Objects, nil
+	return installed.Render(of, r.Values.with(r.Settings(c, apiServer)))
 }
 
 // Ready waits until the agents of this release, which was applied, are ready on these
@@ -259,7 +232,7 @@ func Installed(ctx context.Context, c *kindlab.Cluster) (bool, error) {
 // cluster's range of pods.
 func Uninstall(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
 	c := l.Clusters[0]
-	if err := errors.Join(cilium.Uninstall(ctx, l, c, nodes, pods), removeAll(ctx, c)); err != nil {
+	if err := errors.Join(cilium.Uninstall(ctx, l, c, nodes, pods), installed.Remove(ctx, c)); err != nil {
 		return err
 	}
 	return l.EachNode(ctx, nodes, func(ctx context.Context, node *kindlab.Node) error {

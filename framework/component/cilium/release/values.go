@@ -12,29 +12,8 @@ import (
 // numbers and booleans of JSON.
 type Values map[string]any
 
-// Setting is a value that a lab sets, whatever the user's values say.
-type Setting struct {
-	Path  string // such as envoy.enabled
-	Value any    // nil takes the chart's default away
-	Why   string
-}
-
-// String is the setting as helm --set takes it.
-func (s Setting) String() string {
-	if s.Value == nil {
-		return s.Path + "=null"
-	}
-	return fmt.Sprintf("%s=%v", s.Path, s.Value)
-}
-
 // with returns a copy that has the settings.
-func (v Values) with(settings []Setting) Values {
-	all := chart.Merge(v)
-	for _, s := range settings {
-		chart.Set(all, s.Path, s.Value)
-	}
-	return all
-}
+func (v Values) with(settings []chart.Setting) Values { return chart.With(v, settings) }
 
 // at is a value as text; empty if it is not set.
 func (v Values) at(path string) string {
@@ -57,7 +36,7 @@ func (v Values) BGP() bool { return v.at("bgpControlPlane.enabled") == "true" }
 
 // Settings are what a lab has to set, because it lacks something or has it otherwise. The
 // cluster is the lab's, and so is the address of its API server.
-func (r Release) Settings(c topology.Cluster, apiServer netip.AddrPort) []Setting {
+func (r Release) Settings(c topology.Cluster, apiServer netip.AddrPort) []chart.Setting {
 	const (
 		built  = "the image is built from the vendor's module and has another digest"
 		envoy  = "Envoy is not a Go program, and is not built"
@@ -66,23 +45,23 @@ func (r Release) Settings(c topology.Cluster, apiServer netip.AddrPort) []Settin
 		ranges = "the pod range is the lab's"
 		server = "the address of the API server is the lab's: nothing serves its Service before the agents do"
 	)
-	all := []Setting{
-		{"image.useDigest", false, built},
-		{"operator.image.useDigest", false, built},
-		{"envoy.enabled", false, envoy},
-		{"l7Proxy", false, envoy},
-		{"hubble.enabled", false, hubble},
-		{"securityContext.privileged", true, rights},
-		{"updateStrategy.type", "OnDelete", "agents are replaced node by node"},
-		{"updateStrategy.rollingUpdate", nil, "agents are replaced node by node"},
-		{"ipam.operator.clusterPoolIPv4PodCIDRList", []any{c.PodCIDR.String()}, ranges},
-		{"ipam.operator.clusterPoolIPv4MaskSize", int64(c.NodeMask), ranges},
+	all := []chart.Setting{
+		{Path: "image.useDigest", Value: false, Why: built},
+		{Path: "operator.image.useDigest", Value: false, Why: built},
+		{Path: "envoy.enabled", Value: false, Why: envoy},
+		{Path: "l7Proxy", Value: false, Why: envoy},
+		{Path: "hubble.enabled", Value: false, Why: hubble},
+		{Path: "securityContext.privileged", Value: true, Why: rights},
+		{Path: "updateStrategy.type", Value: "OnDelete", Why: "agents are replaced node by node"},
+		{Path: "updateStrategy.rollingUpdate", Value: nil, Why: "agents are replaced node by node"},
+		{Path: "ipam.operator.clusterPoolIPv4PodCIDRList", Value: []any{c.PodCIDR.String()}, Why: ranges},
+		{Path: "ipam.operator.clusterPoolIPv4MaskSize", Value: int64(c.NodeMask), Why: ranges},
 	}
 	if r.Values.Native() {
-		all = append(all, Setting{"ipv4NativeRoutingCIDR", c.PodCIDR.String(), ranges})
+		all = append(all, chart.Setting{Path: "ipv4NativeRoutingCIDR", Value: c.PodCIDR.String(), Why: ranges})
 	}
 	if r.Values.ReplacesKubeProxy() {
-		all = append(all, Setting{"k8sServiceHost", apiServer.Addr().String(), server}, Setting{"k8sServicePort", int64(apiServer.Port()), server})
+		all = append(all, chart.Setting{Path: "k8sServiceHost", Value: apiServer.Addr().String(), Why: server}, chart.Setting{Path: "k8sServicePort", Value: int64(apiServer.Port()), Why: server})
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-//go:build !cilium_1_12_5
+//go:build !cilium_1_12_2 && !cilium_1_12_4
 
 package main
 

@@ -1,4 +1,5 @@
-package release
+// Package install brings what a vendor's chart renders to a lab's cluster, as Helm does.
+package install
 
 import (
 	"context"
@@ -13,9 +14,46 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
+
+// Release is where a chart is installed. The namespace must exist.
+type Release struct{ Name, Namespace string }
+
+// Render is what a chart makes of values for the lab's cluster. It is an error if there are
+// hooks or CRDs outside of the templates: nothing here installs them.
+func (r Release) Render(of *chart.Chart, values map[string]any) ([]unstructured.Unstructured, error) {
+	rendered, err := of.Render(chart.Release{Name: r.Name, Namespace: r.Namespace, Values: values, KubeVersion: kubeadm.KubernetesVersion})
+	if err != nil {
+		return nil, err
+	}
+	if len(rendered.Hooks) > 0 || len(rendered.CRDs) > 0 {
+		return nil, fmt.Errorf("the chart of %s %s has %d hooks and %d CRDs: expected none, as nothing here installs them",
+			of.Name, of.Version, len(rendered.Hooks), len(rendered.CRDs))
+	}
+	return rendered.Objects, nil
+}
+
+// Apply brings the cluster to a version of the release as helm upgrade --install does:
+// objects of the release before it that this one lacks are deleted, after all others were
+// applied. Before, if not nil, is called before each object is applied.
+func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, rendered []unstructured.Unstructured, before func(*unstructured.Unstructured) error) error {
+	var objects []*unstructured.Unstructured
+	for _, o := range rendered {
+		namespaced, err := kube(c).IsObjectNamespaced(&o)
+		if err != nil {
+			return fmt.Errorf("asking the cluster about %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		if namespaced && o.GetNamespace() == "" {
+			o.SetNamespace(r.Namespace)
+		}
+		objects = append(objects, &o)
+	}
+	return r.upgrade(ctx, c, version, objects, before)
+}
 
 // reference names an object of the cluster.
 type reference struct {
@@ -47,15 +85,17 @@ func dropped(before, after []reference) []reference {
 }
 
 // record is where the references of a release are kept, as Helm keeps a release's manifest.
-var record = client.ObjectKey{Namespace: namespace, Name: "relapse-release-" + name}
+func (r Release) record() client.ObjectKey {
+	return client.ObjectKey{Namespace: r.Namespace, Name: "relapse-release-" + r.Name}
+}
 
 const recordedObjects = "objects"
 
 // upgrade applies the objects of a release and deletes those of the release before it that
 // it lacks. The record has the objects of both until that is done: an interrupted upgrade
 // forgets none.
-func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, objects []*unstructured.Unstructured) error {
-	before, err := recorded(ctx, c)
+func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, version string, objects []*unstructured.Unstructured, before func(*unstructured.Unstructured) error) error {
+	earlier, err := r.recorded(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -63,36 +103,43 @@ func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, objects []*uns
 	for _, o := range objects {
 		after = append(after, referenceTo(o))
 	}
-	gone := dropped(before, after)
-	if err := r.write(ctx, c, slices.Concat(after, gone)); err != nil {
+	gone := dropped(earlier, after)
+	if err := r.write(ctx, c, version, slices.Concat(after, gone)); err != nil {
 		return err
 	}
-	if err := workload.ApplyObjects(ctx, c, objects...); err != nil {
-		return err
+	for _, o := range objects {
+		if before != nil {
+			if err := before(o); err != nil {
+				return err
+			}
+		}
+		if err := workload.ApplyObjects(ctx, c, o); err != nil {
+			return err
+		}
 	}
 	if err := remove(ctx, c, gone); err != nil {
 		return err
 	}
-	return r.write(ctx, c, after)
+	return r.write(ctx, c, version, after)
 }
 
 // write records the objects of the release.
-func (r Release) write(ctx context.Context, c *kindlab.Cluster, objects []reference) error {
+func (r Release) write(ctx context.Context, c *kindlab.Cluster, version string, objects []reference) error {
 	text, err := json.Marshal(objects)
 	if err != nil {
 		return err
 	}
 	return workload.ApplyObjects(ctx, c, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"name": record.Name, "namespace": record.Namespace},
-		"data":     map[string]any{"version": r.Version, recordedObjects: string(text)},
+		"metadata": map[string]any{"name": r.record().Name, "namespace": r.record().Namespace},
+		"data":     map[string]any{"version": version, recordedObjects: string(text)},
 	}})
 }
 
 // recorded are the objects of the release on the cluster; none if there is no release.
-func recorded(ctx context.Context, c *kindlab.Cluster) ([]reference, error) {
+func (r Release) recorded(ctx context.Context, c *kindlab.Cluster) ([]reference, error) {
 	var kept corev1.ConfigMap
-	if err := kube(c).Get(ctx, record, &kept); client.IgnoreNotFound(err) != nil {
+	if err := kube(c).Get(ctx, r.record(), &kept); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the record of the release: %w", err)
 	} else if err != nil {
 		return nil, nil
@@ -120,14 +167,14 @@ func remove(ctx context.Context, c *kindlab.Cluster, objects []reference) error 
 	return nil
 }
 
-// removeAll deletes the objects of the release, and its record.
-func removeAll(ctx context.Context, c *kindlab.Cluster) error {
-	objects, err := recorded(ctx, c)
+// Remove deletes the objects of the release, and its record.
+func (r Release) Remove(ctx context.Context, c *kindlab.Cluster) error {
+	objects, err := r.recorded(ctx, c)
 	if err != nil {
 		return err
 	}
 	slices.Reverse(objects) // bindings before accounts
-	own := reference{APIVersion: "v1", Kind: "ConfigMap", Namespace: record.Namespace, Name: record.Name}
+	own := reference{APIVersion: "v1", Kind: "ConfigMap", Namespace: r.record().Namespace, Name: r.record().Name}
 	return remove(ctx, c, append(objects, own))
 }
 
@@ -138,3 +185,5 @@ func (r reference) group() string {
 	}
 	return gv.Group
 }
+
+func kube(c *kindlab.Cluster) client.Client { return c.Client.Resources().GetControllerRuntimeClient() }

@@ -1,0 +1,20 @@
+package install
+
+import (
+	"slices"
+	"testing"
+)
+
+// Helm deletes what the release before had and the new one lacks, unless it is to be kept.
+func TestDropped(t *testing.T) {
+	role := reference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "cilium"}
+	old := reference{APIVersion: "rbac.authorization.k8s.io/v1beta1", Kind: "ClusterRole", Name: "cilium"}
+	gone := reference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "cilium-old"}
+	elsewhere := gone
+	elsewhere.Namespace = "default"
+	kept := reference{APIVersion: "v1", Kind: "Secret", Namespace: "kube-system", Name: "cilium-ca", Kept: true}
+	got := dropped([]reference{old, gone, kept}, []reference{role, elsewhere})
+	if !slices.Equal(got, []reference{gone}) {
+		t.Errorf("%+v, want %+v", got, gone)
+	}
+}

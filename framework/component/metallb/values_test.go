@@ -1,0 +1,84 @@
+package metallb
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+)
+
+func values(t *testing.T, text string) map[string]any {
+	t.Helper()
+	v, err := chart.ParseValues([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestMode(t *testing.T) {
+	for _, test := range []struct{ version, values, want string }{
+		{"0.13.9", "", Native},
+		{"0.13.12", "", FRR},
+		{"0.15.3", "{speaker: {frr: {image: {tag: 10.4.1}}}}", FRR},
+		{"0.13.9", "{speaker: {frr: {enabled: true}}}", FRR},
+		{"0.14.9", "{speaker: {frr: {enabled: false}}}", Native},
+		{"0.14.9", "{speaker: {frr: {enabled: false}}, frrk8s: {enabled: true}}", FRRK8s},
+		{"0.14.9", "{speaker: {frr: {enabled: false}}, frrk8s: {external: true, namespace: frr-k8s-system}}", FRRK8s},
+	} {
+		r := Release{Version: test.version, Values: values(t, test.values)}
+		if got := r.Mode(); got != test.want {
+			t.Errorf("%s with %q runs in mode %s, want %s", test.version, test.values, got, test.want)
+		}
+		if frr := slices.Contains(r.Images(), "quay.io/frrouting/frr:10.3"); frr != (test.want == FRR) {
+			t.Errorf("%s with %q: images %q", test.version, test.values, r.Images())
+		}
+		for _, mode := range []string{Native, FRR} {
+			r.Values = In(mode, nil)
+			if got := r.Mode(); got != mode {
+				t.Errorf("%s in mode %s runs in mode %s", test.version, mode, got)
+			}
+		}
+	}
+	if got := ModeOf(Release{Version: "0.13.9"}, Release{Version: "0.13.12"}); got != "native to frr" {
+		t.Errorf("an upgrade of the chart's defaults is one of %s", got)
+	}
+}
+
+func TestAdapt(t *testing.T) {
+	users := values(t, `
+loadBalancerClass: metallb
+speaker:
+  logLevel: debug
+  image: {tag: v0.14.8-ours}
+  tolerateMaster: false
+  updateStrategy: {type: RollingUpdate}
+  frr: {enabled: true, metricsPort: 7499, image: {tag: 9.1.0}}
+prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
+`)
+	adapted, replaced := Adapt(users)
+	var got []string
+	for _, r := range replaced {
+		got = append(got, r.String())
+	}
+	want := []string{
+		`speaker.image: {"tag":"v0.14.8-ours"} is replaced by the chart's default: the lab's registry has the images that relapse builds of each version, under the vendor's names`,
+		`speaker.tolerateMaster: false is replaced by the chart's default: a lab's nodes have other labels, taints and classes, and a speaker each`,
+		`prometheus.serviceMonitor.enabled: true is replaced by false: a lab has no Prometheus operator`,
+		`loadBalancerClass: "metallb" is replaced by the chart's default: the lab's Services name no class`,
+		`speaker.updateStrategy: {"type":"RollingUpdate"} is replaced by {"type":"OnDelete"}: speakers are replaced node by node`,
+		`speaker.frr.image.tag: "9.1.0" is replaced by "10.3": the FRR of a lab is Debian 13's`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("replaced\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for path, want := range map[string]any{"speaker.logLevel": "debug", "speaker.frr.enabled": true} {
+		if got, _ := chart.Get(adapted, path); got != want {
+			t.Errorf("%s is %v, want %v", path, got, want)
+		}
+	}
+	if _, there := chart.Get(users, "loadBalancerClass"); !there {
+		t.Error("the user's values were changed")
+	}
+}

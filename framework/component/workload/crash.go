@@ -1,0 +1,127 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Crashed is a pod of a node whose processes were ended by Crash.
+type Crashed struct {
+	// Pod is the pod before the crash.
+	Pod corev1.Pod
+	of  Pods
+}
+
+// crash stops a pod's sandbox: containerd kills the processes of all of its containers. It
+// ends with an error if the pod has none that runs.
+const crash = `sandbox=$(crictl --timeout 30s pods --quiet --state ready --label "io.kubernetes.pod.uid=$1")
+test -n "$sandbox"
+crictl --timeout 30s stopp $sandbox`
+
+// Crash ends the processes of the pod on a node with SIGKILL, as a reboot of the node does.
+// Kubelet starts the same pod again: its init containers first, with the images of the pod's
+// own template and with today's ConfigMaps and permissions. The newest template of its
+// DaemonSet has no effect.
+func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, error) {
+	pods, err := p.List(ctx, l.Clusters[0])
+	if err != nil {
+		return Crashed{}, err
+	}
+	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool {
+		return pod.Spec.NodeName == node && pod.DeletionTimestamp == nil && Started(pod)
+	})
+	if i < 0 {
+		return Crashed{}, fmt.Errorf("%s has no pod of %s that was started", node, p)
+	}
+	if _, err := l.Node(node).Exec(ctx, "sh", "-ec", crash, "crash", string(pods[i].UID)); err != nil {
+		return Crashed{}, fmt.Errorf("stopping pod %s on %s: %w", pods[i].Name, node, err)
+	}
+	return Crashed{pods[i], p}, nil
+}
+
+// Ready waits until the same pod is [Ready] again, each of its containers a new one.
+func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time.Duration) error {
+	return await.Until(ctx, fmt.Sprintf("pod %s on %s to be ready again", c.Pod.Name, c.Pod.Spec.NodeName), 100*time.Millisecond, bound,
+		func(ctx context.Context) (bool, string, error) {
+			pods, err := c.of.List(ctx, cluster)
+			if err != nil {
+				return false, "", err
+			}
+			again, saw := c.again(pods)
+			return again, saw, nil
+		})
+}
+
+// again reports whether the pod is ready with new containers, and what it is otherwise.
+func (c Crashed) again(pods []corev1.Pod) (bool, string) {
+	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.UID == c.Pod.UID })
+	if i < 0 {
+		return false, "it was deleted"
+	}
+	var old []string
+	for name, id := range containers(pods[i]) {
+		if containers(c.Pod)[name] == id {
+			old = append(old, name)
+		}
+	}
+	slices.Sort(old)
+	switch {
+	case len(old) > 0:
+		return false, "not started again: " + strings.Join(old, ", ")
+	case !Ready(pods[i]):
+		return false, DescribePod(pods[i])
+	}
+	return true, ""
+}
+
+// containers are the identifiers of a pod's newest containers, by their names.
+func containers(pod corev1.Pod) map[string]string {
+	ids := map[string]string{}
+	for _, s := range pod.Status.ContainerStatuses {
+		ids[s.Name] = s.ContainerID
+	}
+	return ids
+}
+
+// Replace deletes one of the pods that run an image. The function that it returns waits until
+// as many as before are [Ready]: the ReplicaSet that made it makes another one of the same
+// template.
+func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (again func(context.Context, time.Duration) error, err error) {
+	ready := func(ctx context.Context) (map[types.UID]corev1.Pod, error) {
+		pods, err := p.List(ctx, c)
+		there := map[types.UID]corev1.Pod{}
+		for _, pod := range pods {
+			if pod.DeletionTimestamp == nil && Ready(pod) && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) {
+				there[pod.UID] = pod
+			}
+		}
+		return there, err
+	}
+	before, err := ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for uid, pod := range before {
+		if err := kube(c).Delete(ctx, &pod); err != nil {
+			return nil, fmt.Errorf("deleting pod %s: %w", pod.Name, err)
+		}
+		return func(ctx context.Context, bound time.Duration) error {
+			return await.Until(ctx, fmt.Sprintf("another pod of %s in place of %s", image, pod.Name), 100*time.Millisecond, bound,
+				func(ctx context.Context) (bool, string, error) {
+					now, err := ready(ctx)
+					delete(now, uid)
+					return err == nil && len(now) >= len(before), fmt.Sprintf("%d of %d are ready", len(now), len(before)), err
+				})
+		}, nil
+	}
+	return nil, fmt.Errorf("no pod of %s is ready with the image %s", p, image)
+}

@@ -1,0 +1,36 @@
+package workload
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestAgain(t *testing.T) {
+	pod := func(uid, id string, ready corev1.ConditionStatus) corev1.Pod {
+		var p corev1.Pod
+		p.UID, p.Name = "other", "agent"
+		if uid != "" {
+			p.UID = "same"
+		}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "agent", ContainerID: id}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+		return p
+	}
+	crashed := Crashed{Pod: pod("same", "a", corev1.ConditionTrue)}
+	for _, test := range []struct {
+		name  string
+		pod   corev1.Pod
+		again bool
+		saw   string
+	}{
+		{"as before: kubelet has not seen the crash", pod("same", "a", corev1.ConditionTrue), false, "not started again: agent"},
+		{"started and not ready", pod("same", "b", corev1.ConditionFalse), false, "pod /agent is "},
+		{"ready", pod("same", "b", corev1.ConditionTrue), true, ""},
+		{"another pod", pod("", "b", corev1.ConditionTrue), false, "it was deleted"},
+	} {
+		if again, saw := crashed.again([]corev1.Pod{test.pod}); again != test.again || saw != test.saw {
+			t.Errorf("%s: %v, %q", test.name, again, saw)
+		}
+	}
+}

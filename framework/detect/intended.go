@@ -1,0 +1,109 @@
+package detect
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// intended are the prefixes that Kubernetes says must be reachable, and the nodes that
+// should announce each. An allocator adds its own: the pod ranges of the CNI, whichever
+// objects it keeps them in. A prefix of a Service, whose nodes follow from policy and
+// endpoints, can be added in the same way.
+type intended struct {
+	// layer is the kind of the objects that decide which node owns a pod range.
+	layer string
+	// origins are in order of age, the eldest claim first. The allocators give a range to
+	// one node; where one has more, two objects claim it.
+	origins map[netip.Prefix][]origin
+}
+
+// origin is a node that should announce a prefix, whether it has a Node object or not.
+type origin struct {
+	node string
+	// since is when the object that says so was created; zero if that is not known.
+	since time.Time
+}
+
+// Layers of pod ranges, by the name of the kind.
+const (
+	ciliumLayer = "CiliumNode"
+	calicoLayer = "IPAMBlock"
+	nodeLayer   = "Node"
+)
+
+// podRanges are the nodes' pod ranges by the CNI's own allocation: Cilium's CiliumNodes,
+// else Calico's blocks, else Node.spec.podCIDRs, which kube-router, Flannel and others
+// use. It returns false if the source that decides was not read.
+func podRanges(s snapshot.Snapshot) (intended, bool) {
+	i := intended{layer: nodeLayer, origins: map[netip.Prefix][]origin{}}
+	known := s.Nodes.Read && s.CiliumNodes.Read
+	switch {
+	case len(s.CiliumNodes.Items) > 0:
+		i.layer = ciliumLayer
+		for _, n := range s.CiliumNodes.Items {
+			i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
+		}
+	case len(s.CalicoBlocks.Items) > 0:
+		i.layer = calicoLayer
+		for _, b := range s.CalicoBlocks.Items {
+			if b.Node != "" {
+				i.add(origin{b.Node, b.Created}, b.CIDR)
+			}
+		}
+	default:
+		// Snapshots that were stored before have no such source, and no error.
+		known = known && s.CalicoBlocks.Error == ""
+		for _, n := range s.Nodes.Items {
+			i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
+		}
+	}
+	for p := range i.origins {
+		slices.SortStableFunc(i.origins[p], func(a, b origin) int {
+			return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.node, b.node))
+		})
+	}
+	return i, known
+}
+
+func (i intended) add(o origin, prefixes ...netip.Prefix) {
+	for _, p := range prefixes {
+		i.origins[p] = append(i.origins[p], o)
+	}
+}
+
+// record is the object that says that a node owns a range.
+func (i intended) record(node string) string {
+	if i.layer == calicoLayer {
+		return i.layer + " of " + node
+	}
+	return i.layer + " " + node
+}
+
+// of returns the nodes whose range p is or is a part of, the eldest first. The narrowest
+// range decides.
+func (i intended) of(p netip.Prefix) []origin {
+	for bits := p.Bits(); bits > 0; bits-- {
+		if origins := i.origins[netip.PrefixFrom(p.Addr(), bits).Masked()]; len(origins) > 0 {
+			return origins
+		}
+	}
+	return nil
+}
+
+// owner returns the eldest of them.
+func (i intended) owner(p netip.Prefix) (string, bool) {
+	origins := i.of(p)
+	if len(origins) == 0 {
+		return "", false
+	}
+	return origins[0].node, true
+}
+
+// owns reports whether a node is one of them.
+func (i intended) owns(node string, p netip.Prefix) bool {
+	return slices.ContainsFunc(i.of(p), func(o origin) bool { return o.node == node })
+}

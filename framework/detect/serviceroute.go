@@ -1,0 +1,171 @@
+package detect
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// NoRoute is the kind of ServiceRoute's findings: an address of a Service that no router has a
+// route to.
+const NoRoute = "no-route"
+
+// ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB is
+// configured to announce by BGP with the routes of the routers. A Service without a ready
+// endpoint has no route, and needs none.
+//
+// A finding is pending at first: an address that routers have had becomes active with the
+// second snapshot in which none has it, and one that they have never had after two seconds,
+// or ten while none of its nodes has a session.
+type ServiceRoute struct{}
+
+// Name implements Detector.
+func (ServiceRoute) Name() string { return "service-route" }
+
+// Reads implements Detector.
+func (ServiceRoute) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.Nodes, snapshot.Services, snapshot.EndpointSlices, snapshot.BGPAdvertisements, snapshot.Routers}
+}
+
+// Detect implements Detector. Findings are in order of namespace and name of the Service.
+func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
+	if len(history) == 0 {
+		return nil
+	}
+	now := history[len(history)-1]
+	var findings []Finding
+	for _, service := range now.Services.Items {
+		for _, address := range service.LoadBalancerIPs {
+			missing, nodes := lacksRoute(now, service.String(), address)
+			if !missing {
+				continue
+			}
+			f := Finding{
+				Detector: d.Name(), Kind: NoRoute, State: Active, Object: Prefix(netip.PrefixFrom(address, address.BitLen())),
+				Says: fmt.Sprintf("No router has a route to %s, the address of Service %s, which has ready endpoints: %s.",
+					address, service, strings.Join(excluded(now, service, nodes), "; ")),
+			}
+			for _, r := range now.Routers {
+				f.Routers = append(f.Routers, r.Name)
+			}
+			if lasts, enough := lackedFor(history, service.String(), address, nodes); !enough {
+				f.State = Pending
+				f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s.", seconds(lasts))
+			}
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+// lacksRoute reports whether no router has a route to the address of a Service that nodes are
+// to announce, and these nodes. It is false if a source was not read.
+func lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
+	if !s.Nodes.Read || !s.Services.Read || !s.EndpointSlices.Read || !s.BGPAdvertisements.Read || len(s.Routers) == 0 {
+		return false, nil
+	}
+	has := slices.ContainsFunc(s.Services.Items, func(o snapshot.Service) bool {
+		return o.String() == service && slices.Contains(o.LoadBalancerIPs, address)
+	})
+	if !has || !slices.ContainsFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool {
+		return e.Namespace+"/"+e.Service == service && len(e.Ready) > 0
+	}) {
+		return false, nil
+	}
+	for _, b := range s.BGPAdvertisements.Items {
+		if b.Announces(address) {
+			nodes = append(nodes, b.Nodes...)
+		}
+	}
+	slices.Sort(nodes)
+	if nodes = slices.Compact(nodes); len(nodes) == 0 {
+		return false, nil // no node is to announce it
+	}
+	for _, r := range s.Routers {
+		if !complete(r) || slices.ContainsFunc(announcements(r), func(a announcement) bool { return a.prefix.Contains(address) && toNode(s, a) }) {
+			return false, nil
+		}
+	}
+	return true, nodes
+}
+
+// toNode reports whether a route leads to a node, and not to a router beyond.
+func toNode(s snapshot.Snapshot, a announcement) bool {
+	return slices.ContainsFunc(s.Nodes.Items, func(n snapshot.Node) bool {
+		return slices.Contains(n.InternalIPs, a.nextHop) || slices.Contains(n.InternalIPs, a.neighbor)
+	})
+}
+
+// lackedFor is for how long no router has had a route, at least, and whether that is long
+// enough for an active finding.
+func lackedFor(history []snapshot.Snapshot, service string, address netip.Addr, nodes []string) (lasts time.Duration, enough bool) {
+	now, seen, had := history[len(history)-1], 0, false
+	for i := len(history) - 1; i >= 0; i-- {
+		if missing, _ := lacksRoute(history[i], service, address); missing {
+			seen++
+			lasts = now.Time.Sub(history[i].Time)
+			continue
+		}
+		had = hasRoute(history[i], address)
+		break
+	}
+	bound := settle
+	if !slices.ContainsFunc(nodes, func(node string) bool { return inSession(now, node) }) {
+		bound = grace
+	}
+	return lasts, len(history) == 1 || had && seen >= sightings || lasts >= bound
+}
+
+// hasRoute reports whether a router has a route to an address by way of a node.
+func hasRoute(s snapshot.Snapshot, address netip.Addr) bool {
+	return slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool {
+		return slices.ContainsFunc(announcements(r), func(a announcement) bool { return a.prefix.Contains(address) && toNode(s, a) })
+	})
+}
+
+// excluded says of each node why it does not announce the address of a Service.
+func excluded(s snapshot.Snapshot, service snapshot.Service, nodes []string) []string {
+	var all []string
+	for _, name := range nodes {
+		var why []string
+		i := slices.IndexFunc(s.Nodes.Items, func(n snapshot.Node) bool { return n.Name == name })
+		if i < 0 {
+			continue // it is gone since
+		}
+		if s.Nodes.Items[i].Unschedulable {
+			why = append(why, "is unschedulable")
+		}
+		if s.Nodes.Items[i].Excluded {
+			why = append(why, "has the label node.kubernetes.io/exclude-from-external-load-balancers")
+		}
+		if service.Local && !slices.ContainsFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool {
+			return e.Namespace == service.Namespace && e.Service == service.Name && slices.Contains(e.ReadyNodes, name)
+		}) {
+			why = append(why, "has no ready endpoint of its own, which externalTrafficPolicy Local asks for")
+		}
+		if !inSession(s, name) {
+			why = append(why, "has no BGP session")
+		}
+		if why == nil {
+			why = []string{"announces it to no router, and nothing that was read says why"}
+		}
+		all = append(all, name+" "+and(why))
+	}
+	return all
+}
+
+// inSession reports whether a node has a BGP session with a router.
+func inSession(s snapshot.Snapshot, node string) bool {
+	for _, n := range s.Nodes.Items {
+		for _, a := range n.InternalIPs {
+			if n.Name == node && slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { _, up := r.Session(a); return up }) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,66 @@
+package snapshot
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const (
+	blockPath = "/apis/crd.projectcalico.org/v1/ipamblocks"
+	blockList = `{"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlockList","metadata":{},"items":[
+ {"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlock","metadata":{"name":"10-1-0-64-26","creationTimestamp":"2026-01-02T03:04:05Z"},
+  "spec":{"cidr":"10.1.0.64/26","affinity":"host:worker","allocations":[null],"unallocated":[0]}},
+ {"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlock","metadata":{"name":"10-1-0-0-26"},"spec":{"cidr":"10.1.0.0/26","affinity":"virtual:load-balancer"}},
+ {"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlock","metadata":{"name":"10-1-0-128-26"},"spec":{"cidr":"10.1.0.128/26"}},
+ {"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlock","metadata":{"name":"10-1-0-192-26"},"spec":{"cidr":"10.1.0.192/26","affinity":"host:worker","deleted":true}}]}`
+)
+
+func TestCalicoBlocks(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	for _, test := range []struct {
+		name   string
+		answer http.HandlerFunc
+		want   []CalicoBlock
+		err    string // what the error contains
+	}{
+		{"blocks", answer(http.StatusOK, blockList), []CalicoBlock{
+			{CIDR: prefix("10.1.0.0/26")},
+			{CIDR: prefix("10.1.0.64/26"), Node: "worker", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+			{CIDR: prefix("10.1.0.128/26")},
+		}, ""},
+		{"a cluster without Calico", answer(http.StatusNotFound, "404 page not found\n"), nil, ""},
+		{
+			"a range that is none", answer(http.StatusOK, strings.Replace(blockList, "10.1.0.64/26", "10.1.0.64", 1)), nil,
+			`IPAMBlock "10-1-0-64-26": spec.cidr: netip.ParsePrefix("10.1.0.64"): no '/'`,
+		},
+		{
+			"forbidden", answer(http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"not allowed","code":403}`),
+			nil, "listing IPAMBlocks: not allowed",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := newCluster(serve(t, map[string]http.HandlerFunc{blockPath: test.answer}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := c.calicoBlocks(t.Context())
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if said := ""; err != nil || test.err != "" {
+				if err != nil {
+					said = err.Error()
+				}
+				if !strings.Contains(said, test.err) || test.err == "" {
+					t.Errorf("error %q, want %q", said, test.err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// BGPAdvertisement is a BGPAdvertisement of MetalLB (metallb.io/v1beta1), with what its
+// selectors select: which nodes announce which addresses.
+type BGPAdvertisement struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Ranges are those of its pools, and Nodes the names of its nodes, in order.
+	Ranges []AddressRange `json:"ranges,omitempty"`
+	Nodes  []string       `json:"nodes,omitempty"`
+}
+
+// AddressRange is from the first to the last address, both included.
+type AddressRange struct {
+	First netip.Addr `json:"first"`
+	Last  netip.Addr `json:"last"`
+}
+
+// Contains reports whether an address is in the range.
+func (r AddressRange) Contains(a netip.Addr) bool {
+	return r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
+}
+
+// Announces reports whether the advertisement is of an address.
+func (b BGPAdvertisement) Announces(a netip.Addr) bool {
+	return slices.ContainsFunc(b.Ranges, func(r AddressRange) bool { return r.Contains(a) })
+}
+
+// BGPAdvertisements is the source of MetalLB's BGPAdvertisements, in order of namespace and
+// name. A cluster that does not know the resource has none. It also lists IPAddressPools and
+// Nodes.
+var BGPAdvertisements = clusterList("MetalLB's BGPAdvertisements", (*cluster).bgpAdvertisements,
+	func(s *Snapshot) *List[BGPAdvertisement] { return &s.BGPAdvertisements }, BGPAdvertisement.state)
+
+func (b BGPAdvertisement) names(to *Names) {
+	to.Namespaces[b.Namespace] = true
+	for _, node := range b.Nodes {
+		to.Nodes[node] = true
+	}
+}
+
+func (b BGPAdvertisement) state(to *statements) {
+	for _, r := range b.Ranges {
+		to.add(API, "BGPAdvertisement", r.First.String()+"-"+r.Last.String(), "", "announced by %s", cmp.Or(strings.Join(b.Nodes, ", "), "no node"))
+	}
+}
+
+// bgpAdvertisement and ipAddressPool are what is read of MetalLB's types of these names
+// (go.universe.tf/metallb/api/v1beta1, 0.13 to 0.15).
+type bgpAdvertisement struct {
+	Spec struct {
+		Pools         []string               `json:"ipAddressPools"`
+		PoolSelectors []metav1.LabelSelector `json:"ipAddressPoolSelectors"`
+		NodeSelectors []metav1.LabelSelector `json:"nodeSelectors"`
+	} `json:"spec"`
+}
+
+type ipAddressPool struct {
+	Spec struct {
+		Addresses []string `json:"addresses"`
+	} `json:"spec"`
+}
+
+func metalLBResource(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: resource}
+}
+
+func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
+	l, err := c.dynamic.Resource(metalLBResource("bgpadvertisements")).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing BGPAdvertisements: %w", err)
+	}
+	if len(l.Items) == 0 {
+		return nil, nil
+	}
+	pools, err := c.dynamic.Resource(metalLBResource("ipaddresspools")).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing IPAddressPools: %w", err)
+	}
+	nodes, err := c.core.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Nodes: %w", err)
+	}
+	var all []BGPAdvertisement
+	for _, item := range l.Items {
+		of := fmt.Sprintf("BGPAdvertisement %s/%s", item.GetNamespace(), item.GetName())
+		var o bgpAdvertisement
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &o); err != nil {
+			return nil, fmt.Errorf("%s: %w", of, err)
+		}
+		b := BGPAdvertisement{Namespace: item.GetNamespace(), Name: item.GetName()}
+		for _, pool := range pools.Items {
+			selected, err := anySelects(o.Spec.PoolSelectors, pool.GetLabels())
+			if err != nil {
+				return nil, fmt.Errorf("%s: spec.ipAddressPoolSelectors: %w", of, err)
+			}
+			// Without names and selectors it is of all pools.
+			every := len(o.Spec.Pools) == 0 && len(o.Spec.PoolSelectors) == 0
+			if pool.GetNamespace() != item.GetNamespace() || !every && !selected && !slices.Contains(o.Spec.Pools, pool.GetName()) {
+				continue
+			}
+			var p ipAddressPool
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pool.Object, &p); err != nil {
+				return nil, fmt.Errorf("IPAddressPool %s: %w", pool.GetName(), err)
+			}
+			for _, text := range p.Spec.Addresses {
+				r, err := ParseAddressRange(text)
+				if err != nil {
+					return nil, fmt.Errorf("IPAddressPool %s: spec.addresses: %w", pool.GetName(), err)
+				}
+				b.Ranges = append(b.Ranges, r)
+			}
+		}
+		for _, node := range nodes.Items {
+			selected, err := anySelects(o.Spec.NodeSelectors, node.Labels)
+			if err != nil {
+				return nil, fmt.Errorf("%s: spec.nodeSelectors: %w", of, err)
+			}
+			if selected || len(o.Spec.NodeSelectors) == 0 {
+				b.Nodes = append(b.Nodes, node.Name)
+			}
+		}
+		slices.Sort(b.Nodes)
+		all = append(all, b)
+	}
+	slices.SortFunc(all, func(a, b BGPAdvertisement) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return all, nil
+}
+
+// anySelects reports whether one of some selectors selects labels.
+func anySelects(selectors []metav1.LabelSelector, of map[string]string) (bool, error) {
+	for _, s := range selectors {
+		selector, err := metav1.LabelSelectorAsSelector(&s)
+		if err != nil {
+			return false, err
+		}
+		if selector.Matches(labels.Set(of)) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ParseAddressRange reads a range of a pool: 192.0.2.0/24 or 192.0.2.1-192.0.2.9.
+func ParseAddressRange(text string) (AddressRange, error) {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return AddressRange{p.Masked().Addr(), lastAddress(p)}, nil
+	}
+	first, last, _ := strings.Cut(text, "-")
+	from, err := netip.ParseAddr(strings.TrimSpace(first))
+	if err != nil {
+		return AddressRange{}, err
+	}
+	to, err := netip.ParseAddr(strings.TrimSpace(last))
+	return AddressRange{from, to}, err
+}
+
+// lastAddress is the last address of a prefix.
+func lastAddress(p netip.Prefix) netip.Addr {
+	bytes := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
+		bytes[bit/8] |= 1 << (7 - bit%8)
+	}
+	last, _ := netip.AddrFromSlice(bytes)
+	return last
+}

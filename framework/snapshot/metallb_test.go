@@ -1,0 +1,74 @@
+package snapshot
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	advertisementsPath = "/apis/metallb.io/v1beta1/bgpadvertisements"
+	poolsPath          = "/apis/metallb.io/v1beta1/ipaddresspools"
+)
+
+func TestBGPAdvertisements(t *testing.T) {
+	node := func(name, rack string) corev1.Node {
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"rack": rack}}}
+	}
+	list := func(kind, items string) http.HandlerFunc {
+		return answer(http.StatusOK, `{"apiVersion":"metallb.io/v1beta1","kind":"`+kind+`List","items":[`+items+`]}`)
+	}
+	object := func(kind, name, labels, spec string) string {
+		return `{"apiVersion":"metallb.io/v1beta1","kind":"` + kind + `","metadata":{"namespace":"metallb-system","name":"` + name + `","labels":` + labels + `},"spec":` + spec + `}`
+	}
+	read := func(advertisements string) ([]BGPAdvertisement, error) {
+		t.Helper()
+		c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+			nodesPath:          protobuf(t, &corev1.NodeList{Items: []corev1.Node{node("b", "1"), node("a", "1"), node("c", "2")}}),
+			advertisementsPath: list("BGPAdvertisement", advertisements),
+			poolsPath: list("IPAddressPool", object("IPAddressPool", "one", `{"for":"users"}`, `{"addresses":["192.0.2.0/29"]}`)+","+
+				object("IPAddressPool", "two", `{}`, `{"addresses":["198.51.100.1 - 198.51.100.9"]}`)),
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.bgpAdvertisements(t.Context())
+	}
+	at := netip.MustParseAddr
+	one, two := AddressRange{at("192.0.2.0"), at("192.0.2.7")}, AddressRange{at("198.51.100.1"), at("198.51.100.9")}
+	for _, test := range []struct {
+		name, spec string
+		ranges     []AddressRange
+		nodes      []string
+	}{
+		{"of everything", `{}`, []AddressRange{one, two}, []string{"a", "b", "c"}},
+		{"of a pool, by a rack", `{"ipAddressPools":["two"],"nodeSelectors":[{"matchLabels":{"rack":"1"}}]}`, []AddressRange{two}, []string{"a", "b"}},
+		{"of selected pools, by two racks", `{"ipAddressPoolSelectors":[{"matchLabels":{"for":"users"}}],"nodeSelectors":[{"matchLabels":{"rack":"1"}},{"matchLabels":{"rack":"2"}}]}`,
+			[]AddressRange{one}, []string{"a", "b", "c"}},
+		{"by no node", `{"nodeSelectors":[{"matchLabels":{"rack":"3"}}]}`, []AddressRange{one, two}, nil},
+	} {
+		got, err := read(object("BGPAdvertisement", "x", `{}`, test.spec))
+		want := []BGPAdvertisement{{Namespace: "metallb-system", Name: "x", Ranges: test.ranges, Nodes: test.nodes}}
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", test.name, err, diff)
+		}
+	}
+	if got, err := read(""); err != nil || got != nil {
+		t.Errorf("without any: %v, %v", got, err)
+	}
+	bad := `{"nodeSelectors":[{"matchExpressions":[{"key":"rack","operator":"Is"}]}]}`
+	if _, err := read(object("BGPAdvertisement", "x", `{}`, bad)); err == nil || !strings.Contains(err.Error(), "BGPAdvertisement metallb-system/x: spec.nodeSelectors") {
+		t.Errorf("a bad selector: %v", err)
+	}
+	b := BGPAdvertisement{Ranges: []AddressRange{one, two}}
+	for address, want := range map[string]bool{"192.0.2.0": true, "192.0.2.8": false, "198.51.100.9": true, "198.51.100.10": false} {
+		if b.Announces(at(address)) != want {
+			t.Errorf("%s is announced: want %t", address, want)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+var range2 = netip.MustParsePrefix("10.1.2.0/24")
+
+// An agent of the old version crashes when half of the nodes have the new one, and one of the
+// new version when half are back.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		var did []string
+		w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+			did = append(did, node+" gets "+version)
+			time.Sleep(time.Second)
+			return nil
+		}
+		w.upgrade.Crash = func(_ context.Context, _ *framework.Run, node, version string) (func(context.Context) error, error) {
+			did = append(did, version+" crashes on "+node)
+			if version == "1" {
+				w.loses("out->two", 300*time.Millisecond)
+			}
+			return func(context.Context) error { time.Sleep(2 * time.Second); return nil }, nil
+		}
+		trip := w.trip(t.TempDir())
+		if err := trip.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := measured(t, trip)
+		if want := []string{"one gets 2", "1 crashes on two", "two gets 2", "one gets 1", "2 crashes on two", "two gets 1"}; !slices.Equal(did, want) || m.Stopped != "" {
+			t.Errorf("did %v, want %v; stopped %q", did, want, m.Stopped)
+		}
+		for name, r := range map[string]*Rollout{"upgrade": m.Upgrade, "rollback": m.Back} {
+			if r.Restart == nil || r.Restart.Node != "two" || r.Restart.NotBack != "" || r.Restart.NotDone != "" || r.Restart.Ready.Sub(r.Restart.Began) != 2*time.Second {
+				t.Fatalf("%s: %+v", name, r.Restart)
+			}
+			if lasted := r.Restart.Phase.Ended.Sub(r.Restart.Phase.Began); lasted < 2*time.Second+settleFor || lasted > 3*time.Second+settleFor {
+				t.Errorf("%s: it was watched for %s", name, lasted)
+			}
+		}
+		if p := pathOf(t, m.Upgrade.Restart.Phase, "in"); p.Lost != 30 || p.LongestGapMS != 300 {
+			t.Errorf("%+v", p)
+		}
+		if diff := cmp.Diff([]LostIn{{"1 restarted on two", 30, 300}}, pathOf(t, m.Upgrade.During, "in").LostIn); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if p := pathOf(t, m.Back.During, "in"); p.Lost != 0 || p.LostIn != nil {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+// An agent that crashed does not come back. The router keeps its routes for two minutes, and
+// packets are lost only then: the rollout waits until that is seen, and goes on.
+func TestRestartThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		both := map[netip.Prefix][]netip.Addr{range1: {node1}, range2: {node2}}
+		w.announced(both)
+		w.upgrade.RollWithin = time.Minute
+		w.upgrade.Crash = func(_ context.Context, _ *framework.Run, _, version string) (func(context.Context) error, error) {
+			if version == "2" {
+				return nil, errors.New("no such pod")
+			}
+			w.mu.Lock()
+			w.sessions = map[netip.Addr]time.Time{node1: w.sessions[node1]}
+			w.mu.Unlock()
+			go func() {
+				time.Sleep(2 * time.Minute)
+				w.announced(map[netip.Prefix][]netip.Addr{range1: {node1}})
+				w.loses("out->two", restFor)
+			}()
+			return func(ctx context.Context) error { <-ctx.Done(); return errors.New("no session with two") }, nil
+		}
+		w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+			if node == "two" && version == "2" {
+				w.announced(both)
+			}
+			return nil
+		}
+		trip := w.trip(t.TempDir())
+		if err := trip.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := measured(t, trip)
+		r := m.Upgrade.Restart
+		if r == nil || !r.Ready.IsZero() || r.NotBack != "no session with two" || r.NotDone != "" {
+			t.Fatalf("%+v", r)
+		}
+		if lasted := r.Phase.Ended.Sub(r.Phase.Began); lasted < 2*time.Minute+restFor || lasted > 2*time.Minute+restFor+2*time.Second {
+			t.Errorf("it was watched for %s", lasted)
+		}
+		if p := pathOf(t, r.Phase, "in"); p.GapProbe != "out->two" || p.LongestGapMS < restFor.Milliseconds()-1000 {
+			t.Errorf("%+v", p)
+		}
+		if m.Stopped != "" || len(m.Upgrade.Nodes) != 2 || m.Upgrade.Nodes[1].Ready.IsZero() || !slices.Equal(m.Upgrade.During.Routers[0].Withdrawals, []string{range2.String()}) {
+			t.Errorf("%+v", m.Upgrade)
+		}
+		if back := m.Back.Restart; back == nil || back.NotDone != "no such pod" || back.NotBack != "" || !back.Ready.IsZero() {
+			t.Errorf("the rollback: %+v", back)
+		}
+	})
+}
+
+// Where a version stopped the upgrade, no agent of it is restarted on the rollback, and with
+// fewer than two nodes there is no middle.
+func TestNoRestart(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		nodes []string
+		fails string // the node on which 2 does not come up
+		want  []string
+	}{
+		{"one node", []string{"one"}, "", nil},
+		{"a version that does not come up", []string{"one", "two"}, "two", []string{"1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.upgrade.Nodes = c.nodes
+				var crashed []string
+				w.upgrade.Crash = func(_ context.Context, _ *framework.Run, _, version string) (func(context.Context) error, error) {
+					crashed = append(crashed, version)
+					return func(context.Context) error { return nil }, nil
+				}
+				w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+					if node == c.fails && version == "2" {
+						return errors.New("no")
+					}
+					return nil
+				}
+				trip := w.trip(t.TempDir())
+				if err := trip.make(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				measured(t, trip)
+				if !slices.Equal(crashed, c.want) {
+					t.Errorf("agents of %v crashed, want %v", crashed, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A component without agents is brought halfway, and one replica of the old version restarts.
+func TestRestartOfReplica(t *testing.T) {
+	for _, half := range []error{nil, errors.New("no half")} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			w.upgrade.Parts = []string{"all"}
+			var did []string
+			note := func(what string) func(context.Context, *framework.Run, string, string) error {
+				return func(_ context.Context, _ *framework.Run, part, version string) error {
+					did = append(did, what+" "+part+" "+version)
+					if what == "half" && version == "2" {
+						return half
+					}
+					return nil
+				}
+			}
+			w.upgrade.Half, w.upgrade.Roll = note("half"), note("roll")
+			w.upgrade.Crash = func(_ context.Context, _ *framework.Run, part, version string) (func(context.Context) error, error) {
+				did = append(did, "crash "+part+" "+version)
+				return func(context.Context) error { return nil }, nil
+			}
+			trip := w.trip(t.TempDir())
+			if err := trip.make(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			m := measured(t, trip)
+			want := []string{"half all 2", "crash all 1", "roll all 2", "half all 1", "crash all 2", "roll all 1"}
+			if half != nil {
+				want = []string{"half all 2", "half all 1", "roll all 1"}
+			}
+			if !slices.Equal(did, want) || (m.Stopped == "") != (half == nil) {
+				t.Errorf("did %v, want %v; stopped %q", did, want, m.Stopped)
+			}
+			if half == nil && (len(m.Upgrade.Nodes) != 1 || m.Upgrade.Restart == nil || m.Upgrade.Restart.Node != "all") {
+				t.Errorf("%+v", m.Upgrade)
+			}
+		})
+	}
+}
+
+// An interrupt while an agent is awaited ends the trip. Nothing is known of the agent.
+func TestRestartThatIsInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		ctx, cancel := context.WithCancel(t.Context())
+		w.upgrade.Crash = func(context.Context, *framework.Run, string, string) (func(context.Context) error, error) {
+			return func(ctx context.Context) error { cancel(); <-ctx.Done(); return ctx.Err() }, nil
+		}
+		trip := w.trip(t.TempDir())
+		if err := trip.make(ctx); err == nil {
+			t.Error("no error")
+		}
+		if m := measured(t, trip); m.Upgrade.Restart == nil || m.Upgrade.Restart.NotDone == "" || m.Upgrade.Restart.NotBack != "" || m.Back != nil || len(m.Upgrade.Nodes) != 1 {
+			t.Errorf("%+v", m.Upgrade)
+		}
+	})
+}
+
+func TestKeeping(t *testing.T) {
+	w := newWorld()
+	w.routes, w.sessions = map[netip.Prefix][]netip.Addr{range1: {node1}, range2: {node2}}, map[netip.Addr]time.Time{node1: time.Now()}
+	poll := pollOf(w.poll(t.Context()))
+	if got := keeping(w.upgrade.Topology, poll, "one"); got != "" {
+		t.Errorf("with a session: %s", got)
+	}
+	if got := keeping(w.upgrade.Topology, poll, "two"); got != "tor has 10.1.2.0/24 without a session" {
+		t.Errorf("without a session: %s", got)
+	}
+	w.routes = maps.Clone(w.routes)
+	delete(w.routes, range2)
+	if got := keeping(w.upgrade.Topology, pollOf(w.poll(t.Context())), "two"); got != "" {
+		t.Errorf("without a route: %s", got)
+	}
+	if got := keeping(w.upgrade.Topology, pollOf(snapshot.Snapshot{}), "two"); !strings.Contains(got, "was not read") {
+		t.Errorf("a router that was not read: %q", got)
+	}
+}
+
+// Each component is restarted in the middle of a rollout.
+func TestEachComponentRestarts(t *testing.T) {
+	for _, component := range Components() {
+		if u, _ := For(component); u.Crash == nil {
+			t.Errorf("%s is never restarted in the middle of a rollout", component)
+		}
+	}
+	for name, between := range map[string][2]string{"whole Cilium": {"1.18.4", "1.19.3"}, "Cilium's rules": {"1.8.1", "1.11.1"}} {
+		u, _ := For("cilium")
+		if u = u.between(between[0], between[1]); u.Crash == nil {
+			t.Errorf("%s is never restarted in the middle of a rollout", name)
+		}
+	}
+	u, _ := For("kube-proxy")
+	if u, err := u.With("1.35.4", "1.36.3", Settings{}); err != nil || u.Crash == nil {
+		t.Errorf("today's kube-proxy is never restarted in the middle of a rollout: %v", err)
+	}
+}

@@ -1,0 +1,186 @@
+package udpblackhole
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// addressOf is the address of a probe pod.
+func addressOf(ctx context.Context, r *framework.Run, p framework.ProbePod) (netip.Addr, error) {
+	var pod corev1.Pod
+	key := workload.ProbeKey(p)
+	if err := labaccess.Cluster(r).Client.Resources().Get(ctx, key.Name, key.Namespace, &pod); err != nil {
+		return netip.Addr{}, err
+	}
+	return netip.ParseAddr(pod.Status.PodIP)
+}
+
+// fault takes the last endpoint of the Service away.
+func (i *incident) fault(r *framework.Run) framework.Fault {
+	return framework.Fault{
+		Name:   "Service statsd loses its last endpoint",
+		Inject: func(ctx context.Context) error { return i.end(ctx, r) },
+		TookEffect: func(ctx context.Context) (bool, string, error) {
+			pods, err := workload.ProbePods(statsd).List(ctx, labaccess.Cluster(r))
+			return err == nil && len(pods) == 0, fmt.Sprintf("%d pods behind Service statsd", len(pods)), err
+		},
+		Undo:     func(ctx context.Context) error { return serve(ctx, r) },
+		Replaced: true,
+	}
+}
+
+// end takes the pod out of the Service, and ends it when each node refuses new senders. Until
+// then connection tracking has to have the packets of all senders go to the pod.
+func (i *incident) end(ctx context.Context, r *framework.Run) error {
+	address, err := addressOf(ctx, r, statsd)
+	if err != nil {
+		return err
+	}
+	i.gone = address
+	err = labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+		return await.Until(ctx, "connections of "+n.Name()+" to "+address.String(), 100*time.Millisecond, within, func(ctx context.Context) (bool, string, error) {
+			found, err := n.Exec(ctx, append([]string{"conntrack", "-L", "--reply-src", address.String()}, strings.Fields(ofService)...)...)
+			return strings.TrimSpace(found) != "", "none", err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	before := refusals(r.Timelines(), anew)
+	if err := declare(ctx, r, "statsd", statsdIP.Addr(), "none"); err != nil {
+		return err
+	}
+	err = await.Until(ctx, "each node to refuse new senders", 50*time.Millisecond, within, func(context.Context) (bool, string, error) {
+		now := refusals(r.Timelines(), anew)
+		for n := range now {
+			if now[n] <= before[n] {
+				return false, fmt.Sprintf("refused packets: %d, then %d", before, now), nil
+			}
+		}
+		return true, "", nil
+	})
+	if err != nil {
+		return err
+	}
+	return workload.ProbePods(statsd).Delete(ctx, labaccess.Cluster(r))
+}
+
+// refusals are how many packets of each of some probes were refused.
+func refusals(timelines []probe.Timeline, of []probe.Probe) []int {
+	counts := make([]int, len(of))
+	for i, p := range of {
+		for _, t := range timelines {
+			if t.Probe.Name == p.Name {
+				counts[i] = t.Errors["ECONNREFUSED"]
+			}
+		}
+	}
+	return counts
+}
+
+// refused asserts that packets of each of some probes were refused.
+func refused(id, name string, of []probe.Probe) framework.Check {
+	return framework.Check{ID: id, Name: name, Bound: 5 * time.Second, Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
+		counts := refusals(r.Timelines(), of)
+		return !slices.Contains(counts, 0), fmt.Sprintf("refused packets: %d", counts), nil
+	}}
+}
+
+// isTracked asserts that each node has a connection to the Service that goes to its pod.
+func (i *incident) isTracked(_ context.Context, r *framework.Run) (bool, string, error) {
+	s := r.Snapshot()
+	var pod netip.Addr
+	for _, p := range s.Pods.Items {
+		if p.Name == workload.ProbeKey(statsd).Name {
+			pod = p.IP
+		}
+	}
+	var wrong framework.Mismatches
+	for _, node := range nodes {
+		goes := slices.ContainsFunc(s.NAT, func(n snapshot.NodeNAT) bool {
+			return n.Node == node && slices.ContainsFunc(n.Flows.Items, func(f snapshot.Flow) bool {
+				return f.Protocol == "udp" && f.Destination == statsdIP && f.AnsweredBy == netip.AddrPortFrom(pod, wire.DefaultPort)
+			})
+		})
+		if !goes {
+			wrong.Addf("%s has no connection to %s that goes to %s", node, statsdIP, pod)
+		}
+	}
+	return wrong.Result()
+}
+
+// reserve makes host-local give out the address after this one next. It is where the plugin
+// keeps the last one that it has given out.
+const reserve = "echo -n %s >/var/lib/cni/networks/relapse/last_reserved_ip.0"
+
+// received prints how many UDP packets a pod with an address has received, by its kernel.
+const received = `for n in /run/netns/*; do nsenter --net=$n ip -4 -o addr | grep -qF ' %s/' && nsenter --net=$n cat /proc/net/snmp; done | awk '/^Udp: [0-9]/ {print $2}'`
+
+// heirGetsPackets gives the address to another pod, which no Service selects, and counts what
+// it receives. It removes the pod again, and returns when the packets vanish as before.
+func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool, string, error) {
+	c, on := labaccess.Cluster(r), labaccess.Lab(r).Node(worker)
+	if _, err := on.Exec(ctx, "sh", "-c", fmt.Sprintf(reserve, i.gone.Prev())); err != nil {
+		return false, "", err
+	}
+	if err := workload.AddProbes(ctx, c, []framework.ProbePod{heir}); err != nil {
+		return false, "", err
+	}
+	address, err := addressOf(ctx, r, heir)
+	if err != nil || address != i.gone {
+		return false, fmt.Sprintf("the new pod has %s, not %s", address, i.gone), err
+	}
+	const enough = 20 // of those that two senders send in a second
+	name := workload.ProbeKey(heir).String()
+	err = await.Until(ctx, "the new pod to get the packets of the Service", 200*time.Millisecond, 15*time.Second, func(ctx context.Context) (bool, string, error) {
+		text, err := on.Exec(ctx, "sh", "-c", fmt.Sprintf(received, i.gone))
+		if err != nil {
+			return false, "", err
+		}
+		packets, err := strconv.Atoi(strings.TrimSpace(text))
+		found := r.Findings()
+		named := len(found) == 0 || // the detector is switched off: that it finds something is another step's
+			slices.ContainsFunc(found, func(f detect.Finding) bool { return f.State == detect.Active && slices.Contains(f.Pods, name) })
+		saw := fmt.Sprintf("pod %s has received %d packets; named by the detector: %t", name, packets, named)
+		if packets < enough || !named {
+			return false, saw, err
+		}
+		r.Evidence("heir", saw+"\n"+framework.DescribeFindings(found)+"\n")
+		r.Note(saw)
+		return true, "", nil
+	})
+	if err != nil {
+		return false, err.Error(), nil
+	}
+	if err := workload.ProbePods(heir).Delete(ctx, c); err != nil {
+		return false, "", err
+	}
+	removed := time.Now()
+	err = await.Until(ctx, "the packets to vanish again", 100*time.Millisecond, 15*time.Second, func(context.Context) (bool, string, error) {
+		for _, t := range r.Timelines() {
+			isSteady := slices.ContainsFunc(steady, func(p probe.Probe) bool { return p.Name == t.Probe.Name })
+			if _, out := t.FirstOutage(removed, minOutage); isSteady && !out {
+				return false, t.String(), nil
+			}
+		}
+		return true, "", nil
+	})
+	return err == nil, fmt.Sprint(err), nil
+}

@@ -1,0 +1,280 @@
+package udpblackhole
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Versions of kube-proxy, and the variants.
+const (
+	affectedVersion = kubeadm.KubernetesVersion
+	fixedVersion    = "1.37.0"
+	earlierVersion  = "1.31.14"
+
+	affectedIPTables = "iptables-" + affectedVersion
+	affectedNFTables = "nftables-" + affectedVersion
+	fixedIPTables    = "iptables-" + fixedVersion
+	fixedNFTables    = "nftables-" + fixedVersion
+	earlierIPTables  = "iptables-" + earlierVersion
+)
+
+// Scenario is udp-blackhole.
+var Scenario = framework.Scenario{
+	Incident: Record,
+	Owner:    framework.Maintainers,
+	Labels:   []framework.Label{framework.Services},
+	Slow:     true,
+	Budget: framework.Budget{ // 100 s a pair
+		Whole: 250 * time.Second, Affected: 100 * time.Second, Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: 5 * time.Second,
+	},
+	Topology: lab,
+	Variants: []framework.Variant{
+		variant(framework.Affected, affectedVersion, kubeadm.IPTables),
+		variant(framework.Affected, affectedVersion, kubeadm.NFTables),
+		variant(framework.Fixed, fixedVersion, kubeadm.NFTables),
+		variant(framework.Fixed, fixedVersion, kubeadm.IPTables),
+		variant(framework.Fixed, earlierVersion, kubeadm.IPTables),
+	},
+	Tested: []framework.Tested{{Name: "kube-proxy", Default: affectedVersion, Varied: true}},
+	At: func(versions map[string]string) framework.Variant {
+		return variant(framework.Unclassified, versions["kube-proxy"], kubeadm.IPTables)
+	},
+}
+
+func variant(role framework.Role, version, mode string) framework.Variant {
+	v := framework.Variant{
+		Name: mode + "-" + version, Role: role, Form: framework.Whole,
+		Components: map[string]string{"kube-proxy": version},
+		Images:     []string{kubeadm.ProxyImage(version), workload.ProbeImage},
+		Script:     func() framework.Script { return (&incident{version: version, mode: mode}).script(role) },
+	}
+	if role == framework.Affected {
+		v.Images = append(v.Images, kubeadm.ProxyImage(fixedVersion))
+	}
+	return v
+}
+
+// incident is one run of the script.
+type incident struct {
+	version, mode string
+	// gone is the address of the Service's last endpoint.
+	gone netip.Addr
+}
+
+// The Services: statsd, which loses its endpoint, and one that keeps its own, as CoreDNS's does.
+const servicePort = 8125
+
+var (
+	statsdIP    = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.80"), servicePort)
+	neighbourIP = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.81"), servicePort)
+)
+
+// statsd is the pod behind the Service, and heir the one that is given its address.
+var (
+	statsd = framework.ProbePod{Name: "statsd", Node: worker}
+	heir   = framework.ProbePod{Name: "heir", Node: worker}
+)
+
+// The endpoints of the probes.
+var (
+	senders   = framework.PodsOn(nodes...)
+	service   = server("statsd", statsdIP)
+	neighbour = server("neighbour", neighbourIP)
+)
+
+func server(name string, at netip.AddrPort) framework.Endpoint {
+	return framework.Server(name, func(*framework.Run) netip.AddrPort { return at })
+}
+
+// steady are the senders that never pause, and anew those that send each packet from another
+// port. Each is told of refusals, and only packets that vanish are lost.
+var steady, anew = fromEach(probe.UDPConnected), fromEach(probe.UDPFlow)
+
+func fromEach(protocol probe.Protocol) []probe.Probe {
+	var all []probe.Probe
+	for _, s := range senders {
+		all = append(all, probe.Probe{From: s.Name, To: service.Name, Protocol: protocol, RefusalAnswers: true}.WithDefaults())
+	}
+	return all
+}
+
+const (
+	// minOutage is longer than what a packet takes that finds kube-proxy between its rules and
+	// its clean-up, and than the few packets that get the port of a connection of before.
+	minOutage = 500 * time.Millisecond
+	// within bounds the start of kube-proxy and its first sync on a node, and a remedy.
+	within = time.Minute
+)
+
+func (i *incident) proxy(version string) (kubeadm.Proxy, error) {
+	config, err := kubeadm.NewProxyConfig("", i.mode, podCIDR)
+	return kubeadm.Proxy{Version: version, Config: config, Nodes: nodes}, err
+}
+
+func (i *incident) script(role framework.Role) framework.Script {
+	s := framework.Script{
+		Install:   i.install,
+		Endpoints: append(senders, service, neighbour),
+		Probes: append(append(append(senders[0].Both(senders[1]), steady...), anew...),
+			probe.Probe{From: worker, To: neighbour.Name, Protocol: probe.UDPConnected}.WithDefaults()),
+		Detectors: []detect.Detector{detect.GoneEndpoints{}},
+		Baseline: []framework.Check{{
+			ID: "tracked", Name: "connection tracking sends the packets of each sender to the pod",
+			Reads: []snapshot.Source{snapshot.NAT, snapshot.Pods}, Holds: i.isTracked, Bound: 10 * time.Second,
+		}},
+		Fault:    i.fault,
+		Impacted: steady, MinOutage: minOutage,
+		Observe: 8 * time.Second,
+	}
+	if role == framework.Fixed {
+		s.Aftermath = []framework.Check{refused("told", "each steady sender is told that its packets are refused", steady)}
+		return s
+	}
+	for _, n := range nodes {
+		s.Expected = append(s.Expected, framework.Finding{
+			Detector: detect.GoneEndpoints{}.Name(), Kind: detect.GoneEndpoint, State: detect.Active,
+			Object: detect.Named(fmt.Sprintf("default/statsd:%d/UDP", servicePort)), Owner: n,
+		})
+	}
+	s.Aftermath = []framework.Check{
+		refused("another-port", "a sender from another port is told that its packets are refused", anew),
+		{ID: "heir", Name: "a pod that is given the address gets the packets, and the detector names it", Holds: i.heirGetsPackets, Bound: within},
+	}
+	s.Remedies = i.remedies()
+	return s
+}
+
+func (i *incident) remedies() []framework.Remedy {
+	rolled := func(version string) func(context.Context, *framework.Run) error {
+		return func(ctx context.Context, r *framework.Run) error { return i.roll(ctx, r, version) }
+	}
+	return []framework.Remedy{
+		{ID: "restart", Name: "restart kube-proxy on every node", Apply: rolled(i.version), Watch: 5 * time.Second},
+		{
+			ID: "forget", Name: "delete the Service's entries of connection tracking on every node", Helps: true, Bound: within, Apply: forget,
+			Undo: func(ctx context.Context, r *framework.Run) error {
+				if err := serve(ctx, r); err != nil {
+					return err
+				}
+				return i.end(ctx, r)
+			},
+		},
+		{ID: "endpoints", Name: "endpoints again", Helps: true, Bound: within, Apply: serve, Undo: i.end},
+		{ID: "fixed-version", Name: "kube-proxy " + fixedVersion, Helps: true, Bound: 2 * within, Apply: rolled(fixedVersion)},
+	}
+}
+
+// roll replaces kube-proxy on every node by one of a version.
+func (i *incident) roll(ctx context.Context, r *framework.Run, version string) error {
+	p, err := i.proxy(version)
+	if err == nil {
+		err = p.Declare(ctx, labaccess.Lab(r))
+	}
+	if err != nil {
+		return err
+	}
+	return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+		return p.Roll(ctx, labaccess.Lab(r), n.Name(), within)
+	})
+}
+
+// prepare removes what kube-proxy of an earlier variant and its senders have left in a node:
+// kube-proxy up to 1.35 takes chains of nftables that exist at its start for up to date.
+// Rules of iptables are replaced as a whole. ICMP errors are not limited in their rate.
+const prepare = `nft delete table ip kube-proxy 2>/dev/null
+nft delete table ip6 kube-proxy 2>/dev/null
+conntrack -D -p udp --orig-port-dst %d 2>/dev/null
+sysctl -qw net.ipv4.icmp_ratelimit=0`
+
+// install installs kube-proxy, the Services and the pods, in place of those of an earlier
+// variant or run.
+func (i *incident) install(ctx context.Context, r *framework.Run) error {
+	l, c := labaccess.Lab(r), labaccess.Cluster(r)
+	if i.mode == kubeadm.NFTables {
+		if err := host.ProxiesByNFTables(); err != nil {
+			return err
+		}
+	}
+	proxy, err := i.proxy(i.version)
+	if err != nil {
+		return err
+	}
+	if err := workload.StopProbes(ctx, c); err != nil {
+		return err
+	}
+	if err := kubeadm.KubeProxy.Delete(ctx, c); err != nil {
+		return err
+	}
+	err = l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+		if err := workload.Wire(ctx, l, n.Name()); err != nil {
+			return err
+		}
+		_, err := n.Exec(ctx, "sh", "-c", fmt.Sprintf(prepare, servicePort))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := proxy.Declare(ctx, l); err != nil {
+		return err
+	}
+	starts, startsCtx := errgroup.WithContext(ctx)
+	starts.Go(func() error { return workload.StartProbes(startsCtx, c, append(workload.OnEach(nodes...), statsd)) })
+	starts.Go(func() error { return declare(startsCtx, r, "statsd", statsdIP.Addr(), statsd.Name) })
+	starts.Go(func() error { return declare(startsCtx, r, "neighbour", neighbourIP.Addr(), master) })
+	starts.Go(func() error { return kubeadm.KubeProxy.Ready(startsCtx, c, nodes, within) })
+	if err := starts.Wait(); err != nil {
+		return err
+	}
+	return l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+		return proxy.Synced(ctx, l, n.Name(), within)
+	})
+}
+
+// declare creates a UDP Service in front of a probe pod, or changes the one that it selects.
+func declare(ctx context.Context, r *framework.Run, name string, ip netip.Addr, pod string) error {
+	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default}
+spec:
+  clusterIP: %s
+  selector: {%s: %s}
+  ports:
+  - {protocol: UDP, port: %d, targetPort: %d}
+`, name, ip, workload.ProbeLabel, pod, servicePort, wire.DefaultPort))
+}
+
+// serve gives the Service its endpoint again, in a pod with another address.
+func serve(ctx context.Context, r *framework.Run) error {
+	if err := workload.AddProbes(ctx, labaccess.Cluster(r), []framework.ProbePod{statsd}); err != nil {
+		return err
+	}
+	return declare(ctx, r, "statsd", statsdIP.Addr(), statsd.Name)
+}
+
+// ofService are the arguments of conntrack(8) that choose the connections to the Service.
+var ofService = fmt.Sprintf("-p udp --orig-dst %s --orig-port-dst %d", statsdIP.Addr(), statsdIP.Port())
+
+// forget deletes the connections to the Service on every node.
+func forget(ctx context.Context, r *framework.Run) error {
+	return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+		_, err := n.Exec(ctx, append([]string{"conntrack", "-D"}, strings.Fields(ofService)...)...)
+		return err
+	})
+}
