@@ -167,6 +167,12 @@ func remove(ctx context.Context, c *kindlab.Cluster, objects []reference) error 
 	return nil
 }
 
+// Exists reports whether the release is on the cluster.
+func (r Release) Exists(ctx context.Context, c *kindlab.Cluster) (bool, error) {
+	objects, err := r.recorded(ctx, c)
+	return len(objects) > 0, err
+}
+
 // Remove deletes the objects of the release, and its record.
 func (r Release) Remove(ctx context.Context, c *kindlab.Cluster) error {
 	objects, err := r.recorded(ctx, c)

@@ -217,14 +217,13 @@ func Route(ctx context.Context, l *kindlab.Lab, nodes []string) error {
 // WithoutAgents is the release with its operator, and without agents: the first half of an
 // installation in which something is to be there before the agents are.
 func (r Release) WithoutAgents() Release {
-	r.Values = r.Values.with([]Setting{{Path: "agent", Value: false}})
+	r.Values = r.Values.with([]chart.Setting{{Path: "agent", Value: false}})
 	return r
 }
 
 // Installed reports whether a release is on the cluster.
 func Installed(ctx context.Context, c *kindlab.Cluster) (bool, error) {
-	objects, err := recorded(ctx, c)
-	return len(objects) > 0, err
+	return installed.Exists(ctx, c)
 }
 
 // Uninstall removes the release, if there is one, and what its agents have left on these
