@@ -19,17 +19,26 @@ func TestKnow(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == "node-drain" })
-	for version, whole := range map[string]bool{"1.11.6": false, "1.19.3": true} {
-		s, err := scenarios.All[i].Unclassified(map[string]string{"cilium": version})
+	for _, test := range []struct {
+		version string
+		runs    framework.Form // what the script runs
+		refused bool
+	}{
+		{"1.11.6", framework.Slice, false},
+		{"1.19.3", framework.Whole, false},
+		{"1.19.3", framework.Slice, true},
+	} {
+		s, err := scenarios.All[i].Unclassified(map[string]string{"cilium": test.version})
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.Variants[0].Form = test.runs
 		err = suite.Know(c, s, false, s.Variants...)
 		var form *suite.FormError
-		if errors.As(err, &form) != whole || (err != nil) != whole {
-			t.Fatalf("%s: %v", version, err)
+		if errors.As(err, &form) != test.refused || (err != nil) != test.refused {
+			t.Fatalf("%s as a %s: %v", test.version, test.runs, err)
 		}
-		if want := "the script of node-drain runs cilium as a slice, and 1.19.3 is built whole"; whole && form.Error() != want {
+		if want := "the script of node-drain runs cilium as a slice, and 1.19.3 is built whole"; test.refused && form.Error() != want {
 			t.Errorf("%q, want %q", form, want)
 		}
 	}
