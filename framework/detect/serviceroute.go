@@ -16,7 +16,7 @@ const NoRoute = "no-route"
 
 // ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB is
 // configured to announce by BGP with the routes of the routers. A Service without a ready
-// endpoint has no route, and needs none.
+// endpoint has no route, and needs none. Addresses of IPv6 are not judged.
 //
 // A finding is pending at first: an address that routers have had becomes active with the
 // second snapshot in which none has it, and one that they have never had after two seconds,
@@ -66,6 +66,9 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 // to announce, and these nodes. It is false if a source was not read.
 func lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
 	if !s.Nodes.Read || !s.Services.Read || !s.EndpointSlices.Read || !s.BGPAdvertisements.Read || len(s.Routers) == 0 {
+		return false, nil
+	}
+	if !address.Is4() { // no router is asked for its routes of IPv6
 		return false, nil
 	}
 	has := slices.ContainsFunc(s.Services.Items, func(o snapshot.Service) bool {

@@ -375,6 +375,14 @@ func TestJudge(t *testing.T) {
 			Unknown, "1.1.0 could not be restarted on node2: no such pod", "upgrade, restart in the middle", NotJudged,
 		},
 		{
+			"an agent was restarted in one direction only", traffic(func(m *upgrade.Measures) { m.Back.Restart = nil }),
+			Unknown, "no agent of 1.1.0 was restarted while 1.0.0 was rolled out", "upgrade, restart in the middle", NotJudged,
+		},
+		{
+			"the record ends after the restart", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.Phase.Ended = time.Time{} }),
+			Unknown, "the record ends before it is known what was lost", "upgrade, restart in the middle", NotJudged,
+		},
+		{
 			"the step that lost packets is named", traffic(func(m *upgrade.Measures) {
 				p := lossy(5, 1500*time.Millisecond)
 				p.LostIn = []upgrade.LostIn{{Step: "1.0.0 restarted on node2", Lost: 5, LongestGapMS: 1500}}

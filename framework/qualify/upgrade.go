@@ -136,11 +136,16 @@ func (u Upgrade) rollouts(command string) Row {
 func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 	r := Row{Part: PartUpgrade, Name: "restart in the middle", State: Fine}
 	var fails, unknown, fine []string
+	var without []string // the directions that have no restart: unknown, if the other has one
 	for _, side := range []struct {
 		rollout *upgrade.Rollout
 		cell    *string
 	}{{m.Upgrade, &r.During}, {m.Back, &r.Back}} {
-		if side.rollout == nil || side.rollout.Restart == nil {
+		if side.rollout == nil {
+			continue
+		}
+		if side.rollout.Restart == nil {
+			without = append(without, fmt.Sprintf("no agent of %s was restarted while %s was rolled out", side.rollout.From, side.rollout.To))
 			continue
 		}
 		r.Decides = true
@@ -168,10 +173,16 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 			took := restart.Ready.Sub(restart.Began).Round(100 * time.Millisecond)
 			*side.cell = fmt.Sprintf("%s on %s: back in %s", side.rollout.From, restart.Node, took)
 			fine = append(fine, fmt.Sprintf("%s works again after %s", who, took))
+			if restart.Phase.Ended.IsZero() {
+				unknown = append(unknown, who+": the record ends before it is known what was lost")
+			}
 		}
 		if len(lost) > 0 {
 			fails = append(fails, who+": "+strings.Join(lost, ", "))
 		}
+	}
+	if r.Decides {
+		unknown = append(unknown, without...)
 	}
 	switch {
 	case len(fails) > 0:

@@ -116,7 +116,10 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		RollWithin: within,
 		Pods:       []workload.Pods{kubeadm.KubeProxy.Pods},
 	}.crashing(all(kubeadm.KubeProxy.Pods), func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
-		return at(version).Synced(ctx, labaccess.Lab(r), node, within)
+		if err := at(version).Synced(ctx, labaccess.Lab(r), node, within); err != nil {
+			return err
+		}
+		return followsServices(ctx, r, node, within)
 	})
 	if config.Mode == kubeadm.NFTables {
 		u.Fit = host.ProxiesByNFTables
@@ -177,6 +180,9 @@ func kubeProxyOf13() Upgrade {
 		RollWithin: guestRollWithin,
 	}.crashing(kubeproxy.Pods,
 		func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
-			return at(node, version).Synced(ctx, labaccess.Lab(r))
+			if err := at(node, version).Synced(ctx, labaccess.Lab(r)); err != nil {
+				return err
+			}
+			return followsServices(ctx, r, node, guestRollWithin)
 		})
 }
