@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
+	"github.com/relapse-dev/relapse/scenarios/twincidr"
 	"github.com/relapse-dev/relapse/scenarios/udpblackhole"
 	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
 )
@@ -21,4 +22,5 @@ var All = []framework.Scenario{
 	masqueradedrift.Scenario,
 	cordonwithdraws.Scenario,
 	udpblackhole.Scenario,
+	twincidr.Scenario,
 }
