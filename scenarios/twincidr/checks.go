@@ -25,7 +25,11 @@ func twoOrigins(_ context.Context, r *framework.Run) (bool, string, error) {
 		want = append(want, address)
 	}
 	var wrong framework.Mismatches
-	for _, from := range r.Snapshot().Routers {
+	routers := r.Snapshot().Routers
+	if len(routers) != len(tors) {
+		return false, "", fmt.Errorf("%d of %d routers were read", len(routers), len(tors))
+	}
+	for _, from := range routers {
 		if !from.Routes.Read {
 			return false, "", fmt.Errorf("the routes of %s were not read", from.Name)
 		}

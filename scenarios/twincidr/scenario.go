@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -116,12 +117,20 @@ var (
 	outside = framework.HostEndpoint(lab.Hosts[0])
 )
 
+// flows are the probes of the owner's pod, each packet from another port: ToRs choose a next hop
+// for each flow, and a flow is lost or is not.
+var flows = []probe.Probe{flow(outside, pod(owner)), flow(pod(owner), outside)}
+
+func flow(from, to framework.Endpoint) probe.Probe {
+	return probe.Probe{From: from.Name, To: to.Name, Protocol: probe.UDPFlow}.WithDefaults()
+}
+
 func (s *story) script(role framework.Role) framework.Script {
 	script := framework.Script{
 		Install: s.install,
 		// The newcomer has no pods yet.
 		Endpoints: []framework.Endpoint{pod(master), pod(owner), outside},
-		Probes:    outside.Both(pod(master), pod(owner)),
+		Probes:    append(outside.Both(pod(master)), flows...),
 		Detectors: []detect.Detector{detect.RouteOwnership{}},
 		PollEvery: 500 * time.Millisecond, // each lists hundreds of CiliumNodes
 		Baseline: []framework.Check{
@@ -133,8 +142,15 @@ func (s *story) script(role framework.Role) framework.Script {
 			Unit: "start of cilium-operator", Load: loadName, Rates: rates, File: "scenarios/twincidr/rates.json",
 			Result: func() (int, bool) { return s.tries, s.given == lowest },
 		},
-		Impacted: outside.Both(pod(owner)),
+		Impacted: flows,
 		Observe:  10 * time.Second,
+	}
+	// An agent has sessions before it has a range to announce.
+	for _, from := range [][]string{tors, tors[:1], tors[1:]} {
+		script.Transient = append(script.Transient, framework.Finding{
+			Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active,
+			Object: detect.Prefix(third), Owner: newcomer, Routers: from,
+		})
 	}
 	if role == framework.Fixed {
 		script.Aftermath = []framework.Check{{ID: "own-range", Name: newcomer + " has a range of its own, and the routers send it there", Reads: routes, Holds: oneOrigin}}
@@ -246,7 +262,7 @@ func (s *story) remedies() []framework.Remedy {
 // variant or run left.
 func (s *story) install(ctx context.Context, r *framework.Run) error {
 	if semver.MajorMinor("v"+s.version) != "v1.12" {
-		return fmt.Errorf("Cilium %s: the script is for 1.12: the speaker of 1.11 announces no range of a CiliumNode, and later versions run in another form", s.version)
+		return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, whatever the CiliumNodes say", s.version)
 	}
 	l, c := labaccess.Lab(r), labaccess.Cluster(r)
 	if err := cilium.Uninstall(ctx, l, c, nodes, podCIDR); err != nil {
