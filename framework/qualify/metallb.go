@@ -24,7 +24,7 @@ func (v *Values) adaptMetalLB(from, to *chart.Chart, users map[string]any) error
 	if v.BGP == metallb.FRRK8s {
 		return metallb.NoFRRK8s()
 	}
-	v.lab, v.Replaced = metallb.Adapt(users)
+	v.lab, v.Replaced = metallb.Adapt(users, from.Version, to.Version)
 	before, err := metalLBOf(from, users, false)
 	if err != nil {
 		return v.wrong(err)

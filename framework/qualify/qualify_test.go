@@ -46,6 +46,13 @@ func lossy(lost int, gap time.Duration) upgrade.Path {
 	return p
 }
 
+// restarting is what the restart in the middle has of the same path, with some packets lost.
+func restarting(lost int) upgrade.Path {
+	p := lossy(lost, 0)
+	p.Due, p.Sent, p.Answered = 1000, 1000, 1000-lost
+	return p
+}
+
 func phase(paths ...upgrade.Path) upgrade.Phase {
 	return upgrade.Phase{
 		Began: begun, Ended: begun.Add(50 * time.Second), Paths: paths,
@@ -58,7 +65,7 @@ func harmless() *upgrade.Measures {
 	rollout := func(from, to string) *upgrade.Rollout {
 		return &upgrade.Rollout{
 			From: from, To: to, Nodes: []upgrade.NodeStep{{Node: "node1"}, {Node: "node2"}}, During: phase(clean()), After: phase(clean()),
-			Restart: &upgrade.Restart{Node: "node2", Began: begun, Ready: begun.Add(9 * time.Second), Phase: phase(clean())},
+			Restart: &upgrade.Restart{Node: "node2", Began: begun, Ready: begun.Add(9 * time.Second), Phase: phase(upgrade.Path{Name: "pod to pod", Probes: []string{"a->b", "b->a"}})},
 		}
 	}
 	return &upgrade.Measures{
@@ -360,8 +367,18 @@ func TestJudge(t *testing.T) {
 			NoGo, "pod to pod: nothing was answered for 1.001s (a->b; allowed: 1s)", "upgrade, restart in the middle", Fails,
 		},
 		{
-			"the restart interrupts traffic for a short time", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.Phase.Paths = on(lossy(5, time.Second)) }),
-			Go, "lost nothing", "upgrade, restart in the middle", Fine,
+			"the restart interrupts traffic for a short time", traffic(func(m *upgrade.Measures) {
+				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(50)), on(lossy(50, 500*time.Millisecond))
+			}), Go, "had a longest gap of 500ms", "upgrade, restart in the middle", Fine,
+		},
+		{
+			"the share of the rollout is that of its own steps", traffic(func(m *upgrade.Measures) {
+				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(50)), on(lossy(60, 500*time.Millisecond))
+			}), NoGo, "during the upgrade 10 of 9000 packets (0.111%; allowed: 0.1%) were lost", "upgrade, pod to pod", Fails,
+		},
+		{
+			"an agent that restarts works for a moment", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.NotBack = "it ended once more" }),
+			NoGo, "1.0.0 restarted on node2 while 1.1.0 was rolled out works again after 9s, and then no longer: it ended once more", "upgrade, restart in the middle", Fails,
 		},
 		{
 			"it is not known what the restart interrupts", traffic(func(m *upgrade.Measures) {

@@ -45,6 +45,28 @@ func (s stage) of(m upgrade.Measures) *upgrade.Phase {
 	return &rollout.During
 }
 
+// own is what a path lost in a phase without the restart in its middle: a rollout is judged by
+// what its own steps lose, and the restart by its own row. The gaps are those of the whole phase.
+func (s stage) own(m upgrade.Measures, p upgrade.Path) upgrade.Path {
+	rollout := m.Upgrade
+	if s.back {
+		rollout = m.Back
+	}
+	if s.after || rollout == nil || rollout.Restart == nil {
+		return p
+	}
+	restart, there := find(&rollout.Restart.Phase, p.Name)
+	if !there {
+		return p
+	}
+	p.Due -= restart.Due
+	p.Sent -= restart.Sent
+	p.Answered -= restart.Answered
+	p.Lost -= restart.Lost
+	p.NotJudged -= restart.NotJudged
+	return p
+}
+
 // rows are those of the upgrade and of the rollback.
 func (u Upgrade) rows(t Thresholds, command string) []Row {
 	if u.Measures == nil {
@@ -151,7 +173,7 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 		r.Decides = true
 		restart := side.rollout.Restart
 		who := fmt.Sprintf("%s restarted on %s while %s was rolled out", side.rollout.From, restart.Node, side.rollout.To)
-		var lost []string
+		var lost, stated []string
 		for _, p := range restart.Phase.Paths {
 			resting, _ := find(&m.Resting, p.Name)
 			switch {
@@ -160,7 +182,11 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 			case p.LongestSilenceMS > t.MaxGapMS:
 				unknown = append(unknown, fmt.Sprintf("%s: %s: no answer is known for %s (%s; allowed: %s)", who, p.Name, duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS)))
 			}
+			if p.Lost > 0 {
+				stated = append(stated, fmt.Sprintf("%s: %d of %d packets, gap %s", p.Name, p.Lost, p.Lost+p.Answered, gapOf(p)))
+			}
 		}
+		took := restart.Ready.Sub(restart.Began).Round(100 * time.Millisecond)
 		switch {
 		case restart.NotDone != "":
 			*side.cell = "not done"
@@ -169,8 +195,10 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 		case restart.Ready.IsZero():
 			*side.cell = side.rollout.From + " on " + restart.Node + ": not back"
 			fails = append(fails, who+" does not work again: "+restart.NotBack)
+		case restart.NotBack != "":
+			*side.cell = side.rollout.From + " on " + restart.Node + ": not back for long"
+			fails = append(fails, fmt.Sprintf("%s works again after %s, and then no longer: %s", who, took, restart.NotBack))
 		default:
-			took := restart.Ready.Sub(restart.Began).Round(100 * time.Millisecond)
 			*side.cell = fmt.Sprintf("%s on %s: back in %s", side.rollout.From, restart.Node, took)
 			fine = append(fine, fmt.Sprintf("%s works again after %s", who, took))
 			if restart.Phase.Ended.IsZero() {
@@ -179,6 +207,9 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 		}
 		if len(lost) > 0 {
 			fails = append(fails, who+": "+strings.Join(lost, ", "))
+		}
+		if len(stated) > 0 {
+			fine = append(fine, who+": lost are "+strings.Join(stated, ", "))
 		}
 	}
 	if r.Decides {
@@ -227,6 +258,7 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 		}
 		p, there := find(phase, name)
 		cells[i] = cellOf(p, there)
+		p = s.own(m, p)
 		exceeds := exceeded(p, s.after, t)
 		switch {
 		case exceeds != "" && explained(resting, p, s.after, t):
@@ -331,7 +363,7 @@ func explained(resting, p upgrade.Path, after bool, t Thresholds) bool {
 func exceeded(p upgrade.Path, after bool, t Thresholds) string {
 	known := p.Answered + p.Lost
 	switch {
-	case p.Lost == 0:
+	case after && p.Lost == 0:
 		return ""
 	case after:
 		return fmt.Sprintf("%d of %d packets were lost (allowed: 0)", p.Lost, known)

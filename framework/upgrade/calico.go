@@ -63,5 +63,5 @@ func calicoUpgrade() Upgrade {
 		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
 			return calico.Roll(ctx, labaccess.Lab(r), node)
 		},
-	}.crashing(all(calico.Agent.Pods), sessionsSince)
+	}.crashing(all(calico.Agent.Pods), func(version string) string { return calico.Images(version)[0] }, sessionsAndPods)
 }

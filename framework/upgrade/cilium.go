@@ -141,7 +141,7 @@ func ciliumWhole(values release.Values) Upgrade {
 			return startsPod(ctx, r, node)
 		},
 		Pods: release.Pods,
-	}.crashing(all(release.Pods[0]), func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	}.crashing(all(release.Pods[0]), cilium.Agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
 		if values.BGP() {
 			if err := sessionsSince(ctx, r, node, version, began); err != nil {
 				return err
@@ -179,12 +179,15 @@ func ciliumSlice(speaker bool) Upgrade {
 	if !speaker {
 		slice = "the slice that writes the vendor's iptables rules, with static routes on the ToR; "
 	}
+	agent := cilium.Agent
+	if !speaker {
+		agent = cilium.Rules
+	}
 	return Upgrade{
 		Component: "cilium", Form: framework.Slice, Topology: s.topology(), Besides: slice + withKubeProxy,
 		Images: func(version string) []string {
-			images := []string{cilium.Rules(version), kubeadm.KubeProxyImage, workload.ProbeImage}
+			images := []string{agent(version), kubeadm.KubeProxyImage, workload.ProbeImage}
 			if speaker {
-				images[0] = cilium.Agent(version)
 				images = append(images, cilium.Operator(version))
 			}
 			return images
@@ -222,7 +225,7 @@ func ciliumSlice(speaker bool) Upgrade {
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return at(r, version).Roll(ctx, labaccess.Lab(r), node)
 		},
-	}.crashing(all(cilium.Pods), func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	}.crashing(all(cilium.Pods), agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
 		return at(r, version).Works(ctx, labaccess.Lab(r), node, began)
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,24 +15,26 @@ import (
 )
 
 // crashing returns the upgrade with the Crash of a component whose agents are pods, one on a
-// node. Works waits for what an agent does besides being ready; began is before its crash.
+// node, with a container of the image. Works waits for what an agent does besides being ready:
+// new work above all. Began is before its crash.
 //
 // DaemonSets of an upgrade have the newer template already, and whoever deletes a pod gets
 // one of that. So the pod stays, and its processes are killed: kubelet starts it again with
 // its own image.
-func (u Upgrade) crashing(agents func(node string) workload.Pods, works func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error) Upgrade {
+func (u Upgrade) crashing(agents func(node string) workload.Pods, image func(version string) string, works func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error) Upgrade {
 	u.Crash = func(ctx context.Context, r *framework.Run, node, version string) (func(context.Context) error, error) {
 		began := time.Now()
 		crashed, err := agents(node).Crash(ctx, labaccess.Lab(r), node)
 		if err != nil {
 			return nil, err
 		}
-		images := u.Images(version)
-		if !slices.ContainsFunc(crashed.Pod.Spec.Containers, func(c corev1.Container) bool { return slices.Contains(images, c.Image) }) {
-			return nil, fmt.Errorf("pod %s on %s runs %s, which is no image of %s", crashed.Pod.Name, node, crashed.Pod.Spec.Containers[0].Image, version)
+		if err := runs(crashed.Pod, image(version)); err != nil {
+			return nil, err
 		}
 		return func(ctx context.Context) error {
-			if err := crashed.Ready(ctx, labaccess.Cluster(r), cmp.Or(u.RollWithin, rollWithin)); err != nil {
+			var err error
+			crashed, err = crashed.Ready(ctx, labaccess.Cluster(r), cmp.Or(u.RollWithin, rollWithin))
+			if err != nil {
 				return err
 			}
 			return works(ctx, r, node, version, began)
@@ -41,9 +43,31 @@ func (u Upgrade) crashing(agents func(node string) workload.Pods, works func(ctx
 	return u
 }
 
+// runs returns an error if no container of a pod is of an image. That of the agent tells its
+// version: MetalLB's speaker has the same FRR beside it in all versions.
+func runs(pod corev1.Pod, image string) error {
+	var has []string
+	for _, c := range pod.Spec.Containers {
+		if c.Image == image {
+			return nil
+		}
+		has = append(has, c.Image)
+	}
+	return fmt.Errorf("pod %s on %s runs %s, and not %s", pod.Name, pod.Spec.NodeName, strings.Join(has, ", "), image)
+}
+
 // sessionsSince waits until every router has a new session with a node, and a route over it.
 func sessionsSince(ctx context.Context, r *framework.Run, node, _ string, began time.Time) error {
 	return labaccess.Lab(r).SessionsUp(ctx, []string{node}, began)
+}
+
+// sessionsAndPods is sessionsSince, and then startsPod: sessions come from an agent that has
+// only read its configuration, and a new pod needs all of what it does on the node.
+func sessionsAndPods(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	if err := sessionsSince(ctx, r, node, version, began); err != nil {
+		return err
+	}
+	return startsPod(ctx, r, node)
 }
 
 // all are the same pods on each node.

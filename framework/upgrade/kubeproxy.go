@@ -115,7 +115,7 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		},
 		RollWithin: within,
 		Pods:       []workload.Pods{kubeadm.KubeProxy.Pods},
-	}.crashing(all(kubeadm.KubeProxy.Pods), func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
+	}.crashing(all(kubeadm.KubeProxy.Pods), kubeadm.ProxyImage, func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
 		if err := at(version).Synced(ctx, labaccess.Lab(r), node, within); err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func kubeProxyOf13() Upgrade {
 			return followsServices(ctx, r, node, guestRollWithin)
 		},
 		RollWithin: guestRollWithin,
-	}.crashing(kubeproxy.Pods,
+	}.crashing(kubeproxy.Pods, kubeproxy.Image,
 		func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
 			if err := at(node, version).Synced(ctx, labaccess.Lab(r)); err != nil {
 				return err

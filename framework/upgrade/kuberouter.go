@@ -63,7 +63,7 @@ func kubeRouterUpgrade() Upgrade {
 			return kuberouter.Roll(ctx, labaccess.Lab(r), node)
 		},
 		Normalize: func(_, what string) string { return hashedChain.ReplaceAllString(what, "$1") },
-	}.crashing(all(kuberouter.Agent.Pods), sessionsSince)
+	}.crashing(all(kuberouter.Agent.Pods), kuberouter.Image, sessionsAndPods)
 }
 
 // hashedChain is a chain of kube-router whose name ends with a hash of the pod or policy

@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -115,8 +116,29 @@ func (r reading) phase(s span) Phase {
 	for _, k := range r.upgrade.Paths {
 		p.Paths = append(p.Paths, k.measure(r.timelines, s))
 	}
-	p.Routers = routersOf(r.upgrade.Topology, r.polls, s)
+	p.Routers = routersOf(r.upgrade.Topology, r.polls, s, r.passing())
 	return p
+}
+
+// passing reports whether a prefix is one that passes: Upgrade.Passing holds for it, and no
+// router had it until the end of the rest.
+func (r reading) passing() func(netip.Prefix) bool {
+	if r.upgrade.Passing == nil {
+		return func(netip.Prefix) bool { return false }
+	}
+	rested := map[netip.Prefix]bool{}
+	until := r.watched(stepRest).ended
+	for _, poll := range r.polls {
+		if !until.IsZero() && poll.Began.After(until) {
+			break
+		}
+		for _, router := range poll.Routers {
+			for _, p := range router.Paths.Items {
+				rested[p.Prefix] = true
+			}
+		}
+	}
+	return func(p netip.Prefix) bool { return !rested[p] && r.upgrade.Passing(p) }
 }
 
 // rollout is what the history has of a rollout on some nodes, nil if it did not begin, and
@@ -226,6 +248,12 @@ func (r reading) restarted(d direction, node string) *Restart {
 	restart := &Restart{Node: node, Began: act.Began, NotBack: act.Saw, NotDone: act.Error}
 	if act.Holds {
 		restart.Ready = done
+	}
+	switch later, _, asked := s.Act(history.StillWorks, node); {
+	case asked:
+		restart.NotBack, restart.NotDone = later.Saw, later.Error
+	case act.Holds && over && s.Interrupted:
+		restart.NotDone = "the watch after it was interrupted"
 	}
 	during := span{began: act.Began}
 	if over {

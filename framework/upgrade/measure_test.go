@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
@@ -57,6 +59,54 @@ func TestPathKind(t *testing.T) {
 	}
 }
 
+// A new prefix that passes, because the lab has asked for it, is no change. One that there was
+// at rest, or that a component without such prefixes announces, is one.
+func TestPassing(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		passing func(netip.Prefix) bool
+		rested  bool
+		want    int
+	}{
+		{"of the component", nil, false, 1},
+		{"asked for", func(netip.Prefix) bool { return true }, false, 0},
+		{"of others", func(p netip.Prefix) bool { return p != range2 }, false, 1},
+		{"asked for, and there at rest", func(netip.Prefix) bool { return true }, true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.upgrade.Passing = c.passing
+				one := map[netip.Prefix][]netip.Addr{range1: {node1}}
+				two := map[netip.Prefix][]netip.Addr{range1: {node1}, range2: {node1, node2}}
+				if c.rested {
+					w.announced(two)
+				}
+				w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+					if node == "one" && version == "2" {
+						w.announced(two)
+						time.Sleep(time.Second)
+						w.announced(one)
+						time.Sleep(time.Second)
+					}
+					return nil
+				}
+				trip := w.trip(t.TempDir())
+				if err := trip.make(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				got := measured(t, trip).Upgrade.During.Routers[0]
+				if len(got.Withdrawals) != c.want {
+					t.Errorf("withdrawn: %v", got.Withdrawals)
+				}
+				if c.want == 0 && (len(got.TwoOrigins) > 0 || len(got.Events) > 0) {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
+}
+
 func TestRouters(t *testing.T) {
 	since := time.Unix(-100, 0)
 	both := map[netip.Addr]time.Time{node1: since, node2: since}
@@ -89,7 +139,7 @@ func TestRouters(t *testing.T) {
 		{"a session comes up", []history.Poll{at(-100, by(one), map[netip.Addr]time.Time{node1: since}), at(100, by(one), both)}, 1, nil, nil, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := routersOf(newWorld().upgrade.Topology, c.polls, span{time.Unix(0, 0), time.Unix(1, 0)})[0]
+			got := routersOf(newWorld().upgrade.Topology, c.polls, span{time.Unix(0, 0), time.Unix(1, 0)}, func(netip.Prefix) bool { return false })[0]
 			if got.Polls != c.seen || got.Due != 5 {
 				t.Errorf("%d polls of %d, want %d of 5", got.Polls, got.Due, c.seen)
 			}

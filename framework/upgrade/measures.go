@@ -59,9 +59,10 @@ type Restart struct {
 	Began time.Time `json:"began"`
 	// Ready is when the agent worked again; zero if it did not.
 	Ready time.Time `json:"ready"`
-	// NotBack is what the wait for that saw last; empty if the agent works again.
+	// NotBack is what the wait for that saw last; empty if the agent works again. With Ready it
+	// is what was seen some seconds after that: the agent did not work any more.
 	NotBack string `json:"not_back,omitempty"`
-	// NotDone is why the agent could not be ended; then nothing is known.
+	// NotDone is why the agent could not be ended, or asked; then nothing is known.
 	NotDone string `json:"not_done,omitempty"`
 	// Phase is from Began until the next node was changed.
 	Phase Phase `json:"phase"`

@@ -73,7 +73,7 @@ func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
 	}
-	replaced, beside := slices.Clone(resources.Replaced), "native BGP"
+	replaced, beside := append(metallb.Overrides(values, from, to), resources.Replaced...), "native BGP"
 	if strings.Contains(mode, metallb.FRR) {
 		beside = "BGP by FRR"
 		replaced = append(replaced, "the FRR that the chart names is replaced by Debian 13's 10.3, with both versions: a change of FRR is not tested")
@@ -147,7 +147,19 @@ func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 		},
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: withoutPods("metallb-system/", ":9443"),
-	}.crashing(all(metallb.Speaker.Pods), sessionsSince), nil
+		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces Services alone
+	}.crashing(all(metallb.Speaker.Pods), metallb.SpeakerImage, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+		if err := sessionsSince(ctx, r, node, version, began); err != nil {
+			return err
+		}
+		return announces(ctx, r, node)
+	}), nil
+}
+
+// announces asks the speaker of a node for what it has not done yet: the address of a new
+// Service is announced by it to each router.
+func announces(ctx context.Context, r *framework.Run, node string) error {
+	return withFresh(ctx, r, func(address netip.Addr) error { return labaccess.Lab(r).Announced(ctx, node, address) })
 }
 
 // balanced is the Service of type LoadBalancer in front of the pod on worker2.
@@ -156,14 +168,22 @@ const balanced = "balanced"
 // givesAddress asks the controller that has just come up for what it does for new objects:
 // its webhook takes the resources, and a new Service gets an address.
 func givesAddress(ctx context.Context, r *framework.Run, resources metallb.Resources) error {
-	const fresh = "fresh"
 	if err := metallb.Configure(ctx, labaccess.Cluster(r), resources); err != nil {
 		return err
 	}
+	return withFresh(ctx, r, func(netip.Addr) error { return nil })
+}
+
+// withFresh does something while there is a new Service of type LoadBalancer that has an address.
+func withFresh(ctx context.Context, r *framework.Run, do func(netip.Addr) error) error {
+	const fresh = "fresh"
 	if err := applyLoadBalancer(ctx, r, fresh); err != nil {
 		return err
 	}
-	_, err := metallb.Address(ctx, labaccess.Cluster(r), fresh)
+	address, err := metallb.Address(ctx, labaccess.Cluster(r), fresh)
+	if err == nil {
+		err = do(address)
+	}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fresh}}
 	return errors.Join(err, labaccess.Cluster(r).Client.Resources().Delete(ctx, service))
 }

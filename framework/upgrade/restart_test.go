@@ -49,7 +49,7 @@ func TestRestart(t *testing.T) {
 			if r.Restart == nil || r.Restart.Node != "two" || r.Restart.NotBack != "" || r.Restart.NotDone != "" || r.Restart.Ready.Sub(r.Restart.Began) != 2*time.Second {
 				t.Fatalf("%s: %+v", name, r.Restart)
 			}
-			if lasted := r.Restart.Phase.Ended.Sub(r.Restart.Phase.Began); lasted < 2*time.Second+settleFor || lasted > 3*time.Second+settleFor {
+			if lasted := r.Restart.Phase.Ended.Sub(r.Restart.Phase.Began); lasted < 4*time.Second+settleFor || lasted > 5*time.Second+settleFor { // it is asked twice
 				t.Errorf("%s: it was watched for %s", name, lasted)
 			}
 		}
@@ -112,6 +112,38 @@ func TestRestartThatFails(t *testing.T) {
 			t.Errorf("%+v", m.Upgrade)
 		}
 		if back := m.Back.Restart; back == nil || back.NotDone != "no such pod" || back.NotBack != "" || !back.Ready.IsZero() {
+			t.Errorf("the rollback: %+v", back)
+		}
+	})
+}
+
+// An agent works for a moment and ends once more: it is asked again when it has been watched.
+func TestRestartForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.upgrade.Crash = func(_ context.Context, _ *framework.Run, _, version string) (func(context.Context) error, error) {
+			asked := 0
+			return func(context.Context) error {
+				time.Sleep(time.Second)
+				if asked++; asked > 1 && version == "1" {
+					return errors.New("it ended once more")
+				}
+				return nil
+			}, nil
+		}
+		trip := w.trip(t.TempDir())
+		if err := trip.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := measured(t, trip)
+		r := m.Upgrade.Restart
+		if r == nil || r.Ready.Sub(r.Began) != time.Second || r.NotBack != "it ended once more" || r.NotDone != "" {
+			t.Fatalf("%+v", r)
+		}
+		if lasted := r.Phase.Ended.Sub(r.Phase.Began); lasted < settleFor+restFor {
+			t.Errorf("what is lost without it was watched for %s", lasted)
+		}
+		if back := m.Back.Restart; back == nil || back.Ready.IsZero() || back.NotBack != "" {
 			t.Errorf("the rollback: %+v", back)
 		}
 	})

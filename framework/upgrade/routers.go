@@ -12,8 +12,9 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// routersOf is what each router of a lab learned in a time, by all polls.
-func routersOf(t topology.Topology, polls []history.Poll, s span) []Router {
+// routersOf is what each router of a lab learned in a time, by all polls, without the prefixes
+// that are passing, as Upgrade has them: what no router had until the end of the rest.
+func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(netip.Prefix) bool) []Router {
 	all := []Router{}
 	for _, declared := range t.Routers {
 		r := Router{
@@ -26,6 +27,12 @@ func routersOf(t topology.Topology, polls []history.Poll, s span) []Router {
 			now, read := stateOf(poll, declared.Name)
 			if !read || !poll.Began.Before(s.ended) {
 				continue
+			}
+			for prefix := range now.origins {
+				if passing(prefix) {
+					delete(now.origins, prefix)
+					delete(now.hops, prefix)
+				}
 			}
 			if poll.Began.Before(s.began) {
 				last = &now

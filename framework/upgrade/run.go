@@ -345,12 +345,8 @@ func (t *trip) restart(ctx context.Context, d direction, node string) error {
 		version = t.to
 	}
 	return onlyEnd(ctx, t.step(ctx, stepRestart(d), version+" is restarted on "+node+" in the middle of the rollout", func() error {
-		act := t.h.Do(history.Restart, node, func(a *history.Act) {
-			works, err := t.upgrade.Crash(ctx, t.run, node, version)
-			if err != nil {
-				a.Err = err
-				return
-			}
+		var works func(context.Context) error
+		ask := func(a *history.Act) {
 			bounded, cancel := context.WithTimeoutCause(ctx, t.rollWithin(), fmt.Errorf("it took longer than %s", t.rollWithin()))
 			defer cancel()
 			switch err := works(bounded); {
@@ -361,12 +357,20 @@ func (t *trip) restart(ctx context.Context, d direction, node string) error {
 			default:
 				a.Holds = true
 			}
+		}
+		act := t.h.Do(history.Restart, node, func(a *history.Act) {
+			if works, a.Err = t.upgrade.Crash(ctx, t.run, node, version); a.Err == nil {
+				ask(a)
+			}
 		})
-		switch {
-		case act.Err != nil:
+		if act.Err == nil && act.Holds { // an agent may work for a moment, and end once more
+			if err := t.watch(ctx, settleFor); err != nil {
+				return err
+			}
+			act = t.h.Do(history.StillWorks, node, ask)
+		}
+		if act.Err != nil || act.Holds {
 			return act.Err
-		case act.Holds:
-			return t.watch(ctx, settleFor)
 		}
 		// With graceful restart routers keep the routes of an agent that does not come back,
 		// and traffic is lost only then.

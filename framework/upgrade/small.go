@@ -145,15 +145,50 @@ spec:
 %s%s`, clusterIP, workload.ProbeLabel, worker2, port("TCP"), port("UDP")))
 }
 
-// startsPod starts another pod on a node and removes it: the version that has just come up
-// there must wire new pods as well, not only carry the traffic of those that are wired.
-func startsPod(ctx context.Context, r *framework.Run, node string) error {
+// startsPod starts another pod on a node, connects to it from another node, and removes it: the
+// version that has just come up there must wire new pods as well, not only carry the traffic of
+// those that are wired.
+func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	fresh := framework.ProbePod{Name: "fresh-" + node, Node: node}
-	err := workload.AddProbes(ctx, labaccess.Cluster(r), []framework.ProbePod{fresh})
-	if err != nil {
+	defer func() { err = errors.Join(err, workload.ProbePods(fresh).Delete(ctx, labaccess.Cluster(r))) }()
+	if err := workload.AddProbes(ctx, labaccess.Cluster(r), []framework.ProbePod{fresh}); err != nil {
 		return fmt.Errorf("starting a new pod on %s: %w", node, err)
 	}
-	return workload.ProbePods(fresh).Delete(ctx, labaccess.Cluster(r))
+	address, err := podAddress(ctx, r, fresh)
+	if err != nil {
+		return err
+	}
+	from := master
+	if node == master {
+		from = worker1
+	}
+	err = await.Until(ctx, fmt.Sprintf("%s to reach a new pod on %s", from, node), 200*time.Millisecond, reachedWithin,
+		func(ctx context.Context) (bool, string, error) {
+			a, err := connect(ctx, r, from, address)
+			return a.by.IsValid(), a.String(), err
+		})
+	if err != nil {
+		return err
+	}
+	return errors.Join(forget(ctx, r, from, address), forget(ctx, r, node, address))
+}
+
+// reachedWithin bounds the wait for a connection to a new pod that runs. A route of BGP needs
+// some seconds.
+const reachedWithin = time.Minute
+
+// podAddress is the address of a probe pod that runs.
+func podAddress(ctx context.Context, r *framework.Run, p framework.ProbePod) (netip.Addr, error) {
+	var pod corev1.Pod
+	key := workload.ProbeKey(p)
+	if err := labaccess.Cluster(r).Client.Resources().Get(ctx, key.Name, key.Namespace, &pod); err != nil {
+		return netip.Addr{}, fmt.Errorf("reading the pod %s: %w", key.Name, err)
+	}
+	address, err := netip.ParseAddr(pod.Status.PodIP)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("the pod %s has no address: %w", key.Name, err)
+	}
+	return address, nil
 }
 
 // followsServices asks kube-proxy of a node for what it has not done yet: a new Service, whose
@@ -183,20 +218,103 @@ spec:
 		if err != nil {
 			return fmt.Errorf("declaring %s for kube-proxy on %s: %w", step.what, node, err)
 		}
-		// A connection that fails takes no longer than a second; bash says why.
-		connect := fmt.Sprintf("timeout 1 bash -c ': </dev/tcp/%s/%d' 2>&1 && echo connected || true", service.Spec.ClusterIP, wire.DefaultPort)
+		to, err := netip.ParseAddr(service.Spec.ClusterIP)
+		if err != nil {
+			return fmt.Errorf("the Service %s has no address: %w", service.Name, err)
+		}
+		var wanted netip.Addr
+		if step.pod != "none" {
+			if wanted, err = podAddress(ctx, r, framework.ProbePod{Name: step.pod, Node: step.pod}); err != nil {
+				return err
+			}
+		}
+		silent := 0
 		err = await.Until(ctx, fmt.Sprintf("kube-proxy on %s to implement %s", node, step.what), 200*time.Millisecond, bound,
 			func(ctx context.Context) (bool, string, error) {
-				said, err := labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", connect)
-				connected := strings.TrimSpace(said) == "connected"
-				return connected == (step.pod != "none"), "a connection to " + service.Spec.ClusterIP + ": " + cmp.Or(strings.TrimSpace(said), "no answer within 1s"), err
+				a, err := connect(ctx, r, node, to)
+				if err != nil {
+					return false, "", err
+				}
+				silent++
+				if a.by.IsValid() || a.refused {
+					silent = 0
+				}
+				return a.of(wanted, silent), a.String(), nil
 			})
 		if err != nil {
 			return err
 		}
 	}
-	// These connections are not the component's: nodes are compared afterwards.
-	_, err = labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", "conntrack -D -p tcp --orig-dst "+service.Spec.ClusterIP+" 2>/dev/null || true")
+	return forget(ctx, r, node, netip.MustParseAddr(service.Spec.ClusterIP))
+}
+
+// connection is what came of a connection that a node tried to open.
+type connection struct {
+	to netip.Addr
+	// by is who answered it, invalid if nobody did.
+	by netip.Addr
+	// refused is set if the node was told that nobody will.
+	refused bool
+	said    string
+}
+
+func (c connection) String() string {
+	what := "no answer within 1s"
+	if c.by.IsValid() {
+		what = "answered by " + c.by.String()
+	}
+	return fmt.Sprintf("a connection to %s: %s", c.to, cmp.Or(c.said, what))
+}
+
+// silentFor is how many connections in a row must have no answer, where none is refused, before
+// an address has no endpoint. One may be slow.
+const silentFor = 3
+
+// of reports whether a connection, and silent ones in a row, are those of an address with this
+// endpoint; invalid: with none.
+func (c connection) of(endpoint netip.Addr, silent int) bool {
+	if endpoint.IsValid() {
+		return c.by == endpoint
+	}
+	return c.refused || silent >= silentFor
+}
+
+// connecting opens a connection to $1, which takes a second at most, and prints what bash says if it
+// fails, or else how the node's connection tracking has it.
+const connecting = `conntrack -D -p tcp --orig-dst $1 >/dev/null 2>&1 || true
+if timeout 1 bash -c ": </dev/tcp/$1/$2" 2>&1; then conntrack -L -p tcp --orig-dst $1 2>/dev/null; fi || true`
+
+// connect opens a connection from a node to the port of the probes' agents at an address.
+func connect(ctx context.Context, r *framework.Run, node string, to netip.Addr) (connection, error) {
+	said, err := labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", connecting, "connect", to.String(), fmt.Sprint(wire.DefaultPort))
+	return connectionOf(to, said), err
+}
+
+// connectionOf reads what connecting printed. A tracked connection has the source of the replies
+// as its second one.
+func connectionOf(to netip.Addr, said string) connection {
+	c := connection{to: to}
+	for line := range strings.Lines(said) {
+		var sources []string
+		for _, word := range strings.Fields(line) {
+			if source, is := strings.CutPrefix(word, "src="); is {
+				sources = append(sources, source)
+			}
+		}
+		if len(sources) == 2 {
+			c.by, _ = netip.ParseAddr(sources[1])
+			return c
+		}
+	}
+	c.said = strings.TrimSpace(said)
+	c.refused = strings.Contains(said, "Connection refused")
+	return c
+}
+
+// forget removes the connections to an address from a node's connection tracking: they are not
+// the component's, and nodes are compared afterwards.
+func forget(ctx context.Context, r *framework.Run, node string, to netip.Addr) error {
+	_, err := labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", "conntrack -D -p tcp --orig-dst "+to.String()+" 2>/dev/null || true")
 	return err
 }
 

@@ -76,8 +76,9 @@ type Upgrade struct {
 	Half func(ctx context.Context, r *framework.Run, part, version string) error
 	// Crash ends the agent of a node, or a replica of a part, that is still of a version
 	// after Release and half of the rollout brought another to the cluster. It starts again
-	// by itself, as what it was. The function that it returns waits until it works. Nil: no
-	// agent crashes.
+	// by itself, as what it was. The function that it returns waits until it works. When it
+	// is called once more it waits until the same agent works, and returns an error if that
+	// has ended since. Nil: no agent crashes.
 	Crash func(ctx context.Context, r *framework.Run, node, version string) (works func(context.Context) error, err error)
 	// Pods are the component's own. If a version does not come up, they are asked
 	// whether it ends by itself.
@@ -86,6 +87,10 @@ type Upgrade struct {
 	// change by themselves do not count as differences. An empty result omits the
 	// item. Nil: nothing is rewritten.
 	Normalize func(kind, what string) string
+	// Passing reports whether the component announces a prefix for a time because the lab
+	// asks it for new work: if no router had it at rest, its changes are not the
+	// component's. Nil: no prefix is of that kind.
+	Passing func(netip.Prefix) bool
 	// Rest is how long the lab is watched before the upgrade, and after each
 	// rollout; zero means restFor.
 	Rest time.Duration

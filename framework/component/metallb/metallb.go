@@ -60,9 +60,12 @@ const (
 	frrVersion    = "10.3"
 )
 
+// SpeakerImage is the image of the speaker of a version, under the vendor's name.
+func SpeakerImage(version string) string { return "quay.io/metallb/speaker:v" + version }
+
 // Images are those that run of the release, under the vendor's names.
 func (r Release) Images() []string {
-	images := []string{"quay.io/metallb/controller:v" + r.Version, "quay.io/metallb/speaker:v" + r.Version}
+	images := []string{"quay.io/metallb/controller:v" + r.Version, SpeakerImage(r.Version)}
 	if r.Mode() == FRR {
 		images = append(images, frrRepository+":"+frrVersion)
 	}

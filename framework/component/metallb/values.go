@@ -3,7 +3,6 @@ package metallb
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"golang.org/x/mod/semver"
 
@@ -122,8 +121,8 @@ var notInLab = []struct {
 	{[]string{"speaker.enabled", "controller.enabled", "crds.enabled"}, true, "an upgrade is that of all of MetalLB"},
 }
 
-// Adapt returns the user's values for a lab, and what was replaced in them.
-func Adapt(users map[string]any) (map[string]any, []chart.Replacement) {
+// Adapt returns the user's values for a lab of these versions, and what was replaced in them.
+func Adapt(users map[string]any, versions ...string) (map[string]any, []chart.Replacement) {
 	values := chart.Merge(users)
 	var replaced []chart.Replacement
 	for _, not := range notInLab {
@@ -142,14 +141,37 @@ func Adapt(users map[string]any) (map[string]any, []chart.Replacement) {
 			replaced = append(replaced, r)
 		}
 	}
-	// What the lab sets besides is told where it differs from what the user has.
-	for _, s := range (Release{Values: users}).Settings() {
-		was, there := chart.Get(users, s.Path)
-		if there && fmt.Sprint(was) != fmt.Sprint(s.Value) && !slices.ContainsFunc(replaced, func(r chart.Replacement) bool { return s.Path == r.Path }) {
-			replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: asJSON(was), Is: asJSON(s.Value), Why: s.Why})
-		}
+	for _, version := range versions {
+		replaced = append(replaced, Release{version, values}.replace(values)...)
 	}
 	return values, replaced
+}
+
+// replace sets in values what the lab sets and the values have otherwise, and returns what it
+// was.
+func (r Release) replace(values map[string]any) []chart.Replacement {
+	var replaced []chart.Replacement
+	for _, s := range r.Settings() {
+		was, there := chart.Get(values, s.Path)
+		if there && fmt.Sprint(was) != fmt.Sprint(s.Value) {
+			replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: asJSON(was), Is: asJSON(s.Value), Why: s.Why})
+			chart.Set(values, s.Path, s.Value)
+		}
+	}
+	return replaced
+}
+
+// Overrides are what the lab has in place of these values, a clause each, for releases whose
+// mode was chosen after Adapt.
+func Overrides(values map[string]any, versions ...string) []string {
+	values = chart.Merge(values)
+	var all []string
+	for _, version := range versions {
+		for _, r := range (Release{version, values}).replace(values) {
+			all = append(all, r.String())
+		}
+	}
+	return all
 }
 
 func asJSON(value any) string {

@@ -57,7 +57,7 @@ speaker:
   frr: {enabled: true, metricsPort: 7499, image: {tag: 9.1.0}}
 prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
 `)
-	adapted, replaced := Adapt(users)
+	adapted, replaced := Adapt(users, "0.14.8", "0.14.9")
 	var got []string
 	for _, r := range replaced {
 		got = append(got, r.String())
@@ -80,5 +80,38 @@ prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
 	}
 	if _, there := chart.Get(users, "loadBalancerClass"); !there {
 		t.Error("the user's values were changed")
+	}
+}
+
+// The FRR of values is replaced and told in each mode with FRR: that of the values, of the
+// chart's default of one of the versions, and one that is chosen besides the values.
+func TestReplacedFRR(t *testing.T) {
+	const text = "{speaker: {frr: {image: {tag: 9.1.0}}}}"
+	const told = `speaker.frr.image.tag: "9.1.0" is replaced by "10.3": the FRR of a lab is Debian 13's`
+	for _, test := range []struct {
+		name, values string
+		versions     []string
+		mode         string
+		want         []string
+	}{
+		{"the chart's default", text, []string{"0.14.8", "0.14.9"}, "", []string{told}},
+		{"the default of the new chart", text, []string{"0.13.9", "0.13.12"}, "", []string{told}},
+		{"no FRR", text, []string{"0.13.5", "0.13.9"}, "", nil},
+		{"a mode besides the values", text, []string{"0.13.5", "0.13.9"}, FRR, []string{told}},
+		{"both", text, []string{"0.14.8", "0.14.9"}, FRR, []string{told}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			adapted, replaced := Adapt(values(t, test.values), test.versions...)
+			var got []string
+			for _, r := range replaced {
+				got = append(got, r.String())
+			}
+			if test.mode != "" {
+				adapted = In(test.mode, adapted)
+			}
+			if got = append(got, Overrides(adapted, test.versions...)...); !slices.Equal(got, test.want) {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,6 +20,8 @@ type Crashed struct {
 	// Pod is the pod before the crash.
 	Pod corev1.Pod
 	of  Pods
+	// back is set if Pod is the one that was ready after the crash.
+	back bool
 }
 
 // crash stops a pod's sandbox: containerd kills the processes of all of its containers. It
@@ -45,42 +48,75 @@ func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, 
 	if _, err := l.Node(node).Exec(ctx, "sh", "-ec", crash, "crash", string(pods[i].UID)); err != nil {
 		return Crashed{}, fmt.Errorf("stopping pod %s on %s: %w", pods[i].Name, node, err)
 	}
-	return Crashed{pods[i], p}, nil
+	return Crashed{Pod: pods[i], of: p}, nil
 }
 
-// Ready waits until the same pod is [Ready] again, each of its containers a new one.
-func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time.Duration) error {
-	return await.Until(ctx, fmt.Sprintf("pod %s on %s to be ready again", c.Pod.Name, c.Pod.Spec.NodeName), 100*time.Millisecond, bound,
+// Ready waits until the same pod is [Ready] again, each of its containers a new one. The value
+// that it returns stands for the pod as it is then: the next wait is for the same containers,
+// and ends at once with an error if one of them was started once more.
+func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time.Duration) (Crashed, error) {
+	var ended error
+	err := await.Until(ctx, fmt.Sprintf("pod %s on %s to be ready again", c.Pod.Name, c.Pod.Spec.NodeName), 100*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {
 			pods, err := c.of.List(ctx, cluster)
 			if err != nil {
 				return false, "", err
 			}
+			var other []string
+			if i := c.among(pods); c.back && i >= 0 {
+				other = c.started(pods[i])
+			}
+			if len(other) > 0 {
+				ended = fmt.Errorf("pod %s on %s was ready, and ended once more: %s", c.Pod.Name, c.Pod.Spec.NodeName, strings.Join(other, ", "))
+				return true, "", nil
+			}
 			again, saw := c.again(pods)
+			if again {
+				c.Pod, c.back = pods[c.among(pods)], true
+			}
 			return again, saw, nil
 		})
+	return c, cmp.Or(ended, err)
+}
+
+// among is the index of the pod; negative if it is not there.
+func (c Crashed) among(pods []corev1.Pod) int {
+	return slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.UID == c.Pod.UID })
 }
 
 // again reports whether the pod is ready with new containers, and what it is otherwise.
 func (c Crashed) again(pods []corev1.Pod) (bool, string) {
-	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.UID == c.Pod.UID })
+	i := c.among(pods)
 	if i < 0 {
 		return false, "it was deleted"
 	}
+	started := c.started(pods[i])
 	var old []string
-	for name, id := range containers(pods[i]) {
-		if containers(c.Pod)[name] == id {
+	for name := range containers(pods[i]) {
+		if !slices.Contains(started, name) {
 			old = append(old, name)
 		}
 	}
 	slices.Sort(old)
 	switch {
-	case len(old) > 0:
+	case !c.back && len(old) > 0:
 		return false, "not started again: " + strings.Join(old, ", ")
 	case !Ready(pods[i]):
 		return false, DescribePod(pods[i])
 	}
 	return true, ""
+}
+
+// started are the containers of the pod, as it is now, that it did not have.
+func (c Crashed) started(now corev1.Pod) []string {
+	var names []string
+	for name, id := range containers(now) {
+		if containers(c.Pod)[name] != id {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // containers are the identifiers of a pod's newest containers, by their names.

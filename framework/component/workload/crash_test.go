@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,5 +33,12 @@ func TestAgain(t *testing.T) {
 		if again, saw := crashed.again([]corev1.Pod{test.pod}); again != test.again || saw != test.saw {
 			t.Errorf("%s: %v, %q", test.name, again, saw)
 		}
+	}
+	back := Crashed{Pod: pod("same", "b", corev1.ConditionTrue), back: true}
+	if again, saw := back.again([]corev1.Pod{back.Pod}); !again || len(back.started(back.Pod)) > 0 {
+		t.Errorf("asked once more: %v, %q", again, saw)
+	}
+	if got := back.started(pod("same", "c", corev1.ConditionTrue)); !slices.Equal(got, []string{"agent"}) {
+		t.Errorf("started once more: %q", got)
 	}
 }

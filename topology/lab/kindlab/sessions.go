@@ -1,6 +1,7 @@
 package kindlab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,30 @@ func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) e
 					}
 				}
 				return len(missing) == 0, "no session, or no route over it: " + strings.Join(missing, ", "), nil
+			})
+	})
+}
+
+// Announced waits until each of the lab's routers has learned a route to an address from a node.
+func (l *Lab) Announced(ctx context.Context, node string, address netip.Addr) error {
+	return l.eachRouter([]string{node}, func(r *Router, neighbors []netip.Addr) error {
+		return await.Until(ctx, fmt.Sprintf("%s to learn a route to %s from %s", r.Name(), address, node), 100*time.Millisecond, sessionsWithin,
+			func(ctx context.Context) (bool, string, error) {
+				paths, err := r.RIB(ctx)
+				if err != nil {
+					return false, "", err
+				}
+				var others []string
+				for _, p := range paths {
+					switch {
+					case !p.Prefix.Contains(address) || p.Prefix.Bits() == 0:
+					case slices.Contains(neighbors, p.Neighbor):
+						return true, "", nil
+					default:
+						others = append(others, p.Neighbor.String())
+					}
+				}
+				return false, "neighbours that announce one: " + cmp.Or(strings.Join(others, ", "), "none"), nil
 			})
 	})
 }

@@ -1,0 +1,30 @@
+package upgrade
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/framework/component/metallb"
+)
+
+// The agent's own container tells the version of a pod, not what runs beside it.
+func TestRuns(t *testing.T) {
+	r := metallb.Release{Version: "0.14.8"}
+	var pod corev1.Pod
+	for _, image := range r.Images() { // FRR is that of any version
+		if !strings.Contains(image, "controller") {
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Image: image})
+		}
+	}
+	if len(pod.Spec.Containers) != 2 {
+		t.Fatalf("%+v", pod.Spec.Containers)
+	}
+	if err := runs(pod, metallb.SpeakerImage("0.14.8")); err != nil {
+		t.Error(err)
+	}
+	if err := runs(pod, metallb.SpeakerImage("0.14.9")); err == nil {
+		t.Error("a speaker of 0.14.8 passes for one of 0.14.9")
+	}
+}
