@@ -334,6 +334,20 @@ func (s small) ends() []framework.Endpoint {
 		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(addressOf(r, worker1), nodePort) }))
 }
 
+// SourcePath is the kind of path that is about the addresses from which pods' packets arrive
+// outside.
+const SourcePath = "source address, pod to outside"
+
+// sourcePath is that kind. Each of its packets is a new flow: a translation stays as it is for the
+// life of a flow.
+func sourcePath() PathKind {
+	k := PathKind{Name: SourcePath, OneWay: true, BySource: true}
+	for _, from := range []string{master, worker1, worker2} {
+		k.Probes = append(k.Probes, probe.Probe{From: from, To: outside, Protocol: probe.UDPFlow, Interval: probe.DefaultTCPInterval}.WithDefaults())
+	}
+	return k
+}
+
 // addressOf is the address of a node or the ToR on the nodes' network of the lab.
 func addressOf(r *framework.Run, name string) netip.Addr {
 	address, _ := r.Topology.AddressOn(name, "nodes")
