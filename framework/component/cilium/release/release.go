@@ -154,7 +154,14 @@ type Peering struct {
 	// GracefulRestart has routers keep the routes of an agent whose session has ended. The
 	// vendor's default is without it.
 	GracefulRestart bool
+	// LoadBalancers is a range from which Cilium gives addresses to Services of type
+	// LoadBalancer. Every agent announces those of Services with the label [Announced]. The
+	// zero value: there is none.
+	LoadBalancers netip.Prefix
 }
+
+// Announced is the label of what agents announce, as "key: value".
+const Announced = "announced-by: lab"
 
 // Apply waits until the operator has registered the types.
 func (p Peering) Apply(ctx context.Context, c *kindlab.Cluster) error {
@@ -171,8 +178,29 @@ func (p Peering) manifest() string {
 	for i, router := range p.Routers {
 		fmt.Fprintf(&peers, "\n    - {name: router%d, peerASN: %d, peerAddress: %q, peerConfigRef: {name: lab}}", i+1, p.RoutersASN, router)
 	}
-	return fmt.Sprintf(peering, p.ASN, peers.String(), p.GracefulRestart)
+	manifest := fmt.Sprintf(peering, p.ASN, peers.String(), p.GracefulRestart)
+	if p.LoadBalancers.IsValid() {
+		manifest += fmt.Sprintf(balancing, p.LoadBalancers)
+	}
+	return manifest
 }
+
+const balancing = `---
+apiVersion: cilium.io/v2
+kind: CiliumBGPAdvertisement
+metadata: {name: services, labels: {` + Announced + `}}
+spec:
+  advertisements:
+  - advertisementType: Service
+    service: {addresses: [LoadBalancerIP]}
+    selector: {matchLabels: {` + Announced + `}}
+---
+apiVersion: cilium.io/v2
+kind: CiliumLoadBalancerIPPool
+metadata: {name: lab}
+spec:
+  blocks: [{cidr: %s}]
+`
 
 const peering = `apiVersion: cilium.io/v2
 kind: CiliumBGPClusterConfig
@@ -189,11 +217,11 @@ metadata: {name: lab}
 spec:
   gracefulRestart: {enabled: %t}
   families:
-  - {afi: ipv4, safi: unicast, advertisements: {matchLabels: {announced-by: lab}}}
+  - {afi: ipv4, safi: unicast, advertisements: {matchLabels: {` + Announced + `}}}
 ---
 apiVersion: cilium.io/v2
 kind: CiliumBGPAdvertisement
-metadata: {name: pods, labels: {announced-by: lab}}
+metadata: {name: pods, labels: {` + Announced + `}}
 spec:
   advertisements: [{advertisementType: PodCIDR}]
 `
