@@ -6,6 +6,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/addednic"
 	"github.com/relapse-dev/relapse/scenarios/cordonwithdraws"
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
+	"github.com/relapse-dev/relapse/scenarios/lostpermission"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
 	"github.com/relapse-dev/relapse/scenarios/udpblackhole"
@@ -21,4 +22,5 @@ var All = []framework.Scenario{
 	masqueradedrift.Scenario,
 	cordonwithdraws.Scenario,
 	udpblackhole.Scenario,
+	lostpermission.Scenario,
 }

@@ -52,13 +52,18 @@ func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, 
 func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time.Duration) error {
 	return await.Until(ctx, fmt.Sprintf("pod %s on %s to be ready again", c.Pod.Name, c.Pod.Spec.NodeName), 100*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {
-			pods, err := c.of.List(ctx, cluster)
-			if err != nil {
-				return false, "", err
-			}
-			again, saw := c.again(pods)
-			return again, saw, nil
+			return c.Again(ctx, cluster)
 		})
+}
+
+// Again reports whether the same pod is [Ready] with new containers, and what it is otherwise.
+func (c Crashed) Again(ctx context.Context, cluster *kindlab.Cluster) (bool, string, error) {
+	pods, err := c.of.List(ctx, cluster)
+	if err != nil {
+		return false, "", err
+	}
+	again, saw := c.again(pods)
+	return again, saw, nil
 }
 
 // again reports whether the pod is ready with new containers, and what it is otherwise.
