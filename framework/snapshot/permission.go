@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,7 +41,11 @@ type Permission struct {
 // Other authorizers than RBAC are not asked. Rules of aggregated ClusterRoles are those that
 // the controller has filled in, by which the API server goes too.
 var Accounts = clusterList("permissions of ServiceAccounts", (*cluster).accounts,
-	func(s *Snapshot) *List[Account] { return &s.Accounts }, Account.state)
+	func(s *Snapshot) *List[Account] { return &s.Accounts }, Account.state).within(rolesTimeout)
+
+// rolesTimeout bounds a reading of permissions: on a busy machine five lists took over a
+// second.
+const rolesTimeout = 5 * time.Second
 
 func (a Account) names(to *Names) { to.Namespaces[a.Namespace] = true }
 

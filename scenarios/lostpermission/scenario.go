@@ -303,4 +303,3 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 func inAgent(ctx context.Context, n *kindlab.Node, command string) (string, error) {
 	return n.Exec(ctx, "sh", "-ec", `id=$(crictl ps --quiet --state running --name "^cilium-agent$"); `+command)
 }
-

@@ -50,6 +50,6 @@ func tor(name, inner, outer string) topology.Router {
 	return topology.Router{
 		Name: name, ASN: torASN, ID: netip.MustParseAddr(outer),
 		Links: []topology.Link{nodeNet.At(inner), uplink.At(outer)},
-		Peers: []topology.Peers{{Network: nodeNet.Name, ASN: clusterASN}},
+		Peers: []topology.Peers{{Network: nodeNet.Name, ASN: clusterASN, GracefulRestart: true}},
 	}
 }
