@@ -304,7 +304,8 @@ func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []
 
 // clean does what a reboot would do to what agents of any version have left:
 // their rules, the BPF programs and maps, the connections, the routes to other
-// nodes' pods, and the configuration of the programs. It leaves a BPF file system, as
+// nodes' pods, the mounts below /run/cilium (the node's cgroups), and the configuration
+// of the programs. It leaves a BPF file system, as
 // systemd does on a machine, and the configuration of CNI, which the next agent
 // brings to its own state: kubelet, which asks every 5 s whether there is one, would
 // start no pod up to then.
@@ -316,7 +317,9 @@ mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf
 rm -rf /sys/fs/bpf/tc
 conntrack -F 2>/dev/null
 ip -4 route flush root ` + pods.String() + `
-rm -rf /var/lib/cni/networks /var/run/cilium`
+mounts=$(sed -En 's|^[^ ]+ (/run/cilium/[^ ]+) .*|\1|p' /proc/mounts | sort -r)
+for mount in $mounts; do umount $mount; done
+rm -rf --one-file-system /var/lib/cni/networks /run/cilium`
 	return l.EachNode(ctx, nodes, func(ctx context.Context, node *kindlab.Node) error {
 		if _, err := node.Exec(ctx, "sh", "-ec", script); err != nil {
 			return fmt.Errorf("cleaning up after Cilium: %w", err)

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -154,12 +157,7 @@ func (r Release) recorded(ctx context.Context, c *kindlab.Cluster) ([]reference,
 // remove deletes objects. One that is not there is no error.
 func remove(ctx context.Context, c *kindlab.Cluster, objects []reference) error {
 	for _, r := range objects {
-		o := &unstructured.Unstructured{}
-		o.SetAPIVersion(r.APIVersion)
-		o.SetKind(r.Kind)
-		o.SetNamespace(r.Namespace)
-		o.SetName(r.Name)
-		err := kube(c).Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		err := kube(c).Delete(ctx, r.object(), client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("deleting %s %s: %w", r.Kind, r.Name, err)
 		}
@@ -173,7 +171,12 @@ func (r Release) Exists(ctx context.Context, c *kindlab.Cluster) (bool, error) {
 	return len(objects) > 0, err
 }
 
-// Remove deletes the objects of the release, and its record.
+// goneWithin bounds how long deleted objects may stay: a namespace goes when all that is in it
+// is gone, which took 6 s.
+const goneWithin = 2 * time.Minute
+
+// Remove deletes the objects of the release, and its record, and waits until they are gone:
+// nothing can be created in a namespace that is being deleted.
 func (r Release) Remove(ctx context.Context, c *kindlab.Cluster) error {
 	objects, err := r.recorded(ctx, c)
 	if err != nil {
@@ -181,7 +184,35 @@ func (r Release) Remove(ctx context.Context, c *kindlab.Cluster) error {
 	}
 	slices.Reverse(objects) // bindings before accounts
 	own := reference{APIVersion: "v1", Kind: "ConfigMap", Namespace: r.record().Namespace, Name: r.record().Name}
-	return remove(ctx, c, append(objects, own))
+	if err := remove(ctx, c, append(objects, own)); err != nil {
+		return err
+	}
+	for _, r := range objects {
+		what := r.Kind + " " + r.Name + " to be gone"
+		err := await.Until(ctx, what, 100*time.Millisecond, goneWithin, func(ctx context.Context) (bool, string, error) {
+			o := r.object()
+			err := kube(c).Get(ctx, client.ObjectKeyFromObject(o), o)
+			gone := apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
+			if gone {
+				err = nil
+			}
+			return gone, "it is there", err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// object has no more than what names it.
+func (r reference) object() *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion(r.APIVersion)
+	o.SetKind(r.Kind)
+	o.SetNamespace(r.Namespace)
+	o.SetName(r.Name)
+	return o
 }
 
 func (r reference) group() string {

@@ -252,6 +252,10 @@ func Installed(ctx context.Context, c *kindlab.Cluster) (bool, error) {
 // cluster's range of pods.
 func Uninstall(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
 	c := l.Clusters[0]
+	// Without an agent cilium-cni waits for its limit before it releases a pod.
+	if err := workload.StopProbes(ctx, c); err != nil {
+		return err
+	}
 	if err := errors.Join(cilium.Uninstall(ctx, l, c, nodes, pods), installed.Remove(ctx, c)); err != nil {
 		return err
 	}
