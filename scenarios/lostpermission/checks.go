@@ -59,8 +59,10 @@ func saysOK(ctx context.Context, r *framework.Run) (bool, string, error) {
 	return said == "OK", said, err
 }
 
-// logs asserts that the agent's log says what it may not list.
-func logs(ctx context.Context, r *framework.Run) (bool, string, error) {
-	said, err := inAgent(ctx, labaccess.Lab(r).Node(worker1), `crictl logs "$id" 2>&1 | grep forbidden | tail -1`)
-	return strings.Contains(said, "failed to list") && strings.Contains(said, "ciliumbgppeeringpolicies.cilium.io is forbidden"), said, err
+// logs asserts that the log of a node's agent says what it may not list.
+func logs(node string) framework.Condition {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		said, err := inAgent(ctx, labaccess.Lab(r).Node(node), `crictl logs "$id" 2>&1 | grep forbidden | tail -1`)
+		return strings.Contains(said, "failed to list") && strings.Contains(said, "ciliumbgppeeringpolicies.cilium.io is forbidden"), said, err
+	}
 }

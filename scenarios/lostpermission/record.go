@@ -19,8 +19,9 @@ The agent's status is OK.`,
 because agents of 1.19 do not ask for them. Agents of 1.18 do, whether there are any or
 not: their BGP controller waits for the first list of these policies before it looks
 at CiliumBGPNodeConfigs, and the API server answers that list with Forbidden. An agent
-that runs has its list, and keeps its sessions. A rolling upgrade has the same gap on
-nodes that it has not reached.`,
+that runs has its list. When its watch ends, after 5 to 10 minutes, it is refused as
+well, asks again after pauses of up to a minute, and keeps the list and its sessions.
+A rolling upgrade has the same gap on nodes that it has not reached.`,
 	Affected: "agents of Cilium 1.18 under the charts of 1.19.0 to 1.19.3",
 	Fixed:    "the chart of 1.19.4, which has the rule again",
 	Remedies: []string{
@@ -36,14 +37,16 @@ release is upgraded from 1.18.4, and kubelet then starts the agent's pod on work
 again. The routers keep routes for 30 s after a session has ended (graceful restart;
 the vendor's default is 120 s where it is switched on), so that the restart of an agent
 that works loses no packet. Without graceful restart the loss begins with the restart.
-1.19.5 runs in place of 1.19.4. Envoy and Hubble are not built.
+Watches end because the kernel closes their connections (ss --kill). 1.19.5 runs in
+place of 1.19.4. Envoy and Hubble are not built.
 
-A pass does not prove anything about what an agent does whose watch of the policies
-ends while it runs: the API server does not end one that it has accepted, for the 5 to
-10 minutes that a client asks for. Nor does it prove that nothing but BGP suffers.`,
+A pass does not prove that nothing but BGP suffers, nor that an agent that runs keeps
+its sessions for days: it is watched for a minute.`,
 	Facts: []framework.Fact{
 		{Says: "the upgrade of the release alone harms no traffic: agents of 1.18.4 run on, with their sessions",
 			By: framework.By(affectedVariant, framework.StepPrecursor("release-upgraded")).And(fixedVariant, framework.StepPrecursor("release-upgraded"))},
+		{Says: "an agent that runs keeps its sessions when its watches end, although it is refused its next list",
+			By: framework.By(affectedVariant, framework.StepPrecursor("watches-end"))},
 		{Says: "the detector finds, before anything breaks, which permission the running agents lack",
 			By: framework.By(affectedVariant, framework.StepPrecursor("release-upgraded"))},
 		{Says: "an agent of 1.18.4 that restarts under the chart of 1.19.3 has no session, and its node's pods are reached by nobody outside, nor reach anybody; pods of other nodes are well, and so are pods of that node inside the cluster",

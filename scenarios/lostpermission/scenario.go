@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,11 +71,11 @@ func (u upgrade) variant(role framework.Role) framework.Variant {
 		s := u.common()
 		switch role {
 		case framework.Affected:
-			s.Precursors = []framework.Precursor{u.upgraded(u.lost(detect.Latent))}
+			s.Precursors = []framework.Precursor{u.upgraded(u.lost(detect.Latent)), u.watchesEnd()}
 			s.Aftermath = []framework.Check{
 				sessions("no-session", "the routers have sessions with all nodes but "+worker1, master, worker2),
 				{ID: "says-ok", Name: "cilium-dbg status on " + worker1 + " says OK", Holds: saysOK},
-				{ID: "log", Name: "the log of the agent on " + worker1 + " says what is forbidden", Holds: logs, Bound: 30 * time.Second},
+				{ID: "log", Name: "the log of the agent on " + worker1 + " says what is forbidden", Holds: logs(worker1), Bound: 30 * time.Second},
 			}
 			s.Remedies = u.remedies()
 		case framework.Fixed:
@@ -182,6 +183,29 @@ func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Reads: []snapshot.Source{snapshot.RunningImages}, Holds: u.agentsAreOld},
 			sessions("sessions-stay", "the routers have sessions with all nodes", nodes...),
 		},
+	}
+}
+
+// watchesEnd closes the connections from worker2 to the API server, as that does with each
+// watch after some minutes. The agent there asks again, and is refused.
+func (u upgrade) watchesEnd() framework.Precursor {
+	return framework.Precursor{
+		ID: "watches-end", Name: "the watches of the agent on " + worker2 + ", which runs, end",
+		Fault: func(r *framework.Run) framework.Fault {
+			api := labaccess.Cluster(r).APIServer()
+			return framework.Fault{
+				Name: "end of the connections from " + worker2 + " to the API server",
+				Inject: func(ctx context.Context) error {
+					_, err := labaccess.Lab(r).Node(worker2).Exec(ctx, "ss", "--kill", "--tcp", "dst", api.Addr().String(), "dport", "=", strconv.Itoa(int(api.Port())))
+					return err
+				},
+				TookEffect: func(ctx context.Context) (bool, string, error) { return logs(worker2)(ctx, r) },
+				Undo:       func(context.Context) error { return nil }, // clients have connected again
+				Replaced:   true,
+			}
+		},
+		Expected:  []framework.Finding{u.lost(detect.Latent)},
+		Aftermath: []framework.Check{sessions("sessions-without-watches", "the routers have sessions with all nodes", nodes...)},
 	}
 }
 
@@ -299,7 +323,7 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 	return workload.StartProbes(ctx, c, workload.OnEach(nodes...))
 }
 
-// inAgent runs a command in the agent's container on worker1.
+// inAgent runs a command on a node, in which $id is the container of its agent.
 func inAgent(ctx context.Context, n *kindlab.Node, command string) (string, error) {
 	return n.Exec(ctx, "sh", "-ec", `id=$(crictl ps --quiet --state running --name "^cilium-agent$"); `+command)
 }
