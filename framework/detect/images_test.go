@@ -80,7 +80,7 @@ func (w *imageWorld) replace(i int, template, image, digest string) {
 }
 
 func (w *imageWorld) route(p netip.Prefix) {
-	w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: p, Neighbor: addr("10.20.4.11"), NextHop: addr("10.20.4.11")})
+	w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: p, Neighbor: addr("10.20.4.11"), NextHop: addr("10.20.4.11"), Best: true})
 }
 
 func (w *imageWorld) serves(image, digest string) {

@@ -165,11 +165,16 @@ type announcement struct {
 }
 
 // announcements lists what a router has, from its RIB and the operator's
-// routes in its FIB, without default routes. Where one of the two was not
-// read, some may be missing.
+// routes in its FIB, without default routes. A prefix without a best path has none that the
+// router uses: no next hop of them can be reached. Where one of the two was not read, some
+// may be missing.
 func announcements(r snapshot.Router) (all []announcement) {
+	used := map[netip.Prefix]bool{}
 	for _, p := range r.Paths.Items {
-		if p.Prefix.Bits() > 0 && p.Neighbor.IsValid() {
+		used[p.Prefix] = used[p.Prefix] || p.Best
+	}
+	for _, p := range r.Paths.Items {
+		if p.Prefix.Bits() > 0 && p.Neighbor.IsValid() && used[p.Prefix] {
 			all = append(all, announcement{p.Prefix, p.NextHop, p.Neighbor, snapshot.RouteBGP, p.Internal})
 		}
 	}

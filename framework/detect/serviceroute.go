@@ -19,8 +19,8 @@ const NoRoute = "no-route"
 // endpoint has no route, and needs none. Addresses of IPv6 are not judged.
 //
 // A finding is pending at first: an address that routers have had becomes active with the
-// second snapshot in which none has it, and one that they have never had after two seconds,
-// or ten while none of its nodes has a session.
+// second snapshot in which none has it, and one that they have never had after
+// announcedWithin.
 type ServiceRoute struct{}
 
 // Name implements Detector.
@@ -52,7 +52,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 			for _, r := range now.Routers {
 				f.Routers = append(f.Routers, r.Name)
 			}
-			if lasts, enough := lackedFor(history, service.String(), address, nodes); !enough {
+			if lasts, enough := lackedFor(history, service.String(), address); !enough {
 				f.State = Pending
 				f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s.", seconds(lasts))
 			}
@@ -65,7 +65,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 // lacksRoute reports whether no router has a route to the address of a Service that nodes are
 // to announce, and these nodes. It is false if a source was not read.
 func lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
-	if !s.Nodes.Read || !s.Services.Read || !s.EndpointSlices.Read || !s.BGPAdvertisements.Read || len(s.Routers) == 0 {
+	if !readForRoutes(s) {
 		return false, nil
 	}
 	if !address.Is4() { // no router is asked for its routes of IPv6
@@ -89,11 +89,17 @@ func lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missin
 		return false, nil // no node is to announce it
 	}
 	for _, r := range s.Routers {
-		if !complete(r) || slices.ContainsFunc(announcements(r), func(a announcement) bool { return a.prefix.Contains(address) && toNode(s, a) }) {
+		if slices.ContainsFunc(announcements(r), func(a announcement) bool { return a.prefix.Contains(address) && toNode(s, a) }) {
 			return false, nil
 		}
 	}
 	return true, nodes
+}
+
+// readForRoutes reports whether all was read that lacksRoute asks.
+func readForRoutes(s snapshot.Snapshot) bool {
+	return s.Nodes.Read && s.Services.Read && s.EndpointSlices.Read && s.BGPAdvertisements.Read && len(s.Routers) > 0 &&
+		!slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return !complete(r) })
 }
 
 // toNode reports whether a route leads to a node, and not to a router beyond.
@@ -103,11 +109,18 @@ func toNode(s snapshot.Snapshot, a announcement) bool {
 	})
 }
 
+// announcedWithin is how long a new Service's address may take to the routers. MetalLB with
+// FRR collects changes and has FRR reload its configuration, which took 4.6 s on a busy machine.
+const announcedWithin = 20 * time.Second
+
 // lackedFor is for how long no router has had a route, at least, and whether that is long
 // enough for an active finding.
-func lackedFor(history []snapshot.Snapshot, service string, address netip.Addr, nodes []string) (lasts time.Duration, enough bool) {
+func lackedFor(history []snapshot.Snapshot, service string, address netip.Addr) (lasts time.Duration, enough bool) {
 	now, seen, had := history[len(history)-1], 0, false
 	for i := len(history) - 1; i >= 0; i-- {
+		if !readForRoutes(history[i]) {
+			continue // it tells nothing, and must not begin the time anew
+		}
 		if missing, _ := lacksRoute(history[i], service, address); missing {
 			seen++
 			lasts = now.Time.Sub(history[i].Time)
@@ -116,11 +129,7 @@ func lackedFor(history []snapshot.Snapshot, service string, address netip.Addr, 
 		had = hasRoute(history[i], address)
 		break
 	}
-	bound := settle
-	if !slices.ContainsFunc(nodes, func(node string) bool { return inSession(now, node) }) {
-		bound = grace
-	}
-	return lasts, len(history) == 1 || had && seen >= sightings || lasts >= bound
+	return lasts, len(history) == 1 || had && seen >= sightings || lasts >= announcedWithin
 }
 
 // hasRoute reports whether a router has a route to an address by way of a node.

@@ -70,9 +70,20 @@ func TestServiceRoute(t *testing.T) {
 			[]string{"No router has a route to 10.66.128.1, the address of Service default/web", "worker1 is unschedulable; worker2 is unschedulable"}},
 		{"first sight", []snapshot.Snapshot{well, at(200*time.Millisecond, gone)}, pending, []string{"pending"}},
 		{"second sight", []snapshot.Snapshot{well, at(200*time.Millisecond, gone), at(400*time.Millisecond, gone)}, active, nil},
+		{"a sight, and a snapshot without a router", []snapshot.Snapshot{well, at(200*time.Millisecond, gone), at(400*time.Millisecond, func(w *world) {
+			gone(w)
+			w.Routers[1].Paths.Read = false
+		}), at(600*time.Millisecond, gone)}, active, nil},
 		{"a new Service", []snapshot.Snapshot{at(0, gone), at(time.Second, gone)}, pending, nil},
-		{"a Service that is never announced", []snapshot.Snapshot{at(0, gone), at(2*time.Second, gone)}, active, nil},
+		{"a Service that is never announced", []snapshot.Snapshot{at(0, gone), at(announcedWithin, gone)}, active, nil},
 		{"one router has it", []snapshot.Snapshot{at(0, func(w *world) { w.Routers[0].Paths.Items = nil })}, none, nil},
+		{"paths to next hops that no router can reach", []snapshot.Snapshot{at(0, func(w *world) {
+			for _, r := range w.eachNode(cordoned).Routers {
+				for i := range r.Paths.Items {
+					r.Paths.Items[i].Best = false
+				}
+			}
+		})}, active, []string{"No router has a route"}},
 		{"a route of the operator to a node", []snapshot.Snapshot{at(0, func(w *world) {
 			w.withdrawn().Routers[1].Routes.Items = []snapshot.Route{{
 				Prefix: prefix("10.66.128.0/24"), Protocol: snapshot.RouteStatic, Type: snapshot.RouteUnicast, NextHops: []snapshot.NextHop{{Address: addr("10.66.4.21")}},

@@ -2,12 +2,16 @@ package cordonwithdraws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -37,6 +41,50 @@ func arrives(ctx context.Context, l *kindlab.Lab, s service, node string) error 
 		}
 	}
 	return nil
+}
+
+// connected waits until every router has a session with each announcing node that came up
+// since a moment. A session does not need a route: the speaker may have none to announce.
+func connected(ctx context.Context, r *framework.Run, since time.Time) error {
+	since = since.Add(-time.Second) // the resolution of Established
+	for _, name := range tors {
+		tor, err := labaccess.Lab(r).Router(name)
+		if err != nil {
+			return err
+		}
+		err = await.Until(ctx, "new sessions of "+name, 100*time.Millisecond, within, func(ctx context.Context) (bool, string, error) {
+			there, err := tor.Neighbors(ctx)
+			var missing []string
+			for _, node := range announce {
+				address, _ := r.Topology.AddressOn(node, nodeNet.Name)
+				if !slices.ContainsFunc(there, func(n router.Neighbor) bool {
+					return n.Address == address && n.State == router.StateEstablished && n.Established.After(since)
+				}) {
+					missing = append(missing, node)
+				}
+			}
+			return len(missing) == 0, "none with " + strings.Join(missing, ", "), err
+		})
+		if err := errors.Join(err, tor.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// announcesMore asserts that cordoned nodes announce a Service that is created now: what the
+// routers have is not merely left from before.
+func announcesMore(ctx context.Context, r *framework.Run) (bool, string, error) {
+	c := labaccess.Cluster(r)
+	if err := workload.Apply(ctx, c, later.manifest()); err != nil {
+		return false, "", err
+	}
+	for _, node := range later.via {
+		if err := arrives(ctx, labaccess.Lab(r), later, node); err != nil {
+			return false, err.Error(), nil
+		}
+	}
+	return true, "", workload.RemoveService(ctx, c, later.name)
 }
 
 // announced asserts that the kernel of each router has both addresses by the nodes that are to

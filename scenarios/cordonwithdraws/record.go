@@ -52,6 +52,8 @@ same condition, nor about the mode frr-k8s.`,
 		{Says: "0.14.8 and 0.15.2 announce from cordoned nodes", By: framework.By(affectedNative, framework.StepRemedy("metallb-0-14-8"), framework.StepRemedy("metallb-0-15-2"))},
 		{Says: "with 0.14.8 and with 0.15.2 the same cordon withdraws nothing",
 			By: framework.By("metallb-0.14.8", framework.StepObserve).And("metallb-0.15.2", framework.StepObserve).And("metallb-0.15.2-frr", framework.StepObserve)},
+		{Says: "with 0.14.8 and with 0.15.2 cordoned nodes announce a new Service, too",
+			By: framework.By("metallb-0.14.8", framework.StepAfter("announces-more")).And("metallb-0.15.2", framework.StepAfter("announces-more")).And("metallb-0.15.2-frr", framework.StepAfter("announces-more"))},
 	},
 	Diagram: `            outside 10.66.5.10
                  │

@@ -73,6 +73,9 @@ func variant(role framework.Role, version, mode string, others ...string) framew
 		if role != framework.Fixed {
 			s.Expected = []framework.Finding{noRoute(cluster), noRoute(local)}
 		}
+		if role == framework.Fixed {
+			s.Aftermath = []framework.Check{{ID: "announces-more", Name: "cordoned nodes announce a new Service", Holds: announcesMore}}
+		}
 		if role == framework.Affected {
 			s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes, Holds: sessionsUp}}
 			s.Remedies = remedies(version, mode, others)
@@ -97,6 +100,8 @@ type service struct {
 var (
 	cluster = service{"cluster", "Cluster", netip.MustParseAddr("10.66.128.1"), announce}
 	local   = service{"local", "Local", netip.MustParseAddr("10.66.128.2"), []string{worker1}}
+	// later is created after the cordon.
+	later = service{"later", "Cluster", netip.MustParseAddr("10.66.128.3"), announce}
 )
 
 // end is the endpoint at the Service's address.
@@ -168,7 +173,13 @@ func remedies(version, mode string, others []string) []framework.Remedy {
 	all := []framework.Remedy{
 		{
 			ID: "restart-speakers", Name: "restart the speakers", Watch: settles(mode),
-			Apply: func(ctx context.Context, r *framework.Run) error { return restart(ctx, labaccess.Cluster(r)) },
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				began := time.Now()
+				if err := restart(ctx, labaccess.Cluster(r)); err != nil {
+					return err
+				}
+				return connected(ctx, r, began)
+			},
 		},
 		{
 			ID: "uncordon", Name: "kubectl uncordon " + strings.Join(announce, " "), Helps: true, Bound: within,

@@ -39,7 +39,11 @@ func (i *incident) fault(r *framework.Run) framework.Fault {
 		Inject: func(ctx context.Context) error { return i.end(ctx, r) },
 		TookEffect: func(ctx context.Context) (bool, string, error) {
 			pods, err := workload.ProbePods(statsd).List(ctx, labaccess.Cluster(r))
-			return err == nil && len(pods) == 0, fmt.Sprintf("%d pods behind Service statsd", len(pods)), err
+			if err != nil || len(pods) > 0 {
+				return false, fmt.Sprintf("%d pods behind Service statsd", len(pods)), err
+			}
+			_, there, err := i.received(ctx, r)
+			return !there, fmt.Sprintf("a pod has %s: %t", i.gone, there), err
 		},
 		Undo:     func(ctx context.Context) error { return serve(ctx, r) },
 		Replaced: true,
@@ -69,12 +73,7 @@ func (i *incident) end(ctx context.Context, r *framework.Run) error {
 	}
 	err = await.Until(ctx, "each node to refuse new senders", 50*time.Millisecond, within, func(context.Context) (bool, string, error) {
 		now := refusals(r.Timelines(), anew)
-		for n := range now {
-			if now[n] <= before[n] {
-				return false, fmt.Sprintf("refused packets: %d, then %d", before, now), nil
-			}
-		}
-		return true, "", nil
+		return moreOfEach(now, before), fmt.Sprintf("refused packets: %d, then %d", before, now), nil
 	})
 	if err != nil {
 		return err
@@ -95,12 +94,26 @@ func refusals(timelines []probe.Timeline, of []probe.Probe) []int {
 	return counts
 }
 
-// refused asserts that packets of each of some probes were refused.
+// refused asserts that packets of each of some probes are refused from now on.
 func refused(id, name string, of []probe.Probe) framework.Check {
+	var before []int
 	return framework.Check{ID: id, Name: name, Bound: 5 * time.Second, Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
-		counts := refusals(r.Timelines(), of)
-		return !slices.Contains(counts, 0), fmt.Sprintf("refused packets: %d", counts), nil
+		now := refusals(r.Timelines(), of)
+		if before == nil {
+			before = now
+		}
+		return moreOfEach(now, before), fmt.Sprintf("refused packets: %d, then %d", before, now), nil
 	}}
+}
+
+// moreOfEach reports whether each number has become greater.
+func moreOfEach(now, before []int) bool {
+	for n := range now {
+		if now[n] <= before[n] {
+			return false
+		}
+	}
+	return true
 }
 
 // isTracked asserts that each node has a connection to the Service that goes to its pod.
@@ -130,11 +143,23 @@ func (i *incident) isTracked(_ context.Context, r *framework.Run) (bool, string,
 // keeps the last one that it has given out.
 const reserve = "echo -n %s >/var/lib/cni/networks/relapse/last_reserved_ip.0"
 
-// received prints how many UDP packets a pod with an address has received, by its kernel.
-const received = `for n in /run/netns/*; do nsenter --net=$n ip -4 -o addr | grep -qF ' %s/' && nsenter --net=$n cat /proc/net/snmp; done | awk '/^Udp: [0-9]/ {print $2}'`
+// receivedBy prints how many UDP packets the pod with an address has received, by its kernel,
+// and nothing if no pod has the address.
+const receivedBy = `for n in /run/netns/*; do nsenter --net=$n ip -4 -o addr | grep -qF ' %s/' && nsenter --net=$n cat /proc/net/snmp; done | awk '/^Udp: [0-9]/ {print $2}'`
 
-// heirGetsPackets gives the address to another pod, which no Service selects, and counts what
-// it receives. It removes the pod again, and returns when the packets vanish as before.
+// received is how many UDP packets the pod has received that has the address of the pod that
+// is gone, if there is one.
+func (i *incident) received(ctx context.Context, r *framework.Run) (packets int, there bool, err error) {
+	text, err := labaccess.Lab(r).Node(worker).Exec(ctx, "sh", "-c", fmt.Sprintf(receivedBy, i.gone))
+	if text = strings.TrimSpace(text); err != nil || text == "" {
+		return 0, false, err
+	}
+	packets, err = strconv.Atoi(text)
+	return packets, true, err
+}
+
+// heirGetsPackets gives the address to another pod, which no Service selects, and waits until
+// it has received packets.
 func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool, string, error) {
 	c, on := labaccess.Cluster(r), labaccess.Lab(r).Node(worker)
 	if _, err := on.Exec(ctx, "sh", "-c", fmt.Sprintf(reserve, i.gone.Prev())); err != nil {
@@ -148,32 +173,37 @@ func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool,
 		return false, fmt.Sprintf("the new pod has %s, not %s", address, i.gone), err
 	}
 	const enough = 20 // of those that two senders send in a second
-	name := workload.ProbeKey(heir).String()
 	err = await.Until(ctx, "the new pod to get the packets of the Service", 200*time.Millisecond, 15*time.Second, func(ctx context.Context) (bool, string, error) {
-		text, err := on.Exec(ctx, "sh", "-c", fmt.Sprintf(received, i.gone))
-		if err != nil {
-			return false, "", err
-		}
-		packets, err := strconv.Atoi(strings.TrimSpace(text))
-		found := r.Findings()
-		named := len(found) == 0 || // the detector is switched off: that it finds something is another step's
-			slices.ContainsFunc(found, func(f detect.Finding) bool { return f.State == detect.Active && slices.Contains(f.Pods, name) })
-		saw := fmt.Sprintf("pod %s has received %d packets; named by the detector: %t", name, packets, named)
-		if packets < enough || !named {
+		packets, _, err := i.received(ctx, r)
+		saw := fmt.Sprintf("pod %s has received %d packets", workload.ProbeKey(heir), packets)
+		if packets < enough {
 			return false, saw, err
 		}
-		r.Evidence("heir", saw+"\n"+framework.DescribeFindings(found)+"\n")
 		r.Note(saw)
 		return true, "", nil
 	})
 	if err != nil {
 		return false, err.Error(), nil
 	}
-	if err := workload.ProbePods(heir).Delete(ctx, c); err != nil {
+	return true, "", nil
+}
+
+// heirIsNamed asserts that the detector names the pod that has the address now.
+func heirIsNamed(_ context.Context, r *framework.Run) (bool, string, error) {
+	found := r.Findings()
+	return slices.ContainsFunc(found, func(f detect.Finding) bool {
+		return f.State == detect.Active && slices.Contains(f.Pods, workload.ProbeKey(heir).String())
+	}), framework.DescribeFindings(found), nil
+}
+
+// vanishAgain removes the pod with the address, and waits until the packets of each steady
+// sender vanish as before.
+func vanishAgain(ctx context.Context, r *framework.Run) (bool, string, error) {
+	if err := workload.ProbePods(heir).Delete(ctx, labaccess.Cluster(r)); err != nil {
 		return false, "", err
 	}
 	removed := time.Now()
-	err = await.Until(ctx, "the packets to vanish again", 100*time.Millisecond, 15*time.Second, func(context.Context) (bool, string, error) {
+	err := await.Until(ctx, "the packets to vanish again", 100*time.Millisecond, 15*time.Second, func(context.Context) (bool, string, error) {
 		for _, t := range r.Timelines() {
 			isSteady := slices.ContainsFunc(steady, func(p probe.Probe) bool { return p.Name == t.Probe.Name })
 			if _, out := t.FirstOutage(removed, minOutage); isSteady && !out {

@@ -63,6 +63,8 @@ LoadBalancer addresses, mode ipvs, IPv6, or the load on the node that gets the p
 			By: framework.By(affectedIPTables, framework.StepAfter("another-port"), framework.StepObserve).And(affectedNFTables, framework.StepAfter("another-port"), framework.StepObserve)},
 		{Says: "a pod that is given the address gets the packets of the Service",
 			By: framework.By(affectedIPTables, framework.StepAfter("heir")).And(affectedNFTables, framework.StepAfter("heir"))},
+		{Says: "the detector names the pod that gets them",
+			By: framework.By(affectedIPTables, framework.StepAfter("heir-named")).And(affectedNFTables, framework.StepAfter("heir-named"))},
 		{Says: "it lasts for as long as packets are sent", Not: "no run waits for the 13 hours of the report; each remedy begins with packets that still vanish"},
 		{Says: "it recovers when the Service gets an endpoint again",
 			By: framework.By(affectedIPTables, framework.StepRemedy("endpoints")).And(affectedNFTables, framework.StepRemedy("endpoints"))},

@@ -75,7 +75,7 @@ func (a *App) uninstall(ctx context.Context, c *kindlab.Cluster) error {
 		return fmt.Errorf("listing the Services of %s: %w", a.Name, err)
 	}
 	for _, s := range services.Items {
-		if err := removeService(ctx, c, s.Name); err != nil {
+		if err := RemoveService(ctx, c, s.Name); err != nil {
 			return err
 		}
 	}
@@ -83,7 +83,7 @@ func (a *App) uninstall(ctx context.Context, c *kindlab.Cluster) error {
 	return pool.Delete(ctx, c, client.GracePeriodSeconds(0))
 }
 
-func removeService(ctx context.Context, c *kindlab.Cluster, name string) error {
+func RemoveService(ctx context.Context, c *kindlab.Cluster, name string) error {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault}}
 	if err := kube(c).Delete(ctx, service); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting Service %s: %w", name, err)
@@ -126,7 +126,7 @@ func (a *App) leads(service string) {
 // createService creates a Service, in place of one of that name, for pods with this
 // label app.
 func (a *App) createService(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr, app string) error {
-	if err := removeService(ctx, c, service); err != nil {
+	if err := RemoveService(ctx, c, service); err != nil {
 		return err
 	}
 	object := &corev1.Service{

@@ -173,14 +173,26 @@ func DescribePod(pod corev1.Pod) string {
 		text += fmt.Sprintf(": %s: %s", pod.Status.Reason, pod.Status.Message)
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if w := s.State.Waiting; w != nil {
+		// A container that waits for an init container, and one of these that is done, say
+		// nothing of why.
+		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" {
 			text += fmt.Sprintf("; container %s waits: %s %s", s.Name, w.Reason, w.Message)
+			if t := s.LastTerminationState.Terminated; t != nil {
+				text += fmt.Sprintf("; it ended with %d: %s", t.ExitCode, lastLine(t.Message))
+			}
 		}
-		if t := s.State.Terminated; t != nil {
-			text += fmt.Sprintf("; container %s ended with %d: %s", s.Name, t.ExitCode, t.Message)
+		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+			text += fmt.Sprintf("; container %s ended with %d: %s", s.Name, t.ExitCode, lastLine(t.Message))
 		}
 	}
 	return text
+}
+
+// lastLine is the last line of a container's message, which may be the end of its log
+// (FallbackToLogsOnError).
+func lastLine(message string) string {
+	lines := strings.Split(strings.TrimSpace(message), "\n")
+	return lines[len(lines)-1]
 }
 
 // Log is the log of a pod's first container: of the one that runs, or else of

@@ -143,3 +143,25 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// A container that ends again and again is told with its last words.
+func TestDescribeCrashLoop(t *testing.T) {
+	p := corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-1"},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning,
+			InitContainerStatuses: []corev1.ContainerStatus{
+				{Name: "config", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}},
+			},
+			ContainerStatuses: []corev1.ContainerStatus{{
+				Name:                 "cilium-agent",
+				State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
+				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "Usage:\n  cilium-agent [flags]\nunknown flag: --gone\n"}},
+			}},
+		},
+	}
+	want := "pod kube-system/cilium-1 is Running; container cilium-agent waits: CrashLoopBackOff back-off 10s; it ended with 1: unknown flag: --gone"
+	if says := DescribePod(p); says != want {
+		t.Errorf("%s, want %s", says, want)
+	}
+}
