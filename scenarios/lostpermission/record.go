@@ -34,7 +34,7 @@ A rolling upgrade has the same gap on nodes that it has not reached.`,
 	Reproduction: `Cilium runs whole, installed by the vendor's charts with the objects that these render,
 RBAC among them: native routing, no masquerade, BGP control plane, no kube-proxy. The
 release is upgraded from 1.18.4, and kubelet then starts the agent's pod on worker1
-again. The routers keep routes for 30 s after a session has ended (graceful restart;
+again. The routers keep routes for 60 s after a session has ended (graceful restart;
 the vendor's default is 120 s where it is switched on), so that the restart of an agent
 that works loses no packet. Without graceful restart the loss begins with the restart.
 Watches end because the kernel closes their connections (ss --kill). 1.19.5 runs in
