@@ -35,7 +35,7 @@ func agents(may string, images [2]string, reached ...string) snapshot.Snapshot {
 		s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: node, InternalIPs: []netip.Addr{address}})
 		s.CiliumNodes.Items = append(s.CiliumNodes.Items, snapshot.CiliumNode{Name: node, PodCIDRs: []netip.Prefix{pods}})
 		if slices.Contains(reached, node) {
-			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: pods, NextHop: address, Neighbor: address})
+			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: pods, NextHop: address, Neighbor: address, Best: true})
 		}
 	}
 	s.Routers = []snapshot.Router{r}
