@@ -64,6 +64,9 @@ type Scenario struct {
 	// ignored (see Unclassified).
 	Tested []Tested
 	At     func(versions map[string]string) Variant
+	// AnsweredBy is the path of the component's upgrade (package upgrade) that tells, without
+	// the script, whether an upgrade introduces the incident; empty if none does.
+	AnsweredBy string
 	// NewLabs is set if each version needs a new lab, because state that one leaves on
 	// the nodes changes the result of the next.
 	NewLabs bool

@@ -6,6 +6,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/addednic"
 	"github.com/relapse-dev/relapse/scenarios/cordonwithdraws"
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
+	"github.com/relapse-dev/relapse/scenarios/lostpermission"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
 	"github.com/relapse-dev/relapse/scenarios/twincidr"
@@ -23,4 +24,5 @@ var All = []framework.Scenario{
 	cordonwithdraws.Scenario,
 	udpblackhole.Scenario,
 	twincidr.Scenario,
+	lostpermission.Scenario,
 }

@@ -60,6 +60,19 @@ func (h *History) Step(id framework.StepID) (StepView, bool) {
 	return s, false
 }
 
+// PacketsAt is what was known of the probes' packets at a moment, as it was stored last before
+// it; nil if nothing was.
+func (h *History) PacketsAt(moment time.Time) []probe.Stored {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range slices.Backward(h.packets) {
+		if !e.time.After(moment) {
+			return e.part
+		}
+	}
+	return nil
+}
+
 // UnderWay returns a step that has not ended, up to now.
 func (h *History) UnderWay(id framework.StepID) StepView {
 	s, _ := h.begun(id)

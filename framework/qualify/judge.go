@@ -18,6 +18,9 @@ func Judge(in Inputs, t Thresholds, command string) Qualification {
 	for i := range in.Incidents {
 		in.Incidents[i].Outcome = in.Incidents[i].outcome()
 		row := in.Incidents[i].row(in.From, in.To)
+		if answer, there := in.Incidents[i].answered(in, t, command); there {
+			row = answer
+		}
 		if in.Incidents[i].Outcome == StillThere {
 			still = append(still, row)
 			continue

@@ -186,6 +186,9 @@ type Incident struct {
 	// OfUpgrade is set if the upgrade itself causes the incident, and not one version.
 	// Then From is empty, and To is the result of the upgrade.
 	OfUpgrade bool `json:"of_upgrade"`
+	// AnsweredBy is the path of the upgrade that answers the incident's question if its script
+	// runs with neither version; empty if none does, or if the script runs.
+	AnsweredBy string `json:"answered_by,omitempty"`
 	// NotAsked is why its script runs with neither version; empty if it runs.
 	NotAsked string  `json:"not_asked,omitempty"`
 	Outcome  Outcome `json:"outcome"`

@@ -142,6 +142,7 @@ func (r *Runner) ask(c *images.Catalogue) error {
 					Runs: images.Form(r.in.Incidents[n].Form), Built: recipe.Form,
 				}
 				r.in.Incidents[n].NotAsked, r.in.Incidents[n].From, r.in.Incidents[n].To = e.Error(), Seen{}, Seen{}
+				r.in.Incidents[n].AnsweredBy = t.scenario.AnsweredBy
 			}
 		}
 	}

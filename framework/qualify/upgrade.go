@@ -285,6 +285,8 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 			unknown = append(unknown, fmt.Sprintf("%s, and at rest: %d", broken, resting.Broken))
 		}
 	}
+	from, about := sourcesOf(m, name, t)
+	fails, unknown, warns = append(fails, from.fails...), append(unknown, from.unknown...), append(warns, from.warns...)
 	r.During, r.To, r.Back = cells[0], cells[1], cells[2]
 	if cells[3] != "" {
 		r.Back += "; then " + cells[3]
@@ -300,6 +302,9 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 	says := slices.Concat(fails, unknown, warns)
 	if len(says) == 0 {
 		says = []string{"within the thresholds: " + worstOf(m, name)}
+	}
+	if about && len(from.fails) == 0 && from.resting != "" {
+		says = append(says, "packets arrive from "+from.resting)
 	}
 	for _, s := range stages {
 		if p, there := find(s.of(m), name); there && len(p.LostIn) > 0 {

@@ -58,6 +58,9 @@ func ciliumWhole(values release.Values) Upgrade {
 	s := small{component: "cilium", number: 62}
 	nodes := []string{master, worker1, worker2}
 	at := func(version string) release.Release { return release.Release{Version: version, Values: values} }
+	pool := netip.PrefixFrom(s.address(128, 0), 24)
+	var address netip.Addr // Cilium chooses it from the pool
+	dns := kubeadm.DNS{Version: kubeadm.CoreDNSVersion, Config: ownCorefile(s)}
 	mode, beside := "tunnel", withKubeProxy
 	var replaced []string
 	switch {
@@ -72,7 +75,7 @@ func ciliumWhole(values release.Values) Upgrade {
 		beside = "no kube-proxy"
 	}
 	if values.BGP() {
-		replaced = append(replaced, "CiliumBGPClusterConfig, CiliumBGPPeerConfig and CiliumBGPAdvertisement are replaced by one peer with graceful restart, to which pod ranges alone are announced. "+
+		replaced = append(replaced, "CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement and CiliumLoadBalancerIPPool are replaced by one peer with graceful restart, to which pod ranges and the address of a Service are announced. "+
 			"The vendor's default is without graceful restart: a router then drops the routes of a node while its agent is replaced")
 	}
 	if given, there := chart.Get(values, "securityContext.capabilities"); there {
@@ -86,11 +89,18 @@ func ciliumWhole(values release.Values) Upgrade {
 			replaced = append(replaced, fmt.Sprintf("%s %v is replaced by %v: %s", setting.Path, was, setting.Value, setting.Why))
 		}
 	}
+	t := s.topology()
+	ends := s.ends()
+	paths := append(s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, values.Native() || values.BGP()), sourcePath(), serviceLookups(dns.Config.Zone))
+	if values.BGP() {
+		t.Routed = append(t.Routed, pool)
+		ends, paths = append(ends, balancedEnd(&address)), append(paths, loadBalancerPaths()...)
+	}
 	return Upgrade{
-		Component: "cilium", Form: framework.Whole, Topology: s.topology(), Replaced: replaced,
-		Besides: fmt.Sprintf("installed by the vendor's chart in the mode %s; values that the lab sets: %s; %s", mode, strings.Join(set, ", "), beside),
+		Component: "cilium", Form: framework.Whole, Topology: t, Replaced: replaced,
+		Besides: fmt.Sprintf("installed by the vendor's chart in the mode %s; values that the lab sets: %s; %s; CoreDNS %s", mode, strings.Join(set, ", "), beside, dns.Version),
 		Images: func(version string) []string {
-			images := append(release.Images(version), workload.ProbeImage)
+			images := append(release.Images(version), workload.ProbeImage, kubeadm.DNSImage(dns.Version))
 			if !values.ReplacesKubeProxy() {
 				images = append(images, kubeadm.KubeProxyImage)
 			}
@@ -113,7 +123,7 @@ func ciliumWhole(values release.Values) Upgrade {
 			}
 			if values.BGP() {
 				peering := release.Peering{
-					Routers: []netip.Addr{addressOf(r, tor)}, RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true,
+					Routers: []netip.Addr{addressOf(r, tor)}, RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true, LoadBalancers: pool,
 				}
 				if err := peering.Apply(ctx, c); err != nil {
 					return err
@@ -127,9 +137,22 @@ func ciliumWhole(values release.Values) Upgrade {
 					return err
 				}
 			}
-			return installed(ctx, r, services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()})
+			starts, startsCtx := errgroup.WithContext(ctx)
+			starts.Go(func() error {
+				return installed(startsCtx, r, services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()})
+			})
+			starts.Go(func() error { return dns.Apply(startsCtx, l, dnsRollWithin) })
+			if err := starts.Wait(); err != nil || !values.BGP() {
+				return err
+			}
+			if err := applyLoadBalancer(ctx, r, balanced); err != nil {
+				return err
+			}
+			var err error
+			address, err = workload.BalancerAddress(ctx, c, balanced)
+			return err
 		},
-		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, values.Native() || values.BGP()),
+		Ends: ends, Paths: paths,
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return at(version).Apply(ctx, labaccess.Lab(r))
 		},
@@ -140,15 +163,29 @@ func ciliumWhole(values release.Values) Upgrade {
 			}
 			return startsPod(ctx, r, node)
 		},
-		Pods: release.Pods,
+		Pods:    release.Pods,
+		Passing: func(p netip.Prefix) bool { return pool.Contains(p.Addr()) },
 	}.crashing(all(release.Pods[0]), cilium.Agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
 		if values.BGP() {
 			if err := sessionsSince(ctx, r, node, version, began); err != nil {
 				return err
 			}
+			if err := announces(ctx, r, node); err != nil {
+				return err
+			}
 		}
 		return startsPod(ctx, r, node)
 	})
+}
+
+// ownCorefile is kubeadm's. No probe looks up a name outside of the cluster: nothing needs to
+// listen where it forwards to.
+func ownCorefile(s small) kubeadm.Corefile {
+	config, err := kubeadm.NewCorefile("", netip.AddrPortFrom(s.address(4, 11), upstreamPort))
+	if err != nil {
+		panic(err) // kubeadm's own Corefile
+	}
+	return config
 }
 
 // apiServerPort is the port of a lab's API server.

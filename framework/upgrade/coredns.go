@@ -141,22 +141,29 @@ spec:
 `, upstreamPort, lab.Hosts[0].Links[0].Address, forwardedName, master, kubeadm.DNSImage(kubeadm.CoreDNSVersion))
 }
 
+// serviceLookups are those of the Service's name, by each pod.
+func serviceLookups(zone string) PathKind {
+	return lookups("a Service's name", "web.default.svc."+zone, "cluster IP", clusterIP)
+}
+
+// lookups are those of a name, by each pod.
+func lookups(kind, name, to string, address netip.Addr) PathKind {
+	k := PathKind{Name: "DNS through CoreDNS, " + kind}
+	for _, from := range []string{master, worker1, worker2} {
+		k.Probes = append(k.Probes, probe.Probe{
+			Name: fmt.Sprintf("%s->%s/dns", from, kind), From: from, To: to, Protocol: probe.DNS,
+			Lookup: &probe.Lookup{Name: name, Server: dnsAddress, Address: address},
+		}.WithDefaults())
+	}
+	return k
+}
+
 // dnsPaths are the paths through the cluster's CoreDNS, and those that the lookups need
 // besides: if these lose packets too, CoreDNS is not the reason. Every packet is a lookup
 // from a new port, and a connection to the address that the name has.
 func (s small) dnsPaths(lab topology.Topology, zone string) []PathKind {
-	lookups := func(kind, name, to string, address netip.Addr) PathKind {
-		k := PathKind{Name: "DNS through CoreDNS, " + kind}
-		for _, from := range []string{master, worker1, worker2} {
-			k.Probes = append(k.Probes, probe.Probe{
-				Name: fmt.Sprintf("%s->%s/dns", from, kind), From: from, To: to, Protocol: probe.DNS,
-				Lookup: &probe.Lookup{Name: name, Server: dnsAddress, Address: address},
-			}.WithDefaults())
-		}
-		return k
-	}
 	paths := []PathKind{
-		lookups("a Service's name", "web.default.svc."+zone, "cluster IP", clusterIP),
+		serviceLookups(zone),
 		lookups("a forwarded name, mostly from the cache", forwardedName, outside, lab.Hosts[0].Links[0].Address),
 	}
 	for _, k := range s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true) {

@@ -24,8 +24,10 @@ type world struct {
 	lost    map[string][]span // by probe
 	broken  map[string][]time.Time
 	kernels map[string]string
-	mu      sync.Mutex                    // for routes, which change while they are polled
-	routes  map[netip.Prefix][]netip.Addr // by prefix, the neighbours that announce it
+	// from are the addresses from which the packets of a probe arrive, each since a time.
+	from   map[string][]probe.Source
+	mu     sync.Mutex                    // for routes, which change while they are polled
+	routes map[netip.Prefix][]netip.Addr // by prefix, the neighbours that announce it
 	// sessions are the established ones, each with the time of its beginning.
 	sessions map[netip.Addr]time.Time
 	stopped  bool
@@ -35,6 +37,12 @@ type world struct {
 var (
 	node1, node2 = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	range1       = netip.MustParsePrefix("10.1.1.0/24")
+)
+
+// fakePod is the address of the pod on the first node, to which the probes send.
+var (
+	fakePod = netip.MustParseAddr("10.1.1.7")
+	targets = map[string]netip.Addr{"one": fakePod}
 )
 
 // newWorld is a lab of two nodes, with a probe to each of them and a stream to the first.
@@ -139,7 +147,7 @@ func (w *world) Timelines() []probe.Timeline {
 	var all []probe.Timeline
 	now := time.Now()
 	for _, p := range w.upgrade.probes() {
-		s := probe.Stored{Probe: p, Started: w.started, Reported: now, FarReported: now}
+		s := probe.Stored{Probe: p, Target: netip.AddrPortFrom(targets[p.To], 7007), Started: w.started, Reported: now, FarReported: now}
 		at := func(slot uint32) time.Time { return w.started.Add(time.Duration(slot) * p.Interval) }
 		for slot := uint32(0); at(slot).Before(now); slot++ {
 			s.Sent.Add(slot)
@@ -151,6 +159,14 @@ func (w *world) Timelines() []probe.Timeline {
 			if slices.ContainsFunc(w.broken[p.Name], func(b time.Time) bool { return !b.Before(at(slot)) && b.Before(at(slot+1)) }) {
 				s.Broken.Add(slot)
 			}
+		}
+		for i, source := range w.from[p.Name] {
+			until := now
+			if i+1 < len(w.from[p.Name]) {
+				until = w.from[p.Name][i+1].First
+			}
+			source.Packets = int(until.Sub(source.First) / p.Interval)
+			s.Sources = append(s.Sources, source)
 		}
 		all = append(all, s.At(now))
 	}

@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -54,6 +55,7 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	}
 	m.Upgrade, upgrade = r.rollout(upgrading, from, to, u.changed())
 	m.Back, rollback = r.rollout(rollingBack, to, from, touched(u, h))
+	r.sources(&m)
 	m.Left, kernels = r.left()
 	m.Stopped = strings.Join(slices.DeleteFunc([]string{stopped, upgrade, rollback, kernels}, func(why string) bool { return why == "" }), "; ")
 	return m
@@ -118,6 +120,69 @@ func (r reading) phase(s span) Phase {
 	}
 	p.Routers = routersOf(r.upgrade.Topology, r.polls, s, r.passing())
 	return p
+}
+
+// sources fills in from which addresses packets arrived, in each phase but that of a restart. What
+// is known of them when a phase ends, less what was known at the end of the one before, is the
+// phase's.
+func (r reading) sources(m *Measures) {
+	type key struct {
+		probe   string
+		address netip.Addr
+	}
+	before := map[key]int{}
+	add := func(p *Phase, ended time.Time) {
+		if ended.IsZero() {
+			return
+		}
+		now := map[key]int{}
+		stored := r.h.PacketsAt(ended)
+		for i, k := range r.upgrade.Paths {
+			if !k.BySource || i >= len(p.Paths) {
+				continue
+			}
+			for _, name := range p.Paths[i].Probes {
+				n := slices.IndexFunc(stored, func(s probe.Stored) bool { return s.Probe.Name == name })
+				if n < 0 {
+					continue
+				}
+				for _, s := range stored[n].Sources {
+					at := key{name, s.Address}
+					now[at] = s.Packets
+					if packets := s.Packets - before[at]; packets > 0 {
+						of := r.ownerOf(stored[n].Probe.From, s.Address, stored)
+						p.Paths[i].Sources = append(p.Paths[i].Sources, Source{name, s.Address, of, packets})
+					}
+				}
+			}
+		}
+		maps.Copy(before, now)
+	}
+	ended := func(id framework.StepID) time.Time {
+		s, _ := r.h.Step(id)
+		return s.Ended
+	}
+	add(&m.Resting, ended(stepRest))
+	if m.Upgrade != nil {
+		add(&m.Upgrade.During, m.Upgrade.During.Ended)
+		add(&m.Upgrade.After, ended(stepAfter(upgrading)))
+	}
+	if m.Back != nil {
+		add(&m.Back.During, m.Back.During.Ended)
+		add(&m.Back.After, ended(stepAfter(rollingBack)))
+	}
+}
+
+// ownerOf is whose an address is, from which packets of a pod arrived: OfPod, OfNode, or empty. The
+// pods' addresses are those that other probes send to.
+func (r reading) ownerOf(pod string, address netip.Addr, all []probe.Stored) string {
+	if slices.ContainsFunc(all, func(s probe.Stored) bool { return s.Probe.To == pod && s.Target.Addr() == address }) {
+		return OfPod
+	}
+	if slices.Contains(nodeAddresses(r.upgrade.Topology, pod), address) {
+		return OfNode
+	}
+	return ""
 }
 
 // passing reports whether a prefix is one that passes: Upgrade.Passing holds for it, and no

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/history"
@@ -57,6 +58,64 @@ func TestPathKind(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The addresses from which packets arrive are counted in each phase, and are known as the pod's,
+// the node's or another one.
+func TestSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		out := probe.Probe{From: "one", To: "out"}.WithDefaults()
+		w.upgrade.Paths = append(w.upgrade.Paths, PathKind{Name: "source", Probes: []probe.Probe{out}, BySource: true})
+		other := netip.MustParseAddr("192.0.2.1")
+		w.from = map[string][]probe.Source{out.Name: {{Address: node1, First: time.Now()}}}
+		since := func(address netip.Addr) {
+			w.from[out.Name] = append(w.from[out.Name], probe.Source{Address: address, First: time.Now()})
+		}
+		w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+			switch {
+			case node == "two" && version == "2":
+				since(fakePod)
+			case node == "two":
+				since(other)
+			}
+			time.Sleep(time.Second)
+			return nil
+		}
+		trip := w.trip(t.TempDir())
+		if err := trip.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := measured(t, trip)
+		for _, c := range []struct {
+			name  string
+			phase Phase
+			want  []Source
+		}{
+			{"at rest", m.Resting, []Source{{Address: node1, Of: OfNode}}},
+			{"upgrade", m.Upgrade.During, []Source{{Address: node1, Of: OfNode, Packets: 100}, {Address: fakePod, Of: OfPod, Packets: 100}}},
+			{"after it", m.Upgrade.After, []Source{{Address: fakePod, Of: OfPod}}},
+			{"rollback", m.Back.During, []Source{{Address: fakePod, Of: OfPod, Packets: 100}, {Address: other, Packets: 100}}},
+			{"after the rollback", m.Back.After, []Source{{Address: other}}},
+		} {
+			got := slices.Clone(pathOf(t, c.phase, "source").Sources)
+			for i := range got {
+				if got[i].Packets == 0 || got[i].Probe != out.Name {
+					t.Errorf("%s: %+v", c.name, got[i])
+				}
+				got[i].Probe = ""
+				if i < len(c.want) && c.want[i].Packets == 0 {
+					got[i].Packets = 0 // as long as it takes
+				}
+			}
+			if diff := cmp.Diff(c.want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.name, diff)
+			}
+		}
+		if s := pathOf(t, m.Resting, "in").Sources; s != nil {
+			t.Errorf("a path that is not about sources has %v", s)
+		}
+	})
 }
 
 // A new prefix that passes, because the lab has asked for it, is no change. One that there was

@@ -4,7 +4,10 @@
 // and that history.
 package upgrade
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Measures are the effects of an upgrade and its rollback on a lab.
 type Measures struct {
@@ -100,10 +103,28 @@ type Path struct {
 	SilenceProbe     string `json:"silence_probe,omitempty"`
 	// Broken counts long-lived connections that broke.
 	Broken int `json:"connections_broken"`
+	// Sources are the addresses from which packets of the probes arrived, in the order of the
+	// probes; only of a kind of path that is about them (PathKind.BySource).
+	Sources []Source `json:"sources,omitempty"`
 	// LostIn are the steps of a rollout in which packets were lost, in their order; none if
 	// the rollout has no Restart.
 	LostIn []LostIn `json:"lost_in,omitempty"`
 }
+
+// Source is an address from which packets of a probe arrived.
+type Source struct {
+	Probe   string     `json:"probe"`
+	Address netip.Addr `json:"address"`
+	// Of is whose address it is, OfPod or OfNode, or empty for neither.
+	Of      string `json:"of,omitempty"`
+	Packets int    `json:"packets"`
+}
+
+// Of a Source: the pod that sends, or its node.
+const (
+	OfPod  = "pod"
+	OfNode = "node"
+)
 
 // LostIn is what a path lost from the beginning of a step of a rollout to that of the next.
 type LostIn struct {

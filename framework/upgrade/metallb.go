@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
@@ -20,11 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
-
-// loadBalancer is the endpoint at the address of the Service of type LoadBalancer.
-const loadBalancer = "LoadBalancer address"
 
 // metalLBUpgrade upgrades MetalLB by the vendor's chart of the version. Its speakers announce
 // the address of a Service to the ToR.
@@ -84,9 +78,6 @@ func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 	}
 	nodes := []string{master, worker1, worker2}
 	var address netip.Addr // MetalLB chooses it from the pools
-	ends := s.ends()
-	lb := framework.PodOn(worker2)
-	lb.Name, lb.Address = loadBalancer, func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(address, wire.DefaultPort) }
 	return Upgrade{
 		Component: "metallb", Form: framework.Whole, Topology: t, Mode: mode, Replaced: replaced,
 		Besides: fmt.Sprintf("installed by the vendor's chart with %s; values that the lab sets: %s; %s, %s", beside, strings.Join(set, ", "), withKubeProxy, podsWired),
@@ -131,10 +122,10 @@ func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 				return err
 			}
 			var err error
-			address, err = metallb.Address(ctx, labaccess.Cluster(r), balanced)
+			address, err = workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced)
 			return err
 		},
-		Ends: append(ends, lb), Paths: append(loadBalancerPaths(), s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true)...),
+		Ends: append(s.ends(), balancedEnd(&address)), Paths: append(loadBalancerPaths(), s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true)...),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			if err := at(version).Apply(ctx, labaccess.Lab(r)); err != nil {
 				return err
@@ -156,15 +147,6 @@ func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 	}), nil
 }
 
-// announces asks the speaker of a node for what it has not done yet: the address of a new
-// Service is announced by it to each router.
-func announces(ctx context.Context, r *framework.Run, node string) error {
-	return withFresh(ctx, r, func(address netip.Addr) error { return labaccess.Lab(r).Announced(ctx, node, address) })
-}
-
-// balanced is the Service of type LoadBalancer in front of the pod on worker2.
-const balanced = "balanced"
-
 // givesAddress asks the controller that has just come up for what it does for new objects:
 // its webhook takes the resources, and a new Service gets an address.
 func givesAddress(ctx context.Context, r *framework.Run, resources metallb.Resources) error {
@@ -172,47 +154,4 @@ func givesAddress(ctx context.Context, r *framework.Run, resources metallb.Resou
 		return err
 	}
 	return withFresh(ctx, r, func(netip.Addr) error { return nil })
-}
-
-// withFresh does something while there is a new Service of type LoadBalancer that has an address.
-func withFresh(ctx context.Context, r *framework.Run, do func(netip.Addr) error) error {
-	const fresh = "fresh"
-	if err := applyLoadBalancer(ctx, r, fresh); err != nil {
-		return err
-	}
-	address, err := metallb.Address(ctx, labaccess.Cluster(r), fresh)
-	if err == nil {
-		err = do(address)
-	}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fresh}}
-	return errors.Join(err, labaccess.Cluster(r).Client.Resources().Delete(ctx, service))
-}
-
-func applyLoadBalancer(ctx context.Context, r *framework.Run, name string) error {
-	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: %s, namespace: default}
-spec:
-  type: LoadBalancer
-  selector: {%s: %s}
-  ports:
-  - {name: tcp, protocol: TCP, port: %d}
-  - {name: udp, protocol: UDP, port: %[4]d}
-`, name, workload.ProbeLabel, worker2, wire.DefaultPort))
-}
-
-// loadBalancerPaths are the paths from outside to the Service's address.
-func loadBalancerPaths() []PathKind {
-	to := func(protocols ...probe.Protocol) []probe.Probe {
-		var all []probe.Probe
-		for _, p := range protocols {
-			all = append(all, probe.Probe{From: outside, To: loadBalancer, Protocol: p}.WithDefaults())
-		}
-		return all
-	}
-	return []PathKind{
-		{Name: loadBalancer + ", outside, UDP", Probes: to(probe.UDP)},
-		{Name: loadBalancer + ", outside, new connections", Probes: to(probe.TCP, probe.UDPFlow)},
-		{Name: loadBalancer + ", outside, long-lived TCP", Probes: to(probe.Stream)},
-	}
 }

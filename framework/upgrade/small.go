@@ -165,7 +165,7 @@ func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	err = await.Until(ctx, fmt.Sprintf("%s to reach a new pod on %s", from, node), 200*time.Millisecond, reachedWithin,
 		func(ctx context.Context) (bool, string, error) {
 			a, err := connect(ctx, r, from, address)
-			return a.by.IsValid(), a.String(), err
+			return a.answered, a.String(), err
 		})
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ spec:
 					return false, "", err
 				}
 				silent++
-				if a.by.IsValid() || a.refused {
+				if a.answered || a.refused {
 					silent = 0
 				}
 				return a.of(wanted, silent), a.String(), nil
@@ -251,8 +251,10 @@ spec:
 // connection is what came of a connection that a node tried to open.
 type connection struct {
 	to netip.Addr
-	// by is who answered it, invalid if nobody did.
-	by netip.Addr
+	// answered is set if it was opened, and by is then who answered it. That is known only where
+	// the node tracks the connection, as it does those that it translates.
+	answered bool
+	by       netip.Addr
 	// refused is set if the node was told that nobody will.
 	refused bool
 	said    string
@@ -260,8 +262,11 @@ type connection struct {
 
 func (c connection) String() string {
 	what := "no answer within 1s"
-	if c.by.IsValid() {
+	switch {
+	case c.by.IsValid():
 		what = "answered by " + c.by.String()
+	case c.answered:
+		what = "answered, and the node does not track by whom"
 	}
 	return fmt.Sprintf("a connection to %s: %s", c.to, cmp.Or(c.said, what))
 }
@@ -279,10 +284,13 @@ func (c connection) of(endpoint netip.Addr, silent int) bool {
 	return c.refused || silent >= silentFor
 }
 
+// connected is what connecting prints if the connection was opened.
+const connected = "connected"
+
 // connecting opens a connection to $1, which takes a second at most, and prints what bash says if it
-// fails, or else how the node's connection tracking has it.
+// fails, or else connected, and how the node's connection tracking has it.
 const connecting = `conntrack -D -p tcp --orig-dst $1 >/dev/null 2>&1 || true
-if timeout 1 bash -c ": </dev/tcp/$1/$2" 2>&1; then conntrack -L -p tcp --orig-dst $1 2>/dev/null; fi || true`
+if timeout 1 bash -c ": </dev/tcp/$1/$2" 2>&1; then echo ` + connected + `; conntrack -L -p tcp --orig-dst $1 2>/dev/null; fi || true`
 
 // connect opens a connection from a node to the port of the probes' agents at an address.
 func connect(ctx context.Context, r *framework.Run, node string, to netip.Addr) (connection, error) {
@@ -294,7 +302,14 @@ func connect(ctx context.Context, r *framework.Run, node string, to netip.Addr) 
 // as its second one.
 func connectionOf(to netip.Addr, said string) connection {
 	c := connection{to: to}
-	for line := range strings.Lines(said) {
+	tracked, answered := strings.CutPrefix(said, connected+"\n")
+	if !answered {
+		c.said = strings.TrimSpace(said)
+		c.refused = strings.Contains(said, "Connection refused")
+		return c
+	}
+	c.answered = true
+	for line := range strings.Lines(tracked) {
 		var sources []string
 		for _, word := range strings.Fields(line) {
 			if source, is := strings.CutPrefix(word, "src="); is {
@@ -303,11 +318,8 @@ func connectionOf(to netip.Addr, said string) connection {
 		}
 		if len(sources) == 2 {
 			c.by, _ = netip.ParseAddr(sources[1])
-			return c
 		}
 	}
-	c.said = strings.TrimSpace(said)
-	c.refused = strings.Contains(said, "Connection refused")
 	return c
 }
 
@@ -332,6 +344,20 @@ func (s small) ends() []framework.Endpoint {
 	return append(ends, framework.HostEndpoint(s.topology().Hosts[0]),
 		behind("cluster IP", func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(clusterIP, wire.DefaultPort) }),
 		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(addressOf(r, worker1), nodePort) }))
+}
+
+// SourcePath is the kind of path that is about the addresses from which pods' packets arrive
+// outside.
+const SourcePath = "source address, pod to outside"
+
+// sourcePath is that kind. Each of its packets is a new flow: a translation stays as it is for the
+// life of a flow.
+func sourcePath() PathKind {
+	k := PathKind{Name: SourcePath, OneWay: true, BySource: true}
+	for _, from := range []string{master, worker1, worker2} {
+		k.Probes = append(k.Probes, probe.Probe{From: from, To: outside, Protocol: probe.UDPFlow, Interval: probe.DefaultTCPInterval}.WithDefaults())
+	}
+	return k
 }
 
 // addressOf is the address of a node or the ToR on the nodes' network of the lab.

@@ -9,7 +9,7 @@ import (
 // refused, or several in a row have no answer: a single one may be slow.
 func TestConnectionOf(t *testing.T) {
 	to, old, wanted := netip.MustParseAddr("10.96.0.9"), netip.MustParseAddr("10.63.65.2"), netip.MustParseAddr("10.63.66.3")
-	const tracked = "tcp      6 119 TIME_WAIT src=10.63.4.22 dst=10.96.0.9 sport=5001 dport=7007 src=10.63.66.3 dst=10.63.4.22 sport=7007 dport=5001 [ASSURED] mark=0 use=1\n"
+	const tracked = connected + "\ntcp      6 119 TIME_WAIT src=10.63.4.22 dst=10.96.0.9 sport=5001 dport=7007 src=10.63.66.3 dst=10.63.4.22 sport=7007 dport=5001 [ASSURED] mark=0 use=1\n"
 	const refused = "bash: connect: Connection refused\nbash: line 1: /dev/tcp/10.96.0.9/7007: Connection refused\n"
 	for _, test := range []struct {
 		name, said string
@@ -20,6 +20,7 @@ func TestConnectionOf(t *testing.T) {
 	}{
 		{"the endpoint answers", tracked, wanted, 0, true, "a connection to 10.96.0.9: answered by 10.63.66.3"},
 		{"another one answers", tracked, old, 0, false, "a connection to 10.96.0.9: answered by 10.63.66.3"},
+		{"one answers that is not tracked", connected + "\n", wanted, 0, false, "a connection to 10.96.0.9: answered, and the node does not track by whom"},
 		{"one answers, and there should be none", tracked, netip.Addr{}, 0, false, "a connection to 10.96.0.9: answered by 10.63.66.3"},
 		{"refused, and there should be one", refused, wanted, 0, false, "a connection to 10.96.0.9: bash: connect: Connection refused\nbash: line 1: /dev/tcp/10.96.0.9/7007: Connection refused"},
 		{"refused", refused, netip.Addr{}, 0, true, ""},

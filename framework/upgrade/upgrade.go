@@ -105,6 +105,8 @@ type PathKind struct {
 	Probes []probe.Probe
 	// OneWay is set if a packet counts as answered when its request arrives.
 	OneWay bool
+	// BySource is set if the addresses count from which the packets arrive.
+	BySource bool
 }
 
 // upgrades are all declarations, by component.

@@ -260,7 +260,7 @@ func install(ctx context.Context, r *framework.Run, release metallb.Release) err
 		return err
 	}
 	for _, s := range []service{cluster, local} {
-		if _, err := metallb.Address(ctx, c, s.name); err != nil {
+		if _, err := workload.BalancerAddress(ctx, c, s.name); err != nil {
 			return err
 		}
 		for _, node := range s.via {

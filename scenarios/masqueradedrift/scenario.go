@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
@@ -41,6 +42,8 @@ var Scenario = framework.Scenario{
 		bothKeys.variant(framework.Workaround),
 		oldCIDRKey.variant(framework.Workaround),
 	},
+	// Today's Cilium is whole, and the script runs slices.
+	AnsweredBy: upgrade.SourcePath,
 	Tested: []framework.Tested{
 		{Name: "cilium.from", Default: offByOldKey.from},
 		{Name: "cilium.to", Default: offByOldKey.to, Varied: true},

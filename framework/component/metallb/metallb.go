@@ -6,12 +6,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -158,28 +155,6 @@ func Roll(ctx context.Context, lab *kindlab.Lab, node string) error {
 		return err
 	}
 	return lab.SessionsUp(ctx, nodes, began)
-}
-
-// Address waits until a Service of type LoadBalancer in the namespace default has an
-// address, and returns it.
-func Address(ctx context.Context, c *kindlab.Cluster, service string) (netip.Addr, error) {
-	var address netip.Addr
-	key := client.ObjectKey{Namespace: "default", Name: service}
-	err := await.Until(ctx, "the Service "+service+" to have an address", 200*time.Millisecond, startsWithin,
-		func(ctx context.Context) (bool, string, error) {
-			var s corev1.Service
-			if err := c.Client.Resources().Get(ctx, key.Name, key.Namespace, &s); err != nil {
-				return false, "", err
-			}
-			for _, ingress := range s.Status.LoadBalancer.Ingress {
-				var err error
-				if address, err = netip.ParseAddr(ingress.IP); err == nil && address.Is4() {
-					return true, "", nil
-				}
-			}
-			return false, fmt.Sprintf("its status has %v", s.Status.LoadBalancer.Ingress), nil
-		})
-	return address, err
 }
 
 // Uninstall removes the speakers and the controller. Everything else of the release stays, as

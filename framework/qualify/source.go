@@ -1,0 +1,118 @@
+package qualify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/upgrade"
+)
+
+// sources are the addresses from which packets of a path arrived: at rest, and with which changes.
+type sources struct {
+	// resting and to are whose addresses they were at rest and after the upgrade.
+	resting, to           string
+	fails, unknown, warns []string
+}
+
+// sourcesOf judges the addresses from which packets of a path arrived; false if the path is not
+// about them. A peer knows the pods by these addresses (its firewall, its grants), so it does not
+// matter whether a new one is the pod's or the node's. Like loss, a few packets may have another
+// one during a rollout, and none after it.
+func sourcesOf(m upgrade.Measures, name string, t Thresholds) (sources, bool) {
+	resting, _ := find(&m.Resting, name)
+	all := sources{resting: whose(resting.Sources)}
+	about := len(resting.Sources) > 0
+	for _, s := range stages {
+		phase := s.of(m)
+		p, there := find(phase, name)
+		if !there || len(p.Sources) == 0 {
+			continue // the path's loss says why
+		}
+		about = true
+		if s == (stage{stages[1].name, false, true}) {
+			all.to = whose(p.Sources)
+		}
+		packets := 0
+		var how []string
+		for _, now := range p.Sources {
+			var before []string
+			same := false
+			for _, then := range resting.Sources {
+				if then.Probe == now.Probe {
+					before = append(before, addressOf(then))
+					same = same || then.Address == now.Address
+				}
+			}
+			if same || len(before) == 0 {
+				continue
+			}
+			packets += now.Packets
+			how = append(how, fmt.Sprintf("%s from %s, and at rest from %s", now.Probe, addressOf(now), strings.Join(before, " and ")))
+		}
+		if packets == 0 {
+			continue
+		}
+		says := fmt.Sprintf("%s %d of %d packets arrived from another address than at rest: %s", s.name, packets, p.Answered+p.Lost, strings.Join(how, "; "))
+		if s.after || float64(packets) > t.MaxLost*float64(p.Due) {
+			all.fails = append(all.fails, says)
+		} else {
+			all.warns = append(all.warns, says)
+		}
+	}
+	if about && len(resting.Sources) == 0 {
+		all.unknown = append(all.unknown, "from which addresses packets arrive at rest is not known")
+	}
+	return all, about
+}
+
+// addressOf is a source in words.
+func addressOf(s upgrade.Source) string {
+	if s.Of == "" {
+		return s.Address.String()
+	}
+	return fmt.Sprintf("%s (the %s's)", s.Address, s.Of)
+}
+
+// whose says whose the addresses are.
+func whose(all []upgrade.Source) string {
+	var owners []string
+	for _, s := range all {
+		owner := s.Address.String()
+		if s.Of != "" {
+			owner = s.Of + "s' addresses"
+		}
+		if !slices.Contains(owners, owner) {
+			owners = append(owners, owner)
+		}
+	}
+	slices.Sort(owners)
+	return strings.Join(owners, " and ")
+}
+
+// answered is the row of an incident whose script runs with neither version, and whose question a
+// path of the upgrade answers: does the upgrade change the address from which pods' packets
+// arrive? False if the path was not measured.
+func (i Incident) answered(in Inputs, t Thresholds, command string) (Row, bool) {
+	m := in.Upgrade.Measures
+	if i.AnsweredBy == "" || m == nil {
+		return Row{}, false
+	}
+	s, about := sourcesOf(*m, i.AnsweredBy, t)
+	if !about {
+		return Row{}, false
+	}
+	r := Row{Part: PartIncident, Name: i.Name, From: s.resting, To: s.to, State: Fine, Decides: true}
+	by := fmt.Sprintf("by the upgrade's path %q (%s)", i.AnsweredBy, i.NotAsked)
+	switch {
+	case len(s.fails) > 0:
+		r.State, r.Remedy, r.Issue, r.Command = Fails, joined(i.Remedies), i.Issue, command
+		r.Says = fmt.Sprintf("%s (%s) is introduced, %s: %s", i.Name, i.Title, by, strings.Join(s.fails, "; "))
+	case len(s.unknown) > 0 || s.to == "":
+		r.State = NotJudged
+		r.Says = fmt.Sprintf("%s (%s) is not judged, %s: from which addresses packets arrive is not known", i.Name, i.Title, by)
+	default:
+		r.Says = fmt.Sprintf("%s (%s) is not introduced, %s: packets arrive from %s with %s, and with %s", i.Name, i.Title, by, s.resting, in.From, in.To)
+	}
+	return r, true
+}

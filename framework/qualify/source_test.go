@@ -1,0 +1,71 @@
+package qualify
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/upgrade"
+)
+
+// The address from which pods' packets arrive outside may not change. An incident that is about
+// it, and whose script does not run, is judged by that.
+func TestSources(t *testing.T) {
+	const path = "source address"
+	source := func(address, of string, packets int) upgrade.Source {
+		return upgrade.Source{Probe: "a->b", Address: netip.MustParseAddr(address), Of: of, Packets: packets}
+	}
+	node, pod := source("10.0.0.1", upgrade.OfNode, 9000), source("10.1.0.1", upgrade.OfPod, 9000)
+	few := pod
+	few.Packets = 10
+	many := pod
+	many.Packets = 11
+	type phases struct{ resting, during, after, back, backAfter []upgrade.Source }
+	one := []upgrade.Source{node}
+	for _, test := range []struct {
+		name     string
+		phases   phases
+		verdict  Verdict
+		why      string
+		incident State
+		says     string
+	}{
+		{"it stays", phases{one, one, one, one, one}, Go, "lost nothing", Fine,
+			`flood (water in the rack) is not introduced, by the upgrade's path "source address" (it runs slices): packets arrive from nodes' addresses with 1.0.0, and with 1.1.0`},
+		{"another one after the upgrade", phases{one, one, []upgrade.Source{pod}, one, one}, NoGo,
+			"after the upgrade 9000 of 10000 packets arrived from another address than at rest: a->b from 10.1.0.1 (the pod's), and at rest from 10.0.0.1 (the node's)", Fails, "flood (water in the rack) is introduced"},
+		{"another one of no pod and no node", phases{one, one, []upgrade.Source{source("192.0.2.1", "", 1)}, one, one}, NoGo,
+			"a->b from 192.0.2.1, and at rest", Fails, ""},
+		{"another one besides", phases{one, one, []upgrade.Source{node, pod}, one, one}, NoGo, "after the upgrade 9000 of", Fails, ""},
+		{"another one after the rollback", phases{one, one, one, one, []upgrade.Source{pod}}, NoGo, "after the rollback 9000 of", Fails, ""},
+		{"another one for a moment", phases{one, []upgrade.Source{node, few}, one, one, one}, Go, "warnings: 1", Fine, ""},
+		{"another one for too long", phases{one, []upgrade.Source{node, many}, one, one, one}, NoGo, "during the upgrade 11 of 10000 packets arrived", Fails, ""},
+		{"another one for too long on the rollback", phases{one, one, one, []upgrade.Source{many}, one}, NoGo, "during the rollback 11 of 10000 packets arrived", Fails, ""},
+		{"not known at rest", phases{nil, one, one, one, one}, Unknown, "from which addresses packets arrive at rest is not known", NotJudged, ""},
+		{"not known after it", phases{one, one, nil, one, one}, Unknown, "is not judged", NotJudged, ""},
+		{"the path is not measured", phases{}, Go, "lost nothing", NotLookedAt, "is not checked: it runs slices"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			in := fine()
+			in.Incidents[0].NotAsked, in.Incidents[0].AnsweredBy = "it runs slices", path
+			m := in.Upgrade.Measures
+			for phase, seen := range map[*upgrade.Phase][]upgrade.Source{
+				&m.Resting: test.phases.resting, &m.Upgrade.During: test.phases.during, &m.Upgrade.After: test.phases.after,
+				&m.Back.During: test.phases.back, &m.Back.After: test.phases.backAfter,
+			} {
+				p := clean()
+				p.Name, p.Sources = path, seen
+				phase.Paths = append(phase.Paths, p)
+			}
+			q := Judge(in, bounds, again)
+			if q.Verdict != test.verdict || !strings.Contains(q.Why, test.why) {
+				t.Errorf("%s: %s\nwant %s: %s", q.Verdict, q.Why, test.verdict, test.why)
+			}
+			for _, r := range q.Rows {
+				if r.Part == PartIncident && (r.State != test.incident || !strings.Contains(r.Says, test.says)) {
+					t.Errorf("the incident is %s: %s", r.State, r.Says)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,80 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium/release"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+)
+
+// loadBalancer is the endpoint at the address of the Service of type LoadBalancer.
+const loadBalancer = "LoadBalancer address"
+
+// balancedEnd is that endpoint, with the address that the Service got.
+func balancedEnd(address *netip.Addr) framework.Endpoint {
+	e := framework.PodOn(worker2)
+	e.Name, e.Address = loadBalancer, func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(*address, wire.DefaultPort) }
+	return e
+}
+
+// announces asks the BGP speaker of a node for what it has not done yet: the address of a new
+// Service is announced by it to each router.
+func announces(ctx context.Context, r *framework.Run, node string) error {
+	return withFresh(ctx, r, func(address netip.Addr) error { return labaccess.Lab(r).Announced(ctx, node, address) })
+}
+
+// balanced is the Service of type LoadBalancer in front of the pod on worker2.
+const balanced = "balanced"
+
+// withFresh does something while there is a new Service of type LoadBalancer that has an address.
+func withFresh(ctx context.Context, r *framework.Run, do func(netip.Addr) error) error {
+	const fresh = "fresh"
+	if err := applyLoadBalancer(ctx, r, fresh); err != nil {
+		return err
+	}
+	address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), fresh)
+	if err == nil {
+		err = do(address)
+	}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fresh}}
+	return errors.Join(err, labaccess.Cluster(r).Client.Resources().Delete(ctx, service))
+}
+
+func applyLoadBalancer(ctx context.Context, r *framework.Run, name string) error {
+	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default, labels: {`+release.Announced+`}}
+spec:
+  type: LoadBalancer
+  selector: {%s: %s}
+  ports:
+  - {name: tcp, protocol: TCP, port: %d}
+  - {name: udp, protocol: UDP, port: %[4]d}
+`, name, workload.ProbeLabel, worker2, wire.DefaultPort))
+}
+
+// loadBalancerPaths are the paths from outside to the Service's address.
+func loadBalancerPaths() []PathKind {
+	to := func(protocols ...probe.Protocol) []probe.Probe {
+		var all []probe.Probe
+		for _, p := range protocols {
+			all = append(all, probe.Probe{From: outside, To: loadBalancer, Protocol: p}.WithDefaults())
+		}
+		return all
+	}
+	return []PathKind{
+		{Name: loadBalancer + ", outside, UDP", Probes: to(probe.UDP)},
+		{Name: loadBalancer + ", outside, new connections", Probes: to(probe.TCP, probe.UDPFlow)},
+		{Name: loadBalancer + ", outside, long-lived TCP", Probes: to(probe.Stream)},
+	}
+}
