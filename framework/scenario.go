@@ -274,6 +274,11 @@ type Script struct {
 	// Other probes, and those of Impacted without such an outage, may then lose a share of
 	// their packets (package verdict); with zero they may lose none.
 	MinOutage time.Duration
+	// Partial is set if the probes of Impacted lose only a share of their packets, such as
+	// the flows that routers send to the wrong one of two next hops. A remedy that is asserted
+	// not to help may then let packets through: each probe must lose some in the second half
+	// of the time for which it is watched. Without it, none may arrive.
+	Partial bool
 	// SymptomWithin bounds the wait for the symptom, from the fault on; zero means Observe.
 	SymptomWithin time.Duration
 	// Observe is how long traffic and detectors are watched from the fault on, in every

@@ -275,6 +275,48 @@ func TestRemedyOfHalf(t *testing.T) {
 	})
 }
 
+// A remedy that does not help lets packets through only in an incident that costs a share of
+// them, and must leave losses to the end.
+func TestUselessRemedyOfPartialIncident(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		partial bool
+		apply   func(w *world)
+		passes  bool
+	}{
+		{name: "the share goes on being lost", partial: true, apply: func(*world) {}, passes: true},
+		{name: "it helps", partial: true, apply: func(w *world) { w.heals() }},
+		{name: "it helps after a second", partial: true, apply: func(w *world) { after(time.Second, w.heals) }},
+		{name: "in an incident that costs all of them", apply: func(*world) {}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := testCase{old: func(w *world, s *framework.Script) {
+					s.Partial = tt.partial
+					s.Remedies = []framework.Remedy{
+						{ID: "useless", Name: "useless", Watch: 4 * time.Second, Apply: func(context.Context, *framework.Run) error {
+							tt.apply(w)
+							for i := range 200 { // every other packet, if the world still loses any
+								after(time.Duration(i)*sendsEvery, func() {
+									w.do(func() {
+										if len(w.found) > 0 {
+											w.lost[outToA] = i%2 == 0
+										}
+									})
+								})
+							}
+							return nil
+						}},
+					}
+				}}.play(t)
+				if passes := p.status() == 0; passes != tt.passes {
+					t.Errorf("passes: %t, want %t; %s", passes, tt.passes, p)
+				}
+			})
+		})
+	}
+}
+
 // A variant whose images under test did not run is unknown.
 func TestNoImageUnderTest(t *testing.T) {
 	const image, built = "quay.io/vendor/agent:v2", "sha256:2222222222222222222222222222222222222222222222222222222222222222"

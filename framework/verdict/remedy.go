@@ -188,7 +188,8 @@ func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 }
 
 // doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the
-// incident's probes arrives, and the detectors still report why.
+// incident's probes arrives, or some are still lost where the incident costs only a share of
+// them (Script.Partial), and the detectors still report why.
 func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *report.Remedy) error {
 	v, m, there := part.At(history.Watched, "")
 	if !there {
@@ -198,7 +199,13 @@ func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *rep
 		if !j.isImpacted(t.Probe) {
 			continue
 		}
-		if counts := t.Between(applied, m.Until); counts.Received > 0 {
+		counts := t.Between(applied, m.Until)
+		recovers := counts.Received > 0
+		if j.Script.Partial {
+			counts = t.Between(applied.Add(m.Until.Sub(applied)/2), m.Until)
+			recovers = counts.Received > 0 && counts.Lost == 0
+		}
+		if recovers {
 			entry.Verdict = Recovers
 			entry.Reason = fmt.Sprintf("%d of %d packets of %s got through", counts.Received, counts.Sent, t.Probe.Name)
 			return fmt.Errorf("%w: %s", ErrNotAsExpected, entry.Reason)

@@ -142,8 +142,8 @@ func (s *story) script(role framework.Role) framework.Script {
 			Unit: "start of cilium-operator", Load: loadName, Rates: rates, File: "scenarios/twincidr/rates.json",
 			Result: func() (int, bool) { return s.tries, s.given == lowest },
 		},
-		Impacted: flows,
-		Observe:  10 * time.Second,
+		Impacted: flows, Partial: true,
+		Observe: 10 * time.Second,
 	}
 	// An agent has sessions before it has a range to announce.
 	for _, from := range [][]string{tors, tors[:1], tors[1:]} {
