@@ -6,8 +6,10 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/addednic"
 	"github.com/relapse-dev/relapse/scenarios/cordonwithdraws"
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
+	"github.com/relapse-dev/relapse/scenarios/lostpermission"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
+	"github.com/relapse-dev/relapse/scenarios/twincidr"
 	"github.com/relapse-dev/relapse/scenarios/udpblackhole"
 	"github.com/relapse-dev/relapse/scenarios/unpinnedimage"
 )
@@ -21,4 +23,6 @@ var All = []framework.Scenario{
 	masqueradedrift.Scenario,
 	cordonwithdraws.Scenario,
 	udpblackhole.Scenario,
+	twincidr.Scenario,
+	lostpermission.Scenario,
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,22 +60,32 @@ func (s selection) scenarios(from registry.Upstreams) (chosen []framework.Scenar
 	return chosen, variants, nil
 }
 
-// testingAny are the scenarios that test one of the components of --with.
+// testingAny are the scenarios that test one of the components of --with. One that upgrades
+// from a version that is newer is left out, if there is another one.
 func testingAny(from []framework.Scenario, with map[string]string) ([]framework.Scenario, error) {
 	var chosen []framework.Scenario
 	var known []string
+	var refused error
 	for _, s := range from {
-		tests := false
-		for name := range with {
-			_, there := s.Find(name)
-			tests = tests || there
+		versions := map[string]string{}
+		for name, version := range with {
+			if _, there := s.Find(name); there {
+				versions[name] = version
+			}
 		}
-		if tests {
-			chosen = append(chosen, s)
+		if len(versions) > 0 {
+			if err := checkUpgrade(s, versions); err != nil {
+				refused = cmp.Or(refused, err)
+			} else {
+				chosen = append(chosen, s)
+			}
 		}
 		for _, t := range s.Tested {
 			known = append(known, t.Component())
 		}
+	}
+	if len(chosen) == 0 && refused != nil {
+		return nil, refused
 	}
 	if len(chosen) == 0 {
 		name := slices.Min(slices.Collect(maps.Keys(with)))

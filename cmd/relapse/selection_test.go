@@ -26,7 +26,7 @@ func TestSelection(t *testing.T) {
 		{"by a component", selection{label: "kube-proxy"}, nil, "ipvs-deadlock udp-blackhole", "kube-proxy-1.13.0 kube-proxy-1.13.1 kube-proxy-1.13.2 kube-proxy-1.13.0-iptables iptables-1.34.4 nftables-1.34.4 nftables-1.37.0 iptables-1.37.0 iptables-1.31.14"},
 		{"variants of one", selection{all: true, label: "bpf"}, nil, "masquerade-drift", "default-on translated-bpf"},
 		{"what runs with the vendor's images", selection{label: "upstream"}, registry.Upstreams{"docker.io": "https://127.0.0.1"}, "unpinned-image", "kube-router-v0.4.0-to-v1.0.0-rc5"},
-		{"of all those that a version concerns", selection{all: true, with: map[string]string{"cilium": "1.12.1"}}, nil, "node-drain masquerade-drift", ""},
+		{"of all those that a version concerns", selection{all: true, with: map[string]string{"cilium": "1.12.1"}}, nil, "node-drain masquerade-drift twin-cidr", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			chosen, variants, err := test.of.scenarios(test.from)
@@ -150,7 +150,7 @@ func TestPlan(t *testing.T) {
 	for format, says := range map[string]string{"argo": "kind: Workflow", "jobs": "generateName: relapse-2-"} {
 		got := relapse(t, "plan", "-o", format, "--shards", "9", "--with", "cilium=1.12.1")
 		if got.status != exitExpected || !strings.Contains(got.stdout, says) || !strings.Contains(got.stdout, "--with=cilium=1.12.1") ||
-			!strings.Contains(got.stderr, "2 shards are enough for 2 scenarios: a scenario is not split") {
+			!strings.Contains(got.stderr, "3 shards are enough for 3 scenarios: a scenario is not split") {
 			t.Errorf("%+v", got)
 		}
 	}

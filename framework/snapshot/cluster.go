@@ -9,6 +9,7 @@ import (
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	typeddiscoveryv1 "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	typedrbacv1 "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -23,6 +24,7 @@ type cluster struct {
 	core      typedcorev1.CoreV1Interface
 	apps      typedappsv1.AppsV1Interface
 	discovery typeddiscoveryv1.DiscoveryV1Interface
+	rbac      typedrbacv1.RbacV1Interface
 	dynamic   dynamic.Interface
 }
 
@@ -47,11 +49,15 @@ func newCluster(c *rest.Config) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
 	}
+	rbac, err := typedrbacv1.NewForConfig(typed)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
+	}
 	dyn, err := dynamic.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
 	}
-	return &cluster{core: core, apps: apps, discovery: discovery, dynamic: dyn}, nil
+	return &cluster{core: core, apps: apps, discovery: discovery, rbac: rbac, dynamic: dyn}, nil
 }
 
 // notEnded selects pods that have not ended. An ended pod keeps its address

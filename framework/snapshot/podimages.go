@@ -25,6 +25,9 @@ type PodImages struct {
 	// Node; both are empty for a pod without an owner.
 	OwnerKind string `json:"owner_kind,omitempty"`
 	OwnerName string `json:"owner_name,omitempty"`
+	// ServiceAccount is the one that its processes run with, in its namespace; empty for a
+	// static pod.
+	ServiceAccount string `json:"service_account,omitempty"`
 	// Template is the hash of the template that the pod was made from; empty
 	// where there is none.
 	Template   string             `json:"template,omitempty"`
@@ -81,7 +84,7 @@ func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
 	pods := make([]PodImages, 0, len(l.Items))
 	for _, o := range l.Items {
 		p := PodImages{
-			Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Node: o.Spec.NodeName, Created: o.CreationTimestamp.Time,
+			Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Node: o.Spec.NodeName, Created: o.CreationTimestamp.Time, ServiceAccount: o.Spec.ServiceAccountName,
 			Template: cmp.Or(o.Labels[appsv1.ControllerRevisionHashLabelKey], o.Labels[appsv1.DefaultDeploymentUniqueLabelKey]),
 		}
 		if owner := metav1.GetControllerOf(&o); owner != nil {

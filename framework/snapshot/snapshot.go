@@ -24,9 +24,11 @@ type Snapshot struct {
 	CalicoBlocks List[CalicoBlock] `json:"calico_blocks,omitzero"`
 	Pods         List[Pod]         `json:"pods,omitzero"`
 	// Tags are in order of image.
-	Workloads  List[Workload]  `json:"workloads,omitzero"`
-	PodImages  List[PodImages] `json:"pod_images,omitzero"`
-	Tags       List[Tag]       `json:"tags,omitzero"`
+	Workloads List[Workload]  `json:"workloads,omitzero"`
+	PodImages List[PodImages] `json:"pod_images,omitzero"`
+	Tags      List[Tag]       `json:"tags,omitzero"`
+	// Accounts are the ServiceAccounts of running pods.
+	Accounts   List[Account]   `json:"accounts,omitzero"`
 	ConfigMaps List[ConfigMap] `json:"config_maps,omitzero"`
 	// What is read per router, node or host is in order of their names, with one item for
 	// each, whether it could be read or not.

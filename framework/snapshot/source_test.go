@@ -314,6 +314,7 @@ func TestNames(t *testing.T) {
 		ConfigMaps:     List[ConfigMap]{Items: []ConfigMap{{Namespace: "settings", Name: "all"}}},
 		Services:       List[Service]{Items: []Service{{Namespace: "services", Name: "one"}}},
 		EndpointSlices: List[EndpointSlice]{Items: []EndpointSlice{{Namespace: "slices", Service: "one"}}},
+		Accounts:       List[Account]{Items: []Account{{Namespace: "accounts", Name: "default"}}},
 		CalicoAgents:   List[CalicoAgent]{Items: []CalicoAgent{{Node: "node5", Pod: "calico/calico-node-x"}}},
 		Proxies:        []Proxy{{Node: "node6"}}, NodeTables: []NodeTable{{Node: "node7"}}, Firewalls: []Firewall{{Node: "node8"}},
 		NodeNetworks: []NodeNetwork{{Node: "node9"}}, NAT: []NodeNAT{{Node: "node10"}},
@@ -323,7 +324,7 @@ func TestNames(t *testing.T) {
 	for n := range 11 {
 		want.Nodes[fmt.Sprintf("node%d", n+1)] = true
 	}
-	for _, namespace := range []string{"shop", "mail", "web", "settings", "services", "slices", "calico"} {
+	for _, namespace := range []string{"shop", "mail", "web", "settings", "services", "slices", "calico", "accounts"} {
 		want.Namespaces[namespace] = true
 	}
 	if diff := cmp.Diff(want, s.Names()); diff != "" {

@@ -277,24 +277,42 @@ func (s Cilium) Announce(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster
 	return l.SessionsUp(ctx, nodes, began)
 }
 
+// StopOperator deletes cilium-operator and waits until it has ended. Configure starts it again.
+func StopOperator(ctx context.Context, c *kindlab.Cluster) error {
+	if err := operator.Delete(ctx, c); err != nil {
+		return err
+	}
+	// One that is killed before it has given its lease back keeps the next one waiting
+	// for 15 s.
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium-operator-resource-lock"}}
+	if err := c.Client.Resources().GetControllerRuntimeClient().Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("taking the lease back from cilium-operator: %w", err)
+	}
+	return nil
+}
+
+// OperatorUp waits until the operator has finished its start: it has listed the CiliumNodes,
+// and gives ranges to those without.
+func OperatorUp(ctx context.Context, c *kindlab.Cluster) error {
+	const last = "Initialization complete" // operator/main.go, 1.11 and 1.12
+	return await.Until(ctx, "cilium-operator to say: "+last, 100*time.Millisecond, operatorWithin,
+		func(ctx context.Context) (bool, string, error) {
+			pods, err := operator.Pods.List(ctx, c)
+			if err != nil || len(pods) != 1 || !workload.Started(pods[0]) {
+				return false, fmt.Sprintf("%d pods, or one that has not started", len(pods)), err
+			}
+			log, err := workload.Log(ctx, c, pods[0])
+			return strings.Contains(log, last), workload.DescribePod(pods[0]), err
+		})
+}
+
 // Uninstall removes Cilium, and what its agents have left behind on these
 // nodes. The probe pods go with it, because they were wired by its CNI plugin.
 // pods is the cluster's pod range. What is not there is no error.
 func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []string, pods netip.Prefix) error {
 	var removals errgroup.Group
 	removals.Go(func() error { return agents.Delete(ctx, c) })
-	removals.Go(func() error {
-		if err := operator.Delete(ctx, c); err != nil {
-			return err
-		}
-		// One that is killed before it has given its lease back keeps the next one waiting
-		// for 15 s.
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium-operator-resource-lock"}}
-		if err := c.Client.Resources().GetControllerRuntimeClient().Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("taking the lease back from cilium-operator: %w", err)
-		}
-		return nil
-	})
+	removals.Go(func() error { return StopOperator(ctx, c) })
 	removals.Go(func() error { return workload.StopProbes(ctx, c) })
 	if err := removals.Wait(); err != nil {
 		return err

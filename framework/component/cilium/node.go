@@ -49,11 +49,8 @@ func CreateNodes(ctx context.Context, c *kindlab.Cluster, names []string, addres
 			})
 	}
 	hasRange := func(name string) error {
-		return await.Until(ctx, "a pod range for CiliumNode "+name, 20*time.Millisecond, operatorWithin,
-			func(ctx context.Context) (bool, string, error) {
-				ranges, err := PodRanges(ctx, c, name)
-				return len(ranges) > 0, "spec.ipam.podCIDRs is empty", err
-			})
+		_, err := AwaitRange(ctx, c, name)
+		return err
 	}
 	for i, name := range names {
 		if err := create(name); err != nil {
@@ -72,6 +69,53 @@ func CreateNodes(ctx context.Context, c *kindlab.Cluster, names []string, addres
 		}
 	}
 	return nil
+}
+
+// Rejoin makes the CiliumNode of a node anew: it is deleted, and the node's agent, which is
+// started again, creates one without a range. It waits for no range: that takes an operator.
+func Rejoin(ctx context.Context, c *kindlab.Cluster, name string) error {
+	kube := c.Client.Resources().GetControllerRuntimeClient()
+	before := ciliumNode(name)
+	if err := kube.Get(ctx, client.ObjectKeyFromObject(before), before); err != nil {
+		return fmt.Errorf("reading CiliumNode %q: %w", name, err)
+	}
+	if err := kube.Delete(ctx, before.DeepCopy()); err != nil {
+		return fmt.Errorf("deleting CiliumNode %q: %w", name, err)
+	}
+	if err := agents.Restart(ctx, c, []string{name}, agentsWithin); err != nil {
+		return err
+	}
+	return await.Until(ctx, "the agent to create CiliumNode "+name, 50*time.Millisecond, agentsWithin,
+		func(ctx context.Context) (bool, string, error) {
+			now := ciliumNode(name)
+			err := kube.Get(ctx, client.ObjectKeyFromObject(now), now)
+			return err == nil && now.GetUID() != before.GetUID(), "the one of before is there", client.IgnoreNotFound(err)
+		})
+}
+
+// AwaitRange waits until cilium-operator has given a range to a CiliumNode, and returns it.
+func AwaitRange(ctx context.Context, c *kindlab.Cluster, name string) (netip.Prefix, error) {
+	var ranges []netip.Prefix
+	err := await.Until(ctx, "a pod range for CiliumNode "+name, 20*time.Millisecond, operatorWithin,
+		func(ctx context.Context) (_ bool, _ string, err error) {
+			ranges, err = PodRanges(ctx, c, name)
+			return len(ranges) > 0, "spec.ipam.podCIDRs is empty", err
+		})
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return ranges[0], nil
+}
+
+// OperatorError is what cilium-operator says in the status of a CiliumNode; empty if all is
+// well.
+func OperatorError(ctx context.Context, c *kindlab.Cluster, name string) (string, error) {
+	node := ciliumNode(name)
+	if err := c.Client.Resources().GetControllerRuntimeClient().Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+		return "", err
+	}
+	says, _, err := unstructured.NestedString(node.Object, "status", "ipam", "operator-status", "error")
+	return says, err
 }
 
 // PodRanges are the ranges that cilium-operator has given to a node; none yet is no error.

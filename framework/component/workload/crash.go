@@ -84,6 +84,16 @@ func (c Crashed) among(pods []corev1.Pod) int {
 	return slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.UID == c.Pod.UID })
 }
 
+// Again reports whether the same pod is [Ready] with new containers, and what it is otherwise.
+func (c Crashed) Again(ctx context.Context, cluster *kindlab.Cluster) (bool, string, error) {
+	pods, err := c.of.List(ctx, cluster)
+	if err != nil {
+		return false, "", err
+	}
+	again, saw := c.again(pods)
+	return again, saw, nil
+}
+
 // again reports whether the pod is ready with new containers, and what it is otherwise.
 func (c Crashed) again(pods []corev1.Pod) (bool, string) {
 	i := c.among(pods)

@@ -188,7 +188,7 @@ func TestDefaultChanged(t *testing.T) {
 
 func TestUnknownVersion(t *testing.T) {
 	for _, tt := range []struct{ version, nearest string }{
-		{"1.11.9", "1.11.6"}, {"v1.9.4", "1.8.2"}, {"1.10.5", "1.10.0"}, {"1.16.1", "1.12.0"}, {"2", "1.12.0"}, {"nonsense", "1.8.1"}, {"", "1.8.1"},
+		{"1.11.9", "1.11.6"}, {"v1.9.4", "1.8.2"}, {"1.10.5", "1.10.0"}, {"1.16.1", "1.12.0"}, {"2", "1.12.4"}, {"nonsense", "1.8.1"}, {"", "1.8.1"},
 	} {
 		for _, pair := range [][2]string{{tt.version, "1.11.1"}, {"1.11.1", tt.version}} {
 			_, err := Cilium().Compare(Setup{pair[0], nil}, Setup{pair[1], nil})

@@ -7,6 +7,7 @@
 package release
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,10 +135,7 @@ func (r Release) Ready(ctx context.Context, c *kindlab.Cluster, nodes []string) 
 // until it is ready and, if it has BGP, until every router has heard from it.
 func (r Release) Roll(ctx context.Context, l *kindlab.Lab, node string) error {
 	began, nodes := time.Now(), []string{node}
-	if err := agents.Restart(ctx, l.Clusters[0], nodes, startsWithin); err != nil {
-		return err
-	}
-	if err := r.Ready(ctx, l.Clusters[0], nodes); err != nil {
+	if err := r.Restart(ctx, l.Clusters[0], node); err != nil {
 		return err
 	}
 	if !r.Values.BGP() {
@@ -158,6 +156,8 @@ type Peering struct {
 	// LoadBalancer. Every agent announces those of Services with the label [Announced]. The
 	// zero value: there is none.
 	LoadBalancers netip.Prefix
+	// RestartTime is for how long they keep them; zero: 120 s, the vendor's default.
+	RestartTime time.Duration
 }
 
 // Announced is the label of what agents announce, as "key: value".
@@ -178,7 +178,7 @@ func (p Peering) manifest() string {
 	for i, router := range p.Routers {
 		fmt.Fprintf(&peers, "\n    - {name: router%d, peerASN: %d, peerAddress: %q, peerConfigRef: {name: lab}}", i+1, p.RoutersASN, router)
 	}
-	manifest := fmt.Sprintf(peering, p.ASN, peers.String(), p.GracefulRestart)
+	manifest := fmt.Sprintf(peering, p.ASN, peers.String(), p.GracefulRestart, int(cmp.Or(p.RestartTime, 120*time.Second).Seconds()))
 	if p.LoadBalancers.IsValid() {
 		manifest += fmt.Sprintf(balancing, p.LoadBalancers)
 	}
@@ -215,7 +215,7 @@ apiVersion: cilium.io/v2
 kind: CiliumBGPPeerConfig
 metadata: {name: lab}
 spec:
-  gracefulRestart: {enabled: %t}
+  gracefulRestart: {enabled: %t, restartTimeSeconds: %d}
   families:
   - {afi: ipv4, safi: unicast, advertisements: {matchLabels: {` + Announced + `}}}
 ---
@@ -247,6 +247,27 @@ func Route(ctx context.Context, l *kindlab.Lab, nodes []string) error {
 func (r Release) WithoutAgents() Release {
 	r.Values = r.Values.with([]chart.Setting{{Path: "agent", Value: false}})
 	return r
+}
+
+// ApplyAgents applies the DaemonSet of this release and nothing else of it, as kubectl rollout
+// undo does to get back to it: permissions and configuration stay. Agents that run are not
+// replaced: Restart does that.
+func (r Release) ApplyAgents(ctx context.Context, l *kindlab.Lab) error {
+	c := l.Clusters[0]
+	objects, err := r.render(ctx, l.Topology.Clusters[0], c.APIServer())
+	if err != nil {
+		return err
+	}
+	return workload.ApplyObjects(ctx, c, chart.Find(objects, "DaemonSet", name))
+}
+
+// Restart replaces the agents of nodes by those of this release, whose DaemonSet was applied,
+// and waits until they are ready, whatever routers hear from them.
+func (r Release) Restart(ctx context.Context, c *kindlab.Cluster, nodes ...string) error {
+	if err := agents.Restart(ctx, c, nodes, startsWithin); err != nil {
+		return err
+	}
+	return r.Ready(ctx, c, nodes)
 }
 
 // Installed reports whether a release is on the cluster.

@@ -1,0 +1,170 @@
+package detect
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/mod/semver"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// NotPermitted is the kind of the findings of Permission.
+const NotPermitted = "not-permitted"
+
+// Permission compares what RBAC permits the ServiceAccount of a running pod with what the
+// vendor's chart of the version that runs in it grants its program. The two differ where an
+// upgrade changes a role before it has replaced the pods, or where a role was edited. A
+// program that runs may not notice, because it has read what it asks for, and the API server
+// does not end a watch that it has accepted; one that starts does.
+//
+// What the charts grant is a table, made of the vendor's charts with their default values.
+// It has whole Cilium's agent, which is recognized by its image. A version that the table
+// lacks is judged by the nearest one of its minor version, the one before it if there is
+// one, and other minor versions are not judged. A chart may grant more than its program asks
+// for. So the finding is latent. It is active for a node whose pods a router has no route to.
+type Permission struct{}
+
+// Name implements Detector.
+func (Permission) Name() string { return "permission" }
+
+// Reads implements Detector.
+func (Permission) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}
+}
+
+// Detect implements Detector. For each account and image, in their order, there is one latent
+// finding, and an active one for each node, which is then its Owner.
+func (d Permission) Detect(history []snapshot.Snapshot) []Finding {
+	if len(history) == 0 {
+		return nil
+	}
+	now := history[len(history)-1]
+	if !now.PodImages.Read || !now.Accounts.Read {
+		return nil
+	}
+	view := newView(now)
+	type group struct{ account, image, node string } // node: of an active finding
+	pods, routers := map[group][]string{}, map[group][]string{}
+	for _, p := range now.PodImages.Items {
+		for _, c := range p.Containers {
+			if _, _, known := grants(c.Image); !known || c.Init {
+				continue
+			}
+			g := group{p.Namespace + "/" + p.ServiceAccount, c.Image, ""}
+			if without := view.routersWithout(p.Node); len(without) > 0 {
+				g.node = p.Node
+				routers[g] = without
+			}
+			pods[g] = append(pods[g], p.String())
+		}
+	}
+	var findings []Finding
+	for _, g := range slices.SortedFunc(maps.Keys(pods), func(a, b group) int {
+		return strings.Compare(a.account+" "+a.image+" "+a.node, b.account+" "+b.image+" "+b.node)
+	}) {
+		i := slices.IndexFunc(now.Accounts.Items, func(a snapshot.Account) bool { return a.String() == g.account })
+		if i < 0 {
+			continue // the pod was made after the accounts were read
+		}
+		granted, of, _ := grants(g.image)
+		missing := lacks(now.Accounts.Items[i].Permissions, granted)
+		if len(missing) == 0 {
+			continue
+		}
+		f := Finding{
+			Detector: d.Name(), Kind: NotPermitted, State: Latent, Object: Named("ServiceAccount " + g.account + ", " + g.image), Pods: pods[g],
+			Says: fmt.Sprintf("ServiceAccount %s may not %s, which the vendor's chart of %s grants: %s %s with it, and may not work after a restart",
+				g.account, and(missing), of, pods[g][0], others(len(pods[g])-1)+g.image),
+		}
+		if g.node != "" {
+			f.State, f.Owner, f.Routers = Active, g.node, routers[g]
+			f.Says += fmt.Sprintf("; %s %s no route to the pods on %s", and(f.Routers), plural(len(f.Routers), "has", "have"), g.node)
+		}
+		f.Says += "."
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// others is the verb of a sentence about a pod and some more.
+func others(more int) string {
+	if more == 0 {
+		return "runs "
+	}
+	return fmt.Sprintf("and %d more run ", more)
+}
+
+// granted are what the charts of vendors grant programs, by the end of the image's name and
+// by version.
+//
+//go:embed granted.json
+var granted []byte
+
+var grantedBy = sync.OnceValue(func() (by map[string]map[string][]snapshot.Permission) {
+	if err := json.Unmarshal(granted, &by); err != nil {
+		panic("granted.json: " + err.Error()) // it is a part of the program
+	}
+	return by
+})
+
+// grants returns what the chart of an image's version grants it, and of which version that
+// is. It is not known for most images.
+func grants(image string) (rules []snapshot.Permission, of string, known bool) {
+	ref, err := snapshot.ParseReference(image)
+	if err != nil || !semver.IsValid(ref.Tag) {
+		return nil, "", false
+	}
+	for name, versions := range grantedBy() {
+		if !strings.HasSuffix("/"+ref.Name, "/"+name) {
+			continue
+		}
+		for _, v := range slices.SortedFunc(maps.Keys(versions), func(a, b string) int { return semver.Compare("v"+a, "v"+b) }) {
+			if semver.MajorMinor("v"+v) != semver.MajorMinor(ref.Tag) {
+				continue
+			}
+			if of == "" || semver.Compare("v"+v, ref.Tag) <= 0 {
+				of = v
+			}
+		}
+		if of != "" {
+			return versions[of], name + " " + of, true
+		}
+	}
+	return nil, "", false
+}
+
+// lacks says what of some permissions others lack: the verbs on each resource.
+func lacks(has, wants []snapshot.Permission) []string {
+	var missing []string
+	for _, w := range wants {
+		for _, group := range w.Groups {
+			for _, resource := range w.Resources {
+				verbs := slices.DeleteFunc(slices.Clone(w.Verbs), func(verb string) bool {
+					return slices.ContainsFunc(has, func(h snapshot.Permission) bool {
+						return h.Namespace == "" && hasEntry(h.Groups, group) && hasEntry(h.Resources, resource) && hasEntry(h.Verbs, verb) && named(h.Names, w.Names)
+					})
+				})
+				if len(verbs) > 0 {
+					missing = append(missing, and(verbs)+" "+strings.TrimSuffix(resource+"."+group, "."))
+				}
+			}
+		}
+	}
+	return missing
+}
+
+// hasEntry reports whether a rule's list has an entry for something.
+func hasEntry(list []string, what string) bool {
+	return slices.Contains(list, "*") || slices.Contains(list, what)
+}
+
+// named reports whether a rule for objects of some names permits what one for others does.
+func named(has, wants []string) bool {
+	return len(has) == 0 || len(wants) > 0 && !slices.ContainsFunc(wants, func(w string) bool { return !slices.Contains(has, w) })
+}

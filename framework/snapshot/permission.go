@@ -1,0 +1,139 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Account is a ServiceAccount that pods run with, and what RBAC permits it.
+type Account struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Permissions are the rules of all roles that are bound to it, or to all ServiceAccounts, those of
+	// its namespace, or all users.
+	Permissions []Permission `json:"permissions,omitempty"`
+}
+
+func (a Account) String() string { return a.Namespace + "/" + a.Name }
+
+// Permission is a rule, which permits each of its verbs on each of its resources of each of its API groups. A "*"
+// stands for all.
+type Permission struct {
+	// Namespace is where a RoleBinding permits it; empty: in all of them, and on what is in
+	// none.
+	Namespace string   `json:"namespace,omitempty"`
+	Groups    []string `json:"groups"`
+	Resources []string `json:"resources"`
+	Verbs     []string `json:"verbs"`
+	// Names restrict it to the objects of these names; none: no restriction.
+	Names []string `json:"names,omitempty"`
+}
+
+// Accounts is the source of what RBAC permits the ServiceAccounts of running pods, in
+// order of namespace and name. It lists roles, their bindings and Pods: a review of access,
+// which the API server would answer, is created, and who may only read cannot create one.
+// Other authorizers than RBAC are not asked. Rules of aggregated ClusterRoles are those that
+// the controller has filled in, by which the API server goes too.
+var Accounts = clusterList("permissions of ServiceAccounts", (*cluster).accounts,
+	func(s *Snapshot) *List[Account] { return &s.Accounts }, Account.state).within(rolesTimeout)
+
+// rolesTimeout bounds a reading of permissions: on a busy machine five lists took over a
+// second.
+const rolesTimeout = 5 * time.Second
+
+func (a Account) names(to *Names) { to.Namespaces[a.Namespace] = true }
+
+func (a Account) state(to *statements) {
+	for _, r := range a.Permissions {
+		for _, resource := range r.Resources {
+			to.add(API, "RBAC", "ServiceAccount "+a.String()+", "+resource, "", "%q of %q in %s, names %q", r.Verbs, r.Groups, cmp.Or(r.Namespace, "all namespaces"), r.Names)
+		}
+	}
+}
+
+func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
+	options := metav1.ListOptions{}
+	pods, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: notEnded})
+	if err != nil {
+		return nil, fmt.Errorf("listing Pods: %w", err)
+	}
+	// Bindings name a role of their kind, and a Role is that of the binding's namespace.
+	type role struct{ kind, namespace, name string }
+	roles := map[role][]rbacv1.PolicyRule{}
+	clusterRoles, err := c.rbac.ClusterRoles().List(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("listing ClusterRoles: %w", err)
+	}
+	for _, o := range clusterRoles.Items {
+		roles[role{kind: "ClusterRole", name: o.Name}] = o.Rules
+	}
+	namespaced, err := c.rbac.Roles(metav1.NamespaceAll).List(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("listing Roles: %w", err)
+	}
+	for _, o := range namespaced.Items {
+		roles[role{"Role", o.Namespace, o.Name}] = o.Rules
+	}
+	clusterBindings, err := c.rbac.ClusterRoleBindings().List(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("listing ClusterRoleBindings: %w", err)
+	}
+	bindings, err := c.rbac.RoleBindings(metav1.NamespaceAll).List(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("listing RoleBindings: %w", err)
+	}
+	accounts := map[string]*Account{}
+	for _, o := range pods.Items {
+		if a := (&Account{Namespace: o.Namespace, Name: o.Spec.ServiceAccountName}); a.Name != "" { // mirror pods have none
+			accounts[a.String()] = a
+		}
+	}
+	permit := func(namespace string, to []rbacv1.Subject, ref rbacv1.RoleRef) {
+		bound := role{kind: ref.Kind, name: ref.Name}
+		if ref.Kind == "Role" {
+			bound.namespace = namespace
+		}
+		for _, a := range accounts {
+			if !slices.ContainsFunc(to, func(s rbacv1.Subject) bool { return a.is(s, namespace) }) {
+				continue
+			}
+			for _, r := range roles[bound] {
+				if len(r.Resources) > 0 { // others permit paths
+					a.Permissions = append(a.Permissions, Permission{Namespace: namespace, Groups: r.APIGroups, Resources: r.Resources, Verbs: r.Verbs, Names: r.ResourceNames})
+				}
+			}
+		}
+	}
+	for _, o := range clusterBindings.Items {
+		permit("", o.Subjects, o.RoleRef)
+	}
+	for _, o := range bindings.Items {
+		permit(o.Namespace, o.Subjects, o.RoleRef)
+	}
+	all := make([]Account, 0, len(accounts))
+	for _, a := range accounts {
+		all = append(all, *a)
+	}
+	slices.SortFunc(all, func(a, b Account) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return all, nil
+}
+
+// is reports whether a binding in a namespace means the account by a subject.
+func (a Account) is(s rbacv1.Subject, namespace string) bool {
+	const all = "system:serviceaccounts"
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		return s.Name == a.Name && cmp.Or(s.Namespace, namespace) == a.Namespace
+	case rbacv1.GroupKind:
+		return slices.Contains([]string{all, all + ":" + a.Namespace, "system:authenticated"}, s.Name)
+	}
+	return s.Kind == rbacv1.UserKind && s.Name == "system:serviceaccount:"+a.Namespace+":"+a.Name
+}

@@ -1,0 +1,78 @@
+package snapshot
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestAccounts(t *testing.T) {
+	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
+	pod := func(namespace, account string) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod-" + account}, Spec: corev1.PodSpec{ServiceAccountName: account}}
+	}
+	rule := func(verb, resource string, names ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: names}
+	}
+	to := func(kind, namespace, name string) []rbacv1.Subject {
+		return []rbacv1.Subject{{Kind: kind, Namespace: namespace, Name: name}}
+	}
+	ref := func(kind, name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: kind, Name: name} }
+	in := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	lists := map[string]http.HandlerFunc{
+		"/api/v1/pods": protobuf(t, &corev1.PodList{Items: []corev1.Pod{pod("shop", "cart"), pod("mail", "mx"), pod("mail", "")}}),
+		rbac + "clusterroles": protobufOf(t, rbacv1.SchemeGroupVersion, &rbacv1.ClusterRoleList{Items: []rbacv1.ClusterRole{
+			{ObjectMeta: in("", "reader"), Rules: []rbacv1.PolicyRule{rule("list", "nodes"), {NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}},
+			{ObjectMeta: in("", "all"), Rules: []rbacv1.PolicyRule{rule("get", "pods")}},
+		}}),
+		rbac + "roles": protobufOf(t, rbacv1.SchemeGroupVersion, &rbacv1.RoleList{Items: []rbacv1.Role{
+			{ObjectMeta: in("shop", "reader"), Rules: []rbacv1.PolicyRule{rule("get", "secrets", "key")}},
+			{ObjectMeta: in("mail", "reader"), Rules: []rbacv1.PolicyRule{rule("get", "configmaps")}},
+		}}),
+		rbac + "clusterrolebindings": protobufOf(t, rbacv1.SchemeGroupVersion, &rbacv1.ClusterRoleBindingList{Items: []rbacv1.ClusterRoleBinding{
+			{ObjectMeta: in("", "cart"), Subjects: to("ServiceAccount", "shop", "cart"), RoleRef: ref("ClusterRole", "reader")},
+			{ObjectMeta: in("", "everyone"), Subjects: to("Group", "", "system:serviceaccounts"), RoleRef: ref("ClusterRole", "all")},
+			{ObjectMeta: in("", "nothing"), Subjects: to("ServiceAccount", "shop", "cart"), RoleRef: ref("ClusterRole", "gone")},
+		}}),
+		rbac + "rolebindings": protobufOf(t, rbacv1.SchemeGroupVersion, &rbacv1.RoleBindingList{Items: []rbacv1.RoleBinding{
+			{ObjectMeta: in("shop", "cart"), Subjects: to("ServiceAccount", "", "cart"), RoleRef: ref("Role", "reader")},
+			{ObjectMeta: in("mail", "mx"), Subjects: to("User", "", "system:serviceaccount:mail:mx"), RoleRef: ref("ClusterRole", "reader")},
+			{ObjectMeta: in("mail", "shop"), Subjects: to("Group", "", "system:serviceaccounts:shop"), RoleRef: ref("Role", "reader")},
+		}}),
+	}
+	c, err := newCluster(serve(t, lists))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.accounts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := func(namespace, verb, resource string, names ...string) Permission {
+		return Permission{Namespace: namespace, Groups: []string{""}, Resources: []string{resource}, Verbs: []string{verb}, Names: names}
+	}
+	want := []Account{
+		{Namespace: "mail", Name: "mx", Permissions: []Permission{may("", "get", "pods"), may("mail", "list", "nodes")}},
+		{Namespace: "shop", Name: "cart", Permissions: []Permission{
+			may("", "list", "nodes"), may("", "get", "pods"), may("shop", "get", "secrets", "key"), may("mail", "get", "configmaps"),
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// Without one of the lists nothing is known of any account.
+	delete(lists, rbac+"rolebindings")
+	if c, err = newCluster(serve(t, lists)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.accounts(t.Context()); err == nil || !strings.Contains(err.Error(), "listing RoleBindings") {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -1,0 +1,68 @@
+package lostpermission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// sessions asserts that each router has a BGP session with each of these nodes, and with no
+// other node.
+func sessions(id, name string, with ...string) framework.Check {
+	holds := func(_ context.Context, r *framework.Run) (bool, string, error) {
+		var wrong framework.Mismatches
+		for _, from := range r.Snapshot().Routers {
+			if !from.Neighbors.Read {
+				return false, "", fmt.Errorf("the sessions of %s were not read", from.Name)
+			}
+			for _, node := range nodes {
+				address, _ := r.Topology.AddressOn(node, nodeNet.Name)
+				if _, up := from.Session(address); up != slices.Contains(with, node) {
+					wrong.Addf("%s has a session with %s: %t", from.Name, node, up)
+				}
+			}
+		}
+		return wrong.Result()
+	}
+	return framework.Check{ID: id, Name: name, Reads: []snapshot.Source{snapshot.Routers}, Holds: holds}
+}
+
+// agentsAreOld asserts that each node runs an agent of the old version.
+func (u upgrade) agentsAreOld(_ context.Context, r *framework.Run) (bool, string, error) {
+	runs := map[string]string{}
+	for _, p := range r.Snapshot().PodImages.Items {
+		for _, c := range p.Containers {
+			if c.Name == "cilium-agent" {
+				runs[p.Node] = c.Image
+			}
+		}
+	}
+	var wrong framework.Mismatches
+	for _, node := range nodes {
+		if runs[node] != cilium.Agent(u.from) {
+			wrong.Addf("%s runs %q", node, runs[node])
+		}
+	}
+	return wrong.Result()
+}
+
+// saysOK asserts that the agent without sessions finds nothing wrong with itself.
+func saysOK(ctx context.Context, r *framework.Run) (bool, string, error) {
+	said, err := inAgent(ctx, labaccess.Lab(r).Node(worker1), `exec crictl exec --sync "$id" cilium-dbg status --brief`)
+	said = strings.TrimSpace(said)
+	return said == "OK", said, err
+}
+
+// logs asserts that the log of a node's agent says what it may not list.
+func logs(node string) framework.Condition {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		said, err := inAgent(ctx, labaccess.Lab(r).Node(node), `crictl logs "$id" 2>&1 | grep forbidden | tail -1`)
+		return strings.Contains(said, "failed to list") && strings.Contains(said, "ciliumbgppeeringpolicies.cilium.io is forbidden"), said, err
+	}
+}

@@ -1,0 +1,331 @@
+package lostpermission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/cilium/release"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// The versions: that of the agents, and those of the charts.
+const (
+	old      = "1.18.4"
+	affected = "1.19.3"
+	fixed    = "1.19.5"
+
+	affectedVariant = "cilium-" + old + "-chart-" + affected
+	fixedVariant    = "cilium-" + old + "-chart-" + fixed
+)
+
+// Scenario is the incident on a lab.
+var Scenario = framework.Scenario{
+	Incident: Record,
+	Topology: lab,
+	Owner:    framework.Maintainers, Slow: true,
+	Labels: []framework.Label{framework.BGP, framework.Upgrade},
+	Budget: framework.Budget{
+		Whole: 600 * time.Second, Affected: 400 * time.Second,
+		Reuse: 200 * time.Second, Lab: 60 * time.Second, Detect: time.Second,
+	},
+	Variants: []framework.Variant{
+		upgrade{old, affected}.variant(framework.Affected),
+		upgrade{old, fixed}.variant(framework.Fixed),
+	},
+	Tested: []framework.Tested{
+		{Name: "cilium.from", Default: old},
+		{Name: "cilium.to", Default: affected, Varied: true},
+	},
+	At: func(versions map[string]string) framework.Variant {
+		return upgrade{versions["cilium.from"], versions["cilium.to"]}.variant(framework.Unclassified)
+	},
+}
+
+// upgrade is one that has not reached the nodes: agents are of from, and all else of to.
+type upgrade struct{ from, to string }
+
+func (u upgrade) variant(role framework.Role) framework.Variant {
+	v := framework.Variant{
+		Name: "cilium-" + u.from + "-chart-" + u.to, Role: role, Form: framework.Whole,
+		Components: map[string]string{"cilium.from": u.from, "cilium.to": u.to},
+		Images:     append(append(release.Images(u.from), release.Images(u.to)...), workload.ProbeImage),
+	}
+	if role == framework.Affected {
+		v.Images = append(v.Images, release.Images(fixed)...)
+	}
+	v.Script = func() framework.Script {
+		s := u.common()
+		switch role {
+		case framework.Affected:
+			s.Precursors = []framework.Precursor{u.upgraded(u.lost(detect.Latent)), u.watchesEnd()}
+			s.Aftermath = []framework.Check{
+				sessions("no-session", "the routers have sessions with all nodes but "+worker1, master, worker2),
+				{ID: "says-ok", Name: "cilium-dbg status on " + worker1 + " says OK", Holds: saysOK},
+				{ID: "log", Name: "the log of the agent on " + worker1 + " says what is forbidden", Holds: logs(worker1), Bound: 30 * time.Second},
+			}
+			s.Remedies = u.remedies()
+		case framework.Fixed:
+			s.Precursors = []framework.Precursor{u.upgraded()}
+			s.Aftermath = []framework.Check{sessions("sessions-up", "the routers have sessions with all nodes", nodes...)}
+		default: // without precursors
+			s.Install = func(ctx context.Context, r *framework.Run) error {
+				if err := install(ctx, r, u.from); err != nil {
+					return err
+				}
+				return at(r, u.to).Apply(ctx, labaccess.Lab(r))
+			}
+		}
+		if role != framework.Fixed {
+			active := u.lost(detect.Active)
+			active.Owner, active.Routers = worker1, tors
+			s.Expected = []framework.Finding{active, {
+				Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active, Owner: worker1, Routers: tors, AnyObject: true,
+			}}
+		}
+		return s
+	}
+	return v
+}
+
+// lost is the finding about the agents.
+func (u upgrade) lost(state detect.State) framework.Finding {
+	return framework.Finding{
+		Detector: detect.Permission{}.Name(), Kind: detect.NotPermitted, State: state,
+		Object: detect.Named("ServiceAccount kube-system/cilium, " + cilium.Agent(u.from)),
+	}
+}
+
+// Times.
+const (
+	// restartTime is for how long routers keep the routes of an agent that has no session:
+	// several times what an agent takes to be back, which was 8 s, and 25 s on a machine on
+	// which other programs took most of the processors.
+	restartTime = 60 * time.Second
+	// within bounds a remedy. An agent that may not list pauses for up to 30 s, twice that
+	// with its jitter, before it tries again (client-go's reflector).
+	within = 3 * time.Minute
+)
+
+// at is a release: native routing, no masquerade, BGP, and no Services.
+func at(r *framework.Run, version string) release.Release {
+	api := labaccess.Cluster(r).APIServer()
+	return release.Release{Version: version, Values: release.Values{
+		"routingMode":          "native",
+		"autoDirectNodeRoutes": true,
+		"enableIPv4Masquerade": false,
+		"kubeProxyReplacement": false,
+		"bgpControlPlane":      map[string]any{"enabled": true},
+		// Without kube-proxy nothing serves the API server's Service.
+		"k8sServiceHost": api.Addr().String(),
+		"k8sServicePort": int64(api.Port()),
+		"operator":       map[string]any{"replicas": int64(1)},
+	}}
+}
+
+var (
+	pod     = framework.PodOn
+	outside = framework.HostEndpoint(lab.Hosts[0])
+)
+
+// common is what all variants do. They differ in versions, and in nothing else.
+func (u upgrade) common() framework.Script {
+	return framework.Script{
+		Install:   func(ctx context.Context, r *framework.Run) error { return install(ctx, r, u.from) },
+		Endpoints: append(framework.PodsOn(nodes...), outside),
+		// A ring inside the cluster: pods reach each other without the routers.
+		Probes: append(outside.Both(framework.PodsOn(nodes...)...),
+			pod(master).To(pod(worker1)), pod(worker1).To(pod(worker2)), pod(worker2).To(pod(master))),
+		Detectors:      []detect.Detector{detect.Permission{}, detect.RouteOwnership{}},
+		Baseline:       []framework.Check{sessions("sessions", "the routers have sessions with all nodes", nodes...)},
+		Fault:          restarted,
+		Impacted:       outside.Both(pod(worker1)),
+		SymptomWithin:  restartTime + 30*time.Second,
+		ExpectedWithin: 30 * time.Second,
+		Observe:        restartTime + 10*time.Second,
+	}
+}
+
+// upgraded is the release taken to the new version, whose DaemonSet leaves the pods alone.
+func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
+	return framework.Precursor{
+		ID: "release-upgraded", Name: "helm upgrade to " + u.to + ", with updateStrategy OnDelete",
+		Fault: func(r *framework.Run) framework.Fault {
+			return framework.Fault{
+				Name:   "helm upgrade to " + u.to,
+				Inject: func(ctx context.Context) error { return at(r, u.to).Apply(ctx, labaccess.Lab(r)) },
+				TookEffect: func(ctx context.Context) (bool, string, error) {
+					pods, err := release.Pods[1].List(ctx, labaccess.Cluster(r))
+					if err != nil || len(pods) == 0 {
+						return false, "no operator", err
+					}
+					image := pods[0].Spec.Containers[0].Image
+					return image == cilium.Operator(u.to), "the operator is " + image, nil
+				},
+				Undo:     func(ctx context.Context) error { return at(r, u.from).Apply(ctx, labaccess.Lab(r)) },
+				Replaced: true,
+			}
+		},
+		Expected: expected,
+		Aftermath: []framework.Check{
+			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Reads: []snapshot.Source{snapshot.RunningImages}, Holds: u.agentsAreOld},
+			sessions("sessions-stay", "the routers have sessions with all nodes", nodes...),
+		},
+	}
+}
+
+// watchesEnd closes the connections from worker2 to the API server, as that does with each
+// watch after some minutes. The agent there asks again, and is refused.
+func (u upgrade) watchesEnd() framework.Precursor {
+	return framework.Precursor{
+		ID: "watches-end", Name: "the watches of the agent on " + worker2 + ", which runs, end",
+		Fault: func(r *framework.Run) framework.Fault {
+			api := labaccess.Cluster(r).APIServer()
+			return framework.Fault{
+				Name: "end of the connections from " + worker2 + " to the API server",
+				Inject: func(ctx context.Context) error {
+					_, err := labaccess.Lab(r).Node(worker2).Exec(ctx, "ss", "--kill", "--tcp", "dst", api.Addr().String(), "dport", "=", strconv.Itoa(int(api.Port())))
+					return err
+				},
+				TookEffect: func(ctx context.Context) (bool, string, error) { return logs(worker2)(ctx, r) },
+				Undo:       func(context.Context) error { return nil }, // clients have connected again
+				Replaced:   true,
+			}
+		},
+		Expected:  []framework.Finding{u.lost(detect.Latent)},
+		Aftermath: []framework.Check{sessions("sessions-without-watches", "the routers have sessions with all nodes", nodes...)},
+	}
+}
+
+// restarted is the fault: kubelet starts the same pod again, as after a crash or a reboot.
+func restarted(r *framework.Run) framework.Fault {
+	var crashed workload.Crashed
+	return framework.Fault{
+		Name: "restart of the agent on " + worker1,
+		Inject: func(ctx context.Context) (err error) {
+			if crashed, err = release.Pods[0].Crash(ctx, labaccess.Lab(r), worker1); err != nil {
+				return err
+			}
+			_, err = crashed.Ready(ctx, labaccess.Cluster(r), within)
+			return err
+		},
+		TookEffect: func(ctx context.Context) (bool, string, error) {
+			if crashed.Pod.UID == "" {
+				return false, "its processes were not ended", nil
+			}
+			return crashed.Again(ctx, labaccess.Cluster(r))
+		},
+		Undo:     func(ctx context.Context) error { return permit(ctx, r) },
+		Replaced: true,
+	}
+}
+
+func (u upgrade) remedies() []framework.Remedy {
+	// back is the broken state again: the release of to, and an agent of from without peers.
+	back := func(ctx context.Context, r *framework.Run) error {
+		if err := at(r, u.to).Apply(ctx, labaccess.Lab(r)); err != nil {
+			return err
+		}
+		return u.restart(ctx, r)
+	}
+	return []framework.Remedy{
+		{
+			ID: "restart-agent", Name: "restart the agent again", Watch: 20 * time.Second,
+			Apply: func(ctx context.Context, r *framework.Run) error { return restarted(r).Inject(ctx) },
+		},
+		{
+			ID: "image-back", Name: "kubectl rollout undo of the DaemonSet, to " + u.from + ", and a new pod", Watch: 20 * time.Second,
+			Apply: u.agentBack,
+			Undo:  func(ctx context.Context, r *framework.Run) error { return at(r, u.to).Apply(ctx, labaccess.Lab(r)) },
+		},
+		{ID: "rule-back", Name: "the rule put back into the ClusterRole", Helps: true, Bound: within, Apply: permit, Undo: back},
+		{
+			ID: "agent-" + strings.ReplaceAll(u.to, ".", "-"), Name: "the agent of " + worker1 + " taken to " + u.to, Helps: true, Bound: within,
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				return at(r, u.to).Roll(ctx, labaccess.Lab(r), worker1)
+			},
+			Undo: func(ctx context.Context, r *framework.Run) error {
+				return errors.Join(u.agentBack(ctx, r), back(ctx, r))
+			},
+		},
+		{
+			ID: "chart-" + strings.ReplaceAll(fixed, ".", "-"), Name: "the chart of " + fixed, Helps: true, Bound: within,
+			Apply: func(ctx context.Context, r *framework.Run) error { return at(r, fixed).Apply(ctx, labaccess.Lab(r)) },
+		},
+	}
+}
+
+// agentBack takes the DaemonSet alone back to the old version, and worker1's agent with it.
+func (u upgrade) agentBack(ctx context.Context, r *framework.Run) error {
+	if err := at(r, u.from).ApplyAgents(ctx, labaccess.Lab(r)); err != nil {
+		return err
+	}
+	return at(r, u.from).Restart(ctx, labaccess.Cluster(r), worker1)
+}
+
+// restart restarts worker1's agent, which gets no session, and has routers drop what they
+// would keep of it for restartTime.
+func (u upgrade) restart(ctx context.Context, r *framework.Run) error {
+	if err := restarted(r).Inject(ctx); err != nil {
+		return err
+	}
+	return labaccess.Lab(r).ClearSessions(ctx, []string{worker1})
+}
+
+// permit puts the rule that the charts of 1.18 have into the agents' ClusterRole.
+func permit(ctx context.Context, r *framework.Run) error {
+	role := &rbacv1.ClusterRole{}
+	role.Name = "cilium"
+	patch := client.RawPatch("application/json-patch+json", []byte(
+		`[{"op":"add","path":"/rules/-","value":{"apiGroups":["cilium.io"],"resources":["ciliumbgppeeringpolicies"],"verbs":["list","watch"]}}]`))
+	if err := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().Patch(ctx, role, patch); err != nil {
+		return fmt.Errorf("adding a rule to ClusterRole %s: %w", role.Name, err)
+	}
+	return nil
+}
+
+// install installs Cilium of a version and the probe pods, in place of those of an earlier
+// variant or run.
+func install(ctx context.Context, r *framework.Run, version string) error {
+	l, c := labaccess.Lab(r), labaccess.Cluster(r)
+	if err := release.Uninstall(ctx, l, nodes, pods); err != nil {
+		return err
+	}
+	whole, began := at(r, version), time.Now()
+	if err := whole.Apply(ctx, l); err != nil {
+		return err
+	}
+	peering := release.Peering{RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true, RestartTime: restartTime}
+	for _, name := range tors {
+		address, _ := r.Topology.AddressOn(name, nodeNet.Name)
+		peering.Routers = append(peering.Routers, address)
+	}
+	if err := peering.Apply(ctx, c); err != nil {
+		return err
+	}
+	if err := whole.Ready(ctx, c, nodes); err != nil {
+		return err
+	}
+	if err := l.SessionsUp(ctx, nodes, began); err != nil {
+		return err
+	}
+	return workload.StartProbes(ctx, c, workload.OnEach(nodes...))
+}
+
+// inAgent runs a command on a node, in which $id is the container of its agent.
+func inAgent(ctx context.Context, n *kindlab.Node, command string) (string, error) {
+	return n.Exec(ctx, "sh", "-ec", `id=$(crictl ps --quiet --state running --name "^cilium-agent$"); `+command)
+}

@@ -1,0 +1,286 @@
+package twincidr
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"golang.org/x/mod/semver"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/check"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// The versions, and the variants that run them.
+const (
+	affected = "1.12.3"
+	fixed    = "1.12.4"
+
+	affectedVariant = "cilium-" + affected
+	fixedVariant    = "cilium-" + fixed
+)
+
+// Scenario is the incident on a lab.
+var Scenario = framework.Scenario{
+	Incident: Record,
+	Topology: lab,
+	Owner:    framework.Maintainers, Slow: true,
+	Labels: []framework.Label{framework.BGP, framework.IPAM},
+	Budget: framework.Budget{
+		Whole: 180 * time.Second, Affected: 120 * time.Second,
+		Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+	},
+	Variants: []framework.Variant{
+		variant(framework.Affected, affected, cilium.Operator(fixed)),
+		variant(framework.Fixed, fixed),
+	},
+	Tested: []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
+	At: func(versions map[string]string) framework.Variant {
+		return variant(framework.Unclassified, versions["cilium"])
+	},
+}
+
+func variant(role framework.Role, version string, more ...string) framework.Variant {
+	return framework.Variant{
+		Name: "cilium-" + version, Role: role, Form: framework.Slice,
+		Components: map[string]string{"cilium": version},
+		Images:     append([]string{cilium.Agent(version), cilium.Operator(version), workload.ProbeImage}, more...),
+		Script:     func() framework.Script { return (&story{version: version}).script(role) },
+	}
+}
+
+// ratesJSON are the outcomes of affected operators; run writes them, with --repeat and --record.
+//
+//go:embed rates.json
+var ratesJSON []byte
+
+var rates = func() framework.Rates {
+	r, err := framework.ParseRates(ratesJSON)
+	if err != nil {
+		panic(err) // it is a part of the program
+	}
+	return r
+}()
+
+// story is one run of the script.
+type story struct {
+	version string
+	// tries are the starts of the operator since the fault; given is the range that the
+	// newcomer got in the last of them.
+	tries int
+	given netip.Prefix
+}
+
+// cilium is Cilium in the lab, with the operator of a version: native routing over the ToRs,
+// no masquerade, the MetalLB speaker.
+func (s *story) cilium(lab topology.Topology, operator string) cilium.Cilium {
+	c := cilium.Cilium{
+		Agent: cilium.Agent(s.version), Operator: cilium.Operator(operator),
+		Config: cilium.Native.With(cilium.Config{
+			"ipam":                        cilium.ClusterPool,
+			"cluster-pool-ipv4-cidr":      podCIDR.String(),
+			"cluster-pool-ipv4-mask-size": strconv.Itoa(lowest.Bits()),
+			"enable-ipv4-masquerade":      "false",
+			"ipv4-native-routing-cidr":    podCIDR.String(),
+			"auto-direct-node-routes":     "false", // nodes reach each other's pods over the ToRs
+			"bgp-announce-pod-cidr":       "true",
+			"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
+			// A log line for each CiliumNode gives the race more time.
+			"debug": "true",
+			// The operator writes each CiliumNode when it starts.
+			"k8s-client-qps":   "2000",
+			"k8s-client-burst": "2000",
+			// The CiliumNodes without a machine stay, and the operator does not wait for
+			// Nodes before it gives ranges away (operator/main.go).
+			"nodes-gc-interval": "0s",
+		}),
+	}
+	for _, name := range tors {
+		address, _ := lab.AddressOn(name, nodeNet.Name)
+		c.Peers = append(c.Peers, cilium.Peer{Address: address, ASN: torASN, ClusterASN: clusterASN})
+	}
+	return c
+}
+
+var (
+	pod     = framework.PodOn
+	outside = framework.HostEndpoint(lab.Hosts[0])
+)
+
+// flows are the probes of the owner's pod, each packet from another port: ToRs choose a next hop
+// for each flow, and a flow is lost or is not.
+var flows = []probe.Probe{flow(outside, pod(owner)), flow(pod(owner), outside)}
+
+func flow(from, to framework.Endpoint) probe.Probe {
+	return probe.Probe{From: from.Name, To: to.Name, Protocol: probe.UDPFlow}.WithDefaults()
+}
+
+func (s *story) script(role framework.Role) framework.Script {
+	script := framework.Script{
+		Install: s.install,
+		// The newcomer has no pods yet.
+		Endpoints: []framework.Endpoint{pod(master), pod(owner), outside},
+		Probes:    append(outside.Both(pod(master)), flows...),
+		Detectors: []detect.Detector{detect.RouteOwnership{}},
+		PollEvery: 500 * time.Millisecond, // each lists hundreds of CiliumNodes
+		Baseline: []framework.Check{
+			{ID: "one-origin", Name: "the routers send each range to one node", Reads: routes, Holds: oneOrigin},
+			{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated", Holds: check.Hops(outside, 2)},
+		},
+		Fault: s.fault,
+		Trials: &framework.Trials{
+			Unit: "start of cilium-operator", Load: loadName, Rates: rates, File: "scenarios/twincidr/rates.json",
+			Result: func() (int, bool) { return s.tries, s.given == lowest },
+		},
+		Impacted: flows,
+		Observe:  10 * time.Second,
+	}
+	// An agent has sessions before it has a range to announce.
+	for _, from := range [][]string{tors, tors[:1], tors[1:]} {
+		script.Transient = append(script.Transient, framework.Finding{
+			Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active,
+			Object: detect.Prefix(third), Owner: newcomer, Routers: from,
+		})
+	}
+	if role == framework.Fixed {
+		script.Aftermath = []framework.Check{{ID: "own-range", Name: newcomer + " has a range of its own, and the routers send it there", Reads: routes, Holds: oneOrigin}}
+		return script
+	}
+	script.Expected = []framework.Finding{{
+		Detector: detect.RouteOwnership{}.Name(), Kind: detect.TwinRange, State: detect.Active,
+		Object: detect.Prefix(lowest), Owner: owner, Announcer: newcomer, Routers: tors,
+	}}
+	if role == framework.Affected {
+		script.Aftermath = []framework.Check{
+			{ID: "two-origins", Name: "the routers share packets to " + lowest.String() + " out between both nodes", Reads: routes, Holds: twoOrigins},
+			{ID: "operator-knows", Name: "the operator says in the status of CiliumNode " + owner + " that its range is taken", Holds: operatorKnows},
+		}
+		script.Remedies = s.remedies()
+	}
+	return script
+}
+
+// loadName is what Rates count under.
+var loadName = fmt.Sprintf("%d CiliumNodes, debug", others)
+
+// fault lets the newcomer join while the operator is down, and starts it. A start is one try.
+func (s *story) fault(r *framework.Run) framework.Fault {
+	return framework.Fault{
+		Name: newcomer + " joins while cilium-operator is down, which then starts",
+		Inject: func(ctx context.Context) error {
+			for s.tries, s.given = 0, (netip.Prefix{}); s.given != lowest && s.tries < max(1, r.TrialsDue()); s.tries++ {
+				if err := s.joinWithout(ctx, r, s.version); err != nil {
+					return err
+				}
+				r.Note(fmt.Sprintf("start %d of cilium-operator: %s is given %s", s.tries+1, newcomer, s.given))
+			}
+			return nil
+		},
+		TookEffect: func(context.Context) (bool, string, error) {
+			return s.given.IsValid(), newcomer + " has no range", nil
+		},
+		Undo:     func(ctx context.Context) error { return s.install(ctx, r) },
+		Replaced: true,
+	}
+}
+
+// joinWithout lets the newcomer join while no operator runs, and starts that of a version.
+func (s *story) joinWithout(ctx context.Context, r *framework.Run, version string) error {
+	c := labaccess.Cluster(r)
+	if err := cilium.StopOperator(ctx, c); err != nil {
+		return err
+	}
+	return s.join(ctx, r, func() error { return s.cilium(r.Topology, version).Configure(ctx, c) })
+}
+
+// join makes the newcomer's CiliumNode anew, does what comes then, and waits until the
+// newcomer announces the range that it is given.
+func (s *story) join(ctx context.Context, r *framework.Run, then func() error) (err error) {
+	c, began := labaccess.Cluster(r), time.Now()
+	if err := cilium.Rejoin(ctx, c, newcomer); err != nil {
+		return err
+	}
+	if err := then(); err != nil {
+		return err
+	}
+	if s.given, err = cilium.AwaitRange(ctx, c, newcomer); err != nil {
+		return err
+	}
+	return labaccess.Lab(r).SessionsUp(ctx, []string{newcomer}, began)
+}
+
+// within bounds a remedy.
+const within = 2 * time.Minute
+
+func (s *story) remedies() []framework.Remedy {
+	return []framework.Remedy{
+		{
+			ID: "restart-agents", Name: "restart every agent", Watch: 5 * time.Second,
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				again := s.cilium(r.Topology, s.version)
+				again.Restart = "by the operator"
+				return again.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes)
+			},
+		},
+		{
+			ID: "fixed-operator", Name: "cilium-operator " + fixed + " alone", Watch: 5 * time.Second,
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				c := labaccess.Cluster(r)
+				if err := cilium.StopOperator(ctx, c); err != nil {
+					return err
+				}
+				if err := s.cilium(r.Topology, fixed).Configure(ctx, c); err != nil {
+					return err
+				}
+				return cilium.OperatorUp(ctx, c)
+			},
+		},
+		{
+			// That operator has refused the owner its range, and gives it away again once
+			// the newcomer has given it back.
+			ID: "join-again", Name: newcomer + "'s CiliumNode made anew while cilium-operator " + fixed + " runs", Watch: 5 * time.Second,
+			Apply: func(ctx context.Context, r *framework.Run) error { return s.join(ctx, r, func() error { return nil }) },
+		},
+		{
+			ID: "join-without", Name: newcomer + "'s CiliumNode made anew while no operator runs, then cilium-operator " + fixed, Helps: true, Bound: within,
+			Apply: func(ctx context.Context, r *framework.Run) error { return s.joinWithout(ctx, r, fixed) },
+		},
+	}
+}
+
+// install installs Cilium, the CiliumNodes and the probe pods, in any state that an earlier
+// variant or run left.
+func (s *story) install(ctx context.Context, r *framework.Run) error {
+	if semver.MajorMinor("v"+s.version) != "v1.12" {
+		return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, whatever the CiliumNodes say", s.version)
+	}
+	l, c := labaccess.Lab(r), labaccess.Cluster(r)
+	if err := cilium.Uninstall(ctx, l, c, nodes, podCIDR); err != nil {
+		return err
+	}
+	wanted := s.cilium(r.Topology, s.version)
+	if err := wanted.Configure(ctx, c); err != nil {
+		return err
+	}
+	order, address := members(r.Topology)
+	if err := cilium.CreateNodes(ctx, c, order, func(name string) netip.Addr { return address[name] }); err != nil {
+		return err
+	}
+	if err := wanted.Announce(ctx, l, c, nodes); err != nil {
+		return err
+	}
+	return workload.StartProbes(ctx, c, workload.OnEach(master, owner))
+}
+
+// routes is what the checks read of snapshots.
+var routes = []snapshot.Source{snapshot.Routers}

@@ -1,0 +1,59 @@
+package twincidr
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/images"
+)
+
+func TestScenario(t *testing.T) {
+	if err := Scenario.Validate(); err != nil {
+		t.Error(err)
+	}
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hasRecipe := func(image string) bool { _, err := catalogue.Recipe(image); return err == nil }
+	if missing := suite.MissingImages(Scenario, hasRecipe); len(missing) > 0 {
+		t.Errorf("images without a recipe: %v", missing)
+	}
+}
+
+func TestTwoOrigins(t *testing.T) {
+	hops := func(addresses ...string) snapshot.Snapshot {
+		route := snapshot.Route{Prefix: lowest, Protocol: snapshot.RouteBGP}
+		for _, a := range addresses {
+			route.NextHops = append(route.NextHops, snapshot.NextHop{Address: netip.MustParseAddr(a)})
+		}
+		read := snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{route}}
+		return snapshot.Snapshot{Routers: []snapshot.Router{{Name: tors[0], Routes: read}, {Name: tors[1], Routes: read}}}
+	}
+	unread := hops("10.69.4.21", "10.69.4.22")
+	unread.Routers[1].Routes.Read = false
+	lacking := hops("10.69.4.21", "10.69.4.22")
+	lacking.Routers = lacking.Routers[:1]
+	for _, tt := range []struct {
+		name     string
+		at       snapshot.Snapshot
+		holds    bool
+		notKnown bool
+	}{
+		{name: "both", at: hops("10.69.4.22", "10.69.4.21"), holds: true},
+		{name: "the owner alone", at: hops("10.69.4.21")},
+		{name: "another node", at: hops("10.69.4.11", "10.69.4.21")},
+		{name: "a router that was not read", at: unread, notKnown: true},
+		{name: "a router that is missing", at: lacking, notKnown: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			holds, saw, err := twoOrigins(t.Context(), &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return tt.at }})
+			if holds != tt.holds || (err != nil) != tt.notKnown {
+				t.Errorf("%t, %q, %v", holds, saw, err)
+			}
+		})
+	}
+}
