@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/probe"
 )
 
 // Whole versions are upgraded whole, older ones as slices, and there is nothing in between.
@@ -79,6 +80,12 @@ func TestCiliumModes(t *testing.T) {
 			for _, kind := range []string{"pod to outside", "pod to pod, other node", "cluster IP", "node port", "long-lived TCP", SourcePath, "DNS through CoreDNS, a Service's name"} {
 				if !slices.Contains(kinds, kind) {
 					t.Errorf("%q is not measured", kind)
+				}
+			}
+			for _, e := range whole.Ends {
+				reached := slices.ContainsFunc(whole.probes(), func(p probe.Probe) bool { return p.From == outside && p.To == beside.Name })
+				if e.Name == loadBalancer && (e.Pod == nil || *e.Pod != beside || reached) {
+					t.Errorf("the pod behind the LoadBalancer address is reached from outside by its own address as well: %+v", e)
 				}
 			}
 			for _, p := range whole.probes() {
