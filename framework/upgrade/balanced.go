@@ -22,7 +22,7 @@ const loadBalancer = "LoadBalancer address"
 
 // balancedEnd is that endpoint, with the address that the Service got.
 func balancedEnd(address *netip.Addr) framework.Endpoint {
-	e := framework.PodOn(worker2)
+	e := framework.PodEndpoint(beside)
 	e.Name, e.Address = loadBalancer, func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(*address, wire.DefaultPort) }
 	return e
 }
@@ -33,7 +33,10 @@ func announces(ctx context.Context, r *framework.Run, node string) error {
 	return withFresh(ctx, r, func(address netip.Addr) error { return labaccess.Lab(r).Announced(ctx, node, address) })
 }
 
-// balanced is the Service of type LoadBalancer in front of the pod on worker2.
+// balanced is the Service of type LoadBalancer in front of the pod beside: no other probe from
+// outside goes to that pod. Cilium's connection tracking has the translation of a flow for some
+// time after it. Its tuple is that of the client and the pod, so the replies to a new flow from
+// the same port to the pod itself would come from the Service's address.
 const balanced = "balanced"
 
 // withFresh does something while there is a new Service of type LoadBalancer that has an address.
@@ -60,7 +63,7 @@ spec:
   ports:
   - {name: tcp, protocol: TCP, port: %d}
   - {name: udp, protocol: UDP, port: %[4]d}
-`, name, workload.ProbeLabel, worker2, wire.DefaultPort))
+`, name, workload.ProbeLabel, beside.Name, wire.DefaultPort))
 }
 
 // loadBalancerPaths are the paths from outside to the Service's address.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/probe"
 )
 
 // Whole versions are upgraded whole, older ones as slices, and there is nothing in between.
@@ -68,17 +69,29 @@ func TestCiliumModes(t *testing.T) {
 				kinds = append(kinds, k.Name)
 			}
 			native := name == "cilium-native-bgp"
-			for _, kind := range []string{"outside to pod", "new connections, outside to pod", "UDP one way, outside to pod"} {
+			for _, kind := range []string{
+				"outside to pod", "new connections, outside to pod", "UDP one way, outside to pod",
+				"LoadBalancer address, outside, UDP", "LoadBalancer address, outside, new connections", "LoadBalancer address, outside, long-lived TCP",
+			} {
 				if slices.Contains(kinds, kind) != native {
 					t.Errorf("%q is measured: %t", kind, !native)
 				}
 			}
-			for _, kind := range []string{"pod to outside", "pod to pod, other node", "cluster IP", "node port", "long-lived TCP"} {
+			for _, kind := range []string{"pod to outside", "pod to pod, other node", "cluster IP", "node port", "long-lived TCP", SourcePath, "DNS through CoreDNS, a Service's name"} {
 				if !slices.Contains(kinds, kind) {
 					t.Errorf("%q is not measured", kind)
 				}
 			}
+			for _, e := range whole.Ends {
+				reached := slices.ContainsFunc(whole.probes(), func(p probe.Probe) bool { return p.From == outside && p.To == beside.Name })
+				if e.Name == loadBalancer && (e.Pod == nil || *e.Pod != beside || reached) {
+					t.Errorf("the pod behind the LoadBalancer address is reached from outside by its own address as well: %+v", e)
+				}
+			}
 			for _, p := range whole.probes() {
+				if !slices.ContainsFunc(whole.Ends, func(e framework.Endpoint) bool { return e.Name == p.To }) {
+					t.Errorf("%s goes to no endpoint", p.Name)
+				}
 				if p.From == outside && !strings.HasPrefix(p.To, "node port") && !native {
 					t.Errorf("%s is probed through a tunnel", p.Name)
 				}

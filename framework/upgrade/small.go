@@ -120,7 +120,9 @@ func (s small) topology() topology.Topology {
 
 // pods are the pods of the probes: one on each node, with the node's name, and a second
 // one on worker1. They keep running during the upgrade.
-var pods = append(workload.OnEach(master, worker1, worker2), framework.ProbePod{Name: "beside", Node: worker1})
+var pods = append(workload.OnEach(master, worker1, worker2), beside)
+
+var beside = framework.ProbePod{Name: "beside", Node: worker1}
 
 // The Service in front of the pod on worker2. The pod on worker1 uses its cluster IP, and
 // the host outside its node port of worker1.

@@ -42,6 +42,27 @@ func TestPeering(t *testing.T) {
 	}
 }
 
+// Services whose addresses are announced have the label that the session's families ask for.
+func TestPeeringOfServices(t *testing.T) {
+	parts := strings.Split(Peering{LoadBalancers: netip.MustParsePrefix("10.62.128.0/24")}.manifest(), "---\n")
+	if len(parts) != 5 {
+		t.Fatalf("%d objects", len(parts))
+	}
+	label := fmt.Sprint(values(t, "{"+Announced+"}"))
+	announcement, pool := values(t, parts[3]), values(t, parts[4])
+	advertisements, _ := chart.Get(announcement, "spec.advertisements")
+	want := "[map[advertisementType:Service selector:map[matchLabels:" + label + "] service:map[addresses:[LoadBalancerIP]]]]"
+	if fmt.Sprint(advertisements) != want {
+		t.Errorf("%v, want %s", advertisements, want)
+	}
+	if got, _ := chart.Get(announcement, "metadata.labels"); fmt.Sprint(got) != label {
+		t.Errorf("the announcement has the labels %v", got)
+	}
+	if got, _ := chart.Get(pool, "spec.blocks"); fmt.Sprint(got) != "[map[cidr:10.62.128.0/24]]" {
+		t.Errorf("blocks %v", got)
+	}
+}
+
 // The lab's settings take precedence over the user's values, and what they need depends on
 // the mode. The user's own are not changed.
 func TestSettings(t *testing.T) {
