@@ -7,7 +7,7 @@ import "github.com/relapse-dev/relapse/framework"
 // Record is the incident as it is documented.
 var Record = framework.Incident{
 	Name:   "lost-permission",
-	Title:  "An upgrade takes a permission from Cilium agents that still run",
+	Title:  "an upgrade takes a permission from Cilium agents that still run",
 	Source: "cilium#45802; Cilium's release notes of 1.19.4 (#45829); templates/cilium-agent/clusterrole.yaml of the charts of 1.18.4, 1.19.3 and 1.19.5; pkg/bgpv1/agent/controller.go and pkg/k8s/resource of 1.18.4",
 	Issue:  "https://github.com/cilium/cilium/issues/45802",
 	Symptom: `A cluster is upgraded from Cilium 1.18 to 1.19. Its DaemonSet has the strategy OnDelete:

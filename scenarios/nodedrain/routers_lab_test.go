@@ -41,8 +41,10 @@ func TestRouterKinds(t *testing.T) {
 	}
 }
 
-// resultOf lists verdicts, remedies and findings of a run. Settling findings, and which
-// router showed one first, depend on the moments of the polls.
+// resultOf lists verdicts, remedies and findings of a run. It leaves out what depends on the
+// moments of the polls: settling findings, which router showed one first, and latent ones of
+// the fixed version. Its speaker withdraws a range some moments after the Node object was
+// deleted, and a poll between the two has a route to an absent node.
 func resultOf(r report.Report) []string {
 	set := map[string]bool{}
 	for _, v := range r.Variants {
@@ -51,7 +53,8 @@ func resultOf(r report.Report) []string {
 			set[fmt.Sprintf("%s: %s: %s", v.Name, m.ID, m.Verdict)] = true
 		}
 		for _, f := range v.Findings {
-			if id := f.ID(); id.State != detect.Pending {
+			id := f.ID()
+			if passing := id.State == detect.Latent && v.Role != string(framework.Affected); id.State != detect.Pending && !passing {
 				id.Routers = ""
 				set[fmt.Sprintf("%s: %s: %s", v.Name, f.During, id)] = true
 			}

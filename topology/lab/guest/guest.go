@@ -141,7 +141,17 @@ type ExitError struct {
 
 func (e *ExitError) Error() string {
 	return fmt.Sprintf("on %s: %s: exit status %d: %s",
-		e.Guest, shellescape.QuoteCommand(e.Command), e.Status, strings.TrimSpace(e.Output))
+		e.Guest, Quote(e.Command), e.Status, strings.TrimSpace(e.Output))
+}
+
+// Quote is a command as one types it. A script of several lines is cut after its first one,
+// for a sentence that names the command.
+func Quote(command []string) string {
+	first, rest, several := strings.Cut(shellescape.QuoteCommand(command), "\n")
+	if !several {
+		return first
+	}
+	return fmt.Sprintf("%s ... (%d more lines)", first, strings.Count(rest, "\n")+1)
 }
 
 // ErrNotAnswering says that the guest's agent does not answer: the guest is booting,
@@ -166,7 +176,7 @@ func (g *Guest) ExecInput(ctx context.Context, input io.Reader, command ...strin
 		err = g.whyNot(ctx, err)
 	}
 	if err != nil {
-		return stdout.String(), fmt.Errorf("on %s: %s: %w", g.name, shellescape.QuoteCommand(command), err)
+		return stdout.String(), fmt.Errorf("on %s: %s: %w", g.name, Quote(command), err)
 	}
 	if status.Status != 0 {
 		return stdout.String(), &ExitError{Guest: g.name, Command: command, Status: status.Status, Output: output.String()}

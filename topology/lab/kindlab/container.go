@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"al.essio.dev/pkg/shellescape"
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
@@ -57,7 +56,7 @@ type ExecError struct {
 
 func (e *ExecError) Error() string {
 	return fmt.Sprintf("on %s: %s: exit status %d: %s",
-		e.Member, shellescape.QuoteCommand(e.Command), e.ExitCode, lastLines(e.Output, 15))
+		e.Member, guest.Quote(e.Command), e.ExitCode, lastLines(e.Output, 15))
 }
 
 func lastLines(s string, n int) string {
@@ -81,7 +80,7 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 		return out, err
 	}
 	wrap := func(err error) error {
-		return fmt.Errorf("on %s: %s: %w", m.name, shellescape.QuoteCommand(command), err)
+		return fmt.Errorf("on %s: %s: %w", m.name, guest.Quote(command), err)
 	}
 	exec, err := m.docker.ContainerExecCreate(ctx, m.container, container.ExecOptions{
 		Cmd: command, AttachStdin: input != nil, AttachStdout: true, AttachStderr: true,

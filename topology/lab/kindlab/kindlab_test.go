@@ -254,6 +254,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			&ExecError{Member: "master1", Command: []string{"sh", "-c", "exit 3"}, ExitCode: 3, Output: "no\n"},
 			"on master1: sh -c 'exit 3': exit status 3: no",
 		},
+		{
+			&ExecError{Member: "master1", Command: []string{"sh", "-c", "set -e\nfalse\ntrue\n"}, ExitCode: 1, Output: "no\n"},
+			"on master1: sh -c 'set -e ... (3 more lines): exit status 1: no",
+		},
 	} {
 		if got := test.err.Error(); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
