@@ -77,7 +77,8 @@ const (
 	Release     Action = "release"      // what a version has for all nodes is brought to the cluster
 	Roll        Action = "roll"         // the agent of a node is replaced; Part is the node
 	Restart     Action = "restart"      // an agent crashes and starts again: Holds and Saw; Part is the node
-	StillWorks  Action = "still-works"  // whether an agent that started again works some time later: Holds and Saw; Part is the node
+	Works       Action = "works"        // whether an agent that took the place of another does new work: Holds and Saw; Part is the node
+	StillWorks  Action = "still-works"  // whether an agent that started works some time later: Holds and Saw; Part is the node
 	ReadKernel  Action = "read-kernel"  // a node's kernel is read: Saw; Part is the node
 )
 

@@ -368,12 +368,26 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"the restart interrupts traffic for a short time", traffic(func(m *upgrade.Measures) {
-				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(50)), on(lossy(50, 500*time.Millisecond))
+				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(15)), on(lossy(15, 500*time.Millisecond))
 			}), Go, "had a longest gap of 500ms", "upgrade, restart in the middle", Fine,
 		},
 		{
+			"the restart loses a share of the packets", traffic(func(m *upgrade.Measures) {
+				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(500)), on(lossy(500, 500*time.Millisecond))
+			}), NoGo, "pod to pod: 500 of 1000 packets were lost (allowed: 21, one gap of 1s on each probe)", "upgrade, restart in the middle", Fails,
+		},
+		{
+			"the new version starts and does not work", traffic(func(m *upgrade.Measures) {
+				m.Upgrade.NotWorking, m.Stopped = "node node2: no route", "node node2: no route"
+			}), NoGo, "1.1.0 starts and does not work: node node2: no route", "upgrade, rollout", Fails,
+		},
+		{
+			"the old version does not work after the rollback", traffic(func(m *upgrade.Measures) { m.Back.NotWorking, m.Stopped = "it ended", "it ended" }),
+			NoGo, "1.0.0 does not work after the rollback: it ended", "upgrade, rollout", Fails,
+		},
+		{
 			"the share of the rollout is that of its own steps", traffic(func(m *upgrade.Measures) {
-				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(50)), on(lossy(60, 500*time.Millisecond))
+				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(20)), on(lossy(30, 500*time.Millisecond))
 			}), NoGo, "during the upgrade 10 of 9000 packets (0.111%; allowed: 0.1%) were lost", "upgrade, pod to pod", Fails,
 		},
 		{

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -143,6 +144,12 @@ func (u Upgrade) rollouts(command string) Row {
 	case m.Upgrade != nil && m.Upgrade.Ends != "":
 		r.State, r.Command = Fails, command
 		r.Says = fmt.Sprintf("%s does not start: %s", m.Upgrade.To, m.Upgrade.Ends)
+	case m.Upgrade != nil && m.Upgrade.NotWorking != "":
+		r.State, r.Command = Fails, command
+		r.Says = fmt.Sprintf("%s starts and does not work: %s", m.Upgrade.To, m.Upgrade.NotWorking)
+	case m.Back != nil && cmp.Or(m.Back.Ends, m.Back.NotWorking) != "":
+		r.State, r.Command = Fails, command
+		r.Says = fmt.Sprintf("%s does not work after the rollback: %s", m.Back.To, cmp.Or(m.Back.Ends, m.Back.NotWorking))
 	case m.Upgrade == nil:
 		r.State, r.Says = NotJudged, "the upgrade did not run: "+cmp.Or(stopped, "no reason is recorded")
 	case m.Back == nil:
@@ -179,6 +186,8 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 			switch {
 			case p.LongestGapMS > t.MaxGapMS && !explained(resting, p, false, t):
 				lost = append(lost, fmt.Sprintf("%s: nothing was answered for %s (%s; allowed: %s)", p.Name, gapOf(p), p.GapProbe, duration(t.MaxGapMS)))
+			case p.Lost > permitted(p, restart.Phase, t) && !explained(resting, p, false, t):
+				lost = append(lost, fmt.Sprintf("%s: %d of %d packets were lost (allowed: %d, one gap of %s on each probe)", p.Name, p.Lost, p.Lost+p.Answered, permitted(p, restart.Phase, t), duration(t.MaxGapMS)))
 			case p.LongestSilenceMS > t.MaxGapMS:
 				unknown = append(unknown, fmt.Sprintf("%s: %s: no answer is known for %s (%s; allowed: %s)", who, p.Name, duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS)))
 			}
@@ -224,6 +233,16 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 	}
 	r.Says = strings.Join(slices.Concat(fails, unknown, fine), "; ")
 	return r, r.Decides
+}
+
+// permitted is how many packets a path may lose in the phase of a restart: those of one gap of
+// the longest permitted time on each of its probes, and the permitted share of all.
+func permitted(p upgrade.Path, phase upgrade.Phase, t Thresholds) int {
+	gap := 0.0
+	if of := lasted(phase); of > 0 {
+		gap = min(1, float64(t.MaxGapMS)/float64(of.Milliseconds()))
+	}
+	return int(math.Ceil(float64(p.Due) * (gap + t.MaxLost)))
 }
 
 func changed(r *upgrade.Rollout) string {

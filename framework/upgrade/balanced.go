@@ -28,9 +28,18 @@ func balancedEnd(address *netip.Addr) framework.Endpoint {
 }
 
 // announces asks the BGP speaker of a node for what it has not done yet: the address of a new
-// Service is announced by it to each router.
+// Service is announced by it to each router, and withdrawn when the Service is gone. The next
+// new Service gets the same address.
 func announces(ctx context.Context, r *framework.Run, node string) error {
-	return withFresh(ctx, r, func(address netip.Addr) error { return labaccess.Lab(r).Announced(ctx, node, address) })
+	var announced netip.Addr
+	err := withFresh(ctx, r, func(address netip.Addr) error {
+		announced = address
+		return labaccess.Lab(r).Announced(ctx, node, address)
+	})
+	if err != nil {
+		return err
+	}
+	return labaccess.Lab(r).Withdrawn(ctx, node, announced)
 }
 
 // balanced is the Service of type LoadBalancer in front of the pod beside: no other probe from
@@ -50,7 +59,7 @@ func withFresh(ctx context.Context, r *framework.Run, do func(netip.Addr) error)
 		err = do(address)
 	}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fresh}}
-	return errors.Join(err, labaccess.Cluster(r).Client.Resources().Delete(ctx, service))
+	return errors.Join(err, labaccess.Cluster(r).Client.Resources().Delete(context.WithoutCancel(ctx), service))
 }
 
 func applyLoadBalancer(ctx context.Context, r *framework.Run, name string) error {

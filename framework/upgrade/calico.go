@@ -60,8 +60,7 @@ func calicoUpgrade() Upgrade {
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: apply,
 		Nodes:   []string{master, worker1, worker2},
-		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
-			return calico.Roll(ctx, labaccess.Lab(r), node)
-		},
-	}.crashing(all(calico.Agent.Pods), func(version string) string { return calico.Images(version)[0] }, sessionsAndPods)
+		Pods:    []workload.Pods{calico.Agent.Pods},
+		Roll:    restart(calico.Agent),
+	}.withAgents(all(calico.Agent.Pods), func(version string) string { return calico.Images(version)[0] }, sessionsAndPods)
 }

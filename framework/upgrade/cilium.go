@@ -158,23 +158,25 @@ func ciliumWhole(values release.Values) Upgrade {
 		},
 		Nodes: nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			if err := at(version).Roll(ctx, labaccess.Lab(r), node); err != nil {
-				return err
-			}
-			return startsPod(ctx, r, node)
+			return at(version).Restart(ctx, labaccess.Cluster(r), node)
 		},
 		Pods:    release.Pods,
 		Passing: func(p netip.Prefix) bool { return pool.Contains(p.Addr()) },
-	}.crashing(all(release.Pods[0]), cilium.Agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	}.withAgents(all(release.Pods[0]), cilium.Agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+		asks, ctx := errgroup.WithContext(ctx)
+		asks.Go(func() error { return startsPod(ctx, r, node) })
 		if values.BGP() {
-			if err := sessionsSince(ctx, r, node, version, began); err != nil {
-				return err
-			}
-			if err := announces(ctx, r, node); err != nil {
-				return err
-			}
+			asks.Go(func() error {
+				if err := sessionsSince(ctx, r, node, version, began); err != nil {
+					return err
+				}
+				return announces(ctx, r, node)
+			})
 		}
-		return startsPod(ctx, r, node)
+		if values.ReplacesKubeProxy() {
+			asks.Go(func() error { return followsServices(ctx, r, ciliumProxies, node, reachedWithin) })
+		}
+		return asks.Wait()
 	})
 }
 
@@ -262,7 +264,7 @@ func ciliumSlice(speaker bool) Upgrade {
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return at(r, version).Roll(ctx, labaccess.Lab(r), node)
 		},
-	}.crashing(all(cilium.Pods), agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	}.withAgents(all(cilium.Pods), agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
 		return at(r, version).Works(ctx, labaccess.Lab(r), node, began)
 	})
 }

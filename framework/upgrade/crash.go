@@ -14,14 +14,18 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 )
 
-// crashing returns the upgrade with the Crash of a component whose agents are pods, one on a
-// node, with a container of the image. Works waits for what an agent does besides being ready:
-// new work above all. Began is before its crash.
+// withAgents returns the upgrade with Works, and with the Steady and Crash of a component whose
+// agents are pods, one on a node, with a container of the image.
 //
 // DaemonSets of an upgrade have the newer template already, and whoever deletes a pod gets
 // one of that. So the pod stays, and its processes are killed: kubelet starts it again with
 // its own image.
-func (u Upgrade) crashing(agents func(node string) workload.Pods, image func(version string) string, works func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error) Upgrade {
+func (u Upgrade) withAgents(agents func(node string) workload.Pods, image func(version string) string, works func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error) Upgrade {
+	u.Works = works
+	u.Steady = func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
+		steady, err := agents(node).Steady(ctx, labaccess.Cluster(r), node)
+		return func(ctx context.Context) error { return steady(ctx, cmp.Or(u.RollWithin, rollWithin)) }, err
+	}
 	u.Crash = func(ctx context.Context, r *framework.Run, node, version string) (func(context.Context) error, error) {
 		began := time.Now()
 		crashed, err := agents(node).Crash(ctx, labaccess.Lab(r), node)
@@ -68,6 +72,17 @@ func sessionsAndPods(ctx context.Context, r *framework.Run, node, version string
 		return err
 	}
 	return startsPod(ctx, r, node)
+}
+
+// restart is the Roll of a component whose agents are a DaemonSet with the strategy OnDelete.
+func restart(agents workload.DaemonSet) func(ctx context.Context, r *framework.Run, node, version string) error {
+	return func(ctx context.Context, r *framework.Run, node, _ string) error {
+		c, nodes := labaccess.Cluster(r), []string{node}
+		if err := agents.Restart(ctx, c, nodes, rollWithin); err != nil {
+			return err
+		}
+		return agents.Ready(ctx, c, nodes, rollWithin)
+	}
 }
 
 // all are the same pods on each node.

@@ -108,18 +108,15 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		},
 		Nodes: nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			if err := at(version).Roll(ctx, labaccess.Lab(r), node, within); err != nil {
-				return err
-			}
-			return followsServices(ctx, r, node, within)
+			return at(version).Roll(ctx, labaccess.Lab(r), node, within)
 		},
 		RollWithin: within,
 		Pods:       []workload.Pods{kubeadm.KubeProxy.Pods},
-	}.crashing(all(kubeadm.KubeProxy.Pods), kubeadm.ProxyImage, func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
+	}.withAgents(all(kubeadm.KubeProxy.Pods), kubeadm.ProxyImage, func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
 		if err := at(version).Synced(ctx, labaccess.Lab(r), node, within); err != nil {
 			return err
 		}
-		return followsServices(ctx, r, node, within)
+		return followsServices(ctx, r, kubeProxies, node, within)
 	})
 	if config.Mode == kubeadm.NFTables {
 		u.Fit = host.ProxiesByNFTables
@@ -170,19 +167,14 @@ func kubeProxyOf13() Upgrade {
 			return starts.Wait()
 		},
 		Ends: s.ends(), Paths: s.paths(guestUDPEvery, guestOtherEvery, true),
-		Nodes: nodes,
-		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			if err := apply(ctx, r, node, version); err != nil {
-				return err
-			}
-			return followsServices(ctx, r, node, guestRollWithin)
-		},
+		Nodes:      nodes,
+		Roll:       apply,
 		RollWithin: guestRollWithin,
-	}.crashing(kubeproxy.Pods, kubeproxy.Image,
+	}.withAgents(kubeproxy.Pods, kubeproxy.Image,
 		func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
 			if err := at(node, version).Synced(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
-			return followsServices(ctx, r, node, guestRollWithin)
+			return followsServices(ctx, r, kubeProxies, node, guestRollWithin)
 		})
 }

@@ -58,12 +58,11 @@ func kubeRouterUpgrade() Upgrade {
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return at(r, version).Declare(ctx, labaccess.Cluster(r))
 		},
-		Nodes: []string{master, worker1, worker2},
-		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
-			return kuberouter.Roll(ctx, labaccess.Lab(r), node)
-		},
+		Nodes:     []string{master, worker1, worker2},
+		Pods:      []workload.Pods{kuberouter.Agent.Pods},
+		Roll:      restart(kuberouter.Agent),
 		Normalize: func(_, what string) string { return hashedChain.ReplaceAllString(what, "$1") },
-	}.crashing(all(kuberouter.Agent.Pods), kuberouter.Image, sessionsAndPods)
+	}.withAgents(all(kuberouter.Agent.Pods), kuberouter.Image, sessionsAndPods)
 }
 
 // hashedChain is a chain of kube-router whose name ends with a hash of the pod or policy

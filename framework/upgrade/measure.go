@@ -138,10 +138,11 @@ func (r reading) sources(m *Measures) {
 		now := map[key]int{}
 		stored := r.h.PacketsAt(ended)
 		for i, k := range r.upgrade.Paths {
-			if !k.BySource || i >= len(p.Paths) {
+			if !k.BySource {
 				continue
 			}
-			for _, name := range p.Paths[i].Probes {
+			for _, declared := range k.Probes {
+				name := declared.WithDefaults().Name
 				n := slices.IndexFunc(stored, func(s probe.Stored) bool { return s.Probe.Name == name })
 				if n < 0 {
 					continue
@@ -149,7 +150,7 @@ func (r reading) sources(m *Measures) {
 				for _, s := range stored[n].Sources {
 					at := key{name, s.Address}
 					now[at] = s.Packets
-					if packets := s.Packets - before[at]; packets > 0 {
+					if packets := s.Packets - before[at]; packets > 0 && i < len(p.Paths) {
 						of := r.ownerOf(stored[n].Probe.From, s.Address, stored)
 						p.Paths[i].Sources = append(p.Paths[i].Sources, Source{name, s.Address, of, packets})
 					}
@@ -162,6 +163,7 @@ func (r reading) sources(m *Measures) {
 		s, _ := r.h.Step(id)
 		return s.Ended
 	}
+	add(&Phase{}, ended(stepKernels(beforeUpgrade))) // what arrived before the rest is not of it
 	add(&m.Resting, ended(stepRest))
 	if m.Upgrade != nil {
 		add(&m.Upgrade.During, m.Upgrade.During.Ended)
@@ -236,6 +238,16 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 		}
 		return true, done
 	}
+	// fails is for an act that asked the new version whether it works.
+	fails := func(where string, s history.StepView, act history.Act) {
+		switch {
+		case act.Saw != "":
+			rolled.NotWorking = where + act.Saw
+			stopped = rolled.NotWorking
+		case !s.Interrupted:
+			stopped = where + act.Error
+		}
+	}
 	restart := func(node string) {
 		s, _ := r.h.Step(stepRestart(d))
 		if _, _, there := s.Act(history.Restart, node); !there || rolled.Restart != nil {
@@ -262,6 +274,12 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 			restart(nodes[len(nodes)-1])
 		}
 		s, _ := r.h.Step(stepNode(d, node))
+		if act, worked, asked := s.Act(history.Works, node); asked && !done.IsZero() {
+			if done = worked; !act.Holds {
+				done = time.Time{}
+				fails(where, s, act)
+			}
+		}
 		rolled.Nodes = append(rolled.Nodes, NodeStep{Node: node, Began: s.Began, Ready: done})
 		if !done.IsZero() {
 			ready++
@@ -269,6 +287,12 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 	}
 	if during.began.IsZero() {
 		return nil, ""
+	}
+	after, _ := r.h.Step(stepAfter(d))
+	for _, node := range nodes {
+		if act, _, asked := after.Act(history.StillWorks, node); asked && !act.Holds {
+			fails("some time later, on node "+node+": ", after, act)
+		}
 	}
 	rolled.During, rolled.After = r.phase(during), r.phase(r.watched(stepAfter(d)))
 	if rolled.Restart != nil { // a record of an older relapse is judged as it was then

@@ -41,6 +41,9 @@ type Rollout struct {
 	// Ends says that the new version ends by itself each time that it is started, and how;
 	// empty if it does not, or if that is not known.
 	Ends string `json:"ends,omitempty"`
+	// NotWorking says that the new version does not work on a node where it started, or for
+	// how long it did; empty if it works, or if that is not known.
+	NotWorking string `json:"not_working,omitempty"`
 	// During is from the first change until the last node was ready, and After a time
 	// from then on in which nothing changes.
 	During Phase `json:"during"`

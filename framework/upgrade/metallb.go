@@ -132,14 +132,12 @@ func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 			}
 			return givesAddress(ctx, r, resources)
 		},
-		Nodes: nodes,
-		Roll: func(ctx context.Context, r *framework.Run, node, _ string) error {
-			return metallb.Roll(ctx, labaccess.Lab(r), node)
-		},
+		Nodes:     nodes,
+		Roll:      restart(metallb.Speaker),
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: withoutPods("metallb-system/", ":9443"),
 		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces Services alone
-	}.crashing(all(metallb.Speaker.Pods), metallb.SpeakerImage, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	}.withAgents(all(metallb.Speaker.Pods), metallb.SpeakerImage, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
 		if err := sessionsSince(ctx, r, node, version, began); err != nil {
 			return err
 		}

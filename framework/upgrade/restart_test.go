@@ -14,7 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 var range2 = netip.MustParsePrefix("10.1.2.0/24")
@@ -126,7 +128,7 @@ func TestRestartForAMoment(t *testing.T) {
 			return func(context.Context) error {
 				time.Sleep(time.Second)
 				if asked++; asked > 1 && version == "1" {
-					return errors.New("it ended once more")
+					return &workload.EndedError{Pod: "p", Node: "two", Containers: []string{"agent"}}
 				}
 				return nil
 			}, nil
@@ -137,7 +139,7 @@ func TestRestartForAMoment(t *testing.T) {
 		}
 		m := measured(t, trip)
 		r := m.Upgrade.Restart
-		if r == nil || r.Ready.Sub(r.Began) != time.Second || r.NotBack != "it ended once more" || r.NotDone != "" {
+		if r == nil || r.Ready.Sub(r.Began) != time.Second || r.NotBack != "pod p on two was ready, and ended once more: agent" || r.NotDone != "" {
 			t.Fatalf("%+v", r)
 		}
 		if lasted := r.Phase.Ended.Sub(r.Phase.Began); lasted < settleFor+restFor {
@@ -147,6 +149,92 @@ func TestRestartForAMoment(t *testing.T) {
 			t.Errorf("the rollback: %+v", back)
 		}
 	})
+}
+
+// An error of a client that asks an agent says nothing of the agent.
+func TestRestartThatCannotBeAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.upgrade.Crash = func(context.Context, *framework.Run, string, string) (func(context.Context) error, error) {
+			return func(context.Context) error { return errors.New("connection refused") }, nil
+		}
+		trip := w.trip(t.TempDir())
+		if err := trip.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r := measured(t, trip).Upgrade.Restart; r == nil || r.NotBack != "" || r.NotDone != "connection refused" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// A version that starts and does no new work stops the rollout, and one that ends when it has
+// worked for some time is found after it.
+func TestVersionThatDoesNotWork(t *testing.T) {
+	late := &await.TimeoutError{What: "a new Service", Bound: time.Minute, Saw: "nothing"}
+	ended := &workload.EndedError{Pod: "p", Node: "one", Containers: []string{"agent"}}
+	for _, c := range []struct {
+		name                string
+		works, steady       error  // of version 2 on node two
+		notWorking, stopped string // of the upgrade; whether it contains them
+		rolled              int    // nodes on which 2 works
+	}{
+		{"it works", nil, nil, "", "", 2},
+		{"no new work", late, nil, "node two: waited 1m0s for a new Service", "node two: ", 1},
+		{"it cannot be asked", errors.New("connection refused"), nil, "", "node two: connection refused", 1},
+		{"it ends some time later", nil, ended, "some time later, on node two: pod p on one was ready, and ended once more: agent", "some time later", 2},
+		{"it cannot be asked later", nil, errors.New("connection refused"), "", "some time later, on node two: connection refused", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				at := map[string]string{}
+				w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+					at[node] = version
+					return nil
+				}
+				w.upgrade.Works = func(_ context.Context, _ *framework.Run, node, version string, began time.Time) error {
+					time.Sleep(time.Second)
+					if time.Since(began) < time.Second {
+						t.Errorf("began %s ago", time.Since(began))
+					}
+					if node == "two" && version == "2" {
+						return c.works
+					}
+					return nil
+				}
+				w.upgrade.Steady = func(_ context.Context, _ *framework.Run, node string) (func(context.Context) error, error) {
+					version := at[node]
+					return func(context.Context) error {
+						if node == "two" && version == "2" {
+							return c.steady
+						}
+						return nil
+					}, nil
+				}
+				trip := w.trip(t.TempDir())
+				if err := trip.make(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				m := measured(t, trip)
+				if got := m.Upgrade.NotWorking; !strings.HasPrefix(got, c.notWorking) || (got == "") != (c.notWorking == "") {
+					t.Errorf("not working: %q", got)
+				}
+				if !strings.Contains(m.Stopped, c.stopped) || (m.Stopped == "") != (c.stopped == "") {
+					t.Errorf("stopped: %q", m.Stopped)
+				}
+				rolled := 0
+				for _, n := range m.Upgrade.Nodes {
+					if !n.Ready.IsZero() {
+						rolled++
+					}
+				}
+				if rolled != c.rolled || m.Back == nil || m.Back.NotWorking != "" || len(m.Back.Nodes) != 2 {
+					t.Errorf("%d nodes; %+v", rolled, m.Back)
+				}
+			})
+		})
+	}
 }
 
 // Where a version stopped the upgrade, no agent of it is restarted on the rollback, and with

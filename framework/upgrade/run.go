@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -134,6 +135,8 @@ type trip struct {
 	lab      lab
 	run      *framework.Run
 	probes   probes // nil until they run
+	// steady asks the agent of a node that was replaced last whether it still runs.
+	steady map[string]func(context.Context) error
 	// progress begins a part of the progress, and returns what ends it.
 	progress func(name string) func(error)
 }
@@ -141,7 +144,7 @@ type trip struct {
 // newTrip begins the history of an upgrade, and its file in a folder; without a folder
 // there is none.
 func newTrip(u Upgrade, from, to, dir string, progress func(name string) func(error)) *trip {
-	t := &trip{upgrade: u.between(from, to), from: from, to: to, dir: dir, h: &history.History{}, progress: progress}
+	t := &trip{upgrade: u.between(from, to), from: from, to: to, dir: dir, h: &history.History{}, progress: progress, steady: map[string]func(context.Context) error{}}
 	t.h.Create(dir, time.Now(), beginning(t.upgrade, from, to))
 	return t
 }
@@ -287,10 +290,8 @@ func (t *trip) roll(ctx context.Context, d direction, version string, nodes []st
 				return err
 			}
 		}
-		err := t.change(ctx, stepNode(d, node), history.Roll, node, node+" gets "+version, func(ctx context.Context) error {
-			return t.upgrade.Roll(ctx, t.run, node, version)
-		})
-		if err != nil {
+		works, err := t.replace(ctx, d, node, version)
+		if err != nil || !works {
 			return onlyEnd(ctx, err)
 		}
 		if t.upgrade.Half == nil && i+1 == len(nodes)/2 { // with one node there is no half
@@ -299,7 +300,65 @@ func (t *trip) roll(ctx context.Context, d direction, version string, nodes []st
 			}
 		}
 	}
-	return t.rest(ctx, stepAfter(d), "after "+version)
+	rest := t.restFor()
+	return onlyEnd(ctx, t.step(ctx, stepAfter(d), fmt.Sprintf("after %s, for %s", version, rest), func() error {
+		if err := t.watch(ctx, rest); err != nil {
+			return err
+		}
+		for _, node := range nodes {
+			if steady := t.steady[node]; steady != nil {
+				t.h.Do(history.StillWorks, node, func(a *history.Act) { t.ask(ctx, a, steady) })
+			}
+		}
+		return ctx.Err()
+	}))
+}
+
+// replace replaces the agent of a node by one of a version, asks that for new work, and notes
+// what to ask it later. It reports whether the agent does it.
+func (t *trip) replace(ctx context.Context, d direction, node, version string) (works bool, err error) {
+	began := time.Now()
+	err = t.step(ctx, stepNode(d, node), node+" gets "+version, func() error {
+		err := t.bounded(ctx, history.Roll, node, func(ctx context.Context) error { return t.upgrade.Roll(ctx, t.run, node, version) })
+		if err != nil {
+			return err
+		}
+		if works = t.upgrade.Works == nil; !works {
+			act := t.h.Do(history.Works, node, func(a *history.Act) {
+				t.ask(ctx, a, func(ctx context.Context) error { return t.upgrade.Works(ctx, t.run, node, version, began) })
+			})
+			if works = act.Holds; act.Err != nil {
+				return act.Err
+			}
+		}
+		if works && t.upgrade.Steady != nil {
+			steady, err := t.upgrade.Steady(ctx, t.run, node)
+			if err != nil {
+				steady = func(context.Context) error { return err }
+			}
+			t.steady[node] = steady
+		}
+		return nil
+	})
+	return works, err
+}
+
+// ask asks an agent whether it works, and records the answer: what was seen of it if it does
+// not. Another error says nothing of the agent.
+func (t *trip) ask(ctx context.Context, a *history.Act, works func(context.Context) error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, t.rollWithin(), fmt.Errorf("it took longer than %s", t.rollWithin()))
+	defer cancel()
+	err := works(bounded)
+	_, late := errors.AsType[*await.TimeoutError](err)
+	_, ended := errors.AsType[*workload.EndedError](err)
+	switch {
+	case err == nil:
+		a.Holds = true
+	case ctx.Err() == nil && (late || ended || bounded.Err() != nil):
+		a.Saw = err.Error()
+	default:
+		a.Err = err
+	}
 }
 
 // onlyEnd is an error if ctx has ended, and nil otherwise.
@@ -312,25 +371,28 @@ func onlyEnd(ctx context.Context, err error) error {
 
 // change carries out a step of a rollout within its bound.
 func (t *trip) change(ctx context.Context, id framework.StepID, what history.Action, part, name string, do func(context.Context) error) error {
+	return t.step(ctx, id, name, func() error { return t.bounded(ctx, what, part, do) })
+}
+
+// bounded carries out an act of a rollout within its bound.
+func (t *trip) bounded(ctx context.Context, what history.Action, part string, do func(context.Context) error) error {
 	bound := t.rollWithin()
-	return t.step(ctx, id, name, func() error {
-		return t.h.Do(what, part, func(a *history.Act) {
-			bounded, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it took longer than %s", bound))
-			defer cancel()
-			if a.Err = do(bounded); a.Err == nil {
-				return
+	return t.h.Do(what, part, func(a *history.Act) {
+		bounded, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it took longer than %s", bound))
+		defer cancel()
+		if a.Err = do(bounded); a.Err == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			var err error
+			if a.Saw, err = t.lab.ends(ctx); err != nil {
+				t.run.Note("whether the component ends by itself is not known: " + err.Error())
 			}
-			if ctx.Err() == nil {
-				var err error
-				if a.Saw, err = t.lab.ends(ctx); err != nil {
-					t.run.Note("whether the component ends by itself is not known: " + err.Error())
-				}
-			}
-			if cause := context.Cause(bounded); a.Err != nil && cause != nil && !errors.Is(a.Err, cause) {
-				a.Err = fmt.Errorf("%w (%w)", a.Err, cause)
-			}
-		}).Err
-	})
+		}
+		if cause := context.Cause(bounded); a.Err != nil && cause != nil && !errors.Is(a.Err, cause) {
+			a.Err = fmt.Errorf("%w (%w)", a.Err, cause)
+		}
+	}).Err
 }
 
 // restart has an agent crash that a rollout has not reached, and watches what follows. The
@@ -346,28 +408,16 @@ func (t *trip) restart(ctx context.Context, d direction, node string) error {
 	}
 	return onlyEnd(ctx, t.step(ctx, stepRestart(d), version+" is restarted on "+node+" in the middle of the rollout", func() error {
 		var works func(context.Context) error
-		ask := func(a *history.Act) {
-			bounded, cancel := context.WithTimeoutCause(ctx, t.rollWithin(), fmt.Errorf("it took longer than %s", t.rollWithin()))
-			defer cancel()
-			switch err := works(bounded); {
-			case ctx.Err() != nil:
-				a.Err = err
-			case err != nil:
-				a.Saw = err.Error()
-			default:
-				a.Holds = true
-			}
-		}
 		act := t.h.Do(history.Restart, node, func(a *history.Act) {
 			if works, a.Err = t.upgrade.Crash(ctx, t.run, node, version); a.Err == nil {
-				ask(a)
+				t.ask(ctx, a, works)
 			}
 		})
 		if act.Err == nil && act.Holds { // an agent may work for a moment, and end once more
 			if err := t.watch(ctx, settleFor); err != nil {
 				return err
 			}
-			act = t.h.Do(history.StillWorks, node, ask)
+			act = t.h.Do(history.StillWorks, node, func(a *history.Act) { t.ask(ctx, a, works) })
 		}
 		if act.Err != nil || act.Holds {
 			return act.Err

@@ -64,6 +64,7 @@ func TestSabotagedUpgrade(t *testing.T) {
 			name: "a new Service is not implemented", component: "kube-proxy", from: "1.35.4", to: "1.36.3",
 			settings: upgrade.Settings{Mode: "iptables"},
 			with:     onNodes(hidesNew), back: onNodes("nft delete table ip sabotage"),
+			fails:   []string{"rollout"},
 			stopped: "kube-proxy on master to implement a new Service",
 		},
 		{
@@ -74,6 +75,7 @@ func TestSabotagedUpgrade(t *testing.T) {
 				advertisement.SetKind("BGPAdvertisement")
 				return labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, advertisement, client.InNamespace("metallb-system"))
 			},
+			fails:   []string{"rollout"},
 			stopped: "no session, or no route over it: master",
 		},
 		{

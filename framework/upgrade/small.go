@@ -152,7 +152,11 @@ spec:
 // those that are wired.
 func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	fresh := framework.ProbePod{Name: "fresh-" + node, Node: node}
-	defer func() { err = errors.Join(err, workload.ProbePods(fresh).Delete(ctx, labaccess.Cluster(r))) }()
+	defer func() {
+		if left := workload.ProbePods(fresh).Delete(context.WithoutCancel(ctx), labaccess.Cluster(r)); left != nil && err == nil {
+			err = fmt.Errorf("removing a new pod from %s: %s", node, left) // a wait for that says nothing of the agent
+		}
+	}()
 	if err := workload.AddProbes(ctx, labaccess.Cluster(r), []framework.ProbePod{fresh}); err != nil {
 		return fmt.Errorf("starting a new pod on %s: %w", node, err)
 	}
@@ -193,15 +197,28 @@ func podAddress(ctx context.Context, r *framework.Run, p framework.ProbePod) (ne
 	return address, nil
 }
 
-// followsServices asks kube-proxy of a node for what it has not done yet: a new Service, whose
+// serviceProxy is what translates the addresses of Services on a node.
+type serviceProxy struct {
+	name string
+	// tracked is set if the node's connection tracking has the connections to Services.
+	tracked bool
+}
+
+var (
+	kubeProxies = serviceProxy{"kube-proxy", true}
+	// Cilium translates when the node connects, or in its own tables.
+	ciliumProxies = serviceProxy{"Cilium", false}
+)
+
+// followsServices asks the service proxy of a node for what it has not done yet: a new Service, whose
 // endpoint is then removed and replaced by another one. That the Services of before go on
 // working says nothing of it, nor does kube-proxy's own report of a sync, which in mode ipvs
 // may have failed. The node itself connects, so that this kube-proxy's rules alone decide.
-func followsServices(ctx context.Context, r *framework.Run, node string, bound time.Duration) (err error) {
+func followsServices(ctx context.Context, r *framework.Run, proxy serviceProxy, node string, bound time.Duration) (err error) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "fresh-" + node}}
 	resources := labaccess.Cluster(r).Client.Resources()
 	defer func() {
-		err = errors.Join(err, client.IgnoreNotFound(resources.Delete(ctx, service)))
+		err = errors.Join(err, client.IgnoreNotFound(resources.Delete(context.WithoutCancel(ctx), service)))
 	}()
 	for _, step := range []struct{ pod, what string }{
 		{worker1, "a new Service"}, {"none", "the removal of its endpoint"}, {worker2, "its new endpoint"},
@@ -218,7 +235,7 @@ spec:
 			err = resources.Get(ctx, service.Name, service.Namespace, service)
 		}
 		if err != nil {
-			return fmt.Errorf("declaring %s for kube-proxy on %s: %w", step.what, node, err)
+			return fmt.Errorf("declaring %s for %s on %s: %w", step.what, proxy.name, node, err)
 		}
 		to, err := netip.ParseAddr(service.Spec.ClusterIP)
 		if err != nil {
@@ -231,7 +248,7 @@ spec:
 			}
 		}
 		silent := 0
-		err = await.Until(ctx, fmt.Sprintf("kube-proxy on %s to implement %s", node, step.what), 200*time.Millisecond, bound,
+		err = await.Until(ctx, fmt.Sprintf("%s on %s to implement %s", proxy.name, node, step.what), 200*time.Millisecond, bound,
 			func(ctx context.Context) (bool, string, error) {
 				a, err := connect(ctx, r, node, to)
 				if err != nil {
@@ -241,7 +258,7 @@ spec:
 				if a.answered || a.refused {
 					silent = 0
 				}
-				return a.of(wanted, silent), a.String(), nil
+				return a.of(wanted, silent, proxy.tracked), a.String(), nil
 			})
 		if err != nil {
 			return err
@@ -278,10 +295,10 @@ func (c connection) String() string {
 const silentFor = 3
 
 // of reports whether a connection, and silent ones in a row, are those of an address with this
-// endpoint; invalid: with none.
-func (c connection) of(endpoint netip.Addr, silent int) bool {
+// endpoint; invalid: with none. Where connections are not tracked, an answer is enough.
+func (c connection) of(endpoint netip.Addr, silent int, tracked bool) bool {
 	if endpoint.IsValid() {
-		return c.by == endpoint
+		return c.by == endpoint || !tracked && c.answered && !c.by.IsValid()
 	}
 	return c.refused || silent >= silentFor
 }
@@ -348,16 +365,19 @@ func (s small) ends() []framework.Endpoint {
 		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(addressOf(r, worker1), nodePort) }))
 }
 
-// SourcePath is the kind of path that is about the addresses from which pods' packets arrive
-// outside.
-const SourcePath = "source address, pod to outside"
+// SourcePath is the kind of path that is about the addresses from which pods' packets arrive:
+// outside, and at pods of other nodes, which are in the native range.
+const SourcePath = "source address, pod to outside and to pods"
 
 // sourcePath is that kind. Each of its packets is a new flow: a translation stays as it is for the
 // life of a flow.
 func sourcePath() PathKind {
 	k := PathKind{Name: SourcePath, OneWay: true, BySource: true}
+	next := map[string]string{master: worker1, worker1: worker2, worker2: master}
 	for _, from := range []string{master, worker1, worker2} {
-		k.Probes = append(k.Probes, probe.Probe{From: from, To: outside, Protocol: probe.UDPFlow, Interval: probe.DefaultTCPInterval}.WithDefaults())
+		for _, to := range []string{outside, next[from]} {
+			k.Probes = append(k.Probes, probe.Probe{From: from, To: to, Protocol: probe.UDPFlow, Interval: probe.DefaultTCPInterval}.WithDefaults())
+		}
 	}
 	return k
 }

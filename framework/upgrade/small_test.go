@@ -30,8 +30,12 @@ func TestConnectionOf(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := connectionOf(to, test.said)
-			if got := c.of(test.endpoint, test.silent); got != test.want {
+			if got := c.of(test.endpoint, test.silent, true); got != test.want {
 				t.Errorf("%t for %+v", got, c)
+			}
+			untracked := test.want || test.said == connected+"\n" && test.endpoint.IsValid()
+			if got := c.of(test.endpoint, test.silent, false); got != untracked {
+				t.Errorf("where connections are not tracked: %t for %+v", got, c)
 			}
 			if test.says != "" && c.String() != test.says {
 				t.Errorf("%q, want %q", c, test.says)

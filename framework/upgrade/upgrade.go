@@ -68,8 +68,16 @@ type Upgrade struct {
 	// has none, such as a Deployment.
 	Parts []string
 	// Roll replaces the agent of a node, or a part, by one of the version that Release
-	// was called with, and returns when the new one works.
+	// was called with, and returns when the new one is ready.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
+	// Works waits until the agent of a node that was started since a time does new work: that
+	// what was there goes on says nothing of it. It is asked of each agent that Roll has
+	// brought. An error that is no *await.TimeoutError says nothing of the agent. Nil: it is
+	// not asked.
+	Works func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error
+	// Steady returns what says later whether the agent of a node still runs as it does now,
+	// and is a *workload.EndedError if it does not. Nil: it is not asked.
+	Steady func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error)
 	// Half brings a part halfway, for a component whose parts cannot be changed one after
 	// the other: it returns when some of it is of the version and works, and holds the rest
 	// until Roll. Nil: half of the nodes are rolled.

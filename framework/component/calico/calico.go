@@ -181,20 +181,6 @@ func Restart(ctx context.Context, lab *kindlab.Lab, nodes ...string) error {
 	return Agent.Restart(ctx, lab.Clusters[0], nodes, restartsWithin, client.GracePeriodSeconds(0))
 }
 
-// Roll replaces calico-node on a node by what was applied, as a rollout does, and
-// waits until BIRD has all of its sessions, and every router one with the node and a
-// route over it.
-func Roll(ctx context.Context, lab *kindlab.Lab, node string) error {
-	began, nodes := time.Now(), []string{node}
-	if err := Agent.Restart(ctx, lab.Clusters[0], nodes, installsWithin); err != nil {
-		return err
-	}
-	if err := Agent.Ready(ctx, lab.Clusters[0], nodes, installsWithin); err != nil {
-		return err
-	}
-	return lab.SessionsUp(ctx, nodes, began)
-}
-
 // Peer adds a router to the BGP peers of every node. It waits until the API server knows
 // Calico's types, which takes a moment after Apply.
 func Peer(ctx context.Context, c *kindlab.Cluster, router netip.Addr, asn uint32) error {

@@ -114,16 +114,6 @@ func (k KubeRouter) Declare(ctx context.Context, c *kindlab.Cluster) error {
 	return workload.Apply(ctx, c, text)
 }
 
-// Roll replaces kube-router on a node by what was declared, and waits until every
-// router has a session with it again and a route over it.
-func Roll(ctx context.Context, lab *kindlab.Lab, node string) error {
-	began := time.Now()
-	if err := Agent.Restart(ctx, lab.Clusters[0], []string{node}, rollsWithin); err != nil {
-		return err
-	}
-	return lab.SessionsUp(ctx, []string{node}, began)
-}
-
 // rollsWithin bounds a rollout, node by node, with a pull of some 60 MB on each.
 const rollsWithin = 2 * time.Minute
 

@@ -144,19 +144,6 @@ func Configure(ctx context.Context, c *kindlab.Cluster, r Resources) error {
 	return cmp.Or(refused, err)
 }
 
-// Roll replaces the speaker of a node by one of what was declared, and waits until that is
-// ready and has a new session with every router.
-func Roll(ctx context.Context, lab *kindlab.Lab, node string) error {
-	began, nodes := time.Now(), []string{node}
-	if err := Speaker.Restart(ctx, lab.Clusters[0], nodes, startsWithin); err != nil {
-		return err
-	}
-	if err := Speaker.Ready(ctx, lab.Clusters[0], nodes, startsWithin); err != nil {
-		return err
-	}
-	return lab.SessionsUp(ctx, nodes, began)
-}
-
 // Uninstall removes the speakers and the controller. Everything else of the release stays, as
 // do MetalLB's types and resources, until another release is applied.
 func Uninstall(ctx context.Context, c *kindlab.Cluster) error {

@@ -51,9 +51,39 @@ func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, 
 	return Crashed{Pod: pods[i], of: p}, nil
 }
 
+// EndedError says that a pod worked and has ended since.
+type EndedError struct {
+	Pod, Node string
+	// Containers are those that were started once more.
+	Containers []string
+}
+
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("pod %s on %s was ready, and ended once more: %s", e.Pod, e.Node, strings.Join(e.Containers, ", "))
+}
+
+// Steady returns what says later whether the pod on a node still runs as it does now: it waits
+// until the pod is [Ready], and ends at once with an *EndedError if one of its containers was
+// started once more.
+func (p Pods) Steady(ctx context.Context, c *kindlab.Cluster, node string) (func(context.Context, time.Duration) error, error) {
+	pods, err := p.List(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node && pod.DeletionTimestamp == nil })
+	if i < 0 {
+		return nil, fmt.Errorf("%s has no pod of %s", node, p)
+	}
+	now := Crashed{Pod: pods[i], of: p, back: true}
+	return func(ctx context.Context, bound time.Duration) error {
+		_, err := now.Ready(ctx, c, bound)
+		return err
+	}, nil
+}
+
 // Ready waits until the same pod is [Ready] again, each of its containers a new one. The value
 // that it returns stands for the pod as it is then: the next wait is for the same containers,
-// and ends at once with an error if one of them was started once more.
+// and ends at once with an *EndedError if one of them was started once more.
 func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time.Duration) (Crashed, error) {
 	var ended error
 	err := await.Until(ctx, fmt.Sprintf("pod %s on %s to be ready again", c.Pod.Name, c.Pod.Spec.NodeName), 100*time.Millisecond, bound,
@@ -67,7 +97,7 @@ func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time
 				other = c.started(pods[i])
 			}
 			if len(other) > 0 {
-				ended = fmt.Errorf("pod %s on %s was ready, and ended once more: %s", c.Pod.Name, c.Pod.Spec.NodeName, strings.Join(other, ", "))
+				ended = &EndedError{c.Pod.Name, c.Pod.Spec.NodeName, other}
 				return true, "", nil
 			}
 			again, saw := c.again(pods)
@@ -140,7 +170,7 @@ func containers(pod corev1.Pod) map[string]string {
 
 // Replace deletes one of the pods that run an image. The function that it returns waits until
 // as many as before are [Ready]: the ReplicaSet that made it makes another one of the same
-// template.
+// template. Called once more, it ends with an *EndedError if that one was started once more.
 func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (again func(context.Context, time.Duration) error, err error) {
 	ready := func(ctx context.Context) (map[types.UID]corev1.Pod, error) {
 		pods, err := p.List(ctx, c)
@@ -160,12 +190,22 @@ func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (ag
 		if err := kube(c).Delete(ctx, &pod); err != nil {
 			return nil, fmt.Errorf("deleting pod %s: %w", pod.Name, err)
 		}
+		var made Crashed // the pod in its place, once that was ready
 		return func(ctx context.Context, bound time.Duration) error {
+			if made.back {
+				_, err := made.Ready(ctx, c, bound)
+				return err
+			}
 			return await.Until(ctx, fmt.Sprintf("another pod of %s in place of %s", image, pod.Name), 100*time.Millisecond, bound,
 				func(ctx context.Context) (bool, string, error) {
 					now, err := ready(ctx)
 					delete(now, uid)
-					return err == nil && len(now) >= len(before), fmt.Sprintf("%d of %d are ready", len(now), len(before)), err
+					for other, pod := range now {
+						if _, old := before[other]; !old {
+							made = Crashed{Pod: pod, of: p, back: len(now) >= len(before)}
+						}
+					}
+					return err == nil && made.back, fmt.Sprintf("%d of %d are ready", len(now), len(before)), err
 				})
 		}, nil
 	}

@@ -243,17 +243,18 @@ func Ends(ctx context.Context, c *kindlab.Cluster, pods Pods) (string, error) {
 		return "", err
 	}
 	for _, pod := range all {
-		s := firstStatus(pod)
-		if !endsByItself(s) {
-			continue
+		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			if !endsByItself(s) {
+				continue
+			}
+			log, err := readLog(ctx, c, pod, corev1.PodLogOptions{Container: s.Name, Previous: true})
+			if err != nil {
+				return "", err
+			}
+			lines := strings.Split(strings.TrimSpace(log), "\n")
+			return fmt.Sprintf("%s on %s ended %d times, with status %d: %s", s.Name, pod.Spec.NodeName, s.RestartCount+1,
+				s.LastTerminationState.Terminated.ExitCode, lines[len(lines)-1]), nil
 		}
-		log, err := Log(ctx, c, pod)
-		if err != nil {
-			return "", err
-		}
-		lines := strings.Split(strings.TrimSpace(log), "\n")
-		return fmt.Sprintf("%s on %s ended %d times, with status %d: %s", s.Name, pod.Spec.NodeName, s.RestartCount+1,
-			s.LastTerminationState.Terminated.ExitCode, lines[len(lines)-1]), nil
 	}
 	return "", nil
 }

@@ -66,6 +66,21 @@ func (l *Lab) Announced(ctx context.Context, node string, address netip.Addr) er
 	})
 }
 
+// Withdrawn waits until none of the lab's routers has a route from a node to an address alone,
+// which a wider one may still include.
+func (l *Lab) Withdrawn(ctx context.Context, node string, address netip.Addr) error {
+	return l.eachRouter([]string{node}, func(r *Router, neighbors []netip.Addr) error {
+		return await.Until(ctx, fmt.Sprintf("%s to lose the route to %s from %s", r.Name(), address, node), 100*time.Millisecond, sessionsWithin,
+			func(ctx context.Context) (bool, string, error) {
+				paths, err := r.RIB(ctx)
+				has := slices.ContainsFunc(paths, func(p router.Path) bool {
+					return p.Prefix == netip.PrefixFrom(address, address.BitLen()) && slices.Contains(neighbors, p.Neighbor)
+				})
+				return err == nil && !has, "it has it", err
+			})
+	})
+}
+
 // SessionsDecided waits until each of the lab's routers has, for each of these
 // nodes, either a BGP session or no route: none is retained by graceful restart.
 // The caller sets the bound, because it depends on the speakers' restart time.
