@@ -69,7 +69,7 @@ func TestSources(t *testing.T) {
 		w.upgrade.Paths = append(w.upgrade.Paths, PathKind{Name: "source", Probes: []probe.Probe{out}, BySource: true})
 		other := netip.MustParseAddr("192.0.2.1")
 		// Before the rest some packets have another address.
-		w.from = map[string][]probe.Source{out.Name: {{Address: fakePod, First: time.Now()}, {Address: node1, First: time.Now().Add(100 * time.Millisecond)}}}
+		w.from = map[string][]probe.Source{out.Name: {{Address: netip.MustParseAddr("192.0.2.9"), First: time.Now()}, {Address: node1, First: time.Now().Add(100 * time.Millisecond)}}}
 		since := func(address netip.Addr) {
 			w.from[out.Name] = append(w.from[out.Name], probe.Source{Address: address, First: time.Now()})
 		}
