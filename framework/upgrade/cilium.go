@@ -160,6 +160,13 @@ func ciliumWhole(values release.Values) Upgrade {
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return at(version).Restart(ctx, labaccess.Cluster(r), node)
 		},
+		Explain: func(ctx context.Context, r *framework.Run, node string) string {
+			state, err := release.StateOf(ctx, labaccess.Lab(r).Node(node))
+			if err != nil {
+				return "what Cilium says of itself could not be read: " + err.Error()
+			}
+			return "Cilium on " + node + " says of itself: " + state.String()
+		},
 		Pods:    release.Pods,
 		Passing: func(p netip.Prefix) bool { return pool.Contains(p.Addr()) },
 	}.withAgents(all(release.Pods[0]), cilium.Agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {

@@ -307,7 +307,7 @@ func (t *trip) roll(ctx context.Context, d direction, version string, nodes []st
 		}
 		for _, node := range nodes {
 			if steady := t.steady[node]; steady != nil {
-				t.h.Do(history.StillWorks, node, func(a *history.Act) { t.ask(ctx, a, steady) })
+				t.h.Do(history.StillWorks, node, func(a *history.Act) { t.ask(ctx, a, node, steady) })
 			}
 		}
 		return ctx.Err()
@@ -325,7 +325,7 @@ func (t *trip) replace(ctx context.Context, d direction, node, version string) (
 		}
 		if works = t.upgrade.Works == nil; !works {
 			act := t.h.Do(history.Works, node, func(a *history.Act) {
-				t.ask(ctx, a, func(ctx context.Context) error { return t.upgrade.Works(ctx, t.run, node, version, began) })
+				t.ask(ctx, a, node, func(ctx context.Context) error { return t.upgrade.Works(ctx, t.run, node, version, began) })
 			})
 			if works = act.Holds; act.Err != nil {
 				return act.Err
@@ -343,9 +343,9 @@ func (t *trip) replace(ctx context.Context, d direction, node, version string) (
 	return works, err
 }
 
-// ask asks an agent whether it works, and records the answer: what was seen of it if it does
-// not. Another error says nothing of the agent.
-func (t *trip) ask(ctx context.Context, a *history.Act, works func(context.Context) error) {
+// ask asks the agent of a node whether it works, and records the answer: what was seen of it if
+// it does not, and what it says of itself. Another error says nothing of the agent.
+func (t *trip) ask(ctx context.Context, a *history.Act, node string, works func(context.Context) error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, t.rollWithin(), fmt.Errorf("it took longer than %s", t.rollWithin()))
 	defer cancel()
 	err := works(bounded)
@@ -356,6 +356,9 @@ func (t *trip) ask(ctx context.Context, a *history.Act, works func(context.Conte
 		a.Holds = true
 	case ctx.Err() == nil && (late || ended || bounded.Err() != nil):
 		a.Saw = err.Error()
+		if t.upgrade.Explain != nil {
+			a.Saw += "; " + t.upgrade.Explain(ctx, t.run, node)
+		}
 	default:
 		a.Err = err
 	}
@@ -410,14 +413,14 @@ func (t *trip) restart(ctx context.Context, d direction, node string) error {
 		var works func(context.Context) error
 		act := t.h.Do(history.Restart, node, func(a *history.Act) {
 			if works, a.Err = t.upgrade.Crash(ctx, t.run, node, version); a.Err == nil {
-				t.ask(ctx, a, works)
+				t.ask(ctx, a, node, works)
 			}
 		})
 		if act.Err == nil && act.Holds { // an agent may work for a moment, and end once more
 			if err := t.watch(ctx, settleFor); err != nil {
 				return err
 			}
-			act = t.h.Do(history.StillWorks, node, func(a *history.Act) { t.ask(ctx, a, works) })
+			act = t.h.Do(history.StillWorks, node, func(a *history.Act) { t.ask(ctx, a, node, works) })
 		}
 		if act.Err != nil || act.Holds {
 			return act.Err

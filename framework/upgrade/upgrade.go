@@ -78,6 +78,9 @@ type Upgrade struct {
 	// Steady returns what says later whether the agent of a node still runs as it does now,
 	// and is a *workload.EndedError if it does not. Nil: it is not asked.
 	Steady func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error)
+	// Explain says in one clause what the agent of a node that does not work says of itself.
+	// Nil: it is not asked.
+	Explain func(ctx context.Context, r *framework.Run, node string) string
 	// Half brings a part halfway, for a component whose parts cannot be changed one after
 	// the other: it returns when some of it is of the version and works, and holds the rest
 	// until Roll. Nil: half of the nodes are rolled.

@@ -1,0 +1,83 @@
+package release
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// State is what an agent says of itself (cilium-dbg of 1.18 to 1.20).
+type State struct {
+	// Status is the state of the agent as a whole, such as Ok, with its message.
+	Status string
+	// Masquerade is what hides the pods' addresses: BPF, iptables, or nothing.
+	Masquerade string
+	// Peers are the BGP sessions with their states, and Routes the prefixes that are
+	// announced over them. Both are empty without the BGP control plane.
+	Peers, Routes []string
+}
+
+// String is the state in one clause.
+func (s State) String() string {
+	list := func(items []string) string {
+		if len(items) == 0 {
+			return "none"
+		}
+		return strings.Join(items, ", ")
+	}
+	return fmt.Sprintf("status %s; masquerade by %s; BGP peers: %s; routes that it announces: %s", s.Status, s.Masquerade, list(s.Peers), list(s.Routes))
+}
+
+// stateWithin bounds the wait for an agent's answers.
+const stateWithin = 20 * time.Second
+
+// StateOf asks the agent on a node. It changes nothing.
+func StateOf(ctx context.Context, n *kindlab.Node) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, stateWithin)
+	defer cancel()
+	ask := func(into any, command string) error {
+		said, err := n.Exec(ctx, "sh", "-ec", `id=$(crictl ps --quiet --state running --name "^cilium-agent$"); crictl exec --sync "$id" cilium-dbg `+command+` -o json`)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(said), into); err != nil {
+			return fmt.Errorf("cilium-dbg %s on %s: %w", command, n.Name(), err)
+		}
+		return nil
+	}
+	var status struct {
+		Cilium       struct{ State, Msg string }
+		Masquerading struct {
+			Mode    string
+			Enabled bool
+		}
+	}
+	var peers []struct {
+		Address string `json:"peer-address"`
+		State   string `json:"session-state"`
+	}
+	var routes []struct{ Prefix string }
+	if err := ask(&status, "status"); err != nil {
+		return State{}, err
+	}
+	s := State{Status: strings.TrimSpace(status.Cilium.State + " " + status.Cilium.Msg), Masquerade: "nothing"}
+	if status.Masquerading.Enabled {
+		s.Masquerade = status.Masquerading.Mode
+	}
+	// Without the BGP control plane the answer to both is a sentence.
+	if ask(&peers, "bgp peers") != nil || ask(&routes, "bgp routes advertised ipv4 unicast") != nil {
+		s.Peers, s.Routes = []string{"not known"}, []string{"not known"}
+		return s, nil
+	}
+	for _, p := range peers {
+		s.Peers = append(s.Peers, p.Address+" "+p.State)
+	}
+	for _, r := range routes {
+		s.Routes = append(s.Routes, r.Prefix)
+	}
+	return s, nil
+}
