@@ -86,6 +86,11 @@ func TestAgainstAgents(t *testing.T) {
 	}
 }
 
+// derived are the keys whose default says that the agent is to choose. Its choice follows from
+// other keys, which are compared: tunnel-port is 0 without a tunnel up to 1.12.0, and the port
+// of VXLAN in 1.12.3 (pkg/option/config.go, Populate).
+var derived = map[string]bool{"tunnel-port": true}
+
 // judge compares what is said with what is.
 func judge(t *testing.T, config map[string]string, from, to string, before, after agents.Answer) {
 	drifts, err := Cilium().Compare(Setup{from, config}, Setup{to, config})
@@ -123,6 +128,9 @@ func judge(t *testing.T, config map[string]string, from, to string, before, afte
 		valueBefore := inForceWith(Cilium(), key, from, before, config)
 		valueAfter := actual(Cilium(), key, to, after)
 		_, existed := Cilium().keyIn(key, from)
+		if _, given := config[key]; derived[key] && !given {
+			continue
+		}
 		if d, ok := said[key]; existed && valueBefore != valueAfter && !(ok && d.Changed()) && o.Deprecated == "" {
 			t.Errorf("%s is %q with %s and %q with %s; nothing was said", key, valueBefore, from, valueAfter, to)
 		}
