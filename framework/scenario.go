@@ -67,6 +67,10 @@ type Scenario struct {
 	// AnsweredBy is the path of the component's upgrade (package upgrade) that tells, without
 	// the script, whether an upgrade introduces the incident; empty if none does.
 	AnsweredBy string
+	// NeedsValue is the value of the vendor's chart, such as "bgpControlPlane.enabled", without
+	// which the incident cannot happen: an upgrade whose values do not have it as true is not
+	// qualified by the incident. Empty: it can happen with all values.
+	NeedsValue string
 	// NewLabs is set if each version needs a new lab, because state that one leaves on
 	// the nodes changes the result of the next.
 	NewLabs bool

@@ -16,6 +16,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/upgrade"
@@ -154,6 +155,17 @@ func (r *Runner) plan() error {
 	if len(r.trials) == 0 {
 		r.in.LeftOut = []string{"no incident of the catalogue is about " + r.Component}
 	}
+	r.trials = slices.DeleteFunc(r.trials, func(t trial) bool {
+		needs := t.scenario.NeedsValue
+		if needs == "" || r.Values == nil {
+			return false
+		}
+		if on, _ := chart.Get(r.Values.ofLab(), needs); on == true {
+			return false
+		}
+		r.in.LeftOut = append(r.in.LeftOut, fmt.Sprintf("%s cannot happen with your values: it needs %s", t.scenario.Incident.Name, needs))
+		return true
+	})
 	for _, t := range r.trials {
 		i, err := t.incident()
 		if err != nil {

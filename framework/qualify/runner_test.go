@@ -364,6 +364,34 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
+// An incident that cannot happen with the user's values is left out, and told. Without values
+// it runs.
+func TestIncidentThatNeedsAValue(t *testing.T) {
+	needs := tested("lost-permission", "cilium")
+	needs.NeedsValue = "bgpControlPlane.enabled"
+	for _, c := range []struct {
+		name   string
+		values *Values
+		runs   bool
+	}{
+		{"no values", nil, true},
+		{"the defaults", &Values{}, false},
+		{"switched off", &Values{lab: map[string]any{"bgpControlPlane": map[string]any{"enabled": false}}}, false},
+		{"switched on", &Values{lab: map[string]any{"bgpControlPlane": map[string]any{"enabled": true}}}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Values: c.values}, []framework.Scenario{needs})
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := slices.Contains(r.in.LeftOut, "lost-permission cannot happen with your values: it needs bgpControlPlane.enabled")
+			if runs := len(r.in.Incidents) == 1; runs != c.runs || told == c.runs {
+				t.Errorf("runs: %t; left out: %q", runs, r.in.LeftOut)
+			}
+		})
+	}
+}
+
 func TestTrials(t *testing.T) {
 	for component, want := range map[string]string{
 		"cilium":     "node-drain with 1.0.0 and with 2.0.0, masquerade-drift with the upgrade itself",

@@ -54,14 +54,14 @@ func TestSabotagedUpgrade(t *testing.T) {
 		stopped    string   // why the upgrade must stop; empty if it must not
 	}{
 		{
-			name: "new connections alone are refused", component: "kube-proxy", from: "1.35.4", to: "1.36.3",
+			name: "new connections alone are refused", component: "kube-proxy", from: "1.34.4", to: "1.37.0",
 			settings: upgrade.Settings{Mode: "iptables"},
 			with:     onNodes(refusesNew), back: onNodes("nft delete table ip sabotage"),
 			fails: []string{"new connections, outside to pod", "new connections, pod to pod, other node", "node port"},
 			fine:  []string{"outside to pod", "pod to pod, other node", "long-lived TCP"},
 		},
 		{
-			name: "a new Service is not implemented", component: "kube-proxy", from: "1.35.4", to: "1.36.3",
+			name: "a new Service is not implemented", component: "kube-proxy", from: "1.34.4", to: "1.37.0",
 			settings: upgrade.Settings{Mode: "iptables"},
 			with:     onNodes(hidesNew), back: onNodes("nft delete table ip sabotage"),
 			fails:   []string{"rollout"},

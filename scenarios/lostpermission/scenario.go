@@ -37,7 +37,8 @@ var Scenario = framework.Scenario{
 	Incident: Record,
 	Topology: lab,
 	Owner:    framework.Maintainers, Slow: true,
-	Labels: []framework.Label{framework.BGP, framework.Upgrade},
+	Labels:     []framework.Label{framework.BGP, framework.Upgrade},
+	NeedsValue: "bgpControlPlane.enabled",
 	Budget: framework.Budget{
 		Whole: 600 * time.Second, Affected: 400 * time.Second,
 		Reuse: 200 * time.Second, Lab: 60 * time.Second, Detect: time.Second,
