@@ -287,6 +287,11 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 		{name: "the share goes on being lost", partial: true, apply: func(*world) {}, passes: true},
 		{name: "it helps", partial: true, apply: func(w *world) { w.heals() }},
 		{name: "it helps after a second", partial: true, apply: func(w *world) { after(time.Second, w.heals) }},
+		{name: "it helps, and a stray packet is lost", partial: true, apply: func(w *world) {
+			w.heals()
+			after(3*time.Second, func() { w.do(func() { w.lost[outToA] = true }) })
+			after(3*time.Second+sendsEvery, func() { w.do(func() { w.lost[outToA] = false }) })
+		}},
 		{name: "in an incident that costs all of them", apply: func(*world) {}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

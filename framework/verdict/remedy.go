@@ -187,6 +187,10 @@ func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 	return ""
 }
 
+// strayShare is how many packets must arrive for each that is lost before the loss is no longer
+// that of an incident which costs a share of them.
+const strayShare = 9
+
 // doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the
 // incident's probes arrives, or some are still lost where the incident costs only a share of
 // them (Script.Partial), and the detectors still report why.
@@ -202,8 +206,12 @@ func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *rep
 		counts := t.Between(applied, m.Until)
 		recovers := counts.Received > 0
 		if j.Script.Partial {
-			counts = t.Between(applied.Add(m.Until.Sub(applied)/2), m.Until)
-			recovers = counts.Received > 0 && counts.Lost == 0
+			half := applied.Add(m.Until.Sub(applied) / 2)
+			if why := tooFew(t, half, m.Until); why != "" {
+				return errors.New(why)
+			}
+			counts = t.Between(half, m.Until)
+			recovers = counts.Received > strayShare*counts.Lost // a stray loss is not the incident's share
 		}
 		if recovers {
 			entry.Verdict = Recovers

@@ -74,8 +74,11 @@ func connected(ctx context.Context, r *framework.Run, since time.Time) error {
 
 // announcesMore asserts that cordoned nodes announce a Service that is created now: what the
 // routers have is not merely left from before.
-func announcesMore(ctx context.Context, r *framework.Run) (bool, string, error) {
+func announcesMore(ctx context.Context, r *framework.Run) (holds bool, saw string, err error) {
 	c := labaccess.Cluster(r)
+	defer func() {
+		err = errors.Join(err, workload.RemoveService(context.WithoutCancel(ctx), c, later.name))
+	}()
 	if err := workload.Apply(ctx, c, later.manifest()); err != nil {
 		return false, "", err
 	}
@@ -84,7 +87,7 @@ func announcesMore(ctx context.Context, r *framework.Run) (bool, string, error) 
 			return false, err.Error(), nil
 		}
 	}
-	return true, "", workload.RemoveService(ctx, c, later.name)
+	return true, "", nil
 }
 
 // announced asserts that the kernel of each router has both addresses by the nodes that are to

@@ -226,6 +226,9 @@ func install(ctx context.Context, r *framework.Run, release metallb.Release) err
 	if err := fault.Cordon(c, announce...).Undo(ctx); err != nil { // of a run that was killed
 		return err
 	}
+	if err := workload.RemoveService(ctx, c, later.name); err != nil { // of such a run, too
+		return err
+	}
 	err := l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error { return workload.Wire(ctx, l, n.Name()) })
 	if err != nil {
 		return err

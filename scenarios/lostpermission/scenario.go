@@ -81,7 +81,9 @@ func (u upgrade) variant(role framework.Role) framework.Variant {
 			s.Remedies = u.remedies()
 		case framework.Fixed:
 			s.Precursors = []framework.Precursor{u.upgraded()}
-			s.Aftermath = []framework.Check{sessions("sessions-up", "the routers have sessions with all nodes", nodes...)}
+			up := sessions("sessions-up", "the routers have sessions with all nodes", nodes...)
+			up.Bound = 30 * time.Second // routers keep the routes of an agent whose session is not up yet
+			s.Aftermath = []framework.Check{up}
 		default: // without precursors
 			s.Install = func(ctx context.Context, r *framework.Run) error {
 				if err := install(ctx, r, u.from); err != nil {
@@ -152,7 +154,7 @@ func (u upgrade) common() framework.Script {
 			pod(master).To(pod(worker1)), pod(worker1).To(pod(worker2)), pod(worker2).To(pod(master))),
 		Detectors:      []detect.Detector{detect.Permission{}, detect.RouteOwnership{}},
 		Baseline:       []framework.Check{sessions("sessions", "the routers have sessions with all nodes", nodes...)},
-		Fault:          restarted,
+		Fault:          u.restarted,
 		Impacted:       outside.Both(pod(worker1)),
 		SymptomWithin:  restartTime + 30*time.Second,
 		ExpectedWithin: 30 * time.Second,
@@ -211,7 +213,27 @@ func (u upgrade) watchesEnd() framework.Precursor {
 	}
 }
 
-// restarted is the fault: kubelet starts the same pod again, as after a crash or a reboot.
+// restarted is the fault: the agent restarts under the new release, which it brings to the
+// cluster where no precursor has, as in the repeated runs of the fault alone.
+func (u upgrade) restarted(r *framework.Run) framework.Fault {
+	f, release := restarted(r), u.upgraded().Fault(r)
+	inject, again := f.Inject, f.TookEffect
+	f.Inject = func(ctx context.Context) error {
+		if err := release.Inject(ctx); err != nil {
+			return err
+		}
+		return inject(ctx)
+	}
+	f.TookEffect = func(ctx context.Context) (bool, string, error) {
+		if held, saw, err := release.TookEffect(ctx); !held || err != nil {
+			return held, saw, err
+		}
+		return again(ctx)
+	}
+	return f
+}
+
+// restarted is the restart alone: kubelet starts the same pod again, as after a crash or a reboot.
 func restarted(r *framework.Run) framework.Fault {
 	var crashed workload.Crashed
 	return framework.Fault{
