@@ -210,10 +210,10 @@ var (
 	ciliumProxies = serviceProxy{"Cilium", false}
 )
 
-// followsServices asks the service proxy of a node for what it has not done yet: a new Service, whose
-// endpoint is then removed and replaced by another one. That the Services of before go on
+// followsServices asks the service proxy of a node for what it has not done yet: a new Service,
+// whose endpoint is then removed and replaced by another one. That the Services of before go on
 // working says nothing of it, nor does kube-proxy's own report of a sync, which in mode ipvs
-// may have failed. The node itself connects, so that this kube-proxy's rules alone decide.
+// may have failed. The node itself connects, so that this node's proxy alone decides.
 func followsServices(ctx context.Context, r *framework.Run, proxy serviceProxy, node string, bound time.Duration) (err error) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "fresh-" + node}}
 	resources := labaccess.Cluster(r).Client.Resources()
