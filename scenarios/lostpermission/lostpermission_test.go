@@ -1,10 +1,23 @@
 package lostpermission
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/kube"
 )
 
 func TestScenario(t *testing.T) {
@@ -19,4 +32,51 @@ func TestScenario(t *testing.T) {
 	if missing := suite.MissingImages(Scenario, hasRecipe); len(missing) > 0 {
 		t.Errorf("images without a recipe: %v", missing)
 	}
+}
+
+// A repeated run has no precursor, so its fault needs the upgrade itself: it has not taken
+// effect under the operator of the old release.
+func TestRepeatedFaultIsUnderTheNewRelease(t *testing.T) {
+	for _, v := range Scenario.Variants {
+		for operator, want := range map[string]string{
+			v.Components["cilium.from"]: "the operator is " + cilium.Operator(v.Components["cilium.from"]),
+			v.Components["cilium.to"]:   "its processes were not ended", // the agent's, which is the second condition
+		} {
+			for _, c := range verdict.Cases(v, verdict.Options{Repeat: 2}) {
+				r := &framework.Run{Lab: &kindlab.Lab{Clusters: []*kindlab.Cluster{{Client: withOperator(t, operator)}}}}
+				held, saw, err := c.Script.Fault(r).TookEffect(t.Context())
+				if held || err != nil || !strings.Contains(saw, want) {
+					t.Errorf("%s, operator of %s: %t, %q, %v; want %q", c.Label, operator, held, saw, err, want)
+				}
+			}
+		}
+	}
+}
+
+// withOperator is a client of an API server that has the operator of a version and no other pod.
+func withOperator(t *testing.T, version string) *kube.Client {
+	answer := func(body any) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(body) // a client that has gone sees nothing
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api", answer(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}))
+	mux.HandleFunc("GET /apis", answer(metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}))
+	mux.HandleFunc("GET /api/v1", answer(metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1",
+		APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: metav1.Verbs{"list"}}},
+	}))
+	mux.HandleFunc("GET /api/v1/namespaces/kube-system/pods", answer(corev1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+		Items:    []corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: cilium.Operator(version)}}}}},
+	}))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	client, err := kube.New(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }
