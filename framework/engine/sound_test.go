@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
 func show(t *testing.T, p played) {
@@ -276,23 +277,30 @@ func TestRemedyOfHalf(t *testing.T) {
 }
 
 // A remedy that does not help lets packets through only in an incident that costs a share of
-// them, and must leave losses to the end.
+// them, and must leave losses to the end. Traffic decides that: in the cases without heals the
+// detectors go on reporting.
 func TestUselessRemedyOfPartialIncident(t *testing.T) {
+	arrive := func(w *world) { w.do(func() { w.lost[outToA] = false }) }
 	for _, tt := range []struct {
 		name    string
 		partial bool
+		shares  bool // every other packet is lost until the world heals
 		apply   func(w *world)
-		passes  bool
+		want    string
 	}{
-		{name: "the share goes on being lost", partial: true, apply: func(*world) {}, passes: true},
-		{name: "it helps", partial: true, apply: func(w *world) { w.heals() }},
-		{name: "it helps after a second", partial: true, apply: func(w *world) { after(time.Second, w.heals) }},
+		{name: "the share goes on being lost", partial: true, shares: true, apply: func(*world) {}, want: verdict.DoesNotHelp},
+		{name: "it helps", partial: true, apply: func(w *world) { w.heals() }, want: verdict.Recovers},
+		{name: "it helps after a second", partial: true, shares: true, apply: func(w *world) { after(time.Second, w.heals) }, want: verdict.Recovers},
 		{name: "it helps, and a stray packet is lost", partial: true, apply: func(w *world) {
-			w.heals()
+			arrive(w)
 			after(3*time.Second, func() { w.do(func() { w.lost[outToA] = true }) })
-			after(3*time.Second+sendsEvery, func() { w.do(func() { w.lost[outToA] = false }) })
-		}},
-		{name: "in an incident that costs all of them", apply: func(*world) {}},
+			after(3*time.Second+sendsEvery, func() { arrive(w) })
+		}, want: verdict.Recovers},
+		{name: "it helps, and the sender is silent then", partial: true, apply: func(w *world) {
+			arrive(w)
+			after(1800*time.Millisecond, func() { w.stopsSending(outToA) })
+		}, want: verdict.Unjudged},
+		{name: "in an incident that costs all of them", shares: true, apply: func(*world) {}, want: verdict.Recovers},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -301,10 +309,10 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 					s.Remedies = []framework.Remedy{
 						{ID: "useless", Name: "useless", Watch: 4 * time.Second, Apply: func(context.Context, *framework.Run) error {
 							tt.apply(w)
-							for i := range 200 { // every other packet, if the world still loses any
+							for i := range 200 {
 								after(time.Duration(i)*sendsEvery, func() {
 									w.do(func() {
-										if len(w.found) > 0 {
+										if tt.shares && len(w.found) > 0 {
 											w.lost[outToA] = i%2 == 0
 										}
 									})
@@ -314,8 +322,9 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 						}},
 					}
 				}}.play(t)
-				if passes := p.status() == 0; passes != tt.passes {
-					t.Errorf("passes: %t, want %t; %s", passes, tt.passes, p)
+				r, _ := p.Report()
+				if got := r.Variants[0].Remedies[0].Verdict; got != tt.want || (p.status() == 0) != (tt.want == verdict.DoesNotHelp) {
+					t.Errorf("status %d, remedy %s, want %s; %s", p.status(), got, tt.want, p)
 				}
 			})
 		})
