@@ -72,9 +72,21 @@ func connected(ctx context.Context, r *framework.Run, since time.Time) error {
 	return nil
 }
 
-// announcesMore asserts that cordoned nodes announce a Service that is created now: what the
-// routers have is not merely left from before.
+// announcesMore asserts that cordoned nodes announce a Service that is created now, of which
+// no router has a path: what the routers have is not merely left from before.
 func announcesMore(ctx context.Context, r *framework.Run) (holds bool, saw string, err error) {
+	var left framework.Mismatches
+	for _, from := range r.Snapshot().Routers {
+		if !from.Paths.Read {
+			return false, "", fmt.Errorf("the paths of %s were not read", from.Name)
+		}
+		if slices.ContainsFunc(from.Paths.Items, func(p snapshot.Path) bool { return p.Prefix.Addr() == later.address }) {
+			left.Addf("%s has %s before Service %s is created", from.Name, later.address, later.name)
+		}
+	}
+	if none, saw, _ := left.Result(); !none {
+		return false, saw, nil
+	}
 	c := labaccess.Cluster(r)
 	defer func() {
 		err = errors.Join(err, workload.RemoveService(context.WithoutCancel(ctx), c, later.name))

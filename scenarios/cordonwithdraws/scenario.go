@@ -74,7 +74,7 @@ func variant(role framework.Role, version, mode string, others ...string) framew
 			s.Expected = []framework.Finding{noRoute(cluster), noRoute(local)}
 		}
 		if role == framework.Fixed {
-			s.Aftermath = []framework.Check{{ID: "announces-more", Name: "cordoned nodes announce a new Service", Holds: announcesMore}}
+			s.Aftermath = []framework.Check{{ID: "announces-more", Name: "cordoned nodes announce a new Service", Reads: routes, Holds: announcesMore}}
 		}
 		if role == framework.Affected {
 			s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes, Holds: sessionsUp}}
