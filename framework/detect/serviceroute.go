@@ -88,10 +88,8 @@ func lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missin
 	if nodes = slices.Compact(nodes); len(nodes) == 0 {
 		return false, nil // no node is to announce it
 	}
-	for _, r := range s.Routers {
-		if slices.ContainsFunc(announcements(r), func(a announcement) bool { return a.prefix.Contains(address) && toNode(s, a) }) {
-			return false, nil
-		}
+	if hasRoute(s, address) {
+		return false, nil
 	}
 	return true, nodes
 }
@@ -132,10 +130,21 @@ func lackedFor(history []snapshot.Snapshot, service string, address netip.Addr) 
 	return lasts, len(history) == 1 || had && seen >= sightings || lasts >= announcedWithin
 }
 
-// hasRoute reports whether a router has a route to an address by way of a node.
+// hasRoute reports whether a router has a route to an address: to exactly what is announced of
+// it, wherever that leads, as from a spine or by a second interface of a node; or a wider one
+// that leads to a node. A wider one that leads elsewhere, such as a spine's aggregate, does not
+// bring packets to nodes.
 func hasRoute(s snapshot.Snapshot, address netip.Addr) bool {
+	announced := []netip.Prefix{netip.PrefixFrom(address, address.BitLen())}
+	for _, b := range s.BGPAdvertisements.Items {
+		if b.Announces(address) {
+			announced = append(announced, b.Prefix(address))
+		}
+	}
 	return slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool {
-		return slices.ContainsFunc(announcements(r), func(a announcement) bool { return a.prefix.Contains(address) && toNode(s, a) })
+		return slices.ContainsFunc(announcements(r), func(a announcement) bool {
+			return slices.Contains(announced, a.prefix) || a.prefix.Contains(address) && toNode(s, a)
+		})
 	})
 }
 

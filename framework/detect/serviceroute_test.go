@@ -58,6 +58,14 @@ func TestServiceRoute(t *testing.T) {
 	}
 	well := balanced(0).Snapshot
 	gone := func(w *world) { w.withdrawn().eachNode(cordoned) }
+	// bySpine has the routers get the address from a spine, as this prefix.
+	bySpine := func(w *world, as string) {
+		for _, r := range w.Routers {
+			for i := range r.Paths.Items {
+				r.Paths.Items[i].Prefix, r.Paths.Items[i].NextHop, r.Paths.Items[i].Neighbor = prefix(as), addr("172.16.0.21"), addr("172.16.0.21")
+			}
+		}
+	}
 	const active, pending, none = string(Active), string(Pending), ""
 	for _, test := range []struct {
 		name    string
@@ -88,6 +96,12 @@ func TestServiceRoute(t *testing.T) {
 			w.withdrawn().Routers[1].Routes.Items = []snapshot.Route{{
 				Prefix: prefix("10.66.128.0/24"), Protocol: snapshot.RouteStatic, Type: snapshot.RouteUnicast, NextHops: []snapshot.NextHop{{Address: addr("10.66.4.21")}},
 			}}
+		})}, none, nil},
+		{"from a spine", []snapshot.Snapshot{at(0, func(w *world) { bySpine(w, "10.66.128.1/32") })}, none, nil},
+		{"a spine's aggregate", []snapshot.Snapshot{at(0, func(w *world) { bySpine(w, "10.66.128.0/24") })}, active, nil},
+		{"from a spine, aggregated by MetalLB", []snapshot.Snapshot{at(0, func(w *world) {
+			bySpine(w, "10.66.128.0/24")
+			w.BGPAdvertisements.Items[0].AggregationLength = 24
 		})}, none, nil},
 		{"no ready endpoint", []snapshot.Snapshot{at(0, func(w *world) { gone(w); w.EndpointSlices.Items[0].Ready = nil })}, none, nil},
 		{"no advertisement", []snapshot.Snapshot{at(0, func(w *world) { gone(w); w.BGPAdvertisements.Items = nil })}, none, nil},

@@ -23,6 +23,9 @@ type BGPAdvertisement struct {
 	// Ranges are those of its pools, and Nodes the names of its nodes, in order.
 	Ranges []AddressRange `json:"ranges,omitempty"`
 	Nodes  []string       `json:"nodes,omitempty"`
+	// AggregationLength is of the prefixes that are announced of IPv4 addresses. Zero: the
+	// addresses alone (/32), which is the default.
+	AggregationLength int `json:"aggregation_length,omitempty"`
 }
 
 // AddressRange is from the first to the last address, both included.
@@ -39,6 +42,14 @@ func (r AddressRange) Contains(a netip.Addr) bool {
 // Announces reports whether the advertisement is of an address.
 func (b BGPAdvertisement) Announces(a netip.Addr) bool {
 	return slices.ContainsFunc(b.Ranges, func(r AddressRange) bool { return r.Contains(a) })
+}
+
+// Prefix is what is announced of an address.
+func (b BGPAdvertisement) Prefix(a netip.Addr) netip.Prefix {
+	if a.Is4() && b.AggregationLength > 0 && b.AggregationLength < a.BitLen() {
+		return netip.PrefixFrom(a, b.AggregationLength).Masked()
+	}
+	return netip.PrefixFrom(a, a.BitLen())
 }
 
 // BGPAdvertisements is the source of MetalLB's BGPAdvertisements, in order of namespace and
@@ -67,6 +78,7 @@ type bgpAdvertisement struct {
 		Pools         []string               `json:"ipAddressPools"`
 		PoolSelectors []metav1.LabelSelector `json:"ipAddressPoolSelectors"`
 		NodeSelectors []metav1.LabelSelector `json:"nodeSelectors"`
+		Aggregation   int                    `json:"aggregationLength"`
 	} `json:"spec"`
 }
 
@@ -106,7 +118,7 @@ func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, er
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &o); err != nil {
 			return nil, fmt.Errorf("%s: %w", of, err)
 		}
-		b := BGPAdvertisement{Namespace: item.GetNamespace(), Name: item.GetName()}
+		b := BGPAdvertisement{Namespace: item.GetNamespace(), Name: item.GetName(), AggregationLength: o.Spec.Aggregation}
 		for _, pool := range pools.Items {
 			selected, err := anySelects(o.Spec.PoolSelectors, pool.GetLabels())
 			if err != nil {
