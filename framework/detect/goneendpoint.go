@@ -24,8 +24,9 @@ const endpointSettle = 3 * time.Second
 // one, unless the Service proxy deletes the entry. A terminating endpoint that still serves
 // is one. An entry without new packets ends by itself, and is no finding.
 //
-// A difference that is younger than endpointSettle is pending, and so is one of which too few
-// snapshots tell whether packets still arrive. Node ports and external addresses are not
+// A difference that is younger than endpointSettle is pending, and so is one of which no earlier
+// snapshot tells whether packets still arrive, because there is none or because the connections
+// were not read. Node ports and external addresses are not
 // examined, nor are proxies without connection tracking.
 type GoneEndpoints struct{}
 
@@ -58,10 +59,14 @@ func (d GoneEndpoints) Detect(history []snapshot.Snapshot) []Finding {
 				var active, pending []snapshot.Flow
 				for _, f := range n.Flows.Items {
 					at := slices.ContainsFunc(service.ClusterIPs, func(ip netip.Addr) bool { return f.Destination == netip.AddrPortFrom(ip, port.Port) })
-					if f.Protocol != "udp" || !at || !f.Redirected || serves(now, service, port, f.AnsweredBy) || !alive(history, n.Node, f) {
+					if f.Protocol != "udp" || !at || !f.Redirected || serves(now, service, port, f.AnsweredBy) {
 						continue
 					}
-					if now.Time.Sub(history[0].Time) >= silentFor && goneFor(history, service, port, f.AnsweredBy) >= endpointSettle {
+					live, known := alive(history, n.Node, f)
+					if !live {
+						continue
+					}
+					if known && goneFor(history, service, port, f.AnsweredBy) >= endpointSettle {
 						active = append(active, f)
 					} else {
 						pending = append(pending, f)

@@ -45,6 +45,7 @@ func TestGoneEndpoints(t *testing.T) {
 	silent := func(by time.Duration) func(*snapshot.Snapshot) {
 		return func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Expires -= by }
 	}
+	unread := func(s *snapshot.Snapshot) { s.NAT[0].Flows = snapshot.List[snapshot.Flow]{} }
 	otherPort := func(s *snapshot.Snapshot) { s.EndpointSlices.Items[0].Ports[0].Port = 7008 }
 	draining := func(s *snapshot.Snapshot) {
 		s.EndpointSlices.Items[0].Ready, s.EndpointSlices.Items[0].Draining = nil, s.EndpointSlices.Items[0].Ready
@@ -64,6 +65,8 @@ func TestGoneEndpoints(t *testing.T) {
 		{name: "one snapshot alone", history: []snapshot.Snapshot{statsd(0)}, want: Pending},
 		{name: "terminating, and still serving", history: []snapshot.Snapshot{statsd(0, old), changed(statsd(1, old), draining), changed(statsd(5, old), draining)}},
 		{name: "no packets any more", history: []snapshot.Snapshot{statsd(0, old), statsd(1), changed(statsd(5), silent(4*time.Second))}},
+		{name: "no packets any more, and connections not read before", history: []snapshot.Snapshot{statsd(0, old), statsd(1), changed(statsd(2), unread), changed(statsd(4.5), silent(4500*time.Millisecond))}, want: Pending},
+		{name: "connections not read in a snapshot that is too young to tell", history: []snapshot.Snapshot{statsd(0, old), statsd(1), changed(statsd(4), unread), statsd(4.5)}, want: Active},
 		{
 			name: "another pod has the address", want: Active, says: "10.60.65.4:7007, which pod default/heir has now.", pods: []string{"default/heir"},
 			history: []snapshot.Snapshot{statsd(0), changed(statsd(4), func(s *snapshot.Snapshot) {

@@ -98,7 +98,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		}
 		if rule, ok := translates(n.Rules.Items, f); ok {
 			findOrAdd(&rules, sameRule(rule), hidden{rule: rule}).add(now, pod, route, f)
-		} else if alive(history, n.Node, f) {
+		} else if live, _ := alive(history, n.Node, f); live {
 			findOrAdd(&left, func(h *hidden) bool { return h.pods[0] == pod }, hidden{}).add(now, pod, route, f)
 		}
 	}
@@ -305,10 +305,11 @@ func translates(rules []snapshot.Rule, f snapshot.Flow) (rule snapshot.Rule, fou
 // nothing.
 const silentFor = flowHistory
 
-// alive reports whether packets of a flow still arrive.
-func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) bool {
+// alive reports whether packets of a flow still arrive. That is not known without an earlier
+// snapshot, and where that one lacks the node's flows: a flow is taken for alive then.
+func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) (alive, known bool) {
 	if f.Protocol == "tcp" {
-		return f.Established
+		return f.Established, true
 	}
 	now := history[len(history)-1]
 	for _, s := range slices.Backward(history) {
@@ -316,16 +317,17 @@ func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) bool {
 		if passed < silentFor {
 			continue
 		}
-		for _, n := range s.NAT {
-			i := slices.IndexFunc(n.Flows.Items, f.Same)
-			if n.Node == node && i >= 0 {
-				// A packet in between would have reset it.
-				return n.Flows.Items[i].Expires-f.Expires < passed-time.Second
-			}
+		n := slices.IndexFunc(s.NAT, func(n snapshot.NodeNAT) bool { return n.Node == node })
+		if n < 0 || !s.NAT[n].Flows.Read {
+			break // the flows of older ones are forgotten (Forget)
 		}
-		break
+		if i := slices.IndexFunc(s.NAT[n].Flows.Items, f.Same); i >= 0 {
+			// A packet in between would have reset it.
+			return s.NAT[n].Flows.Items[i].Expires-f.Expires < passed-time.Second, true
+		}
+		return true, true // it is new
 	}
-	return true // it is new, or there is no earlier snapshot
+	return true, false
 }
 
 func (d SNAT) finding(node string, h *hidden) Finding {
