@@ -18,16 +18,17 @@ import (
 const NotPermitted = "not-permitted"
 
 // Permission compares what RBAC permits the ServiceAccount of a running pod with what the
-// vendor's chart of the version that runs in it grants its program. The two differ where an
+// vendor's charts of the minor version that runs in it grant its program. The two differ where an
 // upgrade changes a role before it has replaced the pods, or where a role was edited. A
 // program that runs may not notice, because it has read what it asks for, and the API server
 // does not end a watch that it has accepted; one that starts does.
 //
 // What the charts grant is a table, made of the vendor's charts with their default values.
-// It has whole Cilium's agent, which is recognized by its image. A version that the table
-// lacks is judged by the nearest one of its minor version, the one before it if there is
-// one, and other minor versions are not judged. A chart may grant more than its program asks
-// for. So the finding is latent. It is active for a node whose pods a router has no route to.
+// It has whole Cilium's agent, which is recognized by its image. A version is judged by what
+// all charts of its minor version that the table has grant: a rule that came or went within a
+// minor version is for others, such as the agents of the one before. Minor versions that the
+// table lacks are not judged. A chart may still grant more than its program asks for. So the
+// finding is latent. It is active for a node whose pods a router has no route to.
 type Permission struct{}
 
 // Name implements Detector.
@@ -53,7 +54,7 @@ func (d Permission) Detect(history []snapshot.Snapshot) []Finding {
 	pods, routers := map[group][]string{}, map[group][]string{}
 	for _, p := range now.PodImages.Items {
 		for _, c := range p.Containers {
-			if _, _, known := grants(c.Image); !known || c.Init {
+			if _, _, of := grants(c.Image); of == nil || c.Init {
 				continue
 			}
 			g := group{p.Namespace + "/" + p.ServiceAccount, c.Image, ""}
@@ -72,15 +73,15 @@ func (d Permission) Detect(history []snapshot.Snapshot) []Finding {
 		if i < 0 {
 			continue // the pod was made after the accounts were read
 		}
-		granted, of, _ := grants(g.image)
+		granted, name, of := grants(g.image)
 		missing := lacks(now.Accounts.Items[i].Permissions, granted)
 		if len(missing) == 0 {
 			continue
 		}
 		f := Finding{
 			Detector: d.Name(), Kind: NotPermitted, State: Latent, Object: Named("ServiceAccount " + g.account + ", " + g.image), Pods: pods[g],
-			Says: fmt.Sprintf("ServiceAccount %s may not %s, which the vendor's chart of %s grants: %s %s with it, and may not work after a restart",
-				g.account, and(missing), of, pods[g][0], others(len(pods[g])-1)+g.image),
+			Says: fmt.Sprintf("ServiceAccount %s may not %s, which the vendor's %s of %s %s %s: %s %s with it, and may not work after a restart",
+				g.account, and(missing), plural(len(of), "chart", "charts"), name, and(of), plural(len(of), "grants", "all grant"), pods[g][0], others(len(pods[g])-1)+g.image),
 		}
 		if g.node != "" {
 			f.State, f.Owner, f.Routers = Active, g.node, routers[g]
@@ -113,30 +114,46 @@ var grantedBy = sync.OnceValue(func() (by map[string]map[string][]snapshot.Permi
 	return by
 })
 
-// grants returns what the chart of an image's version grants it, and of which version that
-// is. It is not known for most images.
-func grants(image string) (rules []snapshot.Permission, of string, known bool) {
+// grants returns what all known charts of the minor version of an image grant it, and the name
+// and versions of these. There are none for most images.
+func grants(image string) (rules []snapshot.Permission, name string, of []string) {
 	ref, err := snapshot.ParseReference(image)
 	if err != nil || !semver.IsValid(ref.Tag) {
-		return nil, "", false
+		return nil, "", nil
 	}
-	for name, versions := range grantedBy() {
-		if !strings.HasSuffix("/"+ref.Name, "/"+name) {
+	for known, versions := range grantedBy() {
+		if !strings.HasSuffix("/"+ref.Name, "/"+known) {
 			continue
 		}
+		name = known
 		for _, v := range slices.SortedFunc(maps.Keys(versions), func(a, b string) int { return semver.Compare("v"+a, "v"+b) }) {
 			if semver.MajorMinor("v"+v) != semver.MajorMinor(ref.Tag) {
 				continue
 			}
-			if of == "" || semver.Compare("v"+v, ref.Tag) <= 0 {
-				of = v
+			if of == nil {
+				rules = versions[v]
 			}
-		}
-		if of != "" {
-			return versions[of], name + " " + of, true
+			rules = common(rules, versions[v])
+			of = append(of, v)
 		}
 	}
-	return nil, "", false
+	return rules, name, of
+}
+
+// common is what of some permissions others include, with one entry for each resource.
+func common(some, others []snapshot.Permission) []snapshot.Permission {
+	var both []snapshot.Permission
+	for _, p := range some {
+		for _, group := range p.Groups {
+			for _, resource := range p.Resources {
+				verbs := slices.DeleteFunc(slices.Clone(p.Verbs), func(verb string) bool { return !permit(others, group, resource, verb, p.Names) })
+				if len(verbs) > 0 {
+					both = append(both, snapshot.Permission{Groups: []string{group}, Resources: []string{resource}, Verbs: verbs, Names: p.Names})
+				}
+			}
+		}
+	}
+	return both
 }
 
 // lacks says what of some permissions others lack: the verbs on each resource.
@@ -145,11 +162,7 @@ func lacks(has, wants []snapshot.Permission) []string {
 	for _, w := range wants {
 		for _, group := range w.Groups {
 			for _, resource := range w.Resources {
-				verbs := slices.DeleteFunc(slices.Clone(w.Verbs), func(verb string) bool {
-					return slices.ContainsFunc(has, func(h snapshot.Permission) bool {
-						return h.Namespace == "" && hasEntry(h.Groups, group) && hasEntry(h.Resources, resource) && hasEntry(h.Verbs, verb) && named(h.Names, w.Names)
-					})
-				})
+				verbs := slices.DeleteFunc(slices.Clone(w.Verbs), func(verb string) bool { return permit(has, group, resource, verb, w.Names) })
 				if len(verbs) > 0 {
 					missing = append(missing, and(verbs)+" "+strings.TrimSuffix(resource+"."+group, "."))
 				}
@@ -157,6 +170,14 @@ func lacks(has, wants []snapshot.Permission) []string {
 		}
 	}
 	return missing
+}
+
+// permit reports whether some permissions include a verb on a resource in all namespaces: on
+// objects of some names, or on all if there are none.
+func permit(has []snapshot.Permission, group, resource, verb string, names []string) bool {
+	return slices.ContainsFunc(has, func(h snapshot.Permission) bool {
+		return h.Namespace == "" && hasEntry(h.Groups, group) && hasEntry(h.Resources, resource) && hasEntry(h.Verbs, verb) && named(h.Names, names)
+	})
 }
 
 // hasEntry reports whether a rule's list has an entry for something.

@@ -44,6 +44,19 @@ func agents(may string, images [2]string, reached ...string) snapshot.Snapshot {
 
 func image(version string) string { return "registry.example:5000/mirror/cilium/cilium:v" + version }
 
+// A permission counts if all charts of the minor grant it, whichever rules it stands in.
+func TestCommonPermissions(t *testing.T) {
+	rule := func(resources, verbs, names string) snapshot.Permission {
+		return snapshot.Permission{Groups: []string{"g"}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs), Names: strings.Fields(names)}
+	}
+	got := common(
+		[]snapshot.Permission{rule("a b", "get list", ""), rule("c", "get", "one")},
+		[]snapshot.Permission{rule("a", "get", ""), rule("a", "list watch", ""), rule("b", "list", ""), rule("c", "get", "two")})
+	if diff := cmp.Diff([]string{"get and list a.g", "list b.g"}, lacks(nil, got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestPermission(t *testing.T) {
 	both := func(version string) [2]string { return [2]string{image(version), image(version)} }
 	changed := func(s snapshot.Snapshot, change func(*snapshot.Snapshot)) snapshot.Snapshot {
@@ -75,7 +88,7 @@ func TestPermission(t *testing.T) {
 		{name: "of their own chart", at: agents("1.18.4", both("1.18.4"), "node1", "node2")},
 		{
 			name: "of a chart without the rule", at: agents("1.19.3", both("1.18.4"), "node1", "node2"), want: []string{latent},
-			says: "ServiceAccount kube-system/cilium may not list and watch ciliumbgppeeringpolicies.cilium.io, which the vendor's chart of cilium/cilium 1.18.4 grants: kube-system/cilium-node1 and 1 more run " +
+			says: "ServiceAccount kube-system/cilium may not list and watch ciliumbgppeeringpolicies.cilium.io, which the vendor's charts of cilium/cilium 1.18.0 and 1.18.4 all grant: kube-system/cilium-node1 and 1 more run " +
 				image("1.18.4") + " with it, and may not work after a restart.",
 		},
 		{
@@ -88,9 +101,20 @@ func TestPermission(t *testing.T) {
 			name: "half of the nodes have the new version", at: agents("1.19.3", [2]string{image("1.19.3"), image("1.18.4")}, "node1", "node2"),
 			want: []string{"latent " + image("1.18.4") + " [kube-system/cilium-node2]"},
 		},
+		{name: "a rule that the charts of the minor gained for the one before", at: agents("1.19.3", both("1.19.5"), "node1", "node2")},
 		{
-			name: "a version that is not known, by the one before it", at: agents("1.19.3", both("1.18.9"), "node1", "node2"),
-			want: []string{"latent " + image("1.18.9") + " [kube-system/cilium-node1 kube-system/cilium-node2]"}, says: "chart of cilium/cilium 1.18.4",
+			name: "a rule that all charts of the minor have, asked for or not", at: agents("1.20.2", both("1.19.5"), "node1", "node2"),
+			want: []string{"latent " + image("1.19.5") + " [kube-system/cilium-node1 kube-system/cilium-node2]"},
+			says: "may not get, list and watch endpoints, which the vendor's charts of cilium/cilium 1.19.3 and 1.19.5 all grant:",
+		},
+		{
+			name: "of a minor with one chart", at: agents("1.19.5", both("1.20.2"), "node1", "node2"),
+			want: []string{"latent " + image("1.20.2") + " [kube-system/cilium-node1 kube-system/cilium-node2]"},
+			says: "may not list and watch ciliumdatapathplugins.cilium.io, which the vendor's chart of cilium/cilium 1.20.2 grants:",
+		},
+		{
+			name: "a version that is not known, by its minor", at: agents("1.19.3", both("1.18.9"), "node1", "node2"),
+			want: []string{"latent " + image("1.18.9") + " [kube-system/cilium-node1 kube-system/cilium-node2]"}, says: "charts of cilium/cilium 1.18.0",
 		},
 		{
 			name: "a version before all that are known of its minor", at: agents("1.18.4", both("1.19.0"), "node1", "node2"),
