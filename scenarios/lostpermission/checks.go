@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -31,6 +33,21 @@ func sessions(id, name string, with ...string) framework.Check {
 		return wrong.Result()
 	}
 	return framework.Check{ID: id, Name: name, Reads: []snapshot.Source{snapshot.Routers}, Holds: holds}
+}
+
+// permitted asserts that the detector has no finding: latent ones harm no traffic, and nothing
+// else looks for them.
+var permitted = framework.Check{
+	ID: "permitted", Name: "the detector finds no permission that the agents lack", AsksDetectors: true, Bound: 10 * time.Second,
+	Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
+		var wrong framework.Mismatches
+		for _, f := range r.Findings() {
+			if f.Detector == (detect.Permission{}).Name() {
+				wrong.Addf("%s", f.Says)
+			}
+		}
+		return wrong.Result()
+	},
 }
 
 // agentsAreOld asserts that each node runs an agent of the old version.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/images"
@@ -50,6 +51,26 @@ func TestRepeatedFaultIsUnderTheNewRelease(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A latent finding of the detector is one, too; those of others are not asked for.
+func TestPermitted(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		found []detect.Finding
+		holds bool
+	}{
+		{name: "nothing", holds: true},
+		{name: "of another detector", found: []detect.Finding{{Detector: detect.RouteOwnership{}.Name(), State: detect.Latent}}, holds: true},
+		{name: "latent", found: []detect.Finding{{Detector: detect.Permission{}.Name(), State: detect.Latent, Says: "it lacks one"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			holds, saw, err := permitted.Holds(t.Context(), &framework.Run{Findings: func() []detect.Finding { return tt.found }})
+			if holds != tt.holds || err != nil || !holds && saw != "it lacks one" {
+				t.Errorf("%t, %q, %v", holds, saw, err)
+			}
+		})
 	}
 }
 

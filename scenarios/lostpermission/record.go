@@ -60,6 +60,7 @@ its sessions for days: it is watched for a minute.`,
 		{Says: "an agent of 1.19.3 announces its node's pods", By: framework.By(affectedVariant, framework.StepRemedy("agent-1-19-3"))},
 		{Says: "under the chart of 1.19.5 the same restart loses nothing",
 			By: framework.By(fixedVariant, framework.StepAfter("sessions-up"), framework.StepObserve)},
+		{Says: "under the chart of 1.19.5 the agents lack no permission", By: framework.By(fixedVariant, framework.StepAfter("permitted"))},
 	},
 	Diagram: `            outside 10.68.5.10
                  │

@@ -83,7 +83,7 @@ func (u upgrade) variant(role framework.Role) framework.Variant {
 			s.Precursors = []framework.Precursor{u.upgraded()}
 			up := sessions("sessions-up", "the routers have sessions with all nodes", nodes...)
 			up.Bound = 30 * time.Second // routers keep the routes of an agent whose session is not up yet
-			s.Aftermath = []framework.Check{up}
+			s.Aftermath = []framework.Check{up, permitted}
 		default: // without precursors
 			s.Install = func(ctx context.Context, r *framework.Run) error {
 				if err := install(ctx, r, u.from); err != nil {
