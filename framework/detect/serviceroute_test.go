@@ -116,6 +116,9 @@ func TestServiceRoute(t *testing.T) {
 			"worker1 has the label node.kubernetes.io/exclude-from-external-load-balancers",
 			"worker2 has no ready endpoint of its own, which externalTrafficPolicy Local asks for and has no BGP session",
 		}},
+		{"cordoned, and one without an endpoint", []snapshot.Snapshot{at(0, func(w *world) { gone(w); w.Services.Items[0].Local = true })}, active, []string{
+			"worker1 is unschedulable; worker2 is unschedulable and has no ready endpoint of its own",
+		}},
 		{"no reason", []snapshot.Snapshot{at(0, func(w *world) { w.withdrawn() })}, active, []string{"worker1 announces it to no router, and nothing that was read says why"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

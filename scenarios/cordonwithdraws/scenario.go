@@ -146,12 +146,16 @@ func common(version, mode string) framework.Script {
 	}
 }
 
-// noRoute is the finding about a Service's address.
+// noRoute is the finding about a Service's address. It says why no node announces that.
 func noRoute(s service) framework.Finding {
-	return framework.Finding{
+	f := framework.Finding{
 		Detector: detect.ServiceRoute{}.Name(), Kind: detect.NoRoute, State: detect.Active,
 		Object: detect.Prefix(netip.PrefixFrom(s.address, 32)), Routers: tors,
 	}
+	for _, node := range announce {
+		f.Words = append(f.Words, node+" is unschedulable")
+	}
+	return f
 }
 
 // within bounds a remedy: three times what pods and sessions of new speakers need.
