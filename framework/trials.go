@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -28,6 +29,10 @@ type Trials struct {
 	// Rates are the recorded ones. File is where, relative to the project's root.
 	Rates Rates
 	File  string
+	// Most is how many trials a component without an expectation must survive at most; zero
+	// means MaxTrials. It runs beside no affected one, and without many rates MaxTrials are
+	// fewer than convince.
+	Most int
 	// Result returns how many trials the component under test has completed, and whether
 	// the incident occurred in the last one. It is called after the fault, which ends when
 	// the incident occurs or after Run.TrialsDue trials.
@@ -127,6 +132,12 @@ func TrialsToConvince(outcomes ...Outcome) int {
 		return math.MaxInt32 // the incident never occurred: no number convinces
 	}
 	return int(math.Floor(math.Log(MaxErrorRate)/math.Log(luck))) + 1
+}
+
+// Convincing returns how many trials a component without an expectation must survive with an
+// accelerator: TrialsToConvince, if that is not more than Most.
+func (t *Trials) Convincing(accelerator string) int {
+	return min(max(TrialsToConvince(t.On(accelerator)...), minTrials), cmp.Or(t.Most, MaxTrials))
 }
 
 // Survived returns how many affected components have survived this many trials, of those

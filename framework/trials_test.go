@@ -94,3 +94,25 @@ func TestToConvince(t *testing.T) {
 		}
 	}
 }
+
+func TestTrialsConvincing(t *testing.T) {
+	few := Rates{"uml": {{Trials: 1, Occurred: true, Count: 20}}}
+	for _, test := range []struct {
+		name string
+		of   Trials
+		want int
+	}{
+		{"without rates", Trials{}, MaxTrials},
+		{"without rates, and there may be more", Trials{Most: 7}, 7},
+		{"too few may be more", Trials{Most: 6}, 6},
+		{"rates that convince sooner", Trials{Most: 7, Rates: few}, 3},
+		{"rates of another accelerator", Trials{Most: 7, Rates: Rates{"kvm": few["uml"]}}, 7},
+	} {
+		if got := test.of.Convincing("uml"); got != test.want {
+			t.Errorf("%s: %d trials, want %d", test.name, got, test.want)
+		}
+	}
+	if got := TrialsToConvince(); got != 7 {
+		t.Errorf("without rates %d trials convince, want 7", got)
+	}
+}

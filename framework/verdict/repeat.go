@@ -49,7 +49,7 @@ func mergeRepeat(runs []*Judge) report.Variant {
 }
 
 // TrialsDue is how many trials the case must survive: an affected variant has MaxTrials, one
-// without an expectation needs TrialsToConvince, and others as many as that and as the
+// without an expectation needs Trials.Convincing, and others as many as that and as the
 // slowest affected one has needed, in the rates or in this run. affected are the outcomes of
 // the affected ones in this run. unknown is set if one of them is still at its trials.
 func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
@@ -60,7 +60,7 @@ func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
 	case j.Variant.Role == framework.Affected:
 		return framework.MaxTrials
 	case !j.Classified():
-		return framework.TrialsRequired(framework.TrialsToConvince(trials.On(j.Accelerator)...))
+		return trials.Convincing(j.Accelerator)
 	case unknown:
 		return framework.MaxTrials
 	}

@@ -111,3 +111,16 @@ func TestTrialsDue(t *testing.T) {
 		}
 	}
 }
+
+// A variant without an expectation may need more trials than others.
+func TestTrialsDueWithoutExpectation(t *testing.T) {
+	for most, want := range map[int]int{0: framework.MaxTrials, 7: 7} {
+		v := framework.Variant{Role: framework.Unclassified, Script: func() framework.Script {
+			return framework.Script{Trials: &framework.Trials{Unit: "tick", Most: most}}
+		}}
+		j := NewJudge(newCase(v, Options{}), &history.History{}, Setting{}, nil)
+		if got := j.TrialsDue(nil, false); got != want {
+			t.Errorf("at most %d: %d trials, want %d", most, got, want)
+		}
+	}
+}

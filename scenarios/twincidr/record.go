@@ -49,8 +49,9 @@ CiliumNodes, in 4 of 10 with 30, in 5 of 15 with 300, in 9 of 10 with 1000, and 
 
 The newcomer is a node whose CiliumNode is deleted while no operator runs, and whose agent is
 started again and creates one without a range. That is repeated until it gets the range of
-another node, four times at most; every one of 1.12.4 must go well. It runs no pods: host-local
-would give them addresses of the owner's pods, and answer in their place.
+another node, four times at most, and seven times with a version that no variant names; every
+one of 1.12.4 must go well. It runs no pods: host-local would give them addresses of the owner's
+pods, and answer in their place.
 
 Other versions run from 1.12.0 to 1.12.x. The speaker of 1.11 announces Node.spec.podCIDRs, so
 that routers never have two origins; the newcomer's own pods are lost there.

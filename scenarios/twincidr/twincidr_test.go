@@ -24,6 +24,16 @@ func TestScenario(t *testing.T) {
 	}
 }
 
+// Whichever node's range the newcomer is given, the incident has occurred.
+func TestTwin(t *testing.T) {
+	for given, want := range map[netip.Prefix]bool{{}: false, third: false, second: true, lowest: true} {
+		s := &story{given: given}
+		if _, occurred := s.script(framework.Fixed).Trials.Result(); occurred != want {
+			t.Errorf("given %s: it has occurred: %t, want %t", given, occurred, want)
+		}
+	}
+}
+
 func TestTwoOrigins(t *testing.T) {
 	hops := func(addresses ...string) snapshot.Snapshot {
 		route := snapshot.Route{Prefix: lowest, Protocol: snapshot.RouteBGP}
