@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/check"
@@ -52,5 +53,12 @@ func twoOrigins(_ context.Context, r *framework.Run) (bool, string, error) {
 // nobody but its CiliumNode.
 func operatorKnows(ctx context.Context, r *framework.Run) (bool, string, error) {
 	says, err := cilium.OperatorError(ctx, labaccess.Cluster(r), owner)
-	return says != "", fmt.Sprintf("it says %q", says), err
+	return refused(says), fmt.Sprintf("it says %q", says), err
+}
+
+// refused reports whether the operator says that the lowest range is taken: "requested CIDR
+// (10.69.128.0/27) is already allocated" (ErrCIDRAllocated, pkg/ipam/allocator/podcidr of 1.12.0
+// and 1.12.3).
+func refused(says string) bool {
+	return strings.Contains(says, "requested CIDR ("+lowest.String()+") is already allocated")
 }

@@ -166,7 +166,7 @@ func (s *story) script(role framework.Role) framework.Script {
 	if role == framework.Affected {
 		script.Aftermath = []framework.Check{
 			{ID: "two-origins", Name: "the routers share packets to " + lowest.String() + " out between both nodes", Reads: routes, Holds: twoOrigins},
-			{ID: "operator-knows", Name: "the operator says in the status of CiliumNode " + owner + " that its range is taken", Holds: operatorKnows},
+			{ID: "operator-knows", Name: "the operator says in the status of CiliumNode " + owner + " that its range is taken", Holds: operatorKnows, Bound: 10 * time.Second},
 		}
 		script.Remedies = s.remedies()
 	}

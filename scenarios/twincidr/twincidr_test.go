@@ -34,6 +34,19 @@ func TestTwin(t *testing.T) {
 	}
 }
 
+func TestRefused(t *testing.T) {
+	for says, want := range map[string]bool{
+		"requested CIDR (10.69.128.0/27) is already allocated":  true,
+		"requested CIDR (10.69.128.32/27) is already allocated": false, // master's
+		"allocator full": false,
+		"":               false,
+	} {
+		if got := refused(says); got != want {
+			t.Errorf("%q: %t, want %t", says, got, want)
+		}
+	}
+}
+
 func TestTwoOrigins(t *testing.T) {
 	hops := func(addresses ...string) snapshot.Snapshot {
 		route := snapshot.Route{Prefix: lowest, Protocol: snapshot.RouteBGP}
