@@ -13,17 +13,20 @@ import (
 )
 
 // Routes asserts that the kernel of each router of the lab has a BGP route to each of the
-// wanted prefixes, by the address of this member on this network alone, and to no other
-// prefix that overlaps pods. It reads snapshot.Routers.
-func Routes(pods netip.Prefix, network string, via map[netip.Prefix]string) framework.Condition {
+// wanted prefixes, by the addresses of these members on this network alone, and to no other
+// prefix that overlaps the range. It reads snapshot.Routers.
+func Routes(within netip.Prefix, network string, via map[netip.Prefix][]string) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
-		want := map[netip.Prefix]netip.Addr{}
-		for prefix, member := range via {
-			address, on := r.Topology.AddressOn(member, network)
-			if !on {
-				return false, "", fmt.Errorf("no member %q with a link to network %q in the lab", member, network)
+		want := map[netip.Prefix][]netip.Addr{}
+		for prefix, members := range via {
+			for _, member := range members {
+				address, on := r.Topology.AddressOn(member, network)
+				if !on {
+					return false, "", fmt.Errorf("no member %q with a link to network %q in the lab", member, network)
+				}
+				want[prefix] = append(want[prefix], address)
 			}
-			want[prefix] = address
+			slices.SortFunc(want[prefix], netip.Addr.Compare)
 		}
 		read := map[string]snapshot.Router{}
 		for _, router := range r.Snapshot().Routers {
@@ -34,10 +37,10 @@ func Routes(pods netip.Prefix, network string, via map[netip.Prefix]string) fram
 			if !read[declared.Name].Routes.Read {
 				return false, "", fmt.Errorf("the routes of %s were not read", declared.Name)
 			}
-			got := nextHops(read[declared.Name], pods)
+			got := nextHops(read[declared.Name], within)
 			for _, prefix := range slices.SortedFunc(maps.Keys(want), netip.Prefix.Compare) {
-				if !slices.Equal(got[prefix], []netip.Addr{want[prefix]}) {
-					wrong.Addf("%s sends %s to %v, not to %s", declared.Name, prefix, got[prefix], want[prefix])
+				if !slices.Equal(got[prefix], want[prefix]) {
+					wrong.Addf("%s sends %s to %v, not to %v", declared.Name, prefix, got[prefix], want[prefix])
 				}
 				delete(got, prefix)
 			}
@@ -49,15 +52,19 @@ func Routes(pods netip.Prefix, network string, via map[netip.Prefix]string) fram
 	}
 }
 
-// nextHops are the BGP routes in a router's kernel that overlap pods.
-func nextHops(from snapshot.Router, pods netip.Prefix) map[netip.Prefix][]netip.Addr {
+// nextHops are the BGP routes in a router's kernel that overlap a range, with their next hops in
+// order.
+func nextHops(from snapshot.Router, within netip.Prefix) map[netip.Prefix][]netip.Addr {
 	hops := map[netip.Prefix][]netip.Addr{}
 	for _, route := range from.Routes.Items {
-		if route.Prefix.Overlaps(pods) && route.Prefix.Bits() > 0 && route.Protocol == snapshot.RouteBGP {
+		if route.Prefix.Overlaps(within) && route.Prefix.Bits() > 0 && route.Protocol == snapshot.RouteBGP {
 			for _, hop := range route.NextHops {
 				hops[route.Prefix] = append(hops[route.Prefix], hop.Address)
 			}
 		}
+	}
+	for prefix := range hops {
+		slices.SortFunc(hops[prefix], netip.Addr.Compare)
 	}
 	return hops
 }

@@ -11,11 +11,15 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// lab has a router, a node and a host.
+var nodes = topology.NewNetwork("nodes", "10.20.4.0/24")
+
+// lab has a router, two nodes and a host.
 var lab = topology.Topology{
-	Clusters: []topology.Cluster{{Nodes: []topology.Node{{Name: "master", Links: []topology.Link{topology.NewNetwork("nodes", "10.20.4.0/24").At("10.20.4.11")}}}}},
-	Routers:  []topology.Router{{Name: "tor"}},
-	Hosts:    []topology.Host{{Name: "outside", Links: []topology.Link{topology.NewNetwork("uplink", "10.20.5.0/24").At("10.20.5.10")}}},
+	Clusters: []topology.Cluster{{Nodes: []topology.Node{
+		{Name: "master", Links: []topology.Link{nodes.At("10.20.4.11")}}, {Name: "worker", Links: []topology.Link{nodes.At("10.20.4.12")}},
+	}}},
+	Routers: []topology.Router{{Name: "tor"}},
+	Hosts:   []topology.Host{{Name: "outside", Links: []topology.Link{topology.NewNetwork("uplink", "10.20.5.0/24").At("10.20.5.10")}}},
 }
 
 func TestRoutes(t *testing.T) {
@@ -28,13 +32,14 @@ func TestRoutes(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		routes []snapshot.Route
-		via    map[netip.Prefix]string
+		via    map[netip.Prefix][]string
 		saw    string // empty: it holds
 	}{
 		{"none is wanted", []snapshot.Route{route(netip.MustParsePrefix("10.20.4.0/24"), snapshot.RouteBGP), route(netip.MustParsePrefix("0.0.0.0/0"), snapshot.RouteBGP), static}, nil, ""},
 		{"none is wanted, one is left", []snapshot.Route{bgp}, nil, "tor has 10.20.65.0/24 via [10.20.4.11]"},
-		{"the wanted one", []snapshot.Route{bgp}, map[netip.Prefix]string{one: "master"}, ""},
-		{"the wanted one is static", []snapshot.Route{static}, map[netip.Prefix]string{one: "master"}, "tor sends 10.20.65.0/24 to [], not to 10.20.4.11"},
+		{"the wanted one", []snapshot.Route{bgp}, map[netip.Prefix][]string{one: {"master"}}, ""},
+		{"one of two next hops is missing", []snapshot.Route{bgp}, map[netip.Prefix][]string{one: {"worker", "master"}}, "tor sends 10.20.65.0/24 to [10.20.4.11], not to [10.20.4.11 10.20.4.12]"},
+		{"the wanted one is static", []snapshot.Route{static}, map[netip.Prefix][]string{one: {"master"}}, "tor sends 10.20.65.0/24 to [], not to [10.20.4.11]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			at := snapshot.Snapshot{Routers: []snapshot.Router{{Name: "tor"}}}
@@ -62,7 +67,7 @@ func TestHopsWithoutProbes(t *testing.T) {
 // A prefix is wanted by the address that the member has in the lab.
 func TestRoutesByAnUnknownMember(t *testing.T) {
 	r := &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{} }}
-	via := map[netip.Prefix]string{netip.MustParsePrefix("10.20.65.0/24"): "worker"}
+	via := map[netip.Prefix][]string{netip.MustParsePrefix("10.20.65.0/24"): {"worker9"}}
 	if holds, _, err := check.Routes(netip.MustParsePrefix("10.20.64.0/20"), "nodes", via)(t.Context(), r); holds || err == nil {
 		t.Errorf("it holds for a member that is not in the lab: %v, %v", holds, err)
 	}

@@ -30,7 +30,7 @@ func sourcesOf(m upgrade.Measures, name string, t Thresholds) (sources, bool) {
 			continue // the path's loss says why
 		}
 		about = true
-		if s == (stage{stages[1].name, false, true}) {
+		if s.after && !s.back {
 			all.to = whose(p.Sources)
 		}
 		packets := 0

@@ -323,21 +323,23 @@ func (t *trip) replace(ctx context.Context, d direction, node, version string) (
 		if err != nil {
 			return err
 		}
-		if works = t.upgrade.Works == nil; !works {
+		if t.upgrade.Works != nil {
 			act := t.h.Do(history.Works, node, func(a *history.Act) {
 				t.ask(ctx, a, node, func(ctx context.Context) error { return t.upgrade.Works(ctx, t.run, node, version, began) })
 			})
-			if works = act.Holds; act.Err != nil {
+			if act.Err != nil || !act.Holds {
 				return act.Err
 			}
 		}
-		if works && t.upgrade.Steady != nil {
-			steady, err := t.upgrade.Steady(ctx, t.run, node)
-			if err != nil {
-				steady = func(context.Context) error { return err }
-			}
-			t.steady[node] = steady
+		works = true
+		if t.upgrade.Steady == nil {
+			return nil
 		}
+		steady, err := t.upgrade.Steady(ctx, t.run, node)
+		if err != nil { // it is recorded when the agent is asked
+			steady = func(context.Context) error { return err }
+		}
+		t.steady[node] = steady
 		return nil
 	})
 	return works, err

@@ -10,38 +10,13 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/check"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/router"
 )
-
-// arrives waits until every router has a path to a Service's address by a node.
-func arrives(ctx context.Context, l *kindlab.Lab, s service, node string) error {
-	next, _ := l.Topology.AddressOn(node, nodeNet.Name)
-	for _, name := range tors {
-		r, err := l.Router(name)
-		if err != nil {
-			return err
-		}
-		err = await.Until(ctx, fmt.Sprintf("%s to have %s by %s", name, s.address, node), 100*time.Millisecond, within,
-			func(ctx context.Context) (bool, string, error) {
-				paths, err := r.RIB(ctx)
-				return slices.ContainsFunc(paths, func(p router.Path) bool {
-					return p.Prefix.Addr() == s.address && p.NextHop == next
-				}), fmt.Sprintf("%d paths", len(paths)), err
-			})
-		if closed := r.Close(); err == nil {
-			err = closed
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // connected waits until every router has a session with each announcing node that came up
 // since a moment. A session does not need a route: the speaker may have none to announce.
@@ -95,7 +70,7 @@ func announcesMore(ctx context.Context, r *framework.Run) (holds bool, saw strin
 		return false, "", err
 	}
 	for _, node := range later.via {
-		if err := arrives(ctx, labaccess.Lab(r), later, node); err != nil {
+		if err := labaccess.Lab(r).Announced(ctx, node, later.address); err != nil {
 			return false, err.Error(), nil
 		}
 	}
@@ -104,33 +79,9 @@ func announcesMore(ctx context.Context, r *framework.Run) (holds bool, saw strin
 
 // announced asserts that the kernel of each router has both addresses by the nodes that are to
 // announce them, and by no other.
-func announced(_ context.Context, r *framework.Run) (bool, string, error) {
-	var wrong framework.Mismatches
-	for _, from := range r.Snapshot().Routers {
-		if !from.Routes.Read {
-			return false, "", fmt.Errorf("the routes of %s were not read", from.Name)
-		}
-		for _, s := range []service{cluster, local} {
-			var got, want []netip.Addr
-			for _, route := range from.Routes.Items {
-				if route.Prefix == netip.PrefixFrom(s.address, 32) && route.Protocol == snapshot.RouteBGP {
-					for _, hop := range route.NextHops {
-						got = append(got, hop.Address)
-					}
-				}
-			}
-			for _, node := range s.via {
-				address, _ := r.Topology.AddressOn(node, nodeNet.Name)
-				want = append(want, address)
-			}
-			slices.SortFunc(got, netip.Addr.Compare)
-			if !slices.Equal(got, want) {
-				wrong.Addf("%s sends %s to %v, not to %v", from.Name, s.address, got, want)
-			}
-		}
-	}
-	return wrong.Result()
-}
+var announced = check.Routes(addresses, nodeNet.Name, map[netip.Prefix][]string{
+	netip.PrefixFrom(cluster.address, 32): cluster.via, netip.PrefixFrom(local.address, 32): local.via,
+})
 
 // sessionsUp asserts that each router has its sessions with the cordoned nodes.
 func sessionsUp(_ context.Context, r *framework.Run) (bool, string, error) {

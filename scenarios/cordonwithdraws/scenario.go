@@ -271,7 +271,7 @@ func install(ctx context.Context, r *framework.Run, release metallb.Release) err
 			return err
 		}
 		for _, node := range s.via {
-			if err := arrives(ctx, l, s, node); err != nil {
+			if err := l.Announced(ctx, node, s.address); err != nil {
 				return err
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -71,7 +72,7 @@ func (u upgrade) agentsAreOld(_ context.Context, r *framework.Run) (bool, string
 
 // saysOK asserts that the agent without sessions finds nothing wrong with itself.
 func saysOK(ctx context.Context, r *framework.Run) (bool, string, error) {
-	said, err := inAgent(ctx, labaccess.Lab(r).Node(worker1), `exec crictl exec --sync "$id" cilium-dbg status --brief`)
+	said, err := release.InAgent(ctx, labaccess.Lab(r).Node(worker1), `exec crictl exec --sync "$id" cilium-dbg status --brief`)
 	said = strings.TrimSpace(said)
 	return said == "OK", said, err
 }
@@ -79,7 +80,7 @@ func saysOK(ctx context.Context, r *framework.Run) (bool, string, error) {
 // logs asserts that the log of a node's agent says what it may not list.
 func logs(node string) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
-		said, err := inAgent(ctx, labaccess.Lab(r).Node(node), `crictl logs "$id" 2>&1 | grep forbidden | tail -1`)
+		said, err := release.InAgent(ctx, labaccess.Lab(r).Node(node), `crictl logs "$id" 2>&1 | grep forbidden | tail -1`)
 		return strings.Contains(said, "failed to list") && strings.Contains(said, "ciliumbgppeeringpolicies.cilium.io is forbidden"), said, err
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The versions: that of the agents, and those of the charts.
@@ -350,9 +349,4 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 		return err
 	}
 	return workload.StartProbes(ctx, c, workload.OnEach(nodes...))
-}
-
-// inAgent runs a command on a node, in which $id is the container of its agent.
-func inAgent(ctx context.Context, n *kindlab.Node, command string) (string, error) {
-	return n.Exec(ctx, "sh", "-ec", `id=$(crictl ps --quiet --state running --name "^cilium-agent$"); `+command)
 }

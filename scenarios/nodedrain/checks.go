@@ -43,9 +43,9 @@ func useOf(a allocation) netip.Prefix  { return a.use }
 // routersFollow asserts that each router sends a range of each of the nodes to that
 // node, and no other pod range to any.
 func routersFollow(rangeOf func(allocation) netip.Prefix, nodes []string) framework.Condition {
-	via := map[netip.Prefix]string{}
+	via := map[netip.Prefix][]string{}
 	for _, node := range nodes {
-		via[rangeOf(rowOf(node))] = node
+		via[rangeOf(rowOf(node))] = []string{node}
 	}
 	return check.Routes(podCIDR, nodeNet.Name, via)
 }

@@ -53,7 +53,8 @@ func TestTwoOrigins(t *testing.T) {
 		for _, a := range addresses {
 			route.NextHops = append(route.NextHops, snapshot.NextHop{Address: netip.MustParseAddr(a)})
 		}
-		read := snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{route}}
+		toMaster := snapshot.Route{Prefix: second, Protocol: snapshot.RouteBGP, NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.69.4.11")}}}
+		read := snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{route, toMaster}}
 		return snapshot.Snapshot{Routers: []snapshot.Router{{Name: tors[0], Routes: read}, {Name: tors[1], Routes: read}}}
 	}
 	unread := hops("10.69.4.21", "10.69.4.22")

@@ -17,7 +17,7 @@ type State struct {
 	// Masquerade is what hides the pods' addresses: BPF, iptables, or nothing.
 	Masquerade string
 	// Peers are the BGP sessions with their states, and Routes the prefixes that are
-	// announced over them. Both are empty without the BGP control plane.
+	// announced over them. Both are "not known" without the BGP control plane.
 	Peers, Routes []string
 }
 
@@ -35,12 +35,17 @@ func (s State) String() string {
 // stateWithin bounds the wait for an agent's answers.
 const stateWithin = 20 * time.Second
 
+// InAgent runs a shell command on a node, in which $id is the container of its agent.
+func InAgent(ctx context.Context, n *kindlab.Node, command string) (string, error) {
+	return n.Exec(ctx, "sh", "-ec", `id=$(crictl ps --quiet --state running --name "^cilium-agent$"); `+command)
+}
+
 // StateOf asks the agent on a node. It changes nothing.
 func StateOf(ctx context.Context, n *kindlab.Node) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, stateWithin)
 	defer cancel()
 	ask := func(into any, command string) error {
-		said, err := n.Exec(ctx, "sh", "-ec", `id=$(crictl ps --quiet --state running --name "^cilium-agent$"); crictl exec --sync "$id" cilium-dbg `+command+` -o json`)
+		said, err := InAgent(ctx, n, `crictl exec --sync "$id" cilium-dbg `+command+` -o json`)
 		if err != nil {
 			return err
 		}
