@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -300,7 +301,7 @@ apiVersion: metallb.io/v1beta2
 kind: BGPPeer
 metadata: {name: %s, namespace: metallb-system}
 spec: {myASN: %d, peerASN: %d, peerAddress: %s}
-`, name, clusterASN, torASN, address)
+`, name, topology.ClusterASN, topology.TorASN, address)
 	}
 	return text
 }

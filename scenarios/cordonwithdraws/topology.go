@@ -7,9 +7,6 @@ import (
 )
 
 const (
-	torASN     = 64524
-	clusterASN = 64513
-
 	master  = "master"
 	worker1 = "worker1"
 	worker2 = "worker2"
@@ -25,34 +22,15 @@ var (
 )
 
 // lab is the cluster that Record draws.
-var lab = topology.Topology{
-	Name:     "cordon-withdraws",
-	Networks: []topology.Network{nodeNet, uplink},
-	Clusters: []topology.Cluster{{
-		Name: "k8s", ASN: clusterASN, PodCIDR: netip.MustParsePrefix("10.66.64.0/20"), NodeMask: 24,
-		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+var lab = func() topology.Topology {
+	lab := topology.BehindToRs("cordon-withdraws", nodeNet, uplink, topology.Cluster{
+		PodCIDR: netip.MustParsePrefix("10.66.64.0/20"), NodeMask: 24,
 		Nodes: []topology.Node{
-			node(master, topology.ControlPlane, "10.66.4.11"),
-			node(worker1, topology.Worker, "10.66.4.21"),
-			node(worker2, topology.Worker, "10.66.4.22"),
+			{Name: master, Role: topology.ControlPlane, Links: []topology.Link{nodeNet.At("10.66.4.11")}},
+			{Name: worker1, Role: topology.Worker, Links: []topology.Link{nodeNet.At("10.66.4.21")}},
+			{Name: worker2, Role: topology.Worker, Links: []topology.Link{nodeNet.At("10.66.4.22")}},
 		},
-	}},
-	Routers: []topology.Router{
-		tor(tors[0], "10.66.4.251", "10.66.5.251"),
-		tor(tors[1], "10.66.4.252", "10.66.5.252"),
-	},
-	Hosts:  []topology.Host{{Name: "outside", Links: []topology.Link{uplink.At("10.66.5.10")}, Via: tors}},
-	Routed: []netip.Prefix{addresses},
-}
-
-func node(name string, role topology.Role, address string) topology.Node {
-	return topology.Node{Name: name, Role: role, Links: []topology.Link{nodeNet.At(address)}, Via: tors}
-}
-
-func tor(name, inner, outer string) topology.Router {
-	return topology.Router{
-		Name: name, ASN: torASN, ID: netip.MustParseAddr(outer),
-		Links: []topology.Link{nodeNet.At(inner), uplink.At(outer)},
-		Peers: []topology.Peers{{Network: nodeNet.Name, ASN: clusterASN}},
-	}
-}
+	})
+	lab.Routed = []netip.Prefix{addresses}
+	return lab
+}()

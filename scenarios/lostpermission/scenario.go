@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // The versions: that of the agents, and those of the charts.
@@ -334,7 +335,7 @@ func install(ctx context.Context, r *framework.Run, version string) error {
 	if err := whole.Apply(ctx, l); err != nil {
 		return err
 	}
-	peering := release.Peering{RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true, RestartTime: restartTime}
+	peering := release.Peering{RoutersASN: topology.TorASN, ASN: topology.ClusterASN, GracefulRestart: true, RestartTime: restartTime}
 	for _, name := range tors {
 		address, _ := r.Topology.AddressOn(name, nodeNet.Name)
 		peering.Routers = append(peering.Routers, address)

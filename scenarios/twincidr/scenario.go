@@ -107,7 +107,7 @@ func (s *story) cilium(lab topology.Topology, operator string) cilium.Cilium {
 	}
 	for _, name := range tors {
 		address, _ := lab.AddressOn(name, nodeNet.Name)
-		c.Peers = append(c.Peers, cilium.Peer{Address: address, ASN: torASN, ClusterASN: clusterASN})
+		c.Peers = append(c.Peers, cilium.Peer{Address: address, ASN: topology.TorASN, ClusterASN: topology.ClusterASN})
 	}
 	return c
 }

@@ -8,9 +8,6 @@ import (
 )
 
 const (
-	torASN     = 64524
-	clusterASN = 64513
-
 	master = "master"
 	// newcomer joins. Its name sorts before owner's, whose range is the lowest: the operator
 	// lists CiliumNodes in order of name.
@@ -58,33 +55,11 @@ func members(lab topology.Topology) (order []string, address map[string]netip.Ad
 }
 
 // lab is the cluster that Record draws.
-var lab = topology.Topology{
-	Name:     "twin-cidr",
-	Networks: []topology.Network{nodeNet, uplink},
-	Clusters: []topology.Cluster{{
-		Name: "k8s", ASN: clusterASN, PodCIDR: podCIDR, NodeMask: lowest.Bits(),
-		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
-		Nodes: []topology.Node{
-			node(master, topology.ControlPlane, "10.69.4.11"),
-			node(newcomer, topology.Worker, "10.69.4.22"),
-			node(owner, topology.Worker, "10.69.4.21"),
-		},
-	}},
-	Routers: []topology.Router{
-		tor(tors[0], "10.69.4.251", "10.69.5.251"),
-		tor(tors[1], "10.69.4.252", "10.69.5.252"),
+var lab = topology.BehindToRs("twin-cidr", nodeNet, uplink, topology.Cluster{
+	PodCIDR: podCIDR, NodeMask: lowest.Bits(),
+	Nodes: []topology.Node{
+		{Name: master, Role: topology.ControlPlane, Links: []topology.Link{nodeNet.At("10.69.4.11")}},
+		{Name: newcomer, Role: topology.Worker, Links: []topology.Link{nodeNet.At("10.69.4.22")}},
+		{Name: owner, Role: topology.Worker, Links: []topology.Link{nodeNet.At("10.69.4.21")}},
 	},
-	Hosts: []topology.Host{{Name: "outside", Links: []topology.Link{uplink.At("10.69.5.10")}, Via: tors}},
-}
-
-func node(name string, role topology.Role, address string) topology.Node {
-	return topology.Node{Name: name, Role: role, Links: []topology.Link{nodeNet.At(address)}, Via: tors}
-}
-
-func tor(name, inner, outer string) topology.Router {
-	return topology.Router{
-		Name: name, ASN: torASN, ID: netip.MustParseAddr(outer),
-		Links: []topology.Link{nodeNet.At(inner), uplink.At(outer)},
-		Peers: []topology.Peers{{Network: nodeNet.Name, ASN: clusterASN}},
-	}
-}
+})
