@@ -28,10 +28,7 @@ func Routes(within netip.Prefix, network string, via map[netip.Prefix][]string) 
 			}
 			slices.SortFunc(want[prefix], netip.Addr.Compare)
 		}
-		read := map[string]snapshot.Router{}
-		for _, router := range r.Snapshot().Routers {
-			read[router.Name] = router
-		}
+		read := routersOf(r)
 		var wrong framework.Mismatches
 		for _, declared := range r.Topology.Routers {
 			if !read[declared.Name].Routes.Read {
@@ -50,6 +47,40 @@ func Routes(within netip.Prefix, network string, via map[netip.Prefix][]string) 
 		}
 		return wrong.Result()
 	}
+}
+
+// Sessions asserts that each router of the lab has a BGP session, on this network, with each of
+// these nodes that is in with, and with none of the others. It reads snapshot.Routers.
+func Sessions(network string, nodes, with []string) framework.Condition {
+	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		var wrong framework.Mismatches
+		read := routersOf(r)
+		for _, declared := range r.Topology.Routers {
+			from := read[declared.Name]
+			if !from.Neighbors.Read {
+				return false, "", fmt.Errorf("the sessions of %s were not read", declared.Name)
+			}
+			for _, node := range nodes {
+				address, on := r.Topology.AddressOn(node, network)
+				if !on {
+					return false, "", fmt.Errorf("no member %q with a link to network %q in the lab", node, network)
+				}
+				if _, up := from.Session(address); up != slices.Contains(with, node) {
+					wrong.Addf("%s has a session with %s: %t", declared.Name, node, up)
+				}
+			}
+		}
+		return wrong.Result()
+	}
+}
+
+// routersOf are the routers that were read, by name.
+func routersOf(r *framework.Run) map[string]snapshot.Router {
+	read := map[string]snapshot.Router{}
+	for _, router := range r.Snapshot().Routers {
+		read[router.Name] = router
+	}
+	return read
 }
 
 // nextHops are the BGP routes in a router's kernel that overlap a range, with their next hops in

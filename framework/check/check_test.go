@@ -72,3 +72,29 @@ func TestRoutesByAnUnknownMember(t *testing.T) {
 		t.Errorf("it holds for a member that is not in the lab: %v, %v", holds, err)
 	}
 }
+
+func TestSessions(t *testing.T) {
+	session := func(address string) snapshot.Neighbor {
+		return snapshot.Neighbor{Address: netip.MustParseAddr(address), State: snapshot.SessionEstablished}
+	}
+	for _, test := range []struct {
+		name    string
+		routers []snapshot.Router
+		saw     string // empty: it holds
+		err     bool
+	}{
+		{"as wanted", []snapshot.Router{{Name: "tor", Neighbors: snapshot.List[snapshot.Neighbor]{Read: true, Items: []snapshot.Neighbor{session("10.20.4.11")}}}}, "", false},
+		{"none", []snapshot.Router{{Name: "tor", Neighbors: snapshot.List[snapshot.Neighbor]{Read: true}}}, "tor has a session with master: false", false},
+		{"one too many", []snapshot.Router{{Name: "tor", Neighbors: snapshot.List[snapshot.Neighbor]{Read: true, Items: []snapshot.Neighbor{session("10.20.4.11"), session("10.20.4.12")}}}}, "tor has a session with worker: true", false},
+		{"not read", []snapshot.Router{{Name: "tor"}}, "", true},
+		{"no router", nil, "", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{Routers: test.routers} }}
+			holds, saw, err := check.Sessions("nodes", []string{"master", "worker"}, []string{"master"})(t.Context(), r)
+			if holds != (test.saw == "" && !test.err) || saw != test.saw || (err != nil) != test.err {
+				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
+			}
+		})
+	}
+}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -226,13 +225,9 @@ func (l lab) find(ctx context.Context, d framework.Endpoint) (netip.Addr, string
 		path, err := l.Host(d.Host).Path(ctx, kindlab.AgentSocket)
 		return declared.Links[0].Address, path, err
 	}
-	var pod corev1.Pod
-	if err := l.Clusters[0].Client.Resources().GetControllerRuntimeClient().Get(ctx, workload.ProbeKey(*d.Pod), &pod); err != nil {
-		return netip.Addr{}, "", fmt.Errorf("looking for the probe pod of %s: %w", d.Name, err)
-	}
-	addr, err := netip.ParseAddr(pod.Status.PodIP)
+	addr, err := workload.ProbeIP(ctx, l.Clusters[0], *d.Pod)
 	if err != nil {
-		return netip.Addr{}, "", fmt.Errorf("the probe pod of %s has no address: %w", d.Name, err)
+		return netip.Addr{}, "", err
 	}
 	path, err := l.Node(d.Pod.Node).Path(ctx, workload.ProbeSocket(*d.Pod))
 	return addr, path, err

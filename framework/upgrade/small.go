@@ -160,7 +160,7 @@ func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	if err := workload.AddProbes(ctx, labaccess.Cluster(r), []framework.ProbePod{fresh}); err != nil {
 		return fmt.Errorf("starting a new pod on %s: %w", node, err)
 	}
-	address, err := podAddress(ctx, r, fresh)
+	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), fresh)
 	if err != nil {
 		return err
 	}
@@ -182,20 +182,6 @@ func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 // reachedWithin bounds the wait for a connection to a new pod that runs. A route of BGP needs
 // some seconds.
 const reachedWithin = time.Minute
-
-// podAddress is the address of a probe pod that runs.
-func podAddress(ctx context.Context, r *framework.Run, p framework.ProbePod) (netip.Addr, error) {
-	var pod corev1.Pod
-	key := workload.ProbeKey(p)
-	if err := labaccess.Cluster(r).Client.Resources().Get(ctx, key.Name, key.Namespace, &pod); err != nil {
-		return netip.Addr{}, fmt.Errorf("reading the pod %s: %w", key.Name, err)
-	}
-	address, err := netip.ParseAddr(pod.Status.PodIP)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("the pod %s has no address: %w", key.Name, err)
-	}
-	return address, nil
-}
 
 // serviceProxy is what translates the addresses of Services on a node.
 type serviceProxy struct {
@@ -243,7 +229,7 @@ spec:
 		}
 		var wanted netip.Addr
 		if step.pod != "none" {
-			if wanted, err = podAddress(ctx, r, framework.ProbePod{Name: step.pod, Node: step.pod}); err != nil {
+			if wanted, err = workload.ProbeIP(ctx, labaccess.Cluster(r), framework.ProbePod{Name: step.pod, Node: step.pod}); err != nil {
 				return err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/check"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/metallb"
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -78,7 +79,7 @@ func variant(role framework.Role, version, mode string, others ...string) framew
 			s.Aftermath = []framework.Check{{ID: "announces-more", Name: "cordoned nodes announce a new Service", Reads: routes, Holds: announcesMore}}
 		}
 		if role == framework.Affected {
-			s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes, Holds: sessionsUp}}
+			s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes, Holds: check.Sessions(nodeNet.Name, announce, announce)}}
 			s.Remedies = remedies(version, mode, others)
 		}
 		return s
@@ -183,7 +184,7 @@ func remedies(version, mode string, others []string) []framework.Remedy {
 				if err := restart(ctx, labaccess.Cluster(r)); err != nil {
 					return err
 				}
-				return connected(ctx, r, began)
+				return labaccess.Lab(r).Connected(ctx, announce, began)
 			},
 		},
 		{

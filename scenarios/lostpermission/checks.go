@@ -2,12 +2,11 @@ package lostpermission
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/check"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -18,22 +17,7 @@ import (
 // sessions asserts that each router has a BGP session with each of these nodes, and with no
 // other node.
 func sessions(id, name string, with ...string) framework.Check {
-	holds := func(_ context.Context, r *framework.Run) (bool, string, error) {
-		var wrong framework.Mismatches
-		for _, from := range r.Snapshot().Routers {
-			if !from.Neighbors.Read {
-				return false, "", fmt.Errorf("the sessions of %s were not read", from.Name)
-			}
-			for _, node := range nodes {
-				address, _ := r.Topology.AddressOn(node, nodeNet.Name)
-				if _, up := from.Session(address); up != slices.Contains(with, node) {
-					wrong.Addf("%s has a session with %s: %t", from.Name, node, up)
-				}
-			}
-		}
-		return wrong.Result()
-	}
-	return framework.Check{ID: id, Name: name, Reads: []snapshot.Source{snapshot.Routers}, Holds: holds}
+	return framework.Check{ID: id, Name: name, Reads: []snapshot.Source{snapshot.Routers}, Holds: check.Sessions(nodeNet.Name, nodes, with)}
 }
 
 // permitted asserts that the detector has no finding: latent ones harm no traffic, and nothing

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -21,16 +19,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
-
-// addressOf is the address of a probe pod.
-func addressOf(ctx context.Context, r *framework.Run, p framework.ProbePod) (netip.Addr, error) {
-	var pod corev1.Pod
-	key := workload.ProbeKey(p)
-	if err := labaccess.Cluster(r).Client.Resources().Get(ctx, key.Name, key.Namespace, &pod); err != nil {
-		return netip.Addr{}, err
-	}
-	return netip.ParseAddr(pod.Status.PodIP)
-}
 
 // fault takes the last endpoint of the Service away.
 func (i *incident) fault(r *framework.Run) framework.Fault {
@@ -53,7 +41,7 @@ func (i *incident) fault(r *framework.Run) framework.Fault {
 // end takes the pod out of the Service, and ends it when each node refuses new senders. Until
 // then connection tracking has to have the packets of all senders go to the pod.
 func (i *incident) end(ctx context.Context, r *framework.Run) error {
-	address, err := addressOf(ctx, r, statsd)
+	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), statsd)
 	if err != nil {
 		return err
 	}
@@ -168,7 +156,7 @@ func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool,
 	if err := workload.AddProbes(ctx, c, []framework.ProbePod{heir}); err != nil {
 		return false, "", err
 	}
-	address, err := addressOf(ctx, r, heir)
+	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), heir)
 	if err != nil || address != i.gone {
 		return false, fmt.Sprintf("the new pod has %s, not %s", address, i.gone), err
 	}

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -41,6 +42,19 @@ func OnEach(nodes ...string) []framework.ProbePod {
 // ProbeKey is the name and namespace of the pod in its cluster.
 func ProbeKey(p framework.ProbePod) client.ObjectKey {
 	return client.ObjectKey{Namespace: probes.Namespace, Name: "probe-" + p.Name}
+}
+
+// ProbeIP is the address of the pod, which runs.
+func ProbeIP(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (netip.Addr, error) {
+	var pod corev1.Pod
+	if err := kube(c).Get(ctx, ProbeKey(p), &pod); err != nil {
+		return netip.Addr{}, fmt.Errorf("reading the probe pod of %s: %w", p.Name, err)
+	}
+	address, err := netip.ParseAddr(pod.Status.PodIP)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("the probe pod of %s has no address: %w", p.Name, err)
+	}
+	return address, nil
 }
 
 // ProbeSocket is the path of the agent's control socket on the pod's node.

@@ -24,8 +24,21 @@ const sessionsWithin = time.Minute
 // a session may be retained by graceful restart. The zero time accepts sessions of
 // any age.
 func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) error {
+	return l.sessions(ctx, "the routes of ", nodes, "no session, or no route over it: ", func(there []router.Neighbor, address netip.Addr) bool {
+		return router.Announces(there, address, since)
+	})
+}
+
+// Connected is SessionsUp for speakers that may have no route to announce.
+func (l *Lab) Connected(ctx context.Context, nodes []string, since time.Time) error {
+	return l.sessions(ctx, "new sessions of ", nodes, "none with ", func(there []router.Neighbor, address netip.Addr) bool {
+		return router.Came(there, address, since)
+	})
+}
+
+func (l *Lab) sessions(ctx context.Context, what string, nodes []string, lacking string, holds func(there []router.Neighbor, address netip.Addr) bool) error {
 	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
-		return await.Until(ctx, "the routes of "+strings.Join(nodes, ", ")+" on "+r.Name(), 100*time.Millisecond, sessionsWithin,
+		return await.Until(ctx, what+strings.Join(nodes, ", ")+" on "+r.Name(), 100*time.Millisecond, sessionsWithin,
 			func(ctx context.Context) (bool, string, error) {
 				there, err := r.Neighbors(ctx)
 				if err != nil {
@@ -33,11 +46,11 @@ func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) e
 				}
 				var missing []string
 				for i, node := range nodes {
-					if !router.Announces(there, neighbors[i], since) {
+					if !holds(there, neighbors[i]) {
 						missing = append(missing, node)
 					}
 				}
-				return len(missing) == 0, "no session, or no route over it: " + strings.Join(missing, ", "), nil
+				return len(missing) == 0, lacking + strings.Join(missing, ", "), nil
 			})
 	})
 }

@@ -113,9 +113,17 @@ func Established(neighbors []Neighbor, address netip.Addr) bool {
 // at since or later, and has announced a route over it. Established may be up to a
 // second early, which is its resolution.
 func Announces(neighbors []Neighbor, address netip.Addr, since time.Time) bool {
+	return Came(neighbors, address, since) && slices.ContainsFunc(neighbors, func(n Neighbor) bool {
+		return n.Address == address && n.Received > 0
+	})
+}
+
+// Came reports whether the neighbour of that address has a session that came up at since or
+// later, with the resolution of Announces.
+func Came(neighbors []Neighbor, address netip.Addr, since time.Time) bool {
 	since = since.Add(-time.Second)
 	return Established(neighbors, address) && slices.ContainsFunc(neighbors, func(n Neighbor) bool {
-		return n.Address == address && n.Received > 0 && n.Established.After(since)
+		return n.Address == address && n.Established.After(since)
 	})
 }
 
