@@ -14,7 +14,7 @@ import (
 // route to.
 const NoRoute = "no-route"
 
-// ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB is
+// ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB or Cilium is
 // configured to announce by BGP with the routes of the routers. A Service without a ready
 // endpoint has no route, and needs none. Addresses of IPv6 are not judged.
 //
@@ -47,7 +47,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 			f := Finding{
 				Detector: d.Name(), Kind: NoRoute, State: Active, Object: Prefix(netip.PrefixFrom(address, address.BitLen())),
 				Says: fmt.Sprintf("No router has a route to %s, the address of Service %s, which has ready endpoints: %s.",
-					address, service, strings.Join(excluded(now, service, nodes), "; ")),
+					address, service, strings.Join(excluded(now, service, address, nodes), "; ")),
 			}
 			for _, r := range now.Routers {
 				f.Routers = append(f.Routers, r.Name)
@@ -148,8 +148,15 @@ func hasRoute(s snapshot.Snapshot, address netip.Addr) bool {
 	})
 }
 
-// excluded says of each node why it does not announce the address of a Service.
-func excluded(s snapshot.Snapshot, service snapshot.Service, nodes []string) []string {
+// speaksMetalLB reports whether MetalLB is to announce an address from a node.
+func speaksMetalLB(s snapshot.Snapshot, address netip.Addr, node string) bool {
+	return slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool {
+		return b.Speaker == "" && b.Announces(address) && slices.Contains(b.Nodes, node)
+	})
+}
+
+// excluded says of each node why it does not announce an address of a Service.
+func excluded(s snapshot.Snapshot, service snapshot.Service, address netip.Addr, nodes []string) []string {
 	var all []string
 	for _, name := range nodes {
 		var why []string
@@ -157,10 +164,11 @@ func excluded(s snapshot.Snapshot, service snapshot.Service, nodes []string) []s
 		if i < 0 {
 			continue // it is gone since
 		}
-		if s.Nodes.Items[i].Unschedulable {
+		metalLB := speaksMetalLB(s, address, name) // Cilium's agents announce from such nodes
+		if metalLB && s.Nodes.Items[i].Unschedulable {
 			why = append(why, "is unschedulable")
 		}
-		if s.Nodes.Items[i].Excluded {
+		if metalLB && s.Nodes.Items[i].Excluded {
 			why = append(why, "has the label node.kubernetes.io/exclude-from-external-load-balancers")
 		}
 		if service.Local && !slices.ContainsFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool {

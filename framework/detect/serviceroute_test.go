@@ -103,6 +103,10 @@ func TestServiceRoute(t *testing.T) {
 			bySpine(w, "10.66.128.0/24")
 			w.BGPAdvertisements.Items[0].AggregationLength = 24
 		})}, none, nil},
+		{"of Cilium, whose agents announce from unschedulable nodes", []snapshot.Snapshot{at(0, func(w *world) {
+			gone(w)
+			w.BGPAdvertisements.Items[0].Speaker = snapshot.CiliumBGP
+		})}, active, []string{"worker1 announces it to no router, and nothing that was read says why"}},
 		{"no ready endpoint", []snapshot.Snapshot{at(0, func(w *world) { gone(w); w.EndpointSlices.Items[0].Ready = nil })}, none, nil},
 		{"no advertisement", []snapshot.Snapshot{at(0, func(w *world) { gone(w); w.BGPAdvertisements.Items = nil })}, none, nil},
 		{"of another pool", []snapshot.Snapshot{at(0, func(w *world) { gone(w); w.BGPAdvertisements.Items[0].Ranges = nil })}, none, nil},

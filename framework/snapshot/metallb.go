@@ -15,12 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// BGPAdvertisement is a BGPAdvertisement of MetalLB (metallb.io/v1beta1), with what its
-// selectors select: which nodes announce which addresses.
+// BGPAdvertisement is a BGPAdvertisement of MetalLB (metallb.io/v1beta1), or an entry of a
+// CiliumBGPAdvertisement (cilium.io/v2), with what selectors select: which nodes announce which
+// addresses.
 type BGPAdvertisement struct {
-	Namespace string `json:"namespace"`
+	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Ranges are those of its pools, and Nodes the names of its nodes, in order.
+	// Speaker is whose it is: CiliumBGP, or MetalLB's if empty.
+	Speaker string `json:"speaker,omitempty"`
+	// Ranges are those of MetalLB's pools, or the addresses of Services that Cilium selects, and
+	// Nodes the names of its nodes, in order.
 	Ranges []AddressRange `json:"ranges,omitempty"`
 	Nodes  []string       `json:"nodes,omitempty"`
 	// AggregationLength is of the prefixes that are announced of IPv4 addresses. Zero: the
@@ -52,14 +56,25 @@ func (b BGPAdvertisement) Prefix(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// BGPAdvertisements is the source of MetalLB's BGPAdvertisements, in order of namespace and
-// name. A cluster that does not know the resource has none. It also lists IPAddressPools and
-// Nodes.
-var BGPAdvertisements = clusterList("MetalLB's BGPAdvertisements", (*cluster).bgpAdvertisements,
+// BGPAdvertisements is the source of the BGPAdvertisements of MetalLB, in order of namespace and
+// name, and of those of Cilium. A cluster that does not know a resource has none. It also lists
+// what they refer to: IPAddressPools, Cilium's configurations of BGP, Nodes and Services.
+var BGPAdvertisements = clusterList("BGP advertisements of MetalLB and Cilium", (*cluster).bgpAdvertisements,
 	func(s *Snapshot) *List[BGPAdvertisement] { return &s.BGPAdvertisements }, BGPAdvertisement.state)
 
+func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
+	all, err := c.metalLBAdvertisements(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cilium, err := c.ciliumAdvertisements(ctx)
+	return append(all, cilium...), err
+}
+
 func (b BGPAdvertisement) names(to *Names) {
-	to.Namespaces[b.Namespace] = true
+	if b.Namespace != "" {
+		to.Namespaces[b.Namespace] = true
+	}
 	for _, node := range b.Nodes {
 		to.Nodes[node] = true
 	}
@@ -92,7 +107,7 @@ func metalLBResource(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: resource}
 }
 
-func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
+func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	l, err := c.dynamic.Resource(metalLBResource("bgpadvertisements")).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -63,12 +63,7 @@ func (c *cluster) services(ctx context.Context) ([]Service, error) {
 			s.ClusterIPs = append(s.ClusterIPs, ip)
 		}
 		s.Local = o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-		for _, ingress := range o.Status.LoadBalancer.Ingress {
-			// Some load balancers have a name in place of an address.
-			if ip, err := netip.ParseAddr(ingress.IP); err == nil && o.Spec.Type == corev1.ServiceTypeLoadBalancer {
-				s.LoadBalancerIPs = append(s.LoadBalancerIPs, ip)
-			}
-		}
+		s.LoadBalancerIPs = balancerIPs(o)
 		for _, p := range o.Spec.Ports {
 			s.Ports = append(s.Ports, ServicePort{Name: p.Name, Protocol: string(p.Protocol), Port: uint16(p.Port)})
 		}

@@ -38,7 +38,7 @@ type Snapshot struct {
 	CalicoAgents   List[CalicoAgent]   `json:"calico_agents,omitzero"`
 	Services       List[Service]       `json:"services,omitzero"`
 	EndpointSlices List[EndpointSlice] `json:"endpoint_slices,omitzero"`
-	// BGPAdvertisements are MetalLB's.
+	// BGPAdvertisements are MetalLB's and Cilium's.
 	BGPAdvertisements List[BGPAdvertisement] `json:"bgp_advertisements,omitzero"`
 	Proxies           []Proxy                `json:"proxies,omitempty"`
 	Firewalls         []Firewall             `json:"firewalls,omitempty"`

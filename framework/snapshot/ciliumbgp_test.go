@@ -1,0 +1,104 @@
+package snapshot
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestCiliumAdvertisements(t *testing.T) {
+	node := func(name, rack string) corev1.Node {
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"rack": rack}}}
+	}
+	service := func(name, address string, change func(*corev1.Service)) corev1.Service {
+		s := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "users", Name: name, Labels: map[string]string{"for": "users"}}}
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+		if change != nil {
+			change(&s)
+		}
+		return s
+	}
+	class := func(of string) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Spec.LoadBalancerClass = &of }
+	}
+	services := corev1.ServiceList{Items: []corev1.Service{
+		service("web", "192.0.2.1", nil),
+		service("local", "192.0.2.2", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }),
+		service("classed", "192.0.2.3", class("io.cilium/bgp-control-plane")),
+		service("others", "192.0.2.4", class("metallb")),
+		service("inside", "192.0.2.5", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }),
+	}}
+	object := func(kind, name, spec string) string {
+		return `{"apiVersion":"cilium.io/v2","kind":"` + kind + `","metadata":{"name":"` + name + `","labels":{"advertise":"` + name + `"}},"spec":` + spec + `}`
+	}
+	list := func(version, kind string, items ...string) http.HandlerFunc {
+		return answer(http.StatusOK, `{"apiVersion":"cilium.io/`+version+`","kind":"`+kind+`List","items":[`+strings.Join(items, ",")+`]}`)
+	}
+	read := func(version, config, peer, entry string) ([]BGPAdvertisement, error) {
+		t.Helper()
+		c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+			nodesPath:          protobuf(t, &corev1.NodeList{Items: []corev1.Node{node("b", "1"), node("a", "1"), node("c", "2")}}),
+			"/api/v1/services": protobuf(t, &services),
+			"/apis/cilium.io/" + version + "/ciliumbgpclusterconfigs": list(version, "CiliumBGPClusterConfig", object("CiliumBGPClusterConfig", "lab", config)),
+			"/apis/cilium.io/" + version + "/ciliumbgppeerconfigs":    list(version, "CiliumBGPPeerConfig", object("CiliumBGPPeerConfig", "tor", peer)),
+			"/apis/cilium.io/" + version + "/ciliumbgpadvertisements": list(version, "CiliumBGPAdvertisement", object("CiliumBGPAdvertisement", "lab", `{"advertisements":[`+entry+`]}`)),
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.bgpAdvertisements(t.Context())
+	}
+	const (
+		rack1 = `{"nodeSelector":{"matchLabels":{"rack":"1"}},"bgpInstances":[{"peers":[{"peerConfigRef":{"name":"tor"}}]}]}`
+		every = `{"bgpInstances":[{"peers":[{"peerConfigRef":{"name":"tor"}}]}]}`
+		other = `{"bgpInstances":[{"peers":[{"peerConfigRef":{"name":"spine"}},{}]}]}`
+		peer  = `{"families":[{"afi":"ipv4","safi":"unicast","advertisements":{"matchLabels":{"advertise":"lab"}}}]}`
+		peer6 = `{"families":[{"afi":"ipv6","safi":"unicast","advertisements":{"matchLabels":{"advertise":"lab"}}}]}`
+		users = `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]},"selector":{"matchLabels":{"for":"users"}}}`
+	)
+	one := func(address string) AddressRange {
+		a := netip.MustParseAddr(address)
+		return AddressRange{a, a}
+	}
+	shared, alone := []AddressRange{one("192.0.2.1"), one("192.0.2.3")}, []AddressRange{one("192.0.2.2")}
+	of := func(length int, ranges []AddressRange, nodes ...string) BGPAdvertisement {
+		return BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Ranges: ranges, Nodes: nodes, AggregationLength: length}
+	}
+	for _, test := range []struct {
+		name, version, config, peer, entry string
+		want                               []BGPAdvertisement
+	}{
+		{"by a rack", "v2", rack1, peer, users, []BGPAdvertisement{of(0, shared, "a", "b"), of(0, alone, "a", "b")}},
+		{"by every node, of 1.17", "v2alpha1", every, peer, users, []BGPAdvertisement{of(0, shared, "a", "b", "c"), of(0, alone, "a", "b", "c")}},
+		{
+			"aggregated, but for policy Local", "v2", every, peer,
+			`{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"],"aggregationLengthIPv4":24},"selector":{"matchLabels":{"for":"users"}}}`,
+			[]BGPAdvertisement{of(24, shared, "a", "b", "c"), of(0, alone, "a", "b", "c")},
+		},
+		{
+			"by the Service's name", "v2", every, peer,
+			`{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]},"selector":{"matchLabels":{"io.kubernetes.service.name":"local"}}}`,
+			[]BGPAdvertisement{of(0, alone, "a", "b", "c")},
+		},
+		{"without a selector, of no Service", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]}}`, nil},
+		{"pod ranges alone", "v2", every, peer, `{"advertisementType":"PodCIDR"}`, nil},
+		{"cluster IPs alone", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["ClusterIP"]},"selector":{"matchLabels":{"for":"users"}}}`, nil},
+		{"by peers of another configuration", "v2", other, peer, users, nil},
+		{"to IPv6 peers alone", "v2", every, peer6, users, nil},
+	} {
+		got, err := read(test.version, test.config, test.peer, test.entry)
+		if diff := cmp.Diff(test.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", test.name, err, diff)
+		}
+	}
+	_, err := read("v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]},"selector":{"matchExpressions":[{"key":"a","operator":"Is"}]}}`)
+	if err == nil || !strings.Contains(err.Error(), "CiliumBGPAdvertisement lab: a selector") {
+		t.Errorf("a bad selector: %v", err)
+	}
+}
