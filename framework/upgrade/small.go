@@ -331,8 +331,7 @@ func connectionOf(to netip.Addr, said string) connection {
 // forget removes the connections to an address from a node's connection tracking: they are not
 // the component's, and nodes are compared afterwards.
 func forget(ctx context.Context, r *framework.Run, node string, to netip.Addr) error {
-	_, err := labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", "conntrack -D -p tcp --orig-dst "+to.String()+" 2>/dev/null || true")
-	return err
+	return workload.Forget(ctx, labaccess.Lab(r).Node(node), "-p", "tcp", "--orig-dst", to.String())
 }
 
 // ends are the endpoints of the probes.

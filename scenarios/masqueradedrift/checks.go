@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -229,14 +230,10 @@ func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, stri
 }
 
 // forget makes each node's kernel forget the connections of its pods that a
-// filter of conntrack(8) selects: their next packet is that of a new one.
+// filter of conntrack(8) selects.
 func forget(ctx context.Context, r *framework.Run, filter ...string) error {
 	return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-		command := slices.Concat([]string{"conntrack", "-D"}, filter, []string{"--orig-src", rangeOf[n.Name()].String()})
-		if _, err := n.Exec(ctx, command...); err != nil {
-			return fmt.Errorf("forgetting connections: %w", err)
-		}
-		return nil
+		return workload.Forget(ctx, n, append(slices.Clone(filter), "--orig-src", rangeOf[n.Name()].String())...)
 	})
 }
 
@@ -248,14 +245,8 @@ func forgetReversed(ctx context.Context, r *framework.Run) error {
 			if t.Probe.From != n.Name() || t.Probe.To != db.Name {
 				continue
 			}
-			flow := []string{
-				"--proto", "udp", "--orig-src", t.Target.Addr().String(), "--sport", strconv.Itoa(int(t.Target.Port())),
-				"--orig-dst", rangeOf[n.Name()].String(),
-			}
-			found, err := n.Exec(ctx, slices.Concat([]string{"conntrack", "-L"}, flow)...)
-			if err == nil && found != "" {
-				_, err = n.Exec(ctx, slices.Concat([]string{"conntrack", "-D"}, flow)...)
-			}
+			err := workload.Forget(ctx, n, "--proto", "udp", "--orig-src", t.Target.Addr().String(), "--sport", strconv.Itoa(int(t.Target.Port())),
+				"--orig-dst", rangeOf[n.Name()].String())
 			if err != nil {
 				return fmt.Errorf("forgetting flows that answers began: %w", err)
 			}

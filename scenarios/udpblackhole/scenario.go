@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -197,13 +197,11 @@ func (i *incident) roll(ctx context.Context, r *framework.Run, version string) e
 	})
 }
 
-// prepare removes what kube-proxy of an earlier variant and its senders have left in a node:
+// prepare removes what kube-proxy of an earlier variant has left in a node:
 // kube-proxy up to 1.35 takes chains of nftables that exist at its start for up to date.
 // Rules of iptables are replaced as a whole. ICMP errors are not limited in their rate.
-// conntrack(8) ends at a connection that has expired since it was listed.
 const prepare = `nft delete table ip kube-proxy 2>/dev/null
 nft delete table ip6 kube-proxy 2>/dev/null
-while conntrack -D -p udp --orig-port-dst %d 2>&1 >/dev/null | grep -q "conntrack doesn't exist"; do :; done
 sysctl -qw net.ipv4.icmp_ratelimit=0`
 
 // install installs kube-proxy, the Services and the pods, in place of those of an earlier
@@ -229,7 +227,10 @@ func (i *incident) install(ctx context.Context, r *framework.Run) error {
 		if err := workload.Wire(ctx, l, n.Name()); err != nil {
 			return err
 		}
-		_, err := n.Exec(ctx, "sh", "-c", fmt.Sprintf(prepare, servicePort))
+		if err := workload.Forget(ctx, n, "-p", "udp", "--orig-port-dst", strconv.Itoa(servicePort)); err != nil {
+			return err
+		}
+		_, err := n.Exec(ctx, "sh", "-c", prepare)
 		return err
 	})
 	if err != nil {
@@ -275,14 +276,9 @@ func serve(ctx context.Context, r *framework.Run) error {
 // ofService are the arguments of conntrack(8) that choose the connections to the Service.
 var ofService = fmt.Sprintf("-p udp --orig-dst %s --orig-port-dst %d", statsdIP.Addr(), statsdIP.Port())
 
-// forget deletes the connections to the Service on every node. conntrack(8) is called again if one
-// has expired since it was listed.
+// forget deletes the connections to the Service on every node.
 func forget(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-		return await.Until(ctx, "the connections to the Service to be deleted on "+n.Name(), 50*time.Millisecond, within, func(ctx context.Context) (bool, string, error) {
-			_, err := n.Exec(ctx, append([]string{"conntrack", "-D"}, strings.Fields(ofService)...)...)
-			none := err != nil && strings.Contains(err.Error(), ": 0 flow entries have been deleted")
-			return err == nil || none, "", err
-		})
+		return workload.Forget(ctx, n, strings.Fields(ofService)...)
 	})
 }

@@ -1,0 +1,24 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// Forget makes a node's kernel forget the connections that these arguments of conntrack(8)
+// choose, if there are any: their next packet is that of a new one. conntrack ends at a
+// connection that has expired since it was listed, and is called again then.
+func Forget(ctx context.Context, n *kindlab.Node, choose ...string) error {
+	what := fmt.Sprintf("connection tracking on %s to forget %s", n.Name(), strings.Join(choose, " "))
+	return await.Until(ctx, what, 50*time.Millisecond, 20*time.Second, func(ctx context.Context) (bool, string, error) {
+		_, err := n.Exec(ctx, slices.Concat([]string{"conntrack", "-D"}, choose)...)
+		none := err != nil && strings.Contains(err.Error(), ": 0 flow entries have been deleted")
+		return err == nil || none, "", err
+	})
+}
