@@ -52,6 +52,7 @@ func TestSabotagedUpgrade(t *testing.T) {
 		fails      []string // the rows that must be a NO-GO
 		fine       []string // those that must not
 		stopped    string   // why the upgrade must stop; empty if it must not
+		ends       string   // what the new version must say when it ends each time
 	}{
 		{
 			name: "new connections alone are refused", component: "kube-proxy", from: "1.34.4", to: "1.37.0",
@@ -81,7 +82,8 @@ func TestSabotagedUpgrade(t *testing.T) {
 		{
 			name: "the new version does not know an argument", component: "cilium", from: "1.18.4", to: "1.19.3",
 			settings: upgrade.Settings{Values: map[string]any{"extraArgs": []any{"--enable-ipsec-encrypted-overlay=false"}}},
-			stopped:  "unknown flag: --enable-ipsec-encrypted-overlay",
+			stopped:  "cilium to be ready on master",
+			ends:     "unknown flag: --enable-ipsec-encrypted-overlay",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -104,6 +106,9 @@ func TestSabotagedUpgrade(t *testing.T) {
 			m, err := upgrade.Run(t.Context(), u, test.from, test.to, suite.Labs(o), o.Options)
 			if err != nil || !strings.Contains(m.Stopped, test.stopped) || (m.Stopped == "") != (test.stopped == "") {
 				t.Fatalf("%v; stopped: %s", err, m.Stopped)
+			}
+			if !strings.Contains(m.Upgrade.Ends, test.ends) || (m.Upgrade.Ends == "") != (test.ends == "") {
+				t.Errorf("it ends: %q, want %q", m.Upgrade.Ends, test.ends)
 			}
 			in := qualify.Inputs{Component: test.component, From: test.from, To: test.to, Upgrade: qualify.Upgrade{Measures: &m}}
 			in.Configuration.NotAsked = "the upgrade alone is judged"

@@ -188,6 +188,17 @@ func DescribePod(pod corev1.Pod) string {
 	return text
 }
 
+// lastWords is the line of the log of a container that has ended that says why: the last one, or
+// the error before the usage that programs print of wrong flags (github.com/spf13/cobra).
+func lastWords(log string) string {
+	for line := range strings.Lines(log) {
+		if strings.HasPrefix(line, "Error: ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return lastLine(log)
+}
+
 // lastLine is the last line of a container's message, which may be the end of its log
 // (FallbackToLogsOnError).
 func lastLine(message string) string {
@@ -235,7 +246,7 @@ func firstStatus(pod corev1.Pod) corev1.ContainerStatus {
 func Running(pod corev1.Pod) bool { return firstStatus(pod).State.Running != nil }
 
 // Ends says that a container of one of the pods ends by itself each time that kubelet starts
-// it, and how, with the last line of its log; empty if none does. One that was killed, as for
+// it, and how, with the line of its log that says why; empty if none does. One that was killed, as for
 // its memory, does not end by itself.
 func Ends(ctx context.Context, c *kindlab.Cluster, pods Pods) (string, error) {
 	all, err := pods.List(ctx, c)
@@ -251,9 +262,8 @@ func Ends(ctx context.Context, c *kindlab.Cluster, pods Pods) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			lines := strings.Split(strings.TrimSpace(log), "\n")
 			return fmt.Sprintf("%s on %s ended %d times, with status %d: %s", s.Name, pod.Spec.NodeName, s.RestartCount+1,
-				s.LastTerminationState.Terminated.ExitCode, lines[len(lines)-1]), nil
+				s.LastTerminationState.Terminated.ExitCode, lastWords(log)), nil
 		}
 	}
 	return "", nil

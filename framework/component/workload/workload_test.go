@@ -165,3 +165,15 @@ func TestDescribeCrashLoop(t *testing.T) {
 		t.Errorf("%s, want %s", says, want)
 	}
 }
+
+func TestLastWords(t *testing.T) {
+	for log, want := range map[string]string{
+		"level=info msg=starting\npanic: no\n":                            "panic: no",
+		"Error: unknown flag: --gone\nUsage:\n  cilium-agent [flags]\n\n": "Error: unknown flag: --gone",
+		"": "",
+	} {
+		if got := lastWords(log); got != want {
+			t.Errorf("%q: %q, want %q", log, got, want)
+		}
+	}
+}
