@@ -21,10 +21,11 @@ import (
 )
 
 // refusesNew is a table of rules for a node's kernel that forwards established connections
-// alone, as a firewall does that has lost its other rules.
+// alone, as a firewall does that has lost its other rules. New ones of nodes, which are $nodes,
+// are forwarded: by those kube-proxy is asked whether it works, and the rollout goes on.
 const refusesNew = `nft add table ip sabotage
 nft 'add chain ip sabotage forward { type filter hook forward priority 0; }'
-nft add rule ip sabotage forward ct state new drop`
+nft add rule ip sabotage forward ip saddr != $nodes ct state new drop`
 
 // hidesNew is a table of rules for a node's kernel that drops what the node sends to Services
 // other than those of before, as if its kube-proxy did not follow.
@@ -37,8 +38,9 @@ nft 'add rule ip sabotage output ip daddr 10.96.0.0/16 ip daddr != { 10.96.0.1, 
 func TestSabotagedUpgrade(t *testing.T) {
 	onNodes := func(script string) func(context.Context, *framework.Run, []string) error {
 		return func(ctx context.Context, r *framework.Run, nodes []string) error {
+			network, _ := r.Topology.Network("nodes")
 			return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-				_, err := n.Exec(ctx, "sh", "-ec", script)
+				_, err := n.Exec(ctx, "sh", "-ec", "nodes="+network.Subnet.String()+"\n"+script)
 				return err
 			})
 		}
