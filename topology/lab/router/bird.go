@@ -205,7 +205,7 @@ func (b *bird) paths(ctx context.Context) ([]Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths, err := parseBIRDPaths(routes, sessions)
+	paths, err := parseBIRDPaths(routes, sessions, birdWhen)
 	steadied(&b.received, paths, func(p *Path) (pathKey, *time.Time) { return pathKey{p.Prefix, p.Neighbor}, &p.Received })
 	return paths, err
 }
@@ -215,7 +215,7 @@ func (b *bird) sessions(ctx context.Context) ([]birdSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	sessions, err := parseBIRDSessions(text)
+	sessions, err := parseBIRDSessions(text, birdWhen)
 	steadied(&b.established, sessions, func(s *birdSession) (string, *time.Time) { return s.protocol, &s.Established })
 	return sessions, err
 }

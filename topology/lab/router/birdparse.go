@@ -22,9 +22,12 @@ type birdSession struct {
 // birdTime is the format "iso long us". The zone is that of the process, UTC.
 const birdTime = "2006-01-02 15:04:05.999999"
 
+// birdWhen reads a time of a BIRD that the lab has configured.
+func birdWhen(text string) (time.Time, error) { return time.Parse(birdTime, text) }
+
 // parseBIRDSessions reads the sessions of what `birdc show protocols all` prints (BIRD 2).
-// Protocols that only accept sessions from a range are left out.
-func parseBIRDSessions(text string) ([]birdSession, error) {
+// Protocols that only accept sessions from a range are left out. When reads a time.
+func parseBIRDSessions(text string, when func(string) (time.Time, error)) ([]birdSession, error) {
 	var all []birdSession
 	current := -1 // in all; -1 in a protocol that is not BGP
 	for number, line := range slices.Collect(strings.Lines(text)) {
@@ -35,11 +38,12 @@ func parseBIRDSessions(text string) ([]birdSession, error) {
 		switch {
 		case len(words) == 0:
 		case !strings.HasPrefix(line, " "):
-			// Name, Proto, Table, State, Since (date and time), Info.
+			// Name, Proto, Table, State, Since (date and time, where the lab has configured
+			// it), Info.
 			if current = -1; len(words) < 6 || words[1] != "BGP" {
 				continue
 			}
-			since, err := time.Parse(birdTime, words[4]+" "+words[5])
+			since, err := when(words[4] + " " + words[5])
 			if err != nil {
 				return nil, wrong(err)
 			}
@@ -59,6 +63,9 @@ func parseBIRDSessions(text string) ([]birdSession, error) {
 	}
 	return all, nil
 }
+
+// birdRestricted is what birdc -r says first.
+const birdRestricted = "Access restricted"
 
 var birdRoutes = regexp.MustCompile(`^(\d+) imported, (?:(\d+) filtered, )?`)
 
@@ -100,14 +107,15 @@ func (s *birdSession) detail(line string) (err error) {
 
 // birdRoute is the first line of a route: the prefix, which other routes to it do not
 // repeat, the type, the protocol, the time, and an asterisk on the route that is used.
-var birdRoute = regexp.MustCompile(`^(\S*)\s+[a-z]+ \[(\S+) (\S+ \S+?)(?: from \S+)?\]( [*!])?`)
+var birdRoute = regexp.MustCompile(`^(\S*)\s+[a-z]+ \[(\S+) ([^\]]+?)(?: from \S+)?\]( [*!])?`)
 
 // parseBIRDPaths reads the RIB of what `birdc show route all` prints (BIRD 2), by prefix,
-// then by preference. Routes that are not of one of the sessions are left out.
+// then by preference. Routes that are not of one of the sessions are left out. When reads a
+// time.
 //
 // BIRD marks the best of all sources. A static route is better than a path: the first of
 // the paths by rank is then the best.
-func parseBIRDPaths(text string, sessions []birdSession) ([]Path, error) {
+func parseBIRDPaths(text string, sessions []birdSession, when func(string) (time.Time, error)) ([]Path, error) {
 	type ranked struct {
 		Path
 		rank rank
@@ -130,7 +138,7 @@ func parseBIRDPaths(text string, sessions []birdSession) ([]Path, error) {
 		}
 		m := birdRoute.FindStringSubmatch(line)
 		if m == nil {
-			if line == "" || strings.HasPrefix(line, "Table ") || strings.HasPrefix(line, "BIRD ") {
+			if line == "" || strings.HasPrefix(line, "Table ") || strings.HasPrefix(line, "BIRD ") || line == birdRestricted {
 				continue
 			}
 			return nil, wrong(errors.New("it is no route"))
@@ -151,7 +159,7 @@ func parseBIRDPaths(text string, sessions []birdSession) ([]Path, error) {
 		}
 		s := sessions[i]
 		p := Path{Prefix: prefix, Neighbor: s.Address, LocalPref: defaultLocalPref, Internal: s.AS == s.localAS, Best: m[4] != ""}
-		if p.Received, err = time.Parse(birdTime, m[3]); err != nil {
+		if p.Received, err = when(m[3]); err != nil {
 			return nil, wrong(err)
 		}
 		current = len(all)
@@ -202,7 +210,8 @@ func (p *Path) birdDetail(line string, r *rank) (err error) {
 			set = (set || opens) && !closes
 		}
 	case "BGP.next_hop":
-		p.NextHop, err = netip.ParseAddr(value)
+		global, _, _ := strings.Cut(value, " ") // one of IPv6 has a link-local address as well
+		p.NextHop, err = netip.ParseAddr(global)
 	case "BGP.med":
 		p.MED = number(value)
 	case "BGP.local_pref":

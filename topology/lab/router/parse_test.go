@@ -74,11 +74,11 @@ func TestParsePaths(t *testing.T) {
 		}
 	})
 	t.Run("BIRD", func(t *testing.T) {
-		sessions, err := parseBIRDSessions(read(t, "bird-2.17-protocols.txt"))
+		sessions, err := parseBIRDSessions(read(t, "bird-2.17-protocols.txt"), birdWhen)
 		if err != nil {
 			t.Fatal(err)
 		}
-		paths, err := parseBIRDPaths(read(t, "bird-2.17-routes.txt"), sessions)
+		paths, err := parseBIRDPaths(read(t, "bird-2.17-routes.txt"), sessions, birdWhen)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestParseNeighbors(t *testing.T) {
 		check(t, []Neighbor{neighbor("192.0.2.2", 64513, 4), neighbor("192.0.2.130", 64524, 2)}, got)
 	})
 	t.Run("BIRD", func(t *testing.T) {
-		sessions, err := parseBIRDSessions(read(t, "bird-2.17-protocols.txt"))
+		sessions, err := parseBIRDSessions(read(t, "bird-2.17-protocols.txt"), birdWhen)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestParseNeighbors(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(t, []Neighbor{{Address: addr("192.0.2.2"), AS: 64513, State: "active"}}, got)
-		sessions, err := parseBIRDSessions(read(t, "bird-2.17-protocols-down.txt"))
+		sessions, err := parseBIRDSessions(read(t, "bird-2.17-protocols-down.txt"), birdWhen)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,17 +163,17 @@ func TestParseRefusals(t *testing.T) {
 		}, "path 0 to 10.0.0.0/8 has no next hop or no peer"},
 		{"no BGP at the neighbours", func() error { _, err := parseFRRNeighbors(`{"warning":"no"}`, since1970); return err }, "no"},
 		{"time", func() error {
-			_, err := parseBIRDSessions("peers0_1 BGP --- up 16:30:05.661 Established\n")
+			_, err := parseBIRDSessions("peers0_1 BGP --- up 16:30:05.661 Established\n", birdWhen)
 			return err
 		}, "line 1 of BIRD's protocols"},
 		{"number", func() error {
-			_, err := parseBIRDPaths("10.0.0.0/8 unicast [peers0_1 2026-11-24 16:35:45.444073] * (100) [i]\n\tBGP.med: much\n", sessions)
+			_, err := parseBIRDPaths("10.0.0.0/8 unicast [peers0_1 2026-11-24 16:35:45.444073] * (100) [i]\n\tBGP.med: much\n", sessions, birdWhen)
 			return err
 		}, `line 2 of BIRD's routes: strconv.ParseUint: parsing "much"`},
 		{"answer without routes", func() error { _, err := parseFRRPaths("{}", since1970); return err }, "the answer has no routes"},
-		{"line that is no route", func() error { _, err := parseBIRDPaths("syntax error\n", sessions); return err }, "line 1 of BIRD's routes: it is no route"},
+		{"line that is no route", func() error { _, err := parseBIRDPaths("syntax error\n", sessions, birdWhen); return err }, "line 1 of BIRD's routes: it is no route"},
 		{"route that the kernel has not", func() error {
-			_, err := parseBIRDPaths("10.0.0.0/8 unicast [peers0_1 2026-11-24 16:35:45.444073] ! (100) [i]\n", sessions)
+			_, err := parseBIRDPaths("10.0.0.0/8 unicast [peers0_1 2026-11-24 16:35:45.444073] ! (100) [i]\n", sessions, birdWhen)
 			return err
 		}, "the kernel has refused it"},
 	} {
@@ -211,15 +211,15 @@ func FuzzParse(f *testing.F) {
 	for _, name := range []string{"frr-10.3-rib.json", "frr-10.3-neighbors.json", "bird-2.17-routes.txt", "bird-2.17-protocols.txt"} {
 		f.Add(read(f, name))
 	}
-	sessions, err := parseBIRDSessions(read(f, "bird-2.17-protocols.txt"))
+	sessions, err := parseBIRDSessions(read(f, "bird-2.17-protocols.txt"), birdWhen)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		parseFRRPaths(text, since1970)
 		parseFRRNeighbors(text, since1970)
-		parseBIRDSessions(text)
-		paths, _ := parseBIRDPaths(text, sessions)
+		parseBIRDSessions(text, birdWhen)
+		paths, _ := parseBIRDPaths(text, sessions, birdWhen)
 		for i, p := range paths {
 			if first := i == 0 || paths[i-1].Prefix != p.Prefix; first && !p.Best {
 				t.Errorf("%s has no best path", p.Prefix)

@@ -30,6 +30,7 @@ var protocolNames = map[Protocol]string{
 	ProtocolStatic:   "static",
 	unix.RTPROT_DHCP: "dhcp",
 	ProtocolBGP:      "bgp",
+	protocolBIRD:     "bird",
 }
 
 // String is ip(8)'s name of the protocol, or the number if it has none.

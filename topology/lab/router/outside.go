@@ -1,0 +1,212 @@
+package router
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// This file reads the answers of programs on a router that this package does not run: their
+// configuration, clock and time zone are not known.
+
+// frrTable is what FRR prints for `show bgp ipv4 unicast json`: less than with "detail",
+// and in one form from FRR 7 to 10.
+type frrTable struct {
+	Warning string
+	Routes  map[netip.Prefix][]struct {
+		BestPath  bool
+		Multipath bool
+		PathFrom  string // external, internal
+		PeerID    string // an interface for a session without addresses
+		Path      string
+		Origin    string
+		Metric    uint32
+		LocPrf    *uint32
+		NextHops  []struct{ IP netip.Addr }
+	}
+}
+
+// frrOriginated is the peer of a path that the router itself originates.
+const frrOriginated = "(unspec)"
+
+// FRRPaths reads the RIB that `vtysh -c 'show bgp ipv4 unicast json'` prints, without the
+// times at which paths were received. A path of a session that has no address is an error.
+func FRRPaths(text string) ([]Path, error) {
+	var table frrTable
+	if err := frrAnswer(text, &table); err != nil {
+		return nil, fmt.Errorf("reading FRR's RIB: %w", err)
+	}
+	switch {
+	case table.Warning != "":
+		return nil, fmt.Errorf("reading FRR's RIB: %s", table.Warning)
+	case table.Routes == nil:
+		return nil, errors.New("reading FRR's RIB: the answer has no routes")
+	}
+	paths := []Path{}
+	for prefix, listed := range table.Routes {
+		for _, from := range listed {
+			p := Path{
+				Prefix: prefix, Origin: strings.ToLower(from.Origin), LocalPref: defaultLocalPref, MED: from.Metric,
+				Internal: from.PathFrom == "internal", Best: from.BestPath, Multipath: from.BestPath || from.Multipath,
+			}
+			if len(from.NextHops) > 0 {
+				p.NextHop = from.NextHops[0].IP
+			}
+			if from.LocPrf != nil {
+				p.LocalPref = *from.LocPrf
+			}
+			if from.PeerID != frrOriginated {
+				var err error
+				if p.Neighbor, err = netip.ParseAddr(from.PeerID); err != nil || !p.NextHop.IsValid() {
+					return nil, fmt.Errorf("reading FRR's RIB: the path to %s from %q has no address of a peer, or no next hop", prefix, from.PeerID)
+				}
+			}
+			for word := range strings.FieldsFuncSeq(from.Path, func(r rune) bool { return strings.ContainsRune(" {},()", r) }) {
+				as, err := strconv.ParseUint(word, 10, 32)
+				if err != nil {
+					return nil, fmt.Errorf("reading FRR's RIB: AS path %q of %s: %w", from.Path, prefix, err)
+				}
+				p.ASPath = append(p.ASPath, uint32(as))
+			}
+			paths = append(paths, p)
+		}
+	}
+	slices.SortStableFunc(paths, func(a, b Path) int {
+		return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), firstIf(a.Best, b.Best), firstIf(a.Multipath, b.Multipath))
+	})
+	return paths, nil
+}
+
+// frrAnswer reads an answer of vtysh in JSON. What it says in place of one is the error.
+func frrAnswer(text string, to any) error {
+	text = strings.TrimSpace(text)
+	if !strings.HasPrefix(text, "{") {
+		first, _, _ := strings.Cut(text, "\n")
+		return fmt.Errorf("want JSON, got %q", first)
+	}
+	return json.Unmarshal([]byte(text), to)
+}
+
+// FRRNeighbors reads what `vtysh -c 'show bgp neighbors json'` prints. Sessions without
+// addresses are left out.
+func FRRNeighbors(text string) ([]Neighbor, error) {
+	if err := frrAnswer(text, &struct{}{}); err != nil {
+		return nil, fmt.Errorf("reading FRR's neighbours: %w", err)
+	}
+	return parseFRRNeighbors(text, func(epoch int64) time.Time { return time.Unix(epoch, 0).UTC() })
+}
+
+// untimed leaves a time of BIRD out: its format is configured, and its zone is not printed.
+func untimed(string) (time.Time, error) { return time.Time{}, nil }
+
+// BIRDPaths reads the RIB that `birdc -r show route all` prints, with the sessions of what
+// `birdc -r show protocols all` prints (BIRD 2). No time is set.
+func BIRDPaths(routes, protocols string) ([]Path, error) {
+	sessions, err := parseBIRDSessions(protocols, untimed)
+	if err != nil {
+		return nil, err
+	}
+	paths, err := parseBIRDPaths(routes, sessions, untimed)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(paths, func(p Path) bool { return !p.NextHop.IsValid() }); i >= 0 {
+		// BIRD 3 calls the attributes by other names.
+		return nil, fmt.Errorf("reading BIRD's RIB: the path to %s has no BGP.next_hop, which BIRD 2 prints", paths[i].Prefix)
+	}
+	return paths, nil
+}
+
+// BIRDNeighbors reads the sessions that `birdc -r show protocols all` prints, in order of
+// address. No time is set.
+func BIRDNeighbors(protocols string) ([]Neighbor, error) {
+	sessions, err := parseBIRDSessions(protocols, untimed)
+	if err != nil {
+		return nil, err
+	}
+	neighbors := []Neighbor{}
+	for _, s := range sessions {
+		neighbors = append(neighbors, s.Neighbor)
+	}
+	sortNeighbors(neighbors)
+	return neighbors, nil
+}
+
+// kernelRoute is a route of `ip -4 -j -N route`. Types and protocols are numbers; those of
+// most routes, unicast and boot, are left out.
+type kernelRoute struct {
+	Type     string
+	Dst      string
+	Gateway  netip.Addr
+	Dev      string
+	Protocol string
+	Metric   int
+	PrefSrc  netip.Addr
+	NextHops []struct {
+		Gateway netip.Addr
+		Dev     string
+	}
+}
+
+// KernelRoutes reads the main table that `ip -4 -j -N route` prints, by prefix, then by
+// metric. FRR's static routes are of ProtocolStatic.
+func KernelRoutes(text string) ([]Route, error) {
+	var listed []kernelRoute
+	if err := json.Unmarshal([]byte(text), &listed); err != nil {
+		return nil, fmt.Errorf("reading the routes of ip(8): %w", err)
+	}
+	number := func(text string, absent uint8) (uint8, error) {
+		if text == "" {
+			return absent, nil
+		}
+		n, err := strconv.ParseUint(text, 10, 8)
+		return uint8(n), err
+	}
+	routes := []Route{}
+	for _, from := range listed {
+		r := Route{Prefix: defaultPrefix, Metric: from.Metric, Source: from.PrefSrc}
+		kind, err := number(from.Type, uint8(TypeUnicast))
+		r.Type = Type(kind)
+		var by uint8
+		if err == nil {
+			by, err = number(from.Protocol, uint8(ProtocolBoot))
+		}
+		if r.Protocol = Protocol(by); r.Protocol == protocolZStatic {
+			r.Protocol = ProtocolStatic
+		}
+		if err == nil && from.Dst != "default" {
+			r.Prefix, err = prefixOrAddress(from.Dst)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the route of ip(8) to %q: %w", from.Dst, err)
+		}
+		if from.Dev != "" {
+			r.NextHops = append(r.NextHops, NextHop{Address: from.Gateway, Interface: from.Dev})
+		}
+		for _, hop := range from.NextHops {
+			r.NextHops = append(r.NextHops, NextHop{Address: hop.Gateway, Interface: hop.Dev})
+		}
+		slices.SortFunc(r.NextHops, compareHops)
+		routes = append(routes, r)
+	}
+	slices.SortFunc(routes, compareRoutes)
+	return routes, nil
+}
+
+// prefixOrAddress reads a prefix; ip(8) prints that of one address without its length.
+func prefixOrAddress(text string) (netip.Prefix, error) {
+	if strings.Contains(text, "/") {
+		return netip.ParsePrefix(text)
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return a.Prefix(a.BitLen())
+}

@@ -1,0 +1,158 @@
+package router
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// FRR had sessions with 198.18.77.3, which announced three prefixes, one with another next
+// hop, and with 198.18.77.9, which was down.
+func TestFRROutside(t *testing.T) {
+	paths, err := FRRPaths(read(t, "frr-10.3-rib-plain.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := func(prefix, hop string) Path {
+		return Path{
+			Prefix: netip.MustParsePrefix(prefix), NextHop: addr(hop), Neighbor: addr("198.18.77.3"),
+			ASPath: []uint32{64513}, Origin: "igp", LocalPref: 100, Best: true, Multipath: true,
+		}
+	}
+	want := []Path{
+		to("10.5.112.0/24", "198.18.77.3"), to("10.5.113.0/24", "198.18.77.3"), to("10.5.114.0/24", "198.18.77.8"),
+		{Prefix: netip.MustParsePrefix("203.0.113.0/24"), NextHop: addr("0.0.0.0"), Origin: "igp", LocalPref: 100, Best: true, Multipath: true},
+	}
+	if d := cmp.Diff(want, paths, byValue); d != "" {
+		t.Errorf("paths (-want +got):\n%s", d)
+	}
+	neighbors, err := FRRNeighbors(read(t, "frr-10.3-neighbors.json"))
+	if err != nil || len(neighbors) != 2 || neighbors[0].State != StateEstablished {
+		t.Errorf("neighbours %+v, %v, want two with sessions", neighbors, err)
+	}
+}
+
+// birdc -r says first that access is restricted, and by default BIRD prints the time of a
+// day, or the date where that is longer ago.
+func TestBIRDOutside(t *testing.T) {
+	routes, protocols := read(t, "bird-2.17-routes-short.txt"), read(t, "bird-2.17-protocols-short.txt")
+	for _, format := range []struct{ name, now string }{
+		{"iso short ms", "10:02:31.789"}, {"older than a day", "2026-11-24"}, {"iso long us", "2026-11-25 10:02:31.789123"}, {"of the operator", "Wed Nov 25 10:02"},
+	} {
+		t.Run(format.name, func(t *testing.T) {
+			routes := strings.ReplaceAll(routes, "10:02:31.789", format.now)
+			protocols := strings.ReplaceAll(strings.ReplaceAll(protocols, "10:02:30.689", format.now), "10:02:29.707", format.now)
+			paths, err := BIRDPaths(routes, protocols)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []Path{{
+				Prefix: netip.MustParsePrefix("203.0.113.0/24"), NextHop: addr("198.18.77.2"), Neighbor: addr("198.18.77.2"),
+				ASPath: []uint32{64524}, Origin: "igp", LocalPref: 100, Best: true, Multipath: true,
+			}}
+			if d := cmp.Diff(want, paths, byValue); d != "" {
+				t.Errorf("paths (-want +got):\n%s", d)
+			}
+			neighbors, err := BIRDNeighbors(protocols)
+			if err != nil {
+				t.Fatal(err)
+			}
+			up := Neighbor{
+				Address: addr("198.18.77.2"), AS: 64524, RouterID: addr("192.0.2.1"), State: StateEstablished,
+				HoldTime: 180 * time.Second, Received: 1, Accepted: 1,
+			}
+			if d := cmp.Diff([]Neighbor{up, {Address: addr("198.18.77.44"), AS: 64524, State: "active"}}, neighbors, byValue); d != "" {
+				t.Errorf("neighbours (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestKernelRoutes(t *testing.T) {
+	for file, want := range map[string][]string{
+		"ip-route-frr.json": {
+			"0.0.0.0/0 via 198.18.77.1 dev eth0 proto boot metric 0",
+			"10.5.112.0/24 via 198.18.77.3 dev eth0 proto bgp metric 20",
+			"10.5.113.0/24 via 198.18.77.3 dev eth0 proto static metric 20",
+			"10.5.114.0/24 via 198.18.77.8 dev eth0 proto bgp metric 20",
+			"198.18.77.0/24 dev eth0 proto kernel metric 0",
+			"blackhole 203.0.113.0/24 proto static metric 20",
+		},
+		"ip-route-bird.json": {
+			"0.0.0.0/0 via 198.18.77.1 dev eth0 proto boot metric 0",
+			"blackhole 10.5.112.0/24 proto bird metric 32",
+			"blackhole 10.5.113.0/24 proto bird metric 32",
+			"10.5.114.0/24 via 198.18.77.8 dev eth0 proto bird metric 32",
+			"10.5.200.0/24 via 198.18.77.7 dev eth0 via 198.18.77.8 dev eth0 proto boot metric 0",
+			"10.5.201.7/32 via 198.18.77.7 dev eth0 proto static metric 0",
+			"198.18.77.0/24 dev eth0 proto kernel metric 0",
+			"198.18.77.0/24 dev eth0 proto bird metric 32",
+			"203.0.113.0/24 via 198.18.77.2 dev eth0 proto bird metric 32",
+		},
+	} {
+		t.Run(file, func(t *testing.T) {
+			routes, err := KernelRoutes(read(t, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, r := range routes {
+				got = append(got, r.String())
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("routes (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// What cannot be read whole is an error: a path that is left out would be a route that the
+// router has not.
+func TestOutsideRefusals(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  func() error
+		want string
+	}{
+		{"vtysh refuses", func() error { _, err := FRRPaths("% Unknown command: show bgp\n"); return err }, `want JSON, got "% Unknown command: show bgp"`},
+		{"no BGP", func() error { _, err := FRRPaths(`{"warning":"Default BGP instance not found"}`); return err }, "Default BGP instance not found"},
+		{"no routes", func() error { _, err := FRRPaths(`{}`); return err }, "the answer has no routes"},
+		{"session without addresses", func() error {
+			_, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"swp1","nexthops":[{"ip":"fe80::1"}]}]}}`)
+			return err
+		}, `the path to 10.0.0.0/8 from "swp1" has no address of a peer`},
+		{"neighbours refused", func() error { _, err := FRRNeighbors("no"); return err }, `want JSON, got "no"`},
+		{"BIRD 3", func() error {
+			_, err := BIRDPaths("10.0.0.0/8 unicast [p 10:00:00] * (100) [i]\n\tbgp_next_hop: 192.0.2.2\n",
+				"p BGP --- up 10:00:00 Established\n  Neighbor address: 192.0.2.2\n")
+			return err
+		}, "has no BGP.next_hop, which BIRD 2 prints"},
+		{"BIRD 1", func() error {
+			_, err := BIRDPaths("10.0.0.0/8 via 192.0.2.2 on eth0 [p 10:00] * (100) [i]\n", "")
+			return err
+		}, "it is no route"},
+		{"no routes of ip", func() error { _, err := KernelRoutes("Object \"route\" is unknown"); return err }, "reading the routes of ip(8)"},
+		{"names for numbers", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`); return err }, `the route of ip(8) to "10.0.0.0/8"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if err := test.err(); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q in it", err, test.want)
+			}
+		})
+	}
+}
+
+func FuzzOutside(f *testing.F) {
+	for _, name := range []string{"frr-10.3-rib-plain.json", "bird-2.17-routes-short.txt", "bird-2.17-protocols-short.txt", "ip-route-bird.json"} {
+		f.Add(read(f, name))
+	}
+	f.Fuzz(func(_ *testing.T, text string) {
+		FRRPaths(text)
+		FRRNeighbors(text)
+		BIRDPaths(text, text)
+		KernelRoutes(text)
+	})
+}
