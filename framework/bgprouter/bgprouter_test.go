@@ -1,4 +1,4 @@
-package labaccess
+package bgprouter
 
 import (
 	"encoding/json"

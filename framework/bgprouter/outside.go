@@ -1,0 +1,132 @@
+package bgprouter
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"al.essio.dev/pkg/shellescape"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+// The commands that are run on routers. None of them can change anything: vtysh gets one that
+// shows, birdc is restricted (-r), and ip lists.
+var (
+	frrRIB        = []string{"vtysh", "-c", "show bgp ipv4 unicast json"}
+	frrNeighbors  = []string{"vtysh", "-c", "show bgp neighbors json"}
+	birdRIB       = []string{"birdc", "-r", "show route all where net.type = NET_IP4 && source = RTS_BGP"}
+	birdProtocols = []string{"birdc", "-r", "show protocols all"}
+	fib           = []string{"ip", "-4", "-j", "-N", "route"}
+)
+
+// maxAnswer is the size in bytes of the longest answer of a program: two million routes of
+// FRR, which take about 250 each.
+const maxAnswer = 512 << 20
+
+// Outside makes a reader of a router that somebody else runs. It runs the router's own
+// programs, by ssh or by the given command, and changes nothing.
+func Outside(d Declared) snapshot.RouterReader { return Reader{outside{d}} }
+
+type outside struct{ router Declared }
+
+// RIB implements Source.
+func (o outside) RIB(ctx context.Context) ([]router.Path, error) {
+	if o.router.Kind == FRR {
+		return answer(ctx, o, router.FRRPaths, frrRIB)
+	}
+	// The sessions are read after the routes, whose protocols they name.
+	routes, err := o.run(ctx, birdRIB)
+	if err != nil {
+		return nil, err
+	}
+	return answer(ctx, o, func(protocols string) ([]router.Path, error) { return router.BIRDPaths(routes, protocols) }, birdProtocols)
+}
+
+// Neighbors implements Source.
+func (o outside) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
+	if o.router.Kind == FRR {
+		return answer(ctx, o, router.FRRNeighbors, frrNeighbors)
+	}
+	return answer(ctx, o, router.BIRDNeighbors, birdProtocols)
+}
+
+// FIB implements Source.
+func (o outside) FIB(ctx context.Context) ([]router.Route, error) {
+	return answer(ctx, o, router.KernelRoutes, fib)
+}
+
+// answer runs a command and reads its output.
+func answer[T any](ctx context.Context, o outside, read func(string) (T, error), command []string) (items T, err error) {
+	text, err := o.run(ctx, command)
+	if err != nil {
+		return items, err
+	}
+	if items, err = read(text); err != nil {
+		return items, fmt.Errorf("%s: %w", strings.Join(command, " "), err)
+	}
+	return items, nil
+}
+
+// line is the command line that runs a command on the router. ssh gives one to a shell.
+func (o outside) line(command []string) []string {
+	if o.router.SSH == "" {
+		return slices.Concat(o.router.Command, command)
+	}
+	// Without a terminal ssh must not ask for a password or for a new host's key.
+	return []string{"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", o.router.SSH, shellescape.QuoteCommand(command)}
+}
+
+// run runs a command on the router, and returns its output.
+func (o outside) run(ctx context.Context, command []string) (string, error) {
+	line := o.line(command)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	out, errs := limited{most: maxAnswer}, limited{most: 4 << 10}
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	// What the command has started ends with it, such as ssh's own proxy.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	said := strings.TrimSpace(errs.text.String())
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case out.over:
+		err = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	case err != nil && said == "":
+		said = out.text.String() // vtysh complains there
+	}
+	if err == nil {
+		return out.text.String(), nil
+	}
+	if said != "" && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %s", err, lastLine(said))
+	}
+	return "", fmt.Errorf("running %s: %w", shellescape.QuoteCommand(line), err)
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// limited keeps what is written up to a size, and drops the rest.
+type limited struct {
+	text bytes.Buffer
+	most int
+	over bool
+}
+
+func (l *limited) Write(text []byte) (int, error) {
+	kept := text[:min(len(text), l.most-l.text.Len())]
+	l.over = l.over || len(kept) < len(text)
+	l.text.Write(kept)
+	return len(text), nil
+}

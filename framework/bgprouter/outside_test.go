@@ -1,0 +1,146 @@
+package bgprouter
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParse(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		want       []Declared
+		says       string // in the error
+	}{
+		{
+			name: "both ways", text: "- {name: tor1, kind: frr, ssh: ops@tor1.example}\n- name: tor2\n  kind: bird\n  command: [docker, exec, tor2]\n",
+			want: []Declared{{Name: "tor1", Kind: FRR, SSH: "ops@tor1.example"}, {Name: "tor2", Kind: BIRD, Command: []string{"docker", "exec", "tor2"}}},
+		},
+		{name: "empty", says: "routers.yaml: it has no router: expected a list of routers"},
+		{name: "an unknown key", text: "- {name: tor1, kind: frr, shh: tor1}", says: "routers.yaml: line 1: field shh not found; expected a list of routers"},
+		{name: "no list", text: "name: tor1", says: "routers.yaml: line 1: cannot unmarshal !!map into a list; expected"},
+		{name: "no YAML", text: "- [", says: "routers.yaml: line 1: did not find expected node content; expected"},
+		{name: "two documents", text: "- {name: a, kind: frr, ssh: a}\n---\n- {name: b}", says: "one list of routers, and nothing after it"},
+		{name: "no name", text: "- {kind: frr, ssh: a}", says: `router 1: name "": expected letters`},
+		{name: "a name that moves the cursor", text: "- {name: \"a\\e[2J\", kind: frr, ssh: a}", says: `router 1: name "a\x1b[2J": expected letters`},
+		{name: "twice", text: "- {name: a, kind: frr, ssh: a}\n- {name: a, kind: frr, ssh: b}", says: "router a: routers 1 and 2 have that name"},
+		{name: "a kind that is near", text: "- {name: a, kind: brid, ssh: a}", says: `router a: kind "brid"; nearest is "bird": expected frr or bird`},
+		{name: "no way", text: "- {name: a, kind: frr}", says: "router a: expected either ssh, such as ops@a, or command"},
+		{name: "two ways", text: "- {name: a, kind: frr, ssh: a, command: [b]}", says: "router a: expected either ssh"},
+		{name: "an option for ssh", text: "- {name: a, kind: frr, ssh: -oProxyCommand=id}", says: `router a: ssh "-oProxyCommand=id": expected USER@HOST`},
+		{name: "two words for ssh", text: "- {name: a, kind: frr, ssh: a b}", says: `router a: ssh "a b"`},
+		{name: "an option as command", text: "- {name: a, kind: frr, command: [-x]}", says: `router a: command ["-x"]: expected a program`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := Parse("routers.yaml", []byte(test.text))
+			if test.says != "" {
+				if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("error %v, want one line with %q", err, test.says)
+				}
+				return
+			}
+			if d := cmp.Diff(test.want, got); err != nil || d != "" {
+				t.Errorf("error %v (-want +got):\n%s", err, d)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("- {name: tor1, kind: frr, ssh: ops@tor1}")
+	f.Fuzz(func(t *testing.T, text string) {
+		routers, err := Parse("f", []byte(text))
+		if (err == nil) != (len(routers) > 0) {
+			t.Errorf("%d routers and error %v", len(routers), err)
+		}
+	})
+}
+
+// ssh hands the command to a shell: no word of it is split there.
+func TestCommandLines(t *testing.T) {
+	ssh := strings.Join(outside{Declared{SSH: "ops@tor1"}}.line(birdRIB), "|")
+	want := "ssh|-T|-o|BatchMode=yes|-o|ConnectTimeout=10|--|ops@tor1|birdc -r 'show route all where net.type = NET_IP4 && source = RTS_BGP'"
+	if ssh != want {
+		t.Errorf("ssh: %s, want %s", ssh, want)
+	}
+	if d := cmp.Diff([]string{"docker", "exec", "tor1", "ip", "-4", "-j", "-N", "route"}, outside{Declared{Command: []string{"docker", "exec", "tor1"}}}.line(fib)); d != "" {
+		t.Errorf("command (-want +got):\n%s", d)
+	}
+}
+
+// as is a router whose command is a script. It gets the router's command as arguments.
+func as(t *testing.T, kind Kind, script string) Declared {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "run")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return Declared{Name: "tor1", Kind: kind, Command: []string{file}}
+}
+
+// Each answer is what the real program printed: see testdata of package router.
+func TestOutside(t *testing.T) {
+	testdata, err := filepath.Abs("../../topology/lab/router/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := `case "$*" in
+"vtysh -c show bgp ipv4 unicast json") cat ` + testdata + `/frr-10.3-rib-plain.json;;
+"vtysh -c show bgp neighbors json") cat ` + testdata + `/frr-10.3-neighbors.json;;
+"birdc -r show route all where net.type = NET_IP4 && source = RTS_BGP") cat ` + testdata + `/bird-2.17-routes-short.txt;;
+"birdc -r show protocols all") cat ` + testdata + `/bird-2.17-protocols-short.txt;;
+"ip -4 -j -N route") cat ` + testdata + `/ip-route-frr.json;;
+*) echo "unexpected: $*" >&2; exit 1;;
+esac`
+	for kind, want := range map[Kind][3]int{FRR: {4, 6, 2}, BIRD: {1, 6, 2}} {
+		t.Run(string(kind), func(t *testing.T) {
+			r := Outside(as(t, kind, script))
+			paths, err := r.RIB(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			routes, err := r.FIB(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			neighbors, err := r.Neighbors(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := [3]int{len(paths), len(routes), len(neighbors)}; got != want {
+				t.Errorf("%v paths, routes and neighbours, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestOutsideErrors(t *testing.T) {
+	for _, test := range []struct{ name, script, want string }{
+		{"refused", "echo 'Warning: added'; echo 'Permission denied (publickey).' >&2; exit 255", "exit status 255: Permission denied (publickey)."},
+		{"refused on standard output", "echo '% Unknown command: show bgp'; exit 1", "exit status 1: % Unknown command: show bgp"},
+		{"another answer", "echo no", `want JSON, got "no"`},
+		{"no answer", "sleep 60", "no answer within 100ms"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx := t.Context()
+			if test.name == "no answer" {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, 100*time.Millisecond, errors.New("no answer within 100ms"))
+				defer cancel()
+			}
+			_, err := Outside(as(t, FRR, test.script)).RIB(ctx)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q in it", err, test.want)
+			}
+		})
+	}
+	if _, err := Outside(Declared{Kind: FRR, Command: []string{"no-such-program"}}).FIB(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-program") {
+		t.Errorf("error %v, want the program's name", err)
+	}
+}
