@@ -21,7 +21,10 @@ const (
 //
 // The finding is latent, because the other image may work as well. It is active
 // when a router has no route to the pods of a node that runs the newer image.
-type ImageDrift struct{}
+type ImageDrift struct {
+	// Peering says which routers are expected to have a route to a node's pods.
+	Peering Peering
+}
 
 // Name implements Detector.
 func (ImageDrift) Name() string { return "image-drift" }
@@ -39,7 +42,7 @@ func (d ImageDrift) Detect(history []snapshot.Snapshot) []Finding {
 	}
 	now := history[len(history)-1]
 	past := pastImages(history)
-	view := newView(now)
+	view := newView(now, d.Peering)
 	var findings []Finding
 	for _, u := range imageUses(now) {
 		for _, image := range imagesAskedFor(u) {
@@ -158,8 +161,8 @@ func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, boo
 	return f, true
 }
 
-// routersWithout names the routers without a route to a node's range. It names
-// none where that is unknown.
+// routersWithout names the routers that lack a node's range, of those that are expected to
+// have it. It names none where that is unknown.
 func (v *view) routersWithout(node string) []string {
 	if !v.known {
 		return nil
@@ -170,7 +173,7 @@ func (v *view) routersWithout(node string) []string {
 			continue
 		}
 		for _, r := range v.Routers {
-			if complete(r) && !v.covered(r, p) && !slices.Contains(routers, r.Name) {
+			if complete(r) && !v.covered(r, p) && v.unexpected(r, node, p) == "" && !slices.Contains(routers, r.Name) {
 				routers = append(routers, r.Name)
 			}
 		}

@@ -60,7 +60,10 @@ const (
 // it a moment later, and the objects of a node that is removed are deleted after
 // its session has ended. A route to the wrong node is latent at once, and so is a
 // range with two owners.
-type RouteOwnership struct{}
+type RouteOwnership struct {
+	// Peering says which routers are expected to have a node's range.
+	Peering Peering
+}
 
 // Name implements Detector.
 func (RouteOwnership) Name() string { return "route-ownership" }
@@ -80,7 +83,7 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
 	views := make([]*view, len(history))
 	at := func(i int) *view {
 		if views[i] == nil {
-			views[i] = newView(history[i])
+			views[i] = newView(history[i], d.Peering)
 		}
 		return views[i]
 	}
@@ -108,15 +111,34 @@ type view struct {
 	nodes map[string]snapshot.Node
 	// addresses are the InternalIPs of Nodes.
 	addresses map[netip.Addr]string
+	peering   Peering
+	// announced are the announcements of routers, by name, once they were asked for.
+	announced map[string][]announcement
 }
 
-func newView(s snapshot.Snapshot) *view {
-	v := &view{Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}}
+func newView(s snapshot.Snapshot, p Peering) *view {
+	v := &view{
+		Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{},
+		peering: p, announced: map[string][]announcement{},
+	}
 	v.intended, v.known = podRanges(s)
 	for _, n := range s.Nodes.Items {
 		v.nodes[n.Name] = n
 		for _, a := range n.InternalIPs {
 			v.addresses[a] = n.Name
+		}
+	}
+	if p == Declared {
+		return v
+	}
+	// Sessions may have another address than the InternalIP.
+	for _, n := range s.Nodes.Items {
+		own := slices.Clone(n.KubeRouterAddresses)
+		if n.Calico.Address.IsValid() {
+			own = append(own, n.Calico.Address.Addr())
+		}
+		for _, a := range own {
+			v.addresses[a] = cmp.Or(v.addresses[a], n.Name)
 		}
 	}
 	return v
@@ -180,7 +202,7 @@ func announcements(r snapshot.Router) (all []announcement) {
 	}
 	for _, f := range r.Routes.Items {
 		// BGP's routes are in the RIB; the kernel's are the router's own links.
-		if f.Protocol == snapshot.RouteBGP || f.Protocol == snapshot.RouteKernel ||
+		if f.Protocol == snapshot.RouteBGP || f.Protocol == snapshot.RouteBIRD && used[f.Prefix] || f.Protocol == snapshot.RouteKernel ||
 			f.Type != snapshot.RouteUnicast || f.Prefix.Bits() == 0 {
 			continue
 		}
@@ -191,12 +213,22 @@ func announcements(r snapshot.Router) (all []announcement) {
 	return all
 }
 
+// announcements are those of a router, made once.
+func (v *view) announcements(r snapshot.Router) []announcement {
+	all, made := v.announced[r.Name]
+	if !made {
+		all = announcements(r)
+		v.announced[r.Name] = all
+	}
+	return all
+}
+
 // covered reports whether a router reaches a range: by a route to exactly that
 // range, wherever it leads, or by a wider one that leads to a node. A wider
 // route that leads elsewhere, such as a spine's aggregate, does not bring
 // packets to pods.
 func (v *view) covered(r snapshot.Router, p netip.Prefix) bool {
-	for _, a := range announcements(r) {
+	for _, a := range v.announcements(r) {
 		if a.prefix == p {
 			return true
 		}
@@ -233,6 +265,9 @@ func (o ownership) unannounced() []Finding {
 			}
 			if o.now.covered(r, p) {
 				with = append(with, r.Name)
+				continue
+			}
+			if o.now.unexpected(r, owner, p) != "" {
 				continue
 			}
 			lasts, enough := o.lacking(r.Name, p, owner)
@@ -312,7 +347,7 @@ func (o ownership) misplaced() []Finding {
 	var places []place
 	routers := map[place][]string{}
 	for _, r := range o.now.Routers {
-		for _, a := range announcements(r) {
+		for _, a := range o.now.announcements(r) {
 			to, ok := o.speaker(r, a)
 			if !ok {
 				continue
@@ -419,6 +454,9 @@ func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
 	// An eBGP neighbour in the nodes' own AS is a node.
 	if a.protocol != snapshot.RouteBGP || a.internal {
 		return speaker{}, false
+	}
+	if _, owned := o.now.owner(a.prefix); o.now.peering == Observed && !owned && o.now.allocated(a.prefix) == "" {
+		return speaker{}, false // it may be a node of another cluster with the same AS
 	}
 	var as uint32
 	for _, n := range r.Neighbors.Items {

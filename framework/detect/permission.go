@@ -29,7 +29,10 @@ const NotPermitted = "not-permitted"
 // minor version is for others, such as the agents of the one before. Minor versions that the
 // table lacks are not judged. A chart may still grant more than its program asks for. So the
 // finding is latent. It is active for a node whose pods a router has no route to.
-type Permission struct{}
+type Permission struct {
+	// Peering says which routers are expected to have a route to a node's pods.
+	Peering Peering
+}
 
 // Name implements Detector.
 func (Permission) Name() string { return "permission" }
@@ -49,7 +52,7 @@ func (d Permission) Detect(history []snapshot.Snapshot) []Finding {
 	if !now.PodImages.Read || !now.Accounts.Read {
 		return nil
 	}
-	view := newView(now)
+	view := newView(now, d.Peering)
 	type group struct{ account, image, node string } // node: of an active finding
 	pods, routers := map[group][]string{}, map[group][]string{}
 	for _, p := range now.PodImages.Items {

@@ -41,7 +41,7 @@ func (o ownership) saySpeaker(node string, routers []string) string {
 			_, up := r.Session(a)
 			sessions = sessions || up
 		}
-		for _, a := range announcements(r) {
+		for _, a := range o.now.announcements(r) {
 			to, ok := o.speaker(r, a)
 			if ok && to.name == node && a.protocol == snapshot.RouteBGP && !slices.Contains(announced, a.prefix) {
 				announced = append(announced, a.prefix)
@@ -106,7 +106,7 @@ func (o ownership) sayTwins(p netip.Prefix, owner, later string, routers []strin
 	var to []string
 	for _, r := range o.now.Routers {
 		var hops []string
-		for _, a := range announcements(r) {
+		for _, a := range o.now.announcements(r) {
 			if s, ok := o.speaker(r, a); ok && a.prefix == p && !slices.Contains(hops, s.String()) {
 				hops = append(hops, s.String())
 			}

@@ -21,7 +21,10 @@ const NoRoute = "no-route"
 // A finding is pending at first: an address that routers have had becomes active with the
 // second snapshot in which none has it, and one that they have never had after
 // announcedWithin.
-type ServiceRoute struct{}
+type ServiceRoute struct {
+	// Peering says which routers are expected to have a route.
+	Peering Peering
+}
 
 // Name implements Detector.
 func (ServiceRoute) Name() string { return "service-route" }
@@ -40,7 +43,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 	var findings []Finding
 	for _, service := range now.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			missing, nodes := lacksRoute(now, service.String(), address)
+			missing, nodes := d.lacksRoute(now, service.String(), address)
 			if !missing {
 				continue
 			}
@@ -52,7 +55,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 			for _, r := range now.Routers {
 				f.Routers = append(f.Routers, r.Name)
 			}
-			if lasts, enough := lackedFor(history, service.String(), address); !enough {
+			if lasts, enough := d.lackedFor(history, service.String(), address); !enough {
 				f.State = Pending
 				f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s.", seconds(lasts))
 			}
@@ -64,7 +67,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 
 // lacksRoute reports whether no router has a route to the address of a Service that nodes are
 // to announce, and these nodes. It is false if a source was not read.
-func lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
+func (d ServiceRoute) lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
 	if !readForRoutes(s) {
 		return false, nil
 	}
@@ -88,10 +91,10 @@ func lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missin
 	if nodes = slices.Compact(nodes); len(nodes) == 0 {
 		return false, nil // no node is to announce it
 	}
-	if hasRoute(s, address) {
-		return false, nil
+	if d.Peering == Observed && !slices.ContainsFunc(nodes, func(node string) bool { return peers(s, node) }) {
+		return false, nil // it is announced to other routers
 	}
-	return true, nodes
+	return !d.hasRoute(s, address), nodes
 }
 
 // readForRoutes reports whether all was read that lacksRoute asks.
@@ -113,18 +116,18 @@ const announcedWithin = 20 * time.Second
 
 // lackedFor is for how long no router has had a route, at least, and whether that is long
 // enough for an active finding.
-func lackedFor(history []snapshot.Snapshot, service string, address netip.Addr) (lasts time.Duration, enough bool) {
+func (d ServiceRoute) lackedFor(history []snapshot.Snapshot, service string, address netip.Addr) (lasts time.Duration, enough bool) {
 	now, seen, had := history[len(history)-1], 0, false
 	for i := len(history) - 1; i >= 0; i-- {
 		if !readForRoutes(history[i]) {
 			continue // it tells nothing, and must not begin the time anew
 		}
-		if missing, _ := lacksRoute(history[i], service, address); missing {
+		if missing, _ := d.lacksRoute(history[i], service, address); missing {
 			seen++
 			lasts = now.Time.Sub(history[i].Time)
 			continue
 		}
-		had = hasRoute(history[i], address)
+		had = d.hasRoute(history[i], address)
 		break
 	}
 	return lasts, len(history) == 1 || had && seen >= sightings || lasts >= announcedWithin
@@ -133,8 +136,8 @@ func lackedFor(history []snapshot.Snapshot, service string, address netip.Addr) 
 // hasRoute reports whether a router has a route to an address: to exactly what is announced of
 // it, wherever that leads, as from a spine or by a second interface of a node; or a wider one
 // that leads to a node. A wider one that leads elsewhere, such as a spine's aggregate, does not
-// bring packets to nodes.
-func hasRoute(s snapshot.Snapshot, address netip.Addr) bool {
+// bring packets to nodes. Where peering is only observed, any but a default route will do.
+func (d ServiceRoute) hasRoute(s snapshot.Snapshot, address netip.Addr) bool {
 	announced := []netip.Prefix{netip.PrefixFrom(address, address.BitLen())}
 	for _, b := range s.BGPAdvertisements.Items {
 		if b.Announces(address) {
@@ -143,7 +146,7 @@ func hasRoute(s snapshot.Snapshot, address netip.Addr) bool {
 	}
 	return slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool {
 		return slices.ContainsFunc(announcements(r), func(a announcement) bool {
-			return slices.Contains(announced, a.prefix) || a.prefix.Contains(address) && toNode(s, a)
+			return slices.Contains(announced, a.prefix) || a.prefix.Contains(address) && (d.Peering == Observed || toNode(s, a))
 		})
 	})
 }
@@ -185,6 +188,12 @@ func excluded(s snapshot.Snapshot, service snapshot.Service, address netip.Addr,
 		all = append(all, name+" "+and(why))
 	}
 	return all
+}
+
+// peers reports whether a node is a BGP neighbour of a router, in any state.
+func peers(s snapshot.Snapshot, node string) bool {
+	v := newView(s, Observed)
+	return slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return v.neighbors(r, node) })
 }
 
 // inSession reports whether a node has a BGP session with a router.

@@ -106,6 +106,9 @@ const (
 	RouteKernel RouteProtocol = "kernel"
 	RouteStatic RouteProtocol = "static"
 	RouteBGP    RouteProtocol = "bgp"
+	// RouteBIRD is any route of BIRD, of BGP or of another source, on a router that a lab has
+	// not configured.
+	RouteBIRD RouteProtocol = "bird"
 )
 
 // routeState says where the routes of a table lead.

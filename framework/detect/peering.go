@@ -1,0 +1,128 @@
+package detect
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Peering is how a detector knows which routers are expected to have the ranges and addresses
+// that a cluster's nodes announce.
+type Peering int
+
+const (
+	// Declared: each router that is read, of each node, as in a lab. Its topology says that
+	// the routers are the nodes' peers.
+	Declared Peering = iota
+	// Observed: by what is seen, for a cluster and routers of which nobody says that they are
+	// peers. A router is expected to have the range of a node only if
+	//
+	//   - it has learned a pod range of this cluster by BGP, from any of its nodes. Otherwise
+	//     the cluster does not announce pod ranges to it: it has an overlay (Flannel, Cilium
+	//     without BGP), or announces Services alone (MetalLB, Cilium).
+	//   - the node is one of its BGP neighbours, whether the session is up or not. Otherwise
+	//     it is another rack's, or has no BGP. With neighbours that are accepted from a range
+	//     of addresses, it is none while its session is down.
+	//   - the node announces to it no other prefixes alone: it would be one of the nodes that
+	//     announce Services only.
+	//   - it has none of the node's ranges. One of several may be of a pool that is not
+	//     announced.
+	//
+	// The same rule holds for every CNI. It goes by routes, and not by the CNI's own objects
+	// (Calico's BGPPeers, Cilium's policies and advertisements), because those say which
+	// peers a node has, and not which of the routers that are read these are. Its price is
+	// that a router to which no node announces anything is not judged: Unjudged says so.
+	//
+	// An unknown neighbour in the nodes' AS counts as a node that was removed only by a route
+	// to a pod range of this cluster: it may be a node of another one. A Service needs a route
+	// on some router only if a node that announces it is a neighbour of one, and a route that
+	// leads anywhere will do, because the node that announces it may be in another rack.
+	Observed
+)
+
+// Reasons why a router is not expected to have a node's range.
+const (
+	notIPv4       = "routers are asked for their routes of IPv4 alone"
+	noPodRange    = "no node announces a pod range of this cluster to it"
+	noNeighbor    = "the node is none of its BGP neighbours"
+	otherPrefixes = "the node announces to it other prefixes alone"
+	anotherRange  = "it has another range of the node"
+)
+
+// unexpected returns why a router is not expected to have a range of a node; empty if it is.
+func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string {
+	if v.peering == Declared {
+		return ""
+	}
+	if !p.Addr().Is4() {
+		return notIPv4
+	}
+	learned, others, ofNode := false, false, false // ofNode: a pod range
+	for _, a := range v.announcements(r) {
+		from := cmp.Or(v.addresses[a.nextHop], v.addresses[a.neighbor])
+		if a.protocol != snapshot.RouteBGP || from == "" {
+			continue
+		}
+		_, owned := v.owner(a.prefix)
+		pods := owned || v.allocated(a.prefix) != ""
+		learned = learned || pods
+		if from == node {
+			ofNode, others = ofNode || pods, others || !pods
+		}
+	}
+	another := slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), func(q netip.Prefix) bool {
+		return q != p && q.Addr().Is4() && v.owns(node, q) && v.covered(r, q)
+	})
+	switch {
+	case !learned:
+		return noPodRange
+	case !v.neighbors(r, node):
+		return noNeighbor
+	case others && !ofNode:
+		return otherPrefixes
+	case another:
+		return anotherRange
+	}
+	return ""
+}
+
+// neighbors reports whether a node is a BGP neighbour of a router, in any state.
+func (v *view) neighbors(r snapshot.Router, node string) bool {
+	return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return v.addresses[n.Address] == node })
+}
+
+// Unjudged says which pod ranges routers lack without being expected to have them (Observed),
+// and why: one sentence for each router and reason.
+func Unjudged(s snapshot.Snapshot) []string {
+	v := newView(s.Only(RouteOwnership{}.Reads()...), Observed)
+	if !v.known {
+		return nil
+	}
+	var all []string
+	for _, r := range v.Routers {
+		if !complete(r) {
+			continue
+		}
+		nodes := map[string][]string{} // by reason
+		for p, origins := range v.origins {
+			node := origins[0].node
+			if _, there := v.nodes[node]; there && !v.covered(r, p) {
+				if why := v.unexpected(r, node, p); why != "" {
+					nodes[why] = append(nodes[why], node)
+				}
+			}
+		}
+		for _, why := range slices.Sorted(maps.Keys(nodes)) {
+			on := slices.Compact(slices.Sorted(slices.Values(nodes[why])))
+			if more := len(on) - maxNamed; more > 0 {
+				on = append(on[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
+			}
+			all = append(all, fmt.Sprintf("%s has no route to pod ranges of %s, and is not judged by that: %s.", r.Name, and(on), why))
+		}
+	}
+	return all
+}

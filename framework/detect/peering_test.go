@@ -1,0 +1,224 @@
+package detect
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// observed is one snapshot of four nodes with Node.spec and CiliumNode in agreement.
+func observed(changes ...func(*world)) *world {
+	w := incident(false)
+	for _, change := range changes {
+		change(w)
+	}
+	return w
+}
+
+// silenced ends the announcements of all nodes, and leaves their sessions.
+func silenced(w *world) {
+	for i := range w.Routers {
+		w.Routers[i].Paths.Items = nil
+	}
+}
+
+// withoutCilium makes Node.spec the allocation, as Flannel and kube-router do.
+func withoutCilium(w *world) { w.CiliumNodes.Items = nil }
+
+// unpeered takes the neighbours of all routers away.
+func unpeered(w *world) {
+	for i := range w.Routers {
+		w.Routers[i].Neighbors.Items = nil
+	}
+}
+
+func announces(p string) func(*world) {
+	return func(w *world) {
+		for _, n := range table {
+			w.announce(n.ip, p, tors...)
+		}
+	}
+}
+
+// What is active outside of a lab: the nodes whose ranges are unannounced.
+func TestObservedPeering(t *testing.T) {
+	const node1Range, node1IP = "10.5.112.0/24", "10.4.94.23"
+	withdrawn := func(w *world) { w.withdraw(node1Range, tors...) }
+	ofCalico := func(w *world) {
+		withoutCilium(w)
+		w.CalicoBlocks.Read = true
+		for i, n := range table {
+			w.Nodes.Items[i].PodCIDRs = []netip.Prefix{prefix("10.200." + string(rune('0'+i)) + ".0/24")} // not used by Calico
+			w.CalicoBlocks.Items = append(w.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: prefix(n.cilium), Node: n.name})
+		}
+	}
+	for _, test := range []struct {
+		name     string
+		is       *world
+		active   []string // owners
+		unjudged string   // a part of a sentence
+	}{
+		{"all announced", observed(), nil, ""},
+		// Overlays, and clusters that announce other things.
+		{"Cilium without BGP: no sessions, no paths", observed(silenced, unpeered), nil, noPodRange},
+		{"Flannel", observed(withoutCilium, silenced, unpeered), nil, noPodRange},
+		{"Flannel and MetalLB: sessions, and Services alone", observed(withoutCilium, silenced, announces("10.66.128.1/32")), nil, noPodRange},
+		{"MetalLB without a Service", observed(withoutCilium, silenced), nil, noPodRange},
+		{"Cilium that announces Services alone", observed(silenced, announces("10.66.128.1/32")), nil, noPodRange},
+		{"Calico's mesh without external routers", observed(ofCalico, silenced, unpeered), nil, noPodRange},
+		{"Calico's blocks with other ranges in Node.spec", observed(ofCalico), nil, ""},
+		{"kube-router", observed(withoutCilium, silenced, func(w *world) {
+			for _, n := range table {
+				w.announce(n.ip, n.node, tors...)
+			}
+		}), nil, ""},
+		// What is wrong is found all the same.
+		{"a range is not announced", observed(withdrawn), []string{"node1"}, ""},
+		{"a range is not announced, with Calico", observed(ofCalico, withdrawn), []string{"node1"}, ""},
+		{"the wrong range is announced", &world{broken()[0].Snapshot}, []string{"master2"}, ""},
+		{"a session is down", observed(withdrawn, func(w *world) {
+			for i := range w.Routers {
+				for j := range w.Routers[i].Neighbors.Items {
+					if n := &w.Routers[i].Neighbors.Items[j]; n.Address == addr(node1IP) {
+						n.State = "active"
+					}
+				}
+			}
+		}), []string{"node1"}, ""},
+		{"a range is not announced, and other prefixes are", observed(withdrawn, func(w *world) { w.announce(node1IP, "10.5.113.128/25", tors...) }), []string{"node1"}, ""},
+		// Who is not expected to announce.
+		{"a node in another rack", observed(func(w *world) { w.silence(node1IP, tors...) }), nil, noNeighbor},
+		{"a node that announces Services alone", observed(withdrawn, func(w *world) { w.announce(node1IP, "10.66.128.1/32", tors...) }), nil, otherPrefixes},
+		{"a second range, of a pool that is not announced", observed(func(w *world) {
+			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("10.77.1.0/24"))
+		}), nil, anotherRange},
+		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
+			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
+		}), nil, notIPv4},
+		{"a session with Calico's address for the node", observed(withdrawn, func(w *world) {
+			w.Nodes.Items[3].Calico.Address = netip.MustParsePrefix("10.9.0.23/24")
+			for i := range w.Routers {
+				w.silence(node1IP, w.Routers[i].Name)
+				w.session(i, "10.9.0.23", start)
+			}
+		}), []string{"node1"}, ""},
+		{"a spine with aggregates alone", observed(func(w *world) {
+			w.withdraw(node1Range, tors...)
+			r := w.at("tor2")
+			r.Neighbors.Items = []snapshot.Neighbor{{Address: addr("10.4.94.254"), AS: 64512, State: snapshot.SessionEstablished}}
+			r.Paths.Items = []snapshot.Path{{Prefix: prefix("10.5.112.0/21"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), Best: true}}
+		}), []string{"node1"}, "tor2 has no route to pod ranges of master1, master2, master3 and 1 more, and is not judged by that: " + noPodRange + "."},
+		{"FIB not read", observed(withdrawn, func(w *world) {
+			for i := range w.Routers {
+				w.Routers[i].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
+			}
+		}), nil, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var active []string
+			for _, f := range (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
+				if f.Kind == Unannounced {
+					if f.State != Active {
+						t.Errorf("%s", f.ID())
+					}
+					active = append(active, f.Owner)
+				}
+			}
+			if d := cmp.Diff(test.active, active); d != "" {
+				t.Errorf("unannounced (-want +got):\n%s", d)
+			}
+			says := strings.Join(Unjudged(test.is.Snapshot), "\n")
+			if (test.unjudged == "") != (says == "") || !strings.Contains(says, test.unjudged) {
+				t.Errorf("not judged: %q, want %q", says, test.unjudged)
+			}
+			// Image drift and permissions go by the same rule.
+			v := newView(test.is.Snapshot, Observed)
+			for _, n := range table {
+				if got, want := len(v.routersWithout(n.name)) > 0, slices.Contains(test.active, n.name); got != want {
+					t.Errorf("a router is without a route to the pods on %s: %t, want %t", n.name, got, want)
+				}
+			}
+		})
+	}
+}
+
+// A second cluster in the same AS on one router: its nodes are not absent ones of this cluster,
+// unless they announce a range of it.
+func TestObservedNeighbours(t *testing.T) {
+	foreign := func(p string) *world {
+		return observed(func(w *world) {
+			w.session(0, "10.4.94.99", start)
+			w.announce("10.4.94.99", p, "tor1")
+		})
+	}
+	for _, test := range []struct {
+		name    string
+		is      *world
+		peering Peering
+		want    string
+	}{
+		{"another cluster's range", foreign("10.99.1.0/24"), Observed, ""},
+		{"a range of this cluster", foreign("10.5.112.0/24"), Observed, AbsentNode},
+		{"in a lab there is one cluster", foreign("10.99.1.0/24"), Declared, AbsentNode},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			kind := ""
+			for _, f := range (RouteOwnership{Peering: test.peering}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
+				kind += f.Kind
+			}
+			if kind != test.want {
+				t.Errorf("found %q, want %q", kind, test.want)
+			}
+		})
+	}
+}
+
+// Routes of BIRD to a prefix in its RIB are BGP's: they are no static routes to a node.
+func TestRoutesOfBIRD(t *testing.T) {
+	route := func(p, via string) *world {
+		return observed(func(w *world) {
+			w.static(p, via, "tor1")
+			r := w.at("tor1")
+			r.Routes.Items[0].Protocol = snapshot.RouteBIRD
+		})
+	}
+	for name, test := range map[string]struct {
+		is   *world
+		want int
+	}{
+		"of BGP":     {route("10.5.112.0/24", "10.4.94.21"), 0},
+		"of another": {route("10.5.112.128/25", "10.4.94.21"), 1},
+	} {
+		if got := (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{test.is.Snapshot}); len(got) != test.want {
+			t.Errorf("%s: %v, want %d findings", name, got, test.want)
+		}
+	}
+}
+
+func TestObservedServiceRoute(t *testing.T) {
+	spine := func(w *world) {
+		w.Routers[0].Paths.Items = []snapshot.Path{{Prefix: prefix("10.66.128.1/32"), NextHop: addr("10.66.4.254"), Neighbor: addr("10.66.4.254"), Best: true}}
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*world)
+		want   int
+	}{
+		{"withdrawn", func(*world) {}, 1},
+		{"announced to other routers", unpeered, 0},
+		{"by way of a spine", spine, 0},
+		{"one router was not read", func(w *world) { w.Routers[1].Routes.Read = false }, 0},
+		{"no router", func(w *world) { w.Routers = nil }, 0},
+	} {
+		w := balanced(0).withdrawn()
+		test.change(w)
+		if got := (ServiceRoute{Peering: Observed}).Detect([]snapshot.Snapshot{w.Snapshot}); len(got) != test.want {
+			t.Errorf("%s: %v, want %d findings", test.name, got, test.want)
+		}
+	}
+}
