@@ -74,9 +74,9 @@ func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string
 			ofNode, others = ofNode || pods, others || !pods
 		}
 	}
-	another := slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), func(q netip.Prefix) bool {
+	another := func(q netip.Prefix) bool {
 		return q != p && q.Addr().Is4() && v.owns(node, q) && v.covered(r, q)
-	})
+	}
 	switch {
 	case !learned:
 		return noPodRange
@@ -84,7 +84,7 @@ func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string
 		return noNeighbor
 	case others && !ofNode:
 		return otherPrefixes
-	case another:
+	case slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), another):
 		return anotherRange
 	}
 	return ""

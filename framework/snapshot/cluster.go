@@ -33,8 +33,11 @@ type cluster struct {
 func newCluster(c *rest.Config) (*cluster, error) {
 	c = rest.CopyConfig(c)
 	// A snapshot is several requests, several times a second: client-go's own
-	// limit of five a second would be what detection waits for.
-	c.QPS = -1
+	// limit of five a second would be what detection waits for. A configuration with a
+	// limit of its own keeps it, one for all of these clients.
+	if c.RateLimiter == nil {
+		c.QPS = -1
+	}
 	typed := rest.CopyConfig(c)
 	typed.ContentType = runtime.ContentTypeProtobuf
 	core, err := typedcorev1.NewForConfig(typed)

@@ -140,14 +140,14 @@ type opened struct {
 	read read
 	// unreachable is why they cannot be read; then read is nil.
 	unreachable error
-	// within bounds the next reading.
-	within time.Duration
+	// usual bounds a reading, and within the next one.
+	usual, within time.Duration
 }
 
 // collect reads the sources, once those kinds are read that they need, and bounds the
 // next reading by how long this one took.
 func (o *opened) collect(ctx context.Context, s *Snapshot, done map[*kind]chan struct{}) {
-	usual := o.kind.bound()
+	usual := o.usual
 	ctx, cancel := context.WithTimeoutCause(ctx, o.within, fmt.Errorf("no answer within %s", o.within))
 	defer cancel()
 	began := time.Now()
@@ -187,7 +187,7 @@ func Open(ctx context.Context, access Access, sources ...Source) (*Collector, er
 			continue
 		}
 		read, err := k.open(o, names)
-		c.sources = append(c.sources, &opened{kind: k, read: read, unreachable: err, within: k.bound()})
+		c.sources = append(c.sources, &opened{kind: k, read: read, unreachable: err, usual: k.bound(), within: k.bound()})
 	}
 	c.closers = o.closers
 	if ctx.Err() != nil {
@@ -222,12 +222,21 @@ func (c *Collector) Close() error {
 	return errors.Join(errs...)
 }
 
+// Allow bounds one reading of each source by at least a time, for a cluster and routers that
+// are far away, or whose requests are limited.
+func (c *Collector) Allow(within time.Duration) {
+	for _, s := range c.sources {
+		s.usual = max(s.usual, within)
+		s.within = s.usual
+	}
+}
+
 // Timeout is the longest that Collect takes where sources answer or are dead. While
 // some are slow it takes a few times as long.
 func (c *Collector) Timeout() time.Duration {
 	longest := defaultTimeout
 	for _, s := range c.sources {
-		longest = max(longest, s.kind.bound())
+		longest = max(longest, s.usual)
 	}
 	return longest
 }

@@ -1,0 +1,299 @@
+// Package audit points detectors at a live cluster and its routers. It reads both from
+// outside, and changes nothing.
+package audit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// detectors are those whose sources can be read from outside, at least in part.
+var detectors = []detect.Detector{
+	detect.RouteOwnership{Peering: detect.Observed},
+	detect.ServiceRoute{Peering: detect.Observed},
+	detect.NodeAddress{},
+	detect.Permission{Peering: detect.Observed},
+	detect.ImageDrift{Peering: detect.Observed},
+	detect.ImagePin{},
+}
+
+// notRead are the sources of these detectors that an audit does not read.
+var notRead = []snapshot.Source{snapshot.NodeNetworks, snapshot.NodeTables, snapshot.Tags}
+
+// NotRun is a detector that does not run, or not with all that it reads.
+type NotRun struct {
+	Detector string `json:"detector"`
+	// Part is what is not found; empty: the detector does not run at all.
+	Part string `json:"part,omitempty"`
+	// Lacks is what it would need.
+	Lacks string `json:"lacks"`
+}
+
+func (n NotRun) String() string {
+	if n.Part == "" {
+		return fmt.Sprintf("%s needs %s", n.Detector, n.Lacks)
+	}
+	return fmt.Sprintf("%s finds %s only with %s", n.Detector, n.Part, n.Lacks)
+}
+
+// notRun are the detectors that an audit does not run as they run in a lab.
+func notRun(withRouters bool) []NotRun {
+	all := []NotRun{
+		{detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection", "interfaces, routes and BIRD's sessions of the nodes"},
+		{detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name"},
+		{detect.GoneEndpoints{}.Name(), "", "the connections that the nodes track"},
+		{detect.IPVSConvergence{}.Name(), "", "kube-proxy's log and the IPVS table of the nodes"},
+		{detect.SNAT{}.Name(), "", "NAT rules and connections of the nodes, and the sockets of hosts outside"},
+		{detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes"},
+		{configdrift.Detector{}.Name(), "", "the version of an upgrade (relapse qualify)"},
+	}
+	if withRouters {
+		return all
+	}
+	const routers = "the cluster's routers"
+	return append([]NotRun{
+		{detect.RouteOwnership{}.Name(), "routes that are missing or wrong", routers},
+		{detect.ServiceRoute{}.Name(), "", routers},
+		{detect.Permission{}.Name(), "lost routes of the nodes concerned", routers},
+		{detect.ImageDrift{}.Name(), "lost routes of the nodes concerned", routers},
+	}, all...)
+}
+
+// sources are those that an audit reads, each once.
+func sources(withRouters bool) []snapshot.Source {
+	var all []snapshot.Source
+	for _, d := range detectors {
+		for _, s := range d.Reads() {
+			if !slices.Contains(all, s) && !slices.Contains(notRead, s) && (withRouters || s != snapshot.Routers) {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+const (
+	// Between is the time from the end of one read to the beginning of the next: routes of a
+	// change that one read saw half of have converged by the next.
+	Between = 3 * time.Second
+	// within bounds each source in a read: a router with all routes of the internet takes
+	// ten seconds to print them.
+	within = 30 * time.Second
+	// mostReads is how often all is read: the third time only if the first two disagree.
+	mostReads = 3
+)
+
+// Read reads a cluster and its routers twice, and a third time if the two reads do not lead
+// to the same findings and the same unread sources. It ends early if the Nodes cannot be read:
+// without them there is nothing to judge by. Tell is called before each read.
+func Read(ctx context.Context, access Access, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
+	collector, err := snapshot.Open(ctx, access, sources(len(access.Routing) > 0)...)
+	if err != nil {
+		return nil, err
+	}
+	defer collector.Close()
+	collector.Allow(within)
+	return repeat(ctx, collector.Collect, between, tell)
+}
+
+// repeat is Read with what reads once.
+func repeat(ctx context.Context, collect func(context.Context) snapshot.Snapshot, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
+	var reads []snapshot.Snapshot
+	for len(reads) < mostReads {
+		why := ""
+		if len(reads) == 2 {
+			if agree(reads[0], reads[1]) {
+				break
+			}
+			why = ", because the first two disagree"
+		}
+		if len(reads) > 0 {
+			tell(fmt.Sprintf("read %d begins in %s%s", len(reads)+1, between, why))
+			if err := pause(ctx, between); err != nil {
+				return nil, err
+			}
+		}
+		tell(fmt.Sprintf("read %d, for at most %s", len(reads)+1, within))
+		s := collect(ctx)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		reads = append(reads, s)
+		if !s.Nodes.Read {
+			break
+		}
+	}
+	return reads, nil
+}
+
+// pause waits for a time.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// agree reports whether two reads lead to the same findings, and read the same.
+func agree(a, b snapshot.Snapshot) bool {
+	return maps.Equal(ids(a), ids(b)) && slices.Equal(unread(a), unread(b))
+}
+
+// find runs the detectors on one read. Each read is a history of its own: two that are seconds
+// apart are no history of a cluster.
+func find(s snapshot.Snapshot) []detect.Finding {
+	return detect.Run(detectors, []snapshot.Snapshot{s})
+}
+
+func ids(s snapshot.Snapshot) map[detect.ID]bool {
+	all := map[detect.ID]bool{}
+	for _, f := range find(s) {
+		all[f.ID()] = true
+	}
+	return all
+}
+
+// unread are the names of what a read lacks.
+func unread(s snapshot.Snapshot) []string {
+	var names []string
+	for _, text := range s.Unavailable() {
+		what, _, _ := strings.Cut(text, ": ")
+		names = append(names, what)
+	}
+	return names
+}
+
+// Result is what an audit found.
+type Result struct {
+	Schema string `json:"schema"`
+	// Began is when the first read began, Ended when the last one did.
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended"`
+	Reads int       `json:"reads"`
+	Nodes int       `json:"nodes"`
+	// Routers are the names of those that were asked.
+	Routers []string `json:"routers"`
+	// Unread is what could not be read in one of the last two reads, each with the reason.
+	Unread []string `json:"unread"`
+	NotRun []NotRun `json:"not_run"`
+	// NotJudged says what routers lack without being expected to have it.
+	NotJudged []string `json:"not_judged"`
+	// Findings are those of the last read that the one before has as well.
+	Findings []Finding `json:"findings"`
+	// Once are those of one of the last two reads alone: something changes, and what it comes
+	// to is not known.
+	Once []Finding `json:"once"`
+}
+
+// Schema is that of a Result.
+const Schema = "relapse.audit/v1"
+
+// Finding is a finding of an audit.
+type Finding struct {
+	// ID is the same in each audit that finds the same fault, active or latent.
+	ID string `json:"id"`
+	detect.Finding
+	// Incidents are those of the catalogue that it belongs to.
+	Incidents []Incident `json:"incidents,omitempty"`
+}
+
+// Incident is an incident of the catalogue, and the command that describes it.
+type Incident struct {
+	Name     string `json:"name"`
+	Describe string `json:"describe"`
+}
+
+// UnreadableError says that a cluster cannot be judged at all.
+type UnreadableError struct{ Why string }
+
+func (e *UnreadableError) Error() string { return "the cluster cannot be read: " + e.Why }
+
+// Judge judges reads of one cluster, in order of time. Incidents, which may be nil, returns the
+// incidents that a finding belongs to. The error is an *UnreadableError if the last read has no
+// Nodes.
+func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident) (Result, error) {
+	last := reads[len(reads)-1]
+	if !last.Nodes.Read {
+		why := last.Nodes.Error
+		for _, s := range last.Sources {
+			if s.Unreachable != "" && why == "" {
+				why = s.Unreachable
+			}
+		}
+		return Result{}, &UnreadableError{why}
+	}
+	withRouters := slices.ContainsFunc(last.Sources, func(a snapshot.Asked) bool { return a.Name == snapshot.Routers.String() })
+	r := Result{
+		Schema: Schema, Began: reads[0].Time, Ended: last.Time, Reads: len(reads), Nodes: len(last.Nodes.Items),
+		Routers: []string{}, Unread: []string{}, NotRun: notRun(withRouters), NotJudged: []string{}, Findings: []Finding{}, Once: []Finding{},
+	}
+	for _, router := range last.Routers {
+		r.Routers = append(r.Routers, router.Name)
+		if !router.Paths.Read || !router.Routes.Read {
+			r.NotJudged = append(r.NotJudged, router.Name+" is not judged by the routes that it lacks, because its RIB or its FIB was not read.")
+		}
+	}
+	r.NotJudged = append(r.NotJudged, detect.Unjudged(last)...)
+	r.Unread = append(r.Unread, last.Unavailable()...)
+	before := last
+	if len(reads) > 1 {
+		before = reads[len(reads)-2]
+	}
+	now := unread(last)
+	for i, name := range unread(before) {
+		if !slices.Contains(now, name) {
+			r.Unread = append(r.Unread, before.Unavailable()[i]+" (in the read before the last)")
+		}
+	}
+	told := func(f detect.Finding) Finding {
+		t := Finding{ID: id(f), Finding: f}
+		if incidents != nil {
+			t.Incidents = incidents(f)
+		}
+		return t
+	}
+	found, earlier := find(last), find(before)
+	in := func(all []detect.Finding, f detect.Finding) bool {
+		return slices.ContainsFunc(all, func(o detect.Finding) bool { return id(o) == id(f) })
+	}
+	for _, f := range found {
+		if in(earlier, f) {
+			r.Findings = append(r.Findings, told(f))
+		} else {
+			r.Once = append(r.Once, told(f))
+		}
+	}
+	for _, f := range earlier {
+		if !in(found, f) {
+			r.Once = append(r.Once, told(f))
+		}
+	}
+	order := []detect.State{detect.Active, detect.Pending, detect.Latent, detect.Hint}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return slices.Index(order, a.State) - slices.Index(order, b.State) })
+	return r, nil
+}
+
+// id is what stays the same of a finding while its state, its routers and its pods change.
+func id(f detect.Finding) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{f.Detector, f.Kind, f.Object.String(), f.Owner, f.Announcer}, "\n")))
+	return hex.EncodeToString(sum[:6])
+}
+
+// Of are the findings in a state.
+func (r Result) Of(state detect.State) []Finding {
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.State != state })
+}

@@ -1,0 +1,489 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework/bgprouter"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/scenarios"
+)
+
+// server is an API server that answers lists, by path, and notes what it is asked.
+type server struct {
+	*httptest.Server
+	mu     sync.Mutex
+	lists  map[string]string // items; the others are not there
+	asked  map[string]int    // by method and path
+	agents map[string]bool
+	// refused are paths that it forbids.
+	refused []string
+}
+
+func newServer(t *testing.T) *server {
+	s := &server{asked: map[string]int{}, agents: map[string]bool{}, lists: map[string]string{}}
+	for _, r := range resources {
+		if !strings.Contains(r.group, ".io") || strings.HasSuffix(r.group, "k8s.io") { // built in
+			s.lists[r.path()] = ""
+		}
+	}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[r.Method+" "+r.URL.Path]++
+	s.agents[r.UserAgent()] = true
+	items, there := s.lists[r.URL.Path]
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case slices.Contains(s.refused, r.URL.Path):
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: not for you","reason":"Forbidden","code":403}`)
+	case !there:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","code":404}`)
+	default:
+		for _, of := range resources {
+			if of.path() == r.URL.Path {
+				fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{},"items":[%s]}`, kinds[of.name], strings.TrimPrefix(of.group+"/"+of.version, "/"), items)
+			}
+		}
+	}
+}
+
+var kinds = map[string]string{
+	"nodes": "NodeList", "pods": "PodList", "services": "ServiceList", "daemonsets": "DaemonSetList", "deployments": "DeploymentList",
+	"statefulsets": "StatefulSetList", "ciliumnodes": "CiliumNodeList", "ipamblocks": "IPAMBlockList", "endpointslices": "EndpointSliceList",
+	"bgpadvertisements": "BGPAdvertisementList", "ipaddresspools": "IPAddressPoolList", "clusterrolebindings": "ClusterRoleBindingList",
+	"clusterroles": "ClusterRoleList", "rolebindings": "RoleBindingList", "roles": "RoleList",
+}
+
+// node is a Node and its CiliumNode.
+func (s *server) node(name, ip, podCIDR, ciliumCIDR string) {
+	add := func(path, item string) {
+		if s.lists[path] != "" {
+			item = s.lists[path] + "," + item
+		}
+		s.lists[path] = item
+	}
+	add("/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"creationTimestamp":"2022-06-01T12:00:00Z"},"spec":{"podCIDRs":[%q]},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, name, name, podCIDR, ip))
+	add("/apis/cilium.io/v2/ciliumnodes", fmt.Sprintf(`{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":%q},"spec":{"addresses":[{"type":"InternalIP","ip":%q}],"ipam":{"podCIDRs":[%q]}}}`, name, ip, ciliumCIDR))
+}
+
+// incident is the cluster of node-drain, with two nodes.
+func incident(t *testing.T, ciliumFirst, ciliumSecond string) *server {
+	s := newServer(t)
+	s.node("master1", "10.4.94.32", "10.5.112.0/24", ciliumFirst)
+	s.node("master2", "10.4.94.21", "10.5.114.0/24", ciliumSecond)
+	return s
+}
+
+// config is the client of a server, of a kubeconfig.
+func (s *server) config(t *testing.T) *rest.Config {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+"clusters":[{"name":"a","cluster":{"server":"` + s.URL + `"}}],"users":[{"name":"a","user":{"token":"t"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, name, err := Cluster(file, "", "v1.2.3")
+	if err != nil || name != "a" {
+		t.Fatalf("context %q, error %v", name, err)
+	}
+	if limit := config.RateLimiter.QPS(); limit != requestsPerSecond {
+		t.Errorf("%v requests a second, want %d", limit, requestsPerSecond)
+	}
+	config.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter() // else a read takes seconds
+	return config
+}
+
+// frr is a router that has a session with each node, and paths by prefix.
+func frr(t *testing.T, paths map[string]string) bgprouter.Declared {
+	t.Helper()
+	dir := t.TempDir()
+	routes, neighbors := map[string]any{}, map[string]any{}
+	for prefix, hop := range paths {
+		routes[prefix] = []any{map[string]any{"bestpath": true, "pathFrom": "external", "peerId": hop, "path": "64513", "origin": "IGP", "nexthops": []any{map[string]any{"ip": hop}}}}
+	}
+	for _, ip := range []string{"10.4.94.32", "10.4.94.21"} {
+		neighbors[ip] = map[string]any{"remoteAs": 64513, "remoteRouterId": ip, "bgpState": "Established", "bgpTimerUpEstablishedEpoch": 1654084800}
+	}
+	for name, value := range map[string]any{"rib": map[string]any{"routes": routes}, "neighbors": neighbors, "fib": []any{}} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := "#!/bin/sh\ncd " + dir + "\ncase \"$*\" in *unicast*) cat rib;; *neighbors*) cat neighbors;; *route*) cat fib;; *) exit 1;; esac\n"
+	run := filepath.Join(dir, "run")
+	if err := os.WriteFile(run, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return bgprouter.Declared{Name: "tor1", Kind: bgprouter.FRR, Command: []string{run}}
+}
+
+// audited reads a server and routers, and judges what was read.
+func audited(t *testing.T, s *server, routers ...bgprouter.Declared) ([]snapshot.Snapshot, Result, error) {
+	t.Helper()
+	reads, err := Read(t.Context(), Access{s.config(t), routers}, time.Millisecond, func(text string) { t.Log(text) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Judge(reads, nil)
+	return reads, r, err
+}
+
+func found(all []Finding) []string {
+	names := []string{}
+	for _, f := range all {
+		names = append(names, fmt.Sprintf("%s %s %s", f.State, f.Kind, f.Object))
+	}
+	return names
+}
+
+// A whole audit only lists, and only what the ClusterRole names.
+func TestAuditOnlyLists(t *testing.T) {
+	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
+	_, r, err := audited(t, s, frr(t, map[string]string{"10.5.112.0/24": "10.4.94.32", "10.5.114.0/24": "10.4.94.21"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Findings)+len(r.Unread)+len(r.NotJudged)+len(r.Once) != 0 || r.Reads != 2 || r.Nodes != 2 {
+		t.Errorf("%+v, want nothing found in two reads", r)
+	}
+	var role struct {
+		Kind  string
+		Rules []struct{ APIGroups, Resources, Verbs []string }
+	}
+	if err := yaml.Unmarshal([]byte(Role()), &role); err != nil || role.Kind != "ClusterRole" {
+		t.Fatalf("%+v, %v", role, err)
+	}
+	permitted := map[string]bool{}
+	for _, rule := range role.Rules {
+		if d := cmp.Diff([]string{"get", "list"}, rule.Verbs); d != "" {
+			t.Errorf("verbs (-want +got):\n%s", d)
+		}
+		for _, name := range rule.Resources {
+			permitted[rule.APIGroups[0]+"/"+name] = true
+		}
+	}
+	if len(permitted) != len(resources) {
+		t.Errorf("the role permits %d resources, want %d", len(permitted), len(resources))
+	}
+	for asked := range s.asked {
+		method, path, _ := strings.Cut(asked, " ")
+		i := slices.IndexFunc(resources, func(r resource) bool { return r.path() == path })
+		if method != http.MethodGet || i < 0 || !permitted[resources[i].group+"/"+resources[i].name] {
+			t.Errorf("asked %s, which the role does not permit", asked)
+		}
+	}
+	// IPAddressPools are listed only if there is an advertisement.
+	if want := len(resources) - 1; len(s.asked) != want {
+		t.Errorf("asked for %d lists, want %d: the role names what is not read", len(s.asked), want)
+	}
+	if d := cmp.Diff(map[string]bool{"relapse-audit/v1.2.3": true}, s.agents); d != "" {
+		t.Errorf("user agents (-want +got):\n%s", d)
+	}
+}
+
+// The client refuses what changes anything, whatever asks for it.
+func TestReadOnly(t *testing.T) {
+	s := newServer(t)
+	client, err := rest.HTTPClientFor(s.config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ method, path string }{
+		{http.MethodPost, "/api/v1/nodes"}, {http.MethodPut, "/api/v1/nodes/a"}, {http.MethodPatch, "/api/v1/nodes"},
+		{http.MethodDelete, "/api/v1/nodes"}, {http.MethodGet, "/api/v1/secrets"}, {http.MethodGet, "/api/v1/namespaces/a/pods/b/exec"},
+		{http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}, {http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/api/v1/nodes"},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err == nil {
+			response.Body.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "relapse audit only lists, and does not send") {
+			t.Errorf("%s %s: error %v", test.method, test.path, err)
+		}
+	}
+	if len(s.asked) != 0 {
+		t.Errorf("sent %v", s.asked)
+	}
+}
+
+// The state that node-drain leaves is found by another process, from outside, and from what
+// was saved of it.
+func TestFindingsAndSavedOnes(t *testing.T) {
+	s := incident(t, "10.5.114.0/24", "10.5.115.0/24")
+	reads, live, err := audited(t, s, frr(t, map[string]string{"10.5.112.0/24": "10.4.94.32", "10.5.114.0/24": "10.4.94.21"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"active unannounced 10.5.115.0/24", "latent absent-node 10.5.112.0/24", "latent wrong-announcer 10.5.114.0/24"}
+	// Node.spec gives 10.5.112.0/24 to master1, which is there, and no CiliumNode has it.
+	if d := cmp.Diff(want, found(live.Findings)); d != "" {
+		t.Errorf("findings (-want +got):\n%s", d)
+	}
+	dir := filepath.Join(t.TempDir(), "saved")
+	if err := CheckSave(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := Save(dir, reads); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckSave(dir); err == nil {
+		t.Error("a second audit may be saved to the folder")
+	}
+	again, err := Saved(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := Judge(again, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, _ := json.Marshal(live)
+	other, _ := json.Marshal(from)
+	if d := cmp.Diff(string(one), string(other)); d != "" {
+		t.Errorf("the saved reads are judged otherwise (-live +saved):\n%s", d)
+	}
+	if s.asked["GET /api/v1/nodes"] != 2 {
+		t.Errorf("Nodes were listed %d times", s.asked["GET /api/v1/nodes"])
+	}
+}
+
+// cluster is one read of two nodes that announce the ranges of their CiliumNodes; wrong: but
+// for the second one.
+func cluster(wrong bool) snapshot.Snapshot {
+	s := snapshot.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	for _, of := range sources(true) {
+		s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
+	}
+	for _, read := range []*bool{
+		&s.Nodes.Read, &s.CiliumNodes.Read, &s.CalicoBlocks.Read, &s.Pods.Read, &s.Services.Read, &s.EndpointSlices.Read,
+		&s.BGPAdvertisements.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Accounts.Read, &s.CalicoAgents.Read,
+	} {
+		*read = true
+	}
+	tor := snapshot.Router{Name: "tor1"}
+	tor.Paths.Read, tor.Routes.Read, tor.Neighbors.Read = true, true, true
+	for i, name := range []string{"master1", "master2"} {
+		ip, announced := netip.AddrFrom4([4]byte{10, 4, 94, byte(31 + i)}), netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, byte(112 + i), 0}), 24)
+		has := announced
+		if wrong && i == 1 {
+			has = netip.MustParsePrefix("10.5.115.0/24")
+		}
+		s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: name, InternalIPs: []netip.Addr{ip}, PodCIDRs: []netip.Prefix{announced}})
+		s.CiliumNodes.Items = append(s.CiliumNodes.Items, snapshot.CiliumNode{Name: name, PodCIDRs: []netip.Prefix{has}, InternalIPs: []netip.Addr{ip}})
+		tor.Neighbors.Items = append(tor.Neighbors.Items, snapshot.Neighbor{Address: ip, AS: 64513, State: snapshot.SessionEstablished})
+		tor.Paths.Items = append(tor.Paths.Items, snapshot.Path{Prefix: announced, NextHop: ip, Neighbor: ip, Best: true})
+	}
+	s.Routers = []snapshot.Router{tor}
+	return s
+}
+
+// A third read decides where the first two disagree, and only what the last two have holds.
+func TestDisagreement(t *testing.T) {
+	const both = "active unannounced 10.5.115.0/24"
+	for _, test := range []struct {
+		name  string
+		wrong []bool // in each read, whether master2 holds a range that it does not announce
+		reads int
+		holds []string
+		once  int
+	}{
+		{"steady", []bool{true, true}, 2, []string{both, "latent absent-node 10.5.113.0/24"}, 0},
+		{"half of a change", []bool{true, false, false}, 3, []string{}, 0},
+		{"it has just begun", []bool{false, true, true}, 3, []string{both, "latent absent-node 10.5.113.0/24"}, 0},
+		{"it comes and goes", []bool{true, false, true}, 3, []string{}, 2},
+		{"the other way round", []bool{false, true, false}, 3, []string{}, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			n := 0
+			collect := func(context.Context) snapshot.Snapshot {
+				n++
+				return cluster(test.wrong[n-1])
+			}
+			reads, err := repeat(t.Context(), collect, time.Millisecond, func(string) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := Judge(reads, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(test.holds, found(r.Findings)); d != "" || r.Reads != test.reads || len(r.Once) != test.once {
+				t.Errorf("%d reads, once %v; findings (-want +got):\n%s", r.Reads, found(r.Once), d)
+			}
+		})
+	}
+}
+
+// What one of the last two reads lacks is unread, and a read without Nodes is none.
+func TestUnread(t *testing.T) {
+	without := func(change func(*snapshot.Snapshot)) snapshot.Snapshot {
+		s := cluster(false)
+		change(&s)
+		return s
+	}
+	fib := func(s *snapshot.Snapshot) {
+		s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
+	}
+	for _, test := range []struct {
+		name      string
+		reads     []snapshot.Snapshot
+		unread    []string
+		notJudged string
+	}{
+		{"all read", []snapshot.Snapshot{cluster(false), cluster(false)}, []string{}, ""},
+		{"no FIB", []snapshot.Snapshot{without(fib), without(fib)}, []string{"FIB of tor1: no ip(8)"}, "tor1 is not judged by the routes that it lacks"},
+		{"no FIB once", []snapshot.Snapshot{cluster(false), without(fib), cluster(false)}, []string{"FIB of tor1: no ip(8) (in the read before the last)"}, ""},
+		{"no FIB at first", []snapshot.Snapshot{without(fib), cluster(false), cluster(false)}, []string{}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := Judge(test.reads, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(test.unread, r.Unread); d != "" || !strings.Contains(strings.Join(r.NotJudged, "\n"), test.notJudged) {
+				t.Errorf("not judged %q; unread (-want +got):\n%s", r.NotJudged, d)
+			}
+		})
+	}
+	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
+	s.refused = []string{"/api/v1/nodes"}
+	reads, _, err := audited(t, s)
+	var unreadable *UnreadableError
+	if !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "not for you") || len(reads) != 1 {
+		t.Errorf("%d reads, error %v, want one and the server's reason", len(reads), err)
+	}
+	s.refused = []string{"/apis/cilium.io/v2/ciliumnodes", "/apis/rbac.authorization.k8s.io/v1/roles"}
+	if _, r, err := audited(t, s); err != nil || len(r.Unread) != 2 || len(r.Findings) != 0 {
+		t.Errorf("%+v, error %v, want two sources unread", r, err)
+	}
+	s.Close()
+	if _, _, err := audited(t, s); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Ctrl-C ends an audit between two reads.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := repeat(ctx, func(context.Context) snapshot.Snapshot { return cluster(false) }, time.Hour, func(text string) {
+		if strings.HasPrefix(text, "read 2 begins") {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A finding has one ID while it is latent and active, and on more routers.
+func TestID(t *testing.T) {
+	f := detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: detect.Latent, Object: detect.Prefix(netip.MustParsePrefix("10.0.0.0/24")), Owner: "a", Announcer: "b"}
+	worse := f
+	worse.State, worse.Routers, worse.Pods, worse.Says = detect.Active, []string{"tor1"}, []string{"a/b"}, "Another sentence."
+	other := f
+	other.Announcer = "c"
+	if id(f) != id(worse) || id(f) == id(other) || len(id(f)) != 12 {
+		t.Errorf("IDs %s, %s and %s", id(f), id(worse), id(other))
+	}
+}
+
+// Each detector of the catalogue runs, or is listed with what it lacks.
+func TestEveryDetectorIsNamed(t *testing.T) {
+	named := map[string]bool{}
+	for _, d := range detectors {
+		named[d.Name()] = true
+	}
+	for _, n := range notRun(true) {
+		if runs := slices.ContainsFunc(detectors, func(d detect.Detector) bool { return d.Name() == n.Detector }); runs != (n.Part != "") || n.Lacks == "" {
+			t.Errorf("%+v", n)
+		}
+		named[n.Detector] = true
+	}
+	for _, s := range scenarios.All {
+		for _, v := range s.Variants {
+			for _, d := range v.Script().Detectors {
+				if !named[d.Name()] {
+					t.Errorf("%s has detector %s, of which an audit says nothing", s.Incident.Name, d.Name())
+				}
+			}
+		}
+	}
+}
+
+// Folders that --save has not written are refused.
+func TestSavedRefusals(t *testing.T) {
+	for name, write := range map[string]func(dir string) error{
+		"is empty": func(string) error { return nil },
+		"no snapshot": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "01-snapshot-audit.json"), []byte("{"), 0o644)
+		},
+		"has no time": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "01-snapshot-audit.json"), []byte("{}"), 0o644)
+		},
+		"is not read":  func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "01-snapshot-audit.json")) },
+		"no such file": func(dir string) error { return os.Remove(dir) },
+		"has 4 files":  func(dir string) error { return Save(dir, make([]snapshot.Snapshot, 4)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := write(dir); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Saved(dir)
+			if want := strings.Replace(name, "is empty", "has 0 files", 1); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q in it", err, want)
+			}
+		})
+	}
+}
+
+func TestKubeconfigs(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("HOME", t.TempDir())
+	for name, test := range map[string]struct{ file, context, want string }{
+		"none":               {"", "", "no cluster: expected a kubeconfig"},
+		"not there":          {"/no/such/file", "", "no such file"},
+		"an unknown context": {"", "b", `context "b" does not exist`},
+	} {
+		_, _, err := Cluster(test.file, test.context, "v1")
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want %q in it", name, err, test.want)
+		}
+	}
+}

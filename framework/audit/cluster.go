@@ -1,0 +1,159 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework/bgprouter"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// resource is a list of an API server.
+type resource struct{ group, version, name string }
+
+// path is where the API server has it.
+func (r resource) path() string {
+	if r.group == "" {
+		return "/api/" + r.version + "/" + r.name
+	}
+	return "/apis/" + r.group + "/" + r.version + "/" + r.name
+}
+
+// resources are all that an audit reads: Role permits them, and the client refuses the rest.
+var resources = []resource{
+	{"", "v1", "nodes"},
+	{"", "v1", "pods"},
+	{"", "v1", "services"},
+	{"apps", "v1", "daemonsets"},
+	{"apps", "v1", "deployments"},
+	{"apps", "v1", "statefulsets"},
+	{"cilium.io", "v2", "ciliumnodes"},
+	{"crd.projectcalico.org", "v1", "ipamblocks"},
+	{"discovery.k8s.io", "v1", "endpointslices"},
+	{"metallb.io", "v1beta1", "bgpadvertisements"},
+	{"metallb.io", "v1beta1", "ipaddresspools"},
+	{"rbac.authorization.k8s.io", "v1", "clusterrolebindings"},
+	{"rbac.authorization.k8s.io", "v1", "clusterroles"},
+	{"rbac.authorization.k8s.io", "v1", "rolebindings"},
+	{"rbac.authorization.k8s.io", "v1", "roles"},
+}
+
+// Role is a manifest of the ClusterRole that permits what an audit reads, and nothing else.
+func Role() string {
+	role := rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: "relapse-audit"},
+	}
+	for _, r := range resources {
+		i := slices.IndexFunc(role.Rules, func(p rbacv1.PolicyRule) bool { return p.APIGroups[0] == r.group })
+		if i < 0 {
+			i = len(role.Rules)
+			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.group}, Verbs: []string{"get", "list"}})
+		}
+		role.Rules[i].Resources = append(role.Rules[i].Resources, r.name)
+	}
+	text, err := yaml.Marshal(role)
+	if err != nil {
+		panic(err) // of a value that is written above
+	}
+	return string(text)
+}
+
+// requestsPerSecond and burst limit the requests to an API server, those of all clients
+// together. A read takes 19.
+const (
+	requestsPerSecond = 5
+	burst             = 10
+)
+
+// Cluster is the configuration of a client of the cluster of a kubeconfig, by default that of
+// KUBECONFIG or the user's own, and of a context, by default the current one. The client can
+// only read what Role permits. The name is that of the context. version is of this program.
+func Cluster(kubeconfig, context, version string) (config *rest.Config, name string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
+	config, err = loaded.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, "", errors.New("no cluster: expected a kubeconfig in --kubeconfig, in KUBECONFIG, or in ~/.kube/config")
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	if raw, err := loaded.RawConfig(); err == nil {
+		name = raw.CurrentContext
+	}
+	if context != "" {
+		name = context
+	}
+	config.UserAgent = "relapse-audit/" + strings.Trim(version, "()")
+	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, burst)
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return readOnly{to, strings.TrimSuffix(base.Path, "/")} })
+	return config, name, nil
+}
+
+// readOnly passes requests on that list resources, and refuses all others, whatever the
+// credentials permit.
+type readOnly struct {
+	to http.RoundTripper
+	// base is the path of a server that is below one of a proxy, such as /k8s/clusters/c-1.
+	base string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	listed := slices.ContainsFunc(resources, func(is resource) bool { return r.URL.Path == t.base+is.path() })
+	if r.Method != http.MethodGet || !listed {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, fmt.Errorf("relapse audit only lists, and does not send %s %s", r.Method, r.URL.Path)
+	}
+	return t.to.RoundTrip(r)
+}
+
+// Access reaches a cluster and routers, and no nodes.
+type Access struct {
+	Config  *rest.Config
+	Routing []bgprouter.Declared
+}
+
+// Kubernetes implements snapshot.Access.
+func (a Access) Kubernetes(context.Context) (*rest.Config, error) { return a.Config, nil }
+
+// Routers implements snapshot.Access.
+func (a Access) Routers(context.Context) (map[string]snapshot.RouterReader, error) {
+	routers := map[string]snapshot.RouterReader{}
+	for _, r := range a.Routing {
+		routers[r.Name] = bgprouter.Outside(r)
+	}
+	return routers, nil
+}
+
+var errNotReached = errors.New("an audit does not reach it")
+
+// Nodes implements snapshot.Access.
+func (Access) Nodes(context.Context) (map[string]snapshot.Machine, error) { return nil, errNotReached }
+
+// Outside implements snapshot.Access.
+func (Access) Outside(context.Context) (map[string]snapshot.Machine, error) {
+	return nil, errNotReached
+}
+
+// Registry implements snapshot.Access.
+func (Access) Registry(context.Context) (snapshot.Registry, error) { return nil, errNotReached }

@@ -1,0 +1,104 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+
+	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// saved is the name of the file of a read: a snapshot as the evidence of a run has it.
+var saved = regexp.MustCompile(`^\d\d-snapshot-audit\.json$`)
+
+// Save writes reads to a folder, which is made. It refuses one that has reads already.
+func Save(dir string, reads []snapshot.Snapshot) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("saving the reads: %w", err)
+	}
+	folder, err := rundir.Open(dir)
+	if err != nil {
+		return fmt.Errorf("saving the reads: %w", err)
+	}
+	defer folder.Close()
+	for i, s := range reads {
+		text, err := json.Marshal(s)
+		if err != nil {
+			return fmt.Errorf("saving read %d: %w", i+1, err)
+		}
+		if err := folder.Replace(fmt.Sprintf("%02d-snapshot-audit.json", i+1), text); err != nil {
+			return fmt.Errorf("saving read %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// CheckSave returns an error where Save would mix reads of two audits.
+func CheckSave(dir string) error {
+	names, err := savedIn(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case len(names) > 0:
+		return fmt.Errorf("%s has the reads of an audit already: expected a folder without them", dir)
+	}
+	return nil
+}
+
+// Saved reads what Save has written. The folder may come from another person.
+func Saved(dir string) ([]snapshot.Snapshot, error) {
+	names, err := savedIn(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 || len(names) > mostReads {
+		return nil, fmt.Errorf("%s has %d files such as 01-snapshot-audit.json: expected those that relapse audit --save has written", dir, len(names))
+	}
+	folder, err := rundir.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	var reads []snapshot.Snapshot
+	for _, name := range names {
+		text, err := folder.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		var s snapshot.Snapshot
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, fmt.Errorf("%s/%s is no snapshot: %w", dir, name, err)
+		}
+		if s.Time.IsZero() || len(s.Sources) == 0 {
+			return nil, fmt.Errorf("%s/%s is no snapshot of an audit: it has no time, or no sources", dir, name)
+		}
+		reads = append(reads, s)
+	}
+	return reads, nil
+}
+
+// savedIn are the names of the files of a folder, in order of time.
+func savedIn(dir string) ([]string, error) {
+	folder, err := rundir.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	names, err := folder.Files(".")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, name := range names {
+		if saved.MatchString(name) {
+			found = append(found, name)
+		}
+	}
+	return found, nil
+}
