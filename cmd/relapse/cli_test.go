@@ -290,6 +290,7 @@ func TestRendered(t *testing.T) {
 		"bisect-help":              {"bisect", "--help"},
 		"plan-help":                {"plan", "--help"},
 		"archive-help":             {"archive", "--help"},
+		"audit-help":               {"audit", "--help"},
 		"qualify-help":             {"qualify", "--help"},
 		"soak-help":                {"soak", "--help"},
 		"dry-run":                  {"run", "node-drain", "--dry-run"},

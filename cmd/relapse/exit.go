@@ -29,6 +29,7 @@ const (
 	exitUsage        = 2
 	exitMachine      = 3
 	exitInconclusive = 4
+	exitLatent       = 5 // audit alone
 	exitInterrupted  = 130
 )
 
@@ -99,6 +100,7 @@ func exitStatus(ctx context.Context, err error) int {
 		unsafe  *rundir.UnsafeError
 		verdict *verdictError
 		several *notAllPassed
+		audited *auditError
 	)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, engine.ErrInterrupted):
@@ -107,6 +109,8 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitExpected
 	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version), errors.As(err, &form), errors.As(err, &missing), errors.As(err, &unsafe):
 		return exitUsage
+	case errors.As(err, &audited):
+		return audited.status
 	case errors.As(err, &several):
 		return several.status
 	case errors.As(err, &silent), errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),

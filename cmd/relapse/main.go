@@ -44,11 +44,14 @@ func run(args []string) int {
 // complaint is what a failed command writes to standard error.
 func complaint(ctx context.Context, err error) string {
 	var verdict *verdictError
+	var audited *auditError
 	switch {
 	case err == nil:
 		return ""
 	case errors.As(err, &verdict) && verdict.broken == nil:
 		return "" // printed as a table
+	case errors.As(err, &audited) && audited.why == nil:
+		return "" // printed
 	case ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted):
 		// Each running step returns an error that says it was cancelled: one word is
 		// enough for all.
@@ -138,8 +141,8 @@ each remedy works.
 Exit status: 0 all verdicts as expected, GO, or done; 1 a verdict not as expected,
 NO-GO, both ends of a bisection are alike, something grows in a soak, or the command
 failed; 2 bad usage or bad input; 3 this machine cannot run it (see relapse doctor); 4
-inconclusive, UNKNOWN, or a bisection knows only a range; 130 interrupted, after the lab
-was taken down.`,
+inconclusive, UNKNOWN, or a bisection knows only a range; 5 an audit found what is latent
+alone; 130 interrupted, after the lab was taken down.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noCommand,
@@ -170,6 +173,7 @@ was taken down.`,
 		bisectCommand(&s),
 		qualifyCommand(&s),
 		soakCommand(&s),
+		auditCommand(&s),
 	)
 	return root
 }

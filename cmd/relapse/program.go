@@ -25,9 +25,13 @@ func thisProgram() (string, error) {
 	if _, err := io.Copy(sum, file); err != nil {
 		return "", fmt.Errorf("reading this program: %w", err)
 	}
-	version := "(devel)"
+	return fmt.Sprintf("%s sha256:%s", thisVersion(), hex.EncodeToString(sum.Sum(nil))[:16]), nil
+}
+
+// thisVersion is the version of this program's module.
+func thisVersion() string {
 	if info, known := debug.ReadBuildInfo(); known && info.Main.Version != "" {
-		version = info.Main.Version
+		return info.Main.Version
 	}
-	return fmt.Sprintf("%s sha256:%s", version, hex.EncodeToString(sum.Sum(nil))[:16]), nil
+	return "(devel)"
 }
