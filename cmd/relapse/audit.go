@@ -49,8 +49,8 @@ node's pod range if it has learned a pod range of the cluster by BGP, and the no
 its BGP neighbours. What that leaves out is printed as not judged.
 
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
-cluster cannot be read; 4 something was not read or has not settled, and nothing was found in
-the rest; 5 latent findings only; 130 interrupted.`,
+cluster cannot be read, or the reads cannot be kept; 4 something was not read or has not
+settled, and nothing was found in the rest; 5 latent findings only; 130 interrupted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.logger(); err != nil {
@@ -101,10 +101,12 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	result, err := audit.Judge(reads, incidentsOf)
-	var unreadable *audit.UnreadableError
-	if errors.As(err, &unreadable) {
-		return &auditError{exitMachine, err}
+	if f.save != "" {
+		err = audit.Save(f.save, reads) // told once all else is
+	}
+	result, unreadable := audit.Judge(reads, incidentsOf)
+	if unreadable != nil {
+		return &auditError{exitMachine, errors.Join(unreadable, err)}
 	}
 	if f.output == "json" {
 		out := json.NewEncoder(cmd.OutOrStdout())
@@ -114,6 +116,9 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		}
 	} else {
 		printAudit(plain.Writer(cmd.OutOrStdout()), result)
+	}
+	if err != nil {
+		return &auditError{exitMachine, err}
 	}
 	if status := auditStatus(result); status != exitExpected {
 		return &auditError{status: status}
@@ -169,16 +174,7 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 	}
 	access.Config = config
 	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(access.Routing)))
-	reads, err := audit.Read(ctx, access, audit.Between, tell)
-	if err != nil {
-		return nil, err
-	}
-	if f.save != "" {
-		if err := audit.Save(f.save, reads); err != nil {
-			return nil, err
-		}
-	}
-	return reads, nil
+	return audit.Read(ctx, access, audit.Between, tell)
 }
 
 // auditStatus is the exit status of an audit.

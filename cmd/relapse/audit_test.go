@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -153,8 +156,7 @@ func TestAuditInput(t *testing.T) {
 		}
 		return file
 	}
-	kubeconfig := write("kubeconfig", `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
-"clusters":[{"name":"a","cluster":{"server":"http://127.0.0.1:1"}}],"users":[{"name":"a","user":{}}]}`)
+	kubeconfig := write("kubeconfig", strings.ReplaceAll(kubeconfigOf, "SERVER", "http://127.0.0.1:1"))
 	routers := write("routers.yaml", "- {name: tor1, kind: frr, hsot: tor1}\n")
 	for _, test := range []struct {
 		name   string
@@ -181,6 +183,38 @@ func TestAuditInput(t *testing.T) {
 		})
 	}
 }
+
+// Ctrl-C ends an audit whose cluster does not answer.
+func TestAuditInterrupted(t *testing.T) {
+	asked := make(chan bool, 100)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- true
+		<-r.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := strings.ReplaceAll(kubeconfigOf, "SERVER", silent.URL)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd := program(t.Context(), "audit", "--kubeconfig", file, "--quiet")
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || stderr.String() != "relapse: interrupted\n" {
+		t.Errorf("status %d, standard error %q", status, &stderr)
+	}
+}
+
+const kubeconfigOf = `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+"clusters":[{"name":"a","cluster":{"server":"SERVER"}}],"users":[{"name":"a","user":{}}]}`
 
 // A finding belongs to the incidents with one of its kind, else to those with its detector.
 func TestIncidentsOf(t *testing.T) {

@@ -30,6 +30,9 @@ func Save(dir string, reads []snapshot.Snapshot) error {
 		if err != nil {
 			return fmt.Errorf("saving read %d: %w", i+1, err)
 		}
+		if len(text) > rundir.MaxFile {
+			return fmt.Errorf("saving read %d: it has %d bytes, and %d can be read again: keep it without the routers that have most routes", i+1, len(text), rundir.MaxFile)
+		}
 		if err := folder.Replace(fmt.Sprintf("%02d-snapshot-audit.json", i+1), text); err != nil {
 			return fmt.Errorf("saving read %d: %w", i+1, err)
 		}

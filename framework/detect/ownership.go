@@ -353,7 +353,7 @@ func (o ownership) misplaced() []Finding {
 				continue
 			}
 			p := place{prefix: a.prefix, to: to, kind: o.wrong(a.prefix, to), protocol: a.protocol}
-			if p.kind == "" {
+			if p.kind == "" || p.kind == WrongAnnouncer && o.now.peering == Observed && o.fromOwner(r, a.prefix) {
 				continue
 			}
 			if routers[p] == nil {
@@ -373,6 +373,14 @@ func (o ownership) misplaced() []Finding {
 		})
 	}
 	return findings
+}
+
+// fromOwner reports whether a router has a route to a range by way of its owner.
+func (o ownership) fromOwner(r snapshot.Router, p netip.Prefix) bool {
+	return slices.ContainsFunc(o.now.announcements(r), func(a announcement) bool {
+		to, ok := o.speaker(r, a)
+		return ok && a.prefix == p && o.now.owns(to.name, p)
+	})
 }
 
 // twins finds ranges that two nodes own. One whose Node object was removed counts as long

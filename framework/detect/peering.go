@@ -37,6 +37,9 @@ const (
 	// peers a node has, and not which of the routers that are read these are. Its price is
 	// that a router to which no node announces anything is not judged: Unjudged says so.
 	//
+	// A route to a node that does not own the range counts only where there is none to the
+	// owner: nodes with a mesh (Calico) announce each other's ranges as well.
+	//
 	// An unknown neighbour in the nodes' AS counts as a node that was removed only by a route
 	// to a pod range of this cluster: it may be a node of another one. A Service needs a route
 	// on some router only if a node that announces it is a neighbour of one, and a route that

@@ -178,6 +178,42 @@ func TestObservedNeighbours(t *testing.T) {
 	}
 }
 
+// Nodes with a mesh announce each other's ranges to their router. What counts is a range that
+// its owner does not announce.
+func TestObservedMesh(t *testing.T) {
+	mesh := func(changes ...func(*world)) *world {
+		w := observed(changes...)
+		for _, n := range table {
+			for _, other := range table {
+				if other != n {
+					w.announce(n.ip, other.cilium, "tor1")
+				}
+			}
+		}
+		return w
+	}
+	silent := func(w *world) { w.withdraw("10.5.112.0/24", tors...) } // of node1
+	for name, test := range map[string]struct {
+		is      *world
+		peering Peering
+		want    int
+	}{
+		"mesh": {mesh(), Observed, 0},
+		"mesh, and one does not announce its own": {mesh(silent), Observed, 3},
+		"a lab": {mesh(), Declared, 12},
+	} {
+		got := 0
+		for _, f := range (RouteOwnership{Peering: test.peering}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
+			if f.Kind == WrongAnnouncer {
+				got++
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: %d wrong announcers, want %d", name, got, test.want)
+		}
+	}
+}
+
 // Routes of BIRD to a prefix in its RIB are BGP's: they are no static routes to a node.
 func TestRoutesOfBIRD(t *testing.T) {
 	route := func(p, via string) *world {
