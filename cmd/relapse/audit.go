@@ -49,8 +49,8 @@ node's pod range if it has learned a pod range of the cluster by BGP, and the no
 its BGP neighbours. What that leaves out is printed as not judged.
 
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
-cluster cannot be read, or the reads cannot be kept; 4 something was not read or has not
-settled, and nothing was found in the rest; 5 latent findings only; 130 interrupted.`,
+cluster cannot be read, or the reads cannot be kept; 4 something was not read, has not
+settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.logger(); err != nil {
@@ -184,7 +184,7 @@ func auditStatus(r audit.Result) int {
 		return exitUnexpected
 	case len(r.Of(detect.Latent)) > 0:
 		return exitLatent
-	case len(r.Unread) > 0, len(r.Of(detect.Pending)) > 0, len(r.Once) > 0:
+	case r.Open():
 		return exitInconclusive
 	}
 	return exitExpected
@@ -241,7 +241,11 @@ func printAudit(out io.Writer, r audit.Result) {
 		notRun = append(notRun, n.String())
 	}
 	section("Not run", notRun)
-	section("Not judged", r.NotJudged)
+	var notJudged []string
+	for _, gap := range r.NotJudged {
+		notJudged = append(notJudged, gap.Says)
+	}
+	section("Not judged", notJudged)
 	for _, of := range []struct {
 		title    string
 		findings []audit.Finding

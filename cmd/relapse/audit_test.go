@@ -65,6 +65,15 @@ func unannounced(s *snapshot.Snapshot) {
 	s.Routers[0].Paths.Items[1].Prefix = p
 }
 
+// forgotten takes the session of master2 away, and what came by it.
+func forgotten(s *snapshot.Snapshot) {
+	tor := &s.Routers[0]
+	tor.Neighbors.Items, tor.Paths.Items = tor.Neighbors.Items[:1], tor.Paths.Items[:1]
+	tor.Routes.Items = []snapshot.Route{{
+		Prefix: netip.MustParsePrefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
+	}}
+}
+
 func unreadFIB(s *snapshot.Snapshot) {
 	s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "running ssh tor1: exit status 255: Permission denied (publickey)."}
 }
@@ -110,6 +119,7 @@ func TestAuditStatus(t *testing.T) {
 		{"active", is(unannounced), exitUnexpected, []string{"Active\n", "findings: 1 active, 1 latent\n", "incident node-drain: relapse describe node-drain\n"}, ""},
 		{"latent", is(exchanged), exitLatent, []string{"Latent\n", "findings: 2 latent\n"}, ""},
 		{"nothing, and the FIB not read", is(unreadFIB), exitInconclusive, []string{"Not read\n  FIB of tor1: running ssh tor1", "nothing found that holds, but not all could be judged\n"}, ""},
+		{"a session that the router has forgotten", is(forgotten), exitInconclusive, []string{"Not judged\n  tor1 has no route to pod ranges of master2"}, ""},
 		{"latent, and the FIB not read", is(both(exchanged, unreadFIB)), exitLatent, []string{"Not read\n", "findings: 2 latent\n"}, ""},
 		{"settling", is(joining), exitInconclusive, []string{"Settling (may pass by itself: audit again)\n", "findings: 1 settling\n"}, ""},
 		{"seen once", []snapshot.Snapshot{auditedCluster(well), auditedCluster(unannounced)}, exitInconclusive, []string{"Seen in one of the last two reads (audit again)\n"}, ""},

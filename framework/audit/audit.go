@@ -191,7 +191,7 @@ type Result struct {
 	Unread []string `json:"unread"`
 	NotRun []NotRun `json:"not_run"`
 	// NotJudged says what routers lack without being expected to have it.
-	NotJudged []string `json:"not_judged"`
+	NotJudged []detect.Gap `json:"not_judged"`
 	// Findings are those of the last read that the one before has as well.
 	Findings []Finding `json:"findings"`
 	// Once are those of one of the last two reads alone: something changes, and what it comes
@@ -239,13 +239,10 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	withRouters := slices.ContainsFunc(last.Sources, func(a snapshot.Asked) bool { return a.Name == snapshot.Routers.String() })
 	r := Result{
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time, Reads: len(reads), Nodes: len(last.Nodes.Items),
-		Routers: []string{}, Unread: []string{}, NotRun: notRun(withRouters), NotJudged: []string{}, Findings: []Finding{}, Once: []Finding{},
+		Routers: []string{}, Unread: []string{}, NotRun: notRun(withRouters), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
 	}
 	for _, router := range last.Routers {
 		r.Routers = append(r.Routers, router.Name)
-		if !router.Paths.Read || !router.Routes.Read {
-			r.NotJudged = append(r.NotJudged, router.Name+" is not judged by the routes that it lacks, because its RIB or its FIB was not read.")
-		}
 	}
 	r.NotJudged = append(r.NotJudged, detect.Unjudged(last)...)
 	r.Unread = append(r.Unread, last.Unavailable()...)
@@ -291,6 +288,13 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 func id(f detect.Finding) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{f.Detector, f.Kind, f.Object.String(), f.Owner, f.Announcer}, "\n")))
 	return hex.EncodeToString(sum[:6])
+}
+
+// Open reports whether something was not read, has not settled, or may be a fault that is not
+// judged: that nothing was found does not mean then that nothing is there.
+func (r Result) Open() bool {
+	return len(r.Unread) > 0 || len(r.Of(detect.Pending)) > 0 || len(r.Once) > 0 ||
+		slices.ContainsFunc(r.NotJudged, func(g detect.Gap) bool { return g.Open })
 }
 
 // Of are the findings in a state.

@@ -38,7 +38,13 @@ var resources = []resource{
 	{"apps", "v1", "daemonsets"},
 	{"apps", "v1", "deployments"},
 	{"apps", "v1", "statefulsets"},
+	{"cilium.io", "v2", "ciliumbgpadvertisements"},
+	{"cilium.io", "v2", "ciliumbgpclusterconfigs"},
+	{"cilium.io", "v2", "ciliumbgppeerconfigs"},
 	{"cilium.io", "v2", "ciliumnodes"},
+	{"cilium.io", "v2alpha1", "ciliumbgpadvertisements"},
+	{"cilium.io", "v2alpha1", "ciliumbgpclusterconfigs"},
+	{"cilium.io", "v2alpha1", "ciliumbgppeerconfigs"},
 	{"crd.projectcalico.org", "v1", "ipamblocks"},
 	{"discovery.k8s.io", "v1", "endpointslices"},
 	{"metallb.io", "v1beta1", "bgpadvertisements"},
@@ -61,7 +67,9 @@ func Role() string {
 			i = len(role.Rules)
 			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.group}, Verbs: []string{"get", "list"}})
 		}
-		role.Rules[i].Resources = append(role.Rules[i].Resources, r.name)
+		if !slices.Contains(role.Rules[i].Resources, r.name) { // of another version
+			role.Rules[i].Resources = append(role.Rules[i].Resources, r.name)
+		}
 	}
 	text, err := yaml.Marshal(role)
 	if err != nil {
@@ -71,7 +79,7 @@ func Role() string {
 }
 
 // requestsPerSecond and burst limit the requests to an API server, those of all clients
-// together. A read takes 19.
+// together. A read takes 19, and up to 27 where addresses of Services are announced.
 const (
 	requestsPerSecond = 5
 	burst             = 10

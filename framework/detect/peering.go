@@ -25,8 +25,9 @@ const (
 	//     the cluster does not announce pod ranges to it: it has an overlay (Flannel, Cilium
 	//     without BGP), or announces Services alone (MetalLB, Cilium).
 	//   - the node is one of its BGP neighbours, whether the session is up or not. Otherwise
-	//     it is another rack's, or has no BGP. With neighbours that are accepted from a range
-	//     of addresses, it is none while its session is down.
+	//     it is another rack's, or has no BGP. A router that accepts neighbours from a range
+	//     of addresses forgets one whose session is down: on a link where other nodes are
+	//     neighbours this is left open (Gap).
 	//   - the node announces to it no other prefixes alone: it would be one of the nodes that
 	//     announce Services only.
 	//   - it has none of the node's ranges. One of several may be of a pool that is not
@@ -52,6 +53,7 @@ const (
 	notIPv4       = "routers are asked for their routes of IPv4 alone"
 	noPodRange    = "no node announces a pod range of this cluster to it"
 	noNeighbor    = "the node is none of its BGP neighbours"
+	noSession     = "the node has no BGP session on its link, where other nodes have, and may have none by intent"
 	otherPrefixes = "the node announces to it other prefixes alone"
 	anotherRange  = "it has another range of the node"
 )
@@ -84,6 +86,9 @@ func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string
 	case !learned:
 		return noPodRange
 	case !v.neighbors(r, node):
+		if v.amongNeighbors(r, node) {
+			return noSession
+		}
 		return noNeighbor
 	case others && !ofNode:
 		return otherPrefixes
@@ -98,16 +103,37 @@ func (v *view) neighbors(r snapshot.Router, node string) bool {
 	return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return v.addresses[n.Address] == node })
 }
 
-// Unjudged says which pod ranges routers lack without being expected to have them (Observed),
-// and why: one sentence for each router and reason.
-func Unjudged(s snapshot.Snapshot) []string {
+// amongNeighbors reports whether a node is on a link of a router on which another node is a BGP
+// neighbour.
+func (v *view) amongNeighbors(r snapshot.Router, node string) bool {
+	return slices.ContainsFunc(r.Routes.Items, func(f snapshot.Route) bool {
+		link := f.Protocol == snapshot.RouteKernel && f.Type == snapshot.RouteUnicast && f.Prefix.Bits() > 0
+		return link && slices.ContainsFunc(v.nodes[node].InternalIPs, f.Prefix.Contains) &&
+			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
+				return v.addresses[n.Address] != "" && f.Prefix.Contains(n.Address)
+			})
+	})
+}
+
+// Gap is what is not judged by the routes that a router lacks.
+type Gap struct {
+	// Says is one sentence.
+	Says string `json:"says"`
+	// Open is set if it may be a fault.
+	Open bool `json:"open"`
+}
+
+// Unjudged returns which pod ranges routers lack without being expected to have them (Observed),
+// one gap for each router and reason.
+func Unjudged(s snapshot.Snapshot) []Gap {
 	v := newView(s.Only(RouteOwnership{}.Reads()...), Observed)
 	if !v.known {
 		return nil
 	}
-	var all []string
+	var all []Gap
 	for _, r := range v.Routers {
 		if !complete(r) {
+			all = append(all, Gap{r.Name + " is not judged by the routes that it lacks, because its RIB or its FIB was not read.", true})
 			continue
 		}
 		nodes := map[string][]string{} // by reason
@@ -124,7 +150,7 @@ func Unjudged(s snapshot.Snapshot) []string {
 			if more := len(on) - maxNamed; more > 0 {
 				on = append(on[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
 			}
-			all = append(all, fmt.Sprintf("%s has no route to pod ranges of %s, and is not judged by that: %s.", r.Name, and(on), why))
+			all = append(all, Gap{fmt.Sprintf("%s has no route to pod ranges of %s, and is not judged by that: %s.", r.Name, and(on), why), why == noSession})
 		}
 	}
 	return all

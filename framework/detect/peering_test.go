@@ -63,6 +63,14 @@ func TestObservedPeering(t *testing.T) {
 		active   []string // owners
 		unjudged string   // a part of a sentence
 	}{
+		{"a session is down that the router has forgotten, or a node without BGP", observed(func(w *world) {
+			w.silence(node1IP, tors...)
+			for i := range w.Routers {
+				w.Routers[i].Routes.Items = append(w.Routers[i].Routes.Items, snapshot.Route{
+					Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
+				})
+			}
+		}), nil, noSession},
 		{"all announced", observed(), nil, ""},
 		// Overlays, and clusters that announce other things.
 		{"Cilium without BGP: no sessions, no paths", observed(silenced, unpeered), nil, noPodRange},
@@ -117,7 +125,7 @@ func TestObservedPeering(t *testing.T) {
 			for i := range w.Routers {
 				w.Routers[i].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
 			}
-		}), nil, ""},
+		}), nil, "tor1 is not judged by the routes that it lacks"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var active []string
@@ -132,7 +140,13 @@ func TestObservedPeering(t *testing.T) {
 			if d := cmp.Diff(test.active, active); d != "" {
 				t.Errorf("unannounced (-want +got):\n%s", d)
 			}
-			says := strings.Join(Unjudged(test.is.Snapshot), "\n")
+			says := ""
+			for _, gap := range Unjudged(test.is.Snapshot) {
+				says += gap.Says + "\n"
+				if open := strings.Contains(gap.Says, noSession) || strings.Contains(gap.Says, "was not read"); gap.Open != open {
+					t.Errorf("%+v, want open %t", gap, open)
+				}
+			}
 			if (test.unjudged == "") != (says == "") || !strings.Contains(says, test.unjudged) {
 				t.Errorf("not judged: %q, want %q", says, test.unjudged)
 			}
