@@ -487,3 +487,20 @@ func TestKubeconfigs(t *testing.T) {
 		}
 	}
 }
+
+// Reads of another person are judged without a panic, whatever is in them.
+func FuzzJudge(f *testing.F) {
+	for _, wrong := range []bool{false, true} {
+		text, err := json.Marshal(cluster(wrong))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Fuzz(func(_ *testing.T, text string) {
+		var s snapshot.Snapshot
+		if json.Unmarshal([]byte(text), &s) == nil {
+			Judge([]snapshot.Snapshot{s, s}, nil)
+		}
+	})
+}
