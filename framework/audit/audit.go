@@ -238,7 +238,7 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	}
 	withRouters := slices.ContainsFunc(last.Sources, func(a snapshot.Asked) bool { return a.Name == snapshot.Routers.String() })
 	r := Result{
-		Schema: Schema, Began: reads[0].Time, Ended: last.Time, Reads: len(reads), Nodes: len(last.Nodes.Items),
+		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
 		Routers: []string{}, Unread: []string{}, NotRun: notRun(withRouters), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
 	}
 	for _, router := range last.Routers {

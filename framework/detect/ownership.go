@@ -166,13 +166,19 @@ func (v *view) router(name string) (snapshot.Router, bool) {
 // speaking reports whether a node has a session with a router that is up for
 // long enough to have announced everything.
 func (v *view) speaking(r snapshot.Router, node string) bool {
-	for _, a := range v.nodes[node].InternalIPs {
-		n, ok := r.Session(a)
-		if ok && v.Time.Sub(n.Established) >= settle {
-			return true
+	n, up := v.session(r, node)
+	return up && v.Time.Sub(n.Established) >= settle
+}
+
+// session returns the oldest established session of a router with a node, if there is one.
+func (v *view) session(r snapshot.Router, node string) (oldest snapshot.Neighbor, up bool) {
+	for _, n := range r.Neighbors.Items {
+		with := n.State == snapshot.SessionEstablished && v.addresses[n.Address] == node
+		if with && (!up || n.Established.Before(oldest.Established)) {
+			oldest, up = n, true
 		}
 	}
-	return false
+	return oldest, up
 }
 
 // announcement is one way in which a router reaches a prefix.

@@ -37,10 +37,8 @@ func (o ownership) saySpeaker(node string, routers []string) string {
 			continue
 		}
 		unavailable = unavailable || !r.Neighbors.Read
-		for _, a := range o.now.nodes[node].InternalIPs {
-			_, up := r.Session(a)
-			sessions = sessions || up
-		}
+		_, up := o.now.session(r, node)
+		sessions = sessions || up
 		for _, a := range o.now.announcements(r) {
 			to, ok := o.speaker(r, a)
 			if ok && to.name == node && a.protocol == snapshot.RouteBGP && !slices.Contains(announced, a.prefix) {
