@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,7 @@ node's pod range if it has learned a pod range of the cluster by BGP, and the no
 its BGP neighbours. What that leaves out is printed as not judged.
 
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
-cluster cannot be read, or the reads cannot be kept; 4 something was not read, has not
+cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
 settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -101,24 +102,26 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	if f.save != "" {
-		err = audit.Save(f.save, reads) // told once all else is
-	}
 	result, unreadable := audit.Judge(reads, incidentsOf)
-	if unreadable != nil {
-		return &auditError{exitMachine, errors.Join(unreadable, err)}
-	}
-	if f.output == "json" {
-		out := json.NewEncoder(cmd.OutOrStdout())
+	var text bytes.Buffer
+	switch {
+	case unreadable != nil:
+	case f.output == "json":
+		out := json.NewEncoder(&text)
 		out.SetIndent("", "  ")
 		if err := out.Encode(result); err != nil {
-			return fmt.Errorf("writing the findings: %w", err)
+			return &auditError{exitMachine, fmt.Errorf("writing the findings: %w", err)}
 		}
-	} else {
-		printAudit(plain.Writer(cmd.OutOrStdout()), result)
+	default:
+		printAudit(plain.Writer(&text), result)
 	}
-	if err != nil {
-		return &auditError{exitMachine, err}
+	// What was found is told, whether or not the reads can be kept.
+	_, err = cmd.OutOrStdout().Write(text.Bytes())
+	if f.save != "" {
+		err = errors.Join(err, audit.Save(f.save, reads))
+	}
+	if err = errors.Join(unreadable, err); err != nil {
+		return &auditError{exitMachine, err} // 1 would be active findings
 	}
 	if status := auditStatus(result); status != exitExpected {
 		return &auditError{status: status}
@@ -164,7 +167,7 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 		}
 	}
 	if f.save != "" {
-		if err := audit.CheckSave(f.save); err != nil {
+		if err := audit.Prepare(f.save); err != nil {
 			return nil, usagef("--save: %w", err)
 		}
 	}

@@ -236,7 +236,10 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 		}
 		return Result{}, &UnreadableError{why}
 	}
-	withRouters := slices.ContainsFunc(last.Sources, func(a snapshot.Asked) bool { return a.Name == snapshot.Routers.String() })
+	if len(last.Nodes.Items) == 0 {
+		return Result{}, &UnreadableError{"it has no Node"}
+	}
+	withRouters := asked(last, snapshot.Routers)
 	r := Result{
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
 		Routers: []string{}, Unread: []string{}, NotRun: notRun(withRouters), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
@@ -246,6 +249,11 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	}
 	r.NotJudged = append(r.NotJudged, detect.Unjudged(last)...)
 	r.Unread = append(r.Unread, last.Unavailable()...)
+	for _, source := range sources(withRouters) {
+		if !asked(last, source) { // of a saved read alone
+			r.Unread = append(r.Unread, source.String()+": not asked for")
+		}
+	}
 	before := last
 	if len(reads) > 1 {
 		before = reads[len(reads)-2]

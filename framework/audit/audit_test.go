@@ -255,13 +255,13 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 		t.Errorf("findings (-want +got):\n%s", d)
 	}
 	dir := filepath.Join(t.TempDir(), "saved")
-	if err := CheckSave(dir); err != nil {
+	if err := Prepare(dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := Save(dir, reads); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckSave(dir); err == nil {
+	if err := Prepare(dir); err == nil {
 		t.Error("a second audit may be saved to the folder")
 	}
 	again, err := Saved(dir)

@@ -2,11 +2,10 @@ package audit
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -15,11 +14,8 @@ import (
 // saved is the name of the file of a read: a snapshot as the evidence of a run has it.
 var saved = regexp.MustCompile(`^\d\d-snapshot-audit\.json$`)
 
-// Save writes reads to a folder, which is made. It refuses one that has reads already.
+// Save writes reads to a folder that Prepare has made.
 func Save(dir string, reads []snapshot.Snapshot) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("saving the reads: %w", err)
-	}
 	folder, err := rundir.Open(dir)
 	if err != nil {
 		return fmt.Errorf("saving the reads: %w", err)
@@ -33,19 +29,20 @@ func Save(dir string, reads []snapshot.Snapshot) error {
 		if len(text) > rundir.MaxFile {
 			return fmt.Errorf("saving read %d: it has %d bytes, and %d can be read again: keep it without the routers that have most routes", i+1, len(text), rundir.MaxFile)
 		}
-		if err := folder.Replace(fmt.Sprintf("%02d-snapshot-audit.json", i+1), text); err != nil {
+		if err := folder.Replace(nameOf(i), text); err != nil {
 			return fmt.Errorf("saving read %d: %w", i+1, err)
 		}
 	}
 	return nil
 }
 
-// CheckSave returns an error where Save would mix reads of two audits.
-func CheckSave(dir string) error {
-	names, err := savedIn(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
+// Prepare makes a folder for Save, for this user alone. A folder that has reads already is an
+// error.
+func Prepare(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	switch names, err := savedIn(dir); {
 	case err != nil:
 		return err
 	case len(names) > 0:
@@ -59,6 +56,11 @@ func Saved(dir string) ([]snapshot.Snapshot, error) {
 	names, err := savedIn(dir)
 	if err != nil {
 		return nil, err
+	}
+	for i, name := range names {
+		if name != nameOf(i) {
+			return nil, fmt.Errorf("%s has no %s: expected what relapse audit --save has written", dir, nameOf(i))
+		}
 	}
 	if len(names) == 0 || len(names) > mostReads {
 		return nil, fmt.Errorf("%s has %d files such as 01-snapshot-audit.json: expected those that relapse audit --save has written", dir, len(names))
@@ -81,9 +83,23 @@ func Saved(dir string) ([]snapshot.Snapshot, error) {
 		if s.Time.IsZero() || len(s.Sources) == 0 {
 			return nil, fmt.Errorf("%s/%s is no snapshot of an audit: it has no time, or no sources", dir, name)
 		}
+		if asked(s, snapshot.Routers) && len(s.Routers) == 0 {
+			return nil, fmt.Errorf("%s/%s asked for routers, and has none", dir, name)
+		}
 		reads = append(reads, s)
 	}
+	if len(reads) == 1 && reads[0].Nodes.Read {
+		return nil, fmt.Errorf("%s has one read: expected two or three", dir)
+	}
 	return reads, nil
+}
+
+// nameOf is the name of the file of a read, which are counted from 0.
+func nameOf(read int) string { return fmt.Sprintf("%02d-snapshot-audit.json", read+1) }
+
+// asked reports whether a read asked for a source.
+func asked(s snapshot.Snapshot, source snapshot.Source) bool {
+	return slices.ContainsFunc(s.Sources, func(a snapshot.Asked) bool { return a.Name == source.String() })
 }
 
 // savedIn are the names of the files of a folder, in order of time.

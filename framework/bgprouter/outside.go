@@ -80,7 +80,11 @@ func (o outside) line(command []string) []string {
 		return slices.Concat(o.router.Command, command)
 	}
 	// Without a terminal ssh must not ask for a password or for a new host's key.
-	return []string{"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", o.router.SSH, shellescape.QuoteCommand(command)}
+	// What the user's configuration forwards, opens or runs besides is left out.
+	return []string{
+		"ssh", "-T", "-a", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ClearAllForwardings=yes", "-o", "UpdateHostKeys=no",
+		"-o", "ControlMaster=no", "-o", "PermitLocalCommand=no", "--", o.router.SSH, shellescape.QuoteCommand(command),
+	}
 }
 
 // run runs a command on the router, and returns its output.

@@ -65,7 +65,7 @@ func FuzzParse(f *testing.F) {
 // ssh hands the command to a shell: no word of it is split there.
 func TestCommandLines(t *testing.T) {
 	ssh := strings.Join(outside{Declared{SSH: "ops@tor1"}}.line(birdRIB), "|")
-	want := "ssh|-T|-o|BatchMode=yes|-o|ConnectTimeout=10|--|ops@tor1|birdc -r 'show route all where net.type = NET_IP4 && source = RTS_BGP'"
+	want := "ssh|-T|-a|-x|-o|BatchMode=yes|-o|ConnectTimeout=10|-o|ClearAllForwardings=yes|-o|UpdateHostKeys=no|-o|ControlMaster=no|-o|PermitLocalCommand=no|--|ops@tor1|birdc -r 'show route all where net.type = NET_IP4 && source = RTS_BGP'"
 	if ssh != want {
 		t.Errorf("ssh: %s, want %s", ssh, want)
 	}

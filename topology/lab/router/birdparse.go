@@ -40,10 +40,10 @@ func parseBIRDSessions(text string, when func(string) (time.Time, error)) ([]bir
 		case !strings.HasPrefix(line, " "):
 			// Name, Proto, Table, State, Since (date and time, where the lab has configured
 			// it), Info.
-			if current = -1; len(words) < 6 || words[1] != "BGP" {
+			if current = -1; len(words) < 5 || words[1] != "BGP" {
 				continue
 			}
-			since, err := when(words[4] + " " + words[5])
+			since, err := when(strings.Join(words[4:min(6, len(words))], " ")) // without Info one word is enough
 			if err != nil {
 				return nil, wrong(err)
 			}
@@ -107,10 +107,10 @@ func (s *birdSession) detail(line string) (err error) {
 
 // birdRoute is the first line of a route: the prefix, which other routes to it do not
 // repeat, the type, the protocol, the time, and an asterisk on the route that is used.
-var birdRoute = regexp.MustCompile(`^(\S*)\s+[a-z]+ \[(\S+) ([^\]]+?)(?: from \S+)?\]( [*!])?`)
+var birdRoute = regexp.MustCompile(`^(\S*)\s+([a-z]+) \[(\S+) ([^\]]+?)(?: from \S+)?\]( [*!])?`)
 
 // parseBIRDPaths reads the RIB of what `birdc show route all` prints (BIRD 2), by prefix,
-// then by preference. Routes that are not of one of the sessions are left out. When reads a
+// then by preference. A path that discards packets is not the best one. Routes that are not of one of the sessions are left out. When reads a
 // time.
 //
 // BIRD marks the best of all sources. A static route is better than a path: the first of
@@ -119,6 +119,8 @@ func parseBIRDPaths(text string, sessions []birdSession, when func(string) (time
 	type ranked struct {
 		Path
 		rank rank
+		// discards is set for an unreachable next hop, for example.
+		discards bool
 	}
 	var all []ranked
 	var prefix netip.Prefix
@@ -143,7 +145,7 @@ func parseBIRDPaths(text string, sessions []birdSession, when func(string) (time
 			}
 			return nil, wrong(errors.New("it is no route"))
 		}
-		if m[4] == " !" {
+		if m[5] == " !" {
 			return nil, wrong(errors.New("the kernel has refused it"))
 		}
 		var err error
@@ -153,17 +155,17 @@ func parseBIRDPaths(text string, sessions []birdSession, when func(string) (time
 			}
 		}
 		current = -1
-		i := slices.IndexFunc(sessions, func(s birdSession) bool { return s.protocol == m[2] })
+		i := slices.IndexFunc(sessions, func(s birdSession) bool { return s.protocol == m[3] })
 		if i < 0 {
 			continue
 		}
 		s := sessions[i]
-		p := Path{Prefix: prefix, Neighbor: s.Address, LocalPref: defaultLocalPref, Internal: s.AS == s.localAS, Best: m[4] != ""}
-		if p.Received, err = when(m[3]); err != nil {
+		p := Path{Prefix: prefix, Neighbor: s.Address, LocalPref: defaultLocalPref, Internal: s.AS == s.localAS, Best: m[5] != ""}
+		if p.Received, err = when(m[4]); err != nil {
 			return nil, wrong(err)
 		}
 		current = len(all)
-		all = append(all, ranked{Path: p, rank: rank{internal: p.Internal, localPref: p.LocalPref}})
+		all = append(all, ranked{Path: p, rank: rank{internal: p.Internal, localPref: p.LocalPref}, discards: m[2] != "unicast"})
 	}
 	slices.SortStableFunc(all, func(a, b ranked) int {
 		return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), firstIf(a.Best, b.Best), compareRanks(a.rank, b.rank))
@@ -175,6 +177,9 @@ func parseBIRDPaths(text string, sessions []birdSession, when func(string) (time
 			best, p.Best = p.rank, true
 		}
 		p.Multipath = p.rank == best
+		if p.discards {
+			p.Best, p.Multipath = false, false
+		}
 		paths = append(paths, p.Path)
 	}
 	return paths, nil

@@ -87,10 +87,14 @@ func FRRPaths(text string) ([]Path, error) {
 func frrAnswer(text string, to any) error {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "{") {
-		first, _, _ := strings.Cut(text, "\n")
-		return fmt.Errorf("want JSON, got %q", first)
+		return fmt.Errorf("want JSON, got %q", firstLine(text))
 	}
 	return json.Unmarshal([]byte(text), to)
+}
+
+func firstLine(text string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return first
 }
 
 // FRRNeighbors reads what `vtysh -c 'show bgp neighbors json'` prints. Sessions without
@@ -105,12 +109,29 @@ func FRRNeighbors(text string) ([]Neighbor, error) {
 // untimed leaves a time of BIRD out: its format is configured, and its zone is not printed.
 func untimed(string) (time.Time, error) { return time.Time{}, nil }
 
+const (
+	// birdReady begins what birdc prints, and birdHeader the list of protocols.
+	birdReady  = "BIRD "
+	birdHeader = "Name "
+)
+
+// birdSessions reads the sessions of a whole answer: one that was cut off has no sessions.
+func birdSessions(protocols string) ([]birdSession, error) {
+	if !strings.HasPrefix(protocols, birdReady) || !strings.Contains(protocols, "\n"+birdHeader) {
+		return nil, fmt.Errorf("reading BIRD's protocols: want %q and a header first, got %q", birdReady, firstLine(protocols))
+	}
+	return parseBIRDSessions(protocols, untimed)
+}
+
 // BIRDPaths reads the RIB that `birdc -r show route all` prints, with the sessions of what
 // `birdc -r show protocols all` prints (BIRD 2). No time is set.
 func BIRDPaths(routes, protocols string) ([]Path, error) {
-	sessions, err := parseBIRDSessions(protocols, untimed)
+	sessions, err := birdSessions(protocols)
 	if err != nil {
 		return nil, err
+	}
+	if !strings.HasPrefix(routes, birdReady) {
+		return nil, fmt.Errorf("reading BIRD's RIB: want %q first, got %q", birdReady, firstLine(routes))
 	}
 	paths, err := parseBIRDPaths(routes, sessions, untimed)
 	if err != nil {
@@ -126,7 +147,7 @@ func BIRDPaths(routes, protocols string) ([]Path, error) {
 // BIRDNeighbors reads the sessions that `birdc -r show protocols all` prints, in order of
 // address. No time is set.
 func BIRDNeighbors(protocols string) ([]Neighbor, error) {
-	sessions, err := parseBIRDSessions(protocols, untimed)
+	sessions, err := birdSessions(protocols)
 	if err != nil {
 		return nil, err
 	}

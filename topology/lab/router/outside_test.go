@@ -71,6 +71,25 @@ func TestBIRDOutside(t *testing.T) {
 	}
 }
 
+// A path whose next hop cannot be reached is not the best one.
+func TestBIRDUnreachable(t *testing.T) {
+	routes := strings.Replace(read(t, "bird-2.17-routes-short.txt"), " unicast [", " unreachable [", 1)
+	paths, err := BIRDPaths(routes, read(t, "bird-2.17-protocols-short.txt"))
+	if err != nil || len(paths) != 1 || paths[0].Best || paths[0].Multipath {
+		t.Errorf("%+v, %v, want one path that is not the best", paths, err)
+	}
+}
+
+// A session that was disabled has no Info, and is a neighbour all the same.
+func TestBIRDDisabled(t *testing.T) {
+	text := read(t, "bird-2.17-protocols-short.txt")
+	text = strings.Replace(text, "start  10:02:29.707  Active        Socket: No route to host\n", "down   10:02:29.707  \n", 1)
+	neighbors, err := BIRDNeighbors(text)
+	if err != nil || len(neighbors) != 2 {
+		t.Errorf("%+v, %v, want two neighbours", neighbors, err)
+	}
+}
+
 func TestKernelRoutes(t *testing.T) {
 	for file, want := range map[string][]string{
 		"ip-route-frr.json": {
@@ -112,6 +131,10 @@ func TestKernelRoutes(t *testing.T) {
 // What cannot be read whole is an error: a path that is left out would be a route that the
 // router has not.
 func TestOutsideRefusals(t *testing.T) {
+	const (
+		ready  = "BIRD 2.17.6 ready.\nAccess restricted\n"
+		header = ready + "Name       Proto      Table      State  Since         Info\n"
+	)
 	for _, test := range []struct {
 		name string
 		err  func() error
@@ -126,14 +149,16 @@ func TestOutsideRefusals(t *testing.T) {
 		}, `the path to 10.0.0.0/8 from "swp1" has no address of a peer`},
 		{"neighbours refused", func() error { _, err := FRRNeighbors("no"); return err }, `want JSON, got "no"`},
 		{"BIRD 3", func() error {
-			_, err := BIRDPaths("10.0.0.0/8 unicast [p 10:00:00] * (100) [i]\n\tbgp_next_hop: 192.0.2.2\n",
-				"p BGP --- up 10:00:00 Established\n  Neighbor address: 192.0.2.2\n")
+			_, err := BIRDPaths(ready+"10.0.0.0/8 unicast [p 10:00:00] * (100) [i]\n\tbgp_next_hop: 192.0.2.2\n",
+				header+"p BGP --- up 10:00:00 Established\n  Neighbor address: 192.0.2.2\n")
 			return err
 		}, "has no BGP.next_hop, which BIRD 2 prints"},
 		{"BIRD 1", func() error {
-			_, err := BIRDPaths("10.0.0.0/8 via 192.0.2.2 on eth0 [p 10:00] * (100) [i]\n", "")
+			_, err := BIRDPaths(ready+"10.0.0.0/8 via 192.0.2.2 on eth0 [p 10:00] * (100) [i]\n", header)
 			return err
 		}, "it is no route"},
+		{"no routes of BIRD", func() error { _, err := BIRDPaths("", header); return err }, `want "BIRD " first, got ""`},
+		{"no protocols of BIRD", func() error { _, err := BIRDNeighbors(ready); return err }, `want "BIRD " and a header first`},
 		{"no routes of ip", func() error { _, err := KernelRoutes("Object \"route\" is unknown"); return err }, "reading the routes of ip(8)"},
 		{"names for numbers", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`); return err }, `the route of ip(8) to "10.0.0.0/8"`},
 	} {
