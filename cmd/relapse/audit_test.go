@@ -41,7 +41,7 @@ func auditedCluster(change func(*snapshot.Snapshot)) snapshot.Snapshot {
 		{"master1", "10.4.94.32", "10.5.113.0/24"}, {"master2", "10.4.94.21", "10.5.115.0/24"},
 	} {
 		ip, p := netip.MustParseAddr(n.ip), netip.MustParsePrefix(n.announces)
-		s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: n.name, InternalIPs: []netip.Addr{ip}})
+		s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: n.name, Ready: true, InternalIPs: []netip.Addr{ip}})
 		s.CiliumNodes.Items = append(s.CiliumNodes.Items, snapshot.CiliumNode{Name: n.name, PodCIDRs: []netip.Prefix{p}})
 		tor.Neighbors.Items = append(tor.Neighbors.Items, snapshot.Neighbor{Address: ip, AS: 64513, State: snapshot.SessionEstablished})
 		tor.Paths.Items = append(tor.Paths.Items, snapshot.Path{Prefix: p, NextHop: ip, Neighbor: ip, Best: true})

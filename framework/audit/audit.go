@@ -21,7 +21,7 @@ import (
 var detectors = []detect.Detector{
 	detect.RouteOwnership{Peering: detect.Observed},
 	detect.ServiceRoute{Peering: detect.Observed},
-	detect.NodeAddress{},
+	detect.NodeAddress{Peering: detect.Observed},
 	detect.Permission{Peering: detect.Observed},
 	detect.ImageDrift{Peering: detect.Observed},
 	detect.ImagePin{},
@@ -148,9 +148,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// agree reports whether two reads lead to the same findings, and read the same.
+// agree reports whether two reads lead to the same findings and gaps, and read the same.
 func agree(a, b snapshot.Snapshot) bool {
-	return maps.Equal(ids(a), ids(b)) && slices.Equal(unread(a), unread(b))
+	return maps.Equal(ids(a), ids(b)) && slices.Equal(unread(a), unread(b)) && slices.Equal(detect.Unjudged(a), detect.Unjudged(b))
 }
 
 // find runs the detectors on one read. Each read is a history of its own: two that are seconds
@@ -247,7 +247,13 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	for _, router := range last.Routers {
 		r.Routers = append(r.Routers, router.Name)
 	}
-	r.NotJudged = append(r.NotJudged, detect.Unjudged(last)...)
+	for _, gap := range detect.Unjudged(last) {
+		for _, s := range reads[:len(reads)-1] { // what an earlier read had is missing now
+			has := func(g detect.Gap) bool { return g.Says == gap.Says }
+			gap.Open = gap.Open || !slices.ContainsFunc(detect.Unjudged(s), has)
+		}
+		r.NotJudged = append(r.NotJudged, gap)
+	}
 	r.Unread = append(r.Unread, last.Unavailable()...)
 	for _, source := range sources(withRouters) {
 		if !asked(last, source) { // of a saved read alone
@@ -272,24 +278,42 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 		return t
 	}
 	found, earlier := find(last), find(before)
-	in := func(all []detect.Finding, f detect.Finding) bool {
-		return slices.ContainsFunc(all, func(o detect.Finding) bool { return id(o) == id(f) })
-	}
 	for _, f := range found {
-		if in(earlier, f) {
-			r.Findings = append(r.Findings, told(f))
+		if held, in := hold(f, earlier); in {
+			r.Findings = append(r.Findings, told(held))
 		} else {
 			r.Once = append(r.Once, told(f))
 		}
 	}
 	for _, f := range earlier {
-		if !in(found, f) {
+		if _, in := hold(f, found); !in {
 			r.Once = append(r.Once, told(f))
 		}
 	}
-	order := []detect.State{detect.Active, detect.Pending, detect.Latent, detect.Hint}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return slices.Index(order, a.State) - slices.Index(order, b.State) })
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
 	return r, nil
+}
+
+// hold returns what a finding and one of another read have in common: the milder state, and the
+// routers that both name. Where they name different ones they are not the same.
+func hold(f detect.Finding, others []detect.Finding) (held detect.Finding, in bool) {
+	for _, o := range others {
+		routers := slices.DeleteFunc(slices.Clone(f.Routers), func(r string) bool { return !slices.Contains(o.Routers, r) })
+		if id(o) != id(f) || len(routers) == 0 && len(f.Routers)+len(o.Routers) > 0 {
+			continue
+		}
+		if held = f; mildness(o.State) > mildness(f.State) {
+			held = o
+		}
+		held.Routers = routers
+		return held, true
+	}
+	return detect.Finding{}, false
+}
+
+// mildness orders states, the worst first.
+func mildness(s detect.State) int {
+	return slices.Index([]detect.State{detect.Active, detect.Pending, detect.Latent, detect.Hint}, s)
 }
 
 // id is what stays the same of a finding while its state, its routers and its pods change.

@@ -88,7 +88,7 @@ func (s *server) node(name, ip, podCIDR, ciliumCIDR string) {
 		}
 		s.lists[path] = item
 	}
-	add("/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"creationTimestamp":"2022-06-01T12:00:00Z"},"spec":{"podCIDRs":[%q]},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, name, name, podCIDR, ip))
+	add("/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"creationTimestamp":"2022-06-01T12:00:00Z"},"spec":{"podCIDRs":[%q]},"status":{"conditions":[{"type":"Ready","status":"True"}],"addresses":[{"type":"InternalIP","address":%q}]}}`, name, name, podCIDR, ip))
 	add("/apis/cilium.io/v2/ciliumnodes", fmt.Sprintf(`{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":%q},"spec":{"addresses":[{"type":"InternalIP","ip":%q}],"ipam":{"podCIDRs":[%q]}}}`, name, ip, ciliumCIDR))
 }
 
@@ -303,7 +303,7 @@ func cluster(wrong bool) snapshot.Snapshot {
 		if wrong && i == 1 {
 			has = netip.MustParsePrefix("10.5.115.0/24")
 		}
-		s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: name, InternalIPs: []netip.Addr{ip}, PodCIDRs: []netip.Prefix{announced}})
+		s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: name, Ready: true, InternalIPs: []netip.Addr{ip}, PodCIDRs: []netip.Prefix{announced}})
 		s.CiliumNodes.Items = append(s.CiliumNodes.Items, snapshot.CiliumNode{Name: name, PodCIDRs: []netip.Prefix{has}, InternalIPs: []netip.Addr{ip}})
 		tor.Neighbors.Items = append(tor.Neighbors.Items, snapshot.Neighbor{Address: ip, AS: 64513, State: snapshot.SessionEstablished})
 		tor.Paths.Items = append(tor.Paths.Items, snapshot.Path{Prefix: announced, NextHop: ip, Neighbor: ip, Best: true})
@@ -369,6 +369,7 @@ func TestUnread(t *testing.T) {
 		{"no FIB", []snapshot.Snapshot{without(fib), without(fib)}, []string{"FIB of tor1: no ip(8)"}, "tor1 is not judged by the routes that it lacks"},
 		{"no FIB once", []snapshot.Snapshot{cluster(false), without(fib), cluster(false)}, []string{"FIB of tor1: no ip(8) (in the read before the last)"}, ""},
 		{"no FIB at first", []snapshot.Snapshot{without(fib), cluster(false), cluster(false)}, []string{}, ""},
+		{"a source that was not asked for", []snapshot.Snapshot{cluster(false), without(func(s *snapshot.Snapshot) { s.Sources = s.Sources[1:] })}, []string{"Nodes: not asked for"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := Judge(test.reads, nil)
@@ -394,6 +395,59 @@ func TestUnread(t *testing.T) {
 	s.Close()
 	if _, _, err := audited(t, s); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// What an earlier read had and the last one has not is left open, though no router is expected
+// to have it any more.
+func TestLostMeanwhile(t *testing.T) {
+	lost := cluster(false)
+	lost.Routers = []snapshot.Router{lost.Routers[0]}
+	lost.Routers[0].Paths.Items, lost.Routers[0].Neighbors.Items = nil, nil
+	for _, test := range []struct {
+		name  string
+		reads []snapshot.Snapshot
+		open  bool
+	}{
+		{"lost in the second read", []snapshot.Snapshot{cluster(false), lost, lost}, true},
+		{"never there", []snapshot.Snapshot{lost, lost}, false},
+		{"all there", []snapshot.Snapshot{cluster(false), cluster(false)}, false},
+	} {
+		r, err := Judge(test.reads, nil)
+		if err != nil || r.Open() != test.open || len(r.Findings) != 0 {
+			t.Errorf("%s: %+v, %v, want open %t", test.name, r, err, test.open)
+		}
+	}
+	if agree(cluster(false), lost) {
+		t.Error("the two reads agree")
+	}
+}
+
+// Two reads have the milder state in common, and the routers that both name.
+func TestHold(t *testing.T) {
+	of := func(state detect.State, routers ...string) detect.Finding {
+		return detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: state, Routers: routers}
+	}
+	for _, test := range []struct {
+		name   string
+		now    detect.Finding
+		before []detect.Finding
+		want   string
+	}{
+		{"the same", of(detect.Active, "tor1"), []detect.Finding{of(detect.Active, "tor1")}, "active [tor1]"},
+		{"one router more", of(detect.Active, "tor1", "tor2"), []detect.Finding{of(detect.Active, "tor2")}, "active [tor2]"},
+		{"another router", of(detect.Active, "tor1"), []detect.Finding{of(detect.Active, "tor2")}, ""},
+		{"it was pending", of(detect.Active, "tor1"), []detect.Finding{of(detect.Pending, "tor1")}, "settling [tor1]"},
+		{"it is latent now", of(detect.Latent), []detect.Finding{of(detect.Active)}, "latent []"},
+		{"it was not there", of(detect.Active), nil, ""},
+	} {
+		got := ""
+		if held, in := hold(test.now, test.before); in {
+			got = fmt.Sprint(held.State, " ", held.Routers)
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
 	}
 }
 

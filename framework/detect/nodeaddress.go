@@ -48,7 +48,11 @@ const sessionGrace = 10 * time.Second
 // named Mesh_*, as in Calico's bird.cfg.template): a cluster without one has
 // another design. A session that is missing is pending while it may still come up;
 // with a wrong address it is active at once, because it cannot come up.
-type NodeAddress struct{}
+type NodeAddress struct {
+	// Peering: where it is only observed, kube-router's addresses are not compared. Its
+	// annotation for them is written by an operator who wants others.
+	Peering Peering
+}
 
 // Name implements Detector.
 func (NodeAddress) Name() string { return "node-address" }
@@ -64,7 +68,7 @@ func (d NodeAddress) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 || !history[len(history)-1].Nodes.Read {
 		return nil
 	}
-	a := addressing{history: history, now: history[len(history)-1], wrong: map[string]bool{}}
+	a := addressing{history: history, now: history[len(history)-1], wrong: map[string]bool{}, peering: d.Peering}
 	a.missing = missingSessions(a.now)
 	var findings []Finding
 	for _, n := range a.now.Nodes.Items {
@@ -88,7 +92,8 @@ type addressing struct {
 	now     snapshot.Snapshot
 	missing []missing // now
 	// wrong are the nodes for which Calico uses an address that is no InternalIP.
-	wrong map[string]bool
+	wrong   map[string]bool
+	peering Peering
 }
 
 const calico = "Calico"
@@ -115,6 +120,9 @@ func (a addressing) claims(n snapshot.Node) []claim {
 		}
 	}
 	for _, addr := range n.KubeRouterAddresses {
+		if a.peering == Observed {
+			break
+		}
 		all = append(all, claim{"kube-router", "the annotation kube-router.io/bgp-local-addresses", addr})
 	}
 	return all

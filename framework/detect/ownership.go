@@ -114,14 +114,19 @@ type view struct {
 	peering   Peering
 	// announced are the announcements of routers, by name, once they were asked for.
 	announced map[string][]announcement
+	// announcers are kept in the same way.
+	announcers map[string]announcers
 }
 
 func newView(s snapshot.Snapshot, p Peering) *view {
 	v := &view{
 		Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{},
-		peering: p, announced: map[string][]announcement{},
+		peering: p, announced: map[string][]announcement{}, announcers: map[string]announcers{},
 	}
 	v.intended, v.known = podRanges(s)
+	if p == Observed && unknownRanges(s, v.intended) != "" {
+		v.known = false
+	}
 	for _, n := range s.Nodes.Items {
 		v.nodes[n.Name] = n
 		for _, a := range n.InternalIPs {
@@ -359,7 +364,8 @@ func (o ownership) misplaced() []Finding {
 				continue
 			}
 			p := place{prefix: a.prefix, to: to, kind: o.wrong(a.prefix, to), protocol: a.protocol}
-			if p.kind == "" || p.kind == WrongAnnouncer && o.now.peering == Observed && o.fromOwner(r, a.prefix) {
+			shared := o.now.peering == Observed && (p.kind == WrongAnnouncer || p.kind == AbsentNode && to.name == "")
+			if p.kind == "" || shared && o.fromOwner(r, a.prefix) {
 				continue
 			}
 			if routers[p] == nil {
@@ -469,7 +475,8 @@ func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
 	if a.protocol != snapshot.RouteBGP || a.internal {
 		return speaker{}, false
 	}
-	if _, owned := o.now.owner(a.prefix); o.now.peering == Observed && !owned && o.now.allocated(a.prefix) == "" {
+	if _, owned := o.now.owner(a.prefix); o.now.peering == Observed &&
+		(!owned && o.now.allocated(a.prefix) == "" || len(o.now.announcersTo(r).pods) == 0) {
 		return speaker{}, false // it may be a node of another cluster with the same AS
 	}
 	var as uint32

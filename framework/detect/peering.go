@@ -30,13 +30,15 @@ const (
 	//     neighbours this is left open (Gap).
 	//   - the node announces to it no other prefixes alone: it would be one of the nodes that
 	//     announce Services only.
+	//   - the node is ready. That of another is gone, or goes.
 	//   - it has none of the node's ranges. One of several may be of a pool that is not
 	//     announced.
 	//
 	// The same rule holds for every CNI. It goes by routes, and not by the CNI's own objects
 	// (Calico's BGPPeers, Cilium's policies and advertisements), because those say which
 	// peers a node has, and not which of the routers that are read these are. Its price is
-	// that a router to which no node announces anything is not judged: Unjudged says so.
+	// that a router to which no node announces anything is not judged: Unjudged says so, and
+	// where that may be a fault (Gap.Open).
 	//
 	// A route to a node that does not own the range counts only where there is none to the
 	// owner: nodes with a mesh (Calico) announce each other's ranges as well.
@@ -51,6 +53,8 @@ const (
 // Reasons why a router is not expected to have a node's range.
 const (
 	notIPv4       = "routers are asked for their routes of IPv4 alone"
+	noNeighbors   = "its BGP neighbours were not read"
+	notReady      = "the node is not ready"
 	noPodRange    = "no node announces a pod range of this cluster to it"
 	noNeighbor    = "the node is none of its BGP neighbours"
 	noSession     = "the node has no BGP session on its link, where other nodes have, and may have none by intent"
@@ -58,44 +62,96 @@ const (
 	anotherRange  = "it has another range of the node"
 )
 
-// unexpected returns why a router is not expected to have a range of a node; empty if it is.
-func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string {
-	if v.peering == Declared {
-		return ""
+// announcers are the nodes that announce something to a router by BGP.
+type announcers struct{ pods, others map[string]bool }
+
+// announcersTo are those of a router, sorted once.
+func (v *view) announcersTo(r snapshot.Router) announcers {
+	all, made := v.announcers[r.Name]
+	if made {
+		return all
 	}
-	if !p.Addr().Is4() {
-		return notIPv4
-	}
-	learned, others, ofNode := false, false, false // ofNode: a pod range
+	all = announcers{pods: map[string]bool{}, others: map[string]bool{}}
 	for _, a := range v.announcements(r) {
 		from := cmp.Or(v.addresses[a.nextHop], v.addresses[a.neighbor])
 		if a.protocol != snapshot.RouteBGP || from == "" {
 			continue
 		}
-		_, owned := v.owner(a.prefix)
-		pods := owned || v.allocated(a.prefix) != ""
-		learned = learned || pods
-		if from == node {
-			ofNode, others = ofNode || pods, others || !pods
+		to := all.others
+		if _, owned := v.owner(a.prefix); owned || v.allocated(a.prefix) != "" {
+			to = all.pods
 		}
+		to[from] = true
 	}
+	v.announcers[r.Name] = all
+	return all
+}
+
+// unexpected returns why a router is not expected to have a range of a node; empty if it is.
+func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string {
+	if v.peering == Declared {
+		return ""
+	}
+	announce := v.announcersTo(r)
 	another := func(q netip.Prefix) bool {
 		return q != p && q.Addr().Is4() && v.owns(node, q) && v.covered(r, q)
 	}
 	switch {
-	case !learned:
+	case !p.Addr().Is4():
+		return notIPv4
+	case !r.Neighbors.Read:
+		return noNeighbors
+	case len(announce.pods) == 0:
 		return noPodRange
+	case !v.neighbors(r, node) && v.amongNeighbors(r, node):
+		return noSession
 	case !v.neighbors(r, node):
-		if v.amongNeighbors(r, node) {
-			return noSession
-		}
 		return noNeighbor
-	case others && !ofNode:
+	case !v.nodes[node].Ready:
+		return notReady
+	case announce.others[node] && !announce.pods[node]:
 		return otherPrefixes
 	case slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), another):
 		return anotherRange
 	}
 	return ""
+}
+
+// open reports whether a range that a router is not expected to have may be missing by a fault.
+func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
+	switch why {
+	case notIPv4: // a range that its node has besides one of IPv4 goes the same way
+		node := v.origins[p][0].node
+		return !slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), func(q netip.Prefix) bool { return q.Addr().Is4() && v.owns(node, q) })
+	case noNeighbors, notReady, noSession:
+		return true
+	case noNeighbor:
+		return false
+	case noPodRange:
+		// A cluster that announces no pod ranges has its sessions up, or none.
+		return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
+			return v.addresses[n.Address] != "" && n.State != snapshot.SessionEstablished
+		})
+	}
+	// Nodes may announce Services alone, and pools may be meant to stay inside. Pods that no
+	// router reaches may be meant so as well, or not.
+	pods := slices.ContainsFunc(v.Pods.Items, func(pod snapshot.Pod) bool { return p.Contains(pod.IP) })
+	return pods && !slices.ContainsFunc(v.Routers, func(o snapshot.Router) bool { return v.covered(o, p) })
+}
+
+// unknownRanges returns why the pod ranges of a cluster are not known (Observed), though all
+// that decides them was read: its CNI allocates by objects that are not read. Empty: they are.
+func unknownRanges(s snapshot.Snapshot, i intended) string {
+	calico := slices.ContainsFunc(s.Nodes.Items, func(n snapshot.Node) bool { return n.Calico.Address.IsValid() })
+	switch {
+	case i.layer == nodeLayer && calico:
+		return "calico-node runs, and there is no IPAMBlock"
+	case len(i.origins) > 0:
+		return ""
+	case i.layer == ciliumLayer:
+		return "no CiliumNode has one in spec.ipam.podCIDRs"
+	}
+	return "neither CiliumNodes, nor IPAMBlocks, nor Nodes have any"
 }
 
 // neighbors reports whether a node is a BGP neighbour of a router, in any state.
@@ -123,34 +179,49 @@ type Gap struct {
 	Open bool `json:"open"`
 }
 
-// Unjudged returns which pod ranges routers lack without being expected to have them (Observed),
-// one gap for each router and reason.
+// few are the first of some names, and how many more there are.
+func few(names []string) []string {
+	if more := len(names) - maxNamed; more > 0 {
+		return append(names[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
+	}
+	return names
+}
+
+// Unjudged returns what routers lack without being expected to have it (Observed): addresses of
+// Services, and pod ranges, one gap for each router and reason.
 func Unjudged(s snapshot.Snapshot) []Gap {
-	v := newView(s.Only(RouteOwnership{}.Reads()...), Observed)
-	if !v.known {
+	if len(s.Routers) == 0 {
 		return nil
 	}
 	var all []Gap
+	if addresses := (ServiceRoute{Peering: Observed}).unjudged(s); len(addresses) > 0 {
+		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one.", and(few(addresses))), true})
+	}
+	v := newView(s, Observed)
+	if ranges, read := podRanges(s); read && !v.known {
+		return append(all, Gap{"Routes to pods are not judged, because the nodes' pod ranges are not known: " + unknownRanges(s, ranges) + ".", true})
+	}
+	if !v.known {
+		return all
+	}
 	for _, r := range v.Routers {
 		if !complete(r) {
 			all = append(all, Gap{r.Name + " is not judged by the routes that it lacks, because its RIB or its FIB was not read.", true})
 			continue
 		}
-		nodes := map[string][]string{} // by reason
+		nodes, open := map[string][]string{}, map[string]bool{} // by reason
 		for p, origins := range v.origins {
 			node := origins[0].node
 			if _, there := v.nodes[node]; there && !v.covered(r, p) {
 				if why := v.unexpected(r, node, p); why != "" {
 					nodes[why] = append(nodes[why], node)
+					open[why] = open[why] || v.open(r, p, why)
 				}
 			}
 		}
 		for _, why := range slices.Sorted(maps.Keys(nodes)) {
-			on := slices.Compact(slices.Sorted(slices.Values(nodes[why])))
-			if more := len(on) - maxNamed; more > 0 {
-				on = append(on[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
-			}
-			all = append(all, Gap{fmt.Sprintf("%s has no route to pod ranges of %s, and is not judged by that: %s.", r.Name, and(on), why), why == noSession})
+			on := few(slices.Compact(slices.Sorted(slices.Values(nodes[why]))))
+			all = append(all, Gap{fmt.Sprintf("%s has no route to pod ranges of %s, and is not judged by that: %s.", r.Name, and(on), why), open[why]})
 		}
 	}
 	return all

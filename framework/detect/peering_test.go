@@ -1,10 +1,12 @@
 package detect
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -62,6 +64,7 @@ func TestObservedPeering(t *testing.T) {
 		is       *world
 		active   []string // owners
 		unjudged string   // a part of a sentence
+		open     bool     // Gap.Open of all
 	}{
 		{"a session is down that the router has forgotten, or a node without BGP", observed(func(w *world) {
 			w.silence(node1IP, tors...)
@@ -70,25 +73,25 @@ func TestObservedPeering(t *testing.T) {
 					Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
 				})
 			}
-		}), nil, noSession},
-		{"all announced", observed(), nil, ""},
+		}), nil, noSession, true},
+		{"all announced", observed(), nil, "", false},
 		// Overlays, and clusters that announce other things.
-		{"Cilium without BGP: no sessions, no paths", observed(silenced, unpeered), nil, noPodRange},
-		{"Flannel", observed(withoutCilium, silenced, unpeered), nil, noPodRange},
-		{"Flannel and MetalLB: sessions, and Services alone", observed(withoutCilium, silenced, announces("10.66.128.1/32")), nil, noPodRange},
-		{"MetalLB without a Service", observed(withoutCilium, silenced), nil, noPodRange},
-		{"Cilium that announces Services alone", observed(silenced, announces("10.66.128.1/32")), nil, noPodRange},
-		{"Calico's mesh without external routers", observed(ofCalico, silenced, unpeered), nil, noPodRange},
-		{"Calico's blocks with other ranges in Node.spec", observed(ofCalico), nil, ""},
+		{"Cilium without BGP: no sessions, no paths", observed(silenced, unpeered), nil, noPodRange, false},
+		{"Flannel", observed(withoutCilium, silenced, unpeered), nil, noPodRange, false},
+		{"Flannel and MetalLB: sessions, and Services alone", observed(withoutCilium, silenced, announces("10.66.128.1/32")), nil, noPodRange, false},
+		{"MetalLB without a Service", observed(withoutCilium, silenced), nil, noPodRange, false},
+		{"Cilium that announces Services alone", observed(silenced, announces("10.66.128.1/32")), nil, noPodRange, false},
+		{"Calico's mesh without external routers", observed(ofCalico, silenced, unpeered), nil, noPodRange, false},
+		{"Calico's blocks with other ranges in Node.spec", observed(ofCalico), nil, "", false},
 		{"kube-router", observed(withoutCilium, silenced, func(w *world) {
 			for _, n := range table {
 				w.announce(n.ip, n.node, tors...)
 			}
-		}), nil, ""},
+		}), nil, "", false},
 		// What is wrong is found all the same.
-		{"a range is not announced", observed(withdrawn), []string{"node1"}, ""},
-		{"a range is not announced, with Calico", observed(ofCalico, withdrawn), []string{"node1"}, ""},
-		{"the wrong range is announced", &world{broken()[0].Snapshot}, []string{"master2"}, ""},
+		{"a range is not announced", observed(withdrawn), []string{"node1"}, "", false},
+		{"a range is not announced, with Calico", observed(ofCalico, withdrawn), []string{"node1"}, "", false},
+		{"the wrong range is announced", &world{broken()[0].Snapshot}, []string{"master2"}, "", false},
 		{"a session is down", observed(withdrawn, func(w *world) {
 			for i := range w.Routers {
 				for j := range w.Routers[i].Neighbors.Items {
@@ -97,35 +100,59 @@ func TestObservedPeering(t *testing.T) {
 					}
 				}
 			}
-		}), []string{"node1"}, ""},
-		{"a range is not announced, and other prefixes are", observed(withdrawn, func(w *world) { w.announce(node1IP, "10.5.113.128/25", tors...) }), []string{"node1"}, ""},
+		}), []string{"node1"}, "", false},
+		{"a range is not announced, and other prefixes are", observed(withdrawn, func(w *world) { w.announce(node1IP, "10.5.113.128/25", tors...) }), []string{"node1"}, "", false},
+		{"no session is up, and nothing is learned", observed(silenced, func(w *world) {
+			w.Routers[0].Neighbors.Items[0].State = "active"
+			w.Routers[1].Neighbors.Items[0].State = "idle"
+		}), nil, noPodRange, true},
+		{"a node that is not ready", observed(withdrawn, func(w *world) { w.Nodes.Items[3].Ready = false }), nil, notReady, true},
+		{"Cilium with pools", observed(func(w *world) {
+			for i := range w.CiliumNodes.Items {
+				w.CiliumNodes.Items[i].PodCIDRs = nil
+			}
+		}), nil, "no CiliumNode has one", true},
+		{"Calico with blocks elsewhere", observed(withoutCilium, func(w *world) {
+			w.Nodes.Items[0].Calico.Address = netip.MustParsePrefix("10.4.94.32/24")
+		}), nil, "there is no IPAMBlock", true},
+		{"no ranges anywhere", observed(withoutCilium, func(w *world) {
+			for i := range w.Nodes.Items {
+				w.Nodes.Items[i].PodCIDRs = nil
+			}
+		}), nil, "neither CiliumNodes", true},
+		{"IPv6 ranges alone", observed(func(w *world) { w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("fd00:10::/64")} }), nil, notIPv4, true},
+		{"sessions were not read", observed(withdrawn, func(w *world) {
+			for i := range w.Routers {
+				w.Routers[i].Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"}
+			}
+		}), nil, noNeighbors, true},
 		// Who is not expected to announce.
-		{"a node in another rack", observed(func(w *world) { w.silence(node1IP, tors...) }), nil, noNeighbor},
-		{"a node that announces Services alone", observed(withdrawn, func(w *world) { w.announce(node1IP, "10.66.128.1/32", tors...) }), nil, otherPrefixes},
+		{"a node in another rack", observed(func(w *world) { w.silence(node1IP, tors...) }), nil, noNeighbor, false},
+		{"a node that announces Services alone", observed(withdrawn, func(w *world) { w.announce(node1IP, "10.66.128.1/32", tors...) }), nil, otherPrefixes, true},
 		{"a second range, of a pool that is not announced", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("10.77.1.0/24"))
-		}), nil, anotherRange},
+		}), nil, anotherRange, false},
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
-		}), nil, notIPv4},
+		}), nil, notIPv4, false},
 		{"a session with Calico's address for the node", observed(withdrawn, func(w *world) {
 			w.Nodes.Items[3].Calico.Address = netip.MustParsePrefix("10.9.0.23/24")
 			for i := range w.Routers {
 				w.silence(node1IP, w.Routers[i].Name)
 				w.session(i, "10.9.0.23", start)
 			}
-		}), []string{"node1"}, ""},
+		}), []string{"node1"}, "", false},
 		{"a spine with aggregates alone", observed(func(w *world) {
 			w.withdraw(node1Range, tors...)
 			r := w.at("tor2")
 			r.Neighbors.Items = []snapshot.Neighbor{{Address: addr("10.4.94.254"), AS: 64512, State: snapshot.SessionEstablished}}
 			r.Paths.Items = []snapshot.Path{{Prefix: prefix("10.5.112.0/21"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), Best: true}}
-		}), []string{"node1"}, "tor2 has no route to pod ranges of master1, master2, master3 and 1 more, and is not judged by that: " + noPodRange + "."},
+		}), []string{"node1"}, "tor2 has no route to pod ranges of master1, master2, master3 and 1 more, and is not judged by that: " + noPodRange + ".", false},
 		{"FIB not read", observed(withdrawn, func(w *world) {
 			for i := range w.Routers {
 				w.Routers[i].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
 			}
-		}), nil, "tor1 is not judged by the routes that it lacks"},
+		}), nil, "tor1 is not judged by the routes that it lacks", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var active []string
@@ -146,8 +173,8 @@ func TestObservedPeering(t *testing.T) {
 			says := ""
 			for _, gap := range Unjudged(test.is.Snapshot) {
 				says += gap.Says + "\n"
-				if open := strings.Contains(gap.Says, noSession) || strings.Contains(gap.Says, "was not read"); gap.Open != open {
-					t.Errorf("%+v, want open %t", gap, open)
+				if gap.Open != test.open {
+					t.Errorf("%+v, want open %t", gap, test.open)
 				}
 			}
 			if (test.unjudged == "") != (says == "") || !strings.Contains(says, test.unjudged) {
@@ -180,7 +207,8 @@ func TestObservedNeighbours(t *testing.T) {
 		want    string
 	}{
 		{"another cluster's range", foreign("10.99.1.0/24"), Observed, ""},
-		{"a range of this cluster", foreign("10.5.112.0/24"), Observed, AbsentNode},
+		{"a range of this cluster, whose owner announces it too", foreign("10.5.112.0/24"), Observed, ""},
+		{"a range of this cluster", &world{after(foreign("10.5.112.0/24"), 0, func(w *world) { w.silence("10.4.94.23", "tor1") }).Snapshot}, Observed, AbsentNode},
 		{"in a lab there is one cluster", foreign("10.99.1.0/24"), Declared, AbsentNode},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -254,9 +282,10 @@ func TestRoutesOfBIRD(t *testing.T) {
 }
 
 func TestObservedServiceRoute(t *testing.T) {
-	spine := func(w *world) {
-		w.Routers[0].Paths.Items = []snapshot.Path{{Prefix: prefix("10.66.128.1/32"), NextHop: addr("10.66.4.254"), Neighbor: addr("10.66.4.254"), Best: true}}
+	spineTo := func(w *world, p string) {
+		w.Routers[0].Paths.Items = []snapshot.Path{{Prefix: prefix(p), NextHop: addr("10.66.4.254"), Neighbor: addr("10.66.4.254"), Best: true}}
 	}
+	spine := func(w *world) { spineTo(w, "10.66.128.1/32") }
 	for _, test := range []struct {
 		name   string
 		change func(*world)
@@ -264,14 +293,30 @@ func TestObservedServiceRoute(t *testing.T) {
 	}{
 		{"withdrawn", func(*world) {}, 1},
 		{"announced to other routers", unpeered, 0},
+		{"a new Service", func(w *world) { w.Services.Items[0].Created = w.Time.Add(-time.Second) }, 1},
+		{"policy Local, and the endpoint on a node that is no neighbour", func(w *world) {
+			w.Services.Items[0].Local = true
+			for i := range w.Routers {
+				w.Routers[i].Neighbors.Items = w.Routers[i].Neighbors.Items[1:]
+			}
+		}, 0},
+		{"an aggregate of a spine", func(w *world) { spineTo(w, "10.66.128.0/24") }, 0},
+		{"a wider route to elsewhere", func(w *world) { spineTo(w, "10.0.0.0/8") }, 1},
 		{"by way of a spine", spine, 0},
 		{"one router was not read", func(w *world) { w.Routers[1].Routes.Read = false }, 0},
 		{"no router", func(w *world) { w.Routers = nil }, 0},
 	} {
 		w := balanced(0).withdrawn()
 		test.change(w)
-		if got := (ServiceRoute{Peering: Observed}).Detect([]snapshot.Snapshot{w.Snapshot}); len(got) != test.want {
+		got := (ServiceRoute{Peering: Observed}).Detect([]snapshot.Snapshot{w.Snapshot})
+		if len(got) != test.want {
 			t.Errorf("%s: %v, want %d findings", test.name, got, test.want)
+		}
+		if test.name == "a new Service" && len(got) > 0 && got[0].State != Pending {
+			t.Errorf("%s: %s", test.name, got[0].ID())
+		}
+		if gaps := strings.Contains(fmt.Sprint(Unjudged(w.Snapshot)), "of Services"); gaps != (test.name == "announced to other routers" || strings.HasPrefix(test.name, "policy Local")) {
+			t.Errorf("%s: not judged: %v", test.name, Unjudged(w.Snapshot))
 		}
 	}
 }

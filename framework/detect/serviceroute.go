@@ -24,6 +24,18 @@ const NoRoute = "no-route"
 type ServiceRoute struct {
 	// Peering says which routers are expected to have a route.
 	Peering Peering
+	// views are snapshots that Detect has indexed.
+	views *map[time.Time]*view
+}
+
+// view is a snapshot, indexed once.
+func (d ServiceRoute) view(s snapshot.Snapshot) *view {
+	v, made := (*d.views)[s.Time]
+	if !made {
+		v = newView(s, d.Peering)
+		(*d.views)[s.Time] = v
+	}
+	return v
 }
 
 // Name implements Detector.
@@ -39,6 +51,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 {
 		return nil
 	}
+	d.views = &map[time.Time]*view{}
 	now := history[len(history)-1]
 	var findings []Finding
 	for _, service := range now.Services.Items {
@@ -55,7 +68,12 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 			for _, r := range now.Routers {
 				f.Routers = append(f.Routers, r.Name)
 			}
-			if lasts, enough := d.lackedFor(history, service.String(), address); !enough {
+			lasts, enough := d.lackedFor(history, service.String(), address)
+			if d.Peering == Observed && len(history) == 1 { // a new one may not have been announced yet
+				lasts = now.Time.Sub(service.Created)
+				enough = lasts >= announcedWithin
+			}
+			if !enough {
 				f.State = Pending
 				f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s.", seconds(lasts))
 			}
@@ -66,8 +84,15 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 }
 
 // lacksRoute reports whether no router has a route to the address of a Service that nodes are
-// to announce, and these nodes. It is false if a source was not read.
+// to announce, and these nodes. It is false if a source was not read, and where peering is
+// observed if none of the nodes is a neighbour of a router.
 func (d ServiceRoute) lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
+	missing, nodes = d.unrouted(s, service, address)
+	return missing && (d.Peering == Declared || d.peers(s, service, nodes)), nodes
+}
+
+// unrouted is lacksRoute, whoever the routers' neighbours are.
+func (d ServiceRoute) unrouted(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
 	if !readForRoutes(s) {
 		return false, nil
 	}
@@ -90,9 +115,6 @@ func (d ServiceRoute) lacksRoute(s snapshot.Snapshot, service string, address ne
 	slices.Sort(nodes)
 	if nodes = slices.Compact(nodes); len(nodes) == 0 {
 		return false, nil // no node is to announce it
-	}
-	if d.Peering == Observed && !slices.ContainsFunc(nodes, func(node string) bool { return peers(s, node) }) {
-		return false, nil // it is announced to other routers
 	}
 	return !d.hasRoute(s, address), nodes
 }
@@ -136,7 +158,8 @@ func (d ServiceRoute) lackedFor(history []snapshot.Snapshot, service string, add
 // hasRoute reports whether a router has a route to an address: to exactly what is announced of
 // it, wherever that leads, as from a spine or by a second interface of a node; or a wider one
 // that leads to a node. A wider one that leads elsewhere, such as a spine's aggregate, does not
-// bring packets to nodes. Where peering is only observed, any but a default route will do.
+// bring packets to nodes. Where peering is only observed, an aggregate of what is announced does:
+// other racks may announce it.
 func (d ServiceRoute) hasRoute(s snapshot.Snapshot, address netip.Addr) bool {
 	announced := []netip.Prefix{netip.PrefixFrom(address, address.BitLen())}
 	for _, b := range s.BGPAdvertisements.Items {
@@ -144,9 +167,14 @@ func (d ServiceRoute) hasRoute(s snapshot.Snapshot, address netip.Addr) bool {
 			announced = append(announced, b.Prefix(address))
 		}
 	}
+	aggregate := func(p netip.Prefix) bool {
+		return d.Peering == Observed && slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool {
+			return b.Announces(address) && b.Announces(p.Masked().Addr())
+		})
+	}
 	return slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool {
-		return slices.ContainsFunc(announcements(r), func(a announcement) bool {
-			return slices.Contains(announced, a.prefix) || a.prefix.Contains(address) && (d.Peering == Observed || toNode(s, a))
+		return slices.ContainsFunc(d.view(s).announcements(r), func(a announcement) bool {
+			return a.prefix.Contains(address) && (slices.Contains(announced, a.prefix) || toNode(s, a) || aggregate(a.prefix))
 		})
 	})
 }
@@ -190,10 +218,33 @@ func excluded(s snapshot.Snapshot, service snapshot.Service, address netip.Addr,
 	return all
 }
 
-// peers reports whether a node is a BGP neighbour of a router, in any state.
-func peers(s snapshot.Snapshot, node string) bool {
-	v := newView(s, Observed)
-	return slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return v.neighbors(r, node) })
+// peers reports whether one of the nodes that announce a Service is a BGP neighbour of a router,
+// in any state: with policy Local, of those that have an endpoint.
+func (d ServiceRoute) peers(s snapshot.Snapshot, service string, nodes []string) bool {
+	local := slices.ContainsFunc(s.Services.Items, func(o snapshot.Service) bool { return o.String() == service && o.Local })
+	ready := func(node string) bool {
+		return slices.ContainsFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool {
+			return e.Namespace+"/"+e.Service == service && slices.Contains(e.ReadyNodes, node)
+		})
+	}
+	v := d.view(s)
+	return slices.ContainsFunc(nodes, func(node string) bool {
+		return (!local || ready(node)) && slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return v.neighbors(r, node) })
+	})
+}
+
+// unjudged are the addresses of Services that no router has a route to, and that no neighbour of
+// one announces.
+func (d ServiceRoute) unjudged(s snapshot.Snapshot) (addresses []string) {
+	d.views = &map[time.Time]*view{}
+	for _, service := range s.Services.Items {
+		for _, address := range service.LoadBalancerIPs {
+			if missing, nodes := d.unrouted(s, service.String(), address); missing && !d.peers(s, service.String(), nodes) {
+				addresses = append(addresses, address.String())
+			}
+		}
+	}
+	return addresses
 }
 
 // inSession reports whether a node has a BGP session with a router.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,8 @@ type Service struct {
 	// Local is set if a node that gets packets from outside gives them to its own endpoints
 	// alone: externalTrafficPolicy Local.
 	Local bool `json:"local,omitempty"`
+	// Created is when the object was created, to the second.
+	Created time.Time `json:"created,omitzero"`
 }
 
 func (s Service) String() string { return s.Namespace + "/" + s.Name }
@@ -54,7 +57,7 @@ func (c *cluster) services(ctx context.Context) ([]Service, error) {
 		if o.Spec.Type == corev1.ServiceTypeExternalName || o.Spec.ClusterIP == corev1.ClusterIPNone {
 			continue
 		}
-		s := Service{Namespace: o.Namespace, Name: o.Name}
+		s := Service{Namespace: o.Namespace, Name: o.Name, Created: o.CreationTimestamp.Time}
 		for _, text := range o.Spec.ClusterIPs {
 			ip, err := netip.ParseAddr(text)
 			if err != nil {
