@@ -91,7 +91,7 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
 	if !now.known {
 		return nil
 	}
-	o := ownership{now: now, at: at, n: len(history)}
+	o := ownership{now: now, at: at, n: len(history), formers: map[netip.Addr]string{}}
 	findings := slices.Concat(o.unannounced(), o.misplaced(), o.twins())
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(comparePrefixes(a.Object.prefix, b.Object.prefix), cmp.Compare(a.Announcer, b.Announcer))
@@ -257,6 +257,8 @@ type ownership struct {
 	now *view
 	at  func(int) *view
 	n   int
+	// formers are answers of former.
+	formers map[netip.Addr]string
 }
 
 // unannounced finds ranges of nodes that routers do not have.
@@ -495,7 +497,11 @@ func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
 
 // former returns the name of the removed node that had an address, if its
 // CiliumNode or an earlier snapshot has it.
-func (o ownership) former(a netip.Addr) string {
+func (o ownership) former(a netip.Addr) (name string) {
+	if known, asked := o.formers[a]; asked {
+		return known
+	}
+	defer func() { o.formers[a] = name }()
 	for i := o.n - 1; i >= 0; i-- {
 		v := o.at(i)
 		if name, ok := v.addresses[a]; ok {

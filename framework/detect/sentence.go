@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -40,8 +41,8 @@ func (o ownership) saySpeaker(node string, routers []string) string {
 		_, up := o.now.session(r, node)
 		sessions = sessions || up
 		for _, a := range o.now.announcements(r) {
-			to, ok := o.speaker(r, a)
-			if ok && to.name == node && a.protocol == snapshot.RouteBGP && !slices.Contains(announced, a.prefix) {
+			from := cmp.Or(o.now.addresses[a.nextHop], o.now.addresses[a.neighbor])
+			if from == node && a.protocol == snapshot.RouteBGP && !slices.Contains(announced, a.prefix) {
 				announced = append(announced, a.prefix)
 			}
 		}
