@@ -73,10 +73,11 @@ func bisectCommand(s *settings) *cobra.Command {
 		Use:   "bisect NAME COMPONENT",
 		Short: "Find the version of a component that broke it, or fixed it",
 		Long: `Bisect runs a scenario's script on versions of a component, without harmless
-precursors and remedies, until it is known with which version the outcome changes. Both
+precursors and remedies, until it is known with which versions the outcome changes. Both
 ends run first. Vendors port fixes back, so the versions of each minor are searched as a
-branch of their own, whose ends run as well. A change between two branches is exact only
-if the releases of the older branch were judged from its first one on: begin --from there.
+branch of their own, whose ends run as well: what came in one minor and went in a later one
+is found, too. A change between two branches is exact only if the releases of the older
+branch were judged from its first one on: begin --from there.
 
 A version is affected if its verdict is reproduced or missed, and not affected if it is
 prevented or refused. A version that is not available, does not build or cannot be
@@ -90,8 +91,8 @@ another, and goes down at the end or at an interrupt.
 OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run and bisect.json, which
 --resume continues from.
 
-Exit status: 0 the version that changed the outcome is known; 1 both ends are alike; 4
-only a range is known, or an end could not be judged; 2, 3 and 130 as for all commands.`,
+Exit status: 0 the version of each change is known; 1 both ends are alike, and those of each
+minor; 4 only a range is known, or an end could not be judged; 2, 3 and 130 as for all commands.`,
 		Example: "  relapse bisect node-drain cilium --from 1.11.0 --to 1.12.0 --pre",
 		Args:    exactArgs(2, "the names of a scenario and of a component, such as node-drain cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {

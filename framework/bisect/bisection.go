@@ -124,12 +124,12 @@ func (b *Bisection) left() string {
 	return text
 }
 
-// Verdict is Pass if the version of each change is known, Fail if both ends are alike,
-// and else Inconclusive.
+// Verdict is Pass if the version of each change is known, Fail if the ends of the range and of
+// each minor are alike, and else Inconclusive.
 func (b *Bisection) Verdict() framework.RunVerdict {
 	_, _, beyond := b.judged()
 	switch r := b.search.Result(); {
-	case r.Alike != "" && len(beyond) == 0:
+	case r.Alike != "" && len(beyond) == 0 && len(r.Unjudged) == 0:
 		return framework.Fail
 	case !r.Exact():
 		return framework.Inconclusive

@@ -69,7 +69,7 @@ func TestVerdict(t *testing.T) {
 		conclusion string
 	}{
 		{"known", verdicts{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "prevented"}, framework.Pass, "fixed in 1.0.2; last affected 1.0.1"},
-		{"alike", verdicts{"1.0.0": "reproduced", "1.0.2": "missed"}, framework.Fail, "both ends are alike: affected"},
+		{"alike", verdicts{"1.0.0": "reproduced", "1.0.2": "missed"}, framework.Fail, "both ends are alike, and those of each minor: affected"},
 		{
 			"alike, next to an end that could not be judged", verdicts{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "unknown"}, framework.Inconclusive,
 			"1.0.0 and 1.0.1 are alike: affected; versions outside of them could not be judged: 1.0.2",

@@ -86,9 +86,6 @@ func (s *Search) Next() (version string, ok bool) {
 			return v, true
 		}
 	}
-	if s.Result().Alike != "" {
-		return "", false
-	}
 	for _, b := range s.branches {
 		for _, ends := range [][]string{b.versions, s.reversed(b.versions)} {
 			if v, unjudged := s.first(ends); unjudged {
@@ -187,11 +184,14 @@ func (s *Search) change(b branch) (last, next int, ok bool) {
 
 // Result is the result of a search.
 type Result struct {
-	// Alike is the outcome of both ends if it is the same. Then the versions between
-	// them are not searched.
+	// Alike is the outcome of both ends if it is the same, and that of both ends of each
+	// branch between them. Then no other version is searched.
 	Alike Outcome
+	// Unjudged are the versions of branches between ends that are alike in which none could
+	// be judged.
+	Unjudged []string
 	// Changes are where the outcome changes, lowest first; none if no version could be
-	// judged.
+	// judged. With ends that are alike it came and went between them.
 	Changes []Change
 }
 
@@ -219,17 +219,19 @@ func (s *Search) Result() Result {
 	var r Result
 	all := s.all()
 	low, lowUnjudged := s.first(all)
-	high, highUnjudged := s.first(s.reversed(all))
+	_, highUnjudged := s.first(s.reversed(all))
 	if low == "" || lowUnjudged || highUnjudged {
 		return r
 	}
-	if s.outcomes[low] == s.outcomes[high] {
-		r.Alike = s.outcomes[low]
-		return r
-	}
+	whole, unjudgedBranches := true, []string(nil)
 	before := -1 // the last branch with a judged version
 	for i, b := range s.branches {
 		first, unjudged := s.first(b.versions)
+		_, open := s.first(s.reversed(b.versions))
+		whole = whole && !unjudged && !open
+		if first == "" {
+			unjudgedBranches = append(unjudgedBranches, b.versions...)
+		}
 		if first == "" || unjudged {
 			continue
 		}
@@ -254,6 +256,9 @@ func (s *Search) Result() Result {
 				Between: b.versions[last+1 : next],
 			})
 		}
+	}
+	if whole && len(r.Changes) == 0 {
+		r.Alike, r.Unjudged = s.outcomes[low], unjudgedBranches
 	}
 	return r
 }

@@ -90,6 +90,16 @@ func TestSearch(t *testing.T) {
 			Result{Changes: []Change{{Last: "1.11.3", First: "1.12.0-rc0", Outcome: Affected, Between: []string{"1.11.1"}}}}, false,
 		},
 		{"both ends alike", "1.0.0 1.0.1 1.0.2", "", "", "1.0.0 1.0.2", Result{Alike: Affected}, false},
+		{
+			"it came and went between the ends", "1.1.0 1.1.1 1.2.0", "1.0.0 1.0.1 1.2.1 1.2.2 1.3.0", "", "1.0.0 1.3.0 1.0.1 1.1.0 1.1.1 1.2.0 1.2.2 1.2.1",
+			Result{Changes: []Change{
+				{Last: "1.0.1", First: "1.1.0", Outcome: Affected, Between: []string{}},
+				{Last: "1.2.0", First: "1.2.1", Outcome: Unaffected, Between: []string{}},
+				{Last: "1.2.0", First: "1.3.0", Outcome: Unaffected, Between: []string{}},
+			}}, true,
+		},
+		{"the ends of all minors alike", "", "1.0.0 1.0.1 1.0.2 1.1.0 1.2.0", "", "1.0.0 1.2.0 1.0.2 1.1.0", Result{Alike: Unaffected}, false},
+		{"a minor between ends that are alike is not available", "", "1.0.0 1.2.0", "1.1.0 1.1.1", "1.0.0 1.2.0 1.1.0 1.1.1", Result{Alike: Unaffected, Unjudged: []string{"1.1.0", "1.1.1"}}, false},
 		{"an end is not available", "1.0.1", "1.0.2", "1.0.0 1.0.3", "1.0.0 1.0.1 1.0.3 1.0.2",
 			Result{Changes: []Change{{Last: "1.0.1", First: "1.0.2", Outcome: Unaffected, Between: []string{}}}}, true},
 		{"nothing is available", "", "", "1.0.0 1.0.1", "1.0.0 1.0.1", Result{}, false},

@@ -105,7 +105,11 @@ func (b *Bisection) conclusion() string {
 		return fmt.Sprintf("%s: %s and %s are alike: %s; versions outside of them could not be judged: %s",
 			name, low, high, r.Alike, spans(beyond, b.Record.Versions))
 	} else if r.Alike != "" {
-		return fmt.Sprintf("%s: both ends are alike: %s", name, r.Alike)
+		text := fmt.Sprintf("%s: both ends are alike, and those of each minor: %s", name, r.Alike)
+		if len(r.Unjudged) > 0 {
+			text += "; not judged: " + spans(r.Unjudged, b.Record.Versions)
+		}
+		return text
 	}
 	if len(r.Changes) == 0 {
 		return name + ": no version could be judged"
