@@ -195,7 +195,7 @@ func Unjudged(s snapshot.Snapshot) []Gap {
 	}
 	var all []Gap
 	if addresses := (ServiceRoute{Peering: Observed}).unjudged(s); len(addresses) > 0 {
-		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one.", and(few(addresses))), true})
+		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told.", and(few(addresses))), true})
 	}
 	v := newView(s, Observed)
 	if ranges, read := podRanges(s); read && !v.known {

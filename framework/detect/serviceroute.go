@@ -85,10 +85,13 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 
 // lacksRoute reports whether no router has a route to the address of a Service that nodes are
 // to announce, and these nodes. It is false if a source was not read, and where peering is
-// observed if none of the nodes is a neighbour of a router.
+// observed if none of the nodes is a neighbour of a router, or some neighbours alone are told.
 func (d ServiceRoute) lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
 	missing, nodes = d.unrouted(s, service, address)
-	return missing && (d.Peering == Declared || d.peers(s, service, nodes)), nodes
+	toAll := !slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool {
+		return b.Announces(address) && len(b.Peers) > 0
+	})
+	return missing && (d.Peering == Declared || toAll && d.peers(s, service, nodes)), nodes
 }
 
 // unrouted is lacksRoute, whoever the routers' neighbours are.

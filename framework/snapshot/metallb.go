@@ -27,6 +27,8 @@ type BGPAdvertisement struct {
 	// Nodes the names of its nodes, in order.
 	Ranges []AddressRange `json:"ranges,omitempty"`
 	Nodes  []string       `json:"nodes,omitempty"`
+	// Peers are the names of MetalLB's BGPPeers that alone are told; empty: all are.
+	Peers []string `json:"peers,omitempty"`
 	// AggregationLength is of the prefixes that are announced of IPv4 addresses. Zero: the
 	// addresses alone (/32), which is the default.
 	AggregationLength int `json:"aggregation_length,omitempty"`
@@ -93,6 +95,7 @@ type bgpAdvertisement struct {
 		Pools         []string               `json:"ipAddressPools"`
 		PoolSelectors []metav1.LabelSelector `json:"ipAddressPoolSelectors"`
 		NodeSelectors []metav1.LabelSelector `json:"nodeSelectors"`
+		Peers         []string               `json:"peers"`
 		Aggregation   int                    `json:"aggregationLength"`
 	} `json:"spec"`
 }
@@ -133,7 +136,7 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &o); err != nil {
 			return nil, fmt.Errorf("%s: %w", of, err)
 		}
-		b := BGPAdvertisement{Namespace: item.GetNamespace(), Name: item.GetName(), AggregationLength: o.Spec.Aggregation}
+		b := BGPAdvertisement{Namespace: item.GetNamespace(), Name: item.GetName(), Peers: o.Spec.Peers, AggregationLength: o.Spec.Aggregation}
 		for _, pool := range pools.Items {
 			selected, err := anySelects(o.Spec.PoolSelectors, pool.GetLabels())
 			if err != nil {

@@ -65,8 +65,8 @@ func TestBGPAdvertisements(t *testing.T) {
 	if _, err := read(object("BGPAdvertisement", "x", `{}`, bad)); err == nil || !strings.Contains(err.Error(), "BGPAdvertisement metallb-system/x: spec.nodeSelectors") {
 		t.Errorf("a bad selector: %v", err)
 	}
-	if got, err := read(object("BGPAdvertisement", "x", `{}`, `{"aggregationLength":24}`)); err != nil || len(got) != 1 || got[0].AggregationLength != 24 {
-		t.Errorf("aggregated: %+v, %v", got, err)
+	if got, err := read(object("BGPAdvertisement", "x", `{}`, `{"aggregationLength":24,"peers":["tor1"]}`)); err != nil || len(got) != 1 || got[0].AggregationLength != 24 || len(got[0].Peers) != 1 {
+		t.Errorf("aggregated, to one peer: %+v, %v", got, err)
 	}
 	for length, want := range map[int]string{0: "192.0.2.9/32", 24: "192.0.2.0/24", 32: "192.0.2.9/32"} {
 		if got := (BGPAdvertisement{AggregationLength: length}).Prefix(at("192.0.2.9")); got.String() != want {

@@ -43,6 +43,11 @@ func (c *cluster) pods(ctx context.Context) ([]Pod, error) {
 		if err != nil {
 			return nil, fmt.Errorf("pod %s/%s: status.podIP: %w", o.Namespace, o.Name, err)
 		}
+		for _, other := range o.Status.PodIPs { // routers are asked for their routes of IPv4
+			if a, err := netip.ParseAddr(other.IP); err == nil && a.Is4() && !ip.Is4() {
+				ip = a
+			}
+		}
 		pods = append(pods, Pod{Namespace: o.Namespace, Name: o.Name, Node: o.Spec.NodeName, IP: ip})
 	}
 	slices.SortFunc(pods, func(a, b Pod) int {
