@@ -88,10 +88,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 // observed if none of the nodes is a neighbour of a router, or some neighbours alone are told.
 func (d ServiceRoute) lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
 	missing, nodes = d.unrouted(s, service, address)
-	toAll := !slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool {
-		return b.Announces(address) && len(b.Peers) > 0
-	})
-	return missing && (d.Peering == Declared || toAll && d.peers(s, service, nodes)), nodes
+	return missing && (d.Peering == Declared || d.expected(s, service, address, nodes)), nodes
 }
 
 // unrouted is lacksRoute, whoever the routers' neighbours are.
@@ -242,12 +239,20 @@ func (d ServiceRoute) unjudged(s snapshot.Snapshot) (addresses []string) {
 	d.views = &map[time.Time]*view{}
 	for _, service := range s.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			if missing, nodes := d.unrouted(s, service.String(), address); missing && !d.peers(s, service.String(), nodes) {
+			if missing, nodes := d.unrouted(s, service.String(), address); missing && !d.expected(s, service.String(), address, nodes) {
 				addresses = append(addresses, address.String())
 			}
 		}
 	}
 	return addresses
+}
+
+// expected reports whether routers are expected to have the address of a Service that nodes are
+// to announce, where peering is observed.
+func (d ServiceRoute) expected(s snapshot.Snapshot, service string, address netip.Addr, nodes []string) bool {
+	return d.peers(s, service, nodes) && !slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool {
+		return b.Announces(address) && len(b.Peers) > 0
+	})
 }
 
 // inSession reports whether a node has a BGP session with a router.
