@@ -9,7 +9,7 @@ import "github.com/relapse-dev/relapse/framework"
 var Record = framework.Incident{
 	Name:   "udp-blackhole",
 	Title:  "packets of a UDP Service go on to the address of its last pod",
-	Source: "kubernetes#139628 and #139629, June 2026; pkg/proxy/conntrack of k8s.io/kubernetes 1.31.14, 1.34.4, 1.36.3, 1.37.0 and 1.37.2",
+	Source: "kubernetes#139628 and #139629, June 2026, and #130484, March 2025; pkg/proxy/conntrack of k8s.io/kubernetes 1.31.14, 1.32.2, 1.32.13, 1.34.4, 1.36.3, 1.37.0 and 1.37.2",
 	Issue:  "https://github.com/kubernetes/kubernetes/issues/139628",
 	Symptom: `A Service of statsd is scaled down to no endpoint. Its senders do not notice: 64,000
 packets a second go on to the address of the pod that is gone. All converge on the node with
@@ -21,14 +21,15 @@ matches the Service's address, which such packets no longer have when it is aske
 
 Up to 1.31 kube-proxy deletes the entries of each UDP endpoint that goes
 (DeletedUDPEndpoints). Since 1.32 it compares all entries with the Services' endpoints after
-a change of a UDP Service's, and CleanStaleEntries leaves out Services without any:
+a change of a UDP Service's. kubernetes#130484, which is in 1.33 and was ported back to 1.32
+after 1.32.2, has CleanStaleEntries leave out Services without any:
 
   if endpoints.Len() == 0 { continue }
 
 1.37.0 takes them with an empty set, except for node ports, whose entries it still leaves
 alone. When the Service gets an endpoint again, every version deletes the entries.`,
-	Affected: "kube-proxy 1.32.0 to 1.36.3, in modes iptables and nftables",
-	Fixed:    "1.37.0, but not for node ports; 1.31 is not affected",
+	Affected: "kube-proxy 1.32 after 1.32.2, to 1.36.3, in modes iptables and nftables",
+	Fixed:    "1.37.0, but not for node ports; 1.31 to 1.32.2 are not affected yet",
 	Remedies: []string{
 		"endpoints again",
 		"the entries of connection tracking deleted on every node",
