@@ -24,7 +24,8 @@ const NoRoute = "no-route"
 type ServiceRoute struct {
 	// Peering says which routers are expected to have a route.
 	Peering Peering
-	// views are snapshots that Detect has indexed.
+	// views are snapshots that Detect has indexed, by their times. The pointer keeps detectors
+	// comparable.
 	views *map[time.Time]*view
 }
 

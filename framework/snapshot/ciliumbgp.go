@@ -23,6 +23,14 @@ const CiliumBGP = "cilium"
 // What is read of Cilium's types of these names (github.com/cilium/cilium/pkg/k8s/apis/cilium.io,
 // v2 from 1.18 on, v2alpha1 of 1.16 and 1.17).
 type (
+	ciliumBGPEntry struct {
+		Type     string                `json:"advertisementType"`
+		Selector *metav1.LabelSelector `json:"selector"`
+		Service  *struct {
+			Addresses   []string `json:"addresses"`
+			Aggregation int      `json:"aggregationLengthIPv4"`
+		} `json:"service"`
+	}
 	ciliumBGPClusterConfig struct {
 		Spec struct {
 			NodeSelector *metav1.LabelSelector `json:"nodeSelector"`
@@ -45,14 +53,7 @@ type (
 	}
 	ciliumBGPAdvertisement struct {
 		Spec struct {
-			Advertisements []struct {
-				Type     string                `json:"advertisementType"`
-				Selector *metav1.LabelSelector `json:"selector"`
-				Service  *struct {
-					Addresses   []string `json:"addresses"`
-					Aggregation int      `json:"aggregationLengthIPv4"`
-				} `json:"service"`
-			} `json:"advertisements"`
+			Advertisements []ciliumBGPEntry `json:"advertisements"`
 		} `json:"spec"`
 	}
 )
@@ -123,37 +124,49 @@ func (c *cluster) ciliumAdvertisements(ctx context.Context) ([]BGPAdvertisement,
 				return nil, err
 			}
 			for _, entry := range of.Spec.Advertisements {
-				if entry.Type != "Service" || entry.Service == nil || !slices.Contains(entry.Service.Addresses, "LoadBalancerIP") {
-					continue
+				shared, alone, err := entry.addresses(services.Items)
+				if err != nil {
+					return nil, fmt.Errorf("%s: a selector: %w", describe(advertisement), err)
 				}
-				b := BGPAdvertisement{Name: advertisement.GetName(), Speaker: CiliumBGP, Nodes: announce, AggregationLength: entry.Service.Aggregation}
-				alone := b // addresses of policy Local are never aggregated
-				alone.AggregationLength = 0
-				for _, s := range services.Items {
-					selected, err := selects(entry.Selector, serviceLabels(s))
-					if err != nil {
-						return nil, fmt.Errorf("%s: a selector: %w", describe(advertisement), err)
-					}
-					if !selected || s.Spec.LoadBalancerClass != nil && *s.Spec.LoadBalancerClass != ciliumBGPClass {
-						continue
-					}
-					to := &b
-					if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-						to = &alone
-					}
-					for _, address := range balancerIPs(s) {
-						to.Ranges = append(to.Ranges, AddressRange{address, address})
-					}
+				b := BGPAdvertisement{Name: advertisement.GetName(), Speaker: CiliumBGP, Nodes: announce}
+				if len(shared) > 0 {
+					aggregated := b
+					aggregated.Ranges, aggregated.AggregationLength = shared, entry.Service.Aggregation
+					all = append(all, aggregated)
 				}
-				for _, b := range []BGPAdvertisement{b, alone} {
-					if len(b.Ranges) > 0 {
-						all = append(all, b)
-					}
+				if len(alone) > 0 {
+					b.Ranges = alone
+					all = append(all, b)
 				}
 			}
 		}
 	}
 	return all, nil
+}
+
+// addresses are the LoadBalancer addresses of the Services that an entry of type Service selects:
+// those that it may aggregate, and those of policy Local, which never are.
+func (e ciliumBGPEntry) addresses(services []corev1.Service) (shared, alone []AddressRange, err error) {
+	if e.Type != "Service" || e.Service == nil || !slices.Contains(e.Service.Addresses, "LoadBalancerIP") {
+		return nil, nil, nil
+	}
+	for _, s := range services {
+		selected, err := selects(e.Selector, serviceLabels(s))
+		if err != nil {
+			return nil, nil, err
+		}
+		if !selected || s.Spec.LoadBalancerClass != nil && *s.Spec.LoadBalancerClass != ciliumBGPClass {
+			continue
+		}
+		to := &shared
+		if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+			to = &alone
+		}
+		for _, address := range balancerIPs(s) {
+			*to = append(*to, AddressRange{address, address})
+		}
+	}
+	return shared, alone, nil
 }
 
 // advertised reports whether peers with one of these configurations are sent an advertisement

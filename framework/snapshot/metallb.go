@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -180,12 +179,8 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 // anySelects reports whether one of some selectors selects labels.
 func anySelects(selectors []metav1.LabelSelector, of map[string]string) (bool, error) {
 	for _, s := range selectors {
-		selector, err := metav1.LabelSelectorAsSelector(&s)
-		if err != nil {
-			return false, err
-		}
-		if selector.Matches(labels.Set(of)) {
-			return true, nil
+		if selected, err := selects(&s, of); selected || err != nil {
+			return selected, err
 		}
 	}
 	return false, nil
