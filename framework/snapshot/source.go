@@ -40,6 +40,8 @@ type kind struct {
 	name string
 	// timeout bounds one reading; zero means defaultTimeout.
 	timeout time.Duration
+	// lists are those of the API server that it reads.
+	lists []*resource
 	// after are kinds whose part of the snapshot this one needs: they are
 	// read as well, and before.
 	after []*kind
@@ -132,6 +134,8 @@ const (
 type Collector struct {
 	sources []*opened
 	closers []io.Closer
+	// lists are those of the API server; nil if there are none.
+	lists *paged
 }
 
 // opened are the sources of one kind, ready to be read.
@@ -171,16 +175,20 @@ func Open(ctx context.Context, access Access, sources ...Source) (*Collector, er
 	if err != nil {
 		return nil, err
 	}
-	o := &opening{access: access, ctx: ctx}
+	o, c := &opening{access: access, ctx: ctx}, &Collector{}
 	o.cluster = sync.OnceValues(func() (*cluster, error) {
 		config, err := access.Kubernetes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return newCluster(config)
+		cluster, err := newCluster(config)
+		if err != nil {
+			return nil, err
+		}
+		c.lists = cluster.lister.(*paged)
+		return cluster, nil
 	})
 	o.nodes = sync.OnceValues(func() (map[string]Machine, error) { return access.Nodes(ctx) })
-	c := &Collector{}
 	for _, k := range kinds {
 		names, wanted := asked[k]
 		if !wanted {
@@ -222,12 +230,23 @@ func (c *Collector) Close() error {
 	return errors.Join(errs...)
 }
 
-// Allow bounds one reading of each source by at least a time, for a cluster and routers that
-// are far away, or whose requests are limited.
+// listWithin bounds all pages of a list, where each has its own bound: in this time the server
+// may forget the version that they are of.
+const listWithin = 5 * time.Minute
+
+// Allow bounds one answer by at least a time, for a cluster and routers that are far away, or
+// whose requests are limited: all that a router says, or a page of a list of the API server. Of a
+// large cluster there are hundreds.
 func (c *Collector) Allow(within time.Duration) {
 	for _, s := range c.sources {
 		s.usual = max(s.usual, within)
+		if len(s.kind.lists) > 0 {
+			s.usual = listWithin
+		}
 		s.within = s.usual
+	}
+	if c.lists != nil {
+		c.lists.within = within
 	}
 }
 
@@ -245,6 +264,11 @@ func (c *Collector) Timeout() time.Duration {
 // is marked as unavailable, and delays the snapshot no longer than that.
 func (c *Collector) Collect(ctx context.Context) Snapshot {
 	s := Snapshot{Time: time.Now()}
+	if c.lists != nil {
+		lists, cancel := context.WithCancel(ctx)
+		defer cancel()
+		c.lists.begin(lists)
+	}
 	done := map[*kind]chan struct{}{}
 	for _, o := range c.sources {
 		done[o.kind] = make(chan struct{})
@@ -291,16 +315,18 @@ func list[T any](ctx context.Context, ask func(context.Context) ([]T, error)) Li
 	return l
 }
 
-// clusterList makes a source of a list that a Kubernetes API server has. State, which
-// may be nil, adds what an item says of objects.
+// clusterList makes a source of what a Kubernetes API server has, which ask makes of some of its
+// lists. State, which may be nil, adds what an item says of objects.
 func clusterList[T named](
 	name string,
+	lists []*resource,
 	ask func(*cluster, context.Context) ([]T, error),
 	field func(*Snapshot) *List[T],
 	state func(item T, to *statements),
 ) Source {
 	return Source{kind: register(kind{
-		name: name,
+		name:  name,
+		lists: lists,
 		open: func(o *opening, _ []string) (read, error) {
 			c, err := o.cluster()
 			if err != nil {
