@@ -29,7 +29,7 @@ import (
 //	        *paged        *followed                who has the lists
 //	          │               │ store of a reflector: list once, then watch
 //	          └──────┬────────┘
-//	cluster   list() in pages, watch()             one client, one limit of requests
+//	cluster   read() in pages, watch()             one client, one limit of requests
 //
 // Open reads by paged: each list is asked for once in a snapshot, whatever the number of sources
 // that need it. Follow reads by followed: lists stay in memory. Sources do not know which.
@@ -68,7 +68,7 @@ func listing[O runtime.Object, T any](r resource, keep func(O) T) listed[T] {
 
 // in are the items of a cluster. They are shared with other sources: read only.
 func (l listed[T]) in(ctx context.Context, c *cluster) ([]T, error) {
-	items, _, err := c.lister.list(ctx, l.resource)
+	items, _, err := c.list(ctx, l.resource)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ type object struct {
 	item         any
 }
 
-// list reads a list in pages, all of one resource version: what the first page is of, or nothing.
+// read reads a list in pages, all of one resource version: what the first page is of, or nothing.
 // It also returns that version. within bounds each page; 0: ctx alone does.
 //
 // No version is asked for, so the first page is of the newest one: the server answers it from
@@ -153,7 +153,7 @@ type object struct {
 // The server forgets versions after 5 to 10 minutes, and a page is then 410 Gone. The
 // list begins once more, and the second time it fails. (client-go's pager would ask for all in one
 // piece, and its pages are not compared.)
-func (c *cluster) list(ctx context.Context, r *resource, within time.Duration) (objects []object, version string, err error) {
+func (c *cluster) read(ctx context.Context, r *resource, within time.Duration) (objects []object, version string, err error) {
 	for range 2 {
 		objects, version, err = c.pages(ctx, r, within)
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !errors.Is(err, errCutOff) {
@@ -281,7 +281,7 @@ func (p *paged) list(ctx context.Context, r *resource) ([]any, uint64, error) {
 		go func(ctx context.Context) {
 			defer close(a.done)
 			var objects []object
-			if objects, _, a.err = p.cluster.list(ctx, r, p.within); a.err == nil {
+			if objects, _, a.err = p.cluster.read(ctx, r, p.within); a.err == nil {
 				a.items = make([]any, len(objects))
 				for i, o := range objects {
 					a.items[i] = o.item

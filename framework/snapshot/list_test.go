@@ -122,6 +122,7 @@ func TestPages(t *testing.T) {
 
 // A server that asks for time is asked again when that has passed, and not before.
 func TestRetryAfter(t *testing.T) {
+	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
@@ -147,6 +148,7 @@ func TestRetryAfter(t *testing.T) {
 
 // Each page has its own time, and a list of many pages as much as they take.
 func TestAllowBoundsPages(t *testing.T) {
+	t.Parallel()
 	const within = 200 * time.Millisecond
 	slow := func(hang int) *pager {
 		return &pager{nodes: 2000, instead: func(n int, _ http.ResponseWriter) bool {
@@ -212,6 +214,7 @@ func TestListsAreShared(t *testing.T) {
 
 // The list of a source that has no more time is still of use to another.
 func TestSharedListOutlivesItsFirstSource(t *testing.T) {
+	t.Parallel()
 	server := &pager{nodes: 1, instead: func(int, http.ResponseWriter) bool { <-time.After(1500 * time.Millisecond); return false }}
 	c := open(t, fakeAccess{api: serve(t, map[string]http.HandlerFunc{
 		nodesPath:          server.ServeHTTP,

@@ -114,6 +114,15 @@ type opening struct {
 	closers []io.Closer
 }
 
+// closer closes by calling a function.
+type closer func()
+
+// Close implements io.Closer.
+func (c closer) Close() error {
+	c()
+	return nil
+}
+
 // closes notes what must be closed with the collector.
 func (o *opening) closes(opened any) {
 	if c, ok := opened.(io.Closer); ok {
@@ -134,8 +143,9 @@ const (
 type Collector struct {
 	sources []*opened
 	closers []io.Closer
-	// lists are those of the API server; nil if there are none.
-	lists *paged
+	// lists are those of the API server; nil if there are none, or if they are followed.
+	lists   *paged
+	changed <-chan struct{}
 }
 
 // opened are the sources of one kind, ready to be read.
@@ -171,6 +181,11 @@ func (o *opened) collect(ctx context.Context, s *Snapshot, done map[*kind]chan s
 // is one. What the access cannot reach is no error: such a source is unavailable in
 // each snapshot, and Snapshot.Unavailable says why. The collector must be closed.
 func Open(ctx context.Context, access Access, sources ...Source) (*Collector, error) {
+	return begin(ctx, access, 0, sources)
+}
+
+// begin opens a collector, which follows the lists of the API server if watch is not 0.
+func begin(ctx context.Context, access Access, watch time.Duration, sources []Source) (*Collector, error) {
 	asked, err := byKind(sources)
 	if err != nil {
 		return nil, err
@@ -185,7 +200,18 @@ func Open(ctx context.Context, access Access, sources ...Source) (*Collector, er
 		if err != nil {
 			return nil, err
 		}
-		c.lists = cluster.lister.(*paged)
+		if watch == 0 {
+			c.lists = cluster.lister.(*paged)
+			return cluster, nil
+		}
+		var lists []*resource
+		for k := range asked {
+			lists = append(lists, k.lists...)
+		}
+		ctx, stop := context.WithCancel(ctx)
+		o.closers = append(o.closers, closer(stop))
+		follows := cluster.follow(ctx, watch, lists)
+		cluster.lister, c.changed = follows, follows.changed
 		return cluster, nil
 	})
 	o.nodes = sync.OnceValues(func() (map[string]Machine, error) { return access.Nodes(ctx) })
@@ -198,6 +224,9 @@ func Open(ctx context.Context, access Access, sources ...Source) (*Collector, er
 		c.sources = append(c.sources, &opened{kind: k, read: read, unreachable: err, usual: k.bound(), within: k.bound()})
 	}
 	c.closers = o.closers
+	if watch > 0 {
+		c.Allow(watch)
+	}
 	if ctx.Err() != nil {
 		return nil, errors.Join(fmt.Errorf("opening the sources of snapshots: %w", context.Cause(ctx)), c.Close())
 	}
@@ -332,8 +361,9 @@ func clusterList[T named](
 			if err != nil {
 				return nil, err
 			}
+			var made memo[T]
 			return func(ctx context.Context, s *Snapshot) {
-				*field(s) = list(ctx, func(ctx context.Context) ([]T, error) { return ask(c, ctx) })
+				*field(s) = list(ctx, func(ctx context.Context) ([]T, error) { return made.ask(ctx, c, ask) })
 			}, nil
 		},
 		copy:  func(to, from *Snapshot, _ []string) { *field(to) = *field(from) },
