@@ -86,7 +86,7 @@ const (
 	// Between is the time from the end of one read to the beginning of the next: routes of a
 	// change that one read saw half of have converged by the next.
 	Between = 3 * time.Second
-	// within bounds each source in a read: a router with all routes of the internet takes
+	// within bounds each answer in a read: a router with all routes of the internet takes
 	// ten seconds to print them.
 	within = 30 * time.Second
 	// mostReads is how often all is read: the third time only if the first two disagree.
@@ -123,7 +123,7 @@ func repeat(ctx context.Context, collect func(context.Context) snapshot.Snapshot
 				return nil, err
 			}
 		}
-		tell(fmt.Sprintf("read %d, for at most %s", len(reads)+1, within))
+		tell(fmt.Sprintf("read %d", len(reads)+1))
 		s := collect(ctx)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/yaml"
@@ -41,8 +42,8 @@ type server struct {
 func newServer(t *testing.T) *server {
 	s := &server{asked: map[string]int{}, agents: map[string]bool{}, lists: map[string]string{}}
 	for _, r := range resources {
-		if !strings.Contains(r.group, ".io") || strings.HasSuffix(r.group, "k8s.io") { // built in
-			s.lists[r.path()] = ""
+		if !strings.Contains(r.Group, ".io") || strings.HasSuffix(r.Group, "k8s.io") { // built in
+			s.lists[path(r)] = ""
 		}
 	}
 	s.Server = httptest.NewServer(s)
@@ -66,8 +67,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","code":404}`)
 	default:
 		for _, of := range resources {
-			if of.path() == r.URL.Path {
-				fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{},"items":[%s]}`, kinds[of.name], strings.TrimPrefix(of.group+"/"+of.version, "/"), items)
+			if path(of) == r.URL.Path {
+				fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{},"items":[%s]}`, kinds[of.Resource], strings.TrimPrefix(of.Group+"/"+of.Version, "/"), items)
 			}
 		}
 	}
@@ -198,9 +199,9 @@ func TestAuditOnlyLists(t *testing.T) {
 		}
 	}
 	for asked := range s.asked {
-		method, path, _ := strings.Cut(asked, " ")
-		i := slices.IndexFunc(resources, func(r resource) bool { return r.path() == path })
-		if method != http.MethodGet || i < 0 || !permitted[resources[i].group+"/"+resources[i].name] {
+		method, at, _ := strings.Cut(asked, " ")
+		i := slices.IndexFunc(resources, func(r schema.GroupVersionResource) bool { return path(r) == at })
+		if method != http.MethodGet || i < 0 || !permitted[resources[i].Group+"/"+resources[i].Resource] {
 			t.Errorf("asked %s, which the role does not permit", asked)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
@@ -19,40 +20,15 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// resource is a list of an API server.
-type resource struct{ group, version, name string }
+// resources are the lists that an audit reads: Role permits them, and the client refuses the rest.
+var resources = snapshot.Resources(sources(true)...)
 
-// path is where the API server has it.
-func (r resource) path() string {
-	if r.group == "" {
-		return "/api/" + r.version + "/" + r.name
+// path is where the API server has a list.
+func path(r schema.GroupVersionResource) string {
+	if r.Group == "" {
+		return "/api/" + r.Version + "/" + r.Resource
 	}
-	return "/apis/" + r.group + "/" + r.version + "/" + r.name
-}
-
-// resources are all that an audit reads: Role permits them, and the client refuses the rest.
-var resources = []resource{
-	{"", "v1", "nodes"},
-	{"", "v1", "pods"},
-	{"", "v1", "services"},
-	{"apps", "v1", "daemonsets"},
-	{"apps", "v1", "deployments"},
-	{"apps", "v1", "statefulsets"},
-	{"cilium.io", "v2", "ciliumbgpadvertisements"},
-	{"cilium.io", "v2", "ciliumbgpclusterconfigs"},
-	{"cilium.io", "v2", "ciliumbgppeerconfigs"},
-	{"cilium.io", "v2", "ciliumnodes"},
-	{"cilium.io", "v2alpha1", "ciliumbgpadvertisements"},
-	{"cilium.io", "v2alpha1", "ciliumbgpclusterconfigs"},
-	{"cilium.io", "v2alpha1", "ciliumbgppeerconfigs"},
-	{"crd.projectcalico.org", "v1", "ipamblocks"},
-	{"discovery.k8s.io", "v1", "endpointslices"},
-	{"metallb.io", "v1beta1", "bgpadvertisements"},
-	{"metallb.io", "v1beta1", "ipaddresspools"},
-	{"rbac.authorization.k8s.io", "v1", "clusterrolebindings"},
-	{"rbac.authorization.k8s.io", "v1", "clusterroles"},
-	{"rbac.authorization.k8s.io", "v1", "rolebindings"},
-	{"rbac.authorization.k8s.io", "v1", "roles"},
+	return "/apis/" + r.Group + "/" + r.Version + "/" + r.Resource
 }
 
 // Role is a manifest of the ClusterRole that permits what an audit reads, and nothing else.
@@ -62,13 +38,13 @@ func Role() string {
 		ObjectMeta: metav1.ObjectMeta{Name: "relapse-audit"},
 	}
 	for _, r := range resources {
-		i := slices.IndexFunc(role.Rules, func(p rbacv1.PolicyRule) bool { return p.APIGroups[0] == r.group })
+		i := slices.IndexFunc(role.Rules, func(p rbacv1.PolicyRule) bool { return p.APIGroups[0] == r.Group })
 		if i < 0 {
 			i = len(role.Rules)
-			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.group}, Verbs: []string{"get", "list"}})
+			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Verbs: []string{"get", "list"}})
 		}
-		if !slices.Contains(role.Rules[i].Resources, r.name) { // of another version
-			role.Rules[i].Resources = append(role.Rules[i].Resources, r.name)
+		if !slices.Contains(role.Rules[i].Resources, r.Resource) { // of another version
+			role.Rules[i].Resources = append(role.Rules[i].Resources, r.Resource)
 		}
 	}
 	text, err := yaml.Marshal(role)
@@ -79,7 +55,8 @@ func Role() string {
 }
 
 // requestsPerSecond and burst limit the requests to an API server, those of all clients
-// together. A read takes 19, and up to 27 where addresses of Services are announced.
+// together. A read takes 16 of a small cluster, and up to 21 where addresses of Services are
+// announced; each 500 objects more are one more.
 const (
 	requestsPerSecond = 5
 	burst             = 10
@@ -125,7 +102,7 @@ type readOnly struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	listed := slices.ContainsFunc(resources, func(is resource) bool { return r.URL.Path == t.base+is.path() })
+	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) })
 	if r.Method != http.MethodGet || !listed {
 		if r.Body != nil {
 			r.Body.Close()

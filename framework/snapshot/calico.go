@@ -3,13 +3,11 @@ package snapshot
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // CalicoAgent is one calico-node, as its pod is configured: how it chooses the
@@ -29,7 +27,7 @@ type CalicoAgent struct {
 
 // CalicoAgents is the source of the calico-nodes, in order of node and name. A
 // cluster without Calico has none.
-var CalicoAgents = clusterList("calico-node's settings", (*cluster).calicoAgents,
+var CalicoAgents = clusterList("calico-node's settings", []*resource{listedPods.resource}, (*cluster).calicoAgents,
 	func(s *Snapshot) *List[CalicoAgent] { return &s.CalicoAgents }, nil)
 
 func (a CalicoAgent) names(to *Names) {
@@ -38,32 +36,41 @@ func (a CalicoAgent) names(to *Names) {
 }
 
 const (
-	// calicoLabel is on calico-node's pods, and calicoContainer the name of
+	// calicoNode is the label k8s-app of calico-node's pods, and the name of
 	// their main container, in Calico's manifests as in its operator's.
-	calicoLabel     = "k8s-app=calico-node"
-	calicoContainer = "calico-node"
+	calicoNode = "calico-node"
 	// defaultPoll is DEFAULT_MONITOR_IP_POLL_INTERVAL of Calico's startup.go.
 	defaultPoll = 60 * time.Second
 )
 
 func (c *cluster) calicoAgents(ctx context.Context) ([]CalicoAgent, error) {
-	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: calicoLabel, FieldSelector: notEnded})
+	pods, err := listedPods.in(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("listing the Pods of calico-node: %w", err)
+		return nil, err
 	}
 	var agents []CalicoAgent
-	for _, o := range l.Items {
-		for _, container := range o.Spec.Containers {
-			if container.Name == calicoContainer && o.Spec.NodeName != "" && o.DeletionTimestamp == nil {
-				agents = append(agents, calicoAgent(o, container))
-			}
-		}
+	for _, p := range pods {
+		agents = append(agents, p.calico...)
 	}
 	slices.SortFunc(agents, func(a, b CalicoAgent) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Pod, b.Pod)) })
 	return agents, nil
 }
 
-func calicoAgent(pod corev1.Pod, container corev1.Container) CalicoAgent {
+// calicoAgentsOf is calico-node, if a pod is one and on a node.
+func calicoAgentsOf(o *corev1.Pod) []CalicoAgent {
+	if o.Labels["k8s-app"] != calicoNode || o.Spec.NodeName == "" || o.DeletionTimestamp != nil {
+		return nil
+	}
+	var agents []CalicoAgent
+	for _, container := range o.Spec.Containers {
+		if container.Name == calicoNode {
+			agents = append(agents, calicoAgent(o, container))
+		}
+	}
+	return agents
+}
+
+func calicoAgent(pod *corev1.Pod, container corev1.Container) CalicoAgent {
 	a := CalicoAgent{Node: pod.Spec.NodeName, Pod: pod.Namespace + "/" + pod.Name, Poll: defaultPoll}
 	for _, e := range container.Env {
 		var to *string

@@ -69,7 +69,7 @@ func TestNodeAnnotations(t *testing.T) {
 // calicoPod is a pod of calico-node with an environment.
 func calicoPod(name, node string, env ...corev1.EnvVar) corev1.Pod {
 	return corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, Labels: map[string]string{"k8s-app": "calico-node"}},
 		Spec: corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{
 			{Name: "sidecar", Env: []corev1.EnvVar{{Name: "IP", Value: "none"}}},
 			{Name: "calico-node", Env: env},
@@ -80,6 +80,8 @@ func calicoPod(name, node string, env ...corev1.EnvVar) corev1.Pod {
 func TestCalicoAgents(t *testing.T) {
 	leaving := calicoPod("calico-node-old", "node1", corev1.EnvVar{Name: "IP", Value: "autodetect"})
 	leaving.DeletionTimestamp = &metav1.Time{Time: created}
+	other := calicoPod("another-program", "node1")
+	other.Labels["k8s-app"] = "another"
 	list := &corev1.PodList{Items: []corev1.Pod{
 		calicoPod("calico-node-b", "node2",
 			corev1.EnvVar{Name: "IP", Value: "autodetect"}, corev1.EnvVar{Name: "IP_AUTODETECTION_METHOD", Value: "kubernetes-internal-ip"},
@@ -89,10 +91,11 @@ func TestCalicoAgents(t *testing.T) {
 			corev1.EnvVar{Name: "IP_AUTODETECTION_METHOD", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{Key: "method"}}}),
 		leaving,
 		calicoPod("calico-node-pending", ""),
+		other,
 	}}
 	asked := ""
 	cluster, err := newCluster(serve(t, map[string]http.HandlerFunc{podsPath: func(w http.ResponseWriter, r *http.Request) {
-		asked = r.URL.Query().Get("labelSelector")
+		asked = r.URL.Query().Get("fieldSelector")
 		protobuf(t, list)(w, r)
 	}}))
 	if err != nil {
@@ -106,7 +109,7 @@ func TestCalicoAgents(t *testing.T) {
 		{Node: "node1", Pod: "kube-system/calico-node-a", Poll: time.Minute, Unknown: []string{"IP_AUTODETECTION_METHOD"}},
 		{Node: "node2", Pod: "kube-system/calico-node-b", IP: "autodetect", Method: "kubernetes-internal-ip", Poll: 2 * time.Second},
 	}
-	if diff := cmp.Diff(want, got); diff != "" || asked != "k8s-app=calico-node" {
+	if diff := cmp.Diff(want, got); diff != "" || asked != notEnded {
 		t.Errorf("asked for %q (-want +got):\n%s", asked, diff)
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -27,7 +26,7 @@ type CalicoBlock struct {
 
 // CalicoBlocks is the source of Calico's blocks, in order of prefix. A cluster that does
 // not know the resource has none.
-var CalicoBlocks = clusterList("IPAMBlocks", (*cluster).calicoBlocks, func(s *Snapshot) *List[CalicoBlock] { return &s.CalicoBlocks }, CalicoBlock.state)
+var CalicoBlocks = clusterList("IPAMBlocks", []*resource{listedBlocks.resource}, (*cluster).calicoBlocks, func(s *Snapshot) *List[CalicoBlock] { return &s.CalicoBlocks }, CalicoBlock.state)
 
 func (b CalicoBlock) names(to *Names) {
 	if b.Node != "" {
@@ -38,8 +37,6 @@ func (b CalicoBlock) names(to *Names) {
 func (b CalicoBlock) state(to *statements) {
 	to.add(Agent, "IPAMBlock.spec.affinity", b.CIDR.String(), b.Node, "%s", cmp.Or(b.Node, "no node"))
 }
-
-var calicoBlockResource = schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ipamblocks"}
 
 // calicoBlock is what is read of Calico's type of that name
 // (github.com/projectcalico/calico/libcalico-go/lib/apis/crd.projectcalico.org/v1, 3.28).
@@ -55,31 +52,44 @@ type calicoBlock struct {
 	} `json:"spec"`
 }
 
-func (c *cluster) calicoBlocks(ctx context.Context) ([]CalicoBlock, error) {
-	l, err := c.dynamic.Resource(calicoBlockResource).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+// keptBlock is a block that has not been given back if deleted is not set.
+type keptBlock struct {
+	CalicoBlock
+	deleted bool
+	err     error
+}
+
+var listedBlocks = listing(resource{
+	GroupVersionResource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ipamblocks"}, what: "IPAMBlocks", routes: true,
+}, func(o *unstructured.Unstructured) *keptBlock {
+	of, err := as[calicoBlock](o)
 	if err != nil {
-		return nil, fmt.Errorf("listing IPAMBlocks: %w", err)
+		return &keptBlock{err: err}
+	}
+	b := &keptBlock{CalicoBlock: CalicoBlock{Created: of.Metadata.CreationTimestamp.Time}, deleted: of.Spec.Deleted}
+	if b.CIDR, err = netip.ParsePrefix(of.Spec.CIDR); err != nil {
+		b.err = fmt.Errorf("IPAMBlock %q: spec.cidr: %w", o.GetName(), err)
+	}
+	if node, host := strings.CutPrefix(of.Spec.Affinity, "host:"); host {
+		b.Node = same(node)
+	}
+	return b
+})
+
+func (c *cluster) calicoBlocks(ctx context.Context) ([]CalicoBlock, error) {
+	all, err := listedBlocks.in(ctx, c)
+	if err != nil {
+		return nil, ignoreNotFound(err)
 	}
 	var blocks []CalicoBlock
-	for _, item := range l.Items {
-		var o calicoBlock
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &o); err != nil {
-			return nil, fmt.Errorf("IPAMBlock %q: %w", item.GetName(), err)
+	for _, b := range all {
+		switch {
+		case b.deleted:
+		case b.err != nil:
+			return nil, b.err
+		default:
+			blocks = append(blocks, b.CalicoBlock)
 		}
-		if o.Spec.Deleted {
-			continue
-		}
-		b := CalicoBlock{Created: o.Metadata.CreationTimestamp.Time}
-		if b.CIDR, err = netip.ParsePrefix(o.Spec.CIDR); err != nil {
-			return nil, fmt.Errorf("IPAMBlock %q: spec.cidr: %w", item.GetName(), err)
-		}
-		if node, host := strings.CutPrefix(o.Spec.Affinity, "host:"); host {
-			b.Node = node
-		}
-		blocks = append(blocks, b)
 	}
 	slices.SortFunc(blocks, func(a, b CalicoBlock) int { return a.CIDR.Compare(b.CIDR) })
 	return blocks, nil

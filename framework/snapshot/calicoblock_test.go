@@ -41,7 +41,7 @@ func TestCalicoBlocks(t *testing.T) {
 		},
 		{
 			"forbidden", answer(http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"not allowed","code":403}`),
-			nil, "listing IPAMBlocks: not allowed",
+			nil, "listing IPAMBlocks: list on ipamblocks in crd.projectcalico.org is not permitted: not allowed",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

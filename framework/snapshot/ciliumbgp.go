@@ -11,9 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -61,50 +59,40 @@ type (
 // ciliumBGPClass is the loadBalancerClass that Cilium's BGP control plane serves, besides none.
 const ciliumBGPClass = "io.cilium/bgp-control-plane"
 
-// ciliumAdvertisements are the LoadBalancer addresses that Cilium's nodes are to announce: one
+// ciliumBGPAdvertisements are the LoadBalancer addresses that Cilium's nodes are to announce: one
 // item for each CiliumBGPClusterConfig and each entry of type Service of a CiliumBGPAdvertisement
 // that its peers select. Its ranges are the addresses of the Services that the entry selects, by
 // the rules of the agent (pkg/bgp/manager/reconciler/service.go).
-func (c *cluster) ciliumAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
-	configs, err := c.ciliumBGP(ctx, "ciliumbgpclusterconfigs")
+func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
+	configs, err := ciliumBGP(ctx, c, ciliumClusterConfigs)
 	if err != nil || len(configs) == 0 {
 		return nil, err
 	}
-	peerings, err := c.ciliumBGP(ctx, "ciliumbgppeerconfigs")
-	if err != nil {
+	peerings, err := ciliumBGP(ctx, c, ciliumPeerConfigs)
+	advertisements, err2 := ciliumBGP(ctx, c, ciliumAdvertisements)
+	nodes, err3 := listedNodes.in(ctx, c)
+	services, err4 := listedServices.in(ctx, c)
+	if err := failures(err, err2, err3, err4); err != nil {
 		return nil, err
-	}
-	advertisements, err := c.ciliumBGP(ctx, "ciliumbgpadvertisements")
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := c.core.Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing Nodes: %w", err)
-	}
-	services, err := c.core.Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing Services: %w", err)
 	}
 	var all []BGPAdvertisement
-	for _, item := range configs {
-		config, err := as[ciliumBGPClusterConfig](item)
-		if err != nil {
-			return nil, err
+	for _, config := range configs {
+		if config.err != nil {
+			return nil, config.err
 		}
 		var announce []string
-		for _, n := range nodes.Items {
-			selected, err := selects(config.Spec.NodeSelector, n.Labels)
+		for _, n := range nodes {
+			selected, err := selects(config.is.Spec.NodeSelector, n.labels)
 			if err != nil {
-				return nil, fmt.Errorf("%s: spec.nodeSelector: %w", describe(item), err)
+				return nil, fmt.Errorf("%s: spec.nodeSelector: %w", config, err)
 			}
-			if selected || config.Spec.NodeSelector == nil { // without a selector it is of all nodes
+			if selected || config.is.Spec.NodeSelector == nil { // without a selector it is of all nodes
 				announce = append(announce, n.Name)
 			}
 		}
 		slices.Sort(announce)
 		peers := map[string]bool{}
-		for _, instance := range config.Spec.BGPInstances {
+		for _, instance := range config.is.Spec.BGPInstances {
 			for _, p := range instance.Peers {
 				if p.PeerConfigRef != nil {
 					peers[p.PeerConfigRef.Name] = true
@@ -119,16 +107,15 @@ func (c *cluster) ciliumAdvertisements(ctx context.Context) ([]BGPAdvertisement,
 			if !selected {
 				continue
 			}
-			of, err := as[ciliumBGPAdvertisement](advertisement)
-			if err != nil {
-				return nil, err
+			if advertisement.err != nil {
+				return nil, advertisement.err
 			}
-			for _, entry := range of.Spec.Advertisements {
-				shared, alone, err := entry.addresses(services.Items)
+			for _, entry := range advertisement.is.Spec.Advertisements {
+				shared, alone, err := entry.addresses(services)
 				if err != nil {
-					return nil, fmt.Errorf("%s: a selector: %w", describe(advertisement), err)
+					return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
 				}
-				b := BGPAdvertisement{Name: advertisement.GetName(), Speaker: CiliumBGP, Nodes: announce}
+				b := BGPAdvertisement{Name: advertisement.name, Speaker: CiliumBGP, Nodes: announce}
 				if len(shared) > 0 {
 					aggregated := b
 					aggregated.Ranges, aggregated.AggregationLength = shared, entry.Service.Aggregation
@@ -146,7 +133,7 @@ func (c *cluster) ciliumAdvertisements(ctx context.Context) ([]BGPAdvertisement,
 
 // addresses are the LoadBalancer addresses of the Services that an entry of type Service selects:
 // those that it may aggregate, and those of policy Local, which never are.
-func (e ciliumBGPEntry) addresses(services []corev1.Service) (shared, alone []AddressRange, err error) {
+func (e ciliumBGPEntry) addresses(services []*keptService) (shared, alone []AddressRange, err error) {
 	if e.Type != "Service" || e.Service == nil || !slices.Contains(e.Service.Addresses, "LoadBalancerIP") {
 		return nil, nil, nil
 	}
@@ -155,14 +142,14 @@ func (e ciliumBGPEntry) addresses(services []corev1.Service) (shared, alone []Ad
 		if err != nil {
 			return nil, nil, err
 		}
-		if !selected || s.Spec.LoadBalancerClass != nil && *s.Spec.LoadBalancerClass != ciliumBGPClass {
+		if !selected || s.class != "" && s.class != ciliumBGPClass {
 			continue
 		}
 		to := &shared
-		if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		if s.Local {
 			to = &alone
 		}
-		for _, address := range balancerIPs(s) {
+		for _, address := range s.LoadBalancerIPs {
 			*to = append(*to, AddressRange{address, address})
 		}
 	}
@@ -171,19 +158,18 @@ func (e ciliumBGPEntry) addresses(services []corev1.Service) (shared, alone []Ad
 
 // advertised reports whether peers with one of these configurations are sent an advertisement
 // for IPv4.
-func advertised(advertisement unstructured.Unstructured, peerings []unstructured.Unstructured, peers map[string]bool) (bool, error) {
-	for _, item := range peerings {
-		if !peers[item.GetName()] {
+func advertised(advertisement *custom[ciliumBGPAdvertisement], peerings []*custom[ciliumBGPPeerConfig], peers map[string]bool) (bool, error) {
+	for _, peering := range peerings {
+		if !peers[peering.name] {
 			continue
 		}
-		peering, err := as[ciliumBGPPeerConfig](item)
-		if err != nil {
-			return false, err
+		if peering.err != nil {
+			return false, peering.err
 		}
-		for _, family := range peering.Spec.Families {
-			selected, err := selects(family.Advertisements, advertisement.GetLabels())
+		for _, family := range peering.is.Spec.Families {
+			selected, err := selects(family.Advertisements, advertisement.labels)
 			if err != nil {
-				return false, fmt.Errorf("%s: spec.families: %w", describe(item), err)
+				return false, fmt.Errorf("%s: spec.families: %w", peering, err)
 			}
 			if selected && family.AFI == "ipv4" {
 				return true, nil
@@ -193,32 +179,34 @@ func advertised(advertisement unstructured.Unstructured, peerings []unstructured
 	return false, nil
 }
 
+// Cilium's resources of BGP, of each version that has them, the newest first.
+var (
+	ciliumClusterConfigs = ciliumBGPList[ciliumBGPClusterConfig]("ciliumbgpclusterconfigs")
+	ciliumPeerConfigs    = ciliumBGPList[ciliumBGPPeerConfig]("ciliumbgppeerconfigs")
+	ciliumAdvertisements = ciliumBGPList[ciliumBGPAdvertisement]("ciliumbgpadvertisements")
+)
+
+func ciliumBGPList[T any](name string) []listed[*custom[T]] {
+	var all []listed[*custom[T]]
+	for _, version := range []string{"v2", "v2alpha1"} {
+		all = append(all, customList[T](schema.GroupVersionResource{Group: "cilium.io", Version: version, Resource: name}, name))
+	}
+	return all
+}
+
 // ciliumBGP lists a resource of Cilium's BGP control plane, in order of name. A cluster that does
 // not know it has none.
-func (c *cluster) ciliumBGP(ctx context.Context, resource string) ([]unstructured.Unstructured, error) {
-	for _, version := range []string{"v2", "v2alpha1"} {
-		l, err := c.dynamic.Resource(schema.GroupVersionResource{Group: "cilium.io", Version: version, Resource: resource}).List(ctx, metav1.ListOptions{})
+func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[*custom[T]]) ([]*custom[T], error) {
+	for _, of := range versions {
+		all, err := of.in(ctx, c)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("listing %s: %w", resource, err)
-		}
-		slices.SortFunc(l.Items, func(a, b unstructured.Unstructured) int { return cmp.Compare(a.GetName(), b.GetName()) })
-		return l.Items, nil
+		slices.SortFunc(all, func(a, b *custom[T]) int { return cmp.Compare(a.name, b.name) })
+		return all, err
 	}
 	return nil, nil
 }
-
-func as[T any](o unstructured.Unstructured) (T, error) {
-	var t T
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &t); err != nil {
-		return t, fmt.Errorf("%s: %w", describe(o), err)
-	}
-	return t, nil
-}
-
-func describe(o unstructured.Unstructured) string { return o.GetKind() + " " + o.GetName() }
 
 // selects reports whether a selector selects labels. None selects nothing.
 func selects(s *metav1.LabelSelector, of map[string]string) (bool, error) {
@@ -228,16 +216,16 @@ func selects(s *metav1.LabelSelector, of map[string]string) (bool, error) {
 
 // serviceLabels are the labels by which Cilium selects a Service: name and namespace are among
 // them.
-func serviceLabels(s corev1.Service) map[string]string {
+func serviceLabels(s *keptService) map[string]string {
 	all := map[string]string{}
-	maps.Copy(all, s.Labels)
+	maps.Copy(all, s.labels)
 	all["io.kubernetes.service.name"], all["io.kubernetes.service.namespace"] = s.Name, s.Namespace
 	return all
 }
 
 // balancerIPs are the addresses in the status of a Service of type LoadBalancer. Some load
 // balancers have a name in place of an address.
-func balancerIPs(s corev1.Service) []netip.Addr {
+func balancerIPs(s *corev1.Service) []netip.Addr {
 	var all []netip.Addr
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		if ip, err := netip.ParseAddr(ingress.IP); err == nil && s.Spec.Type == corev1.ServiceTypeLoadBalancer {

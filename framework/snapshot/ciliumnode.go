@@ -9,9 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -29,7 +28,7 @@ type CiliumNode struct {
 
 // CiliumNodes is the source of the CiliumNodes, in order of name. A cluster
 // that does not know the resource has none.
-var CiliumNodes = clusterList("CiliumNodes", (*cluster).ciliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
+var CiliumNodes = clusterList("CiliumNodes", []*resource{listedCiliumNodes.resource}, (*cluster).ciliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
 
 func (n CiliumNode) names(to *Names) { to.Nodes[n.Name] = true }
 
@@ -38,8 +37,6 @@ func (n CiliumNode) state(to *statements) {
 		to.add(Agent, "CiliumNode.spec.ipam.podCIDRs", p.String(), n.Name, "%s", n.Name)
 	}
 }
-
-var ciliumNodeResource = schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}
 
 // ciliumNode is what is read of Cilium's type of that name
 // (github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2, 1.8 to 1.20).
@@ -59,34 +56,45 @@ type ciliumNode struct {
 	} `json:"spec"`
 }
 
-func (c *cluster) ciliumNodes(ctx context.Context) ([]CiliumNode, error) {
-	l, err := c.dynamic.Resource(ciliumNodeResource).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+type keptCiliumNode struct {
+	CiliumNode
+	err error
+}
+
+var listedCiliumNodes = listing(resource{
+	GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}, what: "CiliumNodes", routes: true,
+}, func(o *unstructured.Unstructured) *keptCiliumNode {
+	of, err := as[ciliumNode](o)
 	if err != nil {
-		return nil, fmt.Errorf("listing CiliumNodes: %w", err)
+		return &keptCiliumNode{err: err}
 	}
-	nodes := make([]CiliumNode, 0, len(l.Items))
-	for _, item := range l.Items {
-		var o ciliumNode
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &o); err != nil {
-			return nil, fmt.Errorf("CiliumNode %q: %w", item.GetName(), err)
-		}
-		n := CiliumNode{Name: o.Metadata.Name, Created: o.Metadata.CreationTimestamp.Time}
-		if n.PodCIDRs, err = parsePrefixes(o.Spec.IPAM.PodCIDRs); err != nil {
-			return nil, fmt.Errorf("CiliumNode %q: spec.ipam.podCIDRs: %w", n.Name, err)
-		}
-		for _, a := range o.Spec.Addresses {
-			if a.Type == string(corev1.NodeInternalIP) {
-				ip, err := netip.ParseAddr(a.IP)
-				if err != nil {
-					return nil, fmt.Errorf("CiliumNode %q: spec.addresses: %w", n.Name, err)
-				}
-				n.InternalIPs = append(n.InternalIPs, ip)
+	n := &keptCiliumNode{CiliumNode: CiliumNode{Name: of.Metadata.Name, Created: of.Metadata.CreationTimestamp.Time}}
+	if n.PodCIDRs, err = parsePrefixes(of.Spec.IPAM.PodCIDRs); err != nil {
+		n.err = fmt.Errorf("CiliumNode %q: spec.ipam.podCIDRs: %w", n.Name, err)
+	}
+	for _, a := range of.Spec.Addresses {
+		if a.Type == string(corev1.NodeInternalIP) {
+			ip, err := netip.ParseAddr(a.IP)
+			if err != nil {
+				n.err = fmt.Errorf("CiliumNode %q: spec.addresses: %w", n.Name, err)
 			}
+			n.InternalIPs = append(n.InternalIPs, ip)
 		}
-		nodes = append(nodes, n)
+	}
+	return n
+})
+
+func (c *cluster) ciliumNodes(ctx context.Context) ([]CiliumNode, error) {
+	all, err := listedCiliumNodes.in(ctx, c)
+	if err != nil {
+		return nil, ignoreNotFound(err)
+	}
+	nodes := make([]CiliumNode, 0, len(all))
+	for _, n := range all {
+		if n.err != nil {
+			return nil, n.err
+		}
+		nodes = append(nodes, n.CiliumNode)
 	}
 	slices.SortFunc(nodes, func(a, b CiliumNode) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes, nil

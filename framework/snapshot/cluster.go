@@ -1,31 +1,29 @@
 package snapshot
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	typeddiscoveryv1 "k8s.io/client-go/kubernetes/typed/discovery/v1"
-	typedrbacv1 "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 )
 
-// cluster reads a Kubernetes API server. Every call is a list, answered from
-// the server's own cache of the newest state: no watch, nothing to wait for.
+// cluster reads a Kubernetes API server.
 //
 // The clients are client-go's own. klient lists through a RESTMapper, which
 // asks the server for its API groups again at each list of a resource that is
 // not there, as CiliumNodes are not in most clusters; and a snapshot is taken
 // several times a second.
 type cluster struct {
-	core      typedcorev1.CoreV1Interface
-	apps      typedappsv1.AppsV1Interface
-	discovery typeddiscoveryv1.DiscoveryV1Interface
-	rbac      typedrbacv1.RbacV1Interface
-	dynamic   dynamic.Interface
+	lister
+	core    typedcorev1.CoreV1Interface
+	typed   map[schema.GroupVersion]rest.Interface // of builtIn
+	dynamic dynamic.Interface
 }
 
 // newCluster makes a cluster that reads with c's credentials. Each source
@@ -38,29 +36,27 @@ func newCluster(c *rest.Config) (*cluster, error) {
 	if c.RateLimiter == nil {
 		c.QPS = -1
 	}
-	typed := rest.CopyConfig(c)
-	typed.ContentType = runtime.ContentTypeProtobuf
-	core, err := typedcorev1.NewForConfig(typed)
-	if err != nil {
+	cluster := &cluster{typed: map[schema.GroupVersion]rest.Interface{}}
+	cluster.lister = &paged{cluster: cluster, ctx: context.Background(), lists: map[*resource]*reading{}}
+	for _, group := range builtIn {
+		typed := rest.CopyConfig(c)
+		typed.ContentType, typed.NegotiatedSerializer = runtime.ContentTypeProtobuf, scheme.Codecs.WithoutConversion()
+		typed.GroupVersion, typed.APIPath = &group, "/apis"
+		if group.Group == "" {
+			typed.APIPath = "/api"
+		}
+		client, err := rest.RESTClientFor(typed)
+		if err != nil {
+			return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
+		}
+		cluster.typed[group] = client
+	}
+	cluster.core = typedcorev1.New(cluster.typed[builtIn[0]])
+	var err error
+	if cluster.dynamic, err = dynamic.NewForConfig(c); err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
 	}
-	apps, err := typedappsv1.NewForConfig(typed)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
-	}
-	discovery, err := typeddiscoveryv1.NewForConfig(typed)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
-	}
-	rbac, err := typedrbacv1.NewForConfig(typed)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
-	}
-	dyn, err := dynamic.NewForConfig(c)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
-	}
-	return &cluster{core: core, apps: apps, discovery: discovery, rbac: rbac, dynamic: dyn}, nil
+	return cluster, nil
 }
 
 // notEnded selects pods that have not ended. An ended pod keeps its address

@@ -190,9 +190,9 @@ func TestClusterErrors(t *testing.T) {
 		answer     http.HandlerFunc
 		want       string
 	}{
-		{"nodes forbidden", nodesPath, answer(http.StatusForbidden, forbidden), "listing Nodes: not allowed"},
-		{"pods forbidden", podsPath, answer(http.StatusForbidden, forbidden), "listing Pods: not allowed"},
-		{"CiliumNodes forbidden", ciliumPath, answer(http.StatusForbidden, forbidden), "listing CiliumNodes: not allowed"},
+		{"nodes forbidden", nodesPath, answer(http.StatusForbidden, forbidden), "listing Nodes: list on nodes in the core group is not permitted: not allowed"},
+		{"pods forbidden", podsPath, answer(http.StatusForbidden, forbidden), "listing Pods: list on pods in the core group is not permitted: not allowed"},
+		{"CiliumNodes forbidden", ciliumPath, answer(http.StatusForbidden, forbidden), "listing CiliumNodes: list on ciliumnodes in cilium.io is not permitted: not allowed"},
 		{"a node's range", nodesPath, protobuf(t, node), `node "master2": spec.podCIDRs: netip.ParsePrefix("10.5.114.0/240"): prefix length out of range`},
 		{"a node's address", nodesPath, protobuf(t, address), `node "master2": status.addresses: ParseAddr("here"): unable to parse IP`},
 		{"a pod's address", podsPath, protobuf(t, pod), `pod default/web: status.podIP: ParseAddr("there"): unable to parse IP`},

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // EndpointSlice is an EndpointSlice of a Service.
@@ -28,7 +27,7 @@ type EndpointSlice struct {
 
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
 // belong to a Service, in order of namespace, Service and name.
-var EndpointSlices = clusterList("EndpointSlices", (*cluster).endpointSlices,
+var EndpointSlices = clusterList("EndpointSlices", []*resource{listedEndpointSlices.resource}, (*cluster).endpointSlices,
 	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices }, EndpointSlice.state).within(proxyTimeout)
 
 func (e EndpointSlice) names(to *Names) {
@@ -44,60 +43,83 @@ func (e EndpointSlice) state(to *statements) {
 	}
 }
 
-func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
-	l, err := c.discovery.EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName})
-	if err != nil {
-		return nil, fmt.Errorf("listing EndpointSlices: %w", err)
+// keptEndpointSlice is one of IP addresses if ip is set.
+type keptEndpointSlice struct {
+	EndpointSlice
+	name string
+	ip   bool
+	err  error
+}
+
+var listedEndpointSlices = listing(resource{
+	GroupVersionResource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), what: "EndpointSlices", labels: discoveryv1.LabelServiceName,
+}, func(o *discoveryv1.EndpointSlice) *keptEndpointSlice {
+	e := &keptEndpointSlice{name: o.Name, ip: o.AddressType != discoveryv1.AddressTypeFQDN}
+	if e.ip {
+		e.EndpointSlice, e.err = endpointSliceOf(o)
 	}
-	slices.SortFunc(l.Items, func(a, b discoveryv1.EndpointSlice) int {
-		service := discoveryv1.LabelServiceName
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Labels[service], b.Labels[service]), cmp.Compare(a.Name, b.Name))
+	return e
+})
+
+func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
+	slice, err := listedEndpointSlices.in(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(slice, func(a, b *keptEndpointSlice) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Service, b.Service), cmp.Compare(a.name, b.name))
 	})
 	var all []EndpointSlice
-	for _, o := range l.Items {
-		if o.AddressType == discoveryv1.AddressTypeFQDN {
-			continue
+	for _, e := range slice {
+		if e.err != nil {
+			return nil, e.err
 		}
-		s := EndpointSlice{Namespace: o.Namespace, Service: o.Labels[discoveryv1.LabelServiceName]}
-		for _, p := range o.Ports {
-			if p.Port == nil { // every port: no proxy can make anything of it
-				continue
-			}
-			port := ServicePort{Protocol: string(corev1.ProtocolTCP), Port: uint16(*p.Port)}
-			if p.Name != nil {
-				port.Name = *p.Name
-			}
-			if p.Protocol != nil {
-				port.Protocol = string(*p.Protocol)
-			}
-			s.Ports = append(s.Ports, port)
+		if e.ip {
+			all = append(all, e.EndpointSlice)
 		}
-		for _, e := range o.Endpoints {
-			ready := e.Conditions.Ready == nil || *e.Conditions.Ready // unknown counts as ready
-			serving := e.Conditions.Serving != nil && *e.Conditions.Serving
-			if !ready && !serving {
-				continue
-			}
-			// All addresses of one endpoint are the same one: the first is taken.
-			if len(e.Addresses) == 0 {
-				continue
-			}
-			ip, err := netip.ParseAddr(e.Addresses[0])
-			if err != nil {
-				return nil, fmt.Errorf("EndpointSlice %s/%s: %w", o.Namespace, o.Name, err)
-			}
-			switch {
-			case !ready:
-				s.Draining = append(s.Draining, ip)
-				continue
-			case e.NodeName != nil:
-				s.ReadyNodes = append(s.ReadyNodes, *e.NodeName)
-			}
-			s.Ready = append(s.Ready, ip)
-		}
-		slices.Sort(s.ReadyNodes)
-		s.ReadyNodes = slices.Compact(s.ReadyNodes)
-		all = append(all, s)
 	}
 	return all, nil
+}
+
+func endpointSliceOf(o *discoveryv1.EndpointSlice) (EndpointSlice, error) {
+	s := EndpointSlice{Namespace: same(o.Namespace), Service: same(o.Labels[discoveryv1.LabelServiceName])}
+	for _, p := range o.Ports {
+		if p.Port == nil { // every port: no proxy can make anything of it
+			continue
+		}
+		port := ServicePort{Protocol: string(corev1.ProtocolTCP), Port: uint16(*p.Port)}
+		if p.Name != nil {
+			port.Name = same(*p.Name)
+		}
+		if p.Protocol != nil {
+			port.Protocol = same(string(*p.Protocol))
+		}
+		s.Ports = append(s.Ports, port)
+	}
+	for _, e := range o.Endpoints {
+		ready := e.Conditions.Ready == nil || *e.Conditions.Ready // unknown counts as ready
+		serving := e.Conditions.Serving != nil && *e.Conditions.Serving
+		if !ready && !serving {
+			continue
+		}
+		// All addresses of one endpoint are the same one: the first is taken.
+		if len(e.Addresses) == 0 {
+			continue
+		}
+		ip, err := netip.ParseAddr(e.Addresses[0])
+		if err != nil {
+			return s, fmt.Errorf("EndpointSlice %s/%s: %w", o.Namespace, o.Name, err)
+		}
+		switch {
+		case !ready:
+			s.Draining = append(s.Draining, ip)
+			continue
+		case e.NodeName != nil:
+			s.ReadyNodes = append(s.ReadyNodes, same(*e.NodeName))
+		}
+		s.Ready = append(s.Ready, ip)
+	}
+	slices.Sort(s.ReadyNodes)
+	s.ReadyNodes = slices.Compact(s.ReadyNodes)
+	return s, nil
 }

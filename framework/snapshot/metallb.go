@@ -8,9 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -60,16 +58,17 @@ func (b BGPAdvertisement) Prefix(a netip.Addr) netip.Prefix {
 // BGPAdvertisements is the source of the BGPAdvertisements of MetalLB, in order of namespace and
 // name, and of those of Cilium. A cluster that does not know a resource has none. It also lists
 // what they refer to: IPAddressPools, Cilium's configurations of BGP, Nodes and Services.
-var BGPAdvertisements = clusterList("BGP advertisements of MetalLB and Cilium", (*cluster).bgpAdvertisements,
+var BGPAdvertisements = clusterList("BGP advertisements of MetalLB and Cilium", []*resource{
+	listedAdvertisements.resource, listedPools.resource, listedNodes.resource, listedServices.resource,
+	ciliumClusterConfigs[0].resource, ciliumPeerConfigs[0].resource, ciliumAdvertisements[0].resource,
+	ciliumClusterConfigs[1].resource, ciliumPeerConfigs[1].resource, ciliumAdvertisements[1].resource,
+}, (*cluster).bgpAdvertisements,
 	func(s *Snapshot) *List[BGPAdvertisement] { return &s.BGPAdvertisements }, BGPAdvertisement.state)
 
 func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	all, err := c.metalLBAdvertisements(ctx)
-	if err != nil {
-		return nil, err
-	}
-	cilium, err := c.ciliumAdvertisements(ctx)
-	return append(all, cilium...), err
+	cilium, err2 := c.ciliumBGPAdvertisements(ctx)
+	return append(all, cilium...), failures(err, err2)
 }
 
 func (b BGPAdvertisement) names(to *Names) {
@@ -105,61 +104,52 @@ type ipAddressPool struct {
 	} `json:"spec"`
 }
 
-func metalLBResource(resource string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: resource}
-}
+var (
+	metalLB              = schema.GroupVersion{Group: "metallb.io", Version: "v1beta1"}
+	listedAdvertisements = customList[bgpAdvertisement](metalLB.WithResource("bgpadvertisements"), "BGPAdvertisements")
+	listedPools          = customList[ipAddressPool](metalLB.WithResource("ipaddresspools"), "IPAddressPools")
+)
 
 func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
-	l, err := c.dynamic.Resource(metalLBResource("bgpadvertisements")).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+	advertisements, err := listedAdvertisements.in(ctx, c)
+	if err != nil || len(advertisements) == 0 {
+		return nil, ignoreNotFound(err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("listing BGPAdvertisements: %w", err)
-	}
-	if len(l.Items) == 0 {
-		return nil, nil
-	}
-	pools, err := c.dynamic.Resource(metalLBResource("ipaddresspools")).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing IPAddressPools: %w", err)
-	}
-	nodes, err := c.core.Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing Nodes: %w", err)
+	pools, err := listedPools.in(ctx, c)
+	nodes, err2 := listedNodes.in(ctx, c)
+	if err := failures(err, err2); err != nil {
+		return nil, err
 	}
 	var all []BGPAdvertisement
-	for _, item := range l.Items {
-		of := fmt.Sprintf("BGPAdvertisement %s/%s", item.GetNamespace(), item.GetName())
-		var o bgpAdvertisement
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &o); err != nil {
-			return nil, fmt.Errorf("%s: %w", of, err)
+	for _, of := range advertisements {
+		if of.err != nil {
+			return nil, of.err
 		}
-		b := BGPAdvertisement{Namespace: item.GetNamespace(), Name: item.GetName(), Peers: o.Spec.Peers, AggregationLength: o.Spec.Aggregation}
-		for _, pool := range pools.Items {
-			selected, err := anySelects(o.Spec.PoolSelectors, pool.GetLabels())
+		o := of.is
+		b := BGPAdvertisement{Namespace: of.namespace, Name: of.name, Peers: o.Spec.Peers, AggregationLength: o.Spec.Aggregation}
+		for _, pool := range pools {
+			selected, err := anySelects(o.Spec.PoolSelectors, pool.labels)
 			if err != nil {
 				return nil, fmt.Errorf("%s: spec.ipAddressPoolSelectors: %w", of, err)
 			}
 			// Without names and selectors it is of all pools.
 			every := len(o.Spec.Pools) == 0 && len(o.Spec.PoolSelectors) == 0
-			if pool.GetNamespace() != item.GetNamespace() || !every && !selected && !slices.Contains(o.Spec.Pools, pool.GetName()) {
+			if pool.namespace != of.namespace || !every && !selected && !slices.Contains(o.Spec.Pools, pool.name) {
 				continue
 			}
-			var p ipAddressPool
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pool.Object, &p); err != nil {
-				return nil, fmt.Errorf("IPAddressPool %s: %w", pool.GetName(), err)
+			if pool.err != nil {
+				return nil, pool.err
 			}
-			for _, text := range p.Spec.Addresses {
+			for _, text := range pool.is.Spec.Addresses {
 				r, err := ParseAddressRange(text)
 				if err != nil {
-					return nil, fmt.Errorf("IPAddressPool %s: spec.addresses: %w", pool.GetName(), err)
+					return nil, fmt.Errorf("%s: spec.addresses: %w", pool, err)
 				}
 				b.Ranges = append(b.Ranges, r)
 			}
 		}
-		for _, node := range nodes.Items {
-			selected, err := anySelects(o.Spec.NodeSelectors, node.Labels)
+		for _, node := range nodes {
+			selected, err := anySelects(o.Spec.NodeSelectors, node.labels)
 			if err != nil {
 				return nil, fmt.Errorf("%s: spec.nodeSelectors: %w", of, err)
 			}

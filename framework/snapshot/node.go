@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Node is a Kubernetes Node.
@@ -45,7 +44,7 @@ type CalicoNode struct {
 }
 
 // Nodes is the source of the Nodes, in order of name.
-var Nodes = clusterList("Nodes", (*cluster).nodes, func(s *Snapshot) *List[Node] { return &s.Nodes }, Node.state)
+var Nodes = clusterList("Nodes", []*resource{listedNodes.resource}, (*cluster).nodes, func(s *Snapshot) *List[Node] { return &s.Nodes }, Node.state)
 
 func (n Node) names(to *Names) { to.Nodes[n.Name] = true }
 
@@ -72,39 +71,59 @@ func (n Node) state(to *statements) {
 	}
 }
 
+// keptNode is a Node, and what its selectors go by.
+type keptNode struct {
+	Node
+	labels map[string]string
+	err    error
+}
+
+var listedNodes = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), what: "Nodes", routes: true}, func(o *corev1.Node) *keptNode {
+	n, err := nodeOf(o)
+	return &keptNode{n, o.Labels, err}
+})
+
 func (c *cluster) nodes(ctx context.Context) ([]Node, error) {
-	l, err := c.core.Nodes().List(ctx, metav1.ListOptions{})
+	all, err := listedNodes.in(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("listing Nodes: %w", err)
+		return nil, err
 	}
-	nodes := make([]Node, 0, len(l.Items))
-	for _, o := range l.Items {
-		n := Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable}
-		_, n.Excluded = o.Labels[corev1.LabelNodeExcludeBalancers]
-		for _, a := range o.Status.Addresses {
-			if a.Type == corev1.NodeInternalIP {
-				ip, err := netip.ParseAddr(a.Address)
-				if err != nil {
-					return nil, fmt.Errorf("node %q: status.addresses: %w", o.Name, err)
-				}
-				n.InternalIPs = append(n.InternalIPs, ip)
-			}
+	nodes := make([]Node, 0, len(all))
+	for _, n := range all {
+		if n.err != nil {
+			return nil, n.err
 		}
-		if n.PodCIDRs, err = parsePrefixes(o.Spec.PodCIDRs); err != nil {
-			return nil, fmt.Errorf("node %q: spec.podCIDRs: %w", o.Name, err)
-		}
-		for _, condition := range o.Status.Conditions {
-			if condition.Type == corev1.NodeReady {
-				n.Ready = condition.Status == corev1.ConditionTrue
-			}
-		}
-		if err := n.readAnnotations(o.Annotations); err != nil {
-			return nil, fmt.Errorf("node %q: annotation %w", o.Name, err)
-		}
-		nodes = append(nodes, n)
+		nodes = append(nodes, n.Node)
 	}
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes, nil
+}
+
+func nodeOf(o *corev1.Node) (Node, error) {
+	n := Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable}
+	_, n.Excluded = o.Labels[corev1.LabelNodeExcludeBalancers]
+	for _, a := range o.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			ip, err := netip.ParseAddr(a.Address)
+			if err != nil {
+				return n, fmt.Errorf("node %q: status.addresses: %w", o.Name, err)
+			}
+			n.InternalIPs = append(n.InternalIPs, ip)
+		}
+	}
+	var err error
+	if n.PodCIDRs, err = parsePrefixes(o.Spec.PodCIDRs); err != nil {
+		return n, fmt.Errorf("node %q: spec.podCIDRs: %w", o.Name, err)
+	}
+	for _, condition := range o.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			n.Ready = condition.Status == corev1.ConditionTrue
+		}
+	}
+	if err := n.readAnnotations(o.Annotations); err != nil {
+		return n, fmt.Errorf("node %q: annotation %w", o.Name, err)
+	}
+	return n, nil
 }
 
 // The annotations (libcalico-go/lib/backend/k8s/resources/node.go of

@@ -3,12 +3,10 @@ package snapshot
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Account is a ServiceAccount that pods run with, and what RBAC permits it.
@@ -40,7 +38,9 @@ type Permission struct {
 // which the API server would answer, is created, and who may only read cannot create one.
 // Other authorizers than RBAC are not asked. Rules of aggregated ClusterRoles are those that
 // the controller has filled in, by which the API server goes too.
-var Accounts = clusterList("permissions of ServiceAccounts", (*cluster).accounts,
+var Accounts = clusterList("permissions of ServiceAccounts", []*resource{
+	listedPods.resource, listedClusterRoles.resource, listedRoles.resource, listedClusterBindings.resource, listedBindings.resource,
+}, (*cluster).accounts,
 	func(s *Snapshot) *List[Account] { return &s.Accounts }, Account.state).within(rolesTimeout)
 
 // rolesTimeout bounds a reading of permissions: on a busy machine five lists took over a
@@ -57,40 +57,56 @@ func (a Account) state(to *statements) {
 	}
 }
 
+// role is a Role, or a ClusterRole, which is in no namespace. Bindings name a role of their kind,
+// and a Role is that of the binding's namespace.
+type role struct{ kind, namespace, name string }
+
+type keptRole struct {
+	role
+	rules []rbacv1.PolicyRule
+}
+
+type keptBinding struct {
+	namespace string // empty: of all
+	to        []rbacv1.Subject
+	ref       rbacv1.RoleRef
+}
+
+func rbacResource(name, what string) resource {
+	return resource{GroupVersionResource: rbacv1.SchemeGroupVersion.WithResource(name), what: what}
+}
+
+var (
+	listedClusterRoles = listing(rbacResource("clusterroles", "ClusterRoles"), func(o *rbacv1.ClusterRole) keptRole {
+		return keptRole{role{kind: "ClusterRole", name: o.Name}, o.Rules}
+	})
+	listedRoles = listing(rbacResource("roles", "Roles"), func(o *rbacv1.Role) keptRole {
+		return keptRole{role{"Role", o.Namespace, o.Name}, o.Rules}
+	})
+	listedClusterBindings = listing(rbacResource("clusterrolebindings", "ClusterRoleBindings"), func(o *rbacv1.ClusterRoleBinding) keptBinding {
+		return keptBinding{"", o.Subjects, o.RoleRef}
+	})
+	listedBindings = listing(rbacResource("rolebindings", "RoleBindings"), func(o *rbacv1.RoleBinding) keptBinding {
+		return keptBinding{o.Namespace, o.Subjects, o.RoleRef}
+	})
+)
+
 func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
-	options := metav1.ListOptions{}
-	pods, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: notEnded})
-	if err != nil {
-		return nil, fmt.Errorf("listing Pods: %w", err)
+	pods, err := listedPods.in(ctx, c)
+	clusterRoles, err2 := listedClusterRoles.in(ctx, c)
+	namespaced, err3 := listedRoles.in(ctx, c)
+	clusterBindings, err4 := listedClusterBindings.in(ctx, c)
+	bindings, err5 := listedBindings.in(ctx, c)
+	if err := failures(err, err2, err3, err4, err5); err != nil {
+		return nil, err
 	}
-	// Bindings name a role of their kind, and a Role is that of the binding's namespace.
-	type role struct{ kind, namespace, name string }
 	roles := map[role][]rbacv1.PolicyRule{}
-	clusterRoles, err := c.rbac.ClusterRoles().List(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("listing ClusterRoles: %w", err)
-	}
-	for _, o := range clusterRoles.Items {
-		roles[role{kind: "ClusterRole", name: o.Name}] = o.Rules
-	}
-	namespaced, err := c.rbac.Roles(metav1.NamespaceAll).List(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("listing Roles: %w", err)
-	}
-	for _, o := range namespaced.Items {
-		roles[role{"Role", o.Namespace, o.Name}] = o.Rules
-	}
-	clusterBindings, err := c.rbac.ClusterRoleBindings().List(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("listing ClusterRoleBindings: %w", err)
-	}
-	bindings, err := c.rbac.RoleBindings(metav1.NamespaceAll).List(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("listing RoleBindings: %w", err)
+	for _, r := range slices.Concat(clusterRoles, namespaced) {
+		roles[r.role] = r.rules
 	}
 	accounts := map[string]*Account{}
-	for _, o := range pods.Items {
-		if a := (&Account{Namespace: o.Namespace, Name: o.Spec.ServiceAccountName}); a.Name != "" { // mirror pods have none
+	for _, p := range pods {
+		if a := (&Account{Namespace: p.images.Namespace, Name: p.images.ServiceAccount}); a.Name != "" { // mirror pods have none
 			accounts[a.String()] = a
 		}
 	}
@@ -110,11 +126,8 @@ func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
 			}
 		}
 	}
-	for _, o := range clusterBindings.Items {
-		permit("", o.Subjects, o.RoleRef)
-	}
-	for _, o := range bindings.Items {
-		permit(o.Namespace, o.Subjects, o.RoleRef)
+	for _, b := range slices.Concat(clusterBindings, bindings) {
+		permit(b.namespace, b.to, b.ref)
 	}
 	all := make([]Account, 0, len(accounts))
 	for _, a := range accounts {

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"unique"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Pod is a pod with an address of its own. Pods in the host's network and
@@ -23,35 +24,63 @@ func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
 // Pods is the source of the pods that have an address of their own, in order
 // of namespace and name.
-var Pods = clusterList("Pods", (*cluster).pods, func(s *Snapshot) *List[Pod] { return &s.Pods }, nil)
+var Pods = clusterList("Pods", []*resource{listedPods.resource}, (*cluster).pods, func(s *Snapshot) *List[Pod] { return &s.Pods }, nil)
 
 func (p Pod) names(to *Names) {
 	to.Pods[p.Name], to.Namespaces[p.Namespace], to.Nodes[p.Node] = true, true, true
 }
 
+// keptPod is what sources read of a pod that has not ended.
+type keptPod struct {
+	images PodImages
+	// ip is not valid if the pod has no address of its own; err: nor can it be read.
+	ip     netip.Addr
+	err    error
+	calico []CalicoAgent
+}
+
+var listedPods = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), what: "Pods", fields: notEnded}, func(o *corev1.Pod) *keptPod {
+	p := &keptPod{images: podImagesOf(o), calico: calicoAgentsOf(o)}
+	p.ip, p.err = podIP(o)
+	return p
+})
+
+// same is a text of which many objects have the same, such as an image: it is kept once.
+func same(text string) string { return unique.Make(text).Value() }
+
 func (c *cluster) pods(ctx context.Context) ([]Pod, error) {
-	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: notEnded})
+	all, err := listedPods.in(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("listing Pods: %w", err)
+		return nil, err
 	}
-	pods := make([]Pod, 0, len(l.Items))
-	for _, o := range l.Items {
-		if o.Spec.HostNetwork || o.Status.PodIP == "" {
-			continue
+	pods := make([]Pod, 0, len(all))
+	for _, p := range all {
+		if p.err != nil {
+			return nil, p.err
 		}
-		ip, err := netip.ParseAddr(o.Status.PodIP)
-		if err != nil {
-			return nil, fmt.Errorf("pod %s/%s: status.podIP: %w", o.Namespace, o.Name, err)
+		if p.ip.IsValid() {
+			pods = append(pods, Pod{Namespace: p.images.Namespace, Name: p.images.Name, Node: p.images.Node, IP: p.ip})
 		}
-		for _, other := range o.Status.PodIPs { // routers are asked for their routes of IPv4
-			if a, err := netip.ParseAddr(other.IP); err == nil && a.Is4() && !ip.Is4() {
-				ip = a
-			}
-		}
-		pods = append(pods, Pod{Namespace: o.Namespace, Name: o.Name, Node: o.Spec.NodeName, IP: ip})
 	}
 	slices.SortFunc(pods, func(a, b Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return pods, nil
+}
+
+// podIP is a pod's own address, the one of IPv4 if it has two.
+func podIP(o *corev1.Pod) (netip.Addr, error) {
+	if o.Spec.HostNetwork || o.Status.PodIP == "" {
+		return netip.Addr{}, nil
+	}
+	ip, err := netip.ParseAddr(o.Status.PodIP)
+	if err != nil {
+		return ip, fmt.Errorf("pod %s/%s: status.podIP: %w", o.Namespace, o.Name, err)
+	}
+	for _, other := range o.Status.PodIPs { // routers are asked for their routes of IPv4
+		if a, err := netip.ParseAddr(other.IP); err == nil && a.Is4() && !ip.Is4() {
+			ip = a
+		}
+	}
+	return ip, nil
 }

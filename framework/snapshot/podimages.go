@@ -63,7 +63,7 @@ func (c RunningContainer) Pulled() string {
 
 // RunningImages is the source of what pods run, in order of namespace and
 // name.
-var RunningImages = clusterList("images of Pods", (*cluster).podImages, func(s *Snapshot) *List[PodImages] { return &s.PodImages }, PodImages.state)
+var RunningImages = clusterList("images of Pods", []*resource{listedPods.resource}, (*cluster).podImages, func(s *Snapshot) *List[PodImages] { return &s.PodImages }, PodImages.state)
 
 func (p PodImages) names(to *Names) {
 	to.Pods[p.Name], to.Namespaces[p.Namespace], to.Nodes[p.Node] = true, true, true
@@ -77,40 +77,44 @@ func (p PodImages) state(to *statements) {
 }
 
 func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
-	l, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: notEnded})
+	all, err := listedPods.in(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("listing Pods: %w", err)
+		return nil, err
 	}
-	pods := make([]PodImages, 0, len(l.Items))
-	for _, o := range l.Items {
-		p := PodImages{
-			Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Node: o.Spec.NodeName, Created: o.CreationTimestamp.Time, ServiceAccount: o.Spec.ServiceAccountName,
-			Template: cmp.Or(o.Labels[appsv1.ControllerRevisionHashLabelKey], o.Labels[appsv1.DefaultDeploymentUniqueLabelKey]),
-		}
-		if owner := metav1.GetControllerOf(&o); owner != nil {
-			p.OwnerKind, p.OwnerName = owner.Kind, owner.Name
-			// A Deployment owns its pods through a ReplicaSet, which is named
-			// after it and the template's hash.
-			if name, ok := strings.CutSuffix(owner.Name, "-"+p.Template); ok && owner.Kind == "ReplicaSet" {
-				p.OwnerKind, p.OwnerName = "Deployment", name
-			}
-		}
-		statuses := map[string]corev1.ContainerStatus{}
-		for _, s := range slices.Concat(o.Status.InitContainerStatuses, o.Status.ContainerStatuses) {
-			statuses[s.Name] = s
-		}
-		for _, asked := range containersOf(o.Spec) {
-			s := statuses[asked.Name]
-			p.Containers = append(p.Containers, RunningContainer{
-				Container: asked, ImageID: s.ImageID, Restarts: int(s.RestartCount), Trouble: trouble(s),
-			})
-		}
-		pods = append(pods, p)
+	pods := make([]PodImages, 0, len(all))
+	for _, p := range all {
+		pods = append(pods, p.images)
 	}
 	slices.SortFunc(pods, func(a, b PodImages) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return pods, nil
+}
+
+func podImagesOf(o *corev1.Pod) PodImages {
+	p := PodImages{
+		Namespace: same(o.Namespace), Name: o.Name, UID: string(o.UID), Node: same(o.Spec.NodeName), Created: o.CreationTimestamp.Time, ServiceAccount: same(o.Spec.ServiceAccountName),
+		Template: same(cmp.Or(o.Labels[appsv1.ControllerRevisionHashLabelKey], o.Labels[appsv1.DefaultDeploymentUniqueLabelKey])),
+	}
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		p.OwnerKind, p.OwnerName = same(owner.Kind), same(owner.Name)
+		// A Deployment owns its pods through a ReplicaSet, which is named
+		// after it and the template's hash.
+		if name, ok := strings.CutSuffix(owner.Name, "-"+p.Template); ok && owner.Kind == "ReplicaSet" {
+			p.OwnerKind, p.OwnerName = "Deployment", same(name)
+		}
+	}
+	statuses := map[string]corev1.ContainerStatus{}
+	for _, s := range slices.Concat(o.Status.InitContainerStatuses, o.Status.ContainerStatuses) {
+		statuses[s.Name] = s
+	}
+	for _, asked := range containersOf(o.Spec) {
+		s := statuses[asked.Name]
+		p.Containers = append(p.Containers, RunningContainer{
+			Container: asked, ImageID: same(s.ImageID), Restarts: int(s.RestartCount), Trouble: trouble(s),
+		})
+	}
+	return p
 }
 
 // trouble says what is wrong with a container, as far as its status says.

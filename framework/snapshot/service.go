@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Service is a Service with a cluster IP. Headless Services and mere names
@@ -43,37 +42,63 @@ type ServicePort struct {
 //
 // It is compared with what kube-proxies have made of it, and no snapshot is
 // held up if it takes as long as those.
-var Services = clusterList("Services", (*cluster).services, func(s *Snapshot) *List[Service] { return &s.Services }, nil).within(proxyTimeout)
+var Services = clusterList("Services", []*resource{listedServices.resource}, (*cluster).services, func(s *Snapshot) *List[Service] { return &s.Services }, nil).within(proxyTimeout)
 
 func (s Service) names(to *Names) { to.Namespaces[s.Namespace] = true }
 
+// keptService is a Service, and what Cilium selects it by.
+type keptService struct {
+	Service
+	// addressed is set if it has a cluster IP.
+	addressed bool
+	err       error
+	labels    map[string]string
+	class     string // loadBalancerClass
+}
+
+var listedServices = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services"), what: "Services", routes: true}, func(o *corev1.Service) *keptService {
+	s := &keptService{labels: o.Labels, addressed: o.Spec.Type != corev1.ServiceTypeExternalName && o.Spec.ClusterIP != corev1.ClusterIPNone}
+	s.Service, s.err = serviceOf(o)
+	if o.Spec.LoadBalancerClass != nil {
+		s.class = *o.Spec.LoadBalancerClass
+	}
+	return s
+})
+
 func (c *cluster) services(ctx context.Context) ([]Service, error) {
-	l, err := c.core.Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	all, err := listedServices.in(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("listing Services: %w", err)
+		return nil, err
 	}
 	var services []Service
-	for _, o := range l.Items {
-		if o.Spec.Type == corev1.ServiceTypeExternalName || o.Spec.ClusterIP == corev1.ClusterIPNone {
+	for _, s := range all {
+		if !s.addressed {
 			continue
 		}
-		s := Service{Namespace: o.Namespace, Name: o.Name, Created: o.CreationTimestamp.Time}
-		for _, text := range o.Spec.ClusterIPs {
-			ip, err := netip.ParseAddr(text)
-			if err != nil {
-				return nil, fmt.Errorf("service %s: spec.clusterIPs: %w", s, err)
-			}
-			s.ClusterIPs = append(s.ClusterIPs, ip)
+		if s.err != nil {
+			return nil, s.err
 		}
-		s.Local = o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-		s.LoadBalancerIPs = balancerIPs(o)
-		for _, p := range o.Spec.Ports {
-			s.Ports = append(s.Ports, ServicePort{Name: p.Name, Protocol: string(p.Protocol), Port: uint16(p.Port)})
-		}
-		services = append(services, s)
+		services = append(services, s.Service)
 	}
 	slices.SortFunc(services, func(a, b Service) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return services, nil
+}
+
+func serviceOf(o *corev1.Service) (Service, error) {
+	s := Service{Namespace: same(o.Namespace), Name: o.Name, Created: o.CreationTimestamp.Time}
+	s.Local = o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	s.LoadBalancerIPs = balancerIPs(o)
+	for _, p := range o.Spec.Ports {
+		s.Ports = append(s.Ports, ServicePort{Name: same(p.Name), Protocol: same(string(p.Protocol)), Port: uint16(p.Port)})
+	}
+	for _, text := range o.Spec.ClusterIPs {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return s, fmt.Errorf("service %s: spec.clusterIPs: %w", s, err)
+		}
+		s.ClusterIPs = append(s.ClusterIPs, ip)
+	}
+	return s, nil
 }

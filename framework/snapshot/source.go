@@ -40,6 +40,8 @@ type kind struct {
 	name string
 	// timeout bounds one reading; zero means defaultTimeout.
 	timeout time.Duration
+	// lists are those of the API server that it reads.
+	lists []*resource
 	// after are kinds whose part of the snapshot this one needs: they are
 	// read as well, and before.
 	after []*kind
@@ -112,6 +114,15 @@ type opening struct {
 	closers []io.Closer
 }
 
+// closer closes by calling a function.
+type closer func()
+
+// Close implements io.Closer.
+func (c closer) Close() error {
+	c()
+	return nil
+}
+
 // closes notes what must be closed with the collector.
 func (o *opening) closes(opened any) {
 	if c, ok := opened.(io.Closer); ok {
@@ -132,6 +143,9 @@ const (
 type Collector struct {
 	sources []*opened
 	closers []io.Closer
+	// lists are those of the API server; nil if there are none, or if they are followed.
+	lists   *paged
+	changed <-chan struct{}
 }
 
 // opened are the sources of one kind, ready to be read.
@@ -167,20 +181,40 @@ func (o *opened) collect(ctx context.Context, s *Snapshot, done map[*kind]chan s
 // is one. What the access cannot reach is no error: such a source is unavailable in
 // each snapshot, and Snapshot.Unavailable says why. The collector must be closed.
 func Open(ctx context.Context, access Access, sources ...Source) (*Collector, error) {
+	return begin(ctx, access, 0, sources)
+}
+
+// begin opens a collector, which follows the lists of the API server if watch is not 0.
+func begin(ctx context.Context, access Access, watch time.Duration, sources []Source) (*Collector, error) {
 	asked, err := byKind(sources)
 	if err != nil {
 		return nil, err
 	}
-	o := &opening{access: access, ctx: ctx}
+	o, c := &opening{access: access, ctx: ctx}, &Collector{}
 	o.cluster = sync.OnceValues(func() (*cluster, error) {
 		config, err := access.Kubernetes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return newCluster(config)
+		cluster, err := newCluster(config)
+		if err != nil {
+			return nil, err
+		}
+		if watch == 0 {
+			c.lists = cluster.lister.(*paged)
+			return cluster, nil
+		}
+		var lists []*resource
+		for k := range asked {
+			lists = append(lists, k.lists...)
+		}
+		ctx, stop := context.WithCancel(ctx)
+		o.closers = append(o.closers, closer(stop))
+		follows := cluster.follow(ctx, watch, lists)
+		cluster.lister, c.changed = follows, follows.changed
+		return cluster, nil
 	})
 	o.nodes = sync.OnceValues(func() (map[string]Machine, error) { return access.Nodes(ctx) })
-	c := &Collector{}
 	for _, k := range kinds {
 		names, wanted := asked[k]
 		if !wanted {
@@ -190,6 +224,9 @@ func Open(ctx context.Context, access Access, sources ...Source) (*Collector, er
 		c.sources = append(c.sources, &opened{kind: k, read: read, unreachable: err, usual: k.bound(), within: k.bound()})
 	}
 	c.closers = o.closers
+	if watch > 0 {
+		c.Allow(watch)
+	}
 	if ctx.Err() != nil {
 		return nil, errors.Join(fmt.Errorf("opening the sources of snapshots: %w", context.Cause(ctx)), c.Close())
 	}
@@ -222,12 +259,23 @@ func (c *Collector) Close() error {
 	return errors.Join(errs...)
 }
 
-// Allow bounds one reading of each source by at least a time, for a cluster and routers that
-// are far away, or whose requests are limited.
+// listWithin bounds all pages of a list, where each has its own bound: in this time the server
+// may forget the version that they are of.
+const listWithin = 5 * time.Minute
+
+// Allow bounds one answer by at least a time, for a cluster and routers that are far away, or
+// whose requests are limited: all that a router says, or a page of a list of the API server. Of a
+// large cluster there are hundreds.
 func (c *Collector) Allow(within time.Duration) {
 	for _, s := range c.sources {
 		s.usual = max(s.usual, within)
+		if len(s.kind.lists) > 0 {
+			s.usual = listWithin
+		}
 		s.within = s.usual
+	}
+	if c.lists != nil {
+		c.lists.within = within
 	}
 }
 
@@ -245,6 +293,11 @@ func (c *Collector) Timeout() time.Duration {
 // is marked as unavailable, and delays the snapshot no longer than that.
 func (c *Collector) Collect(ctx context.Context) Snapshot {
 	s := Snapshot{Time: time.Now()}
+	if c.lists != nil {
+		lists, cancel := context.WithCancel(ctx)
+		defer cancel()
+		c.lists.begin(lists)
+	}
 	done := map[*kind]chan struct{}{}
 	for _, o := range c.sources {
 		done[o.kind] = make(chan struct{})
@@ -291,23 +344,26 @@ func list[T any](ctx context.Context, ask func(context.Context) ([]T, error)) Li
 	return l
 }
 
-// clusterList makes a source of a list that a Kubernetes API server has. State, which
-// may be nil, adds what an item says of objects.
+// clusterList makes a source of what a Kubernetes API server has, which ask makes of some of its
+// lists. State, which may be nil, adds what an item says of objects.
 func clusterList[T named](
 	name string,
+	lists []*resource,
 	ask func(*cluster, context.Context) ([]T, error),
 	field func(*Snapshot) *List[T],
 	state func(item T, to *statements),
 ) Source {
 	return Source{kind: register(kind{
-		name: name,
+		name:  name,
+		lists: lists,
 		open: func(o *opening, _ []string) (read, error) {
 			c, err := o.cluster()
 			if err != nil {
 				return nil, err
 			}
+			var made memo[T]
 			return func(ctx context.Context, s *Snapshot) {
-				*field(s) = list(ctx, func(ctx context.Context) ([]T, error) { return ask(c, ctx) })
+				*field(s) = list(ctx, func(ctx context.Context) ([]T, error) { return made.ask(ctx, c, ask) })
 			}, nil
 		},
 		copy:  func(to, from *Snapshot, _ []string) { *field(to) = *field(from) },

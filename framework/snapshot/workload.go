@@ -3,9 +3,9 @@ package snapshot
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -32,7 +32,7 @@ type Container struct {
 
 // Workloads is the source of DaemonSets, Deployments and StatefulSets, in
 // order of kind, namespace and name.
-var Workloads = clusterList("workloads", (*cluster).workloads, func(s *Snapshot) *List[Workload] { return &s.Workloads }, Workload.state)
+var Workloads = clusterList("workloads", []*resource{listedDaemonSets.resource, listedDeployments.resource, listedStatefulSets.resource}, (*cluster).workloads, func(s *Snapshot) *List[Workload] { return &s.Workloads }, Workload.state)
 
 // names leaves out the name of the workload: it says which software runs, not whose.
 func (w Workload) names(to *Names) { to.Namespaces[w.Namespace] = true }
@@ -50,33 +50,30 @@ func (c Container) kind() string {
 	return "container"
 }
 
+var (
+	listedDaemonSets = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), what: "DaemonSets"}, func(o *appsv1.DaemonSet) Workload {
+		return workload("DaemonSet", o.ObjectMeta, o.Spec.Template)
+	})
+	listedDeployments = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), what: "Deployments"}, func(o *appsv1.Deployment) Workload {
+		return workload("Deployment", o.ObjectMeta, o.Spec.Template)
+	})
+	listedStatefulSets = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), what: "StatefulSets"}, func(o *appsv1.StatefulSet) Workload {
+		return workload("StatefulSet", o.ObjectMeta, o.Spec.Template)
+	})
+)
+
+func workload(kind string, meta metav1.ObjectMeta, template corev1.PodTemplateSpec) Workload {
+	return Workload{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, Containers: containersOf(template.Spec)}
+}
+
 func (c *cluster) workloads(ctx context.Context) ([]Workload, error) {
-	var all []Workload
-	add := func(kind string, meta metav1.ObjectMeta, template corev1.PodTemplateSpec) {
-		all = append(all, Workload{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, Containers: containersOf(template.Spec)})
+	daemonSets, err := listedDaemonSets.in(ctx, c)
+	deployments, err2 := listedDeployments.in(ctx, c)
+	statefulSets, err3 := listedStatefulSets.in(ctx, c)
+	if err := failures(err, err2, err3); err != nil {
+		return nil, err
 	}
-	everywhere, options := metav1.NamespaceAll, metav1.ListOptions{}
-	daemonSets, err := c.apps.DaemonSets(everywhere).List(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("listing DaemonSets: %w", err)
-	}
-	for _, o := range daemonSets.Items {
-		add("DaemonSet", o.ObjectMeta, o.Spec.Template)
-	}
-	deployments, err := c.apps.Deployments(everywhere).List(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("listing Deployments: %w", err)
-	}
-	for _, o := range deployments.Items {
-		add("Deployment", o.ObjectMeta, o.Spec.Template)
-	}
-	statefulSets, err := c.apps.StatefulSets(everywhere).List(ctx, options)
-	if err != nil {
-		return nil, fmt.Errorf("listing StatefulSets: %w", err)
-	}
-	for _, o := range statefulSets.Items {
-		add("StatefulSet", o.ObjectMeta, o.Spec.Template)
-	}
+	all := slices.Concat(daemonSets, deployments, statefulSets)
 	slices.SortFunc(all, func(a, b Workload) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -86,10 +83,10 @@ func (c *cluster) workloads(ctx context.Context) ([]Workload, error) {
 func containersOf(spec corev1.PodSpec) []Container {
 	var all []Container
 	for _, c := range spec.InitContainers {
-		all = append(all, Container{Name: c.Name, Init: true, Image: c.Image, PullPolicy: string(c.ImagePullPolicy)})
+		all = append(all, Container{Name: same(c.Name), Init: true, Image: same(c.Image), PullPolicy: same(string(c.ImagePullPolicy))})
 	}
 	for _, c := range spec.Containers {
-		all = append(all, Container{Name: c.Name, Image: c.Image, PullPolicy: string(c.ImagePullPolicy)})
+		all = append(all, Container{Name: same(c.Name), Image: same(c.Image), PullPolicy: same(string(c.ImagePullPolicy))})
 	}
 	return all
 }

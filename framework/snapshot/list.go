@@ -1,0 +1,299 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// How a source reads lists of the API server:
+//
+//	source    nodes(), pods(), accounts() ...      one file each; asks for lists, judges nothing
+//	             │ items, shared: read only
+//	listed    listedNodes, listedPods ...                what is asked for, and what is kept of an object
+//	             │
+//	lister    ┌──┴────────────┐
+//	        *paged        *followed                who has the lists
+//	          │               │ store of a reflector: list once, then watch
+//	          └──────┬────────┘
+//	cluster   read() in pages, watch()             one client, one limit of requests
+//
+// Open reads by paged: each list is asked for once in a snapshot, whatever the number of sources
+// that need it. Follow reads by followed: lists stay in memory. Sources do not know which.
+
+// resource is a list of the API server.
+type resource struct {
+	schema.GroupVersionResource
+	// what names its objects in sentences: "Nodes".
+	what string
+	// fields and labels select among them.
+	fields, labels string
+	// routes is set if a change of it may change which routes routers are to have.
+	routes bool
+	// keep makes, of an object, what is kept of it. Of 150,000 pods that is 70 MB, and
+	// the pods themselves are more than 1 GB.
+	keep func(runtime.Object) (any, error)
+}
+
+// listed is a resource of whose objects a T is kept. It says itself what is wrong with one: other
+// sources may be content with the rest of it.
+type listed[T any] struct{ *resource }
+
+// listing declares a resource whose objects are an O: of a built-in type, which is asked for as
+// protobuf, or else unstructured, which is JSON. Metadata alone (PartialObjectMetadata) is enough
+// for no source: each list has one at least that reads spec or status.
+func listing[O runtime.Object, T any](r resource, keep func(O) T) listed[T] {
+	r.keep = func(o runtime.Object) (any, error) {
+		object, ok := o.(O)
+		if !ok {
+			return nil, fmt.Errorf("the server sent a %T", o)
+		}
+		return keep(object), nil
+	}
+	return listed[T]{&r}
+}
+
+// in are the items of a cluster. They are shared with other sources: read only.
+func (l listed[T]) in(ctx context.Context, c *cluster) ([]T, error) {
+	items, _, err := c.list(ctx, l.resource)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, len(items))
+	for i, item := range items {
+		all[i] = item.(T)
+	}
+	return all, nil
+}
+
+// failed says what was not read, and by which rule of RBAC it would be.
+func (r *resource) failed(verb string, err error) error {
+	if apierrors.IsForbidden(err) {
+		group := r.Group
+		if group == "" {
+			group = "the core group"
+		}
+		err = fmt.Errorf("%s on %s in %s %s: %w", verb, r.Resource, group, NotPermitted, err)
+	}
+	return fmt.Errorf("listing %s: %w", r.what, err)
+}
+
+// NotPermitted is in the reason of a source that was not read because RBAC does not permit it,
+// after the rule that is missing: "list on ipamblocks in crd.projectcalico.org is not permitted".
+const NotPermitted = "is not permitted"
+
+// failures joins what went wrong, in one line. It is nil if nothing did.
+func failures(errs ...error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) < 2 {
+		return errors.Join(errs...)
+	}
+	var texts []string
+	for _, err := range errs {
+		texts = append(texts, err.Error())
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
+// Resources are the lists of the API server that sources read, each once, in order of group,
+// version and name.
+func Resources(sources ...Source) []schema.GroupVersionResource {
+	var all []schema.GroupVersionResource
+	for _, s := range sources {
+		for _, r := range s.kind.lists {
+			all = append(all, r.GroupVersionResource)
+		}
+	}
+	slices.SortFunc(all, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(all)
+}
+
+// lister has the lists of a cluster.
+type lister interface {
+	// list is what is kept of the objects of a resource, and which version of that it is: another
+	// one if it has changed, and 0 if it is not known whether it has. An error is
+	// apierrors.IsNotFound if the cluster does not know the resource.
+	list(context.Context, *resource) (items []any, version uint64, err error)
+}
+
+// pageSize is how many objects a page has.
+const pageSize = 500
+
+// errCutOff is of a list whose pages do not belong together.
+var errCutOff = errors.New("the server's pages are of different versions")
+
+// object is what is kept of an object, with its key and its version.
+type object struct {
+	key, version string
+	item         any
+}
+
+// read reads a list in pages, all of one resource version: what the first page is of, or nothing.
+// It also returns that version. within bounds each page; 0: ctx alone does.
+//
+// No version is asked for, so the first page is of the newest one: the server answers it from
+// etcd, or from its cache once that is as new (Kubernetes 1.34), and the continue token of a page
+// has the version for the next. Version 0 would be answered from the cache of any API server as it
+// is, which may be older than what was read a moment ago, and in one piece, because a limit does
+// not hold for it: 150,000 pods are some hundred megabytes in the memory of both ends.
+//
+// The server forgets versions after 5 to 10 minutes, and a page is then 410 Gone. The
+// list begins once more, and the second time it fails. (client-go's pager would ask for all in one
+// piece, and its pages are not compared.)
+func (c *cluster) read(ctx context.Context, r *resource, within time.Duration) (objects []object, version string, err error) {
+	for range 2 {
+		objects, version, err = c.pages(ctx, r, within)
+		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !errors.Is(err, errCutOff) {
+			break
+		}
+	}
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		err = fmt.Errorf("the server has forgotten, twice, the version that the list began with: %w", err)
+	}
+	if err != nil {
+		return nil, "", r.failed("list", err)
+	}
+	return objects, version, nil
+}
+
+func (c *cluster) pages(ctx context.Context, r *resource, within time.Duration) (objects []object, version string, err error) {
+	options := metav1.ListOptions{Limit: pageSize, FieldSelector: r.fields, LabelSelector: r.labels}
+	for {
+		page, err := c.page(ctx, r, options, within)
+		if err != nil {
+			return nil, "", err
+		}
+		of, err := meta.ListAccessor(page)
+		if err != nil {
+			return nil, "", fmt.Errorf("the server sent a %T", page)
+		}
+		switch {
+		case options.Continue == "":
+			version = of.GetResourceVersion()
+		case of.GetResourceVersion() != version:
+			return nil, "", fmt.Errorf("%w: %s and %s", errCutOff, version, of.GetResourceVersion())
+		}
+		if err := meta.EachListItem(page, func(o runtime.Object) error {
+			kept, err := r.kept(o)
+			objects = append(objects, kept)
+			return err
+		}); err != nil {
+			return nil, "", err
+		}
+		if options.Continue = of.GetContinue(); options.Continue == "" {
+			return objects, version, nil
+		}
+	}
+}
+
+// kept is what is kept of an object.
+func (r *resource) kept(o runtime.Object) (object, error) {
+	of, err := meta.Accessor(o)
+	if err != nil {
+		return object{}, fmt.Errorf("the server sent a %T", o)
+	}
+	item, err := r.keep(o)
+	return object{key: of.GetNamespace() + "/" + of.GetName(), version: of.GetResourceVersion(), item: item}, err
+}
+
+// page asks for one page.
+func (c *cluster) page(ctx context.Context, r *resource, options metav1.ListOptions, within time.Duration) (runtime.Object, error) {
+	if within > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %s", within))
+		defer cancel()
+	}
+	var page runtime.Object
+	var err error
+	if client, builtIn := c.typed[r.GroupVersion()]; builtIn {
+		page, err = client.Get().Resource(r.Resource).VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Get()
+	} else {
+		page, err = c.dynamic.Resource(r.GroupVersionResource).List(ctx, options)
+	}
+	if err != nil && ctx.Err() != nil { // client-go says which of its waits it was
+		err = context.Cause(ctx)
+	}
+	return page, err
+}
+
+// watch watches a list from a version on.
+func (c *cluster) watch(ctx context.Context, r *resource, options metav1.ListOptions) (watch.Interface, error) {
+	options.FieldSelector, options.LabelSelector = r.fields, r.labels
+	if client, builtIn := c.typed[r.GroupVersion()]; builtIn {
+		options.Watch = true
+		return client.Get().Resource(r.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
+	}
+	return c.dynamic.Resource(r.GroupVersionResource).Watch(ctx, options)
+}
+
+// builtIn are the groups whose types are asked for as protobuf.
+var builtIn = []schema.GroupVersion{
+	corev1.SchemeGroupVersion, {Group: "apps", Version: "v1"}, {Group: "discovery.k8s.io", Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
+}
+
+// paged asks for each list once in a snapshot.
+type paged struct {
+	cluster *cluster
+	// within bounds each page.
+	within time.Duration
+
+	mu sync.Mutex
+	// ctx is the snapshot's. A list goes on when the source that asked for it first has no more time:
+	// others that need it may have.
+	ctx   context.Context
+	lists map[*resource]*reading
+}
+
+// reading is a list that is being read; done is closed when it has been.
+type reading struct {
+	done  chan struct{}
+	items []any
+	err   error
+}
+
+// begin forgets the lists of the snapshot before.
+func (p *paged) begin(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ctx, p.lists = ctx, map[*resource]*reading{}
+}
+
+// list implements lister.
+func (p *paged) list(ctx context.Context, r *resource) ([]any, uint64, error) {
+	p.mu.Lock()
+	a, asked := p.lists[r]
+	if !asked {
+		a = &reading{done: make(chan struct{})}
+		p.lists[r] = a
+		go func(ctx context.Context) {
+			defer close(a.done)
+			var objects []object
+			if objects, _, a.err = p.cluster.read(ctx, r, p.within); a.err == nil {
+				a.items = make([]any, len(objects))
+				for i, o := range objects {
+					a.items[i] = o.item
+				}
+			}
+		}(p.ctx)
+	}
+	p.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.items, 0, a.err
+	case <-ctx.Done():
+		return nil, 0, context.Cause(ctx)
+	}
+}
