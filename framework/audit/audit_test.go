@@ -151,7 +151,11 @@ func frr(t *testing.T, paths map[string]string) bgprouter.Declared {
 // audited reads a server and routers, and judges what was read.
 func audited(t *testing.T, s *server, routers ...bgprouter.Declared) ([]snapshot.Snapshot, Result, error) {
 	t.Helper()
-	reads, err := Read(t.Context(), Access{s.config(t), routers}, time.Millisecond, func(text string) { t.Log(text) })
+	readers, err := bgprouter.Readers(routers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads, err := Read(t.Context(), Access{s.config(t), readers}, time.Millisecond, func(text string) { t.Log(text) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package bgprouter
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -30,9 +31,28 @@ var (
 // FRR, which take about 250 each.
 const maxAnswer = 512 << 20
 
-// Outside makes a reader of a router that somebody else runs. It runs the router's own
-// programs, by ssh or by the given command, and changes nothing.
-func Outside(d Declared) snapshot.RouterReader { return Reader{outside{d}} }
+// Readers makes readers of routers that somebody else runs, by name. They change nothing: they
+// run the router's own programs, by ssh or by the given command, or ask by gRPC. None has
+// connected yet. The error says which file of TLS cannot be used.
+func Readers(routers []Declared) (map[string]snapshot.RouterReader, error) {
+	all := map[string]snapshot.RouterReader{}
+	for _, d := range routers {
+		switch d.Kind {
+		case GoBGP:
+			source, err := newGRPC(d)
+			if err != nil {
+				return nil, fmt.Errorf("router %s: %w", d.Name, err)
+			}
+			all[d.Name] = Reader{source}
+		default:
+			all[d.Name] = Reader{outside{d}}
+		}
+	}
+	return all, nil
+}
+
+// errNoFIB is why the FIB of a router without ssh and command is not read.
+var errNoFIB = errors.New("the routers' file has neither ssh nor command for it")
 
 type outside struct{ router Declared }
 
@@ -59,6 +79,9 @@ func (o outside) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
 
 // FIB implements Source.
 func (o outside) FIB(ctx context.Context) ([]router.Route, error) {
+	if o.router.SSH == "" && len(o.router.Command) == 0 {
+		return nil, errNoFIB
+	}
 	return answer(ctx, o, router.KernelRoutes, fib)
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 func TestParse(t *testing.T) {
@@ -30,9 +32,21 @@ func TestParse(t *testing.T) {
 		{name: "no name", text: "- {kind: frr, ssh: a}", says: `router 1: name "": expected letters`},
 		{name: "a name that moves the cursor", text: "- {name: \"a\\e[2J\", kind: frr, ssh: a}", says: `router 1: name "a\x1b[2J": expected letters`},
 		{name: "twice", text: "- {name: a, kind: frr, ssh: a}\n- {name: a, kind: frr, ssh: b}", says: "router a: routers 1 and 2 have that name"},
-		{name: "a kind that is near", text: "- {name: a, kind: brid, ssh: a}", says: `router a: kind "brid"; nearest is "bird": expected frr or bird`},
+		{name: "a kind that is near", text: "- {name: a, kind: brid, ssh: a}", says: `router a: kind "brid"; nearest is "bird": expected frr, bird or gobgp`},
 		{name: "no way", text: "- {name: a, kind: frr}", says: "router a: expected either ssh, such as ops@a, or command"},
 		{name: "two ways", text: "- {name: a, kind: frr, ssh: a, command: [b]}", says: "router a: expected either ssh"},
+		{name: "a key of another kind", text: "- {name: a, kind: frr, ssh: a, address: a}", says: "router a: address: kind frr has no such key: expected ssh, command"},
+		{
+			name: "gRPC", text: "- {name: a, kind: gobgp, address: 'a:50051', ca: c.pem, cert: d.pem, key: e.pem, ssh: a}\n- {name: b, kind: gobgp, address: '[::1]:50051', plaintext: true}",
+			want: []Declared{
+				{Name: "a", Kind: GoBGP, Address: "a:50051", CA: "c.pem", Cert: "d.pem", Key: "e.pem", SSH: "a"},
+				{Name: "b", Kind: GoBGP, Address: "[::1]:50051", Plaintext: true},
+			},
+		},
+		{name: "gRPC without a port", text: "- {name: a, kind: gobgp, address: a}", says: `router a: address "a": expected HOST:PORT of GoBGP's gRPC API, such as a:50051`},
+		{name: "gRPC with a resolver", text: "- {name: a, kind: gobgp, address: 'unix:///a:1'}", says: `router a: address "unix:///a:1": expected HOST:PORT`},
+		{name: "TLS and none", text: "- {name: a, kind: gobgp, address: 'a:1', plaintext: true, ca: c.pem}", says: "router a: expected either plaintext, or ca, cert and key"},
+		{name: "a certificate without its key", text: "- {name: a, kind: gobgp, address: 'a:1', cert: c.pem}", says: "router a: expected cert and key together"},
 		{name: "an option for ssh", text: "- {name: a, kind: frr, ssh: -oProxyCommand=id}", says: `router a: ssh "-oProxyCommand=id": expected USER@HOST`},
 		{name: "two words for ssh", text: "- {name: a, kind: frr, ssh: a b}", says: `router a: ssh "a b"`},
 		{name: "an option as command", text: "- {name: a, kind: frr, command: [-x]}", says: `router a: command ["-x"]: expected a program`},
@@ -84,6 +98,16 @@ func as(t *testing.T, kind Kind, script string) Declared {
 	return Declared{Name: "tor1", Kind: kind, Command: []string{file}}
 }
 
+// reader is that of a router.
+func reader(t *testing.T, d Declared) snapshot.RouterReader {
+	t.Helper()
+	all, err := Readers([]Declared{d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[d.Name]
+}
+
 // Each answer is what the real program printed: see testdata of package router.
 func TestOutside(t *testing.T) {
 	testdata, err := filepath.Abs("../../topology/lab/router/testdata")
@@ -100,7 +124,7 @@ func TestOutside(t *testing.T) {
 esac`
 	for kind, want := range map[Kind][3]int{FRR: {4, 6, 2}, BIRD: {1, 6, 2}} {
 		t.Run(string(kind), func(t *testing.T) {
-			r := Outside(as(t, kind, script))
+			r := reader(t, as(t, kind, script))
 			paths, err := r.RIB(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -134,13 +158,13 @@ func TestOutsideErrors(t *testing.T) {
 				ctx, cancel = context.WithTimeoutCause(ctx, 100*time.Millisecond, errors.New("no answer within 100ms"))
 				defer cancel()
 			}
-			_, err := Outside(as(t, FRR, test.script)).RIB(ctx)
+			_, err := reader(t, as(t, FRR, test.script)).RIB(ctx)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q in it", err, test.want)
 			}
 		})
 	}
-	if _, err := Outside(Declared{Kind: FRR, Command: []string{"no-such-program"}}).FIB(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-program") {
+	if _, err := reader(t, Declared{Kind: FRR, Command: []string{"no-such-program"}}).FIB(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-program") {
 		t.Errorf("error %v, want the program's name", err)
 	}
 }
