@@ -72,6 +72,9 @@ func (d Declared) given() []string {
 	return all
 }
 
+// runs reports whether commands can be run on the router.
+func (d Declared) runs() bool { return d.SSH != "" || len(d.Command) > 0 }
+
 // Parse reads a file of routers: a YAML list of Declared, with no other keys. Each router has a
 // name of its own, a kind, and the keys that its kind needs. The error is one sentence, with the
 // name of the file and what is expected.
@@ -118,7 +121,7 @@ func (d Declared) check() error {
 		}
 	}
 	switch {
-	case d.SSH != "" && len(d.Command) > 0, d.Kind != GoBGP && d.SSH == "" && len(d.Command) == 0:
+	case d.SSH != "" && len(d.Command) > 0, d.Kind != GoBGP && !d.runs():
 		return fmt.Errorf("expected either ssh, such as ops@%s, or command, such as [docker, exec, %s]", d.Name, d.Name)
 	case strings.HasPrefix(d.SSH, "-") || strings.ContainsFunc(d.SSH, func(c rune) bool { return c <= ' ' || c == 0x7f }):
 		// ssh would take the first for an option.

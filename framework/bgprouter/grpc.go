@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
@@ -38,6 +39,9 @@ func newGRPC(d Declared) (overGRPC, error) {
 	}
 	return overGRPC{router.NewGoBGP(conn), conn, outside{d}}, nil
 }
+
+// Describe implements snapshot.RouterDescriber.
+func (g overGRPC) Describe(is *snapshot.Router) { is.RIBOnly = !g.programs.router.runs() }
 
 // credentials are what gRPC to a router is secured with.
 func (d Declared) credentials() (credentials.TransportCredentials, error) {

@@ -98,8 +98,9 @@ func TestGRPC(t *testing.T) {
 	if d := cmp.Diff([]string{"127.0.0.2 (AS 64513) established", "127.0.0.9 (AS 64513) active"}, states); d != "" {
 		t.Errorf("neighbours (-want +got):\n%s", d)
 	}
-	if _, err := r.FIB(t.Context()); err == nil || !strings.Contains(err.Error(), "neither ssh nor command") {
-		t.Errorf("FIB: %v", err)
+	var is snapshot.Router
+	if r.(snapshot.RouterDescriber).Describe(&is); !is.RIBOnly {
+		t.Error("the FIB can be read")
 	}
 
 	for name, d := range map[string]Declared{

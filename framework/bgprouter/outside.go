@@ -51,8 +51,8 @@ func Readers(routers []Declared) (map[string]snapshot.RouterReader, error) {
 	return all, nil
 }
 
-// errNoFIB is why the FIB of a router without ssh and command is not read.
-var errNoFIB = errors.New("the routers' file has neither ssh nor command for it")
+// errNoFIB is that of a router that has no way to its FIB.
+var errNoFIB = errors.New("the FIB cannot be read in this way")
 
 type outside struct{ router Declared }
 
@@ -79,7 +79,7 @@ func (o outside) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
 
 // FIB implements Source.
 func (o outside) FIB(ctx context.Context) ([]router.Route, error) {
-	if o.router.SSH == "" && len(o.router.Command) == 0 {
+	if !o.router.runs() {
 		return nil, errNoFIB
 	}
 	return answer(ctx, o, router.KernelRoutes, fib)

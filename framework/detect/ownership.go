@@ -343,8 +343,8 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 	return lasts, spoke >= min(sightings, o.n) || lasts >= grace
 }
 
-// complete reports whether all that a router announces was read.
-func complete(r snapshot.Router) bool { return r.Paths.Read && r.Routes.Read }
+// complete reports whether all that a router announces was read, as far as it can be.
+func complete(r snapshot.Router) bool { return r.Paths.Read && (r.Routes.Read || r.RIBOnly) }
 
 // place is a route to the wrong node.
 type place struct {

@@ -57,6 +57,7 @@ const (
 	notReady      = "the node is not ready"
 	noPodRange    = "no node announces a pod range of this cluster to it"
 	noNeighbor    = "the node is none of its BGP neighbours"
+	noLinks       = "the node is none of its BGP neighbours, and without its FIB it is not known which nodes are on its links"
 	noSession     = "the node has no BGP session on its link, where other nodes have, and may have none by intent"
 	otherPrefixes = "the node announces to it other prefixes alone"
 	anotherRange  = "it has another range of the node"
@@ -105,6 +106,8 @@ func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string
 		return noPodRange
 	case !v.neighbors(r, node) && v.amongNeighbors(r, node):
 		return noSession
+	case !v.neighbors(r, node) && r.RIBOnly:
+		return noLinks
 	case !v.neighbors(r, node):
 		return noNeighbor
 	case !v.nodes[node].Ready:
@@ -123,7 +126,7 @@ func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
 	case notIPv4: // a range that its node has besides one of IPv4 goes the same way
 		node := v.origins[p][0].node
 		return !slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), func(q netip.Prefix) bool { return q.Addr().Is4() && v.owns(node, q) })
-	case noNeighbors, notReady, noSession:
+	case noNeighbors, notReady, noSession, noLinks:
 		return true
 	case noNeighbor:
 		return false
@@ -187,8 +190,24 @@ func few(names []string) []string {
 	return names
 }
 
-// Unjudged returns what routers lack without being expected to have it (Observed): addresses of
-// Services, and pod ranges, one gap for each router and reason.
+// blindness says what is not seen of routers by the way in which they are read. It is open,
+// because a route that the operator has added may lead to the wrong node.
+func blindness(routers []snapshot.Router) []Gap {
+	var names []string
+	for _, r := range routers {
+		if r.RIBOnly {
+			names = append(names, r.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []Gap{{fmt.Sprintf("The FIB of %s is not read: static routes, and routes of the RIB that the kernel has not, are not seen there.", and(names)), true}}
+}
+
+// Unjudged returns what is not judged (Observed): what the way in which routers are read leaves
+// unseen, and what routers lack without being expected to have it: addresses of Services, and
+// pod ranges, one gap for each router and reason.
 func Unjudged(s snapshot.Snapshot) []Gap {
 	if len(s.Routers) == 0 {
 		return nil
@@ -197,6 +216,7 @@ func Unjudged(s snapshot.Snapshot) []Gap {
 	if addresses := (ServiceRoute{Peering: Observed}).unjudged(s); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told.", and(few(addresses))), true})
 	}
+	all = append(all, blindness(s.Routers)...)
 	v := newView(s, Observed)
 	if ranges, read := podRanges(s); read && !v.known {
 		return append(all, Gap{"Routes to pods are not judged, because the nodes' pod ranges are not known: " + unknownRanges(s, ranges) + ".", true})

@@ -39,6 +39,13 @@ func unpeered(w *world) {
 	}
 }
 
+// ribOnly has the routers read in a way that cannot give a FIB.
+func ribOnly(w *world) {
+	for i := range w.Routers {
+		w.Routers[i].RIBOnly, w.Routers[i].Routes = true, snapshot.List[snapshot.Route]{}
+	}
+}
+
 func announces(p string) func(*world) {
 	return func(w *world) {
 		for _, n := range table {
@@ -148,6 +155,9 @@ func TestObservedPeering(t *testing.T) {
 			r.Neighbors.Items = []snapshot.Neighbor{{Address: addr("10.4.94.254"), AS: 64512, State: snapshot.SessionEstablished}}
 			r.Paths.Items = []snapshot.Path{{Prefix: prefix("10.5.112.0/21"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), Best: true}}
 		}), []string{"node1"}, "tor2 has no route to pod ranges of master1, master2, master3 and 1 more, and is not judged by that: " + noPodRange + ".", false},
+		{"a FIB that cannot be read", observed(ribOnly), nil, "The FIB of tor1 and tor2 is not read", true},
+		{"a range is not announced, and the FIB cannot be read", observed(withdrawn, ribOnly), []string{"node1"}, "The FIB of tor1 and tor2 is not read", true},
+		{"a session that the router may have forgotten, and the FIB cannot be read", observed(ribOnly, func(w *world) { w.silence(node1IP, tors...) }), nil, noLinks, true},
 		{"FIB not read", observed(withdrawn, func(w *world) {
 			for i := range w.Routers {
 				w.Routers[i].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
