@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -30,6 +31,8 @@ const (
 type Declared struct {
 	Name string `yaml:"name"`
 	Kind Kind   `yaml:"kind"`
+	// Role is that of snapshot.Router, or tor.
+	Role string `yaml:"role"`
 	// SSH is where the system's ssh connects to, USER@HOST or a host of its configuration.
 	SSH string `yaml:"ssh"`
 	// Command is what runs a command on the router, such as docker exec tor1.
@@ -72,8 +75,25 @@ func (d Declared) given() []string {
 	return all
 }
 
+// roles are those that a file can name.
+var roles = []string{tor, snapshot.RoleSpine, snapshot.RoleRouteServer}
+
+// tor is the role that a snapshot does not name.
+const tor = "tor"
+
 // runs reports whether commands can be run on the router.
 func (d Declared) runs() bool { return d.SSH != "" || len(d.Command) > 0 }
+
+// hasFIB reports whether the router's FIB can be read, and means something.
+func (d Declared) hasFIB() bool { return d.runs() && d.Role != snapshot.RoleRouteServer }
+
+// Describe implements snapshot.RouterDescriber.
+func (d Declared) Describe(is *snapshot.Router) {
+	if d.Role != tor {
+		is.Role = d.Role
+	}
+	is.RIBOnly = !d.hasFIB()
+}
 
 // Parse reads a file of routers: a YAML list of Declared, with no other keys. Each router has a
 // name of its own, a kind, and the keys that its kind needs. The error is one sentence, with the
@@ -113,7 +133,10 @@ func Parse(name string, text []byte) ([]Declared, error) {
 func (d Declared) check() error {
 	has, known := keys[d.Kind]
 	if !known {
-		return fmt.Errorf("kind %q%s: expected %s", d.Kind, topology.Nearest(string(d.Kind), kinds), strings.Join(kinds[:len(kinds)-1], ", ")+" or "+kinds[len(kinds)-1])
+		return fmt.Errorf("kind %q%s: expected %s", d.Kind, topology.Nearest(string(d.Kind), kinds), oneOf(kinds))
+	}
+	if d.Role != "" && !slices.Contains(roles, d.Role) {
+		return fmt.Errorf("role %q%s: expected %s", d.Role, topology.Nearest(d.Role, roles), oneOf(roles))
 	}
 	for _, key := range d.given() {
 		if !slices.Contains(has, key) {
@@ -136,6 +159,11 @@ func (d Declared) check() error {
 		return errors.New("expected cert and key together")
 	}
 	return nil
+}
+
+// oneOf lists what can be chosen.
+func oneOf(words []string) string {
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
 // hostAndPort reports whether text is a name or an address, and a port.

@@ -41,7 +41,7 @@ func newGRPC(d Declared) (overGRPC, error) {
 }
 
 // Describe implements snapshot.RouterDescriber.
-func (g overGRPC) Describe(is *snapshot.Router) { is.RIBOnly = !g.programs.router.runs() }
+func (g overGRPC) Describe(is *snapshot.Router) { g.programs.Describe(is) }
 
 // credentials are what gRPC to a router is secured with.
 func (d Declared) credentials() (credentials.TransportCredentials, error) {

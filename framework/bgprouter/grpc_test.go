@@ -98,11 +98,6 @@ func TestGRPC(t *testing.T) {
 	if d := cmp.Diff([]string{"127.0.0.2 (AS 64513) established", "127.0.0.9 (AS 64513) active"}, states); d != "" {
 		t.Errorf("neighbours (-want +got):\n%s", d)
 	}
-	var is snapshot.Router
-	if r.(snapshot.RouterDescriber).Describe(&is); !is.RIBOnly {
-		t.Error("the FIB can be read")
-	}
-
 	for name, d := range map[string]Declared{
 		"without a certificate":         {Name: "a", Kind: GoBGP, Address: address, CA: cert},
 		"of another authority":          {Name: "a", Kind: GoBGP, Address: address, Cert: cert, Key: key},

@@ -56,6 +56,9 @@ var errNoFIB = errors.New("the FIB cannot be read in this way")
 
 type outside struct{ router Declared }
 
+// Describe implements snapshot.RouterDescriber.
+func (o outside) Describe(is *snapshot.Router) { o.router.Describe(is) }
+
 // RIB implements Source.
 func (o outside) RIB(ctx context.Context) ([]router.Path, error) {
 	if o.router.Kind == FRR {
@@ -79,7 +82,7 @@ func (o outside) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
 
 // FIB implements Source.
 func (o outside) FIB(ctx context.Context) ([]router.Route, error) {
-	if !o.router.runs() {
+	if !o.router.hasFIB() {
 		return nil, errNoFIB
 	}
 	return answer(ctx, o, router.KernelRoutes, fib)

@@ -35,6 +35,8 @@ func TestParse(t *testing.T) {
 		{name: "a kind that is near", text: "- {name: a, kind: brid, ssh: a}", says: `router a: kind "brid"; nearest is "bird": expected frr, bird or gobgp`},
 		{name: "no way", text: "- {name: a, kind: frr}", says: "router a: expected either ssh, such as ops@a, or command"},
 		{name: "two ways", text: "- {name: a, kind: frr, ssh: a, command: [b]}", says: "router a: expected either ssh"},
+		{name: "a role", text: "- {name: a, kind: frr, ssh: a, role: spine}", want: []Declared{{Name: "a", Kind: FRR, SSH: "a", Role: "spine"}}},
+		{name: "a role that is near", text: "- {name: a, kind: frr, ssh: a, role: spien}", says: `router a: role "spien"; nearest is "spine": expected tor, spine or route-server`},
 		{name: "a key of another kind", text: "- {name: a, kind: frr, ssh: a, address: a}", says: "router a: address: kind frr has no such key: expected ssh, command"},
 		{
 			name: "gRPC", text: "- {name: a, kind: gobgp, address: 'a:50051', ca: c.pem, cert: d.pem, key: e.pem, ssh: a}\n- {name: b, kind: gobgp, address: '[::1]:50051', plaintext: true}",
@@ -141,6 +143,27 @@ esac`
 				t.Errorf("%v paths, routes and neighbours, want %v", got, want)
 			}
 		})
+	}
+}
+
+// What a snapshot says of a router besides its lists follows from the file.
+func TestDescribe(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		is   Declared
+		want snapshot.Router
+	}{
+		{"tor", Declared{Name: "a", Kind: FRR, SSH: "a", Role: "tor"}, snapshot.Router{}},
+		{"spine", Declared{Name: "a", Kind: BIRD, SSH: "a", Role: "spine"}, snapshot.Router{Role: snapshot.RoleSpine}},
+		{"route server", Declared{Name: "a", Kind: FRR, SSH: "a", Role: "route-server"}, snapshot.Router{Role: snapshot.RoleRouteServer, RIBOnly: true}},
+		{"gRPC alone", Declared{Name: "a", Kind: GoBGP, Address: "a:1"}, snapshot.Router{RIBOnly: true}},
+		{"gRPC and ssh", Declared{Name: "a", Kind: GoBGP, Address: "a:1", SSH: "a"}, snapshot.Router{}},
+	} {
+		var got snapshot.Router
+		reader(t, test.is).(snapshot.RouterDescriber).Describe(&got)
+		if d := cmp.Diff(test.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, d)
+		}
 	}
 }
 

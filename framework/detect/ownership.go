@@ -237,14 +237,14 @@ func (v *view) announcements(r snapshot.Router) []announcement {
 // covered reports whether a router reaches a range: by a route to exactly that
 // range, wherever it leads, or by a wider one that leads to a node. A wider
 // route that leads elsewhere, such as a spine's aggregate, does not bring
-// packets to pods.
+// packets to pods, except on the spine.
 func (v *view) covered(r snapshot.Router, p netip.Prefix) bool {
 	for _, a := range v.announcements(r) {
 		if a.prefix == p {
 			return true
 		}
 		if contains(a.prefix, p) {
-			if _, ok := v.addresses[a.nextHop]; ok {
+			if _, ok := v.addresses[a.nextHop]; ok || aggregate(r, a) {
 				return true
 			}
 		}

@@ -60,11 +60,22 @@ const (
 	noLinks       = "the node is none of its BGP neighbours, and without its FIB it is not known which nodes are on its links"
 	noSession     = "the node has no BGP session on its link, where other nodes have, and may have none by intent"
 	otherPrefixes = "the node announces to it other prefixes alone"
+	noAggregate   = "it is a spine, and no aggregate that it has learned includes them"
 	anotherRange  = "it has another range of the node"
 )
 
 // announcers are the nodes that announce something to a router by BGP.
-type announcers struct{ pods, others map[string]bool }
+type announcers struct {
+	pods, others map[string]bool
+	// aggregates is set if a spine has learned a prefix that includes a pod range.
+	aggregates bool
+}
+
+// aggregate reports whether a route to a wider prefix than a pod range brings packets to the
+// pods: one that a spine has learned.
+func aggregate(r snapshot.Router, a announcement) bool {
+	return r.Role == snapshot.RoleSpine && a.protocol == snapshot.RouteBGP
+}
 
 // announcersTo are those of a router, sorted once.
 func (v *view) announcersTo(r snapshot.Router) announcers {
@@ -73,7 +84,11 @@ func (v *view) announcersTo(r snapshot.Router) announcers {
 		return all
 	}
 	all = announcers{pods: map[string]bool{}, others: map[string]bool{}}
+	ranges := slices.SortedFunc(maps.Keys(v.origins), comparePrefixes)
 	for _, a := range v.announcements(r) {
+		if i, _ := slices.BinarySearchFunc(ranges, a.prefix.Masked(), comparePrefixes); aggregate(r, a) && i < len(ranges) {
+			all.aggregates = all.aggregates || contains(a.prefix, ranges[i])
+		}
 		from := cmp.Or(v.addresses[a.nextHop], v.addresses[a.neighbor])
 		if a.protocol != snapshot.RouteBGP || from == "" {
 			continue
@@ -100,6 +115,8 @@ func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string
 	switch {
 	case !p.Addr().Is4():
 		return notIPv4
+	case r.Role == snapshot.RoleSpine:
+		return noAggregate
 	case !r.Neighbors.Read:
 		return noNeighbors
 	case len(announce.pods) == 0:
@@ -130,6 +147,11 @@ func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
 		return true
 	case noNeighbor:
 		return false
+	case noAggregate:
+		// A cluster that announces no pod ranges has none on any router.
+		return !r.Neighbors.Read ||
+			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
+			slices.ContainsFunc(v.Routers, func(o snapshot.Router) bool { return v.announcersTo(o).aggregates || len(v.announcersTo(o).pods) > 0 })
 	case noPodRange:
 		// A cluster that announces no pod ranges has its sessions up, or none.
 		return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
@@ -195,7 +217,7 @@ func few(names []string) []string {
 func blindness(routers []snapshot.Router) []Gap {
 	var names []string
 	for _, r := range routers {
-		if r.RIBOnly {
+		if r.RIBOnly && r.Role != snapshot.RoleRouteServer {
 			names = append(names, r.Name)
 		}
 	}

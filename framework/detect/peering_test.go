@@ -46,6 +46,27 @@ func ribOnly(w *world) {
 	}
 }
 
+// roles gives all routers a role.
+func roles(role string) func(*world) {
+	return func(w *world) {
+		for i := range w.Routers {
+			w.Routers[i].Role = role
+		}
+	}
+}
+
+// asSpine makes tor2 a spine that has learned aggregates from another router.
+func asSpine(aggregates ...string) func(*world) {
+	return func(w *world) {
+		r, from := w.at("tor2"), addr("10.4.94.254")
+		r.Role, r.Paths.Items = snapshot.RoleSpine, nil
+		r.Neighbors.Items = []snapshot.Neighbor{{Address: from, AS: 64512, State: snapshot.SessionEstablished}}
+		for _, p := range aggregates {
+			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix(p), NextHop: from, Neighbor: from, Best: true})
+		}
+	}
+}
+
 func announces(p string) func(*world) {
 	return func(w *world) {
 		for _, n := range table {
@@ -155,6 +176,22 @@ func TestObservedPeering(t *testing.T) {
 			r.Neighbors.Items = []snapshot.Neighbor{{Address: addr("10.4.94.254"), AS: 64512, State: snapshot.SessionEstablished}}
 			r.Paths.Items = []snapshot.Path{{Prefix: prefix("10.5.112.0/21"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), Best: true}}
 		}), []string{"node1"}, "tor2 has no route to pod ranges of master1, master2, master3 and 1 more, and is not judged by that: " + noPodRange + ".", false},
+		{"a declared spine with an aggregate", observed(asSpine("10.5.112.0/21")), nil, "", false},
+		{"a declared spine that lacks the aggregate of one node, and of no pods", observed(asSpine("10.5.112.0/23", "10.5.114.0/23"), func(w *world) {
+			w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("10.5.200.0/24")}
+			w.announce(node1IP, "10.5.200.0/24", "tor1")
+		}), nil, "tor2 has no route to pod ranges of node1, and is not judged by that: " + noAggregate, true},
+		{"a declared spine that has lost all", observed(asSpine()), nil, noAggregate, true},
+		{"a declared spine of a cluster that announces no pod ranges", observed(asSpine(), func(w *world) {
+			w.at("tor1").Paths.Items = nil
+		}), nil, noAggregate, false},
+		{"a declared spine with a session that is down", observed(asSpine(), func(w *world) {
+			w.Routers = w.Routers[1:]
+			w.Routers[0].Neighbors.Items[0].State = "active"
+		}), nil, noAggregate, true},
+		{"a route server has no FIB", observed(ribOnly, roles(snapshot.RoleRouteServer)), nil, "", false},
+		{"a route server lacks a range", observed(withdrawn, ribOnly, roles(snapshot.RoleRouteServer)), []string{"node1"}, "", false},
+		{"a route server may have forgotten a session", observed(ribOnly, roles(snapshot.RoleRouteServer), func(w *world) { w.silence(node1IP, tors...) }), nil, noLinks, true},
 		{"a FIB that cannot be read", observed(ribOnly), nil, "The FIB of tor1 and tor2 is not read", true},
 		{"a range is not announced, and the FIB cannot be read", observed(withdrawn, ribOnly), []string{"node1"}, "The FIB of tor1 and tor2 is not read", true},
 		{"a session that the router may have forgotten, and the FIB cannot be read", observed(ribOnly, func(w *world) { w.silence(node1IP, tors...) }), nil, noLinks, true},

@@ -11,6 +11,9 @@ import (
 // since.
 type Router struct {
 	Name string `json:"name"`
+	// Role is what the router does in the network: empty for a top-of-rack switch, RoleSpine or
+	// RoleRouteServer.
+	Role string `json:"role,omitempty"`
 	// RIBOnly is set if the way in which the router is read cannot give its FIB: Routes has
 	// nothing, and was not to be read.
 	RIBOnly   bool           `json:"rib_only,omitempty"`
@@ -18,6 +21,14 @@ type Router struct {
 	Routes    List[Route]    `json:"routes"`    // the FIB
 	Neighbors List[Neighbor] `json:"neighbors"` // the sessions
 }
+
+// Roles of routers.
+const (
+	// RoleSpine carries aggregates: what is inside one that it has learned has a route there.
+	RoleSpine = "spine"
+	// RoleRouteServer forwards no packets: its FIB has no meaning, and is not read.
+	RoleRouteServer = "route-server"
+)
 
 // Routers is the source of what each BGP router says.
 var Routers = perName("routers", 0,
