@@ -12,19 +12,23 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
 // overGRPC is a GoBGP. Its FIB is read as that of other routers is.
 type overGRPC struct {
-	*router.GoBGP
+	*outside
+	api *router.GoBGP
 	io.Closer
-	programs outside
 }
 
-// FIB implements Source.
-func (g overGRPC) FIB(ctx context.Context) ([]router.Route, error) { return g.programs.FIB(ctx) }
+// RIB implements Source.
+func (g overGRPC) RIB(ctx context.Context) ([]router.Path, error) { return g.ipv6.both(ctx, g.api.RIB) }
+
+// Neighbors implements Source.
+func (g overGRPC) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
+	return g.api.Neighbors(ctx)
+}
 
 // newGRPC makes a reader of a GoBGP, which does not connect yet. The error says which file of
 // TLS cannot be used.
@@ -37,11 +41,8 @@ func newGRPC(d Declared) (overGRPC, error) {
 	if err != nil {
 		return overGRPC{}, err
 	}
-	return overGRPC{router.NewGoBGP(conn), conn, outside{d}}, nil
+	return overGRPC{&outside{router: d}, router.NewGoBGP(conn), conn}, nil
 }
-
-// Describe implements snapshot.RouterDescriber.
-func (g overGRPC) Describe(is *snapshot.Router) { g.programs.Describe(is) }
 
 // credentials are what gRPC to a router is secured with.
 func (d Declared) credentials() (credentials.TransportCredentials, error) {

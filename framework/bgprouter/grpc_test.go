@@ -72,7 +72,7 @@ func TestGRPC(t *testing.T) {
 	}
 	secure := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
 	address := fmt.Sprintf("%s:%d", routerIP, freePort(t))
-	pair(t, []string{"10.5.112.0/24"}, gobgp.GrpcListenAddress(address), gobgp.GrpcOption([]grpc.ServerOption{grpc.Creds(secure)}))
+	pair(t, []string{"10.5.112.0/24", "fd00:10:5:112::/64"}, gobgp.GrpcListenAddress(address), gobgp.GrpcOption([]grpc.ServerOption{grpc.Creds(secure)}))
 
 	r := reader(t, Declared{Name: "tor1", Kind: GoBGP, Address: address, CA: cert, Cert: cert, Key: key})
 	paths, err := r.RIB(t.Context())
@@ -80,10 +80,12 @@ func TestGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := netip.MustParseAddr(nodeIP)
-	want := []snapshot.Path{{
+	path := snapshot.Path{
 		Prefix: netip.MustParsePrefix("10.5.112.0/24"), NextHop: node, Neighbor: node, ASPath: []uint32{nodeAS}, Origin: "igp", LocalPref: 100,
 		Best: true, Multipath: true,
-	}}
+	}
+	want := []snapshot.Path{path, path}
+	want[1].Prefix, want[1].NextHop = netip.MustParsePrefix("fd00:10:5:112::/64"), paths[len(paths)-1].NextHop
 	if d := cmp.Diff(want, paths, byValue, cmpopts.IgnoreFields(snapshot.Path{}, "Received")); d != "" {
 		t.Errorf("paths (-want +got):\n%s", d)
 	}

@@ -80,12 +80,12 @@ func FuzzParse(f *testing.F) {
 
 // ssh hands the command to a shell: no word of it is split there.
 func TestCommandLines(t *testing.T) {
-	ssh := strings.Join(outside{Declared{SSH: "ops@tor1"}}.line(birdRIB), "|")
-	want := "ssh|-T|-a|-x|-o|BatchMode=yes|-o|ConnectTimeout=10|-o|ClearAllForwardings=yes|-o|UpdateHostKeys=no|-o|ControlMaster=no|-o|PermitLocalCommand=no|--|ops@tor1|birdc -r 'show route all where net.type = NET_IP4 && source = RTS_BGP'"
+	ssh := strings.Join((&outside{router: Declared{SSH: "ops@tor1"}}).line(birdRIB), "|")
+	want := "ssh|-T|-a|-x|-o|BatchMode=yes|-o|ConnectTimeout=10|-o|ClearAllForwardings=yes|-o|UpdateHostKeys=no|-o|ControlMaster=no|-o|PermitLocalCommand=no|--|ops@tor1|birdc -r 'show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP'"
 	if ssh != want {
 		t.Errorf("ssh: %s, want %s", ssh, want)
 	}
-	if d := cmp.Diff([]string{"docker", "exec", "tor1", "ip", "-4", "-j", "-N", "route"}, outside{Declared{Command: []string{"docker", "exec", "tor1"}}}.line(fib)); d != "" {
+	if d := cmp.Diff([]string{"docker", "exec", "tor1", "ip", "-4", "-j", "-N", "route"}, (&outside{router: Declared{Command: []string{"docker", "exec", "tor1"}}}).line(fib)); d != "" {
 		t.Errorf("command (-want +got):\n%s", d)
 	}
 }
@@ -118,13 +118,15 @@ func TestOutside(t *testing.T) {
 	}
 	script := `case "$*" in
 "vtysh -c show bgp ipv4 unicast json") cat ` + testdata + `/frr-10.3-rib-plain.json;;
+"vtysh -c show bgp ipv6 unicast json") cat ` + testdata + `/frr-10.3-rib6-plain.json;;
 "vtysh -c show bgp neighbors json") cat ` + testdata + `/frr-10.3-neighbors.json;;
-"birdc -r show route all where net.type = NET_IP4 && source = RTS_BGP") cat ` + testdata + `/bird-2.17-routes-short.txt;;
-"birdc -r show protocols all") cat ` + testdata + `/bird-2.17-protocols-short.txt;;
+"birdc -r show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP") cat ` + testdata + `/bird-2.17-routes-both.txt;;
+"birdc -r show protocols all") cat ` + testdata + `/bird-2.17-protocols-both.txt;;
 "ip -4 -j -N route") cat ` + testdata + `/ip-route-frr.json;;
+"ip -6 -j -N route") cat ` + testdata + `/ip6-route-frr.json;;
 *) echo "unexpected: $*" >&2; exit 1;;
 esac`
-	for kind, want := range map[Kind][3]int{FRR: {4, 6, 2}, BIRD: {1, 6, 2}} {
+	for kind, want := range map[Kind][3]int{FRR: {7, 10, 2}, BIRD: {2, 10, 3}} {
 		t.Run(string(kind), func(t *testing.T) {
 			r := reader(t, as(t, kind, script))
 			paths, err := r.RIB(t.Context())
@@ -142,7 +144,32 @@ esac`
 			if got := [3]int{len(paths), len(routes), len(neighbors)}; got != want {
 				t.Errorf("%v paths, routes and neighbours, want %v", got, want)
 			}
+			var is snapshot.Router
+			if r.(snapshot.RouterDescriber).Describe(&is); !is.IPv6 || len(is.Remarks) > 0 {
+				t.Errorf("%+v, want IPv6", is)
+			}
 		})
+	}
+}
+
+// A router without IPv6 is read for IPv4, and one that does not answer is not read.
+func TestWithoutIPv6(t *testing.T) {
+	for answer, want := range map[string]snapshot.Router{
+		"echo '{\"routes\":{}}'": {Name: "tor1", IPv6: true},
+		"echo '{\"warning\":\"no such family\"}'": {
+			Name: "tor1", Remarks: []snapshot.Remark{{Says: "tor1 is read for IPv4 alone: vtysh -c show bgp ipv6 unicast json: reading FRR's RIB: refused: no such family."}},
+		},
+		"exit 1": {Name: "tor1"},
+	} {
+		r := reader(t, as(t, FRR, `case "$*" in *ipv6*) `+answer+`;; *) echo '{"routes":{}}';; esac`))
+		if _, err := r.RIB(t.Context()); (err != nil) != (answer == "exit 1") {
+			t.Errorf("%s: %v", answer, err)
+		}
+		is := snapshot.Router{Name: "tor1"}
+		r.(snapshot.RouterDescriber).Describe(&is)
+		if d := cmp.Diff(want, is); d != "" {
+			t.Errorf("%s (-want +got):\n%s", answer, d)
+		}
 	}
 }
 

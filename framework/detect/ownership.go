@@ -478,7 +478,7 @@ func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
 		return speaker{}, false
 	}
 	if _, owned := o.now.owner(a.prefix); o.now.peering == Observed &&
-		(!owned && o.now.allocated(a.prefix) == "" || len(o.now.announcersTo(r).pods) == 0) {
+		(!owned && o.now.allocated(a.prefix) == "" || len(o.now.announcersTo(r, a.prefix).pods) == 0) {
 		return speaker{}, false // it may be a node of another cluster with the same AS
 	}
 	var as uint32

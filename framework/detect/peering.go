@@ -52,10 +52,11 @@ const (
 
 // Reasons why a router is not expected to have a node's range.
 const (
-	notIPv4       = "routers are asked for their routes of IPv4 alone"
+	notIPv6       = "its routes of IPv6 were not read"
 	noNeighbors   = "its BGP neighbours were not read"
 	notReady      = "the node is not ready"
 	noPodRange    = "no node announces a pod range of this cluster to it"
+	noPodRangeV6  = "no node announces a pod range of IPv6 of this cluster to it"
 	noNeighbor    = "the node is none of its BGP neighbours"
 	noLinks       = "the node is none of its BGP neighbours, and without its FIB it is not known which nodes are on its links"
 	noSession     = "the node has no BGP session on its link, where other nodes have, and may have none by intent"
@@ -77,9 +78,11 @@ func aggregate(r snapshot.Router, a announcement) bool {
 	return r.Role == snapshot.RoleSpine && a.protocol == snapshot.RouteBGP
 }
 
-// announcersTo are those of a router, sorted once.
-func (v *view) announcersTo(r snapshot.Router) announcers {
-	all, made := v.announcers[r.Name]
+// announcersTo are those of a router, with the prefixes of one family: that of p. They are sorted
+// once.
+func (v *view) announcersTo(r snapshot.Router, p netip.Prefix) announcers {
+	name := fmt.Sprint(r.Name, " ", p.Addr().BitLen())
+	all, made := v.announcers[name]
 	if made {
 		return all
 	}
@@ -90,7 +93,7 @@ func (v *view) announcersTo(r snapshot.Router) announcers {
 			all.aggregates = all.aggregates || contains(a.prefix, ranges[i])
 		}
 		from := cmp.Or(v.addresses[a.nextHop], v.addresses[a.neighbor])
-		if a.protocol != snapshot.RouteBGP || from == "" {
+		if a.protocol != snapshot.RouteBGP || from == "" || !sameFamily(a.prefix, p) {
 			continue
 		}
 		to := all.others
@@ -99,26 +102,31 @@ func (v *view) announcersTo(r snapshot.Router) announcers {
 		}
 		to[from] = true
 	}
-	v.announcers[r.Name] = all
+	v.announcers[name] = all
 	return all
 }
+
+// sameFamily reports whether two prefixes are both of IPv4, or both of IPv6.
+func sameFamily(p, q netip.Prefix) bool { return p.Addr().BitLen() == q.Addr().BitLen() }
 
 // unexpected returns why a router is not expected to have a range of a node; empty if it is.
 func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string {
 	if v.peering == Declared {
 		return ""
 	}
-	announce := v.announcersTo(r)
+	announce := v.announcersTo(r, p)
 	another := func(q netip.Prefix) bool {
-		return q != p && q.Addr().Is4() && v.owns(node, q) && v.covered(r, q)
+		return q != p && sameFamily(p, q) && v.owns(node, q) && v.covered(r, q)
 	}
 	switch {
-	case !p.Addr().Is4():
-		return notIPv4
+	case !p.Addr().Is4() && !r.IPv6:
+		return notIPv6
 	case r.Role == snapshot.RoleSpine:
 		return noAggregate
 	case !r.Neighbors.Read:
 		return noNeighbors
+	case len(announce.pods) == 0 && !p.Addr().Is4():
+		return noPodRangeV6
 	case len(announce.pods) == 0:
 		return noPodRange
 	case !v.neighbors(r, node) && v.amongNeighbors(r, node):
@@ -140,7 +148,7 @@ func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string
 // open reports whether a range that a router is not expected to have may be missing by a fault.
 func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
 	switch why {
-	case notIPv4: // a range that its node has besides one of IPv4 goes the same way
+	case notIPv6: // a range that its node has besides one of IPv4 goes the same way
 		node := v.origins[p][0].node
 		return !slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), func(q netip.Prefix) bool { return q.Addr().Is4() && v.owns(node, q) })
 	case noNeighbors, notReady, noSession, noLinks:
@@ -151,8 +159,10 @@ func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
 		// A cluster that announces no pod ranges has none on any router.
 		return !r.Neighbors.Read ||
 			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
-			slices.ContainsFunc(v.Routers, func(o snapshot.Router) bool { return v.announcersTo(o).aggregates || len(v.announcersTo(o).pods) > 0 })
-	case noPodRange:
+			slices.ContainsFunc(v.Routers, func(o snapshot.Router) bool {
+				return v.announcersTo(o, p).aggregates || len(v.announcersTo(o, p).pods) > 0
+			})
+	case noPodRange, noPodRangeV6:
 		// A cluster that announces no pod ranges has its sessions up, or none.
 		return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
 			return v.addresses[n.Address] != "" && n.State != snapshot.SessionEstablished
@@ -212,19 +222,22 @@ func few(names []string) []string {
 	return names
 }
 
-// blindness says what is not seen of routers by the way in which they are read. It is open,
-// because a route that the operator has added may lead to the wrong node.
-func blindness(routers []snapshot.Router) []Gap {
+// blindness says what is not seen of routers by the way in which they are read. Without a FIB it
+// is open: a route that the operator has added may lead to the wrong node.
+func blindness(routers []snapshot.Router) (all []Gap) {
 	var names []string
 	for _, r := range routers {
+		for _, remark := range r.Remarks {
+			all = append(all, Gap(remark))
+		}
 		if r.RIBOnly && r.Role != snapshot.RoleRouteServer {
 			names = append(names, r.Name)
 		}
 	}
 	if len(names) == 0 {
-		return nil
+		return all
 	}
-	return []Gap{{fmt.Sprintf("The FIB of %s is not read: static routes, and routes of the RIB that the kernel has not, are not seen there.", and(names)), true}}
+	return append(all, Gap{fmt.Sprintf("The FIB of %s is not read: static routes, and routes of the RIB that the kernel has not, are not seen there.", and(names)), true})
 }
 
 // Unjudged returns what is not judged (Observed): what the way in which routers are read leaves
@@ -237,6 +250,9 @@ func Unjudged(s snapshot.Snapshot) []Gap {
 	var all []Gap
 	if addresses := (ServiceRoute{Peering: Observed}).unjudged(s); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told.", and(few(addresses))), true})
+	}
+	if addresses, open := (ServiceRoute{Peering: Observed}).unasked(s); len(addresses) > 0 {
+		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of IPv6 of a router were not read.", and(few(addresses))), open})
 	}
 	all = append(all, blindness(s.Routers)...)
 	v := newView(s, Observed)

@@ -46,6 +46,18 @@ func ribOnly(w *world) {
 	}
 }
 
+// dualStack gives nodes a range of IPv6 as well, which they announce.
+func dualStack(w *world) {
+	for i := range w.Routers {
+		w.Routers[i].IPv6 = true
+	}
+	for i, n := range table {
+		p := fmt.Sprintf("fd00:10:%d::/64", i)
+		w.CiliumNodes.Items[i].PodCIDRs = append(w.CiliumNodes.Items[i].PodCIDRs, prefix(p))
+		w.announce(n.ip, p, tors...)
+	}
+}
+
 // roles gives all routers a role.
 func roles(role string) func(*world) {
 	return func(w *world) {
@@ -148,7 +160,7 @@ func TestObservedPeering(t *testing.T) {
 				w.Nodes.Items[i].PodCIDRs = nil
 			}
 		}), nil, "neither CiliumNodes", true},
-		{"IPv6 ranges alone", observed(func(w *world) { w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("fd00:10::/64")} }), nil, notIPv4, true},
+		{"IPv6 ranges alone", observed(func(w *world) { w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("fd00:10::/64")} }), nil, notIPv6, true},
 		{"sessions were not read", observed(withdrawn, func(w *world) {
 			for i := range w.Routers {
 				w.Routers[i].Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"}
@@ -162,7 +174,23 @@ func TestObservedPeering(t *testing.T) {
 		}), nil, anotherRange, false},
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
-		}), nil, notIPv4, false},
+		}), nil, notIPv6, false},
+		{"both families", observed(dualStack), nil, "", false},
+		{"a range of IPv6 is not announced, and that of IPv4 is", observed(dualStack, func(w *world) { w.withdraw("fd00:10:3::/64", tors...) }), []string{"node1"}, "", false},
+		{"IPv6 is not announced by any node", observed(dualStack, func(w *world) {
+			for i := range table {
+				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
+			}
+		}), nil, noPodRangeV6, false},
+		{"a router without IPv6", observed(dualStack, func(w *world) {
+			for i := range w.Routers {
+				w.Routers[i].IPv6 = false
+				w.Routers[i].Remarks = []snapshot.Remark{{Says: "It is read for IPv4 alone: refused."}}
+			}
+			for i := range table {
+				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
+			}
+		}), nil, "It is read for IPv4 alone: refused.\n", false},
 		{"a session with Calico's address for the node", observed(withdrawn, func(w *world) {
 			w.Nodes.Items[3].Calico.Address = netip.MustParsePrefix("10.9.0.23/24")
 			for i := range w.Routers {
@@ -333,6 +361,16 @@ func TestObservedServiceRoute(t *testing.T) {
 		w.Routers[0].Paths.Items = []snapshot.Path{{Prefix: prefix(p), NextHop: addr("10.66.4.254"), Neighbor: addr("10.66.4.254"), Best: true}}
 	}
 	spine := func(w *world) { spineTo(w, "10.66.128.1/32") }
+	ofIPv6 := func(asked bool) func(*world) {
+		return func(w *world) {
+			a := addr("fd00:66::1")
+			w.Services.Items[0].LoadBalancerIPs = []netip.Addr{a}
+			w.BGPAdvertisements.Items[0].Ranges = append(w.BGPAdvertisements.Items[0].Ranges, snapshot.AddressRange{First: a, Last: a})
+			for i := range w.Routers {
+				w.Routers[i].IPv6 = asked
+			}
+		}
+	}
 	for _, test := range []struct {
 		name   string
 		change func(*world)
@@ -340,6 +378,8 @@ func TestObservedServiceRoute(t *testing.T) {
 		gap    bool  // it is told as not judged
 	}{
 		{"withdrawn", func(*world) {}, Active, false},
+		{"of IPv6", ofIPv6(true), Active, false},
+		{"of IPv6, and routers that were not asked", ofIPv6(false), "", true},
 		{"announced to other routers", unpeered, "", true},
 		{"announced to some peers alone", func(w *world) { w.BGPAdvertisements.Items[0].Peers = []string{"tor3"} }, "", true},
 		{"a new Service", func(w *world) { w.Services.Items[0].Created = w.Time.Add(-time.Second) }, Pending, false},

@@ -16,10 +16,21 @@ type Router struct {
 	Role string `json:"role,omitempty"`
 	// RIBOnly is set if the way in which the router is read cannot give its FIB: Routes has
 	// nothing, and was not to be read.
-	RIBOnly   bool           `json:"rib_only,omitempty"`
+	RIBOnly bool `json:"rib_only,omitempty"`
+	// IPv6 is set if Paths and Routes are of both families, and not of IPv4 alone.
+	IPv6 bool `json:"ipv6,omitempty"`
+	// Remarks say what else must be known of how the router was read.
+	Remarks   []Remark       `json:"remarks,omitempty"`
 	Paths     List[Path]     `json:"paths"`     // the RIB
 	Routes    List[Route]    `json:"routes"`    // the FIB
 	Neighbors List[Neighbor] `json:"neighbors"` // the sessions
+}
+
+// Remark is one sentence on how a router was read.
+type Remark struct {
+	Says string `json:"says"`
+	// Open is set if a fault may be unseen for that reason.
+	Open bool `json:"open,omitempty"`
 }
 
 // Roles of routers.

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	api "github.com/osrg/gobgp/v3/api"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 )
 
 // GoBGP reads a GoBGP that this package does not run, by the gRPC API of GoBGP 3. It only
@@ -17,13 +19,18 @@ type GoBGP struct{ api api.GobgpApiClient }
 // NewGoBGP makes a reader of the GoBGP at the other end of a connection.
 func NewGoBGP(conn grpc.ClientConnInterface) *GoBGP { return &GoBGP{api.NewGobgpApiClient(conn)} }
 
-// RIB lists all paths of the global IPv4 unicast table, by prefix, then by preference.
-func (g *GoBGP) RIB(ctx context.Context) ([]Path, error) {
+// RIB lists all paths of the global unicast table of IPv4, or of IPv6, by prefix, then by
+// preference. It is an ErrRefused if GoBGP has no such table.
+func (g *GoBGP) RIB(ctx context.Context, v6 bool) ([]Path, error) {
 	global, err := g.api.GetBgp(ctx, &api.GetBgpRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("reading GoBGP's AS: %w", err)
 	}
-	list, err := g.api.ListPath(ctx, listRIB)
+	ask := listRIB
+	if v6 {
+		ask = &api.ListPathRequest{TableType: ask.TableType, Family: ipv6Unicast, EnableOnlyBinary: true}
+	}
+	list, err := g.api.ListPath(ctx, ask)
 	if err != nil {
 		return nil, fmt.Errorf("listing GoBGP's RIB: %w", err)
 	}
@@ -36,6 +43,9 @@ func (g *GoBGP) RIB(ctx context.Context) ([]Path, error) {
 		paths = append(paths, some...)
 		return left.take(some...)
 	})
+	if strings.Contains(status.Convert(err).Message(), "not supported") { // "address family: ipv6-unicast not supported"
+		err = fmt.Errorf("%w: %w", ErrRefused, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listing GoBGP's RIB: %w", err)
 	}
