@@ -162,8 +162,12 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 		if err != nil {
 			return nil, usagef("--routers: %w", err)
 		}
-		if access.Routing, err = bgprouter.Parse(f.routers, text); err != nil {
+		declared, err := bgprouter.Parse(f.routers, text)
+		if err != nil {
 			return nil, usagef("--routers: %w", err)
+		}
+		if access.Routing, err = bgprouter.Readers(declared); err != nil {
+			return nil, usagef("--routers: %s: %w", f.routers, err)
 		}
 	}
 	if f.save != "" {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/yaml"
 
-	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -114,8 +113,9 @@ func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Access reaches a cluster and routers, and no nodes.
 type Access struct {
-	Config  *rest.Config
-	Routing []bgprouter.Declared
+	Config *rest.Config
+	// Routing are the routers by name.
+	Routing map[string]snapshot.RouterReader
 }
 
 // Kubernetes implements snapshot.Access.
@@ -123,11 +123,7 @@ func (a Access) Kubernetes(context.Context) (*rest.Config, error) { return a.Con
 
 // Routers implements snapshot.Access.
 func (a Access) Routers(context.Context) (map[string]snapshot.RouterReader, error) {
-	routers := map[string]snapshot.RouterReader{}
-	for _, r := range a.Routing {
-		routers[r.Name] = bgprouter.Outside(r)
-	}
-	return routers, nil
+	return a.Routing, nil
 }
 
 var errNotReached = errors.New("an audit does not reach it")

@@ -35,6 +35,13 @@ func (r Reader) Neighbors(ctx context.Context) ([]snapshot.Neighbor, error) {
 	return converted(r.Source.Neighbors, toNeighbor)(ctx)
 }
 
+// Describe implements snapshot.RouterDescriber.
+func (r Reader) Describe(is *snapshot.Router) {
+	if d, ok := r.Source.(snapshot.RouterDescriber); ok {
+		d.Describe(is)
+	}
+}
+
 // Close closes the source, where it can be closed.
 func (r Reader) Close() error {
 	if c, ok := r.Source.(io.Closer); ok {

@@ -5,37 +5,101 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Kind is the program that a router of a file runs.
+// Kind is how a router of a file is read.
 type Kind string
 
 // Kinds of routers that can be read from outside.
 const (
-	FRR  Kind = "frr"
-	BIRD Kind = "bird"
+	FRR   Kind = "frr"
+	BIRD  Kind = "bird"
+	GoBGP Kind = "gobgp"
 )
 
-// Declared is a router of a file: how its programs are run.
+// Declared is a router of a file: how it is read.
 type Declared struct {
 	Name string `yaml:"name"`
 	Kind Kind   `yaml:"kind"`
+	// Role is that of snapshot.Router, or tor.
+	Role string `yaml:"role"`
 	// SSH is where the system's ssh connects to, USER@HOST or a host of its configuration.
 	SSH string `yaml:"ssh"`
 	// Command is what runs a command on the router, such as docker exec tor1.
 	Command []string `yaml:"command"`
+	// Address is where GoBGP serves gRPC, HOST:PORT.
+	Address string `yaml:"address"`
+	// CA, Cert and Key are files for TLS, in PEM: who signs the router's certificate (empty: an
+	// authority of this system), and the certificate and key of this client, if it needs one.
+	CA   string `yaml:"ca"`
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	// Plaintext permits gRPC without TLS.
+	Plaintext bool `yaml:"plaintext"`
+}
+
+// keys are those that the routers of a kind have, besides name and kind.
+var keys = map[Kind][]string{
+	FRR:   {"ssh", "command"},
+	BIRD:  {"ssh", "command"},
+	GoBGP: {"address", "ca", "cert", "key", "plaintext", "ssh", "command"},
+}
+
+// kinds are all, in order.
+var kinds = []string{string(FRR), string(BIRD), string(GoBGP)}
+
+// given are the keys that a router has, besides name and kind.
+func (d Declared) given() []string {
+	var all []string
+	for _, key := range []struct {
+		name  string
+		given bool
+	}{
+		{"ssh", d.SSH != ""}, {"command", len(d.Command) > 0}, {"address", d.Address != ""},
+		{"ca", d.CA != ""}, {"cert", d.Cert != ""}, {"key", d.Key != ""}, {"plaintext", d.Plaintext},
+	} {
+		if key.given {
+			all = append(all, key.name)
+		}
+	}
+	return all
+}
+
+// roles are those that a file can name.
+var roles = []string{tor, snapshot.RoleSpine, snapshot.RoleRouteServer}
+
+// tor is the role that a snapshot does not name.
+const tor = "tor"
+
+// runs reports whether commands can be run on the router.
+func (d Declared) runs() bool { return d.SSH != "" || len(d.Command) > 0 }
+
+// hasFIB reports whether the router's FIB can be read, and means something.
+func (d Declared) hasFIB() bool { return d.runs() && d.Role != snapshot.RoleRouteServer }
+
+// Describe implements snapshot.RouterDescriber.
+func (d Declared) Describe(is *snapshot.Router) {
+	if d.Role != tor {
+		is.Role = d.Role
+	}
+	is.RIBOnly = !d.hasFIB()
 }
 
 // Parse reads a file of routers: a YAML list of Declared, with no other keys. Each router has a
-// name of its own, a kind, and either ssh or command. The error is one sentence, with the name
-// of the file and what is expected.
+// name of its own, a kind, and the keys that its kind needs. The error is one sentence, with the
+// name of the file and what is expected.
 func Parse(name string, text []byte) ([]Declared, error) {
+	const list = "a list of routers, each with name, kind (frr, bird or gobgp) and how it is reached"
 	wrong := func(format string, args ...any) ([]Declared, error) {
 		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...))
 	}
@@ -43,37 +107,71 @@ func Parse(name string, text []byte) ([]Declared, error) {
 	in := yaml.NewDecoder(bytes.NewReader(text))
 	in.KnownFields(true)
 	if err := in.Decode(&routers); err != nil && !errors.Is(err, io.EOF) {
-		return wrong("%s; expected a list of routers, each with name, kind (frr or bird), and ssh or command", oneLine(err))
+		return wrong("%s; expected %s", oneLine(err), list)
 	}
 	if err := in.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return wrong("expected one list of routers, and nothing after it")
 	}
 	if len(routers) == 0 {
-		return wrong("it has no router: expected a list of routers, each with name, kind (frr or bird), and ssh or command")
+		return wrong("it has no router: expected %s", list)
 	}
 	for i, r := range routers {
-		at := fmt.Sprintf("router %d", i+1)
 		if !plainName(r.Name) {
-			return wrong("%s: name %q: expected letters, digits, dots, dashes and underscores", at, r.Name)
+			return wrong("router %d: name %q: expected letters, digits, dots, dashes and underscores", i+1, r.Name)
 		}
-		at = "router " + r.Name
 		if j := slices.IndexFunc(routers, func(o Declared) bool { return o.Name == r.Name }); j < i {
-			return wrong("%s: routers %d and %d have that name", at, j+1, i+1)
+			return wrong("router %s: routers %d and %d have that name", r.Name, j+1, i+1)
 		}
-		if r.Kind != FRR && r.Kind != BIRD {
-			return wrong("%s: kind %q%s: expected frr or bird", at, r.Kind, topology.Nearest(string(r.Kind), []string{string(FRR), string(BIRD)}))
-		}
-		switch {
-		case (r.SSH == "") == (len(r.Command) == 0):
-			return wrong("%s: expected either ssh, such as ops@%s, or command, such as [docker, exec, %s]", at, r.Name, r.Name)
-		case strings.HasPrefix(r.SSH, "-") || strings.ContainsFunc(r.SSH, func(c rune) bool { return c <= ' ' || c == 0x7f }):
-			// ssh would take the first for an option.
-			return wrong("%s: ssh %q: expected USER@HOST, or a host of ssh's configuration", at, r.SSH)
-		case slices.Contains(r.Command, "") || len(r.Command) > 0 && strings.HasPrefix(r.Command[0], "-"):
-			return wrong("%s: command %q: expected a program and its arguments", at, r.Command)
+		if err := r.check(); err != nil {
+			return wrong("router %s: %s", r.Name, err)
 		}
 	}
 	return routers, nil
+}
+
+// check says what is wrong with a router.
+func (d Declared) check() error {
+	has, known := keys[d.Kind]
+	if !known {
+		return fmt.Errorf("kind %q%s: expected %s", d.Kind, topology.Nearest(string(d.Kind), kinds), oneOf(kinds))
+	}
+	if d.Role != "" && !slices.Contains(roles, d.Role) {
+		return fmt.Errorf("role %q%s: expected %s", d.Role, topology.Nearest(d.Role, roles), oneOf(roles))
+	}
+	for _, key := range d.given() {
+		if !slices.Contains(has, key) {
+			return fmt.Errorf("%s: kind %s has no such key: expected %s", key, d.Kind, strings.Join(has, ", "))
+		}
+	}
+	switch {
+	case d.SSH != "" && len(d.Command) > 0, d.Kind != GoBGP && !d.runs():
+		return fmt.Errorf("expected either ssh, such as ops@%s, or command, such as [docker, exec, %s]", d.Name, d.Name)
+	case strings.HasPrefix(d.SSH, "-") || strings.ContainsFunc(d.SSH, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+		// ssh would take the first for an option.
+		return fmt.Errorf("ssh %q: expected USER@HOST, or a host of ssh's configuration", d.SSH)
+	case slices.Contains(d.Command, "") || len(d.Command) > 0 && strings.HasPrefix(d.Command[0], "-"):
+		return fmt.Errorf("command %q: expected a program and its arguments", d.Command)
+	case d.Kind == GoBGP && !hostAndPort(d.Address):
+		return fmt.Errorf("address %q: expected HOST:PORT of GoBGP's gRPC API, such as %s:50051", d.Address, d.Name)
+	case d.Plaintext && d.CA+d.Cert+d.Key != "":
+		return errors.New("expected either plaintext, or ca, cert and key")
+	case (d.Cert == "") != (d.Key == ""):
+		return errors.New("expected cert and key together")
+	}
+	return nil
+}
+
+// oneOf lists what can be chosen.
+func oneOf(words []string) string {
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// hostAndPort reports whether text is a name or an address, and a port.
+func hostAndPort(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	n, wrong := strconv.ParseUint(port, 10, 16)
+	_, literal := netip.ParseAddr(host)
+	return err == nil && wrong == nil && n > 0 && (literal == nil || plainName(host))
 }
 
 // oneLine is what yaml says, without its first line and line breaks.

@@ -3,10 +3,12 @@ package bgprouter
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,37 +22,115 @@ import (
 // shows, birdc is restricted (-r), and ip lists.
 var (
 	frrRIB        = []string{"vtysh", "-c", "show bgp ipv4 unicast json"}
+	frrRIB6       = []string{"vtysh", "-c", "show bgp ipv6 unicast json"}
 	frrNeighbors  = []string{"vtysh", "-c", "show bgp neighbors json"}
-	birdRIB       = []string{"birdc", "-r", "show route all where net.type = NET_IP4 && source = RTS_BGP"}
+	birdRIB       = []string{"birdc", "-r", "show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP"}
 	birdProtocols = []string{"birdc", "-r", "show protocols all"}
 	fib           = []string{"ip", "-4", "-j", "-N", "route"}
+	fib6          = []string{"ip", "-6", "-j", "-N", "route"}
 )
 
 // maxAnswer is the size in bytes of the longest answer of a program: two million routes of
 // FRR, which take about 250 each.
 const maxAnswer = 512 << 20
 
-// Outside makes a reader of a router that somebody else runs. It runs the router's own
-// programs, by ssh or by the given command, and changes nothing.
-func Outside(d Declared) snapshot.RouterReader { return Reader{outside{d}} }
+// Readers makes readers of routers that somebody else runs, by name. They change nothing: they
+// run the router's own programs, by ssh or by the given command, or ask by gRPC. None has
+// connected yet. The error says which file of TLS cannot be used.
+func Readers(routers []Declared) (map[string]snapshot.RouterReader, error) {
+	all := map[string]snapshot.RouterReader{}
+	for _, d := range routers {
+		switch d.Kind {
+		case GoBGP:
+			source, err := newGRPC(d)
+			if err != nil {
+				return nil, fmt.Errorf("router %s: %w", d.Name, err)
+			}
+			all[d.Name] = Reader{source}
+		default:
+			all[d.Name] = Reader{&outside{router: d}}
+		}
+	}
+	return all, nil
+}
 
-type outside struct{ router Declared }
+// errNoFIB is that of a router that has no way to its FIB.
+var errNoFIB = errors.New("the FIB cannot be read in this way")
+
+type outside struct {
+	router Declared
+	ipv6   family
+}
+
+// family is what came of the last question for the routes of a family.
+type family struct {
+	mu      sync.Mutex
+	read    bool
+	refused string // what the router said instead
+}
+
+// answered keeps what came of a question.
+func (f *family) answered(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read, f.refused = err == nil, ""
+	if errors.Is(err, router.ErrRefused) {
+		f.refused = err.Error()
+	}
+}
+
+// describe sets whether the routes of IPv6 were read.
+func (f *family) describe(is *snapshot.Router) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	is.IPv6 = f.read
+	if f.refused != "" {
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s is read for IPv4 alone: %s.", is.Name, f.refused)})
+	}
+}
+
+// both reads a RIB of both families. A router without one of IPv6 is read for IPv4.
+func (f *family) both(ctx context.Context, read func(ctx context.Context, v6 bool) ([]router.Path, error)) ([]router.Path, error) {
+	paths, err := read(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	more, err := read(ctx, true)
+	if f.answered(err); errors.Is(err, router.ErrRefused) {
+		err = nil
+	}
+	return append(paths, more...), err
+}
+
+// Describe implements snapshot.RouterDescriber.
+func (o *outside) Describe(is *snapshot.Router) {
+	o.router.Describe(is)
+	o.ipv6.describe(is)
+}
 
 // RIB implements Source.
-func (o outside) RIB(ctx context.Context) ([]router.Path, error) {
+func (o *outside) RIB(ctx context.Context) ([]router.Path, error) {
 	if o.router.Kind == FRR {
-		return answer(ctx, o, router.FRRPaths, frrRIB)
+		return o.ipv6.both(ctx, func(ctx context.Context, v6 bool) ([]router.Path, error) {
+			command := frrRIB
+			if v6 {
+				command = frrRIB6
+			}
+			return answer(ctx, o, router.FRRPaths, command)
+		})
 	}
 	// The sessions are read after the routes, whose protocols they name.
 	routes, err := o.run(ctx, birdRIB)
 	if err != nil {
 		return nil, err
 	}
-	return answer(ctx, o, func(protocols string) ([]router.Path, error) { return router.BIRDPaths(routes, protocols) }, birdProtocols)
+	paths, err := answer(ctx, o, func(protocols string) ([]router.Path, error) { return router.BIRDPaths(routes, protocols) }, birdProtocols)
+	o.ipv6.answered(err)
+	return paths, err
 }
 
 // Neighbors implements Source.
-func (o outside) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
+func (o *outside) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
 	if o.router.Kind == FRR {
 		return answer(ctx, o, router.FRRNeighbors, frrNeighbors)
 	}
@@ -58,12 +138,19 @@ func (o outside) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
 }
 
 // FIB implements Source.
-func (o outside) FIB(ctx context.Context) ([]router.Route, error) {
-	return answer(ctx, o, router.KernelRoutes, fib)
+func (o *outside) FIB(ctx context.Context) ([]router.Route, error) {
+	if !o.router.hasFIB() {
+		return nil, errNoFIB
+	}
+	ipv4, err := o.run(ctx, fib)
+	if err != nil {
+		return nil, err
+	}
+	return answer(ctx, o, func(ipv6 string) ([]router.Route, error) { return router.KernelRoutes(ipv4, ipv6) }, fib6)
 }
 
 // answer runs a command and reads its output.
-func answer[T any](ctx context.Context, o outside, read func(string) (T, error), command []string) (items T, err error) {
+func answer[T any](ctx context.Context, o *outside, read func(string) (T, error), command []string) (items T, err error) {
 	text, err := o.run(ctx, command)
 	if err != nil {
 		return items, err
@@ -75,7 +162,7 @@ func answer[T any](ctx context.Context, o outside, read func(string) (T, error),
 }
 
 // line is the command line that runs a command on the router. ssh gives one to a shell.
-func (o outside) line(command []string) []string {
+func (o *outside) line(command []string) []string {
 	if o.router.SSH == "" {
 		return slices.Concat(o.router.Command, command)
 	}
@@ -88,7 +175,7 @@ func (o outside) line(command []string) []string {
 }
 
 // run runs a command on the router, and returns its output.
-func (o outside) run(ctx context.Context, command []string) (string, error) {
+func (o *outside) run(ctx context.Context, command []string) (string, error) {
 	line := o.line(command)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	out, errs := limited{most: maxAnswer}, limited{most: 4 << 10}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 func TestParse(t *testing.T) {
@@ -30,9 +32,23 @@ func TestParse(t *testing.T) {
 		{name: "no name", text: "- {kind: frr, ssh: a}", says: `router 1: name "": expected letters`},
 		{name: "a name that moves the cursor", text: "- {name: \"a\\e[2J\", kind: frr, ssh: a}", says: `router 1: name "a\x1b[2J": expected letters`},
 		{name: "twice", text: "- {name: a, kind: frr, ssh: a}\n- {name: a, kind: frr, ssh: b}", says: "router a: routers 1 and 2 have that name"},
-		{name: "a kind that is near", text: "- {name: a, kind: brid, ssh: a}", says: `router a: kind "brid"; nearest is "bird": expected frr or bird`},
+		{name: "a kind that is near", text: "- {name: a, kind: brid, ssh: a}", says: `router a: kind "brid"; nearest is "bird": expected frr, bird or gobgp`},
 		{name: "no way", text: "- {name: a, kind: frr}", says: "router a: expected either ssh, such as ops@a, or command"},
 		{name: "two ways", text: "- {name: a, kind: frr, ssh: a, command: [b]}", says: "router a: expected either ssh"},
+		{name: "a role", text: "- {name: a, kind: frr, ssh: a, role: spine}", want: []Declared{{Name: "a", Kind: FRR, SSH: "a", Role: "spine"}}},
+		{name: "a role that is near", text: "- {name: a, kind: frr, ssh: a, role: spien}", says: `router a: role "spien"; nearest is "spine": expected tor, spine or route-server`},
+		{name: "a key of another kind", text: "- {name: a, kind: frr, ssh: a, address: a}", says: "router a: address: kind frr has no such key: expected ssh, command"},
+		{
+			name: "gRPC", text: "- {name: a, kind: gobgp, address: 'a:50051', ca: c.pem, cert: d.pem, key: e.pem, ssh: a}\n- {name: b, kind: gobgp, address: '[::1]:50051', plaintext: true}",
+			want: []Declared{
+				{Name: "a", Kind: GoBGP, Address: "a:50051", CA: "c.pem", Cert: "d.pem", Key: "e.pem", SSH: "a"},
+				{Name: "b", Kind: GoBGP, Address: "[::1]:50051", Plaintext: true},
+			},
+		},
+		{name: "gRPC without a port", text: "- {name: a, kind: gobgp, address: a}", says: `router a: address "a": expected HOST:PORT of GoBGP's gRPC API, such as a:50051`},
+		{name: "gRPC with a resolver", text: "- {name: a, kind: gobgp, address: 'unix:///a:1'}", says: `router a: address "unix:///a:1": expected HOST:PORT`},
+		{name: "TLS and none", text: "- {name: a, kind: gobgp, address: 'a:1', plaintext: true, ca: c.pem}", says: "router a: expected either plaintext, or ca, cert and key"},
+		{name: "a certificate without its key", text: "- {name: a, kind: gobgp, address: 'a:1', cert: c.pem}", says: "router a: expected cert and key together"},
 		{name: "an option for ssh", text: "- {name: a, kind: frr, ssh: -oProxyCommand=id}", says: `router a: ssh "-oProxyCommand=id": expected USER@HOST`},
 		{name: "two words for ssh", text: "- {name: a, kind: frr, ssh: a b}", says: `router a: ssh "a b"`},
 		{name: "an option as command", text: "- {name: a, kind: frr, command: [-x]}", says: `router a: command ["-x"]: expected a program`},
@@ -64,12 +80,12 @@ func FuzzParse(f *testing.F) {
 
 // ssh hands the command to a shell: no word of it is split there.
 func TestCommandLines(t *testing.T) {
-	ssh := strings.Join(outside{Declared{SSH: "ops@tor1"}}.line(birdRIB), "|")
-	want := "ssh|-T|-a|-x|-o|BatchMode=yes|-o|ConnectTimeout=10|-o|ClearAllForwardings=yes|-o|UpdateHostKeys=no|-o|ControlMaster=no|-o|PermitLocalCommand=no|--|ops@tor1|birdc -r 'show route all where net.type = NET_IP4 && source = RTS_BGP'"
+	ssh := strings.Join((&outside{router: Declared{SSH: "ops@tor1"}}).line(birdRIB), "|")
+	want := "ssh|-T|-a|-x|-o|BatchMode=yes|-o|ConnectTimeout=10|-o|ClearAllForwardings=yes|-o|UpdateHostKeys=no|-o|ControlMaster=no|-o|PermitLocalCommand=no|--|ops@tor1|birdc -r 'show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP'"
 	if ssh != want {
 		t.Errorf("ssh: %s, want %s", ssh, want)
 	}
-	if d := cmp.Diff([]string{"docker", "exec", "tor1", "ip", "-4", "-j", "-N", "route"}, outside{Declared{Command: []string{"docker", "exec", "tor1"}}}.line(fib)); d != "" {
+	if d := cmp.Diff([]string{"docker", "exec", "tor1", "ip", "-4", "-j", "-N", "route"}, (&outside{router: Declared{Command: []string{"docker", "exec", "tor1"}}}).line(fib)); d != "" {
 		t.Errorf("command (-want +got):\n%s", d)
 	}
 }
@@ -84,6 +100,16 @@ func as(t *testing.T, kind Kind, script string) Declared {
 	return Declared{Name: "tor1", Kind: kind, Command: []string{file}}
 }
 
+// reader is that of a router.
+func reader(t *testing.T, d Declared) snapshot.RouterReader {
+	t.Helper()
+	all, err := Readers([]Declared{d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[d.Name]
+}
+
 // Each answer is what the real program printed: see testdata of package router.
 func TestOutside(t *testing.T) {
 	testdata, err := filepath.Abs("../../topology/lab/router/testdata")
@@ -92,15 +118,17 @@ func TestOutside(t *testing.T) {
 	}
 	script := `case "$*" in
 "vtysh -c show bgp ipv4 unicast json") cat ` + testdata + `/frr-10.3-rib-plain.json;;
+"vtysh -c show bgp ipv6 unicast json") cat ` + testdata + `/frr-10.3-rib6-plain.json;;
 "vtysh -c show bgp neighbors json") cat ` + testdata + `/frr-10.3-neighbors.json;;
-"birdc -r show route all where net.type = NET_IP4 && source = RTS_BGP") cat ` + testdata + `/bird-2.17-routes-short.txt;;
-"birdc -r show protocols all") cat ` + testdata + `/bird-2.17-protocols-short.txt;;
+"birdc -r show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP") cat ` + testdata + `/bird-2.17-routes-both.txt;;
+"birdc -r show protocols all") cat ` + testdata + `/bird-2.17-protocols-both.txt;;
 "ip -4 -j -N route") cat ` + testdata + `/ip-route-frr.json;;
+"ip -6 -j -N route") cat ` + testdata + `/ip6-route-frr.json;;
 *) echo "unexpected: $*" >&2; exit 1;;
 esac`
-	for kind, want := range map[Kind][3]int{FRR: {4, 6, 2}, BIRD: {1, 6, 2}} {
+	for kind, want := range map[Kind][3]int{FRR: {7, 10, 2}, BIRD: {2, 10, 3}} {
 		t.Run(string(kind), func(t *testing.T) {
-			r := Outside(as(t, kind, script))
+			r := reader(t, as(t, kind, script))
 			paths, err := r.RIB(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -116,7 +144,53 @@ esac`
 			if got := [3]int{len(paths), len(routes), len(neighbors)}; got != want {
 				t.Errorf("%v paths, routes and neighbours, want %v", got, want)
 			}
+			var is snapshot.Router
+			if r.(snapshot.RouterDescriber).Describe(&is); !is.IPv6 || len(is.Remarks) > 0 {
+				t.Errorf("%+v, want IPv6", is)
+			}
 		})
+	}
+}
+
+// A router without IPv6 is read for IPv4, and one that does not answer is not read.
+func TestWithoutIPv6(t *testing.T) {
+	for answer, want := range map[string]snapshot.Router{
+		"echo '{\"routes\":{}}'": {Name: "tor1", IPv6: true},
+		"echo '{\"warning\":\"no such family\"}'": {
+			Name: "tor1", Remarks: []snapshot.Remark{{Says: "tor1 is read for IPv4 alone: vtysh -c show bgp ipv6 unicast json: reading FRR's RIB: refused: no such family."}},
+		},
+		"exit 1": {Name: "tor1"},
+	} {
+		r := reader(t, as(t, FRR, `case "$*" in *ipv6*) `+answer+`;; *) echo '{"routes":{}}';; esac`))
+		if _, err := r.RIB(t.Context()); (err != nil) != (answer == "exit 1") {
+			t.Errorf("%s: %v", answer, err)
+		}
+		is := snapshot.Router{Name: "tor1"}
+		r.(snapshot.RouterDescriber).Describe(&is)
+		if d := cmp.Diff(want, is); d != "" {
+			t.Errorf("%s (-want +got):\n%s", answer, d)
+		}
+	}
+}
+
+// What a snapshot says of a router besides its lists follows from the file.
+func TestDescribe(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		is   Declared
+		want snapshot.Router
+	}{
+		{"tor", Declared{Name: "a", Kind: FRR, SSH: "a", Role: "tor"}, snapshot.Router{}},
+		{"spine", Declared{Name: "a", Kind: BIRD, SSH: "a", Role: "spine"}, snapshot.Router{Role: snapshot.RoleSpine}},
+		{"route server", Declared{Name: "a", Kind: FRR, SSH: "a", Role: "route-server"}, snapshot.Router{Role: snapshot.RoleRouteServer, RIBOnly: true}},
+		{"gRPC alone", Declared{Name: "a", Kind: GoBGP, Address: "a:1"}, snapshot.Router{RIBOnly: true}},
+		{"gRPC and ssh", Declared{Name: "a", Kind: GoBGP, Address: "a:1", SSH: "a"}, snapshot.Router{}},
+	} {
+		var got snapshot.Router
+		reader(t, test.is).(snapshot.RouterDescriber).Describe(&got)
+		if d := cmp.Diff(test.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, d)
+		}
 	}
 }
 
@@ -134,13 +208,13 @@ func TestOutsideErrors(t *testing.T) {
 				ctx, cancel = context.WithTimeoutCause(ctx, 100*time.Millisecond, errors.New("no answer within 100ms"))
 				defer cancel()
 			}
-			_, err := Outside(as(t, FRR, test.script)).RIB(ctx)
+			_, err := reader(t, as(t, FRR, test.script)).RIB(ctx)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q in it", err, test.want)
 			}
 		})
 	}
-	if _, err := Outside(Declared{Kind: FRR, Command: []string{"no-such-program"}}).FIB(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-program") {
+	if _, err := reader(t, Declared{Kind: FRR, Command: []string{"no-such-program"}}).FIB(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-program") {
 		t.Errorf("error %v, want the program's name", err)
 	}
 }

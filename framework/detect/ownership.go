@@ -237,14 +237,14 @@ func (v *view) announcements(r snapshot.Router) []announcement {
 // covered reports whether a router reaches a range: by a route to exactly that
 // range, wherever it leads, or by a wider one that leads to a node. A wider
 // route that leads elsewhere, such as a spine's aggregate, does not bring
-// packets to pods.
+// packets to pods, except on the spine.
 func (v *view) covered(r snapshot.Router, p netip.Prefix) bool {
 	for _, a := range v.announcements(r) {
 		if a.prefix == p {
 			return true
 		}
 		if contains(a.prefix, p) {
-			if _, ok := v.addresses[a.nextHop]; ok {
+			if _, ok := v.addresses[a.nextHop]; ok || aggregate(r, a) {
 				return true
 			}
 		}
@@ -343,8 +343,8 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 	return lasts, spoke >= min(sightings, o.n) || lasts >= grace
 }
 
-// complete reports whether all that a router announces was read.
-func complete(r snapshot.Router) bool { return r.Paths.Read && r.Routes.Read }
+// complete reports whether all that a router announces was read, as far as it can be.
+func complete(r snapshot.Router) bool { return r.Paths.Read && (r.Routes.Read || r.RIBOnly) }
 
 // place is a route to the wrong node.
 type place struct {
@@ -478,7 +478,7 @@ func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
 		return speaker{}, false
 	}
 	if _, owned := o.now.owner(a.prefix); o.now.peering == Observed &&
-		(!owned && o.now.allocated(a.prefix) == "" || len(o.now.announcersTo(r).pods) == 0) {
+		(!owned && o.now.allocated(a.prefix) == "" || len(o.now.announcersTo(r, a.prefix).pods) == 0) {
 		return speaker{}, false // it may be a node of another cluster with the same AS
 	}
 	var as uint32

@@ -52,29 +52,48 @@ const (
 
 // Reasons why a router is not expected to have a node's range.
 const (
-	notIPv4       = "routers are asked for their routes of IPv4 alone"
+	notIPv6       = "its routes of IPv6 were not read"
 	noNeighbors   = "its BGP neighbours were not read"
 	notReady      = "the node is not ready"
 	noPodRange    = "no node announces a pod range of this cluster to it"
+	noPodRangeV6  = "no node announces a pod range of IPv6 of this cluster to it"
 	noNeighbor    = "the node is none of its BGP neighbours"
+	noLinks       = "the node is none of its BGP neighbours, and without its FIB it is not known which nodes are on its links"
 	noSession     = "the node has no BGP session on its link, where other nodes have, and may have none by intent"
 	otherPrefixes = "the node announces to it other prefixes alone"
+	noAggregate   = "it is a spine, and no aggregate that it has learned includes them"
 	anotherRange  = "it has another range of the node"
 )
 
 // announcers are the nodes that announce something to a router by BGP.
-type announcers struct{ pods, others map[string]bool }
+type announcers struct {
+	pods, others map[string]bool
+	// aggregates is set if a spine has learned a prefix that includes a pod range.
+	aggregates bool
+}
 
-// announcersTo are those of a router, sorted once.
-func (v *view) announcersTo(r snapshot.Router) announcers {
-	all, made := v.announcers[r.Name]
+// aggregate reports whether a route to a wider prefix than a pod range brings packets to the
+// pods: one that a spine has learned.
+func aggregate(r snapshot.Router, a announcement) bool {
+	return r.Role == snapshot.RoleSpine && a.protocol == snapshot.RouteBGP
+}
+
+// announcersTo are those of a router, with the prefixes of one family: that of p. They are sorted
+// once.
+func (v *view) announcersTo(r snapshot.Router, p netip.Prefix) announcers {
+	name := fmt.Sprint(r.Name, " ", p.Addr().BitLen())
+	all, made := v.announcers[name]
 	if made {
 		return all
 	}
 	all = announcers{pods: map[string]bool{}, others: map[string]bool{}}
+	ranges := slices.SortedFunc(maps.Keys(v.origins), comparePrefixes)
 	for _, a := range v.announcements(r) {
+		if i, _ := slices.BinarySearchFunc(ranges, a.prefix.Masked(), comparePrefixes); aggregate(r, a) && i < len(ranges) {
+			all.aggregates = all.aggregates || contains(a.prefix, ranges[i])
+		}
 		from := cmp.Or(v.addresses[a.nextHop], v.addresses[a.neighbor])
-		if a.protocol != snapshot.RouteBGP || from == "" {
+		if a.protocol != snapshot.RouteBGP || from == "" || !sameFamily(a.prefix, p) {
 			continue
 		}
 		to := all.others
@@ -83,28 +102,37 @@ func (v *view) announcersTo(r snapshot.Router) announcers {
 		}
 		to[from] = true
 	}
-	v.announcers[r.Name] = all
+	v.announcers[name] = all
 	return all
 }
+
+// sameFamily reports whether two prefixes are both of IPv4, or both of IPv6.
+func sameFamily(p, q netip.Prefix) bool { return p.Addr().BitLen() == q.Addr().BitLen() }
 
 // unexpected returns why a router is not expected to have a range of a node; empty if it is.
 func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string {
 	if v.peering == Declared {
 		return ""
 	}
-	announce := v.announcersTo(r)
+	announce := v.announcersTo(r, p)
 	another := func(q netip.Prefix) bool {
-		return q != p && q.Addr().Is4() && v.owns(node, q) && v.covered(r, q)
+		return q != p && sameFamily(p, q) && v.owns(node, q) && v.covered(r, q)
 	}
 	switch {
-	case !p.Addr().Is4():
-		return notIPv4
+	case !p.Addr().Is4() && !r.IPv6:
+		return notIPv6
+	case r.Role == snapshot.RoleSpine:
+		return noAggregate
 	case !r.Neighbors.Read:
 		return noNeighbors
+	case len(announce.pods) == 0 && !p.Addr().Is4():
+		return noPodRangeV6
 	case len(announce.pods) == 0:
 		return noPodRange
 	case !v.neighbors(r, node) && v.amongNeighbors(r, node):
 		return noSession
+	case !v.neighbors(r, node) && r.RIBOnly:
+		return noLinks
 	case !v.neighbors(r, node):
 		return noNeighbor
 	case !v.nodes[node].Ready:
@@ -120,14 +148,21 @@ func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string
 // open reports whether a range that a router is not expected to have may be missing by a fault.
 func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
 	switch why {
-	case notIPv4: // a range that its node has besides one of IPv4 goes the same way
+	case notIPv6: // a range that its node has besides one of IPv4 goes the same way
 		node := v.origins[p][0].node
 		return !slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), func(q netip.Prefix) bool { return q.Addr().Is4() && v.owns(node, q) })
-	case noNeighbors, notReady, noSession:
+	case noNeighbors, notReady, noSession, noLinks:
 		return true
 	case noNeighbor:
 		return false
-	case noPodRange:
+	case noAggregate:
+		// A cluster that announces no pod ranges has none on any router.
+		return !r.Neighbors.Read ||
+			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
+			slices.ContainsFunc(v.Routers, func(o snapshot.Router) bool {
+				return v.announcersTo(o, p).aggregates || len(v.announcersTo(o, p).pods) > 0
+			})
+	case noPodRange, noPodRangeV6:
 		// A cluster that announces no pod ranges has its sessions up, or none.
 		return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
 			return v.addresses[n.Address] != "" && n.State != snapshot.SessionEstablished
@@ -187,8 +222,27 @@ func few(names []string) []string {
 	return names
 }
 
-// Unjudged returns what routers lack without being expected to have it (Observed): addresses of
-// Services, and pod ranges, one gap for each router and reason.
+// blindness says what is not seen of routers by the way in which they are read. Without a FIB it
+// is open: a route that the operator has added may lead to the wrong node.
+func blindness(routers []snapshot.Router) (all []Gap) {
+	var names []string
+	for _, r := range routers {
+		for _, remark := range r.Remarks {
+			all = append(all, Gap(remark))
+		}
+		if r.RIBOnly && r.Role != snapshot.RoleRouteServer {
+			names = append(names, r.Name)
+		}
+	}
+	if len(names) == 0 {
+		return all
+	}
+	return append(all, Gap{fmt.Sprintf("The FIB of %s is not read: static routes, and routes of the RIB that the kernel has not, are not seen there.", and(names)), true})
+}
+
+// Unjudged returns what is not judged (Observed): what the way in which routers are read leaves
+// unseen, and what routers lack without being expected to have it: addresses of Services, and
+// pod ranges, one gap for each router and reason.
 func Unjudged(s snapshot.Snapshot) []Gap {
 	if len(s.Routers) == 0 {
 		return nil
@@ -197,6 +251,10 @@ func Unjudged(s snapshot.Snapshot) []Gap {
 	if addresses := (ServiceRoute{Peering: Observed}).unjudged(s); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told.", and(few(addresses))), true})
 	}
+	if addresses, open := (ServiceRoute{Peering: Observed}).unasked(s); len(addresses) > 0 {
+		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of IPv6 of a router were not read.", and(few(addresses))), open})
+	}
+	all = append(all, blindness(s.Routers)...)
 	v := newView(s, Observed)
 	if ranges, read := podRanges(s); read && !v.known {
 		return append(all, Gap{"Routes to pods are not judged, because the nodes' pod ranges are not known: " + unknownRanges(s, ranges) + ".", true})

@@ -39,6 +39,46 @@ func unpeered(w *world) {
 	}
 }
 
+// ribOnly has the routers read in a way that cannot give a FIB.
+func ribOnly(w *world) {
+	for i := range w.Routers {
+		w.Routers[i].RIBOnly, w.Routers[i].Routes = true, snapshot.List[snapshot.Route]{}
+	}
+}
+
+// dualStack gives nodes a range of IPv6 as well, which they announce.
+func dualStack(w *world) {
+	for i := range w.Routers {
+		w.Routers[i].IPv6 = true
+	}
+	for i, n := range table {
+		p := fmt.Sprintf("fd00:10:%d::/64", i)
+		w.CiliumNodes.Items[i].PodCIDRs = append(w.CiliumNodes.Items[i].PodCIDRs, prefix(p))
+		w.announce(n.ip, p, tors...)
+	}
+}
+
+// roles gives all routers a role.
+func roles(role string) func(*world) {
+	return func(w *world) {
+		for i := range w.Routers {
+			w.Routers[i].Role = role
+		}
+	}
+}
+
+// asSpine makes tor2 a spine that has learned aggregates from another router.
+func asSpine(aggregates ...string) func(*world) {
+	return func(w *world) {
+		r, from := w.at("tor2"), addr("10.4.94.254")
+		r.Role, r.Paths.Items = snapshot.RoleSpine, nil
+		r.Neighbors.Items = []snapshot.Neighbor{{Address: from, AS: 64512, State: snapshot.SessionEstablished}}
+		for _, p := range aggregates {
+			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix(p), NextHop: from, Neighbor: from, Best: true})
+		}
+	}
+}
+
 func announces(p string) func(*world) {
 	return func(w *world) {
 		for _, n := range table {
@@ -120,7 +160,7 @@ func TestObservedPeering(t *testing.T) {
 				w.Nodes.Items[i].PodCIDRs = nil
 			}
 		}), nil, "neither CiliumNodes", true},
-		{"IPv6 ranges alone", observed(func(w *world) { w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("fd00:10::/64")} }), nil, notIPv4, true},
+		{"IPv6 ranges alone", observed(func(w *world) { w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("fd00:10::/64")} }), nil, notIPv6, true},
 		{"sessions were not read", observed(withdrawn, func(w *world) {
 			for i := range w.Routers {
 				w.Routers[i].Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"}
@@ -134,7 +174,23 @@ func TestObservedPeering(t *testing.T) {
 		}), nil, anotherRange, false},
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
-		}), nil, notIPv4, false},
+		}), nil, notIPv6, false},
+		{"both families", observed(dualStack), nil, "", false},
+		{"a range of IPv6 is not announced, and that of IPv4 is", observed(dualStack, func(w *world) { w.withdraw("fd00:10:3::/64", tors...) }), []string{"node1"}, "", false},
+		{"IPv6 is not announced by any node", observed(dualStack, func(w *world) {
+			for i := range table {
+				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
+			}
+		}), nil, noPodRangeV6, false},
+		{"a router without IPv6", observed(dualStack, func(w *world) {
+			for i := range w.Routers {
+				w.Routers[i].IPv6 = false
+				w.Routers[i].Remarks = []snapshot.Remark{{Says: "It is read for IPv4 alone: refused."}}
+			}
+			for i := range table {
+				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
+			}
+		}), nil, "It is read for IPv4 alone: refused.\n", false},
 		{"a session with Calico's address for the node", observed(withdrawn, func(w *world) {
 			w.Nodes.Items[3].Calico.Address = netip.MustParsePrefix("10.9.0.23/24")
 			for i := range w.Routers {
@@ -148,6 +204,25 @@ func TestObservedPeering(t *testing.T) {
 			r.Neighbors.Items = []snapshot.Neighbor{{Address: addr("10.4.94.254"), AS: 64512, State: snapshot.SessionEstablished}}
 			r.Paths.Items = []snapshot.Path{{Prefix: prefix("10.5.112.0/21"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), Best: true}}
 		}), []string{"node1"}, "tor2 has no route to pod ranges of master1, master2, master3 and 1 more, and is not judged by that: " + noPodRange + ".", false},
+		{"a declared spine with an aggregate", observed(asSpine("10.5.112.0/21")), nil, "", false},
+		{"a declared spine that lacks the aggregate of one node, and of no pods", observed(asSpine("10.5.112.0/23", "10.5.114.0/23"), func(w *world) {
+			w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("10.5.200.0/24")}
+			w.announce(node1IP, "10.5.200.0/24", "tor1")
+		}), nil, "tor2 has no route to pod ranges of node1, and is not judged by that: " + noAggregate, true},
+		{"a declared spine that has lost all", observed(asSpine()), nil, noAggregate, true},
+		{"a declared spine of a cluster that announces no pod ranges", observed(asSpine(), func(w *world) {
+			w.at("tor1").Paths.Items = nil
+		}), nil, noAggregate, false},
+		{"a declared spine with a session that is down", observed(asSpine(), func(w *world) {
+			w.Routers = w.Routers[1:]
+			w.Routers[0].Neighbors.Items[0].State = "active"
+		}), nil, noAggregate, true},
+		{"a route server has no FIB", observed(ribOnly, roles(snapshot.RoleRouteServer)), nil, "", false},
+		{"a route server lacks a range", observed(withdrawn, ribOnly, roles(snapshot.RoleRouteServer)), []string{"node1"}, "", false},
+		{"a route server may have forgotten a session", observed(ribOnly, roles(snapshot.RoleRouteServer), func(w *world) { w.silence(node1IP, tors...) }), nil, noLinks, true},
+		{"a FIB that cannot be read", observed(ribOnly), nil, "The FIB of tor1 and tor2 is not read", true},
+		{"a range is not announced, and the FIB cannot be read", observed(withdrawn, ribOnly), []string{"node1"}, "The FIB of tor1 and tor2 is not read", true},
+		{"a session that the router may have forgotten, and the FIB cannot be read", observed(ribOnly, func(w *world) { w.silence(node1IP, tors...) }), nil, noLinks, true},
 		{"FIB not read", observed(withdrawn, func(w *world) {
 			for i := range w.Routers {
 				w.Routers[i].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
@@ -286,6 +361,16 @@ func TestObservedServiceRoute(t *testing.T) {
 		w.Routers[0].Paths.Items = []snapshot.Path{{Prefix: prefix(p), NextHop: addr("10.66.4.254"), Neighbor: addr("10.66.4.254"), Best: true}}
 	}
 	spine := func(w *world) { spineTo(w, "10.66.128.1/32") }
+	ofIPv6 := func(asked bool) func(*world) {
+		return func(w *world) {
+			a := addr("fd00:66::1")
+			w.Services.Items[0].LoadBalancerIPs = []netip.Addr{a}
+			w.BGPAdvertisements.Items[0].Ranges = append(w.BGPAdvertisements.Items[0].Ranges, snapshot.AddressRange{First: a, Last: a})
+			for i := range w.Routers {
+				w.Routers[i].IPv6 = asked
+			}
+		}
+	}
 	for _, test := range []struct {
 		name   string
 		change func(*world)
@@ -293,6 +378,8 @@ func TestObservedServiceRoute(t *testing.T) {
 		gap    bool  // it is told as not judged
 	}{
 		{"withdrawn", func(*world) {}, Active, false},
+		{"of IPv6", ofIPv6(true), Active, false},
+		{"of IPv6, and routers that were not asked", ofIPv6(false), "", true},
 		{"announced to other routers", unpeered, "", true},
 		{"announced to some peers alone", func(w *world) { w.BGPAdvertisements.Items[0].Peers = []string{"tor3"} }, "", true},
 		{"a new Service", func(w *world) { w.Services.Items[0].Created = w.Time.Add(-time.Second) }, Pending, false},

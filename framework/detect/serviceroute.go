@@ -16,7 +16,8 @@ const NoRoute = "no-route"
 
 // ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB or Cilium is
 // configured to announce by BGP with the routes of the routers. A Service without a ready
-// endpoint has no route, and needs none. Addresses of IPv6 are not judged.
+// endpoint has no route, and needs none. Addresses of IPv6 are judged if all routers were read for
+// them.
 //
 // A finding is pending at first: an address that routers have had becomes active with the
 // second snapshot in which none has it, and one that they have never had after
@@ -97,7 +98,7 @@ func (d ServiceRoute) unrouted(s snapshot.Snapshot, service string, address neti
 	if !readForRoutes(s) {
 		return false, nil
 	}
-	if !address.Is4() { // no router is asked for its routes of IPv6
+	if !readForFamily(s, address) {
 		return false, nil
 	}
 	has := slices.ContainsFunc(s.Services.Items, func(o snapshot.Service) bool {
@@ -124,6 +125,26 @@ func (d ServiceRoute) unrouted(s snapshot.Snapshot, service string, address neti
 func readForRoutes(s snapshot.Snapshot) bool {
 	return s.Nodes.Read && s.Services.Read && s.EndpointSlices.Read && s.BGPAdvertisements.Read && len(s.Routers) > 0 &&
 		!slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return !complete(r) })
+}
+
+// readForFamily reports whether the routers were read for routes to an address of a family.
+func readForFamily(s snapshot.Snapshot, address netip.Addr) bool {
+	return address.Is4() || !slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return !r.IPv6 })
+}
+
+// unasked are the addresses that nodes are to announce, and whose family some router was not read
+// for. Open: a Service has no other.
+func (d ServiceRoute) unasked(s snapshot.Snapshot) (addresses []string, open bool) {
+	for _, service := range s.Services.Items {
+		for _, address := range service.LoadBalancerIPs {
+			announced := slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool { return b.Announces(address) && len(b.Nodes) > 0 })
+			if announced && readForRoutes(s) && !readForFamily(s, address) {
+				addresses = append(addresses, address.String())
+				open = open || !slices.ContainsFunc(service.LoadBalancerIPs, netip.Addr.Is4)
+			}
+		}
+	}
+	return addresses, open
 }
 
 // toNode reports whether a route leads to a node, and not to a router beyond.

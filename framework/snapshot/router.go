@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -9,11 +10,36 @@ import (
 // session that is up in Neighbors was up when its paths were read, or came up
 // since.
 type Router struct {
-	Name      string         `json:"name"`
+	Name string `json:"name"`
+	// Role is what the router does in the network: empty for a top-of-rack switch, RoleSpine or
+	// RoleRouteServer.
+	Role string `json:"role,omitempty"`
+	// RIBOnly is set if the way in which the router is read cannot give its FIB: Routes has
+	// nothing, and was not to be read.
+	RIBOnly bool `json:"rib_only,omitempty"`
+	// IPv6 is set if Paths and Routes are of both families, and not of IPv4 alone.
+	IPv6 bool `json:"ipv6,omitempty"`
+	// Remarks say what else must be known of how the router was read.
+	Remarks   []Remark       `json:"remarks,omitempty"`
 	Paths     List[Path]     `json:"paths"`     // the RIB
 	Routes    List[Route]    `json:"routes"`    // the FIB
 	Neighbors List[Neighbor] `json:"neighbors"` // the sessions
 }
+
+// Remark is one sentence on how a router was read.
+type Remark struct {
+	Says string `json:"says"`
+	// Open is set if a fault may be unseen for that reason.
+	Open bool `json:"open,omitempty"`
+}
+
+// Roles of routers.
+const (
+	// RoleSpine carries aggregates: what is inside one that it has learned has a route there.
+	RoleSpine = "spine"
+	// RoleRouteServer forwards no packets: its FIB has no meaning, and is not read.
+	RoleRouteServer = "route-server"
+)
 
 // Routers is the source of what each BGP router says.
 var Routers = perName("routers", 0,
@@ -23,17 +49,26 @@ var Routers = perName("routers", 0,
 func (Router) names(*Names) {} // routers are members of the topology, which are replaced by it
 
 func (r Router) parts() []part {
-	return []part{
+	all := []part{
 		listPart("RIB of "+r.Name, r.Paths, func(p Path, to *statements) {
 			if p.Best || p.Multipath {
 				to.add(RIB, r.Name, p.Prefix.String(), to.nodes[p.NextHop], "next hop %s", to.named(p.NextHop))
 			}
 		}),
-		listPart("FIB of "+r.Name, r.Routes, routeState(FIB, r.Name)),
 		listPart("sessions of "+r.Name, r.Neighbors, func(n Neighbor, to *statements) {
 			to.add(BGP, r.Name, to.nameOf(n.Address), "", "session with %s (AS %d): %s", n.Address, n.AS, n.State)
 		}),
 	}
+	if r.RIBOnly {
+		return all
+	}
+	return slices.Insert(all, 1, listPart("FIB of "+r.Name, r.Routes, routeState(FIB, r.Name)))
+}
+
+// RouterDescriber is a RouterReader that reads in another way than a lab does.
+type RouterDescriber interface {
+	// Describe sets what is known of the router besides its lists, once these were read.
+	Describe(*Router)
 }
 
 func routerReader(name string, from RouterReader) func(context.Context) Router {
@@ -46,6 +81,12 @@ func routerReader(name string, from RouterReader) func(context.Context) Router {
 		})
 		all.Go(func() { r.Routes = list(ctx, from.FIB) })
 		all.Wait()
+		if d, ok := from.(RouterDescriber); ok {
+			d.Describe(&r)
+		}
+		if r.RIBOnly {
+			r.Routes = List[Route]{}
+		}
 		return r
 	}
 }

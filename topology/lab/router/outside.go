@@ -35,8 +35,13 @@ type frrTable struct {
 // frrOriginated is the peer of a path that the router itself originates.
 const frrOriginated = "(unspec)"
 
-// FRRPaths reads the RIB that `vtysh -c 'show bgp ipv4 unicast json'` prints, without the
-// times at which paths were received. A path of a session that has no address is an error.
+// ErrRefused is the error of a router that does not know what it is asked for, such as an address
+// family that it does not have.
+var ErrRefused = errors.New("refused")
+
+// FRRPaths reads the RIB that `vtysh -c 'show bgp ipv4 unicast json'` prints, or the one of ipv6,
+// without the times at which paths were received. A path of a session that has no address is an
+// error. What FRR says in place of a RIB is an ErrRefused.
 func FRRPaths(text string) ([]Path, error) {
 	var table frrTable
 	if err := frrAnswer(text, &table); err != nil {
@@ -44,7 +49,7 @@ func FRRPaths(text string) ([]Path, error) {
 	}
 	switch {
 	case table.Warning != "":
-		return nil, fmt.Errorf("reading FRR's RIB: %s", table.Warning)
+		return nil, fmt.Errorf("reading FRR's RIB: %w: %s", ErrRefused, table.Warning)
 	case table.Routes == nil:
 		return nil, errors.New("reading FRR's RIB: the answer has no routes")
 	}
@@ -86,6 +91,9 @@ func FRRPaths(text string) ([]Path, error) {
 // frrAnswer reads an answer of vtysh in JSON. What it says in place of one is the error.
 func frrAnswer(text string, to any) error {
 	text = strings.TrimSpace(text)
+	if strings.HasPrefix(text, "%") {
+		return fmt.Errorf("%w: %s", ErrRefused, firstLine(text))
+	}
 	if !strings.HasPrefix(text, "{") {
 		return fmt.Errorf("want JSON, got %q", firstLine(text))
 	}
@@ -159,7 +167,7 @@ func BIRDNeighbors(protocols string) ([]Neighbor, error) {
 	return neighbors, nil
 }
 
-// kernelRoute is a route of `ip -4 -j -N route`. Types and protocols are numbers; those of
+// kernelRoute is a route of `ip -j -N route`. Types and protocols are numbers; those of
 // most routes, unicast and boot, are left out.
 type kernelRoute struct {
 	Type     string
@@ -175,9 +183,19 @@ type kernelRoute struct {
 	}
 }
 
-// KernelRoutes reads the main table that `ip -4 -j -N route` prints, by prefix, then by
-// metric. FRR's static routes are of ProtocolStatic.
-func KernelRoutes(text string) ([]Route, error) {
+// KernelRoutes reads the main tables that `ip -4 -j -N route` and `ip -6 -j -N route` print, by
+// prefix, then by metric. FRR's static routes are of ProtocolStatic.
+func KernelRoutes(ipv4, ipv6 string) ([]Route, error) {
+	routes, err := kernelRoutes(ipv4, defaultPrefix)
+	if err != nil {
+		return nil, err
+	}
+	more, err := kernelRoutes(ipv6, netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+	return append(routes, more...), err
+}
+
+// kernelRoutes reads the table of a family, whose default route has a prefix.
+func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 	var listed []kernelRoute
 	if err := json.Unmarshal([]byte(text), &listed); err != nil {
 		return nil, fmt.Errorf("reading the routes of ip(8): %w", err)
@@ -191,7 +209,7 @@ func KernelRoutes(text string) ([]Route, error) {
 	}
 	routes := []Route{}
 	for _, from := range listed {
-		r := Route{Prefix: defaultPrefix, Metric: from.Metric, Source: from.PrefSrc}
+		r := Route{Prefix: byDefault, Metric: from.Metric, Source: from.PrefSrc}
 		kind, err := number(from.Type, uint8(TypeUnicast))
 		r.Type = Type(kind)
 		var by uint8
@@ -207,7 +225,7 @@ func KernelRoutes(text string) ([]Route, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the route of ip(8) to %q: %w", from.Dst, err)
 		}
-		if from.Dev != "" {
+		if from.Dev != "" && r.Type == TypeUnicast { // of IPv6 those that discard packets are on lo
 			r.NextHops = append(r.NextHops, NextHop{Address: from.Gateway, Interface: from.Dev})
 		}
 		for _, hop := range from.NextHops {

@@ -71,6 +71,36 @@ func TestBIRDOutside(t *testing.T) {
 	}
 }
 
+// Routes of IPv6 have the global address of the next hop, and not the link's.
+func TestIPv6Outside(t *testing.T) {
+	to := func(prefix, hop, neighbor string, as ...uint32) Path {
+		p := Path{Prefix: netip.MustParsePrefix(prefix), NextHop: addr(hop), ASPath: as, Origin: "igp", LocalPref: 100, Best: true, Multipath: true}
+		if neighbor != "" {
+			p.Neighbor = addr(neighbor)
+		}
+		return p
+	}
+	paths, err := FRRPaths(read(t, "frr-10.3-rib6-plain.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]Path{
+		to("2001:db8:cb::/48", "::", ""),
+		to("fd00:10:5:112::/64", "2001:db8:77::3", "2001:db8:77::3", 64513),
+		to("fd00:10:5:113::/64", "2001:db8:77::8", "2001:db8:77::3", 64513),
+	}, paths, byValue); d != "" {
+		t.Errorf("FRR (-want +got):\n%s", d)
+	}
+	if paths, err = BIRDPaths(read(t, "bird-2.17-routes-both.txt"), read(t, "bird-2.17-protocols-both.txt")); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]Path{
+		to("203.0.113.0/24", "198.18.77.2", "198.18.77.2", 64524), to("2001:db8:cb::/48", "2001:db8:77::2", "2001:db8:77::2", 64524),
+	}, paths, byValue); d != "" {
+		t.Errorf("BIRD (-want +got):\n%s", d)
+	}
+}
+
 // A path whose next hop cannot be reached is not the best one.
 func TestBIRDUnreachable(t *testing.T) {
 	routes := strings.Replace(read(t, "bird-2.17-routes-short.txt"), " unicast [", " unreachable [", 1)
@@ -100,6 +130,23 @@ func TestKernelRoutes(t *testing.T) {
 			"198.18.77.0/24 dev eth0 proto kernel metric 0",
 			"blackhole 203.0.113.0/24 proto static metric 20",
 		},
+		"ip6-route-frr.json": {
+			"2001:db8:77::/64 dev eth0 proto kernel metric 256",
+			"fd00:10:5:112::/64 via fe80::c4aa:d5ff:fe4b:b398 dev eth0 proto bgp metric 20",
+			"fd00:10:5:113::/64 via 2001:db8:77::8 dev eth0 proto bgp metric 20",
+			"fe80::/64 dev eth0 proto kernel metric 256",
+		},
+		"ip6-route-bird.json": {
+			"::/0 via 2001:db8:77::1 dev eth0 proto boot metric 1024",
+			"2001:db8:77::/64 dev eth0 proto kernel metric 256",
+			"2001:db8:99::7/128 via fe80::7 dev eth0 proto static metric 1024",
+			"2001:db8:cb::/48 via 2001:db8:77::2 dev eth0 proto bird metric 32",
+			"blackhole fd00:10:5:112::/64 proto bird metric 32",
+			"fd00:10:5:113::/64 via 2001:db8:77::8 dev eth0 proto bird metric 32",
+			"fd00:10:5:200::/64 via 2001:db8:77::7 dev eth0 via 2001:db8:77::8 dev eth0 proto boot metric 1024",
+			"unreachable fd00:10:5:201::/64 proto boot metric 1024",
+			"fe80::/64 dev eth0 proto kernel metric 256",
+		},
 		"ip-route-bird.json": {
 			"0.0.0.0/0 via 198.18.77.1 dev eth0 proto boot metric 0",
 			"blackhole 10.5.112.0/24 proto bird metric 32",
@@ -113,7 +160,11 @@ func TestKernelRoutes(t *testing.T) {
 		},
 	} {
 		t.Run(file, func(t *testing.T) {
-			routes, err := KernelRoutes(read(t, file))
+			ipv4, ipv6 := read(t, file), "[]"
+			if strings.HasPrefix(file, "ip6") {
+				ipv4, ipv6 = ipv6, ipv4
+			}
+			routes, err := KernelRoutes(ipv4, ipv6)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +191,7 @@ func TestOutsideRefusals(t *testing.T) {
 		err  func() error
 		want string
 	}{
-		{"vtysh refuses", func() error { _, err := FRRPaths("% Unknown command: show bgp\n"); return err }, `want JSON, got "% Unknown command: show bgp"`},
+		{"vtysh refuses", func() error { _, err := FRRPaths("% Unknown command: show bgp\n"); return err }, "refused: % Unknown command: show bgp"},
 		{"no BGP", func() error { _, err := FRRPaths(`{"warning":"Default BGP instance not found"}`); return err }, "Default BGP instance not found"},
 		{"no routes", func() error { _, err := FRRPaths(`{}`); return err }, "the answer has no routes"},
 		{"session without addresses", func() error {
@@ -159,8 +210,8 @@ func TestOutsideRefusals(t *testing.T) {
 		}, "it is no route"},
 		{"no routes of BIRD", func() error { _, err := BIRDPaths("", header); return err }, `want "BIRD " first, got ""`},
 		{"no protocols of BIRD", func() error { _, err := BIRDNeighbors(ready); return err }, `want "BIRD " and a header first`},
-		{"no routes of ip", func() error { _, err := KernelRoutes("Object \"route\" is unknown"); return err }, "reading the routes of ip(8)"},
-		{"names for numbers", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`); return err }, `the route of ip(8) to "10.0.0.0/8"`},
+		{"no routes of ip", func() error { _, err := KernelRoutes("[]", "Object \"route\" is unknown"); return err }, "reading the routes of ip(8)"},
+		{"names for numbers", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`, "[]"); return err }, `the route of ip(8) to "10.0.0.0/8"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if err := test.err(); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -171,13 +222,13 @@ func TestOutsideRefusals(t *testing.T) {
 }
 
 func FuzzOutside(f *testing.F) {
-	for _, name := range []string{"frr-10.3-rib-plain.json", "bird-2.17-routes-short.txt", "bird-2.17-protocols-short.txt", "ip-route-bird.json"} {
+	for _, name := range []string{"frr-10.3-rib-plain.json", "bird-2.17-routes-short.txt", "bird-2.17-protocols-short.txt", "ip-route-bird.json", "frr-10.3-rib6-plain.json", "bird-2.17-routes-both.txt", "ip6-route-bird.json"} {
 		f.Add(read(f, name))
 	}
 	f.Fuzz(func(_ *testing.T, text string) {
 		FRRPaths(text)
 		FRRNeighbors(text)
 		BIRDPaths(text, text)
-		KernelRoutes(text)
+		KernelRoutes(text, text)
 	})
 }

@@ -15,6 +15,9 @@ import (
 // ipv4Unicast is the only address family of labs.
 var ipv4Unicast = &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
 
+// ipv6Unicast is the other one of routers that are not a lab's.
+var ipv6Unicast = &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+
 // listRIB requests all paths of the global RIB. The binary form is cheaper than a
 // protobuf message for every attribute.
 var listRIB = &api.ListPathRequest{

@@ -1,0 +1,128 @@
+package bgprouter
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	gobgp "github.com/osrg/gobgp/v3/pkg/server"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+var byValue = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
+
+// selfSigned writes a certificate of 127.0.0.1, which signs itself, and its key.
+func selfSigned(t *testing.T) (cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.ParseIP(routerIP)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, is, is, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, bytes []byte) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	return write("cert.pem", "CERTIFICATE", signed), write("key.pem", "EC PRIVATE KEY", text)
+}
+
+// A GoBGP that asks for the certificate of its clients is read, and nothing else is said to
+// one without it, or in plaintext.
+func TestGRPC(t *testing.T) {
+	cert, key := selfSigned(t)
+	pool, own := x509.NewCertPool(), tls.Certificate{}
+	text, err := os.ReadFile(cert)
+	if err != nil || !pool.AppendCertsFromPEM(text) {
+		t.Fatal(err)
+	}
+	if own, err = tls.LoadX509KeyPair(cert, key); err != nil {
+		t.Fatal(err)
+	}
+	secure := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
+	address := fmt.Sprintf("%s:%d", routerIP, freePort(t))
+	pair(t, []string{"10.5.112.0/24", "fd00:10:5:112::/64"}, gobgp.GrpcListenAddress(address), gobgp.GrpcOption([]grpc.ServerOption{grpc.Creds(secure)}))
+
+	r := reader(t, Declared{Name: "tor1", Kind: GoBGP, Address: address, CA: cert, Cert: cert, Key: key})
+	paths, err := r.RIB(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := netip.MustParseAddr(nodeIP)
+	path := snapshot.Path{
+		Prefix: netip.MustParsePrefix("10.5.112.0/24"), NextHop: node, Neighbor: node, ASPath: []uint32{nodeAS}, Origin: "igp", LocalPref: 100,
+		Best: true, Multipath: true,
+	}
+	want := []snapshot.Path{path, path}
+	want[1].Prefix, want[1].NextHop = netip.MustParsePrefix("fd00:10:5:112::/64"), paths[len(paths)-1].NextHop
+	if d := cmp.Diff(want, paths, byValue, cmpopts.IgnoreFields(snapshot.Path{}, "Received")); d != "" {
+		t.Errorf("paths (-want +got):\n%s", d)
+	}
+	neighbors, err := r.Neighbors(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var states []string
+	for _, n := range neighbors {
+		states = append(states, fmt.Sprintf("%s (AS %d) %s", n.Address, n.AS, n.State))
+	}
+	if d := cmp.Diff([]string{"127.0.0.2 (AS 64513) established", "127.0.0.9 (AS 64513) active"}, states); d != "" {
+		t.Errorf("neighbours (-want +got):\n%s", d)
+	}
+	for name, d := range map[string]Declared{
+		"without a certificate":         {Name: "a", Kind: GoBGP, Address: address, CA: cert},
+		"of another authority":          {Name: "a", Kind: GoBGP, Address: address, Cert: cert, Key: key},
+		"plaintext":                     {Name: "a", Kind: GoBGP, Address: address, Plaintext: true},
+		"TLS, and nothing that listens": {Name: "a", Kind: GoBGP, Address: fmt.Sprintf("%s:%d", routerIP, freePort(t))},
+	} {
+		if paths, err := reader(t, d).RIB(t.Context()); err == nil {
+			t.Errorf("%s: %v", name, paths)
+		}
+	}
+}
+
+// A file that cannot be used is told before anything is read.
+func TestReadersErrors(t *testing.T) {
+	cert, _ := selfSigned(t)
+	none := filepath.Join(t.TempDir(), "none")
+	for want, d := range map[string]Declared{
+		"router a: ca: open " + none:                              {Name: "a", Kind: GoBGP, Address: "a:1", CA: none},
+		"router a: ca: " + os.Args[0] + " has no certificate":     {Name: "a", Kind: GoBGP, Address: "a:1", CA: os.Args[0]},
+		"router a: cert and key: tls: found a certificate rather": {Name: "a", Kind: GoBGP, Address: "a:1", Cert: cert, Key: cert},
+	} {
+		if _, err := Readers([]Declared{d}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
