@@ -96,6 +96,10 @@ test-kill: images ## the week's: a run killed at each of its steps, and what dow
 	  go test -tags lab,night -count=1 -timeout 4h -v -run '^TestKillAtEachStep$$' ./cmd/relapse
 	@$(part) 'nothing is left' .ci/left
 
+.PHONY: dist
+dist: ## what is published of this commit, in dist/: program with its source, Debian package, SBOM, checksums
+	@.ci/dist
+
 # For once a week: two hours.
 .PHONY: soak
 soak: build setup ## a scenario again and again, and what grows: [NAME=node-drain] [ARGS='--for 2h']

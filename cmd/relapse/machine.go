@@ -21,9 +21,13 @@ import (
 
 const modulePath = "github.com/relapse-dev/relapse"
 
-// sourceRoot finds relapse's own source, from which images are built: the folder above the
-// program, or above the working directory, that has relapse's go.mod.
+// sourceRoot finds relapse's own source, from which images are built: what a distributed
+// program has in itself; otherwise the folder above the program, or above the working
+// directory, that has relapse's go.mod.
 func sourceRoot() (string, error) {
+	if len(packedSource) > 0 {
+		return unpacked(packedSource)
+	}
 	var starts []string
 	if program, err := os.Executable(); err == nil {
 		starts = append(starts, filepath.Dir(program))

@@ -174,7 +174,9 @@ alone; 130 interrupted, after the lab was taken down.`,
 		qualifyCommand(&s),
 		soakCommand(&s),
 		auditCommand(&s),
+		versionCommand(),
 	)
+	root.AddCommand(distCommands()...)
 	return root
 }
 

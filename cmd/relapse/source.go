@@ -1,0 +1,97 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+)
+
+// unpacked is the source tree that a distributed program has in itself, in the user's cache
+// folder: images are built from it. archive is a gzipped tar, as git archive writes it. A folder
+// that is there was unpacked as a whole.
+func unpacked(archive []byte) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("choosing the folder of relapse's source: %w", err)
+	}
+	parent := filepath.Join(cache, "relapse", "source")
+	sum := sha256.Sum256(archive)
+	dir := filepath.Join(parent, hex.EncodeToString(sum[:8]))
+	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return dir, err
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", fmt.Errorf("unpacking relapse's source: %w", err)
+	}
+	partial, err := os.MkdirTemp(parent, ".partial-")
+	if err != nil {
+		return "", fmt.Errorf("unpacking relapse's source: %w", err)
+	}
+	defer os.RemoveAll(partial)
+	if err := unpack(partial, archive); err != nil {
+		return "", fmt.Errorf("unpacking relapse's source to %s: %w", parent, err)
+	}
+	if err := os.Chmod(partial, 0o755); err != nil {
+		return "", fmt.Errorf("unpacking relapse's source: %w", err)
+	}
+	// Another run of relapse may have unpacked it meanwhile.
+	if err := os.Rename(partial, dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("unpacking relapse's source: %w", err)
+	}
+	return dir, nil
+}
+
+// unpack writes the folders and files of a gzipped tar below dir. Anything else in it is an error.
+func unpack(dir string, archive []byte) error {
+	compressed, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for in := tar.NewReader(compressed); ; {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch header.Typeflag {
+		case tar.TypeDir:
+			err = root.MkdirAll(path.Clean(header.Name), 0o755)
+		case tar.TypeReg:
+			err = unpackFile(root, header, in)
+		case tar.TypeXGlobalHeader: // git's, with the commit
+		default:
+			err = fmt.Errorf("%s has type %q: expected files and folders", header.Name, header.Typeflag)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func unpackFile(root *os.Root, header *tar.Header, in io.Reader) error {
+	if err := root.MkdirAll(path.Dir(header.Name), 0o755); err != nil {
+		return err
+	}
+	file, err := root.OpenFile(header.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, header.FileInfo().Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, in)
+	return errors.Join(err, file.Close())
+}
