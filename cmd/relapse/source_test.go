@@ -1,0 +1,95 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// packed is a gzipped tar of some headers, each file with its own name as its content.
+func packed(t *testing.T, headers ...tar.Header) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	compressed := gzip.NewWriter(&out)
+	archive := tar.NewWriter(compressed)
+	for _, h := range headers {
+		if h.Typeflag == tar.TypeReg {
+			h.Size = int64(len(h.Name))
+		}
+		if err := archive.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := archive.Write([]byte(h.Name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []interface{ Close() error }{archive, compressed} {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out.Bytes()
+}
+
+// A distributed program unpacks its source once, as a whole or not at all.
+func TestUnpacked(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	archive := packed(t,
+		tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header", PAXRecords: map[string]string{"comment": "47c4d54"}},
+		tar.Header{Typeflag: tar.TypeReg, Name: "go.mod", Mode: 0o644},
+		tar.Header{Typeflag: tar.TypeDir, Name: "images/", Mode: 0o755},
+		tar.Header{Typeflag: tar.TypeReg, Name: "images/tor/install.sh", Mode: 0o755},
+	)
+	dir, err := unpacked(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]os.FileMode{"go.mod": 0o644, "images/tor/install.sh": 0o755} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || string(text) != name {
+			t.Errorf("%s has %q, %v", name, text, err)
+		}
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != mode {
+			t.Errorf("%s: mode %v, %v; want %v", name, info.Mode(), err, mode)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kept"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := unpacked(archive); err != nil || again != dir {
+		t.Errorf("the second time: %s, %v; want %s", again, err, dir)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kept")); err != nil {
+		t.Errorf("it was unpacked again: %v", err)
+	}
+}
+
+func TestUnpackedWrong(t *testing.T) {
+	whole := packed(t, tar.Header{Typeflag: tar.TypeReg, Name: "go.mod", Mode: 0o644})
+	for _, test := range []struct {
+		name, says string
+		archive    []byte
+	}{
+		{"cut off", "unexpected EOF", whole[:len(whole)-12]},
+		{"outside of the folder", "escapes", packed(t, tar.Header{Typeflag: tar.TypeReg, Name: "../go.mod"})},
+		{"a link", "expected files and folders", packed(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/etc"})},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cache := t.TempDir()
+			t.Setenv("XDG_CACHE_HOME", cache)
+			if _, err := unpacked(test.archive); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%v, want %q", err, test.says)
+			}
+			left, err := os.ReadDir(filepath.Join(cache, "relapse", "source"))
+			if err != nil || len(left) > 0 {
+				t.Errorf("%v, %v is left", left, err)
+			}
+		})
+	}
+}
