@@ -64,7 +64,9 @@ func unpack(dir string, archive []byte) error {
 	for in := tar.NewReader(compressed); ; {
 		header, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			// The checksum is behind the tar's end.
+			_, err := io.Copy(io.Discard, compressed)
+			return err
 		}
 		if err != nil {
 			return err
