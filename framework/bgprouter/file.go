@@ -25,6 +25,7 @@ const (
 	FRR   Kind = "frr"
 	BIRD  Kind = "bird"
 	GoBGP Kind = "gobgp"
+	MRT   Kind = "mrt"
 )
 
 // Declared is a router of a file: how it is read.
@@ -46,6 +47,8 @@ type Declared struct {
 	Key  string `yaml:"key"`
 	// Plaintext permits gRPC without TLS.
 	Plaintext bool `yaml:"plaintext"`
+	// File is a table dump in MRT, which may be compressed by gzip or bzip2.
+	File string `yaml:"file"`
 }
 
 // keys are those that the routers of a kind have, besides name and kind.
@@ -53,10 +56,11 @@ var keys = map[Kind][]string{
 	FRR:   {"ssh", "command"},
 	BIRD:  {"ssh", "command"},
 	GoBGP: {"address", "ca", "cert", "key", "plaintext", "ssh", "command"},
+	MRT:   {"file"},
 }
 
 // kinds are all, in order.
-var kinds = []string{string(FRR), string(BIRD), string(GoBGP)}
+var kinds = []string{string(FRR), string(BIRD), string(GoBGP), string(MRT)}
 
 // given are the keys that a router has, besides name and kind.
 func (d Declared) given() []string {
@@ -67,6 +71,7 @@ func (d Declared) given() []string {
 	}{
 		{"ssh", d.SSH != ""}, {"command", len(d.Command) > 0}, {"address", d.Address != ""},
 		{"ca", d.CA != ""}, {"cert", d.Cert != ""}, {"key", d.Key != ""}, {"plaintext", d.Plaintext},
+		{"file", d.File != ""},
 	} {
 		if key.given {
 			all = append(all, key.name)
@@ -99,7 +104,7 @@ func (d Declared) Describe(is *snapshot.Router) {
 // name of its own, a kind, and the keys that its kind needs. The error is one sentence, with the
 // name of the file and what is expected.
 func Parse(name string, text []byte) ([]Declared, error) {
-	const list = "a list of routers, each with name, kind (frr, bird or gobgp) and how it is reached"
+	const list = "a list of routers, each with name, kind (frr, bird, gobgp or mrt) and how it is reached"
 	wrong := func(format string, args ...any) ([]Declared, error) {
 		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...))
 	}
@@ -144,13 +149,15 @@ func (d Declared) check() error {
 		}
 	}
 	switch {
-	case d.SSH != "" && len(d.Command) > 0, d.Kind != GoBGP && !d.runs():
+	case d.SSH != "" && len(d.Command) > 0, slices.Contains([]Kind{FRR, BIRD}, d.Kind) && !d.runs():
 		return fmt.Errorf("expected either ssh, such as ops@%s, or command, such as [docker, exec, %s]", d.Name, d.Name)
 	case strings.HasPrefix(d.SSH, "-") || strings.ContainsFunc(d.SSH, func(c rune) bool { return c <= ' ' || c == 0x7f }):
 		// ssh would take the first for an option.
 		return fmt.Errorf("ssh %q: expected USER@HOST, or a host of ssh's configuration", d.SSH)
 	case slices.Contains(d.Command, "") || len(d.Command) > 0 && strings.HasPrefix(d.Command[0], "-"):
 		return fmt.Errorf("command %q: expected a program and its arguments", d.Command)
+	case d.Kind == MRT && d.File == "":
+		return errors.New("expected file, a table dump in MRT")
 	case d.Kind == GoBGP && !hostAndPort(d.Address):
 		return fmt.Errorf("address %q: expected HOST:PORT of GoBGP's gRPC API, such as %s:50051", d.Address, d.Name)
 	case d.Plaintext && d.CA+d.Cert+d.Key != "":
