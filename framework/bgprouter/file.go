@@ -26,6 +26,7 @@ const (
 	BIRD  Kind = "bird"
 	GoBGP Kind = "gobgp"
 	MRT   Kind = "mrt"
+	BMP   Kind = "bmp"
 )
 
 // Declared is a router of a file: how it is read.
@@ -38,7 +39,8 @@ type Declared struct {
 	SSH string `yaml:"ssh"`
 	// Command is what runs a command on the router, such as docker exec tor1.
 	Command []string `yaml:"command"`
-	// Address is where GoBGP serves gRPC, HOST:PORT.
+	// Address is where GoBGP serves gRPC, HOST:PORT, or the address from which a router connects
+	// to a BMP station.
 	Address string `yaml:"address"`
 	// CA, Cert and Key are files for TLS, in PEM: who signs the router's certificate (empty: an
 	// authority of this system), and the certificate and key of this client, if it needs one.
@@ -57,10 +59,11 @@ var keys = map[Kind][]string{
 	BIRD:  {"ssh", "command"},
 	GoBGP: {"address", "ca", "cert", "key", "plaintext", "ssh", "command"},
 	MRT:   {"file"},
+	BMP:   {"address"},
 }
 
 // kinds are all, in order.
-var kinds = []string{string(FRR), string(BIRD), string(GoBGP), string(MRT)}
+var kinds = []string{string(FRR), string(BIRD), string(GoBGP), string(MRT), string(BMP)}
 
 // given are the keys that a router has, besides name and kind.
 func (d Declared) given() []string {
@@ -104,7 +107,7 @@ func (d Declared) Describe(is *snapshot.Router) {
 // name of its own, a kind, and the keys that its kind needs. The error is one sentence, with the
 // name of the file and what is expected.
 func Parse(name string, text []byte) ([]Declared, error) {
-	const list = "a list of routers, each with name, kind (frr, bird, gobgp or mrt) and how it is reached"
+	const list = "a list of routers, each with name, kind (frr, bird, gobgp, mrt or bmp) and how it is reached"
 	wrong := func(format string, args ...any) ([]Declared, error) {
 		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...))
 	}
@@ -129,6 +132,12 @@ func Parse(name string, text []byte) ([]Declared, error) {
 		}
 		if err := r.check(); err != nil {
 			return wrong("router %s: %s", r.Name, err)
+		}
+		same := func(o Declared) bool {
+			return r.Kind == BMP && o.Kind == BMP && bmpAddress(o.Address) == bmpAddress(r.Address)
+		}
+		if j := slices.IndexFunc(routers[:i], same); j >= 0 {
+			return wrong("router %s: %s connects from that address: expected one for each router", r.Name, routers[j].Name)
 		}
 	}
 	return routers, nil
@@ -158,6 +167,8 @@ func (d Declared) check() error {
 		return fmt.Errorf("command %q: expected a program and its arguments", d.Command)
 	case d.Kind == MRT && d.File == "":
 		return errors.New("expected file, a table dump in MRT")
+	case d.Kind == BMP && !bmpAddress(d.Address).IsValid():
+		return fmt.Errorf("address %q: expected the address from which the router connects, such as 192.0.2.1", d.Address)
 	case d.Kind == GoBGP && !hostAndPort(d.Address):
 		return fmt.Errorf("address %q: expected HOST:PORT of GoBGP's gRPC API, such as %s:50051", d.Address, d.Name)
 	case d.Plaintext && d.CA+d.Cert+d.Key != "":

@@ -121,7 +121,7 @@ func TestReadersErrors(t *testing.T) {
 		"router a: ca: " + os.Args[0] + " has no certificate":     {Name: "a", Kind: GoBGP, Address: "a:1", CA: os.Args[0]},
 		"router a: cert and key: tls: found a certificate rather": {Name: "a", Kind: GoBGP, Address: "a:1", Cert: cert, Key: cert},
 	} {
-		if _, err := Readers([]Declared{d}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := Readers([]Declared{d}, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

@@ -90,7 +90,7 @@ func TestDumpErrors(t *testing.T) {
 			t.Errorf("%s: the neighbours were read", want)
 		}
 	}
-	if _, err := Readers([]Declared{{Name: "a", Kind: MRT, File: filepath.Join(t.TempDir(), "none")}}); err == nil || !strings.HasPrefix(err.Error(), "router a: file: ") {
+	if _, err := Readers([]Declared{{Name: "a", Kind: MRT, File: filepath.Join(t.TempDir(), "none")}}, nil); err == nil || !strings.HasPrefix(err.Error(), "router a: file: ") {
 		t.Errorf("%v", err)
 	}
 }

@@ -119,7 +119,7 @@ func (t *mrtTable) add(header *mrt.MRTHeader, body []byte) error {
 	return nil
 }
 
-// errShort is that of a record that is shorter than it says.
+// errShort is that of a record, or a message, that is shorter than it says.
 var errShort = errors.New("it is shorter than it says")
 
 // ribEntries reads a record with the paths to a prefix (RFC 6396, 4.3.2; RFC 8050, 4.3).
