@@ -62,12 +62,13 @@ func selfSigned(t *testing.T) (cert, key string) {
 // one without it, or in plaintext.
 func TestGRPC(t *testing.T) {
 	cert, key := selfSigned(t)
-	pool, own := x509.NewCertPool(), tls.Certificate{}
+	pool := x509.NewCertPool()
 	text, err := os.ReadFile(cert)
 	if err != nil || !pool.AppendCertsFromPEM(text) {
 		t.Fatal(err)
 	}
-	if own, err = tls.LoadX509KeyPair(cert, key); err != nil {
+	own, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
 		t.Fatal(err)
 	}
 	secure := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})

@@ -198,7 +198,10 @@ func (s *Station) Await(ctx context.Context, bound time.Duration) error {
 		return len(missing) == 0, now, nil
 	})
 	var late *await.TimeoutError
-	if errors.As(err, &late) {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(err, &late):
 		s.tell(late.Error())
 		return nil
 	}

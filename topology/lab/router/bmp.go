@@ -92,10 +92,13 @@ func (f *Feed) add(message []byte) error {
 		f.drop(p)
 		p.up(m.PeerHeader, body)
 	case *bmp.BMPPeerDownNotification:
-		if p := f.known(m.PeerHeader); p != nil {
-			f.drop(p)
-			p.Neighbor = Neighbor{Address: p.Address, AS: p.AS, State: "idle"}
+		// FRR tells at first of those that are down as well.
+		p, err := f.peer(m.PeerHeader)
+		if p == nil {
+			return err
 		}
+		f.drop(p)
+		p.Neighbor = Neighbor{Address: p.Address, AS: p.AS, State: "idle"}
 	case *bmp.BMPRouteMonitoring:
 		update, is := body.BGPUpdate.Body.(*bgp.BGPUpdate)
 		if !is {
@@ -236,6 +239,11 @@ func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error 
 	}
 	path := ranked{Path: Path{Neighbor: p.Address, Received: time.Unix(int64(h.Timestamp), 0).UTC()}}
 	path.attributes(update.PathAttributes)
+	// FRR puts its own AS before the path, as if it announced it.
+	if len(path.ASPath) > 0 && path.ASPath[0] == p.localAS {
+		path.ASPath = path.ASPath[1:]
+		path.rank.asPathLen--
+	}
 	if path.sentBy(p.AS); p.localAS != 0 && !loc(h) {
 		path.Internal = p.AS == p.localAS
 		path.rank.internal = path.Internal

@@ -120,6 +120,37 @@ func TestFeed(t *testing.T) {
 	}
 }
 
+// A real FRR has fed its Loc-RIB, and what it has of the policy's routes. Of those of IPv6 it has
+// fed none, so that the neighbour of the last path is taken to be the next hop.
+func TestFeedOfFRR(t *testing.T) {
+	f := NewFeed()
+	for text := []byte(read(t, "frr-10.3.bmp")); len(text) > 0; {
+		length := binary.BigEndian.Uint32(text[1:5])
+		if err := f.Add(text[:length]); err != nil {
+			t.Fatal(err)
+		}
+		text = text[length:]
+	}
+	if d := cmp.Diff([]string{
+		"10.5.112.0/24 via 198.18.77.3 from 198.18.77.3 as [64513] best multipath",
+		"10.5.113.0/24 via 198.18.77.8 from 198.18.77.3 as [64513] best multipath",
+		"203.0.113.0/24 via 0.0.0.0 from invalid IP as [] best multipath",
+		"2001:db8:cb::/48 via :: from invalid IP as [] best multipath",
+		"fd00:10:5:112::/64 via 2001:db8:77::3 from 2001:db8:77::3 as [64513] best multipath",
+		"fd00:10:5:113::/64 via 2001:db8:77::8 from 2001:db8:77::8 as [64513] best multipath",
+	}, told(f.RIB())); d != "" {
+		t.Errorf("paths (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{
+		"198.18.77.3 AS 64513 established", "2001:db8:77::3 AS 64513 established", "2001:db8:77::9 AS 64513 idle",
+	}, peersTold(f.Neighbors())); d != "" {
+		t.Errorf("peers (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(View{LocRIB: true, IPv4: true, IPv6: true}, f.View()); d != "" || !f.Ended() {
+		t.Errorf("ended %t (-want +got):\n%s", f.Ended(), d)
+	}
+}
+
 // A peer that sends several paths to a prefix names each.
 func TestFeedAddPath(t *testing.T) {
 	both := bgp.NewCapAddPath([]*bgp.CapAddPathTuple{bgp.NewCapAddPathTuple(bgp.RF_IPv4_UC, bgp.BGP_ADD_PATH_BOTH)})
