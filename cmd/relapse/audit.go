@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,8 +25,8 @@ import (
 
 // auditFlags are those of an audit.
 type auditFlags struct {
-	kubeconfig, context, routers, output, save, from string
-	rbac                                             bool
+	kubeconfig, context, routers, bmp, output, save, from string
+	rbac                                                  bool
 }
 
 func auditCommand(s *settings) *cobra.Command {
@@ -41,13 +42,17 @@ read comes first.
 The cluster is that of a kubeconfig. The client only lists: every other request is refused
 before it is sent. --rbac prints the ClusterRole that an audit needs.
 
-Routers are those of a YAML file; without it no route is judged. On FRR an audit runs
-vtysh, on BIRD 2 birdc -r, and on both ip, for IPv4 in the default VRF:
-  - {name: tor1, kind: frr, ssh: ops@tor1.example}
-  - {name: tor2, kind: bird, command: [docker, exec, tor2]}
+Routers are those of a YAML file; without it no route is judged. They are read in the default
+VRF, for IPv4 and IPv6:
+  - {name: tor1, kind: frr, ssh: ops@tor1.example}                # vtysh, and ip
+  - {name: tor2, kind: bird, command: [docker, exec, tor2]}       # birdc -r, and ip
+  - {name: tor3, kind: gobgp, address: "tor3:50051", ca: ca.pem}  # gRPC
+  - {name: spine1, kind: mrt, file: rib.mrt.gz, role: spine}      # a table dump
+  - {name: rs1, kind: bmp, address: 192.0.2.1, role: route-server}  # feeds --bmp :11019
 ssh is the system's, and must log in without a question. A router is expected to have a
 node's pod range if it has learned a pod range of the cluster by BGP, and the node is one of
-its BGP neighbours. What that leaves out is printed as not judged.
+its BGP neighbours. What that leaves out is printed as not judged, and so is what cannot be
+seen in the way in which a router is read, such as its FIB.
 
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
 cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
@@ -63,6 +68,7 @@ settled or is left open, and nothing was found in the rest; 5 latent findings on
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` with the cluster (default KUBECONFIG, or ~/.kube/config)")
 	cmd.Flags().StringVar(&f.context, "context", "", "`NAME` of a context of the kubeconfig (default the current one)")
 	cmd.Flags().StringVar(&f.routers, "routers", "", "`FILE` with the routers")
+	cmd.Flags().StringVar(&f.bmp, "bmp", "", "wait on `ADDRESS`, such as :11019, for the routers of kind bmp to feed their routes")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
 	cmd.Flags().StringVar(&f.from, "from", "", "audit what --save has kept in `DIR`, without a cluster")
@@ -131,12 +137,15 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 
 // check refuses flags that exclude each other.
 func (f auditFlags) check(cmd *cobra.Command) error {
+	if f.bmp != "" && f.routers == "" && f.from == "" && !f.rbac {
+		return usagef("--bmp: expected --routers, with the routers of kind bmp")
+	}
 	if f.output != "text" && f.output != "json" {
 		return usagef("-o: %q: expected text or json", f.output)
 	}
 	for alone, others := range map[string][]string{
-		"rbac": {"kubeconfig", "context", "routers", "output", "save", "from"},
-		"from": {"kubeconfig", "context", "routers", "save"},
+		"rbac": {"kubeconfig", "context", "routers", "bmp", "output", "save", "from"},
+		"from": {"kubeconfig", "context", "routers", "bmp", "save"},
 	} {
 		for _, other := range others {
 			if cmd.Flags().Changed(alone) && cmd.Flags().Changed(other) {
@@ -146,6 +155,10 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	}
 	return nil
 }
+
+// fedWithin is how long routers have to feed their routes by BMP. They connect again after a time
+// of their own: of FRR 30 s at first, and later more.
+const fedWithin = 3 * time.Minute
 
 // reads are those of the cluster, or of a folder.
 func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, error) {
@@ -157,6 +170,7 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 		return reads, nil
 	}
 	var access audit.Access
+	var station *bgprouter.Station
 	if f.routers != "" {
 		text, err := os.ReadFile(f.routers)
 		if err != nil {
@@ -166,7 +180,17 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 		if err != nil {
 			return nil, usagef("--routers: %w", err)
 		}
-		if access.Routing, err = bgprouter.Readers(declared); err != nil {
+		feeds := slices.ContainsFunc(declared, func(d bgprouter.Declared) bool { return d.Kind == bgprouter.BMP })
+		switch {
+		case feeds != (f.bmp != ""):
+			return nil, usagef("--bmp and routers of kind bmp in %s: expected both or neither", f.routers)
+		case feeds:
+			if station, err = bgprouter.Listen(f.bmp, declared, tell); err != nil {
+				return nil, usagef("--bmp: %w", err)
+			}
+			defer station.Close()
+		}
+		if access.Routing, err = bgprouter.Readers(declared, station); err != nil {
 			return nil, usagef("--routers: %s: %w", f.routers, err)
 		}
 	}
@@ -181,6 +205,11 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 	}
 	access.Config = config
 	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(access.Routing)))
+	if station != nil {
+		if err := station.Await(ctx, fedWithin); err != nil {
+			return nil, err
+		}
+	}
 	return audit.Read(ctx, access, audit.Between, tell)
 }
 

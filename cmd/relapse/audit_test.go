@@ -74,6 +74,11 @@ func forgotten(s *snapshot.Snapshot) {
 	}}
 }
 
+// ribOnly has the router read in a way that cannot give a FIB.
+func ribOnly(s *snapshot.Snapshot) {
+	s.Routers[0].RIBOnly, s.Routers[0].Routes = true, snapshot.List[snapshot.Route]{}
+}
+
 func unreadFIB(s *snapshot.Snapshot) {
 	s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "running ssh tor1: exit status 255: Permission denied (publickey)."}
 }
@@ -119,6 +124,8 @@ func TestAuditStatus(t *testing.T) {
 		{"active", is(unannounced), exitUnexpected, []string{"Active\n", "findings: 1 active, 1 latent\n", "incident node-drain: relapse describe node-drain\n"}, ""},
 		{"latent", is(exchanged), exitLatent, []string{"Latent\n", "findings: 2 latent\n"}, ""},
 		{"nothing, and the FIB not read", is(unreadFIB), exitInconclusive, []string{"Not read\n  FIB of tor1: running ssh tor1", "nothing found that holds, but not all could be judged\n"}, ""},
+		{"nothing, and no FIB that could be read", is(ribOnly), exitInconclusive, []string{"Not judged\n  The FIB of tor1 is not read", "nothing found that holds, but not all could be judged\n"}, ""},
+		{"active, and no FIB that could be read", is(both(unannounced, ribOnly)), exitUnexpected, []string{"The FIB of tor1 is not read", "findings: 1 active, 1 latent\n"}, ""},
 		{"a session that the router has forgotten", is(forgotten), exitInconclusive, []string{"Not judged\n  tor1 has no route to pod ranges of master2"}, ""},
 		{"latent, and the FIB not read", is(both(exchanged, unreadFIB)), exitLatent, []string{"Not read\n", "findings: 2 latent\n"}, ""},
 		{"settling", is(joining), exitInconclusive, []string{"Settling (may pass by itself: audit again)\n", "findings: 1 settling\n"}, ""},
@@ -168,6 +175,9 @@ func TestAuditInput(t *testing.T) {
 	}
 	kubeconfig := write("kubeconfig", strings.ReplaceAll(kubeconfigOf, "SERVER", "http://127.0.0.1:1"))
 	routers := write("routers.yaml", "- {name: tor1, kind: frr, hsot: tor1}\n")
+	well := write("well.yaml", "- {name: tor1, kind: frr, ssh: tor1}\n")
+	fed := write("fed.yaml", "- {name: tor1, kind: bmp, address: 192.0.2.1}\n")
+	dump := write("dump.yaml", "- {name: tor1, kind: mrt, file: "+filepath.Join(dir, "none")+"}\n")
 	for _, test := range []struct {
 		name   string
 		args   []string
@@ -177,6 +187,11 @@ func TestAuditInput(t *testing.T) {
 		{"no answer", []string{"--kubeconfig", kubeconfig, "--quiet"}, exitMachine, "relapse: the cluster cannot be read: listing Nodes: "},
 		{"progress", []string{"--kubeconfig", kubeconfig}, exitMachine, "audit: cluster http://127.0.0.1:1 of context \"a\", 0 routers\naudit: read 1\nrelapse: "},
 		{"routers", []string{"--kubeconfig", kubeconfig, "--routers", routers}, exitUsage, "relapse: --routers: " + routers + ": line 1: field hsot not found"},
+		{"BMP, and no router that feeds", []string{"--kubeconfig", kubeconfig, "--routers", well, "--bmp", "127.0.0.1:0"}, exitUsage, "relapse: --bmp and routers of kind bmp in " + well + ": expected both or neither"},
+		{"a router that feeds, and no BMP", []string{"--kubeconfig", kubeconfig, "--routers", fed}, exitUsage, "relapse: --bmp and routers of kind bmp in " + fed + ": expected both or neither"},
+		{"BMP without routers", []string{"--bmp", ":0"}, exitUsage, "relapse: --bmp: expected --routers"},
+		{"BMP elsewhere", []string{"--kubeconfig", kubeconfig, "--routers", fed, "--bmp", "192.0.2.99:1"}, exitUsage, "relapse: --bmp: listen tcp 192.0.2.99:1: "},
+		{"a dump that is not there", []string{"--kubeconfig", kubeconfig, "--routers", dump}, exitUsage, "relapse: --routers: " + dump + ": router tor1: file: stat "},
 		{"no kubeconfig", []string{"--kubeconfig", filepath.Join(dir, "none")}, exitUsage, "relapse: reading the kubeconfig: "},
 		{"a context", []string{"--kubeconfig", kubeconfig, "--context", "b"}, exitUsage, "relapse: reading the kubeconfig: context \"b\" does not exist"},
 		{"an output", []string{"-o", "yaml"}, exitUsage, `relapse: -o: "yaml": expected text or json`},

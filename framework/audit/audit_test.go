@@ -152,7 +152,7 @@ func frr(t *testing.T, paths map[string]string) bgprouter.Declared {
 // audited reads a server and routers, and judges what was read.
 func audited(t *testing.T, s *server, routers ...bgprouter.Declared) ([]snapshot.Snapshot, Result, error) {
 	t.Helper()
-	readers, err := bgprouter.Readers(routers)
+	readers, err := bgprouter.Readers(routers, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package bgprouter reads BGP routers for snapshots: those of a lab, and those of a file, by
-// the programs that they have.
+// Package bgprouter reads BGP routers for snapshots: those of a lab, and those of a file, by the
+// programs that they have, by gRPC, from a table dump, or from what they feed to a BMP station.
 package bgprouter
 
 import (

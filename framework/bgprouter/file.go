@@ -25,6 +25,8 @@ const (
 	FRR   Kind = "frr"
 	BIRD  Kind = "bird"
 	GoBGP Kind = "gobgp"
+	MRT   Kind = "mrt"
+	BMP   Kind = "bmp"
 )
 
 // Declared is a router of a file: how it is read.
@@ -37,7 +39,8 @@ type Declared struct {
 	SSH string `yaml:"ssh"`
 	// Command is what runs a command on the router, such as docker exec tor1.
 	Command []string `yaml:"command"`
-	// Address is where GoBGP serves gRPC, HOST:PORT.
+	// Address is where GoBGP serves gRPC, HOST:PORT, or the address from which a router connects
+	// to a BMP station.
 	Address string `yaml:"address"`
 	// CA, Cert and Key are files for TLS, in PEM: who signs the router's certificate (empty: an
 	// authority of this system), and the certificate and key of this client, if it needs one.
@@ -46,6 +49,8 @@ type Declared struct {
 	Key  string `yaml:"key"`
 	// Plaintext permits gRPC without TLS.
 	Plaintext bool `yaml:"plaintext"`
+	// File is a table dump in MRT, which may be compressed by gzip or bzip2.
+	File string `yaml:"file"`
 }
 
 // keys are those that the routers of a kind have, besides name and kind.
@@ -53,10 +58,12 @@ var keys = map[Kind][]string{
 	FRR:   {"ssh", "command"},
 	BIRD:  {"ssh", "command"},
 	GoBGP: {"address", "ca", "cert", "key", "plaintext", "ssh", "command"},
+	MRT:   {"file"},
+	BMP:   {"address"},
 }
 
 // kinds are all, in order.
-var kinds = []string{string(FRR), string(BIRD), string(GoBGP)}
+var kinds = []string{string(FRR), string(BIRD), string(GoBGP), string(MRT), string(BMP)}
 
 // given are the keys that a router has, besides name and kind.
 func (d Declared) given() []string {
@@ -67,6 +74,7 @@ func (d Declared) given() []string {
 	}{
 		{"ssh", d.SSH != ""}, {"command", len(d.Command) > 0}, {"address", d.Address != ""},
 		{"ca", d.CA != ""}, {"cert", d.Cert != ""}, {"key", d.Key != ""}, {"plaintext", d.Plaintext},
+		{"file", d.File != ""},
 	} {
 		if key.given {
 			all = append(all, key.name)
@@ -99,7 +107,7 @@ func (d Declared) Describe(is *snapshot.Router) {
 // name of its own, a kind, and the keys that its kind needs. The error is one sentence, with the
 // name of the file and what is expected.
 func Parse(name string, text []byte) ([]Declared, error) {
-	const list = "a list of routers, each with name, kind (frr, bird or gobgp) and how it is reached"
+	const list = "a list of routers, each with name, kind (frr, bird, gobgp, mrt or bmp) and how it is reached"
 	wrong := func(format string, args ...any) ([]Declared, error) {
 		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...))
 	}
@@ -125,6 +133,12 @@ func Parse(name string, text []byte) ([]Declared, error) {
 		if err := r.check(); err != nil {
 			return wrong("router %s: %s", r.Name, err)
 		}
+		same := func(o Declared) bool {
+			return r.Kind == BMP && o.Kind == BMP && bmpAddress(o.Address) == bmpAddress(r.Address)
+		}
+		if j := slices.IndexFunc(routers[:i], same); j >= 0 {
+			return wrong("router %s: %s connects from that address: expected one for each router", r.Name, routers[j].Name)
+		}
 	}
 	return routers, nil
 }
@@ -144,13 +158,17 @@ func (d Declared) check() error {
 		}
 	}
 	switch {
-	case d.SSH != "" && len(d.Command) > 0, d.Kind != GoBGP && !d.runs():
+	case d.SSH != "" && len(d.Command) > 0, slices.Contains([]Kind{FRR, BIRD}, d.Kind) && !d.runs():
 		return fmt.Errorf("expected either ssh, such as ops@%s, or command, such as [docker, exec, %s]", d.Name, d.Name)
 	case strings.HasPrefix(d.SSH, "-") || strings.ContainsFunc(d.SSH, func(c rune) bool { return c <= ' ' || c == 0x7f }):
 		// ssh would take the first for an option.
 		return fmt.Errorf("ssh %q: expected USER@HOST, or a host of ssh's configuration", d.SSH)
 	case slices.Contains(d.Command, "") || len(d.Command) > 0 && strings.HasPrefix(d.Command[0], "-"):
 		return fmt.Errorf("command %q: expected a program and its arguments", d.Command)
+	case d.Kind == MRT && d.File == "":
+		return errors.New("expected file, a table dump in MRT")
+	case d.Kind == BMP && !bmpAddress(d.Address).IsValid():
+		return fmt.Errorf("address %q: expected the address from which the router connects, such as 192.0.2.1", d.Address)
 	case d.Kind == GoBGP && !hostAndPort(d.Address):
 		return fmt.Errorf("address %q: expected HOST:PORT of GoBGP's gRPC API, such as %s:50051", d.Address, d.Name)
 	case d.Plaintext && d.CA+d.Cert+d.Key != "":

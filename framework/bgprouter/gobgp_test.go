@@ -84,8 +84,23 @@ func pair(t *testing.T, prefixes []string, options ...gobgp.ServerOption) (route
 	return router, node
 }
 
-// announce originates a prefix.
+// announce originates a prefix, and withdraw ends that.
 func announce(t *testing.T, s *gobgp.BgpServer, prefix string) {
+	t.Helper()
+	if _, err := s.AddPath(t.Context(), &api.AddPathRequest{Path: originated(t, prefix)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func withdraw(t *testing.T, s *gobgp.BgpServer, prefix string) {
+	t.Helper()
+	if err := s.DeletePath(t.Context(), &api.DeletePathRequest{Path: originated(t, prefix)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// originated is a path to a prefix.
+func originated(t *testing.T, prefix string) *api.Path {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
 	packed := func(m interface{ ProtoReflect() protoreflect.Message }) *anypb.Any {
@@ -101,9 +116,7 @@ func announce(t *testing.T, s *gobgp.BgpServer, prefix string) {
 		path.Family = ipv6
 		path.Pattrs = []*anypb.Any{origin, packed(&api.MpReachNLRIAttribute{Family: ipv6, NextHops: []string{"2001:db8::2"}, Nlris: []*anypb.Any{nlri}})}
 	}
-	if _, err := s.AddPath(t.Context(), &api.AddPathRequest{Path: path}); err != nil {
-		t.Fatal(err)
-	}
+	return path
 }
 
 // awaited checks how many prefixes a speaker has.

@@ -62,12 +62,13 @@ func selfSigned(t *testing.T) (cert, key string) {
 // one without it, or in plaintext.
 func TestGRPC(t *testing.T) {
 	cert, key := selfSigned(t)
-	pool, own := x509.NewCertPool(), tls.Certificate{}
+	pool := x509.NewCertPool()
 	text, err := os.ReadFile(cert)
 	if err != nil || !pool.AppendCertsFromPEM(text) {
 		t.Fatal(err)
 	}
-	if own, err = tls.LoadX509KeyPair(cert, key); err != nil {
+	own, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
 		t.Fatal(err)
 	}
 	secure := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
@@ -121,7 +122,7 @@ func TestReadersErrors(t *testing.T) {
 		"router a: ca: " + os.Args[0] + " has no certificate":     {Name: "a", Kind: GoBGP, Address: "a:1", CA: os.Args[0]},
 		"router a: cert and key: tls: found a certificate rather": {Name: "a", Kind: GoBGP, Address: "a:1", Cert: cert, Key: cert},
 	} {
-		if _, err := Readers([]Declared{d}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := Readers([]Declared{d}, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

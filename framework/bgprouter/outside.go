@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -35,9 +36,9 @@ var (
 const maxAnswer = 512 << 20
 
 // Readers makes readers of routers that somebody else runs, by name. They change nothing: they
-// run the router's own programs, by ssh or by the given command, or ask by gRPC. None has
-// connected yet. The error says which file of TLS cannot be used.
-func Readers(routers []Declared) (map[string]snapshot.RouterReader, error) {
+// run the router's own programs, by ssh or by the given command, ask by gRPC, or read a table
+// dump; those of kind bmp feed a station, which may be nil without them. None has connected yet. The error says which file cannot be used.
+func Readers(routers []Declared, station *Station) (map[string]snapshot.RouterReader, error) {
 	all := map[string]snapshot.RouterReader{}
 	for _, d := range routers {
 		switch d.Kind {
@@ -47,6 +48,16 @@ func Readers(routers []Declared) (map[string]snapshot.RouterReader, error) {
 				return nil, fmt.Errorf("router %s: %w", d.Name, err)
 			}
 			all[d.Name] = Reader{source}
+		case BMP:
+			if station == nil {
+				return nil, fmt.Errorf("router %s: kind bmp: there is no BMP station that it could feed", d.Name)
+			}
+			all[d.Name] = Reader{station.feeds[bmpAddress(d.Address)]}
+		case MRT:
+			if _, err := os.Stat(d.File); err != nil {
+				return nil, fmt.Errorf("router %s: file: %w", d.Name, err)
+			}
+			all[d.Name] = Reader{&dumped{router: d}}
 		default:
 			all[d.Name] = Reader{&outside{router: d}}
 		}

@@ -32,9 +32,14 @@ func TestParse(t *testing.T) {
 		{name: "no name", text: "- {kind: frr, ssh: a}", says: `router 1: name "": expected letters`},
 		{name: "a name that moves the cursor", text: "- {name: \"a\\e[2J\", kind: frr, ssh: a}", says: `router 1: name "a\x1b[2J": expected letters`},
 		{name: "twice", text: "- {name: a, kind: frr, ssh: a}\n- {name: a, kind: frr, ssh: b}", says: "router a: routers 1 and 2 have that name"},
-		{name: "a kind that is near", text: "- {name: a, kind: brid, ssh: a}", says: `router a: kind "brid"; nearest is "bird": expected frr, bird or gobgp`},
+		{name: "a kind that is near", text: "- {name: a, kind: brid, ssh: a}", says: `router a: kind "brid"; nearest is "bird": expected frr, bird, gobgp, mrt or bmp`},
 		{name: "no way", text: "- {name: a, kind: frr}", says: "router a: expected either ssh, such as ops@a, or command"},
 		{name: "two ways", text: "- {name: a, kind: frr, ssh: a, command: [b]}", says: "router a: expected either ssh"},
+		{name: "BMP", text: "- {name: a, kind: bmp, address: 192.0.2.1}", want: []Declared{{Name: "a", Kind: BMP, Address: "192.0.2.1"}}},
+		{name: "BMP from a name", text: "- {name: a, kind: bmp, address: tor1}", says: `router a: address "tor1": expected the address from which the router connects`},
+		{name: "BMP from one address", text: "- {name: a, kind: bmp, address: 192.0.2.1}\n- {name: b, kind: bmp, address: '::ffff:192.0.2.1'}", says: "router b: a connects from that address"},
+		{name: "MRT", text: "- {name: a, kind: mrt, file: a.mrt}", want: []Declared{{Name: "a", Kind: MRT, File: "a.mrt"}}},
+		{name: "MRT without a file", text: "- {name: a, kind: mrt}", says: "router a: expected file, a table dump in MRT"},
 		{name: "a role", text: "- {name: a, kind: frr, ssh: a, role: spine}", want: []Declared{{Name: "a", Kind: FRR, SSH: "a", Role: "spine"}}},
 		{name: "a role that is near", text: "- {name: a, kind: frr, ssh: a, role: spien}", says: `router a: role "spien"; nearest is "spine": expected tor, spine or route-server`},
 		{name: "a key of another kind", text: "- {name: a, kind: frr, ssh: a, address: a}", says: "router a: address: kind frr has no such key: expected ssh, command"},
@@ -103,7 +108,7 @@ func as(t *testing.T, kind Kind, script string) Declared {
 // reader is that of a router.
 func reader(t *testing.T, d Declared) snapshot.RouterReader {
 	t.Helper()
-	all, err := Readers([]Declared{d})
+	all, err := Readers([]Declared{d}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

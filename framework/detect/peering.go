@@ -61,6 +61,7 @@ const (
 	noLinks       = "the node is none of its BGP neighbours, and without its FIB it is not known which nodes are on its links"
 	noSession     = "the node has no BGP session on its link, where other nodes have, and may have none by intent"
 	otherPrefixes = "the node announces to it other prefixes alone"
+	tooOld        = "its table dump is older than the node's claim to them"
 	noAggregate   = "it is a spine, and no aggregate that it has learned includes them"
 	anotherRange  = "it has another range of the node"
 )
@@ -125,6 +126,8 @@ func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string
 		return noAggregate
 	case !r.Neighbors.Read:
 		return noNeighbors
+	case !r.At.IsZero() && slices.ContainsFunc(v.origins[p], func(o origin) bool { return o.node == node && o.since.After(r.At) }):
+		return tooOld
 	case len(announce.pods) == 0 && !p.Addr().Is4():
 		return noPodRangeV6
 	case len(announce.pods) == 0:
@@ -151,7 +154,7 @@ func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
 	case notIPv6: // a range that its node has besides one of IPv4 goes the same way
 		node := v.origins[p][0].node
 		return !slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), func(q netip.Prefix) bool { return q.Addr().Is4() && v.owns(node, q) })
-	case noNeighbors, notReady, noSession, noLinks:
+	case noNeighbors, notReady, noSession, noLinks, tooOld:
 		return true
 	case noNeighbor:
 		return false
@@ -249,7 +252,7 @@ func Unjudged(s snapshot.Snapshot) []Gap {
 	}
 	var all []Gap
 	if addresses := (ServiceRoute{Peering: Observed}).unjudged(s); len(addresses) > 0 {
-		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told.", and(few(addresses))), true})
+		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than a table dump.", and(few(addresses))), true})
 	}
 	if addresses, open := (ServiceRoute{Peering: Observed}).unasked(s); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of IPv6 of a router were not read.", and(few(addresses))), open})

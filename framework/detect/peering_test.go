@@ -204,6 +204,25 @@ func TestObservedPeering(t *testing.T) {
 			r.Neighbors.Items = []snapshot.Neighbor{{Address: addr("10.4.94.254"), AS: 64512, State: snapshot.SessionEstablished}}
 			r.Paths.Items = []snapshot.Path{{Prefix: prefix("10.5.112.0/21"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), Best: true}}
 		}), []string{"node1"}, "tor2 has no route to pod ranges of master1, master2, master3 and 1 more, and is not judged by that: " + noPodRange + ".", false},
+		{"a table dump that is older than a node", observed(withdrawn, func(w *world) {
+			w.CiliumNodes.Items[3].Created = w.Time
+			for i := range w.Routers {
+				w.Routers[i].At = w.Time.Add(-time.Minute)
+			}
+		}), nil, tooOld, true},
+		{"a table dump that is younger than a node", observed(withdrawn, func(w *world) {
+			w.CiliumNodes.Items[3].Created = w.Time.Add(-time.Hour)
+			for i := range w.Routers {
+				w.Routers[i].At = w.Time.Add(-time.Minute)
+			}
+		}), []string{"node1"}, "", false},
+		{"sessions of which a dump does not tell the state", observed(silenced, func(w *world) {
+			for i := range w.Routers {
+				for j := range w.Routers[i].Neighbors.Items {
+					w.Routers[i].Neighbors.Items[j].State = snapshot.SessionUnknown
+				}
+			}
+		}), nil, noPodRange, true},
 		{"a declared spine with an aggregate", observed(asSpine("10.5.112.0/21")), nil, "", false},
 		{"a declared spine that lacks the aggregate of one node, and of no pods", observed(asSpine("10.5.112.0/23", "10.5.114.0/23"), func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("10.5.200.0/24")}
@@ -380,6 +399,9 @@ func TestObservedServiceRoute(t *testing.T) {
 		{"withdrawn", func(*world) {}, Active, false},
 		{"of IPv6", ofIPv6(true), Active, false},
 		{"of IPv6, and routers that were not asked", ofIPv6(false), "", true},
+		{"younger than a table dump", func(w *world) {
+			w.Services.Items[0].Created, w.Routers[0].At = w.Time.Add(-time.Minute), w.Time.Add(-2*time.Minute)
+		}, "", true},
 		{"announced to other routers", unpeered, "", true},
 		{"announced to some peers alone", func(w *world) { w.BGPAdvertisements.Items[0].Peers = []string{"tor3"} }, "", true},
 		{"a new Service", func(w *world) { w.Services.Items[0].Created = w.Time.Add(-time.Second) }, Pending, false},

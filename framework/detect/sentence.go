@@ -37,7 +37,9 @@ func (o ownership) saySpeaker(node string, routers []string) string {
 		if !slices.Contains(routers, r.Name) {
 			continue
 		}
-		unavailable = unavailable || !r.Neighbors.Read
+		unavailable = unavailable || !r.Neighbors.Read || slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
+			return n.State == snapshot.SessionUnknown && o.now.addresses[n.Address] == node
+		})
 		_, up := o.now.session(r, node)
 		sessions = sessions || up
 		for _, a := range o.now.announcements(r) {

@@ -274,14 +274,20 @@ func (d ServiceRoute) unjudged(s snapshot.Snapshot) (addresses []string) {
 func (d ServiceRoute) expected(s snapshot.Snapshot, service string, address netip.Addr, nodes []string) bool {
 	return d.peers(s, service, nodes) && !slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool {
 		return b.Announces(address) && len(b.Peers) > 0
+	}) && !slices.ContainsFunc(s.Services.Items, func(o snapshot.Service) bool {
+		return o.String() == service && slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return !r.At.IsZero() && o.Created.After(r.At) })
 	})
 }
 
-// inSession reports whether a node has a BGP session with a router.
+// inSession reports whether a node has a BGP session with a router, or may have one.
 func inSession(s snapshot.Snapshot, node string) bool {
 	for _, n := range s.Nodes.Items {
 		for _, a := range n.InternalIPs {
-			if n.Name == node && slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { _, up := r.Session(a); return up }) {
+			if n.Name == node && slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool {
+				return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
+					return n.Address == a && (n.State == snapshot.SessionEstablished || n.State == snapshot.SessionUnknown)
+				})
+			}) {
 				return true
 			}
 		}

@@ -39,7 +39,7 @@ type Neighbor struct {
 	AS       uint32     `json:"as"`
 	RouterID netip.Addr `json:"router_id,omitzero"`
 	// State is the session's, in RFC 4271's words: idle, connect, active,
-	// opensent, openconfirm, established.
+	// opensent, openconfirm, established; or SessionUnknown.
 	State string `json:"state"`
 	// Established is when the session came up, to the second. It stays the same as long
 	// as the session is up.
@@ -52,8 +52,13 @@ type Neighbor struct {
 	Accepted uint64 `json:"accepted"`
 }
 
-// SessionEstablished is the State of a session that is up.
-const SessionEstablished = "established"
+// States of sessions that something here depends on.
+const (
+	// SessionEstablished is that of a session that is up.
+	SessionEstablished = "established"
+	// SessionUnknown is that of a peer of a table dump, which does not tell it.
+	SessionUnknown = "unknown"
+)
 
 // Session returns the router's established session with an address, if there is one.
 func (r Router) Session(with netip.Addr) (n Neighbor, up bool) {

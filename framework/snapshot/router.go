@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Router is what one BGP router says. Paths are read before Neighbors: a
@@ -19,6 +20,9 @@ type Router struct {
 	RIBOnly bool `json:"rib_only,omitempty"`
 	// IPv6 is set if Paths and Routes are of both families, and not of IPv4 alone.
 	IPv6 bool `json:"ipv6,omitempty"`
+	// At is when the router had what was read, where that is not the time of the snapshot: that of
+	// a table dump.
+	At time.Time `json:"at,omitzero"`
 	// Remarks say what else must be known of how the router was read.
 	Remarks   []Remark       `json:"remarks,omitempty"`
 	Paths     List[Path]     `json:"paths"`     // the RIB

@@ -63,26 +63,34 @@ func pathOf(ap *api.Path, localAS uint32) (Path, rank, error) {
 	if err != nil {
 		return Path{}, rank{}, fmt.Errorf("decoding attributes: %w", err)
 	}
-	p := Path{
-		Prefix:    prefix,
-		LocalPref: defaultLocalPref,
-		Best:      ap.Best,
-		Received:  ap.Age.AsTime(),
-	}
+	p := ranked{Path: Path{Prefix: prefix, Best: ap.Best, Received: ap.Age.AsTime()}}
 	// It is "<nil>" for a path without a neighbour.
 	if a, err := netip.ParseAddr(ap.NeighborIp); err == nil {
 		p.Neighbor = a
 		p.Internal = ap.SourceAsn == localAS
 	}
-	r := rank{local: !p.Neighbor.IsValid(), internal: p.Internal}
+	p.rank.local, p.rank.internal = !p.Neighbor.IsValid(), p.Internal
+	p.attributes(attrs)
+	return p.Path, p.rank, nil
+}
+
+// ranked is a path with what decides how much it is preferred.
+type ranked struct {
+	Path
+	rank rank
+}
+
+// attributes sets what the attributes of a path say.
+func (p *ranked) attributes(attrs []bgp.PathAttributeInterface) {
+	p.LocalPref = defaultLocalPref
 	for _, attr := range attrs {
 		switch a := attr.(type) {
 		case *bgp.PathAttributeOrigin:
-			r.origin = a.Value
+			p.rank.origin = a.Value
 		case *bgp.PathAttributeAsPath:
 			for _, segment := range a.Value {
 				p.ASPath = append(p.ASPath, segment.GetAS()...)
-				r.asPathLen += segment.ASLen()
+				p.rank.asPathLen += segment.ASLen()
 			}
 		case *bgp.PathAttributeNextHop:
 			p.NextHop = address(a.Value)
@@ -94,9 +102,8 @@ func pathOf(ap *api.Path, localAS uint32) (Path, rank, error) {
 			p.LocalPref = a.Value
 		}
 	}
-	p.Origin = origin(r.origin)
-	r.localPref, r.med = p.LocalPref, p.MED
-	return p, r, nil
+	p.Origin = origin(p.rank.origin)
+	p.rank.localPref, p.rank.med = p.LocalPref, p.MED
 }
 
 // address converts an address; the result is invalid if ip is.

@@ -1,0 +1,129 @@
+package bgprouter
+
+import (
+	"bufio"
+	"compress/bzip2"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+const (
+	// maxDump is the size in bytes of the longest dump, uncompressed: some million prefixes, each
+	// from a hundred peers.
+	maxDump = 16 << 30
+	// oldDump is the age from which a dump is said to be old: routers write one every 5 to 15
+	// minutes, and what they have may change within.
+	oldDump = 5 * time.Minute
+)
+
+// dumped is a router of which there is a table dump.
+type dumped struct {
+	router Declared
+
+	mu   sync.Mutex
+	last router.Dump // what RIB has read
+	err  error       // why it has not
+	age  time.Duration
+}
+
+// RIB implements Source. It reads the file anew.
+func (d *dumped) RIB(ctx context.Context) ([]router.Path, error) {
+	dump, err := readDump(ctx, d.router.File)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last, d.err, d.age = dump, err, time.Since(dump.Time)
+	return dump.Paths, err
+}
+
+// Neighbors implements Source: those of the dump that RIB has read.
+func (d *dumped) Neighbors(context.Context) ([]router.Neighbor, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil && d.last.Time.IsZero() {
+		return nil, errors.New("the dump has not been read yet")
+	}
+	return d.last.Neighbors, d.err
+}
+
+// FIB implements Source.
+func (d *dumped) FIB(context.Context) ([]router.Route, error) { return nil, errNoFIB }
+
+// Describe implements snapshot.RouterDescriber.
+func (d *dumped) Describe(is *snapshot.Router) {
+	d.router.Describe(is)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil || d.last.Time.IsZero() {
+		return
+	}
+	is.IPv6, is.At = d.last.IPv6, d.last.Time
+	is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(
+		"%s is read from a table dump of %s: the second read is no second look, the best path is computed, and whether a session without a path is up is not known.",
+		is.Name, d.last.Time.Format(time.RFC3339))})
+	if d.age.Abs() >= oldDump {
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("The table dump of %s is old: %s.", is.Name, d.age.Round(time.Minute)), Open: true})
+	}
+}
+
+// readDump reads a dump of IPv4, or of both families.
+func readDump(ctx context.Context, name string) (router.Dump, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return router.Dump{}, err
+	}
+	defer file.Close()
+	in, err := unpacked(&counted{ctx: ctx, from: file, left: maxDump})
+	if err != nil {
+		return router.Dump{}, fmt.Errorf("unpacking %s: %w", name, err)
+	}
+	dump, err := router.MRT(&counted{ctx: ctx, from: in, left: maxDump})
+	if err == nil && !dump.IPv4 {
+		err = errors.New("the dump has no route of IPv4")
+	}
+	if err != nil {
+		return router.Dump{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return dump, nil
+}
+
+// unpacked decompresses what begins as gzip or bzip2 does.
+func unpacked(from io.Reader) (io.Reader, error) {
+	in := bufio.NewReader(from)
+	begins, err := in.Peek(3)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, err
+	case len(begins) == 3 && begins[0] == 0x1f && begins[1] == 0x8b:
+		return gzip.NewReader(in)
+	case string(begins) == "BZh":
+		return bzip2.NewReader(in), nil
+	}
+	return in, nil
+}
+
+// counted reads up to a size, and until a context ends.
+type counted struct {
+	ctx  context.Context
+	from io.Reader
+	left int64
+}
+
+func (c *counted) Read(to []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	n, err := c.from.Read(to)
+	if c.left -= int64(n); c.left < 0 {
+		return 0, fmt.Errorf("it has more than %d bytes", maxDump)
+	}
+	return n, err
+}

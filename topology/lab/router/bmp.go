@@ -1,0 +1,410 @@
+package router
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/packet/bmp"
+)
+
+// Feed is what a router has told a BMP station over one connection (RFC 7854, and RFC 9069 for
+// the Loc-RIB): the default VRF's routes of IPv4 and IPv6 unicast. It is not safe for concurrent
+// use.
+type Feed struct {
+	peers map[netip.Addr]*fed
+	// local is the Loc-RIB, where the router feeds it.
+	local *fed
+	// filtered is set if the router says that it does not feed its whole Loc-RIB.
+	filtered bool
+	used     int // bytes of memory
+}
+
+// fed is what is fed of one peer, or the Loc-RIB.
+type fed struct {
+	Neighbor
+	localAS uint32
+	// before and after are the routes before and after the import policy; those of the Loc-RIB
+	// are in after. One is nil until the router feeds it.
+	before, after *fedTable
+	addPath       map[bgp.RouteFamily]bgp.BGPAddPathMode
+	// ended is set once the initial routes have been fed.
+	ended bool
+}
+
+// fedTable are routes.
+type fedTable struct {
+	paths map[fedKey]ranked
+	// families are those of which a route or an End-of-RIB was fed, by the length of an address.
+	families map[int]bool
+}
+
+type fedKey struct {
+	prefix netip.Prefix
+	id     uint32 // of several paths of a peer
+}
+
+// View is which of a router's tables were fed.
+type View struct {
+	// LocRIB: the routes that the router has chosen. Otherwise those of its peers, after its
+	// import policy, or before it where Before is set.
+	LocRIB, Before bool
+	// Filtered is set if the router says that the Loc-RIB is not fed whole.
+	Filtered bool
+	// IPv4 and IPv6 are set if anything of that family was fed.
+	IPv4, IPv6 bool
+}
+
+// NewFeed makes an empty feed.
+func NewFeed() *Feed { return &Feed{peers: map[netip.Addr]*fed{}} }
+
+// Add adds a message with its header. An error is the end of the feed: what follows would not
+// be whole.
+func (f *Feed) Add(message []byte) error {
+	if err := f.add(message); err != nil {
+		return fmt.Errorf("reading a BMP message: %w", err)
+	}
+	return nil
+}
+
+func (f *Feed) add(message []byte) error {
+	if len(message) < bmp.BMP_HEADER_SIZE || binary.BigEndian.Uint32(message[1:5]) != uint32(len(message)) {
+		return errShort // package bmp would read on in the array behind the slice
+	}
+	m, err := bmp.ParseBMPMessageWithOptions(message, func(h bmp.BMPPeerHeader) []*bgp.MarshallingOption {
+		if p := f.known(h); p != nil && len(p.addPath) > 0 {
+			return []*bgp.MarshallingOption{{AddPath: p.addPath}}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	switch body := m.Body.(type) {
+	case *bmp.BMPPeerUpNotification:
+		p, err := f.peer(m.PeerHeader)
+		if p == nil {
+			return err
+		}
+		f.drop(p)
+		p.up(m.PeerHeader, body)
+	case *bmp.BMPPeerDownNotification:
+		// FRR tells at first of those that are down as well.
+		p, err := f.peer(m.PeerHeader)
+		if p == nil {
+			return err
+		}
+		f.drop(p)
+		p.Neighbor = Neighbor{Address: p.Address, AS: p.AS, State: "idle"}
+	case *bmp.BMPRouteMonitoring:
+		update, is := body.BGPUpdate.Body.(*bgp.BGPUpdate)
+		if !is {
+			return errors.New("it has a BGP message that is no UPDATE")
+		}
+		p, err := f.peer(m.PeerHeader)
+		if p == nil {
+			return err
+		}
+		return f.update(p, m.PeerHeader, update)
+	}
+	return nil // statistics, and what is said at the beginning and end
+}
+
+// loc reports whether a header is of a Loc-RIB, and ours whether it is of a table that is read:
+// not of a VRF, and not what is announced to a peer.
+func loc(h bmp.BMPPeerHeader) bool { return h.PeerType == bmp.BMP_PEER_TYPE_LOCAL_RIB }
+
+func ours(h bmp.BMPPeerHeader) bool {
+	return h.PeerDistinguisher == 0 && (loc(h) || h.PeerType == bmp.BMP_PEER_TYPE_GLOBAL && !h.IsAdjRIBOut())
+}
+
+// known is the peer of a header, nil if there is none yet.
+func (f *Feed) known(h bmp.BMPPeerHeader) *fed {
+	switch {
+	case !ours(h):
+		return nil
+	case loc(h):
+		return f.local
+	}
+	return f.peers[address(h.PeerAddress)]
+}
+
+// peer is known, made if there is none. It is nil for one that is not read.
+func (f *Feed) peer(h bmp.BMPPeerHeader) (*fed, error) {
+	if p := f.known(h); p != nil || !ours(h) {
+		return p, nil
+	}
+	p := &fed{Neighbor: Neighbor{AS: h.PeerAS, State: StateUnknown}}
+	if loc(h) {
+		p.localAS = h.PeerAS
+		f.local = p
+		return p, nil
+	}
+	p.Address = address(h.PeerAddress)
+	if !p.Address.IsValid() || p.Address.IsUnspecified() {
+		return nil, fmt.Errorf("a peer has the address %q", h.PeerAddress)
+	}
+	if len(f.peers) == maxNeighbors {
+		return nil, fmt.Errorf("there are more than %d peers", maxNeighbors)
+	}
+	f.peers[p.Address] = p
+	return p, nil
+}
+
+// up sets what a message says of a session that has come up.
+func (p *fed) up(h bmp.BMPPeerHeader, body *bmp.BMPPeerUpNotification) {
+	p.AS, p.RouterID, p.State, p.ended = h.PeerAS, address(h.PeerBGPID), StateEstablished, false
+	p.Established = time.Unix(int64(h.Timestamp), 0).UTC()
+	p.addPath = map[bgp.RouteFamily]bgp.BGPAddPathMode{}
+	sent, received := addPathOf(body.SentOpenMsg), addPathOf(body.ReceivedOpenMsg)
+	for family, mode := range received {
+		if mode&bgp.BGP_ADD_PATH_SEND != 0 && sent[family]&bgp.BGP_ADD_PATH_RECEIVE != 0 || loc(h) {
+			p.addPath[family] = bgp.BGP_ADD_PATH_RECEIVE
+		}
+	}
+	if open, is := body.SentOpenMsg.Body.(*bgp.BGPOpen); is && !loc(h) {
+		p.localAS = uint32(open.MyAS)
+		eachCapability(open, func(c bgp.ParameterCapabilityInterface) {
+			if four, is := c.(*bgp.CapFourOctetASNumber); is {
+				p.localAS = four.CapValue
+			}
+		})
+	}
+}
+
+// addPathOf are the families of which an OPEN wants to send or receive several paths.
+func addPathOf(m *bgp.BGPMessage) map[bgp.RouteFamily]bgp.BGPAddPathMode {
+	modes := map[bgp.RouteFamily]bgp.BGPAddPathMode{}
+	if open, is := m.Body.(*bgp.BGPOpen); is {
+		eachCapability(open, func(c bgp.ParameterCapabilityInterface) {
+			if add, is := c.(*bgp.CapAddPath); is {
+				for _, t := range add.Tuples {
+					modes[t.RouteFamily] = t.Mode
+				}
+			}
+		})
+	}
+	return modes
+}
+
+func eachCapability(open *bgp.BGPOpen, do func(bgp.ParameterCapabilityInterface)) {
+	for _, parameter := range open.OptParams {
+		if all, is := parameter.(*bgp.OptionParameterCapability); is {
+			for _, c := range all.Capability {
+				do(c)
+			}
+		}
+	}
+}
+
+// drop forgets the routes of a peer.
+func (f *Feed) drop(p *fed) {
+	for _, t := range []*fedTable{p.before, p.after} {
+		if t != nil {
+			for _, path := range t.paths {
+				f.used -= fedSize(path)
+			}
+		}
+	}
+	p.before, p.after, p.ended = nil, nil, false
+}
+
+// fedSize is the memory that a path takes, in bytes, with its place in a table.
+func fedSize(p ranked) int { return sizeOf(p.Path) + 96 }
+
+// update applies an UPDATE.
+func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error {
+	in := &p.before
+	if loc(h) || h.IsPostPolicy() {
+		in = &p.after
+	}
+	if *in == nil {
+		*in = &fedTable{paths: map[fedKey]ranked{}, families: map[int]bool{}}
+	}
+	// The flag of a Loc-RIB that is filtered has the place of that of an address of IPv6.
+	f.filtered = f.filtered || loc(h) && h.Flags&bmp.BMP_PEER_FLAG_IPV6 != 0
+	t := *in
+	if end, family := update.IsEndOfRib(); end {
+		p.ended = true
+		switch family {
+		case bgp.RF_IPv4_UC:
+			t.families[32] = true
+		case bgp.RF_IPv6_UC:
+			t.families[128] = true
+		}
+		return nil
+	}
+	path := ranked{Path: Path{Neighbor: p.Address, Received: time.Unix(int64(h.Timestamp), 0).UTC()}}
+	path.attributes(update.PathAttributes)
+	// FRR puts its own AS before the path, as if it announced it.
+	if len(path.ASPath) > 0 && path.ASPath[0] == p.localAS {
+		path.ASPath = path.ASPath[1:]
+		path.rank.asPathLen--
+	}
+	if path.sentBy(p.AS); p.localAS != 0 && !loc(h) {
+		path.Internal = p.AS == p.localAS
+		path.rank.internal = path.Internal
+	}
+	put := func(nlri bgp.AddrPrefixInterface, add bool) error {
+		if nlri.SAFI() != bgp.SAFI_UNICAST || nlri.AFI() != bgp.AFI_IP && nlri.AFI() != bgp.AFI_IP6 {
+			return nil
+		}
+		prefix, err := netip.ParsePrefix(nlri.String())
+		if err != nil {
+			return err
+		}
+		key := fedKey{prefix.Masked(), nlri.PathIdentifier()}
+		if old, there := t.paths[key]; there {
+			f.used -= fedSize(old)
+			delete(t.paths, key)
+		}
+		if !add {
+			return nil
+		}
+		one := path
+		one.Prefix = key.prefix
+		t.paths[key], t.families[prefix.Addr().BitLen()] = one, true
+		if f.used += fedSize(one); f.used > maxTable {
+			return fmt.Errorf("the paths take more than %d MiB", maxTable>>20)
+		}
+		return nil
+	}
+	for _, list := range []struct {
+		add  bool
+		nlri []*bgp.IPAddrPrefix
+	}{{false, update.WithdrawnRoutes}, {true, update.NLRI}} {
+		for _, nlri := range list.nlri {
+			if err := put(nlri, list.add); err != nil {
+				return err
+			}
+		}
+	}
+	for _, attr := range update.PathAttributes {
+		var nlris []bgp.AddrPrefixInterface
+		add := false
+		switch a := attr.(type) {
+		case *bgp.PathAttributeMpReachNLRI:
+			nlris, add = a.Value, true
+		case *bgp.PathAttributeMpUnreachNLRI:
+			nlris = a.Value
+		}
+		for _, nlri := range nlris {
+			if err := put(nlri, add); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Ended reports whether the router has said of each session that is up, and of its Loc-RIB, that
+// the initial routes have been fed. Routers need not say that.
+func (f *Feed) Ended() bool {
+	for _, p := range f.peers {
+		if p.State == StateEstablished && !p.ended {
+			return false
+		}
+	}
+	return (f.local == nil || f.local.ended) && (f.local != nil || len(f.peers) > 0)
+}
+
+// Neighbors are the peers, in order of address: established, idle once their session has ended,
+// or of StateUnknown if their session was never told.
+func (f *Feed) Neighbors() []Neighbor {
+	neighbors := []Neighbor{}
+	for _, p := range f.peers {
+		neighbors = append(neighbors, p.Neighbor)
+	}
+	sortNeighbors(neighbors)
+	return neighbors
+}
+
+// RIB are the paths by prefix, then by preference, and where they are from: the Loc-RIB if it is
+// fed, whose paths are all best; else what each peer has sent, after the import policy if that is
+// fed. Then the best paths are computed: whether a next hop can be reached is not known.
+//
+// Of a path in the Loc-RIB the neighbour is not fed: it is the peer with the address of the next
+// hop, or the one of which the same route is fed, or else the next hop.
+func (f *Feed) RIB() []Path {
+	_, tables := f.tables()
+	var all []ranked
+	for _, t := range tables {
+		for _, p := range t.paths {
+			all = append(all, p)
+		}
+	}
+	if f.local == nil || f.local.after == nil {
+		return bestOf(all)
+	}
+	senders := f.senders()
+	for i := range all {
+		p := &all[i]
+		if by, known := senders[route{p.Prefix, p.NextHop}]; known {
+			p.Neighbor = by
+		} else if p.NextHop.IsValid() && !p.NextHop.IsUnspecified() {
+			p.Neighbor = p.NextHop
+		}
+		p.Internal = false
+		if peer := f.peers[p.Neighbor]; peer != nil {
+			p.Internal = peer.AS == f.local.localAS
+		}
+	}
+	paths := bestOf(all)
+	for i := range paths {
+		paths[i].Best, paths[i].Multipath = true, true
+	}
+	return paths
+}
+
+// View is where the paths of RIB are from.
+func (f *Feed) View() View {
+	view, tables := f.tables()
+	for _, t := range tables {
+		view.IPv4, view.IPv6 = view.IPv4 || t.families[32], view.IPv6 || t.families[128]
+	}
+	return view
+}
+
+// tables are those that RIB has.
+func (f *Feed) tables() (view View, all []*fedTable) {
+	if f.local != nil && f.local.after != nil {
+		return View{LocRIB: true, Filtered: f.filtered}, []*fedTable{f.local.after}
+	}
+	for _, p := range f.peers {
+		switch {
+		case p.after != nil:
+			all = append(all, p.after)
+		case p.before != nil:
+			all = append(all, p.before)
+			view.Before = true
+		}
+	}
+	return view, all
+}
+
+// route is what tells the routes of peers apart.
+type route struct {
+	prefix  netip.Prefix
+	nextHop netip.Addr
+}
+
+// senders are the peers that have sent routes to another next hop than their own address.
+func (f *Feed) senders() map[route]netip.Addr {
+	by := map[route]netip.Addr{}
+	for _, p := range f.peers {
+		for _, t := range []*fedTable{p.before, p.after} {
+			if t == nil {
+				continue
+			}
+			for _, path := range t.paths {
+				if path.NextHop != p.Address && f.peers[path.NextHop] == nil {
+					by[route{path.Prefix, path.NextHop}] = p.Address
+				}
+			}
+		}
+	}
+	return by
+}

@@ -1,0 +1,233 @@
+package router
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/packet/bmp"
+)
+
+const feedAS = 64524 // of the router
+
+func header(kind, flags uint8, peer string, as uint32) bmp.BMPPeerHeader {
+	return *bmp.NewBMPPeerHeader(kind, flags, 0, peer, as, "192.0.2.9", 1767323045)
+}
+
+func encoded(t testing.TB, m *bmp.BMPMessage) []byte {
+	t.Helper()
+	text, err := m.Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func peerUp(t testing.TB, peer string, as uint32, capabilities ...bgp.ParameterCapabilityInterface) []byte {
+	open := func(as uint32) *bgp.BGPMessage {
+		all := append([]bgp.ParameterCapabilityInterface{bgp.NewCapFourOctetASNumber(as)}, capabilities...)
+		return bgp.NewBGPOpenMessage(uint16(as), 90, "192.0.2.9", []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability(all)})
+	}
+	return encoded(t, bmp.NewBMPPeerUpNotification(header(bmp.BMP_PEER_TYPE_GLOBAL, 0, peer, as), "192.0.2.1", 179, 40000, open(feedAS), open(as)))
+}
+
+func fedRoute(t testing.TB, h bmp.BMPPeerHeader, hop string, as []uint32, prefixes ...string) []byte {
+	var nlri []*bgp.IPAddrPrefix
+	for _, p := range prefixes {
+		p := prefix(p)
+		nlri = append(nlri, bgp.NewIPAddrPrefix(uint8(p.Bits()), p.Addr().String()))
+	}
+	path := bgp.PathAttributeInterface(bgp.NewPathAttributeAsPath(nil))
+	if len(as) > 0 {
+		path = sequence(as...)
+	}
+	return encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{
+		bgp.NewPathAttributeOrigin(0), path, bgp.NewPathAttributeNextHop(hop),
+	}, nlri)))
+}
+
+func withdrawal(t testing.TB, h bmp.BMPPeerHeader, p string) []byte {
+	return encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPUpdateMessage(
+		[]*bgp.IPAddrPrefix{bgp.NewIPAddrPrefix(uint8(prefix(p).Bits()), prefix(p).Addr().String())}, nil, nil)))
+}
+
+// endOf is an End-of-RIB.
+func endOf(t testing.TB, h bmp.BMPPeerHeader) []byte {
+	return encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPUpdateMessage(nil, nil, nil)))
+}
+
+func TestFeed(t *testing.T) {
+	const one, two = "192.0.2.2", "192.0.2.3"
+	before, after := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, one, 64513), header(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_POST_POLICY, one, 64513)
+	out := header(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_ADJ_RIB_TYP, one, 64513)
+	second := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, two, feedAS)
+	local, vrf := header(bmp.BMP_PEER_TYPE_LOCAL_RIB, 0, "0.0.0.0", feedAS), header(bmp.BMP_PEER_TYPE_LOCAL_RIB, 0, "0.0.0.0", feedAS)
+	vrf.PeerDistinguisher = 7
+	filtered := local
+	filtered.Flags = bmp.BMP_PEER_FLAG_IPV6
+	up, route := peerUp(t, one, 64513), fedRoute(t, before, one, []uint32{64513}, "10.5.112.0/24", "10.5.113.0/24")
+	path := func(p, hop, from, as, flags string) string {
+		return p + " via " + hop + " from " + from + " as [" + as + "]" + flags
+	}
+	const best = " best multipath"
+	first := []string{path("10.5.112.0/24", one, one, "64513", best), path("10.5.113.0/24", one, one, "64513", best)}
+	for _, test := range []struct {
+		name  string
+		feed  [][]byte
+		paths []string
+		peers []string
+		view  View
+		ended bool
+	}{
+		{name: "nothing"},
+		{"a session", [][]byte{up}, nil, []string{one + " AS 64513 established"}, View{}, false},
+		{"before the policy", [][]byte{up, route, endOf(t, before)}, first, []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, true},
+		{"withdrawn", [][]byte{up, route, withdrawal(t, before, "10.5.112.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, false},
+		{"the session is down", [][]byte{up, route, encoded(t, bmp.NewBMPPeerDownNotification(before, bmp.BMP_PEER_DOWN_REASON_REMOTE_NO_NOTIFICATION, nil, nil))},
+			nil, []string{one + " AS 64513 idle"}, View{}, true},
+		{"after the policy", [][]byte{up, route, fedRoute(t, after, one, []uint32{64513}, "10.5.113.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true}, false},
+		{"what is announced to a peer", [][]byte{up, fedRoute(t, out, one, []uint32{64513}, "10.5.113.0/24")}, nil, []string{one + " AS 64513 established"}, View{}, false},
+		{"two peers, one of them internal", [][]byte{up, route, peerUp(t, two, feedAS), fedRoute(t, second, two, nil, "10.5.112.0/24")}, []string{
+			path("10.5.112.0/24", two, two, "", " best multipath internal"), path("10.5.112.0/24", one, one, "64513", ""), first[1],
+		}, []string{one + " AS 64513 established", two + " AS 64524 established"}, View{IPv4: true, Before: true}, false},
+		{"Loc-RIB alone", [][]byte{fedRoute(t, local, one, []uint32{64513}, "10.5.112.0/24"), endOf(t, local)}, first[:1], nil, View{LocRIB: true, IPv4: true}, true},
+		{"Loc-RIB and a peer that sends another's next hop", [][]byte{
+			up, fedRoute(t, before, "192.0.2.77", []uint32{64513}, "10.5.112.0/24"), fedRoute(t, local, "192.0.2.77", []uint32{64513}, "10.5.112.0/24"),
+		}, []string{path("10.5.112.0/24", "192.0.2.77", one, "64513", best)}, []string{one + " AS 64513 established"}, View{LocRIB: true, IPv4: true}, false},
+		{"the Loc-RIB of a VRF", [][]byte{fedRoute(t, vrf, one, []uint32{64513}, "10.5.112.0/24")}, nil, nil, View{}, false},
+		{"a part of the Loc-RIB", [][]byte{fedRoute(t, filtered, one, []uint32{64513}, "10.5.112.0/24")}, first[:1], nil, View{LocRIB: true, IPv4: true, Filtered: true}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := NewFeed()
+			for _, m := range test.feed {
+				if err := f.Add(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if d := cmp.Diff(test.paths, told(f.RIB())); d != "" {
+				t.Errorf("paths (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(test.peers, peersTold(f.Neighbors())); d != "" {
+				t.Errorf("peers (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(test.view, f.View()); d != "" || f.Ended() != test.ended {
+				t.Errorf("ended %t (-want +got):\n%s", f.Ended(), d)
+			}
+		})
+	}
+}
+
+// A real FRR has fed its Loc-RIB, and what it has of the policy's routes. Of those of IPv6 it has
+// fed none, so that the neighbour of the last path is taken to be the next hop.
+func TestFeedOfFRR(t *testing.T) {
+	f := NewFeed()
+	for text := []byte(read(t, "frr-10.3.bmp")); len(text) > 0; {
+		length := binary.BigEndian.Uint32(text[1:5])
+		if err := f.Add(text[:length]); err != nil {
+			t.Fatal(err)
+		}
+		text = text[length:]
+	}
+	if d := cmp.Diff([]string{
+		"10.5.112.0/24 via 198.18.77.3 from 198.18.77.3 as [64513] best multipath",
+		"10.5.113.0/24 via 198.18.77.8 from 198.18.77.3 as [64513] best multipath",
+		"203.0.113.0/24 via 0.0.0.0 from invalid IP as [] best multipath",
+		"2001:db8:cb::/48 via :: from invalid IP as [] best multipath",
+		"fd00:10:5:112::/64 via 2001:db8:77::3 from 2001:db8:77::3 as [64513] best multipath",
+		"fd00:10:5:113::/64 via 2001:db8:77::8 from 2001:db8:77::8 as [64513] best multipath",
+	}, told(f.RIB())); d != "" {
+		t.Errorf("paths (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{
+		"198.18.77.3 AS 64513 established", "2001:db8:77::3 AS 64513 established", "2001:db8:77::9 AS 64513 idle",
+	}, peersTold(f.Neighbors())); d != "" {
+		t.Errorf("peers (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(View{LocRIB: true, IPv4: true, IPv6: true}, f.View()); d != "" || !f.Ended() {
+		t.Errorf("ended %t (-want +got):\n%s", f.Ended(), d)
+	}
+}
+
+// A peer that sends several paths to a prefix names each.
+func TestFeedAddPath(t *testing.T) {
+	both := bgp.NewCapAddPath([]*bgp.CapAddPathTuple{bgp.NewCapAddPathTuple(bgp.RF_IPv4_UC, bgp.BGP_ADD_PATH_BOTH)})
+	f, h := NewFeed(), header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.2", 64513)
+	if err := f.Add(peerUp(t, "192.0.2.2", 64513, both)); err != nil {
+		t.Fatal(err)
+	}
+	options := &bgp.MarshallingOption{AddPath: map[bgp.RouteFamily]bgp.BGPAddPathMode{bgp.RF_IPv4_UC: bgp.BGP_ADD_PATH_BOTH}}
+	for id, hop := range []string{"192.0.2.2", "192.0.2.7"} {
+		nlri := bgp.NewIPAddrPrefix(24, "10.5.112.0")
+		nlri.SetPathLocalIdentifier(uint32(id) + 1)
+		update := bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(0), sequence(64513), bgp.NewPathAttributeNextHop(hop)}, []*bgp.IPAddrPrefix{nlri})
+		text, err := bmp.NewBMPRouteMonitoring(h, update).Serialize(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Add(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := told(f.RIB()); len(got) != 2 {
+		t.Errorf("%v, want two paths", got)
+	}
+}
+
+func TestFeedRefusals(t *testing.T) {
+	h := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.2", 64513)
+	route := fedRoute(t, h, "192.0.2.2", []uint32{64513}, "10.5.112.0/24")
+	for name, test := range map[string]struct {
+		text []byte
+		want string
+	}{
+		"cut off":    {route[:len(route)-3], errShort.Error()},
+		"no address": {fedRoute(t, header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "0.0.0.0", 1), "192.0.2.2", nil, "10.5.112.0/24"), "a peer has the address"},
+		"no UPDATE":  {encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPKeepAliveMessage())), "no UPDATE"},
+	} {
+		if err := NewFeed().Add(test.text); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+func FuzzFeed(f *testing.F) {
+	h := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.2", 64513)
+	local := header(bmp.BMP_PEER_TYPE_LOCAL_RIB, 0, "0.0.0.0", feedAS)
+	f.Add(bytes.Join([][]byte{
+		peerUp(f, "192.0.2.2", 64513), fedRoute(f, h, "192.0.2.2", []uint32{64513}, "10.5.112.0/24"), withdrawal(f, h, "10.5.112.0/24"),
+		fedRoute(f, local, "192.0.2.2", []uint32{64513}, "10.5.112.0/24"), endOf(f, h),
+	}, nil))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		feed := NewFeed()
+		for len(text) >= bmp.BMP_HEADER_SIZE {
+			length := int(binary.BigEndian.Uint32(text[1:5]))
+			if length < bmp.BMP_HEADER_SIZE || length > len(text) || feed.Add(text[:length]) != nil {
+				break
+			}
+			text = text[length:]
+		}
+		feed.Ended()
+		for _, p := range feed.RIB() {
+			if !p.Prefix.IsValid() {
+				t.Errorf("%+v", p)
+			}
+		}
+		for _, n := range feed.Neighbors() {
+			if !n.Address.IsValid() {
+				t.Errorf("%+v", n)
+			}
+		}
+		for _, p := range feed.peers {
+			feed.drop(p)
+		}
+		if feed.local != nil {
+			feed.drop(feed.local)
+		}
+		if feed.used != 0 {
+			t.Errorf("%d bytes in use by no path", feed.used)
+		}
+	})
+}
