@@ -10,7 +10,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -25,7 +27,9 @@ import (
 // auditFlags are those of an audit.
 type auditFlags struct {
 	kubeconfig, context, routers, output, save, from string
-	rbac                                             bool
+	rbac, watching                                   bool
+	rate                                             int
+	interval                                         time.Duration
 }
 
 func auditCommand(s *settings) *cobra.Command {
@@ -38,8 +42,17 @@ can be read from outside. It reads both twice, 3 s apart, and a third time if th
 disagree. A finding counts if the last read and the one before it have it. What was not
 read comes first.
 
-The cluster is that of a kubeconfig. The client only lists: every other request is refused
-before it is sent. --rbac prints the ClusterRole that an audit needs.
+The cluster is that of a kubeconfig. The client only lists, in pages of 500, at most --rate
+requests a second: every other request is refused before it is sent. --rbac prints the
+ClusterRole that an audit needs. What is not permitted is named, and the rest is audited.
+Requests, bytes and memory are printed at the end.
+
+--watch goes on until Ctrl-C. It lists once and then watches (--rbac --watch prints that
+ClusterRole), reads the routers every --interval, and sooner after a change that concerns
+routes. It prints a line for each finding that comes (+), with its state, or goes (-), as two
+reads have or lack it, and for what is not read or not judged any more and again; with
+-o json one object a line. A source whose watch is down for 30 s is not read, and its findings
+stay until they can be looked for again.
 
 Routers are those of a YAML file; without it no route is judged. On FRR an audit runs
 vtysh, on BIRD 2 birdc -r, and on both ip, for IPv4 in the default VRF:
@@ -51,7 +64,8 @@ its BGP neighbours. What that leaves out is printed as not judged.
 
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
 cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
-settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.`,
+settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.
+With --watch it is that of the last state, and 130 before anything was judged.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.logger(); err != nil {
@@ -67,6 +81,9 @@ settled or is left open, and nothing was found in the rest; 5 latent findings on
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
 	cmd.Flags().StringVar(&f.from, "from", "", "audit what --save has kept in `DIR`, without a cluster")
 	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole, and do nothing else")
+	cmd.Flags().IntVar(&f.rate, "rate", audit.RequestsPerSecond, "requests per second, `N`, to the API server")
+	cmd.Flags().BoolVar(&f.watching, "watch", false, "go on, and print findings as they come and go")
+	cmd.Flags().DurationVar(&f.interval, "interval", 10*time.Second, "with --watch: `TIME` from one read of the routers to the next")
 	return cmd
 }
 
@@ -74,6 +91,8 @@ settled or is left open, and nothing was found in the rest; 5 latent findings on
 type auditError struct {
 	status int
 	why    error
+	// watched is set if an interrupt is how it ends.
+	watched bool
 }
 
 func (e *auditError) Error() string {
@@ -90,7 +109,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	if f.rbac {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), audit.Role())
+		_, err := fmt.Fprint(cmd.OutOrStdout(), audit.Role(f.watching))
 		return err
 	}
 	tell := func(text string) {
@@ -98,11 +117,15 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			fmt.Fprintln(plain.Writer(cmd.ErrOrStderr()), "audit: "+text)
 		}
 	}
-	reads, err := f.reads(cmd.Context(), tell)
+	if f.watching {
+		return f.watch(cmd, tell)
+	}
+	reads, cost, err := f.reads(cmd.Context(), tell)
 	if err != nil {
 		return err
 	}
 	result, unreadable := audit.Judge(reads, incidentsOf)
+	result.Cost = cost
 	var text bytes.Buffer
 	switch {
 	case unreadable != nil:
@@ -110,7 +133,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		out := json.NewEncoder(&text)
 		out.SetIndent("", "  ")
 		if err := out.Encode(result); err != nil {
-			return &auditError{exitMachine, fmt.Errorf("writing the findings: %w", err)}
+			return &auditError{status: exitMachine, why: fmt.Errorf("writing the findings: %w", err)}
 		}
 	default:
 		printAudit(plain.Writer(&text), result)
@@ -121,7 +144,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		err = errors.Join(err, audit.Save(f.save, reads))
 	}
 	if err = errors.Join(unreadable, err); err != nil {
-		return &auditError{exitMachine, err} // 1 would be active findings
+		return &auditError{status: exitMachine, why: err} // 1 would be active findings
 	}
 	if status := auditStatus(result); status != exitExpected {
 		return &auditError{status: status}
@@ -135,8 +158,9 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		return usagef("-o: %q: expected text or json", f.output)
 	}
 	for alone, others := range map[string][]string{
-		"rbac": {"kubeconfig", "context", "routers", "output", "save", "from"},
-		"from": {"kubeconfig", "context", "routers", "save"},
+		"rbac":  {"kubeconfig", "context", "routers", "output", "save", "from", "rate"},
+		"from":  {"kubeconfig", "context", "routers", "save", "watch", "rate"},
+		"watch": {"save"},
 	} {
 		for _, other := range others {
 			if cmd.Flags().Changed(alone) && cmd.Flags().Changed(other) {
@@ -144,44 +168,67 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 			}
 		}
 	}
+	switch {
+	case f.rate < 1:
+		return usagef("--rate: %d: expected 1 or more", f.rate)
+	case f.interval < audit.Between:
+		return usagef("--interval: %s: expected %s or more", f.interval, audit.Between)
+	case cmd.Flags().Changed("interval") && !f.watching:
+		return usagef("--interval is for --watch alone")
+	}
 	return nil
 }
 
-// reads are those of the cluster, or of a folder.
-func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, error) {
+// reads are those of the cluster, and what they took, or those of a folder.
+func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, *audit.Cost, error) {
 	if f.from != "" {
 		reads, err := audit.Saved(f.from)
 		if err != nil {
-			return nil, usagef("--from: %w", err)
+			return nil, nil, usagef("--from: %w", err)
 		}
-		return reads, nil
+		return reads, nil, nil
 	}
-	var access audit.Access
-	if f.routers != "" {
-		text, err := os.ReadFile(f.routers)
-		if err != nil {
-			return nil, usagef("--routers: %w", err)
-		}
-		declared, err := bgprouter.Parse(f.routers, text)
-		if err != nil {
-			return nil, usagef("--routers: %w", err)
-		}
-		if access.Routing, err = bgprouter.Readers(declared); err != nil {
-			return nil, usagef("--routers: %s: %w", f.routers, err)
-		}
+	access, meter, err := f.access(tell)
+	if err != nil {
+		return nil, nil, err
 	}
 	if f.save != "" {
 		if err := audit.Prepare(f.save); err != nil {
-			return nil, usagef("--save: %w", err)
+			return nil, nil, usagef("--save: %w", err)
 		}
 	}
-	config, name, err := audit.Cluster(f.kubeconfig, f.context, thisVersion())
+	reads, err := audit.Read(ctx, access, audit.Between, tell)
+	cost := meter.Cost()
+	return reads, &cost, err
+}
+
+// access reaches the cluster, counts what that takes, and reaches the routers.
+func (f auditFlags) access(tell func(string)) (access audit.Access, meter *audit.Meter, err error) {
+	if f.routers != "" {
+		text, err := os.ReadFile(f.routers)
+		if err != nil {
+			return access, nil, usagef("--routers: %w", err)
+		}
+		declared, err := bgprouter.Parse(f.routers, text)
+		if err != nil {
+			return access, nil, usagef("--routers: %w", err)
+		}
+		if access.Routing, err = bgprouter.Readers(declared); err != nil {
+			return access, nil, usagef("--routers: %s: %w", f.routers, err)
+		}
+	}
+	config, name, err := audit.Client{Kubeconfig: f.kubeconfig, Context: f.context, Version: thisVersion(), Rate: f.rate, Watch: f.watching}.Config()
 	if err != nil {
-		return nil, usagef("%w", err)
+		return access, nil, usagef("%w", err)
 	}
 	access.Config = config
 	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(access.Routing)))
-	return audit.Read(ctx, access, audit.Between, tell)
+	return access, audit.Measure(config), nil
+}
+
+// costs is what reading took, in one line.
+func costs(c audit.Cost) string {
+	return fmt.Sprintf("%s, %s received, at most %s of memory", amount(c.Requests, "request"), units.HumanSize(float64(c.Bytes)), units.BytesSize(float64(c.PeakMemory)))
 }
 
 // auditStatus is the exit status of an audit.
@@ -243,6 +290,9 @@ func printAudit(out io.Writer, r audit.Result) {
 		}
 	}
 	section("Not read", r.Unread)
+	if slices.ContainsFunc(r.Unread, audit.Forbidden) {
+		fmt.Fprintln(out, "  "+audit.RoleHint)
+	}
 	var notRun []string
 	for _, n := range r.NotRun {
 		notRun = append(notRun, n.String())
@@ -271,6 +321,9 @@ func printAudit(out io.Writer, r audit.Result) {
 		}
 	}
 	fmt.Fprintf(out, "\n%s\n", summed(r))
+	if r.Cost != nil {
+		fmt.Fprintln(out, costs(*r.Cost))
+	}
 }
 
 // summed is the last line.
