@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/relapse-dev/relapse/framework/audit"
 )
@@ -58,7 +60,9 @@ func TestAuditWatch(t *testing.T) {
 	}
 	run := func(until string, args ...string) (lines []string, status int) {
 		t.Helper()
-		cmd := program(t.Context(), append([]string{"audit", "--watch", "--quiet", "--rate", "100", "--kubeconfig", kubeconfig}, args...)...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := program(ctx, append([]string{"audit", "--watch", "--quiet", "--rate", "100", "--kubeconfig", kubeconfig}, args...)...)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -80,12 +84,12 @@ func TestAuditWatch(t *testing.T) {
 	if status != exitInterrupted || !strings.Contains(lines[0], " + not read: ") {
 		t.Errorf("interrupted before the second read: status %d, %q", status, lines)
 	}
-	lines, status = run("+ hint")
+	lines, status = run("+ latent")
 	last := lines[len(lines)-1]
-	if status != exitInconclusive || !strings.Contains(last, " end: findings: 1 hint; ") || !strings.Contains(last, " requests, ") {
+	if status != exitLatent || !strings.Contains(last, " end: findings: 1 latent; ") || !strings.Contains(last, " requests, ") {
 		t.Errorf("status %d, %q", status, lines)
 	}
-	lines, status = run(`"state":"hint"`, "-o", "json")
+	lines, status = run(`"state":"latent"`, "-o", "json")
 	var events []string
 	for _, line := range lines {
 		var e audit.Event
@@ -98,7 +102,7 @@ func TestAuditWatch(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil || len(end.Findings) != 1 || len(end.Unread) == 0 || end.Cost == nil || end.Cost.Requests == 0 {
 		t.Errorf("%v: %s", err, lines[len(lines)-1])
 	}
-	if status != exitInconclusive || events[len(events)-1] != "end" || events[len(events)-2] != "finding" {
+	if status != exitLatent || events[len(events)-1] != "end" || events[len(events)-2] != "finding" {
 		t.Errorf("status %d, events %q", status, events)
 	}
 }

@@ -188,7 +188,11 @@ func TestWatcherRuns(t *testing.T) {
 		}
 		return nil
 	}}
-	r, err := w.Run(ctx, Access{s.config(t), []bgprouter.Declared{tor}})
+	readers, err := bgprouter.Readers([]bgprouter.Declared{tor})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := w.Run(ctx, Access{s.config(t), readers})
 	if err != nil || len(r.Findings) != 0 || len(r.Unread) != 1 || r.Nodes != 2 {
 		t.Errorf("%+v, error %v\n%s", r, err, strings.Join(tells, "\n"))
 	}
