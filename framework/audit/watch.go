@@ -108,13 +108,14 @@ func (w *Watcher) Run(ctx context.Context, access Access) (Result, error) {
 		if ctx.Err() != nil {
 			break
 		}
-		for _, e := range w.take(s) {
+		events := w.take(s)
+		if w.reads == 1 && !s.Nodes.Read {
+			break // the error says it
+		}
+		for _, e := range events {
 			if err := w.Tell(e); err != nil {
 				return Result{}, err
 			}
-		}
-		if w.reads == 1 && !s.Nodes.Read {
-			break
 		}
 		wait := w.Interval
 		if !w.settled {

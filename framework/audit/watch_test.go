@@ -219,6 +219,7 @@ func TestWatcherEnds(t *testing.T) {
 	if _, err := w.Run(t.Context(), Access{Config: s.config(t)}); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), RoleHint) {
 		t.Errorf("error %v", err)
 	}
+	s.refused = []string{"/api/v1/pods"}
 	gone := errors.New("broken pipe")
 	w = Watcher{Interval: time.Second, Between: time.Second, Tell: func(Event) error { return gone }}
 	if _, err := w.Run(t.Context(), Access{Config: s.config(t)}); !errors.Is(err, gone) {
