@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -26,7 +27,9 @@ import (
 // auditFlags are those of an audit.
 type auditFlags struct {
 	kubeconfig, context, routers, bmp, output, save, from string
-	rbac                                                  bool
+	rbac, watching                                        bool
+	rate                                                  int
+	interval                                              time.Duration
 }
 
 func auditCommand(s *settings) *cobra.Command {
@@ -39,8 +42,17 @@ can be read from outside. It reads both twice, 3 s apart, and a third time if th
 disagree. A finding counts if the last read and the one before it have it. What was not
 read comes first.
 
-The cluster is that of a kubeconfig. The client only lists: every other request is refused
-before it is sent. --rbac prints the ClusterRole that an audit needs.
+The cluster is that of a kubeconfig. The client only lists, in pages of 500, at most --rate
+requests a second: every other request is refused before it is sent. --rbac prints the
+ClusterRole that an audit needs. What is not permitted is named, and the rest is audited.
+Requests, bytes and memory are printed at the end.
+
+--watch goes on until Ctrl-C. It lists once and then watches (--rbac --watch prints that
+ClusterRole), reads the routers every --interval, and sooner after a change that concerns
+routes. It prints a line for each finding that comes (+), with its state, or goes (-), as two
+reads have or lack it, and for what is not read or not judged any more and again; with
+-o json one object a line. A source whose watch is down for 30 s is not read, and its findings
+stay until they can be looked for again.
 
 Routers are those of a YAML file; without it no route is judged. They are read in the default
 VRF, for IPv4 and IPv6:
@@ -56,7 +68,8 @@ seen in the way in which a router is read, such as its FIB.
 
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
 cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
-settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.`,
+settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.
+With --watch it is that of the last state, and 130 before anything was judged.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.logger(); err != nil {
@@ -73,6 +86,9 @@ settled or is left open, and nothing was found in the rest; 5 latent findings on
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
 	cmd.Flags().StringVar(&f.from, "from", "", "audit what --save has kept in `DIR`, without a cluster")
 	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole, and do nothing else")
+	cmd.Flags().IntVar(&f.rate, "rate", audit.RequestsPerSecond, "requests per second, `N`, to the API server")
+	cmd.Flags().BoolVar(&f.watching, "watch", false, "go on, and print findings as they come and go")
+	cmd.Flags().DurationVar(&f.interval, "interval", 10*time.Second, "with --watch: `TIME` from one read of the routers to the next")
 	return cmd
 }
 
@@ -80,6 +96,8 @@ settled or is left open, and nothing was found in the rest; 5 latent findings on
 type auditError struct {
 	status int
 	why    error
+	// watched is set if an interrupt is how it ends.
+	watched bool
 }
 
 func (e *auditError) Error() string {
@@ -96,7 +114,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	if f.rbac {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), audit.Role())
+		_, err := fmt.Fprint(cmd.OutOrStdout(), audit.Role(f.watching))
 		return err
 	}
 	tell := func(text string) {
@@ -104,11 +122,15 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			fmt.Fprintln(plain.Writer(cmd.ErrOrStderr()), "audit: "+text)
 		}
 	}
-	reads, err := f.reads(cmd.Context(), tell)
+	if f.watching {
+		return f.watch(cmd, tell)
+	}
+	reads, cost, err := f.reads(cmd.Context(), tell)
 	if err != nil {
 		return err
 	}
 	result, unreadable := audit.Judge(reads, incidentsOf)
+	result.Cost = cost
 	var text bytes.Buffer
 	switch {
 	case unreadable != nil:
@@ -116,7 +138,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		out := json.NewEncoder(&text)
 		out.SetIndent("", "  ")
 		if err := out.Encode(result); err != nil {
-			return &auditError{exitMachine, fmt.Errorf("writing the findings: %w", err)}
+			return &auditError{status: exitMachine, why: fmt.Errorf("writing the findings: %w", err)}
 		}
 	default:
 		printAudit(plain.Writer(&text), result)
@@ -127,7 +149,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		err = errors.Join(err, audit.Save(f.save, reads))
 	}
 	if err = errors.Join(unreadable, err); err != nil {
-		return &auditError{exitMachine, err} // 1 would be active findings
+		return &auditError{status: exitMachine, why: err} // 1 would be active findings
 	}
 	if status := auditStatus(result); status != exitExpected {
 		return &auditError{status: status}
@@ -144,8 +166,9 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		return usagef("-o: %q: expected text or json", f.output)
 	}
 	for alone, others := range map[string][]string{
-		"rbac": {"kubeconfig", "context", "routers", "bmp", "output", "save", "from"},
-		"from": {"kubeconfig", "context", "routers", "bmp", "save"},
+		"rbac":  {"kubeconfig", "context", "routers", "bmp", "output", "save", "from", "rate"},
+		"from":  {"kubeconfig", "context", "routers", "bmp", "save", "watch", "rate"},
+		"watch": {"save"},
 	} {
 		for _, other := range others {
 			if cmd.Flags().Changed(alone) && cmd.Flags().Changed(other) {
@@ -153,24 +176,71 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 			}
 		}
 	}
+	switch {
+	case f.rate < 1:
+		return usagef("--rate: %d: expected 1 or more", f.rate)
+	case f.interval < audit.Between:
+		return usagef("--interval: %s: expected %s or more", f.interval, audit.Between)
+	case cmd.Flags().Changed("interval") && !f.watching:
+		return usagef("--interval is for --watch alone")
+	}
 	return nil
+}
+
+// reads are those of the cluster, and what they took, or those of a folder.
+func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, *audit.Cost, error) {
+	if f.from != "" {
+		reads, err := audit.Saved(f.from)
+		if err != nil {
+			return nil, nil, usagef("--from: %w", err)
+		}
+		return reads, nil, nil
+	}
+	on, err := f.connect(ctx, tell)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer on.Close()
+	if f.save != "" {
+		if err := audit.Prepare(f.save); err != nil {
+			return nil, nil, usagef("--save: %w", err)
+		}
+	}
+	reads, err := audit.Read(ctx, on.Access, audit.Between, tell)
+	cost := on.meter.Cost()
+	return reads, &cost, err
 }
 
 // fedWithin is how long routers have to feed their routes by BMP. They connect again after a time
 // of their own: of FRR 30 s at first, and later more.
 const fedWithin = 3 * time.Minute
 
-// reads are those of the cluster, or of a folder.
-func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, error) {
-	if f.from != "" {
-		reads, err := audit.Saved(f.from)
-		if err != nil {
-			return nil, usagef("--from: %w", err)
-		}
-		return reads, nil
+// connection reaches a cluster and its routers.
+type connection struct {
+	audit.Access
+	// meter counts what reading the cluster takes.
+	meter *audit.Meter
+	// station is what routers feed; nil without --bmp.
+	station *bgprouter.Station
+}
+
+// Close ends the station.
+func (c *connection) Close() error {
+	if c.station == nil {
+		return nil
 	}
-	var access audit.Access
-	var station *bgprouter.Station
+	return c.station.Close()
+}
+
+// connect prepares to read the cluster and the routers, and waits until those are there that feed
+// their routes. The connection must be closed.
+func (f auditFlags) connect(ctx context.Context, tell func(string)) (on *connection, err error) {
+	on = &connection{}
+	defer func() {
+		if err != nil {
+			on.Close()
+		}
+	}()
 	if f.routers != "" {
 		text, err := os.ReadFile(f.routers)
 		if err != nil {
@@ -185,32 +255,32 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 		case feeds != (f.bmp != ""):
 			return nil, usagef("--bmp and routers of kind bmp in %s: expected both or neither", f.routers)
 		case feeds:
-			if station, err = bgprouter.Listen(f.bmp, declared, tell); err != nil {
+			if on.station, err = bgprouter.Listen(f.bmp, declared, tell); err != nil {
 				return nil, usagef("--bmp: %w", err)
 			}
-			defer station.Close()
 		}
-		if access.Routing, err = bgprouter.Readers(declared, station); err != nil {
+		if on.Routing, err = bgprouter.Readers(declared, on.station); err != nil {
 			return nil, usagef("--routers: %s: %w", f.routers, err)
 		}
 	}
-	if f.save != "" {
-		if err := audit.Prepare(f.save); err != nil {
-			return nil, usagef("--save: %w", err)
-		}
-	}
-	config, name, err := audit.Cluster(f.kubeconfig, f.context, thisVersion())
+	config, name, err := audit.Client{Kubeconfig: f.kubeconfig, Context: f.context, Version: thisVersion(), Rate: f.rate, Watch: f.watching}.Config()
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	access.Config = config
-	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(access.Routing)))
-	if station != nil {
-		if err := station.Await(ctx, fedWithin); err != nil {
+	on.Config = config
+	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(on.Routing)))
+	on.meter = audit.Measure(config)
+	if on.station != nil {
+		if err := on.station.Await(ctx, fedWithin); err != nil {
 			return nil, err
 		}
 	}
-	return audit.Read(ctx, access, audit.Between, tell)
+	return on, nil
+}
+
+// costs is what reading took, in one line.
+func costs(c audit.Cost) string {
+	return fmt.Sprintf("%s, %s received, at most %s of memory", amount(c.Requests, "request"), units.HumanSize(float64(c.Bytes)), units.BytesSize(float64(c.PeakMemory)))
 }
 
 // auditStatus is the exit status of an audit.
@@ -272,6 +342,9 @@ func printAudit(out io.Writer, r audit.Result) {
 		}
 	}
 	section("Not read", r.Unread)
+	if slices.ContainsFunc(r.Unread, audit.Forbidden) {
+		fmt.Fprintln(out, "  "+audit.RoleHint)
+	}
 	var notRun []string
 	for _, n := range r.NotRun {
 		notRun = append(notRun, n.String())
@@ -300,6 +373,9 @@ func printAudit(out io.Writer, r audit.Result) {
 		}
 	}
 	fmt.Fprintf(out, "\n%s\n", summed(r))
+	if r.Cost != nil {
+		fmt.Fprintln(out, costs(*r.Cost))
+	}
 }
 
 // summed is the last line.

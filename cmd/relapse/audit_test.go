@@ -160,6 +160,10 @@ func TestAuditOutput(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	golden(t, "audit-rbac", relapse(t, "audit", "--rbac").stdout)
+	want := strings.ReplaceAll(relapse(t, "audit", "--rbac").stdout, "  - list\n", "  - list\n  - watch\n")
+	if got := relapse(t, "audit", "--rbac", "--watch").stdout; got != want {
+		t.Errorf("with --watch (-want +got):\n%s", cmp.Diff(want, got))
+	}
 }
 
 // Without a cluster that answers the status is 3, and a file of routers that is wrong is 2
@@ -196,6 +200,11 @@ func TestAuditInput(t *testing.T) {
 		{"a context", []string{"--kubeconfig", kubeconfig, "--context", "b"}, exitUsage, "relapse: reading the kubeconfig: context \"b\" does not exist"},
 		{"an output", []string{"-o", "yaml"}, exitUsage, `relapse: -o: "yaml": expected text or json`},
 		{"both", []string{"--from", dir, "--routers", routers}, exitUsage, "relapse: --from and --routers exclude each other"},
+		{"a rate", []string{"--rate", "0"}, exitUsage, "relapse: --rate: 0: expected 1 or more"},
+		{"an interval", []string{"--watch", "--interval", "1s"}, exitUsage, "relapse: --interval: 1s: expected 3s or more"},
+		{"an interval of what", []string{"--interval", "5s"}, exitUsage, "relapse: --interval is for --watch alone"},
+		{"a watch of saved reads", []string{"--from", dir, "--watch"}, exitUsage, "relapse: --from and --watch exclude each other"},
+		{"a watch, and no answer", []string{"--kubeconfig", kubeconfig, "--quiet", "--watch"}, exitMachine, "relapse: the cluster cannot be read: listing Nodes: "},
 		{"one read", []string{"--from", saveReads(t, auditedCluster(func(*snapshot.Snapshot) {}))}, exitUsage, "relapse: --from: "},
 		{"nothing saved", []string{"--from", dir}, exitUsage, "relapse: --from: " + dir + " has 0 files such as 01-snapshot-audit.json"},
 		{"an argument", []string{"node-drain"}, exitUsage, "relapse: relapse audit takes no argument"},
@@ -208,6 +217,18 @@ func TestAuditInput(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is not permitted is named with the command that would help.
+func TestAuditForbidden(t *testing.T) {
+	got := relapse(t, "audit", "--from", saveReads(t, auditedCluster(unreadPods), auditedCluster(unreadPods)))
+	if want := "Not read\n  Pods: listing Pods: list on pods in the core group is not permitted: no\n  relapse audit --rbac prints the ClusterRole"; !strings.Contains(got.stdout, want) || got.status != exitInconclusive {
+		t.Errorf("status %d: %s", got.status, got.stdout)
+	}
+}
+
+func unreadPods(s *snapshot.Snapshot) {
+	s.Pods = snapshot.List[snapshot.Pod]{Error: "listing Pods: list on pods in the core group is not permitted: no"}
 }
 
 // Ctrl-C ends an audit whose cluster does not answer.

@@ -103,6 +103,8 @@ func exitStatus(ctx context.Context, err error) int {
 		audited *auditError
 	)
 	switch {
+	case errors.As(err, &audited) && audited.watched:
+		return audited.status
 	case ctx.Err() != nil || errors.Is(err, engine.ErrInterrupted):
 		return exitInterrupted
 	case err == nil:

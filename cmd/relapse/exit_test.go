@@ -49,7 +49,7 @@ func TestExitStatus(t *testing.T) {
 		{"done", nil, exitExpected},
 		{"bad usage", usagef("no scenario"), exitUsage},
 		{"an audit that found what is latent", &auditError{status: exitLatent}, exitLatent},
-		{"an audit of a cluster that cannot be read", fmt.Errorf("audit: %w", &auditError{exitMachine, errors.New("refused")}), exitMachine},
+		{"an audit of a cluster that cannot be read", fmt.Errorf("audit: %w", &auditError{status: exitMachine, why: errors.New("refused")}), exitMachine},
 		{"several slips", errors.Join(usagef("one"), usagef("two")), exitUsage},
 		{"a topology that cannot be built", invalid, exitUsage},
 		{"an image without a recipe", &images.UnknownImageError{}, exitUsage},

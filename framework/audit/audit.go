@@ -197,6 +197,8 @@ type Result struct {
 	// Once are those of one of the last two reads alone: something changes, and what it comes
 	// to is not known.
 	Once []Finding `json:"once"`
+	// Cost is what reading the API server took; nil for saved reads.
+	Cost *Cost `json:"cost,omitempty"`
 }
 
 // Schema is that of a Result.
@@ -220,7 +222,13 @@ type Incident struct {
 // UnreadableError says that a cluster cannot be judged at all.
 type UnreadableError struct{ Why string }
 
-func (e *UnreadableError) Error() string { return "the cluster cannot be read: " + e.Why }
+func (e *UnreadableError) Error() string {
+	text := "the cluster cannot be read: " + e.Why
+	if Forbidden(e.Why) {
+		text += " (" + RoleHint + ")"
+	}
+	return text
+}
 
 // Judge judges reads of one cluster, in order of time. Incidents, which may be nil, returns the
 // incidents that a finding belongs to. The error is an *UnreadableError if the last read has no
@@ -270,13 +278,7 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 			r.Unread = append(r.Unread, before.Unavailable()[i]+" (in the read before the last)")
 		}
 	}
-	told := func(f detect.Finding) Finding {
-		t := Finding{ID: id(f), Finding: f}
-		if incidents != nil {
-			t.Incidents = incidents(f)
-		}
-		return t
-	}
+	told := func(f detect.Finding) Finding { return identified(f, incidents) }
 	found, earlier := find(last), find(before)
 	for _, f := range found {
 		if held, in := hold(f, earlier); in {
@@ -292,6 +294,15 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
 	return r, nil
+}
+
+// identified is a finding with what an audit adds to it.
+func identified(f detect.Finding, incidents func(detect.Finding) []Incident) Finding {
+	t := Finding{ID: id(f), Finding: f}
+	if incidents != nil {
+		t.Incidents = incidents(f)
+	}
+	return t
 }
 
 // hold returns what a finding and one of another read have in common: the milder state, and the

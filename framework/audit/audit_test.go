@@ -31,16 +31,17 @@ import (
 // server is an API server that answers lists, by path, and notes what it is asked.
 type server struct {
 	*httptest.Server
-	mu     sync.Mutex
-	lists  map[string]string // items; the others are not there
-	asked  map[string]int    // by method and path
-	agents map[string]bool
+	mu      sync.Mutex
+	lists   map[string]string // items; the others are not there
+	asked   map[string]int    // by method and path
+	watches map[string]int    // by path
+	agents  map[string]bool
 	// refused are paths that it forbids.
 	refused []string
 }
 
 func newServer(t *testing.T) *server {
-	s := &server{asked: map[string]int{}, agents: map[string]bool{}, lists: map[string]string{}}
+	s := &server{asked: map[string]int{}, watches: map[string]int{}, agents: map[string]bool{}, lists: map[string]string{}}
 	for _, r := range resources {
 		if !strings.Contains(r.Group, ".io") || strings.HasSuffix(r.Group, "k8s.io") { // built in
 			s.lists[path(r)] = ""
@@ -52,6 +53,13 @@ func newServer(t *testing.T) *server {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has("watch") && s.watched(r.URL.Path) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done() // nothing changes
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked[r.Method+" "+r.URL.Path]++
@@ -72,6 +80,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+}
+
+// watched notes a watch, and reports whether there is something to watch.
+func (s *server) watched(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches[path]++
+	_, there := s.lists[path]
+	return there && !slices.Contains(s.refused, path)
 }
 
 var kinds = map[string]string{
@@ -110,12 +127,12 @@ func (s *server) config(t *testing.T) *rest.Config {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config, name, err := Cluster(file, "", "v1.2.3")
+	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Watch: true}.Config()
 	if err != nil || name != "a" {
 		t.Fatalf("context %q, error %v", name, err)
 	}
-	if limit := config.RateLimiter.QPS(); limit != requestsPerSecond {
-		t.Errorf("%v requests a second, want %d", limit, requestsPerSecond)
+	if limit := config.RateLimiter.QPS(); limit != RequestsPerSecond {
+		t.Errorf("%v requests a second, want %d", limit, RequestsPerSecond)
 	}
 	config.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter() // else a read takes seconds
 	return config
@@ -190,7 +207,7 @@ func TestAuditOnlyLists(t *testing.T) {
 		Kind  string
 		Rules []struct{ APIGroups, Resources, Verbs []string }
 	}
-	if err := yaml.Unmarshal([]byte(Role()), &role); err != nil || role.Kind != "ClusterRole" {
+	if err := yaml.Unmarshal([]byte(Role(false)), &role); err != nil || role.Kind != "ClusterRole" {
 		t.Fatalf("%+v, %v", role, err)
 	}
 	permitted := map[string]bool{}
@@ -243,6 +260,23 @@ func TestReadOnly(t *testing.T) {
 	}
 	if len(s.asked) != 0 {
 		t.Errorf("sent %v", s.asked)
+	}
+	// Watches are for Watcher alone.
+	for watch, refused := range map[bool]bool{false: true, true: false} {
+		client.Transport = readOnly{http.DefaultTransport, "", watch}
+		ctx, cancel := context.WithCancel(t.Context())
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/api/v1/nodes?watch=true", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err == nil {
+			response.Body.Close()
+		}
+		cancel()
+		if (err != nil) != refused {
+			t.Errorf("a watch, permitted %t: error %v", watch, err)
+		}
 	}
 }
 
@@ -540,7 +574,7 @@ func TestKubeconfigs(t *testing.T) {
 		"not there":          {"/no/such/file", "", "no such file"},
 		"an unknown context": {"", "b", `context "b" does not exist`},
 	} {
-		_, _, err := Cluster(test.file, test.context, "v1")
+		_, _, err := Client{Kubeconfig: test.file, Context: test.context}.Config()
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want %q in it", name, err, test.want)
 		}

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,13 @@ func path(r schema.GroupVersionResource) string {
 	return "/apis/" + r.Group + "/" + r.Version + "/" + r.Resource
 }
 
-// Role is a manifest of the ClusterRole that permits what an audit reads, and nothing else.
-func Role() string {
+// Role is a manifest of the ClusterRole that permits what an audit reads, and nothing else; watch:
+// what Watch needs as well.
+func Role(watch bool) string {
+	verbs := []string{"get", "list"}
+	if watch {
+		verbs = append(verbs, "watch")
+	}
 	role := rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: metav1.ObjectMeta{Name: "relapse-audit"},
@@ -40,7 +46,7 @@ func Role() string {
 		i := slices.IndexFunc(role.Rules, func(p rbacv1.PolicyRule) bool { return p.APIGroups[0] == r.Group })
 		if i < 0 {
 			i = len(role.Rules)
-			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Verbs: []string{"get", "list"}})
+			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Verbs: verbs})
 		}
 		if !slices.Contains(role.Rules[i].Resources, r.Resource) { // of another version
 			role.Rules[i].Resources = append(role.Rules[i].Resources, r.Resource)
@@ -53,21 +59,36 @@ func Role() string {
 	return string(text)
 }
 
-// requestsPerSecond and burst limit the requests to an API server, those of all clients
-// together. A read takes 16 of a small cluster, and up to 21 where addresses of Services are
-// announced; each 500 objects more are one more.
-const (
-	requestsPerSecond = 5
-	burst             = 10
-)
+// RoleHint says how to get what RBAC does not permit.
+const RoleHint = "relapse audit --rbac prints the ClusterRole that permits all of it"
 
-// Cluster is the configuration of a client of the cluster of a kubeconfig, by default that of
-// KUBECONFIG or the user's own, and of a context, by default the current one. The client can
-// only read what Role permits. The name is that of the context. version is of this program.
-func Cluster(kubeconfig, context, version string) (config *rest.Config, name string, err error) {
+// Forbidden reports whether that is why something was not read.
+func Forbidden(why string) bool { return strings.Contains(why, snapshot.NotPermitted) }
+
+// RequestsPerSecond limit the requests to an API server, those of all clients
+// together, if nothing else is asked for; twice as many may follow each other at once. A read takes 16 of a small cluster, and up to 21 where addresses of Services are
+// announced; each 500 objects more are one more.
+const RequestsPerSecond = 5
+
+// Client says which cluster is read, and how.
+type Client struct {
+	// Kubeconfig is a file, by default that of KUBECONFIG or the user's own, and Context the name
+	// of one of its contexts, by default the current one.
+	Kubeconfig, Context string
+	// Version is of this program.
+	Version string
+	// Rate is the requests per second; 0: RequestsPerSecond.
+	Rate int
+	// Watch is set if lists may be watched.
+	Watch bool
+}
+
+// Config is the configuration of a client that can only read what Role permits. The name is that
+// of the context.
+func (c Client) Config() (config *rest.Config, name string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
+	rules.ExplicitPath = c.Kubeconfig
+	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context})
 	config, err = loaded.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, "", errors.New("no cluster: expected a kubeconfig in --kubeconfig, in KUBECONFIG, or in ~/.kube/config")
@@ -78,35 +99,38 @@ func Cluster(kubeconfig, context, version string) (config *rest.Config, name str
 	if raw, err := loaded.RawConfig(); err == nil {
 		name = raw.CurrentContext
 	}
-	if context != "" {
-		name = context
-	}
-	config.UserAgent = "relapse-audit/" + strings.Trim(version, "()")
-	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, burst)
+	name = cmp.Or(c.Context, name)
+	config.UserAgent = "relapse-audit/" + strings.Trim(c.Version, "()")
+	rate := cmp.Or(c.Rate, RequestsPerSecond)
+	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(float32(rate), 2*rate)
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return readOnly{to, strings.TrimSuffix(base.Path, "/")} })
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
+		return readOnly{to, strings.TrimSuffix(base.Path, "/"), c.Watch}
+	})
 	return config, name, nil
 }
 
-// readOnly passes requests on that list resources, and refuses all others, whatever the
+// readOnly passes requests on that list resources, or watch them, and refuses all others, whatever the
 // credentials permit.
 type readOnly struct {
 	to http.RoundTripper
 	// base is the path of a server that is below one of a proxy, such as /k8s/clusters/c-1.
 	base string
+	// watch is set if lists may be watched.
+	watch bool
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) })
-	if r.Method != http.MethodGet || !listed {
+	if r.Method != http.MethodGet || !listed || r.URL.Query().Has("watch") && !t.watch {
 		if r.Body != nil {
 			r.Body.Close()
 		}
-		return nil, fmt.Errorf("relapse audit only lists, and does not send %s %s", r.Method, r.URL.Path)
+		return nil, fmt.Errorf("relapse audit only lists, and does not send %s %s", r.Method, r.URL.RequestURI())
 	}
 	return t.to.RoundTrip(r)
 }

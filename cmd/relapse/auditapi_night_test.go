@@ -1,0 +1,524 @@
+//go:build night
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// controlPlane is a kube-apiserver with its etcd, as processes on the loopback interface, without
+// nodes. The user auditor has what a test binds to it, and all its requests are in the audit log.
+type controlPlane struct {
+	etcd   string // URL
+	admin  *rest.Config
+	server string
+	log    string // the audit log
+}
+
+const (
+	adminToken   = "admin-of-this-test"
+	auditorToken = "auditor-of-this-test"
+)
+
+// startEtcd and then startAPIServer bring it up: what is written in between is there when the API
+// server starts.
+func startEtcd(t *testing.T) *controlPlane {
+	t.Helper()
+	c := &controlPlane{etcd: "http://" + freeAddress(t)}
+	programs := compiled(t, "registry.k8s.io/etcd:3.6.5-0")
+	start(t, "etcd", programs[0], "--data-dir", filepath.Join(t.TempDir(), "etcd"), "--unsafe-no-fsync", "--quota-backend-bytes", "8589934592",
+		"--listen-client-urls", c.etcd, "--advertise-client-urls", c.etcd, "--listen-peer-urls", "http://"+freeAddress(t), "--log-level", "error")
+	wait(t, "etcd to be healthy", time.Minute, func() error { return get(http.DefaultClient, c.etcd+"/health", "") })
+	return c
+}
+
+func (c *controlPlane) startAPIServer(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	keys := write("key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
+	tokens := write("tokens.csv", adminToken+",admin,1,system:masters\n"+auditorToken+",auditor,2\n")
+	policy := write("policy.yaml", `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata","users":["auditor"]},{"level":"None"}]}`)
+	c.log = filepath.Join(dir, "audit.log")
+	address := freeAddress(t)
+	_, port, _ := net.SplitHostPort(address)
+	start(t, "kube-apiserver", compiled(t, "registry.k8s.io/kube-apiserver:v1.34.4")[0], "--etcd-servers", c.etcd, "--bind-address", "127.0.0.1", "--secure-port", port,
+		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none", "--cert-dir", filepath.Join(dir, "certs"), "--token-auth-file", tokens, "--authorization-mode", "RBAC",
+		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", keys, "--service-account-signing-key-file", keys,
+		"--service-cluster-ip-range", "10.96.0.0/12", "--audit-policy-file", policy, "--audit-log-path", c.log)
+	c.server = "https://" + address
+	c.admin = &rest.Config{Host: c.server, BearerToken: adminToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
+	client, err := rest.HTTPClientFor(c.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "kube-apiserver to be ready", 5*time.Minute, func() error { return get(client, c.server+"/readyz", adminToken) })
+}
+
+// kubeconfig is that of the auditor.
+func (c *controlPlane) kubeconfig(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+"clusters":[{"name":"a","cluster":{"server":"` + c.server + `","insecure-skip-tls-verify":true}}],"users":[{"name":"a","user":{"token":"` + auditorToken + `"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// permit binds what --rbac prints to the auditor.
+func (c *controlPlane) permit(t *testing.T, args ...string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(c.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.ClusterRole
+	if err := yaml.Unmarshal([]byte(relapse(t, append([]string{"audit", "--rbac"}, args...)...).stdout), &role); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.RbacV1().ClusterRoles().Create(t.Context(), &role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "auditor"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "auditor"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// define makes the CiliumNodes known, and waits until they can be listed.
+func (c *controlPlane) define(t *testing.T) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(c.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := map[string]any{}
+	if err := yaml.Unmarshal([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"ciliumnodes.cilium.io"},
+"spec":{"group":"cilium.io","scope":"Cluster","names":{"plural":"ciliumnodes","singular":"ciliumnode","kind":"CiliumNode","listKind":"CiliumNodeList"},
+"versions":[{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`), &crd); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).Create(t.Context(), &unstructured.Unstructured{Object: crd}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "CiliumNodes to be served", time.Minute, func() error {
+		_, err := client.Resource(schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+}
+
+// put writes objects to etcd, as the API server stores them, 100 at once.
+func (c *controlPlane) put(t *testing.T, n int, object func(i int) (key string, o runtime.Object)) {
+	t.Helper()
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	type op struct {
+		Put struct {
+			Key   string `json:"key"`
+			Value string `json:"value"`
+		} `json:"requestPut"`
+	}
+	for from := 0; from < n; from += 100 {
+		var ops []op
+		for i := from; i < min(from+100, n); i++ {
+			key, o := object(i)
+			data, err := json.Marshal(o)
+			if _, custom := o.(*unstructured.Unstructured); !custom {
+				data, err = runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions(scheme.Scheme.PrioritizedVersionsAllGroups())), o)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var one op
+			one.Put.Key, one.Put.Value = base64.StdEncoding.EncodeToString([]byte("/registry/"+key)), base64.StdEncoding.EncodeToString(data)
+			ops = append(ops, one)
+		}
+		body, err := json.Marshal(map[string]any{"success": ops})
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.Post(c.etcd+"/v3/kv/txn", "application/json", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("etcd: %s", response.Status)
+		}
+	}
+}
+
+// fill writes a cluster of a number of nodes: 30 pods, 2 Services and 4 EndpointSlices for each, the
+// sizes of real ones.
+func (c *controlPlane) fill(t *testing.T, nodes int) {
+	t.Helper()
+	created := metav1.NewTime(time.Now().Add(-time.Hour))
+	meta := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{
+			Namespace: namespace, Name: name, UID: types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", len(name), time.Now().UnixNano()&0xffffffffffff)), CreationTimestamp: created,
+			// What servers keep of who wrote which field is a third of an object.
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &created, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:pod-template-hash":{}},"f:ownerReferences":{}},"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},"f:env":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:ports":{},"f:resources":{},"f:volumeMounts":{}}},"f:dnsPolicy":{},"f:restartPolicy":{},"f:schedulerName":{},"f:terminationGracePeriodSeconds":{}}}`)}}},
+		}
+	}
+	ip := func(first byte, i int) string { return net.IPv4(first, byte(i>>16), byte(i>>8), byte(i)).String() }
+	node := func(i int) string { return fmt.Sprintf("node-%05d", i) }
+	c.put(t, nodes, func(i int) (string, runtime.Object) {
+		o := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: meta("", node(i)), Spec: corev1.NodeSpec{PodCIDRs: []string{ip(10, i<<8) + "/24"}, PodCIDR: ip(10, i<<8) + "/24"}}
+		o.Labels = map[string]string{"kubernetes.io/hostname": o.Name, "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "a"}
+		o.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip(172, i)}, {Type: corev1.NodeHostName, Address: o.Name}}
+		for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+			o.Status.Conditions = append(o.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status", LastHeartbeatTime: created})
+		}
+		for n := range 50 {
+			o.Status.Images = append(o.Status.Images, corev1.ContainerImage{Names: []string{fmt.Sprintf("registry.example/team/image-%d@sha256:%064x", n, n), fmt.Sprintf("registry.example/team/image-%d:1.%d", n, n)}, SizeBytes: 1 << 26})
+		}
+		return "minions/" + o.Name, o
+	})
+	c.put(t, nodes, func(i int) (string, runtime.Object) {
+		return "cilium.io/ciliumnodes/" + node(i), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "cilium.io/v2", "kind": "CiliumNode",
+			"metadata": map[string]any{"name": node(i), "uid": fmt.Sprintf("00000000-0000-4000-9000-%012x", i), "creationTimestamp": created.UTC().Format(time.RFC3339), "generation": 1},
+			"spec":     map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "ip": ip(172, i)}}, "ipam": map[string]any{"podCIDRs": []any{ip(10, i<<8) + "/24"}}},
+		}}
+	})
+	c.put(t, 30*nodes, func(i int) (string, runtime.Object) {
+		o := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: meta(fmt.Sprintf("team-%d", i%100), fmt.Sprintf("app-%d-5d4f8c7b9-%06d", i/30, i))}
+		o.Labels = map[string]string{"app": fmt.Sprintf("app-%d", i/30), "pod-template-hash": "5d4f8c7b9"}
+		controller := true
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: fmt.Sprintf("app-%d-5d4f8c7b9", i/30), UID: "u", Controller: &controller}}
+		o.Spec = corev1.PodSpec{NodeName: node(i % nodes), ServiceAccountName: "default", RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{
+			{Name: "app", Image: fmt.Sprintf("registry.example/team/app-%d:1.2.3", i/300), ImagePullPolicy: corev1.PullIfNotPresent},
+			{Name: "proxy", Image: "registry.example/mesh/proxy:2.0.1", ImagePullPolicy: corev1.PullIfNotPresent},
+		}}
+		for n := range 10 {
+			o.Spec.Containers[0].Env = append(o.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_NUMBER_%d", n), Value: fmt.Sprintf("the value of setting %d of app %d", n, i/30)})
+		}
+		o.Status = corev1.PodStatus{Phase: corev1.PodRunning, HostIP: ip(172, i%nodes), PodIP: ip(10, (i%nodes)<<8+2+i/nodes), StartTime: &created}
+		o.Status.PodIPs = []corev1.PodIP{{IP: o.Status.PodIP}}
+		for _, c := range o.Spec.Containers {
+			o.Status.ContainerStatuses = append(o.Status.ContainerStatuses, corev1.ContainerStatus{
+				Name: c.Name, Image: c.Image, ImageID: fmt.Sprintf("%s@sha256:%064x", strings.Split(c.Image, ":")[0], i/300), ContainerID: fmt.Sprintf("containerd://%064x", i), Ready: true,
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: created}},
+			})
+		}
+		return "pods/" + o.Namespace + "/" + o.Name, o
+	})
+	c.put(t, 2*nodes, func(i int) (string, runtime.Object) {
+		o := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta(fmt.Sprintf("team-%d", i%100), fmt.Sprintf("app-%d", i))}
+		o.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: ip(10, 96<<16+i+1), ClusterIPs: []string{ip(10, 96<<16+i+1)}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}}
+		return "services/specs/" + o.Namespace + "/" + o.Name, o
+	})
+	c.put(t, 4*nodes, func(i int) (string, runtime.Object) {
+		o := &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, ObjectMeta: meta(fmt.Sprintf("team-%d", i/2%100), fmt.Sprintf("app-%d-%05d", i/2, i)), AddressType: discoveryv1.AddressTypeIPv4}
+		o.Labels = map[string]string{discoveryv1.LabelServiceName: fmt.Sprintf("app-%d", i/2)}
+		name, port := "http", int32(8080)
+		o.Ports = []discoveryv1.EndpointPort{{Name: &name, Port: &port}}
+		for n := range 8 {
+			on, ready := node((i+n)%nodes), true
+			o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip(10, (i+n)%nodes<<8+2+n)}, NodeName: &on, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
+		}
+		return "endpointslices/" + o.Namespace + "/" + o.Name, o
+	})
+}
+
+// The API server's own log of a whole audit, and of a watch, has get, list and watch, and nothing
+// else; and the ClusterRole permits all of it.
+func TestAuditReadsOnly(t *testing.T) {
+	c := startEtcd(t)
+	c.startAPIServer(t)
+	c.define(t)
+	c.fill(t, 20)
+	c.permit(t, "--watch")
+	kubeconfig := c.kubeconfig(t)
+	if got := relapse(t, "audit", "--kubeconfig", kubeconfig, "--rate", "100", "-o", "json"); got.status != exitExpected && got.status != exitLatent || strings.Contains(got.stdout, "not permitted") {
+		t.Errorf("%+v", got)
+	}
+	if watches := c.verbs(t)["watch"]; watches > 0 {
+		t.Errorf("an audit without --watch has watched %d times", watches)
+	}
+	end := c.watching(t, kubeconfig, 10*time.Second, func(int) {})
+	if len(end.Unread) > 0 || end.Nodes != 20 {
+		t.Errorf("%+v", end)
+	}
+	verbs := c.verbs(t)
+	t.Logf("requests by verb: %v", verbs)
+	if verbs["list"] < 40 || verbs["watch"] < 10 {
+		t.Errorf("requests by verb: %v, want lists of two reads and watches", verbs)
+	}
+	for verb := range verbs {
+		if verb != "get" && verb != "list" && verb != "watch" {
+			t.Errorf("%d requests to %s", verbs[verb], verb)
+		}
+	}
+}
+
+// verbs counts the auditor's requests in the audit log. One that was refused is an error.
+func (c *controlPlane) verbs(t *testing.T) map[string]int {
+	t.Helper()
+	f, err := os.Open(c.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	verbs := map[string]int{}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e struct {
+			Stage, Verb, RequestURI string
+			User                    struct{ Username string }
+			ResponseStatus          struct{ Code int }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.User.Username != "auditor" {
+			t.Errorf("the log has requests of %s", e.User.Username)
+		}
+		if e.ResponseStatus.Code == http.StatusForbidden {
+			t.Errorf("the ClusterRole does not permit to %s %s", e.Verb, e.RequestURI)
+		}
+		if e.Stage == "RequestReceived" {
+			verbs[e.Verb]++
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return verbs
+}
+
+// watching runs relapse audit --watch for a time after its first lists, and returns its last state.
+// During that time it calls at with the process.
+func (c *controlPlane) watching(t *testing.T, kubeconfig string, rest time.Duration, at func(pid int)) watchEnd {
+	t.Helper()
+	before := c.verbs(t)["watch"]
+	cmd := program(t.Context(), "audit", "--watch", "--quiet", "--kubeconfig", kubeconfig, "--rate", "100", "-o", "json")
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the lists to be watched", 5*time.Minute, func() error {
+		if n := c.verbs(t)["watch"] - before; n < 12 { // those of built-in types, and CiliumNodes
+			return fmt.Errorf("%d watches", n)
+		}
+		return nil
+	})
+	<-time.After(rest) // what is measured
+	at(cmd.Process.Pid)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	var end watchEnd
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil {
+		t.Fatalf("%v: %s%s", err, out.String(), complaints.String())
+	}
+	return end
+}
+
+// A large cluster is read within a minute and 1 GiB at a raised rate; the time grows with the
+// number of objects; and at rest a watch takes less than 2% of a processor. RELAPSE_AUDIT_NODES
+// takes another number of nodes than 5000.
+func TestAuditLarge(t *testing.T) {
+	nodes := 5000
+	if text := os.Getenv("RELAPSE_AUDIT_NODES"); text != "" {
+		var err error
+		if nodes, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []int{nodes / 10, nodes} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			c := startEtcd(t)
+			began := time.Now()
+			c.fill(t, n)
+			filled := time.Now()
+			c.startAPIServer(t)
+			c.define(t)
+			t.Logf("%d nodes, %d pods, %d Services, %d EndpointSlices: filled in %s, API server ready in %s", n, 30*n, 2*n, 4*n, filled.Sub(began), time.Since(filled))
+			c.permit(t, "--watch")
+			kubeconfig := c.kubeconfig(t)
+			for _, rate := range []string{"1000", "5"} {
+				began := time.Now()
+				cmd := program(t.Context(), "audit", "--kubeconfig", kubeconfig, "--rate", rate, "-o", "json", "--quiet")
+				out, _ := cmd.Output() // the status is that of what was found
+				took := time.Since(began)
+				var r audit.Result
+				if err := json.Unmarshal(out, &r); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				one := r.Ended.Sub(r.Began)
+				t.Logf("rate %s: the audit took %s, its %d reads %s; %d requests, %d MB, at most %d MiB of memory", rate, took, r.Reads, one, r.Cost.Requests, r.Cost.Bytes>>20, r.Cost.PeakMemory>>20)
+				if len(r.Unread) > 0 || r.Nodes != n {
+					t.Errorf("%d nodes, unread %q", r.Nodes, r.Unread)
+				}
+				// Began to Ended are two reads, and what is between them.
+				if rate == "1000" && (one-audit.Between)/2 > time.Minute {
+					t.Errorf("a read took %s, want a minute at most", (one-audit.Between)/2)
+				}
+				if r.Cost.PeakMemory > 1<<30 {
+					t.Errorf("%d MiB of memory, want 1 GiB at most", r.Cost.PeakMemory>>20)
+				}
+				if n < nodes {
+					break
+				}
+			}
+			const rest = time.Minute
+			end := c.watching(t, kubeconfig, 30*time.Second, func(pid int) {
+				before := processorTime(t, pid)
+				<-time.After(rest) // what is measured
+				share := float64(processorTime(t, pid)-before) / float64(rest)
+				t.Logf("--watch takes %.2f%% of a processor at rest", 100*share)
+				if share > 0.02 {
+					t.Errorf("--watch takes %.2f%% of a processor at rest, want 2%% at most", 100*share)
+				}
+			})
+			t.Logf("--watch: %d requests, %d MB, at most %d MiB of memory", end.Cost.Requests, end.Cost.Bytes>>20, end.Cost.PeakMemory>>20)
+			if len(end.Unread) > 0 || end.Nodes != n || end.Cost.PeakMemory > 1<<30 {
+				t.Errorf("%d nodes, unread %q, %d MiB of memory", end.Nodes, end.Unread, end.Cost.PeakMemory>>20)
+			}
+		})
+	}
+}
+
+// processorTime is what a process has taken of processors: utime and stime of proc(5), in ticks of
+// which a second has 100.
+func processorTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// compiled are the programs of an image.
+func compiled(t *testing.T, ref string) []string {
+	t.Helper()
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := catalogue.Compile(t.Context(), ref, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return programs
+}
+
+// start starts a program, which ends with the test.
+func start(t *testing.T, name, file string, args ...string) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, file, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait()
+		log.Close()
+		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			t.Logf("the end of the log of %s:\n%s", name, text[max(0, len(text)-4000):])
+		}
+	})
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func wait(t *testing.T, what string, bound time.Duration, try func() error) {
+	t.Helper()
+	if err := await.Until(t.Context(), what, 100*time.Millisecond, bound, func(context.Context) (bool, string, error) {
+		err := try()
+		return err == nil, fmt.Sprint(err), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get asks for a page with a token.
+func get(client *http.Client, url, token string) error {
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s", response.Status)
+	}
+	return nil
+}
