@@ -234,8 +234,8 @@ func (c *connection) Close() error {
 
 // connect prepares to read the cluster and the routers, and waits until those are there that feed
 // their routes. The connection must be closed.
-func (f auditFlags) connect(ctx context.Context, tell func(string)) (on *connection, err error) {
-	on = &connection{}
+func (f auditFlags) connect(ctx context.Context, tell func(string)) (_ *connection, err error) {
+	on := &connection{}
 	defer func() {
 		if err != nil {
 			on.Close()

@@ -188,7 +188,7 @@ func TestWatcherRuns(t *testing.T) {
 		}
 		return nil
 	}}
-	readers, err := bgprouter.Readers([]bgprouter.Declared{tor})
+	readers, err := bgprouter.Readers([]bgprouter.Declared{tor}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
