@@ -198,6 +198,35 @@ var damages = []func(r *rand.Rand, s *snapshot.Snapshot){
 		t := pick(r, s.Routers)
 		t.Paths.Items = slices.DeleteFunc(slices.Clone(t.Paths.Items), func(p snapshot.Path) bool { return p.Prefix.Bits() == 24 })
 	},
+	func(r *rand.Rand, s *snapshot.Snapshot) { // the roles of routers
+		t := pick(r, s.Routers)
+		t.Role = *pick(r, []string{snapshot.RoleSpine, snapshot.RoleSpine, snapshot.RoleRouteServer})
+		if r.IntN(2) == 0 {
+			t.RIBOnly, t.Routes = true, snapshot.List[snapshot.Route]{}
+		}
+		if r.IntN(2) == 0 {
+			t.Neighbors.Items = t.Neighbors.Items[len(t.Neighbors.Items)-2:]
+			t.Paths.Items = t.Paths.Items[len(t.Paths.Items)-2:]
+			t.Paths.Items[0].Prefix = netip.MustParsePrefix("10.0.0.0/21")
+		}
+	},
+	func(r *rand.Rand, s *snapshot.Snapshot) { // both families
+		for i := range s.Routers {
+			s.Routers[i].IPv6 = r.IntN(4) > 0
+		}
+		for i := range s.Nodes.Items {
+			n, p := &s.Nodes.Items[i], netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 5: byte(i)}), 64)
+			n.PodCIDRs = slices.Concat(n.PodCIDRs, []netip.Prefix{p})
+			if len(s.CiliumNodes.Items) > i {
+				s.CiliumNodes.Items[i].PodCIDRs = n.PodCIDRs
+			}
+			for t := range s.Routers {
+				if r.IntN(9) > 0 {
+					s.Routers[t].Paths.Items = append(s.Routers[t].Paths.Items, snapshot.Path{Prefix: p, NextHop: n.InternalIPs[0], Neighbor: n.InternalIPs[0], Best: true})
+				}
+			}
+		}
+	},
 	func(r *rand.Rand, s *snapshot.Snapshot) { // what was not read
 		t := pick(r, s.Routers)
 		**pick(r, []*bool{

@@ -37,16 +37,20 @@ func (ImageDrift) Reads() []snapshot.Source {
 // Detect implements Detector. Findings are in order of workload, one for each
 // container.
 func (d ImageDrift) Detect(history []snapshot.Snapshot) []Finding {
+	return d.detect(history, NewIndex(history))
+}
+
+func (d ImageDrift) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	if len(history) == 0 {
 		return nil
 	}
 	now := history[len(history)-1]
-	past := pastImages(history)
-	view := newView(now, d.Peering)
+	past := pastImages(history, x)
+	view := newViews(history, x, d.Peering).now()
 	var findings []Finding
 	for _, u := range imageUses(now) {
 		for _, image := range imagesAskedFor(u) {
-			f, ok := drift(u, image, past[useKey{u.owner, u.container.Name, image}], view)
+			f, ok := drift(u, image, past[useKey{u.owner, u.container.Name, image}], view, x)
 			if !ok {
 				continue
 			}
@@ -68,21 +72,25 @@ type seenImage struct {
 // pastImages lists what containers ran in any snapshot, each pod once for
 // each image: in order of snapshot, those of one snapshot in the order in which
 // their pods were created.
-func pastImages(history []snapshot.Snapshot) map[useKey][]seenImage {
+func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 	type podImage struct{ uid, container, digest string }
 	known := map[podImage]bool{}
 	all := map[useKey][]seenImage{}
 	for _, s := range history {
-		pods := slices.Clone(s.PodImages.Items)
-		slices.SortStableFunc(pods, func(a, b snapshot.PodImages) int { return a.Created.Compare(b.Created) })
+		pods := make([]*snapshot.PodImages, len(s.PodImages.Items))
+		for i := range pods {
+			pods[i] = &s.PodImages.Items[i]
+		}
+		slices.SortStableFunc(pods, func(a, b *snapshot.PodImages) int { return a.Created.Compare(b.Created) })
 		for _, p := range pods {
+			owner := ownerOf(*p)
 			for _, c := range p.Containers {
-				id := podImage{p.UID, c.Name, c.Pulled()}
+				id := podImage{p.UID, c.Name, x.pulled(c)}
 				if id.digest == "" || known[id] {
 					continue
 				}
 				known[id] = true
-				key := useKey{ownerOf(p), c.Name, c.Image}
+				key := useKey{owner, c.Name, c.Image}
 				all[key] = append(all[key], seenImage{id.digest, p.Template, p.Node})
 			}
 		}
@@ -105,7 +113,7 @@ func imagesAskedFor(u imageUse) []string {
 
 // drift judges one container: image is the reference in its spec, seen is what
 // ran under that reference.
-func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, bool) {
+func drift(u imageUse, image string, seen []seenImage, view *view, x *Index) (Finding, bool) {
 	digests := map[string]bool{}
 	templates := map[string]map[string]bool{}
 	for _, s := range seen {
@@ -129,7 +137,7 @@ func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, boo
 	newest := seen[len(seen)-1].digest
 	running, ran := map[string][]string{}, map[string][]string{}
 	for _, p := range u.pods {
-		if digest := p.container.Pulled(); p.container.Image == image && digest != "" {
+		if digest := x.pulled(*p.container); p.container.Image == image && digest != "" {
 			running[digest] = append(running[digest], p.pod.Node)
 			if digest == newest {
 				f.Pods = append(f.Pods, p.pod.String())
@@ -168,12 +176,9 @@ func (v *view) routersWithout(node string) []string {
 		return nil
 	}
 	var routers []string
-	for p := range v.origins {
-		if !v.owns(node, p) {
-			continue
-		}
-		for _, r := range v.Routers {
-			if complete(r) && !v.covered(r, p) && v.unexpected(r, node, p) == "" && !slices.Contains(routers, r.Name) {
+	for _, p := range v.ranges[node] {
+		for _, r := range v.routers {
+			if complete(r.Router) && !v.covered(r, p) && v.unexpected(r, node, p) == "" && !slices.Contains(routers, r.Name) {
 				routers = append(routers, r.Name)
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gaissmai/bart"
+
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -18,7 +20,9 @@ type intended struct {
 	layer string
 	// origins are in order of age, the eldest claim first. The allocators give a range to
 	// one node; where one has more, two objects claim it.
-	origins map[netip.Prefix][]origin
+	origins *bart.Table[[]origin]
+	// ranges are the prefixes of each node.
+	ranges map[string][]netip.Prefix
 }
 
 // origin is a node that should announce a prefix, whether it has a Node object or not.
@@ -39,7 +43,7 @@ const (
 // else Calico's blocks, else Node.spec.podCIDRs, which kube-router, Flannel and others
 // use. It returns false if the source that decides was not read.
 func podRanges(s snapshot.Snapshot) (intended, bool) {
-	i := intended{layer: nodeLayer, origins: map[netip.Prefix][]origin{}}
+	i := intended{layer: nodeLayer, origins: &bart.Table[[]origin]{}, ranges: map[string][]netip.Prefix{}}
 	known := s.Nodes.Read && s.CiliumNodes.Read
 	switch {
 	case len(s.CiliumNodes.Items) > 0:
@@ -61,8 +65,8 @@ func podRanges(s snapshot.Snapshot) (intended, bool) {
 			i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
 		}
 	}
-	for p := range i.origins {
-		slices.SortStableFunc(i.origins[p], func(a, b origin) int {
+	for _, origins := range i.origins.All() {
+		slices.SortStableFunc(origins, func(a, b origin) int {
 			return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.node, b.node))
 		})
 	}
@@ -71,7 +75,10 @@ func podRanges(s snapshot.Snapshot) (intended, bool) {
 
 func (i intended) add(o origin, prefixes ...netip.Prefix) {
 	for _, p := range prefixes {
-		i.origins[p] = append(i.origins[p], o)
+		i.origins.Modify(p, func(origins []origin, _ bool) ([]origin, bool) { return append(origins, o), false })
+		if !slices.Contains(i.ranges[o.node], p) {
+			i.ranges[o.node] = append(i.ranges[o.node], p)
+		}
 	}
 }
 
@@ -86,12 +93,8 @@ func (i intended) record(node string) string {
 // of returns the nodes whose range p is or is a part of, the eldest first. The narrowest
 // range decides.
 func (i intended) of(p netip.Prefix) []origin {
-	for bits := p.Bits(); bits > 0; bits-- {
-		if origins := i.origins[netip.PrefixFrom(p.Addr(), bits).Masked()]; len(origins) > 0 {
-			return origins
-		}
-	}
-	return nil
+	origins, _ := i.origins.LookupPrefix(p)
+	return origins
 }
 
 // owner returns the eldest of them.

@@ -1,7 +1,6 @@
 package detect
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -66,58 +65,43 @@ const (
 )
 
 // announcers are the nodes that announce something to a router by BGP.
-type announcers struct {
-	pods, others map[string]bool
-	// aggregates is set if a spine has learned a prefix that includes a pod range.
-	aggregates bool
-}
+type announcers struct{ pods, others map[string]bool }
 
 // aggregate reports whether a route to a wider prefix than a pod range brings packets to the
 // pods: one that a spine has learned.
-func aggregate(r snapshot.Router, a announcement) bool {
-	return r.Role == snapshot.RoleSpine && a.protocol == snapshot.RouteBGP
+func aggregate(r *router, w *way) bool {
+	return r.Role == snapshot.RoleSpine && w.protocol == snapshot.RouteBGP
 }
 
-// announcersTo are those of a router, with the prefixes of one family: that of p. They are sorted
-// once.
-func (v *view) announcersTo(r snapshot.Router, p netip.Prefix) announcers {
-	name := fmt.Sprint(r.Name, " ", p.Addr().BitLen())
-	all, made := v.announcers[name]
-	if made {
-		return all
+// aggregates reports whether a router is a spine that has learned a prefix that includes a pod
+// range.
+func (v *view) aggregates(r *router) bool {
+	for _, w := range r.routing().ways {
+		if aggregate(r, w) && slices.ContainsFunc(w.prefixes, v.includesRange) {
+			return true
+		}
 	}
-	all = announcers{pods: map[string]bool{}, others: map[string]bool{}}
-	ranges := slices.SortedFunc(maps.Keys(v.origins), comparePrefixes)
-	for _, a := range v.announcements(r) {
-		if i, _ := slices.BinarySearchFunc(ranges, a.prefix.Masked(), comparePrefixes); aggregate(r, a) && i < len(ranges) {
-			all.aggregates = all.aggregates || contains(a.prefix, ranges[i])
-		}
-		from := cmp.Or(v.addresses[a.nextHop], v.addresses[a.neighbor])
-		if a.protocol != snapshot.RouteBGP || from == "" || !sameFamily(a.prefix, p) {
-			continue
-		}
-		to := all.others
-		if _, owned := v.owner(a.prefix); owned || v.allocated(a.prefix) != "" {
-			to = all.pods
-		}
-		to[from] = true
+	return false
+}
+
+// includesRange reports whether a prefix is a pod range of the cluster, or a wider one.
+func (v *view) includesRange(p netip.Prefix) bool {
+	for range v.origins.Subnets(p) {
+		return true
 	}
-	v.announcers[name] = all
-	return all
+	return false
 }
 
 // sameFamily reports whether two prefixes are both of IPv4, or both of IPv6.
 func sameFamily(p, q netip.Prefix) bool { return p.Addr().BitLen() == q.Addr().BitLen() }
 
 // unexpected returns why a router is not expected to have a range of a node; empty if it is.
-func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string {
+func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 	if v.peering == Declared {
 		return ""
 	}
-	announce := v.announcersTo(r, p)
-	another := func(q netip.Prefix) bool {
-		return q != p && sameFamily(p, q) && v.owns(node, q) && v.covered(r, q)
-	}
+	announce := r.announcers(p)
+	another := func(q netip.Prefix) bool { return q != p && sameFamily(p, q) && v.covered(r, q) }
 	switch {
 	case !p.Addr().Is4() && !r.IPv6:
 		return notIPv6
@@ -129,28 +113,28 @@ func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string
 		return noPodRangeV6
 	case len(announce.pods) == 0:
 		return noPodRange
-	case !v.neighbors(r, node) && v.amongNeighbors(r, node):
+	case !r.peers[node] && r.amongNeighbors(v.nodes[node]):
 		return noSession
-	case !v.neighbors(r, node) && r.RIBOnly:
+	case !r.peers[node] && r.RIBOnly:
 		return noLinks
-	case !v.neighbors(r, node):
+	case !r.peers[node]:
 		return noNeighbor
 	case !v.nodes[node].Ready:
 		return notReady
 	case announce.others[node] && !announce.pods[node]:
 		return otherPrefixes
-	case slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), another):
+	case slices.ContainsFunc(v.ranges[node], another):
 		return anotherRange
 	}
 	return ""
 }
 
 // open reports whether a range that a router is not expected to have may be missing by a fault.
-func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
+func (v *view) open(r *router, p netip.Prefix, why string) bool {
 	switch why {
 	case notIPv6: // a range that its node has besides one of IPv4 goes the same way
-		node := v.origins[p][0].node
-		return !slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), func(q netip.Prefix) bool { return q.Addr().Is4() && v.owns(node, q) })
+		node, _ := v.owner(p)
+		return !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
 	case noNeighbors, notReady, noSession, noLinks:
 		return true
 	case noNeighbor:
@@ -159,9 +143,7 @@ func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
 		// A cluster that announces no pod ranges has none on any router.
 		return !r.Neighbors.Read ||
 			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
-			slices.ContainsFunc(v.Routers, func(o snapshot.Router) bool {
-				return v.announcersTo(o, p).aggregates || len(v.announcersTo(o, p).pods) > 0
-			})
+			slices.ContainsFunc(v.routers, func(o *router) bool { return v.aggregates(o) || len(o.announcers(p).pods) > 0 })
 	case noPodRange, noPodRangeV6:
 		// A cluster that announces no pod ranges has its sessions up, or none.
 		return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
@@ -170,8 +152,7 @@ func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
 	}
 	// Nodes may announce Services alone, and pools may be meant to stay inside. Pods that no
 	// router reaches may be meant so as well, or not.
-	pods := slices.ContainsFunc(v.Pods.Items, func(pod snapshot.Pod) bool { return p.Contains(pod.IP) })
-	return pods && !slices.ContainsFunc(v.Routers, func(o snapshot.Router) bool { return v.covered(o, p) })
+	return len(v.podsIn(p)) > 0 && !slices.ContainsFunc(v.routers, func(o *router) bool { return v.covered(o, p) })
 }
 
 // unknownRanges returns why the pod ranges of a cluster are not known (Observed), though all
@@ -181,7 +162,7 @@ func unknownRanges(s snapshot.Snapshot, i intended) string {
 	switch {
 	case i.layer == nodeLayer && calico:
 		return "calico-node runs, and there is no IPAMBlock"
-	case len(i.origins) > 0:
+	case i.origins.Size() > 0:
 		return ""
 	case i.layer == ciliumLayer:
 		return "no CiliumNode has one in spec.ipam.podCIDRs"
@@ -189,21 +170,10 @@ func unknownRanges(s snapshot.Snapshot, i intended) string {
 	return "neither CiliumNodes, nor IPAMBlocks, nor Nodes have any"
 }
 
-// neighbors reports whether a node is a BGP neighbour of a router, in any state.
-func (v *view) neighbors(r snapshot.Router, node string) bool {
-	return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return v.addresses[n.Address] == node })
-}
-
 // amongNeighbors reports whether a node is on a link of a router on which another node is a BGP
 // neighbour.
-func (v *view) amongNeighbors(r snapshot.Router, node string) bool {
-	return slices.ContainsFunc(r.Routes.Items, func(f snapshot.Route) bool {
-		link := f.Protocol == snapshot.RouteKernel && f.Type == snapshot.RouteUnicast && f.Prefix.Bits() > 0
-		return link && slices.ContainsFunc(v.nodes[node].InternalIPs, f.Prefix.Contains) &&
-			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
-				return v.addresses[n.Address] != "" && f.Prefix.Contains(n.Address)
-			})
-	})
+func (r *router) amongNeighbors(n snapshot.Node) bool {
+	return slices.ContainsFunc(n.InternalIPs, r.links().Contains)
 }
 
 // Gap is what is not judged by the routes that a router lacks.
@@ -243,32 +213,36 @@ func blindness(routers []snapshot.Router) (all []Gap) {
 // Unjudged returns what is not judged (Observed): what the way in which routers are read leaves
 // unseen, and what routers lack without being expected to have it: addresses of Services, and
 // pod ranges, one gap for each router and reason.
-func Unjudged(s snapshot.Snapshot) []Gap {
+func Unjudged(s snapshot.Snapshot) []Gap { return NewIndex([]snapshot.Snapshot{s}).Unjudged() }
+
+// Unjudged returns what Unjudged does of the last snapshot.
+func (x *Index) Unjudged() []Gap {
+	s := x.history[len(x.history)-1]
 	if len(s.Routers) == 0 {
 		return nil
 	}
+	v := newViews(x.history, x, Observed).now()
 	var all []Gap
-	if addresses := (ServiceRoute{Peering: Observed}).unjudged(s); len(addresses) > 0 {
+	if addresses := v.unjudgedAddresses(); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told.", and(few(addresses))), true})
 	}
-	if addresses, open := (ServiceRoute{Peering: Observed}).unasked(s); len(addresses) > 0 {
+	if addresses, open := v.unaskedAddresses(); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of IPv6 of a router were not read.", and(few(addresses))), open})
 	}
 	all = append(all, blindness(s.Routers)...)
-	v := newView(s, Observed)
-	if ranges, read := podRanges(s); read && !v.known {
-		return append(all, Gap{"Routes to pods are not judged, because the nodes' pod ranges are not known: " + unknownRanges(s, ranges) + ".", true})
+	if _, read := podRanges(s); read && !v.known {
+		return append(all, Gap{"Routes to pods are not judged, because the nodes' pod ranges are not known: " + unknownRanges(s, v.intended) + ".", true})
 	}
 	if !v.known {
 		return all
 	}
-	for _, r := range v.Routers {
-		if !complete(r) {
+	for _, r := range v.routers {
+		if !complete(r.Router) {
 			all = append(all, Gap{r.Name + " is not judged by the routes that it lacks, because its RIB or its FIB was not read.", true})
 			continue
 		}
 		nodes, open := map[string][]string{}, map[string]bool{} // by reason
-		for p, origins := range v.origins {
+		for p, origins := range v.origins.All() {
 			node := origins[0].node
 			if _, there := v.nodes[node]; there && !v.covered(r, p) {
 				if why := v.unexpected(r, node, p); why != "" {

@@ -256,7 +256,8 @@ func TestObservedPeering(t *testing.T) {
 				t.Errorf("not judged: %q, want %q", says, test.unjudged)
 			}
 			// Image drift and permissions go by the same rule.
-			v := newView(test.is.Snapshot, Observed)
+			history := []snapshot.Snapshot{test.is.Snapshot}
+			v := newViews(history, NewIndex(history), Observed).now()
 			for _, n := range table {
 				if got, want := len(v.routersWithout(n.name)) > 0, slices.Contains(test.active, n.name); got != want {
 					t.Errorf("a router is without a route to the pods on %s: %t, want %t", n.name, got, want)
