@@ -331,7 +331,7 @@ func TestSameFindings(t *testing.T) {
 	var lines []string
 	for _, cni := range []large.CNI{large.Cilium, large.Calico, large.Plain} {
 		for seed := range uint64(120) {
-			shape := large.Shape{Seed: seed, CNI: cni, Nodes: 12, Pods: 5, Services: 14, Routes: 36, Mesh: cni == large.Calico}
+			shape := large.Shape{Seed: seed, CNI: cni, Nodes: 12, Pods: 5, Services: 14, LocalEvery: 10, Routes: 36, Mesh: cni == large.Calico}
 			history := damaged(shape, seed, 1+int(seed%4))
 			last := history[len(history)-1]
 			found := struct {

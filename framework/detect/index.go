@@ -231,7 +231,7 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		of4, of6 = announcers{map[string]bool{}, map[string]bool{}}, announcers{map[string]bool{}, map[string]bool{}}
 		for node, ways := range r.leads() {
 			for _, w := range ways {
-				for _, p := range w.prefixes {
+				for p := range r.routing().by(w) {
 					all := of4
 					if !p.Addr().Is4() {
 						all = of6

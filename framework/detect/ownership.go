@@ -212,7 +212,7 @@ func (o ownership) misplaced() []Finding {
 			if !ok {
 				continue
 			}
-			for _, prefix := range w.prefixes {
+			for prefix := range r.routing().by(w) {
 				p := place{prefix: prefix, to: to, kind: o.wrong(prefix, to), protocol: w.protocol}
 				shared := o.now.peering == Observed && (p.kind == WrongAnnouncer || p.kind == AbsentNode && to.name == "")
 				if p.kind == "" || !o.counts(r, to, prefix) || shared && o.fromOwner(r, prefix) {

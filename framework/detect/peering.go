@@ -77,8 +77,13 @@ func aggregate(r *router, w *way) bool {
 // range.
 func (v *view) aggregates(r *router) bool {
 	for _, w := range r.routing().ways {
-		if aggregate(r, w) && slices.ContainsFunc(w.prefixes, v.includesRange) {
-			return true
+		if !aggregate(r, w) {
+			continue
+		}
+		for p := range r.routing().by(w) {
+			if v.includesRange(p) {
+				return true
+			}
 		}
 	}
 	return false

@@ -14,6 +14,7 @@ import (
 // the router uses: no next hop of them can be reached. Where RIB or FIB was not read, some may be
 // missing.
 type routing struct {
+	router   snapshot.Router
 	prefixes bart.Table[[]*way]
 	ways     []*way // in the order of the router
 }
@@ -21,7 +22,9 @@ type routing struct {
 // way is a way in which a router reaches prefixes.
 type way struct {
 	hop
-	prefixes []netip.Prefix
+	// places are those in the router's RIB, followed by its FIB. They are numbers, because there
+	// may be a million.
+	places []int32
 	// alone is the list of this way alone, which most prefixes have.
 	alone []*way
 }
@@ -49,31 +52,31 @@ func newRouting(r snapshot.Router) *routing {
 			delete(unused, p.Prefix)
 		}
 	}
-	t, known := &routing{}, map[hop]*way{}
+	t, known := &routing{router: r}, map[hop]*way{}
 	var originated bart.Lite // by the router itself
-	for _, p := range r.Paths.Items {
+	for i, p := range r.Paths.Items {
 		switch {
 		case p.Prefix.Bits() <= 0 || unused[p.Prefix]:
 		case !p.Neighbor.IsValid():
 			originated.Insert(p.Prefix)
 		default:
-			t.add(known, p.Prefix, hop{p.NextHop, p.Neighbor, snapshot.RouteBGP, p.Internal})
+			t.add(known, i, p.Prefix, hop{p.NextHop, p.Neighbor, snapshot.RouteBGP, p.Internal})
 		}
 	}
-	for _, f := range r.Routes.Items {
+	for i, f := range r.Routes.Items {
 		// BGP's routes are in the RIB; the kernel's are the router's own links.
 		if f.Protocol == snapshot.RouteBGP || f.Protocol == snapshot.RouteKernel || f.Type != snapshot.RouteUnicast || f.Prefix.Bits() <= 0 ||
 			f.Protocol == snapshot.RouteBIRD && (t.learned(f.Prefix) || originated.Get(f.Prefix)) {
 			continue
 		}
 		for _, h := range f.NextHops {
-			t.add(known, f.Prefix, hop{nextHop: h.Address, protocol: f.Protocol})
+			t.add(known, len(r.Paths.Items)+i, f.Prefix, hop{nextHop: h.Address, protocol: f.Protocol})
 		}
 	}
 	return t
 }
 
-func (t *routing) add(known map[hop]*way, p netip.Prefix, h hop) {
+func (t *routing) add(known map[hop]*way, place int, p netip.Prefix, h hop) {
 	w := known[h]
 	if w == nil {
 		w = &way{hop: h}
@@ -81,13 +84,30 @@ func (t *routing) add(known map[hop]*way, p netip.Prefix, h hop) {
 		known[h] = w
 		t.ways = append(t.ways, w)
 	}
-	w.prefixes = append(w.prefixes, p)
+	w.places = append(w.places, int32(place))
 	t.prefixes.Modify(p, func(ways []*way, there bool) ([]*way, bool) {
 		if !there {
 			return w.alone[:1:1], false // an append to it copies
 		}
 		return append(ways, w), false
 	})
+}
+
+// by are the prefixes that the router reaches by a way.
+func (t *routing) by(w *way) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for _, i := range w.places {
+			p := netip.Prefix{}
+			if paths := t.router.Paths.Items; int(i) < len(paths) {
+				p = paths[i].Prefix
+			} else {
+				p = t.router.Routes.Items[int(i)-len(paths)].Prefix
+			}
+			if !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // learned reports whether a prefix has been learned by BGP.

@@ -40,7 +40,7 @@ func (o ownership) saySpeaker(node string, routers []string) string {
 		_, up := r.sessions[node]
 		sessions = sessions || up
 		for _, w := range r.leads()[node] {
-			announced = append(announced, w.prefixes...)
+			announced = slices.AppendSeq(announced, r.routing().by(w))
 		}
 	}
 	slices.SortFunc(announced, comparePrefixes)

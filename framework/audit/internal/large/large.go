@@ -32,7 +32,10 @@ type Shape struct {
 	Nodes    int
 	Pods     int // of each node, one of them in the host's network
 	Services int // with two EndpointSlices each; half of them have an address of a load balancer
-	Routes   int // of each of the two routers, in its RIB and in its FIB
+	// LocalEvery is how many Services there are for one with the policy Local. Nodes with an
+	// endpoint of such a Service announce it.
+	LocalEvery int
+	Routes     int // of each of the two routers, in its RIB and in its FIB
 	// Mesh adds what is read on the nodes of a cluster with Calico: interfaces, and a session of
 	// BIRD's for each pair of nodes.
 	Mesh bool
@@ -42,7 +45,7 @@ type Shape struct {
 // two routers of 1,000,000 routes each; or a part of it.
 func Full(part float64) Shape {
 	of := func(n int) int { return int(part * float64(n)) }
-	return Shape{Seed: 1, CNI: Cilium, Nodes: of(5000), Pods: 30, Services: of(10_000), Routes: of(1_000_000)}
+	return Shape{Seed: 1, CNI: Cilium, Nodes: of(5000), Pods: 30, Services: of(10_000), LocalEvery: 100, Routes: of(1_000_000)}
 }
 
 const (
@@ -98,8 +101,10 @@ func Balancer(n int) netip.Addr { return at(balancerNet, n) }
 // Digest is that of an image.
 func Digest(n int) string { return fmt.Sprintf("sha256:%064x", n) }
 
-// local reports whether a Service has the policy Local: one in ten.
-func local(n int) bool { return n >= Own && n%10 == 9 }
+// local reports whether a Service has the policy Local.
+func (shape Shape) local(n int) bool {
+	return n >= Own && n%shape.LocalEvery == shape.LocalEvery-1
+}
 
 // balanced reports whether a Service has an address of a load balancer.
 func balanced(n int) bool { return n < Own || n%2 == 1 }
@@ -236,7 +241,7 @@ func (shape Shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	for n, of := range endpoints {
 		service := snapshot.Service{
 			Namespace: Namespace(n), Name: Service(n), ClusterIPs: []netip.Addr{at(clusterNet, n)}, Ports: []snapshot.ServicePort{port},
-			Local: local(n), Created: created,
+			Local: shape.local(n), Created: created,
 		}
 		if balanced(n) {
 			address := Balancer(n)
@@ -247,7 +252,7 @@ func (shape Shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 				s.BGPAdvertisements.Items = append(s.BGPAdvertisements.Items, snapshot.BGPAdvertisement{
 					Namespace: "metallb-system", Name: Service(n), Nodes: []string{Node(n)}, Ranges: []snapshot.AddressRange{only},
 				})
-			case local(n):
+			case shape.local(n):
 				ofLocal.Ranges = append(ofLocal.Ranges, only)
 			default:
 				ofRest.Ranges = append(ofRest.Ranges, only)
@@ -293,7 +298,7 @@ func (shape Shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 		case !balanced(n):
 		case n < Own:
 			learn(p, n%shape.Nodes)
-		case local(n):
+		case shape.local(n):
 			var on []int
 			for _, e := range of {
 				var number int
