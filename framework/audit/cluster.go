@@ -54,7 +54,7 @@ func Role() string {
 }
 
 // requestsPerSecond and burst limit the requests to an API server, those of all clients
-// together. A read takes 16 of a small cluster, and up to 21 where addresses of Services are
+// together. A read takes 19 of a small cluster, and up to 26 where addresses of Services are
 // announced; each 500 objects more are one more.
 const (
 	requestsPerSecond = 5
