@@ -114,6 +114,7 @@ type view struct {
 	// services, by namespace/name, and the rest are made when they are first asked for.
 	services       func() map[string]service
 	podsByAddress  func() []int // their places in the list
+	intents        func() intents
 	advertisements func() []advertisement
 }
 
@@ -146,6 +147,7 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 	for _, r := range s.Routers {
 		v.routers = append(v.routers, newRouter(v, r, routingOf))
 	}
+	v.intents = sync.OnceValue(func() intents { return intentsOf(s) })
 	v.services = sync.OnceValue(func() map[string]service { return servicesOf(s) })
 	v.advertisements = sync.OnceValue(func() []advertisement { return advertisementsOf(s) })
 	v.podsByAddress = sync.OnceValue(func() []int {

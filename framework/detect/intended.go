@@ -23,6 +23,11 @@ type intended struct {
 	origins *bart.Table[[]origin]
 	// ranges are the prefixes of each node.
 	ranges map[string][]netip.Prefix
+	// pools are the names of the pools that ranges are of. A range without one is of none, or
+	// its pool is not known.
+	pools map[netip.Prefix]string
+	// lent are addresses that another node than the owner of their range uses and announces.
+	lent map[netip.Addr]string
 }
 
 // origin is a node that should announce a prefix, whether it has a Node object or not.
@@ -39,23 +44,42 @@ const (
 	nodeLayer   = "Node"
 )
 
-// podRanges are the nodes' pod ranges by the CNI's own allocation: Cilium's CiliumNodes,
-// else Calico's blocks, else Node.spec.podCIDRs, which kube-router, Flannel and others
-// use. It returns false if the source that decides was not read.
+// podRanges are the nodes' pod ranges by the CNI's own allocation: Cilium's CiliumNodes, with
+// the ranges that they have of pools, else Calico's blocks, else Node.spec.podCIDRs, which
+// kube-router, Flannel and others use. It returns false if the source that decides was not read.
 func podRanges(s snapshot.Snapshot) (intended, bool) {
-	i := intended{layer: nodeLayer, origins: &bart.Table[[]origin]{}, ranges: map[string][]netip.Prefix{}}
+	i := intended{
+		layer: nodeLayer, origins: &bart.Table[[]origin]{}, ranges: map[string][]netip.Prefix{},
+		pools: map[netip.Prefix]string{}, lent: map[netip.Addr]string{},
+	}
 	known := s.Nodes.Read && s.CiliumNodes.Read
 	switch {
 	case len(s.CiliumNodes.Items) > 0:
 		i.layer = ciliumLayer
 		for _, n := range s.CiliumNodes.Items {
 			i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
+			for _, pool := range n.Pools {
+				i.add(origin{n.Name, n.Created}, pool.CIDRs...)
+				for _, p := range pool.CIDRs {
+					i.pools[p] = pool.Name
+				}
+			}
 		}
 	case len(s.CalicoBlocks.Items) > 0:
 		i.layer = calicoLayer
+		var pools bart.Table[string]
+		for _, pool := range s.CalicoPools.Items {
+			pools.Insert(pool.CIDR, pool.Name)
+		}
 		for _, b := range s.CalicoBlocks.Items {
 			if b.Node != "" {
 				i.add(origin{b.Node, b.Created}, b.CIDR)
+			}
+			if pool, in := pools.LookupPrefix(b.CIDR); in {
+				i.pools[b.CIDR] = pool
+			}
+			for _, l := range b.Lent {
+				i.lent[l.Address] = l.Node
 			}
 		}
 	default:

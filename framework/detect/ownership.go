@@ -69,8 +69,8 @@ type RouteOwnership struct {
 func (RouteOwnership) Name() string { return "route-ownership" }
 
 // Reads implements Detector.
-func (RouteOwnership) Reads() []snapshot.Source {
-	return []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers}
+func (d RouteOwnership) Reads() []snapshot.Source {
+	return append([]snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. Findings are in order of prefix. A range that
@@ -169,7 +169,7 @@ func (o ownership) unannouncedAt(p netip.Prefix, owner string, without, with []s
 func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts time.Duration, enough bool) {
 	node := o.now.nodes[owner]
 	spoke := 0
-	since := node.Created // if it has been missing in all snapshots
+	since := o.now.Time.Add(-o.now.Age(node.Created)) // if it has been missing in all snapshots
 	first := o.now.Time
 	for i := o.n - 1; i >= 0; i-- {
 		v := o.at(i)
@@ -182,12 +182,38 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 			break
 		}
 		first = v.Time
-		if session, up := r.sessions[owner]; up && v.Time.Sub(session.Established) >= settle {
+		if o.settled(i, name, owner) {
 			spoke++
 		}
 	}
 	lasts = o.now.Time.Sub(since)
 	return lasts, spoke >= min(sightings, o.n) || lasts >= grace
+}
+
+// settled reports whether a node's session with a router had been up for long enough at a
+// snapshot. Where peering is observed it is by the times of snapshots alone: the router's clock
+// may be any.
+func (o ownership) settled(i int, name, node string) bool {
+	at := o.at(i)
+	r, _ := at.router(name)
+	session, up := r.sessions[node]
+	if o.now.peering == Declared {
+		return up && at.Time.Sub(session.Established) >= settle
+	}
+	for j := i - 1; up && j >= 0; j-- {
+		v := o.at(j)
+		before, there := v.router(name)
+		if !there || !before.Neighbors.Read {
+			continue
+		}
+		if then, was := before.sessions[node]; !was || !then.Established.Equal(session.Established) {
+			return false
+		}
+		if at.Time.Sub(v.Time) >= settle {
+			return true
+		}
+	}
+	return false
 }
 
 // complete reports whether all that a router announces was read, as far as it can be.
@@ -282,11 +308,12 @@ func (o ownership) wrong(p netip.Prefix, to speaker) string {
 	return "" // no pod range: a Service's address, for example
 }
 
-// runs reports whether a prefix is the address of one pod, which runs on a node. Calico lets
-// a node whose own blocks are full borrow addresses of another node's, and announces them
-// one by one.
+// runs reports whether a prefix is one address that a node uses, for a pod or for its end of
+// tunnels. Calico lets a node whose own blocks are full borrow addresses of another node's, and
+// announces them one by one.
 func (o ownership) runs(node string, p netip.Prefix) bool {
-	return p.IsSingleIP() && slices.ContainsFunc(o.now.podsIn(p), func(pod snapshot.Pod) bool { return pod.Node == node })
+	return p.IsSingleIP() && (o.now.lent[p.Addr()] == node ||
+		slices.ContainsFunc(o.now.podsIn(p), func(pod snapshot.Pod) bool { return pod.Node == node }))
 }
 
 // speaker is the node that a route leads to.
@@ -324,9 +351,11 @@ func (o ownership) speaker(r *router, w *way) (speaker, bool) {
 }
 
 // counts reports whether a node that a router reaches a prefix by may be one of this cluster.
-// One whose name is not known may be of another cluster with the same AS (Observed).
+// One whose name is not known may be of another cluster with the same AS, and the same ranges in
+// Node.spec (Observed).
 func (o ownership) counts(r *router, to speaker, p netip.Prefix) bool {
-	return to.name != "" || o.now.peering == Declared || o.now.ofPods(p) && len(r.announcers(p).pods) > 0
+	_, owned := o.now.owner(p)
+	return to.name != "" || o.now.peering == Declared || owned && len(r.announcers(p).pods) > 0
 }
 
 // speakers are the nodes by which a router has routes to exactly a prefix.

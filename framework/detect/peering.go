@@ -27,14 +27,18 @@ const (
 	//     it is another rack's, or has no BGP. A router that accepts neighbours from a range
 	//     of addresses forgets one whose session is down: on a link where other nodes are
 	//     neighbours this is left open (Gap).
-	//   - the node announces to it no other prefixes alone: it would be one of the nodes that
-	//     announce Services only.
 	//   - the node is ready. That of another is gone, or goes.
-	//   - it has none of the node's ranges. One of several may be of a pool that is not
-	//     announced.
+	//   - it accepts all that the node announces to it, as far as it counts what it rejects.
+	//   - the node announces to it no other prefixes alone: it would be one of the nodes that
+	//     announce Services only, if another program than the CNI (MetalLB) or settings of
+	//     nodes (Cilium) may do that.
+	//   - it has no range of the node of another pool. One of several pools may be meant to
+	//     stay inside.
+	//   - the CNI's own objects do not keep the range back: an IPPool of Calico that is not
+	//     exported, or CiliumBGPAdvertisements to the node's peers without it. Where they say
+	//     that it is announced, the two conditions before this one are not asked.
 	//
-	// The same rule holds for every CNI. It goes by routes, and not by the CNI's own objects
-	// (Calico's BGPPeers, Cilium's policies and advertisements), because those say which
+	// The same rule holds for every CNI. It goes by routes first, because the objects say which
 	// peers a node has, and not which of the routers that are read these are. Its price is
 	// that a router to which no node announces anything is not judged: Unjudged says so, and
 	// where that may be a fault (Gap.Open).
@@ -61,7 +65,8 @@ const (
 	noSession     = "the node has no BGP session on its link, where other nodes have, and may have none by intent"
 	otherPrefixes = "the node announces to it other prefixes alone"
 	noAggregate   = "it is a spine, and no aggregate that it has learned includes them"
-	anotherRange  = "it has another range of the node"
+	anotherRange  = "it has a range of the node of another pool"
+	rejected      = "it accepts fewer prefixes of the node than it gets"
 )
 
 // announcers are the nodes that announce something to a router by BGP.
@@ -106,10 +111,15 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return ""
 	}
 	announce := r.announcers(p)
-	another := func(q netip.Prefix) bool { return q != p && sameFamily(p, q) && v.covered(r, q) }
+	another := func(q netip.Prefix) bool {
+		return q != p && sameFamily(p, q) && v.poolsDiffer(p, q) && v.covered(r, q)
+	}
+	declared, withheld := v.declared(node, p)
 	switch {
 	case !p.Addr().Is4() && !r.IPv6:
 		return notIPv6
+	case withheld != "":
+		return withheld
 	case r.Role == snapshot.RoleSpine:
 		return noAggregate
 	case !r.Neighbors.Read:
@@ -126,7 +136,11 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return noNeighbor
 	case !v.nodes[node].Ready:
 		return notReady
-	case announce.others[node] && !announce.pods[node]:
+	case p.Addr().Is4() && v.rejects(r, node): // of IPv6 nothing is counted
+		return rejected
+	case declared:
+		return ""
+	case announce.others[node] && !announce.pods[node] && v.speaksForOthers(node):
 		return otherPrefixes
 	case slices.ContainsFunc(v.ranges[node], another):
 		return anotherRange
@@ -140,24 +154,28 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 	case notIPv6: // a range that its node has besides one of IPv4 goes the same way
 		node, _ := v.owner(p)
 		return !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
-	case noNeighbors, notReady, noSession, noLinks:
+	case noNeighbors, notReady, noSession, noLinks, rejected:
 		return true
-	case noNeighbor:
-		return false
 	case noAggregate:
 		// A cluster that announces no pod ranges has none on any router.
 		return !r.Neighbors.Read ||
 			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
 			slices.ContainsFunc(v.routers, func(o *router) bool { return v.aggregates(o) || len(o.announcers(p).pods) > 0 })
 	case noPodRange, noPodRangeV6:
-		// A cluster that announces no pod ranges has its sessions up, or none.
-		return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
+		// A cluster that announces no pod ranges has its sessions up, or none. One that is
+		// to announce them has another router that gets them.
+		down := slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
 			return v.addresses[n.Address] != "" && n.State != snapshot.SessionEstablished
 		})
+		node, _ := v.owner(p)
+		declared, _ := v.declared(node, p)
+		return down || (declared || p.Addr().Is4() && v.rejects(r, node)) && r.peers[node] && !v.somewhere(p)
+	case otherPrefixes, anotherRange:
+		// Nodes may announce Services alone, and pools may be meant to stay inside. Pods that
+		// the router does not reach may be meant so as well, or not.
+		return len(v.podsIn(p)) > 0
 	}
-	// Nodes may announce Services alone, and pools may be meant to stay inside. Pods that no
-	// router reaches may be meant so as well, or not.
-	return len(v.podsIn(p)) > 0 && !slices.ContainsFunc(v.routers, func(o *router) bool { return v.covered(o, p) })
+	return false
 }
 
 // unknownRanges returns why the pod ranges of a cluster are not known (Observed), though all
@@ -170,7 +188,7 @@ func unknownRanges(s snapshot.Snapshot, i intended) string {
 	case i.origins.Size() > 0:
 		return ""
 	case i.layer == ciliumLayer:
-		return "no CiliumNode has one in spec.ipam.podCIDRs"
+		return "no CiliumNode has one in spec.ipam.podCIDRs or spec.ipam.pools.allocated"
 	}
 	return "neither CiliumNodes, nor IPAMBlocks, nor Nodes have any"
 }

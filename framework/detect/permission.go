@@ -38,8 +38,8 @@ type Permission struct {
 func (Permission) Name() string { return "permission" }
 
 // Reads implements Detector.
-func (Permission) Reads() []snapshot.Source {
-	return []snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}
+func (d Permission) Reads() []snapshot.Source {
+	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. For each account and image, in their order, there is one latent

@@ -16,10 +16,10 @@ import (
 // route to.
 const NoRoute = "no-route"
 
-// ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB or Cilium is
-// configured to announce by BGP with the routes of the routers. A Service without a ready
-// endpoint has no route, and needs none. Addresses of IPv6 are judged if all routers were read for
-// them.
+// ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB, Cilium or
+// Calico is configured to announce by BGP with the routes of the routers. Those of a class that
+// none of them serves are another load balancer's. A Service without a ready endpoint has no
+// route, and needs none. Addresses of IPv6 are judged if all routers were read for them.
 //
 // A finding is pending at first: an address that routers have had becomes active with the
 // second snapshot in which none has it, and one that they have never had after
@@ -64,7 +64,7 @@ func (d ServiceRoute) detect(history []snapshot.Snapshot, x *Index) []Finding {
 			}
 			lasts, enough := vs.lackedFor(service.String(), address)
 			if d.Peering == Observed && len(history) == 1 { // a new one may not have been announced yet
-				lasts = now.Time.Sub(service.Created)
+				lasts = now.Age(service.Created)
 				enough = lasts >= announcedWithin
 			}
 			if !enough {
@@ -161,15 +161,16 @@ func (v *view) unrouted(service string, address netip.Addr) bool {
 	if !v.readForFamily(address) {
 		return false
 	}
-	if of := v.services()[service]; !of.ready || !slices.Contains(of.LoadBalancerIPs, address) {
+	of := v.services()[service]
+	if !of.ready || !slices.Contains(of.LoadBalancerIPs, address) {
 		return false
 	}
-	return v.announced(address) && !v.hasRoute(address)
+	return v.announced(of.Service, address) && !v.hasRoute(address)
 }
 
-// announced reports whether a node is to announce an address.
-func (v *view) announced(address netip.Addr) bool {
-	return slices.ContainsFunc(v.advertised(address), func(b advertisement) bool { return len(b.Nodes) > 0 })
+// announced reports whether a node is to announce an address of a Service.
+func (v *view) announced(of snapshot.Service, address netip.Addr) bool {
+	return slices.ContainsFunc(v.advertised(address), func(b advertisement) bool { return len(b.Nodes) > 0 && b.Serves(of) })
 }
 
 // readForRoutes reports whether all was read that lacksRoute asks.
@@ -192,7 +193,7 @@ func (v *view) readForFamily(address netip.Addr) bool {
 func (v *view) unaskedAddresses() (addresses []string, open bool) {
 	for _, service := range v.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			if v.readForRoutes() && !v.readForFamily(address) && v.announced(address) {
+			if v.readForRoutes() && !v.readForFamily(address) && v.announced(service, address) {
 				addresses = append(addresses, address.String())
 				open = open || !slices.ContainsFunc(service.LoadBalancerIPs, netip.Addr.Is4)
 			}
