@@ -148,20 +148,30 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// judged is what is found in one read. Each is a history of its own: two that are seconds apart
+// are no history of a cluster.
+type judged struct {
+	findings []detect.Finding
+	gaps     []detect.Gap
+}
+
+func judge(s snapshot.Snapshot) judged {
+	x := detect.NewIndex([]snapshot.Snapshot{s})
+	return judged{x.Run(detectors), x.Unjudged()}
+}
+
 // agree reports whether two reads lead to the same findings and gaps, and read the same.
 func agree(a, b snapshot.Snapshot) bool {
-	return maps.Equal(ids(a), ids(b)) && slices.Equal(unread(a), unread(b)) && slices.Equal(detect.Unjudged(a), detect.Unjudged(b))
+	if !slices.Equal(unread(a), unread(b)) {
+		return false
+	}
+	one, other := judge(a), judge(b)
+	return maps.Equal(one.ids(), other.ids()) && slices.Equal(one.gaps, other.gaps)
 }
 
-// find runs the detectors on one read. Each read is a history of its own: two that are seconds
-// apart are no history of a cluster.
-func find(s snapshot.Snapshot) []detect.Finding {
-	return detect.Run(detectors, []snapshot.Snapshot{s})
-}
-
-func ids(s snapshot.Snapshot) map[detect.ID]bool {
+func (j judged) ids() map[detect.ID]bool {
 	all := map[detect.ID]bool{}
-	for _, f := range find(s) {
+	for _, f := range j.findings {
 		all[f.ID()] = true
 	}
 	return all
@@ -255,10 +265,14 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	for _, router := range last.Routers {
 		r.Routers = append(r.Routers, router.Name)
 	}
-	for _, gap := range detect.Unjudged(last) {
-		for _, s := range reads[:len(reads)-1] { // what an earlier read had is missing now
+	of := make([]judged, len(reads))
+	for i, s := range reads {
+		of[i] = judge(s)
+	}
+	for _, gap := range of[len(of)-1].gaps {
+		for _, j := range of[:len(of)-1] { // what an earlier read had is missing now
 			has := func(g detect.Gap) bool { return g.Says == gap.Says }
-			gap.Open = gap.Open || !slices.ContainsFunc(detect.Unjudged(s), has)
+			gap.Open = gap.Open || !slices.ContainsFunc(j.gaps, has)
 		}
 		r.NotJudged = append(r.NotJudged, gap)
 	}
@@ -268,10 +282,8 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 			r.Unread = append(r.Unread, source.String()+": not asked for")
 		}
 	}
-	before := last
-	if len(reads) > 1 {
-		before = reads[len(reads)-2]
-	}
+	previous := max(0, len(reads)-2)
+	before := reads[previous]
 	now := unread(last)
 	for i, name := range unread(before) {
 		if !slices.Contains(now, name) {
@@ -279,16 +291,17 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 		}
 	}
 	told := func(f detect.Finding) Finding { return identified(f, incidents) }
-	found, earlier := find(last), find(before)
+	found, earlier := of[len(of)-1].findings, of[previous].findings
+	sameNow, sameEarlier := byID(found), byID(earlier)
 	for _, f := range found {
-		if held, in := hold(f, earlier); in {
+		if held, in := hold(f, sameEarlier[id(f)]); in {
 			r.Findings = append(r.Findings, told(held))
 		} else {
 			r.Once = append(r.Once, told(f))
 		}
 	}
 	for _, f := range earlier {
-		if _, in := hold(f, found); !in {
+		if _, in := hold(f, sameNow[id(f)]); !in {
 			r.Once = append(r.Once, told(f))
 		}
 	}
@@ -320,6 +333,14 @@ func hold(f detect.Finding, others []detect.Finding) (held detect.Finding, in bo
 		return held, true
 	}
 	return detect.Finding{}, false
+}
+
+func byID(findings []detect.Finding) map[string][]detect.Finding {
+	by := map[string][]detect.Finding{}
+	for _, f := range findings {
+		by[id(f)] = append(by[id(f)], f)
+	}
+	return by
 }
 
 // mildness orders states, the worst first.

@@ -38,6 +38,8 @@ type server struct {
 	agents  map[string]bool
 	// refused are paths that it forbids.
 	refused []string
+	// ahead is how far its clock is ahead of this machine's.
+	ahead time.Duration
 }
 
 func newServer(t *testing.T) *server {
@@ -66,6 +68,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.agents[r.UserAgent()] = true
 	items, there := s.lists[r.URL.Path]
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Date", time.Now().Add(s.ahead).UTC().Format(http.TimeFormat))
 	switch {
 	case slices.Contains(s.refused, r.URL.Path):
 		w.WriteHeader(http.StatusForbidden)
@@ -94,20 +97,23 @@ func (s *server) watched(path string) bool {
 var kinds = map[string]string{
 	"nodes": "NodeList", "pods": "PodList", "services": "ServiceList", "daemonsets": "DaemonSetList", "deployments": "DeploymentList",
 	"statefulsets": "StatefulSetList", "ciliumnodes": "CiliumNodeList", "ipamblocks": "IPAMBlockList", "endpointslices": "EndpointSliceList",
-	"bgpadvertisements": "BGPAdvertisementList", "ciliumbgpclusterconfigs": "CiliumBGPClusterConfigList", "ipaddresspools": "IPAddressPoolList", "clusterrolebindings": "ClusterRoleBindingList",
+	"ippools": "IPPoolList", "bgppeers": "BGPPeerList", "bgpconfigurations": "BGPConfigurationList", "ciliumpodippools": "CiliumPodIPPoolList",
+	"ciliumbgppeerconfigs": "CiliumBGPPeerConfigList", "ciliumbgpadvertisements": "CiliumBGPAdvertisementList", "bgpadvertisements": "BGPAdvertisementList", "ciliumbgpclusterconfigs": "CiliumBGPClusterConfigList", "ipaddresspools": "IPAddressPoolList", "clusterrolebindings": "ClusterRoleBindingList",
 	"clusterroles": "ClusterRoleList", "rolebindings": "RoleBindingList", "roles": "RoleList",
+}
+
+// add adds an item to a list.
+func (s *server) add(path, item string) {
+	if s.lists[path] != "" {
+		item = s.lists[path] + "," + item
+	}
+	s.lists[path] = item
 }
 
 // node is a Node and its CiliumNode.
 func (s *server) node(name, ip, podCIDR, ciliumCIDR string) {
-	add := func(path, item string) {
-		if s.lists[path] != "" {
-			item = s.lists[path] + "," + item
-		}
-		s.lists[path] = item
-	}
-	add("/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"creationTimestamp":"2022-06-01T12:00:00Z"},"spec":{"podCIDRs":[%q]},"status":{"conditions":[{"type":"Ready","status":"True"}],"addresses":[{"type":"InternalIP","address":%q}]}}`, name, name, podCIDR, ip))
-	add("/apis/cilium.io/v2/ciliumnodes", fmt.Sprintf(`{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":%q},"spec":{"addresses":[{"type":"InternalIP","ip":%q}],"ipam":{"podCIDRs":[%q]}}}`, name, ip, ciliumCIDR))
+	s.add("/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"creationTimestamp":"2022-06-01T12:00:00Z"},"spec":{"podCIDRs":[%q]},"status":{"conditions":[{"type":"Ready","status":"True"}],"addresses":[{"type":"InternalIP","address":%q}]}}`, name, name, podCIDR, ip))
+	s.add("/apis/cilium.io/v2/ciliumnodes", fmt.Sprintf(`{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":%q},"spec":{"addresses":[{"type":"InternalIP","ip":%q}],"ipam":{"podCIDRs":[%q]}}}`, name, ip, ciliumCIDR))
 }
 
 // incident is the cluster of node-drain, with two nodes.
@@ -330,7 +336,7 @@ func cluster(wrong bool) snapshot.Snapshot {
 	}
 	for _, read := range []*bool{
 		&s.Nodes.Read, &s.CiliumNodes.Read, &s.CalicoBlocks.Read, &s.Pods.Read, &s.Services.Read, &s.EndpointSlices.Read,
-		&s.BGPAdvertisements.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Accounts.Read, &s.CalicoAgents.Read,
+		&s.BGPAdvertisements.Read, &s.CalicoPools.Read, &s.CalicoPeers.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Accounts.Read, &s.CalicoAgents.Read,
 	} {
 		*read = true
 	}

@@ -66,7 +66,7 @@ const RoleHint = "relapse audit --rbac prints the ClusterRole that permits all o
 func Forbidden(why string) bool { return strings.Contains(why, snapshot.NotPermitted) }
 
 // RequestsPerSecond limit the requests to an API server, those of all clients
-// together, if nothing else is asked for; twice as many may follow each other at once. A read takes 16 of a small cluster, and up to 21 where addresses of Services are
+// together, if nothing else is asked for; twice as many may follow each other at once. A read takes 19 of a small cluster, and up to 26 where addresses of Services are
 // announced; each 500 objects more are one more.
 const RequestsPerSecond = 5
 

@@ -28,15 +28,7 @@ type Detector interface {
 // detector gets only the sources that it reads, so that its findings do not depend on what
 // else the snapshots have.
 func Run(detectors []Detector, history []snapshot.Snapshot) []Finding {
-	var findings []Finding
-	for _, d := range detectors {
-		reads, seen := d.Reads(), make([]snapshot.Snapshot, len(history))
-		for i, s := range history {
-			seen[i] = s.Only(reads...)
-		}
-		findings = append(findings, d.Detect(seen)...)
-	}
-	return findings
+	return NewIndex(history).Run(detectors)
 }
 
 // History is the time that the snapshots for a Detector should span. More is harmless.

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -9,15 +10,18 @@ import (
 
 // Kinds of findings of ImageDrift.
 const (
-	// MixedImages: pods of one template run different images.
+	// MixedImages: pods of one template run different images, on nodes of one architecture.
 	MixedImages = "mixed-images"
 	// ChangedImage: pods of a workload run another image than before, while the
 	// image reference in their spec is the same.
 	ChangedImage = "changed-image"
+	// ArchImages: what runs differs between architectures alone. A hint: an image of several
+	// architectures has a digest for each, which some runtimes report.
+	ArchImages = "architecture-images"
 )
 
 // ImageDrift finds containers that run another image than their siblings, or
-// than their predecessors, under the same reference.
+// than their predecessors, under the same reference, on nodes of one architecture.
 //
 // The finding is latent, because the other image may work as well. It is active
 // when a router has no route to the pods of a node that runs the newer image.
@@ -30,23 +34,28 @@ type ImageDrift struct {
 func (ImageDrift) Name() string { return "image-drift" }
 
 // Reads implements Detector.
-func (ImageDrift) Reads() []snapshot.Source {
-	return []snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}
+func (d ImageDrift) Reads() []snapshot.Source {
+	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. Findings are in order of workload, one for each
 // container.
 func (d ImageDrift) Detect(history []snapshot.Snapshot) []Finding {
+	return d.detect(history, NewIndex(history))
+}
+
+func (d ImageDrift) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	if len(history) == 0 {
 		return nil
 	}
 	now := history[len(history)-1]
-	past := pastImages(history)
-	view := newView(now, d.Peering)
+	past := pastImages(history, x)
+	arch := architectures(history)
+	view := newViews(history, x, d.Peering).now()
 	var findings []Finding
 	for _, u := range imageUses(now) {
 		for _, image := range imagesAskedFor(u) {
-			f, ok := drift(u, image, past[useKey{u.owner, u.container.Name, image}], view)
+			f, ok := drift(u, image, past[useKey{u.owner, u.container.Name, image}], arch, view, x)
 			if !ok {
 				continue
 			}
@@ -68,21 +77,25 @@ type seenImage struct {
 // pastImages lists what containers ran in any snapshot, each pod once for
 // each image: in order of snapshot, those of one snapshot in the order in which
 // their pods were created.
-func pastImages(history []snapshot.Snapshot) map[useKey][]seenImage {
+func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 	type podImage struct{ uid, container, digest string }
 	known := map[podImage]bool{}
 	all := map[useKey][]seenImage{}
 	for _, s := range history {
-		pods := slices.Clone(s.PodImages.Items)
-		slices.SortStableFunc(pods, func(a, b snapshot.PodImages) int { return a.Created.Compare(b.Created) })
+		pods := make([]*snapshot.PodImages, len(s.PodImages.Items))
+		for i := range pods {
+			pods[i] = &s.PodImages.Items[i]
+		}
+		slices.SortStableFunc(pods, func(a, b *snapshot.PodImages) int { return a.Created.Compare(b.Created) })
 		for _, p := range pods {
+			owner := ownerOf(*p)
 			for _, c := range p.Containers {
-				id := podImage{p.UID, c.Name, c.Pulled()}
+				id := podImage{p.UID, c.Name, x.pulled(c)}
 				if id.digest == "" || known[id] {
 					continue
 				}
 				known[id] = true
-				key := useKey{ownerOf(p), c.Name, c.Image}
+				key := useKey{owner, c.Name, c.Image}
 				all[key] = append(all[key], seenImage{id.digest, p.Template, p.Node})
 			}
 		}
@@ -103,36 +116,83 @@ func imagesAskedFor(u imageUse) []string {
 	return images
 }
 
+// architectures returns what tells the architecture of a node by its name: the newest snapshot
+// that has the Node, and for a node that none has the one that all others have. It is empty where
+// it is not known.
+func architectures(history []snapshot.Snapshot) func(node string) string {
+	known, kinds := map[string]string{}, map[string]bool{}
+	for _, s := range history {
+		for _, n := range s.Nodes.Items {
+			known[n.Name], kinds[n.Arch] = n.Arch, true
+		}
+	}
+	return func(node string) string {
+		arch, there := known[node]
+		if !there && len(kinds) == 1 {
+			return slices.Collect(maps.Keys(kinds))[0]
+		}
+		return arch
+	}
+}
+
 // drift judges one container: image is the reference in its spec, seen is what
-// ran under that reference.
-func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, bool) {
-	digests := map[string]bool{}
-	templates := map[string]map[string]bool{}
+// ran under that reference, and arch tells the architecture of a node.
+func drift(u imageUse, image string, seen []seenImage, arch func(string) string, view *view, x *Index) (Finding, bool) {
+	digests, on := map[string]bool{}, map[string]map[string]bool{} // of all, and on each architecture
 	for _, s := range seen {
 		digests[s.digest] = true
-		if templates[s.template] == nil {
-			templates[s.template] = map[string]bool{}
+		a := arch(s.node)
+		if on[a] == nil {
+			on[a] = map[string]bool{}
 		}
-		templates[s.template][s.digest] = true
+		on[a][s.digest] = true
 	}
 	if len(digests) < 2 {
 		return Finding{}, false
 	}
+	drifted := func(node string) bool { return len(on[arch(node)]) > 1 }
+	all := seen
+	seen = slices.DeleteFunc(slices.Clone(all), func(s seenImage) bool { return !drifted(s.node) })
+	if len(seen) == 0 {
+		running := map[string][]string{}
+		for _, s := range all {
+			running[s.digest] = append(running[s.digest], arch(s.node))
+		}
+		return Finding{
+			Kind: ArchImages, State: Hint, Object: Named(u.String()),
+			Says: fmt.Sprintf("%s has image %s; with that reference %s: an image of several architectures, or a tag that was moved before nodes of one of them pulled it.",
+				u, image, sayImages(running, "nodes run", "nodes run")),
+		}, true
+	}
+	templates := map[string]map[string]bool{} // by architecture as well
+	newest := map[string]string{}             // on each architecture: what was not intended
+	for _, s := range seen {
+		a := arch(s.node)
+		newest[a] = s.digest
+		if s.template == "" {
+			continue
+		}
+		key := a + " " + s.template
+		if templates[key] == nil {
+			templates[key] = map[string]bool{}
+		}
+		templates[key][s.digest] = true
+	}
 	f := Finding{Kind: ChangedImage, State: Latent, Object: Named(u.String())}
 	how := "at another revision of the workload with the same image reference"
-	for template, digests := range templates {
-		if len(digests) > 1 && template != "" {
+	for _, digests := range templates {
+		if len(digests) > 1 {
 			f.Kind, how = MixedImages, "with the same pod template"
 		}
 	}
-	// The newest image is the one that was not intended.
-	newest := seen[len(seen)-1].digest
 	running, ran := map[string][]string{}, map[string][]string{}
+	var affected []string // nodes that run the newest image
 	for _, p := range u.pods {
-		if digest := p.container.Pulled(); p.container.Image == image && digest != "" {
+		if digest := x.pulled(*p.container); p.container.Image == image && digest != "" && drifted(p.pod.Node) {
 			running[digest] = append(running[digest], p.pod.Node)
-			if digest == newest {
+			if newest[arch(p.pod.Node)] == digest {
 				f.Pods = append(f.Pods, p.pod.String())
+				affected = append(affected, p.pod.Node)
 			}
 		}
 	}
@@ -146,7 +206,7 @@ func drift(u imageUse, image string, seen []seenImage, view *view) (Finding, boo
 		f.Says += ", and earlier " + sayImages(ran, "ran", "ran")
 	}
 	f.Says += ", " + how
-	for _, node := range running[newest] {
+	for _, node := range affected {
 		for _, r := range view.routersWithout(node) {
 			f.State = Active
 			if !slices.Contains(f.Routers, r) {
@@ -168,12 +228,9 @@ func (v *view) routersWithout(node string) []string {
 		return nil
 	}
 	var routers []string
-	for p := range v.origins {
-		if !v.owns(node, p) {
-			continue
-		}
-		for _, r := range v.Routers {
-			if complete(r) && !v.covered(r, p) && v.unexpected(r, node, p) == "" && !slices.Contains(routers, r.Name) {
+	for _, p := range v.ranges[node] {
+		for _, r := range v.routers {
+			if complete(r.Router) && !v.covered(r, p) && v.unexpected(r, node, p) == "" && !slices.Contains(routers, r.Name) {
 				routers = append(routers, r.Name)
 			}
 		}

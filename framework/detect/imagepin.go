@@ -35,6 +35,10 @@ func (ImagePin) Reads() []snapshot.Source {
 // Detect implements Detector. Findings are in order of workload, one for each
 // container and kind.
 func (d ImagePin) Detect(history []snapshot.Snapshot) []Finding {
+	return d.detect(history, NewIndex(history))
+}
+
+func (d ImagePin) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	if len(history) == 0 {
 		return nil
 	}
@@ -63,7 +67,7 @@ func (d ImagePin) Detect(history []snapshot.Snapshot) []Finding {
 			add(u, LatestTag, fmt.Sprintf("%s: the image that latest refers to is pulled %s.", asks, u.when()))
 		}
 		served := tags[u.container.Image]
-		running := u.runningOtherThan(served)
+		running := u.runningOtherThan(served, x)
 		if served == "" || len(running) == 0 {
 			continue
 		}
@@ -84,8 +88,8 @@ type imageUse struct {
 // runningImage is the container in one pod. It may differ from the template:
 // the pod may be older.
 type runningImage struct {
-	pod       snapshot.PodImages
-	container snapshot.RunningContainer
+	pod       *snapshot.PodImages
+	container *snapshot.RunningContainer
 }
 
 func (u imageUse) String() string {
@@ -117,10 +121,10 @@ func (u imageUse) when() string {
 
 // runningOtherThan returns the nodes that run something else under the image's
 // name, by what they run. A node whose status lacks the digest is left out.
-func (u imageUse) runningOtherThan(digest string) map[string][]string {
+func (u imageUse) runningOtherThan(digest string, x *Index) map[string][]string {
 	nodes := map[string][]string{}
 	for _, p := range u.pods {
-		if got := p.container.Pulled(); p.container.Image == u.container.Image && got != "" && got != digest {
+		if got := x.pulled(*p.container); p.container.Image == u.container.Image && got != "" && got != digest {
 			nodes[got] = append(nodes[got], p.pod.Node)
 		}
 	}
@@ -131,29 +135,31 @@ func (u imageUse) runningOtherThan(digest string) map[string][]string {
 // pods that they are in.
 func imageUses(s snapshot.Snapshot) []imageUse {
 	var uses []imageUse
-	find := func(owner, container string) *imageUse {
-		for i := range uses {
-			if uses[i].owner == owner && uses[i].container.Name == container {
-				return &uses[i]
-			}
+	type key struct{ owner, container string }
+	places := map[key]int{}
+	add := func(owner string, c snapshot.Container) int {
+		uses = append(uses, imageUse{owner: owner, container: c})
+		if _, there := places[key{owner, c.Name}]; !there {
+			places[key{owner, c.Name}] = len(uses) - 1
 		}
-		return nil
+		return len(uses) - 1
 	}
 	for _, w := range s.Workloads.Items {
 		for _, c := range w.Containers {
-			uses = append(uses, imageUse{owner: fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name), container: c})
+			add(w.Kind+" "+w.Namespace+"/"+w.Name, c)
 		}
 	}
-	for _, p := range s.PodImages.Items {
-		owner := ownerOf(p)
-		for _, c := range p.Containers {
-			u := find(owner, c.Name)
-			if u == nil {
+	for i := range s.PodImages.Items {
+		p := &s.PodImages.Items[i]
+		owner := ownerOf(*p)
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			at, there := places[key{owner, c.Name}]
+			if !there {
 				// The pod's owner is of a kind that Workloads does not list.
-				uses = append(uses, imageUse{owner: owner, container: c.Container})
-				u = &uses[len(uses)-1]
+				at = add(owner, c.Container)
 			}
-			u.pods = append(u.pods, runningImage{p, c})
+			uses[at].pods = append(uses[at].pods, runningImage{p, c})
 		}
 	}
 	slices.SortStableFunc(uses, func(a, b imageUse) int { return strings.Compare(a.owner, b.owner) })
@@ -168,7 +174,7 @@ func ownerOf(p snapshot.PodImages) string {
 	case "Node":
 		return "static Pod " + p.String()
 	}
-	return fmt.Sprintf("%s %s/%s", p.OwnerKind, p.Namespace, p.OwnerName)
+	return p.OwnerKind + " " + p.Namespace + "/" + p.OwnerName
 }
 
 // shortDigest is long enough to distinguish digests by eye.

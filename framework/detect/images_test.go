@@ -2,6 +2,7 @@ package detect
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -249,6 +250,14 @@ func TestImageDrift(t *testing.T) {
 	roll := func(i int, template, image, digest string) step {
 		return func(w *imageWorld) { w.replace(i, template, image, digest) }
 	}
+	arches := func(arch ...string) step {
+		return func(w *imageWorld) {
+			w.Nodes.Items = slices.Clone(w.Nodes.Items)
+			for i := range w.Nodes.Items {
+				w.Nodes.Items[i].Arch = arch[i]
+			}
+		}
+	}
 	tests := []struct {
 		name  string
 		image string
@@ -330,6 +339,26 @@ func TestImageDrift(t *testing.T) {
 				}
 			}},
 			want: []brief{{MixedImages, Latent, "DaemonSet kube-system/kube-router, init container install-cni", 1}},
+		},
+		{
+			name: "one image of two architectures", image: pinned,
+			steps: []step{arches("amd64", "amd64", "arm64"), func(w *imageWorld) {
+				w.pod("DaemonSet", "exporter", "master", "rev1", runs(asks("exporter", "exporter:1"), oldDigest))
+				w.pod("DaemonSet", "exporter", "worker2", "rev1", runs(asks("exporter", "exporter:1"), newDigest))
+			}},
+			want: []brief{{ArchImages, Hint, "DaemonSet kube-system/exporter, container exporter", 0}},
+			says: "DaemonSet kube-system/exporter, container exporter has image exporter:1; with that reference amd64 nodes run sha256:111111111111, arm64 nodes run sha256:222222222222: an image of several architectures, or a tag that was moved before nodes of one of them pulled it.",
+		},
+		{
+			name: "two images on one of two architectures", image: routerImage,
+			steps: []step{arches("amd64", "amd64", "arm64"), roll(1, "rev1", routerImage, newDigest)},
+			want:  []brief{{MixedImages, Latent, routerObject, 1}},
+			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master runs sha256:111111111111, worker1 runs sha256:222222222222, with the same pod template.",
+		},
+		{
+			name: "the second of two architectures gets another image", image: routerImage,
+			steps: []step{arches("amd64", "amd64", "arm64"), roll(2, "rev2", routerImage, newDigest)},
+			want:  []brief{{ChangedImage, Latent, routerObject, 1}},
 		},
 		{
 			name: "static pods are each their own", image: pinned,

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gaissmai/bart"
+
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -18,7 +20,14 @@ type intended struct {
 	layer string
 	// origins are in order of age, the eldest claim first. The allocators give a range to
 	// one node; where one has more, two objects claim it.
-	origins map[netip.Prefix][]origin
+	origins *bart.Table[[]origin]
+	// ranges are the prefixes of each node.
+	ranges map[string][]netip.Prefix
+	// pools are the names of the pools that ranges are of. A range without one is of none, or
+	// its pool is not known.
+	pools map[netip.Prefix]string
+	// lent are addresses that another node than the owner of their range uses and announces.
+	lent map[netip.Addr]string
 }
 
 // origin is a node that should announce a prefix, whether it has a Node object or not.
@@ -35,23 +44,42 @@ const (
 	nodeLayer   = "Node"
 )
 
-// podRanges are the nodes' pod ranges by the CNI's own allocation: Cilium's CiliumNodes,
-// else Calico's blocks, else Node.spec.podCIDRs, which kube-router, Flannel and others
-// use. It returns false if the source that decides was not read.
+// podRanges are the nodes' pod ranges by the CNI's own allocation: Cilium's CiliumNodes, with
+// the ranges that they have of pools, else Calico's blocks, else Node.spec.podCIDRs, which
+// kube-router, Flannel and others use. It returns false if the source that decides was not read.
 func podRanges(s snapshot.Snapshot) (intended, bool) {
-	i := intended{layer: nodeLayer, origins: map[netip.Prefix][]origin{}}
+	i := intended{
+		layer: nodeLayer, origins: &bart.Table[[]origin]{}, ranges: map[string][]netip.Prefix{},
+		pools: map[netip.Prefix]string{}, lent: map[netip.Addr]string{},
+	}
 	known := s.Nodes.Read && s.CiliumNodes.Read
 	switch {
 	case len(s.CiliumNodes.Items) > 0:
 		i.layer = ciliumLayer
 		for _, n := range s.CiliumNodes.Items {
 			i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
+			for _, pool := range n.Pools {
+				i.add(origin{n.Name, n.Created}, pool.CIDRs...)
+				for _, p := range pool.CIDRs {
+					i.pools[p] = pool.Name
+				}
+			}
 		}
 	case len(s.CalicoBlocks.Items) > 0:
 		i.layer = calicoLayer
+		var pools bart.Table[string]
+		for _, pool := range s.CalicoPools.Items {
+			pools.Insert(pool.CIDR, pool.Name)
+		}
 		for _, b := range s.CalicoBlocks.Items {
 			if b.Node != "" {
 				i.add(origin{b.Node, b.Created}, b.CIDR)
+			}
+			if pool, in := pools.LookupPrefix(b.CIDR); in {
+				i.pools[b.CIDR] = pool
+			}
+			for _, l := range b.Lent {
+				i.lent[l.Address] = l.Node
 			}
 		}
 	default:
@@ -61,8 +89,8 @@ func podRanges(s snapshot.Snapshot) (intended, bool) {
 			i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
 		}
 	}
-	for p := range i.origins {
-		slices.SortStableFunc(i.origins[p], func(a, b origin) int {
+	for _, origins := range i.origins.All() {
+		slices.SortStableFunc(origins, func(a, b origin) int {
 			return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.node, b.node))
 		})
 	}
@@ -71,7 +99,10 @@ func podRanges(s snapshot.Snapshot) (intended, bool) {
 
 func (i intended) add(o origin, prefixes ...netip.Prefix) {
 	for _, p := range prefixes {
-		i.origins[p] = append(i.origins[p], o)
+		i.origins.Modify(p, func(origins []origin, _ bool) ([]origin, bool) { return append(origins, o), false })
+		if !slices.Contains(i.ranges[o.node], p) {
+			i.ranges[o.node] = append(i.ranges[o.node], p)
+		}
 	}
 }
 
@@ -86,12 +117,8 @@ func (i intended) record(node string) string {
 // of returns the nodes whose range p is or is a part of, the eldest first. The narrowest
 // range decides.
 func (i intended) of(p netip.Prefix) []origin {
-	for bits := p.Bits(); bits > 0; bits-- {
-		if origins := i.origins[netip.PrefixFrom(p.Addr(), bits).Masked()]; len(origins) > 0 {
-			return origins
-		}
-	}
-	return nil
+	origins, _ := i.origins.LookupPrefix(p)
+	return origins
 }
 
 // owner returns the eldest of them.

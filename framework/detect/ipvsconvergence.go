@@ -54,7 +54,11 @@ const stuckFor = 5 * time.Second / 2
 // An old sync alone, and goroutines that wait, are latent findings: no connections
 // fail until a Service changes. They are active on a node that has differences.
 //
-// Nodes whose kube-proxy is known to run in another mode are not examined.
+// A node that gives packets to its own endpoints alone (internalTrafficPolicy Local) must have
+// those, and where endpoints are meant for some zones or nodes (topology hints) it needs some of
+// them. Endpoints that terminate serve where none is ready. Services that kube-proxy leaves to
+// another proxy are not examined, and neither are nodes whose kube-proxy is known to run in
+// another mode.
 type IPVSConvergence struct {
 	// Settle is how long a difference may last; zero means DefaultSettle.
 	Settle time.Duration
@@ -265,23 +269,49 @@ func (d IPVSConvergence) differences(s snapshot.Snapshot, node string) map[diffe
 		return found
 	}
 	for _, service := range s.Services.Items {
-		if d.Except != nil && d.Except(service.String()) {
+		if service.OtherProxy || d.Except != nil && d.Except(service.String()) {
 			continue
 		}
 		for _, port := range service.Ports {
-			ready := readyServers(s, service, port)
+			wants := wantedOn(s, service, port, node)
 			for _, ip := range service.ClusterIPs {
 				sp := servicePort{service.String(), port.Protocol, netip.AddrPortFrom(ip, port.Port)}
-				compare(found, sp, ready, p.Table)
+				compare(found, sp, wants, p.Table)
 			}
 		}
 	}
 	return found
 }
 
-// readyServers are the endpoints of a port that must get connections.
-func readyServers(s snapshot.Snapshot, service snapshot.Service, port snapshot.ServicePort) map[netip.AddrPort]bool {
-	return servers(s, service, port, func(slice snapshot.EndpointSlice) []netip.Addr { return slice.Ready })
+// wanted are the endpoints of a port that a node is to send connections to.
+type wanted struct {
+	// must get connections: each of them or, with some, one of them at least.
+	must map[netip.AddrPort]bool
+	some bool
+	// may get some as well, such as those that terminate while none is ready.
+	may map[netip.AddrPort]bool
+}
+
+// wantedOn are those of a node.
+func wantedOn(s snapshot.Snapshot, service snapshot.Service, port snapshot.ServicePort, node string) wanted {
+	w := wanted{may: map[netip.AddrPort]bool{}}
+	w.must = servers(s, service, port, func(slice snapshot.EndpointSlice) []netip.Addr {
+		w.some = w.some || slice.Hinted
+		if !service.InternalLocal || len(slice.ReadyOn) != len(slice.Ready) {
+			return slice.Ready
+		}
+		var own []netip.Addr
+		for i, on := range slice.ReadyOn {
+			if on == node {
+				own = append(own, slice.Ready[i])
+			}
+		}
+		return own
+	})
+	if len(w.must) == 0 {
+		w.may = servers(s, service, port, func(slice snapshot.EndpointSlice) []netip.Addr { return slice.Draining })
+	}
+	return w
 }
 
 // servers are those endpoints of a port that are wanted.
@@ -304,29 +334,30 @@ func servers(s snapshot.Snapshot, service snapshot.Service, port snapshot.Servic
 }
 
 // compare adds the differences of one port of one cluster IP.
-func compare(found map[difference]bool, port servicePort, ready map[netip.AddrPort]bool, table []snapshot.VirtualServer) {
+func compare(found map[difference]bool, port servicePort, wants wanted, table []snapshot.VirtualServer) {
 	i := slices.IndexFunc(table, func(v snapshot.VirtualServer) bool {
 		return v.Protocol == port.protocol && v.Address == port.address
 	})
 	if i < 0 {
-		if len(ready) > 0 { // without endpoints no connection could succeed anyway
+		if len(wants.must) > 0 { // without endpoints no connection could succeed anyway
 			found[difference{port: port, kind: MissingVirtualServer}] = true
 		}
 		return
 	}
-	serving := map[netip.AddrPort]bool{}
+	serving, enough := map[netip.AddrPort]bool{}, false
 	for _, server := range table[i].Servers {
 		if server.Weight == 0 {
 			continue // it gets no new connections
 		}
 		serving[server.Address] = true
-		if !ready[server.Address] {
+		enough = enough || wants.some && wants.must[server.Address]
+		if !wants.must[server.Address] && !wants.may[server.Address] {
 			found[difference{port, StaleRealServer, server.Address}] = true
 		}
 	}
-	for address := range ready {
+	for address := range wants.must {
 		// Another family's endpoints are behind the Service's other address.
-		if address.Addr().Is4() == port.address.Addr().Is4() && !serving[address] {
+		if address.Addr().Is4() == port.address.Addr().Is4() && !serving[address] && !enough {
 			found[difference{port, MissingRealServer, address}] = true
 		}
 	}

@@ -91,11 +91,25 @@ func (p *proxied) moves(id int) *proxied {
 	return p
 }
 
+// as changes what Kubernetes says.
+func (p *proxied) as(change func(*snapshot.Service, *snapshot.EndpointSlice)) *proxied {
+	change(&p.Services.Items[0], &p.EndpointSlices.Items[0])
+	return p
+}
+
 func to(pod netip.Addr) snapshot.RealServer {
 	return snapshot.RealServer{Address: netip.AddrPortFrom(pod, 7007), Weight: 1}
 }
 
 func TestIPVSConvergence(t *testing.T) {
+	overdue := func(ready []netip.Addr, change func(*snapshot.Service, *snapshot.EndpointSlice), served ...snapshot.RealServer) []*proxied {
+		return []*proxied{polled(0, ready, served...).frozen().as(change), polled(12, ready, served...).frozen().as(change)}
+	}
+	local := func(on ...string) func(*snapshot.Service, *snapshot.EndpointSlice) {
+		return func(s *snapshot.Service, e *snapshot.EndpointSlice) { s.InternalLocal, e.ReadyOn = true, on }
+	}
+	hinted := func(_ *snapshot.Service, e *snapshot.EndpointSlice) { e.Hinted = true }
+	draining := func(_ *snapshot.Service, e *snapshot.EndpointSlice) { e.Draining = []netip.Addr{oldPod} }
 	old, oldAndNew, new := []netip.Addr{oldPod}, []netip.Addr{oldPod, newPod}, []netip.Addr{newPod}
 	drained := to(oldPod)
 	drained.Weight, drained.Active = 0, 7
@@ -215,6 +229,19 @@ func TestIPVSConvergence(t *testing.T) {
 			[]*proxied{polled(0, new, to(oldPod)).frozen().waits(7, 42), unreadable(3), polled(6, new, to(oldPod)).frozen().waits(7, 42)},
 			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
 		},
+		{"a node's own endpoint alone, and no other", overdue(oldAndNew, local("edge", "core"), to(oldPod)), nil},
+		{"no endpoint of the node's own", overdue(oldAndNew, local("core", "core")), nil},
+		{
+			"not the node's own endpoint", overdue(oldAndNew, local("edge", "core"), to(newPod)),
+			[]string{"missing-real-server active edge", "stale-real-server active edge"},
+		},
+		{"own endpoints alone, of a snapshot that does not say where they are", overdue(old, local(), to(oldPod)), nil},
+		{"endpoints for another zone", overdue(oldAndNew, hinted, to(oldPod)), nil},
+		{"no endpoint of any zone", overdue(oldAndNew, hinted), []string{"missing-real-server active edge"}},
+		{"endpoints of any zone that are none", overdue(new, hinted, to(newPod), to(oldPod)), []string{"stale-real-server active edge"}},
+		{"a terminating endpoint while none is ready", overdue(nil, draining, to(oldPod)), nil},
+		{"a terminating endpoint beside one that is ready", overdue(new, draining, to(newPod), to(oldPod)), []string{"stale-real-server active edge"}},
+		{"another proxy's Service", overdue(new, func(s *snapshot.Service, _ *snapshot.EndpointSlice) { s.OtherProxy = true }, to(oldPod)), nil},
 		{
 			"a sync that is slow, and moves",
 			[]*proxied{

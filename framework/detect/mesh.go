@@ -109,10 +109,15 @@ func (a addressing) lackingSessions() []Finding {
 // byCulprit groups sessions by the one of their two nodes that lacks more of all:
 // the other one is usually healthy.
 func byCulprit(sessions, all []missing) map[string][]missing {
+	lacks := map[string]int{}
+	for _, m := range all {
+		lacks[m.from]++
+		lacks[m.to]++
+	}
 	byNode := map[string][]missing{}
 	for _, m := range sessions {
 		one, other := m.from, m.to
-		if n, o := len(with(all, one)), len(with(all, other)); o > n || o == n && other < one {
+		if n, o := lacks[one], lacks[other]; o > n || o == n && other < one {
 			one = other
 		}
 		byNode[one] = append(byNode[one], m)

@@ -68,8 +68,7 @@ func (d NodeAddress) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 || !history[len(history)-1].Nodes.Read {
 		return nil
 	}
-	a := addressing{history: history, now: history[len(history)-1], wrong: map[string]bool{}, peering: d.Peering}
-	a.missing = missingSessions(a.now)
+	a := newAddressing(history, d.Peering)
 	var findings []Finding
 	for _, n := range a.now.Nodes.Items {
 		findings = append(findings, a.wrongAddresses(n)...)
@@ -94,6 +93,38 @@ type addressing struct {
 	// wrong are the nodes for which Calico uses an address that is no InternalIP.
 	wrong   map[string]bool
 	peering Peering
+
+	// By node.
+	cilium   map[string][]netip.Addr
+	agents   map[string]snapshot.CalicoAgent
+	networks map[string][]snapshot.Interface
+	// holders are the nodes for which Calico has an address, in order.
+	holders map[netip.Addr][]string
+}
+
+func newAddressing(history []snapshot.Snapshot, p Peering) addressing {
+	a := addressing{
+		history: history, now: history[len(history)-1], wrong: map[string]bool{}, peering: p, cilium: map[string][]netip.Addr{},
+		agents: map[string]snapshot.CalicoAgent{}, networks: map[string][]snapshot.Interface{}, holders: map[netip.Addr][]string{},
+	}
+	a.missing = missingSessions(a.now)
+	for _, c := range a.now.CiliumNodes.Items {
+		a.cilium[c.Name] = append(a.cilium[c.Name], c.InternalIPs...)
+	}
+	for _, c := range slices.Backward(a.now.CalicoAgents.Items) { // the first of a node counts
+		a.agents[c.Node] = c
+	}
+	for _, n := range slices.Backward(a.now.NodeNetworks) {
+		if n.Interfaces.Read {
+			a.networks[n.Node] = n.Interfaces.Items
+		}
+	}
+	for _, n := range a.now.Nodes.Items {
+		if addr := n.Calico.Address.Addr(); addr.IsValid() {
+			a.holders[addr] = append(a.holders[addr], n.Name)
+		}
+	}
+	return a
 }
 
 const calico = "Calico"
@@ -111,13 +142,8 @@ func (a addressing) claims(n snapshot.Node) []claim {
 	if p := n.Calico.Address; p.IsValid() {
 		all = append(all, claim{calico, "the annotation projectcalico.org/IPv4Address", p.Addr()})
 	}
-	for _, c := range a.now.CiliumNodes.Items {
-		if c.Name != n.Name {
-			continue
-		}
-		for _, addr := range c.InternalIPs {
-			all = append(all, claim{"Cilium", "its CiliumNode", addr})
-		}
+	for _, addr := range a.cilium[n.Name] {
+		all = append(all, claim{"Cilium", "its CiliumNode", addr})
 	}
 	for _, addr := range n.KubeRouterAddresses {
 		if a.peering == Observed {
@@ -143,7 +169,7 @@ func (a addressing) wrongAddresses(n snapshot.Node) []Finding {
 			a.wrong[n.Name] = true
 			if sessions := with(a.missing, n.Name); len(sessions) > 0 {
 				f.State, sessionsDown = Active, ": "+saySessions(sessions)
-			} else if agent, ok := a.agent(n.Name); ok && chosen(agent) {
+			} else if agent, ok := a.agents[n.Name]; ok && chosen(agent) {
 				continue
 			}
 		}
@@ -175,15 +201,6 @@ func settings(agent snapshot.CalicoAgent) autodetection.Settings {
 	return autodetection.Settings{IP: agent.IP, Method: agent.Method}
 }
 
-// agent is the calico-node of a node.
-func (a addressing) agent(node string) (snapshot.CalicoAgent, bool) {
-	i := slices.IndexFunc(a.now.CalicoAgents.Items, func(c snapshot.CalicoAgent) bool { return c.Node == node })
-	if i < 0 {
-		return snapshot.CalicoAgent{}, false
-	}
-	return a.now.CalicoAgents.Items[i], true
-}
-
 // duplicates finds a node whose address another one has as well. Each of the two
 // has a finding.
 func (a addressing) duplicates(n snapshot.Node) []Finding {
@@ -203,18 +220,17 @@ func (a addressing) duplicates(n snapshot.Node) []Finding {
 
 // holder is another node for which Calico has an address.
 func (a addressing) holder(node string, addr netip.Addr) (string, bool) {
-	for _, o := range a.now.Nodes.Items {
-		if o.Name != node && o.Calico.Address.IsValid() && o.Calico.Address.Addr() == addr {
-			return o.Name, true
-		}
+	i := slices.IndexFunc(a.holders[addr], func(name string) bool { return name != node })
+	if i < 0 {
+		return "", false
 	}
-	return "", false
+	return a.holders[addr][i], true
 }
 
 // next predicts which address Calico will choose for a node.
 func (a addressing) next(n snapshot.Node) []Finding {
-	interfaces, read := a.interfaces(n.Name)
-	agent, ok := a.agent(n.Name)
+	interfaces, read := a.networks[n.Name]
+	agent, ok := a.agents[n.Name]
 	if !read || !ok || !n.Calico.Address.IsValid() {
 		return nil
 	}
@@ -270,11 +286,7 @@ func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why 
 	return findings
 }
 
-// interfaces are those of a node, if they were read.
-func (a addressing) interfaces(node string) ([]snapshot.Interface, bool) {
-	return interfacesAt(a.now, node)
-}
-
+// interfacesAt are the interfaces of a node, if they were read.
 func interfacesAt(s snapshot.Snapshot, node string) ([]snapshot.Interface, bool) {
 	for _, n := range s.NodeNetworks {
 		if n.Node == node && n.Interfaces.Read {
@@ -363,7 +375,7 @@ func sourceOn(interfaces []snapshot.Interface, name string, via netip.Addr) neti
 // sayInterface says which interface of the node has an address, and whether it
 // appeared after boot.
 func (a addressing) sayInterface(n snapshot.Node, addr netip.Addr) string {
-	interfaces, read := a.interfaces(n.Name)
+	interfaces, read := a.networks[n.Name]
 	if !read {
 		return ""
 	}
@@ -393,8 +405,7 @@ func (a addressing) appeared(n snapshot.Node, i snapshot.Interface) (how string,
 			return fmt.Sprintf("%s (after %s)", after, s.Time.Format(time.TimeOnly)), true
 		}
 	}
-	interfaces, _ := a.interfaces(n.Name)
-	for _, first := range interfaces {
+	for _, first := range a.networks[n.Name] {
 		known := slices.ContainsFunc(first.Addresses, func(p netip.Prefix) bool { return slices.Contains(n.InternalIPs, p.Addr()) })
 		if known && first.Index < i.Index {
 			return fmt.Sprintf("was added after %s (index %d, after %d)", first.Name, i.Index, first.Index), true

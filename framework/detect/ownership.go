@@ -69,29 +69,26 @@ type RouteOwnership struct {
 func (RouteOwnership) Name() string { return "route-ownership" }
 
 // Reads implements Detector.
-func (RouteOwnership) Reads() []snapshot.Source {
-	return []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers}
+func (d RouteOwnership) Reads() []snapshot.Source {
+	return append([]snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. Findings are in order of prefix. A range that
 // some routers have lacked for long enough and others have not has two: the
 // active one comes first, and each names its own routers.
 func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
+	return d.detect(history, NewIndex(history))
+}
+
+func (d RouteOwnership) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	if len(history) == 0 {
 		return nil
 	}
-	views := make([]*view, len(history))
-	at := func(i int) *view {
-		if views[i] == nil {
-			views[i] = newView(history[i], d.Peering)
-		}
-		return views[i]
-	}
-	now := at(len(history) - 1)
-	if !now.known {
+	vs := newViews(history, x, d.Peering)
+	if !vs.now().known {
 		return nil
 	}
-	o := ownership{now: now, at: at, n: len(history), formers: map[netip.Addr]string{}}
+	o := ownership{now: vs.now(), at: vs.at, n: len(history), formers: map[netip.Addr]string{}}
 	findings := slices.Concat(o.unannounced(), o.misplaced(), o.twins())
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(comparePrefixes(a.Object.prefix, b.Object.prefix), cmp.Compare(a.Announcer, b.Announcer))
@@ -100,156 +97,6 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
 		findings[i].Detector = d.Name()
 	}
 	return findings
-}
-
-// view is one snapshot, indexed.
-type view struct {
-	snapshot.Snapshot
-	// intended are the pod ranges. known is true if the objects that decide were read.
-	intended
-	known bool
-	nodes map[string]snapshot.Node
-	// addresses are the InternalIPs of Nodes.
-	addresses map[netip.Addr]string
-	peering   Peering
-	// announced are the announcements of routers, by name, once they were asked for.
-	announced map[string][]announcement
-	// announcers are kept in the same way.
-	announcers map[string]announcers
-}
-
-func newView(s snapshot.Snapshot, p Peering) *view {
-	v := &view{
-		Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{},
-		peering: p, announced: map[string][]announcement{}, announcers: map[string]announcers{},
-	}
-	v.intended, v.known = podRanges(s)
-	if p == Observed && unknownRanges(s, v.intended) != "" {
-		v.known = false
-	}
-	for _, n := range s.Nodes.Items {
-		v.nodes[n.Name] = n
-		for _, a := range n.InternalIPs {
-			v.addresses[a] = n.Name
-		}
-	}
-	if p == Declared {
-		return v
-	}
-	// Sessions may have another address than the InternalIP.
-	for _, n := range s.Nodes.Items {
-		own := slices.Clone(n.KubeRouterAddresses)
-		if n.Calico.Address.IsValid() {
-			own = append(own, n.Calico.Address.Addr())
-		}
-		for _, a := range own {
-			v.addresses[a] = cmp.Or(v.addresses[a], n.Name)
-		}
-	}
-	return v
-}
-
-// allocated returns the node that has p in its Node.spec.podCIDRs, or "".
-func (v *view) allocated(p netip.Prefix) string {
-	for _, n := range v.Nodes.Items {
-		if slices.Contains(n.PodCIDRs, p) {
-			return n.Name
-		}
-	}
-	return ""
-}
-
-func (v *view) router(name string) (snapshot.Router, bool) {
-	for _, r := range v.Routers {
-		if r.Name == name {
-			return r, true
-		}
-	}
-	return snapshot.Router{}, false
-}
-
-// speaking reports whether a node has a session with a router that is up for
-// long enough to have announced everything.
-func (v *view) speaking(r snapshot.Router, node string) bool {
-	n, up := v.session(r, node)
-	return up && v.Time.Sub(n.Established) >= settle
-}
-
-// session returns the oldest established session of a router with a node, if there is one.
-func (v *view) session(r snapshot.Router, node string) (oldest snapshot.Neighbor, up bool) {
-	for _, n := range r.Neighbors.Items {
-		with := n.State == snapshot.SessionEstablished && v.addresses[n.Address] == node
-		if with && (!up || n.Established.Before(oldest.Established)) {
-			oldest, up = n, true
-		}
-	}
-	return oldest, up
-}
-
-// announcement is one way in which a router reaches a prefix.
-type announcement struct {
-	prefix netip.Prefix
-	// nextHop is where packets are sent, neighbor the peer that announced it.
-	nextHop, neighbor netip.Addr
-	// protocol is bgp, or that of a route that the operator added.
-	protocol snapshot.RouteProtocol
-	// internal is true for a path learned over iBGP.
-	internal bool
-}
-
-// announcements lists what a router has, from its RIB and the operator's
-// routes in its FIB, without default routes. A prefix without a best path has none that the
-// router uses: no next hop of them can be reached. Where one of the two was not read, some
-// may be missing.
-func announcements(r snapshot.Router) (all []announcement) {
-	used := map[netip.Prefix]bool{}
-	for _, p := range r.Paths.Items {
-		used[p.Prefix] = used[p.Prefix] || p.Best
-	}
-	for _, p := range r.Paths.Items {
-		if p.Prefix.Bits() > 0 && p.Neighbor.IsValid() && used[p.Prefix] {
-			all = append(all, announcement{p.Prefix, p.NextHop, p.Neighbor, snapshot.RouteBGP, p.Internal})
-		}
-	}
-	for _, f := range r.Routes.Items {
-		// BGP's routes are in the RIB; the kernel's are the router's own links.
-		if f.Protocol == snapshot.RouteBGP || f.Protocol == snapshot.RouteBIRD && used[f.Prefix] || f.Protocol == snapshot.RouteKernel ||
-			f.Type != snapshot.RouteUnicast || f.Prefix.Bits() == 0 {
-			continue
-		}
-		for _, h := range f.NextHops {
-			all = append(all, announcement{prefix: f.Prefix, nextHop: h.Address, protocol: f.Protocol})
-		}
-	}
-	return all
-}
-
-// announcements are those of a router, made once.
-func (v *view) announcements(r snapshot.Router) []announcement {
-	all, made := v.announced[r.Name]
-	if !made {
-		all = announcements(r)
-		v.announced[r.Name] = all
-	}
-	return all
-}
-
-// covered reports whether a router reaches a range: by a route to exactly that
-// range, wherever it leads, or by a wider one that leads to a node. A wider
-// route that leads elsewhere, such as a spine's aggregate, does not bring
-// packets to pods, except on the spine.
-func (v *view) covered(r snapshot.Router, p netip.Prefix) bool {
-	for _, a := range v.announcements(r) {
-		if a.prefix == p {
-			return true
-		}
-		if contains(a.prefix, p) {
-			if _, ok := v.addresses[a.nextHop]; ok || aggregate(r, a) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // ownership judges the newest of n snapshots, with the others for context.
@@ -264,7 +111,7 @@ type ownership struct {
 // unannounced finds ranges of nodes that routers do not have.
 func (o ownership) unannounced() []Finding {
 	var findings []Finding
-	for p, origins := range o.now.origins {
+	for p, origins := range o.now.origins.All() {
 		i := slices.IndexFunc(origins, func(c origin) bool { _, ok := o.now.nodes[c.node]; return ok })
 		if i < 0 {
 			continue // the owner was removed
@@ -272,8 +119,8 @@ func (o ownership) unannounced() []Finding {
 		owner := origins[i].node
 		var with, without, pending []string
 		var longest time.Duration // of pending
-		for _, r := range o.now.Routers {
-			if !complete(r) {
+		for _, r := range o.now.routers {
+			if !complete(r.Router) {
 				continue // cannot be judged
 			}
 			if o.now.covered(r, p) {
@@ -322,12 +169,12 @@ func (o ownership) unannouncedAt(p netip.Prefix, owner string, without, with []s
 func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts time.Duration, enough bool) {
 	node := o.now.nodes[owner]
 	spoke := 0
-	since := node.Created // if it has been missing in all snapshots
+	since := o.now.Time.Add(-o.now.Age(node.Created)) // if it has been missing in all snapshots
 	first := o.now.Time
 	for i := o.n - 1; i >= 0; i-- {
 		v := o.at(i)
 		r, ok := v.router(name)
-		if !v.known || !ok || !complete(r) {
+		if !v.known || !ok || !complete(r.Router) {
 			continue
 		}
 		if v.nodes[owner].UID != node.UID || !v.owns(owner, p) || v.covered(r, p) {
@@ -335,12 +182,38 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 			break
 		}
 		first = v.Time
-		if v.speaking(r, owner) {
+		if o.settled(i, name, owner) {
 			spoke++
 		}
 	}
 	lasts = o.now.Time.Sub(since)
 	return lasts, spoke >= min(sightings, o.n) || lasts >= grace
+}
+
+// settled reports whether a node's session with a router had been up for long enough at a
+// snapshot. Where peering is observed it is by the times of snapshots alone: the router's clock
+// may be any.
+func (o ownership) settled(i int, name, node string) bool {
+	at := o.at(i)
+	r, _ := at.router(name)
+	session, up := r.sessions[node]
+	if o.now.peering == Declared {
+		return up && at.Time.Sub(session.Established) >= settle
+	}
+	for j := i - 1; up && j >= 0; j-- {
+		v := o.at(j)
+		before, there := v.router(name)
+		if !there || !before.Neighbors.Read {
+			continue
+		}
+		if then, was := before.sessions[node]; !was || !then.Established.Equal(session.Established) {
+			return false
+		}
+		if at.Time.Sub(v.Time) >= settle {
+			return true
+		}
+	}
+	return false
 }
 
 // complete reports whether all that a router announces was read, as far as it can be.
@@ -359,22 +232,24 @@ type place struct {
 func (o ownership) misplaced() []Finding {
 	var places []place
 	routers := map[place][]string{}
-	for _, r := range o.now.Routers {
-		for _, a := range o.now.announcements(r) {
-			to, ok := o.speaker(r, a)
+	for _, r := range o.now.routers {
+		for _, w := range r.routing().ways {
+			to, ok := o.speaker(r, w)
 			if !ok {
 				continue
 			}
-			p := place{prefix: a.prefix, to: to, kind: o.wrong(a.prefix, to), protocol: a.protocol}
-			shared := o.now.peering == Observed && (p.kind == WrongAnnouncer || p.kind == AbsentNode && to.name == "")
-			if p.kind == "" || shared && o.fromOwner(r, a.prefix) {
-				continue
-			}
-			if routers[p] == nil {
-				places = append(places, p)
-			}
-			if !slices.Contains(routers[p], r.Name) {
-				routers[p] = append(routers[p], r.Name)
+			for prefix := range r.routing().by(w) {
+				p := place{prefix: prefix, to: to, kind: o.wrong(prefix, to), protocol: w.protocol}
+				shared := o.now.peering == Observed && (p.kind == WrongAnnouncer || p.kind == AbsentNode && to.name == "")
+				if p.kind == "" || !o.counts(r, to, prefix) || shared && o.fromOwner(r, prefix) {
+					continue
+				}
+				if routers[p] == nil {
+					places = append(places, p)
+				}
+				if !slices.Contains(routers[p], r.Name) {
+					routers[p] = append(routers[p], r.Name)
+				}
 			}
 		}
 	}
@@ -390,21 +265,18 @@ func (o ownership) misplaced() []Finding {
 }
 
 // fromOwner reports whether a router has a route to a range by way of its owner.
-func (o ownership) fromOwner(r snapshot.Router, p netip.Prefix) bool {
-	return slices.ContainsFunc(o.now.announcements(r), func(a announcement) bool {
-		to, ok := o.speaker(r, a)
-		return ok && a.prefix == p && o.now.owns(to.name, p)
-	})
+func (o ownership) fromOwner(r *router, p netip.Prefix) bool {
+	return slices.ContainsFunc(o.speakers(r, p), func(to speaker) bool { return o.now.owns(to.name, p) })
 }
 
 // twins finds ranges that two nodes own. One whose Node object was removed counts as long
 // as its own object claims the range: the allocator goes by that.
 func (o ownership) twins() []Finding {
 	var findings []Finding
-	for p, origins := range o.now.origins {
+	for p, origins := range o.now.origins.All() {
 		for _, later := range origins[min(1, len(origins)):] {
 			state, routers := Latent, []string(nil)
-			for _, r := range o.now.Routers {
+			for _, r := range o.now.routers {
 				if o.now.covered(r, p) {
 					state, routers = Active, append(routers, r.Name)
 				}
@@ -430,22 +302,21 @@ func (o ownership) wrong(p netip.Prefix, to speaker) string {
 		return ""
 	case owned && alive:
 		return WrongAnnouncer
-	case owned, o.now.allocated(p) != "", o.formerOwner(p) != "":
+	case owned, o.now.allocations[p] != "", o.formerOwner(p) != "":
 		return AbsentNode
 	}
 	return "" // no pod range: a Service's address, for example
 }
 
-// runs reports whether a prefix is the address of one pod, which runs on a node. Calico lets
-// a node whose own blocks are full borrow addresses of another node's, and announces them
-// one by one.
+// runs reports whether a prefix is one address that a node uses, for a pod or for its end of
+// tunnels. Calico lets a node whose own blocks are full borrow addresses of another node's, and
+// announces them one by one.
 func (o ownership) runs(node string, p netip.Prefix) bool {
-	return p.IsSingleIP() && slices.ContainsFunc(o.now.Pods.Items, func(pod snapshot.Pod) bool {
-		return pod.IP == p.Addr() && pod.Node == node
-	})
+	return p.IsSingleIP() && (o.now.lent[p.Addr()] == node ||
+		slices.ContainsFunc(o.now.podsIn(p), func(pod snapshot.Pod) bool { return pod.Node == node }))
 }
 
-// speaker is the node that an announcement leads to.
+// speaker is the node that a route leads to.
 type speaker struct {
 	// name is empty for an absent node that is in no snapshot.
 	name    string
@@ -457,10 +328,10 @@ type speaker struct {
 // String is the name, or the address if there is none.
 func (s speaker) String() string { return cmp.Or(s.name, s.address.String()) }
 
-// speaker returns the node that an announcement leads to, present or not. It
-// returns false for what leads to no node, such as a spine.
-func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
-	ends := []netip.Addr{a.nextHop, a.neighbor}
+// speaker returns the node that a way leads to, present or not. It returns
+// false for what leads to no node, such as a spine.
+func (o ownership) speaker(r *router, w *way) (speaker, bool) {
+	ends := []netip.Addr{w.nextHop, w.neighbor}
 	for _, end := range ends {
 		if name, ok := o.now.addresses[end]; ok {
 			return speaker{name, end, true}, true
@@ -474,25 +345,27 @@ func (o ownership) speaker(r snapshot.Router, a announcement) (speaker, bool) {
 		}
 	}
 	// An eBGP neighbour in the nodes' own AS is a node.
-	if a.protocol != snapshot.RouteBGP || a.internal {
-		return speaker{}, false
-	}
-	if _, owned := o.now.owner(a.prefix); o.now.peering == Observed &&
-		(!owned && o.now.allocated(a.prefix) == "" || len(o.now.announcersTo(r, a.prefix).pods) == 0) {
-		return speaker{}, false // it may be a node of another cluster with the same AS
-	}
-	var as uint32
-	for _, n := range r.Neighbors.Items {
-		if n.Address == a.neighbor {
-			as = n.AS
+	as := r.as[w.neighbor]
+	stranger := w.protocol == snapshot.RouteBGP && !w.internal && as != 0 && r.nodeAS[as]
+	return speaker{address: w.neighbor}, stranger
+}
+
+// counts reports whether a node that a router reaches a prefix by may be one of this cluster.
+// One whose name is not known may be of another cluster with the same AS, and the same ranges in
+// Node.spec (Observed).
+func (o ownership) counts(r *router, to speaker, p netip.Prefix) bool {
+	_, owned := o.now.owner(p)
+	return to.name != "" || o.now.peering == Declared || owned && len(r.announcers(p).pods) > 0
+}
+
+// speakers are the nodes by which a router has routes to exactly a prefix.
+func (o ownership) speakers(r *router, p netip.Prefix) (all []speaker) {
+	for _, w := range r.routing().exactly(p) {
+		if to, ok := o.speaker(r, w); ok && o.counts(r, to, p) {
+			all = append(all, to)
 		}
 	}
-	for _, n := range r.Neighbors.Items {
-		if _, node := o.now.addresses[n.Address]; node && n.AS == as && as != 0 {
-			return speaker{address: a.neighbor}, true
-		}
-	}
-	return speaker{}, false
+	return all
 }
 
 // former returns the name of the removed node that had an address, if its
@@ -528,16 +401,10 @@ func (o ownership) formerOwner(p netip.Prefix) string {
 
 func (o ownership) podsIn(p netip.Prefix) []string {
 	var pods []string
-	for _, pod := range o.now.Pods.Items {
-		if p.Contains(pod.IP) {
-			pods = append(pods, pod.String())
-		}
+	for _, pod := range o.now.podsIn(p) {
+		pods = append(pods, pod.String())
 	}
 	return pods
-}
-
-func contains(outer, inner netip.Prefix) bool {
-	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
 func comparePrefixes(a, b netip.Prefix) int {

@@ -1,7 +1,6 @@
 package detect
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -28,14 +27,18 @@ const (
 	//     it is another rack's, or has no BGP. A router that accepts neighbours from a range
 	//     of addresses forgets one whose session is down: on a link where other nodes are
 	//     neighbours this is left open (Gap).
-	//   - the node announces to it no other prefixes alone: it would be one of the nodes that
-	//     announce Services only.
 	//   - the node is ready. That of another is gone, or goes.
-	//   - it has none of the node's ranges. One of several may be of a pool that is not
-	//     announced.
+	//   - it accepts all that the node announces to it, as far as it counts what it rejects.
+	//   - the node announces to it no other prefixes alone: it would be one of the nodes that
+	//     announce Services only, if another program than the CNI (MetalLB) or settings of
+	//     nodes (Cilium) may do that.
+	//   - it has no range of the node of another pool. One of several pools may be meant to
+	//     stay inside.
+	//   - the CNI's own objects do not keep the range back: an IPPool of Calico that is not
+	//     exported, or CiliumBGPAdvertisements to the node's peers without it. Where they say
+	//     that it is announced, the two conditions before this one are not asked.
 	//
-	// The same rule holds for every CNI. It goes by routes, and not by the CNI's own objects
-	// (Calico's BGPPeers, Cilium's policies and advertisements), because those say which
+	// The same rule holds for every CNI. It goes by routes first, because the objects say which
 	// peers a node has, and not which of the routers that are read these are. Its price is
 	// that a router to which no node announces anything is not judged: Unjudged says so, and
 	// where that may be a fault (Gap.Open).
@@ -63,118 +66,119 @@ const (
 	otherPrefixes = "the node announces to it other prefixes alone"
 	tooOld        = "its table dump is older than the node's claim to them"
 	noAggregate   = "it is a spine, and no aggregate that it has learned includes them"
-	anotherRange  = "it has another range of the node"
+	anotherRange  = "it has a range of the node of another pool"
+	rejected      = "it accepts fewer prefixes of the node than it gets"
 )
 
 // announcers are the nodes that announce something to a router by BGP.
-type announcers struct {
-	pods, others map[string]bool
-	// aggregates is set if a spine has learned a prefix that includes a pod range.
-	aggregates bool
-}
+type announcers struct{ pods, others map[string]bool }
 
 // aggregate reports whether a route to a wider prefix than a pod range brings packets to the
 // pods: one that a spine has learned.
-func aggregate(r snapshot.Router, a announcement) bool {
-	return r.Role == snapshot.RoleSpine && a.protocol == snapshot.RouteBGP
+func aggregate(r *router, w *way) bool {
+	return r.Role == snapshot.RoleSpine && w.protocol == snapshot.RouteBGP
 }
 
-// announcersTo are those of a router, with the prefixes of one family: that of p. They are sorted
-// once.
-func (v *view) announcersTo(r snapshot.Router, p netip.Prefix) announcers {
-	name := fmt.Sprint(r.Name, " ", p.Addr().BitLen())
-	all, made := v.announcers[name]
-	if made {
-		return all
-	}
-	all = announcers{pods: map[string]bool{}, others: map[string]bool{}}
-	ranges := slices.SortedFunc(maps.Keys(v.origins), comparePrefixes)
-	for _, a := range v.announcements(r) {
-		if i, _ := slices.BinarySearchFunc(ranges, a.prefix.Masked(), comparePrefixes); aggregate(r, a) && i < len(ranges) {
-			all.aggregates = all.aggregates || contains(a.prefix, ranges[i])
-		}
-		from := cmp.Or(v.addresses[a.nextHop], v.addresses[a.neighbor])
-		if a.protocol != snapshot.RouteBGP || from == "" || !sameFamily(a.prefix, p) {
+// aggregates reports whether a router is a spine that has learned a prefix that includes a pod
+// range.
+func (v *view) aggregates(r *router) bool {
+	for _, w := range r.routing().ways {
+		if !aggregate(r, w) {
 			continue
 		}
-		to := all.others
-		if _, owned := v.owner(a.prefix); owned || v.allocated(a.prefix) != "" {
-			to = all.pods
+		for p := range r.routing().by(w) {
+			if v.includesRange(p) {
+				return true
+			}
 		}
-		to[from] = true
 	}
-	v.announcers[name] = all
-	return all
+	return false
+}
+
+// includesRange reports whether a prefix is a pod range of the cluster, or a wider one.
+func (v *view) includesRange(p netip.Prefix) bool {
+	for range v.origins.Subnets(p) {
+		return true
+	}
+	return false
 }
 
 // sameFamily reports whether two prefixes are both of IPv4, or both of IPv6.
 func sameFamily(p, q netip.Prefix) bool { return p.Addr().BitLen() == q.Addr().BitLen() }
 
 // unexpected returns why a router is not expected to have a range of a node; empty if it is.
-func (v *view) unexpected(r snapshot.Router, node string, p netip.Prefix) string {
+func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 	if v.peering == Declared {
 		return ""
 	}
-	announce := v.announcersTo(r, p)
+	announce := r.announcers(p)
 	another := func(q netip.Prefix) bool {
-		return q != p && sameFamily(p, q) && v.owns(node, q) && v.covered(r, q)
+		return q != p && sameFamily(p, q) && v.poolsDiffer(p, q) && v.covered(r, q)
 	}
+	declared, withheld := v.declared(node, p)
 	switch {
 	case !p.Addr().Is4() && !r.IPv6:
 		return notIPv6
+	case withheld != "":
+		return withheld
 	case r.Role == snapshot.RoleSpine:
 		return noAggregate
 	case !r.Neighbors.Read:
 		return noNeighbors
-	case !r.At.IsZero() && slices.ContainsFunc(v.origins[p], func(o origin) bool { return o.node == node && o.since.After(r.At) }):
+	case !r.At.IsZero() && slices.ContainsFunc(v.of(p), func(o origin) bool { return o.node == node && o.since.After(r.At) }):
 		return tooOld
 	case len(announce.pods) == 0 && !p.Addr().Is4():
 		return noPodRangeV6
 	case len(announce.pods) == 0:
 		return noPodRange
-	case !v.neighbors(r, node) && v.amongNeighbors(r, node):
+	case !r.peers[node] && r.amongNeighbors(v.nodes[node]):
 		return noSession
-	case !v.neighbors(r, node) && r.RIBOnly:
+	case !r.peers[node] && r.RIBOnly:
 		return noLinks
-	case !v.neighbors(r, node):
+	case !r.peers[node]:
 		return noNeighbor
 	case !v.nodes[node].Ready:
 		return notReady
-	case announce.others[node] && !announce.pods[node]:
+	case p.Addr().Is4() && v.rejects(r, node): // of IPv6 nothing is counted
+		return rejected
+	case declared:
+		return ""
+	case announce.others[node] && !announce.pods[node] && v.speaksForOthers(node):
 		return otherPrefixes
-	case slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), another):
+	case slices.ContainsFunc(v.ranges[node], another):
 		return anotherRange
 	}
 	return ""
 }
 
 // open reports whether a range that a router is not expected to have may be missing by a fault.
-func (v *view) open(r snapshot.Router, p netip.Prefix, why string) bool {
+func (v *view) open(r *router, p netip.Prefix, why string) bool {
 	switch why {
 	case notIPv6: // a range that its node has besides one of IPv4 goes the same way
-		node := v.origins[p][0].node
-		return !slices.ContainsFunc(slices.Collect(maps.Keys(v.origins)), func(q netip.Prefix) bool { return q.Addr().Is4() && v.owns(node, q) })
-	case noNeighbors, notReady, noSession, noLinks, tooOld:
+		node, _ := v.owner(p)
+		return !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
+	case noNeighbors, notReady, noSession, noLinks, rejected, tooOld:
 		return true
-	case noNeighbor:
-		return false
 	case noAggregate:
 		// A cluster that announces no pod ranges has none on any router.
 		return !r.Neighbors.Read ||
 			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
-			slices.ContainsFunc(v.Routers, func(o snapshot.Router) bool {
-				return v.announcersTo(o, p).aggregates || len(v.announcersTo(o, p).pods) > 0
-			})
+			slices.ContainsFunc(v.routers, func(o *router) bool { return v.aggregates(o) || len(o.announcers(p).pods) > 0 })
 	case noPodRange, noPodRangeV6:
-		// A cluster that announces no pod ranges has its sessions up, or none.
-		return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
+		// A cluster that announces no pod ranges has its sessions up, or none. One that is
+		// to announce them has another router that gets them.
+		down := slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
 			return v.addresses[n.Address] != "" && n.State != snapshot.SessionEstablished
 		})
+		node, _ := v.owner(p)
+		declared, _ := v.declared(node, p)
+		return down || (declared || p.Addr().Is4() && v.rejects(r, node)) && r.peers[node] && !v.somewhere(p)
+	case otherPrefixes, anotherRange:
+		// Nodes may announce Services alone, and pools may be meant to stay inside. Pods that
+		// the router does not reach may be meant so as well, or not.
+		return len(v.podsIn(p)) > 0
 	}
-	// Nodes may announce Services alone, and pools may be meant to stay inside. Pods that no
-	// router reaches may be meant so as well, or not.
-	pods := slices.ContainsFunc(v.Pods.Items, func(pod snapshot.Pod) bool { return p.Contains(pod.IP) })
-	return pods && !slices.ContainsFunc(v.Routers, func(o snapshot.Router) bool { return v.covered(o, p) })
+	return false
 }
 
 // unknownRanges returns why the pod ranges of a cluster are not known (Observed), though all
@@ -184,29 +188,18 @@ func unknownRanges(s snapshot.Snapshot, i intended) string {
 	switch {
 	case i.layer == nodeLayer && calico:
 		return "calico-node runs, and there is no IPAMBlock"
-	case len(i.origins) > 0:
+	case i.origins.Size() > 0:
 		return ""
 	case i.layer == ciliumLayer:
-		return "no CiliumNode has one in spec.ipam.podCIDRs"
+		return "no CiliumNode has one in spec.ipam.podCIDRs or spec.ipam.pools.allocated"
 	}
 	return "neither CiliumNodes, nor IPAMBlocks, nor Nodes have any"
 }
 
-// neighbors reports whether a node is a BGP neighbour of a router, in any state.
-func (v *view) neighbors(r snapshot.Router, node string) bool {
-	return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return v.addresses[n.Address] == node })
-}
-
 // amongNeighbors reports whether a node is on a link of a router on which another node is a BGP
 // neighbour.
-func (v *view) amongNeighbors(r snapshot.Router, node string) bool {
-	return slices.ContainsFunc(r.Routes.Items, func(f snapshot.Route) bool {
-		link := f.Protocol == snapshot.RouteKernel && f.Type == snapshot.RouteUnicast && f.Prefix.Bits() > 0
-		return link && slices.ContainsFunc(v.nodes[node].InternalIPs, f.Prefix.Contains) &&
-			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
-				return v.addresses[n.Address] != "" && f.Prefix.Contains(n.Address)
-			})
-	})
+func (r *router) amongNeighbors(n snapshot.Node) bool {
+	return slices.ContainsFunc(n.InternalIPs, r.links().Contains)
 }
 
 // Gap is what is not judged by the routes that a router lacks.
@@ -246,32 +239,36 @@ func blindness(routers []snapshot.Router) (all []Gap) {
 // Unjudged returns what is not judged (Observed): what the way in which routers are read leaves
 // unseen, and what routers lack without being expected to have it: addresses of Services, and
 // pod ranges, one gap for each router and reason.
-func Unjudged(s snapshot.Snapshot) []Gap {
+func Unjudged(s snapshot.Snapshot) []Gap { return NewIndex([]snapshot.Snapshot{s}).Unjudged() }
+
+// Unjudged returns what Unjudged does of the last snapshot.
+func (x *Index) Unjudged() []Gap {
+	s := x.history[len(x.history)-1]
 	if len(s.Routers) == 0 {
 		return nil
 	}
+	v := newViews(x.history, x, Observed).now()
 	var all []Gap
-	if addresses := (ServiceRoute{Peering: Observed}).unjudged(s); len(addresses) > 0 {
+	if addresses := v.unjudgedAddresses(); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than a table dump.", and(few(addresses))), true})
 	}
-	if addresses, open := (ServiceRoute{Peering: Observed}).unasked(s); len(addresses) > 0 {
+	if addresses, open := v.unaskedAddresses(); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of IPv6 of a router were not read.", and(few(addresses))), open})
 	}
 	all = append(all, blindness(s.Routers)...)
-	v := newView(s, Observed)
-	if ranges, read := podRanges(s); read && !v.known {
-		return append(all, Gap{"Routes to pods are not judged, because the nodes' pod ranges are not known: " + unknownRanges(s, ranges) + ".", true})
+	if _, read := podRanges(s); read && !v.known {
+		return append(all, Gap{"Routes to pods are not judged, because the nodes' pod ranges are not known: " + unknownRanges(s, v.intended) + ".", true})
 	}
 	if !v.known {
 		return all
 	}
-	for _, r := range v.Routers {
-		if !complete(r) {
+	for _, r := range v.routers {
+		if !complete(r.Router) {
 			all = append(all, Gap{r.Name + " is not judged by the routes that it lacks, because its RIB or its FIB was not read.", true})
 			continue
 		}
 		nodes, open := map[string][]string{}, map[string]bool{} // by reason
-		for p, origins := range v.origins {
+		for p, origins := range v.origins.All() {
 			node := origins[0].node
 			if _, there := v.nodes[node]; there && !v.covered(r, p) {
 				if why := v.unexpected(r, node, p); why != "" {

@@ -99,6 +99,18 @@ func TestObservedPeering(t *testing.T) {
 			w.CalicoBlocks.Items = append(w.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: prefix(n.cilium), Node: n.name})
 		}
 	}
+	kubeRouter := func(w *world) {
+		withoutCilium(w)
+		silenced(w)
+		for _, n := range table {
+			w.announce(n.ip, n.node, tors...)
+		}
+		w.BGPAdvertisements.Read = true
+	}
+	services := func(w *world) {
+		w.withdraw("10.5.115.0/24", tors...)
+		w.announce(node1IP, "10.66.128.1/32", tors...)
+	}
 	for _, test := range []struct {
 		name     string
 		is       *world
@@ -123,11 +135,7 @@ func TestObservedPeering(t *testing.T) {
 		{"Cilium that announces Services alone", observed(silenced, announces("10.66.128.1/32")), nil, noPodRange, false},
 		{"Calico's mesh without external routers", observed(ofCalico, silenced, unpeered), nil, noPodRange, false},
 		{"Calico's blocks with other ranges in Node.spec", observed(ofCalico), nil, "", false},
-		{"kube-router", observed(withoutCilium, silenced, func(w *world) {
-			for _, n := range table {
-				w.announce(n.ip, n.node, tors...)
-			}
-		}), nil, "", false},
+		{"kube-router", observed(kubeRouter), nil, "", false},
 		// What is wrong is found all the same.
 		{"a range is not announced", observed(withdrawn), []string{"node1"}, "", false},
 		{"a range is not announced, with Calico", observed(ofCalico, withdrawn), []string{"node1"}, "", false},
@@ -169,9 +177,23 @@ func TestObservedPeering(t *testing.T) {
 		// Who is not expected to announce.
 		{"a node in another rack", observed(func(w *world) { w.silence(node1IP, tors...) }), nil, noNeighbor, false},
 		{"a node that announces Services alone", observed(withdrawn, func(w *world) { w.announce(node1IP, "10.66.128.1/32", tors...) }), nil, otherPrefixes, true},
+		{"a node of kube-router that announces Services alone", observed(kubeRouter, services), []string{"node1"}, "", false},
+		{"the same, and MetalLB is on the node", observed(kubeRouter, services, func(w *world) {
+			w.BGPAdvertisements.Items = []snapshot.BGPAdvertisement{{Name: "users", Nodes: []string{"node1"}}}
+		}), nil, otherPrefixes, true},
 		{"a second range, of a pool that is not announced", observed(func(w *world) {
-			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("10.77.1.0/24"))
+			w.CiliumNodes.Items[3].Pools = []snapshot.AllocatedPool{{Name: "inside", CIDRs: []netip.Prefix{prefix("10.77.1.0/24")}}}
 		}), nil, anotherRange, false},
+		{"a second range of the same pool", observed(func(w *world) {
+			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("10.77.1.0/24"))
+		}), []string{"node1"}, "", false},
+		{"a router that rejects some of what the node announces", observed(withdrawn, func(w *world) {
+			for i := range w.Routers {
+				for j := range w.Routers[i].Neighbors.Items {
+					w.Routers[i].Neighbors.Items[j].Received = 1
+				}
+			}
+		}), nil, rejected, true},
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
 		}), nil, notIPv6, false},
@@ -275,7 +297,8 @@ func TestObservedPeering(t *testing.T) {
 				t.Errorf("not judged: %q, want %q", says, test.unjudged)
 			}
 			// Image drift and permissions go by the same rule.
-			v := newView(test.is.Snapshot, Observed)
+			history := []snapshot.Snapshot{test.is.Snapshot}
+			v := newViews(history, NewIndex(history), Observed).now()
 			for _, n := range table {
 				if got, want := len(v.routersWithout(n.name)) > 0, slices.Contains(test.active, n.name); got != want {
 					t.Errorf("a router is without a route to the pods on %s: %t, want %t", n.name, got, want)
@@ -375,6 +398,45 @@ func TestRoutesOfBIRD(t *testing.T) {
 	}
 }
 
+// For how long a session has been up is known by the times of snapshots alone: a router's clock
+// may be any. The node is a second old.
+func TestObservedSessions(t *testing.T) {
+	at := func(seconds float64, established time.Time) *world {
+		return after(observed(), seconds, func(w *world) {
+			w.withdraw("10.5.112.0/24", tors...)
+			w.Nodes.Items[3].Created = start.Add(-time.Second)
+			for i := range w.Routers {
+				for j, n := range w.Routers[i].Neighbors.Items {
+					if n.Address == addr("10.4.94.23") {
+						w.Routers[i].Neighbors.Items[j].Established = established
+					}
+				}
+			}
+		})
+	}
+	longAgo, toCome := start.Add(-time.Hour), start.Add(time.Hour)
+	for _, test := range []struct {
+		name    string
+		history []*world
+		want    State
+	}{
+		{"one snapshot, and a clock that is behind", []*world{at(0, longAgo)}, Pending},
+		{"one snapshot, and a clock that is ahead", []*world{at(0, toCome)}, Pending},
+		{"two", []*world{at(0, longAgo), at(3, longAgo)}, Pending},
+		{"three", []*world{at(0, toCome), at(3, toCome), at(6, toCome)}, Active},
+		{"three, and a session that was made anew", []*world{at(0, longAgo), at(3, longAgo), at(6, toCome)}, Pending},
+		{"three, too close", []*world{at(0, longAgo), at(0.5, longAgo), at(1, longAgo)}, Pending},
+	} {
+		var history []snapshot.Snapshot
+		for _, w := range test.history {
+			history = append(history, w.Snapshot)
+		}
+		if got := (RouteOwnership{Peering: Observed}).Detect(history); len(got) != 1 || got[0].State != test.want {
+			t.Errorf("%s: %v, want one that is %s", test.name, got, test.want)
+		}
+	}
+}
+
 func TestObservedServiceRoute(t *testing.T) {
 	spineTo := func(w *world, p string) {
 		w.Routers[0].Paths.Items = []snapshot.Path{{Prefix: prefix(p), NextHop: addr("10.66.4.254"), Neighbor: addr("10.66.4.254"), Best: true}}
@@ -405,6 +467,13 @@ func TestObservedServiceRoute(t *testing.T) {
 		{"announced to other routers", unpeered, "", true},
 		{"announced to some peers alone", func(w *world) { w.BGPAdvertisements.Items[0].Peers = []string{"tor3"} }, "", true},
 		{"a new Service", func(w *world) { w.Services.Items[0].Created = w.Time.Add(-time.Second) }, Pending, false},
+		{"of a class that MetalLB leaves to another", func(w *world) { w.Services.Items[0].Class = "kube-vip.io/kube-vip-class" }, "", false},
+		{"new by this machine's clock, which is an hour behind", func(w *world) {
+			w.Services.Items[0].Created, w.ServerAhead = w.Time, time.Hour
+		}, Active, false},
+		{"old by this machine's clock, which is an hour ahead", func(w *world) {
+			w.Services.Items[0].Created, w.ServerAhead = w.Time.Add(-time.Hour), -time.Hour
+		}, Pending, false},
 		{"policy Local, and the endpoint on a node that is no neighbour", func(w *world) {
 			w.Services.Items[0].Local = true
 			for i := range w.Routers {

@@ -38,13 +38,17 @@ type Permission struct {
 func (Permission) Name() string { return "permission" }
 
 // Reads implements Detector.
-func (Permission) Reads() []snapshot.Source {
-	return []snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}
+func (d Permission) Reads() []snapshot.Source {
+	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. For each account and image, in their order, there is one latent
 // finding, and an active one for each node, which is then its Owner.
 func (d Permission) Detect(history []snapshot.Snapshot) []Finding {
+	return d.detect(history, NewIndex(history))
+}
+
+func (d Permission) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	if len(history) == 0 {
 		return nil
 	}
@@ -52,12 +56,17 @@ func (d Permission) Detect(history []snapshot.Snapshot) []Finding {
 	if !now.PodImages.Read || !now.Accounts.Read {
 		return nil
 	}
-	view := newView(now, d.Peering)
+	view := newViews(history, x, d.Peering).now()
+	known := map[string]bool{}                       // images
 	type group struct{ account, image, node string } // node: of an active finding
 	pods, routers := map[group][]string{}, map[group][]string{}
 	for _, p := range now.PodImages.Items {
 		for _, c := range p.Containers {
-			if _, _, of := grants(c.Image); of == nil || c.Init {
+			if _, seen := known[c.Image]; !seen {
+				_, _, of := grants(c.Image)
+				known[c.Image] = of != nil
+			}
+			if !known[c.Image] || c.Init {
 				continue
 			}
 			g := group{p.Namespace + "/" + p.ServiceAccount, c.Image, ""}

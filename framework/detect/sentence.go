@@ -1,7 +1,6 @@
 package detect
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -33,23 +32,19 @@ func (o ownership) sayPods(pods []string) string {
 func (o ownership) saySpeaker(node string, routers []string) string {
 	var sessions, unavailable bool
 	var announced []netip.Prefix
-	for _, r := range o.now.Routers {
+	for _, r := range o.now.routers {
 		if !slices.Contains(routers, r.Name) {
 			continue
 		}
-		unavailable = unavailable || !r.Neighbors.Read || slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
-			return n.State == snapshot.SessionUnknown && o.now.addresses[n.Address] == node
-		})
-		_, up := o.now.session(r, node)
+		unavailable = unavailable || !r.Neighbors.Read || r.untold[node]
+		_, up := r.sessions[node]
 		sessions = sessions || up
-		for _, a := range o.now.announcements(r) {
-			from := cmp.Or(o.now.addresses[a.nextHop], o.now.addresses[a.neighbor])
-			if from == node && a.protocol == snapshot.RouteBGP && !slices.Contains(announced, a.prefix) {
-				announced = append(announced, a.prefix)
-			}
+		for _, w := range r.leads()[node] {
+			announced = slices.AppendSeq(announced, r.routing().by(w))
 		}
 	}
 	slices.SortFunc(announced, comparePrefixes)
+	announced = slices.Compact(announced)
 	switch {
 	case len(announced) > 0:
 		return fmt.Sprintf("%s announces %s instead", node, and(announced))
@@ -77,7 +72,7 @@ func (o ownership) sayPlace(p place, routers []string) string {
 		how += ", which is in the AS of the nodes and is no Node"
 	case !p.to.present:
 		how += ", which is no longer a Node"
-	case o.now.allocated(p.prefix) == p.to.name && o.now.layer != nodeLayer:
+	case o.now.allocations[p.prefix] == p.to.name && o.now.layer != nodeLayer:
 		how += ", which has it in Node.spec.podCIDRs"
 	}
 	if p.kind == WrongAnnouncer {
@@ -105,10 +100,10 @@ func (o ownership) sayTwins(p netip.Prefix, owner, later string, routers []strin
 		return says + ", and no router has a route to it."
 	}
 	var to []string
-	for _, r := range o.now.Routers {
+	for _, r := range o.now.routers {
 		var hops []string
-		for _, a := range o.now.announcements(r) {
-			if s, ok := o.speaker(r, a); ok && a.prefix == p && !slices.Contains(hops, s.String()) {
+		for _, s := range o.speakers(r, p) {
+			if !slices.Contains(hops, s.String()) {
 				hops = append(hops, s.String())
 			}
 		}

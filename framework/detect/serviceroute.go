@@ -2,8 +2,10 @@ package detect
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -14,10 +16,10 @@ import (
 // route to.
 const NoRoute = "no-route"
 
-// ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB or Cilium is
-// configured to announce by BGP with the routes of the routers. A Service without a ready
-// endpoint has no route, and needs none. Addresses of IPv6 are judged if all routers were read for
-// them.
+// ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB, Cilium or
+// Calico is configured to announce by BGP with the routes of the routers. Those of a class that
+// none of them serves are another load balancer's. A Service without a ready endpoint has no
+// route, and needs none. Addresses of IPv6 are judged if all routers were read for them.
 //
 // A finding is pending at first: an address that routers have had becomes active with the
 // second snapshot in which none has it, and one that they have never had after
@@ -25,19 +27,6 @@ const NoRoute = "no-route"
 type ServiceRoute struct {
 	// Peering says which routers are expected to have a route.
 	Peering Peering
-	// views are snapshots that Detect has indexed, by their times. The pointer keeps detectors
-	// comparable.
-	views *map[time.Time]*view
-}
-
-// view is a snapshot, indexed once.
-func (d ServiceRoute) view(s snapshot.Snapshot) *view {
-	v, made := (*d.views)[s.Time]
-	if !made {
-		v = newView(s, d.Peering)
-		(*d.views)[s.Time] = v
-	}
-	return v
 }
 
 // Name implements Detector.
@@ -50,29 +39,32 @@ func (ServiceRoute) Reads() []snapshot.Source {
 
 // Detect implements Detector. Findings are in order of namespace and name of the Service.
 func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
+	return d.detect(history, NewIndex(history))
+}
+
+func (d ServiceRoute) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	if len(history) == 0 {
 		return nil
 	}
-	d.views = &map[time.Time]*view{}
-	now := history[len(history)-1]
+	vs := newViews(history, x, d.Peering)
+	now := vs.now()
 	var findings []Finding
 	for _, service := range now.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			missing, nodes := d.lacksRoute(now, service.String(), address)
-			if !missing {
+			if !now.lacksRoute(service.String(), address) {
 				continue
 			}
 			f := Finding{
 				Detector: d.Name(), Kind: NoRoute, State: Active, Object: Prefix(netip.PrefixFrom(address, address.BitLen())),
 				Says: fmt.Sprintf("No router has a route to %s, the address of Service %s, which has ready endpoints: %s.",
-					address, service, strings.Join(excluded(now, service, address, nodes), "; ")),
+					address, service, strings.Join(now.excluded(service, address), "; ")),
 			}
 			for _, r := range now.Routers {
 				f.Routers = append(f.Routers, r.Name)
 			}
-			lasts, enough := d.lackedFor(history, service.String(), address)
+			lasts, enough := vs.lackedFor(service.String(), address)
 			if d.Peering == Observed && len(history) == 1 { // a new one may not have been announced yet
-				lasts = now.Time.Sub(service.Created)
+				lasts = now.Age(service.Created)
 				enough = lasts >= announcedWithin
 			}
 			if !enough {
@@ -85,60 +77,123 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
 	return findings
 }
 
+// service is a Service, and which nodes have ready endpoints of it.
+type service struct {
+	snapshot.Service
+	ready bool // it has ready endpoints
+	on    map[string]bool
+}
+
+// servicesOf are the Services of a snapshot by namespace/name.
+func servicesOf(s snapshot.Snapshot) map[string]service {
+	all := map[string]service{}
+	for _, o := range s.Services.Items {
+		all[o.String()] = service{Service: o}
+	}
+	for _, e := range s.EndpointSlices.Items {
+		name := e.Namespace + "/" + e.Service
+		of, there := all[name]
+		if !there || len(e.Ready) == 0 && len(e.ReadyNodes) == 0 {
+			continue
+		}
+		of.ready = of.ready || len(e.Ready) > 0
+		if of.on == nil {
+			of.on = map[string]bool{}
+		}
+		for _, node := range e.ReadyNodes {
+			of.on[node] = true
+		}
+		all[name] = of
+	}
+	return all
+}
+
+// advertisement is a BGPAdvertisement with its ranges in order. reach is the last address of
+// those up to each.
+type advertisement struct {
+	snapshot.BGPAdvertisement
+	reach []netip.Addr
+}
+
+func advertisementsOf(s snapshot.Snapshot) (all []advertisement) {
+	for _, b := range s.BGPAdvertisements.Items {
+		b.Ranges = slices.SortedFunc(slices.Values(b.Ranges), func(a, b snapshot.AddressRange) int { return a.First.Compare(b.First) })
+		reach := make([]netip.Addr, len(b.Ranges))
+		for i, r := range b.Ranges {
+			if reach[i] = r.Last; i > 0 && reach[i-1].Compare(r.Last) > 0 {
+				reach[i] = reach[i-1]
+			}
+		}
+		all = append(all, advertisement{b, reach})
+	}
+	return all
+}
+
+// announces is Announces of the BGPAdvertisement.
+func (b advertisement) announces(a netip.Addr) bool {
+	after := sort.Search(len(b.Ranges), func(i int) bool { return a.Less(b.Ranges[i].First) })
+	return after > 0 && a.Compare(b.reach[after-1]) <= 0
+}
+
+// advertised are the advertisements of an address.
+func (v *view) advertised(address netip.Addr) []advertisement {
+	var all []advertisement
+	for _, b := range v.advertisements() {
+		if b.announces(address) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
 // lacksRoute reports whether no router has a route to the address of a Service that nodes are
-// to announce, and these nodes. It is false if a source was not read, and where peering is
-// observed if none of the nodes is a neighbour of a router, or some neighbours alone are told.
-func (d ServiceRoute) lacksRoute(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
-	missing, nodes = d.unrouted(s, service, address)
-	return missing && (d.Peering == Declared || d.expected(s, service, address, nodes)), nodes
+// to announce. It is false if a source was not read, and where peering is observed if none of
+// the nodes is a neighbour of a router, or some neighbours alone are told.
+func (v *view) lacksRoute(service string, address netip.Addr) bool {
+	return v.unrouted(service, address) && (v.peering == Declared || v.expected(service, address))
 }
 
 // unrouted is lacksRoute, whoever the routers' neighbours are.
-func (d ServiceRoute) unrouted(s snapshot.Snapshot, service string, address netip.Addr) (missing bool, nodes []string) {
-	if !readForRoutes(s) {
-		return false, nil
+func (v *view) unrouted(service string, address netip.Addr) bool {
+	if !v.readForRoutes() {
+		return false
 	}
-	if !readForFamily(s, address) {
-		return false, nil
+	if !v.readForFamily(address) {
+		return false
 	}
-	has := slices.ContainsFunc(s.Services.Items, func(o snapshot.Service) bool {
-		return o.String() == service && slices.Contains(o.LoadBalancerIPs, address)
-	})
-	if !has || !slices.ContainsFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool {
-		return e.Namespace+"/"+e.Service == service && len(e.Ready) > 0
-	}) {
-		return false, nil
+	of := v.services()[service]
+	if !of.ready || !slices.Contains(of.LoadBalancerIPs, address) {
+		return false
 	}
-	for _, b := range s.BGPAdvertisements.Items {
-		if b.Announces(address) {
-			nodes = append(nodes, b.Nodes...)
-		}
-	}
-	slices.Sort(nodes)
-	if nodes = slices.Compact(nodes); len(nodes) == 0 {
-		return false, nil // no node is to announce it
-	}
-	return !d.hasRoute(s, address), nodes
+	return v.announced(of.Service, address) && !v.hasRoute(address)
+}
+
+// announced reports whether a node is to announce an address of a Service.
+func (v *view) announced(of snapshot.Service, address netip.Addr) bool {
+	return slices.ContainsFunc(v.advertised(address), func(b advertisement) bool { return len(b.Nodes) > 0 && b.Serves(of) })
 }
 
 // readForRoutes reports whether all was read that lacksRoute asks.
-func readForRoutes(s snapshot.Snapshot) bool {
-	return s.Nodes.Read && s.Services.Read && s.EndpointSlices.Read && s.BGPAdvertisements.Read && len(s.Routers) > 0 &&
-		!slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return !complete(r) })
+func (v *view) readForRoutes() bool {
+	return v.Nodes.Read && v.Services.Read && v.EndpointSlices.Read && v.BGPAdvertisements.Read && len(v.Routers) > 0 &&
+		!slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return !complete(r) })
 }
+
+// announcedWithin is how long a new Service's address may take to the routers. MetalLB with
+// FRR collects changes and has FRR reload its configuration, which took 4.6 s on a busy machine.
+const announcedWithin = 20 * time.Second
 
 // readForFamily reports whether the routers were read for routes to an address of a family.
-func readForFamily(s snapshot.Snapshot, address netip.Addr) bool {
-	return address.Is4() || !slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return !r.IPv6 })
+func (v *view) readForFamily(address netip.Addr) bool {
+	return address.Is4() || !slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return !r.IPv6 })
 }
 
-// unasked are the addresses that nodes are to announce, and whose family some router was not read
-// for. Open: a Service has no other.
-func (d ServiceRoute) unasked(s snapshot.Snapshot) (addresses []string, open bool) {
-	for _, service := range s.Services.Items {
+// unaskedAddresses are the addresses that nodes are to announce, and whose family some router was
+// not read for. Open: a Service has no other.
+func (v *view) unaskedAddresses() (addresses []string, open bool) {
+	for _, service := range v.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			announced := slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool { return b.Announces(address) && len(b.Nodes) > 0 })
-			if announced && readForRoutes(s) && !readForFamily(s, address) {
+			if v.readForRoutes() && !v.readForFamily(address) && v.announced(service, address) {
 				addresses = append(addresses, address.String())
 				open = open || !slices.ContainsFunc(service.LoadBalancerIPs, netip.Addr.Is4)
 			}
@@ -147,34 +202,24 @@ func (d ServiceRoute) unasked(s snapshot.Snapshot) (addresses []string, open boo
 	return addresses, open
 }
 
-// toNode reports whether a route leads to a node, and not to a router beyond.
-func toNode(s snapshot.Snapshot, a announcement) bool {
-	return slices.ContainsFunc(s.Nodes.Items, func(n snapshot.Node) bool {
-		return slices.Contains(n.InternalIPs, a.nextHop) || slices.Contains(n.InternalIPs, a.neighbor)
-	})
-}
-
-// announcedWithin is how long a new Service's address may take to the routers. MetalLB with
-// FRR collects changes and has FRR reload its configuration, which took 4.6 s on a busy machine.
-const announcedWithin = 20 * time.Second
-
 // lackedFor is for how long no router has had a route, at least, and whether that is long
 // enough for an active finding.
-func (d ServiceRoute) lackedFor(history []snapshot.Snapshot, service string, address netip.Addr) (lasts time.Duration, enough bool) {
-	now, seen, had := history[len(history)-1], 0, false
-	for i := len(history) - 1; i >= 0; i-- {
-		if !readForRoutes(history[i]) {
+func (vs *views) lackedFor(service string, address netip.Addr) (lasts time.Duration, enough bool) {
+	now, seen, had := vs.now(), 0, false
+	for i := len(vs.history) - 1; i >= 0; i-- {
+		v := vs.at(i)
+		if !v.readForRoutes() {
 			continue // it tells nothing, and must not begin the time anew
 		}
-		if missing, _ := d.lacksRoute(history[i], service, address); missing {
+		if v.lacksRoute(service, address) {
 			seen++
-			lasts = now.Time.Sub(history[i].Time)
+			lasts = now.Time.Sub(v.Time)
 			continue
 		}
-		had = d.hasRoute(history[i], address)
+		had = v.hasRoute(address)
 		break
 	}
-	return lasts, len(history) == 1 || had && seen >= sightings || lasts >= announcedWithin
+	return lasts, len(vs.history) == 1 || had && seen >= sightings || lasts >= announcedWithin
 }
 
 // hasRoute reports whether a router has a route to an address: to exactly what is announced of
@@ -182,54 +227,53 @@ func (d ServiceRoute) lackedFor(history []snapshot.Snapshot, service string, add
 // that leads to a node. A wider one that leads elsewhere, such as a spine's aggregate, does not
 // bring packets to nodes. Where peering is only observed, an aggregate of what is announced does:
 // other racks may announce it.
-func (d ServiceRoute) hasRoute(s snapshot.Snapshot, address netip.Addr) bool {
-	announced := []netip.Prefix{netip.PrefixFrom(address, address.BitLen())}
-	for _, b := range s.BGPAdvertisements.Items {
-		if b.Announces(address) {
-			announced = append(announced, b.Prefix(address))
+func (v *view) hasRoute(address netip.Addr) bool {
+	alone, by := netip.PrefixFrom(address, address.BitLen()), v.advertised(address)
+	brings := func(p netip.Prefix, w *way) bool {
+		return p == alone || v.addresses[w.nextHop] != "" || v.addresses[w.neighbor] != "" ||
+			slices.ContainsFunc(by, func(b advertisement) bool {
+				return b.Prefix(address) == p || v.peering == Observed && b.announces(p.Addr())
+			})
+	}
+	for _, r := range v.routers {
+		for p, w := range r.routing().over(alone) {
+			if brings(p, w) {
+				return true
+			}
 		}
 	}
-	aggregate := func(p netip.Prefix) bool {
-		return d.Peering == Observed && slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool {
-			return b.Announces(address) && b.Announces(p.Masked().Addr())
-		})
+	return false
+}
+
+// excluded says of each node that is to announce an address of a Service why it does not.
+func (v *view) excluded(of snapshot.Service, address netip.Addr) []string {
+	announce, metalLB := map[string]bool{}, map[string]bool{}
+	for _, b := range v.advertised(address) {
+		for _, node := range b.Nodes {
+			announce[node] = true
+			metalLB[node] = metalLB[node] || b.Speaker == "" // Cilium's agents announce from nodes that MetalLB leaves out
+		}
 	}
-	return slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool {
-		return slices.ContainsFunc(d.view(s).announcements(r), func(a announcement) bool {
-			return a.prefix.Contains(address) && (slices.Contains(announced, a.prefix) || toNode(s, a) || aggregate(a.prefix))
-		})
-	})
-}
-
-// speaksMetalLB reports whether MetalLB is to announce an address from a node.
-func speaksMetalLB(s snapshot.Snapshot, address netip.Addr, node string) bool {
-	return slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool {
-		return b.Speaker == "" && b.Announces(address) && slices.Contains(b.Nodes, node)
-	})
-}
-
-// excluded says of each node why it does not announce an address of a Service.
-func excluded(s snapshot.Snapshot, service snapshot.Service, address netip.Addr, nodes []string) []string {
 	var all []string
-	for _, name := range nodes {
+	for _, name := range slices.Sorted(maps.Keys(announce)) {
 		var why []string
-		i := slices.IndexFunc(s.Nodes.Items, func(n snapshot.Node) bool { return n.Name == name })
-		if i < 0 {
+		node, there := v.nodes[name]
+		if !there {
 			continue // it is gone since
 		}
-		metalLB := speaksMetalLB(s, address, name) // Cilium's agents announce from such nodes
-		if metalLB && s.Nodes.Items[i].Unschedulable {
+		if metalLB[name] && node.Unschedulable {
 			why = append(why, "is unschedulable")
 		}
-		if metalLB && s.Nodes.Items[i].Excluded {
+		if metalLB[name] && node.Excluded {
 			why = append(why, "has the label node.kubernetes.io/exclude-from-external-load-balancers")
 		}
-		if service.Local && !slices.ContainsFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool {
-			return e.Namespace == service.Namespace && e.Service == service.Name && slices.Contains(e.ReadyNodes, name)
-		}) {
+		if of.Local && !v.services()[of.String()].on[name] {
 			why = append(why, "has no ready endpoint of its own, which externalTrafficPolicy Local asks for")
 		}
-		if !inSession(s, name) {
+		inSession := func(r *router) bool {
+			return slices.Contains(node.InternalIPs, r.sessions[name].Address) || r.untold[name]
+		}
+		if !slices.ContainsFunc(v.routers, inSession) {
 			why = append(why, "has no BGP session")
 		}
 		if why == nil {
@@ -240,57 +284,29 @@ func excluded(s snapshot.Snapshot, service snapshot.Service, address netip.Addr,
 	return all
 }
 
-// peers reports whether one of the nodes that announce a Service is a BGP neighbour of a router,
-// in any state: with policy Local, of those that have an endpoint.
-func (d ServiceRoute) peers(s snapshot.Snapshot, service string, nodes []string) bool {
-	local := slices.ContainsFunc(s.Services.Items, func(o snapshot.Service) bool { return o.String() == service && o.Local })
-	ready := func(node string) bool {
-		return slices.ContainsFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool {
-			return e.Namespace+"/"+e.Service == service && slices.Contains(e.ReadyNodes, node)
-		})
+// expected reports whether routers are expected to have the address of a Service, where peering
+// is observed: one of the nodes that announce it is a BGP neighbour of a router, in any state, and
+// all neighbours are told. With policy Local, these are nodes that have an endpoint. A table dump
+// that is older than the Service cannot have it.
+func (v *view) expected(service string, address netip.Addr) bool {
+	of, by := v.services()[service], v.advertised(address)
+	peers := func(node string) bool {
+		return (!of.Local || of.on[node]) && slices.ContainsFunc(v.routers, func(r *router) bool { return r.peers[node] })
 	}
-	v := d.view(s)
-	return slices.ContainsFunc(nodes, func(node string) bool {
-		return (!local || ready(node)) && slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return v.neighbors(r, node) })
-	})
+	return slices.ContainsFunc(by, func(b advertisement) bool { return slices.ContainsFunc(b.Nodes, peers) }) &&
+		!slices.ContainsFunc(by, func(b advertisement) bool { return len(b.Peers) > 0 }) &&
+		!slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return !r.At.IsZero() && of.Created.After(r.At) })
 }
 
-// unjudged are the addresses of Services that no router has a route to, and that no neighbour of
-// one announces.
-func (d ServiceRoute) unjudged(s snapshot.Snapshot) (addresses []string) {
-	d.views = &map[time.Time]*view{}
-	for _, service := range s.Services.Items {
+// unjudgedAddresses are the addresses of Services that no router has a route to, and that no
+// neighbour of one announces.
+func (v *view) unjudgedAddresses() (addresses []string) {
+	for _, service := range v.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			if missing, nodes := d.unrouted(s, service.String(), address); missing && !d.expected(s, service.String(), address, nodes) {
+			if v.unrouted(service.String(), address) && !v.expected(service.String(), address) {
 				addresses = append(addresses, address.String())
 			}
 		}
 	}
 	return addresses
-}
-
-// expected reports whether routers are expected to have the address of a Service that nodes are
-// to announce, where peering is observed.
-func (d ServiceRoute) expected(s snapshot.Snapshot, service string, address netip.Addr, nodes []string) bool {
-	return d.peers(s, service, nodes) && !slices.ContainsFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool {
-		return b.Announces(address) && len(b.Peers) > 0
-	}) && !slices.ContainsFunc(s.Services.Items, func(o snapshot.Service) bool {
-		return o.String() == service && slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool { return !r.At.IsZero() && o.Created.After(r.At) })
-	})
-}
-
-// inSession reports whether a node has a BGP session with a router, or may have one.
-func inSession(s snapshot.Snapshot, node string) bool {
-	for _, n := range s.Nodes.Items {
-		for _, a := range n.InternalIPs {
-			if n.Name == node && slices.ContainsFunc(s.Routers, func(r snapshot.Router) bool {
-				return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
-					return n.Address == a && (n.State == snapshot.SessionEstablished || n.State == snapshot.SessionUnknown)
-				})
-			}) {
-				return true
-			}
-		}
-	}
-	return false
 }

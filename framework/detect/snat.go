@@ -28,14 +28,26 @@ const (
 // pod's flow, it names the BPF programs where packets leave the node. A pod to
 // which no router has a route must be translated: such pods are not examined, nor
 // is anything where no router was read.
-type SNAT struct{}
+//
+// A translation that the cluster's objects ask for is a hint (Observed): by natOutgoing of the
+// pod's IPPool, towards what is in no pool, or to an address that is none of the node's, as
+// egress gateways have. Whether Cilium, kube-router or another program was told to hide pods is
+// not read: what they hide is found as if they were not.
+type SNAT struct {
+	// Peering: where it is observed, nobody has said that pods' addresses are to be seen.
+	Peering Peering
+}
 
 // Name implements Detector.
 func (SNAT) Name() string { return "snat" }
 
 // Reads implements Detector.
-func (SNAT) Reads() []snapshot.Source {
-	return []snapshot.Source{snapshot.Nodes, snapshot.Pods, snapshot.Routers, snapshot.NAT, snapshot.Sockets}
+func (d SNAT) Reads() []snapshot.Source {
+	reads := []snapshot.Source{snapshot.Nodes, snapshot.Pods, snapshot.Routers, snapshot.NAT, snapshot.Sockets}
+	if d.Peering == Observed {
+		reads = append(reads, snapshot.CalicoPools)
+	}
+	return reads
 }
 
 // Detect implements Detector. Findings are in order of node; for each node
@@ -70,6 +82,27 @@ type hidden struct {
 	flow  snapshot.Flow
 	host  string
 	flows int
+	// wanted says which object asks for it; empty if none does.
+	wanted string
+}
+
+// wanted says what asks for the translation of a pod's flow; empty if nothing does, or where the
+// routers that pods' addresses are for are declared.
+func (d SNAT) wanted(now snapshot.Snapshot, node string, pod snapshot.Pod, f snapshot.Flow) string {
+	if d.Peering == Declared {
+		return ""
+	}
+	i := slices.IndexFunc(now.Nodes.Items, func(n snapshot.Node) bool { return n.Name == node })
+	if seen := f.SeenAs.Addr(); i >= 0 && seen.Is4() && !slices.Contains(now.Nodes.Items[i].InternalIPs, seen) {
+		return fmt.Sprintf("%s is no address of %s, as that of an egress gateway", seen, node)
+	}
+	of := func(a netip.Addr) int {
+		return slices.IndexFunc(now.CalicoPools.Items, func(p snapshot.CalicoPool) bool { return p.CIDR.Contains(a) })
+	}
+	if pool := of(pod.IP); pool >= 0 && now.CalicoPools.Items[pool].NATOutgoing && of(f.Destination.Addr()) < 0 {
+		return fmt.Sprintf("IPPool %s asks for it (natOutgoing)", now.CalicoPools.Items[pool].Name)
+	}
+	return ""
 }
 
 func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapshot.NodeNAT) []Finding {
@@ -96,10 +129,11 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 			}
 			continue
 		}
+		wanted := d.wanted(now, n.Node, pod, f)
 		if rule, ok := translates(n.Rules.Items, f); ok {
-			findOrAdd(&rules, sameRule(rule), hidden{rule: rule}).add(now, pod, route, f)
+			findOrAdd(&rules, sameRule(rule, wanted), hidden{rule: rule, wanted: wanted}).add(now, pod, route, f)
 		} else if live, _ := alive(history, n.Node, f); live {
-			findOrAdd(&left, func(h *hidden) bool { return h.pods[0] == pod }, hidden{}).add(now, pod, route, f)
+			findOrAdd(&left, func(h *hidden) bool { return h.pods[0] == pod && h.wanted == wanted }, hidden{wanted: wanted}).add(now, pod, route, f)
 		}
 	}
 	for _, rule := range n.Rules.Items {
@@ -109,7 +143,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		for _, p := range now.Pods.Items {
 			route, ok := routeTo(now, p)
 			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
-				findOrAdd(&rules, sameRule(rule), hidden{rule: rule}).addPod(p, route)
+				findOrAdd(&rules, sameRule(rule, ""), hidden{rule: rule}).addPod(p, route)
 			}
 		}
 	}
@@ -126,8 +160,8 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 	return findings
 }
 
-func sameRule(rule snapshot.Rule) func(*hidden) bool {
-	return func(h *hidden) bool { return h.rule.Text == rule.Text }
+func sameRule(rule snapshot.Rule, wanted string) func(*hidden) bool {
+	return func(h *hidden) bool { return h.rule.Text == rule.Text && h.wanted == wanted }
 }
 
 // findOrAdd returns the first of all that matches, and adds one if there is none.
@@ -332,6 +366,9 @@ func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) (alive, kn
 
 func (d SNAT) finding(node string, h *hidden) Finding {
 	f := Finding{Detector: d.Name(), State: Active, Owner: node, Routers: h.route.routers}
+	if h.wanted != "" {
+		f.State = Hint
+	}
 	for _, p := range h.pods {
 		f.Pods = append(f.Pods, p.String())
 	}
@@ -355,8 +392,8 @@ func (d SNAT) byRule(node string, h *hidden) Finding {
 			node, len(h.pods), plural(len(h.pods), "pod", "pods"), h.rule.Text, routed)
 		return f
 	}
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s): %s translates it, by the rule %q, although %s.",
-		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.rule.Text, routed)
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s): %s translates it, by the rule %q, although %s%s.",
+		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.rule.Text, routed, h.sayWanted())
 	return f
 }
 
@@ -375,9 +412,17 @@ func (d SNAT) byProgram(node string, h *hidden) Finding {
 func (d SNAT) stale(node string, h *hidden) Finding {
 	f := d.finding(node, h)
 	f.Kind, f.Object = StaleTranslation, Named(h.flow.Source.Addr().String())
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s translates it any more: connection tracking keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it).",
-		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.flow.Source.Addr())
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s translates it any more: connection tracking keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it)%s.",
+		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.flow.Source.Addr(), h.sayWanted())
 	return f
+}
+
+// sayWanted is the part of a sentence that says what asks for the translation.
+func (h *hidden) sayWanted() string {
+	if h.wanted == "" {
+		return ""
+	}
+	return "; " + h.wanted
 }
 
 // sees says which source address the destination of the example sees.

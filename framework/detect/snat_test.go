@@ -238,6 +238,59 @@ func TestSNAT(t *testing.T) {
 	}
 }
 
+// Where nobody has declared that pods' addresses are to be seen, what objects ask for is a hint,
+// and the rest is found as in a lab.
+func TestSNATWanted(t *testing.T) {
+	calico := func(natOutgoingOf bool, more ...snapshot.CalicoPool) func(*snapshot.Snapshot) {
+		return func(s *snapshot.Snapshot) {
+			s.NAT[0].Rules.Items = natOutgoing()
+			s.CalicoPools.Read = true
+			s.CalicoPools.Items = append(more, snapshot.CalicoPool{Name: "default-ipv4-ippool", CIDR: netip.MustParsePrefix("10.20.0.0/16"), NATOutgoing: natOutgoingOf})
+		}
+	}
+	egress := func(target string) func(*snapshot.Snapshot) {
+		return func(s *snapshot.Snapshot) {
+			s.NAT[0].Rules.Items = []snapshot.Rule{{Chain: "POSTROUTING", Target: "SNAT", To: netip.MustParseAddr(target), Comment: "egress", Text: "snat"}}
+			s.NAT[0].Flows.Items[0].SeenAs = netip.AddrPortFrom(netip.MustParseAddr(target), 40312)
+		}
+	}
+	for _, test := range []struct {
+		name    string
+		peering Peering
+		change  func(*snapshot.Snapshot)
+		want    []brief
+		says    string
+	}{
+		{"natOutgoing", Observed, calico(true), []brief{{HiddenSource, Hint, "rule in cali-nat-outgoing", 1}}, "; IPPool default-ipv4-ippool asks for it (natOutgoing)."},
+		{"natOutgoing in a lab", Declared, calico(true), []brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"no natOutgoing, and a rule of it", Observed, calico(false), []brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}}, "has a route to them (10.20.30.32/27)."},
+		{
+			"natOutgoing, and a destination in a pool", Observed, calico(true, snapshot.CalicoPool{Name: "db", CIDR: netip.MustParsePrefix("10.4.40.0/24")}),
+			[]brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}}, "has a route to them (10.20.30.32/27).",
+		},
+		{"an egress gateway's address", Observed, egress("10.4.94.99"), []brief{{HiddenSource, Hint, "rule egress", 1}}, "; 10.4.94.99 is no address of node2, as that of an egress gateway."},
+		{"the node's own address", Observed, egress("10.4.94.31"), []brief{{HiddenSource, Active, "rule egress", 1}}, "has a route to them (10.20.30.32/27)."},
+		{
+			"an egress gateway without a rule", Observed, func(s *snapshot.Snapshot) {
+				egress("10.4.94.99")(s)
+				s.NAT[0].Rules.Items, s.NAT[0].Flows.Items[0].Established = nil, true
+			}, []brief{{StaleTranslation, Hint, "10.20.30.35", 1}}, "; 10.4.94.99 is no address of node2, as that of an egress gateway.",
+		},
+		{"Cilium's rule", Observed, func(*snapshot.Snapshot) {}, []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
+	} {
+		s := masqueraded(t)
+		s.Nodes.Read = true
+		s.Nodes.Items = []snapshot.Node{{Name: "node2", InternalIPs: []netip.Addr{netip.MustParseAddr("10.4.94.31")}}}
+		test.change(&s)
+		found := detected(t, SNAT{Peering: test.peering}, []snapshot.Snapshot{s})
+		if diff := cmp.Diff(test.want, briefs(found)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		} else if !strings.HasSuffix(found[0].Says, test.says) {
+			t.Errorf("%s: says\n%s\nwant\n%s", test.name, found[0].Says, test.says)
+		}
+	}
+}
+
 // The kernel does not know when a UDP flow is over: its entry expires.
 func TestSNATLooksWhetherAFlowGoesOn(t *testing.T) {
 	const seconds = time.Second

@@ -20,8 +20,18 @@ type CalicoBlock struct {
 	// Node has the affinity: its pods get their addresses from the block, and it announces
 	// it. Empty: no node has, or something else, such as a load balancer.
 	Node string `json:"node,omitempty"`
+	// Lent are the addresses of the block that other nodes use, in order: for their pods, or for
+	// their ends of tunnels. Those nodes announce them one by one.
+	Lent []LentAddress `json:"lent,omitempty"`
 	// Created is when the object was created, to the second.
 	Created time.Time `json:"created,omitzero"`
+}
+
+// LentAddress is an address of a block, and the node that uses it without an affinity for the
+// block.
+type LentAddress struct {
+	Address netip.Addr `json:"address"`
+	Node    string     `json:"node"`
 }
 
 // CalicoBlocks is the source of Calico's blocks, in order of prefix. A cluster that does
@@ -32,10 +42,16 @@ func (b CalicoBlock) names(to *Names) {
 	if b.Node != "" {
 		to.Nodes[b.Node] = true
 	}
+	for _, l := range b.Lent {
+		to.Nodes[l.Node] = true
+	}
 }
 
 func (b CalicoBlock) state(to *statements) {
 	to.add(Agent, "IPAMBlock.spec.affinity", b.CIDR.String(), b.Node, "%s", cmp.Or(b.Node, "no node"))
+	for _, l := range b.Lent {
+		to.add(Agent, "IPAMBlock.spec.allocations", l.Address.String(), l.Node, "%s", l.Node)
+	}
 }
 
 // calicoBlock is what is read of Calico's type of that name
@@ -49,7 +65,27 @@ type calicoBlock struct {
 		// Affinity is host:NODE or virtual:NAME.
 		Affinity string `json:"affinity"`
 		Deleted  bool   `json:"deleted"`
+		// Allocations are the indices of attributes, one for each address of the block.
+		Allocations []*int `json:"allocations"`
+		Attributes  []struct {
+			// Secondary names the node, for addresses of pods and of tunnels alike.
+			Secondary map[string]string `json:"secondary"`
+		} `json:"attributes"`
 	} `json:"spec"`
+}
+
+// lent are the addresses that other nodes than the one with the affinity use.
+func (o calicoBlock) lent(b CalicoBlock) (all []LentAddress) {
+	address := b.CIDR.Masked().Addr()
+	for _, at := range o.Spec.Allocations {
+		if at != nil && *at >= 0 && *at < len(o.Spec.Attributes) {
+			if node := o.Spec.Attributes[*at].Secondary["node"]; node != "" && node != b.Node {
+				all = append(all, LentAddress{address, same(node)})
+			}
+		}
+		address = address.Next()
+	}
+	return all
 }
 
 // keptBlock is a block that has not been given back if deleted is not set.
@@ -73,6 +109,7 @@ var listedBlocks = listing(resource{
 	if node, host := strings.CutPrefix(of.Spec.Affinity, "host:"); host {
 		b.Node = same(node)
 	}
+	b.Lent = of.lent(b.CalicoBlock)
 	return b
 })
 

@@ -15,7 +15,11 @@ const (
 	blockPath = "/apis/crd.projectcalico.org/v1/ipamblocks"
 	blockList = `{"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlockList","metadata":{},"items":[
  {"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlock","metadata":{"name":"10-1-0-64-26","creationTimestamp":"2026-01-02T03:04:05Z"},
-  "spec":{"cidr":"10.1.0.64/26","affinity":"host:worker","allocations":[null],"unallocated":[0]}},
+  "spec":{"cidr":"10.1.0.64/26","affinity":"host:worker","allocations":[0,null,1,2,3,9],"unallocated":[1],"attributes":[
+   {"handle_id":"k8s-pod-network.1","secondary":{"namespace":"shop","node":"worker","pod":"cart-0"}},
+   {"handle_id":"ipip-tunnel-addr-other","secondary":{"node":"other","type":"ipipTunnelAddress"}},
+   {"handle_id":"k8s-pod-network.2","secondary":{"namespace":"shop","node":"third","pod":"cart-1"}},
+   {"handle_id":"windows-reserved-ipam-handle"}]}},
  {"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlock","metadata":{"name":"10-1-0-0-26"},"spec":{"cidr":"10.1.0.0/26","affinity":"virtual:load-balancer"}},
  {"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlock","metadata":{"name":"10-1-0-128-26"},"spec":{"cidr":"10.1.0.128/26"}},
  {"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlock","metadata":{"name":"10-1-0-192-26"},"spec":{"cidr":"10.1.0.192/26","affinity":"host:worker","deleted":true}}]}`
@@ -31,7 +35,7 @@ func TestCalicoBlocks(t *testing.T) {
 	}{
 		{"blocks", answer(http.StatusOK, blockList), []CalicoBlock{
 			{CIDR: prefix("10.1.0.0/26")},
-			{CIDR: prefix("10.1.0.64/26"), Node: "worker", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+			{CIDR: prefix("10.1.0.64/26"), Node: "worker", Lent: []LentAddress{{netip.MustParseAddr("10.1.0.66"), "other"}, {netip.MustParseAddr("10.1.0.67"), "third"}}, Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
 			{CIDR: prefix("10.1.0.128/26")},
 		}, ""},
 		{"a cluster without Calico", answer(http.StatusNotFound, "404 page not found\n"), nil, ""},
@@ -50,7 +54,7 @@ func TestCalicoBlocks(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := c.calicoBlocks(t.Context())
-			if diff := cmp.Diff(test.want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if said := ""; err != nil || test.err != "" {

@@ -54,14 +54,15 @@ type (
 			Advertisements []ciliumBGPEntry `json:"advertisements"`
 		} `json:"spec"`
 	}
+	ciliumPodIPPool struct{} // its labels are read
 )
 
 // ciliumBGPClass is the loadBalancerClass that Cilium's BGP control plane serves, besides none.
 const ciliumBGPClass = "io.cilium/bgp-control-plane"
 
-// ciliumBGPAdvertisements are the LoadBalancer addresses that Cilium's nodes are to announce: one
-// item for each CiliumBGPClusterConfig and each entry of type Service of a CiliumBGPAdvertisement
-// that its peers select. Its ranges are the addresses of the Services that the entry selects, by
+// ciliumBGPAdvertisements are what Cilium's nodes are to announce: one item for each
+// CiliumBGPClusterConfig and each entry of a CiliumBGPAdvertisement that its peers select, of
+// LoadBalancer addresses, of CiliumNodes' ranges or of pools. The ranges of the first are the addresses of the Services that the entry selects, by
 // the rules of the agent (pkg/bgp/manager/reconciler/service.go).
 func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	configs, err := ciliumBGP(ctx, c, ciliumClusterConfigs)
@@ -72,7 +73,8 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 	advertisements, err2 := ciliumBGP(ctx, c, ciliumAdvertisements)
 	nodes, err3 := listedNodes.in(ctx, c)
 	services, err4 := listedServices.in(ctx, c)
-	if err := failures(err, err2, err3, err4); err != nil {
+	pools, err5 := ciliumBGP(ctx, c, ciliumPodPools)
+	if err := failures(err, err2, err3, err4, err5); err != nil {
 		return nil, err
 	}
 	var all []BGPAdvertisement
@@ -116,6 +118,12 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 					return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
 				}
 				b := BGPAdvertisement{Name: advertisement.name, Speaker: CiliumBGP, Nodes: announce}
+				if b.PodCIDRs, b.PodPools, err = entry.pods(pools); err != nil {
+					return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
+				}
+				if b.PodCIDRs || len(b.PodPools) > 0 {
+					all = append(all, b)
+				}
 				if len(shared) > 0 {
 					aggregated := b
 					aggregated.Ranges, aggregated.AggregationLength = shared, entry.Service.Aggregation
@@ -131,6 +139,33 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 	return all, nil
 }
 
+// pods are what an entry announces of pods' ranges: those in CiliumNode.spec.ipam.podCIDRs, or
+// those of pools, in order of name (pkg/bgp/manager/reconciler/pod_cidr.go and pod_ip_pool.go).
+func (e ciliumBGPEntry) pods(pools []*custom[ciliumPodIPPool]) (cidrs bool, names []string, err error) {
+	if e.Type != "CiliumPodIPPool" {
+		return e.Type == "PodCIDR", nil, nil
+	}
+	for _, pool := range pools {
+		selected, err := selects(e.Selector, poolLabels(pool))
+		if err != nil {
+			return false, nil, err
+		}
+		if selected {
+			names = append(names, pool.name)
+		}
+	}
+	return false, names, nil
+}
+
+// poolLabels are the labels by which Cilium selects a pool: its name, and the namespace, which it
+// has none of, are among them.
+func poolLabels(pool *custom[ciliumPodIPPool]) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, pool.labels)
+	all["io.cilium.podippool.name"], all["io.cilium.podippool.namespace"] = pool.name, pool.namespace
+	return all
+}
+
 // addresses are the LoadBalancer addresses of the Services that an entry of type Service selects:
 // those that it may aggregate, and those of policy Local, which never are.
 func (e ciliumBGPEntry) addresses(services []*keptService) (shared, alone []AddressRange, err error) {
@@ -142,7 +177,7 @@ func (e ciliumBGPEntry) addresses(services []*keptService) (shared, alone []Addr
 		if err != nil {
 			return nil, nil, err
 		}
-		if !selected || s.class != "" && s.class != ciliumBGPClass {
+		if !selected || s.Class != "" && s.Class != ciliumBGPClass {
 			continue
 		}
 		to := &shared
@@ -184,6 +219,7 @@ var (
 	ciliumClusterConfigs = ciliumBGPList[ciliumBGPClusterConfig]("ciliumbgpclusterconfigs")
 	ciliumPeerConfigs    = ciliumBGPList[ciliumBGPPeerConfig]("ciliumbgppeerconfigs")
 	ciliumAdvertisements = ciliumBGPList[ciliumBGPAdvertisement]("ciliumbgpadvertisements")
+	ciliumPodPools       = ciliumBGPList[ciliumPodIPPool]("ciliumpodippools")
 )
 
 func ciliumBGPList[T any](name string) []listed[*custom[T]] {

@@ -47,6 +47,7 @@ func TestCiliumAdvertisements(t *testing.T) {
 			"/api/v1/services": protobuf(t, &services),
 			"/apis/cilium.io/" + version + "/ciliumbgpclusterconfigs": list(version, "CiliumBGPClusterConfig", object("CiliumBGPClusterConfig", "lab", config)),
 			"/apis/cilium.io/" + version + "/ciliumbgppeerconfigs":    list(version, "CiliumBGPPeerConfig", object("CiliumBGPPeerConfig", "tor", peer)),
+			"/apis/cilium.io/v2alpha1/ciliumpodippools":               list("v2alpha1", "CiliumPodIPPool", object("CiliumPodIPPool", "default", `{}`), object("CiliumPodIPPool", "blue", `{}`)),
 			"/apis/cilium.io/" + version + "/ciliumbgpadvertisements": list(version, "CiliumBGPAdvertisement", object("CiliumBGPAdvertisement", "lab", `{"advertisements":[`+entry+`]}`)),
 		}))
 		if err != nil {
@@ -87,7 +88,19 @@ func TestCiliumAdvertisements(t *testing.T) {
 			[]BGPAdvertisement{of(0, alone, "a", "b", "c")},
 		},
 		{"without a selector, of no Service", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]}}`, nil},
-		{"pod ranges alone", "v2", every, peer, `{"advertisementType":"PodCIDR"}`, nil},
+		{
+			"pod ranges alone", "v2", every, peer, `{"advertisementType":"PodCIDR"}`,
+			[]BGPAdvertisement{{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b", "c"}, PodCIDRs: true}},
+		},
+		{
+			"a pool", "v2", rack1, peer, `{"advertisementType":"CiliumPodIPPool","selector":{"matchLabels":{"io.cilium.podippool.name":"blue"}}}`,
+			[]BGPAdvertisement{{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b"}, PodPools: []string{"blue"}}},
+		},
+		{
+			"all pools", "v2alpha1", rack1, peer, `{"advertisementType":"CiliumPodIPPool","selector":{"matchExpressions":[{"key":"a","operator":"NotIn","values":["b"]}]}}`,
+			[]BGPAdvertisement{{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b"}, PodPools: []string{"blue", "default"}}},
+		},
+		{"without a selector, of no pool", "v2", every, peer, `{"advertisementType":"CiliumPodIPPool"}`, nil},
 		{"cluster IPs alone", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["ClusterIP"]},"selector":{"matchLabels":{"for":"users"}}}`, nil},
 		{"by peers of another configuration", "v2", other, peer, users, nil},
 		{"to IPv6 peers alone", "v2", every, peer6, users, nil},

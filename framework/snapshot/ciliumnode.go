@@ -20,10 +20,19 @@ type CiliumNode struct {
 	// PodCIDRs are spec.ipam.podCIDRs: where the node's pods get their
 	// addresses from.
 	PodCIDRs []netip.Prefix `json:"pod_cidrs,omitempty"`
+	// Pools are spec.ipam.pools.allocated, of multi-pool: from which pools the node has ranges
+	// for its pods.
+	Pools []AllocatedPool `json:"pools,omitempty"`
 	// InternalIPs are the addresses of type InternalIP in spec.addresses.
 	InternalIPs []netip.Addr `json:"internal_ips,omitempty"`
 	// Created is when the object was created, to the second.
 	Created time.Time `json:"created,omitzero"`
+}
+
+// AllocatedPool is what a node has of a CiliumPodIPPool.
+type AllocatedPool struct {
+	Name  string         `json:"name"`
+	CIDRs []netip.Prefix `json:"cidrs,omitempty"`
 }
 
 // CiliumNodes is the source of the CiliumNodes, in order of name. A cluster
@@ -35,6 +44,11 @@ func (n CiliumNode) names(to *Names) { to.Nodes[n.Name] = true }
 func (n CiliumNode) state(to *statements) {
 	for _, p := range n.PodCIDRs {
 		to.add(Agent, "CiliumNode.spec.ipam.podCIDRs", p.String(), n.Name, "%s", n.Name)
+	}
+	for _, pool := range n.Pools {
+		for _, p := range pool.CIDRs {
+			to.add(Agent, "CiliumNode.spec.ipam.pools.allocated", p.String(), n.Name, "%s, of pool %s", n.Name, pool.Name)
+		}
 	}
 }
 
@@ -52,6 +66,12 @@ type ciliumNode struct {
 		} `json:"addresses"`
 		IPAM struct {
 			PodCIDRs []string `json:"podCIDRs"`
+			Pools    struct {
+				Allocated []struct {
+					Pool  string   `json:"pool"`
+					CIDRs []string `json:"cidrs"`
+				} `json:"allocated"`
+			} `json:"pools"`
 		} `json:"ipam"`
 	} `json:"spec"`
 }
@@ -71,6 +91,13 @@ var listedCiliumNodes = listing(resource{
 	n := &keptCiliumNode{CiliumNode: CiliumNode{Name: of.Metadata.Name, Created: of.Metadata.CreationTimestamp.Time}}
 	if n.PodCIDRs, err = parsePrefixes(of.Spec.IPAM.PodCIDRs); err != nil {
 		n.err = fmt.Errorf("CiliumNode %q: spec.ipam.podCIDRs: %w", n.Name, err)
+	}
+	for _, a := range of.Spec.IPAM.Pools.Allocated {
+		pool := AllocatedPool{Name: same(a.Pool)}
+		if pool.CIDRs, err = parsePrefixes(a.CIDRs); err != nil {
+			n.err = fmt.Errorf("CiliumNode %q: spec.ipam.pools.allocated: %w", n.Name, err)
+		}
+		n.Pools = append(n.Pools, pool)
 	}
 	for _, a := range of.Spec.Addresses {
 		if a.Type == string(corev1.NodeInternalIP) {

@@ -24,6 +24,7 @@ type cluster struct {
 	core    typedcorev1.CoreV1Interface
 	typed   map[schema.GroupVersion]rest.Interface // of builtIn
 	dynamic dynamic.Interface
+	clock   *serverClock
 }
 
 // newCluster makes a cluster that reads with c's credentials. Each source
@@ -36,7 +37,8 @@ func newCluster(c *rest.Config) (*cluster, error) {
 	if c.RateLimiter == nil {
 		c.QPS = -1
 	}
-	cluster := &cluster{typed: map[schema.GroupVersion]rest.Interface{}}
+	cluster := &cluster{typed: map[schema.GroupVersion]rest.Interface{}, clock: &serverClock{}}
+	c.Wrap(cluster.clock.wrap)
 	cluster.lister = &paged{cluster: cluster, ctx: context.Background(), lists: map[*resource]*reading{}}
 	for _, group := range builtIn {
 		typed := rest.CopyConfig(c)

@@ -18,6 +18,11 @@ type EndpointSlice struct {
 	Ports     []ServicePort `json:"ports,omitempty"`
 	// Ready are the addresses that get new connections.
 	Ready []netip.Addr `json:"ready,omitempty"`
+	// ReadyOn are their nodes, one for each, empty where it is not known.
+	ReadyOn []string `json:"ready_on,omitempty"`
+	// Hinted is set if endpoints name the zones or the nodes that are to use them: the others
+	// may go without.
+	Hinted bool `json:"hinted,omitempty"`
 	// ReadyNodes are the nodes that have them, each once, in order, as far as they are known.
 	ReadyNodes []string `json:"ready_nodes,omitempty"`
 	// Draining are the addresses that are not ready and still serve, because their pods
@@ -110,14 +115,17 @@ func endpointSliceOf(o *discoveryv1.EndpointSlice) (EndpointSlice, error) {
 		if err != nil {
 			return s, fmt.Errorf("EndpointSlice %s/%s: %w", o.Namespace, o.Name, err)
 		}
-		switch {
-		case !ready:
+		if !ready {
 			s.Draining = append(s.Draining, ip)
 			continue
-		case e.NodeName != nil:
-			s.ReadyNodes = append(s.ReadyNodes, same(*e.NodeName))
 		}
-		s.Ready = append(s.Ready, ip)
+		node := ""
+		if e.NodeName != nil {
+			node = same(*e.NodeName)
+			s.ReadyNodes = append(s.ReadyNodes, node)
+		}
+		s.Ready, s.ReadyOn = append(s.Ready, ip), append(s.ReadyOn, node)
+		s.Hinted = s.Hinted || e.Hints != nil && len(e.Hints.ForZones)+len(e.Hints.ForNodes) > 0
 	}
 	slices.Sort(s.ReadyNodes)
 	s.ReadyNodes = slices.Compact(s.ReadyNodes)

@@ -12,18 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// BGPAdvertisement is a BGPAdvertisement of MetalLB (metallb.io/v1beta1), or an entry of a
-// CiliumBGPAdvertisement (cilium.io/v2), with what selectors select: which nodes announce which
-// addresses.
+// BGPAdvertisement is a BGPAdvertisement of MetalLB (metallb.io/v1beta1), an entry of a
+// CiliumBGPAdvertisement (cilium.io/v2), or a range of Calico's BGPConfiguration, with what
+// selectors select: which nodes announce which addresses.
 type BGPAdvertisement struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Speaker is whose it is: CiliumBGP, or MetalLB's if empty.
+	// Speaker is whose it is: CiliumBGP, CalicoBGP, or MetalLB's if empty.
 	Speaker string `json:"speaker,omitempty"`
-	// Ranges are those of MetalLB's pools, or the addresses of Services that Cilium selects, and
-	// Nodes the names of its nodes, in order.
+	// Ranges are those of MetalLB's pools or of Calico's configuration, or the addresses of
+	// Services that Cilium selects, and Nodes the names of its nodes, in order.
 	Ranges []AddressRange `json:"ranges,omitempty"`
 	Nodes  []string       `json:"nodes,omitempty"`
+	// PodCIDRs is set if the nodes announce their CiliumNodes' spec.ipam.podCIDRs, and PodPools
+	// are the CiliumPodIPPools of which they announce what they have.
+	PodCIDRs bool     `json:"pod_cidrs,omitempty"`
+	PodPools []string `json:"pod_pools,omitempty"`
 	// Peers are the names of MetalLB's BGPPeers that alone are told; empty: all are.
 	Peers []string `json:"peers,omitempty"`
 	// AggregationLength is of the prefixes that are announced of IPv4 addresses. Zero: the
@@ -47,6 +51,13 @@ func (b BGPAdvertisement) Announces(a netip.Addr) bool {
 	return slices.ContainsFunc(b.Ranges, func(r AddressRange) bool { return r.Contains(a) })
 }
 
+// Serves reports whether the advertisement may be of a Service. MetalLB leaves one with a class to
+// another load balancer, unless its speaker was told that class: then its controller has given
+// the address.
+func (b BGPAdvertisement) Serves(s Service) bool {
+	return b.Speaker != "" || s.Class == "" || s.MetalLBPool != ""
+}
+
 // Prefix is what is announced of an address.
 func (b BGPAdvertisement) Prefix(a netip.Addr) netip.Prefix {
 	if a.Is4() && b.AggregationLength > 0 && b.AggregationLength < a.BitLen() {
@@ -56,19 +67,22 @@ func (b BGPAdvertisement) Prefix(a netip.Addr) netip.Prefix {
 }
 
 // BGPAdvertisements is the source of the BGPAdvertisements of MetalLB, in order of namespace and
-// name, and of those of Cilium. A cluster that does not know a resource has none. It also lists
-// what they refer to: IPAddressPools, Cilium's configurations of BGP, Nodes and Services.
-var BGPAdvertisements = clusterList("BGP advertisements of MetalLB and Cilium", []*resource{
+// name, and of those of Cilium and Calico. A cluster that does not know a resource has none. It
+// also lists what they refer to: IPAddressPools, Cilium's configurations of BGP and
+// CiliumPodIPPools, Calico's BGPConfigurations, Nodes and Services.
+var BGPAdvertisements = clusterList("BGP advertisements of MetalLB, Cilium and Calico", []*resource{
 	listedAdvertisements.resource, listedPools.resource, listedNodes.resource, listedServices.resource,
 	ciliumClusterConfigs[0].resource, ciliumPeerConfigs[0].resource, ciliumAdvertisements[0].resource,
 	ciliumClusterConfigs[1].resource, ciliumPeerConfigs[1].resource, ciliumAdvertisements[1].resource,
+	ciliumPodPools[0].resource, ciliumPodPools[1].resource, calicoBGPConfigurations.resource,
 }, (*cluster).bgpAdvertisements,
 	func(s *Snapshot) *List[BGPAdvertisement] { return &s.BGPAdvertisements }, BGPAdvertisement.state)
 
 func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	all, err := c.metalLBAdvertisements(ctx)
 	cilium, err2 := c.ciliumBGPAdvertisements(ctx)
-	return append(all, cilium...), failures(err, err2)
+	calico, err3 := c.calicoAdvertisements(ctx)
+	return slices.Concat(all, cilium, calico), failures(err, err2, err3)
 }
 
 func (b BGPAdvertisement) names(to *Names) {

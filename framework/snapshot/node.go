@@ -26,6 +26,8 @@ type Node struct {
 	// Excluded is set if the node has the label of nodes that load balancers must not use,
 	// node.kubernetes.io/exclude-from-external-load-balancers.
 	Excluded bool `json:"excluded_from_load_balancers,omitempty"`
+	// Arch is the processor's kind, as in status.nodeInfo: amd64, arm64.
+	Arch string `json:"arch,omitempty"`
 	// Calico is what calico-node says of the node, in its annotations.
 	Calico CalicoNode `json:"calico,omitzero"`
 	// KubeRouterAddresses are those that kube-router uses for BGP
@@ -100,7 +102,7 @@ func (c *cluster) nodes(ctx context.Context) ([]Node, error) {
 }
 
 func nodeOf(o *corev1.Node) (Node, error) {
-	n := Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable}
+	n := Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable, Arch: same(o.Status.NodeInfo.Architecture)}
 	_, n.Excluded = o.Labels[corev1.LabelNodeExcludeBalancers]
 	for _, a := range o.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {

@@ -23,9 +23,25 @@ type Service struct {
 	// Local is set if a node that gets packets from outside gives them to its own endpoints
 	// alone: externalTrafficPolicy Local.
 	Local bool `json:"local,omitempty"`
+	// InternalLocal is set if a node gives the packets of its own pods to its own endpoints
+	// alone: internalTrafficPolicy Local.
+	InternalLocal bool `json:"internal_local,omitempty"`
+	// OtherProxy is set if kube-proxy leaves the Service alone, because it has the label
+	// service.kubernetes.io/service-proxy-name or service.kubernetes.io/headless.
+	OtherProxy bool `json:"other_proxy,omitempty"`
+	// Class is spec.loadBalancerClass, and MetalLBPool the pool that MetalLB took its address
+	// from, as MetalLB's controller notes it on the Service.
+	Class       string `json:"class,omitempty"`
+	MetalLBPool string `json:"metallb_pool,omitempty"`
 	// Created is when the object was created, to the second.
 	Created time.Time `json:"created,omitzero"`
 }
+
+// labelProxyName is LabelServiceProxyName of k8s.io/kubernetes/pkg/proxy/apis.
+const labelProxyName = "service.kubernetes.io/service-proxy-name"
+
+// metalLBPoolAnnotations are the annotation of MetalLB's controller, from 0.15 on and before.
+var metalLBPoolAnnotations = []string{"metallb.io/ip-allocated-from-pool", "metallb.universe.tf/ip-allocated-from-pool"}
 
 func (s Service) String() string { return s.Namespace + "/" + s.Name }
 
@@ -53,15 +69,11 @@ type keptService struct {
 	addressed bool
 	err       error
 	labels    map[string]string
-	class     string // loadBalancerClass
 }
 
 var listedServices = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services"), what: "Services", routes: true}, func(o *corev1.Service) *keptService {
 	s := &keptService{labels: o.Labels, addressed: o.Spec.Type != corev1.ServiceTypeExternalName && o.Spec.ClusterIP != corev1.ClusterIPNone}
 	s.Service, s.err = serviceOf(o)
-	if o.Spec.LoadBalancerClass != nil {
-		s.class = *o.Spec.LoadBalancerClass
-	}
 	return s
 })
 
@@ -90,6 +102,18 @@ func serviceOf(o *corev1.Service) (Service, error) {
 	s := Service{Namespace: same(o.Namespace), Name: o.Name, Created: o.CreationTimestamp.Time}
 	s.Local = o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	s.LoadBalancerIPs = balancerIPs(o)
+	s.InternalLocal = o.Spec.InternalTrafficPolicy != nil && *o.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	for _, label := range []string{labelProxyName, corev1.IsHeadlessService} {
+		if _, has := o.Labels[label]; has {
+			s.OtherProxy = true
+		}
+	}
+	if o.Spec.LoadBalancerClass != nil {
+		s.Class = same(*o.Spec.LoadBalancerClass)
+	}
+	for _, annotation := range metalLBPoolAnnotations {
+		s.MetalLBPool = cmp.Or(s.MetalLBPool, same(o.Annotations[annotation]))
+	}
 	for _, p := range o.Spec.Ports {
 		s.Ports = append(s.Ports, ServicePort{Name: same(p.Name), Protocol: same(string(p.Protocol)), Port: uint16(p.Port)})
 	}

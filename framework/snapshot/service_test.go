@@ -22,6 +22,12 @@ func newService(name string, spec corev1.ServiceSpec) corev1.Service {
 	return corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: spec}
 }
 
+// noted is a Service with a label and an annotation.
+func noted(s corev1.Service, label, labelled, annotation, says string) corev1.Service {
+	s.Labels, s.Annotations = map[string]string{label: labelled}, map[string]string{annotation: says}
+	return s
+}
+
 func newSlice(name, service string, kind discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) discoveryv1.EndpointSlice {
 	return discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
@@ -40,9 +46,15 @@ func TestClusterServices(t *testing.T) {
 			newService("headless", corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, ClusterIPs: []string{corev1.ClusterIPNone}}),
 			newService("elsewhere", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}),
 			newService("api", corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"}}),
+			noted(newService("dns", corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyLocal)}),
+				"service.kubernetes.io/service-proxy-name", "node-local-dns", "metallb.universe.tf/ip-allocated-from-pool", "users"),
+			noted(newService("vip", corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.11"}, LoadBalancerClass: new("kube-vip.io/kube-vip-class")}),
+				corev1.IsHeadlessService, "", "metallb.io/ip-allocated-from-pool", "other"),
 		}}),
 		slicesPath: protobufOf(t, discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSliceList{Items: []discoveryv1.EndpointSlice{
-			newSlice("web-2", "web", discoveryv1.AddressTypeIPv4, ready("10.30.64.5", nil)),
+			newSlice("web-2", "web", discoveryv1.AddressTypeIPv4, ready("10.30.64.5", nil), discoveryv1.Endpoint{
+				Addresses: []string{"10.30.64.7"}, NodeName: new("node1"), Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}},
+			}),
 			newSlice("web-1", "web", discoveryv1.AddressTypeIPv4, ready("10.30.64.3", new(true)), ready("10.30.64.4", new(false)),
 				discoveryv1.Endpoint{Addresses: []string{"10.30.64.6"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}}),
 			newSlice("names", "web", discoveryv1.AddressTypeFQDN, ready("pod.example.com", nil)),
@@ -64,14 +76,16 @@ func TestClusterServices(t *testing.T) {
 	ports := []ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}
 	if diff := cmp.Diff([]Service{
 		{Namespace: "shop", Name: "api", ClusterIPs: []netip.Addr{at("10.96.0.1")}, Ports: ports},
+		{Namespace: "shop", Name: "dns", ClusterIPs: []netip.Addr{at("10.96.0.10")}, Ports: ports, InternalLocal: true, OtherProxy: true, MetalLBPool: "users"},
+		{Namespace: "shop", Name: "vip", ClusterIPs: []netip.Addr{at("10.96.0.11")}, Ports: ports, OtherProxy: true, Class: "kube-vip.io/kube-vip-class", MetalLBPool: "other"},
 		{Namespace: "shop", Name: "web", ClusterIPs: []netip.Addr{at("10.96.0.101"), at("fd00::101")}, Ports: ports},
 	}, services, same); diff != "" {
 		t.Error(diff)
 	}
 	targets := []ServicePort{{Name: "http", Protocol: "TCP", Port: 8080}}
 	if diff := cmp.Diff([]EndpointSlice{
-		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}, Draining: []netip.Addr{at("10.30.64.6")}},
-		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.5")}},
+		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}, ReadyOn: []string{""}, Draining: []netip.Addr{at("10.30.64.6")}},
+		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.5"), at("10.30.64.7")}, ReadyOn: []string{"", "node1"}, Hinted: true, ReadyNodes: []string{"node1"}},
 	}, slices, same); diff != "" {
 		t.Error(diff)
 	}

@@ -16,12 +16,17 @@ type Snapshot struct {
 	// in the snapshot was read in between.
 	Time time.Time     `json:"time"`
 	Took time.Duration `json:"took_ns"`
+	// ServerAhead is how far the clock of the API server is ahead of the one that Time is of, to
+	// a second. Zero: not far enough to tell, or not known.
+	ServerAhead time.Duration `json:"server_ahead_ns,omitempty"`
 	// Sources are those of the collector. The fields of others are empty.
 	Sources []Asked `json:"sources,omitempty"`
 
 	Nodes        List[Node]        `json:"nodes,omitzero"`
 	CiliumNodes  List[CiliumNode]  `json:"cilium_nodes,omitzero"`
 	CalicoBlocks List[CalicoBlock] `json:"calico_blocks,omitzero"`
+	CalicoPools  List[CalicoPool]  `json:"calico_pools,omitzero"`
+	CalicoPeers  List[CalicoPeer]  `json:"calico_peers,omitzero"`
 	Pods         List[Pod]         `json:"pods,omitzero"`
 	// Tags are in order of image.
 	Workloads List[Workload]  `json:"workloads,omitzero"`
@@ -38,7 +43,7 @@ type Snapshot struct {
 	CalicoAgents   List[CalicoAgent]   `json:"calico_agents,omitzero"`
 	Services       List[Service]       `json:"services,omitzero"`
 	EndpointSlices List[EndpointSlice] `json:"endpoint_slices,omitzero"`
-	// BGPAdvertisements are MetalLB's and Cilium's.
+	// BGPAdvertisements are MetalLB's, Cilium's and Calico's.
 	BGPAdvertisements List[BGPAdvertisement] `json:"bgp_advertisements,omitzero"`
 	Proxies           []Proxy                `json:"proxies,omitempty"`
 	Firewalls         []Firewall             `json:"firewalls,omitempty"`
@@ -105,7 +110,7 @@ func (s Snapshot) WithoutFlows() Snapshot {
 
 // Only returns what a collector of these sources alone would have read.
 func (s Snapshot) Only(sources ...Source) Snapshot {
-	seen := Snapshot{Time: s.Time, Took: s.Took}
+	seen := Snapshot{Time: s.Time, Took: s.Took, ServerAhead: s.ServerAhead}
 	for _, k := range kinds {
 		var names []string
 		for _, source := range sources {

@@ -146,6 +146,8 @@ type Collector struct {
 	// lists are those of the API server; nil if there are none, or if they are followed.
 	lists   *paged
 	changed <-chan struct{}
+	// cluster is the one that some of the sources read; nil if none does.
+	cluster *cluster
 }
 
 // opened are the sources of one kind, ready to be read.
@@ -200,6 +202,7 @@ func begin(ctx context.Context, access Access, watch time.Duration, sources []So
 		if err != nil {
 			return nil, err
 		}
+		c.cluster = cluster
 		if watch == 0 {
 			c.lists = cluster.lister.(*paged)
 			return cluster, nil
@@ -319,6 +322,9 @@ func (c *Collector) Collect(ctx context.Context) Snapshot {
 	}
 	all.Wait()
 	s.Took = time.Since(s.Time)
+	if c.cluster != nil {
+		s.ServerAhead = c.cluster.clock.difference()
+	}
 	return s
 }
 

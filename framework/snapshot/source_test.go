@@ -201,14 +201,17 @@ func TestSourcesAreComparable(t *testing.T) {
 	}
 }
 
+// ofAll are the fields of a snapshot that no source has for itself.
+var ofAll = []string{"Time", "Took", "ServerAhead", "Sources"}
+
 // full is a snapshot with something in every part that a source fills.
 func full(t *testing.T) Snapshot {
 	t.Helper()
-	s := Snapshot{Time: time.Unix(1, 0), Took: time.Second}
+	s := Snapshot{Time: time.Unix(1, 0), Took: time.Second, ServerAhead: time.Hour}
 	v := reflect.ValueOf(&s).Elem()
 	for i := range v.NumField() {
 		switch f := v.Field(i); {
-		case slices.Contains([]string{"Time", "Took", "Sources"}, v.Type().Field(i).Name):
+		case slices.Contains(ofAll, v.Type().Field(i).Name):
 		case f.Kind() == reflect.Slice:
 			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
 		default:
@@ -229,13 +232,13 @@ func TestOnly(t *testing.T) {
 	parts := map[string]string{}
 	for _, source := range allSources() {
 		seen := whole.Only(source)
-		if !seen.Time.Equal(whole.Time) || seen.Took != whole.Took || len(seen.Sources) != 1 || seen.Sources[0].Name != source.kind.name {
+		if !seen.Time.Equal(whole.Time) || seen.Took != whole.Took || seen.ServerAhead != whole.ServerAhead || len(seen.Sources) != 1 || seen.Sources[0].Name != source.kind.name {
 			t.Errorf("%s: %s, %s, sources %v", source, seen.Time, seen.Took, seen.Sources)
 		}
 		v := reflect.ValueOf(seen)
 		for i := range v.NumField() {
 			name := v.Type().Field(i).Name
-			if slices.Contains([]string{"Time", "Took", "Sources"}, name) || v.Field(i).IsZero() {
+			if slices.Contains(ofAll, name) || v.Field(i).IsZero() {
 				continue
 			}
 			if other, taken := parts[name]; taken {
@@ -244,7 +247,7 @@ func TestOnly(t *testing.T) {
 			parts[name] = source.String()
 		}
 	}
-	if fields := reflect.TypeFor[Snapshot]().NumField() - 3; len(parts) != fields || len(parts) != len(kinds) {
+	if fields := reflect.TypeFor[Snapshot]().NumField() - len(ofAll); len(parts) != fields || len(parts) != len(kinds) {
 		t.Errorf("%d parts of %d in a snapshot, by %d kinds of sources: %v", len(parts), fields, len(kinds), parts)
 	}
 	compare := cmp.Comparer(func(a, b Snapshot) bool { return reflect.DeepEqual(a, b) })
@@ -307,7 +310,7 @@ func TestNames(t *testing.T) {
 	s := Snapshot{
 		Nodes:          List[Node]{Items: []Node{{Name: "node1"}}},
 		CiliumNodes:    List[CiliumNode]{Items: []CiliumNode{{Name: "node2"}}},
-		CalicoBlocks:   List[CalicoBlock]{Items: []CalicoBlock{{Node: "node11"}, {}}},
+		CalicoBlocks:   List[CalicoBlock]{Items: []CalicoBlock{{Node: "node11"}, {Lent: []LentAddress{{Node: "node12"}}}}},
 		Pods:           List[Pod]{Items: []Pod{{Namespace: "shop", Name: "cart-0", Node: "node3"}}},
 		PodImages:      List[PodImages]{Items: []PodImages{{Namespace: "mail", Name: "mx-0", Node: "node4"}}},
 		Workloads:      List[Workload]{Items: []Workload{{Namespace: "web", Name: "nginx"}}},
@@ -321,7 +324,7 @@ func TestNames(t *testing.T) {
 		Routers: []Router{{Name: "tor1"}}, Outside: []HostSockets{{Host: "outside"}}, Tags: List[Tag]{Items: []Tag{{Image: "nginx:1"}}},
 	}
 	want := Names{Nodes: map[string]bool{}, Pods: map[string]bool{"cart-0": true, "mx-0": true, "calico-node-x": true}, Namespaces: map[string]bool{}}
-	for n := range 11 {
+	for n := range 12 {
 		want.Nodes[fmt.Sprintf("node%d", n+1)] = true
 	}
 	for _, namespace := range []string{"shop", "mail", "web", "settings", "services", "slices", "calico", "accounts"} {

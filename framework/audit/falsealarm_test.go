@@ -1,0 +1,281 @@
+package audit
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// judgement is what an audit comes to.
+type judgement struct {
+	findings []string
+	// notJudged are parts of the sentences, one for each.
+	notJudged []string
+	open      bool
+}
+
+// edit changes the files of a case: a text, wherever it is, or the first one alone. Without a new
+// one the lines that have the text are deleted.
+type edit struct {
+	old, new string
+	first    bool
+}
+
+// fault is the same cluster with a fault that is one.
+type fault struct {
+	name  string
+	edits []edit
+	judgement
+}
+
+const (
+	noPods  = "no node announces a pod range of this cluster to it"
+	noIPv6  = "its routes of IPv6 were not read"
+	keptIn  = "no CiliumBGPAdvertisement of the node's peers is of that range"
+	rejects = "it accepts fewer prefixes of the node than it gets"
+)
+
+// Clusters as they are outside of a lab lead to no false alarm, and each of them with a fault to
+// a finding. The folders hold the objects, as the API server has them, and what routers say.
+func TestFalseAlarms(t *testing.T) {
+	lost := func(prefix string) []edit { return []edit{{old: "prefix: " + prefix}} }
+	for _, c := range []struct {
+		name string // the folder
+		// ahead are how far the API server's clock is ahead of this machine's, and the
+		// routers' with it; nil: not at all.
+		ahead []time.Duration
+		judgement
+		faults []fault
+	}{
+		{name: "calico-blocks", faults: []fault{
+			{"worker2 announces another prefix", []edit{{old: "prefix: 10.244.235.128/26", new: "prefix: 203.0.113.0/26"}}, judgement{findings: []string{"active unannounced 10.244.235.128/26"}}},
+		}},
+		{
+			name: "calico-pools", judgement: judgement{notJudged: []string{"IPPool storage is not exported by BGP"}},
+			faults: []fault{
+				{"the pool is to be exported", []edit{{old: "disableBGPExport: true", new: "disableBGPExport: false"}}, judgement{findings: []string{"active unannounced 10.50.3.0/26", "active unannounced 10.50.7.64/26"}}},
+				{"worker2's block is lost", lost("10.244.235.128/26"), judgement{findings: []string{"active unannounced 10.244.235.128/26"}, notJudged: []string{"IPPool storage"}}},
+				{
+					"the pool is to be exported, and a filter may keep it back",
+					[]edit{{old: "disableBGPExport: true", new: "disableBGPExport: false"}, {old: "asNumber: 64512}", new: "asNumber: 64512, filters: [storage]}"}}, judgement{notJudged: []string{"it has a range of the node of another pool"}, open: true},
+				},
+			},
+		},
+		{name: "calico-borrowed", faults: []fault{
+			{"worker2 announces an address that worker1 uses", []edit{{old: "prefix: 10.244.189.66/32", new: "prefix: 10.244.189.65/32"}}, judgement{findings: []string{"latent wrong-announcer 10.244.189.65/32"}}},
+		}},
+		{name: "calico-service-ips", faults: []fault{
+			{"no node announces the range", lost("192.0.2.0/24"), judgement{findings: []string{"active no-route 192.0.2.1/32"}}},
+		}},
+		{
+			name: "dual-stack", judgement: judgement{notJudged: []string{noIPv6}},
+			faults: []fault{
+				{"worker2's range is lost", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}, notJudged: []string{noIPv6}}},
+				{"IPv6 is read, and no node announces it", []edit{{old: "- name: tor1", new: "- name: tor1\n  ipv6: true"}}, judgement{notJudged: []string{"no node announces a pod range of IPv6 of this cluster to it"}}},
+				{"worker2 has no range but one of IPv6", []edit{{old: "podCIDRs: [10.244.2.0/24, 2001", new: "podCIDRs: [2001"}}, judgement{notJudged: []string{noIPv6}, open: true}},
+			},
+		},
+		{
+			name: "spine-aggregate", judgement: judgement{notJudged: []string{"spine1 has no route to pod ranges of worker1 and worker2, and is not judged by that: " + noPods}},
+			faults: []fault{
+				{"the ToR has lost worker2's range", lost("10.0.2.0/24"), judgement{findings: []string{"active unannounced 10.0.2.0/24"}, notJudged: []string{"spine1 has no route"}}},
+			},
+		},
+		{name: "second-cluster", faults: []fault{
+			{"worker2's range is lost", lost("10.0.2.0/24"), judgement{findings: []string{"active unannounced 10.0.2.0/24"}}},
+			{"the other cluster has it", append(lost("10.0.2.0/24"), edit{old: "10.128.2.0/24", new: "10.0.2.0/24"}), judgement{findings: []string{"latent absent-node 10.0.2.0/24"}}},
+		}},
+		{
+			name: "cilium-multi-pool", judgement: judgement{notJudged: []string{keptIn}},
+			faults: []fault{
+				{"the pool is to be announced", []edit{{old: "advertise: inside", new: "advertise: bgp"}}, judgement{findings: []string{"active unannounced 10.20.0.0/27", "active unannounced 10.20.0.32/27"}}},
+				{"worker2's range is lost", lost("10.10.0.32/27"), judgement{findings: []string{"active unannounced 10.10.0.32/27"}, notJudged: []string{keptIn}}},
+			},
+		},
+		{
+			name: "cilium-services-only", judgement: judgement{notJudged: []string{keptIn}},
+			faults: []fault{
+				{"the Service is lost", lost("192.0.2.1/32"), judgement{findings: []string{"active no-route 192.0.2.1/32"}, notJudged: []string{keptIn}}},
+				{
+					"pods are to be announced, to a router that may be that one",
+					[]edit{{old: "    - advertisementType: Service", new: "    - {advertisementType: PodCIDR}\n    - advertisementType: Service"}}, judgement{notJudged: []string{noPods}, open: true},
+				},
+			},
+		},
+		{name: "cilium-services-and-pods", faults: []fault{
+			{"worker2 announces Services alone", lost("10.0.2.0/24"), judgement{findings: []string{"active unannounced 10.0.2.0/24"}}},
+			{"worker2 announces Services alone to one router", []edit{{old: "prefix: 10.0.2.0/24", first: true}}, judgement{findings: []string{"active unannounced 10.0.2.0/24"}}},
+		}},
+		{name: "anycast-ecmp", faults: []fault{
+			{"worker2 announces Services alone", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}}},
+			{"worker1 announces worker2's range", []edit{{old: "prefix: 10.244.2.0/24, next_hop: 10.4.94.12, neighbor: 10.4.94.12", new: "prefix: 10.244.2.0/24, next_hop: 10.4.94.11, neighbor: 10.4.94.11"}}, judgement{findings: []string{"latent wrong-announcer 10.244.2.0/24"}}},
+		}},
+		{name: "local-addresses", faults: []fault{
+			{"worker2's range is lost", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}}},
+		}},
+		{
+			name: "filtering-routers", judgement: judgement{notJudged: []string{"mgmt has no route to pod ranges of worker1 and worker2, and is not judged by that: " + noPods}},
+			faults: []fault{
+				{"worker2's range is lost", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}, notJudged: []string{"mgmt"}, open: true}},
+				{"it is filtered", append(lost("10.244.2.0/24"), edit{old: "received: 2, accepted: 2", new: "received: 2, accepted: 1"}), judgement{notJudged: []string{"mgmt", "tor1 has no route to pod ranges of worker2, and is not judged by that: " + rejects}, open: true}},
+			},
+		},
+		{
+			name: "clocks", ahead: []time.Duration{-time.Hour, 0, time.Hour},
+			judgement: judgement{findings: []string{"settling no-route 192.0.2.9/32", "settling unannounced 10.244.3.0/24"}, open: true},
+			faults: []fault{
+				{"they have not come for an hour", []edit{{old: `[[ago "5s"]]`, new: `[[ago "30m"]]`}}, judgement{findings: []string{"active no-route 192.0.2.9/32", "active unannounced 10.244.3.0/24"}}},
+			},
+		},
+		{
+			name: "other-load-balancers", judgement: judgement{notJudged: []string{noPods}},
+			faults: []fault{
+				{"MetalLB's Service is lost", lost("192.0.2.1/32"), judgement{findings: []string{"active no-route 192.0.2.1/32"}, notJudged: []string{noPods}}},
+				{"the other Service is MetalLB's", []edit{{old: ", loadBalancerClass: kube-vip.io/kube-vip-class", new: " "}}, judgement{findings: []string{"active no-route 192.0.2.50/32"}, notJudged: []string{noPods}}},
+				{"MetalLB has that class", []edit{{old: "kube-vip.io/vipHost: worker1", new: "metallb.io/ip-allocated-from-pool: users"}}, judgement{findings: []string{"active no-route 192.0.2.50/32"}, notJudged: []string{noPods}}},
+			},
+		},
+		{
+			name: "architectures", judgement: judgement{findings: []string{"hint architecture-images DaemonSet kube-system/exporter, container exporter"}},
+			faults: []fault{
+				{"one of two nodes of an architecture runs another image", []edit{{old: strings.Repeat("a", 64), new: strings.Repeat("c", 64), first: true}}, judgement{findings: []string{"latent mixed-images DaemonSet kube-system/exporter, container exporter"}}},
+			},
+		},
+	} {
+		if c.ahead == nil {
+			c.ahead = []time.Duration{0}
+		}
+		for _, ahead := range c.ahead {
+			for _, f := range append([]fault{{"none", nil, c.judgement}}, c.faults...) {
+				t.Run(c.name+"/"+f.name+"/"+ahead.String(), func(t *testing.T) {
+					r := judgedFolder(t, c.name, ahead, f.edits)
+					if diff := cmp.Diff(slices.Sorted(slices.Values(f.findings)), slices.Sorted(slices.Values(found(r.Findings)))); diff != "" {
+						t.Errorf("findings (-want +got):\n%s%+v", diff, r.Findings)
+					}
+					same := func(n int) bool { return strings.Contains(r.NotJudged[n].Says, f.notJudged[n]) }
+					if len(r.NotJudged) != len(f.notJudged) || slices.ContainsFunc(f.notJudged, func(s string) bool { return !same(slices.Index(f.notJudged, s)) }) {
+						t.Errorf("not judged: %v, want %q", r.NotJudged, f.notJudged)
+					}
+					if r.Open() != f.open || len(r.Unread)+len(r.Once) > 0 {
+						t.Errorf("open: %t, want %t; unread %v, once %v", r.Open(), f.open, r.Unread, r.Once)
+					}
+				})
+			}
+		}
+	}
+}
+
+// judgedFolder reads the objects of a folder from an API server, with what its routers say, and judges
+// both.
+func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit) Result {
+	t.Helper()
+	text, edited := map[string]string{}, make([]bool, len(edits))
+	for _, name := range []string{"objects.yaml", "routers.yaml"} {
+		file, err := os.ReadFile(filepath.Join("testdata", "falsealarms", folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := string(file)
+		for i, e := range edits {
+			edited[i] = edited[i] || strings.Contains(content, e.old)
+			content = e.apply(content)
+		}
+		text[name] = at(t, content, time.Now().Add(ahead))
+	}
+	for i, e := range edits {
+		if !edited[i] {
+			t.Fatalf("%s has no %q", folder, e.old)
+		}
+	}
+	s := newServer(t)
+	s.ahead = ahead
+	for _, document := range strings.Split(text["objects.yaml"], "\n---\n") {
+		s.object(t, document)
+	}
+	var routers []snapshot.Router
+	if err := yaml.UnmarshalStrict([]byte(text["routers.yaml"]), &routers); err != nil {
+		t.Fatal(err)
+	}
+	collector, err := snapshot.Open(t.Context(), Access{Config: s.config(t)}, sources(true)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { collector.Close() })
+	var reads []snapshot.Snapshot
+	for range 2 {
+		read := collector.Collect(t.Context())
+		read.Routers = routers
+		reads = append(reads, read)
+	}
+	r, err := Judge(reads, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (e edit) apply(text string) string {
+	n := -1
+	if e.first {
+		n = 1
+	}
+	if e.new != "" {
+		return strings.Replace(text, e.old, e.new, n)
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		if n != 0 && strings.Contains(line, e.old) {
+			n--
+			continue
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "")
+}
+
+// at fills in times that are some time before now.
+func at(t *testing.T, text string, now time.Time) string {
+	t.Helper()
+	ago := func(text string) (string, error) {
+		d, err := time.ParseDuration(text)
+		return now.Add(-d).UTC().Format(time.RFC3339), err
+	}
+	parsed, err := template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"ago": ago}).Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := parsed.Execute(&b, nil); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// object adds an object to the list of its kind.
+func (s *server) object(t *testing.T, document string) {
+	t.Helper()
+	var of struct{ APIVersion, Kind string }
+	if err := yaml.Unmarshal([]byte(document), &of); err != nil {
+		t.Fatalf("%v in\n%s", err, document)
+	}
+	item, err := yaml.YAMLToJSON([]byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range resources {
+		if kinds[r.Resource] == of.Kind+"List" && r.GroupVersion().String() == of.APIVersion {
+			s.add(path(r), string(item))
+			return
+		}
+	}
+	t.Fatalf("an audit does not read %s %s", of.APIVersion, of.Kind)
+}

@@ -1,0 +1,385 @@
+// Package large makes snapshots of clusters of any size, as an audit reads them: for benchmarks,
+// and for tests that sow faults.
+package large
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// CNI is whose objects have the pod ranges.
+type CNI string
+
+// The CNIs that a cluster can have.
+const (
+	Cilium CNI = "cilium"
+	Calico CNI = "calico"
+	// Plain is any that goes by Node.spec.podCIDRs.
+	Plain CNI = "plain"
+)
+
+// Shape is the size of a cluster and what it consists of. One shape makes one snapshot, always
+// the same.
+type Shape struct {
+	Seed     uint64
+	CNI      CNI
+	Nodes    int
+	Pods     int // of each node, one of them in the host's network
+	Services int // with two EndpointSlices each; half of them have an address of a load balancer
+	// LocalEvery is how many Services there are for one with the policy Local. Nodes with an
+	// endpoint of such a Service announce it.
+	LocalEvery int
+	Routes     int // of each of the two routers, in its RIB and in its FIB
+	// Mesh adds what is read on the nodes of a cluster with Calico: interfaces, and a session of
+	// BIRD's for each pair of nodes.
+	Mesh bool
+}
+
+// Full is a cluster of 5,000 nodes, 150,000 pods, 10,000 Services and 20,000 EndpointSlices, with
+// two routers of 1,000,000 routes each; or a part of it.
+func Full(part float64) Shape {
+	of := func(n int) int { return int(part * float64(n)) }
+	return Shape{Seed: 1, CNI: Cilium, Nodes: of(5000), Pods: 30, Services: of(10_000), LocalEvery: 100, Routes: of(1_000_000)}
+}
+
+const (
+	// NodeAS is that of the nodes, and spineAS that of the routers' neighbours beyond.
+	NodeAS  = 64513
+	spineAS = 64600
+	// Own is the number of Services that have an advertisement of their own, from one node each:
+	// Service number n from node number n.
+	Own = 8
+	// edge is the number of nodes that announce most of the others.
+	edge = 4
+)
+
+// Time is when the snapshot is taken. All objects are an hour old.
+var Time = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+var created = Time.Add(-time.Hour)
+
+// at is the address that is n after another.
+func at(base netip.Addr, n int) netip.Addr {
+	b := base.As4()
+	v := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	v += uint32(n)
+	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+}
+
+var (
+	nodeNet     = netip.MustParseAddr("172.16.0.0")
+	podNet      = netip.MustParseAddr("10.0.0.0")
+	clusterNet  = netip.MustParseAddr("10.128.0.0")
+	balancerNet = netip.MustParseAddr("100.64.0.0")
+	spines      = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}
+)
+
+// Node is the name of a node.
+func Node(n int) string { return fmt.Sprintf("node-%04d", n) }
+
+// Address is the InternalIP of a node.
+func Address(n int) netip.Addr { return at(nodeNet, n+10) }
+
+// Range is the pod range of a node.
+func Range(n int) netip.Prefix { return netip.PrefixFrom(at(podNet, n<<8), 24) }
+
+// Service is the name of a Service, and of the Deployment behind it.
+func Service(n int) string { return fmt.Sprintf("app-%05d", n) }
+
+// Namespace is that of a Service and its Deployment.
+func Namespace(n int) string { return fmt.Sprintf("team-%03d", n%200) }
+
+// Balancer is the address of a Service at the load balancer.
+func Balancer(n int) netip.Addr { return at(balancerNet, n) }
+
+// Digest is that of an image.
+func Digest(n int) string { return fmt.Sprintf("sha256:%064x", n) }
+
+// local reports whether a Service has the policy Local.
+func (shape Shape) local(n int) bool {
+	return n >= Own && n%shape.LocalEvery == shape.LocalEvery-1
+}
+
+// balanced reports whether a Service has an address of a load balancer.
+func balanced(n int) bool { return n < Own || n%2 == 1 }
+
+// Snapshot makes the snapshot.
+func (shape Shape) Snapshot() snapshot.Snapshot {
+	s := snapshot.Snapshot{Time: Time}
+	for _, source := range []snapshot.Source{
+		snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Workloads, snapshot.RunningImages,
+		snapshot.Accounts, snapshot.CalicoAgents, snapshot.Services, snapshot.EndpointSlices, snapshot.BGPAdvertisements, snapshot.Routers,
+	} {
+		s.Sources = append(s.Sources, snapshot.Asked{Name: source.String()})
+	}
+	for _, read := range []*bool{
+		&s.Nodes.Read, &s.CiliumNodes.Read, &s.CalicoBlocks.Read, &s.Pods.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Tags.Read,
+		&s.Accounts.Read, &s.CalicoAgents.Read, &s.Services.Read, &s.EndpointSlices.Read, &s.BGPAdvertisements.Read,
+	} {
+		*read = true
+	}
+	shape.nodes(&s)
+	endpoints := shape.pods(&s)
+	shape.services(&s, endpoints)
+	shape.routers(&s, endpoints)
+	return s
+}
+
+func (shape Shape) nodes(s *snapshot.Snapshot) {
+	for n := range shape.Nodes {
+		node := snapshot.Node{
+			Name: Node(n), UID: fmt.Sprintf("uid-%d", n), Created: created, InternalIPs: []netip.Addr{Address(n)},
+			PodCIDRs: []netip.Prefix{Range(n)}, Ready: true,
+		}
+		switch shape.CNI {
+		case Cilium:
+			s.CiliumNodes.Items = append(s.CiliumNodes.Items, snapshot.CiliumNode{
+				Name: node.Name, PodCIDRs: node.PodCIDRs, InternalIPs: node.InternalIPs, Created: created,
+			})
+		case Calico:
+			s.CalicoBlocks.Items = append(s.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: Range(n), Node: node.Name, Created: created})
+			node.Calico.Address = netip.PrefixFrom(Address(n), 16)
+			s.CalicoAgents.Items = append(s.CalicoAgents.Items, snapshot.CalicoAgent{Node: node.Name, Pod: "kube-system/calico-" + node.Name, Poll: time.Minute})
+		}
+		s.Nodes.Items = append(s.Nodes.Items, node)
+		if shape.Mesh {
+			network := snapshot.NodeNetwork{Node: node.Name}
+			network.Interfaces.Read, network.BIRD.Read = true, true
+			network.Interfaces.Items = []snapshot.Interface{{Name: "eth0", Index: 2, Type: "device", Flags: "up|broadcast", Addresses: []netip.Prefix{netip.PrefixFrom(Address(n), 16)}}}
+			for other := range shape.Nodes {
+				if other != n {
+					network.BIRD.Items = append(network.BIRD.Items, snapshot.BIRDProtocol{
+						Name: fmt.Sprintf("Mesh_%d", other), Proto: "BGP", Neighbor: Address(other), BGPState: snapshot.Established,
+					})
+				}
+			}
+			s.NodeNetworks = append(s.NodeNetworks, network)
+		}
+	}
+}
+
+// endpoint is a pod of a Deployment.
+type endpoint struct {
+	node string
+	ip   netip.Addr
+}
+
+// pods makes one agent for each node, and the pods of Deployments, of which there are as many as
+// Services: number n of each node is of the same Deployment as its neighbours'.
+func (shape Shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
+	random := rand.New(rand.NewPCG(shape.Seed, 1))
+	container := func(name, image, tag string, digest int) snapshot.RunningContainer {
+		return snapshot.RunningContainer{
+			Container: snapshot.Container{Name: name, Image: image + ":" + tag, PullPolicy: "IfNotPresent"},
+			ImageID:   image + "@" + Digest(digest),
+		}
+	}
+	agent := container("cilium-agent", "registry.example/cilium/cilium", "v1.19.5", 0)
+	s.Workloads.Items = append(s.Workloads.Items, snapshot.Workload{Kind: "DaemonSet", Namespace: "kube-system", Name: "cilium", Containers: []snapshot.Container{agent.Container}})
+	every := []string{"*"}
+	s.Accounts.Items = append(s.Accounts.Items, snapshot.Account{
+		Namespace: "kube-system", Name: "cilium", Permissions: []snapshot.Permission{{Groups: every, Resources: every, Verbs: every}},
+	})
+	endpoints = make([][]endpoint, shape.Services)
+	apps := make([]snapshot.RunningContainer, shape.Services)
+	for n := range apps {
+		apps[n] = container("app", "registry.example/team/"+Service(n), "v2.13", n+1)
+		s.Workloads.Items = append(s.Workloads.Items, snapshot.Workload{Kind: "Deployment", Namespace: Namespace(n), Name: Service(n), Containers: []snapshot.Container{apps[n].Container}})
+		s.Tags.Items = append(s.Tags.Items, snapshot.Tag{Image: apps[n].Image, Digest: Digest(n + 1)})
+	}
+	for node := range shape.Nodes {
+		s.PodImages.Items = append(s.PodImages.Items, snapshot.PodImages{
+			Namespace: "kube-system", Name: "cilium-" + Node(node), UID: "agent-" + Node(node), Node: Node(node), Created: created,
+			OwnerKind: "DaemonSet", OwnerName: "cilium", ServiceAccount: "cilium", Template: "abcde", Containers: []snapshot.RunningContainer{agent},
+		})
+		for i := range shape.Pods - 1 {
+			n := (node*(shape.Pods-1) + i) % shape.Services
+			p := snapshot.Pod{Namespace: Namespace(n), Name: fmt.Sprintf("%s-7d9f-%05x%04d", Service(n), random.Uint32N(1<<20), node), Node: Node(node), IP: at(Range(node).Addr(), i+2)}
+			s.Pods.Items = append(s.Pods.Items, p)
+			s.PodImages.Items = append(s.PodImages.Items, snapshot.PodImages{
+				Namespace: p.Namespace, Name: p.Name, UID: "uid-" + p.Name, Node: p.Node, Created: created,
+				OwnerKind: "Deployment", OwnerName: Service(n), ServiceAccount: "default", Template: "7d9f", Containers: []snapshot.RunningContainer{apps[n]},
+			})
+			endpoints[n] = append(endpoints[n], endpoint{p.Node, p.IP})
+		}
+	}
+	slices.SortFunc(s.Pods.Items, func(a, b snapshot.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(s.PodImages.Items, func(a, b snapshot.PodImages) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(s.Workloads.Items, func(a, b snapshot.Workload) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for n := range min(shape.Services, 200) {
+		s.Accounts.Items = append(s.Accounts.Items, snapshot.Account{Namespace: Namespace(n), Name: "default"})
+	}
+	return endpoints
+}
+
+// services makes Services, their EndpointSlices, and the advertisements of their addresses: one
+// for each of the first ones, one for those with the policy Local, which is of all nodes, and one
+// for the rest, which is of a few nodes.
+func (shape Shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
+	var rest, every []string
+	for n := range shape.Nodes {
+		every = append(every, Node(n))
+		if n >= Own && n < Own+edge {
+			rest = append(rest, Node(n))
+		}
+	}
+	port := snapshot.ServicePort{Protocol: "TCP", Port: 80}
+	ofLocal := snapshot.BGPAdvertisement{Namespace: "metallb-system", Name: "local", Nodes: every}
+	ofRest := snapshot.BGPAdvertisement{Namespace: "metallb-system", Name: "edge", Nodes: rest}
+	for n, of := range endpoints {
+		service := snapshot.Service{
+			Namespace: Namespace(n), Name: Service(n), ClusterIPs: []netip.Addr{at(clusterNet, n)}, Ports: []snapshot.ServicePort{port},
+			Local: shape.local(n), Created: created,
+		}
+		if balanced(n) {
+			address := Balancer(n)
+			service.LoadBalancerIPs = []netip.Addr{address}
+			only := snapshot.AddressRange{First: address, Last: address}
+			switch {
+			case n < Own:
+				s.BGPAdvertisements.Items = append(s.BGPAdvertisements.Items, snapshot.BGPAdvertisement{
+					Namespace: "metallb-system", Name: Service(n), Nodes: []string{Node(n)}, Ranges: []snapshot.AddressRange{only},
+				})
+			case shape.local(n):
+				ofLocal.Ranges = append(ofLocal.Ranges, only)
+			default:
+				ofRest.Ranges = append(ofRest.Ranges, only)
+			}
+		}
+		s.Services.Items = append(s.Services.Items, service)
+		for _, half := range [][]endpoint{of[:len(of)/2], of[len(of)/2:]} {
+			slice := snapshot.EndpointSlice{Namespace: service.Namespace, Service: service.Name, Ports: []snapshot.ServicePort{port}}
+			for _, e := range half {
+				slice.Ready = append(slice.Ready, e.ip)
+				slice.ReadyNodes = append(slice.ReadyNodes, e.node)
+			}
+			slices.Sort(slice.ReadyNodes)
+			slice.ReadyNodes = slices.Compact(slice.ReadyNodes)
+			s.EndpointSlices.Items = append(s.EndpointSlices.Items, slice)
+		}
+	}
+	s.BGPAdvertisements.Items = append(s.BGPAdvertisements.Items, ofRest, ofLocal)
+	slices.SortFunc(s.Services.Items, func(a, b snapshot.Service) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	slices.SortStableFunc(s.EndpointSlices.Items, func(a, b snapshot.EndpointSlice) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Service, b.Service))
+	})
+}
+
+// routers makes two routers, whose neighbours are all nodes and two spines.
+func (shape Shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
+	var paths []snapshot.Path
+	learn := func(p netip.Prefix, from ...int) {
+		for i, n := range from {
+			paths = append(paths, snapshot.Path{
+				Prefix: p, NextHop: Address(n), Neighbor: Address(n), ASPath: nodePath, Origin: "igp", LocalPref: 100, Best: i == 0, Multipath: true, Received: created,
+			})
+		}
+	}
+	for n := range shape.Nodes {
+		learn(Range(n), n)
+	}
+	for n, of := range endpoints {
+		p := netip.PrefixFrom(Balancer(n), 32)
+		switch {
+		case !balanced(n):
+		case n < Own:
+			learn(p, n%shape.Nodes)
+		case shape.local(n):
+			var on []int
+			for _, e := range of {
+				var number int
+				fmt.Sscanf(e.node, "node-%d", &number)
+				on = append(on, number)
+			}
+			slices.Sort(on)
+			learn(p, slices.Compact(on)...)
+		default:
+			var on []int
+			for i := Own; i < min(Own+edge, shape.Nodes); i++ {
+				on = append(on, i)
+			}
+			learn(p, on...)
+		}
+	}
+	hops := [][]snapshot.NextHop{{{Address: spines[0], Interface: "eth1"}}, {{Address: spines[1], Interface: "eth2"}}}
+	routes := []snapshot.Route{
+		{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteBGP, Metric: 20, NextHops: hops[0]},
+		{Prefix: netip.MustParsePrefix("172.16.0.0/16"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}}},
+	}
+	toNode := map[netip.Addr][]snapshot.NextHop{}
+	for _, p := range paths {
+		if !p.Best {
+			continue
+		}
+		if toNode[p.NextHop] == nil {
+			toNode[p.NextHop] = []snapshot.NextHop{{Address: p.NextHop, Interface: "eth0"}}
+		}
+		routes = append(routes, snapshot.Route{Prefix: p.Prefix, Type: snapshot.RouteUnicast, Protocol: snapshot.RouteBGP, Metric: 20, NextHops: toNode[p.NextHop]})
+	}
+	for i, p := range shape.internet(shape.Routes - len(routes)) {
+		via := i % len(spines)
+		paths = append(paths, snapshot.Path{
+			Prefix: p, NextHop: spines[via], Neighbor: spines[via], ASPath: spinePath, Origin: "igp", LocalPref: 100, Best: true, Multipath: true, Received: created,
+		})
+		routes = append(routes, snapshot.Route{Prefix: p, Type: snapshot.RouteUnicast, Protocol: snapshot.RouteBGP, Metric: 20, NextHops: hops[via]})
+	}
+	for _, name := range []string{"tor1", "tor2"} {
+		r := snapshot.Router{Name: name}
+		r.Paths.Read, r.Routes.Read, r.Neighbors.Read = true, true, true
+		r.Paths.Items, r.Routes.Items = slices.Clone(paths), slices.Clone(routes)
+		neighbor := func(a netip.Addr, as uint32) {
+			r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{Address: a, AS: as, RouterID: a, State: snapshot.SessionEstablished, Established: created})
+		}
+		for n := range shape.Nodes {
+			neighbor(Address(n), NodeAS)
+		}
+		for _, a := range spines {
+			neighbor(a, spineAS)
+		}
+		s.Routers = append(s.Routers, r)
+	}
+}
+
+var nodePath, spinePath = []uint32{NodeAS}, []uint32{spineAS, 64700, 64800}
+
+// internet makes prefixes of public addresses, in order: six in ten are a /24, as in the table of
+// the internet.
+func (shape Shape) internet(count int) []netip.Prefix {
+	random := rand.New(rand.NewPCG(shape.Seed, 2))
+	made := make(map[netip.Prefix]bool, max(count, 0))
+	var all []netip.Prefix
+	for len(all) < count {
+		bits := 24
+		if random.IntN(10) < 4 {
+			bits = 14 + random.IntN(10)
+		}
+		p := netip.PrefixFrom(at(netip.IPv4Unspecified(), int(random.Uint32N(223<<24))), bits).Masked()
+		reserved := slices.ContainsFunc(notPublic, p.Overlaps)
+		if !reserved && !made[p] {
+			made[p] = true
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return all
+}
+
+// notPublic are the ranges that the cluster uses.
+var notPublic = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.0.2.0/24"),
+}

@@ -1,0 +1,291 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/audit/internal/large"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// sown is a snapshot that faults are sown into. It shares its items with the one that it is a
+// copy of: they are replaced, and not changed.
+type sown struct{ *snapshot.Snapshot }
+
+func (s sown) node(n int) *snapshot.Node {
+	i := slices.IndexFunc(s.Nodes.Items, func(o snapshot.Node) bool { return o.Name == large.Node(n) })
+	return &s.Nodes.Items[i]
+}
+
+func (s sown) cilium(n int) *snapshot.CiliumNode {
+	i := slices.IndexFunc(s.CiliumNodes.Items, func(o snapshot.CiliumNode) bool { return o.Name == large.Node(n) })
+	return &s.CiliumNodes.Items[i]
+}
+
+// withdraw takes away the paths of both routers, or of one, that match. Of the others to the same
+// prefix the first becomes the best one.
+func (s sown) withdraw(match func(snapshot.Path) bool, routers ...int) {
+	for _, i := range routers {
+		lost := map[netip.Prefix]bool{}
+		r := &s.Routers[i]
+		for _, p := range r.Paths.Items {
+			if match(p) && p.Best {
+				lost[p.Prefix] = true
+			}
+		}
+		r.Paths.Items = slices.DeleteFunc(r.Paths.Items, match)
+		for j := range r.Paths.Items {
+			if p := &r.Paths.Items[j]; lost[p.Prefix] {
+				p.Best = true
+				delete(lost, p.Prefix)
+			}
+		}
+	}
+}
+
+// announce gives both routers a path.
+func (s sown) announce(p netip.Prefix, from netip.Addr) {
+	for i := range s.Routers {
+		r := &s.Routers[i]
+		r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: p, NextHop: from, Neighbor: from, ASPath: []uint32{large.NodeAS}, Best: true})
+	}
+}
+
+// end ends the sessions of a node, with what it announces.
+func (s sown) end(n int) {
+	for i := range s.Routers {
+		for j := range s.Routers[i].Neighbors.Items {
+			if o := &s.Routers[i].Neighbors.Items[j]; o.Address == large.Address(n) {
+				o.State = "active"
+			}
+		}
+	}
+	s.withdraw(func(p snapshot.Path) bool { return p.Neighbor == large.Address(n) }, 0, 1)
+}
+
+func (s sown) advertisement(n int) *snapshot.BGPAdvertisement {
+	i := slices.IndexFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool { return b.Name == large.Service(n) })
+	return &s.BGPAdvertisements.Items[i]
+}
+
+// template replaces the image in the template of a Deployment.
+func (s sown) template(n int, image string) {
+	i := slices.IndexFunc(s.Workloads.Items, func(w snapshot.Workload) bool { return w.Name == large.Service(n) })
+	c := s.Workloads.Items[i].Containers[0]
+	c.Image = image
+	s.Workloads.Items[i].Containers = []snapshot.Container{c}
+}
+
+// replace makes one pod of a Deployment a newer one, with another image and of a template. It runs
+// on a node that has no fault, and the registry does not tell which image it has.
+func (s sown) replace(n int, template string) {
+	i := slices.IndexFunc(s.PodImages.Items, func(p snapshot.PodImages) bool { return p.OwnerName == large.Service(n) && p.Node > large.Node(60) })
+	p := &s.PodImages.Items[i]
+	p.Created, p.Template, p.Containers = large.Time.Add(-time.Minute), template, slices.Clone(p.Containers)
+	p.Containers[0].ImageID = "registry.example/team/" + large.Service(n) + "@" + large.Digest(1<<30)
+	s.Tags.Items = slices.DeleteFunc(s.Tags.Items, func(t snapshot.Tag) bool { return t.Image == p.Containers[0].Image })
+}
+
+// on is a node with a ready endpoint of a Service.
+func (s sown) on(n int) string {
+	i := slices.IndexFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool { return e.Service == large.Service(n) })
+	return s.EndpointSlices.Items[i].ReadyNodes[0]
+}
+
+func of(p netip.Prefix) func(snapshot.Path) bool {
+	return func(o snapshot.Path) bool { return o.Prefix == p }
+}
+
+func balancer(n int) netip.Prefix { return netip.PrefixFrom(large.Balancer(n), 32) }
+
+// faults are of different kinds: each is one finding, and a part of its sentence.
+var faults = []struct {
+	name string
+	sow  func(s sown)
+	want string // state, kind and object
+	says string
+}{
+	{"a range is missing on one router", func(s sown) { s.withdraw(of(large.Range(18)), 0) }, "active unannounced 10.0.18.0/24", "tor1 has no route to 10.0.18.0/24 (tor2 has one)"},
+	{"a range is missing on both", func(s sown) { s.withdraw(of(large.Range(19)), 0, 1) }, "active unannounced 10.0.19.0/24", "tor1 and tor2 have no route"},
+	{"a node without sessions", func(s sown) { s.end(22) }, "active unannounced 10.0.22.0/24", "node-0022 has no BGP session with tor1 and tor2"},
+	{"a range of IPv6 is missing", func(s sown) {
+		for i, n := range []int{46, 47} {
+			c := s.cilium(n)
+			c.PodCIDRs = append(slices.Clone(c.PodCIDRs), netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 7: byte(i)}), 64))
+		}
+		for i := range s.Routers {
+			s.Routers[i].IPv6 = true
+		}
+		s.announce(netip.MustParsePrefix("fd00:0:0:1::/64"), large.Address(47))
+	}, "active unannounced fd00::/64", "node-0046 announces"},
+	{"the wrong announcer", func(s sown) {
+		s.withdraw(of(large.Range(23)), 0, 1)
+		s.announce(large.Range(23), large.Address(24))
+	}, "latent wrong-announcer 10.0.23.0/24", "go through node-0024"},
+	{"a borrowed address whose pod runs elsewhere", func(s sown) { s.announce(netip.MustParsePrefix("10.0.41.5/32"), large.Address(42)) }, "latent wrong-announcer 10.0.41.5/32", "CiliumNode node-0041 holds that range"},
+	{"a node that is gone, and its object is left", func(s sown) {
+		s.Nodes.Items = slices.DeleteFunc(s.Nodes.Items, func(n snapshot.Node) bool { return n.Name == large.Node(25) })
+		s.withdraw(func(p snapshot.Path) bool { return p.Neighbor == large.Address(25) && p.Prefix.IsSingleIP() }, 0, 1)
+	}, "latent absent-node 10.0.25.0/24", "which is no longer a Node"},
+	{"a stranger in the nodes' AS", func(s sown) {
+		stranger := netip.MustParseAddr("172.16.200.1")
+		s.withdraw(of(large.Range(26)), 0, 1)
+		s.announce(large.Range(26), stranger)
+		for i := range s.Routers {
+			s.Routers[i].Neighbors.Items = append(s.Routers[i].Neighbors.Items, snapshot.Neighbor{Address: stranger, AS: large.NodeAS, State: snapshot.SessionEstablished})
+		}
+	}, "latent absent-node 10.0.26.0/24", "is in the AS of the nodes and is no Node"},
+	{"a range that nobody holds", func(s sown) {
+		s.CiliumNodes.Items = slices.DeleteFunc(s.CiliumNodes.Items, func(n snapshot.CiliumNode) bool { return n.Name == large.Node(45) })
+	}, "latent absent-node 10.0.45.0/24", "no CiliumNode holds that range"},
+	{"a range with two owners", func(s sown) { s.cilium(27).PodCIDRs = []netip.Prefix{large.Range(27), large.Range(28)} }, "active twin-range 10.0.28.0/24", "node-0027 and CiliumNode node-0028 both hold"},
+	{"a node's address in another subnet", func(s sown) { s.cilium(29).InternalIPs = []netip.Addr{netip.MustParseAddr("192.168.99.9")} }, "latent wrong-address node-0029", "192.168.99.9"},
+	{"a Service without a route: the node is cordoned", func(s sown) {
+		s.node(0).Unschedulable = true
+		s.withdraw(of(balancer(0)), 0, 1)
+	}, "active no-route 100.64.0.0/32", "node-0000 is unschedulable"},
+	{"a Service without a route: the node has a label", func(s sown) {
+		s.node(1).Excluded = true
+		s.withdraw(of(balancer(1)), 0, 1)
+	}, "active no-route 100.64.0.1/32", "node-0001 has the label node.kubernetes.io/exclude-from-external-load-balancers"},
+	{"a Service without a route: policy Local", func(s sown) {
+		i := slices.IndexFunc(s.Services.Items, func(b snapshot.Service) bool { return b.Name == large.Service(2) })
+		s.Services.Items[i].Local = true
+		s.advertisement(2).Nodes = []string{s.on(2), large.Node(60)}
+		s.withdraw(of(balancer(2)), 0, 1)
+	}, "active no-route 100.64.0.2/32", "node-0060 has no ready endpoint of its own"},
+	{"a Service without a route: no session, and a static route to the pods", func(s sown) {
+		s.end(3)
+		for i := range s.Routers {
+			s.Routers[i].Routes.Items = append(s.Routers[i].Routes.Items, snapshot.Route{
+				Prefix: large.Range(3), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteStatic, NextHops: []snapshot.NextHop{{Address: large.Address(3)}},
+			})
+		}
+	}, "active no-route 100.64.0.3/32", "node-0003 has no BGP session"},
+	{"an unpinned tag", func(s sown) { s.template(30, "registry.example/team/app-00030:latest") }, "latent latest-tag Deployment team-030/app-00030, container app", "the image that latest refers to"},
+	{"a tag that has moved", func(s sown) {
+		i := slices.IndexFunc(s.Tags.Items, func(t snapshot.Tag) bool { return strings.Contains(t.Image, large.Service(32)) })
+		s.Tags.Items[i].Digest = "sha256:" + strings.Repeat("ab", 32)
+	}, "latent moved-tag Deployment team-032/app-00032, container app", "The registry now has sha256:abab"},
+	{"two images under one template", func(s sown) { s.replace(33, "7d9f") }, "latent mixed-images Deployment team-033/app-00033, container app", "with the same pod template"},
+	{"another image at another revision", func(s sown) { s.replace(34, "newer") }, "latent changed-image Deployment team-034/app-00034, container app", "at another revision"},
+	{"a permission that is lost", func(s sown) {
+		s.Accounts.Items = append(s.Accounts.Items, snapshot.Account{Namespace: "kube-system", Name: "cilium-40"})
+		i := slices.IndexFunc(s.PodImages.Items, func(p snapshot.PodImages) bool { return p.Name == "cilium-"+large.Node(40) })
+		s.PodImages.Items[i].ServiceAccount = "cilium-40"
+	}, "latent not-permitted ServiceAccount kube-system/cilium-40, registry.example/cilium/cilium:v1.19.5", "may not"},
+}
+
+// sow is a copy of a snapshot with faults.
+func sow(clean snapshot.Snapshot, sows ...func(sown)) snapshot.Snapshot {
+	s := clean
+	s.Nodes.Items = slices.Clone(s.Nodes.Items)
+	s.CiliumNodes.Items = slices.Clone(s.CiliumNodes.Items)
+	s.Services.Items = slices.Clone(s.Services.Items)
+	s.BGPAdvertisements.Items = slices.Clone(s.BGPAdvertisements.Items)
+	s.Workloads.Items = slices.Clone(s.Workloads.Items)
+	s.PodImages.Items = slices.Clone(s.PodImages.Items)
+	s.Tags.Items = slices.Clone(s.Tags.Items)
+	s.Accounts.Items = slices.Clone(s.Accounts.Items)
+	s.Routers = slices.Clone(s.Routers)
+	for i := range s.Routers {
+		r := &s.Routers[i]
+		r.Paths.Items, r.Routes.Items, r.Neighbors.Items = slices.Clone(r.Paths.Items), slices.Clone(r.Routes.Items), slices.Clone(r.Neighbors.Items)
+	}
+	for _, change := range sows {
+		change(sown{&s})
+	}
+	return s
+}
+
+// allFaults are what sows each of the faults, and what is found then, in order.
+func allFaults() (sows []func(sown), want []string) {
+	for _, f := range faults {
+		sows, want = append(sows, f.sow), append(want, f.want)
+	}
+	slices.Sort(want)
+	return sows, want
+}
+
+// named are findings by state, kind and object, in order.
+func named(findings []detect.Finding) []string {
+	var all []string
+	for _, f := range findings {
+		all = append(all, fmt.Sprintf("%s %s %s", f.State, f.Kind, f.Object))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Twenty faults in a cluster of some size are found, each alone and all at once, and nothing
+// besides; in the cluster without them nothing is. BenchmarkLargeCluster has the full size.
+func TestFaultsInLargeCluster(t *testing.T) {
+	clean := large.Full(1. / 16).Snapshot()
+	if j := judge(clean); len(j.findings)+len(j.gaps) > 0 {
+		t.Fatalf("without faults: %d findings, %d gaps: %.3v %.3v", len(j.findings), len(j.gaps), j.findings, j.gaps)
+	}
+	if len(faults) != 20 {
+		t.Errorf("%d faults", len(faults))
+	}
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			found := judge(sow(clean, f.sow)).findings
+			if d := cmp.Diff([]string{f.want}, named(found)); d != "" {
+				t.Fatalf("(-want +got):\n%s", d)
+			}
+			if !strings.Contains(found[0].Says, f.says) {
+				t.Errorf("%q, want %q in it", found[0].Says, f.says)
+			}
+		})
+	}
+	sows, want := allFaults()
+	if d := cmp.Diff(want, named(judge(sow(clean, sows...)).findings)); d != "" {
+		t.Errorf("all at once (-want +got):\n%s", d)
+	}
+}
+
+// BenchmarkLargeCluster judges one read of a cluster of four sizes, up to 5,000 nodes and two
+// routers of a million routes, with all detectors: without faults and with twenty. B/op is all
+// memory that is ever allocated for it, and so a bound of the heap beyond the snapshot's own,
+// which is the metric MiB-snapshot.
+func BenchmarkLargeCluster(b *testing.B) {
+	for _, part := range []int{8, 4, 2, 1} {
+		before := heap()
+		clean := large.Full(1 / float64(part)).Snapshot()
+		size := heap() - before
+		sows, want := allFaults()
+		bad := sow(clean, sows...)
+		for _, run := range []struct {
+			name string
+			is   snapshot.Snapshot
+			want []string
+		}{{"clean", clean, nil}, {"20-faults", bad, want}} {
+			b.Run(fmt.Sprintf("%d-nodes/%s", len(clean.Nodes.Items), run.name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					j := judge(run.is)
+					if d := cmp.Diff(run.want, named(j.findings)); d != "" {
+						b.Fatalf("(-want +got):\n%s", d)
+					}
+				}
+				b.ReportMetric(size, "MiB-snapshot")
+			})
+		}
+	}
+}
+
+// heap is what is in use, in MiB.
+func heap() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc) / (1 << 20)
+}

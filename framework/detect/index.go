@@ -1,0 +1,299 @@
+package detect
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/gaissmai/bart"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Index are snapshots in order of time, with what is made of them once for all detectors. It is
+// for one goroutine.
+type Index struct {
+	history []snapshot.Snapshot
+	// routings are those of the routers of each snapshot, by name: of those that were asked for.
+	routings []map[string]*routing
+	// digests are those in image IDs.
+	digests map[string]string
+}
+
+// NewIndex is of snapshots in order of time, as Run takes them.
+func NewIndex(history []snapshot.Snapshot) *Index {
+	x := &Index{history: history, routings: make([]map[string]*routing, len(history)), digests: map[string]string{}}
+	for i := range x.routings {
+		x.routings[i] = map[string]*routing{}
+	}
+	return x
+}
+
+// indexed is a detector that uses the index of all detectors. Its snapshots are those of the
+// index with no more than what it reads.
+type indexed interface {
+	detect(history []snapshot.Snapshot, x *Index) []Finding
+}
+
+// Run returns the findings of detectors at the last of the snapshots, in their order. Each
+// detector gets only the sources that it reads, so that its findings do not depend on what
+// else the snapshots have.
+func (x *Index) Run(detectors []Detector) []Finding {
+	var findings []Finding
+	for _, d := range detectors {
+		reads, seen := d.Reads(), make([]snapshot.Snapshot, len(x.history))
+		for i, s := range x.history {
+			seen[i] = s.Only(reads...)
+		}
+		if of, is := d.(indexed); is {
+			findings = append(findings, of.detect(seen, x)...)
+		} else {
+			findings = append(findings, d.Detect(seen)...)
+		}
+	}
+	return findings
+}
+
+// routing is that of a router of one of the snapshots.
+func (x *Index) routing(i int, r snapshot.Router) *routing {
+	if x.routings[i][r.Name] == nil {
+		x.routings[i][r.Name] = newRouting(r)
+	}
+	return x.routings[i][r.Name]
+}
+
+// pulled is the digest under which a container's image was pulled, as its method Pulled says.
+func (x *Index) pulled(c snapshot.RunningContainer) string {
+	digest, known := x.digests[c.ImageID]
+	if !known {
+		digest = c.Pulled()
+		x.digests[c.ImageID] = digest
+	}
+	return digest
+}
+
+// views are the views that a detector has of the snapshots of an index, each made when it is
+// first asked for.
+type views struct {
+	history []snapshot.Snapshot
+	index   *Index
+	peering Peering
+	made    []*view
+}
+
+func newViews(history []snapshot.Snapshot, x *Index, p Peering) *views {
+	return &views{history, x, p, make([]*view, len(history))}
+}
+
+func (vs *views) at(i int) *view {
+	if vs.made[i] == nil {
+		vs.made[i] = newView(vs.history[i], vs.peering, func(r snapshot.Router) *routing { return vs.index.routing(i, r) })
+	}
+	return vs.made[i]
+}
+
+// now is the view of the last snapshot.
+func (vs *views) now() *view { return vs.at(len(vs.history) - 1) }
+
+// view is what a detector sees of one snapshot, indexed.
+type view struct {
+	snapshot.Snapshot
+	peering Peering
+	// intended are the pod ranges. known is true if the objects that decide were read.
+	intended
+	known bool
+	nodes map[string]snapshot.Node
+	// addresses are the InternalIPs of Nodes, and where peering is observed other addresses that
+	// they have sessions from.
+	addresses map[netip.Addr]string
+	// allocations are the nodes that have a range in Node.spec.podCIDRs.
+	allocations map[netip.Prefix]string
+	// routers are in the order of the snapshot.
+	routers []*router
+	// services, by namespace/name, and the rest are made when they are first asked for.
+	services       func() map[string]service
+	podsByAddress  func() []int // their places in the list
+	intents        func() intents
+	advertisements func() []advertisement
+}
+
+func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *routing) *view {
+	v := &view{Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}, allocations: map[netip.Prefix]string{}, peering: p}
+	v.intended, v.known = podRanges(s)
+	if p == Observed && unknownRanges(s, v.intended) != "" {
+		v.known = false
+	}
+	for _, n := range s.Nodes.Items {
+		v.nodes[n.Name] = n
+		for _, a := range n.InternalIPs {
+			v.addresses[a] = n.Name
+		}
+		for _, p := range n.PodCIDRs {
+			v.allocations[p] = cmp.Or(v.allocations[p], n.Name)
+		}
+	}
+	if p == Observed {
+		for _, n := range s.Nodes.Items {
+			own := slices.Clone(n.KubeRouterAddresses)
+			if n.Calico.Address.IsValid() {
+				own = append(own, n.Calico.Address.Addr())
+			}
+			for _, a := range own {
+				v.addresses[a] = cmp.Or(v.addresses[a], n.Name)
+			}
+		}
+	}
+	for _, r := range s.Routers {
+		v.routers = append(v.routers, newRouter(v, r, routingOf))
+	}
+	v.intents = sync.OnceValue(func() intents { return intentsOf(s) })
+	v.services = sync.OnceValue(func() map[string]service { return servicesOf(s) })
+	v.advertisements = sync.OnceValue(func() []advertisement { return advertisementsOf(s) })
+	v.podsByAddress = sync.OnceValue(func() []int {
+		places := make([]int, len(s.Pods.Items))
+		for i := range places {
+			places[i] = i
+		}
+		slices.SortFunc(places, func(a, b int) int { return s.Pods.Items[a].IP.Compare(s.Pods.Items[b].IP) })
+		return places
+	})
+	return v
+}
+
+func (v *view) router(name string) (*router, bool) {
+	i := slices.IndexFunc(v.routers, func(r *router) bool { return r.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return v.routers[i], true
+}
+
+// podsIn are the pods with an address in a range, in the order of the snapshot.
+func (v *view) podsIn(p netip.Prefix) []snapshot.Pod {
+	places := v.podsByAddress()
+	first, _ := slices.BinarySearchFunc(places, p.Masked().Addr(), func(i int, a netip.Addr) int { return v.Pods.Items[i].IP.Compare(a) })
+	last := first
+	for last < len(places) && p.Contains(v.Pods.Items[places[last]].IP) {
+		last++
+	}
+	var pods []snapshot.Pod
+	for _, i := range slices.Sorted(slices.Values(places[first:last])) {
+		pods = append(pods, v.Pods.Items[i])
+	}
+	return pods
+}
+
+// router is a router, with its neighbours that are nodes.
+type router struct {
+	snapshot.Router
+	// routing is made when it is first asked for, as what follows from it.
+	routing func() *routing
+	// peers are the nodes that are BGP neighbours, in any state, and sessions the oldest
+	// established session with each.
+	peers    map[string]bool
+	sessions map[string]snapshot.Neighbor
+	// untold are nodes of whose session it is not told whether it is up, as in a table dump.
+	untold map[string]bool
+	// as are the AS of all neighbours, and nodeAS those of nodes.
+	as     map[netip.Addr]uint32
+	nodeAS map[uint32]bool
+	// leads are the ways of BGP that lead to each node.
+	leads func() map[string][]*way
+	// byFamily are the nodes that announce something to it by BGP: prefixes of IPv4, and of IPv6.
+	byFamily func() (of4, of6 announcers)
+	// links are its own ones on which a node is a BGP neighbour.
+	links func() *bart.Lite
+}
+
+func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *routing) *router {
+	r := &router{
+		Router: s, routing: func() *routing { return routingOf(s) },
+		peers: map[string]bool{}, sessions: map[string]snapshot.Neighbor{}, untold: map[string]bool{}, as: map[netip.Addr]uint32{}, nodeAS: map[uint32]bool{},
+	}
+	for _, n := range s.Neighbors.Items {
+		r.as[n.Address] = n.AS
+		node := v.addresses[n.Address]
+		if node == "" {
+			continue
+		}
+		r.peers[node], r.nodeAS[n.AS] = true, true
+		r.untold[node] = r.untold[node] || n.State == snapshot.SessionUnknown
+		if oldest, up := r.sessions[node]; n.State == snapshot.SessionEstablished && (!up || n.Established.Before(oldest.Established)) {
+			r.sessions[node] = n
+		}
+	}
+	r.leads = sync.OnceValue(func() map[string][]*way {
+		leads := map[string][]*way{}
+		for _, w := range r.routing().ways {
+			if node := cmp.Or(v.addresses[w.nextHop], v.addresses[w.neighbor]); node != "" && w.protocol == snapshot.RouteBGP {
+				leads[node] = append(leads[node], w)
+			}
+		}
+		return leads
+	})
+	r.byFamily = sync.OnceValues(func() (of4, of6 announcers) {
+		of4, of6 = announcers{map[string]bool{}, map[string]bool{}}, announcers{map[string]bool{}, map[string]bool{}}
+		for node, ways := range r.leads() {
+			for _, w := range ways {
+				for p := range r.routing().by(w) {
+					all := of4
+					if !p.Addr().Is4() {
+						all = of6
+					}
+					if v.ofPods(p) {
+						all.pods[node] = true
+					} else {
+						all.others[node] = true
+					}
+				}
+			}
+		}
+		return of4, of6
+	})
+	r.links = sync.OnceValue(func() *bart.Lite {
+		var all, links bart.Lite
+		for _, f := range s.Routes.Items {
+			if f.Protocol == snapshot.RouteKernel && f.Type == snapshot.RouteUnicast && f.Prefix.Bits() > 0 {
+				all.Insert(f.Prefix)
+			}
+		}
+		for _, n := range s.Neighbors.Items {
+			if v.addresses[n.Address] != "" {
+				for p := range all.Supernets(netip.PrefixFrom(n.Address, n.Address.BitLen())) {
+					links.Insert(p)
+				}
+			}
+		}
+		return &links
+	})
+	return r
+}
+
+// announcers are the nodes that announce something to a router by BGP, of the family of a prefix.
+func (r *router) announcers(p netip.Prefix) announcers {
+	of4, of6 := r.byFamily()
+	if p.Addr().Is4() {
+		return of4
+	}
+	return of6
+}
+
+// ofPods reports whether a prefix is a pod range of the cluster, or a part of one.
+func (v *view) ofPods(p netip.Prefix) bool {
+	_, owned := v.owner(p)
+	return owned || v.allocations[p] != ""
+}
+
+// covered reports whether a router reaches a range: by a route to exactly that
+// range, wherever it leads, or by a wider one that leads to a node. A wider
+// route that leads elsewhere, such as a spine's aggregate, does not bring
+// packets to pods, except on the spine.
+func (v *view) covered(r *router, p netip.Prefix) bool {
+	for q, w := range r.routing().over(p) {
+		if q.Bits() == p.Bits() || v.addresses[w.nextHop] != "" || aggregate(r, w) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,136 @@
+package detect
+
+import (
+	"iter"
+	"net/netip"
+
+	"github.com/gaissmai/bart"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// routing is what a router announces, by prefix and by where it leads: what is in its RIB, and the
+// operator's routes in its FIB, without default routes. A prefix without a best path has none that
+// the router uses: no next hop of them can be reached. Where RIB or FIB was not read, some may be
+// missing.
+type routing struct {
+	router   snapshot.Router
+	prefixes bart.Table[[]*way]
+	ways     []*way // in the order of the router
+}
+
+// way is a way in which a router reaches prefixes.
+type way struct {
+	hop
+	// places are those in the router's RIB, followed by its FIB. They are numbers, because there
+	// may be a million.
+	places []int32
+	// alone is the list of this way alone, which most prefixes have.
+	alone []*way
+}
+
+// hop is where a way leads.
+type hop struct {
+	// nextHop is where packets are sent, neighbor the peer that announced it.
+	nextHop, neighbor netip.Addr
+	// protocol is bgp, or that of a route that the operator added.
+	protocol snapshot.RouteProtocol
+	// internal is true for a path learned over iBGP.
+	internal bool
+}
+
+// newRouting depends on the router alone.
+func newRouting(r snapshot.Router) *routing {
+	unused := map[netip.Prefix]bool{} // without a best path
+	for _, p := range r.Paths.Items {
+		if !p.Best {
+			unused[p.Prefix] = true
+		}
+	}
+	for _, p := range r.Paths.Items {
+		if p.Best && len(unused) > 0 {
+			delete(unused, p.Prefix)
+		}
+	}
+	t, known := &routing{router: r}, map[hop]*way{}
+	var originated bart.Lite // by the router itself
+	for i, p := range r.Paths.Items {
+		switch {
+		case p.Prefix.Bits() <= 0 || unused[p.Prefix]:
+		case !p.Neighbor.IsValid():
+			originated.Insert(p.Prefix)
+		default:
+			t.add(known, i, p.Prefix, hop{p.NextHop, p.Neighbor, snapshot.RouteBGP, p.Internal})
+		}
+	}
+	for i, f := range r.Routes.Items {
+		// BGP's routes are in the RIB; the kernel's are the router's own links.
+		if f.Protocol == snapshot.RouteBGP || f.Protocol == snapshot.RouteKernel || f.Type != snapshot.RouteUnicast || f.Prefix.Bits() <= 0 ||
+			f.Protocol == snapshot.RouteBIRD && (t.learned(f.Prefix) || originated.Get(f.Prefix)) {
+			continue
+		}
+		for _, h := range f.NextHops {
+			t.add(known, len(r.Paths.Items)+i, f.Prefix, hop{nextHop: h.Address, protocol: f.Protocol})
+		}
+	}
+	return t
+}
+
+func (t *routing) add(known map[hop]*way, place int, p netip.Prefix, h hop) {
+	w := known[h]
+	if w == nil {
+		w = &way{hop: h}
+		w.alone = []*way{w}
+		known[h] = w
+		t.ways = append(t.ways, w)
+	}
+	w.places = append(w.places, int32(place))
+	t.prefixes.Modify(p, func(ways []*way, there bool) ([]*way, bool) {
+		if !there {
+			return w.alone[:1:1], false // an append to it copies
+		}
+		return append(ways, w), false
+	})
+}
+
+// by are the prefixes that the router reaches by a way.
+func (t *routing) by(w *way) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for _, i := range w.places {
+			p := netip.Prefix{}
+			if paths := t.router.Paths.Items; int(i) < len(paths) {
+				p = paths[i].Prefix
+			} else {
+				p = t.router.Routes.Items[int(i)-len(paths)].Prefix
+			}
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// learned reports whether a prefix has been learned by BGP.
+func (t *routing) learned(p netip.Prefix) bool {
+	ways := t.exactly(p)
+	return len(ways) > 0 && ways[0].protocol == snapshot.RouteBGP
+}
+
+// exactly are the ways to exactly a prefix, those of BGP first.
+func (t *routing) exactly(p netip.Prefix) []*way {
+	ways, _ := t.prefixes.Get(p)
+	return ways
+}
+
+// over are the ways to a prefix and to all wider ones, the narrowest first.
+func (t *routing) over(p netip.Prefix) iter.Seq2[netip.Prefix, *way] {
+	return func(yield func(netip.Prefix, *way) bool) {
+		for q, ways := range t.prefixes.Supernets(p) {
+			for _, w := range ways {
+				if !yield(q, w) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// CalicoBGP is the Speaker of what Calico announces of Services.
+const CalicoBGP = "calico"
+
+// calicoBGPConfiguration is what is read of Calico's type BGPConfiguration
+// (github.com/projectcalico/calico/libcalico-go/lib/apis/crd.projectcalico.org/v1, 3.28).
+type calicoBGPConfiguration struct {
+	Spec struct {
+		LoadBalancerIPs []struct {
+			CIDR string `json:"cidr"`
+		} `json:"serviceLoadBalancerIPs"`
+	} `json:"spec"`
+}
+
+var calicoBGPConfigurations = customList[calicoBGPConfiguration](calicoGroup.WithResource("bgpconfigurations"), "BGPConfigurations")
+
+// calicoAdvertisements are the ranges of LoadBalancer addresses that Calico's nodes are to
+// announce, of the BGPConfiguration default: one item for each range. Every node announces the
+// range itself, but for those that load balancers must not use; and the nodes with an endpoint
+// of a Service of policy Local its address as well (confd/pkg/backends/calico/routes.go).
+func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
+	configurations, err := calicoBGPConfigurations.in(ctx, c)
+	if err != nil {
+		return nil, ignoreNotFound(err)
+	}
+	var all []BGPAdvertisement
+	for _, of := range configurations {
+		if of.name != "default" { // those of single nodes cannot name ranges
+			continue
+		}
+		if of.err != nil {
+			return nil, of.err
+		}
+		for _, block := range of.is.Spec.LoadBalancerIPs {
+			r, err := ParseAddressRange(block.CIDR)
+			if err != nil {
+				return nil, fmt.Errorf("%s: spec.serviceLoadBalancerIPs: %w", of, err)
+			}
+			b := BGPAdvertisement{Name: "serviceLoadBalancerIPs " + block.CIDR, Speaker: CalicoBGP, Ranges: []AddressRange{r}}
+			if prefixes, err := parsePrefixes([]string{block.CIDR}); err == nil && prefixes[0].Addr().Is4() {
+				b.AggregationLength = prefixes[0].Bits()
+			}
+			all = append(all, b)
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	nodes, err := listedNodes.in(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var announce []string
+	for _, n := range nodes {
+		if !n.Excluded {
+			announce = append(announce, n.Name)
+		}
+	}
+	slices.Sort(announce)
+	for i := range all {
+		all[i].Nodes = announce
+	}
+	return all, nil
+}

@@ -1,0 +1,118 @@
+package snapshot
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// calicoList answers with a list of a kind of Calico's.
+func calicoList(kind string, items ...string) http.HandlerFunc {
+	return answer(http.StatusOK, `{"apiVersion":"crd.projectcalico.org/v1","kind":"`+kind+`List","metadata":{},"items":[`+strings.Join(items, ",")+`]}`)
+}
+
+func calicoObject(kind, name, spec string) string {
+	return `{"apiVersion":"crd.projectcalico.org/v1","kind":"` + kind + `","metadata":{"name":"` + name + `"},"spec":` + spec + `}`
+}
+
+// What Calico is told of BGP: pools, peers and the ranges of Services.
+func TestCalicoBGP(t *testing.T) {
+	node := func(name string, labels map[string]string) corev1.Node {
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	}
+	const path = "/apis/crd.projectcalico.org/v1/"
+	read := func(answers map[string]http.HandlerFunc) (*cluster, error) {
+		answers[nodesPath] = protobuf(t, &corev1.NodeList{Items: []corev1.Node{
+			node("b", nil), node("a", nil), node("control", map[string]string{corev1.LabelNodeExcludeBalancers: ""}),
+		}})
+		return newCluster(serve(t, answers))
+	}
+	c, err := read(map[string]http.HandlerFunc{
+		path + "ippools": calicoList("IPPool",
+			calicoObject("IPPool", "storage", `{"cidr":"10.50.0.0/16","blockSize":26,"disableBGPExport":true,"ipipMode":"Never","nodeSelector":"all()"}`),
+			calicoObject("IPPool", "default-ipv4-ippool", `{"cidr":"10.48.0.0/16","blockSize":26,"natOutgoing":true,"vxlanMode":"Never","nodeSelector":"all()"}`)),
+		path + "bgppeers": calicoList("BGPPeer",
+			calicoObject("BGPPeer", "tor", `{"peerIP":"10.4.94.253","asNumber":64512,"filters":["no-tunnels"]}`)),
+		path + "bgpconfigurations": calicoList("BGPConfiguration",
+			calicoObject("BGPConfiguration", "node.b", `{"logSeverityScreen":"Info"}`),
+			calicoObject("BGPConfiguration", "default", `{"asNumber":64513,"serviceLoadBalancerIPs":[{"cidr":"192.0.2.0/24"},{"cidr":"2001:db8::/112"}],"serviceClusterIPs":[{"cidr":"10.96.0.0/12"}]}`)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})
+	pools, err := c.calicoPools(t.Context())
+	if diff := cmp.Diff([]CalicoPool{
+		{Name: "default-ipv4-ippool", CIDR: netip.MustParsePrefix("10.48.0.0/16"), NATOutgoing: true},
+		{Name: "storage", CIDR: netip.MustParsePrefix("10.50.0.0/16"), NotExported: true},
+	}, pools, same); err != nil || diff != "" {
+		t.Errorf("pools: %v\n%s", err, diff)
+	}
+	peers, err := c.calicoPeers(t.Context())
+	if diff := cmp.Diff([]CalicoPeer{{Name: "tor", Filters: []string{"no-tunnels"}}}, peers); err != nil || diff != "" {
+		t.Errorf("peers: %v\n%s", err, diff)
+	}
+	advertisements, err := c.bgpAdvertisements(t.Context())
+	at := netip.MustParseAddr
+	if diff := cmp.Diff([]BGPAdvertisement{
+		{Name: "serviceLoadBalancerIPs 192.0.2.0/24", Speaker: CalicoBGP, Ranges: []AddressRange{{at("192.0.2.0"), at("192.0.2.255")}}, Nodes: []string{"a", "b"}, AggregationLength: 24},
+		{Name: "serviceLoadBalancerIPs 2001:db8::/112", Speaker: CalicoBGP, Ranges: []AddressRange{{at("2001:db8::"), at("2001:db8::ffff")}}, Nodes: []string{"a", "b"}},
+	}, advertisements, same); err != nil || diff != "" {
+		t.Errorf("advertisements: %v\n%s", err, diff)
+	}
+	for name, answers := range map[string]map[string]http.HandlerFunc{
+		`IPPool a: spec.cidr: netip.ParsePrefix("10.0.0.0")`: {path + "ippools": calicoList("IPPool", calicoObject("IPPool", "a", `{"cidr":"10.0.0.0"}`))},
+		"listing BGPPeers: list on bgppeers in crd.projectcalico.org is not permitted: not allowed": {path + "bgppeers": answer(http.StatusForbidden,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"not allowed","code":403}`)},
+		"BGPConfiguration default: spec.serviceLoadBalancerIPs": {path + "bgpconfigurations": calicoList("BGPConfiguration",
+			calicoObject("BGPConfiguration", "default", `{"serviceLoadBalancerIPs":[{"cidr":"users"}]}`))},
+	} {
+		c, err := read(answers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, pools := c.calicoPools(t.Context())
+		_, peers := c.calicoPeers(t.Context())
+		_, advertisements := c.bgpAdvertisements(t.Context())
+		said := ""
+		for _, err := range []error{pools, peers, advertisements} {
+			if err != nil {
+				said += err.Error()
+			}
+		}
+		if !strings.Contains(said, name) {
+			t.Errorf("error %q, want %q in it", said, name)
+		}
+	}
+	c, err = read(map[string]http.HandlerFunc{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.calicoPools(t.Context()); err != nil || got != nil {
+		t.Errorf("without Calico: %v, %v", got, err)
+	}
+}
+
+// MetalLB leaves Services with a class to others, but for those whose address it gave itself.
+func TestServes(t *testing.T) {
+	for _, test := range []struct {
+		name, speaker string
+		service       Service
+		want          bool
+	}{
+		{"no class", "", Service{}, true},
+		{"another one's class", "", Service{Class: "kube-vip.io/kube-vip-class"}, false},
+		{"the class that MetalLB was told", "", Service{Class: "metallb", MetalLBPool: "users"}, true},
+		{"Cilium's own class", CiliumBGP, Service{Class: ciliumBGPClass}, true},
+	} {
+		if got := (BGPAdvertisement{Speaker: test.speaker}).Serves(test.service); got != test.want {
+			t.Errorf("%s: %t", test.name, got)
+		}
+	}
+}
