@@ -7,8 +7,8 @@
 // nothing. It takes the figures from the runs in them that are whole, passed, and were not
 // slowed down by other work.
 //
-// With -only it measures the named scenarios, and of build, bisect and qualify those that
-// are named.
+// With -only it measures the named scenarios, and of build, bisect, qualify and detectors those
+// that are named.
 //
 // Exit status: 0 all figures are within their budgets; 1 one is not, or a run did not pass.
 package main
@@ -46,7 +46,7 @@ const program = "bin/relapse"
 const memory = 300 << 20 // bytes
 
 func main() {
-	only := flag.String("only", "", "measure only these, by `NAME,NAME`: scenarios, build, bisect and qualify")
+	only := flag.String("only", "", "measure only these, by `NAME,NAME`: scenarios, build, bisect, qualify and detectors")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -75,7 +75,7 @@ func bench(ctx context.Context, only string) error {
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("-only: %q is neither a scenario with a budget nor build, bisect or qualify%s", name, topology.Nearest(name, known))
+			return fmt.Errorf("-only: %q is neither a scenario with a budget nor build, bisect, qualify or detectors%s", name, topology.Nearest(name, known))
 		}
 	}
 	if folders := flag.Args(); len(folders) > 0 {

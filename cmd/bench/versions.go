@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +16,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// commands are measured beside the scenarios: each runs on versions that no variant has.
+// commands are measured beside the scenarios: build, bisect and qualify run on versions that no
+// variant has, and detectors on snapshots that no lab could give.
 var commands = []struct {
 	name    string
 	measure func(*measurement, context.Context) error
@@ -22,12 +25,15 @@ var commands = []struct {
 	{"build", (*measurement).build},
 	{"bisect", (*measurement).bisect},
 	{"qualify", (*measurement).qualify},
+	{"detectors", (*measurement).detectors},
 }
 
 // Budgets of the commands.
 const (
 	buildOfVersion = 90 * time.Second // one more version of a Cilium slice
 	stepOfBisect   = 45 * time.Second // on a running lab, with its images built
+	detection      = time.Second      // of all detectors of an audit, over one read of a large cluster
+	detectionMiB   = 1 << 10          // of all memory that this allocates, so that the heap is less
 )
 
 // qualifications are the upgrades whose qualification is measured, with all images built.
@@ -101,6 +107,39 @@ func (m *measurement) bisect(ctx context.Context) error {
 			return err
 		}
 		m.duration(r, "a step of bisect on a running lab", stepOfBisect, milliseconds(step.TookMS))
+	}
+	return nil
+}
+
+// judged is a line of the benchmark of a large cluster: its name, time, bytes of the snapshot, and
+// bytes allocated.
+var judged = regexp.MustCompile(`(?m)^BenchmarkLargeCluster/5000-nodes/(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op.*?\s([\d.]+) B/op`)
+
+// detectors measures the detectors of an audit over a cluster of 5,000 nodes and two routers of a
+// million routes, which is made for it. It has no faults, or twenty.
+func (m *measurement) detectors(ctx context.Context) error {
+	line := []string{"test", "-run", "^$", "-bench", "^BenchmarkLargeCluster$/^5000-nodes$", "-benchtime", "3x", "./framework/audit"}
+	fmt.Println("go " + strings.Join(line, " "))
+	out, err := exec.CommandContext(ctx, "go", line...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(line, " "), err, out)
+	}
+	all := judged.FindAllSubmatch(out, -1)
+	if len(all) == 0 {
+		return fmt.Errorf("go %s: no benchmark of 5,000 nodes in its output:\n%s", strings.Join(line, " "), out)
+	}
+	for _, found := range all {
+		nanoseconds, err := strconv.ParseFloat(string(found[2]), 64)
+		if err != nil {
+			return err
+		}
+		bytes, err := strconv.ParseFloat(string(found[3]), 64)
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("detectors over 5,000 nodes and two routers of 1,000,000 routes, %s", found[1])
+		m.sample(figures.Figure{Name: name, Unit: "s", Budget: new(detection.Seconds())}, nanoseconds/1e9)
+		m.sample(figures.Figure{Name: name + ": memory allocated", Unit: "MiB", Budget: new(float64(detectionMiB))}, bytes/(1<<20))
 	}
 	return nil
 }

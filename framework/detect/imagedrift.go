@@ -94,7 +94,9 @@ func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 				if id.digest == "" || known[id] {
 					continue
 				}
-				known[id] = true
+				if len(history) > 1 {
+					known[id] = true
+				}
 				key := useKey{owner, c.Name, c.Image}
 				all[key] = append(all[key], seenImage{id.digest, p.Template, p.Node})
 			}

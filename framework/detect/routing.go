@@ -96,12 +96,14 @@ func (t *routing) add(known map[hop]*way, place int, p netip.Prefix, h hop) {
 // by are the prefixes that the router reaches by a way.
 func (t *routing) by(w *way) iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {
+		paths, routes := t.router.Paths.Items, t.router.Routes.Items
 		for _, i := range w.places {
-			p := netip.Prefix{}
-			if paths := t.router.Paths.Items; int(i) < len(paths) {
+			var p netip.Prefix
+			switch i := int(i); {
+			case i < len(paths):
 				p = paths[i].Prefix
-			} else {
-				p = t.router.Routes.Items[int(i)-len(paths)].Prefix
+			default:
+				p = routes[i-len(paths)].Prefix
 			}
 			if !yield(p) {
 				return
