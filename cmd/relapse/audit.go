@@ -6,15 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/audit/render"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report/plain"
@@ -42,7 +41,8 @@ The cluster is that of a kubeconfig. The client only lists: every other request 
 before it is sent. --rbac prints the ClusterRole that an audit needs.
 
 Routers are those of a YAML file; without it no route is judged. On FRR an audit runs
-vtysh, on BIRD 2 birdc -r, and on both ip, for IPv4 in the default VRF:
+vtysh, on BIRD 2 birdc -r, and on both ip, for IPv4 in the default VRF (with --from the file
+only says how the commands that show a finding again reach them):
   - {name: tor1, kind: frr, ssh: ops@tor1.example}
   - {name: tor2, kind: bird, command: [docker, exec, tor2]}
 ssh is the system's, and must log in without a question. A router is expected to have a
@@ -98,11 +98,18 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			fmt.Fprintln(plain.Writer(cmd.ErrOrStderr()), "audit: "+text)
 		}
 	}
-	reads, err := f.reads(cmd.Context(), tell)
+	routing, err := f.routing()
+	if err != nil {
+		return err
+	}
+	reads, err := f.reads(cmd.Context(), routing, tell)
 	if err != nil {
 		return err
 	}
 	result, unreadable := audit.Judge(reads, incidentsOf)
+	if unreadable == nil {
+		result.Detail(reads[len(reads)-1], f.reached(routing))
+	}
 	var text bytes.Buffer
 	switch {
 	case unreadable != nil:
@@ -113,7 +120,9 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			return &auditError{exitMachine, fmt.Errorf("writing the findings: %w", err)}
 		}
 	default:
-		printAudit(plain.Writer(&text), result)
+		if err := render.Text(&text, result); err != nil {
+			return &auditError{exitMachine, fmt.Errorf("writing the findings: %w", err)}
+		}
 	}
 	// What was found is told, whether or not the reads can be kept.
 	_, err = cmd.OutOrStdout().Write(text.Bytes())
@@ -136,7 +145,7 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	}
 	for alone, others := range map[string][]string{
 		"rbac": {"kubeconfig", "context", "routers", "output", "save", "from"},
-		"from": {"kubeconfig", "context", "routers", "save"},
+		"from": {"kubeconfig", "context", "save"},
 	} {
 		for _, other := range others {
 			if cmd.Flags().Changed(alone) && cmd.Flags().Changed(other) {
@@ -147,8 +156,35 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
+// routing are the routers of the file.
+func (f auditFlags) routing() ([]bgprouter.Declared, error) {
+	if f.routers == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(f.routers)
+	if err != nil {
+		return nil, usagef("--routers: %w", err)
+	}
+	routers, err := bgprouter.Parse(f.routers, text)
+	if err != nil {
+		return nil, usagef("--routers: %w", err)
+	}
+	return routers, nil
+}
+
+// reached is how a person reaches the same cluster and routers.
+func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
+	by := audit.Reached{Routers: routing}
+	for _, flag := range []struct{ name, value string }{{"--kubeconfig=", f.kubeconfig}, {"--context=", f.context}} {
+		if flag.value != "" {
+			by.Kubectl = append(by.Kubectl, flag.name+flag.value)
+		}
+	}
+	return by
+}
+
 // reads are those of the cluster, or of a folder.
-func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, error) {
+func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, error) {
 	if f.from != "" {
 		reads, err := audit.Saved(f.from)
 		if err != nil {
@@ -156,19 +192,9 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 		}
 		return reads, nil
 	}
-	var access audit.Access
-	if f.routers != "" {
-		text, err := os.ReadFile(f.routers)
-		if err != nil {
-			return nil, usagef("--routers: %w", err)
-		}
-		declared, err := bgprouter.Parse(f.routers, text)
-		if err != nil {
-			return nil, usagef("--routers: %w", err)
-		}
-		if access.Routing, err = bgprouter.Readers(declared); err != nil {
-			return nil, usagef("--routers: %s: %w", f.routers, err)
-		}
+	access, err := bgprouter.Readers(routing)
+	if err != nil {
+		return nil, usagef("--routers: %s: %w", f.routers, err)
 	}
 	if f.save != "" {
 		if err := audit.Prepare(f.save); err != nil {
@@ -179,9 +205,8 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	access.Config = config
-	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(access.Routing)))
-	return audit.Read(ctx, access, audit.Between, tell)
+	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(routing)))
+	return audit.Read(ctx, audit.Access{Config: config, Routing: access}, audit.Between, tell)
 }
 
 // auditStatus is the exit status of an audit.
@@ -202,7 +227,7 @@ func auditStatus(r audit.Result) int {
 func incidentsOf(f detect.Finding) []audit.Incident {
 	kind, detector := []audit.Incident{}, []audit.Incident{}
 	for _, s := range scenarios.All {
-		is := audit.Incident{Name: s.Incident.Name, Describe: "relapse describe " + s.Incident.Name}
+		is := audit.Incident{Name: s.Incident.Name, Describe: "relapse describe " + s.Incident.Name, Remedies: s.Incident.Remedies}
 		found := findingsOf(s)
 		if slices.ContainsFunc(found, func(o framework.Finding) bool { return o.Detector == f.Detector && o.Kind == f.Kind }) {
 			kind = append(kind, is)
@@ -228,93 +253,4 @@ func findingsOf(s framework.Scenario) []framework.Finding {
 		}
 	}
 	return all
-}
-
-// printAudit prints what was not read first, and then the findings, the worst first.
-func printAudit(out io.Writer, r audit.Result) {
-	fmt.Fprintf(out, "read %d times: %s, %s\n", r.Reads, amount(r.Nodes, "node"), amount(len(r.Routers), "router"))
-	section := func(title string, lines []string) {
-		if len(lines) == 0 {
-			return
-		}
-		fmt.Fprintf(out, "\n%s\n", title)
-		for _, line := range lines {
-			fmt.Fprintln(out, "  "+plain.Line(line))
-		}
-	}
-	section("Not read", r.Unread)
-	var notRun []string
-	for _, n := range r.NotRun {
-		notRun = append(notRun, n.String())
-	}
-	section("Not run", notRun)
-	var notJudged []string
-	for _, gap := range r.NotJudged {
-		notJudged = append(notJudged, gap.Says)
-	}
-	section("Not judged", notJudged)
-	for _, of := range []struct {
-		title    string
-		findings []audit.Finding
-	}{
-		{"Active", r.Of(detect.Active)},
-		{"Settling (may pass by itself: audit again)", r.Of(detect.Pending)},
-		{"Seen in one of the last two reads (audit again)", r.Once},
-		{"Latent", r.Of(detect.Latent)},
-		{"Hints", r.Of(detect.Hint)},
-	} {
-		if len(of.findings) > 0 {
-			fmt.Fprintf(out, "\n%s\n", of.title)
-		}
-		for _, f := range of.findings {
-			printFinding(out, f)
-		}
-	}
-	fmt.Fprintf(out, "\n%s\n", summed(r))
-}
-
-// summed is the last line.
-func summed(r audit.Result) string {
-	if len(r.Findings) == 0 {
-		switch auditStatus(r) {
-		case exitExpected:
-			return "nothing found"
-		default:
-			return "nothing found that holds, but not all could be judged"
-		}
-	}
-	var counts []string
-	for _, state := range []detect.State{detect.Active, detect.Pending, detect.Latent, detect.Hint} {
-		if n := len(r.Of(state)); n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n, state))
-		}
-	}
-	return "findings: " + strings.Join(counts, ", ")
-}
-
-func printFinding(out io.Writer, f audit.Finding) {
-	fmt.Fprintf(out, "  %s %s, %s: %s\n", f.ID, f.Detector, f.Kind, plain.Line(f.Says))
-	objects := []string{"object " + f.Object.String()}
-	for _, o := range []struct{ what, is string }{
-		{"owner ", f.Owner}, {"announcer ", f.Announcer}, {"routers ", strings.Join(f.Routers, ", ")},
-	} {
-		if o.is != "" {
-			objects = append(objects, o.what+o.is)
-		}
-	}
-	if n := len(f.Pods); n > 0 {
-		objects = append(objects, amount(n, "pod"))
-	}
-	fmt.Fprintf(out, "    %s\n", plain.Line(strings.Join(objects, "; ")))
-	for _, i := range f.Incidents {
-		fmt.Fprintf(out, "    incident %s: %s\n", i.Name, i.Describe)
-	}
-}
-
-// amount is a number of things.
-func amount(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -180,7 +180,7 @@ func TestAuditInput(t *testing.T) {
 		{"no kubeconfig", []string{"--kubeconfig", filepath.Join(dir, "none")}, exitUsage, "relapse: reading the kubeconfig: "},
 		{"a context", []string{"--kubeconfig", kubeconfig, "--context", "b"}, exitUsage, "relapse: reading the kubeconfig: context \"b\" does not exist"},
 		{"an output", []string{"-o", "yaml"}, exitUsage, `relapse: -o: "yaml": expected text or json`},
-		{"both", []string{"--from", dir, "--routers", routers}, exitUsage, "relapse: --from and --routers exclude each other"},
+		{"both", []string{"--from", dir, "--context", "a"}, exitUsage, "relapse: --from and --context exclude each other"},
 		{"one read", []string{"--from", saveReads(t, auditedCluster(func(*snapshot.Snapshot) {}))}, exitUsage, "relapse: --from: "},
 		{"nothing saved", []string{"--from", dir}, exitUsage, "relapse: --from: " + dir + " has 0 files such as 01-snapshot-audit.json"},
 		{"an argument", []string{"node-drain"}, exitUsage, "relapse: relapse audit takes no argument"},

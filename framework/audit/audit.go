@@ -207,14 +207,23 @@ type Finding struct {
 	// ID is the same in each audit that finds the same fault, active or latent.
 	ID string `json:"id"`
 	detect.Finding
+	// Layers are what each layer says of the object, from the top down, and MoreLayers is how
+	// many statements were left out.
+	Layers     []snapshot.Statement `json:"layers,omitempty"`
+	MoreLayers int                  `json:"more_layers,omitempty"`
+	// Again are commands that show it again.
+	Again []Command `json:"again,omitempty"`
 	// Incidents are those of the catalogue that it belongs to.
 	Incidents []Incident `json:"incidents,omitempty"`
 }
 
-// Incident is an incident of the catalogue, and the command that describes it.
+// Incident is an incident of the catalogue.
 type Incident struct {
-	Name     string `json:"name"`
+	Name string `json:"name"`
+	// Describe is the command that describes it.
 	Describe string `json:"describe"`
+	// Remedies are the documented ones.
+	Remedies []string `json:"remedies,omitempty"`
 }
 
 // UnreadableError says that a cluster cannot be judged at all.
