@@ -23,8 +23,8 @@ import (
 
 // auditFlags are those of an audit.
 type auditFlags struct {
-	kubeconfig, context, routers, output, save, from string
-	rbac                                             bool
+	kubeconfig, context, routers, output, save, from, suppress string
+	rbac                                                       bool
 }
 
 func auditCommand(s *settings) *cobra.Command {
@@ -49,6 +49,11 @@ ssh is the system's, and must log in without a question. A router is expected to
 node's pod range if it has learned a pod range of the cluster by BGP, and the node is one of
 its BGP neighbours. What that leaves out is printed as not judged.
 
+Findings that --suppress lists are printed with the reason, and do not count:
+  - {id: 2edadcd36f84, reason: the rack moves in May, expires: 2027-05-31, owner: net}
+  - {detector: image-pin, kind: latest-tag, object: DaemonSet lab/*, reason: a lab, expires: 2027-12-31}
+expires is the last day, in UTC. An expired suppression is a latent finding.
+
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
 cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
 settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.`,
@@ -66,6 +71,7 @@ settled or is left open, and nothing was found in the rest; 5 latent findings on
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
 	cmd.Flags().StringVar(&f.from, "from", "", "audit what --save has kept in `DIR`, without a cluster")
+	cmd.Flags().StringVar(&f.suppress, "suppress", "", "`FILE` with the findings that do not count")
 	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole, and do nothing else")
 	return cmd
 }
@@ -102,6 +108,10 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err != nil {
 		return err
 	}
+	suppressions, err := f.suppressions()
+	if err != nil {
+		return err
+	}
 	reads, err := f.reads(cmd.Context(), routing, tell)
 	if err != nil {
 		return err
@@ -109,6 +119,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	result, unreadable := audit.Judge(reads, incidentsOf)
 	if unreadable == nil {
 		result.Detail(reads[len(reads)-1], f.reached(routing))
+		result.Suppress(suppressions)
 	}
 	var text bytes.Buffer
 	switch {
@@ -144,7 +155,7 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		return usagef("-o: %q: expected text or json", f.output)
 	}
 	for alone, others := range map[string][]string{
-		"rbac": {"kubeconfig", "context", "routers", "output", "save", "from"},
+		"rbac": {"kubeconfig", "context", "routers", "output", "save", "from", "suppress"},
 		"from": {"kubeconfig", "context", "save"},
 	} {
 		for _, other := range others {
@@ -170,6 +181,22 @@ func (f auditFlags) routing() ([]bgprouter.Declared, error) {
 		return nil, usagef("--routers: %w", err)
 	}
 	return routers, nil
+}
+
+// suppressions are those of the file.
+func (f auditFlags) suppressions() ([]audit.Suppression, error) {
+	if f.suppress == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(f.suppress)
+	if err != nil {
+		return nil, usagef("--suppress: %w", err)
+	}
+	all, err := audit.ParseSuppressions(f.suppress, text)
+	if err != nil {
+		return nil, usagef("--suppress: %w", err)
+	}
+	return all, nil
 }
 
 // reached is how a person reaches the same cluster and routers.

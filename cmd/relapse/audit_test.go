@@ -155,6 +155,41 @@ func TestAuditOutput(t *testing.T) {
 	golden(t, "audit-rbac", relapse(t, "audit", "--rbac").stdout)
 }
 
+// What is suppressed does not count, and what was not read does.
+func TestAuditSuppressed(t *testing.T) {
+	const active, latent = "- {id: 2edadcd36f84, reason: r, expires: 2026-01-02}\n", "- {detector: route-ownership, kind: absent-node, object: 10.5.*, reason: the rack moves, expires: 2027-01-01, owner: net}\n"
+	unread := func(s *snapshot.Snapshot) {
+		unannounced(s)
+		s.Services = snapshot.List[snapshot.Service]{Error: "services is forbidden"}
+	}
+	for _, test := range []struct {
+		name     string
+		change   func(*snapshot.Snapshot)
+		suppress string
+		status   int
+		says     string
+	}{
+		{"the active one", unannounced, active, exitLatent, "findings: 1 latent; 1 suppressed\n"},
+		{"the latent one", unannounced, latent, exitUnexpected, "findings: 1 active; 1 suppressed\n"},
+		{"both", unannounced, active + latent, exitExpected, "suppressed by net until 2027-01-01 (line 2): the rack moves\n\nnothing found; 2 suppressed\n"},
+		{"both, and Services not read", unread, active + latent, exitInconclusive, "nothing found that holds, but not all could be judged; 2 suppressed\n"},
+		{"expired", func(*snapshot.Snapshot) {}, strings.ReplaceAll(active, "2026-01-02", "2026-01-01"), exitLatent, "suppression, expired: The suppression of 2edadcd36f84 on line 1 expired after 2026-01-01"},
+		{"of nothing", func(*snapshot.Snapshot) {}, active, exitExpected, "Suppressions that match nothing\n  line 1, 2edadcd36f84: r\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := saveReads(t, auditedCluster(test.change), auditedCluster(test.change))
+			file := filepath.Join(t.TempDir(), "suppress.yaml")
+			if err := os.WriteFile(file, []byte(test.suppress), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := relapse(t, "audit", "--from", dir, "--suppress", file); got.status != test.status || !strings.Contains(got.stdout, test.says) {
+				t.Errorf("status %d, want %d and %q:\n%s%s", got.status, test.status, test.says, got.stdout, got.stderr)
+			}
+		})
+	}
+}
+
 // Without a cluster that answers the status is 3, and a file of routers that is wrong is 2
 // before anything is read.
 func TestAuditInput(t *testing.T) {
@@ -168,6 +203,7 @@ func TestAuditInput(t *testing.T) {
 	}
 	kubeconfig := write("kubeconfig", strings.ReplaceAll(kubeconfigOf, "SERVER", "http://127.0.0.1:1"))
 	routers := write("routers.yaml", "- {name: tor1, kind: frr, hsot: tor1}\n")
+	suppress := write("suppress.yaml", "- {id: 2edadcd36f84, expires: 2027-01-31}\n")
 	for _, test := range []struct {
 		name   string
 		args   []string
@@ -183,6 +219,8 @@ func TestAuditInput(t *testing.T) {
 		{"both", []string{"--from", dir, "--context", "a"}, exitUsage, "relapse: --from and --context exclude each other"},
 		{"one read", []string{"--from", saveReads(t, auditedCluster(func(*snapshot.Snapshot) {}))}, exitUsage, "relapse: --from: "},
 		{"nothing saved", []string{"--from", dir}, exitUsage, "relapse: --from: " + dir + " has 0 files such as 01-snapshot-audit.json"},
+		{"a suppression without a reason", []string{"--from", dir, "--suppress", suppress}, exitUsage, "relapse: --suppress: " + suppress + ": line 1: field reason is missing: expected "},
+		{"no suppressions", []string{"--from", dir, "--suppress", filepath.Join(dir, "none")}, exitUsage, "relapse: --suppress: open "},
 		{"an argument", []string{"node-drain"}, exitUsage, "relapse: relapse audit takes no argument"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -197,6 +197,10 @@ type Result struct {
 	// Once are those of one of the last two reads alone: something changes, and what it comes
 	// to is not known.
 	Once []Finding `json:"once"`
+	// Suppressed are findings, of both, that do not count. Unused are suppressions that match
+	// nothing.
+	Suppressed []Suppressed  `json:"suppressed,omitempty"`
+	Unused     []Suppression `json:"unused_suppressions,omitempty"`
 }
 
 // Schema is that of a Result.

@@ -83,6 +83,22 @@ func Text(to io.Writer, r audit.Result) error {
 			finding(line, f)
 		}
 	}
+	if len(r.Suppressed) > 0 {
+		line("")
+		line("Suppressed")
+	}
+	for _, f := range r.Suppressed {
+		line("  %s %s, %s, %s: %s", f.ID, f.Detector, f.Kind, f.State, f.Says)
+		line("    %s", strings.Join(objects(f.Finding), "; "))
+		line("    %s", why(f.By))
+	}
+	if len(r.Unused) > 0 {
+		line("")
+		line("Suppressions that match nothing")
+	}
+	for _, s := range r.Unused {
+		line("  %s", unused(s))
+	}
 	line("")
 	line("%s", Summary(r))
 	_, err := io.WriteString(to, out.String())
@@ -123,6 +139,20 @@ func on(c audit.Command) string {
 	return " (on " + c.On + ")"
 }
 
+// why says why a finding is suppressed.
+func why(s audit.Suppression) string {
+	by := ""
+	if s.Owner != "" {
+		by = " by " + s.Owner
+	}
+	return fmt.Sprintf("suppressed%s until %s (line %d): %s", by, s.Expires, s.Line, s.Reason)
+}
+
+// unused says where a suppression is that matches nothing.
+func unused(s audit.Suppression) string {
+	return fmt.Sprintf("line %d, %s: %s", s.Line, s.Of(), s.Reason)
+}
+
 // objects are what a finding is about.
 func objects(f audit.Finding) []string {
 	all := []string{"object " + f.Object.String()}
@@ -141,11 +171,15 @@ func objects(f audit.Finding) []string {
 
 // Summary is one line on what was found.
 func Summary(r audit.Result) string {
+	suppressed := ""
+	if n := len(r.Suppressed); n > 0 {
+		suppressed = fmt.Sprintf("; %d suppressed", n)
+	}
 	if len(r.Findings) == 0 {
 		if r.Open() {
-			return "nothing found that holds, but not all could be judged"
+			return "nothing found that holds, but not all could be judged" + suppressed
 		}
-		return "nothing found"
+		return "nothing found" + suppressed
 	}
 	var counts []string
 	for _, state := range []detect.State{detect.Active, detect.Pending, detect.Latent, detect.Hint} {
@@ -153,7 +187,7 @@ func Summary(r audit.Result) string {
 			counts = append(counts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
-	return "findings: " + strings.Join(counts, ", ")
+	return "findings: " + strings.Join(counts, ", ") + suppressed
 }
 
 // amount is a number of things.
