@@ -3,11 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // auditFlags are those of an audit.
@@ -54,6 +55,10 @@ Findings that --suppress lists are printed with the reason, and do not count:
   - {detector: image-pin, kind: latest-tag, object: DaemonSet lab/*, reason: a lab, expires: 2027-12-31}
 expires is the last day, in UTC. An expired suppression is a latent finding.
 
+-o writes text for people, json and sarif (2.1.0) for programs, junit for CIs, openmetrics
+for Prometheus, and html, one page. Each has the findings, and what was not read, not run
+and not judged.
+
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
 cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
 settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.`,
@@ -68,7 +73,7 @@ settled or is left open, and nothing was found in the rest; 5 latent findings on
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` with the cluster (default KUBECONFIG, or ~/.kube/config)")
 	cmd.Flags().StringVar(&f.context, "context", "", "`NAME` of a context of the kubeconfig (default the current one)")
 	cmd.Flags().StringVar(&f.routers, "routers", "", "`FILE` with the routers")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", strings.Join(render.Formats(), ", "))
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
 	cmd.Flags().StringVar(&f.from, "from", "", "audit what --save has kept in `DIR`, without a cluster")
 	cmd.Flags().StringVar(&f.suppress, "suppress", "", "`FILE` with the findings that do not count")
@@ -122,16 +127,8 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		result.Suppress(suppressions)
 	}
 	var text bytes.Buffer
-	switch {
-	case unreadable != nil:
-	case f.output == "json":
-		out := json.NewEncoder(&text)
-		out.SetIndent("", "  ")
-		if err := out.Encode(result); err != nil {
-			return &auditError{exitMachine, fmt.Errorf("writing the findings: %w", err)}
-		}
-	default:
-		if err := render.Text(&text, result); err != nil {
+	if unreadable == nil {
+		if err := render.Write(&text, f.output, result); err != nil {
 			return &auditError{exitMachine, fmt.Errorf("writing the findings: %w", err)}
 		}
 	}
@@ -151,8 +148,8 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 
 // check refuses flags that exclude each other.
 func (f auditFlags) check(cmd *cobra.Command) error {
-	if f.output != "text" && f.output != "json" {
-		return usagef("-o: %q: expected text or json", f.output)
+	if formats := render.Formats(); !slices.Contains(formats, f.output) {
+		return usagef("-o: %q: expected %s%s", f.output, strings.Join(formats, ", "), topology.Nearest(f.output, formats))
 	}
 	for alone, others := range map[string][]string{
 		"rbac": {"kubeconfig", "context", "routers", "output", "save", "from", "suppress"},
@@ -238,12 +235,12 @@ func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tel
 
 // auditStatus is the exit status of an audit.
 func auditStatus(r audit.Result) int {
-	switch {
-	case len(r.Of(detect.Active)) > 0:
+	switch r.Outcome() {
+	case audit.SomeActive:
 		return exitUnexpected
-	case len(r.Of(detect.Latent)) > 0:
+	case audit.SomeLatent:
 		return exitLatent
-	case r.Open():
+	case audit.Unsettled:
 		return exitInconclusive
 	}
 	return exitExpected

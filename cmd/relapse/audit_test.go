@@ -152,6 +152,14 @@ func TestAuditOutput(t *testing.T) {
 	if r.Schema != audit.Schema || len(r.Findings) != 2 || r.Findings[0].State != detect.Active || len(r.Findings[0].Incidents) == 0 {
 		t.Errorf("%+v", r)
 	}
+	for format, has := range map[string]string{
+		"sarif": `"relapseFinding/v1": "2edadcd36f84"`, "junit": `<failure message="active: tor1 has no route`, "openmetrics": `relapse_audit_findings{state="active"} 1.0`,
+		"html": `<section id="2edadcd36f84">`,
+	} {
+		if got := relapse(t, "audit", "--from", dir, "-o", format); got.status != exitUnexpected || !strings.Contains(got.stdout, has) {
+			t.Errorf("-o %s: status %d, and no %s in\n%s", format, got.status, has, got.stdout)
+		}
+	}
 	golden(t, "audit-rbac", relapse(t, "audit", "--rbac").stdout)
 }
 
@@ -215,7 +223,7 @@ func TestAuditInput(t *testing.T) {
 		{"routers", []string{"--kubeconfig", kubeconfig, "--routers", routers}, exitUsage, "relapse: --routers: " + routers + ": line 1: field hsot not found"},
 		{"no kubeconfig", []string{"--kubeconfig", filepath.Join(dir, "none")}, exitUsage, "relapse: reading the kubeconfig: "},
 		{"a context", []string{"--kubeconfig", kubeconfig, "--context", "b"}, exitUsage, "relapse: reading the kubeconfig: context \"b\" does not exist"},
-		{"an output", []string{"-o", "yaml"}, exitUsage, `relapse: -o: "yaml": expected text or json`},
+		{"an output", []string{"-o", "yaml"}, exitUsage, `relapse: -o: "yaml": expected text, json, sarif, junit, openmetrics, html`},
 		{"both", []string{"--from", dir, "--context", "a"}, exitUsage, "relapse: --from and --context exclude each other"},
 		{"one read", []string{"--from", saveReads(t, auditedCluster(func(*snapshot.Snapshot) {}))}, exitUsage, "relapse: --from: "},
 		{"nothing saved", []string{"--from", dir}, exitUsage, "relapse: --from: " + dir + " has 0 files such as 01-snapshot-audit.json"},

@@ -189,6 +189,8 @@ type Result struct {
 	Routers []string `json:"routers"`
 	// Unread is what could not be read in one of the last two reads, each with the reason.
 	Unread []string `json:"unread"`
+	// Ran are the detectors that ran, if not with all that they read.
+	Ran    []string `json:"ran"`
 	NotRun []NotRun `json:"not_run"`
 	// NotJudged says what routers lack without being expected to have it.
 	NotJudged []detect.Gap `json:"not_judged"`
@@ -256,6 +258,11 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	r := Result{
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
 		Routers: []string{}, Unread: []string{}, NotRun: notRun(withRouters), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
+	}
+	for _, d := range detectors {
+		if !slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
+			r.Ran = append(r.Ran, d.Name())
+		}
 	}
 	for _, router := range last.Routers {
 		r.Routers = append(r.Routers, router.Name)
@@ -340,6 +347,32 @@ func id(f detect.Finding) string {
 func (r Result) Open() bool {
 	return len(r.Unread) > 0 || len(r.Of(detect.Pending)) > 0 || len(r.Once) > 0 ||
 		slices.ContainsFunc(r.NotJudged, func(g detect.Gap) bool { return g.Open })
+}
+
+// Outcome is what an audit comes to.
+type Outcome string
+
+// Outcomes, the worst first.
+const (
+	SomeActive Outcome = "active"
+	SomeLatent Outcome = "latent"
+	// Unsettled: nothing was found that holds, and something is open.
+	Unsettled Outcome = "open"
+	// Nothing was found, and all was read.
+	Nothing Outcome = "nothing"
+)
+
+// Outcome returns the worst that holds.
+func (r Result) Outcome() Outcome {
+	switch {
+	case len(r.Of(detect.Active)) > 0:
+		return SomeActive
+	case len(r.Of(detect.Latent)) > 0:
+		return SomeLatent
+	case r.Open():
+		return Unsettled
+	}
+	return Nothing
 }
 
 // Of are the findings in a state.
