@@ -1,5 +1,10 @@
 // Package audit points detectors at a live cluster and its routers. It reads both from
 // outside, and changes nothing.
+//
+// Read takes the reads, Judge makes a Result of them. Then, in this order, Result.Upgrade adds what
+// a planned upgrade changes, Result.Detail what each layer says and what shows a finding again, and
+// Result.Suppress takes out what somebody lives with. Redact replaces names and addresses in reads
+// and Result. Package render writes a Result.
 package audit
 
 import (
@@ -55,7 +60,7 @@ func notRun(withRouters bool) []NotRun {
 		{detect.IPVSConvergence{}.Name(), "", "kube-proxy's log and the IPVS table of the nodes"},
 		{detect.SNAT{}.Name(), "", "NAT rules and connections of the nodes, and the sockets of hosts outside"},
 		{detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes"},
-		{configdrift.Detector{}.Name(), "", "the version of an upgrade (relapse qualify)"},
+		{configdrift.Detector{}.Name(), "", "the version of an upgrade (--upgrade)"},
 	}
 	if withRouters {
 		return all
@@ -97,7 +102,11 @@ const (
 // to the same findings and the same unread sources. It ends early if the Nodes cannot be read:
 // without them there is nothing to judge by. Tell is called before each read.
 func Read(ctx context.Context, access Access, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
-	collector, err := snapshot.Open(ctx, access, sources(len(access.Routing) > 0)...)
+	wanted := sources(len(access.Routing) > 0)
+	if access.Upgrade {
+		wanted = append(wanted, snapshot.ConfigMaps(ciliumConfig))
+	}
+	collector, err := snapshot.Open(ctx, access, wanted...)
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +196,8 @@ type Result struct {
 	Nodes int       `json:"nodes"`
 	// Routers are the names of those that were asked.
 	Routers []string `json:"routers"`
+	// Planned is the upgrade whose effects were looked for, if any.
+	Planned *Upgrade `json:"upgrade,omitempty"`
 	// Unread is what could not be read in one of the last two reads, each with the reason.
 	Unread []string `json:"unread"`
 	// Ran are the detectors that ran, if not with all that they read.

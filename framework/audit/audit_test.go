@@ -156,7 +156,7 @@ func audited(t *testing.T, s *server, routers ...bgprouter.Declared) ([]snapshot
 	if err != nil {
 		t.Fatal(err)
 	}
-	reads, err := Read(t.Context(), Access{s.config(t), readers}, time.Millisecond, func(text string) { t.Log(text) })
+	reads, err := Read(t.Context(), Access{Config: s.config(t), Routing: readers}, time.Millisecond, func(text string) { t.Log(text) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,8 +63,9 @@ const (
 
 // Cluster is the configuration of a client of the cluster of a kubeconfig, by default that of
 // KUBECONFIG or the user's own, and of a context, by default the current one. The client can
-// only read what Role permits. The name is that of the context. version is of this program.
-func Cluster(kubeconfig, context, version string) (config *rest.Config, name string, err error) {
+// only read what Role permits, and the objects of further paths. The name is that of the context.
+// version is of this program.
+func Cluster(kubeconfig, context, version string, further ...string) (config *rest.Config, name string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
@@ -87,7 +88,9 @@ func Cluster(kubeconfig, context, version string) (config *rest.Config, name str
 	if err != nil {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return readOnly{to, strings.TrimSuffix(base.Path, "/")} })
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
+		return readOnly{to, strings.TrimSuffix(base.Path, "/"), further}
+	})
 	return config, name, nil
 }
 
@@ -97,11 +100,14 @@ type readOnly struct {
 	to http.RoundTripper
 	// base is the path of a server that is below one of a proxy, such as /k8s/clusters/c-1.
 	base string
+	// further are paths of single objects.
+	further []string
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) })
+	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) }) ||
+		slices.ContainsFunc(t.further, func(is string) bool { return r.URL.Path == t.base+is })
 	if r.Method != http.MethodGet || !listed {
 		if r.Body != nil {
 			r.Body.Close()
@@ -116,6 +122,8 @@ type Access struct {
 	Config *rest.Config
 	// Routing are the routers by name.
 	Routing map[string]snapshot.RouterReader
+	// Upgrade is set if the configuration of Cilium is read as well. Cluster must permit it.
+	Upgrade bool
 }
 
 // Kubernetes implements snapshot.Access.

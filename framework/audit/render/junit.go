@@ -28,6 +28,9 @@ func JUnit(to io.Writer, r audit.Result) error {
 			{Name: "nodes", Value: fmt.Sprint(r.Nodes)}, {Name: "routers", Value: strings.Join(r.Routers, ", ")},
 		}},
 	}
+	if r.Planned != nil {
+		s.Properties.Properties = append(s.Properties.Properties, reporters.JUnitProperty{Name: "upgrade", Value: r.Planned.String()})
+	}
 	add := func(became junit.Outcome, name, why, detail string) {
 		junit.Add(&s, junit.Case{Name: name, Became: became, Why: why, Detail: detail})
 	}

@@ -107,6 +107,9 @@ func SARIF(to io.Writer, r audit.Result) error {
 			"schema": r.Schema, "reads": r.Reads, "nodes": r.Nodes, "routers": r.Routers, "ran": r.Ran, "outcome": r.Outcome(),
 		},
 	}
+	if r.Planned != nil {
+		run.Properties["upgrade"] = r.Planned
+	}
 	said := []sarifNotification{}
 	notify := func(of int, level, text string) {
 		said = append(said, sarifNotification{sarifReference{notices[of].ID, of}, level, sarifMessage{text}})

@@ -107,7 +107,11 @@ func Text(to io.Writer, r audit.Result) error {
 
 // head says what was read.
 func head(r audit.Result) string {
-	return fmt.Sprintf("read %d times: %s, %s", r.Reads, amount(r.Nodes, "node"), amount(len(r.Routers), "router"))
+	text := fmt.Sprintf("read %d times: %s, %s", r.Reads, amount(r.Nodes, "node"), amount(len(r.Routers), "router"))
+	if r.Planned != nil {
+		text += "; " + r.Planned.String()
+	}
+	return text
 }
 
 func finding(line func(string, ...any), f audit.Finding) {
