@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -24,8 +26,8 @@ import (
 
 // auditFlags are those of an audit.
 type auditFlags struct {
-	kubeconfig, context, routers, output, save, from, suppress string
-	rbac                                                       bool
+	kubeconfig, context, routers, output, save, from, suppress, upgrade string
+	rbac, redact                                                        bool
 }
 
 func auditCommand(s *settings) *cobra.Command {
@@ -55,6 +57,14 @@ Findings that --suppress lists are printed with the reason, and do not count:
   - {detector: image-pin, kind: latest-tag, object: DaemonSet lab/*, reason: a lab, expires: 2027-12-31}
 expires is the last day, in UTC. An expired suppression is a latent finding.
 
+--upgrade cilium=VERSION also reads the ConfigMap kube-system/cilium-config, and finds what that
+version makes of its keys. The version that runs is that of the image of DaemonSet cilium;
+cilium=FROM..TO gives both. Versions without a table of keys are refused with the nearest.
+
+--redact replaces addresses, and the names of nodes, routers, pods, namespaces, Services,
+workloads, accounts and registries, in what is printed and what --save keeps, as relapse archive
+--redact does. With --from and --save it does so for reads that were saved before.
+
 -o writes text for people, json and sarif (2.1.0) for programs, junit for CIs, openmetrics
 for Prometheus, and html, one page. Each has the findings, and what was not read, not run
 and not judged.
@@ -77,7 +87,9 @@ settled or is left open, and nothing was found in the rest; 5 latent findings on
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
 	cmd.Flags().StringVar(&f.from, "from", "", "audit what --save has kept in `DIR`, without a cluster")
 	cmd.Flags().StringVar(&f.suppress, "suppress", "", "`FILE` with the findings that do not count")
-	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole, and do nothing else")
+	cmd.Flags().StringVar(&f.upgrade, "upgrade", "", "find what an upgrade changes: `COMPONENT=VERSION`, such as cilium=1.12.0")
+	cmd.Flags().BoolVar(&f.redact, "redact", false, "replace names and addresses in what is printed and saved")
+	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole (with --upgrade also the Role), and do nothing else")
 	return cmd
 }
 
@@ -101,13 +113,21 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	if f.rbac {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), audit.Role())
+		text := audit.Role()
+		if f.upgrade != "" {
+			text += "---\n" + audit.UpgradeRole()
+		}
+		_, err := fmt.Fprint(cmd.OutOrStdout(), text)
 		return err
 	}
 	tell := func(text string) {
 		if !quiet {
 			fmt.Fprintln(plain.Writer(cmd.ErrOrStderr()), "audit: "+text)
 		}
+	}
+	upgrade, err := f.planned()
+	if err != nil {
+		return err
 	}
 	routing, err := f.routing()
 	if err != nil {
@@ -122,9 +142,23 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	result, unreadable := audit.Judge(reads, incidentsOf)
+	if unreadable == nil && upgrade != nil {
+		// The reads are kept first: the other version can be given with --from.
+		if err := result.Upgrade(reads, *upgrade, func(f audit.Finding) []audit.Incident { return incidentsOf(f.Finding) }); err != nil {
+			if f.save != "" && !f.redact {
+				err = errors.Join(err, audit.Save(f.save, reads))
+			}
+			return usagef("--upgrade: %w", err)
+		}
+	}
 	if unreadable == nil {
 		result.Detail(reads[len(reads)-1], f.reached(routing))
 		result.Suppress(suppressions)
+	}
+	if f.redact {
+		if reads, result, unreadable, err = f.redacted(reads, result, unreadable, routing); err != nil {
+			return &auditError{exitMachine, err}
+		}
 	}
 	var text bytes.Buffer
 	if unreadable == nil {
@@ -146,16 +180,47 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	return nil
 }
 
+// redacted are reads, and what was found in them, with names and addresses replaced.
+func (f auditFlags) redacted(reads []snapshot.Snapshot, result audit.Result, unreadable error, routing []bgprouter.Declared) ([]snapshot.Snapshot, audit.Result, error, error) {
+	var hosts []string
+	if f.from == "" {
+		config, _, err := audit.Cluster(f.kubeconfig, f.context, thisVersion())
+		if err != nil {
+			return nil, result, nil, err
+		}
+		if at, err := url.Parse(config.Host); err == nil {
+			if _, err := netip.ParseAddr(at.Hostname()); err != nil { // an address is found by its form
+				hosts = append(hosts, at.Hostname())
+			}
+		}
+	}
+	x, err := audit.Redact(reads, routing, hosts)
+	if err != nil {
+		return nil, result, nil, err
+	}
+	if reads, err = x.Reads(reads); err != nil {
+		return nil, result, nil, err
+	}
+	if unreadable != nil {
+		return reads, result, errors.New(x.Text(unreadable.Error())), nil
+	}
+	result, err = x.Result(result)
+	return reads, result, nil, err
+}
+
 // check refuses flags that exclude each other.
 func (f auditFlags) check(cmd *cobra.Command) error {
 	if formats := render.Formats(); !slices.Contains(formats, f.output) {
 		return usagef("-o: %q: expected %s%s", f.output, strings.Join(formats, ", "), topology.Nearest(f.output, formats))
 	}
 	for alone, others := range map[string][]string{
-		"rbac": {"kubeconfig", "context", "routers", "output", "save", "from", "suppress"},
+		"rbac": {"kubeconfig", "context", "routers", "output", "save", "from", "suppress", "redact"},
 		"from": {"kubeconfig", "context", "save"},
 	} {
 		for _, other := range others {
+			if other == "save" && alone == "from" && f.redact {
+				continue // names and addresses are replaced in what was saved before
+			}
 			if cmd.Flags().Changed(alone) && cmd.Flags().Changed(other) {
 				return usagef("--%s and --%s exclude each other", alone, other)
 			}
@@ -180,6 +245,26 @@ func (f auditFlags) routing() ([]bgprouter.Declared, error) {
 	return routers, nil
 }
 
+// planned is the upgrade of the flag; nil if there is none.
+func (f auditFlags) planned() (*audit.Upgrade, error) {
+	if f.upgrade == "" {
+		return nil, nil
+	}
+	u, err := audit.ParseUpgrade(f.upgrade)
+	if err != nil {
+		return nil, usagef("--upgrade: %w", err)
+	}
+	return &u, nil
+}
+
+// further are the paths that are read besides what Role permits.
+func (f auditFlags) further() []string {
+	if f.upgrade == "" {
+		return nil
+	}
+	return []string{audit.ConfigPath}
+}
+
 // suppressions are those of the file.
 func (f auditFlags) suppressions() ([]audit.Suppression, error) {
 	if f.suppress == "" {
@@ -198,6 +283,9 @@ func (f auditFlags) suppressions() ([]audit.Suppression, error) {
 
 // reached is how a person reaches the same cluster and routers.
 func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
+	if f.redact { // paths, hosts and users are not found by their form
+		return audit.Reached{}
+	}
 	by := audit.Reached{Routers: routing}
 	for _, flag := range []struct{ name, value string }{{"--kubeconfig=", f.kubeconfig}, {"--context=", f.context}} {
 		if flag.value != "" {
@@ -209,6 +297,11 @@ func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 
 // reads are those of the cluster, or of a folder.
 func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, error) {
+	if f.save != "" {
+		if err := audit.Prepare(f.save); err != nil {
+			return nil, usagef("--save: %w", err)
+		}
+	}
 	if f.from != "" {
 		reads, err := audit.Saved(f.from)
 		if err != nil {
@@ -220,17 +313,14 @@ func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tel
 	if err != nil {
 		return nil, usagef("--routers: %s: %w", f.routers, err)
 	}
-	if f.save != "" {
-		if err := audit.Prepare(f.save); err != nil {
-			return nil, usagef("--save: %w", err)
-		}
-	}
-	config, name, err := audit.Cluster(f.kubeconfig, f.context, thisVersion())
+	config, name, err := audit.Cluster(f.kubeconfig, f.context, thisVersion(), f.further()...)
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(routing)))
-	return audit.Read(ctx, audit.Access{Config: config, Routing: access}, audit.Between, tell)
+	if !f.redact { // what is printed may be sent to somebody
+		tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(routing)))
+	}
+	return audit.Read(ctx, audit.Access{Config: config, Routing: access, Upgrade: f.upgrade != ""}, audit.Between, tell)
 }
 
 // auditStatus is the exit status of an audit.
@@ -251,7 +341,7 @@ func auditStatus(r audit.Result) int {
 func incidentsOf(f detect.Finding) []audit.Incident {
 	kind, detector := []audit.Incident{}, []audit.Incident{}
 	for _, s := range scenarios.All {
-		is := audit.Incident{Name: s.Incident.Name, Describe: "relapse describe " + s.Incident.Name, Remedies: s.Incident.Remedies}
+		is := audit.Incident{Name: s.Incident.Name, Describe: self() + " describe " + s.Incident.Name, Remedies: s.Incident.Remedies}
 		found := findingsOf(s)
 		if slices.ContainsFunc(found, func(o framework.Finding) bool { return o.Detector == f.Detector && o.Kind == f.Kind }) {
 			kind = append(kind, is)
