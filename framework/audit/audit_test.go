@@ -559,7 +559,14 @@ func FuzzJudge(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) {
 		var s snapshot.Snapshot
 		if json.Unmarshal([]byte(text), &s) == nil {
-			Judge([]snapshot.Snapshot{s, s}, nil)
+			r, err := Judge([]snapshot.Snapshot{s, s}, nil)
+			if err != nil {
+				return
+			}
+			r.Detail(s, Reached{})
+			if x, err := Redact([]snapshot.Snapshot{s}, nil, nil); err == nil {
+				x.Result(r)
+			}
 		}
 	})
 }
